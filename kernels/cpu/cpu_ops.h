@@ -1,0 +1,71 @@
+// The CPU implementation of Ops. Include between isa_begin.h and isa_end.h: one class per instruction set, so that a
+// kernel calls another of its own set and the vtable is the only dispatch.
+// One source per op family: gemm, attention, norm, qk, activation, embedding, loss, optimizer, reduce, memory.
+
+class CpuOps final : public Ops {
+  public:
+    CpuOps(int threads, Precision precision);
+    ~CpuOps() override;
+
+    std::string describe() const override;
+
+    void* allocate(int64_t bytes) override;
+    void release(void* memory, int64_t bytes) override;
+    void upload(Tensor to, const void* host) override;
+    void download(void* host, const Tensor& from) override;
+    int64_t scratch_bytes() const override;
+    void zero(Tensor to) override;
+    void copy(Tensor to, const Tensor& from) override;
+    void add(Tensor to, const Tensor& from) override;
+    void synchronize() override {}
+
+    void linear(Tensor y, const Tensor& x, const Tensor& w, Write write) override;
+    void linear_backward_input(Tensor dx, const Tensor& dy, const Tensor& w, Write write) override;
+    void linear_backward_weight(Tensor dw, const Tensor& dy, const Tensor& x) override;
+    void linear_relu2(Tensor h, const Tensor& x, const Tensor& w) override;
+    void linear_relu2_backward(Tensor da, const Tensor& dy, const Tensor& w, const Tensor& h) override;
+
+    void embedding(Tensor x, const Tensor& table, const Tensor& tokens) override;
+    void embedding_backward(Tensor dtable, const Tensor& dx, const Tensor& tokens) override;
+
+    void norm(Tensor y, Tensor normalised, Tensor inverse, const Tensor& x, const Tensor& gain, const Tensor& bias,
+              const NormSpec& spec) override;
+    void norm_backward(Tensor dx, Tensor dgain, Tensor dbias, const Tensor& dy, const Tensor& normalised,
+                       const Tensor& inverse, const Tensor& gain, const NormSpec& spec, Write write) override;
+
+    void qk_prepare(Tensor qkv, Tensor inverse, const QkSpec& spec) override;
+    void qk_prepare_backward(Tensor dqkv, const Tensor& qkv, const Tensor& inverse, const QkSpec& spec) override;
+
+    void row_starts(Tensor row_start, const Tensor& doc_start, int64_t length, int64_t window) override;
+    void attention(Tensor o, Tensor lse, const Tensor& q, const Tensor& k, const Tensor& v,
+                   const AttentionSpec& spec) override;
+    void attention_backward(Tensor dq, Tensor dk, Tensor dv, Tensor workspace, const Tensor& dout, const Tensor& o,
+                            const Tensor& lse, const Tensor& q, const Tensor& k, const Tensor& v,
+                            const AttentionSpec& spec) override;
+    int64_t attention_workspace(const AttentionSpec& spec) const override;
+
+    void activation(Tensor h, const Tensor& a, Activation kind) override;
+    void activation_backward(Tensor da, const Tensor& dh, const Tensor& a, Activation kind) override;
+    void mix(Tensor out, const Coefficient& a, const Tensor& x, const Coefficient& b, const Tensor& y) override;
+    void mix_backward(Tensor dx, Tensor dy, Tensor da, Tensor db, const Tensor& dout, const Coefficient& a,
+                      const Tensor& x, const Coefficient& b, const Tensor& y) override;
+
+    void cross_entropy(Tensor loss, Tensor logits, const Tensor& targets, const LossSpec& spec,
+                       bool gradient) override;
+
+    void sum(Tensor out, const Tensor& x) override;
+    void sum_squares(Tensor out, const Tensor& x) override;
+    void adam(std::span<const AdamSlot> slots, const AdamSpec& spec) override;
+    void muon(std::span<const MuonSlot> slots, Tensor workspace, const MuonSpec& spec) override;
+    int64_t muon_workspace(std::span<const MuonSlot> slots) const override;
+
+  private:
+    int threads_;
+    Precision precision_;
+    // Per-thread packing space, allocated once: no op allocates.
+    float* scratch_ = nullptr;
+    int64_t scratch_per_thread_ = 0;  // floats
+    float* packed_ = nullptr;         // packed right-hand sides of matrix products, shared by the threads
+    int64_t packed_floats_ = 0;
+    float* scratch_of(int thread) const { return scratch_ + thread * scratch_per_thread_; }
+};

@@ -1,0 +1,10 @@
+#include "kernels/ops.h"
+
+#include "kernels/cpu/isa_begin.h"
+#include "kernels/cpu/cpu_ops.h"
+
+std::unique_ptr<Ops> create(int threads, Precision precision) {
+    return std::make_unique<CpuOps>(threads, precision);
+}
+
+#include "kernels/cpu/isa_end.h"

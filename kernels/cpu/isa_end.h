@@ -1,0 +1,5 @@
+// Closes the region opened by isa_begin.h. No include guard.
+}  // namespace longreach::LONGREACH_ISA
+#if defined(LONGREACH_ISA_AVX512) || defined(LONGREACH_ISA_AVX2)
+#pragma GCC pop_options
+#endif

@@ -1,0 +1,100 @@
+// Memory, copies and the lifetime of CpuOps.
+#include <omp.h>
+
+#include <cstring>
+#include <new>
+
+#include "base/error.h"
+#include "kernels/ops.h"
+
+#include "kernels/cpu/isa_begin.h"
+#include "kernels/cpu/simd.h"
+#include "kernels/cpu/cpu_ops.h"
+
+namespace {
+
+// Pages of an anonymous mapping arrive zeroed; aligned_alloc plus memset would touch them all on one thread at once.
+constexpr std::align_val_t alignment{64};
+
+// Elements per parallel block of the copy-like loops: large enough to amortise a fork, small enough to balance.
+constexpr int64_t block = 1 << 14;
+
+template <class Body>
+void for_blocks(int64_t count, int threads, Body body) {
+    const int64_t blocks = (count + block - 1) / block;
+#pragma omp parallel for schedule(static) num_threads(threads) if (blocks > 1)
+    for (int64_t b = 0; b < blocks; ++b) body(b * block, count - b * block < block ? count : (b + 1) * block);
+}
+
+}  // namespace
+
+CpuOps::CpuOps(int threads, Precision precision) : threads_(threads), precision_(precision) {
+    scratch_per_thread_ = 1 << 17;  // 512 KiB: half of a typical L2
+    packed_floats_ = 1 << 22;       // 16 MiB: larger right-hand sides are packed in pieces
+    scratch_ = static_cast<float*>(allocate(scratch_per_thread_ * threads_ * 4));
+    packed_ = static_cast<float*>(allocate(packed_floats_ * 4));
+}
+
+CpuOps::~CpuOps() {
+    release(scratch_, scratch_per_thread_ * threads_ * 4);
+    release(packed_, packed_floats_ * 4);
+}
+
+std::string CpuOps::describe() const {
+    return fmt::format("cpu {}, {} thread{}, {}", isa_name, threads_, threads_ == 1 ? "" : "s",
+                       precision_ == Precision::bf16 ? "bf16" : "fp32");
+}
+
+int64_t CpuOps::scratch_bytes() const { return (scratch_per_thread_ * threads_ + packed_floats_) * 4; }
+
+void* CpuOps::allocate(int64_t bytes) {
+    void* memory = ::operator new(static_cast<size_t>(bytes), alignment);
+    std::byte* p = static_cast<std::byte*>(memory);
+    for_blocks(bytes, threads_, [&](int64_t begin, int64_t end) {
+        std::memset(p + begin, 0, static_cast<size_t>(end - begin));
+    });
+    return memory;
+}
+
+void CpuOps::release(void* memory, int64_t) { ::operator delete(memory, alignment); }
+
+void CpuOps::upload(Tensor to, const void* host) {
+    check(to.contiguous(), "upload into a strided tensor");
+    std::memcpy(to.data, host, static_cast<size_t>(to.bytes()));
+}
+
+void CpuOps::download(void* host, const Tensor& from) {
+    check(from.contiguous(), "download of a strided tensor");
+    std::memcpy(host, from.data, static_cast<size_t>(from.bytes()));
+}
+
+void CpuOps::zero(Tensor to) {
+    check(to.contiguous(), "zero of a strided tensor");
+    std::byte* p = to.as<std::byte>();
+    for_blocks(to.bytes(), threads_, [&](int64_t begin, int64_t end) {
+        std::memset(p + begin, 0, static_cast<size_t>(end - begin));
+    });
+}
+
+void CpuOps::copy(Tensor to, const Tensor& from) {
+    check(to.rows() == from.rows() && to.cols() == from.cols() && to.dtype == from.dtype, "copy of {}x{} to {}x{}",
+          from.rows(), from.cols(), to.rows(), to.cols());
+    const int64_t size = size_of(to.dtype);
+    const int64_t rows = to.rows(), row_bytes = to.cols() * size;
+#pragma omp parallel for schedule(static) num_threads(threads_) if (rows * row_bytes > block)
+    for (int64_t r = 0; r < rows; ++r)
+        std::memcpy(to.as<std::byte>() + r * to.row_stride * size, from.as<std::byte>() + r * from.row_stride * size,
+                    static_cast<size_t>(row_bytes));
+}
+
+void CpuOps::add(Tensor to, const Tensor& from) {
+    check(to.contiguous() && from.contiguous() && to.count() == from.count(), "add of {} to {}", from.count(),
+          to.count());
+    float* a = to.f32();
+    const float* b = from.f32();
+    for_blocks(to.count(), threads_, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) a[i] += b[i];
+    });
+}
+
+#include "kernels/cpu/isa_end.h"

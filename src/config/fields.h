@@ -1,0 +1,116 @@
+// The one list of config fields.
+//
+// Every config struct lists its fields once, in a member `void fields(Fields& f)`. Whatever needs to know the fields
+// (the strict reader, `config show`, `config schema`, `config explain`, the reference page, `config diff`) is a visitor
+// that walks the same list, so none of them can drift from the others.
+//
+//     struct AdamConfig {
+//         double beta1 = 0.9;
+//         void fields(Fields& f) { f.number("beta1", beta1, {.min = 0, .max = 1}, {"decay of the first moment"}); }
+//     };
+//
+// The value a default-constructed struct holds is the field's default.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace longreach {
+
+struct Doc {
+    std::string_view help;          // one line: what the field does, with its unit
+    bool resumable = false;         // may differ between a checkpoint and the run that resumes from it
+};
+
+struct IntegerRange {
+    int64_t min = 0;
+    int64_t max = std::numeric_limits<int64_t>::max();
+};
+
+struct NumberRange {
+    double min = -std::numeric_limits<double>::infinity();
+    double max = std::numeric_limits<double>::infinity();
+    bool open_min = false;          // min itself is refused
+    bool open_max = false;
+};
+
+template <class E>
+struct Named {
+    E value;
+    std::string_view name;
+    std::string_view help = {};     // one line of what this choice means
+};
+
+class Fields {
+  public:
+    virtual ~Fields() = default;
+
+    virtual void flag(std::string_view name, bool& value, Doc doc) = 0;
+    virtual void integer(std::string_view name, int64_t& value, IntegerRange range, Doc doc) = 0;
+    virtual void number(std::string_view name, double& value, NumberRange range, Doc doc) = 0;
+    virtual void text(std::string_view name, std::string& value, Doc doc) = 0;
+    virtual void texts(std::string_view name, std::vector<std::string>& value, Doc doc) = 0;
+    virtual void integers(std::string_view name, std::vector<int64_t>& value, IntegerRange range, Doc doc) = 0;
+
+    // One of a fixed set of words.
+    template <class E>
+    void choice(std::string_view name, E& value, std::vector<Named<E>> names, Doc doc) {
+        std::vector<Named<int>> plain;
+        for (const Named<E>& n : names) plain.push_back({static_cast<int>(n.value), n.name, n.help});
+        int index = static_cast<int>(value);
+        choice_value(name, index, plain, doc);
+        value = static_cast<E>(index);
+    }
+
+    // A nested object.
+    template <class S>
+    void section(std::string_view name, S& value, Doc doc) {
+        section_value(name, [&](Fields& f) { value.fields(f); }, doc);
+    }
+
+    // An array of objects; each element starts from a default-constructed S.
+    template <class S>
+    void list(std::string_view name, std::vector<S>& value, Doc doc) {
+        list_value(
+            name, value.size(), [&](size_t count) { value.resize(count); },
+            [&](size_t i, Fields& f) {
+                // A schema visitor may ask for element 0 of an empty list: it then sees the defaults.
+                S defaults;
+                (i < value.size() ? value[i] : defaults).fields(f);
+            },
+            doc);
+    }
+
+    // An object of named variations of `start` (read before this call): each entry sets only what differs.
+    template <class S>
+    void variations(std::string_view name, std::map<std::string, S>& value, const S& start, Doc doc) {
+        std::vector<std::string> present;
+        for (const auto& [key, unused] : value) present.push_back(key);
+        variations_value(
+            name, present,
+            [&](const std::string& key, Fields& f) {
+                // A schema visitor may ask for a key that is absent: it then sees the start values.
+                S shown = start;
+                auto it = value.find(key);
+                (it == value.end() ? shown : it->second).fields(f);
+            },
+            [&](const std::string& key) { value.insert_or_assign(key, start); }, doc);
+    }
+
+  protected:
+    using Body = std::function<void(Fields&)>;
+    virtual void choice_value(std::string_view name, int& value, const std::vector<Named<int>>& names, Doc doc) = 0;
+    virtual void section_value(std::string_view name, const Body& body, Doc doc) = 0;
+    virtual void list_value(std::string_view name, size_t size, const std::function<void(size_t)>& resize,
+                            const std::function<void(size_t, Fields&)>& element, Doc doc) = 0;
+    virtual void variations_value(std::string_view name, const std::vector<std::string>& present,
+                                  const std::function<void(const std::string&, Fields&)>& element,
+                                  const std::function<void(const std::string&)>& add, Doc doc) = 0;
+};
+
+}  // namespace longreach
