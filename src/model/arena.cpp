@@ -1,0 +1,70 @@
+#include "model/arena.h"
+
+#include <algorithm>
+#include <map>
+
+#include "base/units.h"
+
+namespace longreach {
+
+namespace {
+constexpr int64_t alignment = 256;  // bytes: a GPU's, and more than any vector needs
+}
+
+Arena::~Arena() {
+    if (memory_) ops_.release(memory_, peak_);
+}
+
+Tensor Arena::reserve(const std::string& name, DType dtype, std::initializer_list<int64_t> dims) {
+    Tensor t(nullptr, dtype, dims);
+    const int64_t bytes = (t.bytes() + alignment - 1) / alignment * alignment;
+    if (placing_) {
+        check(offset_ + bytes <= peak_,
+              "{} does not fit the plan: the placing pass differs from the measuring one", name);
+        t.data = memory_ + offset_;
+    } else {
+        entries_.push_back({group_, name, offset_, bytes});
+    }
+    offset_ += bytes;
+    peak_ = std::max(peak_, offset_);
+    return t;
+}
+
+void Arena::commit() {
+    check(!placing_, "a plan is committed once");
+    memory_ = static_cast<std::byte*>(ops_.allocate(peak_));
+    offset_ = 0;
+    placing_ = true;
+}
+
+std::string Arena::table() const {
+    std::vector<std::string> order;
+    struct Group {
+        int64_t bytes = 0;
+        std::map<std::string, int64_t> parts;
+    };
+    std::map<std::string, Group> groups;
+    for (const Entry& e : entries_) {
+        if (!groups.count(e.group)) order.push_back(e.group);
+        Group& g = groups[e.group];
+        g.bytes += e.bytes;
+        // "layers.3.qkv" and "layers.4.qkv" are one part of the table.
+        g.parts[e.name.substr(e.name.rfind('.') + 1)] += e.bytes;
+    }
+    std::string out;
+    for (const std::string& name : order) {
+        const Group& g = groups[name];
+        std::vector<std::pair<int64_t, std::string>> parts;
+        for (const auto& [part, bytes] : g.parts) parts.push_back({bytes, part});
+        std::sort(parts.rbegin(), parts.rend());
+        out += fmt::format("  {:<24}{:>12}  ", name, human_bytes(g.bytes));
+        for (size_t i = 0; i < parts.size() && i < 4; ++i)
+            out += fmt::format("{}{} {}", i ? ", " : "", parts[i].second, human_bytes(parts[i].first));
+        if (parts.size() > 4) out += ", ...";
+        out += '\n';
+    }
+    out += fmt::format("  {:<24}{:>12}\n", "planned", human_bytes(peak_));
+    return out;
+}
+
+}  // namespace longreach

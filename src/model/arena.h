@@ -1,0 +1,51 @@
+// Device memory, planned before the first step.
+//
+// Planning code runs twice over the same calls: once to measure (views without memory), once, after commit(),
+// to place. Every reservation has a name; the printed plan is what the process then really holds.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "kernels/ops.h"
+
+namespace longreach {
+
+class Arena {
+  public:
+    explicit Arena(Ops& ops) : ops_(ops) {}
+    ~Arena();
+    Arena(const Arena&) = delete;
+    Arena& operator=(const Arena&) = delete;
+
+    // Names what the following reservations are for ("activations"), one line of the printed plan.
+    void group(std::string name) { group_ = std::move(name); }
+    Tensor reserve(const std::string& name, DType dtype, std::initializer_list<int64_t> dims);
+
+    // Memory reserved after mark() may be given out again after rewind(): parts of a run that never live at
+    // the same time (training activations, evaluation activations) share it.
+    int64_t mark() const { return offset_; }
+    void rewind(int64_t mark) { offset_ = mark; }
+
+    void commit();  // allocates the measured peak and starts over, now placing
+    int64_t bytes() const { return peak_; }
+    int64_t offset() const { return offset_; }
+
+    struct Entry {
+        std::string group, name;
+        int64_t begin, bytes;
+    };
+    const std::vector<Entry>& entries() const { return entries_; }
+    // One line per group: bytes, and the largest reservations in it.
+    std::string table() const;
+
+  private:
+    Ops& ops_;
+    std::string group_;
+    std::vector<Entry> entries_;
+    int64_t offset_ = 0, peak_ = 0;
+    std::byte* memory_ = nullptr;
+    bool placing_ = false;
+};
+
+}  // namespace longreach

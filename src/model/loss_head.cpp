@@ -1,0 +1,71 @@
+#include "model/loss_head.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace longreach {
+
+LossHead::LossHead(ParamTable& table, const ModelConfig& model, const ParamRef& embedding)
+    : width_(model.width), vocab_(model.vocab_size), norm_(table, "final_norm", model.norm, model.width) {
+    const SoftcapConfig& softcap = model.head.softcap;
+    spec_.softcap = softcap.kind;
+    spec_.cap = static_cast<float>(softcap.cap);
+    spec_.shift = static_cast<float>(softcap.shift);
+    spec_.temperature = static_cast<float>(softcap.temperature);
+    spec_.z_loss = static_cast<float>(model.head.z_loss);
+    if (model.head.tied) {
+        matrix_ = embedding;
+        return;
+    }
+    const double bound = model.init.matrix_bound / std::sqrt(static_cast<double>(model.width));
+    const InitRule init = model.init.zero_head ? InitRule{} : InitRule{InitRule::Kind::uniform, bound};
+    matrix_ = table.add({"head.weight", {vocab_, width_}, init, ParamGroup::head, true});
+}
+
+// Large enough that the matrix products run at speed, small enough (about 16 MiB of f32) to stay near the
+// cache. A function of the vocabulary only: the order in which chunks add to dW must not depend on the batch
+// or the machine.
+int64_t LossHead::chunk_rows() const {
+    return std::clamp<int64_t>((int64_t{1} << 22) / vocab_ / 64 * 64, 256, 4096);
+}
+
+LossHead::Saved LossHead::plan(Arena& arena, int64_t tokens, bool training) const {
+    Saved saved;
+    saved.norm = norm_.plan(arena, "final_norm", tokens);
+    saved.logits = arena.reserve("logits", DType::f32, {std::min(tokens, chunk_rows()), vocab_});
+    saved.losses = arena.reserve("losses", DType::f32, {tokens});
+    if (training) saved.dy = arena.reserve("dfinal", DType::f32, {tokens, width_});
+    return saved;
+}
+
+void LossHead::forward(StepContext& run, const Saved& saved, const Tensor& x) const {
+    run_chunks(run, saved, x, 0, false);
+}
+
+void LossHead::forward_backward(StepContext& run, Tensor dx, const Saved& saved, const Tensor& x,
+                                float gradient_scale) const {
+    run_chunks(run, saved, x, gradient_scale, true);
+    norm_.backward(run, dx, saved.dy.first_rows(run.batch.count()), saved.norm, Write::set);
+}
+
+void LossHead::run_chunks(StepContext& run, const Saved& saved, const Tensor& x, float gradient_scale,
+                          bool training) const {
+    const int64_t n = run.batch.count();
+    norm_.forward(run, saved.norm, x);
+    LossSpec spec = spec_;
+    spec.gradient_scale = gradient_scale;
+    const Tensor matrix = run.weight(matrix_);
+    for (int64_t begin = 0; begin < n; begin += chunk_rows()) {
+        const int64_t rows = std::min(chunk_rows(), n - begin);
+        const Tensor y = saved.norm.y.row_range(begin, rows), logits = saved.logits.first_rows(rows);
+        const Tensor losses(saved.losses.f32() + begin, DType::f32, {rows});
+        const Tensor targets(run.batch.targets.i32() + begin, DType::i32, {rows});
+        run.ops.linear(logits, y, matrix, Write::set);
+        run.ops.cross_entropy(losses, logits, targets, spec, training);
+        if (!training) continue;
+        run.ops.linear_backward_weight(run.gradient(matrix_), logits, y);
+        run.ops.linear_backward_input(saved.dy.row_range(begin, rows), logits, matrix, Write::set);
+    }
+}
+
+}  // namespace longreach

@@ -1,0 +1,42 @@
+// Final norm, output matrix and cross-entropy, in chunks of tokens and with the gradient in the same pass:
+// the [tokens, vocabulary] matrix never exists.
+//
+//     per chunk of n tokens:  logits = y W^T [n, V];  loss, dlogits in place;  dW += dlogits^T y;  dy =
+//     dlogits W
+#pragma once
+
+#include "model/norm.h"
+
+namespace longreach {
+
+class LossHead {
+  public:
+    struct Saved {
+        Norm::Saved norm;
+        Tensor logits;  // [chunk, V]
+        Tensor losses;  // [N]
+        Tensor dy;      // [N, C]; training only
+    };
+
+    // embedding: the token table, used as output matrix when the head is tied.
+    LossHead(ParamTable& table, const ModelConfig& model, const ParamRef& embedding);
+    Saved plan(Arena& arena, int64_t tokens, bool training) const;
+
+    // Losses per token from the residual stream x.
+    void forward(StepContext& run, const Saved& saved, const Tensor& x) const;
+    // The same, and dx = gradient_scale * d(sum of losses)/dx; gradients of the head accumulate.
+    void forward_backward(StepContext& run, Tensor dx, const Saved& saved, const Tensor& x,
+                          float gradient_scale) const;
+
+  private:
+    void run_chunks(StepContext& run, const Saved& saved, const Tensor& x, float gradient_scale,
+                    bool training) const;
+    int64_t chunk_rows() const;
+
+    int64_t width_, vocab_;
+    LossSpec spec_;
+    Norm norm_;
+    ParamRef matrix_;
+};
+
+}  // namespace longreach

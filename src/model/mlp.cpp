@@ -1,0 +1,81 @@
+#include "model/mlp.h"
+
+#include <cmath>
+
+namespace longreach {
+
+Mlp::Mlp(ParamTable& table, const ModelConfig& model, int64_t layer)
+    : kind_(model.mlp.kind), hidden_(model.mlp_hidden()) {
+    const std::string name = fmt::format("layers.{}.mlp.", layer);
+    const double bound = model.init.matrix_bound;
+    const InitRule in{InitRule::Kind::uniform, bound / std::sqrt(static_cast<double>(model.width))};
+    const InitRule out =
+        model.init.zero_projections
+            ? InitRule{}
+            : InitRule{InitRule::Kind::uniform, bound / std::sqrt(static_cast<double>(hidden_))};
+    std::vector<Param> input;
+    if (kind_ == MlpKind::swiglu)
+        input.push_back({name + "gate.weight", {hidden_, model.width}, in, ParamGroup::matrix, true});
+    input.push_back({name + "up.weight", {hidden_, model.width}, in, ParamGroup::matrix, true});
+    up_ = table.add_joined(std::move(input));
+    down_ = table.add({name + "down.weight", {model.width, hidden_}, out, ParamGroup::matrix, true});
+}
+
+Activation Mlp::activation() const {
+    switch (kind_) {
+        case MlpKind::gelu:
+            return Activation::gelu;
+        case MlpKind::gelu_tanh:
+            return Activation::gelu_tanh;
+        case MlpKind::swiglu:
+            return Activation::swiglu;
+        case MlpKind::relu2:
+            break;
+    }
+    fail(ExitCode::internal, "relu2 is fused into the matrix product");
+}
+
+Mlp::Saved Mlp::plan(Arena& arena, const std::string& name, int64_t tokens) const {
+    Saved saved;
+    if (kind_ != MlpKind::relu2)
+        saved.a = arena.reserve(name + "mlp_input", DType::f32, {tokens, up_width()});
+    saved.h = arena.reserve(name + "mlp_hidden", DType::f32, {tokens, hidden_});
+    return saved;
+}
+
+Mlp::Workspace Mlp::plan_workspace(Arena& arena, int64_t tokens) const {
+    Workspace w;
+    w.da = arena.reserve("dmlp_input", DType::f32, {tokens, up_width()});
+    if (kind_ != MlpKind::relu2) w.dh = arena.reserve("dmlp_hidden", DType::f32, {tokens, hidden_});
+    return w;
+}
+
+void Mlp::forward(StepContext& run, const Saved& saved, Tensor x, const Tensor& xn) const {
+    const Tensor h = saved.h.first_rows(run.batch.count());
+    if (kind_ == MlpKind::relu2) {
+        run.ops.linear_relu2(h, xn, run.weight(up_));
+    } else {
+        const Tensor a = saved.a.first_rows(run.batch.count());
+        run.ops.linear(a, xn, run.weight(up_), Write::set);
+        run.ops.activation(h, a, activation());
+    }
+    run.ops.linear(x, h, run.weight(down_), Write::add);
+}
+
+void Mlp::backward(StepContext& run, Tensor dxn, const Tensor& dx, const Saved& saved,
+                   const Workspace& workspace, const Tensor& xn) const {
+    const int64_t n = run.batch.count();
+    const Tensor h = saved.h.first_rows(n), da = workspace.da.first_rows(n);
+    run.ops.linear_backward_weight(run.gradient(down_), dx, h);
+    if (kind_ == MlpKind::relu2) {
+        run.ops.linear_relu2_backward(da, dx, run.weight(down_), h);
+    } else {
+        const Tensor dh = workspace.dh.first_rows(n);
+        run.ops.linear_backward_input(dh, dx, run.weight(down_), Write::set);
+        run.ops.activation_backward(da, dh, saved.a.first_rows(n), activation());
+    }
+    run.ops.linear_backward_weight(run.gradient(up_), da, xn);
+    run.ops.linear_backward_input(dxn, da, run.weight(up_), Write::set);
+}
+
+}  // namespace longreach

@@ -1,0 +1,41 @@
+// The feed-forward part of a block.
+//
+//     relu2:         h = max(0, xn Wup^T)^2,  x += h Wdown^T      only h is kept
+//     gelu, swiglu:  a = xn Wup^T, h = act(a), x += h Wdown^T     a and h are kept; swiglu: Wup holds gate|up
+#pragma once
+
+#include "model/arena.h"
+#include "model/model_config.h"
+#include "model/step_context.h"
+
+namespace longreach {
+
+class Mlp {
+  public:
+    struct Saved {
+        Tensor a;  // [N, F] or [N, 2F] before the activation; empty for relu2
+        Tensor h;  // [N, F]
+    };
+    struct Workspace {
+        Tensor da;  // [N, F] or [N, 2F]
+        Tensor dh;  // [N, F]; empty for relu2
+    };
+
+    Mlp(ParamTable& table, const ModelConfig& model, int64_t layer);
+    Saved plan(Arena& arena, const std::string& name, int64_t tokens) const;
+    Workspace plan_workspace(Arena& arena, int64_t tokens) const;
+
+    void forward(StepContext& run, const Saved& saved, Tensor x, const Tensor& xn) const;
+    void backward(StepContext& run, Tensor dxn, const Tensor& dx, const Saved& saved,
+                  const Workspace& workspace, const Tensor& xn) const;
+
+  private:
+    Activation activation() const;
+    int64_t up_width() const { return kind_ == MlpKind::swiglu ? 2 * hidden_ : hidden_; }
+
+    MlpKind kind_;
+    int64_t hidden_;
+    ParamRef up_, down_;
+};
+
+}  // namespace longreach

@@ -1,0 +1,33 @@
+#include "model/norm.h"
+
+namespace longreach {
+
+Norm::Norm(ParamTable& table, const std::string& name, const NormConfig& config, int64_t width)
+    : spec_{config.kind, static_cast<float>(config.eps)}, width_(width) {
+    if (!config.gain) return;
+    gain_ = table.add({name + ".gain", {width}, {InitRule::Kind::constant, 1.0}, ParamGroup::scalar});
+    if (config.kind == NormKind::layer)
+        bias_ = table.add({name + ".bias", {width}, {InitRule::Kind::constant, 0.0}, ParamGroup::scalar});
+}
+
+Norm::Saved Norm::plan(Arena& arena, const std::string& name, int64_t tokens) const {
+    Saved saved;
+    saved.y = arena.reserve(name, DType::f32, {tokens, width_});
+    saved.normalised = gain_ ? arena.reserve(name + "_normalised", DType::f32, {tokens, width_}) : saved.y;
+    saved.inverse = arena.reserve(name + "_inverse", DType::f32, {tokens});
+    return saved;
+}
+
+void Norm::forward(StepContext& run, const Saved& saved, const Tensor& x) const {
+    const int64_t n = run.batch.count();
+    run.ops.norm(saved.y.first_rows(n), saved.normalised.first_rows(n), saved.inverse.first(n), x,
+                 run.weight(gain_), run.weight(bias_), spec_);
+}
+
+void Norm::backward(StepContext& run, Tensor dx, const Tensor& dy, const Saved& saved, Write write) const {
+    const int64_t n = run.batch.count();
+    run.ops.norm_backward(dx, run.gradient(gain_), run.gradient(bias_), dy, saved.normalised.first_rows(n),
+                          saved.inverse.first(n), run.weight(gain_), spec_, write);
+}
+
+}  // namespace longreach

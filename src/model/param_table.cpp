@@ -1,0 +1,94 @@
+#include "model/param_table.h"
+
+#include <algorithm>
+
+#include "base/hash.h"
+#include "base/rng.h"
+
+namespace longreach {
+
+namespace {
+constexpr int64_t alignment = 16;  // elements: 64 bytes
+
+int64_t aligned(int64_t n) {
+    return (n + alignment - 1) / alignment * alignment;
+}
+}  // namespace
+
+const char* name_of(ParamGroup group) {
+    switch (group) {
+        case ParamGroup::matrix:
+            return "matrix";
+        case ParamGroup::embedding:
+            return "embedding";
+        case ParamGroup::head:
+            return "head";
+        case ParamGroup::scalar:
+            return "scalar";
+    }
+    return "?";
+}
+
+ParamRef ParamTable::add(Param param) {
+    return add_joined({std::move(param)});
+}
+
+ParamRef ParamTable::add_joined(std::vector<Param> parts) {
+    size_ = aligned(size_);
+    ParamRef joined{size_, 0, parts.front().cols()};
+    for (Param& param : parts) {
+        check(find(param.name) == nullptr, "two parameters named {}", param.name);
+        check(param.cols() == joined.cols, "{} has {} columns, not {}", param.name, param.cols(),
+              joined.cols);
+        param.offset = size_;
+        size_ += param.count();
+        joined.rows += param.rows();
+        params_.push_back(std::move(param));
+    }
+    return joined;
+}
+
+int64_t ParamTable::count() const {
+    int64_t n = 0;
+    for (const Param& p : params_) n += p.count();
+    return n;
+}
+
+const Param* ParamTable::find(const std::string& name) const {
+    const auto it =
+        std::find_if(params_.begin(), params_.end(), [&](const Param& p) { return p.name == name; });
+    return it == params_.end() ? nullptr : &*it;
+}
+
+Tensor FlatParams::view(const ParamRef& ref) const {
+    check(static_cast<bool>(ref), "view of a parameter that does not exist");
+    float* data = flat.data ? flat.f32() + ref.offset : nullptr;
+    if (ref.rows == 1) return Tensor(data, DType::f32, {ref.cols});
+    return Tensor(data, DType::f32, {ref.rows, ref.cols});
+}
+
+Tensor FlatParams::view(const Param& param) const {
+    return view(ParamRef{param.offset, param.rows(), param.cols()});
+}
+
+void initialise(const ParamTable& table, uint64_t seed, std::vector<float>& flat) {
+    flat.assign(static_cast<size_t>(table.size()), 0.0f);
+    for (const Param& param : table.params()) {
+        float* out = flat.data() + param.offset;
+        const int64_t n = param.count();
+        if (param.init.kind == InitRule::Kind::constant) {
+            std::fill(out, out + n, static_cast<float>(param.init.value));
+            continue;
+        }
+        // Keyed by the name: adding a tensor elsewhere in the model leaves this one's numbers alone.
+        const Rng rng(seed, Purpose::init, static_cast<uint32_t>(xxh64(param.name)));
+        for (int64_t i = 0; i < n; ++i) {
+            const uint64_t index = static_cast<uint64_t>(i);
+            const double x =
+                param.init.kind == InitRule::Kind::normal ? rng.normal(index) : 2 * rng.uniform(index) - 1;
+            out[i] = static_cast<float>(param.init.value * x);
+        }
+    }
+}
+
+}  // namespace longreach

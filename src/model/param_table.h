@@ -1,0 +1,76 @@
+// The only list of trainable tensors. Initialisation, optimiser groups, checkpoints, parameter and FLOP
+// counts are functions of this table; nothing means anything by its position in it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernels/ops.h"
+
+namespace longreach {
+
+struct InitRule {
+    enum class Kind { constant, uniform, normal } kind = Kind::constant;
+    double value = 0;  // the constant, the bound of U(+-value), or the standard deviation
+};
+
+// What an optimiser does with a tensor.
+enum class ParamGroup {
+    matrix,     // hidden matrices: Muon, or Adam when muon is off
+    embedding,  // token table
+    head,       // output matrix
+    scalar,     // gains, biases, mixing weights
+};
+const char* name_of(ParamGroup group);
+
+struct Param {
+    std::string name;  // on disk and in messages: "layers.3.attention.q.weight"
+    std::vector<int64_t> shape;
+    InitRule init;
+    ParamGroup group = ParamGroup::matrix;
+    bool decay = false;  // weight decay applies
+    int64_t offset = 0;  // elements from the start of a flat buffer; set by add()
+
+    int64_t count() const {
+        int64_t n = 1;
+        for (int64_t d : shape) n *= d;
+        return n;
+    }
+    int64_t rows() const { return shape.size() == 1 ? 1 : shape[0]; }
+    int64_t cols() const { return shape.back(); }
+};
+
+// A handle to one row of the table, or to a run of consecutive rows that form one taller matrix (q|k|v).
+struct ParamRef {
+    int64_t offset = -1, rows = 0, cols = 0;
+    explicit operator bool() const { return offset >= 0; }
+};
+
+class ParamTable {
+  public:
+    ParamRef add(Param param);
+    // Consecutive matrices of equal width, laid out without gaps so that they are one matrix as well.
+    ParamRef add_joined(std::vector<Param> parts);
+
+    const std::vector<Param>& params() const { return params_; }
+    int64_t size() const { return size_; }  // elements of a flat buffer, padding included
+    int64_t count() const;                  // trainable numbers
+    const Param* find(const std::string& name) const;
+
+  private:
+    std::vector<Param> params_;
+    int64_t size_ = 0;
+};
+
+// A flat f32 buffer laid out by a table: the weights, their gradients, an optimiser moment.
+struct FlatParams {
+    Tensor flat;  // f32 [table.size()]
+    Tensor view(const ParamRef& ref) const;
+    Tensor view(const Param& param) const;
+};
+
+// Weights of step 0: every number a pure function of (seed, tensor name, index).
+void initialise(const ParamTable& table, uint64_t seed, std::vector<float>& flat);
+
+}  // namespace longreach
