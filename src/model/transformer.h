@@ -26,9 +26,9 @@ class Transformer {
     // Reserves tables; after arena.commit() and a second pass, fill_tables computes them.
     void plan_tables(Arena& arena);
     void fill_tables(Ops& ops) const { tables_.fill(ops); }
-    // Activations. Training keeps every layer's; evaluation reuses one layer's buffers for all, so its memory
-    // is linear in tokens and independent of depth. Both may be planned over the same memory, and later calls
-    // of either replace the tensors of the former: call the plan_ of the mode about to run (placing is free).
+    // Activations. Training keeps every layer's; evaluation reuses one layer's memory for all, so it is
+    // linear in tokens and independent of depth. Both may be planned over the same memory: neither keeps
+    // anything between calls.
     void plan_training(Arena& arena, Ops& ops, const PlanSize& size, bool document_mask);
     void plan_evaluation(Arena& arena, const PlanSize& size, bool document_mask);
 
@@ -60,18 +60,15 @@ class Transformer {
     void plan_common(Arena& arena, Activations& a, const PlanSize& size, bool document_mask);
     void build_masks(Ops& ops, const Batch& batch, Activations& a, Masks& masks) const;
     void run_forward(StepContext& run, Activations& a);
-    return a.blocks[a.training ? layer : 0];
-}
-
-ModelConfig config_;
-ParamTable table_;
-Tables tables_;
-ParamRef embedding_;
-Norm embedding_norm_;
-std::vector<Block> blocks_;
-std::unique_ptr<LossHead> head_;
-Activations training_, evaluation_;
-const Activations* last_ = nullptr;
+    ModelConfig config_;
+    ParamTable table_;
+    Tables tables_;
+    ParamRef embedding_;
+    Norm embedding_norm_;
+    std::vector<Block> blocks_;
+    std::unique_ptr<LossHead> head_;
+    Activations training_, evaluation_;
+    const Activations* last_ = nullptr;
 };
 
 }  // namespace longreach
