@@ -1,0 +1,125 @@
+#include "optim/optimizer_config.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <string>
+
+namespace longreach {
+
+namespace {
+constexpr NumberRange rate{.min = 0, .max = 1e3};
+constexpr NumberRange decay{.min = 0, .max = 1, .open_max = true};
+}  // namespace
+
+void MuonConfig::fields(Fields& f) {
+    f.number("lr", lr, rate, {"learning rate"});
+    f.number("momentum", momentum, decay, {"decay mu of the momentum"});
+    f.flag("nesterov", nesterov, {"orthogonalise the look-ahead G + mu M instead of M"});
+    f.choice<MomentumForm>("form", form,
+                           {{MomentumForm::classic, "classic", "M = mu M + G"},
+                            {MomentumForm::averaged, "averaged", "M = mu M + (1 - mu) G"}},
+                           {"how the momentum gathers gradients"});
+    f.number("warmup_from", warmup_from, decay, {"momentum of the first step when warmup_steps > 0"});
+    f.integer("warmup_steps", warmup_steps, {.min = 0},
+              {"steps over which the momentum rises linearly to its value"});
+    f.choice<MuonScale>(
+        "scale", scale,
+        {{MuonScale::classic, "classic", "sqrt(max(1, rows / cols))"},
+         {MuonScale::moonshot, "moonshot", "0.2 sqrt(max(rows, cols)), matches AdamW step sizes"}},
+        {"factor on the orthogonalised update"});
+    f.number("weight_decay", weight_decay, {.min = 0, .max = 10},
+             {"decoupled: W shrinks by lr * weight_decay per step"});
+    f.integer("iterations", iterations, {.min = 1, .max = 20}, {"Newton-Schulz iterations"});
+}
+
+void AdamConfig::fields(Fields& f) {
+    f.number("matrix_lr", matrix_lr, rate,
+             {"learning rate of hidden matrices, when optimizer.matrices is adam"});
+    f.number("embedding_lr", embedding_lr, rate, {"learning rate of the token embedding"});
+    f.number("head_lr", head_lr, rate, {"learning rate of an untied head"});
+    f.number("scalar_lr", scalar_lr, rate, {"learning rate of gains, biases and mixing weights"});
+    f.number("beta1", beta1, decay, {"decay of the first moment"});
+    f.number("beta2", beta2, decay, {"decay of the second moment"});
+    f.number("eps", eps, {.min = 0, .max = 1, .open_min = true},
+             {"added to the square root of the second moment"});
+    f.number("weight_decay", weight_decay, {.min = 0, .max = 10},
+             {"decoupled, on hidden matrices (with matrices: adam) and an untied head"});
+}
+
+void ScheduleConfig::fields(Fields& f) {
+    f.choice<ScheduleKind>(
+        "kind", kind,
+        {{ScheduleKind::constant, "constant", "1 throughout"},
+         {ScheduleKind::linear, "linear", "1, then linear to `final` over the last decay_fraction"},
+         {ScheduleKind::cosine, "cosine", "half a cosine from 1 to `final` over the whole run"}},
+        {"learning-rate multiplier over the run"});
+    f.integer("warmup_steps", warmup_steps, {.min = 0},
+              {"the first steps are multiplied by (step + 1) / warmup_steps"});
+    f.number("decay_fraction", decay_fraction, {.min = 0, .max = 1},
+             {"linear: share of all steps that decays"});
+    f.number("final", final, {.min = 0, .max = 1}, {"multiplier that the decay approaches"});
+}
+
+void OptimizerConfig::fields(Fields& f) {
+    f.choice<MatrixOptimizer>("matrices", matrices,
+                              {{MatrixOptimizer::muon, "muon"}, {MatrixOptimizer::adam, "adam"}},
+                              {"optimiser of the hidden matrices; everything else is Adam's"});
+    f.section("muon", muon, {"momentum orthogonalised by Newton-Schulz"});
+    f.section("adam", adam, {"Adam, with decoupled weight decay"});
+    f.section("schedule", schedule, {"learning-rate multiplier over the run"});
+    f.number("clip_norm", clip_norm, {.min = 0, .max = 1e30},
+             {"largest global gradient norm; 0: no clipping"});
+    f.integer(
+        "max_bad_steps", max_bad_steps, {.min = 0},
+        {"steps with a non-finite loss or gradient are skipped; give up after this many in a row", true});
+}
+
+void OptimizerConfig::check(Problems& p) const {
+    const auto no_effect = [&](const std::string& key, const char* reason, const char* other) {
+        if (p.is_set(key)) p.add(key, std::string("has no effect: ") + reason, other);
+    };
+    if (matrices == MatrixOptimizer::adam) {
+        for (const char* key : {"lr", "momentum", "nesterov", "form", "warmup_from", "warmup_steps", "scale",
+                                "weight_decay", "iterations"})
+            no_effect(std::string("optimizer.muon.") + key, "optimizer.matrices is adam",
+                      "optimizer.matrices");
+    } else {
+        no_effect("optimizer.adam.matrix_lr", "optimizer.matrices is muon", "optimizer.matrices");
+        if (muon.warmup_steps == 0)
+            no_effect("optimizer.muon.warmup_from", "muon.warmup_steps is 0", "optimizer.muon.warmup_steps");
+    }
+    if (schedule.kind != ScheduleKind::linear)
+        no_effect("optimizer.schedule.decay_fraction", "schedule.kind is not linear",
+                  "optimizer.schedule.kind");
+    if (schedule.kind == ScheduleKind::constant)
+        no_effect("optimizer.schedule.final", "schedule.kind is constant", "optimizer.schedule.kind");
+}
+
+double schedule_multiplier(const ScheduleConfig& schedule, int64_t step, int64_t total) {
+    const double s = static_cast<double>(step), n = static_cast<double>(total);
+    const double warmup = static_cast<double>(schedule.warmup_steps);
+    if (step < schedule.warmup_steps) return (s + 1) / warmup;
+    switch (schedule.kind) {
+        case ScheduleKind::constant:
+            return 1;
+        case ScheduleKind::linear: {
+            const double decay = std::round(schedule.decay_fraction * n);
+            if (decay == 0 || s < n - decay) return 1;
+            return schedule.final + (1 - schedule.final) * (n - s) / decay;
+        }
+        case ScheduleKind::cosine: {
+            const double progress = n > warmup ? std::min(1.0, (s - warmup) / (n - warmup)) : 1.0;
+            return schedule.final + (1 - schedule.final) * 0.5 * (1 + std::cos(std::numbers::pi * progress));
+        }
+    }
+    return 1;
+}
+
+double muon_momentum(const MuonConfig& muon, int64_t step) {
+    if (step >= muon.warmup_steps) return muon.momentum;
+    const double f = static_cast<double>(step) / static_cast<double>(muon.warmup_steps);
+    return (1 - f) * muon.warmup_from + f * muon.momentum;
+}
+
+}  // namespace longreach
