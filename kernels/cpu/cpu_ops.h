@@ -67,5 +67,8 @@ class CpuOps final : public Ops {
     int64_t scratch_per_thread_ = 0;  // floats
     float* packed_ = nullptr;         // packed right-hand sides of matrix products, shared by the threads
     int64_t packed_floats_ = 0;
+    // Partial sums of a reduction, one per fixed block: their number never depends on the threads.
+    static constexpr int64_t partial_doubles = 1 << 18;  // 2 MiB
+    double* partials_ = nullptr;
     float* scratch_of(int thread) const { return scratch_ + thread * scratch_per_thread_; }
 };

@@ -33,11 +33,13 @@ CpuOps::CpuOps(int threads, Precision precision) : threads_(threads), precision_
     packed_floats_ = 1 << 22;       // 16 MiB: larger right-hand sides are packed in pieces
     scratch_ = static_cast<float*>(allocate(scratch_per_thread_ * threads_ * 4));
     packed_ = static_cast<float*>(allocate(packed_floats_ * 4));
+    partials_ = static_cast<double*>(allocate(partial_doubles * 8));
 }
 
 CpuOps::~CpuOps() {
     release(scratch_, scratch_per_thread_ * threads_ * 4);
     release(packed_, packed_floats_ * 4);
+    release(partials_, partial_doubles * 8);
 }
 
 std::string CpuOps::describe() const {
@@ -45,7 +47,9 @@ std::string CpuOps::describe() const {
                        precision_ == Precision::bf16 ? "bf16" : "fp32");
 }
 
-int64_t CpuOps::scratch_bytes() const { return (scratch_per_thread_ * threads_ + packed_floats_) * 4; }
+int64_t CpuOps::scratch_bytes() const {
+    return (scratch_per_thread_ * threads_ + packed_floats_) * 4 + partial_doubles * 8;
+}
 
 void* CpuOps::allocate(int64_t bytes) {
     void* memory = ::operator new(static_cast<size_t>(bytes), alignment);

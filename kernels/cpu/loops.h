@@ -1,0 +1,114 @@
+// Loops over rows, spans and reductions. Include inside the instruction-set region, after simd.h.
+// No include guard on purpose: the content belongs to the region's namespace.
+
+// Below this many elements a parallel region costs more than it saves.
+inline constexpr int64_t parallel_threshold = 1 << 14;
+
+// The width of a whole vector, known at compile time; an int in its place is a partial one.
+struct Whole {};
+LONGREACH_INLINE Vec load(const float* p, Whole, float = 0.0f) {
+    return load(p);
+}
+LONGREACH_INLINE Vec load(const float* p, int n, float fill = 0.0f) {
+    return load_first(p, n, fill);
+}
+LONGREACH_INLINE void store(float* p, Vec v, Whole) {
+    store(p, v);
+}
+LONGREACH_INLINE void store(float* p, Vec v, int n) {
+    store_first(p, v, n);
+}
+
+// body(i, width) over [0, count): whole vectors, then at most one partial one. Write the body as a generic
+// lambda, so that each of the two calls is compiled for its own width.
+template <class Body>
+LONGREACH_INLINE void for_vectors(int64_t count, Body body) {
+    int64_t i = 0;
+    for (; i + lanes <= count; i += lanes) body(i, Whole{});
+    if (i < count) body(i, static_cast<int>(count - i));
+}
+
+// Sum of term(i, width) over [0, count) in f32: four chains of vectors, so at most count / (4 * lanes) + 4
+// additions in a row. Lanes past a partial width must be zero.
+template <class Term>
+LONGREACH_INLINE float sum_vectors(int64_t count, Term term) {
+    Vec a{}, b{}, c{}, d{};
+    int64_t i = 0;
+    for (; i + 4 * lanes <= count; i += 4 * lanes) {
+        a += term(i, Whole{});
+        b += term(i + lanes, Whole{});
+        c += term(i + 2 * lanes, Whole{});
+        d += term(i + 3 * lanes, Whole{});
+    }
+    for (; i + lanes <= count; i += lanes) a += term(i, Whole{});
+    if (i < count) b += term(i, static_cast<int>(count - i));
+    return reduce_add((a + b) + (c + d));
+}
+
+// Half as many lanes of f64, converted from f32.
+inline constexpr int half_lanes = lanes / 2;
+typedef double VecDouble __attribute__((vector_size(half_lanes * 8), may_alias));
+typedef float HalfVec __attribute__((vector_size(half_lanes * 4), may_alias, aligned(4)));
+
+LONGREACH_INLINE VecDouble widen(const float* p) {
+    return __builtin_convertvector(*reinterpret_cast<const HalfVec*>(p), VecDouble);
+}
+
+// Sum in f64 of term(i) over [0, count): term(i) is the VecDouble of elements [i, i + half_lanes), rest(i)
+// one element.
+template <class Term, class Rest>
+LONGREACH_INLINE double sum_wide(int64_t count, Term term, Rest rest) {
+    VecDouble a{}, b{}, c{}, d{};
+    int64_t i = 0;
+    for (; i + 4 * half_lanes <= count; i += 4 * half_lanes) {
+        a += term(i);
+        b += term(i + half_lanes);
+        c += term(i + 2 * half_lanes);
+        d += term(i + 3 * half_lanes);
+    }
+    const VecDouble total = (a + b) + (c + d);
+    double sum = 0;
+    for (int k = 0; k < half_lanes; ++k) sum += total[k];
+    for (; i < count; ++i) sum += rest(i);
+    return sum;
+}
+LONGREACH_INLINE double dot_wide(const float* x, const float* y, int64_t n) {
+    return sum_wide(
+        n, [&](int64_t i) { return widen(x + i) * widen(y + i); },
+        [&](int64_t i) { return double{x[i]} * y[i]; });
+}
+
+// An elementwise op cut into spans: runs of the flat arrays where every tensor is contiguous, else whole
+// rows.
+struct Span {
+    int64_t row, col, count;
+    float* of(const Tensor& t) const { return t.data ? t.f32() + row * t.row_stride + col : nullptr; }
+};
+struct Spans {
+    static constexpr int64_t run = 4096;  // elements: 16 KiB, so that a few arrays fit L1
+    bool flat;
+    int64_t rows, cols, elements;
+
+    template <class... Others>
+    explicit Spans(const Tensor& shape, const Others&... others)
+        : flat(shape.contiguous() && (others.contiguous() && ...)),
+          rows(shape.rows()),
+          cols(shape.cols()),
+          elements(shape.count()) {}
+    int64_t count() const { return flat ? (elements + run - 1) / run : rows; }
+    Span operator[](int64_t s) const {
+        if (!flat) return {s, 0, cols};
+        const int64_t begin = s * run;
+        return {0, begin, elements - begin < run ? elements - begin : run};
+    }
+};
+
+// Piece i of [0, count) cut into `pieces` equal pieces (the last may be shorter or empty).
+struct Range {
+    int64_t begin, end;
+};
+LONGREACH_INLINE Range piece(int64_t count, int64_t pieces, int64_t i) {
+    const int64_t size = (count + pieces - 1) / pieces;
+    const int64_t begin = i * size < count ? i * size : count;
+    return {begin, begin + size < count ? begin + size : count};
+}

@@ -1,0 +1,78 @@
+// Square root, tanh, sigmoid and the normal distribution on Vec. Include after simd.h, inside the region.
+// No include guard on purpose: the content belongs to the region's namespace.
+
+LONGREACH_INLINE Vec sqrt(Vec x) {
+#if defined(LONGREACH_ISA_AVX512)
+    return __builtin_ia32_sqrtps512_mask(x, x, -1, 4);  // all lanes, current rounding
+#elif defined(LONGREACH_ISA_AVX2)
+    return __builtin_ia32_sqrtps256(x);
+#elif defined(__SSE__)
+    return __builtin_ia32_sqrtps(x);
+#else
+    Vec r{};
+    for (int i = 0; i < lanes; ++i) r[i] = __builtin_sqrtf(x[i]);
+    return r;
+#endif
+}
+
+LONGREACH_INLINE Vec abs(Vec x) {
+    return reinterpret_cast<Vec>(reinterpret_cast<VecInt>(x) & 0x7fffffff);
+}
+// |x| with the sign of s.
+LONGREACH_INLINE Vec with_sign(Vec x, Vec s) {
+    const VecInt sign = reinterpret_cast<VecInt>(s) & static_cast<int32_t>(0x80000000u);
+    return reinterpret_cast<Vec>((reinterpret_cast<VecInt>(x) & 0x7fffffff) | sign);
+}
+
+// exp that hands a NaN on, so that one bad logit poisons its loss instead of vanishing from it.
+LONGREACH_INLINE Vec exp_or_nan(Vec x) {
+    return x == x ? exp(x) : x;
+}
+
+// 1 / (1 + e^-x), relative error < 5e-7 for |x| < 80 (that of exp at -x, |x| * 6e-8 included only in the
+// tail). The clamp keeps exp finite; the result stays above zero.
+LONGREACH_INLINE Vec sigmoid(Vec x) {
+    const Vec e = exp(min(splat(0.0f) - x, splat(87.0f)));
+    return splat(1.0f) / (splat(1.0f) + e);
+}
+
+// Relative error < 4e-7. Near zero an odd polynomial (minimax on |x| < 0.625, remainder 4e-9), elsewhere
+// 1 - 2 / (e^2|x| + 1), whose cancellation costs at most a factor 2 there.
+LONGREACH_INLINE Vec tanh(Vec x) {
+    const Vec z = x * x;
+    Vec p = splat(-5.659988986e-3f);
+    p = fma(p, z, splat(2.059098831e-2f));
+    p = fma(p, z, splat(-5.372106801e-2f));
+    p = fma(p, z, splat(1.333112754e-1f));
+    p = fma(p, z, splat(-3.333326053e-1f));
+    p = fma(p, z, splat(9.999999961e-1f));
+    const Vec magnitude = abs(x);
+    const Vec e = exp(min(magnitude + magnitude, splat(40.0f)));
+    const Vec far = splat(1.0f) - splat(2.0f) / (e + splat(1.0f));
+    const Vec result = magnitude < splat(0.625f) ? x * p : with_sign(far, x);
+    return x == x ? result : x;
+}
+
+// The standard normal distribution at x: bell = e^(-x^2/2), below = P(Z < x).
+// The smaller of the two tails is bell * erfcx(|x|/sqrt 2) / 2, erfcx(z) = e^(z^2) erfc(z) being a polynomial
+// in t = 1 / (1 + z/2): minimax of degree 9 on 0 <= z <= 9.4, remainder 3e-8, 3e-7 with f32 rounding. Beyond,
+// bell is 0.
+struct Normal {
+    Vec bell, below;
+};
+LONGREACH_INLINE Normal normal_at(Vec x) {
+    const Vec t = splat(1.0f) / fma(abs(x), splat(0.35355339059f), splat(1.0f));
+    Vec p = splat(-5.392298432e-2f);
+    p = fma(p, t, splat(2.579951449e-1f));
+    p = fma(p, t, splat(-4.281449425e-1f));
+    p = fma(p, t, splat(2.042166325e-1f));
+    p = fma(p, t, splat(3.04751358e-2f));
+    p = fma(p, t, splat(1.744711167e-1f));
+    p = fma(p, t, splat(2.519861517e-1f));
+    p = fma(p, t, splat(2.806623052e-1f));
+    p = fma(p, t, splat(2.822696871e-1f));
+    p = fma(p, t, splat(-8.279441531e-6f));
+    const Vec bell = exp(splat(-0.5f) * x * x);
+    const Vec tail = splat(0.5f) * bell * p;
+    return {bell, x < Vec{} ? tail : splat(1.0f) - tail};
+}
