@@ -1,0 +1,37 @@
+// The "data" section of a config.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "config/fields.h"
+#include "config/problems.h"
+#include "data/batch_plan.h"
+#include "data/token_stream.h"
+
+namespace longreach {
+
+enum class DataFormat { automatic, raw };
+
+struct BoundaryConfig {
+    int64_t token = -1;
+    BoundarySide side = BoundarySide::before;
+    void fields(Fields& f);
+};
+
+struct DataConfig {
+    std::vector<std::string> train, val;
+    DataFormat format = DataFormat::automatic;
+    int64_t width = 0;
+    bool document_mask = true;
+    BoundaryConfig boundary;
+    ShuffleKind shuffle = ShuffleKind::random;
+
+    void fields(Fields& f);
+    // What the fields cannot say one by one. `vocab_size` is the model's.
+    void check(Problems& problems, int64_t vocab_size) const;
+    // How TokenStream::open is to read these data for a model of that vocabulary.
+    StreamOptions stream_options(int64_t vocab_size) const;
+};
+
+}  // namespace longreach
