@@ -14,8 +14,7 @@ class Parser {
 
     Value document() {
         const std::string_view text(next_, end_ - next_);
-        if (text.size() > options_.max_bytes)
-            refuse("the text has {} bytes; at most {} are read", text.size(), options_.max_bytes);
+        if (text.size() > options_.max_bytes) refuse("the text is larger than {} bytes", options_.max_bytes);
         if (text.starts_with("\xEF\xBB\xBF"))
             refuse("byte order mark at the start: save the file as UTF-8 without it");
         skip_space();

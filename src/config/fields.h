@@ -1,17 +1,22 @@
 // The one list of config fields.
 //
-// Every config struct lists its fields once, in a member `void fields(Fields& f)`. Whatever needs to know the fields
-// (the strict reader, `config show`, `config schema`, `config explain`, the reference page, `config diff`) is a visitor
-// that walks the same list, so none of them can drift from the others.
+// Every config struct lists its fields once, in a member `void fields(Fields& f)`. Whatever needs to know the
+// fields (the strict reader, `config show`, `config schema`, `config explain`, the reference page, `config
+// diff`) is a visitor that walks the same list, so none of them can drift from the others.
 //
 //     struct AdamConfig {
 //         double beta1 = 0.9;
-//         void fields(Fields& f) { f.number("beta1", beta1, {.min = 0, .max = 1}, {"decay of the first moment"}); }
+//         void fields(Fields& f) { f.number("beta1", beta1, {.min = 0, .max = 1}, {"decay of the first
+//         moment"}); }
 //     };
 //
-// The value a default-constructed struct holds is the field's default.
+// The value a default-constructed struct holds is the field's default; it must be finite, in range and UTF-8,
+// because the resolved config writes every field and must be readable. A struct lists the same fields
+// whatever its values are. "base", "resolved" and "$schema" are taken at the top level of a file
+// (config/document.h).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -23,8 +28,8 @@
 namespace longreach {
 
 struct Doc {
-    std::string_view help;          // one line: what the field does, with its unit
-    bool resumable = false;         // may differ between a checkpoint and the run that resumes from it
+    std::string_view help;   // one line: what the field does, with its unit
+    bool resumable = false;  // may differ between a checkpoint and the run that resumes from it
 };
 
 struct IntegerRange {
@@ -35,7 +40,7 @@ struct IntegerRange {
 struct NumberRange {
     double min = -std::numeric_limits<double>::infinity();
     double max = std::numeric_limits<double>::infinity();
-    bool open_min = false;          // min itself is refused
+    bool open_min = false;  // min itself is refused
     bool open_max = false;
 };
 
@@ -43,11 +48,12 @@ template <class E>
 struct Named {
     E value;
     std::string_view name;
-    std::string_view help = {};     // one line of what this choice means
+    std::string_view help = {};  // one line of what this choice means
 };
 
 class Fields {
   public:
+    using Body = std::function<void(Fields&)>;  // calls `fields` of some struct
     virtual ~Fields() = default;
 
     virtual void flag(std::string_view name, bool& value, Doc doc) = 0;
@@ -55,7 +61,8 @@ class Fields {
     virtual void number(std::string_view name, double& value, NumberRange range, Doc doc) = 0;
     virtual void text(std::string_view name, std::string& value, Doc doc) = 0;
     virtual void texts(std::string_view name, std::vector<std::string>& value, Doc doc) = 0;
-    virtual void integers(std::string_view name, std::vector<int64_t>& value, IntegerRange range, Doc doc) = 0;
+    virtual void integers(std::string_view name, std::vector<int64_t>& value, IntegerRange range,
+                          Doc doc) = 0;
 
     // One of a fixed set of words.
     template <class E>
@@ -70,7 +77,8 @@ class Fields {
     // A nested object.
     template <class S>
     void section(std::string_view name, S& value, Doc doc) {
-        section_value(name, [&](Fields& f) { value.fields(f); }, doc);
+        section_value(
+            name, [&](Fields& f) { value.fields(f); }, doc);
     }
 
     // An array of objects; each element starts from a default-constructed S.
@@ -79,7 +87,7 @@ class Fields {
         list_value(
             name, value.size(), [&](size_t count) { value.resize(count); },
             [&](size_t i, Fields& f) {
-                // A schema visitor may ask for element 0 of an empty list: it then sees the defaults.
+                // A visitor may ask for the element after the last: it then sees the defaults.
                 S defaults;
                 (i < value.size() ? value[i] : defaults).fields(f);
             },
@@ -87,6 +95,7 @@ class Fields {
     }
 
     // An object of named variations of `start` (read before this call): each entry sets only what differs.
+    // Empty by default.
     template <class S>
     void variations(std::string_view name, std::map<std::string, S>& value, const S& start, Doc doc) {
         std::vector<std::string> present;
@@ -94,7 +103,7 @@ class Fields {
         variations_value(
             name, present,
             [&](const std::string& key, Fields& f) {
-                // A schema visitor may ask for a key that is absent: it then sees the start values.
+                // A visitor may ask for a key that is absent ("" always is): it then sees the start values.
                 S shown = start;
                 auto it = value.find(key);
                 (it == value.end() ? shown : it->second).fields(f);
@@ -103,8 +112,8 @@ class Fields {
     }
 
   protected:
-    using Body = std::function<void(Fields&)>;
-    virtual void choice_value(std::string_view name, int& value, const std::vector<Named<int>>& names, Doc doc) = 0;
+    virtual void choice_value(std::string_view name, int& value, const std::vector<Named<int>>& names,
+                              Doc doc) = 0;
     virtual void section_value(std::string_view name, const Body& body, Doc doc) = 0;
     virtual void list_value(std::string_view name, size_t size, const std::function<void(size_t)>& resize,
                             const std::function<void(size_t, Fields&)>& element, Doc doc) = 0;

@@ -9,18 +9,40 @@ namespace longreach {
 
 // Where a value came from.
 struct Origin {
-    enum class Kind { default_value, file, command_line } kind = Kind::default_value;
-    std::string file;           // for file
+    enum class Kind {
+        default_value,
+        derived,  // filled in from other values: by a rule, or from what a variation starts with
+        file,
+        command_line,
+    } kind = Kind::default_value;
+    std::string file = {};      // for file
     int line = 0, column = 0;   // 1-based, for file
+    std::string argument = {};  // for command_line: "a.b=c"
 };
 
+// "default", "derived", "runs/a.json:3:14" or "--set a.b=c".
+std::string to_string(const Origin& origin);
+
 // Cross-field checks talk to this; the loader implements it, so that a check needs no knowledge of files.
+//
+// Paths name a field as --set does: "model.attention.window", "stages.0.steps", "model.layouts.local.window".
 class Problems {
   public:
     virtual ~Problems() = default;
 
-    // True if the key at `path` ("model.attention.window") was written by the user, in a file or with --set.
+    // True if the key at `path` ("model.attention.window") was written by the user for this very run: in the
+    // file being loaded, or with --set. A value inherited through "base" or read back from a resolved config
+    // does not count: this is the question behind "a knob without effect is an error". For a section: true if
+    // anything in it is set.
     virtual bool is_set(std::string_view path) const = 0;
+
+    // True if the key at `path` was written, but only in a base file or a resolved config. A rule that fills
+    // in what nobody wrote asks !is_set(path) && !is_inherited(path), so that a resolved config reads back as
+    // it was.
+    virtual bool is_inherited(std::string_view path) const {
+        static_cast<void>(path);
+        return false;
+    }
 
     // Reports a problem with the value at `path`; `other`, if given, is the second half of a contradiction.
     virtual void add(std::string_view path, std::string message, std::string_view other = {}) = 0;

@@ -1,0 +1,73 @@
+// What the user wrote, before any field list has seen it: a file, the files it includes, and the --set
+// overrides, merged into one JSON tree in which every value still knows where it was written.
+//
+// Order, later wins: bases in the order listed, the file, the overrides in the order given. Objects are
+// merged, anything else is replaced. Three keys at the top level of a file are the loader's own:
+//   "base"      a path or a list of paths, relative to the file that names them
+//   "resolved"  true in a config written by this program: its values count as inherited, not as chosen by the
+//   user
+//   "$schema"   for editors; ignored
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "config/problem_list.h"
+#include "config/problems.h"
+
+namespace longreach {
+
+// What to load.
+struct ConfigSource {
+    std::string file;                    // "" for defaults and overrides only
+    std::vector<std::string> overrides;  // "a.b=c": the value is JSON if it parses as JSON, else a string
+    std::optional<std::string> text =
+        {};  // read in place of the file, whose name then serves messages and "base"
+};
+
+class Document {
+  public:
+    // `defaults` is the config nobody touched: an override of one element of a list that no file gives starts
+    // from it. Throws Error(ExitCode::usage) if a file cannot be read or is not JSON; all other problems are
+    // added to `problems`.
+    Document(const ConfigSource& source, const json::Value& defaults, ProblemList& problems);
+
+    const json::Value& root() const { return root_; }
+
+    // The value written at a dotted path, or null.
+    const json::Value* find(std::string_view path) const;
+
+    // True if the value, or anything in it, comes from the main file or the command line (and not from a
+    // resolved file).
+    bool is_chosen(const json::Value& value) const;
+
+    Origin origin(const json::Position& at) const;
+    bool from_command_line(const json::Position& at) const;
+
+  private:
+    struct Source {
+        Origin::Kind kind = Origin::Kind::default_value;
+        std::string name;     // file name, or "a.b=c"
+        bool chosen = false;  // see is_chosen
+    };
+
+    json::Value read_file(const std::string& name, const std::optional<std::string>& text, bool main_file,
+                          std::vector<std::string>& chain);
+    void include(const json::Value& base, const std::string& including, json::Value& into,
+                 std::vector<std::string>& chain);
+    void apply(const std::string& override_text, const json::Value& defaults);
+    void assign(json::Value& target, json::Value value, const std::string& path, const json::Position& place);
+    // Something in `value` that an earlier override than number `now` gave, or null.
+    const json::Value* already_given(const json::Value& value, int now) const;
+    void report_duplicates(const json::Value& value, const std::string& path);
+
+    ProblemList& problems_;
+    std::vector<Source> sources_;  // by Position::source; 0 is "nobody wrote it"
+    int files_read_ = 0;
+    json::Value root_;
+};
+
+}  // namespace longreach

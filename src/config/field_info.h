@@ -1,0 +1,70 @@
+// A config struct's field list as plain data: what every printer (show, schema, explain, reference, diff)
+// works on.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "config/fields.h"
+
+namespace longreach {
+
+struct FieldInfo {
+    enum class Kind { flag, integer, number, text, texts, integers, choice, section, list, variations };
+    struct Choice {
+        std::string name, help;
+    };
+
+    Kind kind = Kind::section;
+    std::string name;  // last part of the path; "" for the whole config
+    std::string path;  // "model.attention.window"; "*" stands for any list index or variation name
+    std::string help;
+    bool resumable = false;  // the field, or a section around it, may differ when a run resumes
+
+    json::Value value;            // the value held, for a field that is no section, list or variations
+    IntegerRange integer_range;   // integer, integers
+    NumberRange number_range;     // number
+    std::vector<Choice> choices;  // choice
+    std::vector<FieldInfo>
+        fields;  // section: its fields; list, variations: the fields of one entry at its defaults
+    std::vector<FieldInfo> elements;  // list, variations: the entries held, each a section
+};
+
+// The field list of what `body` visits, with the values it holds. A field list that breaks the contract of
+// fields.h (a name twice, a default outside its range) is a bug and throws ExitCode::internal.
+FieldInfo describe_fields(const Fields::Body& body);
+
+template <class S>
+FieldInfo describe(S config = {}) {
+    return describe_fields([&](Fields& f) { config.fields(f); });
+}
+
+// The values held, every field, in the order of the list.
+json::Value to_json(const FieldInfo& info);
+
+// The entry at `path` ("" is the whole config), or null. Under a list or variations, "*", any index and any
+// variation name find the description of one entry.
+const FieldInfo* find_field(const FieldInfo& root, std::string_view path);
+
+// Paths of all fields that hold a value, in order; "stages.*.steps" for the entries of lists and variations.
+std::vector<std::string> all_paths(const FieldInfo& root);
+
+// "at least 1", "0 to 1", "above 0 and at most 8"; "" if there is no bound.
+std::string range_text(const IntegerRange& range);
+std::string range_text(const NumberRange& range);
+bool contains(const IntegerRange& range, int64_t value);
+bool contains(const NumberRange& range, double value);
+
+// "integer", "list of strings", ...
+std::string_view type_name(FieldInfo::Kind kind);
+
+// True for a name that may stand in a dotted path: letters, digits, '_' and '-'.
+bool is_plain_name(std::string_view name);
+
+// "a.b" and "c" make "a.b.c"; a name that is not plain is quoted.
+std::string join_path(std::string_view path, std::string_view name);
+std::vector<std::string_view> split_path(std::string_view path);
+
+}  // namespace longreach

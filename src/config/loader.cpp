@@ -1,0 +1,133 @@
+#include "config/loader.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "config/reader.h"
+
+namespace longreach {
+namespace {
+
+bool holds_value(const FieldInfo& info) {
+    return info.kind != FieldInfo::Kind::section && info.kind != FieldInfo::Kind::list &&
+           info.kind != FieldInfo::Kind::variations;
+}
+
+// Calls visit(leaf) for every value held; an empty list or object of variations counts as one.
+template <class Visit>
+void for_each_leaf(const FieldInfo& info, const Visit& visit) {
+    if (info.kind == FieldInfo::Kind::section) {
+        for (const FieldInfo& field : info.fields) for_each_leaf(field, visit);
+    } else if (holds_value(info) || info.elements.empty()) {
+        visit(info);
+    } else {
+        for (const FieldInfo& element : info.elements) for_each_leaf(element, visit);
+    }
+}
+
+// A number may have been written as an integer.
+bool same_value(const json::Value& written, const json::Value& held) {
+    const auto a = written.to_number(), b = held.to_number();
+    return written == held || (a && b && *a == *b);
+}
+
+}  // namespace
+
+ConfigLoad::ConfigLoad(const ConfigSource& source, FieldInfo defaults)
+    : defaults_(std::move(defaults)), document_(source, to_json(defaults_), problems_) {}
+
+void ConfigLoad::read(const Fields::Body& body) {
+    Reader(document_, defaults_, problems_).read(body);
+}
+
+bool ConfigLoad::is_set(std::string_view path) const {
+    const json::Value* value = document_.find(path);
+    return value != nullptr && document_.is_chosen(*value);
+}
+
+bool ConfigLoad::is_inherited(std::string_view path) const {
+    const json::Value* value = document_.find(path);
+    return value != nullptr && value->at().source != 0 && !document_.is_chosen(*value);
+}
+
+void ConfigLoad::add(std::string_view path, std::string message, std::string_view other) {
+    const auto at = [&](std::string_view p) {
+        const json::Value* value = p.empty() ? nullptr : document_.find(p);
+        return value != nullptr ? value->at() : json::Position{};
+    };
+    problems_.add({std::string(path), at(path), std::move(message), std::string(other), at(other)});
+}
+
+void ConfigLoad::finish(bool checked) const {
+    if (problems_.empty()) return;
+    const auto problems = problems_.sorted();
+    std::string message;
+    for (const auto& problem : problems) {
+        message += fmt::format("{} ({}): {}", problem.path, to_string(document_.origin(problem.at)),
+                               problem.message);
+        if (!problem.other.empty() && problem.other != problem.path) {
+            message +=
+                fmt::format("; see {} ({})", problem.other, to_string(document_.origin(problem.other_at)));
+        } else if (!problem.other.empty()) {
+            message += fmt::format("; first {}", to_string(document_.origin(problem.other_at)));
+        }
+        message += '\n';
+    }
+    if (problems_.count() > problems.size())
+        message += fmt::format("... and {} more\n", problems_.count() - problems.size());
+    message += counted(problems_.count(), "problem");
+    if (!checked) message += "; the rules between fields are checked once these are solved";
+    throw Error(ExitCode::usage, message, hint(problems.front().path));
+}
+
+// Explains the field itself, or else the section in which the unknown key stands.
+std::string ConfigLoad::hint(const std::string& path) const {
+    std::string known = path;
+    while (!known.empty() && find_field(defaults_, known) == nullptr) {
+        const size_t dot = known.rfind('.');
+        known.resize(dot == std::string::npos ? 0 : dot);
+    }
+    return known.empty() ? "longreach config explain" : "longreach config explain " + known;
+}
+
+std::vector<FieldOrigin> ConfigLoad::origins(const FieldInfo& config) const {
+    std::vector<FieldOrigin> out;
+    for_each_leaf(config, [&](const FieldInfo& leaf) {
+        FieldOrigin entry{leaf.path, to_json(leaf), {}};
+        const json::Value* written = document_.find(leaf.path);
+        const FieldInfo* known = find_field(defaults_, leaf.path);
+        const bool as_written = written != nullptr && same_value(*written, entry.value);
+        const bool as_default = written == nullptr && known != nullptr && entry.value == to_json(*known);
+        if (as_written) {
+            entry.origin = document_.origin(written->at());
+        } else if (!as_default) {
+            entry.origin.kind = Origin::Kind::derived;
+        }
+        out.push_back(std::move(entry));
+    });
+    return out;
+}
+
+std::string write_resolved(const FieldInfo& config) {
+    json::Object object{{"resolved", true}};
+    json::Value fields = to_json(config);
+    for (json::Member& member : fields.as_object()) object.push_back(std::move(member));
+    return json::write(object, json::Style::pretty);
+}
+
+std::string origins_table(const std::vector<FieldOrigin>& origins) {
+    size_t path_width = 0, value_width = 0;
+    std::vector<std::string> values;
+    for (const FieldOrigin& entry : origins) {
+        values.push_back(json::write(entry.value, json::Style::compact));
+        path_width = std::max(path_width, entry.path.size());
+        value_width = std::max(value_width, std::min<size_t>(values.back().size(), 40));
+    }
+    std::string out;
+    for (size_t i = 0; i < origins.size(); ++i)
+        out += fmt::format("{:<{}}  {:<{}}  {}\n", origins[i].path, path_width, values[i], value_width,
+                           to_string(origins[i].origin));
+    return out;
+}
+
+}  // namespace longreach

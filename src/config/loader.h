@@ -1,0 +1,94 @@
+// Reads a config: files, --set overrides and the field list come together here.
+//
+//     const auto config = load_config<Experiment>({.file = "si.json", .overrides = {"run.seed=2"}},
+//                                                 [](Experiment& e, Problems& p) { e.check(p); });
+//     config.value.model.width ... ; write_resolved(config.value) ...
+//
+// Every problem is found before any is reported: one Error(ExitCode::usage), one line per problem,
+//     model.width (si.json:3:12): expected an integer, got the string "1"
+// and a last line with their number. Only a file that cannot be read or is not JSON ends the reading at once.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "config/document.h"
+#include "config/field_info.h"
+#include "config/fields.h"
+#include "config/problem_list.h"
+#include "config/problems.h"
+
+namespace longreach {
+
+struct FieldOrigin {
+    std::string path;  // "stages.0.steps"
+    json::Value value;
+    Origin origin;
+};
+
+template <class S>
+struct LoadedConfig {
+    S value;
+    std::vector<FieldOrigin> origins;  // of every field, in the order of the list
+};
+
+// One loading; load_config below is the way in.
+class ConfigLoad final : public Problems {
+  public:
+    ConfigLoad(const ConfigSource& source, FieldInfo defaults);
+
+    void read(const Fields::Body& body);
+    bool clean() const { return problems_.empty(); }
+
+    bool is_set(std::string_view path) const override;
+    bool is_inherited(std::string_view path) const override;
+    void add(std::string_view path, std::string message, std::string_view other = {}) override;
+
+    // Throws if there was any problem. `checked`: the cross-field checks ran.
+    void finish(bool checked) const;
+
+    // Of what the reading and the checks left: a value that is neither as written nor the default was
+    // derived.
+    std::vector<FieldOrigin> origins(const FieldInfo& config) const;
+
+  private:
+    std::string hint(const std::string& path) const;
+
+    FieldInfo defaults_;
+    ProblemList problems_;
+    Document document_;
+};
+
+// Loads S. `check(S&, Problems&)` holds the rules between fields, and may fill in values that follow from
+// others; it runs only if every single value is good, because a rule about a value that could not be read
+// misleads. Filling in must come to the same values again when they are read back (Problems::is_inherited).
+template <class S, class Check>
+LoadedConfig<S> load_config(const ConfigSource& source, Check&& check_rules) {
+    LoadedConfig<S> out{};
+    ConfigLoad load(source, describe<S>());
+    load.read([&](Fields& f) { out.value.fields(f); });
+    if (!load.clean()) load.finish(false);
+    check_rules(out.value, static_cast<Problems&>(load));
+    load.finish(true);
+    out.origins = load.origins(describe<S>(out.value));
+    return out;
+}
+
+template <class S>
+LoadedConfig<S> load_config(const ConfigSource& source) {
+    return load_config<S>(source, [](S&, Problems&) {});
+}
+
+// The resolved config: every field, marked "resolved". Reading it and writing it again gives the same bytes.
+std::string write_resolved(const FieldInfo& config);
+template <class S>
+std::string write_resolved(const S& config) {
+    return write_resolved(describe<S>(config));
+}
+
+// A table for people: path, value, where it came from.
+std::string origins_table(const std::vector<FieldOrigin>& origins);
+
+}  // namespace longreach

@@ -1,0 +1,39 @@
+// The problems found while a config is loaded.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+
+namespace longreach {
+
+class ProblemList {
+  public:
+    struct Problem {
+        std::string path;  // of the value, as --set names it
+        json::Position at;
+        std::string message;
+        std::string other = {};  // path of the second half of a contradiction, or ""
+        json::Position other_at = {};
+    };
+
+    void add(Problem problem) {
+        if (problems_.size() < kept) problems_.push_back(std::move(problem));
+        ++count_;
+    }
+    bool empty() const { return count_ == 0; }
+    size_t count() const { return count_; }  // all that were added
+
+    // In the order of their places; values nobody wrote come last. At most `kept` of them.
+    std::vector<Problem> sorted() const;
+
+    static constexpr size_t kept =
+        200;  // a file of nothing but errors should not fill the terminal for minutes
+
+  private:
+    std::vector<Problem> problems_;
+    size_t count_ = 0;
+};
+
+}  // namespace longreach
