@@ -45,6 +45,7 @@ class Arena {
     std::vector<Entry> entries_;
     int64_t offset_ = 0, peak_ = 0;
     std::byte* memory_ = nullptr;
+    size_t placed_ = 0;  // entries given out by the placing pass
     bool placing_ = false;
 };
 

@@ -59,8 +59,10 @@ void Transformer::plan_training(Arena& arena, Ops& ops, const PlanSize& size, bo
 
     arena.group("workspace, training");
     a.dx = arena.reserve("dx", DType::f32, {n, c});
-    if (a.cross.x0) a.cross.dx0 = arena.reserve("dx0", DType::f32, {n, c});
-    if (a.cross.first_values)
+    // Asked of the config, not of the tensors: in the measuring pass those have no memory yet and count as
+    // absent.
+    if (config_.residual.x0) a.cross.dx0 = arena.reserve("dx0", DType::f32, {n, c});
+    if (config_.residual.values == ValueMix::first)
         a.cross.dfirst_values = arena.reserve("dfirst_values", DType::f32, {n, a.cross.first_values.cols()});
     for (size_t i = 0; i < a.cross.skip.size(); ++i)
         a.cross.dskip.push_back(arena.reserve(fmt::format("{}.dskip", i), DType::f32, {n, c}));
@@ -92,18 +94,21 @@ void Transformer::plan_evaluation(Arena& arena, const PlanSize& size, bool docum
 void Transformer::set_stage_window(int64_t window) {
     for (Block& block : blocks_) {
         const int64_t configured = block.attention().configured_window();
-        block.attention().set_window(window > 0 && configured > 0 ? window : configured);
+        block.attention().set_window(window > 0 && configured > 0 ? std::min(window, configured)
+                                                                  : configured);
     }
 }
 
 void Transformer::build_masks(Ops& ops, const Batch& batch, Activations& a, Masks& masks) const {
-    // Layers that share a configured window share a buffer; a stage may have replaced that window for all of
-    // them.
+    check(batch.count() <= a.x.rows(), "a batch of {} tokens in a plan for {}", batch.count(), a.x.rows());
+    // Layers that share a configured window share a buffer; a stage may have narrowed several windows to the
+    // same.
     for (const Block& block : blocks_) {
         const int64_t window = block.attention().window(), configured = block.attention().configured_window();
         const auto same = [&](const Masks::Entry& e) { return e.window == window; };
         if (std::any_of(masks.entries.begin(), masks.entries.end(), same)) continue;
         Tensor row_start = a.masks.of(configured);
+        check(row_start || !batch.doc_start, "a batch with documents in a plan without a document mask");
         if (row_start) {
             row_start = Tensor(row_start.data, DType::i32, {batch.count()});
             ops.row_starts(row_start, batch.doc_start, batch.length, window);

@@ -1,0 +1,64 @@
+// Exact derivatives of the reference model's losses: along parameters one at a time, or along a direction
+// through all.
+#pragma once
+
+#include <utility>
+
+#include "reference/model.h"
+
+namespace longreach::reference {
+
+struct Coordinate {
+    std::string name;
+    size_t index = 0;
+};
+
+// d loss_n / d coordinate for every coordinate, then every token n. Real: the arithmetic it is computed in.
+template <class Real = double>
+std::vector<std::vector<double>> token_derivatives(const ModelConfig& config, const Params<double>& params,
+                                                   const Example& example,
+                                                   const std::vector<Coordinate>& coordinates) {
+    constexpr int lanes = 16;
+    using Number = Dual<Real, lanes>;
+    Params<Number> numbers;
+    for (const auto& [name, values] : params) numbers[name].assign(values.begin(), values.end());
+    std::vector<std::vector<double>> out;
+    for (size_t begin = 0; begin < coordinates.size(); begin += lanes) {
+        const size_t n = std::min<size_t>(lanes, coordinates.size() - begin);
+        const auto seed = [&](Real value) {
+            for (size_t i = 0; i < n; ++i)
+                numbers.at(coordinates[begin + i].name).at(coordinates[begin + i].index).slope[i] = value;
+        };
+        seed(1);
+        const std::vector<Number> losses = Model<Number>(config, numbers).losses(example);
+        seed(0);
+        for (size_t i = 0; i < n; ++i) {
+            out.emplace_back();
+            for (const Number& loss : losses) out.back().push_back(loss.slope[i]);
+        }
+    }
+    return out;
+}
+
+// Losses per token, and their derivatives along `direction`.
+struct Directional {
+    std::vector<double> losses, slopes;
+};
+inline Directional directional_derivative(const ModelConfig& config, const Params<double>& params,
+                                          const Params<double>& direction, const Example& example) {
+    using Number = Dual<double, 1>;
+    Params<Number> numbers;
+    for (const auto& [name, values] : params) {
+        std::vector<Number>& to = numbers[name];
+        to.assign(values.begin(), values.end());
+        for (size_t i = 0; i < to.size(); ++i) to[i].slope[0] = direction.at(name)[i];
+    }
+    Directional result;
+    for (const Number& loss : Model<Number>(config, numbers).losses(example)) {
+        result.losses.push_back(loss.value);
+        result.slopes.push_back(loss.slope[0]);
+    }
+    return result;
+}
+
+}  // namespace longreach::reference
