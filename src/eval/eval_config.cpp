@@ -1,0 +1,60 @@
+#include "eval/eval_config.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace longreach {
+
+void EvalConfig::fields(Fields& f) {
+    f.integer("every", every, {.min = 0}, {"steps between validations; 0: only at the end", true});
+    f.integers("lengths", lengths, {.min = 1, .max = int64_t{1} << 31},
+               {"context lengths, in tokens; the same tokens are scored at every length", true});
+    f.integer("tokens", tokens, {.min = 1}, {"tokens scored at each length during training", true});
+    f.integer("final_tokens", final_tokens, {.min = 1},
+              {"tokens scored at each length at the end of a run", true});
+    f.choice<EvalAlign>(
+        "align", align,
+        {{EvalAlign::chunk, "chunk", "cut one stream into sequences of each length; every token is scored"},
+         {EvalAlign::suffix, "suffix",
+          "score the last tokens of documents behind prefixes of each length: context is the only change"}},
+        {"which tokens are scored at which context", true});
+    f.integer("suffix_tokens", suffix_tokens, {.min = 0},
+              {"suffix: tokens scored at the end of each document; 0: half the smallest length", true});
+    f.integer("min_document", min_document, {.min = 0},
+              {"score only tokens of documents at least this long, in tokens; 0: all", true});
+    f.integer(
+        "batch_tokens", batch_tokens, {.min = 0},
+        {"tokens evaluated at once; 0: as many as a training micro-batch, at least one longest sequence",
+         true});
+}
+
+void EvalConfig::check(Problems& p) const {
+    if (lengths.empty()) p.add("eval.lengths", "needs at least one length");
+    for (size_t i = 1; i < lengths.size(); ++i)
+        if (lengths[i] <= lengths[i - 1]) p.add("eval.lengths", "lengths must rise");
+    for (int64_t length : lengths)
+        if (!lengths.empty() && lengths.back() % length != 0)
+            p.add("eval.lengths",
+                  fmt::format("{} does not divide the largest length {}, so the two could not score "
+                              "the same tokens",
+                              length, lengths.back()));
+    if (align == EvalAlign::chunk && p.is_set("eval.suffix_tokens"))
+        p.add("eval.suffix_tokens", "has no effect: align is chunk", "eval.align");
+    if (align == EvalAlign::suffix && !lengths.empty() && suffix_tokens > lengths.front())
+        p.add("eval.suffix_tokens",
+              fmt::format("{} tokens do not fit the smallest length {}", suffix_tokens, lengths.front()),
+              "eval.lengths");
+    if (!lengths.empty() && tokens < lengths.back())
+        p.add("eval.tokens",
+              fmt::format("{} tokens are fewer than one sequence of the largest length {}", tokens,
+                          lengths.back()),
+              "eval.lengths");
+    if (!lengths.empty() && final_tokens < lengths.back())
+        p.add("eval.final_tokens",
+              fmt::format("{} tokens are fewer than one sequence of the largest length {}", final_tokens,
+                          lengths.back()),
+              "eval.lengths");
+}
+
+}  // namespace longreach

@@ -1,0 +1,24 @@
+// How losses by context length are measured.
+#pragma once
+
+#include "config/fields.h"
+#include "config/problems.h"
+
+namespace longreach {
+
+enum class EvalAlign { chunk, suffix };
+
+struct EvalConfig {
+    int64_t every = 250;
+    std::vector<int64_t> lengths{1024, 4096, 16384};
+    int64_t tokens = 1048576;
+    int64_t final_tokens = 10485760;
+    EvalAlign align = EvalAlign::chunk;
+    int64_t suffix_tokens = 0;
+    int64_t min_document = 0;
+    int64_t batch_tokens = 0;
+    void fields(Fields& f);
+    void check(Problems& problems) const;
+};
+
+}  // namespace longreach

@@ -1,0 +1,245 @@
+#include "eval/lengths.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "base/rng.h"
+
+namespace longreach {
+
+namespace {
+
+// One stretch of the stream whose tokens are scored: positions [begin, end), their targets at [begin + 1, end
+// + 1).
+struct Window {
+    uint64_t sequence_begin;  // where the sequence starts
+    int64_t scored_from;      // first scored position, relative to the sequence
+    size_t first_slot;        // index of its first scored token among all scored tokens
+};
+
+// What the scored part of the stream looks like, whatever the context length.
+struct Selection {
+    std::vector<uint64_t>
+        anchors;         // chunk: starts of stretches of the largest length; suffix: ends of documents
+    int64_t scored = 0;  // tokens scored per anchor
+    std::vector<int32_t> document;  // document of every scored token, -1: filtered out
+    int32_t documents = 0;
+};
+
+// Starts of documents in the whole stream, in order; reads it once in pieces.
+std::vector<uint64_t> document_begins(const TokenStream& stream, uint64_t tokens) {
+    constexpr int64_t piece = 1 << 16;
+    std::vector<uint64_t> begins{0};
+    std::vector<int32_t> ids(piece), starts(piece);
+    for (uint64_t at = 0; at < tokens; at += piece) {
+        const int64_t count = static_cast<int64_t>(std::min<uint64_t>(piece, tokens - at));
+        stream.read(at, count, ids.data());
+        stream.document_starts(at, count, ids.data(), starts.data());
+        for (int64_t i = 1; i < count; ++i)
+            if (starts[static_cast<size_t>(i)] == i) begins.push_back(at + static_cast<uint64_t>(i));
+        // Whether a document begins exactly at the piece's first token shows when the piece before is
+        // extended by it.
+        if (at + piece < tokens) {
+            int32_t edge[2], edge_start[2];
+            stream.read(at + piece - 1, 2, edge);
+            stream.document_starts(at + piece - 1, 2, edge, edge_start);
+            if (edge_start[1] == 1) begins.push_back(at + piece);
+        }
+    }
+    return begins;
+}
+
+Selection select(const TokenStream& stream, const EvalRequest& request) {
+    const int64_t longest = request.lengths.back();
+    const uint64_t usable = stream.tokens() - 1;  // the last token is only a target
+    require(stream.tokens() > static_cast<uint64_t>(longest), ExitCode::data,
+            "the validation stream has {} tokens; a sequence of {} needs one more than its length",
+            stream.tokens(), longest);
+    std::vector<uint64_t> begins;
+    if (stream.knows_documents()) {
+        begins = document_begins(stream, stream.tokens());
+    } else {
+        require(request.min_document == 0 && request.align == EvalAlign::chunk, ExitCode::usage,
+                "eval.min_document and suffix alignment need to know where documents begin; set "
+                "data.boundary.token");
+        begins = {0};
+    }
+    Selection s;
+    if (request.align == EvalAlign::chunk) {
+        s.scored = longest;
+        const uint64_t count =
+            std::min(usable, static_cast<uint64_t>(request.tokens)) / static_cast<uint64_t>(longest);
+        for (uint64_t i = 0; i < count; ++i) s.anchors.push_back(i * static_cast<uint64_t>(longest));
+    } else {
+        s.scored = request.suffix_tokens > 0 ? request.suffix_tokens
+                                             : std::max<int64_t>(1, request.lengths.front() / 2);
+        const int64_t wanted = std::max(request.min_document, s.scored + 1);
+        for (size_t d = 0; d < begins.size(); ++d) {
+            // The last target is the document's last token, so the sequence ends one before it.
+            const uint64_t end = (d + 1 < begins.size() ? begins[d + 1] : stream.tokens()) - 1;
+            if (end + 1 - begins[d] < static_cast<uint64_t>(wanted) || end < static_cast<uint64_t>(longest))
+                continue;
+            if (static_cast<int64_t>(s.anchors.size() + 1) * s.scored > request.tokens) break;
+            s.anchors.push_back(end);
+        }
+        require(!s.anchors.empty(), ExitCode::data,
+                "no document of at least {} tokens has {} tokens of stream before its end", wanted, longest);
+    }
+    s.document.resize(s.anchors.size() * static_cast<size_t>(s.scored));
+    for (size_t a = 0; a < s.anchors.size(); ++a) {
+        const uint64_t first =
+            request.align == EvalAlign::chunk ? s.anchors[a] : s.anchors[a] - static_cast<uint64_t>(s.scored);
+        size_t d =
+            static_cast<size_t>(std::upper_bound(begins.begin(), begins.end(), first) - begins.begin()) - 1;
+        for (int64_t i = 0; i < s.scored; ++i) {
+            const uint64_t position = first + static_cast<uint64_t>(i);
+            while (d + 1 < begins.size() && begins[d + 1] <= position) ++d;
+            const uint64_t end = d + 1 < begins.size() ? begins[d + 1] : stream.tokens();
+            const bool wanted = end - begins[d] >= static_cast<uint64_t>(request.min_document);
+            s.document[a * static_cast<size_t>(s.scored) + static_cast<size_t>(i)] =
+                wanted ? static_cast<int32_t>(d) : -1;
+        }
+    }
+    s.documents = static_cast<int32_t>(begins.size());
+    return s;
+}
+
+// The sequences that score the selection at one length.
+std::vector<Window> windows_of(const Selection& s, const EvalRequest& request, int64_t length) {
+    std::vector<Window> out;
+    for (size_t a = 0; a < s.anchors.size(); ++a) {
+        const size_t slot = a * static_cast<size_t>(s.scored);
+        if (request.align == EvalAlign::suffix) {
+            out.push_back({s.anchors[a] - static_cast<uint64_t>(length), length - s.scored, slot});
+            continue;
+        }
+        for (int64_t begin = 0; begin < s.scored; begin += length)
+            out.push_back(
+                {s.anchors[a] + static_cast<uint64_t>(begin), 0, slot + static_cast<size_t>(begin)});
+    }
+    return out;
+}
+
+size_t bucket_of(int64_t context) {
+    return static_cast<size_t>(std::bit_width(static_cast<uint64_t>(context)) - 1);
+}
+
+void add_to(std::vector<LossSum>& buckets, size_t k, double loss) {
+    if (buckets.size() <= k) buckets.resize(k + 1);
+    buckets[k].add(loss);
+}
+
+}  // namespace
+
+EvalRequest make_request(const EvalConfig& config, int64_t tokens, int64_t batch_tokens, bool document_mask) {
+    EvalRequest r;
+    r.lengths = config.lengths;
+    r.tokens = tokens;
+    r.batch_tokens = batch_tokens;
+    r.align = config.align;
+    r.suffix_tokens = config.suffix_tokens;
+    r.min_document = config.min_document;
+    r.document_mask = document_mask;
+    return r;
+}
+
+void LengthEvaluator::plan(Arena& arena, int64_t batch_tokens, bool document_mask) {
+    arena.group("batch, evaluation");
+    tokens_ = arena.reserve("tokens", DType::i32, {batch_tokens});
+    targets_ = arena.reserve("targets", DType::i32, {batch_tokens});
+    doc_start_ = document_mask ? arena.reserve("doc_start", DType::i32, {batch_tokens}) : Tensor();
+}
+
+std::vector<LengthResult> LengthEvaluator::run(Ops& ops, Transformer& model, const FlatParams& weights,
+                                               const TokenStream& stream, const EvalRequest& request) const {
+    const Selection selection = select(stream, request);
+    std::vector<LengthResult> results;
+    std::vector<int32_t> ids, tokens, targets, starts;
+    std::vector<float> losses;
+    for (int64_t length : request.lengths) {
+        LengthResult result;
+        result.length = length;
+        if (request.keep_token_losses)
+            result.token_losses.assign(selection.document.size(), std::numeric_limits<float>::quiet_NaN());
+        std::vector<LossSum> documents(static_cast<size_t>(selection.documents));
+        const std::vector<Window> windows = windows_of(selection, request, length);
+        const size_t per_batch = static_cast<size_t>(std::max<int64_t>(1, request.batch_tokens / length));
+        const size_t l = static_cast<size_t>(length);
+        for (size_t first = 0; first < windows.size(); first += per_batch) {
+            const size_t count = std::min(per_batch, windows.size() - first);
+            const size_t n = count * l;
+            tokens.resize(n);
+            targets.assign(n, -1);
+            starts.resize(n);
+            ids.resize(l + 1);
+            for (size_t b = 0; b < count; ++b) {
+                const Window& w = windows[first + b];
+                stream.read(w.sequence_begin, length + 1, ids.data());
+                stream.document_starts(w.sequence_begin, length, ids.data(), starts.data() + b * l);
+                std::copy(ids.begin(), ids.end() - 1, tokens.begin() + static_cast<std::ptrdiff_t>(b * l));
+                for (size_t i = static_cast<size_t>(w.scored_from); i < l; ++i)
+                    if (selection.document[w.first_slot + i - static_cast<size_t>(w.scored_from)] >= 0)
+                        targets[b * l + i] = ids[i + 1];
+            }
+            const int64_t total = static_cast<int64_t>(n);
+            Batch batch{static_cast<int64_t>(count), length, tokens_.first(total), targets_.first(total),
+                        Tensor()};
+            ops.upload(batch.tokens, tokens.data());
+            ops.upload(batch.targets, targets.data());
+            if (request.document_mask) {
+                batch.doc_start = doc_start_.first(total);
+                ops.upload(batch.doc_start, starts.data());
+            }
+            model.forward(ops, weights, batch);
+            losses.resize(n);
+            ops.download(losses.data(), model.losses(total));
+            for (size_t b = 0; b < count; ++b) {
+                const Window& w = windows[first + b];
+                for (size_t i = static_cast<size_t>(w.scored_from); i < l; ++i) {
+                    if (targets[b * l + i] < 0) continue;
+                    const size_t slot = w.first_slot + i - static_cast<size_t>(w.scored_from);
+                    const float loss = losses[b * l + i];
+                    result.loss.add(loss);
+                    documents[static_cast<size_t>(selection.document[slot])].add(loss);
+                    add_to(result.by_sequence, bucket_of(static_cast<int64_t>(i) + 1), loss);
+                    add_to(result.by_document, bucket_of(static_cast<int64_t>(i) - starts[b * l + i] + 1),
+                           loss);
+                    if (request.keep_token_losses) result.token_losses[slot] = loss;
+                }
+            }
+            if (request.progress)
+                request.progress(
+                    fmt::format("evaluating {}: {}/{} sequences", length, first + count, windows.size()));
+        }
+        std::erase_if(documents, [](const LossSum& d) { return d.count == 0; });
+        result.documents = static_cast<int64_t>(documents.size());
+        result.standard_error = bootstrap_error(documents, request.seed);
+        results.push_back(std::move(result));
+    }
+    return results;
+}
+
+double bootstrap_error(const std::vector<LossSum>& documents, uint64_t seed) {
+    const uint64_t n = documents.size();
+    if (n < 2) return 0;
+    // At most about 2e7 draws: a second of work however many documents there are.
+    const uint64_t resamples = std::clamp<uint64_t>(20000000 / n, 50, 1000);
+    double sum = 0, squares = 0;
+    for (uint64_t r = 0; r < resamples; ++r) {
+        const Rng rng(seed, Purpose::bootstrap, static_cast<uint32_t>(r));
+        LossSum total;
+        for (uint64_t i = 0; i < n; ++i) {
+            const LossSum& d = documents[rng.below(i, n)];
+            total.sum += d.sum;
+            total.count += d.count;
+        }
+        sum += total.mean();
+        squares += total.mean() * total.mean();
+    }
+    const double m = static_cast<double>(resamples);
+    return std::sqrt(std::max(0.0, (squares - sum * sum / m) / (m - 1)));
+}
+
+}  // namespace longreach

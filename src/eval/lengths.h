@@ -1,0 +1,72 @@
+// Loss by context length: the same tokens scored at every length.
+//
+//   chunk   the first E positions of the stream (E a multiple of the largest length) are cut into sequences
+//   of length L;
+//           every position is scored once at every L.
+//   suffix  the last S tokens of chosen documents are scored behind prefixes that make the sequence L tokens
+//   long: the
+//           scored tokens and their targets are the same, only the context grows.
+//
+// Every mean is a (sum, count) pair until the last division. The standard error comes from resampling
+// documents.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "data/token_stream.h"
+#include "eval/eval_config.h"
+#include "model/transformer.h"
+
+namespace longreach {
+
+struct LossSum {
+    double sum = 0;
+    int64_t count = 0;
+    double mean() const { return count > 0 ? sum / static_cast<double>(count) : 0; }
+    void add(double loss) {
+        sum += loss;
+        ++count;
+    }
+};
+
+struct LengthResult {
+    int64_t length = 0;
+    LossSum loss;
+    double standard_error = 0;  // of the mean, by document bootstrap
+    int64_t documents = 0;
+    // Bucket k holds the tokens with 2^k <= c < 2^(k+1), c the number of tokens the prediction can see:
+    // counted from the start of the sequence, or from the start of the document if that is later.
+    std::vector<LossSum> by_sequence, by_document;
+    std::vector<float> token_losses;  // only if asked for; chunk order, NaN where not scored
+};
+
+struct EvalRequest {
+    std::vector<int64_t> lengths;
+    int64_t tokens = 0;  // scored per length at most; rounded down to what the stream and the lengths allow
+    int64_t batch_tokens = 0;
+    EvalAlign align = EvalAlign::chunk;
+    int64_t suffix_tokens = 0;
+    int64_t min_document = 0;
+    bool document_mask = true;
+    bool keep_token_losses = false;
+    uint64_t seed = 0;                                 // of the bootstrap
+    std::function<void(const std::string&)> progress;  // may be empty
+};
+EvalRequest make_request(const EvalConfig& config, int64_t tokens, int64_t batch_tokens, bool document_mask);
+
+class LengthEvaluator {
+  public:
+    // Device buffers for the largest batch; plan like the model's.
+    void plan(Arena& arena, int64_t batch_tokens, bool document_mask);
+    std::vector<LengthResult> run(Ops& ops, Transformer& model, const FlatParams& weights,
+                                  const TokenStream& stream, const EvalRequest& request) const;
+
+  private:
+    Tensor tokens_, targets_, doc_start_;
+};
+
+// Standard error of sum/count over documents, by bootstrap.
+double bootstrap_error(const std::vector<LossSum>& documents, uint64_t seed);
+
+}  // namespace longreach

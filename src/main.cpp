@@ -1,0 +1,39 @@
+// The command line: subcommands, one catch, exit codes.
+#include <CLI/CLI.hpp>
+
+#include "base/build_info.h"
+#include "commands/commands.h"
+
+using namespace longreach;
+
+int main(int argc, char** argv) {
+    CLI::App app("longreach trains small transformers from a JSON config and measures their loss at long contexts.");
+    app.require_subcommand(1);
+    app.set_version_flag("--version", build_info().version);
+    Action action;
+    add_train_command(app, action);
+    add_eval_command(app, action);
+    add_report_command(app, action);
+    add_config_command(app, action);
+    add_data_command(app, action);
+    add_bench_command(app, action);
+    add_doctor_command(app, action);
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError& e) {
+        return app.exit(e) == 0 ? 0 : static_cast<int>(ExitCode::usage);
+    }
+    try {
+        return static_cast<int>(action());
+    } catch (const Error& e) {
+        fmt::print(stderr, "error: {}\n", e.what());
+        if (!e.hint().empty()) fmt::print(stderr, "hint: {}\n", e.hint());
+        return static_cast<int>(e.code());
+    } catch (const std::bad_alloc&) {
+        fmt::print(stderr, "error: out of memory\n");
+        return static_cast<int>(ExitCode::device);
+    } catch (const std::exception& e) {
+        fmt::print(stderr, "error: {}\n", e.what());
+        return static_cast<int>(ExitCode::internal);
+    }
+}

@@ -1,0 +1,17 @@
+// Choosing the device and measuring it.
+#pragma once
+
+#include <memory>
+
+#include "kernels/ops.h"
+#include "train/experiment.h"
+
+namespace longreach {
+
+// Opens the device the config asks for. `note` says what was picked and why, for the first line of output.
+std::unique_ptr<Ops> open_device(const SystemConfig& system, std::string& note);
+
+// FLOP/s of a large matrix product on this device, best of a few: the yardstick of "% of peak".
+double measure_peak(Ops& ops);
+
+}  // namespace longreach

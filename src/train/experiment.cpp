@@ -1,0 +1,172 @@
+#include "train/experiment.h"
+
+#include <algorithm>
+
+namespace longreach {
+
+void RunConfig::fields(Fields& f) {
+    f.text("name", name, {"names the run directory <dir>/<name>"});
+    f.text("dir", dir, {"where run directories live", true});
+    f.integer("seed", seed, {.min = 0}, {"seed of everything that has none of its own"});
+    f.text("init_from", init_from,
+           {"run or checkpoint whose weights this run starts from; empty: fresh weights"});
+    f.integer("log_every", log_every, {.min = 1}, {"steps between console and metrics lines", true});
+}
+
+void SeedConfig::fields(Fields& f) {
+    f.integer("init", init, {.min = -1}, {"seed of the initial weights; -1: run.seed"});
+    f.integer("data", data, {.min = -1}, {"seed of the data order; -1: run.seed"});
+}
+
+void StageConfig::fields(Fields& f) {
+    f.integer("steps", steps, {.min = 0},
+              {"length of the stage in steps; give either steps or tokens", true});
+    f.integer("tokens", tokens, {.min = 0},
+              {"length of the stage in tokens, rounded up to whole steps", true});
+    f.integer("context", context, {.min = 1, .max = int64_t{1} << 31}, {"tokens per training sequence"});
+    f.integer("batch_tokens", batch_tokens, {.min = 0}, {"tokens per step in this stage; 0: batch.tokens"});
+    f.integer("window", window, {.min = 0},
+              {"replaces the window of every windowed layer; 0: as configured"});
+    f.number("lr", lr, {.min = 0, .max = 1e3}, {"multiplies every learning rate in this stage"});
+}
+
+void BatchConfig::fields(Fields& f) {
+    f.integer("tokens", tokens, {.min = 1}, {"tokens per optimiser step"});
+    f.integer("micro_tokens", micro_tokens, {.min = 0},
+              {"tokens per forward and backward pass; smaller needs less memory; 0: as many as tokens"});
+}
+
+void CheckpointConfig::fields(Fields& f) {
+    f.integer("every", every, {.min = 0}, {"steps between checkpoints; 0: only at the end", true});
+    f.integer("keep", keep, {.min = 1}, {"newest checkpoints kept", true});
+    f.flag("at_start", at_start, {"also save the weights of step 0", true});
+}
+
+void SystemConfig::fields(Fields& f) {
+    f.choice<Device>("device", device,
+                     {{Device::automatic, "auto", "a GPU when one answers, else the CPU"},
+                      {Device::cpu, "cpu"},
+                      {Device::cuda, "cuda"}},
+                     {"where the run happens", true});
+    f.choice<Precision>(
+        "precision", precision,
+        {{Precision::fp32, "fp32"},
+         {Precision::bf16, "bf16", "inputs of matrix products rounded to bf16, sums in fp32"}},
+        {"arithmetic of matrix products"});
+    f.integer("threads", threads, {.min = 0, .max = 1024},
+              {"CPU threads; 0: all this process may use. Never changes a result", true});
+}
+
+void Experiment::fields(Fields& f) {
+    f.section("run", run, {"identity of the run"});
+    f.section("seed", seed, {"separate seeds, for pairing runs"});
+    f.section("model", model, {"architecture"});
+    f.section("data", data, {"token streams"});
+    f.list("stages", stages, {"training stages in order; a growing context is context-length warmup"});
+    f.section("batch", batch, {"tokens per step"});
+    f.section("optimizer", optimizer, {"how weights move"});
+    f.section("eval", eval, {"losses by context length"});
+    f.section("checkpoint", checkpoint, {"what is saved, and when"});
+    f.section("system", system, {"device, precision, threads"});
+}
+
+void Experiment::check(Problems& p) const {
+    model.check(p);
+    data.check(p, model.vocab_size);
+    optimizer.check(p);
+    eval.check(p);
+
+    if (run.name.empty() || run.name.find('/') != std::string::npos || run.name[0] == '.')
+        p.add("run.name", fmt::format("'{}' is not a plain directory name", run.name));
+    if (stages.empty()) {
+        p.add("stages", "at least one stage is needed");
+        return;
+    }
+    bool windowed = false;
+    for (int64_t l = 0; l < model.layers; ++l) {
+        const std::string name = model.layout_name(l);
+        if (name.empty() || model.layouts.count(name))
+            windowed = windowed || model.layer_attention(l).window > 0;
+    }
+    int64_t consumed = 0;
+    const int64_t block = block_tokens();
+    for (size_t i = 0; i < stages.size(); ++i) {
+        const StageConfig& s = stages[i];
+        const std::string path = fmt::format("stages.{}", i);
+        if ((s.steps > 0) == (s.tokens > 0)) p.add(path, "needs exactly one of steps and tokens, above zero");
+        const int64_t per_step = s.batch_tokens > 0 ? s.batch_tokens : batch.tokens;
+        const std::string per_step_path = s.batch_tokens > 0 ? path + ".batch_tokens" : "batch.tokens";
+        const int64_t micro = batch.micro_tokens > 0 ? batch.micro_tokens : per_step;
+        if (per_step % s.context != 0)
+            p.add(path + ".context",
+                  fmt::format("{} does not divide the {} tokens of a step", s.context, per_step),
+                  per_step_path);
+        if (batch.micro_tokens > 0 && per_step % micro != 0)
+            p.add("batch.micro_tokens",
+                  fmt::format("{} does not divide the {} tokens of a step", micro, per_step), per_step_path);
+        if (batch.micro_tokens > 0 && micro % s.context != 0)
+            p.add("batch.micro_tokens",
+                  fmt::format("{} is not a multiple of the context {}", micro, s.context), path + ".context");
+        if (block % s.context != 0)
+            p.add(
+                path + ".context",
+                fmt::format("{} does not divide {}, the largest context, in whose blocks the data is ordered",
+                            s.context, block));
+        if (consumed % s.context != 0)
+            p.add(path + ".context",
+                  fmt::format(
+                      "the stages before consume {} tokens, not a multiple of this context {}; choose their "
+                      "steps so that they do",
+                      consumed, s.context));
+        const int64_t steps = s.steps > 0 ? s.steps : (s.tokens + per_step - 1) / per_step;
+        consumed += steps * per_step;
+        if (s.window > 0 && !windowed)
+            p.add(path + ".window", "has no effect: no layer has a window", "model.attention.window");
+    }
+    if (seed.init >= 0 && seed.data >= 0 && p.is_set("run.seed"))
+        p.add("run.seed", "has no effect: seed.init and seed.data are both set", "seed.init");
+}
+
+std::vector<Stage> Experiment::resolved_stages() const {
+    std::vector<Stage> out;
+    int64_t step = 0, token = 0;
+    for (const StageConfig& s : stages) {
+        Stage r;
+        r.first_step = step;
+        r.first_token = token;
+        r.context = s.context;
+        r.tokens_per_step = s.batch_tokens > 0 ? s.batch_tokens : batch.tokens;
+        r.micro_tokens = batch.micro_tokens > 0 ? batch.micro_tokens : r.tokens_per_step;
+        r.steps = s.steps > 0 ? s.steps : (s.tokens + r.tokens_per_step - 1) / r.tokens_per_step;
+        r.window = s.window;
+        r.lr = s.lr;
+        step += r.steps;
+        token += r.steps * r.tokens_per_step;
+        out.push_back(r);
+    }
+    return out;
+}
+
+int64_t Experiment::total_steps() const {
+    const Stage last = resolved_stages().back();
+    return last.first_step + last.steps;
+}
+
+int64_t Experiment::block_tokens() const {
+    int64_t block = 1;
+    for (const StageConfig& s : stages) block = std::max(block, s.context);
+    return block;
+}
+
+int64_t Experiment::table_rows() const {
+    return std::max(block_tokens(), eval.lengths.back());
+}
+
+int64_t Experiment::eval_batch_tokens() const {
+    int64_t tokens = eval.batch_tokens;
+    if (tokens == 0)
+        for (const Stage& s : resolved_stages()) tokens = std::max(tokens, s.micro_tokens);
+    return std::max(tokens, eval.lengths.back());
+}
+
+}  // namespace longreach

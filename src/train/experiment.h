@@ -1,0 +1,94 @@
+// One JSON file is one experiment: the top of the config, and the checks that span its parts.
+#pragma once
+
+#include "config/fields.h"
+#include "config/problems.h"
+#include "data/data_config.h"
+#include "eval/eval_config.h"
+#include "model/model_config.h"
+#include "optim/optimizer_config.h"
+
+namespace longreach {
+
+struct RunConfig {
+    std::string name = "unnamed";
+    std::string dir = "runs";
+    int64_t seed = 1;
+    std::string init_from;
+    int64_t log_every = 10;
+    void fields(Fields& f);
+};
+
+struct SeedConfig {
+    int64_t init = -1;  // -1: run.seed
+    int64_t data = -1;
+    void fields(Fields& f);
+};
+
+struct StageConfig {
+    int64_t steps = 0;  // exactly one of steps and tokens
+    int64_t tokens = 0;
+    int64_t context = 1024;
+    int64_t batch_tokens = 0;
+    int64_t window = 0;
+    double lr = 1;
+    void fields(Fields& f);
+};
+
+struct BatchConfig {
+    int64_t tokens = 65536;
+    int64_t micro_tokens = 0;
+    void fields(Fields& f);
+};
+
+struct CheckpointConfig {
+    int64_t every = 500;
+    int64_t keep = 2;
+    bool at_start = false;
+    void fields(Fields& f);
+};
+
+enum class Device { automatic, cpu, cuda };
+struct SystemConfig {
+    Device device = Device::automatic;
+    Precision precision = Precision::fp32;
+    int64_t threads = 0;
+    void fields(Fields& f);
+};
+
+// A stage with everything decided.
+struct Stage {
+    int64_t first_step, steps;  // [first_step, first_step + steps)
+    int64_t first_token;        // tokens consumed before it
+    int64_t context;
+    int64_t tokens_per_step;
+    int64_t micro_tokens;  // tokens of one micro-batch; divides tokens_per_step
+    int64_t window;
+    double lr;
+    int64_t micro_batches() const { return tokens_per_step / micro_tokens; }
+};
+
+struct Experiment {
+    RunConfig run;
+    SeedConfig seed;
+    ModelConfig model;
+    DataConfig data;
+    std::vector<StageConfig> stages;
+    BatchConfig batch;
+    OptimizerConfig optimizer;
+    EvalConfig eval;
+    CheckpointConfig checkpoint;
+    SystemConfig system;
+    void fields(Fields& f);
+    void check(Problems& problems) const;
+
+    uint64_t init_seed() const { return static_cast<uint64_t>(seed.init >= 0 ? seed.init : run.seed); }
+    uint64_t data_seed() const { return static_cast<uint64_t>(seed.data >= 0 ? seed.data : run.seed); }
+    std::vector<Stage> resolved_stages() const;
+    int64_t total_steps() const;
+    int64_t block_tokens() const;  // the data order's block: the largest stage context
+    int64_t table_rows() const;    // the longest sequence of training or validation
+    int64_t eval_batch_tokens() const;
+};
+
+}  // namespace longreach

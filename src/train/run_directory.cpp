@@ -1,0 +1,179 @@
+#include "train/run_directory.h"
+
+#include "base/build_info.h"
+#include "base/text.h"
+#include "config/diff.h"
+#include "train/experiment.h"
+
+namespace longreach {
+
+namespace {
+
+constexpr const char* model_file = "model.safetensors";
+constexpr const char* optimizer_file = "optimizer.safetensors";
+constexpr const char* state_file = "state.json";
+constexpr uint64_t largest_json = 1 << 20;
+
+StoredTensor stored(const std::string& name, const std::vector<int64_t>& shape) {
+    StoredTensor t;
+    t.name = name;
+    t.type = StoredType::f32;
+    t.shape = shape;
+    return t;
+}
+
+void write_tensor(Ops& ops, const Tensor& tensor, std::vector<float>& host, ByteSink& out) {
+    host.resize(static_cast<size_t>(tensor.count()));
+    ops.download(host.data(), tensor);
+    out.write(host.data(), static_cast<size_t>(tensor.bytes()));
+}
+
+// Reads `name` into `tensor`; false if the file has no such tensor.
+bool read_tensor(Ops& ops, const SafetensorsFile& file, const std::string& path, const std::string& name,
+                 const std::vector<int64_t>& shape, const Tensor& tensor, std::vector<float>& host) {
+    const StoredTensor* found = file.find(name);
+    if (!found) return false;
+    require(found->type == StoredType::f32, ExitCode::checkpoint, "{}: {} is {}, not F32", path, name,
+            name_of(found->type));
+    require(found->shape == shape, ExitCode::checkpoint, "{}: {} has shape [{}], this model needs [{}]", path,
+            name, fmt::join(found->shape, ", "), fmt::join(shape, ", "));
+    host.resize(static_cast<size_t>(tensor.count()));
+    file.read(*found, host.data(), static_cast<uint64_t>(tensor.bytes()));
+    ops.upload(tensor, host.data());
+    return true;
+}
+
+Notice to_console(Console& console) {
+    return [&console](const std::string& text) { console.line(text); };
+}
+
+}  // namespace
+
+RunDirectory::RunDirectory(const std::string& path, bool fresh) : path_(path) {
+    make_directories(path_);
+    lock_.emplace(path_);
+    if (!fresh) return;
+    remove_tree(file("checkpoints"));
+    remove_tree(file("eval"));
+    for (const std::string& name : list_directory(path_))
+        if (name != "lock" && kind_of(file(name), Links::refuse) == PathKind::file) remove_file(file(name));
+}
+
+std::string RunDirectory::file(const std::string& name) const {
+    return join_path(path_, name);
+}
+
+void RunDirectory::adopt_config(const FieldInfo& config, const std::vector<FieldOrigin>& origins) {
+    config_text_ = write_resolved(config);
+    if (kind_of(file("config.json"), Links::refuse) == PathKind::file) {
+        const auto earlier = load_config<Experiment>({.file = file("config.json"), .overrides = {}});
+        const std::vector<Difference> differences = diff(describe(earlier.value), config);
+        const std::vector<Difference> fixed = not_resumable(differences);
+        if (!fixed.empty())
+            throw Error(
+                ExitCode::usage,
+                fmt::format("{} was started with another config:\n{}", path_, diff_table(differences)),
+                "give the run another run.name, or start it over with --fresh");
+    }
+    write_file_atomically(file("config.json"), config_text_);
+
+    json::Value origin_list = json::Value::object();
+    for (const FieldOrigin& o : origins) {
+        std::string where = "default";
+        if (o.origin.kind == Origin::Kind::command_line) where = "command line";
+        if (o.origin.kind == Origin::Kind::file)
+            where = fmt::format("{}:{}:{}", o.origin.file, o.origin.line, o.origin.column);
+        origin_list.set(o.path, where);
+    }
+    write_file_atomically(file("origins.json"), json::write(origin_list, json::Style::pretty));
+
+    const BuildInfo build = build_info();
+    json::Value info = json::Value::object();
+    info.set("version", build.version)
+        .set("compiler", build.compiler)
+        .set("build_type", build.build_type)
+        .set("flags", build.flags)
+        .set("system", build.system);
+    write_file_atomically(file("build.json"), json::write(info, json::Style::pretty));
+}
+
+void RunDirectory::save(const CheckpointParts& parts, const TrainState& state, int64_t keep,
+                        Console& console) {
+    CheckpointWriter writer(file("checkpoints"), state.step);
+    std::vector<float> host;
+    std::vector<StoredTensor> tensors;
+    for (const Param& p : parts.table.params()) tensors.push_back(stored(p.name, p.shape));
+    writer.add_safetensors(
+        model_file, SafetensorsWriter(std::move(tensors)), [&](const StoredTensor& t, ByteSink& out) {
+            write_tensor(parts.ops, parts.weights.view(*parts.table.find(t.name)), host, out);
+        });
+    tensors.clear();
+    std::map<std::string, Tensor> by_name;
+    for (const Optimizer::Named& n : parts.optimizer.state()) {
+        tensors.push_back(stored(n.name, n.shape));
+        by_name[n.name] = n.tensor;
+    }
+    writer.add_safetensors(optimizer_file, SafetensorsWriter(std::move(tensors)),
+                           [&](const StoredTensor& t, ByteSink& out) {
+                               write_tensor(parts.ops, by_name.at(t.name), host, out);
+                           });
+    writer.add_text("config.json", config_text_);
+    writer.add_text(state_file, json::write(state.to_json(), json::Style::pretty));
+    writer.commit({keep, {0}}, to_console(console));
+}
+
+std::optional<TrainState> RunDirectory::load_newest(const CheckpointParts& parts, Console& console) {
+    const std::optional<Checkpoint> checkpoint =
+        newest_checkpoint(file("checkpoints"), Damaged::quarantine, to_console(console));
+    if (!checkpoint) return std::nullopt;
+    load_weights(*checkpoint, parts.ops, parts.table, parts.weights, false, to_console(console));
+    const std::string path = checkpoint->file(optimizer_file);
+    const SafetensorsFile optimizer = SafetensorsFile::open(path, Links::refuse);
+    std::vector<float> host;
+    for (const Optimizer::Named& n : parts.optimizer.state())
+        require(read_tensor(parts.ops, optimizer, path, n.name, n.shape, n.tensor, host),
+                ExitCode::checkpoint, "{}: {} is missing", path, n.name);
+    const std::string text = read_file(checkpoint->file(state_file), largest_json, Links::refuse);
+    const json::Value state = json::parse(text, checkpoint->file(state_file), {.code = ExitCode::checkpoint});
+    return TrainState::from_json(state);
+}
+
+Checkpoint find_checkpoint(const std::string& path, const Notice& notice) {
+    if (kind_of(join_path(path, "manifest.json"), Links::refuse) == PathKind::file) {
+        const std::string root = parent_path(path);
+        for (int64_t step : checkpoint_steps(root))
+            if (checkpoint_name(step) == base_name(path)) return verify_checkpoint(root, step);
+        fail(ExitCode::checkpoint, "{} has a manifest but not the name of a checkpoint (step_00000000)",
+             path);
+    }
+    require(kind_of(path, Links::follow) == PathKind::directory, ExitCode::checkpoint,
+            "{} is neither a run directory nor a checkpoint", path);
+    std::optional<Checkpoint> newest =
+        newest_checkpoint(join_path(path, "checkpoints"), Damaged::leave, notice);
+    require(newest.has_value(), ExitCode::checkpoint, "{} has no checkpoint", path);
+    return *newest;
+}
+
+void load_weights(const Checkpoint& checkpoint, Ops& ops, const ParamTable& table, const FlatParams& weights,
+                  bool partial, const Notice& notice) {
+    const std::string path = checkpoint.file(model_file);
+    const SafetensorsFile file = SafetensorsFile::open(path, Links::refuse);
+    std::vector<float> host;
+    std::vector<std::string> missing, unused;
+    for (const Param& p : table.params())
+        if (!read_tensor(ops, file, path, p.name, p.shape, weights.view(p), host)) missing.push_back(p.name);
+    for (const StoredTensor& t : file.tensors())
+        if (!table.find(t.name)) unused.push_back(t.name);
+    if (partial) {
+        if (!missing.empty())
+            notice(fmt::format("not in {}, kept as initialised: {}", path, join(missing, ", ")));
+        if (!unused.empty())
+            notice(fmt::format("in {}, not used by this model: {}", path, join(unused, ", ")));
+        return;
+    }
+    require(missing.empty(), ExitCode::checkpoint, "{} lacks {}", path, join(missing, ", "));
+    require(unused.empty(), ExitCode::checkpoint, "{} holds {}, which this model does not have", path,
+            join(unused, ", "));
+}
+
+}  // namespace longreach

@@ -1,0 +1,60 @@
+// runs/<name>: who holds it, what is in it, and how checkpoints map to the weights and optimiser of a run.
+//
+//     config.json  build.json  log.txt  metrics.jsonl  timing.jsonl  val.csv  positions.csv
+//     checkpoints/step_00000800/  model.safetensors  optimizer.safetensors  state.json  config.json
+//     manifest.json
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/loader.h"
+#include "io/checkpoint_dir.h"
+#include "io/run_lock.h"
+#include "model/param_table.h"
+#include "optim/optimizer.h"
+#include "train/console.h"
+#include "train/train_state.h"
+
+namespace longreach {
+
+// What a checkpoint is made of.
+struct CheckpointParts {
+    Ops& ops;
+    const ParamTable& table;
+    FlatParams weights;
+    const Optimizer& optimizer;
+};
+
+class RunDirectory {
+  public:
+    // Creates the directory if needed and locks it. fresh: deletes what an earlier run left there.
+    RunDirectory(const std::string& path, bool fresh);
+
+    const std::string& path() const { return path_; }
+    std::string file(const std::string& name) const;
+
+    // Writes config.json, origins and build.json. If a config is already there, every difference must be one
+    // across which a run may resume; Error(ExitCode::usage) lists those that are not.
+    void adopt_config(const FieldInfo& config, const std::vector<FieldOrigin>& origins);
+
+    void save(const CheckpointParts& parts, const TrainState& state, int64_t keep, Console& console);
+    // Weights and optimiser of the newest valid checkpoint; empty if the run has none.
+    std::optional<TrainState> load_newest(const CheckpointParts& parts, Console& console);
+
+  private:
+    std::string path_;
+    std::optional<RunLock> lock_;
+    std::string config_text_;
+};
+
+// The newest valid checkpoint of a run directory, or the checkpoint itself if `path` names one.
+Checkpoint find_checkpoint(const std::string& path, const Notice& notice);
+
+// Weights by name. Every tensor of the table must be in the file with its shape; with `partial`, tensors that
+// are missing keep their values and both kinds of leftovers are reported.
+void load_weights(const Checkpoint& checkpoint, Ops& ops, const ParamTable& table, const FlatParams& weights,
+                  bool partial, const Notice& notice);
+
+}  // namespace longreach

@@ -1,0 +1,52 @@
+#include "train/train_state.h"
+
+#include "base/hash.h"
+
+namespace longreach {
+
+json::Value TrainState::to_json() const {
+    json::Value files = json::Value::object();
+    for (const auto& [name, bytes] : file_bytes) files.set(name, bytes);
+    json::Value v = json::Value::object();
+    v.set("format", 1)
+        .set("step", step)
+        .set("tokens", tokens)
+        .set("updates", updates)
+        .set("skipped", skipped)
+        .set("bad_in_a_row", bad_in_a_row)
+        .set("data_fingerprint", format_hash64(data_fingerprint))
+        .set("file_bytes", files);
+    return v;
+}
+
+TrainState TrainState::from_json(const json::Value& value) {
+    const auto integer = [&](const char* key) {
+        const json::Value* v = value.find(key);
+        const auto n = v ? v->to_int64() : std::nullopt;
+        require(n.has_value() && *n >= 0, ExitCode::checkpoint, "state.json: {} is missing or no count", key);
+        return *n;
+    };
+    require(integer("format") == 1, ExitCode::checkpoint,
+            "state.json: format {} is not known to this version", integer("format"));
+    TrainState s;
+    s.step = integer("step");
+    s.tokens = integer("tokens");
+    s.updates = integer("updates");
+    s.skipped = integer("skipped");
+    s.bad_in_a_row = integer("bad_in_a_row");
+    const json::Value* fingerprint = value.find("data_fingerprint");
+    const std::string* text = fingerprint ? fingerprint->to_string() : nullptr;
+    require(text && parse_hash64(*text, s.data_fingerprint), ExitCode::checkpoint,
+            "state.json: data_fingerprint is missing or malformed");
+    const json::Value* files = value.find("file_bytes");
+    require(files && files->is_object(), ExitCode::checkpoint, "state.json: file_bytes is missing");
+    for (const json::Member& m : files->as_object()) {
+        const auto bytes = m.value.to_int64();
+        require(bytes && *bytes >= 0, ExitCode::checkpoint, "state.json: file_bytes of {} is no count",
+                m.key);
+        s.file_bytes[m.key] = *bytes;
+    }
+    return s;
+}
+
+}  // namespace longreach

@@ -1,0 +1,26 @@
+// Where a run stands: everything besides weights and optimiser moments that a resume needs. Checkpoints are
+// made only between steps, so no partial gradient is ever part of it, and every random choice is a function
+// of these counters.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "base/json.h"
+
+namespace longreach {
+
+struct TrainState {
+    int64_t step = 0;     // steps done
+    int64_t tokens = 0;   // tokens consumed
+    int64_t updates = 0;  // optimiser updates applied (Adam's bias correction)
+    int64_t skipped = 0;  // steps skipped because something was not finite
+    int64_t bad_in_a_row = 0;
+    uint64_t data_fingerprint = 0;              // of the training stream
+    std::map<std::string, int64_t> file_bytes;  // lengths of the record files at this step
+
+    json::Value to_json() const;
+    static TrainState from_json(const json::Value& value);
+};
+
+}  // namespace longreach

@@ -1,0 +1,376 @@
+#include "train/trainer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numbers>
+
+#include "base/units.h"
+#include "train/device.h"
+#include "train/signals.h"
+
+namespace longreach {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) {
+    return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+int64_t max_micro_tokens(const std::vector<Stage>& stages) {
+    int64_t n = 0;
+    for (const Stage& s : stages) n = std::max(n, s.micro_tokens);
+    return n;
+}
+
+int64_t max_micro_batches(const std::vector<Stage>& stages) {
+    int64_t n = 0;
+    for (const Stage& s : stages) n = std::max(n, s.micro_batches());
+    return n;
+}
+
+}  // namespace
+
+Trainer::Trainer(const Experiment& experiment, Console& console)
+    : experiment_(experiment),
+      console_(console),
+      stages_(experiment.resolved_stages()),
+      total_steps_(experiment.total_steps()),
+      ops_(open_device(experiment.system, device_note_)),
+      train_stream_(TokenStream::open(experiment.data.train,
+                                      experiment.data.stream_options(experiment.model.vocab_size))),
+      val_stream_(TokenStream::open(experiment.data.val,
+                                    experiment.data.stream_options(experiment.model.vocab_size))),
+      batch_plan_(train_stream_.tokens(), experiment.block_tokens(), experiment.data_seed(),
+                  experiment.data.shuffle),
+      model_(experiment.model, experiment.table_rows()),
+      optimizer_(experiment.optimizer, model_.params()),
+      arena_(*ops_) {
+    require(val_stream_.tokens() > static_cast<uint64_t>(experiment.eval.lengths.back()), ExitCode::data,
+            "data.val has {} tokens; eval.lengths asks for sequences of {}", val_stream_.tokens(),
+            experiment.eval.lengths.back());
+    plan(arena_);
+    describe();
+}
+
+void Trainer::allocate() {
+    arena_.commit();
+    plan(arena_);
+    model_.fill_tables(*ops_);
+    host_losses_.resize(static_cast<size_t>(max_micro_batches(stages_)));
+
+    LoaderOptions options;
+    options.max_tokens = max_micro_tokens(stages_);
+    options.documents = experiment_.data.document_mask;
+    loader_ = std::make_unique<Loader>(train_stream_, batch_plan_, options);
+}
+
+Trainer::~Trainer() = default;
+
+void Trainer::plan(Arena& arena) {
+    const bool documents = experiment_.data.document_mask;
+    const int64_t micro = max_micro_tokens(stages_);
+    arena.group("weights");
+    weights_.flat = arena.reserve("weights", DType::f32, {model_.params().size()});
+    tree_.plan(arena, model_.params().size(), max_micro_batches(stages_));
+    optimizer_.plan(arena, *ops_);
+    model_.plan_tables(arena);
+
+    // Training and validation never run at the same time: their activations share memory.
+    const int64_t shared = arena.mark();
+    arena.group("batch, training");
+    tokens_ = arena.reserve("tokens", DType::i32, {micro});
+    targets_ = arena.reserve("targets", DType::i32, {micro});
+    if (documents) doc_start_ = arena.reserve("doc_start", DType::i32, {micro});
+    micro_losses_ = arena.reserve("losses", DType::f64, {max_micro_batches(stages_)});
+    PlanSize size{micro, {}};
+    for (const Stage& s : stages_) size.lengths.push_back(s.context);
+    model_.plan_training(arena, *ops_, size, documents);
+
+    arena.rewind(shared);
+    const int64_t eval_tokens = experiment_.eval_batch_tokens();
+    evaluator_.plan(arena, eval_tokens, documents);
+    model_.plan_evaluation(arena, {eval_tokens, experiment_.eval.lengths}, documents);
+}
+
+void Trainer::describe() {
+    const ParamTable& table = model_.params();
+    std::map<std::string, int64_t> by_group;
+    for (const Param& p : table.params()) by_group[name_of(p.group)] += p.count();
+    std::string parameters;
+    for (const auto& [group, count] : by_group)
+        parameters += fmt::format("{}{} {}", parameters.empty() ? "" : ", ", group,
+                                  human_count(static_cast<double>(count)));
+    console_.line(device_note_);
+    console_.line(fmt::format("model: {} parameters ({}), {} FLOP per training token at context {}",
+                              human_count(static_cast<double>(table.count())), parameters,
+                              human_count(model_.training_flops_per_token(stages_.back().context)),
+                              stages_.back().context));
+    int64_t tokens = 0;
+    for (size_t i = 0; i < stages_.size(); ++i) {
+        const Stage& s = stages_[i];
+        console_.line(fmt::format("stage {}: {} steps of {} tokens at context {}, {} micro-batch{} each{}",
+                                  i + 1, s.steps, human_count(static_cast<double>(s.tokens_per_step)),
+                                  s.context, s.micro_batches(), s.micro_batches() == 1 ? "" : "es",
+                                  s.lr == 1 ? "" : fmt::format(", lr x {}", s.lr)));
+        tokens += s.steps * s.tokens_per_step;
+    }
+    console_.line(fmt::format("data: {} training tokens ({:.2f} epochs of {}), {} validation tokens",
+                              human_count(static_cast<double>(tokens)),
+                              batch_plan_.epochs(static_cast<uint64_t>(tokens)),
+                              human_count(static_cast<double>(train_stream_.tokens())),
+                              human_count(static_cast<double>(val_stream_.tokens()))));
+    console_.line("memory plan (activations of training and validation share theirs):\n" + arena_.table() +
+                  fmt::format("  {:<24}{:>12}", "kernel scratch", human_bytes(ops_->scratch_bytes())));
+}
+
+const Stage& Trainer::stage_of(int64_t step) const {
+    for (const Stage& s : stages_)
+        if (step < s.first_step + s.steps) return s;
+    return stages_.back();
+}
+
+void Trainer::start() {
+    const CheckpointParts parts{*ops_, model_.params(), weights_, optimizer_};
+    if (std::optional<TrainState> saved = directory_->load_newest(parts, console_)) {
+        state_ = *saved;
+        require(
+            state_.data_fingerprint == train_stream_.fingerprint(), ExitCode::data,
+            "the training data changed since step {}: a resumed run would not see the tokens it was promised",
+            state_.step);
+        optimizer_.set_updates(state_.updates);
+        console_.line(fmt::format("resuming after step {}", state_.step));
+        return;
+    }
+    std::vector<float> host;
+    initialise(model_.params(), experiment_.init_seed(), host);
+    ops_->upload(weights_.flat, host.data());
+    if (!experiment_.run.init_from.empty()) {
+        const Notice notice = [&](const std::string& text) { console_.line(text); };
+        const Checkpoint source = find_checkpoint(experiment_.run.init_from, notice);
+        load_weights(source, *ops_, model_.params(), weights_, true, notice);
+        console_.line("starting from the weights of " + source.path);
+    }
+    state_.data_fingerprint = train_stream_.fingerprint();
+}
+
+void Trainer::open_records() {
+    const auto bytes = [&](const char* name) {
+        const auto it = state_.file_bytes.find(name);
+        return it == state_.file_bytes.end() ? int64_t{0} : it->second;
+    };
+    metrics_ = RecordFile(directory_->file("metrics.jsonl"), bytes("metrics.jsonl"));
+    timing_ = RecordFile(directory_->file("timing.jsonl"), bytes("timing.jsonl"));
+    val_csv_ = RecordFile(directory_->file("val.csv"), bytes("val.csv"),
+                          "step,tokens,length,loss,standard_error,scored,documents,bits_per_byte");
+    positions_csv_ = RecordFile(directory_->file("positions.csv"), bytes("positions.csv"),
+                                "step,length,by,bucket,loss,scored");
+}
+
+void Trainer::request_until(int64_t step) {
+    for (; requested_step_ < std::min(step, total_steps_); ++requested_step_) {
+        const Stage& s = stage_of(requested_step_);
+        const int64_t first = s.first_token + (requested_step_ - s.first_step) * s.tokens_per_step;
+        for (int64_t m = 0; m < s.micro_batches(); ++m)
+            loader_->request(
+                {static_cast<uint64_t>(first + m * s.micro_tokens), s.micro_tokens / s.context, s.context});
+    }
+}
+
+Trainer::StepOutcome Trainer::train_step() {
+    const Stage& stage = stage_of(state_.step);
+    request_until(state_.step + 2);
+    model_.set_stage_window(stage.window);
+    const int64_t n = stage.micro_tokens;
+    const float scale = static_cast<float>(1.0 / static_cast<double>(stage.tokens_per_step));
+    tree_.begin_step(stage.micro_batches());
+    for (int64_t m = 0; m < stage.micro_batches(); ++m) {
+        const MicroBatch micro = loader_->take();
+        Batch batch{micro.request.batch, stage.context, tokens_.first(n), targets_.first(n), Tensor()};
+        ops_->upload(batch.tokens, micro.tokens.data());
+        ops_->upload(batch.targets, micro.targets.data());
+        if (doc_start_) {
+            batch.doc_start = doc_start_.first(n);
+            ops_->upload(batch.doc_start, micro.doc_start.data());
+        }
+        model_.forward_backward(*ops_, weights_, tree_.begin(*ops_, m), batch, scale);
+        tree_.end(*ops_, m);
+        ops_->sum(Tensor(micro_losses_.f64() + m, DType::f64, {1}), model_.losses(n));
+    }
+    ops_->download(host_losses_.data(), micro_losses_.first(stage.micro_batches()));
+
+    StepOutcome outcome;
+    for (int64_t m = 0; m < stage.micro_batches(); ++m) outcome.loss += host_losses_[static_cast<size_t>(m)];
+    outcome.loss /= static_cast<double>(stage.tokens_per_step);
+    outcome.lr = schedule_multiplier(experiment_.optimizer.schedule, state_.step, total_steps_) * stage.lr;
+    if (std::isfinite(outcome.loss)) {
+        const Optimizer::Result result =
+            optimizer_.step(*ops_, weights_, tree_.result(), outcome.lr, state_.step);
+        outcome.gradient_norm = result.gradient_norm;
+        outcome.applied = result.applied;
+    }
+    state_.step += 1;
+    state_.tokens += stage.tokens_per_step;
+    state_.updates = optimizer_.updates();
+    state_.bad_in_a_row = outcome.applied ? 0 : state_.bad_in_a_row + 1;
+    state_.skipped += outcome.applied ? 0 : 1;
+    busy_tokens_ += stage.tokens_per_step;
+    busy_flops_ +=
+        model_.training_flops_per_token(stage.context) * static_cast<double>(stage.tokens_per_step);
+    return outcome;
+}
+
+void Trainer::record_step(const StepOutcome& outcome, bool last) {
+    const Stage& stage = stage_of(state_.step - 1);
+    const double rate = busy_seconds_ > 0 ? static_cast<double>(busy_tokens_) / busy_seconds_ : 0;
+    int64_t tokens_left = 0;
+    for (const Stage& s : stages_)
+        tokens_left += std::max<int64_t>(0, s.first_step + s.steps - std::max(state_.step, s.first_step)) *
+                       s.tokens_per_step;
+    Progress p;
+    p.step = state_.step;
+    p.total_steps = total_steps_;
+    p.context = stage.context;
+    p.loss = outcome.loss;
+    p.gradient_norm = outcome.gradient_norm;
+    p.lr = outcome.lr;
+    p.tokens_per_second = rate;
+    p.peak_fraction = peak_flops_ > 0 && busy_seconds_ > 0 ? busy_flops_ / busy_seconds_ / peak_flops_ : 0;
+    p.memory_bytes = resident_bytes();
+    p.seconds_left = rate > 0 ? static_cast<double>(tokens_left) / rate : 0;
+    p.skipped = state_.skipped;
+    if (stages_.size() > 1) p.stage = fmt::format("stage {}/{}", &stage - stages_.data() + 1, stages_.size());
+
+    if (!last && state_.step % experiment_.run.log_every != 0) {
+        console_.status(progress_bar(p));
+        return;
+    }
+    console_.line(progress_line(p));
+    json::Value metrics = json::Value::object();
+    metrics.set("step", state_.step)
+        .set("tokens", state_.tokens)
+        .set("context", stage.context)
+        .set("loss", std::isfinite(outcome.loss) ? json::Value(outcome.loss) : json::Value());
+    const double bytes_per_token = train_stream_.bytes_per_token();
+    if (bytes_per_token > 0 && std::isfinite(outcome.loss))
+        metrics.set("bits_per_byte", outcome.loss / std::numbers::ln2 / bytes_per_token);
+    metrics.set("grad_norm", outcome.applied ? json::Value(outcome.gradient_norm) : json::Value())
+        .set("lr", outcome.lr)
+        .set("skipped", state_.skipped);
+    metrics_.append(json::write(metrics, json::Style::compact));
+
+    json::Value timing = json::Value::object();
+    timing.set("step", state_.step)
+        .set("seconds", seconds_since(started_))
+        .set("tokens_per_second", rate)
+        .set("flops_per_second", busy_seconds_ > 0 ? busy_flops_ / busy_seconds_ : 0.0)
+        .set("peak_fraction", p.peak_fraction)
+        .set("mfu", nullptr)  // no datasheet rate is known for a CPU
+        .set("memory_bytes", p.memory_bytes);
+    timing_.append(json::write(timing, json::Style::compact));
+    busy_seconds_ = 0;
+    busy_tokens_ = 0;
+    busy_flops_ = 0;
+}
+
+void Trainer::validate(bool final) {
+    const EvalConfig& config = experiment_.eval;
+    EvalRequest request = make_request(config, final ? config.final_tokens : config.tokens,
+                                       experiment_.eval_batch_tokens(), experiment_.data.document_mask);
+    request.seed = experiment_.data_seed();
+    request.progress = [&](const std::string& text) { console_.status(text); };
+    model_.set_stage_window(stage_of(state_.step - 1).window);
+    const std::vector<LengthResult> results = evaluator_.run(*ops_, model_, weights_, val_stream_, request);
+    const double bytes_per_token = val_stream_.bytes_per_token();
+    std::string text = fmt::format("validation at step {}:", state_.step);
+    for (const LengthResult& r : results) {
+        text += fmt::format("  {} {:.4f}", r.length, r.loss.mean());
+        const std::string bits =
+            bytes_per_token > 0 ? fmt::format("{}", r.loss.mean() / std::numbers::ln2 / bytes_per_token) : "";
+        val_csv_.append(fmt::format("{},{},{},{},{},{},{},{}", state_.step, state_.tokens, r.length,
+                                    r.loss.mean(), r.standard_error, r.loss.count, r.documents, bits));
+        for (const auto& [by, buckets] :
+             {std::pair{"sequence", &r.by_sequence}, {"document", &r.by_document}})
+            for (size_t k = 0; k < buckets->size(); ++k)
+                if ((*buckets)[k].count > 0)
+                    positions_csv_.append(fmt::format("{},{},{},{},{},{}", state_.step, r.length, by,
+                                                      int64_t{1} << k, (*buckets)[k].mean(),
+                                                      (*buckets)[k].count));
+    }
+    console_.line(text);
+}
+
+void Trainer::save() {
+    for (auto [name, file] : {std::pair{"metrics.jsonl", &metrics_},
+                              {"timing.jsonl", &timing_},
+                              {"val.csv", &val_csv_},
+                              {"positions.csv", &positions_csv_}}) {
+        file->sync();
+        state_.file_bytes[name] = file->bytes();
+    }
+    const CheckpointParts parts{*ops_, model_.params(), weights_, optimizer_};
+    try {
+        directory_->save(parts, state_, experiment_.checkpoint.keep, console_);
+        failed_saves_ = 0;
+    } catch (const Error& e) {
+        // A full disk in the middle of a long run must not throw the run away: the previous checkpoint is
+        // intact.
+        constexpr int tolerated = 3;
+        const bool needed = state_.step == total_steps_ || StopSignals::received() != 0;
+        if (e.code() != ExitCode::disk || needed || ++failed_saves_ >= tolerated) throw;
+        console_.line(fmt::format("warning: no checkpoint at step {}: {}", state_.step, e.what()));
+    }
+}
+
+void Trainer::compare_memory() {
+    if (memory_compared_) return;
+    memory_compared_ = true;
+    console_.line(fmt::format("memory: planned {} + scratch {}, the process holds {}",
+                              human_bytes(arena_.bytes()), human_bytes(ops_->scratch_bytes()),
+                              human_bytes(peak_resident_bytes())));
+}
+
+ExitCode Trainer::run(RunDirectory& directory) {
+    directory_ = &directory;
+    console_.line("run: " + directory.path());
+    allocate();
+    start();
+    if (state_.step >= total_steps_) {
+        console_.line(fmt::format("nothing to do: all {} steps are done", total_steps_));
+        return ExitCode::ok;
+    }
+    open_records();
+    requested_step_ = state_.step;
+    peak_flops_ = measure_peak(*ops_);
+    started_ = Clock::now();
+    const StopSignals signals;
+    if (state_.step == 0 && experiment_.checkpoint.at_start) save();
+
+    while (state_.step < total_steps_) {
+        const Clock::time_point begin = Clock::now();
+        const StepOutcome outcome = train_step();
+        busy_seconds_ += seconds_since(begin);
+        const bool last = state_.step == total_steps_;
+        record_step(outcome, last);
+        compare_memory();
+        if (state_.bad_in_a_row > experiment_.optimizer.max_bad_steps) {
+            console_.line(fmt::format("giving up: {} steps in a row had a non-finite loss or gradient",
+                                      state_.bad_in_a_row));
+            return ExitCode::numerics;
+        }
+        const int64_t eval_every = experiment_.eval.every, save_every = experiment_.checkpoint.every;
+        if (last || (eval_every > 0 && state_.step % eval_every == 0)) validate(last);
+        const int signal = StopSignals::received();
+        if (last || signal != 0 || (save_every > 0 && state_.step % save_every == 0)) save();
+        if (signal != 0 && !last) {
+            console_.line(fmt::format("stopped by {} after step {}; the same command resumes",
+                                      strsignal(signal), state_.step));
+            return ExitCode::stopped;
+        }
+    }
+    return ExitCode::ok;
+}
+
+}  // namespace longreach

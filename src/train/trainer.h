@@ -1,0 +1,83 @@
+// A run from its first step to its last: plan, resume, train, validate, save.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+
+#include "data/batch_plan.h"
+#include "data/loader.h"
+#include "data/token_stream.h"
+#include "eval/lengths.h"
+#include "io/record_file.h"
+#include "model/transformer.h"
+#include "optim/optimizer.h"
+#include "train/console.h"
+#include "train/experiment.h"
+#include "train/gradient_tree.h"
+#include "train/run_directory.h"
+#include "train/train_state.h"
+
+namespace longreach {
+
+class Trainer {
+  public:
+    // Opens device, data and run directory and plans memory; throws before anything is allocated if the
+    // experiment cannot run. resolved: the config as written to the run directory.
+    Trainer(const Experiment& experiment, RunDirectory& directory, Console& console);
+    ~Trainer();
+
+    // ok, stopped (a signal; a checkpoint is saved) or numerics (gave up; nothing more is saved).
+    ExitCode run(RunDirectory& directory);
+
+  private:
+    struct StepOutcome {
+        double loss = 0, gradient_norm = 0, lr = 0;
+        bool applied = false;
+    };
+    void plan(Arena& arena);
+    void describe();
+    void start();  // resume, init_from or fresh weights
+    void open_records();
+    StepOutcome train_step();
+    void request_until(int64_t step);  // announces the micro-batches of all steps before `step` to the loader
+    void record_step(const StepOutcome& outcome, bool last);
+    void validate(bool final);
+    void save();
+    void compare_memory();
+    const Stage& stage_of(int64_t step) const;
+
+    const Experiment& experiment_;
+    RunDirectory* directory_ = nullptr;
+    Console& console_;
+    std::vector<Stage> stages_;
+    int64_t total_steps_;
+    std::unique_ptr<Ops> ops_;
+    std::string device_note_;
+    TokenStream train_stream_, val_stream_;
+    BatchPlan batch_plan_;
+    Transformer model_;
+    Optimizer optimizer_;
+    GradientTree tree_;
+    LengthEvaluator evaluator_;
+    Arena arena_;
+    FlatParams weights_;
+    Tensor tokens_, targets_, doc_start_, micro_losses_;
+    std::unique_ptr<Loader> loader_;
+    int64_t requested_step_ = 0;
+    TrainState state_;
+    RecordFile metrics_, timing_, val_csv_, positions_csv_;
+    std::vector<double> host_losses_;
+    double peak_flops_ = 0;
+    bool memory_compared_ = false;
+    int failed_saves_ = 0;  // in a row
+
+    // What the clock decides: since the last recorded step.
+    std::chrono::steady_clock::time_point started_;
+    double busy_seconds_ = 0;  // in training steps
+    int64_t busy_tokens_ = 0;
+    double busy_flops_ = 0;
+    double rate_ = 0;  // tokens per second, last record
+};
+
+}  // namespace longreach
