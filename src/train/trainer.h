@@ -22,9 +22,9 @@ namespace longreach {
 
 class Trainer {
   public:
-    // Opens device, data and run directory and plans memory; throws before anything is allocated if the
-    // experiment cannot run. resolved: the config as written to the run directory.
-    Trainer(const Experiment& experiment, RunDirectory& directory, Console& console);
+    // Opens device and data, plans memory and prints the plan; allocates nothing, touches no run directory, and
+    // throws if the experiment cannot run.
+    Trainer(const Experiment& experiment, Console& console);
     ~Trainer();
 
     // ok, stopped (a signal; a checkpoint is saved) or numerics (gave up; nothing more is saved).
@@ -37,6 +37,7 @@ class Trainer {
     };
     void plan(Arena& arena);
     void describe();
+    void allocate();
     void start();  // resume, init_from or fresh weights
     void open_records();
     StepOutcome train_step();
