@@ -120,7 +120,7 @@ void CpuOps::norm_backward(Tensor dx, Tensor dgain, Tensor dbias, const Tensor& 
     const int64_t stride = 2 * width;  // dgain | dbias of one block
     const int64_t room = partial_doubles * 2 / stride;
     check(room >= 1, "norm over {} channels", width);
-    const int64_t blocks = std::min<int64_t>({rows, room, 128});
+    const int64_t blocks = std::clamp<int64_t>(rows, 1, std::min<int64_t>(room, 128));
     float* partials = reinterpret_cast<float*>(partials_);
     const bool small = rows * width <= parallel_threshold;
 #pragma omp parallel num_threads(threads_) if (!small)

@@ -141,7 +141,8 @@ template <class T, class Expected, class Bound>
 double worst(const Host<T>& actual, Expected expected, Bound bound) {
     double most = 0;
     for (int64_t i = 0; i < actual.count(); ++i) {
-        const double ratio = std::abs(static_cast<double>(actual[i]) - expected(i)) / bound(i);
+        const double error = std::abs(static_cast<double>(actual[i]) - expected(i));
+        const double ratio = error == 0 ? 0 : error / bound(i);
         if (!(ratio <= most)) most = std::isnan(ratio) ? std::numeric_limits<double>::infinity() : ratio;
     }
     return most;
