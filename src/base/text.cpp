@@ -84,6 +84,11 @@ std::string join(const std::vector<std::string>& parts, std::string_view separat
     return out;
 }
 
+std::string alternatives(const std::vector<std::string>& parts) {
+    if (parts.size() < 2) return join(parts, "");
+    return join({parts.begin(), parts.end() - 1}, ", ") + " or " + parts.back();
+}
+
 std::string counted(size_t count, std::string_view noun) {
     return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
 }

@@ -28,6 +28,9 @@ std::string shown(std::string_view text, size_t max_chars = 60);
 
 std::string join(const std::vector<std::string>& parts, std::string_view separator);
 
+// "a", "a or b", "a, b or c".
+std::string alternatives(const std::vector<std::string>& parts);
+
 // "1 problem", "3 problems".
 std::string counted(size_t count, std::string_view noun);
 

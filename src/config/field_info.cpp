@@ -140,11 +140,17 @@ std::string both(std::string low, const std::string& high) {
     return low + high;
 }
 
+void collect_named(const FieldInfo& info, std::string_view name, size_t count,
+                   std::vector<std::string>& out) {
+    for (const FieldInfo& field : info.fields) {
+        if (field.name == name && out.size() < count) out.push_back(field.path);
+        collect_named(field, name, count, out);
+    }
+}
+
 void collect_paths(const FieldInfo& info, std::vector<std::string>& out) {
     for (const FieldInfo& field : info.fields) {
-        const bool holds_value =
-            field.kind != Kind::section && field.kind != Kind::list && field.kind != Kind::variations;
-        if (holds_value) {
+        if (holds_value(field)) {
             out.push_back(field.path);
         } else {
             collect_paths(field, out);
@@ -205,6 +211,16 @@ const FieldInfo* find_field(const FieldInfo& root, std::string_view path) {
         entry = false;
     }
     return at;
+}
+
+bool holds_value(const FieldInfo& info) {
+    return info.kind != Kind::section && info.kind != Kind::list && info.kind != Kind::variations;
+}
+
+std::vector<std::string> paths_named(const FieldInfo& root, std::string_view name, size_t count) {
+    std::vector<std::string> out;
+    collect_named(root, name, count, out);
+    return out;
 }
 
 std::vector<std::string> all_paths(const FieldInfo& root) {

@@ -48,6 +48,12 @@ json::Value to_json(const FieldInfo& info);
 // variation name find the description of one entry.
 const FieldInfo* find_field(const FieldInfo& root, std::string_view path);
 
+// True for a field with a value of its own: not a section, list or variations.
+bool holds_value(const FieldInfo& info);
+
+// Paths of everything whose last name is `name`, at most `count`.
+std::vector<std::string> paths_named(const FieldInfo& root, std::string_view name, size_t count);
+
 // Paths of all fields that hold a value, in order; "stages.*.steps" for the entries of lists and variations.
 std::vector<std::string> all_paths(const FieldInfo& root);
 

@@ -8,11 +8,6 @@
 namespace longreach {
 namespace {
 
-bool holds_value(const FieldInfo& info) {
-    return info.kind != FieldInfo::Kind::section && info.kind != FieldInfo::Kind::list &&
-           info.kind != FieldInfo::Kind::variations;
-}
-
 // Calls visit(leaf) for every value held; an empty list or object of variations counts as one.
 template <class Visit>
 void for_each_leaf(const FieldInfo& info, const Visit& visit) {

@@ -26,20 +26,6 @@ std::string in_words(const json::Value& value) {
     }
 }
 
-// Paths of everything called `name`, at most `count`.
-void find_named(const FieldInfo& info, std::string_view name, size_t count, std::vector<std::string>& out) {
-    for (const FieldInfo& field : info.fields) {
-        if (field.name == name && out.size() < count) out.push_back(field.path);
-        find_named(field, name, count, out);
-    }
-}
-
-// "a", "a or b", "a, b or c".
-std::string any_of(const std::vector<std::string>& parts) {
-    if (parts.size() < 2) return join(parts, "");
-    return join({parts.begin(), parts.end() - 1}, ", ") + " or " + parts.back();
-}
-
 }  // namespace
 
 Reader::Reader(const Document& document, const FieldInfo& table, ProblemList& problems)
@@ -175,7 +161,8 @@ void Reader::choice_value(std::string_view name, int& value, const std::vector<N
             if (std::find(ordered.begin(), ordered.end(), one) == ordered.end()) ordered.push_back(one);
         allowed = std::move(ordered);
     }
-    refuse(path_of(name), *written, fmt::format("expected {}, got {}", any_of(allowed), in_words(*written)));
+    refuse(path_of(name), *written,
+           fmt::format("expected {}, got {}", alternatives(allowed), in_words(*written)));
 }
 
 void Reader::section_value(std::string_view name, const Body& body, Doc) {
@@ -241,11 +228,11 @@ void Reader::report_unknown(const json::Member& member) {
     std::vector<std::string> meant;
     for (const std::string& near : nearest(member.key, frame_.known, 2))
         meant.push_back(join_path(frame_.path, near));
-    find_named(table_, member.key, 3, meant);
+    for (std::string& other : paths_named(table_, member.key, 3)) meant.push_back(std::move(other));
     if (member.key.find('.') != std::string::npos && find_field(table_, full) != nullptr) {
         message += ": dotted paths are for --set; in a file, write one object inside the other";
     } else if (!meant.empty()) {
-        message += fmt::format(": did you mean {}?", any_of(meant));
+        message += fmt::format(": did you mean {}?", alternatives(meant));
     } else if (frame_.known.size() <= 12) {
         message += fmt::format(": known here are {}", join(frame_.known, ", "));
     }
