@@ -179,7 +179,7 @@ enum class Precision { fp32, bf16 };
 struct CpuOptions {
     int threads = 0;                       // 0: as many as this process may use
     Precision precision = Precision::fp32;  // bf16: inputs of matrix products are rounded to bf16 where the CPU has them
-    std::string isa;                       // "", "avx512", "avx2" or "generic": the instruction set; empty: the best
+    std::string isa{};                     // "", "avx512", "avx2" or "generic": the instruction set; empty: the best
 };
 std::unique_ptr<Ops> make_cpu_ops(const CpuOptions& options);
 
