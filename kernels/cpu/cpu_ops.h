@@ -2,6 +2,8 @@
 // kernel calls another of its own set and the vtable is the only dispatch.
 // One source per op family: gemm, attention, norm, qk, activation, embedding, loss, optimizer, reduce, memory.
 
+struct MatrixProduct;  // gemm.cpp
+
 class CpuOps final : public Ops {
   public:
     CpuOps(int threads, Precision precision);
@@ -60,6 +62,11 @@ class CpuOps final : public Ops {
     int64_t muon_workspace(std::span<const MuonSlot> slots) const override;
 
   private:
+    // gemm.cpp: one matrix product on all threads, in f32 or with both sides rounded to bf16.
+    void multiply(const MatrixProduct& product);
+    template <class Unit>
+    void multiply_units(const MatrixProduct& product);
+
     int threads_;
     Precision precision_;
     // Per-thread packing space, allocated once: no op allocates.

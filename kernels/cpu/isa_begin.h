@@ -4,6 +4,7 @@
 // between isa_begin.h and isa_end.h is compiled for that set; everything included before stays at the baseline, so no
 // inline function of a shared header can end up holding instructions this CPU lacks. Include all headers first.
 #if defined(LONGREACH_ISA_AVX512)
+#include <immintrin.h>
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512cd,avx2,fma,f16c,bmi2,prefer-vector-width=512")
 #elif defined(LONGREACH_ISA_AVX2)

@@ -1,0 +1,103 @@
+// What attention forward and backward share: tile sizes, visibility, distance tables. Include after
+// micro_gemm.h in the same region.
+//
+// Scores are kept transposed, S^T [keys, queries]: a vector holds 16 (8, 4) neighbouring queries of one key.
+// Row maxima and row sums of the softmax are then plain vector operations, keys and values serve as left
+// sides of the products straight from memory, and only queries (once per tile) are ever transposed.
+
+// Queries per tile, and keys per tile: a multiple of every tile_rows, so that full tiles have no short
+// register tiles.
+inline constexpr int64_t query_tile = 64;
+inline constexpr int64_t key_tile = 96;
+inline constexpr int64_t query_panels = query_tile / panel_cols;
+inline constexpr float log2_e = 1.4426950408889634f;
+inline constexpr float ln_2 = 0.6931471805599453f;
+
+// The queries [begin, end) of a tile and what they see. Indices are positions in the sequence.
+struct QueryTile {
+    int64_t begin = 0, end = 0;
+    alignas(64)
+        int32_t start[query_tile];  // first visible key of each query; queries past the end repeat the last
+
+    // row_start: of this sequence; null: 0 for every row.
+    QueryTile(int64_t first, int64_t length, const int32_t* row_start)
+        : begin(first), end(smaller(first + query_tile, length)) {
+        for (int64_t i = 0; i < query_tile; ++i)
+            start[i] = row_start ? row_start[smaller(begin + i, end - 1)] : 0;
+    }
+    int64_t first_key() const { return start[0]; }
+};
+
+// Keys [begin, end) that some query of a panel of the tile sees, within keys [key_begin, key_end).
+struct KeyRange {
+    int64_t begin, end;
+    bool masked;  // some query of the panel does not see all of them
+
+    KeyRange(const QueryTile& q, int64_t panel, int64_t key_begin, int64_t key_end) {
+        const int64_t first = q.begin + panel * panel_cols, last = smaller(first + panel_cols, q.end) - 1;
+        const int32_t* start = q.start + panel * panel_cols;
+        begin = larger(key_begin, start[0]);
+        end = first < q.end ? smaller(key_end, last + 1) : begin;
+        masked = end - 1 > first || start[panel_cols - 1] > begin;
+    }
+    bool empty() const { return begin >= end; }
+};
+
+// Gain and bias by distance for one tile of queries and keys: entry u belongs to distance lowest + u.
+struct DistanceSlice {
+    static constexpr int64_t size = query_tile + key_tile;
+    alignas(64) float gain[size];
+    alignas(64) float bias[size];  // times log2(e)
+    int64_t lowest = 0;
+
+    // The tables of one head, as AttentionSpec stores them (entry R-1-t belongs to distance t); null without
+    // any.
+    struct Tables {
+        const float* gain = nullptr;
+        const float* bias = nullptr;
+        int64_t entries = 0;
+        Tables(const AttentionSpec& spec, int64_t head) {
+            if (!spec.distance_gain) return;
+            const int64_t row = spec.distance_gain.rows() == 1 ? 0 : head;
+            gain = spec.distance_gain.f32() + row * spec.distance_gain.row_stride;
+            bias = spec.distance_bias.f32() + row * spec.distance_bias.row_stride;
+            entries = spec.distance_gain.cols();
+        }
+    };
+
+    // For queries from `query` on and keys [key_begin, key_end). Distances without an entry are those of
+    // pairs that are masked or do not exist; zeros keep them finite.
+    void cut(const Tables& tables, int64_t query, int64_t key_begin, int64_t key_end) {
+        lowest = query - (key_end - 1);
+        const int64_t count = query_tile + key_end - key_begin - 1;
+        const int64_t zeros = smaller(count, larger(0, -lowest));
+        const int64_t until = larger(zeros, smaller(count, tables.entries - lowest));
+        const int64_t last = tables.entries - 1 - lowest;  // where entry u = 0 is in the reversed tables
+        for (int64_t u = 0; u < zeros; ++u) gain[u] = bias[u] = 0.0f;
+        for (int64_t u = zeros; u < until; ++u) gain[u] = tables.gain[last - u];
+        for (int64_t u = zeros; u < until; ++u) bias[u] = tables.bias[last - u] * log2_e;
+        for (int64_t u = until; u < count; ++u) gain[u] = bias[u] = 0.0f;
+    }
+};
+
+// `y` where the query of each lane sees the key, -infinity elsewhere. query: position of lane 0; start: of
+// the lanes.
+LONGREACH_INLINE Vec mask_unseen(Vec y, int64_t key, int64_t query, const int32_t* start) {
+    const VecInt j = static_cast<int32_t>(key) - VecInt{};
+    const VecInt i = static_cast<int32_t>(query) + lane_index();
+    const VecInt first = *reinterpret_cast<const VecInt*>(start);
+    return (j <= i) & (j >= first) ? y : splat(-__builtin_inff());
+}
+
+// Packs `rows` rows of `width` floats, times `factor`, as the right side of products that sum over `width`:
+// query_panels panels of [width, panel_cols].
+inline void pack_queries_transposed(float* to, const float* from, int64_t stride, int64_t rows, int64_t width,
+                                    float factor) {
+    for (int64_t p = 0; p < query_panels; ++p) {
+        float* panel = to + p * width * panel_cols;
+        const int64_t n = larger(0, smaller(panel_cols, rows - p * panel_cols));
+        pack_panel_transposed<PlainUnit>(panel, from + p * panel_cols * stride, stride, width, n);
+        for (int64_t i = 0; i < width * panel_cols; i += lanes)
+            store(panel + i, load(panel + i) * splat(factor));
+    }
+}

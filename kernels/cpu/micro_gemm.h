@@ -1,0 +1,166 @@
+// The in-cache core of every matrix product, GEMM and attention alike. Include after simd.h in the same
+// region.
+//
+// A register tile of tile_rows x panel_cols sums of products stays in vector registers while k advances. The
+// left side is read one broadcast element at a time through two free strides (so a row-major block and its
+// transpose serve alike); the right side is a packed panel: panel_cols values for k = 0, then for k = 1, ...
+// Per k and tile: 2 vector loads, tile_rows broadcasts and 2 * tile_rows fused multiply-adds, which keeps
+// both multiply-add pipes busy.
+//
+// Every sum is one chain over k in ascending order, whatever rows share its tile.
+
+#if defined(LONGREACH_ISA_AVX512)
+inline constexpr int tile_rows = 12;
+#elif defined(LONGREACH_ISA_AVX2)
+inline constexpr int tile_rows = 6;
+#else
+inline constexpr int tile_rows = 4;
+#endif
+inline constexpr int panel_cols = 2 * lanes;
+
+LONGREACH_INLINE int64_t round_up(int64_t n, int64_t multiple) {
+    return (n + multiple - 1) / multiple * multiple;
+}
+LONGREACH_INLINE int64_t smaller(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+LONGREACH_INLINE int64_t larger(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
+
+// A unit is what one 32-bit lane multiplies: one f32, or two bf16 consecutive along k.
+struct PlainUnit {
+    static constexpr int floats = 1;
+    LONGREACH_INLINE static Vec multiply_add(Vec a, Vec b, Vec sum) { return fma(a, b, sum); }
+    // `lanes` units along k: the first n of `lanes` floats, zeros after.
+    LONGREACH_INLINE static Vec along(const float* p, int64_t n) {
+        return n >= lanes ? load(p) : load_first(p, static_cast<int>(n));
+    }
+    // Units at the same k of n neighbouring columns; the second row does not exist here.
+    LONGREACH_INLINE static Vec across(const float* row, const float*, int64_t n) { return along(row, n); }
+};
+
+#if defined(LONGREACH_ISA_AVX512)
+// The instructions of AVX512_BF16 are written out: the region is compiled for CPUs without them, and
+// select.cpp hands out bf16 only where they exist. Rounding is to nearest even; sums are f32.
+struct Bf16Unit {
+    static constexpr int floats = 2;
+    LONGREACH_INLINE static Vec multiply_add(Vec a, Vec b, Vec sum) {
+        asm("vdpbf16ps %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+        return sum;
+    }
+    // The low half holds the 16 roundings of `low`, the high half those of `high`.
+    LONGREACH_INLINE static Vec round_pair(Vec low, Vec high) {
+        Vec packed;
+        asm("vcvtne2ps2bf16 %1, %2, %0" : "=v"(packed) : "v"(low), "v"(high));
+        return packed;
+    }
+    LONGREACH_INLINE static Vec along(const float* p, int64_t n) {
+        return round_pair(PlainUnit::along(p, n), n > lanes ? PlainUnit::along(p + lanes, n - lanes) : Vec{});
+    }
+    LONGREACH_INLINE static Vec across(const float* row, const float* next, int64_t n) {
+        const Vec pair = round_pair(PlainUnit::along(row, n), next ? PlainUnit::along(next, n) : Vec{});
+        const __m512i interleave =
+            _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6, 21,
+                             5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+        return (Vec)_mm512_permutexvar_epi16(interleave, (__m512i)pair);
+    }
+};
+#endif
+
+// One register tile: finish(row, left, right) receives the two vectors of sums of each of `rows` rows.
+template <int rows, class Unit, class Finish>
+LONGREACH_INLINE void multiply_tile(const float* a, int64_t row_step, int64_t k_step, const float* b,
+                                    int64_t k, Finish finish) {
+    // Three rows to a pointer: the third lies two strides off, which an address can express.
+    constexpr int pointers = (rows + 2) / 3;
+    const float* p[pointers];
+    for (int i = 0; i < pointers; ++i) p[i] = a + 3 * i * row_step;
+    Vec sum[rows][2] = {};
+    for (int64_t i = 0; i < k; ++i) {
+        const Vec left = load(b), right = load(b + lanes);
+#pragma GCC unroll 16
+        for (int r = 0; r < rows; ++r) {
+            const Vec x = splat(p[r / 3][(r % 3) * row_step]);
+            sum[r][0] = Unit::multiply_add(x, left, sum[r][0]);
+            sum[r][1] = Unit::multiply_add(x, right, sum[r][1]);
+        }
+#pragma GCC unroll 16
+        for (int j = 0; j < pointers; ++j) p[j] += k_step;
+        b += panel_cols;
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < rows; ++r) finish(r, sum[r][0], sum[r][1]);
+}
+
+// `rows` rows of `a` times one panel, in tiles of tile_rows and smaller ones at the end.
+template <class Unit, class Finish>
+LONGREACH_INLINE void multiply_panel(const float* a, int64_t row_step, int64_t k_step, const float* b,
+                                     int64_t k, int64_t rows, Finish finish) {
+    int64_t r = 0;
+    const auto tiles = [&]<int size>(int64_t until) __attribute__((always_inline)) {
+        for (; r + size <= until; r += size)
+            multiply_tile<size, Unit>(
+                a + r * row_step, row_step, k_step, b,
+                k, [&](int i, Vec left, Vec right) __attribute__((always_inline)) {
+                    finish(r + i, left, right);
+                });
+    };
+    // Four rows leave a pipe idle, so 16 left over are 8 + 8 rather than 12 + 4.
+    if constexpr (tile_rows == 12) {
+        tiles.template operator()<12>(rows % 12 == 4 ? rows - 16 : rows);
+        tiles.template operator()<8>(rows);
+    } else if constexpr (tile_rows == 6) {
+        tiles.template operator()<6>(rows);
+    }
+    tiles.template operator()<4>(rows);
+    tiles.template operator()<2>(rows);
+    tiles.template operator()<1>(rows);
+}
+
+// --- packing
+// ------------------------------------------------------------------------------------------------------ `k`
+// below counts floats; a block of k floats is packed as ceil(k / Unit::floats) units.
+
+// Rows of the left side, k contiguous: row r at to + r * to_stride, padded with zeros to a multiple of
+// `lanes` units.
+template <class Unit>
+LONGREACH_INLINE void pack_rows(float* to, int64_t to_stride, const float* from, int64_t stride, int64_t rows,
+                                int64_t k) {
+    for (int64_t r = 0; r < rows; ++r)
+        for (int64_t i = 0, u = 0; i < k; i += lanes * Unit::floats, u += lanes)
+            store(to + r * to_stride + u, Unit::along(from + r * stride + i, k - i));
+}
+
+// A panel from a row-major [k, n] source: to[u * width + j], zeros in columns n to width (a multiple of
+// `lanes`). The right side uses it with width panel_cols, a transposed left side with its number of rows.
+template <class Unit>
+LONGREACH_INLINE void pack_panel(float* to, int64_t width, const float* from, int64_t stride, int64_t k,
+                                 int64_t n) {
+    for (int64_t i = 0; i < k; i += Unit::floats, to += width) {
+        const float* row = from + i * stride;
+        const float* next = i + 1 < k ? row + stride : nullptr;
+        for (int64_t v = 0; v < width; v += lanes)
+            store(to + v, n > v ? Unit::across(row + v, next ? next + v : nullptr, n - v) : Vec{});
+    }
+}
+
+// One panel of the right side from its transpose, a row-major [n, k] source: panel_cols columns, of which n
+// exist.
+template <class Unit>
+LONGREACH_INLINE void pack_panel_transposed(float* to, const float* from, int64_t stride, int64_t k,
+                                            int64_t n) {
+    const int64_t units = (k + Unit::floats - 1) / Unit::floats;
+    for (int64_t u = 0; u < units; u += lanes) {
+        for (int half = 0; half < panel_cols; half += lanes) {
+            Vec block[lanes];
+            for (int j = 0; j < lanes; ++j)
+                block[j] = half + j < n ? Unit::along(from + (half + j) * stride + u * Unit::floats,
+                                                      k - u * Unit::floats)
+                                        : Vec{};
+            transpose(block);
+            const int64_t count = smaller(lanes, units - u);
+            for (int64_t i = 0; i < count; ++i) store(to + (u + i) * panel_cols + half, block[i]);
+        }
+    }
+}
