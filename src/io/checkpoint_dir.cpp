@@ -1,8 +1,6 @@
 #include "io/checkpoint_dir.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 
 #include "base/error.h"
 #include "io/manifest.h"
@@ -170,10 +168,7 @@ void CheckpointWriter::publish(const std::string& final_path) {
     if (kind_of(final_path, Links::refuse) == PathKind::missing) {
         rename_path(temporary_, final_path, *disk_);
         temporary_.clear();
-    } else if (disk_->exchange(temporary_.c_str(), final_path.c_str()) != 0) {
-        const bool unsupported = errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP;
-        require(unsupported, ExitCode::disk, "cannot exchange {} and {}: {}", temporary_, final_path,
-                std::strerror(errno));
+    } else if (!exchange_paths(temporary_, final_path, *disk_)) {
         const std::string doomed = join_path(root_, temporary_name(step_));
         rename_path(final_path, doomed, *disk_);
         rename_path(temporary_, final_path, *disk_);

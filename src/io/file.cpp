@@ -222,6 +222,13 @@ void rename_path(const std::string& from, const std::string& to, Disk& disk) {
         fail_writing("rename", from + " to " + to, errno);
 }
 
+bool exchange_paths(const std::string& a, const std::string& b, Disk& disk) {
+    if (uninterrupted([&] { return disk.exchange(a.c_str(), b.c_str()); }) == 0) return true;
+    if (errno != EINVAL && errno != ENOSYS && errno != EOPNOTSUPP)
+        fail_writing("exchange", a + " and " + b, errno);
+    return false;
+}
+
 void remove_file(const std::string& path, Disk& disk) {
     if (uninterrupted([&] { return disk.unlink(path.c_str()); }) != 0 && errno != ENOENT)
         fail_writing("remove", path, errno);

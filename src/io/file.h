@@ -103,6 +103,8 @@ void make_directories(const std::string& path, Disk& disk = Disk::system());  //
 void make_directory(const std::string& path, Disk& disk = Disk::system());    // must not exist
 void sync_directory(const std::string& path, Disk& disk = Disk::system());    // makes its entries durable
 void rename_path(const std::string& from, const std::string& to, Disk& disk = Disk::system());
+// Lets two entries change names in one step; false if the file system cannot.
+bool exchange_paths(const std::string& a, const std::string& b, Disk& disk = Disk::system());
 void remove_file(const std::string& path, Disk& disk = Disk::system());  // no error if missing
 void remove_tree(const std::string& path, Disk& disk = Disk::system());  // links are removed, not followed
 

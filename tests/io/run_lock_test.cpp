@@ -1,0 +1,81 @@
+#include "io/run_lock.h"
+
+#include <doctest/doctest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <memory>
+
+#include "io/temp_dir.h"
+
+using namespace longreach;
+using namespace longreach::test;
+
+namespace {
+
+// A child process that takes the lock, says so and holds it until it is killed. Returns its id.
+pid_t holder_process(const std::string& directory) {
+    int ready[2];
+    REQUIRE(::pipe(ready) == 0);
+    const pid_t child = ::fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+        try {
+            const RunLock lock(directory);
+            const char byte = 'x';
+            if (::write(ready[1], &byte, 1) == 1)
+                for (;;) ::pause();
+        } catch (...) {
+        }
+        ::_exit(1);
+    }
+    ::close(ready[1]);
+    char byte = 0;
+    REQUIRE(::read(ready[0], &byte, 1) == 1);
+    ::close(ready[0]);
+    return child;
+}
+
+}  // namespace
+
+TEST_CASE("a held lock is refused and its holder is named; a dead process holds nothing") {
+    const TempDir dir;
+    const pid_t child = holder_process(dir.path());
+    const std::string refused = error_of([&] { const RunLock lock(dir.path()); });
+    CHECK(contains(refused, fmt::format("10: {} is in use by process {} on ", dir.path(), child)));
+    CHECK(contains(refused, " since 20"));
+
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+    const RunLock lock(dir.path());
+    CHECK(contains(lock.taken_over_from(), fmt::format("process {}", child)));
+    CHECK(contains(get(dir / "lock"), fmt::format("process {} on ", ::getpid())));
+}
+
+TEST_CASE("a lock that was let go leaves nothing to take over") {
+    const TempDir dir;
+    {
+        const RunLock lock(dir.path());
+        CHECK(lock.taken_over_from().empty());
+        CHECK(contains(error_of([&] { const RunLock second(dir.path()); }), "10: "));
+    }
+    const RunLock lock(dir.path());
+    CHECK(lock.taken_over_from().empty());
+}
+
+TEST_CASE("a lock file that is garbage, a link or a directory") {
+    const TempDir dir;
+    put(dir / "lock", std::string("\x01\n\xff garbage \0", 12));
+    CHECK(error_of([&] { const RunLock lock(dir.path()); }) == "no error");
+    std::filesystem::remove(dir / "lock");
+    put(dir / "elsewhere", "precious");
+    std::filesystem::create_symlink(dir / "elsewhere", dir / "lock");
+    CHECK(contains(error_of([&] { const RunLock lock(dir.path()); }), "5: cannot open"));
+    CHECK(get(dir / "elsewhere") == "precious");
+    std::filesystem::remove(dir / "lock");
+    std::filesystem::create_directory(dir / "lock");
+    CHECK(contains(error_of([&] { const RunLock lock(dir.path()); }), "5: cannot open"));
+    CHECK(contains(error_of([&] { const RunLock lock(dir / "missing"); }), "5: cannot open"));
+}
