@@ -1,10 +1,17 @@
-// Adam and Muon over lists of tensors, f32.
+// Adam and Muon over lists of tensors, f32. g is the gradient times gradient_scale.
 //
 //   Adam   m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2
 //          w = w (1 - lr wd) - lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)
+//   Muon   m = mu m + q g;  u = q g + mu m (Nesterov) or m;  q = 1, or 1 - mu when averaged
+//          x = u / (|u|_F + 1e-7), shorter side first; `iterations` times x = 3.4445 x - 4.7750 A x + 2.0315
+//          A A x, A = x x^T;  w = w (1 - wd) - lr x
 //
-// g is the gradient times gradient_scale. Adam moves 28 bytes and takes 14 FLOPs per parameter.
-// Adam is parallel over fixed blocks of all tensors together.
+// Adam moves 28 bytes and takes 14 FLOPs per parameter; Muon on [s, l], s <= l, takes 4 s^2 l + 2 s^3 per
+// iteration. Adam is parallel over the blocks of all tensors together. Muon takes matrices with a side up to
+// 256 one per thread; larger ones come one after another, each by all threads: a choice by size, so the bits
+// do not depend on the threads.
+#include <omp.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -15,6 +22,7 @@
 #include "kernels/cpu/simd.h"
 #include "kernels/cpu/simd_math.h"
 #include "kernels/cpu/loops.h"
+#include "kernels/cpu/gemm.h"
 #include "kernels/cpu/cpu_ops.h"
 
 namespace {
@@ -75,6 +83,169 @@ void adam_blocks(std::span<const AdamSlot> slots, const AdamSpec& spec, Range ra
     }
 }
 
+// --- Muon
+// -----------------------------------------------------------------------------------------------------------
+
+constexpr int64_t serial_side = 256;  // matrices whose shorter side is at most this go one per thread
+constexpr int64_t row_block = 16;     // rows per task of the elementwise passes
+constexpr float first_power = 3.4445f, third_power = -4.7750f, fifth_power = 2.0315f;
+
+struct Shape {
+    int64_t rows, cols, small, large;
+    bool turned;  // more rows than columns: x is the transpose
+    explicit Shape(const Tensor& t)
+        : rows(t.rows()),
+          cols(t.cols()),
+          small(std::min(rows, cols)),
+          large(std::max(rows, cols)),
+          turned(rows > cols) {}
+    bool serial() const { return small <= serial_side; }
+    Range block(int64_t b) const { return {b * row_block, std::min((b + 1) * row_block, rows)}; }
+    int64_t blocks() const { return (rows + row_block - 1) / row_block; }
+};
+
+// Workspace of one matrix: x, y [small, large]; a, b [small, small]; each on a cache line.
+struct MuonSpace {
+    float *x, *y, *a, *b;
+};
+int64_t padded(int64_t floats) {
+    return (floats + 15) / 16 * 16;
+}
+int64_t muon_floats(const Shape& s) {
+    return 2 * padded(s.small * s.large) + 2 * padded(s.small * s.small);
+}
+MuonSpace muon_space(float* memory, const Shape& s) {
+    const int64_t matrix = padded(s.small * s.large), square = padded(s.small * s.small);
+    return {memory, memory + matrix, memory + 2 * matrix, memory + 2 * matrix + square};
+}
+
+// One thread, inside a parallel region.
+struct SerialTeam {
+    float* scratch;
+
+    template <class Body>
+    void each(int64_t count, Body body) const {
+        for (int64_t i = 0; i < count; ++i) body(i);
+    }
+    template <class Term>
+    double sum(int64_t count, Term term) const {
+        double total = 0;
+        for (int64_t i = 0; i < count; ++i) total += term(i);
+        return total;
+    }
+    // x = 3.4445 x - 4.7750 A x + 2.0315 A A x; the result takes y's place and y x's.
+    void iterate(MuonSpace& m, const Shape& s) const {
+        const Factor x{m.x, s.large}, xt{m.x, s.large, true}, a{m.a, s.small}, b{m.b, s.small};
+        gemm_serial(m.a, s.small, x, xt, s.small, s.small, s.large, 1.0f, 0.0f, scratch);
+        std::copy_n(m.a, s.small * s.small, m.b);
+        gemm_serial(m.b, s.small, a, a, s.small, s.small, s.small, fifth_power, third_power, scratch);
+        std::copy_n(m.x, s.small * s.large, m.y);
+        gemm_serial(m.y, s.large, b, x, s.small, s.large, s.small, 1.0f, first_power, scratch);
+        std::swap(m.x, m.y);
+    }
+};
+
+// All threads on one matrix.
+struct ParallelTeam {
+    Ops& ops;
+    double* partials;
+    int threads;
+
+    template <class Body>
+    void each(int64_t count, Body body) const {
+#pragma omp parallel for schedule(static) num_threads(threads)
+        for (int64_t i = 0; i < count; ++i) body(i);
+    }
+    template <class Term>
+    double sum(int64_t count, Term term) const {
+        each(count, [&](int64_t i) { partials[i] = term(i); });
+        double total = 0;
+        for (int64_t i = 0; i < count; ++i) total += partials[i];
+        return total;
+    }
+    void iterate(MuonSpace& m, const Shape& s) const {
+        const Tensor x(m.x, DType::f32, {s.small, s.large}), y(m.y, DType::f32, {s.small, s.large});
+        const Tensor a(m.a, DType::f32, {s.small, s.small}), b(m.b, DType::f32, {s.small, s.small});
+        ops.linear(a, x, x, Write::set);
+        ops.linear(b, a, a, Write::set);  // a is symmetric
+        each(s.small, [&](int64_t r) {
+            const float* from = m.a + r * s.small;
+            float* to = m.b + r * s.small;
+            for_vectors(s.small, [&](int64_t i, auto n) {
+                store(to + i,
+                      fma(splat(fifth_power), load(to + i, n), splat(third_power) * load(from + i, n)), n);
+            });
+            const float* row = m.x + r * s.large;
+            float* scaled = m.y + r * s.large;
+            for_vectors(s.large, [&](int64_t i, auto n) {
+                store(scaled + i, splat(first_power) * load(row + i, n), n);
+            });
+        });
+        ops.linear_backward_input(y, b, x, Write::add);
+        std::swap(m.x, m.y);
+    }
+};
+
+// Momentum and update direction u [rows, cols] of a block of rows; returns the sum of squares of u.
+double momentum_block(float* u, const MuonSlot& slot, const MuonSpec& spec, const Shape& s, int64_t block) {
+    const Range rows = s.block(block);
+    const int64_t begin = rows.begin * s.cols, count = (rows.end - rows.begin) * s.cols;
+    float *to = u + begin, *momentum = slot.momentum.f32() + begin;
+    const float* gradient = slot.gradient.f32() + begin;
+    const Vec mu = splat(spec.momentum);
+    const Vec share = splat(spec.gradient_scale * (spec.averaged ? 1.0f - spec.momentum : 1.0f));
+    for_vectors(count, [&](int64_t i, auto n) {
+        const Vec g = share * load(gradient + i, n);
+        const Vec m = fma(mu, load(momentum + i, n), g);
+        store(momentum + i, m, n);
+        store(to + i, spec.nesterov ? fma(mu, m, g) : m, n);
+    });
+    return dot_wide(to, to, count);
+}
+
+// x = scale * u, or its transpose: a block of rows of u.
+void scale_block(float* x, const float* u, float scale, const Shape& s, int64_t block) {
+    const Range rows = s.block(block);
+    if (!s.turned) {
+        const int64_t begin = rows.begin * s.cols, count = (rows.end - rows.begin) * s.cols;
+        for_vectors(count, [&](int64_t i, auto n) {
+            store(x + begin + i, splat(scale) * load(u + begin + i, n), n);
+        });
+        return;
+    }
+    for (int64_t c = 0; c < s.cols; ++c)
+        for (int64_t r = rows.begin; r < rows.end; ++r) x[c * s.rows + r] = scale * u[r * s.cols + c];
+}
+
+void update_block(const MuonSlot& slot, const float* x, const Shape& s, int64_t block) {
+    const Range rows = s.block(block);
+    float* param = slot.param.f32();
+    const float keep = 1.0f - slot.weight_decay, rate = slot.learning_rate;
+    if (!s.turned) {
+        const int64_t begin = rows.begin * s.cols, count = (rows.end - rows.begin) * s.cols;
+        float* to = param + begin;
+        for_vectors(count, [&](int64_t i, auto n) {
+            store(to + i, splat(keep) * load(to + i, n) - splat(rate) * load(x + begin + i, n), n);
+        });
+        return;
+    }
+    for (int64_t c = 0; c < s.cols; ++c)
+        for (int64_t r = rows.begin; r < rows.end; ++r)
+            param[r * s.cols + c] = keep * param[r * s.cols + c] - rate * x[c * s.rows + r];
+}
+
+template <class Team>
+void muon_matrix(const MuonSlot& slot, const MuonSpec& spec, float* memory, const Team& team) {
+    const Shape s(slot.param);
+    MuonSpace m = muon_space(memory, s);
+    const double squares =
+        team.sum(s.blocks(), [&](int64_t b) { return momentum_block(m.y, slot, spec, s, b); });
+    const float scale = static_cast<float>(1.0 / (std::sqrt(squares) + 1e-7));
+    team.each(s.blocks(), [&](int64_t b) { scale_block(m.x, m.y, scale, s, b); });
+    for (int i = 0; i < spec.iterations; ++i) team.iterate(m, s);
+    team.each(s.blocks(), [&](int64_t b) { update_block(slot, m.x, s, b); });
+}
+
 }  // namespace
 
 void CpuOps::adam(std::span<const AdamSlot> slots, const AdamSpec& spec) {
@@ -94,6 +265,43 @@ void CpuOps::adam(std::span<const AdamSlot> slots, const AdamSpec& spec) {
     const int64_t runs = threads_;
 #pragma omp parallel for schedule(static) num_threads(threads_) if (parameters > parallel_threshold)
     for (int64_t r = 0; r < runs; ++r) adam_blocks(slots, spec, piece(blocks, runs, r));
+}
+
+void CpuOps::muon(std::span<const MuonSlot> slots, Tensor workspace, const MuonSpec& spec) {
+    for (const MuonSlot& slot : slots) {
+        const int64_t rows = slot.param.rows(), cols = slot.param.cols();
+        check(slot.param.contiguous() && slot.gradient.contiguous() && slot.momentum.contiguous() &&
+                  slot.gradient.rows() == rows && slot.gradient.cols() == cols &&
+                  slot.momentum.rows() == rows && slot.momentum.cols() == cols,
+              "muon slot {}x{} with gradient {}x{} and momentum {}x{}", rows, cols, slot.gradient.rows(),
+              slot.gradient.cols(), slot.momentum.rows(), slot.momentum.cols());
+        check(Shape(slot.param).blocks() <= partial_doubles, "muon on {} rows", rows);
+    }
+    check(workspace.bytes() >= muon_workspace(slots), "muon workspace of {} bytes, needs {}",
+          workspace.bytes(), muon_workspace(slots));
+    float* memory = workspace.as<float>();
+    int64_t per_thread = 0;  // floats
+    for (const MuonSlot& slot : slots)
+        if (const Shape s(slot.param); s.serial()) per_thread = std::max(per_thread, muon_floats(s));
+#pragma omp parallel for schedule(dynamic) num_threads(threads_)
+    for (size_t i = 0; i < slots.size(); ++i) {
+        const int thread = omp_get_thread_num();
+        if (Shape(slots[i].param).serial())
+            muon_matrix(slots[i], spec, memory + thread * per_thread, SerialTeam{scratch_of(thread)});
+    }
+    for (const MuonSlot& slot : slots)
+        if (!Shape(slot.param).serial())
+            muon_matrix(slot, spec, memory, ParallelTeam{*this, partials_, threads_});
+}
+
+int64_t CpuOps::muon_workspace(std::span<const MuonSlot> slots) const {
+    int64_t serial = 0, parallel = 0;
+    for (const MuonSlot& slot : slots) {
+        const Shape s(slot.param);
+        int64_t& most = s.serial() ? serial : parallel;
+        most = std::max(most, muon_floats(s));
+    }
+    return std::max(serial * threads_, parallel) * 4;
 }
 
 #include "kernels/cpu/isa_end.h"
