@@ -45,12 +45,11 @@ LONGREACH_INLINE Vec gelu_tanh(Vec a) {
 }
 LONGREACH_INLINE Vec gelu_tanh_slope(Vec a) {
     const Vec square = a * a;
-    const Vec s = sigmoid(a * fma(square, splat(tanh_cubic), splat(tanh_slope)));
+    const Logistic s = logistic(a * fma(square, splat(tanh_cubic), splat(tanh_slope)));
     const Vec slope = fma(square, splat(3 * tanh_cubic), splat(tanh_slope));  // 2u'
-    // Where s has saturated, a * slope may overflow but s (1 - s) is 0 or tiny: bound a to keep the product
-    // finite.
-    const Vec tail = s * (splat(1.0f) - s) * slope * a;
-    return abs(a) < splat(20.0f) ? s + tail : s;
+    // s (1 - s) is zero long before |a| = 20, and beyond the other factors may overflow; NaN takes the second
+    // branch.
+    return abs(a) > splat(20.0f) ? s.value : fma(a * slope, s.value * s.rest, s.value);
 }
 
 void swiglu_row(float* h, const float* gate, const float* up, int64_t width) {
@@ -63,9 +62,9 @@ void swiglu_row_backward(float* dgate, float* dup, const float* dh, const float*
                          int64_t width) {
     for_vectors(width, [&](int64_t i, auto n) {
         const Vec g = load(gate + i, n), u = load(up + i, n), d = load(dh + i, n);
-        const Vec s = sigmoid(g);
-        store(dup + i, d * (g * s), n);
-        store(dgate + i, d * u * (s * (splat(1.0f) + g * (splat(1.0f) - s))), n);
+        const Logistic s = logistic(g);
+        store(dup + i, d * (g * s.value), n);
+        store(dgate + i, d * u * (s.value * fma(g, s.rest, splat(1.0f))), n);
     });
 }
 

@@ -1,19 +1,5 @@
-// Square root, tanh, sigmoid and the normal distribution on Vec. Include after simd.h, inside the region.
+// tanh, the logistic function and the normal distribution on Vec. Include after simd.h, inside the region.
 // No include guard on purpose: the content belongs to the region's namespace.
-
-LONGREACH_INLINE Vec sqrt(Vec x) {
-#if defined(LONGREACH_ISA_AVX512)
-    return __builtin_ia32_sqrtps512_mask(x, x, -1, 4);  // all lanes, current rounding
-#elif defined(LONGREACH_ISA_AVX2)
-    return __builtin_ia32_sqrtps256(x);
-#elif defined(__SSE__)
-    return __builtin_ia32_sqrtps(x);
-#else
-    Vec r{};
-    for (int i = 0; i < lanes; ++i) r[i] = __builtin_sqrtf(x[i]);
-    return r;
-#endif
-}
 
 LONGREACH_INLINE Vec abs(Vec x) {
     return reinterpret_cast<Vec>(reinterpret_cast<VecInt>(x) & 0x7fffffff);
@@ -29,12 +15,17 @@ LONGREACH_INLINE Vec exp_or_nan(Vec x) {
     return x == x ? exp(x) : x;
 }
 
-// 1 / (1 + e^-x), relative error < 5e-7 for |x| < 80 (that of exp at -x, |x| * 6e-8 included only in the
-// tail). The clamp keeps exp finite; the result stays above zero.
-LONGREACH_INLINE Vec sigmoid(Vec x) {
+// s = 1 / (1 + e^-x) and 1 - s, each with the relative error of e^-x (2e-7 + |x| * 6e-8) and three roundings.
+// The clamp keeps e^-x finite, so s stays above zero.
+struct Logistic {
+    Vec value, rest;
+};
+LONGREACH_INLINE Logistic logistic(Vec x) {
     const Vec e = exp(min(splat(0.0f) - x, splat(87.0f)));
-    return splat(1.0f) / (splat(1.0f) + e);
+    const Vec value = splat(1.0f) / (splat(1.0f) + e);
+    return {value, e * value};
 }
+LONGREACH_INLINE Vec sigmoid(Vec x) { return logistic(x).value; }
 
 // Relative error < 4e-7. Near zero an odd polynomial (minimax on |x| < 0.625, remainder 4e-9), elsewhere
 // 1 - 2 / (e^2|x| + 1), whose cancellation costs at most a factor 2 there.
