@@ -13,6 +13,11 @@ namespace longreach::test {
 
 namespace fs = std::filesystem;
 
+FaultDisk::~FaultDisk() {
+    for (const Change& change : changes_)
+        if (!change.saved.empty()) ::unlink(change.saved.c_str());
+}
+
 bool FaultDisk::refused(Call call) {
     const int64_t number = operations_++;
     shorten_ = false;

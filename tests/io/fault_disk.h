@@ -39,6 +39,7 @@ class FaultDisk final : public Disk {
 
     explicit FaultDisk(Fault fault = Fault::none, int64_t at = never, int error = 0)
         : fault_(fault), at_(at), error_(error) {}
+    ~FaultDisk() override;
 
     int64_t operations() const { return operations_; }
     bool fault_happened() const { return happened_; }
