@@ -14,7 +14,7 @@
 namespace longreach {
 
 struct StreamOptions {
-    ShardOptions shard;
+    ShardOptions shard = {};
     int64_t vocab = 0;            // of the model: every token must be below; 0: only the headers' own bound
     int64_t boundary_token = -1;  // where documents begin; -1: as the shards say
     BoundarySide side = BoundarySide::before;  // with boundary_token

@@ -52,7 +52,7 @@ struct Checkpoint {
 // steps.
 struct Retention {
     int64_t keep = 2;
-    std::vector<int64_t> pinned;
+    std::vector<int64_t> pinned = {};
 };
 
 class CheckpointWriter {
