@@ -87,16 +87,15 @@ class Model {
             const std::string name = "layers." + std::to_string(l) + ".";
             // U-net: the last floor(L/2) blocks add the output of their mirror image first.
             if (config_.residual.unet && l >= layers - layers / 2) {
-                const T weight = scalar(name + "skip_mix");
                 const Rows& mirror = outputs[static_cast<size_t>(layers - 1 - l)];
                 for (size_t p = 0; p < x.size(); ++p)
-                    for (size_t c = 0; c < width; ++c) x[p][c] += weight * mirror[p][c];
+                    for (size_t c = 0; c < width; ++c) x[p][c] += mix(name + "skip_mix", c) * mirror[p][c];
             }
             // x = l0 x + l1 x0.
             if (config_.residual.x0) {
-                const T l0 = scalar(name + "x_mix"), l1 = scalar(name + "x0_mix");
                 for (size_t p = 0; p < x.size(); ++p)
-                    for (size_t c = 0; c < width; ++c) x[p][c] = l0 * x[p][c] + l1 * x0[p][c];
+                    for (size_t c = 0; c < width; ++c)
+                        x[p][c] = mix(name + "x_mix", c) * x[p][c] + mix(name + "x0_mix", c) * x0[p][c];
             }
             add(x, attention(l, norm(x, name + "attention_norm"), first_values, doc_start));
             add(x, mlp(norm(x, name + "mlp_norm"), name + "mlp."));
@@ -203,10 +202,11 @@ class Model {
             if (layer == 0) {
                 first_values = v;
             } else {
-                const T lambda = scalar(name + "value_mix");
                 for (size_t p = 0; p < positions; ++p)
-                    for (size_t c = 0; c < v[p].size(); ++c)
+                    for (size_t c = 0; c < v[p].size(); ++c) {
+                        const T lambda = mix(name + "value_mix", c);
                         v[p][c] = (T(1) - lambda) * v[p][c] + lambda * first_values[p][c];
+                    }
             }
         }
         Rows out(positions, Row(heads * d, T(0)));
@@ -304,7 +304,12 @@ class Model {
         if (it == params_.end()) throw std::logic_error("no parameter named " + name);
         return it->second;
     }
-    T scalar(const std::string& name) const { return param(name).at(0); }
+    // A mixing weight is one number; given as one per channel, each channel uses its own (tests ask for the
+    // parts a gradient is the sum of).
+    T mix(const std::string& name, size_t channel) const {
+        const Row& w = param(name);
+        return w.size() == 1 ? w[0] : w.at(channel);
+    }
 
     // y = W x, W [out, in]
     Rows linear(const Rows& x, const std::string& name) const {

@@ -1,0 +1,186 @@
+// A model with all it needs to run: device, planned memory, weights, one batch at a time.
+//
+// Before every call the memory that training and evaluation share is filled with NaN, so nothing can lean on
+// what an earlier call left behind.
+#pragma once
+
+#include <limits>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/rng.h"
+#include "model/transformer.h"
+#include "reference/model.h"
+
+namespace longreach::test {
+
+using reference::Example;
+
+struct FixtureSize {
+    int64_t sequences = 1, length = 1;  // the largest micro-batch
+    bool document_mask = false;
+    int64_t table_rows = 0;  // 0: length
+    std::vector<int64_t>
+        other_lengths{};  // further T; such micro-batches have at most sequences * length tokens
+};
+
+class ModelFixture {
+  public:
+    struct Step {
+        std::vector<float> losses;     // [N]
+        std::vector<float> gradients;  // [params().size()], laid out by the parameter table
+    };
+
+    ModelFixture(const ModelConfig& config, const FixtureSize& size, const CpuOptions& cpu = {.threads = 1},
+                 uint64_t seed = 1)
+        : ops_(make_cpu_ops(cpu)),
+          arena_(*ops_),
+          model_(config, size.table_rows ? size.table_rows : size.length) {
+        plan(size);
+        arena_.commit();
+        plan(size);
+        model_.fill_tables(*ops_);
+        initialise(model_.params(), seed, host_weights);
+    }
+
+    // Losses and gradients of gradient_scale * (sum of the losses), from gradients of zero.
+    Step train(const Example& example, float gradient_scale = 1) {
+        ops_->zero(gradients_.flat);
+        return accumulate(example, gradient_scale);
+    }
+    // The same on top of the gradients of earlier calls.
+    Step accumulate(const Example& example, float gradient_scale = 1) {
+        const Batch batch = prepare(example);
+        model_.forward_backward(*ops_, weights_, gradients_, batch, gradient_scale);
+        return {download(model_.losses(batch.count())), download(gradients_.flat)};
+    }
+    std::vector<float> evaluate(const Example& example) {
+        const Batch batch = prepare(example);
+        model_.forward(*ops_, weights_, batch);
+        return download(model_.losses(batch.count()));
+    }
+
+    std::vector<float> host_weights;  // flat, laid out by the parameter table; every call uploads them
+
+    const ParamTable& params() const { return model_.params(); }
+    Transformer& model() { return model_; }
+    Ops& ops() { return *ops_; }
+    const Arena& arena() const { return arena_; }
+
+    // One tensor of a flat buffer.
+    std::span<float> values(std::vector<float>& flat, const std::string& name) const {
+        const Param* p = params().find(name);
+        check(p != nullptr, "no parameter named {}", name);
+        return {flat.data() + p->offset, static_cast<size_t>(p->count())};
+    }
+    void set(const std::string& name, float value) {
+        for (float& w : values(host_weights, name)) w = value;
+    }
+    // Moves what starts as a constant (gains, biases, mixing weights) off it, so that no two of them agree.
+    void scatter_constants(double deviation, uint32_t stream = 0) {
+        const Rng rng(5, Purpose::test, stream);
+        uint64_t drawn = 0;
+        for (const Param& p : params().params())
+            if (p.init.kind == InitRule::Kind::constant)
+                for (float& w : values(host_weights, p.name))
+                    w += static_cast<float>(deviation * rng.normal(drawn++));
+    }
+    // The weights by name, as the reference model reads them.
+    reference::Params<double> named_weights() {
+        reference::Params<double> named;
+        for (const Param& p : params().params()) {
+            const auto part = values(host_weights, p.name);
+            named[p.name].assign(part.begin(), part.end());
+        }
+        return named;
+    }
+
+  private:
+    void plan(const FixtureSize& size) {
+        const int64_t n = size.sequences * size.length;
+        arena_.group("weights");
+        weights_.flat = arena_.reserve("weights", DType::f32, {params().size()});
+        gradients_.flat = arena_.reserve("gradients", DType::f32, {params().size()});
+        tokens_ = arena_.reserve("tokens", DType::i32, {n});
+        targets_ = arena_.reserve("targets", DType::i32, {n});
+        doc_start_ = arena_.reserve("doc_start", DType::i32, {n});
+        model_.plan_tables(arena_);
+        arena_.group("shared");
+        shared_ = arena_.reserve("shared_begin", DType::f32, {64});
+        const int64_t mark = arena_.mark();
+        PlanSize largest{n, size.other_lengths};
+        largest.lengths.push_back(size.length);
+        model_.plan_training(arena_, *ops_, largest, size.document_mask);
+        arena_.rewind(mark);
+        model_.plan_evaluation(arena_, largest, size.document_mask);
+        shared_floats_ = (arena_.bytes() - mark) / 4 + 64;
+    }
+
+    Batch prepare(const Example& example) {
+        poison();
+        ops_->upload(weights_.flat, host_weights.data());
+        Batch batch{example.sequences, example.length, {}, {}, {}};
+        const auto place = [&](const Tensor& room, const std::vector<int32_t>& host) {
+            check(static_cast<int64_t>(host.size()) == batch.count(), "{} entries for {} tokens", host.size(),
+                  batch.count());
+            const Tensor t = room.first(batch.count());
+            ops_->upload(t, host.data());
+            return t;
+        };
+        batch.tokens = place(tokens_, example.tokens);
+        batch.targets = place(targets_, example.targets);
+        if (!example.doc_start.empty()) batch.doc_start = place(doc_start_, example.doc_start);
+        return batch;
+    }
+
+    void poison() {
+        const std::vector<float> nan(static_cast<size_t>(shared_floats_),
+                                     std::numeric_limits<float>::quiet_NaN());
+        ops_->upload(Tensor(shared_.data, DType::f32, {shared_floats_}), nan.data());
+    }
+
+    std::vector<float> download(const Tensor& t) const {
+        std::vector<float> host(static_cast<size_t>(t.count()));
+        ops_->download(host.data(), t);
+        return host;
+    }
+
+    std::unique_ptr<Ops> ops_;
+    Arena arena_;
+    Transformer model_;
+    FlatParams weights_, gradients_;
+    Tensor tokens_, targets_, doc_start_, shared_;
+    int64_t shared_floats_ = 0;
+};
+
+// Random tokens and targets; one target in eight is not scored. With documents, one token in five starts one.
+inline Example random_example(int64_t vocab_size, int64_t sequences, int64_t length, bool documents,
+                              uint32_t stream = 0) {
+    const Rng rng(9, Purpose::test, stream);
+    uint64_t drawn = 0;
+    const auto below = [&](int64_t n) {
+        return static_cast<int32_t>(rng.below(drawn++, static_cast<uint64_t>(n)));
+    };
+    Example e{sequences, length, {}, {}, {}};
+    for (int64_t n = 0; n < sequences * length; ++n) {
+        const int32_t position = static_cast<int32_t>(n % length);
+        e.tokens.push_back(below(vocab_size));
+        e.targets.push_back(below(8) == 0 ? -1 : below(vocab_size));
+        if (documents) e.doc_start.push_back(position == 0 || below(5) == 0 ? position : e.doc_start.back());
+    }
+    return e;
+}
+
+// Some of an example's sequences.
+inline Example sequences_of(const Example& e, int64_t begin, int64_t count) {
+    const auto part = [&](const std::vector<int32_t>& v) {
+        return v.empty() ? v
+                         : std::vector<int32_t>(v.begin() + begin * e.length,
+                                                v.begin() + (begin + count) * e.length);
+    };
+    return {count, e.length, part(e.tokens), part(e.targets), part(e.doc_start)};
+}
+
+}  // namespace longreach::test

@@ -1,0 +1,158 @@
+// Losses and gradients of the whole model against the scalar reference; gradient_check.h derives the bounds.
+#include <doctest/doctest.h>
+
+#include "model/gradient_check.h"
+#include "model/small_models.h"
+
+using namespace longreach;
+using namespace longreach::test;
+
+namespace {
+
+std::unique_ptr<ModelFixture> make_fixture(const SmallModel& small, const CpuOptions& cpu) {
+    const FixtureSize size{
+        .sequences = small.sequences, .length = small.length, .document_mask = small.documents};
+    auto fixture = std::make_unique<ModelFixture>(small.config, size, cpu);
+    fixture->scatter_constants(0.3);
+    return fixture;
+}
+
+Example make_example(const SmallModel& small) {
+    return random_example(small.config.vocab_size, small.sequences, small.length, small.documents);
+}
+
+// Every instruction set against the reference; the worst error over its bound.
+double check_model(const SmallModel& small, const std::vector<std::string>& isas,
+                   int64_t coordinates_per_tensor, bool every_gradient) {
+    CAPTURE(small.name);
+    const Example example = make_example(small);
+    const auto first = make_fixture(small, {.threads = 1, .isa = isas.front()});
+    const Expected expected(small.config, first->params(), first->named_weights(), example,
+                            coordinates_per_tensor);
+    if (every_gradient)
+        for (const auto& [name, size] : expected.parts()) {
+            CAPTURE(name);
+            CHECK(size > 0);
+        }
+    double worst = 0;
+    for (const std::string& isa : isas) {
+        CAPTURE(isa);
+        const auto fixture = make_fixture(small, {.threads = 1, .isa = isa});
+        ModelFixture::Step step = fixture->train(example);
+        worst = std::max(worst, expected.compare(*fixture, step));
+    }
+    return worst;
+}
+
+}  // namespace
+
+TEST_CASE("every variant: losses and gradients agree with the reference on every instruction set") {
+    const std::vector<std::string> isas = available_isas();
+    double worst = 0;
+    for (const SmallModel& small : small_models())
+        worst = std::max(worst, check_model(small, isas, 64, true));
+    MESSAGE("largest error, as a fraction of its bound: ", worst);
+}
+
+TEST_CASE("random models: losses and gradients agree with the reference") {
+    const std::vector<std::string> isas = available_isas();
+    double worst = 0;
+    for (uint32_t i = 0; i < 120; ++i)
+        worst = std::max(worst, check_model(random_model(i), {isas[i % isas.size()]}, 4, false));
+    MESSAGE("largest error, as a fraction of its bound: ", worst);
+}
+
+TEST_CASE("the reference in f32 keeps the bound it sets for others") {
+    double worst = 0;
+    for (const SmallModel& small : small_models()) {
+        CAPTURE(small.name);
+        const auto fixture = make_fixture(small, {.threads = 1});
+        const Example example = make_example(small);
+        const Expected expected(small.config, fixture->params(), fixture->named_weights(), example, 4);
+        const auto single = reference::token_derivatives<float>(small.config, fixture->named_weights(),
+                                                                example, expected.coordinates());
+        for (size_t i = 0; i < single.size(); ++i) {
+            double gradient = 0;
+            for (double slope : single[i]) gradient += slope;
+            const double bound = expected.epsilon() * expected.size(expected.coordinates()[i].name);
+            worst = std::max(worst, std::abs(gradient - expected.gradient(i)) / bound);
+        }
+    }
+    CHECK(worst <= 1);
+    MESSAGE("largest error, as a fraction of its bound: ", worst);
+}
+
+TEST_CASE("gradients are scaled and accumulate") {
+    const SmallModel small = small_models().back();
+    const auto fixture = make_fixture(small, {.threads = 1});
+    const Example example = make_example(small);
+    const ModelFixture::Step once = fixture->train(example);
+    // A power of two scales without rounding anywhere.
+    const ModelFixture::Step scaled = fixture->train(example, 0.25f);
+    CHECK(scaled.losses == once.losses);
+    for (size_t i = 0; i < once.gradients.size(); ++i)
+        CHECK(scaled.gradients[i] == 0.25f * once.gradients[i]);
+    const ModelFixture::Step twice = fixture->accumulate(example, 0.25f);
+    const double epsilon = gradient_epsilon(small.config, small.length);
+    for (const Param& p : fixture->params().params()) {
+        double largest = 0, error = 0;
+        for (int64_t i = p.offset; i < p.offset + p.count(); ++i) {
+            const double one = scaled.gradients[static_cast<size_t>(i)];
+            largest = std::max(largest, std::abs(one));
+            error = std::max(error, std::abs(twice.gradients[static_cast<size_t>(i)] - 2 * one));
+        }
+        CAPTURE(p.name);
+        CHECK(error <= epsilon * largest);
+    }
+}
+
+TEST_CASE("without any target every loss and gradient is zero") {
+    const SmallModel small{"plain", tiny_model()};
+    const auto fixture = make_fixture(small, {.threads = 1});
+    Example example = make_example(small);
+    for (int32_t& t : example.targets) t = -1;
+    const ModelFixture::Step step = fixture->train(example);
+    for (float loss : step.losses) CHECK(loss == 0);
+    for (float g : step.gradients) CHECK(g == 0);
+}
+
+// bf16 keeps 8 bits: each input of a matrix product is rounded by u = 2^-9 of itself, with a random sign,
+// while sums stay in f32. A product thus errs by sqrt(2) u of the size of its result. D = 2 (6 L + 1)
+// products (four linear and two of attention per layer, and the head) lie on the way there and back,
+// independent of one another, so their errors add as the root of a sum of squares; four standard deviations:
+// epsilon = 4 sqrt(2 D) u.
+TEST_CASE("bf16 products: gradients within the rounding of their inputs") {
+    double worst = 0;
+    for (const SmallModel& small : small_models()) {
+        CAPTURE(small.name);
+        std::unique_ptr<ModelFixture> half;
+        try {
+            half = make_fixture(small, {.threads = 1, .precision = Precision::bf16});
+        } catch (const Error& error) {
+            if (error.code() != ExitCode::device) throw;
+            MESSAGE("this CPU has no bf16 products");
+            return;
+        }
+        const auto full = make_fixture(small, {.threads = 1});
+        const Example example = make_example(small);
+        const Expected expected(small.config, full->params(), full->named_weights(), example, 16);
+        ModelFixture::Step a = half->train(example), b = full->train(example);
+        CHECK(a.losses != b.losses);
+        const double epsilon =
+            4 * std::sqrt(2.0 * 2 * (6 * static_cast<double>(small.config.layers) + 1)) * 0x1p-9;
+        for (const Param& p : full->params().params()) {
+            const auto x = half->values(a.gradients, p.name), y = full->values(b.gradients, p.name);
+            double error = 0, norm = 0;
+            for (size_t i = 0; i < x.size(); ++i) {
+                error += (double(x[i]) - y[i]) * (double(x[i]) - y[i]);
+                norm += double(y[i]) * y[i];
+            }
+            // A single number may cancel; its size is then that of what is summed (gradient_check.h).
+            const double size = std::max(std::sqrt(norm), expected.size(p.name));
+            CAPTURE(p.name);
+            CHECK(std::sqrt(error) <= epsilon * size);
+            worst = std::max(worst, std::sqrt(error) / (epsilon * size));
+        }
+    }
+    MESSAGE("largest error, as a fraction of its bound: ", worst);
+}

@@ -1,0 +1,210 @@
+// Tiny models for tests: one per feature and per combination worth having, and an endless supply of random
+// ones.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/rng.h"
+#include "model/model_config.h"
+
+namespace longreach::test {
+
+// Three layers of 16 channels with two heads of 8; nothing starts at zero, so every gradient is something.
+inline ModelConfig tiny_model(int64_t layers = 3) {
+    ModelConfig m;
+    m.layers = layers;
+    m.width = 16;
+    m.vocab_size = 19;
+    m.mlp.hidden = 24;
+    m.attention.heads = 2;
+    m.attention.head_dim = 8;
+    m.init.zero_projections = false;
+    m.init.zero_head = false;
+    return m;
+}
+
+struct SmallModel {
+    std::string name;
+    ModelConfig config;
+    bool documents = false;
+    int64_t sequences = 2, length = 12;
+};
+
+inline std::vector<SmallModel> small_models() {
+    std::vector<SmallModel> all;
+    const auto add = [&](const std::string& name, auto change, int64_t layers = 3) -> SmallModel& {
+        all.push_back({name, tiny_model(layers)});
+        change(all.back().config);
+        return all.back();
+    };
+    add("plain", [](ModelConfig&) {});
+    add(
+        "one layer", [](ModelConfig&) {}, 1);
+    add("rms gain, gelu", [](ModelConfig& m) {
+        m.norm.gain = true;
+        m.mlp.kind = MlpKind::gelu;
+    });
+    add("layer norm, gelu_tanh", [](ModelConfig& m) {
+        m.norm.kind = NormKind::layer;
+        m.mlp.kind = MlpKind::gelu_tanh;
+    });
+    add("layer norm with gain, swiglu, tied", [](ModelConfig& m) {
+        m.norm = {NormKind::layer, true, 1e-5};
+        m.mlp.kind = MlpKind::swiglu;
+        m.head.tied = true;
+        m.init.embedding_std = 0.5;
+    });
+    add("no embedding norm, large eps", [](ModelConfig& m) {
+        m.embedding_norm = false;
+        m.norm.eps = 0.5;
+        m.attention.qk.eps = 0.25;
+    });
+    add("tanh softcap", [](ModelConfig& m) {
+        m.head.softcap.kind = Softcap::tanh;
+        m.head.softcap.cap = 2;
+    });
+    add("z-loss", [](ModelConfig& m) { m.head.z_loss = 0.05; });
+    add("tanh softcap, z-loss", [](ModelConfig& m) {
+        m.head.softcap.kind = Softcap::tanh;
+        m.head.softcap.cap = 1.5;
+        m.head.z_loss = 0.1;
+    });
+    add("sigmoid softcap, z-loss, tied", [](ModelConfig& m) {
+        m.head.softcap = {Softcap::sigmoid, 6, 0.5, 1.5};
+        m.head.z_loss = 0.01;
+        m.head.tied = true;
+    });
+    add("x0", [](ModelConfig& m) { m.residual.x0 = true; });
+    add(
+        "unet, even", [](ModelConfig& m) { m.residual.unet = true; }, 4);
+    add(
+        "unet, odd", [](ModelConfig& m) { m.residual.unet = true; }, 5);
+    add("values", [](ModelConfig& m) { m.residual.values = ValueMix::first; });
+    add(
+        "x0, unet, values",
+        [](ModelConfig& m) {
+            m.residual = {true, true, ValueMix::first};
+        },
+        5);
+    add("grouped queries, values", [](ModelConfig& m) {
+        m.attention.heads = 4;
+        m.attention.kv_heads = 2;
+        m.attention.head_dim = 4;
+        m.residual.values = ValueMix::first;
+    });
+    add("one key head, heads wider than the model", [](ModelConfig& m) {
+        m.attention.heads = 3;
+        m.attention.kv_heads = 1;
+        m.attention.head_dim = 12;
+    });
+    add("window", [](ModelConfig& m) { m.attention.window = 4; });
+    add("documents", [](ModelConfig&) {}).documents = true;
+    add("window, documents", [](ModelConfig& m) { m.attention.window = 5; }).documents = true;
+    add("p-rope", [](ModelConfig& m) {
+        m.attention.position = {PositionKind::p_rope, 1048576, 0.5, Spacing::geometric};
+    });
+    add("p-rope, linspace", [](ModelConfig& m) {
+        m.attention.position = {PositionKind::p_rope, 1024, 0.75, Spacing::linspace};
+    });
+    add("nope", [](ModelConfig& m) { m.attention.position.kind = PositionKind::nope; });
+    add("nope, raw queries and keys", [](ModelConfig& m) {
+        m.attention.position.kind = PositionKind::nope;
+        m.attention.qk.kind = QkKind::none;
+    });
+    add("raw queries and keys", [](ModelConfig& m) { m.attention.qk.kind = QkKind::none; });
+    add("scale-invariant", [](ModelConfig& m) {
+        m.attention.distance = {DistanceKind::scale_invariant, 10};
+    });
+    add("scale-invariant, small tau, window, documents", [](ModelConfig& m) {
+        m.attention.distance = {DistanceKind::scale_invariant, 0.5};
+        m.attention.window = 7;
+    }).documents = true;
+    const auto layouts = [](ModelConfig& m) {
+        AttentionConfig local = m.attention, global = m.attention, last = m.attention;
+        local.window = 3;
+        local.distance = {DistanceKind::scale_invariant, 3};
+        global.position.kind = PositionKind::nope;
+        global.heads = 4;
+        global.kv_heads = 2;  // 2 * 8 value channels, as in the others
+        last.window = 6;
+        last.position = {PositionKind::p_rope, 10000, 0.5, Spacing::geometric};
+        last.qk.kind = QkKind::none;
+        m.layouts = {{"local", local}, {"global", global}, {"last", last}};
+        m.pattern = {"local", "global"};
+        m.last = "last";
+    };
+    add("layouts", layouts, 4);
+    add(
+        "layouts, x0, unet, values, documents",
+        [&](ModelConfig& m) {
+            layouts(m);
+            m.residual = {true, true, ValueMix::first};
+        },
+        5)
+        .documents = true;
+    SmallModel& everything = add(
+        "everything, odd sizes",
+        [&](ModelConfig& m) {
+            layouts(m);
+            for (auto& [name, a] : m.layouts) a.head_dim = 12;
+            m.width = 23;
+            m.vocab_size = 31;
+            m.mlp = {MlpKind::swiglu, 33};
+            m.norm = {NormKind::layer, true, 1e-5};
+            m.residual = {true, true, ValueMix::first};
+            m.head = {true, 0.02, {Softcap::sigmoid, 9, 1, 2}};
+        },
+        5);
+    everything.documents = true;
+    everything.sequences = 1;
+    everything.length = 24;
+    return all;
+}
+
+// A model drawn at random from everything above, valid by construction.
+inline SmallModel random_model(uint32_t stream) {
+    const Rng rng(13, Purpose::test, stream);
+    uint64_t drawn = 0;
+    const auto below = [&](int64_t n) {
+        return static_cast<int64_t>(rng.below(drawn++, static_cast<uint64_t>(n)));
+    };
+    const auto flag = [&] { return below(2) == 1; };
+    const auto between = [&](double low, double high) { return low + (high - low) * rng.uniform(drawn++); };
+
+    SmallModel r{fmt::format("random model {}", stream), tiny_model(1 + below(4)), flag(), 1 + below(3),
+                 2 + below(15)};
+    ModelConfig& m = r.config;
+    m.width = 8 + below(17);
+    m.vocab_size = 5 + below(27);
+    m.embedding_norm = flag();
+    m.norm = {flag() ? NormKind::rms : NormKind::layer, flag(), flag() ? 1e-6 : 1e-2};
+    m.mlp = {static_cast<MlpKind>(below(4)), 4 + below(37)};
+    m.residual = {flag(), m.layers > 1 && flag(), m.layers > 1 && flag() ? ValueMix::first : ValueMix::none};
+    m.head = {flag(), flag() ? between(0, 0.1) : 0, {static_cast<Softcap>(below(3)), 4, between(-1, 1), 2}};
+    m.init.matrix_bound = between(0.5, 1.5);
+    m.init.embedding_std = between(0.5, 1.5);
+    const int64_t kv_heads = 1 + below(2), head_dim = 4 * (1 + below(4));
+    const auto attention = [&] {
+        AttentionConfig a;
+        a.kv_heads = kv_heads;
+        a.heads = kv_heads * (1 + below(3));
+        a.head_dim = head_dim;
+        a.window =
+            flag() ? 2 + below(r.length) : 0;  // a window of 1 would leave queries and keys without effect
+        a.position = {static_cast<PositionKind>(below(3)), between(5, 20000), rng.uniform(drawn++),
+                      flag() ? Spacing::geometric : Spacing::linspace};
+        a.qk = {flag() ? QkKind::qk_rms : QkKind::none, flag() ? 1e-6 : 0.0078125};
+        a.distance = {flag() ? DistanceKind::scale_invariant : DistanceKind::none, between(0.2, 20)};
+        return a;
+    };
+    m.attention = attention();
+    if (flag()) {
+        m.layouts = {{"a", attention()}, {"b", attention()}};
+        m.pattern = {"a", "b"};
+        if (flag()) m.last = "a";
+    }
+    return r;
+}
+
+}  // namespace longreach::test
