@@ -6,6 +6,7 @@
 #include <numbers>
 
 #include "base/units.h"
+#include "eval/tables.h"
 #include "train/device.h"
 #include "train/signals.h"
 
@@ -164,9 +165,9 @@ void Trainer::open_records() {
     metrics_ = RecordFile(directory_->file("metrics.jsonl"), bytes("metrics.jsonl"));
     timing_ = RecordFile(directory_->file("timing.jsonl"), bytes("timing.jsonl"));
     val_csv_ = RecordFile(directory_->file("val.csv"), bytes("val.csv"),
-                          "step,tokens,length,loss,standard_error,scored,documents,bits_per_byte");
+                          val_header);
     positions_csv_ = RecordFile(directory_->file("positions.csv"), bytes("positions.csv"),
-                                "step,length,by,bucket,loss,scored");
+                                positions_header);
 }
 
 void Trainer::request_until(int64_t step) {
@@ -284,21 +285,10 @@ void Trainer::validate(bool final) {
     model_.set_stage_window(stage_of(state_.step - 1).window);
     const std::vector<LengthResult> results = evaluator_.run(*ops_, model_, weights_, val_stream_, request);
     const double bytes_per_token = val_stream_.bytes_per_token();
+    for (const std::string& line : val_lines(results, state_.step, state_.tokens, bytes_per_token)) val_csv_.append(line);
+    for (const std::string& line : positions_lines(results, state_.step)) positions_csv_.append(line);
     std::string text = fmt::format("validation at step {}:", state_.step);
-    for (const LengthResult& r : results) {
-        text += fmt::format("  {} {:.4f}", r.length, r.loss.mean());
-        const std::string bits =
-            bytes_per_token > 0 ? fmt::format("{}", r.loss.mean() / std::numbers::ln2 / bytes_per_token) : "";
-        val_csv_.append(fmt::format("{},{},{},{},{},{},{},{}", state_.step, state_.tokens, r.length,
-                                    r.loss.mean(), r.standard_error, r.loss.count, r.documents, bits));
-        for (const auto& [by, buckets] :
-             {std::pair{"sequence", &r.by_sequence}, {"document", &r.by_document}})
-            for (size_t k = 0; k < buckets->size(); ++k)
-                if ((*buckets)[k].count > 0)
-                    positions_csv_.append(fmt::format("{},{},{},{},{},{}", state_.step, r.length, by,
-                                                      int64_t{1} << k, (*buckets)[k].mean(),
-                                                      (*buckets)[k].count));
-    }
+    for (const LengthResult& r : results) text += fmt::format("  {} {:.4f}", r.length, r.loss.mean());
     console_.line(text);
 }
 

@@ -1,0 +1,181 @@
+// longreach bench: where the time of a training step goes, against what this machine can do.
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/rng.h"
+#include "base/units.h"
+#include "commands/commands.h"
+#include "kernels/timing_ops.h"
+#include "model/transformer.h"
+#include "optim/optimizer.h"
+#include "train/device.h"
+
+namespace longreach {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct BenchOptions {
+    std::string config;
+    std::vector<std::string> set;
+    std::vector<int64_t> contexts;
+    int64_t steps = 5;
+};
+
+// One model on random tokens, without data or run directory.
+class StepBench {
+  public:
+    StepBench(const Experiment& e, Ops& ops, int64_t context)
+        : experiment_(e),
+          ops_(ops),
+          context_(context),
+          tokens_(step_tokens(e, context)),
+          model_(e.model, context),
+          optimizer_(e.optimizer, model_.params()),
+          arena_(ops) {
+        plan();
+        arena_.commit();
+        plan();
+        model_.fill_tables(ops);
+        std::vector<float> weights;
+        initialise(model_.params(), 1, weights);
+        ops.upload(weights_.flat, weights.data());
+        std::vector<int32_t> ids(static_cast<size_t>(tokens_));
+        const Rng rng(1, Purpose::test);
+        for (size_t i = 0; i < ids.size(); ++i)
+            ids[i] = static_cast<int32_t>(rng.below(i, static_cast<uint64_t>(e.model.vocab_size)));
+        ops.upload(batch_.tokens, ids.data());
+        std::rotate(ids.begin(), ids.begin() + 1, ids.end());
+        ops.upload(batch_.targets, ids.data());
+    }
+
+    void step(Ops& ops) {
+        ops.zero(gradients_.flat);
+        model_.forward_backward(ops, weights_, gradients_, batch_, 1.0f / static_cast<float>(tokens_));
+        optimizer_.step(ops, weights_, gradients_, 1.0, 0);
+        ops.synchronize();
+    }
+    int64_t tokens() const { return tokens_; }
+    double flops() const { return model_.training_flops_per_token(context_) * static_cast<double>(tokens_); }
+
+  private:
+    // One micro-batch as the config has it, in whole sequences of the context benched.
+    static int64_t step_tokens(const Experiment& e, int64_t context) {
+        const int64_t micro = e.resolved_stages().back().micro_tokens;
+        return std::max<int64_t>(1, micro / context) * context;
+    }
+    void plan() {
+        arena_.group("bench");
+        weights_.flat = arena_.reserve("weights", DType::f32, {model_.params().size()});
+        gradients_.flat = arena_.reserve("gradients", DType::f32, {model_.params().size()});
+        optimizer_.plan(arena_, ops_);
+        model_.plan_tables(arena_);
+        batch_.sequences = tokens_ / context_;
+        batch_.length = context_;
+        batch_.tokens = arena_.reserve("tokens", DType::i32, {tokens_});
+        batch_.targets = arena_.reserve("targets", DType::i32, {tokens_});
+        model_.plan_training(arena_, ops_, {tokens_, {context_}}, false);
+    }
+
+    const Experiment& experiment_;
+    Ops& ops_;
+    int64_t context_, tokens_;
+    Transformer model_;
+    Optimizer optimizer_;
+    Arena arena_;
+    FlatParams weights_, gradients_;
+    Batch batch_;
+};
+
+double seconds(const std::function<void()>& body) {
+    const Clock::time_point begin = Clock::now();
+    body();
+    return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+// Bytes per second of a large copy, read plus written.
+double measure_copy(Ops& ops) {
+    constexpr int64_t n = 1 << 24;
+    void* memory = ops.allocate(2 * n * 4);
+    const Tensor to(memory, DType::f32, {1024, n / 1024});
+    const Tensor from(static_cast<float*>(memory) + n, DType::f32, {1024, n / 1024});
+    double best = 0;
+    for (int i = 0; i < 5; ++i)
+        best = std::max(best, 2.0 * n * 4 / seconds([&] {
+                                  ops.copy(to, from);
+                                  ops.synchronize();
+                              }));
+    ops.release(memory, 2 * n * 4);
+    return best;
+}
+
+void print_ops(const TimingOps& timing, int64_t steps, double peak, double copy) {
+    std::vector<std::pair<std::string, TimingOps::Total>> rows(timing.totals().begin(),
+                                                               timing.totals().end());
+    std::sort(rows.begin(), rows.end(),
+              [](const auto& a, const auto& b) { return a.second.seconds > b.second.seconds; });
+    const double all = std::accumulate(rows.begin(), rows.end(), 0.0,
+                                       [](double sum, const auto& row) { return sum + row.second.seconds; });
+    fmt::print("| operation | calls/step | ms/step | share | GFLOP/s | of peak | GB/s | of copy |\n");
+    fmt::print("|---|---:|---:|---:|---:|---:|---:|---:|\n");
+    for (const auto& [name, t] : rows) {
+        const double flops = t.flops / t.seconds, bytes = t.bytes / t.seconds;
+        fmt::print("| {} | {:.0f} | {:.3f} | {:.1f}% | {} | {} | {:.1f} | {:.0f}% |\n", name,
+                   static_cast<double>(t.calls) / static_cast<double>(steps),
+                   1e3 * t.seconds / static_cast<double>(steps), 100 * t.seconds / all,
+                   flops > 0 ? fmt::format("{:.0f}", flops / 1e9) : "",
+                   flops > 0 ? fmt::format("{:.0f}%", 100 * flops / peak) : "", bytes / 1e9,
+                   100 * bytes / copy);
+    }
+}
+
+ExitCode bench(const BenchOptions& options) {
+    const Experiment experiment = load_experiment(options.config, options.set).value;
+    std::string note;
+    const std::unique_ptr<Ops> ops = open_device(experiment.system, note);
+    std::vector<int64_t> contexts = options.contexts;
+    if (contexts.empty()) contexts.push_back(experiment.stages.back().context);
+    for (int64_t context : contexts) {
+        StepBench step(experiment, *ops, context);
+        TimingOps timing(*ops);
+        // Warm up, then interleave the yardsticks with what they measure: a busy machine slows both.
+        step.step(*ops);
+        std::vector<double> times;
+        double peak = 0, copy = 0;
+        for (int64_t i = 0; i < options.steps; ++i) {
+            peak = std::max(peak, measure_peak(*ops));
+            copy = std::max(copy, measure_copy(*ops));
+            times.push_back(seconds([&] { step.step(*ops); }));
+            step.step(timing);
+        }
+        std::sort(times.begin(), times.end());
+        const double median = times[times.size() / 2];
+        fmt::print(
+            "{}\ncontext {}: {} tokens/step, median {:.1f} ms, {} tokens/s, {:.0f} GFLOP/s, {:.0f}% of the "
+            "measured {:.0f} GFLOP/s; copy {:.1f} GB/s\n\n",
+            note, context, step.tokens(), 1e3 * median,
+            human_count(static_cast<double>(step.tokens()) / median), step.flops() / median / 1e9,
+            100 * step.flops() / median / peak, peak / 1e9, copy / 1e9);
+        print_ops(timing, options.steps, peak, copy);
+        fmt::print("\n");
+    }
+    return ExitCode::ok;
+}
+
+}  // namespace
+
+void add_bench_command(CLI::App& app, Action& action) {
+    auto options = std::make_shared<BenchOptions>();
+    CLI::App* command =
+        app.add_subcommand("bench", "Time a training step of a config, operation by operation");
+    command->add_option("config", options->config, "JSON config file")->required();
+    command->add_option("--set", options->set, "Override a field")->expected(1)->take_all();
+    command->add_option("--contexts", options->contexts, "Context lengths to time")->delimiter(',');
+    command->add_option("--steps", options->steps, "Timed steps per context");
+    command->callback([options, &action] { action = [options] { return bench(*options); }; });
+}
+
+}  // namespace longreach

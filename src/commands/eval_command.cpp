@@ -1,0 +1,123 @@
+// longreach eval: loss by context length of a run or a checkpoint.
+#include <CLI/CLI.hpp>
+
+#include "base/text.h"
+#include "base/units.h"
+#include "commands/commands.h"
+#include "eval/tables.h"
+#include "train/console.h"
+#include "train/device.h"
+#include "train/run_directory.h"
+
+namespace longreach {
+
+namespace {
+
+struct EvalOptions {
+    std::string target, token_losses, out;
+    std::vector<int64_t> lengths;
+    std::vector<std::string> set, data;
+    int64_t tokens = 0;
+    bool buckets = false;
+};
+
+// The lengths on the command line replace the config's; its token count grows to one longest sequence if need
+// be.
+void apply(const EvalOptions& options, Experiment& e) {
+    if (!options.lengths.empty()) e.eval.lengths = options.lengths;
+    if (options.tokens > 0) e.eval.final_tokens = options.tokens;
+    if (!options.data.empty()) e.data.val = options.data;
+    if (!e.eval.lengths.empty()) e.eval.final_tokens = std::max(e.eval.final_tokens, e.eval.lengths.back());
+    if (!e.eval.lengths.empty()) e.eval.tokens = std::max(e.eval.tokens, e.eval.lengths.back());
+}
+
+void write_results(const std::string& directory, const std::vector<LengthResult>& results, int64_t step,
+                   double bytes_per_token) {
+    make_directories(directory);
+    const auto file = [](const char* header, const std::vector<std::string>& lines) {
+        return std::string(header) + "\n" + join(lines, "\n") + "\n";
+    };
+    write_file_atomically(join_path(directory, "val.csv"),
+                          file(val_header, val_lines(results, step, 0, bytes_per_token)));
+    write_file_atomically(join_path(directory, "positions.csv"),
+                          file(positions_header, positions_lines(results, step)));
+}
+
+ExitCode evaluate(const EvalOptions& options) {
+    Console console;
+    const Notice notice = [&](const std::string& text) { console.line(text); };
+    const Checkpoint checkpoint = find_checkpoint(options.target, notice);
+    const Experiment experiment =
+        load_config<Experiment>({.file = checkpoint.file("config.json"), .overrides = options.set},
+                                [&](Experiment& e, Problems& p) {
+                                    apply(options, e);
+                                    e.check(p);
+                                })
+            .value;
+    std::string note;
+    const std::unique_ptr<Ops> ops = open_device(experiment.system, note);
+    console.line(note);
+    console.line("checkpoint: " + checkpoint.path);
+    const TokenStream stream =
+        TokenStream::open(experiment.data.val, experiment.data.stream_options(experiment.model.vocab_size));
+
+    const bool documents = experiment.data.document_mask;
+    const int64_t longest = experiment.eval.lengths.back();
+    const int64_t batch = std::max(experiment.eval.batch_tokens, longest);
+    Transformer model(experiment.model, longest);
+    model.set_stage_window(experiment.resolved_stages().back().window);
+    LengthEvaluator evaluator;
+    Arena arena(*ops);
+    FlatParams weights;
+    const auto plan = [&] {
+        arena.group("weights");
+        weights.flat = arena.reserve("weights", DType::f32, {model.params().size()});
+        model.plan_tables(arena);
+        evaluator.plan(arena, batch, documents);
+        model.plan_evaluation(arena, {batch, experiment.eval.lengths}, documents);
+    };
+    plan();
+    console.line("memory plan:\n" + arena.table());
+    arena.commit();
+    plan();
+    model.fill_tables(*ops);
+    load_weights(checkpoint, *ops, model.params(), weights, false, notice);
+
+    EvalRequest request = make_request(experiment.eval, experiment.eval.final_tokens, batch, documents);
+    request.seed = experiment.data_seed();
+    request.keep_token_losses = !options.token_losses.empty();
+    request.progress = [&](const std::string& text) { console.status(text); };
+    const std::vector<LengthResult> results = evaluator.run(*ops, model, weights, stream, request);
+    console.line(results_table(results, stream.bytes_per_token()));
+    if (options.buckets) console.line(buckets_table(results, false) + "\n" + buckets_table(results, true));
+    if (!options.token_losses.empty()) write_token_losses(options.token_losses, results);
+    if (!options.out.empty()) write_results(options.out, results, checkpoint.step, stream.bytes_per_token());
+    console.line(fmt::format("peak memory of the process: {}", human_bytes(peak_resident_bytes())));
+    return ExitCode::ok;
+}
+
+}  // namespace
+
+void add_eval_command(CLI::App& app, Action& action) {
+    auto options = std::make_shared<EvalOptions>();
+    CLI::App* command = app.add_subcommand("eval", "Loss by context length of a run or checkpoint");
+    command
+        ->add_option("target", options->target,
+                     "Run directory (its newest checkpoint) or checkpoint directory")
+        ->required();
+    command->add_option("--lengths", options->lengths, "Context lengths: 2048,4096,65536")->delimiter(',');
+    command->add_option("--tokens", options->tokens, "Tokens scored at each length");
+    command->add_option("--data", options->data, "Token shards instead of the config's data.val")
+        ->expected(1)
+        ->take_all();
+    command->add_option("--set", options->set, "Override a field of the run's config")
+        ->expected(1)
+        ->take_all();
+    command->add_flag("--buckets", options->buckets, "Also print loss by position bucket");
+    command->add_option("--token-losses", options->token_losses,
+                        "Write every token's loss to this safetensors file");
+    command->add_option("--out", options->out, "Write val.csv and positions.csv into this directory");
+    command->callback([options, &action] { action = [options] { return evaluate(*options); }; });
+}
+
+}  // namespace longreach

@@ -1,0 +1,23 @@
+// longreach report: runs side by side.
+#include <CLI/CLI.hpp>
+
+#include "commands/commands.h"
+#include "report/terminal.h"
+
+namespace longreach {
+
+void add_report_command(CLI::App& app, Action& action) {
+    auto paths = std::make_shared<std::vector<std::string>>();
+    CLI::App* command = app.add_subcommand("report", "Loss by context length of runs, side by side");
+    command->add_option("runs", *paths, "Run directories, or directories holding a val.csv")->required();
+    command->callback([paths, &action] {
+        action = [paths] {
+            std::vector<RunResults> runs;
+            for (const std::string& path : *paths) runs.push_back(read_results(path));
+            fmt::print("{}\n{}", comparison_table(runs), comparison_chart(runs));
+            return ExitCode::ok;
+        };
+    });
+}
+
+}  // namespace longreach

@@ -1,0 +1,93 @@
+#include "eval/tables.h"
+
+#include <numbers>
+
+#include "io/safetensors.h"
+
+namespace longreach {
+
+namespace {
+
+double bits_per_byte(double loss, double bytes_per_token) {
+    return loss / std::numbers::ln2 / bytes_per_token;
+}
+
+}  // namespace
+
+std::vector<std::string> val_lines(const std::vector<LengthResult>& results, int64_t step, int64_t tokens,
+                                   double bytes_per_token) {
+    std::vector<std::string> lines;
+    for (const LengthResult& r : results) {
+        const double loss = r.loss.mean();
+        const std::string bits =
+            bytes_per_token > 0 ? fmt::format("{}", bits_per_byte(loss, bytes_per_token)) : "";
+        lines.push_back(fmt::format("{},{},{},{},{},{},{},{}", step, tokens, r.length, loss, r.standard_error,
+                                    r.loss.count, r.documents, bits));
+    }
+    return lines;
+}
+
+std::vector<std::string> positions_lines(const std::vector<LengthResult>& results, int64_t step) {
+    std::vector<std::string> lines;
+    for (const LengthResult& r : results)
+        for (const auto& [by, buckets] :
+             {std::pair{"sequence", &r.by_sequence}, {"document", &r.by_document}})
+            for (size_t k = 0; k < buckets->size(); ++k)
+                if ((*buckets)[k].count > 0)
+                    lines.push_back(fmt::format("{},{},{},{},{},{}", step, r.length, by, int64_t{1} << k,
+                                                (*buckets)[k].mean(), (*buckets)[k].count));
+    return lines;
+}
+
+std::string results_table(const std::vector<LengthResult>& results, double bytes_per_token) {
+    std::string out =
+        fmt::format("{:>9} {:>9} {:>9}{} {:>12} {:>10}\n", "length", "loss", "std.err",
+                    bytes_per_token > 0 ? fmt::format(" {:>10}", "bits/byte") : "", "tokens", "documents");
+    for (const LengthResult& r : results)
+        out += fmt::format(
+            "{:>9} {:>9.4f} {:>9.4f}{} {:>12} {:>10}\n", r.length, r.loss.mean(), r.standard_error,
+            bytes_per_token > 0 ? fmt::format(" {:>10.4f}", bits_per_byte(r.loss.mean(), bytes_per_token))
+                                : "",
+            r.loss.count, r.documents);
+    return out;
+}
+
+std::string buckets_table(const std::vector<LengthResult>& results, bool by_document) {
+    const auto buckets = [&](const LengthResult& r) { return by_document ? r.by_document : r.by_sequence; };
+    size_t rows = 0;
+    std::string out = fmt::format("{:>15}", by_document ? "in document" : "in sequence");
+    for (const LengthResult& r : results) {
+        out += fmt::format(" {:>9}", r.length);
+        rows = std::max(rows, buckets(r).size());
+    }
+    out += '\n';
+    for (size_t k = 0; k < rows; ++k) {
+        out += fmt::format("{:>15}", fmt::format("{}-{}", int64_t{1} << k, (int64_t{2} << k) - 1));
+        for (const LengthResult& r : results) {
+            const std::vector<LossSum> b = buckets(r);
+            out += k < b.size() && b[k].count > 0 ? fmt::format(" {:>9.4f}", b[k].mean())
+                                                  : fmt::format(" {:>9}", "");
+        }
+        out += '\n';
+    }
+    return out;
+}
+
+void write_token_losses(const std::string& path, const std::vector<LengthResult>& results) {
+    std::vector<StoredTensor> tensors;
+    for (const LengthResult& r : results) {
+        StoredTensor t;
+        t.name = fmt::format("loss.{}", r.length);
+        t.shape = {static_cast<int64_t>(r.token_losses.size())};
+        tensors.push_back(t);
+    }
+    AtomicFile file(path);
+    SafetensorsWriter(std::move(tensors)).write(file, [&](const StoredTensor& t, ByteSink& out) {
+        for (const LengthResult& r : results)
+            if (t.name == fmt::format("loss.{}", r.length))
+                out.write(r.token_losses.data(), r.token_losses.size() * sizeof(float));
+    });
+    file.commit();
+}
+
+}  // namespace longreach
