@@ -44,13 +44,7 @@ class Value {
     template <std::same_as<bool> B>
     Value(B value) : data_(value) {}
     template <std::integral I>
-    requires(!std::same_as<I, bool>) Value(I value) {
-        if (std::in_range<int64_t>(value)) {
-            data_ = static_cast<int64_t>(value);
-        } else {
-            data_ = static_cast<uint64_t>(value);
-        }
-    }
+    requires(!std::same_as<I, bool>) Value(I value) : data_(integer_data(value)) {}
     template <std::floating_point F>
     Value(F value) : data_(static_cast<double>(value)) {}
     Value(std::string value) : data_(std::move(value)) {}
@@ -107,7 +101,16 @@ class Value {
 
   private:
     // uint64_t only above the range of int64_t, so that every integer has one form.
-    std::variant<std::monostate, bool, int64_t, uint64_t, double, std::string, Array, Object> data_;
+    using Data = std::variant<std::monostate, bool, int64_t, uint64_t, double, std::string, Array, Object>;
+
+    template <std::integral I>
+    static Data integer_data(I value) {
+        if (std::in_range<int64_t>(value))
+            return Data(std::in_place_type<int64_t>, static_cast<int64_t>(value));
+        return Data(std::in_place_type<uint64_t>, static_cast<uint64_t>(value));
+    }
+
+    Data data_;
     Position at_;
 };
 

@@ -245,34 +245,36 @@ void Document::include(const json::Value& base, const std::string& including, js
 void Document::report_duplicates(const json::Value& value, const std::string& path) {
     if (const json::Array* array = value.to_array())
         for (size_t i = 0; i < array->size(); ++i)
-            report_duplicates((*array)[i], join_path(path, std::to_string(i)));
+            report_duplicates((*array)[i], field_path(path, std::to_string(i)));
     const json::Object* object = value.to_object();
     if (object == nullptr) return;
     for (const auto& [first, later] : json::duplicates(*object)) {
         const json::Member& member = (*object)[later];
-        const std::string full = join_path(path, member.key);
+        const std::string full = field_path(path, member.key);
         problems_.add({full, member.at, "the key is given twice", full, (*object)[first].at});
     }
-    for (const json::Member& member : *object) report_duplicates(member.value, join_path(path, member.key));
+    for (const json::Member& member : *object) report_duplicates(member.value, field_path(path, member.key));
 }
 
 void Document::apply(const std::string& text, const json::Value& defaults) {
     const json::Position place{.line = 0, .column = 0, .source = static_cast<int>(sources_.size())};
     sources_.push_back({Origin::Kind::command_line, text, true});
     const size_t equals = text.find('=');
-    const std::string path = text.substr(0, equals);
-    const auto parts = split_path(path);
+    const std::string key = text.substr(0, equals);
+    const auto parts = split_path(key);
     if (!is_utf8(text)) return problems_.add({"config", place, "not UTF-8"});
     if (equals == std::string::npos || equals == 0)
         return problems_.add({"config", place, "expected path=value, such as model.width=256"});
     if (parts.size() > max_segments || std::find(parts.begin(), parts.end(), "") != parts.end())
-        return problems_.add({shown(path), place, "expected names or indices with single dots between them"});
+        return problems_.add({shown(key), place, "expected names or indices with single dots between them"});
     if (std::find(std::begin(reserved), std::end(reserved), parts[0]) != std::end(reserved))
-        return problems_.add({shown(path), place, "can only be given in a file"});
+        return problems_.add({shown(key), place, "can only be given in a file"});
+    std::string path;
+    for (const std::string_view part : parts) path = field_path(path, part);
 
     json::Value value;
     try {
-        value = json::parse(std::string_view(text).substr(equals + 1), path,
+        value = json::parse(std::string_view(text).substr(equals + 1), "--set",
                             {.max_bytes = max_bytes, .keep_duplicates = true});
     } catch (const Error&) {
         value = text.substr(equals + 1);
@@ -293,7 +295,7 @@ void Document::apply(const std::string& text, const json::Value& defaults) {
                 next->set_position(place);
                 // An index into a list that no file gives starts from the default list, everything else from
                 // nothing.
-                const bool last = part.data() + part.size() == path.data() + path.size();
+                const bool last = part.data() + part.size() == key.data() + key.size();
                 if (!last) *next = shadow != nullptr && shadow->is_array() ? *shadow : json::Value::object();
                 if (!last && next->is_object()) next->set_position(place);
             }
@@ -312,7 +314,7 @@ void Document::apply(const std::string& text, const json::Value& defaults) {
         } else {
             return problems_.add({path, place, fmt::format("{} is not a section", walked), walked, at->at()});
         }
-        walked = join_path(walked, part);
+        walked = field_path(walked, part);
     }
     assign(*at, std::move(value), path, place);
 }
@@ -324,7 +326,7 @@ void Document::assign(json::Value& target, json::Value value, const std::string&
     if (target.is_object() && value.is_object()) {
         for (json::Member& member : value.as_object()) {
             if (json::Value* old = target.find(member.key)) {
-                assign(*old, std::move(member.value), join_path(path, member.key), place);
+                assign(*old, std::move(member.value), field_path(path, member.key), place);
             } else {
                 target.as_object().push_back(std::move(member));
             }

@@ -22,10 +22,11 @@ namespace longreach {
 
 // What to load.
 struct ConfigSource {
-    std::string file;                    // "" for defaults and overrides only
-    std::vector<std::string> overrides;  // "a.b=c": the value is JSON if it parses as JSON, else a string
-    std::optional<std::string> text =
-        {};  // read in place of the file, whose name then serves messages and "base"
+    std::string file = {};  // "" for defaults and overrides only
+    // "a.b=c": the value is JSON if it parses as JSON, else a string.
+    std::vector<std::string> overrides = {};
+    // Read in place of the file, whose name then serves messages and "base".
+    std::optional<std::string> text = {};
 };
 
 class Document {

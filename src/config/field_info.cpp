@@ -97,7 +97,7 @@ class Describer final : public Fields {
         FieldInfo& field = into_.fields.emplace_back();
         field.kind = kind;
         field.name = name;
-        field.path = join_path(into_.path, name);
+        field.path = field_path(into_.path, name);
         field.help = doc.help;
         field.resumable = doc.resumable || into_.resumable;
         return field;
@@ -105,7 +105,7 @@ class Describer final : public Fields {
 
     static FieldInfo& add_element(FieldInfo& parent, std::string name) {
         FieldInfo& element = parent.elements.emplace_back();
-        element.path = join_path(parent.path, name);
+        element.path = field_path(parent.path, name);
         element.name = std::move(name);
         element.help = parent.help;
         element.resumable = parent.resumable;
@@ -287,7 +287,7 @@ bool is_plain_name(std::string_view name) {
     });
 }
 
-std::string join_path(std::string_view path, std::string_view name) {
+std::string field_path(std::string_view path, std::string_view name) {
     const std::string last = is_plain_name(name) ? std::string(name) : quoted(name, 40);
     return path.empty() ? last : fmt::format("{}.{}", path, last);
 }

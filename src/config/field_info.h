@@ -70,7 +70,7 @@ std::string_view type_name(FieldInfo::Kind kind);
 bool is_plain_name(std::string_view name);
 
 // "a.b" and "c" make "a.b.c"; a name that is not plain is quoted.
-std::string join_path(std::string_view path, std::string_view name);
+std::string field_path(std::string_view path, std::string_view name);
 std::vector<std::string_view> split_path(std::string_view path);
 
 }  // namespace longreach

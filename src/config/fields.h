@@ -48,7 +48,7 @@ template <class E>
 struct Named {
     E value;
     std::string_view name;
-    std::string_view help = {};  // one line of what this choice means
+    std::string_view help = "";  // one line of what this choice means
 };
 
 class Fields {

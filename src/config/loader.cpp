@@ -20,6 +20,19 @@ void for_each_leaf(const FieldInfo& info, const Visit& visit) {
     }
 }
 
+// The entry at `path` among the values held, or null.
+const FieldInfo* held_field(const FieldInfo& root, std::string_view path) {
+    const FieldInfo* at = &root;
+    for (const std::string_view part : split_path(path)) {
+        const auto& below = at->kind == FieldInfo::Kind::section ? at->fields : at->elements;
+        const auto next =
+            std::find_if(below.begin(), below.end(), [&](auto& field) { return field.name == part; });
+        if (next == below.end()) return nullptr;
+        at = &*next;
+    }
+    return at;
+}
+
 // A number may have been written as an integer.
 bool same_value(const json::Value& written, const json::Value& held) {
     const auto a = written.to_number(), b = held.to_number();
@@ -90,9 +103,12 @@ std::vector<FieldOrigin> ConfigLoad::origins(const FieldInfo& config) const {
     for_each_leaf(config, [&](const FieldInfo& leaf) {
         FieldOrigin entry{leaf.path, to_json(leaf), {}};
         const json::Value* written = document_.find(leaf.path);
+        // An entry of a list starts either from the default list or from the defaults of one entry.
+        const FieldInfo* held = held_field(defaults_, leaf.path);
         const FieldInfo* known = find_field(defaults_, leaf.path);
         const bool as_written = written != nullptr && same_value(*written, entry.value);
-        const bool as_default = written == nullptr && known != nullptr && entry.value == to_json(*known);
+        const bool as_default = written == nullptr && ((held != nullptr && entry.value == to_json(*held)) ||
+                                                       (known != nullptr && entry.value == to_json(*known)));
         if (as_written) {
             entry.origin = document_.origin(written->at());
         } else if (!as_default) {

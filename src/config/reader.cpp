@@ -123,7 +123,7 @@ void Reader::texts(std::string_view name, std::vector<std::string>& value, Doc) 
         if (const std::string* string = element.to_string()) {
             read.push_back(*string);
         } else {
-            wrong_type(join_path(path, std::to_string(read.size())), element, "a string");
+            wrong_type(field_path(path, std::to_string(read.size())), element, "a string");
             return;
         }
     }
@@ -139,7 +139,7 @@ void Reader::integers(std::string_view name, std::vector<int64_t>& value, Intege
     std::vector<int64_t> read(elements.size());
     bool ok = true;
     for (size_t i = 0; i < elements.size(); ++i)
-        ok = read_integer(join_path(path, std::to_string(i)), elements[i], range, read[i]) && ok;
+        ok = read_integer(field_path(path, std::to_string(i)), elements[i], range, read[i]) && ok;
     if (ok) value = std::move(read);
 }
 
@@ -182,7 +182,7 @@ void Reader::list_value(std::string_view name, size_t, const std::function<void(
     resize(0);  // so that no element starts from what the default list holds
     resize(elements.size());
     for (size_t i = 0; i < elements.size(); ++i) {
-        const std::string at = join_path(path, std::to_string(i));
+        const std::string at = field_path(path, std::to_string(i));
         if (elements[i].is_object()) {
             read_object(elements[i], at, [&](Fields& f) { element(i, f); });
         } else {
@@ -201,7 +201,7 @@ void Reader::variations_value(std::string_view name, const std::vector<std::stri
     const std::string path = path_of(name);
     if (!written->is_object()) return wrong_type(path, *written, "an object of named variations");
     for (const json::Member& member : written->as_object()) {
-        const std::string at = join_path(path, member.key);
+        const std::string at = field_path(path, member.key);
         if (!is_plain_name(member.key)) {
             problems_.add({at, member.at, "a name is made of letters, digits, '_' and '-'"});
         } else if (!member.value.is_object()) {
@@ -227,7 +227,7 @@ void Reader::report_unknown(const json::Member& member) {
     const std::string full = frame_.path.empty() ? member.key : frame_.path + "." + member.key;
     std::vector<std::string> meant;
     for (const std::string& near : nearest(member.key, frame_.known, 2))
-        meant.push_back(join_path(frame_.path, near));
+        meant.push_back(field_path(frame_.path, near));
     for (std::string& other : paths_named(table_, member.key, 3)) meant.push_back(std::move(other));
     if (member.key.find('.') != std::string::npos && find_field(table_, full) != nullptr) {
         message += ": dotted paths are for --set; in a file, write one object inside the other";
@@ -236,7 +236,7 @@ void Reader::report_unknown(const json::Member& member) {
     } else if (frame_.known.size() <= 12) {
         message += fmt::format(": known here are {}", join(frame_.known, ", "));
     }
-    problems_.add({join_path(frame_.path, member.key), member.at, std::move(message)});
+    problems_.add({field_path(frame_.path, member.key), member.at, std::move(message)});
 }
 
 }  // namespace longreach

@@ -48,7 +48,7 @@ class Reader final : public Fields {
     };
 
     const json::Value* take(std::string_view name);
-    std::string path_of(std::string_view name) const { return join_path(frame_.path, name); }
+    std::string path_of(std::string_view name) const { return field_path(frame_.path, name); }
     void refuse(const std::string& path, const json::Value& value, std::string message);
     void wrong_type(const std::string& path, const json::Value& value, std::string_view expected);
     bool read_integer(const std::string& path, const json::Value& value, const IntegerRange& range,
