@@ -1,0 +1,87 @@
+#include "data/shard_set.h"
+
+#include "base/error.h"
+#include "base/units.h"
+
+namespace longreach {
+
+uint64_t byte_tokenizer() {
+    return xxh64("bytes 0 to 255, 256 before each document");
+}
+
+ByteShardSet::ByteShardSet(std::string directory, std::string name, uint64_t max_shard_tokens)
+    : directory_(std::move(directory)), name_(std::move(name)), max_shard_tokens_(max_shard_tokens) {
+    check(max_shard_tokens >= 1, "shards of no tokens");
+}
+
+ByteShardSet::~ByteShardSet() {
+    if (finished_) return;
+    for (const std::string& path : result_.shards) Disk::system().unlink(path.c_str());
+}
+
+void ByteShardSet::begin_document() {
+    if (!shard_) {
+        const std::string path =
+            join_path(directory_, fmt::format("{}_{:06}.bin", name_, result_.shards.size()));
+        shard_.emplace(path, ShardHeader{.width = 2,
+                                         .vocab = byte_vocab,
+                                         .boundary_token = byte_boundary,
+                                         .side = BoundarySide::before,
+                                         .tokenizer = byte_tokenizer()});
+    }
+    shard_->begin_document();
+    shard_->append(&byte_boundary, 1);
+    ++result_.documents;
+    ++result_.tokens;
+}
+
+void ByteShardSet::append(std::string_view text) {
+    tokens_.clear();
+    for (const char c : text) tokens_.push_back(static_cast<unsigned char>(c));
+    shard_->append(tokens_.data(), tokens_.size());
+    shard_->add_source_bytes(text.size());
+    result_.tokens += text.size();
+    result_.source_bytes += text.size();
+}
+
+void ByteShardSet::end_document() {
+    if (shard_->tokens() >= max_shard_tokens_) close_shard();
+}
+
+void ByteShardSet::close_shard() {
+    fingerprints_.push_back(shard_->finish());
+    result_.shards.push_back(
+        join_path(directory_, fmt::format("{}_{:06}.bin", name_, result_.shards.size())));
+    shard_.reset();
+}
+
+SplitResult ByteShardSet::finish() {
+    if (shard_) close_shard();
+    finished_ = true;
+    if (!fingerprints_.empty())
+        result_.fingerprint = xxh64(fingerprints_.data(), fingerprints_.size() * sizeof(uint64_t));
+    return result_;
+}
+
+void prepare_output(const std::string& directory, bool replace, uint64_t bytes) {
+    require(!directory.empty(), ExitCode::usage, "no output directory is named");
+    make_directories(directory);
+    for (const std::string& name : list_directory(directory)) {
+        if (!name.ends_with(".bin") && !name.ends_with(".idx")) continue;
+        // Only names this program gives are ever removed.
+        const bool ours = name.ends_with(".bin") && (name.starts_with("train_") || name.starts_with("val_"));
+        if (!replace || !ours)
+            throw Error(ExitCode::usage, fmt::format("{} already holds token shards ({})", directory, name),
+                        ours ? "name another directory, or allow replacing" : "name another directory");
+        remove_file(join_path(directory, name));
+    }
+    const uint64_t free = free_bytes(directory);
+    if (bytes > free)
+        throw Error(ExitCode::disk,
+                    fmt::format("about {} are needed in {}, but only {} are free",
+                                human_bytes(static_cast<int64_t>(bytes)), directory,
+                                human_bytes(static_cast<int64_t>(free))),
+                    "free some space, limit the total, or write elsewhere");
+}
+
+}  // namespace longreach

@@ -1,0 +1,55 @@
+// Writing one split of a data set: as many shards of our own format as it takes.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/shard_writer.h"
+
+namespace longreach {
+
+// The byte-level tokenizer: token b is byte b, and 256 begins each document.
+inline constexpr int32_t byte_boundary = 256;
+inline constexpr int64_t byte_vocab = 257;
+uint64_t byte_tokenizer();  // its fingerprint
+
+struct SplitResult {
+    std::vector<std::string> shards;  // paths, in order
+    uint64_t tokens = 0, documents = 0, source_bytes = 0;
+    uint64_t fingerprint = 0;  // equals TokenStream::fingerprint() over these shards; 0 if there are none
+};
+
+// Writes byte-level documents to <directory>/<name>_000000.bin and so on. A shard is closed at the first end
+// of a document at or past `max_shard_tokens`: documents are never cut. Without finish() everything written
+// is removed.
+class ByteShardSet {
+  public:
+    ByteShardSet(std::string directory, std::string name, uint64_t max_shard_tokens);
+    ~ByteShardSet();
+    ByteShardSet(const ByteShardSet&) = delete;
+    ByteShardSet& operator=(const ByteShardSet&) = delete;
+
+    void begin_document();
+    void append(std::string_view text);
+    void end_document();
+    SplitResult finish();
+
+  private:
+    void close_shard();
+    std::string directory_, name_;
+    uint64_t max_shard_tokens_;
+    std::optional<ShardWriter> shard_;
+    std::vector<int32_t> tokens_;  // scratch
+    std::vector<uint64_t> fingerprints_;
+    SplitResult result_;
+    bool finished_ = false;
+};
+
+// Makes an output directory ready: creates it, refuses one that already holds token shards (reading the
+// directory would mix old and new) unless they are to be replaced, and checks that `bytes` fit on the disk.
+void prepare_output(const std::string& directory, bool replace, uint64_t bytes);
+
+}  // namespace longreach

@@ -1,0 +1,182 @@
+#include "data/text_source.h"
+
+#include <fnmatch.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "data/shard_format.h"
+
+namespace longreach {
+
+namespace {
+
+constexpr size_t window = size_t{1} << 16;          // bytes read at a time; a licence header must fit
+constexpr size_t longest_line = size_t{256} << 20;  // bytes of one JSONL line
+
+bool wanted(const SourceOptions& options, const std::string& name) {
+    const auto ends = [&](const std::string& extension) { return name.ends_with(extension); };
+    if (!options.extensions.empty() &&
+        std::none_of(options.extensions.begin(), options.extensions.end(), ends))
+        return false;
+    const auto matches = [&](const std::string& pattern) {
+        return ::fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
+    };
+    return std::none_of(options.exclude.begin(), options.exclude.end(), matches);
+}
+
+void walk(const SourceOptions& options, const std::string& directory, const std::string& relative,
+          std::vector<SourceFile>& files) {
+    for (const std::string& entry : list_directory(directory)) {
+        const std::string path = join_path(directory, entry), name = join_path(relative, entry);
+        const PathKind kind = kind_of(path, Links::refuse);
+        if (kind == PathKind::directory) {
+            walk(options, path, name, files);
+        } else if (kind == PathKind::file && wanted(options, name)) {
+            files.push_back({path, name, File::open(path, Links::refuse).size(), true});
+        }
+    }
+}
+
+char lower(char c) {
+    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+}
+
+bool mentions_licence(std::string_view comment) {
+    std::string text(comment);
+    std::transform(text.begin(), text.end(), text.begin(), lower);
+    for (const char* word : {"copyright", "license", "licence", "spdx-"})
+        if (text.find(word) != std::string::npos) return true;
+    return false;
+}
+
+size_t skip_blank(std::string_view text, size_t at) {
+    const size_t next = text.find_first_not_of(" \t\r\n", at);
+    return next == std::string_view::npos ? text.size() : next;
+}
+
+// The end of the comment that begins at `at`: a block, or a run of // lines; `at` if there is none or it does
+// not end.
+size_t comment_end(std::string_view text, size_t at) {
+    if (text.substr(at, 2) == "/*") {
+        const size_t close = text.find("*/", at + 2);
+        return close == std::string_view::npos ? at : close + 2;
+    }
+    size_t end = at;
+    while (text.substr(end, 2) == "//") {
+        const size_t line = text.find('\n', end);
+        if (line == std::string_view::npos) return at;
+        end = line + 1;
+        const size_t indented = text.find_first_not_of(" \t", end);
+        if (indented != std::string_view::npos && text.substr(indented, 2) == "//") end = indented;
+    }
+    return end;
+}
+
+SourceOutcome read_whole(const SourceFile& source, const File& file, const SourceOptions& options,
+                         DocumentSink& sink) {
+    std::string buffer;
+    bool begun = false;
+    for (uint64_t at = 0; at < source.bytes;) {
+        buffer.resize(static_cast<size_t>(std::min<uint64_t>(source.bytes - at, window)));
+        file.read_at(buffer.data(), buffer.size(), at);
+        std::string_view piece = buffer;
+        if (at == 0) {
+            const bool binary = piece.substr(0, 8192).find('\0') != std::string_view::npos;
+            if (binary && source.from_directory) return SourceOutcome::binary;
+            if (options.strip_licence) piece.remove_prefix(licence_end(piece));
+        }
+        at += buffer.size();
+        if (piece.empty()) continue;
+        if (!begun && !sink.begin(source.name, source.bytes)) return SourceOutcome::stopped;
+        begun = true;
+        sink.text(piece);
+    }
+    if (begun) sink.end();
+    return SourceOutcome::done;
+}
+
+// One document of a JSONL line; false if no more are wanted.
+bool read_line(const SourceFile& source, std::string_view line, uint64_t number, const SourceOptions& options,
+               DocumentSink& sink) {
+    if (skip_blank(line, 0) == line.size()) return true;
+    const std::string where = fmt::format("{} line {}", source.path, number);
+    json::ParseOptions parse;
+    parse.max_bytes = longest_line;
+    parse.code = ExitCode::data;
+    const json::Value value = json::parse(line, where, parse);
+    require(value.is_object(), ExitCode::data, "{} is not a JSON object", where);
+    const json::Value* field = value.find(options.text_field);
+    require(field != nullptr, ExitCode::data, "{} has no field {}", where, options.text_field);
+    const std::string* text = field->to_string();
+    require(text != nullptr, ExitCode::data, "{}: field {} is not a string", where, options.text_field);
+    if (text->empty()) return true;
+    if (!sink.begin(fmt::format("{}:{}", source.name, number), text->size())) return false;
+    sink.text(*text);
+    sink.end();
+    return true;
+}
+
+SourceOutcome read_lines(const SourceFile& source, const File& file, const SourceOptions& options,
+                         DocumentSink& sink) {
+    std::string buffer(window, '\0'), line;
+    uint64_t number = 1;
+    for (uint64_t at = 0; at < source.bytes;) {
+        const size_t size = static_cast<size_t>(std::min<uint64_t>(source.bytes - at, window));
+        file.read_at(buffer.data(), size, at);
+        at += size;
+        for (size_t begin = 0; begin < size;) {
+            const size_t newline = std::string_view(buffer).substr(0, size).find('\n', begin);
+            const size_t end = newline == std::string_view::npos ? size : newline;
+            line.append(buffer, begin, end - begin);
+            require(line.size() <= longest_line, ExitCode::data, "{} line {} has more than {} bytes",
+                    source.path, number, longest_line);
+            begin = end;
+            if (newline == std::string_view::npos) break;
+            if (!read_line(source, line, number, options, sink)) return SourceOutcome::stopped;
+            line.clear();
+            ++number;
+            begin = newline + 1;
+        }
+    }
+    return read_line(source, line, number, options, sink) ? SourceOutcome::done : SourceOutcome::stopped;
+}
+
+}  // namespace
+
+std::vector<SourceFile> find_sources(const SourceOptions& options) {
+    std::vector<SourceFile> files;
+    for (const std::string& input : options.inputs) {
+        if (kind_of(input, Links::follow) == PathKind::directory) {
+            walk(options, input, {}, files);
+        } else {
+            const File file = File::open(input, Links::follow);
+            const FileHead head = FileHead::read(file);
+            const std::string other = head.file_bytes > 0 ? describe_other_file(head) : std::string{};
+            const bool text = other.empty() || head.bytes[0] == '{' || head.bytes[0] == '[';
+            require(text, ExitCode::data, "{} is {}, not text", input, other);
+            files.push_back({input, base_name(input), head.file_bytes, false});
+        }
+    }
+    return files;
+}
+
+size_t licence_end(std::string_view text) {
+    size_t kept = 0;
+    for (size_t at = skip_blank(text, 0);;) {
+        const size_t end = comment_end(text, at);
+        if (end == at) return kept;
+        const size_t next = skip_blank(text, end);
+        if (mentions_licence(text.substr(at, end - at))) kept = next;
+        at = next;
+    }
+}
+
+SourceOutcome read_source(const SourceFile& source, const SourceOptions& options, DocumentSink& sink) {
+    const File file = File::open(source.path, source.from_directory ? Links::refuse : Links::follow);
+    return source.name.ends_with(".jsonl") ? read_lines(source, file, options, sink)
+                                           : read_whole(source, file, options, sink);
+}
+
+}  // namespace longreach

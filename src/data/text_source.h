@@ -1,0 +1,55 @@
+// Documents out of text files, directories and JSONL files, one after the other and without holding them in
+// memory.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "io/file.h"
+
+namespace longreach {
+
+struct SourceFile {
+    std::string path;
+    std::string name;  // relative to the input it was found under: the same on every machine
+    uint64_t bytes = 0;
+    bool from_directory = false;  // found by walking, not named by the user
+};
+
+struct SourceOptions {
+    std::vector<std::string> inputs = {};  // files and directories
+    std::vector<std::string> extensions =
+        {};                                 // inside directories: only names that end so (".h"); empty: all
+    std::vector<std::string> exclude = {};  // inside directories: shell patterns of relative paths left out
+    std::string text_field = "text";        // of the objects in *.jsonl
+    bool strip_licence = false;  // drop leading C and C++ comments up to the last that speaks of a licence
+};
+
+// The files behind the inputs: inputs in the order given, directories walked in byte order of the names.
+// Links inside directories are not followed.
+std::vector<SourceFile> find_sources(const SourceOptions& options);
+
+// Receives documents: begin, then pieces, then end. `name` is unique and the same on every machine; `bytes`
+// is the size of the document before a licence is dropped.
+class DocumentSink {
+  public:
+    virtual ~DocumentSink() = default;
+    virtual bool begin(const std::string& name, uint64_t bytes) = 0;  // false: no more documents are wanted
+    virtual void text(std::string_view piece) = 0;
+    virtual void end() = 0;
+};
+
+enum class SourceOutcome { done, binary, stopped };
+
+// Sends the documents of one file: each line of a *.jsonl, otherwise the whole file. A file found by walking
+// that holds a NUL in its first 8 KiB is `binary` and sends nothing. Documents without text are left out.
+SourceOutcome read_source(const SourceFile& source, const SourceOptions& options, DocumentSink& sink);
+
+// Where the text begins after the licence: behind the last of the leading comments that mentions a licence or
+// a copyright, and behind the blank lines that follow. 0 if none does.
+size_t licence_end(std::string_view text);
+
+}  // namespace longreach

@@ -1,0 +1,42 @@
+// `data tokenize`: text to byte-level shards.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "data/shard_set.h"
+#include "data/text_source.h"
+
+namespace longreach {
+
+struct TokenizeOptions {
+    SourceOptions source = {};
+    std::string output = {};  // directory for train_*.bin and val_*.bin
+    bool replace = false;     // remove shards of an earlier run from it
+
+    // Which documents are for validation: every n-th (0: none), or a fraction chosen by a hash of their
+    // names. A file's name is its path below the input, so the split is the same on every machine, and stays
+    // when documents are added (by fraction). At most one of the two.
+    int64_t val_every = 0;
+    double val_fraction = 0;
+
+    uint64_t max_shard_tokens = 100'000'000;
+    uint64_t max_bytes =
+        0;  // of text in all; documents from the first that would exceed it on are left out; 0: no limit
+};
+
+struct TokenizeResult {
+    SplitResult train, val;
+    uint64_t files = 0, binary_files = 0;  // read; skipped
+    bool limited = false;                  // max_bytes left something out
+};
+
+// Deterministic: the same text under the same names gives the same bytes. Memory does not grow with the text
+// (but a JSONL line is held whole). Errors leave no shard behind.
+TokenizeResult tokenize(const TokenizeOptions& options);
+
+std::string to_text(const TokenizeResult& result);  // a few lines for the console
+
+}  // namespace longreach
