@@ -42,28 +42,42 @@ size_t utf8_length(std::string_view text) {
     return std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; });
 }
 
+namespace {
+
+// Appends the first character of `text` and removes it, escaped if it is a control character or not UTF-8.
+void take_printable(std::string_view& text, std::string& out) {
+    const size_t length = utf8_sequence(text);
+    const unsigned char c = text[0];
+    if (length == 0) {
+        fmt::format_to(std::back_inserter(out), "\\x{:02x}", c);
+    } else if (c == '\n') {
+        out += "\\n";
+    } else if (c == '\t') {
+        out += "\\t";
+    } else if (c < 0x20 || c == 0x7F) {
+        fmt::format_to(std::back_inserter(out), "\\u{:04x}", c);
+    } else {
+        out += text.substr(0, length);
+    }
+    text.remove_prefix(std::max<size_t>(length, 1));
+}
+
+}  // namespace
+
 std::string quoted(std::string_view text, size_t max_chars) {
     std::string out = "\"";
     for (size_t chars = 0; !text.empty(); ++chars) {
         if (chars == max_chars) return out + "...\"";
-        const size_t length = utf8_sequence(text);
-        const unsigned char c = text[0];
-        if (length == 0) {
-            fmt::format_to(std::back_inserter(out), "\\x{:02x}", c);
-        } else if (c == '"' || c == '\\') {
-            out += {'\\', static_cast<char>(c)};
-        } else if (c == '\n') {
-            out += "\\n";
-        } else if (c == '\t') {
-            out += "\\t";
-        } else if (c < 0x20 || c == 0x7F) {
-            fmt::format_to(std::back_inserter(out), "\\u{:04x}", c);
-        } else {
-            out += text.substr(0, length);
-        }
-        text.remove_prefix(std::max<size_t>(length, 1));
+        if (text[0] == '"' || text[0] == '\\') out += '\\';
+        take_printable(text, out);
     }
     return out + "\"";
+}
+
+std::string one_line(std::string_view text) {
+    std::string out;
+    while (!text.empty()) take_printable(text, out);
+    return out;
 }
 
 std::string shown(std::string_view text, size_t max_chars) {

@@ -23,6 +23,9 @@ size_t utf8_length(std::string_view text);
 // \xNN.
 std::string quoted(std::string_view text, size_t max_chars = 60);
 
+// `text` without quotes, control characters and bytes that are not UTF-8 escaped as in quoted().
+std::string one_line(std::string_view text);
+
 // As quoted(), but a plain word (letters, digits, '_', '-', '.', '/') stays as it is.
 std::string shown(std::string_view text, size_t max_chars = 60);
 

@@ -83,6 +83,11 @@ std::string cell(std::string_view text) {
     return out;
 }
 
+std::string sentence(std::string text) {
+    if (text[0] >= 'a' && text[0] <= 'z') text[0] = static_cast<char>(text[0] - 'a' + 'A');
+    return text;
+}
+
 std::string code(std::string_view text) {
     return text.empty() ? "" : fmt::format("`{}`", text);
 }
@@ -90,7 +95,7 @@ std::string code(std::string_view text) {
 void reference_section(const FieldInfo& section, std::string& out) {
     if (!section.path.empty()) {
         out += fmt::format("## {}\n\n", code(section.path));
-        if (!section.help.empty()) out += cell(section.help) + ".\n\n";
+        if (!section.help.empty()) out += cell(sentence(section.help)) + ".\n\n";
         if (section.kind == Kind::list)
             out += fmt::format("A list; `{}.0` is its first entry.\n\n", section.path);
         if (section.kind == Kind::variations)

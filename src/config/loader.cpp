@@ -63,7 +63,7 @@ void ConfigLoad::add(std::string_view path, std::string message, std::string_vie
         const json::Value* value = p.empty() ? nullptr : document_.find(p);
         return value != nullptr ? value->at() : json::Position{};
     };
-    problems_.add({std::string(path), at(path), std::move(message), std::string(other), at(other)});
+    problems_.add({one_line(path), at(path), one_line(message), one_line(other), at(other)});
 }
 
 void ConfigLoad::finish(bool checked) const {

@@ -27,6 +27,7 @@ TEST_CASE("quoted and shown keep a message on one line") {
     CHECK(quoted("a\"b\\c\n\t\x1b\x7f") == R"("a\"b\\c\n\t\u001b\u007f")");
     CHECK(quoted("\xff!") == R"("\xff!")");
     CHECK(quoted("\u00e9\u00e9\u00e9", 2) == "\"\u00e9\u00e9...\"");
+    CHECK(one_line("a \"b\"\n\x1b\u00e9\xff") == "a \"b\"\\n\\u001b\u00e9\\xff");
     CHECK(shown("runs/a-1_b.json") == "runs/a-1_b.json");
     CHECK(shown("a b") == "\"a b\"");
     CHECK(shown("") == "\"\"");

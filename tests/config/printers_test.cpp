@@ -233,7 +233,7 @@ TEST_CASE("printers: the reference page has a row for every field and a section 
     const FieldInfo config = describe<Experiment>();
     const std::string page = reference_page(config, "Configuration");
     CHECK(page.starts_with("# Configuration\n"));
-    CHECK(page.find("## `model.attention.window`\n\nwhich keys a query sees.\n\n| key | type |") !=
+    CHECK(page.find("## `model.attention.window`\n\nWhich keys a query sees.\n\n| key | type |") !=
           std::string::npos);
     CHECK(page.find("| `width` | integer, at least 1 | `128` | fixed | channels |\n") != std::string::npos);
     CHECK(page.find("context lengths \\| all scored") != std::string::npos);
