@@ -53,8 +53,8 @@ class Trainer {
     Console& console_;
     std::vector<Stage> stages_;
     int64_t total_steps_;
-    std::unique_ptr<Ops> ops_;
     std::string device_note_;
+    std::unique_ptr<Ops> ops_;
     TokenStream train_stream_, val_stream_;
     BatchPlan batch_plan_;
     Transformer model_;
