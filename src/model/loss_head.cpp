@@ -22,9 +22,9 @@ LossHead::LossHead(ParamTable& table, const ModelConfig& model, const ParamRef& 
     matrix_ = table.add({"head.weight", {vocab_, width_}, init, ParamGroup::head, true});
 }
 
-// Large enough that the matrix products run at speed, small enough (about 16 MiB of f32) to stay near the
-// cache. A function of the vocabulary only: the order in which chunks add to dW must not depend on the batch
-// or the machine.
+// Large enough that the matrix products run at speed, small enough to stay near the cache: 16 MiB of
+// f32, or 256 rows of a larger vocabulary. A function of the vocabulary only: the order in which chunks add
+// to dW must not depend on the batch or the machine.
 int64_t LossHead::chunk_rows() const {
     return std::clamp<int64_t>((int64_t{1} << 22) / vocab_ / 64 * 64, 256, 4096);
 }

@@ -1,5 +1,6 @@
 #include "model/model_config.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include <fmt/format.h>
@@ -191,6 +192,8 @@ void ModelConfig::check(Problems& p) const {
             p.add("model.pattern", fmt::format("no layout is named '{}'", pattern[i]), "model.layouts");
     if (!last.empty() && !known(last))
         p.add("model.last", fmt::format("no layout is named '{}'", last), "model.layouts");
+    const bool all_known =
+        (last.empty() || known(last)) && std::all_of(pattern.begin(), pattern.end(), known);
     for (const auto& [name, layout] : layouts) {
         bool used = false;
         for (int64_t l = 0; l < layers; ++l) used = used || layout_name(l) == name;
@@ -209,8 +212,9 @@ void ModelConfig::check(Problems& p) const {
     if (head.tied) no_effect("model.init.zero_head", "the head is tied to the embedding", "model.head.tied");
     if (residual.unet && layers < 2)
         p.add("model.residual.unet", "needs at least two layers", "model.layers");
-    if (residual.values == ValueMix::first) {
-        if (layers < 2) p.add("model.residual.values", "needs at least two layers", "model.layers");
+    if (residual.values == ValueMix::first && layers < 2)
+        p.add("model.residual.values", "needs at least two layers", "model.layers");
+    if (residual.values == ValueMix::first && all_known) {  // layer_attention needs known layouts
         const AttentionConfig& first = layer_attention(0);
         for (int64_t l = 1; l < layers; ++l) {
             const AttentionConfig& a = layer_attention(l);

@@ -19,6 +19,8 @@ class Transformer {
   public:
     // table_rows: the longest sequence ever run (training or evaluation).
     Transformer(const ModelConfig& config, int64_t table_rows);
+    Transformer(const Transformer&) = delete;  // losses() points into this object
+    Transformer& operator=(const Transformer&) = delete;
 
     const ModelConfig& config() const { return config_; }
     const ParamTable& params() const { return table_; }

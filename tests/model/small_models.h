@@ -2,6 +2,8 @@
 // ones.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <string>
 #include <vector>
 
@@ -199,10 +201,10 @@ inline SmallModel random_model(uint32_t stream) {
         return a;
     };
     m.attention = attention();
-    if (flag()) {
-        m.layouts = {{"a", attention()}, {"b", attention()}};
-        m.pattern = {"a", "b"};
-        if (flag()) m.last = "a";
+    if (m.layers > 1 && flag()) {
+        m.layouts = {{"even", attention()}, {"odd", attention()}};
+        m.pattern = {"even", "odd"};
+        if (m.layers > 2 && flag()) m.last = "even";
     }
     return r;
 }

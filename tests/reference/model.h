@@ -9,6 +9,8 @@
 // position.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -84,7 +86,7 @@ class Model {
         std::vector<Rows> outputs;  // of every block
         Rows first_values;
         for (int64_t l = 0; l < layers; ++l) {
-            const std::string name = "layers." + std::to_string(l) + ".";
+            const std::string name = fmt::format("layers.{}.", l);
             // U-net: the last floor(L/2) blocks add the output of their mirror image first.
             if (config_.residual.unet && l >= layers - layers / 2) {
                 const Rows& mirror = outputs[static_cast<size_t>(layers - 1 - l)];
@@ -193,7 +195,7 @@ class Model {
                    const std::vector<int32_t>& doc_start) const {
         using std::exp;
         const AttentionConfig& a = layout(layer);
-        const std::string name = "layers." + std::to_string(layer) + ".attention.";
+        const std::string name = fmt::format("layers.{}.attention.", layer);
         const size_t positions = x.size(), d = size_t(a.head_dim), heads = size_t(a.heads);
         const size_t kv_heads = a.kv_heads > 0 ? size_t(a.kv_heads) : heads;
         const Rows q = linear(x, name + "q.weight"), k = linear(x, name + "k.weight");
