@@ -62,7 +62,7 @@ LogSum log_sum_exp(float* logits, int64_t width, bool keep, const LossSpec& spec
             const Vec v =
                 capped<kind>(load(x + i, n, x[i]), spec);  // filled with an element: the maximum stands
             if (kind != Softcap::none) store(y + i, v, n);
-            most = max(most, v);
+            most = max(v, most);  // in this order a NaN is passed over; the sum below meets it
         });
         const float top = std::max(result.top, reduce_max(most));
         const Vec shift = splat(top);
@@ -81,7 +81,7 @@ void row_gradient(float* y, int64_t width, int64_t target, LogSum total, const L
     const Vec scale = splat(static_cast<float>(share)), top = splat(total.top);
     const float hit = y[target];
     for_vectors(width, [&](int64_t i, auto n) {
-        const Vec v = load(y + i, n);
+        const Vec v = load(y + i, n, total.top);
         store(y + i, scale * exp_or_nan(v - top) * cap_slope<kind>(v, spec), n);
     });
     const double at_target = share * std::exp(double{hit} - total.top) - spec.gradient_scale;
