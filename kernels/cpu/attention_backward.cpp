@@ -70,7 +70,7 @@ struct KeyBlock {
         std::memset(dk, 0, static_cast<size_t>(2 * plan.block_keys * padded) * sizeof(float));
         for (int64_t tile = begin; tile < end; tile += key_tile)
             for (int64_t c = 0; c < padded; c += panel_cols)
-                pack_panel<PlainUnit>(panel(tile, c), panel_cols, keys.f32() + tile * keys.row_stride + c,
+                pack_panel<PlainUnit>(panel(tile, c), keys.f32() + tile * keys.row_stride + c,
                                       keys.row_stride, smaller(key_tile, end - tile), keys.cols() - c);
     }
     // Row 0 is the first key of the tile that starts at position `tile`.
@@ -118,10 +118,9 @@ struct BackwardTile {
         pack_queries_transposed(q_transposed, from_q, queries.row_stride, rows, width, scale * log2_e);
         pack_queries_transposed(dout_transposed, from_dout, gradients.row_stride, rows, width, 1.0f);
         for (int64_t c = 0; c < padded; c += panel_cols) {
-            pack_panel<PlainUnit>(q + c * query_tile, panel_cols, from_q + c, queries.row_stride, rows,
+            pack_panel<PlainUnit>(q + c * query_tile, from_q + c, queries.row_stride, rows, width - c);
+            pack_panel<PlainUnit>(dout + c * query_tile, from_dout + c, gradients.row_stride, rows,
                                   width - c);
-            pack_panel<PlainUnit>(dout + c * query_tile, panel_cols, from_dout + c, gradients.row_stride,
-                                  rows, width - c);
         }
         std::memset(dq, 0, static_cast<size_t>(query_tile * padded) * sizeof(float));
         // Queries past the end: probability 0.

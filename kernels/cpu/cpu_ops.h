@@ -66,6 +66,10 @@ class CpuOps final : public Ops {
     void multiply(const MatrixProduct& product);
     template <class Unit>
     void multiply_units(const MatrixProduct& product);
+    template <class Unit>
+    void multiply_by_rows(const MatrixProduct& product);
+    template <class Unit>
+    void multiply_by_pieces(const MatrixProduct& product);
 
     int threads_;
     Precision precision_;

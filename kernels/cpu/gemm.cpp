@@ -4,14 +4,18 @@
 //   linear_backward_input   dx [N, in] = dy w       right side w
 //   linear_backward_weight  dw [out, in] += dy^T x  left side transposed, k = tokens
 //
-// The right side is packed into panels once per call (in pieces where it is larger than the space for it), by
-// all threads; then the threads take blocks of rows, copy the left rows of one k block to their own scratch
-// (which also frees them of power-of-two strides, that would share few cache sets) and run the register tiles
-// of micro_gemm.h.
+// k is cut into blocks. For the first two forms all threads pack the right side into panels, once per call
+// (in pieces where it is larger than the space for it); then they take blocks of rows, copy the left rows to
+// their own scratch (which also frees them of power-of-two strides, that would share few cache sets) and run
+// the register tiles of micro_gemm.h. Weight gradients have a long k and a small c: tasks are pieces of c
+// times pieces of k, each packs both sides for itself, and where k is cut into pieces their sums are added in
+// order.
 //
-// k is cut into blocks by its length alone and every element of c is one chain of multiply-adds per block,
-// the blocks added in order: neither threads nor the cut into rows and columns can change a bit.
+// All cuts of k depend on the shape alone, and every element is one chain of multiply-adds per block, the
+// blocks added in order: neither threads nor the cut into rows and columns can change a bit.
 #include <omp.h>
+
+#include <type_traits>
 
 #include "base/error.h"
 #include "kernels/ops.h"
@@ -26,16 +30,20 @@ namespace {
 
 enum class Finish { none, relu2, relu2_backward };
 
-// Units along k per block: a panel of 256 x 32 floats (32 KiB) and a left tile stay in L1.
+// Units along k per block: a panel of 256 x 32 units (32 KiB) and a left tile stay in L1.
 constexpr int64_t block_units = 256;
-// Most rows of a task: its left block of 64 x 256 units (68 KiB) stays in L2, and a panel loaded into L1
-// serves 64 rows.
-constexpr int64_t block_rows = 64;
-// Left rows lie 16 units further apart than a block is long, so that they spread over the cache sets.
+// Most rows and k blocks of a left side that one task packs for itself: 96 x 4 x 256 units (408 KiB) stay in
+// L2, a panel's block loaded into L1 serves 96 rows, and a tile of c is revisited while it is in L1.
+constexpr int64_t most_rows = 96;
+constexpr int64_t most_blocks = 4;
+// Packed left rows lie 16 units further apart than a block is long, so that they spread over the cache sets.
 constexpr int64_t left_stride = block_units + 16;
-// Units along k packed at a time. Larger ones (weight gradients: k = tokens) go in pieces that stay in L2 and
-// L3.
-constexpr int64_t chunk_units = 8 * block_units;
+// Largest piece of c in a task that packs both sides: 192 x 256 units of left and 256 x 256 of right (448
+// KiB).
+constexpr int64_t piece_rows = 192;
+constexpr int64_t piece_cols = 256;
+// Tasks a product is cut into at least, where it allows: enough for many threads to end together.
+constexpr int64_t wanted_tasks = 16;
 
 }  // namespace
 
@@ -52,13 +60,41 @@ struct MatrixProduct {
 
 namespace {
 
-// Where one k block of k lies, in floats. Blocks have equal length but for the last.
+// The blocks of k, in floats: of equal length but for the last.
 struct Blocks {
     int64_t count, length;
+
     template <class Unit>
     static Blocks of(int64_t k) {
         const int64_t count = (k + block_units * Unit::floats - 1) / (block_units * Unit::floats);
         return {count, round_up((k + count - 1) / count, lanes * Unit::floats)};
+    }
+    template <class Unit>
+    static int64_t units(int64_t floats) {
+        return (floats + Unit::floats - 1) / Unit::floats;
+    }
+    int64_t length_of(int64_t block, int64_t k) const { return smaller(length, k - block * length); }
+};
+
+// A packed block of a left side: the strides multiply_panel takes.
+struct Left {
+    const float* data;
+    int64_t tile_step, row_step, k_step;
+};
+
+// Memory that will be needed next, which register tiles fetch as they go: lines [0, count), each one cache
+// line wide and as many rows deep as the tile multiplies units. Interleaved rows (bf16: two per unit) count
+// as further lines.
+struct Stream {
+    const float* data = nullptr;
+    int64_t stride = 0, lines = 0, rows_per_unit = 1;
+    static constexpr int64_t line = 16;  // floats
+
+    static Stream of(const float* from, int64_t row_stride, int64_t cols, int64_t rows_per_unit) {
+        return {from, row_stride, (cols + line - 1) / line * rows_per_unit, rows_per_unit};
+    }
+    LONGREACH_INLINE Ahead operator()(int64_t i) const {
+        return {data + i / rows_per_unit * line + i % rows_per_unit * stride, stride * rows_per_unit};
     }
 };
 
@@ -97,29 +133,28 @@ struct Writer {
 };
 
 // One left block, already packed, times one panel over one k block.
-template <class Unit>
-void multiply_left_panel(const float* a, int64_t row_step, int64_t k_step, const float* panel, int64_t units,
-                         int64_t rows, const Writer& writer) {
+template <class Unit, class Fetch>
+void multiply_left_panel(const Left& a, const float* panel, int64_t units, int64_t rows, const Writer& writer,
+                         Fetch ahead) {
     float* c = writer.c;
     const int64_t stride = writer.c_stride;
+    const auto multiply = [&](auto finish) __attribute__((always_inline)) {
+        multiply_panel<Unit>(a.data, a.tile_step, a.row_step, a.k_step, panel, units, rows, ahead, finish);
+    };
     const bool plain = writer.n >= panel_cols && writer.finish == Finish::none && writer.alpha == 1.0f;
     if (plain && writer.beta == 0.0f) {
-        multiply_panel<Unit>(
-            a, row_step, k_step, panel, units,
-            rows, [=](int64_t r, Vec left, Vec right) __attribute__((always_inline)) {
-                store(c + r * stride, left);
-                store(c + r * stride + lanes, right);
-            });
+        multiply([=](int64_t r, Vec left, Vec right) __attribute__((always_inline)) {
+            store(c + r * stride, left);
+            store(c + r * stride + lanes, right);
+        });
     } else if (plain && writer.beta == 1.0f) {
-        multiply_panel<Unit>(
-            a, row_step, k_step, panel, units,
-            rows, [=](int64_t r, Vec left, Vec right) __attribute__((always_inline)) {
-                float* to = c + r * stride;
-                store(to, load(to) + left);
-                store(to + lanes, load(to + lanes) + right);
-            });
+        multiply([=](int64_t r, Vec left, Vec right) __attribute__((always_inline)) {
+            float* to = c + r * stride;
+            store(to, load(to) + left);
+            store(to + lanes, load(to + lanes) + right);
+        });
     } else {
-        multiply_panel<Unit>(a, row_step, k_step, panel, units, rows, writer);
+        multiply(writer);
     }
 }
 
@@ -131,89 +166,216 @@ void pack_right(float* to, const MatrixProduct& p, int64_t k_begin, int64_t k_co
         pack_panel_transposed<Unit>(to, p.b.data + col * p.b.row_stride + k_begin, p.b.row_stride, k_count,
                                     n);
     else
-        pack_panel<Unit>(to, panel_cols, p.b.data + k_begin * p.b.row_stride + col, p.b.row_stride, k_count,
-                         n);
+        pack_panel<Unit>(to, p.b.data + k_begin * p.b.row_stride + col, p.b.row_stride, k_count, n);
 }
 
-// Packs a left block and multiplies it with panels [first, last) of columns; `panels` holds the k block of
-// panel `first`, the next panel's lies panel_stride floats further.
+// Packs one k block of rows [row, row + rows) of the left side.
 template <class Unit>
-void multiply_rows(const MatrixProduct& p, int64_t row, int64_t rows, int64_t k_begin, int64_t k_count,
-                   int64_t col, int64_t col_end, const float* panels, int64_t panel_stride, float* left) {
-    int64_t row_step = left_stride, k_step = 1;
+Left pack_left(float* to, const MatrixProduct& p, int64_t k_begin, int64_t k_count, int64_t row,
+               int64_t rows) {
     if (p.a.transposed) {
-        row_step = 1;
-        k_step = round_up(rows, lanes);
-        pack_panel<Unit>(left, k_step, p.a.data + k_begin * p.a.row_stride + row, p.a.row_stride, k_count,
-                         rows);
-    } else {
-        pack_rows<Unit>(left, left_stride, p.a.data + row * p.a.row_stride + k_begin, p.a.row_stride, rows,
-                        k_count);
+        const int64_t tile_step = Blocks::units<Unit>(k_count) * tile_rows + tile_slack;
+        pack_strips<tile_rows, Unit>(to, tile_step, p.a.data + k_begin * p.a.row_stride + row, p.a.row_stride,
+                                     k_count, rows);
+        return {to, tile_step, 1, tile_rows};
     }
-    const int64_t units = (k_count + Unit::floats - 1) / Unit::floats;
-    const bool last = k_begin + k_count == p.k;
-    for (; col < col_end; col += panel_cols, panels += panel_stride) {
-        const Writer writer{.c = p.c + row * p.c_stride + col,
-                            .c_stride = p.c_stride,
-                            .h = p.h + row * p.h_stride + col,
-                            .h_stride = p.h_stride,
-                            .n = p.n - col,
-                            .alpha = p.alpha,
-                            .beta = k_begin == 0 ? p.beta : 1.0f,
-                            .finish = last ? p.finish : Finish::none};
-        multiply_left_panel<Unit>(left, row_step, k_step, panels, units, rows, writer);
+    pack_rows<Unit>(to, left_stride, p.a.data + row * p.a.row_stride + k_begin, p.a.row_stride, rows,
+                    k_count);
+    return {to, tile_rows * left_stride, left_stride, 1};
+}
+
+Writer writer_at(const MatrixProduct& p, int64_t row, int64_t col, float beta, bool last) {
+    return {.c = p.c + row * p.c_stride + col,
+            .c_stride = p.c_stride,
+            .h = p.h + row * p.h_stride + col,
+            .h_stride = p.h_stride,
+            .n = p.n - col,
+            .alpha = p.alpha,
+            .beta = beta,
+            .finish = last ? p.finish : Finish::none};
+}
+
+// The right side packed for all tasks: panels of k blocks [first_block, last_block) from column `col` on.
+struct Right {
+    const float* data;
+    int64_t col, col_end, first_block, last_block;
+    int64_t block_step, panel_step;  // floats from block to block and from panel to panel
+    const float* at(int64_t column, int64_t block) const {
+        return data + (column - col) / panel_cols * panel_step + (block - first_block) * block_step;
+    }
+};
+
+// Rows [row, row + rows) of c, columns [col, col_end): adds k blocks [first, last), packing the left rows to
+// `scratch`.
+template <class Unit>
+void multiply_rows(const MatrixProduct& p, const Blocks& blocks, const Right& right, int64_t first,
+                   int64_t last, int64_t row, int64_t rows, int64_t col, int64_t col_end, float* scratch) {
+    Left left[most_blocks];
+    for (int64_t block = first; block < last; ++block, scratch += rows * left_stride)
+        left[block - first] =
+            pack_left<Unit>(scratch, p, block * blocks.length, blocks.length_of(block, p.k), row, rows);
+    for (; col < col_end; col += panel_cols)
+        for (int64_t block = first; block < last; ++block) {
+            const bool more = block + 1 < last;
+            const float* next = more ? right.at(col, block + 1) : right.at(col + panel_cols, first);
+            const Stream ahead = Stream::of(next, panel_cols, panel_cols, 1);
+            multiply_left_panel<Unit>(
+                left[block - first], right.at(col, block), Blocks::units<Unit>(blocks.length_of(block, p.k)),
+                rows, writer_at(p, row, col, block == 0 ? p.beta : 1.0f, block == blocks.count - 1),
+                [=](int64_t t) __attribute__((always_inline)) { return ahead(smaller(t, ahead.lines - 1)); });
+        }
+}
+
+// Packs one k block of columns [col, col + cols) of the right side, panels panel_step apart.
+template <class Unit>
+void pack_panels(float* to, int64_t panel_step, const MatrixProduct& p, int64_t k_begin, int64_t k_count,
+                 int64_t col, int64_t cols) {
+    if (!p.b.transposed)
+        return pack_strips<panel_cols, Unit>(to, panel_step, p.b.data + k_begin * p.b.row_stride + col,
+                                             p.b.row_stride, k_count, cols);
+    for (int64_t i = 0; i < cols; i += panel_cols, to += panel_step)
+        pack_right<Unit>(to, p, k_begin, k_count, col + i);
+}
+
+// A piece of c, rows [row, row + rows) and columns [col, col + cols), = or += k blocks [first, last) of the
+// product; both sides are packed here. While one block is multiplied, the next one's sources are fetched.
+template <class Unit>
+void multiply_piece(const MatrixProduct& p, const Blocks& blocks, int64_t first, int64_t last, int64_t row,
+                    int64_t rows, int64_t col, int64_t cols, float beta, float* scratch) {
+    float* panels = scratch + piece_rows * left_stride;
+    const int64_t tiles = (rows + tile_rows - 1) / tile_rows;
+    for (int64_t block = first; block < last; ++block) {
+        const int64_t k_begin = block * blocks.length, k_count = blocks.length_of(block, p.k);
+        const int64_t units = Blocks::units<Unit>(k_count);
+        const int64_t panel_step = units * panel_cols + lanes;  // not a power of two
+        const Left left = pack_left<Unit>(scratch, p, k_begin, k_count, row, rows);
+        pack_panels<Unit>(panels, panel_step, p, k_begin, k_count, col, cols);
+        const int64_t k_next = block + 1 < last ? k_begin + k_count : k_begin;
+        const Stream left_ahead =
+            Stream::of(p.a.data + k_next * p.a.row_stride + row, p.a.row_stride, rows, Unit::floats);
+        const Stream right_ahead =
+            Stream::of(p.b.data + k_next * p.b.row_stride + col, p.b.row_stride, cols, Unit::floats);
+        for (int64_t i = 0; i < cols; i += panel_cols)
+            multiply_left_panel<Unit>(
+                left, panels + i / panel_cols * panel_step, units, rows,
+                writer_at(p, row, col + i, block == first ? beta : 1.0f, false),
+                [=](int64_t t) __attribute__((always_inline)) {
+                    t += i / panel_cols * tiles;
+                    return t < left_ahead.lines
+                               ? left_ahead(t)
+                               : right_ahead(smaller(t - left_ahead.lines, right_ahead.lines - 1));
+                });
     }
 }
 
-// Rows per task: enough tasks for many threads where m is small (weight gradients), never more than
-// block_rows.
-int64_t rows_per_task(int64_t m) {
-    return larger(8, smaller(block_rows, round_up((m + 31) / 32, 4)));
+// Rows of c that one task of add_parts sums: long runs of memory, small enough to stay in L1.
+constexpr int64_t sum_rows = 16;
+
+// Rows of c = beta * c + the sum of `parts` matrices [m, n], one after the other in memory, in their order.
+void add_parts(const MatrixProduct& p, const float* part, int64_t parts, int64_t row, int64_t rows) {
+    for (int64_t i = 0; i < parts; ++i, part += p.m * p.n)
+        for (int64_t r = row; r < row + rows; ++r)
+            for (int64_t col = 0; col < p.n; col += lanes) {
+                const int64_t count = p.n - col;
+                float* to = p.c + r * p.c_stride + col;
+                Vec sum = PlainUnit::along(part + r * p.n + col, count);
+                if (i > 0 || p.beta != 0.0f)
+                    sum += splat(i > 0 ? 1.0f : p.beta) * PlainUnit::along(to, count);
+                count >= lanes ? store(to, sum) : store_first(to, sum, static_cast<int>(count));
+            }
 }
+
+// How a weight gradient is cut: pieces of c, and k into `splits`. A function of the shape.
+struct Cut {
+    int64_t rows, cols, row_pieces, col_pieces;
+    int64_t split_blocks, splits;
+
+    Cut(const MatrixProduct& p, const Blocks& blocks, int64_t space) {
+        row_pieces = (p.m + piece_rows - 1) / piece_rows;
+        rows = round_up((p.m + row_pieces - 1) / row_pieces, tile_rows);
+        col_pieces = (p.n + piece_cols - 1) / piece_cols;
+        cols = round_up((p.n + col_pieces - 1) / col_pieces, panel_cols);
+        const int64_t pieces = row_pieces * col_pieces;
+        const int64_t wanted = smaller((wanted_tasks + pieces - 1) / pieces, larger(1, space / (p.m * p.n)));
+        split_blocks = (blocks.count + wanted - 1) / wanted;
+        splits = (blocks.count + split_blocks - 1) / split_blocks;
+    }
+    int64_t tasks() const { return row_pieces * col_pieces * splits; }
+};
 
 }  // namespace
 
 template <class Unit>
-void CpuOps::multiply_units(const MatrixProduct& p) {
+void CpuOps::multiply_by_rows(const MatrixProduct& p) {
     const Blocks blocks = Blocks::of<Unit>(p.k);
-    const int64_t block_floats = blocks.length / Unit::floats * panel_cols;  // of one panel's k block, packed
-    const int64_t chunk_blocks = smaller(blocks.count, chunk_units * Unit::floats / blocks.length);
-    const int64_t panel_stride = chunk_blocks * block_floats;
-    const int64_t chunk_cols = smaller(round_up(p.n, panel_cols), packed_floats_ / panel_stride * panel_cols);
-    const int64_t rows = rows_per_task(p.m);
+    const int64_t block_step = Blocks::units<Unit>(blocks.length) * panel_cols;
+    const int64_t chunk_blocks = smaller(blocks.count, 4 * most_blocks);
+    const int64_t panel_step = chunk_blocks * block_step;
+    const int64_t chunk_cols = smaller(round_up(p.n, panel_cols), packed_floats_ / panel_step * panel_cols);
+    const int64_t rows = larger(8, smaller(most_rows, round_up((p.m + 63) / 64, 4)));
     const int64_t row_tasks = (p.m + rows - 1) / rows;
 
 #pragma omp parallel num_threads(threads_)
     for (int64_t col = 0; col < p.n; col += chunk_cols) {
         const int64_t col_end = smaller(p.n, col + chunk_cols);
         const int64_t panels = (col_end - col + panel_cols - 1) / panel_cols;
-        // Few rows: columns are cut as well, at the price of packing the left rows again.
-        const int64_t task_panels = row_tasks >= 16 ? panels : (panels * row_tasks + 31) / 32;
-        const int64_t col_tasks = (panels + task_panels - 1) / task_panels;
+        // Few rows: columns are cut as well.
+        const int64_t task_cols =
+            (panels * smaller(wanted_tasks, row_tasks) + wanted_tasks - 1) / wanted_tasks * panel_cols;
+        const int64_t col_tasks = (col_end - col + task_cols - 1) / task_cols;
         for (int64_t chunk = 0; chunk < blocks.count; chunk += chunk_blocks) {
             const int64_t chunk_end = smaller(blocks.count, chunk + chunk_blocks);
+            const Right right{packed_, col, col_end, chunk, chunk_end, block_step, panel_step};
 #pragma omp for schedule(static)
             for (int64_t i = 0; i < panels * (chunk_end - chunk); ++i) {
-                const int64_t panel = i / (chunk_end - chunk), block = chunk + i % (chunk_end - chunk);
-                const int64_t k_begin = block * blocks.length;
-                pack_right<Unit>(packed_ + panel * panel_stride + (block - chunk) * block_floats, p, k_begin,
-                                 smaller(blocks.length, p.k - k_begin), col + panel * panel_cols);
+                const int64_t column = col + i / (chunk_end - chunk) * panel_cols,
+                              block = chunk + i % (chunk_end - chunk);
+                pack_right<Unit>(packed_ + (right.at(column, block) - packed_), p, block * blocks.length,
+                                 blocks.length_of(block, p.k), column);
             }
 #pragma omp for schedule(dynamic)
             for (int64_t task = 0; task < row_tasks * col_tasks; ++task) {
-                const int64_t row = task / col_tasks * rows;
-                const int64_t panel = task % col_tasks * task_panels;
-                for (int64_t block = chunk; block < chunk_end; ++block) {
-                    const int64_t k_begin = block * blocks.length;
-                    multiply_rows<Unit>(p, row, smaller(rows, p.m - row), k_begin,
-                                        smaller(blocks.length, p.k - k_begin), col + panel * panel_cols,
-                                        smaller(col_end, col + (panel + task_panels) * panel_cols),
-                                        packed_ + panel * panel_stride + (block - chunk) * block_floats,
-                                        panel_stride, scratch_of(omp_get_thread_num()));
-                }
+                const int64_t row = task / col_tasks * rows, begin = col + task % col_tasks * task_cols;
+                for (int64_t first = chunk; first < chunk_end; first += most_blocks)
+                    multiply_rows<Unit>(p, blocks, right, first, smaller(chunk_end, first + most_blocks), row,
+                                        smaller(rows, p.m - row), begin, smaller(col_end, begin + task_cols),
+                                        scratch_of(omp_get_thread_num()));
             }
         }
     }
+}
+
+template <class Unit>
+void CpuOps::multiply_by_pieces(const MatrixProduct& p) {
+    const Blocks blocks = Blocks::of<Unit>(p.k);
+    const Cut cut(p, blocks, packed_floats_);
+
+#pragma omp parallel num_threads(threads_)
+    {
+#pragma omp for schedule(dynamic)
+        for (int64_t task = 0; task < cut.tasks(); ++task) {
+            const int64_t split = task % cut.splits, piece = task / cut.splits;
+            const int64_t row = piece / cut.col_pieces * cut.rows, col = piece % cut.col_pieces * cut.cols;
+            if (row >= p.m || col >= p.n) continue;
+            MatrixProduct part = p;
+            if (cut.splits > 1) {
+                part.c = packed_ + split * p.m * p.n;
+                part.c_stride = p.n;
+            }
+            multiply_piece<Unit>(part, blocks, split * cut.split_blocks,
+                                 smaller(blocks.count, (split + 1) * cut.split_blocks), row,
+                                 smaller(cut.rows, p.m - row), col, smaller(cut.cols, p.n - col),
+                                 cut.splits > 1 ? 0.0f : p.beta, scratch_of(omp_get_thread_num()));
+        }
+#pragma omp for schedule(static)
+        for (int64_t row = 0; row < (cut.splits > 1 ? p.m : 0); row += sum_rows)
+            add_parts(p, packed_, cut.splits, row, smaller(sum_rows, p.m - row));
+    }
+}
+
+template <class Unit>
+void CpuOps::multiply_units(const MatrixProduct& p) {
+    p.a.transposed ? multiply_by_pieces<Unit>(p) : multiply_by_rows<Unit>(p);
 }
 
 void CpuOps::multiply(const MatrixProduct& product) {
@@ -297,25 +459,14 @@ void CpuOps::linear_relu2_backward(Tensor da, const Tensor& dy, const Tensor& w,
 
 void gemm_serial(float* c, int64_t c_stride, const Factor& a, const Factor& b, int64_t m, int64_t n,
                  int64_t k, float alpha, float beta, float* scratch) {
-    // Half of the scratch holds panels of one k block, the rest the left block.
-    constexpr int64_t chunk_cols = gemm_serial_scratch / 2 / block_units;
+    static_assert(piece_rows * left_stride + piece_cols * (block_units + 16) <= gemm_serial_scratch);
     const MatrixProduct p{
         .c = c, .c_stride = c_stride, .a = a, .b = b, .m = m, .n = n, .k = k, .alpha = alpha, .beta = beta};
-    float* left = scratch + gemm_serial_scratch / 2;
     const Blocks blocks = Blocks::of<PlainUnit>(k);
-    const int64_t panel_stride = blocks.length * panel_cols;
-    for (int64_t col = 0; col < n; col += chunk_cols) {
-        const int64_t col_end = smaller(n, col + chunk_cols);
-        for (int64_t k_begin = 0; k_begin < k; k_begin += blocks.length) {
-            const int64_t k_count = smaller(blocks.length, k - k_begin);
-            for (int64_t i = col; i < col_end; i += panel_cols)
-                pack_right<PlainUnit>(scratch + (i - col) / panel_cols * panel_stride, p, k_begin, k_count,
-                                      i);
-            for (int64_t row = 0; row < m; row += block_rows)
-                multiply_rows<PlainUnit>(p, row, smaller(block_rows, m - row), k_begin, k_count, col, col_end,
-                                         scratch, panel_stride, left);
-        }
-    }
+    for (int64_t row = 0; row < m; row += piece_rows)
+        for (int64_t col = 0; col < n; col += piece_cols)
+            multiply_piece<PlainUnit>(p, blocks, 0, blocks.count, row, smaller(piece_rows, m - row), col,
+                                      smaller(piece_cols, n - col), beta, scratch);
 }
 
 #include "kernels/cpu/isa_end.h"

@@ -68,17 +68,29 @@ struct Bf16Unit {
 };
 #endif
 
+// What a register tile fetches into L2 while it multiplies: one cache line per k, `step` floats apart.
+struct Ahead {
+    const float* at;
+    int64_t step;
+};
+struct NothingAhead {};
+
 // One register tile: finish(row, left, right) receives the two vectors of sums of each of `rows` rows.
-template <int rows, class Unit, class Finish>
+template <int rows, class Unit, class Fetch, class Finish>
 LONGREACH_INLINE void multiply_tile(const float* a, int64_t row_step, int64_t k_step, const float* b,
-                                    int64_t k, Finish finish) {
+                                    int64_t k, [[maybe_unused]] Fetch ahead, Finish finish) {
     // Three rows to a pointer: the third lies two strides off, which an address can express.
     constexpr int pointers = (rows + 2) / 3;
     const float* p[pointers];
+#pragma GCC unroll 16
     for (int i = 0; i < pointers; ++i) p[i] = a + 3 * i * row_step;
     Vec sum[rows][2] = {};
     for (int64_t i = 0; i < k; ++i) {
         const Vec left = load(b), right = load(b + lanes);
+        if constexpr (!std::is_same_v<Fetch, NothingAhead>) {
+            __builtin_prefetch(ahead.at, 0, 2);
+            ahead.at += ahead.step;
+        }
 #pragma GCC unroll 16
         for (int r = 0; r < rows; ++r) {
             const Vec x = splat(p[r / 3][(r % 3) * row_step]);
@@ -93,34 +105,38 @@ LONGREACH_INLINE void multiply_tile(const float* a, int64_t row_step, int64_t k_
     for (int r = 0; r < rows; ++r) finish(r, sum[r][0], sum[r][1]);
 }
 
-// `rows` rows of `a` times one panel, in tiles of tile_rows and smaller ones at the end.
+// `rows` rows of `a` times one panel, in tiles of tile_rows and smaller ones at the end. Full tiles lie
+// tile_step apart: tile_rows * row_step unless they were packed one by one. ahead(t): what tile t fetches.
+template <class Unit, class Fetch, class Finish>
+LONGREACH_INLINE void multiply_panel(const float* a, int64_t tile_step, int64_t row_step, int64_t k_step,
+                                     const float* b, int64_t k, int64_t rows, Fetch ahead, Finish finish) {
+    int64_t r = 0;
+    const auto tile = [&]<int size>() __attribute__((always_inline)) {
+        const float* at = a + r / tile_rows * tile_step + r % tile_rows * row_step;
+        multiply_tile<size, Unit>(
+            at, row_step, k_step, b, k,
+            ahead(r / tile_rows), [&](int i, Vec left, Vec right) __attribute__((always_inline)) {
+                finish(r + i, left, right);
+            });
+        r += size;
+    };
+    while (rows - r >= tile_rows) tile.template operator()<tile_rows>();
+    if constexpr (tile_rows > 8)
+        if (rows - r >= 8) tile.template operator()<8>();
+    if constexpr (tile_rows > 4)
+        if (rows - r >= 4) tile.template operator()<4>();
+    if (rows - r >= 2) tile.template operator()<2>();
+    if (rows - r >= 1) tile.template operator()<1>();
+}
 template <class Unit, class Finish>
 LONGREACH_INLINE void multiply_panel(const float* a, int64_t row_step, int64_t k_step, const float* b,
                                      int64_t k, int64_t rows, Finish finish) {
-    int64_t r = 0;
-    const auto tiles = [&]<int size>(int64_t until) __attribute__((always_inline)) {
-        for (; r + size <= until; r += size)
-            multiply_tile<size, Unit>(
-                a + r * row_step, row_step, k_step, b,
-                k, [&](int i, Vec left, Vec right) __attribute__((always_inline)) {
-                    finish(r + i, left, right);
-                });
-    };
-    // Four rows leave a pipe idle, so 16 left over are 8 + 8 rather than 12 + 4.
-    if constexpr (tile_rows == 12) {
-        tiles.template operator()<12>(rows % 12 == 4 ? rows - 16 : rows);
-        tiles.template operator()<8>(rows);
-    } else if constexpr (tile_rows == 6) {
-        tiles.template operator()<6>(rows);
-    }
-    tiles.template operator()<4>(rows);
-    tiles.template operator()<2>(rows);
-    tiles.template operator()<1>(rows);
+    multiply_panel<Unit>(
+        a, tile_rows * row_step, row_step, k_step, b, k, rows, [](int64_t) { return NothingAhead{}; },
+        finish);
 }
 
-// --- packing
-// ------------------------------------------------------------------------------------------------------ `k`
-// below counts floats; a block of k floats is packed as ceil(k / Unit::floats) units.
+// Packing. `k` counts floats from here on; k floats are packed as ceil(k / Unit::floats) units.
 
 // Rows of the left side, k contiguous: row r at to + r * to_stride, padded with zeros to a multiple of
 // `lanes` units.
@@ -132,17 +148,29 @@ LONGREACH_INLINE void pack_rows(float* to, int64_t to_stride, const float* from,
             store(to + r * to_stride + u, Unit::along(from + r * stride + i, k - i));
 }
 
-// A panel from a row-major [k, n] source: to[u * width + j], zeros in columns n to width (a multiple of
-// `lanes`). The right side uses it with width panel_cols, a transposed left side with its number of rows.
-template <class Unit>
-LONGREACH_INLINE void pack_panel(float* to, int64_t width, const float* from, int64_t stride, int64_t k,
-                                 int64_t n) {
+// Strips of `width` columns from a row-major [k, n] source, row by row so that each page is visited once:
+// strip s at to + s * strip_step, element (u, j) of it at u * width + j. Panels of the right side have width
+// panel_cols and zeros after the last column; tiles of a transposed left side have width tile_rows, and since
+// whole vectors are stored a strip must be followed by tile_slack floats of nobody's.
+inline constexpr int tile_slack = 16;
+template <int width, class Unit>
+LONGREACH_INLINE void pack_strips(float* to, int64_t strip_step, const float* from, int64_t stride, int64_t k,
+                                  int64_t n) {
     for (int64_t i = 0; i < k; i += Unit::floats, to += width) {
         const float* row = from + i * stride;
-        const float* next = i + 1 < k ? row + stride : nullptr;
-        for (int64_t v = 0; v < width; v += lanes)
-            store(to + v, n > v ? Unit::across(row + v, next ? next + v : nullptr, n - v) : Vec{});
+        const float* next = i + 1 < k ? row + stride : row;
+        const bool pair = i + 1 < k;
+        float* strip = to;
+        for (int64_t c = 0; c < n; c += width, strip += strip_step)
+            for (int64_t v = 0; v < width; v += lanes)
+                store(strip + v, n > c + v
+                                     ? Unit::across(row + c + v, pair ? next + c + v : nullptr, n - c - v)
+                                     : Vec{});
     }
+}
+template <class Unit>
+LONGREACH_INLINE void pack_panel(float* to, const float* from, int64_t stride, int64_t k, int64_t n) {
+    pack_strips<panel_cols, Unit>(to, 0, from, stride, k, n);
 }
 
 // One panel of the right side from its transpose, a row-major [n, k] source: panel_cols columns, of which n
