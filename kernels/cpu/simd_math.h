@@ -25,7 +25,9 @@ LONGREACH_INLINE Logistic logistic(Vec x) {
     const Vec value = splat(1.0f) / (splat(1.0f) + e);
     return {value, e * value};
 }
-LONGREACH_INLINE Vec sigmoid(Vec x) { return logistic(x).value; }
+LONGREACH_INLINE Vec sigmoid(Vec x) {
+    return logistic(x).value;
+}
 
 // Relative error < 4e-7. Near zero an odd polynomial (minimax on |x| < 0.625, remainder 4e-9), elsewhere
 // 1 - 2 / (e^2|x| + 1), whose cancellation costs at most a factor 2 there.
