@@ -157,6 +157,7 @@ void CpuOps::row_starts(Tensor row_start, const Tensor& doc_start, int64_t lengt
     check(row_start.contiguous() && count % length == 0, "row_starts: {} entries, length {}", count, length);
     const int32_t* document = doc_start ? doc_start.i32() : nullptr;
     int32_t* out = row_start.i32();
+#pragma omp parallel for schedule(static) num_threads(threads_)
     for (int64_t n = 0; n < count; ++n) {
         const int64_t i = n % length;
         const int64_t by_window = window > 0 ? larger(0, i - window + 1) : 0;
