@@ -25,7 +25,8 @@ class Draws {
     // In [low, high]: an octave [2^k, 2^(k+1)) that meets the interval, then a number in it, until one is
     // inside.
     uint64_t over_octaves(uint64_t low, uint64_t high) {
-        const int first = std::bit_width(low) - 1, last = std::bit_width(high) - 1;
+        const int first = static_cast<int>(std::bit_width(low)) - 1,
+                  last = static_cast<int>(std::bit_width(high)) - 1;
         for (;;) {
             const uint64_t octave =
                 uint64_t{1} << (first + static_cast<int>(below(static_cast<uint64_t>(last - first + 1))));

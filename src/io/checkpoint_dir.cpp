@@ -186,13 +186,20 @@ Checkpoint CheckpointWriter::commit(const Retention& retention, const Notice& no
     file.close();
     sync_directory(temporary_, *disk_);
     publish(join_path(root_, checkpoint_name(step_)));
-    write_file_atomically(join_path(root_, "latest"), checkpoint_name(step_) + "\n", *disk_);
+    // The checkpoint is durable. What fails from here on cannot undo that.
+    const auto attempt = [&](const char* what, auto action) {
+        try {
+            action();
+        } catch (const Error& error) {
+            notice(fmt::format("checkpoint {} is saved, but {}: {}", checkpoint_name(step_), what,
+                               error.what()));
+        }
+    };
+    attempt("the file latest could not be replaced", [&] {
+        write_file_atomically(join_path(root_, "latest"), checkpoint_name(step_) + "\n", *disk_);
+    });
     Checkpoint checkpoint = verify_checkpoint(root_, step_, *disk_);
-    try {
-        prune(root_, step_, retention, *disk_);
-    } catch (const Error& error) {
-        notice(fmt::format("an old checkpoint could not be removed: {}", error.what()));
-    }
+    attempt("an older one could not be removed", [&] { prune(root_, step_, retention, *disk_); });
     return checkpoint;
 }
 

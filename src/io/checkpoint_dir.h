@@ -71,8 +71,8 @@ class CheckpointWriter {
                          const SafetensorsWriter::Data& data);
 
     // Publishes the checkpoint (replacing one of the same step), verifies it, then prunes. After an Error the
-    // checkpoints that were there before are still there, and the new one is there whole or not at all. A
-    // failure to prune is no Error: it goes to `notice`.
+    // checkpoints that were there before are still there, and the new one is there whole or not at all.
+    // Failing to replace `latest` or to prune is no Error: it goes to `notice`.
     Checkpoint commit(const Retention& retention, const Notice& notice);
 
   private:

@@ -69,6 +69,21 @@ TEST_CASE("pruning keeps the newest, the pinned and nothing unfinished") {
     CHECK(list_directory(root) == std::vector<std::string>{"latest", "notes.tmp.txt", "step_00000550"});
 }
 
+TEST_CASE("the file latest is only a hint: garbage in its place does no harm") {
+    const TempDir dir;
+    save(dir.path(), 100);
+    put(dir / "latest", "../../somewhere/else\n");
+    CHECK(newest_checkpoint(dir.path(), Damaged::leave, ignore)->step == 100);
+    std::filesystem::remove(dir / "latest");
+    CHECK(newest_checkpoint(dir.path(), Damaged::leave, ignore)->step == 100);
+    std::filesystem::create_directory(dir / "latest");
+    CheckpointWriter writer(dir.path(), 200);
+    std::string notices;
+    writer.commit({.keep = 1}, [&](const std::string& text) { notices += text; });
+    CHECK(contains(notices, "step_00000200 is saved, but the file latest could not be replaced"));
+    CHECK(checkpoint_steps(dir.path()) == std::vector<int64_t>{200});
+}
+
 TEST_CASE("only exact names are steps") {
     const TempDir dir;
     for (const char* name : {"step_00000007", "step_123456789", "step_7", "step_000000007", "step_0000000x",
