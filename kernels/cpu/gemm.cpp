@@ -312,7 +312,8 @@ void CpuOps::multiply_by_rows(const MatrixProduct& p) {
     const int64_t chunk_blocks = smaller(blocks.count, 4 * most_blocks);
     const int64_t panel_step = chunk_blocks * block_step;
     const int64_t chunk_cols = smaller(round_up(p.n, panel_cols), packed_floats_ / panel_step * panel_cols);
-    const int64_t rows = larger(8, smaller(most_rows, round_up((p.m + 63) / 64, 4)));
+    const int64_t rows =
+        p.a.transposed ? most_rows : larger(48, smaller(most_rows, round_up((p.m + 63) / 64, 4)));
     const int64_t row_tasks = (p.m + rows - 1) / rows;
 
 #pragma omp parallel num_threads(threads_)
@@ -375,7 +376,7 @@ void CpuOps::multiply_by_pieces(const MatrixProduct& p) {
 
 template <class Unit>
 void CpuOps::multiply_units(const MatrixProduct& p) {
-    p.a.transposed ? multiply_by_pieces<Unit>(p) : multiply_by_rows<Unit>(p);
+    p.a.transposed&& smaller(p.m, p.n) < 384 ? multiply_by_pieces<Unit>(p) : multiply_by_rows<Unit>(p);
 }
 
 void CpuOps::multiply(const MatrixProduct& product) {
