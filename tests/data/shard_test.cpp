@@ -20,10 +20,7 @@ Tokens read_all(const Shard& shard) {
 }
 
 std::string open_error(const std::string& path, const ShardOptions& options = {}) {
-    std::string text = error_of([&] { Shard::open(path, options); });
-    for (size_t at = text.find(path); at != std::string::npos; at = text.find(path))
-        text.replace(at, path.size(), "x");
-    return text;
+    return anonymous(error_of([&] { Shard::open(path, options); }), path);
 }
 
 }  // namespace

@@ -29,11 +29,7 @@ std::string file_of(const std::string& header, size_t data_bytes) {
 
 std::string outcome_of(const TempDir& dir, const std::string& bytes) {
     put(dir / "x", bytes);
-    std::string text = error_of([&] { SafetensorsFile::open(dir / "x"); });
-    const std::string path = dir / "x";
-    for (size_t at = text.find(path); at != std::string::npos; at = text.find(path))
-        text.replace(at, path.size(), "x");
-    return text;
+    return anonymous(error_of([&] { SafetensorsFile::open(dir / "x"); }), dir / "x");
 }
 
 struct Attack {
@@ -46,6 +42,8 @@ struct Attack {
 std::string entry(const std::string& dtype, const std::string& shape, const std::string& offsets) {
     return R"({"t":{"dtype":)" + dtype + R"(,"shape":)" + shape + R"(,"data_offsets":)" + offsets + "}}";
 }
+
+const std::string open = "{";
 
 std::string u8_entry(const std::string& name, int begin, int end) {
     return fmt::format(R"("{}":{{"dtype":"U8","shape":[{}],"data_offsets":[{},{}]}})", name, end - begin,
@@ -86,7 +84,7 @@ TEST_CASE("safetensors attacks: everything else") {
         {"NUL after the object", std::string("{}\0", 3), 0, "x (header):1:3"},
         {"text after the object", "{} {}", 0, "x (header):1:4"},
         {"comment", "{}//", 0, "x (header):1:3"},
-        {"trailing comma", "{" + u8_entry("a", 0, 1) + ",}", 1, "x (header):1:"},
+        {"trailing comma", open + u8_entry("a", 0, 1) + ",}", 1, "x (header):1:"},
         {"unterminated", "{", 0, "x (header):1:2"},
         {"array", "[]", 0, "the header is not a JSON object"},
         {"null", "null", 0, "the header is not a JSON object"},
@@ -95,9 +93,9 @@ TEST_CASE("safetensors attacks: everything else") {
         {"raw control character", "{\"a\nb\":1}", 0, "x (header):1:"},
         {"NaN", entry(R"("U8")", "[NaN]", "[0,1]"), 1, "x (header):1:"},
         // Two readings of one file.
-        {"duplicate name", "{" + u8_entry("a", 0, 1) + "," + u8_entry("a", 0, 1) + "}", 1, "\"a\""},
+        {"duplicate name", open + u8_entry("a", 0, 1) + "," + u8_entry("a", 0, 1) + "}", 1, "\"a\""},
         {"duplicate name, spelt with an escape",
-         "{" + u8_entry("a", 0, 1) + "," + u8_entry("\\u0061", 0, 1) + "}", 1, "\"a\""},
+         open + u8_entry("a", 0, 1) + "," + u8_entry("\\u0061", 0, 1) + "}", 1, "\"a\""},
         {"two __metadata__", R"({"__metadata__":{},"__metadata__":{}})", 0, "__metadata__"},
         {"duplicate key in __metadata__", R"({"__metadata__":{"k":"1","k":"2"}})", 0, "\"k\""},
         {"duplicate dtype", R"({"t":{"dtype":"U8","dtype":"U8","shape":[1],"data_offsets":[0,1]}})", 1,
@@ -138,13 +136,13 @@ TEST_CASE("safetensors attacks: everything else") {
         {"true offset", entry(R"("U8")", "[1]", "[0,true]"), 1, "data_offsets are not integers"},
         {"offset 2^64", entry(R"("U8")", "[1]", "[0,18446744073709551616]"), 1, "does not fit 64 bits"},
         // Layout.
-        {"overlap", "{" + u8_entry("a", 0, 4) + "," + u8_entry("b", 2, 6) + "}", 6,
+        {"overlap", open + u8_entry("a", 0, 4) + "," + u8_entry("b", 2, 6) + "}", 6,
          "tensor b: its data begin at 2, inside the tensor before it, which ends at 4"},
-        {"same range twice", "{" + u8_entry("a", 0, 4) + "," + u8_entry("b", 0, 4) + "}", 4,
+        {"same range twice", open + u8_entry("a", 0, 4) + "," + u8_entry("b", 0, 4) + "}", 4,
          "tensor b: its data begin at 0, inside the tensor before it"},
-        {"hole", "{" + u8_entry("a", 0, 1) + "," + u8_entry("b", 2, 3) + "}", 3,
+        {"hole", open + u8_entry("a", 0, 1) + "," + u8_entry("b", 2, 3) + "}", 3,
          "tensor b: its data begin at 2, which leaves a hole after 1"},
-        {"hole at the start", "{" + u8_entry("a", 1, 2) + "}", 2, "which leaves a hole after 0"},
+        {"hole at the start", open + u8_entry("a", 1, 2) + "}", 2, "which leaves a hole after 0"},
         {"end before begin", entry(R"("U8")", "[1]", "[1,0]"), 1,
          "its data end at 0, before they begin at 1"},
         {"begin beyond the file", entry(R"("U8")", "[1]", "[1000,1001]"), 1, "leaves a hole"},
@@ -153,7 +151,7 @@ TEST_CASE("safetensors attacks: everything else") {
         {"end at 2^64 - 1", entry(R"("U8")", "[1]", "[0," + max + "]"), 1,
          "its shape needs 1 bytes, but its data have"},
         {"begin at 2^64 - 1", entry(R"("U8")", "[0]", "[" + max + "," + max + "]"), 0, "leaves a hole"},
-        {"trailing bytes", "{" + u8_entry("a", 0, 1) + "}", 2, "1 bytes follow the last tensor"},
+        {"trailing bytes", open + u8_entry("a", 0, 1) + "}", 2, "1 bytes follow the last tensor"},
         {"no tensors but data", "{}", 1, "1 bytes follow the last tensor"},
         {"shape too small", entry(R"("F32")", "[1]", "[0,8]"), 8,
          "its shape needs 4 bytes, but its data have 8"},
@@ -172,14 +170,14 @@ TEST_CASE("safetensors attacks: everything else") {
          "its 12 bits are not whole bytes"},
         {"6-bit elements", entry(R"("F6_E2M3")", "[5]", "[0,3]"), 3, "its 30 bits are not whole bytes"},
         // Names somebody could make a path or a C string of.
-        {"empty name", "{" + u8_entry("", 0, 1) + "}", 1, "a tensor has an empty name"},
-        {"NUL in a name", "{" + u8_entry("a\\u0000b", 0, 1) + "}", 1, "name holds a control character"},
-        {"newline in a name", "{" + u8_entry("a\\nb", 0, 1) + "}", 1, "name holds a control character"},
-        {"DEL in a name", "{" + u8_entry("a\x7f", 0, 1) + "}", 1, "name holds a control character"},
-        {"climbing name", "{" + u8_entry("../../x", 0, 1) + "}", 1, "looks like a path out of a directory"},
-        {"climbing name inside", "{" + u8_entry("a/../../x", 0, 1) + "}", 1,
+        {"empty name", open + u8_entry("", 0, 1) + "}", 1, "a tensor has an empty name"},
+        {"NUL in a name", open + u8_entry("a\\u0000b", 0, 1) + "}", 1, "name holds a control character"},
+        {"newline in a name", open + u8_entry("a\\nb", 0, 1) + "}", 1, "name holds a control character"},
+        {"DEL in a name", open + u8_entry("a\x7f", 0, 1) + "}", 1, "name holds a control character"},
+        {"climbing name", open + u8_entry("../../x", 0, 1) + "}", 1, "looks like a path out of a directory"},
+        {"climbing name inside", open + u8_entry("a/../../x", 0, 1) + "}", 1,
          "looks like a path out of a directory"},
-        {"absolute name", "{" + u8_entry("/etc/passwd", 0, 1) + "}", 1,
+        {"absolute name", open + u8_entry("/etc/passwd", 0, 1) + "}", 1,
          "looks like a path out of a directory"},
     };
     CHECK(attacks.size() >= 60);
@@ -213,11 +211,11 @@ TEST_CASE("safetensors: odd but legal files are accepted") {
         {"no elements, zero before huge dims", entry(R"("U8")", "[0,1099511627776,1099511627776]", "[0,0]"),
          0, ""},
         {"several empty tensors in one place",
-         "{" + u8_entry("a", 0, 0) + "," + u8_entry("b", 0, 0) + "," + u8_entry("c", 0, 1) + "}", 1, ""},
-        {"listed backwards", "{" + u8_entry("b", 1, 3) + "," + u8_entry("a", 0, 1) + "}", 3, ""},
+         open + u8_entry("a", 0, 0) + "," + u8_entry("b", 0, 0) + "," + u8_entry("c", 0, 1) + "}", 1, ""},
+        {"listed backwards", open + u8_entry("b", 1, 3) + "," + u8_entry("a", 0, 1) + "}", 3, ""},
         {"fields in another order", R"({"t":{"data_offsets":[0,1],"shape":[1],"dtype":"U8"}})", 1, ""},
         {"an even count of 4-bit elements", entry(R"("F4")", "[4]", "[0,2]"), 2, ""},
-        {"a slash in a name", "{" + u8_entry("layer/0..1/w", 0, 1) + "}", 1, ""},
+        {"a slash in a name", open + u8_entry("layer/0..1/w", 0, 1) + "}", 1, ""},
     };
     for (const Attack& file : legal) {
         const std::string outcome = outcome_of(dir, file_of(file.header, file.data_bytes));

@@ -63,6 +63,15 @@ std::string error_of(Action action) {
     return "no error";
 }
 
+// `text` with every `part` replaced by "x": messages without the name of a temporary directory.
+inline std::string anonymous(const std::string& text, const std::string& part) {
+    std::string result;
+    size_t at = 0;
+    for (size_t next; (next = text.find(part, at)) != std::string::npos; at = next + part.size())
+        result.append(text, at, next - at).push_back('x');
+    return result.append(text, at, std::string::npos);
+}
+
 inline bool contains(std::string_view text, std::string_view part) {
     return text.find(part) != std::string_view::npos;
 }
