@@ -168,9 +168,10 @@ LONGREACH_INLINE void pack_strips(float* to, int64_t strip_step, const float* fr
                                      : Vec{});
     }
 }
+// One panel: the first panel_cols of n columns.
 template <class Unit>
 LONGREACH_INLINE void pack_panel(float* to, const float* from, int64_t stride, int64_t k, int64_t n) {
-    pack_strips<panel_cols, Unit>(to, 0, from, stride, k, n);
+    pack_strips<panel_cols, Unit>(to, 0, from, stride, k, smaller(n, panel_cols));
 }
 
 // One panel of the right side from its transpose, a row-major [n, k] source: panel_cols columns, of which n

@@ -100,6 +100,19 @@ inline std::vector<SmallModel> small_models() {
         m.attention.kv_heads = 1;
         m.attention.head_dim = 12;
     });
+    // Wider than any panel of the CPU's matrix products, and not a multiple of one.
+    add(
+        "wide heads", [](ModelConfig& m) { m.attention.head_dim = 76; }, 1);
+    add(
+        "wide grouped heads, window",
+        [](ModelConfig& m) {
+            m.attention.heads = 2;
+            m.attention.kv_heads = 1;
+            m.attention.head_dim = 40;
+            m.attention.window = 6;
+            m.attention.distance = {DistanceKind::scale_invariant, 2};
+        },
+        2);
     add("window", [](ModelConfig& m) { m.attention.window = 4; });
     add("documents", [](ModelConfig&) {}).documents = true;
     add("window, documents", [](ModelConfig& m) { m.attention.window = 5; }).documents = true;
