@@ -118,23 +118,36 @@ LONGREACH_INLINE void transpose(Vec (&rows)[lanes]) {
     if constexpr (block > 1) transpose<block / 2>(rows);
 }
 
-// 2^x for x <= 128, relative error < 2e-7; 0 below -126 (also for -inf).
-LONGREACH_INLINE Vec exp2(Vec x) {
-    const Vec magic = splat(12582912.0f);  // 1.5 * 2^23: adding it rounds to the nearest integer
-    const Vec clamped = max(x, splat(-126.5f));
-    const Vec shifted = clamped + magic;
-    const Vec f = clamped - (shifted - magic);  // in [-0.5, 0.5]
-    // Minimax for the relative error with 2^0 = 1 exact: 3e-9 before rounding.
+// 2^f for |f| <= 1/2: minimax for the relative error with 2^0 = 1 exact, 3e-9 before rounding.
+LONGREACH_INLINE Vec exp2_fraction(Vec f) {
     Vec p = splat(1.559467782e-04f);
     p = fma(p, f, splat(1.340664341e-03f));
     p = fma(p, f, splat(9.617692791e-03f));
     p = fma(p, f, splat(5.550310388e-02f));
     p = fma(p, f, splat(2.402265221e-01f));
     p = fma(p, f, splat(6.931472421e-01f));
-    p = fma(p, f, splat(1.0f));
+    return fma(p, f, splat(1.0f));
+}
+
+// 2^x for x <= 128, relative error < 2e-7 for x >= -126; below that 0 or a subnormal, and 0 for x <= -150
+// (-inf too).
+LONGREACH_INLINE Vec exp2(Vec x) {
+#if defined(LONGREACH_ISA_AVX512)
+    // The forms with a (full) mask: the plain ones make g++ 12 warn of an uninitialised value in its own
+    // header.
+    const __mmask16 all = 0xFFFF;
+    const __m512 clamped = (__m512)max(x, splat(-160.0f));
+    const __m512 n = _mm512_maskz_roundscale_ps(all, clamped, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    return (Vec)_mm512_maskz_scalef_ps(all, (__m512)exp2_fraction((Vec)(clamped - n)), n);
+#else
+    const Vec magic = splat(12582912.0f);  // 1.5 * 2^23: adding it rounds to the nearest integer
+    const Vec clamped = max(x, splat(-126.5f));
+    const Vec shifted = clamped + magic;
+    const Vec p = exp2_fraction(clamped - (shifted - magic));
     const VecInt exponent = (reinterpret_cast<VecInt>(shifted) - 0x4B400000) << 23;
     const Vec result = reinterpret_cast<Vec>(reinterpret_cast<VecInt>(p) + exponent);
     return x < splat(-126.0f) ? Vec{} : result;
+#endif
 }
 LONGREACH_INLINE Vec exp(Vec x) {
     return exp2(x * splat(1.4426950408889634f));
