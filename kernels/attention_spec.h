@@ -21,13 +21,13 @@ struct AttentionSpec {
 
     // i32 [B, T]: first visible key of each query, non-decreasing along a sequence, row_start[i] <= i.
     // Empty: 0 for every row.
-    Tensor row_start;
+    Tensor row_start{};
 
     // f32 [tables, R], R >= T: gain and bias by distance, stored backwards (entry R-1-t belongs to distance t) so that
     // ascending keys of one query read ascending memory. One table for all heads (tables = 1) or one per head.
     // Both present or both empty (gain 1, bias 0).
-    Tensor distance_gain;
-    Tensor distance_bias;
+    Tensor distance_gain{};
+    Tensor distance_bias{};
 };
 
 }  // namespace longreach

@@ -40,12 +40,12 @@ struct QkSpec {
     float eps = 0.0f;      // of that norm
     // f32 [R, pairs], R >= T: cos and sin of position * theta_m for the first `pairs` channel pairs (m, m + d/2).
     // Pairs past the table keep their values. Empty: no rotary at all.
-    Tensor cosine, sine;
+    Tensor cosine{}, sine{};
 };
 
 // A mixing coefficient: offset + scale * param[0]; param may be empty.
 struct Coefficient {
-    Tensor param;
+    Tensor param{};
     float scale = 0.0f, offset = 1.0f;
 };
 
