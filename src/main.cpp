@@ -1,13 +1,30 @@
 // The command line: subcommands, one catch, exit codes.
 #include <CLI/CLI.hpp>
+#include <fcntl.h>
+
+#include <cstdlib>
 
 #include "base/build_info.h"
 #include "commands/commands.h"
 
 using namespace longreach;
 
+namespace {
+
+// A process started with a standard stream closed would give its number to the next file it opens, and
+// messages would end up in a checkpoint.
+void occupy_standard_streams() {
+    for (int fd = 0; fd <= 2; ++fd)
+        if (::fcntl(fd, F_GETFD) < 0 && ::open("/dev/null", O_RDWR) < 0)
+            std::_Exit(static_cast<int>(ExitCode::internal));
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
-    CLI::App app("longreach trains small transformers from a JSON config and measures their loss at long contexts.");
+    occupy_standard_streams();
+    CLI::App app(
+        "longreach trains small transformers from a JSON config and measures their loss at long contexts.");
     app.require_subcommand(1);
     app.set_version_flag("--version", build_info().version);
     Action action;

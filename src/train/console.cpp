@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstring>
 #include <fstream>
 
@@ -12,7 +13,21 @@
 
 namespace longreach {
 
-Console::Console(bool quiet) : quiet_(quiet), terminal_(!quiet && isatty(STDOUT_FILENO) != 0) {}
+namespace {
+
+// A console that went away and a full disk under log.txt must not end a run: what cannot be written is
+// dropped (fmt::print would throw).
+void write_or_drop(const std::string& text, std::FILE* file) {
+    std::fwrite(text.data(), 1, text.size(), file);
+    if (std::fflush(file) != 0) std::clearerr(file);
+}
+
+}  // namespace
+
+Console::Console(bool quiet) : quiet_(quiet), terminal_(!quiet && isatty(STDOUT_FILENO) != 0) {
+    std::signal(SIGPIPE,
+                SIG_IGN);  // the default would end the process at the first line after the reader left
+}
 
 Console::~Console() {
     clear_status();
@@ -27,33 +42,29 @@ void Console::open_log(const std::string& path) {
 
 void Console::line(const std::string& text) {
     clear_status();
-    if (!quiet_) {
-        fmt::print("{}\n", text);
-        std::fflush(stdout);
-    }
+    if (!quiet_) write_or_drop(text + "\n", stdout);
     if (!log_) return;
     const std::time_t now = std::time(nullptr);
     const std::string stamp = fmt::format("{:%Y-%m-%d %H:%M:%S}  ", fmt::localtime(now));
+    std::string lines;
     size_t begin = 0;
     while (begin <= text.size()) {
         const size_t end = std::min(text.find('\n', begin), text.size());
-        fmt::print(log_, "{}{}\n", stamp, text.substr(begin, end - begin));
+        lines += fmt::format("{}{}\n", stamp, text.substr(begin, end - begin));
         begin = end + 1;
     }
-    std::fflush(log_);
+    write_or_drop(lines, log_);
 }
 
 void Console::status(const std::string& text) {
     if (!terminal_) return;
-    fmt::print("\r\x1b[2K{}", text);
-    std::fflush(stdout);
+    write_or_drop("\r\x1b[2K" + text, stdout);
     status_shown_ = true;
 }
 
 void Console::clear_status() {
     if (!status_shown_) return;
-    fmt::print("\r\x1b[2K");
-    std::fflush(stdout);
+    write_or_drop("\r\x1b[2K", stdout);
     status_shown_ = false;
 }
 

@@ -26,7 +26,6 @@ StopSignals::StopSignals() {
     action.sa_handler = on_signal;
     action.sa_flags = SA_RESTART;
     for (int signal : stop_signals) sigaction(signal, &action, nullptr);
-    std::signal(SIGPIPE, SIG_IGN);  // a closed console must not end a run
 }
 
 StopSignals::~StopSignals() {
