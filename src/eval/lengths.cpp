@@ -103,6 +103,11 @@ Selection select(const TokenStream& stream, const EvalRequest& request) {
         }
     }
     s.documents = static_cast<int32_t>(begins.size());
+    require(std::any_of(s.document.begin(), s.document.end(), [](int32_t d) { return d >= 0; }),
+            ExitCode::data,
+            "none of the {} validation tokens looked at is in a document of at least {} tokens "
+            "(eval.min_document)",
+            s.document.size(), request.min_document);
     return s;
 }
 
@@ -143,6 +148,10 @@ EvalRequest make_request(const EvalConfig& config, int64_t tokens, int64_t batch
     r.min_document = config.min_document;
     r.document_mask = document_mask;
     return r;
+}
+
+void LengthEvaluator::check_request(const TokenStream& stream, const EvalRequest& request) {
+    select(stream, request);
 }
 
 void LengthEvaluator::plan(Arena& arena, int64_t batch_tokens, bool document_mask) {

@@ -57,6 +57,8 @@ EvalRequest make_request(const EvalConfig& config, int64_t tokens, int64_t batch
 
 class LengthEvaluator {
   public:
+    // Throws what run() would throw: too short a stream, no document that qualifies.
+    static void check_request(const TokenStream& stream, const EvalRequest& request);
     // Device buffers for the largest batch; plan like the model's.
     void plan(Arena& arena, int64_t batch_tokens, bool document_mask);
     std::vector<LengthResult> run(Ops& ops, Transformer& model, const FlatParams& weights,
