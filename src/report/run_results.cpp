@@ -44,7 +44,7 @@ RunResults read_results(const std::string& path) {
     const size_t columns = split(lines[0], ',').size();
     RunResults results;
     results.path = path;
-    results.name = base_name(path.back() == '/' ? path.substr(0, path.size() - 1) : path);
+    results.name = base_name(path);
     std::map<int64_t, LengthLoss> newest;
     for (size_t i = 1; i < lines.size(); ++i) {
         // The last line has no newline yet if the run is writing it right now.

@@ -49,9 +49,11 @@ std::string comparison_chart(const std::vector<RunResults>& runs) {
     double low = INFINITY, high = -INFINITY;
     for (const RunResults& r : runs)
         for (const LengthLoss& l : r.lengths) {
+            if (!std::isfinite(l.loss)) continue;
             low = std::min(low, l.loss);
             high = std::max(high, l.loss);
         }
+    if (!std::isfinite(low)) low = high = 0;  // every run diverged: empty axes
     if (!(high > low)) high = low + 1;
 
     std::vector<std::string> canvas(height, std::string(lengths.size() * column, ' '));
@@ -65,6 +67,7 @@ std::string comparison_chart(const std::vector<RunResults>& runs) {
         const LengthLoss* before = nullptr;
         size_t before_x = 0;
         for (const LengthLoss& l : runs[i].lengths) {
+            if (!std::isfinite(l.loss)) continue;  // a diverged run leaves a gap; the table has its value
             const size_t index =
                 static_cast<size_t>(std::find(lengths.begin(), lengths.end(), l.length) - lengths.begin());
             const size_t x = index * column + column / 2;
