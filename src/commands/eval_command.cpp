@@ -65,7 +65,7 @@ ExitCode evaluate(const EvalOptions& options) {
     const int64_t longest = experiment.eval.lengths.back();
     const int64_t batch = std::max(experiment.eval.batch_tokens, longest);
     Transformer model(experiment.model, longest);
-    model.set_stage_window(experiment.resolved_stages().back().window);
+    model.set_stage_window(experiment.stage_at(checkpoint.step > 0 ? checkpoint.step - 1 : 0).window);
     LengthEvaluator evaluator;
     Arena arena(*ops);
     FlatParams weights;
@@ -105,8 +105,11 @@ void add_eval_command(CLI::App& app, Action& action) {
         ->add_option("target", options->target,
                      "Run directory (its newest checkpoint) or checkpoint directory")
         ->required();
-    command->add_option("--lengths", options->lengths, "Context lengths: 2048,4096,65536")->delimiter(',');
-    command->add_option("--tokens", options->tokens, "Tokens scored at each length");
+    command->add_option("--lengths", options->lengths, "Context lengths: 2048,4096,65536")
+        ->delimiter(',')
+        ->check(CLI::Range(int64_t{1}, int64_t{1} << 31));
+    command->add_option("--tokens", options->tokens, "Tokens scored at each length")
+        ->check(CLI::PositiveNumber);
     command->add_option("--data", options->data, "Token shards instead of the config's data.val")
         ->expected(1)
         ->take_all();

@@ -4,6 +4,12 @@
 
 namespace longreach {
 
+namespace {
+// Far beyond any use; they keep every product and sum of counts inside 64 bits.
+constexpr int64_t most_batch_tokens = int64_t{1} << 31;
+constexpr int64_t most_tokens = int64_t{1} << 60;
+}  // namespace
+
 void RunConfig::fields(Fields& f) {
     f.text("name", name, {"names the run directory <dir>/<name>"});
     f.text("dir", dir, {"where run directories live", true});
@@ -21,18 +27,19 @@ void SeedConfig::fields(Fields& f) {
 void StageConfig::fields(Fields& f) {
     f.integer("steps", steps, {.min = 0},
               {"length of the stage in steps; give either steps or tokens", true});
-    f.integer("tokens", tokens, {.min = 0},
+    f.integer("tokens", tokens, {.min = 0, .max = most_tokens},
               {"length of the stage in tokens, rounded up to whole steps", true});
     f.integer("context", context, {.min = 1, .max = int64_t{1} << 31}, {"tokens per training sequence"});
-    f.integer("batch_tokens", batch_tokens, {.min = 0}, {"tokens per step in this stage; 0: batch.tokens"});
+    f.integer("batch_tokens", batch_tokens, {.min = 0, .max = most_batch_tokens},
+              {"tokens per step in this stage; 0: batch.tokens"});
     f.integer("window", window, {.min = 0},
               {"replaces the window of every windowed layer; 0: as configured"});
     f.number("lr", lr, {.min = 0, .max = 1e3}, {"multiplies every learning rate in this stage"});
 }
 
 void BatchConfig::fields(Fields& f) {
-    f.integer("tokens", tokens, {.min = 1}, {"tokens per optimiser step"});
-    f.integer("micro_tokens", micro_tokens, {.min = 0},
+    f.integer("tokens", tokens, {.min = 1, .max = most_batch_tokens}, {"tokens per optimiser step"});
+    f.integer("micro_tokens", micro_tokens, {.min = 0, .max = most_batch_tokens},
               {"tokens per forward and backward pass; smaller needs less memory; 0: as many as tokens"});
 }
 
@@ -119,6 +126,10 @@ void Experiment::check(Problems& p) const {
                       "steps so that they do",
                       consumed, s.context));
         const int64_t steps = s.steps > 0 ? s.steps : (s.tokens + per_step - 1) / per_step;
+        if (steps > (most_tokens - consumed) / per_step) {
+            p.add(path, fmt::format("the stages up to here consume more than {} tokens", most_tokens));
+            return;
+        }
         consumed += steps * per_step;
         if (s.window > 0 && !windowed)
             p.add(path + ".window", "has no effect: no layer has a window", "model.attention.window");
@@ -145,6 +156,13 @@ std::vector<Stage> Experiment::resolved_stages() const {
         out.push_back(r);
     }
     return out;
+}
+
+Stage Experiment::stage_at(int64_t step) const {
+    const std::vector<Stage> all = resolved_stages();
+    for (const Stage& s : all)
+        if (step < s.first_step + s.steps) return s;
+    return all.back();
 }
 
 int64_t Experiment::total_steps() const {

@@ -85,6 +85,7 @@ struct Experiment {
     uint64_t init_seed() const { return static_cast<uint64_t>(seed.init >= 0 ? seed.init : run.seed); }
     uint64_t data_seed() const { return static_cast<uint64_t>(seed.data >= 0 ? seed.data : run.seed); }
     std::vector<Stage> resolved_stages() const;
+    Stage stage_at(int64_t step) const;  // the stage that trains step `step`; past the end: the last
     int64_t total_steps() const;
     int64_t block_tokens() const;  // the data order's block: the largest stage context
     int64_t table_rows() const;    // the longest sequence of training or validation
