@@ -1,6 +1,7 @@
 #include "train/trainer.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <numbers>
@@ -32,6 +33,24 @@ int64_t max_micro_batches(const std::vector<Stage>& stages) {
     return n;
 }
 
+// Bytes of the lines of timing.jsonl up to and including `step`. Its length depends on the clock, so unlike
+// those of the other record files it is no part of a checkpoint: equal runs leave equal checkpoints.
+int64_t timing_bytes(const std::string& path, int64_t step) {
+    if (step == 0 || kind_of(path, Links::refuse) != PathKind::file) return 0;
+    constexpr uint64_t largest = uint64_t{1} << 30;
+    const std::string text = read_file(path, largest, Links::refuse);
+    size_t begin = 0;
+    for (size_t end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
+        constexpr std::string_view key = "{\"step\":";
+        const std::string_view line = std::string_view(text).substr(begin, end - begin);
+        int64_t at = 0;
+        if (!line.starts_with(key)) break;
+        if (std::from_chars(line.data() + key.size(), line.data() + line.size(), at).ec != std::errc()) break;
+        if (at > step) break;
+    }
+    return static_cast<int64_t>(begin);
+}
+
 }  // namespace
 
 Trainer::Trainer(const Experiment& experiment, Console& console)
@@ -52,6 +71,10 @@ Trainer::Trainer(const Experiment& experiment, Console& console)
     require(val_stream_.tokens() > static_cast<uint64_t>(experiment.eval.lengths.back()), ExitCode::data,
             "data.val has {} tokens; eval.lengths asks for sequences of {}", val_stream_.tokens(),
             experiment.eval.lengths.back());
+    // Now, not at the first validation hours from here.
+    const EvalConfig& eval = experiment.eval;
+    const int64_t fewest = eval.every > 0 ? std::min(eval.tokens, eval.final_tokens) : eval.final_tokens;
+    LengthEvaluator::check_request(val_stream_, make_request(eval, fewest, 0, experiment.data.document_mask));
     plan(arena_);
     describe();
 }
@@ -141,6 +164,14 @@ void Trainer::start() {
             state_.data_fingerprint == train_stream_.fingerprint(), ExitCode::data,
             "the training data changed since step {}: a resumed run would not see the tokens it was promised",
             state_.step);
+        if (state_.step > 0 && state_.step < total_steps_) {
+            const Stage& s = stage_of(state_.step - 1);
+            const int64_t planned = s.first_token + (state_.step - s.first_step) * s.tokens_per_step;
+            require(planned == state_.tokens, ExitCode::usage,
+                    "{} tokens were consumed in the {} steps done; the stages of this config would have "
+                    "consumed {}",
+                    state_.tokens, state_.step, planned);
+        }
         optimizer_.set_updates(state_.updates);
         console_.line(fmt::format("resuming after step {}", state_.step));
         return;
@@ -163,11 +194,10 @@ void Trainer::open_records() {
         return it == state_.file_bytes.end() ? int64_t{0} : it->second;
     };
     metrics_ = RecordFile(directory_->file("metrics.jsonl"), bytes("metrics.jsonl"));
-    timing_ = RecordFile(directory_->file("timing.jsonl"), bytes("timing.jsonl"));
-    val_csv_ = RecordFile(directory_->file("val.csv"), bytes("val.csv"),
-                          val_header);
-    positions_csv_ = RecordFile(directory_->file("positions.csv"), bytes("positions.csv"),
-                                positions_header);
+    const std::string timing = directory_->file("timing.jsonl");
+    timing_ = RecordFile(timing, timing_bytes(timing, state_.step));
+    val_csv_ = RecordFile(directory_->file("val.csv"), bytes("val.csv"), val_header);
+    positions_csv_ = RecordFile(directory_->file("positions.csv"), bytes("positions.csv"), positions_header);
 }
 
 void Trainer::request_until(int64_t step) {
@@ -285,7 +315,8 @@ void Trainer::validate(bool final) {
     model_.set_stage_window(stage_of(state_.step - 1).window);
     const std::vector<LengthResult> results = evaluator_.run(*ops_, model_, weights_, val_stream_, request);
     const double bytes_per_token = val_stream_.bytes_per_token();
-    for (const std::string& line : val_lines(results, state_.step, state_.tokens, bytes_per_token)) val_csv_.append(line);
+    for (const std::string& line : val_lines(results, state_.step, state_.tokens, bytes_per_token))
+        val_csv_.append(line);
     for (const std::string& line : positions_lines(results, state_.step)) positions_csv_.append(line);
     std::string text = fmt::format("validation at step {}:", state_.step);
     for (const LengthResult& r : results) text += fmt::format("  {} {:.4f}", r.length, r.loss.mean());
@@ -294,7 +325,6 @@ void Trainer::validate(bool final) {
 
 void Trainer::save() {
     for (auto [name, file] : {std::pair{"metrics.jsonl", &metrics_},
-                              {"timing.jsonl", &timing_},
                               {"val.csv", &val_csv_},
                               {"positions.csv", &positions_csv_}}) {
         file->sync();

@@ -22,8 +22,8 @@ namespace longreach {
 
 class Trainer {
   public:
-    // Opens device and data, plans memory and prints the plan; allocates nothing, touches no run directory, and
-    // throws if the experiment cannot run.
+    // Opens device and data, plans memory and prints the plan; allocates nothing, touches no run directory,
+    // and throws if the experiment cannot run.
     Trainer(const Experiment& experiment, Console& console);
     ~Trainer();
 
@@ -78,7 +78,6 @@ class Trainer {
     double busy_seconds_ = 0;  // in training steps
     int64_t busy_tokens_ = 0;
     double busy_flops_ = 0;
-    double rate_ = 0;  // tokens per second, last record
 };
 
 }  // namespace longreach
