@@ -1,0 +1,260 @@
+// The command line from outside: exit codes, messages, and that each subcommand does what it says.
+#include <doctest/doctest.h>
+
+#include "commands/process.h"
+#include "eval/tables.h"
+#include "train/tiny_run.h"
+
+using namespace longreach;
+using namespace longreach::test;
+
+namespace {
+
+struct Home {
+    TempDir dir, output;
+    std::string config = dir / "config.json";
+    Home() {
+        make_corpus(dir / "data");
+        put(config, tiny_config(dir.path(), "done"));
+        const Finished f = command({"train", config});
+        check(f.code == 0, "the run ended with {}: {}", f.code, f.err);
+    }
+    Finished command(const std::vector<std::string>& arguments) const { return run(output, arguments); }
+};
+
+const Home& home() {
+    static const Home h;
+    return h;
+}
+
+std::string file(const std::string& name) {
+    return home().dir / name;
+}
+
+std::string last_lines(const std::string& text, size_t count) {
+    size_t at = text.size();
+    for (size_t i = 0; i <= count && at != std::string::npos && at > 0; ++i) at = text.rfind('\n', at - 1);
+    return text.substr(at == std::string::npos ? 0 : at + 1);
+}
+
+}  // namespace
+
+TEST_CASE("command line: help and version") {
+    const Finished version = home().command({"--version"});
+    CHECK(version.code == 0);
+    CHECK(contains(version.out, "."));
+    for (const std::vector<std::string>& arguments :
+         std::vector<std::vector<std::string>>{{"--help"},
+                                               {"train", "--help"},
+                                               {"eval", "--help"},
+                                               {"report", "--help"},
+                                               {"config", "--help"},
+                                               {"config", "show", "--help"},
+                                               {"data", "--help"},
+                                               {"data", "synth", "--help"},
+                                               {"bench", "--help"},
+                                               {"doctor", "--help"}}) {
+        const Finished f = home().command(arguments);
+        CHECK(f.code == 0);
+        CHECK(contains(f.out, "--help"));
+        CHECK(f.err == "");
+    }
+    const std::string help = home().command({"--help"}).out;
+    for (const char* name : {"train", "eval", "report", "config", "data", "bench", "doctor"})
+        CHECK(contains(help, name));
+}
+
+TEST_CASE("exit code 2: command lines and configs that are wrong") {
+    put(file("typo.json"), "{\n  \"model\": { \"widht\": 32 }\n}\n");
+    const Finished typo = home().command({"train", file("typo.json")});
+    CHECK(typo.code == 2);
+    CHECK(contains(typo.err,
+                   "model.widht (" + file("typo.json") + ":2:14): unknown key: did you mean model.width?"));
+    CHECK(typo.out == "");
+    put(file("text.json"), "layers: 4\n");
+    for (const std::vector<std::string>& arguments :
+         std::vector<std::vector<std::string>>{{},
+                                               {"frobnicate"},
+                                               {"train"},
+                                               {"train", home().config, "--frobnicate"},
+                                               {"train", file("text.json")},
+                                               {"train", home().dir.path()},
+                                               {"train", home().config, "--set", "model.width"},
+                                               {"train", home().config, "--set", "model.width=ten"},
+                                               {"train", home().config, "--set", "run.name=../up"},
+                                               {"train", home().config, "--set", "run.seed=2"},
+                                               {"eval", file("done"), "--lengths", "0"},
+                                               {"eval", file("done"), "--lengths", "-16"},
+                                               {"eval", file("done"), "--lengths", "16,x"},
+                                               {"eval", file("done"), "--lengths", "64,16"},
+                                               {"eval", file("done"), "--lengths", "16,24"},
+                                               {"eval", file("done"), "--tokens", "0"},
+                                               {"eval", file("done"), "--set", "eval.lengths=[]"},
+                                               {"config", "explain", "model.widht"},
+                                               {"data", "synth"}}) {
+        CAPTURE(fmt::format("{}", fmt::join(arguments, " ")));
+        const Finished f = home().command(arguments);
+        CHECK(f.code == 2);
+        CHECK(f.err != "");
+    }
+}
+
+TEST_CASE("exit code 3: data that are missing, damaged or too few") {
+    const auto code = [&](const std::string& override_) {
+        const Finished f =
+            home().command({"train", home().config, "--set", "run.name=data", "--fresh", "--set", override_});
+        CHECK(contains(f.err, "error: "));
+        CHECK(kind_of(file("data/checkpoints"), Links::refuse) == PathKind::missing);
+        return f.code;
+    };
+    CHECK(code("data.train=[\"" + file("none.bin") + "\"]") == 3);
+    CHECK(code("data.train=[]") == 3);
+    CHECK(code("data.val=[\"" + file("config.json") + "\"]") == 3);
+    CHECK(code("eval.lengths=[16,4096]") == 2);  // more than eval.tokens
+    put(file("cut.bin"), get(file("data/train_000000.bin")).substr(0, 700));
+    CHECK(code("data.train=[\"" + file("cut.bin") + "\"]") == 3);
+    // Found before the first step, although it concerns validation only.
+    CHECK(code("eval.min_document=100000") == 3);
+    CHECK(contains(
+        home()
+            .command({"train", home().config, "--set", "run.name=data", "--set", "eval.min_document=5000"})
+            .err,
+        "none of the 128 validation tokens looked at is in a document of at least 5000 tokens"));
+    CHECK(home().command({"report", file("nowhere")}).code == 3);
+    CHECK(home().command({"report", ""}).code == 3);
+    CHECK(home().command({"data", "inspect", file("nowhere.bin")}).code == 3);
+    CHECK(home().command({"data", "verify", file("cut.bin")}).code == 3);
+    CHECK(home().command({"data", "verify", file("data/train_000000.bin")}).code == 0);
+}
+
+TEST_CASE("exit code 4: no checkpoint where one is asked for") {
+    make_directories(file("empty"));
+    CHECK(home().command({"eval", file("empty")}).code == 4);
+    CHECK(home().command({"eval", file("nowhere")}).code == 4);
+    CHECK(home()
+              .command({"train", home().config, "--set", "run.name=four", "--set",
+                        "run.init_from=" + file("empty")})
+              .code == 4);
+}
+
+TEST_CASE("exit code 6: no such device") {
+    const Finished f =
+        home().command({"train", home().config, "--set", "run.name=gpu", "--set", "system.device=cuda"});
+    CHECK(f.code == 6);
+    CHECK(contains(f.err, "system.device"));
+}
+
+TEST_CASE("train --dry-run prints the plan and touches nothing; --quiet prints nothing") {
+    const Finished dry = home().command({"train", home().config, "--set", "run.name=dry", "--dry-run"});
+    CHECK(dry.code == 0);
+    CHECK(contains(dry.out, "memory plan"));
+    CHECK(kind_of(file("dry"), Links::refuse) == PathKind::missing);
+    const Finished quiet = home().command({"train", home().config, "--set", "run.name=quiet", "--quiet"});
+    CHECK(quiet.code == 0);
+    CHECK(quiet.out == "");
+    CHECK(quiet.err == "");
+    CHECK(contains(get(file("quiet/log.txt")), "validation at step 12"));
+}
+
+TEST_CASE("train --fresh starts over, and only this run") {
+    REQUIRE(home().command({"train", home().config, "--set", "run.name=again"}).code == 0);
+    put(file("again/note.md"), "kept or not\n");
+    const Finished same = home().command({"train", home().config, "--set", "run.name=again"});
+    CHECK(contains(same.out, "nothing to do"));
+    const Finished f =
+        home().command({"train", home().config, "--set", "run.name=again", "--set", "run.seed=5", "--fresh"});
+    CHECK(f.code == 0);
+    CHECK(!contains(f.out, "resuming"));
+    CHECK(kind_of(file("done/checkpoints/step_00000012"), Links::refuse) == PathKind::directory);
+    CHECK(differing(results_of(file("done"), 12), results_of(file("again"), 12)) != "");
+}
+
+TEST_CASE("eval of a run repeats its final validation to the last digit, whatever the batch") {
+    const std::string val = get(file("done/val.csv")), positions = get(file("done/positions.csv"));
+    for (const char* batch : {"64", "256"}) {
+        const Finished f =
+            home().command({"eval", file("done"), "--set", fmt::format("eval.batch_tokens={}", batch),
+                            "--out", file("evaluated"), "--token-losses", file("losses.safetensors")});
+        CAPTURE(f.err);
+        REQUIRE(f.code == 0);
+        CHECK(contains(f.out, "std.err"));
+        // The command does not know how many tokens the run had consumed: column two is 0.
+        std::string expected = last_lines(val, 2);
+        for (size_t at; (at = expected.find("12,1536,")) != std::string::npos;)
+            expected.replace(at, 8, "12,0,");
+        CHECK(get(file("evaluated/val.csv")) == std::string(val_header) + "\n" + expected);
+        const std::string lines = get(file("evaluated/positions.csv"));
+        CHECK(positions.ends_with(lines.substr(lines.find('\n') + 1)));
+        CHECK(kind_of(file("losses.safetensors"), Links::refuse) == PathKind::file);
+    }
+}
+
+TEST_CASE("eval of a checkpoint from the middle of a run uses the window its stage trained with") {
+    // The first stage narrows the window; its validation at step 4 must be what eval finds in that
+    // checkpoint.
+    put(file("window.json"), tiny_config(home().dir.path(), "window"));
+    const Finished t =
+        home().command({"train", file("window.json"), "--set", "model.attention.window=24", "--set",
+                        "stages=[{\"steps\":4,\"context\":32,\"window\":4},{\"steps\":4,\"context\":32}]",
+                        "--set", "checkpoint.every=4", "--set", "eval.final_tokens=128"});
+    CAPTURE(t.err);
+    REQUIRE(t.code == 0);
+    for (const char* step : {"00000004", "00000008"}) {
+        const Finished f =
+            home().command({"eval", file("window/checkpoints/step_") + step, "--out", file("window_eval")});
+        CAPTURE(f.err);
+        REQUIRE(f.code == 0);
+        const std::string lines = get(file("window_eval/positions.csv"));
+        CHECK(contains(get(file("window/positions.csv")), lines.substr(lines.find('\n') + 1)));
+    }
+}
+
+TEST_CASE("eval --lengths and --data replace what the config says") {
+    const Finished f = home().command({"eval", file("done") + "/", "--lengths", "8,32,128", "--tokens", "384",
+                                       "--data", file("data/train_000000.bin"), "--buckets"});
+    CAPTURE(f.err);
+    CHECK(f.code == 0);
+    CHECK(contains(f.out, "in document"));
+    CHECK(contains(f.out, "384"));
+    CHECK(home().command({"eval", file("done"), "--lengths", "1048576"}).code == 3);
+}
+
+TEST_CASE("report compares runs, also one that diverged") {
+    make_directories(file("diverged"));
+    put(file("diverged/val.csv"),
+        std::string(val_header) +
+            "\n12,1536,16,nan,0,256,4,\n12,1536,64,inf,0,256,4,\n12,1536,128,5.5,0,256,4,\n");
+    make_directories(file("gone"));
+    put(file("gone/val.csv"), std::string(val_header) + "\n12,1536,16,nan,0,256,4,\n");
+    const Finished f = home().command({"report", file("done"), file("diverged")});
+    CAPTURE(f.err);
+    CHECK(f.code == 0);
+    CHECK(contains(f.out, "nan"));
+    CHECK(contains(f.out, "diverged"));
+    CHECK(home().command({"report", file("gone")}).code == 0);
+    put(file("gone/val.csv"), "step,loss\n1,2\n");
+    CHECK(home().command({"report", file("gone")}).code == 3);
+}
+
+TEST_CASE(
+    "config: show can be read back, diff finds the difference, schema and reference cover every field") {
+    const Finished show = home().command({"config", "show", home().config});
+    REQUIRE(show.code == 0);
+    put(file("shown.json"), show.out);
+    CHECK(home().command({"config", "show", file("shown.json")}).out == show.out);
+    CHECK(home().command({"config", "diff", home().config, file("shown.json")}).out == "");
+    put(file("other.json"), home().command({"config", "show", home().config, "--set", "model.layers=2"}).out);
+    const Finished diff = home().command({"config", "diff", home().config, file("other.json")});
+    CHECK(diff.code == 0);
+    CHECK(contains(diff.out, "model.layers"));
+    CHECK(contains(home().command({"config", "show", home().config, "--origins"}).out, home().config + ":"));
+    const std::string schema = home().command({"config", "schema"}).out;
+    const std::string reference = home().command({"config", "reference"}).out;
+    for (const std::string& path : all_paths(describe<Experiment>())) {
+        const std::string name = path.substr(path.rfind('.') + 1);
+        CHECK_MESSAGE(contains(schema, "\"" + name + "\""), path);
+        CHECK_MESSAGE(contains(reference, name), path);
+        const Finished explained = home().command({"config", "explain", path});
+        if (explained.code != 0) CHECK_MESSAGE(explained.code == 0, path << explained.err);
+    }
+}

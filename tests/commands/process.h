@@ -1,0 +1,99 @@
+// Starting the real program: arguments, exit code, output, signals at chosen moments.
+#pragma once
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "io/temp_dir.h"
+
+namespace longreach::test {
+
+inline const char* program() {
+    return LONGREACH_PROGRAM;
+}
+
+// A running longreach; its output goes to files in `directory`.
+class Process {
+  public:
+    // close_stdout: the program starts without a standard output at all.
+    Process(const TempDir& directory, const std::vector<std::string>& arguments, bool close_stdout = false)
+        : out_(directory / "stdout.txt"), err_(directory / "stderr.txt") {
+        std::vector<const char*> argv{program()};
+        for (const std::string& a : arguments) argv.push_back(a.c_str());
+        argv.push_back(nullptr);
+        pid_ = ::fork();
+        check(pid_ >= 0, "cannot fork");
+        if (pid_ > 0) return;
+        redirect(out_, STDOUT_FILENO);
+        redirect(err_, STDERR_FILENO);
+        if (close_stdout) ::close(STDOUT_FILENO);
+        ::execv(program(), const_cast<char* const*>(argv.data()));
+        ::_exit(127);
+    }
+    ~Process() {
+        if (!ended_) {
+            signal(SIGKILL);
+            wait();
+        }
+    }
+    Process(const Process&) = delete;
+    Process& operator=(const Process&) = delete;
+
+    void signal(int number) { ::kill(pid_, number); }
+    bool running() {
+        if (!ended_ && ::waitpid(pid_, &status_, WNOHANG) == pid_) ended_ = true;
+        return !ended_;
+    }
+    // The exit code, or minus the signal that ended it.
+    int wait() {
+        if (!ended_) check(::waitpid(pid_, &status_, 0) == pid_, "cannot wait for {}", pid_);
+        ended_ = true;
+        return WIFEXITED(status_) ? WEXITSTATUS(status_) : -WTERMSIG(status_);
+    }
+    std::string out() const { return get(out_); }
+    std::string err() const { return get(err_); }
+
+  private:
+    static void redirect(const std::string& path, int fd) {
+        const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
+        if (file < 0 || ::dup2(file, fd) < 0) ::_exit(126);
+        ::close(file);
+    }
+    std::string out_, err_;
+    pid_t pid_ = -1;
+    int status_ = 0;
+    bool ended_ = false;
+};
+
+struct Finished {
+    int code = 0;
+    std::string out, err;
+};
+inline Finished run(const TempDir& directory, const std::vector<std::string>& arguments) {
+    Process process(directory, arguments);
+    const int code = process.wait();
+    return {code, process.out(), process.err()};
+}
+
+inline void sleep_for(double seconds) {
+    std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+}
+
+// True once `done()` holds; false if that takes longer than any machine should need.
+template <class Condition>
+bool wait_until(Condition done) {
+    for (int i = 0; i < 6000; ++i) {
+        if (done()) return true;
+        sleep_for(0.01);
+    }
+    return false;
+}
+
+}  // namespace longreach::test

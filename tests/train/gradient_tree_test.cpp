@@ -1,0 +1,124 @@
+// The gradient of a step is a fixed binary tree over its micro-batches, bit for bit.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <map>
+
+#include "base/rng.h"
+#include "train/gradient_tree.h"
+
+using namespace longreach;
+
+namespace {
+
+constexpr int64_t parameters = 37;
+using Vector = std::vector<float>;
+
+Vector gradient_of(int64_t micro_batch) {
+    const Rng rng(4, Purpose::test, static_cast<uint32_t>(micro_batch));
+    Vector g(parameters);
+    for (size_t i = 0; i < g.size(); ++i)
+        g[i] = static_cast<float>(rng.normal(i) * std::exp(4 * rng.normal(1000 + i)));
+    return g;
+}
+
+void add(Vector& to, const Vector& from) {
+    for (size_t i = 0; i < to.size(); ++i) to[i] += from[i];
+}
+
+// The tree as the header describes it, written down as a recursion.
+Vector leaf(int64_t index, int64_t leaves, int64_t micro_batches) {
+    Vector sum(parameters, 0.0f);
+    for (int64_t m = 0; m < micro_batches; ++m)
+        if (m * leaves / micro_batches == index) add(sum, gradient_of(m));
+    return sum;
+}
+Vector subtree(int64_t begin, int64_t end, int64_t leaves, int64_t micro_batches) {
+    if (end - begin == 1) return leaf(begin, leaves, micro_batches);
+    const int64_t middle = (begin + end) / 2;
+    Vector sum = subtree(begin, middle, leaves, micro_batches);
+    add(sum, subtree(middle, end, leaves, micro_batches));
+    return sum;
+}
+
+struct Machine {
+    std::unique_ptr<Ops> ops = make_cpu_ops({.threads = 1});
+    Arena arena{*ops};
+    GradientTree tree;
+    Tensor scratch;
+    explicit Machine(int64_t max_micro_batches) {
+        for (int pass = 0; pass < 2; ++pass) {
+            tree.plan(arena, parameters, max_micro_batches);
+            scratch = arena.reserve("scratch", DType::f32, {parameters});
+            if (pass == 0) arena.commit();
+        }
+    }
+    Vector run(int64_t micro_batches) {
+        tree.begin_step(micro_batches);
+        for (int64_t m = 0; m < micro_batches; ++m) {
+            ops->upload(scratch, gradient_of(m).data());
+            ops->add(tree.begin(*ops, m).flat, scratch);
+            tree.end(*ops, m);
+        }
+        Vector host(parameters);
+        ops->download(host.data(), tree.result().flat);
+        return host;
+    }
+    int64_t buffers() const { return static_cast<int64_t>(arena.entries().size()) - 1; }
+};
+
+}  // namespace
+
+TEST_CASE("gradient tree: leaves are the largest power of two up to 8 and the number of micro-batches") {
+    const std::vector<int64_t> expected{1, 2, 2, 4, 4, 4, 4, 8, 8};
+    for (size_t i = 0; i < expected.size(); ++i)
+        CHECK(gradient_leaves(static_cast<int64_t>(i) + 1) == expected[i]);
+    CHECK(gradient_leaves(1000) == 8);
+}
+
+TEST_CASE("gradient tree: for any number of micro-batches the sum is that of the recursion, bit for bit") {
+    Machine largest(40);
+    bool order_matters = false;
+    for (int64_t n = 1; n <= 40; ++n) {
+        CAPTURE(n);
+        const int64_t leaves = gradient_leaves(n);
+        const Vector expected = subtree(0, leaves, leaves, n);
+        CHECK(largest.run(n) == expected);  // also: nothing is left over from the steps before
+        CHECK(Machine(n).run(n) == expected);
+        Vector straight(parameters, 0.0f);
+        for (int64_t m = 0; m < n; ++m) add(straight, gradient_of(m));
+        order_matters = order_matters || straight != expected;
+    }
+    CHECK(order_matters);  // else the comparison above could not fail
+}
+
+TEST_CASE("gradient tree: log2(leaves) + 1 buffers") {
+    const std::map<int64_t, int64_t> buffers{{1, 1}, {2, 2}, {3, 2}, {4, 3}, {7, 3}, {8, 4}, {9, 4}, {40, 4}};
+    for (const auto& [n, count] : buffers) {
+        CAPTURE(n);
+        CHECK(Machine(n).buffers() == count);
+    }
+}
+
+TEST_CASE("gradient tree: leaves computed anywhere and combined pairwise give the same total") {
+    for (int64_t n : {8, 11, 16, 40}) {
+        CAPTURE(n);
+        std::vector<Vector> sums;
+        for (int64_t l = 7; l >= 0; --l) sums.insert(sums.begin(), leaf(l, 8, n));
+        for (size_t apart = 1; apart < 8; apart *= 2)
+            for (size_t l = 0; l < 8; l += 2 * apart) add(sums[l], sums[l + apart]);
+        CHECK(Machine(n).run(n) == sums[0]);
+    }
+}
+
+TEST_CASE("gradient tree: asking for the result of an unfinished step is a bug that is caught") {
+    Machine machine(4);
+    machine.tree.begin_step(4);
+    machine.tree.begin(*machine.ops, 0);
+    machine.tree.end(*machine.ops, 0);
+    machine.tree.begin(*machine.ops, 1);
+    machine.tree.end(*machine.ops, 1);
+    machine.tree.begin(*machine.ops, 2);
+    machine.tree.end(*machine.ops, 2);
+    CHECK_THROWS_AS(machine.tree.result(), Error);
+}

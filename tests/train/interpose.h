@@ -1,0 +1,15 @@
+// Two calls of the C library, replaced in this test program so that a stop signal or a full disk arrives at
+// an exact step and not at about some time.
+#pragma once
+
+#include <cstdint>
+
+namespace longreach::test {
+
+// Raises `signal` while the record of training step `step` is being written; 0: never.
+void raise_at_step(int64_t step, int signal);
+
+// The next `count` reservations of disk space fail with ENOSPC.
+void refuse_space(int count);
+
+}  // namespace longreach::test

@@ -1,0 +1,320 @@
+// An interrupted run ends with the bytes of an uninterrupted one; what a run may and may not resume from.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <csignal>
+
+#include "train/interpose.h"
+#include "train/tiny_run.h"
+
+using namespace longreach;
+using namespace longreach::test;
+
+namespace {
+
+constexpr int64_t steps = 12;
+
+// The uninterrupted run everything is compared with, and the corpus all runs share.
+struct Home {
+    TempDir dir;
+    Results whole;
+    Home() {
+        make_corpus(dir / "data");
+        const ExitCode code = train(load_tiny(tiny_config(dir.path(), "whole")));
+        check(code == ExitCode::ok, "the reference run ended with {}", static_cast<int>(code));
+        whole = results_of(dir / "whole", steps);
+    }
+    std::string config(const std::string& name) const { return tiny_config(dir.path(), name); }
+    std::string log(const std::string& name) const { return get(dir / (name + "/log.txt")); }
+};
+
+const Home& home() {
+    static const Home h;
+    return h;
+}
+
+ExitCode stop_after(const LoadedConfig<Experiment>& config, int64_t step, int signal = SIGTERM) {
+    raise_at_step(step, signal);
+    const ExitCode code = train(config);
+    raise_at_step(0, 0);
+    return code;
+}
+
+void flip_a_bit(const std::string& path) {
+    std::string bytes = get(path);
+    bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 4);
+    put(path, bytes);
+}
+
+}  // namespace
+
+TEST_CASE("resume: the run is what the test needs: two contexts, and more than one epoch") {
+    const Experiment e = load_tiny(home().config("whole")).value;
+    const TokenStream stream = TokenStream::open(e.data.train, e.data.stream_options(e.model.vocab_size));
+    const BatchPlan plan(stream.tokens(), e.block_tokens(), e.data_seed(), e.data.shuffle);
+    CHECK(plan.epoch_tokens() < 12 * 128);
+    CHECK(e.resolved_stages().size() == 2);
+    CHECK(e.resolved_stages()[1].first_step == 5);
+    CHECK(e.total_steps() == steps);
+}
+
+TEST_CASE("resume: stopped after any step and resumed, the bytes are those of the whole run") {
+    for (int64_t k = 1; k < steps; ++k) {
+        CAPTURE(k);
+        const std::string name = fmt::format("stopped{}", k);
+        const auto config = load_tiny(home().config(name));
+        const int signal =
+            std::vector<int>{SIGTERM, SIGUSR1, SIGUSR2, SIGHUP, SIGINT}[static_cast<size_t>(k % 5)];
+        REQUIRE(stop_after(config, k, signal) == ExitCode::stopped);
+        CHECK(checkpoint_steps(home().dir / (name + "/checkpoints")).front() == k);
+        CHECK(contains(home().log(name), fmt::format("after step {}; the same command resumes", k)));
+        REQUIRE(train(config) == ExitCode::ok);
+        CHECK(contains(home().log(name), fmt::format("resuming after step {}", k)));
+        CHECK(differing(home().whole, results_of(home().dir / name, steps)) == "");
+    }
+}
+
+TEST_CASE("resume: stopped after every single step") {
+    const auto config = load_tiny(home().config("stutter"));
+    for (int64_t k = 1; k < steps; ++k) REQUIRE(stop_after(config, k) == ExitCode::stopped);
+    REQUIRE(train(config) == ExitCode::ok);
+    CHECK(differing(home().whole, results_of(home().dir / "stutter", steps)) == "");
+    CHECK(train(config) == ExitCode::ok);  // nothing to do, nothing changes
+    CHECK(contains(home().log("stutter"), "nothing to do: all 12 steps are done"));
+    CHECK(differing(home().whole, results_of(home().dir / "stutter", steps)) == "");
+}
+
+TEST_CASE("resume: a signal during the last step does not make a finished run look unfinished") {
+    const auto config = load_tiny(home().config("last"));
+    CHECK(stop_after(config, steps) == ExitCode::ok);
+    CHECK(differing(home().whole, results_of(home().dir / "last", steps)) == "");
+}
+
+TEST_CASE("resume: timing.jsonl is rewound with the rest, one line per step") {
+    const auto config = load_tiny(home().config("timing"));
+    REQUIRE(stop_after(config, 4) == ExitCode::stopped);
+    put(home().dir / "timing/timing.jsonl",
+        get(home().dir / "timing/timing.jsonl") + "{\"step\":5,\"seconds\":1}\n{");
+    REQUIRE(train(config) == ExitCode::ok);
+    const std::string text = get(home().dir / "timing/timing.jsonl");
+    size_t line = 0, at = 0;
+    while (at < text.size()) {
+        const size_t end = text.find('\n', at);
+        REQUIRE(end != std::string::npos);
+        const json::Value v = json::parse(text.substr(at, end - at), "timing.jsonl");
+        ++line;
+        CHECK(v.find("step")->as_int64() == static_cast<int64_t>(line));
+        at = end + 1;
+    }
+    CHECK(line == steps);
+}
+
+TEST_CASE(
+    "resume: a damaged newest checkpoint gives way to the older one, which is said, and the bytes stay") {
+    for (const char* file : {"model.safetensors", "optimizer.safetensors", "state.json", "manifest.json"}) {
+        CAPTURE(file);
+        const std::string name = fmt::format("damaged.{}", file);
+        const auto config = load_tiny(home().config(name));
+        REQUIRE(stop_after(config, 8) == ExitCode::stopped);
+        const std::string checkpoints = home().dir / (name + "/checkpoints");
+        REQUIRE(checkpoint_steps(checkpoints) == std::vector<int64_t>{8, 6});
+        flip_a_bit(join_path(checkpoints, "step_00000008/" + std::string(file)));
+        REQUIRE(train(config) == ExitCode::ok);
+        CHECK(contains(home().log(name), "step_00000008"));
+        CHECK(contains(home().log(name), "resuming after step 6"));
+        CHECK(kind_of(join_path(checkpoints, "step_00000008.bad"), Links::refuse) == PathKind::directory);
+        CHECK(differing(home().whole, results_of(home().dir / name, steps)) == "");
+    }
+}
+
+TEST_CASE("resume: with every checkpoint damaged the run does not silently begin anew") {
+    const auto config = load_tiny(home().config("ruined"));
+    REQUIRE(stop_after(config, 5) == ExitCode::stopped);
+    for (const char* step : {"step_00000003", "step_00000005"})
+        flip_a_bit(home().dir / fmt::format("ruined/checkpoints/{}/model.safetensors", step));
+    CHECK(contains(error_of([&] { train(config); }), "4: "));
+    CHECK(train(config, true) == ExitCode::ok);  // --fresh
+    CHECK(differing(home().whole, results_of(home().dir / "ruined", steps)) == "");
+}
+
+TEST_CASE("resume: other training data are refused") {
+    const TempDir dir;
+    make_corpus(dir / "data", 1);
+    const auto config = load_tiny(tiny_config(dir.path()));
+    REQUIRE(stop_after(config, 4) == ExitCode::stopped);
+    std::filesystem::remove_all(dir / "data");
+    make_corpus(dir / "data", 2);
+    CHECK(
+        error_of([&] { train(config); }) ==
+        "3: the training data changed since step 4: a resumed run would not see the tokens it was promised");
+    std::filesystem::remove_all(dir / "data");
+    make_corpus(dir / "data", 1);
+    CHECK(train(config) == ExitCode::ok);
+}
+
+TEST_CASE("resume: fields that a resumed run may not change are listed; the others are taken over") {
+    REQUIRE(stop_after(load_tiny(home().config("changed")), 5) == ExitCode::stopped);
+    const std::string before = get(home().dir / "changed/config.json");
+    const auto changed = [&](const std::vector<std::string>& overrides) {
+        return error_of([&] { train(load_tiny(home().config("changed"), overrides)); });
+    };
+    for (const auto& [field, value] : std::map<std::string, std::string>{{"run.seed", "2"},
+                                                                         {"model.mlp.hidden", "32"},
+                                                                         {"optimizer.muon.lr", "0.01"},
+                                                                         {"data.document_mask", "false"},
+                                                                         {"batch.micro_tokens", "64"},
+                                                                         {"stages.1.lr", "0.5"},
+                                                                         {"system.precision", "bf16"}}) {
+        CAPTURE(field);
+        const std::string message = changed({field + "=" + value});
+        CHECK(contains(message, "2: " + (home().dir / "changed") + " was started with another config:\n"));
+        CHECK(contains(message, field));
+        CHECK(get(home().dir / "changed/config.json") == before);
+    }
+    const std::string both = changed({"run.seed=7", "optimizer.clip_norm=1", "eval.every=3"});
+    for (const char* field : {"run.seed", "optimizer.clip_norm", "eval.every"}) CHECK(contains(both, field));
+
+    // More steps, other intervals, threads: the same weights as a run that had them from the beginning.
+    const std::vector<std::string> longer{"stages.1.steps=9", "eval.every=7",       "eval.lengths=[32,64]",
+                                          "run.log_every=2",  "checkpoint.every=4", "checkpoint.keep=3"};
+    const std::vector<std::string> constant{"optimizer.schedule.kind=constant"};
+    auto all = longer;
+    all.insert(all.end(), constant.begin(), constant.end());
+    REQUIRE(stop_after(load_tiny(home().config("short"), constant), 5) == ExitCode::stopped);
+    REQUIRE(train(load_tiny(home().config("long"), all)) == ExitCode::ok);
+    all.push_back("system.threads=2");
+    REQUIRE(train(load_tiny(home().config("short"), all)) == ExitCode::ok);
+    const Results resumed = results_of(home().dir / "short", 14),
+                  straight = results_of(home().dir / "long", 14);
+    for (const char* file : {"model.safetensors", "optimizer.safetensors"})
+        CHECK(resumed.at(file) == straight.at(file));
+    CHECK(checkpoint_steps(home().dir / "short/checkpoints") == std::vector<int64_t>{14, 12, 8});
+}
+
+TEST_CASE("resume: a stage that has been trained may not be given another length") {
+    const std::vector<std::string> big{"stages.1.batch_tokens=64", "batch.micro_tokens=32"};
+    REQUIRE(stop_after(load_tiny(home().config("stages"), big), 8) == ExitCode::stopped);
+    auto other = big;
+    other.push_back("stages.0.steps=7");
+    CHECK(
+        error_of([&] { train(load_tiny(home().config("stages"), other)); }) ==
+        "2: 832 tokens were consumed in the 8 steps done; the stages of this config would have consumed 960");
+}
+
+TEST_CASE("init_from: weights arrive, leftovers are named, another shape names the tensor") {
+    const std::string source = home().dir / "whole";
+    const auto weights = [&](const std::string& run, int64_t step) {
+        return get(home().dir /
+                   fmt::format("{}/checkpoints/{}/model.safetensors", run, checkpoint_name(step)));
+    };
+    // Without a learning rate and at step 0 the weights are those of the source.
+    for (const std::string& from : {source, source + "/", source + "/checkpoints/step_00000012",
+                                    source + "/checkpoints/step_00000012/"}) {
+        CAPTURE(from);
+        const auto config = load_tiny(home().config("tuned"),
+                                      {"run.init_from=" + from, "stages=[{\"steps\":1,\"context\":32}]",
+                                       "checkpoint.at_start=true", "checkpoint.keep=5"});
+        REQUIRE(train(config, true) == ExitCode::ok);
+        CHECK(weights("tuned", 0) == weights("whole", 12));
+        CHECK(weights("tuned", 1) != weights("whole", 12));
+        CHECK(contains(home().log("tuned"),
+                       "starting from the weights of " + source + "/checkpoints/step_00000012"));
+        CHECK(!contains(home().log("tuned"), "kept as initialised"));
+        // Resuming continues this run and does not load the source again.
+        CHECK(train(config) == ExitCode::ok);
+        CHECK(contains(home().log("tuned"), "nothing to do"));
+    }
+    REQUIRE(train(load_tiny(home().config("partial"), {"run.init_from=" + source, "model.norm.gain=true",
+                                                       "model.head.tied=true", "run.log_every=5"})) ==
+            ExitCode::ok);
+    CHECK(contains(home().log("partial"), "kept as initialised: layers.0."));
+    CHECK(contains(home().log("partial"), "not used by this model: "));
+    CHECK(contains(home().log("partial"), "norm"));
+
+    const std::string shape = error_of([&] {
+        train(load_tiny(home().config("wide"), {"run.init_from=" + source, "model.mlp.hidden=40"}));
+    });
+    CHECK(contains(shape, "4: "));
+    CHECK(contains(shape, "layers.0.mlp."));
+    CHECK(contains(shape, "has shape [24, 16], this model needs [40, 16]"));
+    CHECK(error_of([&] {
+              train(load_tiny(home().config("nothing"), {"run.init_from=" + home().dir.path() + "/none"}));
+          }) == "4: " + home().dir.path() + "/none is neither a run directory nor a checkpoint");
+}
+
+TEST_CASE("checkpoint.at_start saves the initial weights, which stay whatever `keep` says") {
+    const auto config = load_tiny(home().config("at_start"),
+                                  {"checkpoint.at_start=true", "checkpoint.every=2", "checkpoint.keep=1"});
+    REQUIRE(train(config) == ExitCode::ok);
+    CHECK(checkpoint_steps(home().dir / "at_start/checkpoints") == std::vector<int64_t>{12, 0});
+    // Resuming from it is a run from the beginning.
+    std::filesystem::remove_all(home().dir / "at_start/checkpoints/step_00000012");
+    REQUIRE(train(config) == ExitCode::ok);
+    CHECK(contains(home().log("at_start"), "resuming after step 0"));
+    CHECK(differing(home().whole, results_of(home().dir / "at_start", steps)) == "");
+}
+
+TEST_CASE("a full disk: a periodic save that fails is reported and training goes on") {
+    const auto config = load_tiny(home().config("full"));
+    refuse_space(2);  // the saves after steps 3 and 6
+    REQUIRE(train(config) == ExitCode::ok);
+    CHECK(contains(home().log("full"), "warning: no checkpoint at step 3: "));
+    CHECK(contains(home().log("full"), "warning: no checkpoint at step 6: "));
+    CHECK(contains(home().log("full"), "No space left on device"));
+    CHECK(checkpoint_steps(home().dir / "full/checkpoints") == std::vector<int64_t>{12, 9});
+    CHECK(differing(home().whole, results_of(home().dir / "full", steps)) == "");
+}
+
+TEST_CASE("a full disk: three saves in a row end the run, and it resumes from what there is") {
+    const auto config = load_tiny(home().config("fuller"), {"checkpoint.every=2"});
+    REQUIRE(stop_after(config, 4) == ExitCode::stopped);
+    refuse_space(3);
+    CHECK(contains(error_of([&] { train(config); }), "5: "));
+    refuse_space(0);
+    REQUIRE(train(config) == ExitCode::ok);
+    CHECK(contains(home().log("fuller"), "resuming after step 4"));
+    CHECK(differing(home().whole, results_of(home().dir / "fuller", steps)) == "");
+}
+
+TEST_CASE("a full disk: when a signal asks for a checkpoint, a failing one is an error") {
+    const auto config = load_tiny(home().config("fullstop"));
+    refuse_space(1);
+    CHECK(contains(error_of([&] { stop_after(config, 2); }), "5: "));
+    raise_at_step(0, 0);
+    REQUIRE(train(config) == ExitCode::ok);
+    CHECK(differing(home().whole, results_of(home().dir / "fullstop", steps)) == "");
+}
+
+TEST_CASE("numerics: steps that are not finite change nothing, and too many of them in a row end the run") {
+    // One step with a learning rate this large makes every later loss overflow.
+    const std::vector<std::string> absurd{"optimizer.adam.embedding_lr=1000",
+                                          "optimizer.adam.head_lr=1000",
+                                          "optimizer.muon.lr=1000",
+                                          "stages.0.lr=1000",
+                                          "model.embedding_norm=false",
+                                          "optimizer.max_bad_steps=3",
+                                          "model.head.z_loss=1e20",
+                                          "checkpoint.every=1",
+                                          "checkpoint.keep=20",
+                                          "eval.every=0",
+                                          "optimizer.schedule.kind=constant"};
+    const auto config = load_tiny(home().config("absurd"), absurd);
+    REQUIRE(train(config) == ExitCode::numerics);
+    CHECK(contains(home().log("absurd"), "giving up: 4 steps in a row had a non-finite loss or gradient"));
+    // Which step is the first bad one is the arithmetic's business; from it on no weight and no moment moves.
+    const std::vector<int64_t> saved = checkpoint_steps(home().dir / "absurd/checkpoints");  // newest first
+    REQUIRE(saved.size() >= 4);
+    const auto file = [&](int64_t step, const char* name) {
+        return get(home().dir / fmt::format("absurd/checkpoints/{}/{}", checkpoint_name(step), name));
+    };
+    for (const char* name : {"model.safetensors", "optimizer.safetensors"})
+        for (int64_t step = saved[0] - 2; step <= saved[0]; ++step)
+            CHECK(file(step, name) == file(saved[0] - 3, name));
+    const json::Value state = json::parse(file(saved[0], "state.json"), "state.json");
+    CHECK(state.find("bad_in_a_row")->as_int64() == 3);
+    CHECK(state.find("skipped")->as_int64() == 3);
+    CHECK(state.find("updates")->as_int64() == saved[0] - 3);
+    CHECK(contains(get(home().dir / "absurd/metrics.jsonl"), "\"grad_norm\":null"));
+    // Resuming comes to the same end.
+    CHECK(train(config) == ExitCode::numerics);
+}

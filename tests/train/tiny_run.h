@@ -1,0 +1,82 @@
+// Runs that take a fraction of a second: a small corpus, a small model, two stages of different contexts and
+// more steps than one epoch of the data has.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "config/loader.h"
+#include "data/synth.h"
+#include "io/temp_dir.h"
+#include "train/trainer.h"
+
+namespace longreach::test {
+
+inline void make_corpus(const std::string& directory, uint64_t seed = 1) {
+    SynthOptions options;
+    options.output = directory;
+    options.seed = seed;
+    options.train_bytes = 1000;
+    options.val_bytes = 800;
+    options.min_document = 64;
+    options.max_document = 200;
+    options.max_distance = 128;
+    synthesize(options);
+}
+
+// 12 steps; the data of `directory`/data; the run in `directory`/<name>.
+inline std::string tiny_config(const std::string& directory, const std::string& name = "run") {
+    return fmt::format(R"({{
+  "run": {{ "name": "{1}", "dir": "{0}", "log_every": 1 }},
+  "model": {{
+    "layers": 1, "width": 16, "mlp": {{ "hidden": 24 }}, "attention": {{ "heads": 2, "head_dim": 8 }}
+  }},
+  "data": {{ "train": ["{0}/data/train_*.bin"], "val": ["{0}/data/val_*.bin"] }},
+  "stages": [{{ "steps": 5, "context": 16 }}, {{ "steps": 7, "context": 32 }}],
+  "batch": {{ "tokens": 128, "micro_tokens": 32 }},
+  "eval": {{ "every": 4, "lengths": [16, 64], "tokens": 128, "final_tokens": 256 }},
+  "checkpoint": {{ "every": 3, "keep": 2 }},
+  "system": {{ "device": "cpu", "threads": 1 }}
+}})",
+                       directory, name);
+}
+
+inline LoadedConfig<Experiment> load_tiny(const std::string& text,
+                                          const std::vector<std::string>& overrides = {}) {
+    return load_config<Experiment>({.file = "tiny.json", .overrides = overrides, .text = text},
+                                   [](Experiment& e, Problems& p) { e.check(p); });
+}
+
+// What `longreach train` does, without a console.
+inline ExitCode train(const LoadedConfig<Experiment>& config, bool fresh = false) {
+    Console console(true);
+    const Experiment& e = config.value;
+    Trainer trainer(e, console);
+    RunDirectory directory(join_path(e.run.dir, e.run.name), fresh);
+    directory.adopt_config(describe(e), config.origins);
+    console.open_log(directory.file("log.txt"));
+    return trainer.run(directory);
+}
+
+// Everything a run promises to reproduce, by file name.
+using Results = std::map<std::string, std::string>;
+inline Results results_of(const std::string& run, int64_t step) {
+    Results files;
+    for (const char* name : {"metrics.jsonl", "val.csv", "positions.csv"})
+        files[name] = get(join_path(run, name));
+    const std::string checkpoint = join_path(run, "checkpoints/" + checkpoint_name(step));
+    for (const char* name : {"model.safetensors", "optimizer.safetensors", "state.json"})
+        files[name] = get(join_path(checkpoint, name));
+    return files;
+}
+
+// Names of the files in which two runs differ: "" if none.
+inline std::string differing(const Results& a, const Results& b) {
+    std::string names;
+    for (const auto& [name, bytes] : a)
+        if (!b.count(name) || b.at(name) != bytes) names += name + " ";
+    return names;
+}
+
+}  // namespace longreach::test
