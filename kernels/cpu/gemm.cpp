@@ -4,12 +4,13 @@
 //   linear_backward_input   dx [N, in] = dy w       right side w
 //   linear_backward_weight  dw [out, in] += dy^T x  left side transposed, k = tokens
 //
-// k is cut into blocks. For the first two forms all threads pack the right side into panels, once per call
-// (in pieces where it is larger than the space for it); then they take blocks of rows, copy the left rows to
-// their own scratch (which also frees them of power-of-two strides, that would share few cache sets) and run
-// the register tiles of micro_gemm.h. Weight gradients have a long k and a small c: tasks are pieces of c
-// times pieces of k, each packs both sides for itself, and where k is cut into pieces their sums are added in
-// order.
+// k is cut into blocks. All threads pack the right side into panels (in chunks where it is larger than the
+// space for it); then they take blocks of rows, copy the left rows to their own scratch (which also frees
+// them of power-of-two strides, that would share few cache sets) and run the register tiles of micro_gemm.h.
+// While a tile multiplies, it fetches what comes next.
+//
+// A weight gradient with a narrow side has little to share and few rows, but a long k: tasks are pieces of c
+// times pieces of k, each packs both sides for itself, and where k is cut the pieces are added in order.
 //
 // All cuts of k depend on the shape alone, and every element is one chain of multiply-adds per block, the
 // blocks added in order: neither threads nor the cut into rows and columns can change a bit.
@@ -82,17 +83,23 @@ struct Left {
     int64_t tile_step, row_step, k_step;
 };
 
-// Memory that will be needed next, which register tiles fetch as they go: lines [0, count), each one cache
-// line wide and as many rows deep as the tile multiplies units. Interleaved rows (bf16: two per unit) count
-// as further lines.
+// Memory that will be needed next, which register tiles fetch as they go: `lines` columns of one cache line
+// each, as many rows deep as a tile multiplies units. Interleaved rows (bf16: two per unit) count as further
+// lines.
 struct Stream {
-    const float* data = nullptr;
-    int64_t stride = 0, lines = 0, rows_per_unit = 1;
+    const float* data;
+    int64_t stride, lines, rows_per_unit;
     static constexpr int64_t line = 16;  // floats
 
     static Stream of(const float* from, int64_t row_stride, int64_t cols, int64_t rows_per_unit) {
         return {from, row_stride, (cols + line - 1) / line * rows_per_unit, rows_per_unit};
     }
+    // The k block at k_begin of columns [col, col + cols) of a row-major [k, n] matrix.
+    template <class Unit>
+    static Stream of(const Factor& f, int64_t k_begin, int64_t col, int64_t cols) {
+        return of(f.data + k_begin * f.row_stride + col, f.row_stride, cols, Unit::floats);
+    }
+    static Stream nothing(const float* anywhere) { return {anywhere, 0, 1, 1}; }
     LONGREACH_INLINE Ahead operator()(int64_t i) const {
         return {data + i / rows_per_unit * line + i % rows_per_unit * stride, stride * rows_per_unit};
     }
@@ -110,7 +117,7 @@ struct Writer {
 
     LONGREACH_INLINE Vec finished(Vec value, const float* at_h, int64_t count) const {
         if (finish == Finish::relu2) {
-            const Vec positive = max(value, Vec{});
+            const Vec positive = max(Vec{}, value);  // in this order a NaN stays one
             return positive * positive;
         }
         if (finish == Finish::relu2_backward)
@@ -187,7 +194,7 @@ Left pack_left(float* to, const MatrixProduct& p, int64_t k_begin, int64_t k_cou
 Writer writer_at(const MatrixProduct& p, int64_t row, int64_t col, float beta, bool last) {
     return {.c = p.c + row * p.c_stride + col,
             .c_stride = p.c_stride,
-            .h = p.h + row * p.h_stride + col,
+            .h = p.h ? p.h + row * p.h_stride + col : p.c,
             .h_stride = p.h_stride,
             .n = p.n - col,
             .alpha = p.alpha,
@@ -195,33 +202,36 @@ Writer writer_at(const MatrixProduct& p, int64_t row, int64_t col, float beta, b
             .finish = last ? p.finish : Finish::none};
 }
 
-// The right side packed for all tasks: panels of k blocks [first_block, last_block) from column `col` on.
+// Where the right side, packed for all tasks, keeps its panels: those from column `col` on, of k blocks from
+// `block` on.
 struct Right {
-    const float* data;
-    int64_t col, col_end, first_block, last_block;
+    int64_t col, block;
     int64_t block_step, panel_step;  // floats from block to block and from panel to panel
-    const float* at(int64_t column, int64_t block) const {
-        return data + (column - col) / panel_cols * panel_step + (block - first_block) * block_step;
+    int64_t at(int64_t column, int64_t which) const {
+        return (column - col) / panel_cols * panel_step + (which - block) * block_step;
     }
 };
 
 // Rows [row, row + rows) of c, columns [col, col_end): adds k blocks [first, last), packing the left rows to
 // `scratch`.
 template <class Unit>
-void multiply_rows(const MatrixProduct& p, const Blocks& blocks, const Right& right, int64_t first,
-                   int64_t last, int64_t row, int64_t rows, int64_t col, int64_t col_end, float* scratch) {
+void multiply_rows(const MatrixProduct& p, const Blocks& blocks, const float* packed, const Right& right,
+                   int64_t first, int64_t last, int64_t row, int64_t rows, int64_t col, int64_t col_end,
+                   float* scratch) {
     Left left[most_blocks];
-    for (int64_t block = first; block < last; ++block, scratch += rows * left_stride)
+    for (int64_t block = first; block < last; ++block, scratch += round_up(rows, tile_rows) * left_stride)
         left[block - first] =
             pack_left<Unit>(scratch, p, block * blocks.length, blocks.length_of(block, p.k), row, rows);
     for (; col < col_end; col += panel_cols)
         for (int64_t block = first; block < last; ++block) {
             const bool more = block + 1 < last;
-            const float* next = more ? right.at(col, block + 1) : right.at(col + panel_cols, first);
+            const float* next =
+                packed + (more ? right.at(col, block + 1) : right.at(col + panel_cols, first));
             const Stream ahead = Stream::of(next, panel_cols, panel_cols, 1);
             multiply_left_panel<Unit>(
-                left[block - first], right.at(col, block), Blocks::units<Unit>(blocks.length_of(block, p.k)),
-                rows, writer_at(p, row, col, block == 0 ? p.beta : 1.0f, block == blocks.count - 1),
+                left[block - first], packed + right.at(col, block),
+                Blocks::units<Unit>(blocks.length_of(block, p.k)), rows,
+                writer_at(p, row, col, block == 0 ? p.beta : 1.0f, block == blocks.count - 1),
                 [=](int64_t t) __attribute__((always_inline)) { return ahead(smaller(t, ahead.lines - 1)); });
         }
 }
@@ -252,9 +262,9 @@ void multiply_piece(const MatrixProduct& p, const Blocks& blocks, int64_t first,
         pack_panels<Unit>(panels, panel_step, p, k_begin, k_count, col, cols);
         const int64_t k_next = block + 1 < last ? k_begin + k_count : k_begin;
         const Stream left_ahead =
-            Stream::of(p.a.data + k_next * p.a.row_stride + row, p.a.row_stride, rows, Unit::floats);
+            p.a.transposed ? Stream::of<Unit>(p.a, k_next, row, rows) : Stream::nothing(panels);
         const Stream right_ahead =
-            Stream::of(p.b.data + k_next * p.b.row_stride + col, p.b.row_stride, cols, Unit::floats);
+            p.b.transposed ? Stream::nothing(panels) : Stream::of<Unit>(p.b, k_next, col, cols);
         for (int64_t i = 0; i < cols; i += panel_cols)
             multiply_left_panel<Unit>(
                 left, panels + i / panel_cols * panel_step, units, rows,
@@ -285,12 +295,33 @@ void add_parts(const MatrixProduct& p, const float* part, int64_t parts, int64_t
             }
 }
 
+// How a product whose right side is shared is cut. A function of the shape.
+struct RowCut {
+    int64_t rows, row_tasks, col_tasks;
+    int64_t block_step;    // floats of one block of a panel
+    int64_t chunk_blocks;  // packed at a time: all columns where at least most_blocks blocks of them fit
+    int64_t chunk_cols;
+
+    RowCut(const MatrixProduct& p, const Blocks& blocks, int64_t block_length, int64_t space) {
+        rows = p.a.transposed ? round_up((p.m + 15) / 16, tile_rows) : round_up((p.m + 63) / 64, 4);
+        rows = larger(48, smaller(most_rows, rows));
+        row_tasks = (p.m + rows - 1) / rows;
+        // Few rows: columns are cut as well, at the price of packing the left rows again.
+        col_tasks = (wanted_tasks + row_tasks - 1) / row_tasks;
+        block_step = block_length * panel_cols;
+        const int64_t cols = round_up(p.n, panel_cols);
+        const int64_t fit = space / (cols * block_length) / most_blocks * most_blocks;
+        chunk_blocks = smaller(blocks.count, larger(most_blocks, smaller(fit, 4 * most_blocks)));
+        chunk_cols = smaller(cols, space / (chunk_blocks * block_step) * panel_cols);
+    }
+};
+
 // How a weight gradient is cut: pieces of c, and k into `splits`. A function of the shape.
-struct Cut {
+struct PieceCut {
     int64_t rows, cols, row_pieces, col_pieces;
     int64_t split_blocks, splits;
 
-    Cut(const MatrixProduct& p, const Blocks& blocks, int64_t space) {
+    PieceCut(const MatrixProduct& p, const Blocks& blocks, int64_t space) {
         row_pieces = (p.m + piece_rows - 1) / piece_rows;
         rows = round_up((p.m + row_pieces - 1) / row_pieces, tile_rows);
         col_pieces = (p.n + piece_cols - 1) / piece_cols;
@@ -308,39 +339,32 @@ struct Cut {
 template <class Unit>
 void CpuOps::multiply_by_rows(const MatrixProduct& p) {
     const Blocks blocks = Blocks::of<Unit>(p.k);
-    const int64_t block_step = Blocks::units<Unit>(blocks.length) * panel_cols;
-    const int64_t chunk_blocks = smaller(blocks.count, 4 * most_blocks);
-    const int64_t panel_step = chunk_blocks * block_step;
-    const int64_t chunk_cols = smaller(round_up(p.n, panel_cols), packed_floats_ / panel_step * panel_cols);
-    const int64_t rows =
-        p.a.transposed ? most_rows : larger(48, smaller(most_rows, round_up((p.m + 63) / 64, 4)));
-    const int64_t row_tasks = (p.m + rows - 1) / rows;
+    const RowCut cut(p, blocks, Blocks::units<Unit>(blocks.length), packed_floats_);
 
 #pragma omp parallel num_threads(threads_)
-    for (int64_t col = 0; col < p.n; col += chunk_cols) {
-        const int64_t col_end = smaller(p.n, col + chunk_cols);
+    for (int64_t col = 0; col < p.n; col += cut.chunk_cols) {
+        const int64_t col_end = smaller(p.n, col + cut.chunk_cols);
         const int64_t panels = (col_end - col + panel_cols - 1) / panel_cols;
-        // Few rows: columns are cut as well.
-        const int64_t task_cols =
-            (panels * smaller(wanted_tasks, row_tasks) + wanted_tasks - 1) / wanted_tasks * panel_cols;
-        const int64_t col_tasks = (col_end - col + task_cols - 1) / task_cols;
-        for (int64_t chunk = 0; chunk < blocks.count; chunk += chunk_blocks) {
-            const int64_t chunk_end = smaller(blocks.count, chunk + chunk_blocks);
-            const Right right{packed_, col, col_end, chunk, chunk_end, block_step, panel_step};
+        const int64_t col_tasks = smaller(cut.col_tasks, panels);
+        const int64_t task_cols = (panels + col_tasks - 1) / col_tasks * panel_cols;
+        for (int64_t chunk = 0; chunk < blocks.count; chunk += cut.chunk_blocks) {
+            const int64_t chunk_end = smaller(blocks.count, chunk + cut.chunk_blocks);
+            const Right right{col, chunk, cut.block_step, cut.chunk_blocks * cut.block_step};
 #pragma omp for schedule(static)
             for (int64_t i = 0; i < panels * (chunk_end - chunk); ++i) {
-                const int64_t column = col + i / (chunk_end - chunk) * panel_cols,
-                              block = chunk + i % (chunk_end - chunk);
-                pack_right<Unit>(packed_ + (right.at(column, block) - packed_), p, block * blocks.length,
+                const int64_t column = col + i / (chunk_end - chunk) * panel_cols;
+                const int64_t block = chunk + i % (chunk_end - chunk);
+                pack_right<Unit>(packed_ + right.at(column, block), p, block * blocks.length,
                                  blocks.length_of(block, p.k), column);
             }
 #pragma omp for schedule(dynamic)
-            for (int64_t task = 0; task < row_tasks * col_tasks; ++task) {
-                const int64_t row = task / col_tasks * rows, begin = col + task % col_tasks * task_cols;
+            for (int64_t task = 0; task < cut.row_tasks * col_tasks; ++task) {
+                const int64_t row = task / col_tasks * cut.rows, begin = col + task % col_tasks * task_cols;
                 for (int64_t first = chunk; first < chunk_end; first += most_blocks)
-                    multiply_rows<Unit>(p, blocks, right, first, smaller(chunk_end, first + most_blocks), row,
-                                        smaller(rows, p.m - row), begin, smaller(col_end, begin + task_cols),
-                                        scratch_of(omp_get_thread_num()));
+                    multiply_rows<Unit>(
+                        p, blocks, packed_, right, first, smaller(chunk_end, first + most_blocks), row,
+                        smaller(cut.rows, p.m - row), begin, smaller(col_end, begin + task_cols),
+                        scratch_of(omp_get_thread_num()));
             }
         }
     }
@@ -349,7 +373,7 @@ void CpuOps::multiply_by_rows(const MatrixProduct& p) {
 template <class Unit>
 void CpuOps::multiply_by_pieces(const MatrixProduct& p) {
     const Blocks blocks = Blocks::of<Unit>(p.k);
-    const Cut cut(p, blocks, packed_floats_);
+    const PieceCut cut(p, blocks, packed_floats_);
 
 #pragma omp parallel num_threads(threads_)
     {

@@ -130,18 +130,18 @@ LONGREACH_INLINE Vec exp2_fraction(Vec f) {
 }
 
 // 2^x for x <= 128, relative error < 2e-7 for x >= -126; below that 0 or a subnormal, and 0 for x <= -150
-// (-inf too).
+// (-inf too). A NaN stays one: max returns its second argument then.
 LONGREACH_INLINE Vec exp2(Vec x) {
 #if defined(LONGREACH_ISA_AVX512)
     // The forms with a (full) mask: the plain ones make g++ 12 warn of an uninitialised value in its own
     // header.
     const __mmask16 all = 0xFFFF;
-    const __m512 clamped = (__m512)max(x, splat(-160.0f));
+    const __m512 clamped = (__m512)max(splat(-160.0f), x);
     const __m512 n = _mm512_maskz_roundscale_ps(all, clamped, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     return (Vec)_mm512_maskz_scalef_ps(all, (__m512)exp2_fraction((Vec)(clamped - n)), n);
 #else
     const Vec magic = splat(12582912.0f);  // 1.5 * 2^23: adding it rounds to the nearest integer
-    const Vec clamped = max(x, splat(-126.5f));
+    const Vec clamped = max(splat(-126.5f), x);
     const Vec shifted = clamped + magic;
     const Vec p = exp2_fraction(clamped - (shifted - magic));
     const VecInt exponent = (reinterpret_cast<VecInt>(shifted) - 0x4B400000) << 23;

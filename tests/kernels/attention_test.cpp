@@ -332,3 +332,12 @@ TEST_CASE("large scores neither overflow nor lose the maximum") {
         for (int64_t i = 0; i < run.dqkv.count(); ++i) CHECK(std::isfinite(run.dqkv[i]));
     });
 }
+
+TEST_CASE("a NaN in one key reaches the queries that see it and no others") {
+    for_each_isa([](Ops& ops) {
+        Run run({"nan", 1, 150, 1, 1, 16, 0, {70}});
+        run.part(run.qkv, 1).row_range(40, 1).f32()[5] = std::numeric_limits<float>::quiet_NaN();
+        run.execute(ops);
+        for (int64_t i = 0; i < run.c.length; ++i) CHECK(std::isnan(run.o.at(i, 0)) == (i >= 40 && i < 70));
+    });
+}

@@ -16,8 +16,9 @@ struct Shape {
     int64_t m, n, k;
 };
 // Register tiles, panels and k blocks of every instruction set, just below and above their edges.
-const std::vector<Shape> shapes = {{1, 1, 1},    {1, 33, 7},    {5, 31, 300},  {12, 32, 256},   {13, 8, 257},
-                                   {16, 65, 16}, {64, 40, 513}, {77, 130, 90}, {200, 100, 1030}};
+const std::vector<Shape> shapes = {{1, 1, 1},        {1, 33, 7},     {5, 31, 300},  {12, 32, 256},
+                                   {13, 8, 257},     {16, 65, 16},   {64, 40, 513}, {77, 130, 90},
+                                   {200, 100, 1030}, {397, 390, 270}};
 
 // value[i] and sum of magnitudes of row r, column c of op(a) op(b).
 struct Exact {
@@ -171,6 +172,18 @@ TEST_CASE("square of relu as an epilogue, forward and backward") {
     }
 }
 
+TEST_CASE("a NaN passes through the square of relu") {
+    for_each_isa([](Ops& ops) {
+        const Shape s{4, 40, 8};
+        Inputs in(s, 0);
+        in.x.at(2, 3) = std::numeric_limits<float>::quiet_NaN();
+        Floats y(s.m, s.n);
+        ops.linear_relu2(y.tensor(), in.x.tensor(), in.w.tensor());
+        for (int64_t r = 0; r < s.m; ++r)
+            for (int64_t c = 0; c < s.n; ++c) CHECK(std::isnan(y.at(r, c)) == (r == 2));
+    });
+}
+
 TEST_CASE("bf16 products: inputs rounded to nearest even, sums in f32") {
     const auto ops = bf16_ops(2);
     if (!ops) return;
@@ -208,19 +221,21 @@ TEST_CASE("bf16 products: inputs rounded to nearest even, sums in f32") {
 }
 
 TEST_CASE("products: the same bits at any number of threads") {
-    const Shape s{150, 200, 700}, gradient{24, 70, 5000};
-    Inputs in(s, 0), tall(gradient, 0);
+    const Shape s{150, 200, 700}, narrow{24, 70, 5000}, wide{400, 390, 600};
+    Inputs in(s, 0), in_narrow(narrow, 0), in_wide(wide, 0);
     const auto compute = [&](Ops& ops) {
-        Floats all(3 * s.m, s.n);
-        const Tensor out = all.tensor();
+        Floats all(3 * s.m + wide.m, wide.n);
+        const Tensor out = all.tensor().col_range(0, s.n);
         ops.linear(out.row_range(0, s.m), in.x.tensor(), in.w.tensor(), Write::set);
         ops.linear_backward_input(out.row_range(s.m, s.m), in.x.tensor(), in.w_transposed.tensor(),
                                   Write::set);
         ops.linear_relu2_backward(out.row_range(s.m, s.m), in.x.tensor(), in.w_transposed.tensor(),
                                   out.row_range(2 * s.m, s.m));
         ops.linear_relu2(out.row_range(2 * s.m, s.m), in.x.tensor(), in.w.tensor());
-        ops.linear_backward_weight(out.row_range(0, gradient.m).col_range(0, gradient.n),
-                                   tall.x_transposed.tensor(), tall.w_transposed.tensor());
+        ops.linear_backward_weight(out.row_range(0, narrow.m).col_range(0, narrow.n),
+                                   in_narrow.x_transposed.tensor(), in_narrow.w_transposed.tensor());
+        ops.linear_backward_weight(all.tensor().row_range(3 * s.m, wide.m), in_wide.x_transposed.tensor(),
+                                   in_wide.w_transposed.tensor());
         return all;
     };
     check_thread_independence(compute);
