@@ -1,0 +1,102 @@
+#!/usr/bin/env bash
+# Rules of the source tree that no compiler checks. Prints one line per violation; exit code 1 if there is any.
+#
+#   check.sh ROOT
+#
+# Needs only bash, git and the usual text tools. In a tree without git every file counts as tracked.
+set -euo pipefail
+LC_ALL=C
+root=$1
+cd "$root"
+
+violations=0
+violation() {
+    echo "$1"
+    violations=$((violations + 1))
+}
+
+if git rev-parse --is-inside-work-tree >/dev/null 2>&1; then
+    mapfile -t files < <(git ls-files --cached | while IFS= read -r f; do [[ -f $f ]] && echo "$f"; done)
+else
+    mapfile -t files < <(find . -type f -not -path './build*' -printf '%P\n' | sort)
+fi
+sources=()
+for f in "${files[@]}"; do
+    [[ $f =~ ^(src|kernels|tests)/.*\.(cpp|h|cu|cuh)$ ]] && sources+=("$f")
+done
+[[ ${#sources[@]} -gt 0 ]] || violation "no sources under $root: nothing was checked"
+
+# --- layers: a file may include its own layer and those with a smaller number ------------------------------------
+declare -A layer=([base]=0 [config]=1 [io]=1 [kernels]=1 [data]=2 [model]=2 [optim]=3 [dist]=3 [eval]=4 [train]=5
+                  [report]=6 [commands]=7 [main.cpp]=8)
+layer_of() { # of a path of this repository; empty for one that has none
+    local path=$1
+    path=${path#src/}
+    echo "${path%%/*}"
+}
+quoted_includes() { # "line:path" of every #include "path"
+    sed -nE 's/^[[:space:]]*#[[:space:]]*include[[:space:]]*"([^"]+)".*/\1/;t found;d;:found;=;p' "$1" | paste -d: - -
+}
+for f in "${sources[@]}"; do
+    [[ $f == tests/* ]] && continue
+    own=$(layer_of "$f")
+    if [[ -z ${layer[$own]:-} ]]; then
+        violation "$f: '$own' is no layer known to tests/architecture"
+        continue
+    fi
+    while IFS=: read -r line path; do
+        [[ -n $path ]] || continue
+        other=${path%%/*}
+        if [[ -z ${layer[$other]:-} ]]; then
+            violation "$f:$line: includes \"$path\", which starts with no layer; write the path from src/ or the root"
+        elif [[ $other != "$own" && ${layer[$other]} -ge ${layer[$own]} ]]; then
+            violation "$f:$line: $own must not include $other (\"$path\")"
+        elif [[ $own == kernels && $other != kernels && $other != base ]]; then
+            violation "$f:$line: kernels may include base only (\"$path\")"
+        fi
+    done < <(quoted_includes "$f")
+done
+
+# --- no CUDA header is reachable from src/ -----------------------------------------------------------------------
+declare -A reached_from
+queue=()
+for f in "${sources[@]}"; do
+    [[ $f == src/* ]] && queue+=("$f") && reached_from[$f]=$f
+done
+while [[ ${#queue[@]} -gt 0 ]]; do
+    f=${queue[0]}
+    queue=("${queue[@]:1}")
+    while IFS= read -r hit; do
+        violation "$f:$hit is a CUDA header, reachable from ${reached_from[$f]}"
+    done < <(grep -nE '^[[:space:]]*#[[:space:]]*include[[:space:]]*[<"](cuda[a-z_0-9]*\.h|cuda_[^">]*|cuda/[^">]*|cub/[^">]*|cublas[^">]*|nccl[^">]*|mma\.h|[^">]*\.cuh)[">]' "$f" || true)
+    while IFS=: read -r _ path; do
+        for candidate in "src/$path" "$path"; do
+            if [[ -n $path && -f $candidate && -z ${reached_from[$candidate]:-} ]]; then
+                reached_from[$candidate]=${reached_from[$f]}
+                queue+=("$candidate")
+            fi
+        done
+    done < <(quoted_includes "$f")
+done
+
+# --- sizes ---------------------------------------------------------------------------------------------------------
+for f in "${sources[@]}"; do
+    [[ $f =~ ^kernels/.*attention ]] && continue # tiles, masks and both directions of one algorithm belong together
+    lines=$(wc -l <"$f")
+    [[ $lines -le 600 ]] || violation "$f: $lines lines; at most 600, or a reader loses the thread"
+done
+for f in "${files[@]}"; do
+    bytes=$(wc -c <"$f")
+    [[ $bytes -le 1048576 ]] || violation "$f: $bytes bytes; a repository of sources has no file above 1 MiB"
+done
+
+# --- inline assembly: only where its simulation (CUDA) or its one reason (below) is known ----------------------------
+# kernels/cpu/micro_gemm.h: two AVX512_BF16 instructions in a region compiled for CPUs without them.
+for f in "${sources[@]}"; do
+    [[ $f == kernels/cuda/ptx.cuh || $f == kernels/cpu/micro_gemm.h ]] && continue
+    while IFS=: read -r line _; do
+        violation "$f:$line: inline assembly outside kernels/cuda/ptx.cuh"
+    done < <(sed 's://.*::' "$f" | grep -nE '(^|[^A-Za-z0-9_])(asm|__asm|__asm__)[[:space:]]*((volatile|__volatile__|goto|inline)[[:space:]]*)*[({]' || true)
+done
+
+[[ $violations -eq 0 ]] || exit 1

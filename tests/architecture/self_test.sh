@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# Plants one violation of every rule in a small tree and expects check.sh to name it; and nothing without one.
+set -euo pipefail
+check=$(dirname "$0")/check.sh
+tree=$(mktemp -d)
+trap 'rm -rf "$tree"' EXIT
+failures=0
+
+plant_good_tree() {
+    rm -rf "$tree"
+    mkdir -p "$tree"/src/{base,train,report,io,config} "$tree"/kernels/{cpu,cuda}
+    printf '#pragma once\n' >"$tree/src/base/error.h"
+    printf '#pragma once\n#include "base/error.h"\n// asm("in a comment")\nint asmara(int);\n' >"$tree/kernels/ops.h"
+    printf '#pragma once\nasm volatile("mov");\n' >"$tree/kernels/cuda/ptx.cuh"
+    printf '#include "train/trainer.h"\n#include "kernels/ops.h"\n#include <vector>\n' >"$tree/src/train/trainer.cpp"
+    printf '#pragma once\n' >"$tree/src/train/trainer.h"
+    printf '#include "report/page.h"\n' >"$tree/src/main.cpp"
+    printf '#include "train/trainer.h"\n' >"$tree/src/report/page.h"
+    seq -f '// line %.0f' 700 >"$tree/kernels/cpu/attention.cpp"
+    git -C "$tree" init -q
+}
+
+# expect NAME EXPECTED: check.sh must fail with exactly one line, which contains EXPECTED.
+expect() {
+    git -C "$tree" add -A
+    local output code=0
+    output=$(bash "$check" "$tree" 2>&1) || code=$?
+    if [[ $code -ne 1 || $(wc -l <<<"$output") -ne 1 || $output != *"$2"* ]]; then
+        echo "$1: exit code $code, expected 1 and one line with: $2"
+        echo "${output:-(no output)}"
+        failures=$((failures + 1))
+    fi
+    plant_good_tree
+}
+
+plant_good_tree
+git -C "$tree" add -A
+bash "$check" "$tree" || { echo "the tree without a violation does not pass"; failures=1; }
+rm -rf "$tree/.git"
+bash "$check" "$tree" || { echo "the tree without git does not pass"; failures=1; }
+plant_good_tree
+
+printf '#include "train/trainer.h"\n' >"$tree/src/base/wrong.cpp"
+expect "upward include" 'src/base/wrong.cpp:1: base must not include train ("train/trainer.h")'
+printf '#pragma once\n\n  #  include "report/page.h"\n' >"$tree/src/train/wrong.h"
+expect "upward include, spelled oddly" 'src/train/wrong.h:3: train must not include report'
+printf '#include "config/fields.h"\n' >"$tree/src/io/wrong.cpp"
+expect "include of a sibling" 'src/io/wrong.cpp:1: io must not include config'
+printf '#include "train/trainer.h"\n' >"$tree/kernels/cpu/wrong.cpp"
+expect "kernels include src" 'kernels/cpu/wrong.cpp:1: kernels must not include train'
+mkdir "$tree/src/misc" && printf '\n' >"$tree/src/misc/wrong.h"
+expect "new layer" "src/misc/wrong.h: 'misc' is no layer"
+printf '#include "trainer.h"\n' >"$tree/src/train/wrong.cpp"
+expect "include without its layer" 'src/train/wrong.cpp:1: includes "trainer.h", which starts with no layer'
+printf '#include <cuda_runtime.h>\n' >>"$tree/kernels/ops.h"
+expect "CUDA header behind another header" 'kernels/ops.h:5:#include <cuda_runtime.h> is a CUDA header, reachable from src/train/'
+printf '#include <nccl.h>\n' >"$tree/src/train/wrong.cpp"
+expect "CUDA header in src" 'src/train/wrong.cpp:1:#include <nccl.h> is a CUDA header'
+seq -f '// line %.0f' 601 >"$tree/src/train/long.cpp"
+expect "long file" 'src/train/long.cpp: 601 lines'
+head -c 1048577 /dev/zero >"$tree/blob.bin"
+expect "large file" 'blob.bin: 1048577 bytes'
+printf 'void f() {\n    __asm__ volatile ("nop");\n}\n' >"$tree/kernels/cpu/wrong.cpp"
+expect "assembly" 'kernels/cpu/wrong.cpp:2: inline assembly'
+rm -rf "$tree"/src "$tree"/kernels && printf '\n' >"$tree/README.md"
+expect "nothing to check" 'nothing was checked'
+
+[[ $failures -eq 0 ]] || exit 1
+echo "every planted violation was found"

@@ -1,0 +1,314 @@
+// Which tensor goes to which optimiser, at which rate, under which name; clipping; and what is not touched
+// when a gradient is not finite.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <map>
+#include <set>
+
+#include "base/rng.h"
+#include "model/transformer.h"
+#include "optim/optimizer.h"
+
+using namespace longreach;
+
+namespace {
+
+ModelConfig model_config(bool tied) {
+    ModelConfig m;
+    m.layers = 2;
+    m.width = 16;
+    m.vocab_size = 19;
+    m.mlp.hidden = 24;
+    m.attention.heads = 2;
+    m.attention.head_dim = 8;
+    m.norm.gain = true;
+    m.residual.x0 = true;
+    m.head.tied = tied;
+    return m;
+}
+
+using Flat = std::vector<float>;
+
+struct Machine {
+    std::unique_ptr<Ops> ops = make_cpu_ops({.threads = 1});
+    Arena arena{*ops};
+    Transformer model;
+    Optimizer optimizer;
+    FlatParams weights, gradients;
+
+    explicit Machine(const OptimizerConfig& config, bool tied = false)
+        : model(model_config(tied), 16), optimizer(config, model.params()) {
+        for (int pass = 0; pass < 2; ++pass) {
+            weights.flat = arena.reserve("weights", DType::f32, {model.params().size()});
+            gradients.flat = arena.reserve("gradients", DType::f32, {model.params().size()});
+            optimizer.plan(arena, *ops);
+            if (pass == 0) arena.commit();
+        }
+        set(weights.flat, random(1));
+        set(gradients.flat, random(2));
+    }
+    // Random numbers in every parameter, zeros in the padding.
+    Flat random(uint32_t stream) const {
+        const Rng rng(3, Purpose::test, stream);
+        Flat v(static_cast<size_t>(model.params().size()));
+        for (const Param& p : model.params().params())
+            for (int64_t i = p.offset; i < p.offset + p.count(); ++i)
+                v[static_cast<size_t>(i)] = static_cast<float>(rng.normal(static_cast<uint64_t>(i)));
+        return v;
+    }
+    void set(const Tensor& to, const Flat& host) { ops->upload(to, host.data()); }
+    Flat get(const Tensor& from) const {
+        Flat host(static_cast<size_t>(from.count()));
+        ops->download(host.data(), from);
+        return host;
+    }
+    Flat state(const std::string& name) const {
+        for (const Optimizer::Named& n : optimizer.state())
+            if (n.name == name) return get(n.tensor);
+        FAIL("no state " << name);
+        return {};
+    }
+    Optimizer::Result step(double multiplier = 1, int64_t number = 0) {
+        return optimizer.step(*ops, weights, gradients, multiplier, number);
+    }
+    // Names of the parameters that a step with these settings changes.
+    std::set<std::string> moved(double multiplier = 1) {
+        const Flat before = get(weights.flat);
+        step(multiplier);
+        const Flat after = get(weights.flat);
+        std::set<std::string> names;
+        for (const Param& p : model.params().params())
+            if (std::memcmp(before.data() + p.offset, after.data() + p.offset,
+                            static_cast<size_t>(p.count()) * sizeof(float)) != 0)
+                names.insert(p.name);
+        return names;
+    }
+    std::set<std::string> group(ParamGroup wanted) const {
+        std::set<std::string> names;
+        for (const Param& p : model.params().params())
+            if (p.group == wanted) names.insert(p.name);
+        return names;
+    }
+};
+
+OptimizerConfig still() {
+    OptimizerConfig c;
+    c.muon.lr = 0;
+    c.adam.matrix_lr = c.adam.embedding_lr = c.adam.head_lr = c.adam.scalar_lr = 0;
+    return c;
+}
+
+bool same_bits(const Flat& a, const Flat& b) {
+    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+}  // namespace
+
+TEST_CASE("optimizer: every rate moves its own group and nothing else") {
+    CHECK(Machine(still()).moved().empty());
+    {
+        OptimizerConfig c = still();
+        c.muon.lr = 0.01;
+        Machine m(c);
+        CHECK(m.group(ParamGroup::matrix).size() ==
+              12);  // q, k, v, output, two of the MLP in each of two layers
+        CHECK(m.moved() == m.group(ParamGroup::matrix));
+    }
+    {
+        OptimizerConfig c = still();
+        c.matrices = MatrixOptimizer::adam;
+        c.adam.matrix_lr = 0.01;
+        Machine m(c);
+        CHECK(m.moved() == m.group(ParamGroup::matrix));
+    }
+    {
+        OptimizerConfig c = still();
+        c.adam.embedding_lr = 0.01;
+        Machine m(c);
+        CHECK(m.group(ParamGroup::embedding).size() == 1);
+        CHECK(m.moved() == m.group(ParamGroup::embedding));
+    }
+    {
+        OptimizerConfig c = still();
+        c.adam.head_lr = 0.01;
+        Machine m(c);
+        CHECK(m.group(ParamGroup::head).size() == 1);
+        CHECK(m.moved() == m.group(ParamGroup::head));
+    }
+    {
+        OptimizerConfig c = still();
+        c.adam.scalar_lr = 0.01;
+        Machine m(c);
+        CHECK(!m.group(ParamGroup::scalar).empty());
+        CHECK(m.moved() == m.group(ParamGroup::scalar));
+    }
+}
+
+TEST_CASE("optimizer: a tied head is the embedding's tensor and moves at the embedding's rate") {
+    OptimizerConfig c = still();
+    c.adam.head_lr = 0.01;
+    Machine head(c, true);
+    CHECK(head.group(ParamGroup::head).empty());
+    CHECK(head.moved().empty());
+    c.adam.embedding_lr = 0.01;
+    Machine embedding(c, true);
+    CHECK(embedding.moved() == embedding.group(ParamGroup::embedding));
+}
+
+TEST_CASE("optimizer: state is named after optimiser, moment and parameter, with the parameter's shape") {
+    for (const MatrixOptimizer matrices : {MatrixOptimizer::muon, MatrixOptimizer::adam}) {
+        OptimizerConfig c;
+        c.matrices = matrices;
+        const Machine m(c);
+        std::map<std::string, std::vector<int64_t>> expected, found;
+        for (const Param& p : m.model.params().params()) {
+            if (p.group == ParamGroup::matrix && matrices == MatrixOptimizer::muon) {
+                expected["muon.momentum/" + p.name] = p.shape;
+            } else {
+                expected["adam.first/" + p.name] = p.shape;
+                expected["adam.second/" + p.name] = p.shape;
+            }
+        }
+        for (const Optimizer::Named& n : m.optimizer.state()) {
+            found[n.name] = n.shape;
+            int64_t count = 1;
+            for (int64_t d : n.shape) count *= d;
+            CHECK(n.tensor.count() == count);
+        }
+        CHECK(found == expected);
+        CHECK(found.size() == m.optimizer.state().size());
+    }
+}
+
+TEST_CASE(
+    "optimizer: the first Adam step moves every number by the rate times the multiplier, against the "
+    "gradient") {
+    OptimizerConfig c = still();
+    c.adam.embedding_lr = 0.25;
+    Machine m(c);
+    const Param& p = *m.model.params().find("embedding.weight");
+    const Flat before = m.get(m.weights.view(p)), gradient = m.get(m.gradients.view(p));
+    m.step(0.5);
+    const Flat after = m.get(m.weights.view(p));
+    for (size_t i = 0; i < before.size(); ++i) {
+        // Both bias corrections cancel at step 1; a few operations in single precision remain.
+        const double g = gradient[i], expected = before[i] - 0.125 * g / (std::abs(g) + c.adam.eps);
+        CHECK(std::abs(after[i] - expected) < 8 * 0x1p-24 * (std::abs(expected) + 0.125));
+    }
+    CHECK(m.optimizer.updates() == 1);
+}
+
+TEST_CASE("optimizer: bias correction counts applied updates, and a resumed count continues") {
+    OptimizerConfig c = still();
+    c.adam.embedding_lr = 0.25;
+    Machine straight(c), resumed(c);
+    straight.step();
+    const Flat weights = straight.get(straight.weights.flat);
+    std::vector<Flat> moments;
+    for (const Optimizer::Named& n : straight.optimizer.state()) moments.push_back(straight.get(n.tensor));
+    straight.step();
+    resumed.set(resumed.weights.flat, weights);
+    for (size_t i = 0; i < moments.size(); ++i) resumed.set(resumed.optimizer.state()[i].tensor, moments[i]);
+    resumed.optimizer.set_updates(1);
+    resumed.step();
+    CHECK(same_bits(straight.get(straight.weights.flat), resumed.get(resumed.weights.flat)));
+    CHECK(resumed.optimizer.updates() == 2);
+}
+
+TEST_CASE("optimizer: clipping multiplies all gradients by clip_norm / norm, and only above clip_norm") {
+    OptimizerConfig c;
+    Machine unclipped(c);
+    double squares = 0;
+    for (float g : unclipped.get(unclipped.gradients.flat)) squares += static_cast<double>(g) * g;
+    const double norm = std::sqrt(squares);
+    CHECK(unclipped.step().gradient_norm == doctest::Approx(norm).epsilon(1e-12));
+    for (const auto& [clip, factor] : std::vector<std::pair<double, double>>{
+             {norm / 4, 0.25}, {norm * 2, 1.0}, {norm * (1 + 1e-9), 1.0}}) {
+        c.clip_norm = clip;
+        Machine m(c);
+        CHECK(m.step().gradient_norm == doctest::Approx(norm).epsilon(1e-12));  // reported before clipping
+        for (const Optimizer::Named& n : m.optimizer.state()) {
+            const double power = n.name.starts_with("adam.second") ? factor * factor : factor;
+            const Flat with = m.get(n.tensor), without = unclipped.state(n.name);
+            double worst = 0;
+            for (size_t i = 0; i < with.size(); ++i)
+                worst = std::max(
+                    worst, std::abs(with[i] - power * without[i]) / (std::abs(power * without[i]) + 1e-30));
+            CHECK_MESSAGE(worst <= (factor == 1 ? 0 : 4 * 0x1p-24), n.name);
+        }
+    }
+}
+
+TEST_CASE("optimizer: the momentum of a step is that of the warmup") {
+    OptimizerConfig c;
+    c.muon.warmup_from = 0.5;
+    c.muon.momentum = 0.9;
+    c.muon.warmup_steps = 4;
+    for (int64_t number : {0, 2, 4}) {
+        Machine m(c);
+        const std::string name = "muon.momentum/" + *m.group(ParamGroup::matrix).begin();
+        m.step(1, number);
+        const Flat first = m.state(name);  // = G
+        m.step(1, number);
+        const Flat second = m.state(name);  // = mu G + G
+        const double mu = muon_momentum(c.muon, number);
+        for (size_t i = 0; i < first.size(); ++i)
+            CHECK(std::abs(second[i] - (1 + mu) * first[i]) <= 4 * 0x1p-24 * std::abs(2.0 * first[i]));
+    }
+}
+
+TEST_CASE("optimizer: weight decay shrinks matrices and an untied head, and neither embedding nor scalars") {
+    OptimizerConfig c = still();
+    c.adam.embedding_lr = c.adam.head_lr = c.adam.scalar_lr = 0.5;
+    c.muon.lr = 0.5;
+    c.adam.weight_decay = c.muon.weight_decay = 0.25;
+    Machine m(c);
+    m.set(m.gradients.flat, Flat(static_cast<size_t>(m.model.params().size()), 0.0f));
+    const Flat before = m.get(m.weights.flat);
+    m.step();
+    const Flat after = m.get(m.weights.flat);
+    for (const Param& p : m.model.params().params()) {
+        CAPTURE(p.name);
+        const bool shrinks = p.group == ParamGroup::matrix || p.group == ParamGroup::head;
+        for (int64_t i = p.offset; i < p.offset + p.count(); ++i) {
+            const float w = before[static_cast<size_t>(i)];
+            REQUIRE(after[static_cast<size_t>(i)] == doctest::Approx(shrinks ? w * 0.875f : w).epsilon(1e-6));
+        }
+    }
+}
+
+TEST_CASE("optimizer: a gradient that is not finite changes no weight, no moment and no count") {
+    constexpr float infinity = std::numeric_limits<float>::infinity();
+    for (const float bad : {std::numeric_limits<float>::quiet_NaN(), infinity, -infinity}) {
+        for (const MatrixOptimizer matrices : {MatrixOptimizer::muon, MatrixOptimizer::adam}) {
+            OptimizerConfig c;
+            c.matrices = matrices;
+            c.clip_norm = 1;
+            c.muon.weight_decay = c.adam.weight_decay = 0.1;
+            Machine m(c);
+            m.step();  // so that moments are not zero
+            const Flat weights = m.get(m.weights.flat);
+            std::vector<Flat> moments;
+            for (const Optimizer::Named& n : m.optimizer.state()) moments.push_back(m.get(n.tensor));
+            for (const Param& p : m.model.params().params()) {
+                CAPTURE(p.name);
+                Flat gradient = m.random(5);
+                gradient[static_cast<size_t>(p.offset + p.count() - 1)] = bad;  // one number of one tensor
+                m.set(m.gradients.flat, gradient);
+                const Optimizer::Result result = m.step();
+                CHECK(!result.applied);
+                CHECK(!std::isfinite(result.gradient_norm));
+                CHECK(m.optimizer.updates() == 1);
+                CHECK(same_bits(m.get(m.weights.flat), weights));
+                for (size_t i = 0; i < moments.size(); ++i)
+                    CHECK(same_bits(m.get(m.optimizer.state()[i].tensor), moments[i]));
+            }
+            m.set(m.gradients.flat, m.random(6));
+            CHECK(m.step().applied);
+            CHECK(m.optimizer.updates() == 2);
+        }
+    }
+}
