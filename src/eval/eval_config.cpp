@@ -45,7 +45,9 @@ void EvalConfig::check(Problems& p) const {
         p.add("eval.suffix_tokens",
               fmt::format("{} tokens do not fit the smallest length {}", suffix_tokens, lengths.front()),
               "eval.lengths");
-    if (!lengths.empty() && tokens < lengths.back())
+    if (every == 0 && p.is_set("eval.tokens"))
+        p.add("eval.tokens", "has no effect: every is 0; the end of a run scores final_tokens", "eval.every");
+    if (every > 0 && !lengths.empty() && tokens < lengths.back())
         p.add("eval.tokens",
               fmt::format("{} tokens are fewer than one sequence of the largest length {}", tokens,
                           lengths.back()),

@@ -92,6 +92,9 @@ void OptimizerConfig::check(Problems& p) const {
     if (schedule.kind != ScheduleKind::linear)
         no_effect("optimizer.schedule.decay_fraction", "schedule.kind is not linear",
                   "optimizer.schedule.kind");
+    if (schedule.kind == ScheduleKind::linear && schedule.decay_fraction == 0)
+        no_effect("optimizer.schedule.final", "schedule.decay_fraction is 0",
+                  "optimizer.schedule.decay_fraction");
     if (schedule.kind == ScheduleKind::constant)
         no_effect("optimizer.schedule.final", "schedule.kind is constant", "optimizer.schedule.kind");
 }

@@ -134,8 +134,19 @@ void Experiment::check(Problems& p) const {
         if (s.window > 0 && !windowed)
             p.add(path + ".window", "has no effect: no layer has a window", "model.attention.window");
     }
-    if (seed.init >= 0 && seed.data >= 0 && p.is_set("run.seed"))
-        p.add("run.seed", "has no effect: seed.init and seed.data are both set", "seed.init");
+    const auto no_effect = [&](const char* key, const char* reason, const char* other) {
+        if (p.is_set(key)) p.add(key, std::string("has no effect: ") + reason, other);
+    };
+    if (seed.init >= 0 && seed.data >= 0)
+        no_effect("run.seed", "seed.init and seed.data are both set", "seed.init");
+    if (std::all_of(stages.begin(), stages.end(), [](const StageConfig& s) { return s.batch_tokens > 0; }))
+        no_effect("batch.tokens", "every stage has its own batch_tokens", "stages.0.batch_tokens");
+    if (model.head.tied) {
+        no_effect("optimizer.adam.head_lr", "the head is tied to the embedding", "model.head.tied");
+        if (optimizer.matrices == MatrixOptimizer::muon)
+            no_effect("optimizer.adam.weight_decay",
+                      "Muon has the matrices and the head is tied to the embedding", "model.head.tied");
+    }
 }
 
 std::vector<Stage> Experiment::resolved_stages() const {
