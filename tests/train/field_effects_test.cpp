@@ -1,0 +1,344 @@
+// Every config field changes something that can be observed. A field without an entry here fails the test,
+// and so does an entry whose change has no effect.
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <set>
+
+#include "train/tiny_run.h"
+
+using namespace longreach;
+using namespace longreach::test;
+
+namespace {
+
+using Overrides = std::vector<std::string>;
+
+// What a run shows to the outside.
+enum class Seen {
+    metrics,      // training losses, gradient norms, learning rates
+    validation,   // val.csv and positions.csv
+    weights,      // model.safetensors of the last step
+    moments,      // optimizer.safetensors
+    plan,         // the planned memory
+    device,       // the line that says what computes, or why it cannot
+    checkpoints,  // which steps are kept
+    directory,    // where the run is
+    outcome,      // exit code, or the message of the error
+};
+
+struct Effect {
+    std::string path;
+    Overrides change;  // what is set; the path itself is the first
+    Seen seen = Seen::metrics;
+    Overrides context = {};  // what makes the field matter; also set in the run compared with
+};
+
+const Overrides raw{"data.train=[\"@/raw.bin\"]", "data.val=[\"@/raw.bin\"]", "data.document_mask=false"};
+const Overrides raw_u16{raw[0], raw[1], raw[2], "data.format=raw", "data.width=2"};
+const Overrides layout{"model.layouts={\"l\":{}}", "model.last=l"};
+const Overrides layouts{"model.layers=3", "model.layouts={\"a\":{\"window\":4},\"b\":{}}",
+                        "model.pattern=[\"a\",\"b\"]"};
+const Overrides p_rope{"model.attention.position.kind=p_rope", "model.attention.position.fraction=0.75"};
+const Overrides layout_p_rope{"model.layouts={\"l\":{\"position\":{\"kind\":\"p_rope\"}}}", "model.last=l"};
+const Overrides sigmoid{"model.head.softcap.kind=sigmoid"};
+const Overrides adam{"optimizer.matrices=adam"};
+const Overrides overflow{"optimizer.adam.embedding_lr=1000", "optimizer.adam.head_lr=1000",
+                         "optimizer.muon.lr=1000",           "model.embedding_norm=false",
+                         "model.head.z_loss=1e26",           "stages.0.lr=1000"};
+
+const std::vector<Effect>& effects() {
+    static const std::vector<Effect> all{
+        {"run.name", {"run.name=another"}, Seen::directory},
+        {"run.dir", {"run.dir=@/elsewhere"}, Seen::directory},
+        {"run.seed", {"run.seed=2"}},
+        {"run.init_from", {"run.init_from=@/source"}},
+        {"run.log_every", {"run.log_every=2"}},
+        {"seed.init", {"seed.init=2"}},
+        {"seed.data", {"seed.data=2"}},
+        {"model.layers", {"model.layers=3"}, Seen::weights},
+        {"model.width", {"model.width=20"}, Seen::weights},
+        {"model.vocab_size", {"model.vocab_size=300"}, Seen::weights},
+        {"model.embedding_norm", {"model.embedding_norm=false"}},
+        {"model.norm.kind", {"model.norm.kind=layer"}},
+        {"model.norm.gain", {"model.norm.gain=true"}, Seen::weights},
+        {"model.norm.eps", {"model.norm.eps=0.1"}},
+        {"model.mlp.kind", {"model.mlp.kind=gelu"}},
+        {"model.mlp.hidden", {"model.mlp.hidden=32"}, Seen::weights},
+        {"model.residual.x0", {"model.residual.x0=true"}, Seen::weights},
+        {"model.residual.unet", {"model.residual.unet=true"}, Seen::weights},
+        {"model.residual.values", {"model.residual.values=first"}},
+        {"model.head.tied", {"model.head.tied=true"}, Seen::weights},
+        {"model.head.z_loss", {"model.head.z_loss=0.1"}},
+        {"model.head.softcap.kind", {"model.head.softcap.kind=tanh"}},
+        {"model.head.softcap.cap",
+         {"model.head.softcap.cap=3"},
+         Seen::metrics,
+         {"model.head.softcap.kind=tanh"}},
+        {"model.head.softcap.shift", {"model.head.softcap.shift=1"}, Seen::metrics, sigmoid},
+        {"model.head.softcap.temperature", {"model.head.softcap.temperature=2"}, Seen::metrics, sigmoid},
+        {"model.init.matrix_bound", {"model.init.matrix_bound=0.5"}},
+        {"model.init.embedding_std", {"model.init.embedding_std=0.1"}, Seen::weights},
+        {"model.init.zero_projections", {"model.init.zero_projections=true"}},
+        {"model.init.zero_head", {"model.init.zero_head=true"}},
+        {"model.attention.heads", {"model.attention.heads=1"}, Seen::weights},
+        {"model.attention.kv_heads", {"model.attention.kv_heads=1"}, Seen::weights},
+        {"model.attention.head_dim", {"model.attention.head_dim=12"}, Seen::weights},
+        {"model.attention.window", {"model.attention.window=4"}},
+        {"model.attention.position.kind", {"model.attention.position.kind=nope"}},
+        {"model.attention.position.base", {"model.attention.position.base=20"}},
+        {"model.attention.position.fraction",
+         {"model.attention.position.fraction=0.25"},
+         Seen::metrics,
+         p_rope},
+        {"model.attention.position.spacing",
+         {"model.attention.position.spacing=linspace"},
+         Seen::metrics,
+         p_rope},
+        {"model.attention.qk.kind", {"model.attention.qk.kind=none"}},
+        {"model.attention.qk.eps", {"model.attention.qk.eps=0.1"}},
+        {"model.attention.distance.kind", {"model.attention.distance.kind=scale_invariant"}},
+        {"model.attention.distance.tau",
+         {"model.attention.distance.tau=3"},
+         Seen::metrics,
+         {"model.attention.distance.kind=scale_invariant"}},
+        {"model.layouts.*.heads", {"model.layouts.l.heads=1"}, Seen::weights, layout},
+        {"model.layouts.*.kv_heads", {"model.layouts.l.kv_heads=1"}, Seen::weights, layout},
+        {"model.layouts.*.head_dim", {"model.layouts.l.head_dim=12"}, Seen::weights, layout},
+        {"model.layouts.*.window", {"model.layouts.l.window=4"}, Seen::metrics, layout},
+        {"model.layouts.*.position.kind", {"model.layouts.l.position.kind=nope"}, Seen::metrics, layout},
+        {"model.layouts.*.position.base", {"model.layouts.l.position.base=20"}, Seen::metrics, layout},
+        {"model.layouts.*.position.fraction",
+         {"model.layouts.l.position.fraction=0.25"},
+         Seen::metrics,
+         layout_p_rope},
+        {"model.layouts.*.position.spacing",
+         {"model.layouts.l.position.spacing=linspace"},
+         Seen::metrics,
+         layout_p_rope},
+        {"model.layouts.*.qk.kind", {"model.layouts.l.qk.kind=none"}, Seen::metrics, layout},
+        {"model.layouts.*.qk.eps", {"model.layouts.l.qk.eps=0.1"}, Seen::metrics, layout},
+        {"model.layouts.*.distance.kind",
+         {"model.layouts.l.distance.kind=scale_invariant"},
+         Seen::metrics,
+         layout},
+        {"model.layouts.*.distance.tau",
+         {"model.layouts.l.distance.tau=3"},
+         Seen::metrics,
+         {"model.layouts={\"l\":{\"distance\":{\"kind\":\"scale_invariant\"}}}", "model.last=l"}},
+        {"model.pattern", {"model.pattern=[\"b\",\"a\"]"}, Seen::metrics, layouts},
+        {"model.last", {"model.last=b"}, Seen::metrics, layouts},
+        {"data.train", {"data.train=[\"@/data/val_*.bin\"]"}},
+        {"data.val", {"data.val=[\"@/data/train_*.bin\"]"}, Seen::validation},
+        {"data.format", {"data.format=raw", "data.width=2"}, Seen::outcome, raw},
+        {"data.width", {"data.width=4"}, Seen::outcome, raw_u16},
+        {"data.document_mask", {"data.document_mask=false"}},
+        {"data.boundary.token", {"data.boundary.token=32"}},
+        {"data.boundary.side", {"data.boundary.side=after"}, Seen::metrics, {"data.boundary.token=32"}},
+        {"data.shuffle", {"data.shuffle=none"}},
+        {"stages.*.steps", {"stages.1.steps=3"}},
+        {"stages.*.tokens",
+         {"stages=[{\"tokens\":512,\"context\":32}]"},
+         Seen::metrics,
+         {"stages=[{\"tokens\":256,\"context\":32}]"}},
+        {"stages.*.context", {"stages.1.context=16"}},
+        {"stages.*.batch_tokens", {"stages.1.batch_tokens=256"}},
+        {"stages.*.window", {"stages.1.window=2"}, Seen::metrics, {"model.attention.window=8"}},
+        {"stages.*.lr", {"stages.1.lr=0.5"}},
+        {"batch.tokens", {"batch.tokens=256"}},
+        {"batch.micro_tokens", {"batch.micro_tokens=64"}, Seen::plan, {"eval.batch_tokens=64"}},
+        {"optimizer.matrices", adam, Seen::moments},
+        {"optimizer.clip_norm", {"optimizer.clip_norm=0.001"}, Seen::moments},
+        {"optimizer.max_bad_steps", {"optimizer.max_bad_steps=0"}, Seen::outcome, overflow},
+        {"optimizer.muon.lr", {"optimizer.muon.lr=0.01"}, Seen::weights},
+        {"optimizer.muon.momentum", {"optimizer.muon.momentum=0.5"}, Seen::weights},
+        {"optimizer.muon.nesterov", {"optimizer.muon.nesterov=false"}, Seen::weights},
+        {"optimizer.muon.form", {"optimizer.muon.form=averaged"}, Seen::moments},
+        {"optimizer.muon.warmup_from",
+         {"optimizer.muon.warmup_from=0.5"},
+         Seen::weights,
+         {"optimizer.muon.warmup_steps=3"}},
+        {"optimizer.muon.warmup_steps", {"optimizer.muon.warmup_steps=3"}, Seen::weights},
+        {"optimizer.muon.scale", {"optimizer.muon.scale=moonshot"}, Seen::weights},
+        {"optimizer.muon.weight_decay", {"optimizer.muon.weight_decay=0.5"}, Seen::weights},
+        {"optimizer.muon.iterations", {"optimizer.muon.iterations=3"}, Seen::weights},
+        {"optimizer.adam.matrix_lr", {"optimizer.adam.matrix_lr=0.01"}, Seen::weights, adam},
+        {"optimizer.adam.embedding_lr", {"optimizer.adam.embedding_lr=0.1"}, Seen::weights},
+        {"optimizer.adam.head_lr", {"optimizer.adam.head_lr=0.1"}, Seen::weights},
+        {"optimizer.adam.scalar_lr",
+         {"optimizer.adam.scalar_lr=0.1"},
+         Seen::weights,
+         {"model.norm.gain=true"}},
+        {"optimizer.adam.beta1", {"optimizer.adam.beta1=0.5"}, Seen::weights},
+        {"optimizer.adam.beta2", {"optimizer.adam.beta2=0.5"}, Seen::weights},
+        {"optimizer.adam.eps", {"optimizer.adam.eps=0.1"}, Seen::weights},
+        {"optimizer.adam.weight_decay", {"optimizer.adam.weight_decay=0.5"}, Seen::weights},
+        {"optimizer.schedule.kind", {"optimizer.schedule.kind=constant"}},
+        {"optimizer.schedule.warmup_steps", {"optimizer.schedule.warmup_steps=2"}},
+        {"optimizer.schedule.decay_fraction", {"optimizer.schedule.decay_fraction=1"}},
+        {"optimizer.schedule.final", {"optimizer.schedule.final=0.5"}},
+        {"eval.every", {"eval.every=2"}, Seen::validation},
+        {"eval.lengths", {"eval.lengths=[32,64]"}, Seen::validation},
+        {"eval.tokens", {"eval.tokens=256"}, Seen::validation, {"eval.every=2", "eval.tokens=128"}},
+        {"eval.final_tokens", {"eval.final_tokens=128"}, Seen::validation},
+        {"eval.align", {"eval.align=suffix"}, Seen::validation},
+        {"eval.suffix_tokens", {"eval.suffix_tokens=3"}, Seen::validation, {"eval.align=suffix"}},
+        {"eval.min_document", {"eval.min_document=120"}, Seen::validation, {"eval.final_tokens=512"}},
+        {"eval.batch_tokens", {"eval.batch_tokens=256"}, Seen::plan},
+        {"checkpoint.every", {"checkpoint.every=3"}, Seen::checkpoints},
+        {"checkpoint.keep", {"checkpoint.keep=3"}, Seen::checkpoints, {"checkpoint.every=1"}},
+        {"checkpoint.at_start", {"checkpoint.at_start=true"}, Seen::checkpoints},
+        {"system.device", {"system.device=auto"}, Seen::device},
+        {"system.precision", {"system.precision=bf16"}, Seen::device},
+        {"system.threads", {"system.threads=2"}, Seen::device},
+    };
+    return all;
+}
+
+class Laboratory {
+  public:
+    Laboratory() {
+        make_corpus(dir_ / "data");
+        std::string tokens;
+        for (int i = 0; i < 2000; ++i) tokens += {static_cast<char>(i * i % 251), '\0'};
+        put(dir_ / "raw.bin", tokens);
+        observe({"run.name=source", "run.seed=9"});
+    }
+
+    // `@` in an override stands for the directory of this laboratory.
+    std::map<Seen, std::string> observe(const Overrides& overrides) {
+        Overrides all{"model.init.zero_head=false"};  // which a tied head would make a knob without effect
+        for (std::string text : overrides) {
+            for (size_t at; (at = text.find('@')) != std::string::npos;) text.replace(at, 1, dir_.path());
+            // A path may be set only once: the later one counts.
+            const std::string path = text.substr(0, text.find('=') + 1);
+            std::erase_if(all, [&](const std::string& earlier) { return earlier.starts_with(path); });
+            if (text == "model.head.tied=true") all.clear();
+            all.push_back(text);
+        }
+
+        std::map<Seen, std::string> seen;
+        const std::string log = dir_ / "log.txt";
+        std::filesystem::remove(log);
+        std::string run;
+        try {
+            const auto config = load_tiny(text_, all);
+            run = join_path(config.value.run.dir, config.value.run.name);
+            if (!run.ends_with("/source")) std::filesystem::remove_all(run);
+            Console console(true);
+            console.open_log(log);
+            Trainer trainer(config.value, console);
+            RunDirectory directory(run, false);
+            directory.adopt_config(describe(config.value), config.origins);
+            seen[Seen::outcome] = fmt::format("{}", static_cast<int>(trainer.run(directory)));
+        } catch (const Error& error) {
+            seen[Seen::outcome] = error.what();
+            seen[Seen::device] = error.what();
+            return seen;
+        }
+        seen[Seen::directory] =
+            kind_of(run + "/metrics.jsonl", Links::refuse) == PathKind::file ? run : "nowhere";
+        seen[Seen::metrics] = get(run + "/metrics.jsonl");
+        seen[Seen::validation] = get(run + "/val.csv") + get(run + "/positions.csv");
+        for (const std::string& line : lines_of(get(log))) {
+            if (line.starts_with("device: ")) seen[Seen::device] = line;
+            if (line.find(" total") != std::string::npos || line.find("activations") != std::string::npos)
+                seen[Seen::plan] += line;
+        }
+        if (seen[Seen::outcome] != "0") return seen;
+        const std::vector<int64_t> steps = checkpoint_steps(run + "/checkpoints");
+        seen[Seen::checkpoints] = fmt::format("{}", fmt::join(steps, " "));
+        const std::string newest = join_path(run + "/checkpoints", checkpoint_name(steps.front()));
+        seen[Seen::weights] = get(newest + "/model.safetensors");
+        seen[Seen::moments] = get(newest + "/optimizer.safetensors");
+        return seen;
+    }
+
+  private:
+    // Lines of a log without the time in front.
+    static std::vector<std::string> lines_of(const std::string& text) {
+        constexpr size_t stamp = std::string_view("2000-01-01 00:00:00  ").size();
+        std::vector<std::string> lines;
+        for (size_t at = 0, end; (end = text.find('\n', at)) != std::string::npos; at = end + 1)
+            lines.push_back(text.substr(std::min(at + stamp, end), end - std::min(at + stamp, end)));
+        return lines;
+    }
+
+    TempDir dir_;
+    // Nothing starts at zero, so that every weight has a gradient in the first step.
+    std::string text_ = fmt::format(R"({{
+  "run": {{ "name": "run", "dir": "{0}", "log_every": 1 }},
+  "model": {{
+    "layers": 2, "width": 16, "mlp": {{ "hidden": 24 }}, "attention": {{ "heads": 2, "head_dim": 8 }},
+    "init": {{ "zero_projections": false }}
+  }},
+  "data": {{ "train": ["{0}/data/train_*.bin"], "val": ["{0}/data/val_*.bin"] }},
+  "stages": [{{ "steps": 2, "context": 16 }}, {{ "steps": 2, "context": 32 }}],
+  "batch": {{ "tokens": 128, "micro_tokens": 32 }},
+  "eval": {{ "every": 0, "lengths": [16, 64], "final_tokens": 256 }},
+  "checkpoint": {{ "every": 0 }},
+  "system": {{ "device": "cpu", "threads": 1 }}
+}})",
+                                    dir_.path());
+};
+
+}  // namespace
+
+TEST_CASE("every field has an entry that says what it changes, and no entry is for a field that is gone") {
+    std::set<std::string> listed, known;
+    for (const Effect& e : effects()) {
+        CHECK_MESSAGE(listed.insert(e.path).second, e.path);
+        std::string path = e.change.front().substr(0, e.change.front().find('='));
+        CHECK(find_field(describe<Experiment>(), path) != nullptr);
+    }
+    for (const std::string& path : all_paths(describe<Experiment>())) {
+        known.insert(path);
+        CHECK_MESSAGE(listed.count(path), path << ": say in the table above what this field changes");
+    }
+    for (const std::string& path : listed) CHECK_MESSAGE(known.count(path), path);
+}
+
+TEST_CASE("changing a field changes what its entry says") {
+    Laboratory laboratory;
+    std::map<Overrides, std::map<Seen, std::string>> plain;  // runs compared with, by their overrides
+    for (const Effect& e : effects()) {
+        CAPTURE(e.path);
+        if (!plain.count(e.context)) plain[e.context] = laboratory.observe(e.context);
+        Overrides changed = e.context;
+        changed.insert(changed.end(), e.change.begin(), e.change.end());
+        const std::map<Seen, std::string> with = laboratory.observe(changed), without = plain[e.context];
+        if (e.seen != Seen::outcome && e.seen != Seen::device)  // those may be an error
+            for (const auto& seen : {with, without})
+                REQUIRE_MESSAGE(seen.at(Seen::outcome) == "0", seen.at(Seen::outcome));
+        CHECK(with.at(e.seen) != without.at(e.seen));
+    }
+}
+
+TEST_CASE("what is said to change no result changes none") {
+    Laboratory laboratory;
+    const auto plain = laboratory.observe({});
+    for (const char* change :
+         {"system.threads=2", "run.log_every=1", "checkpoint.every=1", "checkpoint.keep=5",
+          "eval.batch_tokens=128", "run.name=other", "checkpoint.at_start=true"}) {
+        CAPTURE(change);
+        const auto with = laboratory.observe({change});
+        for (const Seen seen : {Seen::metrics, Seen::validation, Seen::weights, Seen::moments})
+            CHECK(with.at(seen) == plain.at(seen));
+    }
+}
+
+TEST_CASE("every config under configs/ loads without a problem and plans a run") {
+    int count = 0;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(LONGREACH_CONFIGS)) {
+        if (entry.path().extension() != ".json") continue;
+        CAPTURE(entry.path().string());
+        ++count;
+        const auto config = load_config<Experiment>({.file = entry.path().string(), .overrides = {}},
+                                                    [](Experiment& e, Problems& p) { e.check(p); });
+        CHECK(config.value.total_steps() > 0);
+        // What it resolves to reads back as itself.
+        const std::string resolved = write_resolved(config.value);
+        CHECK(write_resolved(load_tiny(resolved).value) == resolved);
+    }
+    CHECK(count > 0);
+}
