@@ -1,0 +1,113 @@
+// A model, its weights and a validation stream whose documents the test knows.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/rng.h"
+#include "data/shard_fixtures.h"
+#include "eval/lengths.h"
+#include "io/temp_dir.h"
+#include "model/small_models.h"
+
+namespace longreach::test {
+
+inline constexpr int32_t marker = 18;  // the last token of tiny_model's vocabulary of 19
+
+// A stream of documents of the given lengths, with the marker at one end of each.
+struct Corpus {
+    TempDir dir;
+    Tokens tokens;
+    std::vector<int64_t> begins;  // of each document
+    TokenStream stream;
+
+    explicit Corpus(const std::vector<int64_t>& lengths, BoundarySide side = BoundarySide::before)
+        : stream(make(lengths, side)) {}
+
+    int64_t document_of(int64_t position) const {
+        int64_t d = 0;
+        while (d + 1 < static_cast<int64_t>(begins.size()) && begins[static_cast<size_t>(d + 1)] <= position)
+            ++d;
+        return d;
+    }
+    int64_t begin_of(int64_t position) const { return begins[static_cast<size_t>(document_of(position))]; }
+    int64_t end_of(int64_t position) const {
+        const size_t next = static_cast<size_t>(document_of(position)) + 1;
+        return next < begins.size() ? begins[next] : static_cast<int64_t>(tokens.size());
+    }
+
+  private:
+    TokenStream make(const std::vector<int64_t>& lengths, BoundarySide side) {
+        const Rng rng(17, Purpose::test);
+        for (int64_t length : lengths) {
+            begins.push_back(static_cast<int64_t>(tokens.size()));
+            for (int64_t i = 0; i < length; ++i) {
+                const bool is_marker = i == (side == BoundarySide::before ? 0 : length - 1);
+                tokens.push_back(is_marker ? marker : static_cast<int32_t>(rng.below(tokens.size(), marker)));
+            }
+        }
+        put(dir / "val.bin", packed<uint16_t>(tokens));
+        StreamOptions options;
+        options.shard = {true, 2};
+        options.vocab = marker + 1;
+        options.boundary_token = marker;
+        options.side = side;
+        return TokenStream::open({dir / "val.bin"}, options);
+    }
+};
+
+class Bench {
+  public:
+    static constexpr uint64_t seed = 3;
+
+    Bench(const ModelConfig& config, const EvalRequest& request)
+        : ops_(make_cpu_ops({.threads = 1})), arena_(*ops_), model_(config, request.lengths.back()) {
+        const int64_t batch = std::max(request.batch_tokens, request.lengths.back());
+        for (int pass = 0; pass < 2; ++pass) {
+            weights_.flat = arena_.reserve("weights", DType::f32, {model_.params().size()});
+            model_.plan_tables(arena_);
+            evaluator_.plan(arena_, batch, request.document_mask);
+            model_.plan_evaluation(arena_, {batch, request.lengths}, request.document_mask);
+            if (pass == 0) arena_.commit();
+        }
+        model_.fill_tables(*ops_);
+        std::vector<float> host;
+        initialise(model_.params(), seed, host);
+        ops_->upload(weights_.flat, host.data());
+    }
+    std::vector<LengthResult> run(const TokenStream& stream, const EvalRequest& request) {
+        return evaluator_.run(*ops_, model_, weights_, stream, request);
+    }
+
+  private:
+    std::unique_ptr<Ops> ops_;
+    Arena arena_;
+    Transformer model_;
+    LengthEvaluator evaluator_;
+    FlatParams weights_;
+};
+
+inline std::vector<LengthResult> evaluate(const ModelConfig& config, const Corpus& corpus,
+                                          const EvalRequest& request) {
+    return Bench(config, request).run(corpus.stream, request);
+}
+
+// A model whose prediction depends on the last token alone: attention and MLP add nothing to the embedding.
+inline ModelConfig last_token_model() {
+    ModelConfig m = tiny_model(2);
+    m.init.zero_projections = true;
+    return m;
+}
+
+inline std::vector<int64_t> document_lengths(size_t count, int64_t shortest, int64_t longest,
+                                             uint32_t stream = 0) {
+    const Rng rng(23, Purpose::test, stream);
+    std::vector<int64_t> lengths;
+    for (size_t i = 0; i < count; ++i)
+        lengths.push_back(shortest +
+                          static_cast<int64_t>(rng.below(i, static_cast<uint64_t>(longest - shortest + 1))));
+    return lengths;
+}
+
+}  // namespace longreach::test
