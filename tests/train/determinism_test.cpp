@@ -25,7 +25,7 @@ std::string small_config(const std::string& directory) {
   "data": {{ "train": ["{0}/data/train_*.bin"], "val": ["{0}/data/val_*.bin"] }},
   "stages": [{{ "steps": 3, "context": 512 }}],
   "batch": {{ "tokens": 8192, "micro_tokens": 4096 }},
-  "eval": {{ "every": 0, "lengths": [512, 2048], "tokens": 4096, "final_tokens": 4096 }},
+  "eval": {{ "every": 0, "lengths": [512, 2048], "final_tokens": 4096 }},
   "system": {{ "device": "cpu" }}
 }})",
                        directory);
