@@ -6,7 +6,9 @@
 #if defined(LONGREACH_ISA_AVX512)
 #include <immintrin.h>
 #pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512cd,avx2,fma,f16c,bmi2,prefer-vector-width=512")
+// avx512bf16 only allows its intrinsics: no compiler turns f32 arithmetic into them, and precision bf16 is refused on a
+// CPU that lacks them.
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512cd,avx512bf16,avx2,fma,f16c,bmi2,prefer-vector-width=512")
 #elif defined(LONGREACH_ISA_AVX2)
 #pragma GCC push_options
 #pragma GCC target("avx2,fma,f16c,bmi2")

@@ -41,19 +41,15 @@ struct PlainUnit {
 };
 
 #if defined(LONGREACH_ISA_AVX512)
-// The instructions of AVX512_BF16 are written out: the region is compiled for CPUs without them, and
-// select.cpp hands out bf16 only where they exist. Rounding is to nearest even; sums are f32.
+// Needs AVX512_BF16: select.cpp hands out bf16 only where the CPU has it. Rounding is to nearest even; sums are f32.
 struct Bf16Unit {
     static constexpr int floats = 2;
     LONGREACH_INLINE static Vec multiply_add(Vec a, Vec b, Vec sum) {
-        asm("vdpbf16ps %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
-        return sum;
+        return (Vec)_mm512_dpbf16_ps((__m512)sum, (__m512bh)a, (__m512bh)b);
     }
     // The low half holds the 16 roundings of `low`, the high half those of `high`.
     LONGREACH_INLINE static Vec round_pair(Vec low, Vec high) {
-        Vec packed;
-        asm("vcvtne2ps2bf16 %1, %2, %0" : "=v"(packed) : "v"(low), "v"(high));
-        return packed;
+        return (Vec)_mm512_cvtne2ps_pbh((__m512)high, (__m512)low);
     }
     LONGREACH_INLINE static Vec along(const float* p, int64_t n) {
         return round_pair(PlainUnit::along(p, n), n > lanes ? PlainUnit::along(p + lanes, n - lanes) : Vec{});
