@@ -219,25 +219,36 @@ TEST_CASE("optimizer: bias correction counts applied updates, and a resumed coun
 }
 
 TEST_CASE("optimizer: clipping multiplies all gradients by clip_norm / norm, and only above clip_norm") {
-    OptimizerConfig c;
-    Machine unclipped(c);
-    double squares = 0;
-    for (float g : unclipped.get(unclipped.gradients.flat)) squares += static_cast<double>(g) * g;
-    const double norm = std::sqrt(squares);
-    CHECK(unclipped.step().gradient_norm == doctest::Approx(norm).epsilon(1e-12));
-    for (const auto& [clip, factor] : std::vector<std::pair<double, double>>{
-             {norm / 4, 0.25}, {norm * 2, 1.0}, {norm * (1 + 1e-9), 1.0}}) {
-        c.clip_norm = clip;
-        Machine m(c);
-        CHECK(m.step().gradient_norm == doctest::Approx(norm).epsilon(1e-12));  // reported before clipping
-        for (const Optimizer::Named& n : m.optimizer.state()) {
-            const double power = n.name.starts_with("adam.second") ? factor * factor : factor;
-            const Flat with = m.get(n.tensor), without = unclipped.state(n.name);
-            double worst = 0;
-            for (size_t i = 0; i < with.size(); ++i)
-                worst = std::max(
-                    worst, std::abs(with[i] - power * without[i]) / (std::abs(power * without[i]) + 1e-30));
-            CHECK_MESSAGE(worst <= (factor == 1 ? 0 : 4 * 0x1p-24), n.name);
+    // Also for a gradient so small that anything added to its norm would show.
+    const auto scaled = [](Machine& m, float scale) {
+        Flat g = m.random(2);
+        for (float& x : g) x *= scale;
+        m.set(m.gradients.flat, g);
+    };
+    for (const float scale : {1.0f, 0x1p-20f}) {
+        OptimizerConfig c;
+        Machine unclipped(c);
+        scaled(unclipped, scale);
+        double squares = 0;
+        for (float g : unclipped.get(unclipped.gradients.flat)) squares += static_cast<double>(g) * g;
+        const double norm = std::sqrt(squares);
+        CHECK(unclipped.step().gradient_norm == doctest::Approx(norm).epsilon(1e-12));
+        for (const auto& [clip, factor] : std::vector<std::pair<double, double>>{
+                 {norm / 4, 0.25}, {norm * 2, 1.0}, {norm * (1 + 1e-9), 1.0}}) {
+            c.clip_norm = clip;
+            Machine m(c);
+            scaled(m, scale);
+            CHECK(m.step().gradient_norm ==
+                  doctest::Approx(norm).epsilon(1e-12));  // reported before clipping
+            for (const Optimizer::Named& n : m.optimizer.state()) {
+                const double power = n.name.starts_with("adam.second") ? factor * factor : factor;
+                const Flat with = m.get(n.tensor), without = unclipped.state(n.name);
+                double worst = 0;
+                for (size_t i = 0; i < with.size(); ++i)
+                    worst = std::max(worst, std::abs(with[i] - power * without[i]) /
+                                                (std::abs(power * without[i]) + 1e-30));
+                CHECK_MESSAGE(worst <= (factor == 1 ? 0 : 4 * 0x1p-24), n.name);
+            }
         }
     }
 }

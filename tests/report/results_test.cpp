@@ -1,6 +1,7 @@
 // val.csv and positions.csv as they are written and as they are read back; runs side by side.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "eval/tables.h"
@@ -157,6 +158,11 @@ TEST_CASE("report: the chart draws every run inside its frame, whatever the loss
             CHECK(contains(text, "B two"));
         }
     }
-    // A gap in the middle of a curve is not bridged by a point outside the frame.
-    CHECK(contains(chart({{16, 3, 0}, {64, NAN, 0}, {256, 2, 0}}, {}), "A one"));
+    // A loss that is not finite has no place: one mark for each of the others, and one in the legend.
+    for (const double odd : {static_cast<double>(NAN), static_cast<double>(INFINITY)}) {
+        const std::string gap = chart({{16, 3, 0}, {64, odd, 0}, {256, 2, 0}}, {});
+        CHECK(std::count(gap.begin(), gap.end(), 'A') == 3);
+        CHECK(contains(gap, "  3.000 |    A"));
+        CHECK(contains(gap, "  2.000 |"));
+    }
 }

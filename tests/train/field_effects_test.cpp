@@ -310,7 +310,8 @@ TEST_CASE("changing a field changes what its entry says") {
         if (e.seen != Seen::outcome && e.seen != Seen::device)  // those may be an error
             for (const auto& seen : {with, without})
                 REQUIRE_MESSAGE(seen.at(Seen::outcome) == "0", seen.at(Seen::outcome));
-        CHECK(with.at(e.seen) != without.at(e.seen));
+        const bool changes = with.at(e.seen) != without.at(e.seen);
+        CHECK(changes);
     }
 }
 
@@ -323,7 +324,7 @@ TEST_CASE("what is said to change no result changes none") {
         CAPTURE(change);
         const auto with = laboratory.observe({change});
         for (const Seen seen : {Seen::metrics, Seen::validation, Seen::weights, Seen::moments})
-            CHECK(with.at(seen) == plain.at(seen));
+            CHECK((with.at(seen) == plain.at(seen)));
     }
 }
 

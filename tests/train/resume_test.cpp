@@ -186,7 +186,7 @@ TEST_CASE("resume: fields that a resumed run may not change are listed; the othe
     const Results resumed = results_of(home().dir / "short", 14),
                   straight = results_of(home().dir / "long", 14);
     for (const char* file : {"model.safetensors", "optimizer.safetensors"})
-        CHECK(resumed.at(file) == straight.at(file));
+        CHECK((resumed.at(file) == straight.at(file)));
     CHECK(checkpoint_steps(home().dir / "short/checkpoints") == std::vector<int64_t>{14, 12, 8});
 }
 
@@ -214,8 +214,8 @@ TEST_CASE("init_from: weights arrive, leftovers are named, another shape names t
                                       {"run.init_from=" + from, "stages=[{\"steps\":1,\"context\":32}]",
                                        "checkpoint.at_start=true", "checkpoint.keep=5"});
         REQUIRE(train(config, true) == ExitCode::ok);
-        CHECK(weights("tuned", 0) == weights("whole", 12));
-        CHECK(weights("tuned", 1) != weights("whole", 12));
+        CHECK((weights("tuned", 0) == weights("whole", 12)));
+        CHECK((weights("tuned", 1) != weights("whole", 12)));
         CHECK(contains(home().log("tuned"),
                        "starting from the weights of " + source + "/checkpoints/step_00000012"));
         CHECK(!contains(home().log("tuned"), "kept as initialised"));
@@ -284,6 +284,26 @@ TEST_CASE("a full disk: when a signal asks for a checkpoint, a failing one is an
     CHECK(differing(home().whole, results_of(home().dir / "fullstop", steps)) == "");
 }
 
+TEST_CASE("numerics: a good step ends a row of bad ones, also one that began before a resume") {
+    const auto config = load_tiny(home().config("row"), {"optimizer.max_bad_steps=3"});
+    REQUIRE(stop_after(config, 6) == ExitCode::stopped);
+    // The checkpoint of a run that had just skipped three steps in a row.
+    const std::string root = home().dir / "row/checkpoints";
+    const Checkpoint saved = verify_checkpoint(root, 6);
+    CheckpointWriter writer(root, 6);
+    for (const ManifestEntry& entry : saved.files) {
+        std::string text = get(saved.file(entry.name));
+        const std::string none = "\"bad_in_a_row\": 0", three = "\"bad_in_a_row\": 3";
+        if (entry.name == "state.json") text.replace(text.find(none), none.size(), three);
+        writer.add_text(entry.name, text);
+    }
+    writer.commit({2, {}}, [](const std::string&) {});
+    REQUIRE(train(config) == ExitCode::ok);
+    CHECK(contains(home().log("row"), "resuming after step 6"));
+    CHECK(differing(home().whole, results_of(home().dir / "row", steps)) ==
+          "");  // state.json counts from 0 again
+}
+
 TEST_CASE("numerics: steps that are not finite change nothing, and too many of them in a row end the run") {
     // One step with a learning rate this large makes every later loss overflow.
     const std::vector<std::string> absurd{"optimizer.adam.embedding_lr=1000",
@@ -308,7 +328,7 @@ TEST_CASE("numerics: steps that are not finite change nothing, and too many of t
     };
     for (const char* name : {"model.safetensors", "optimizer.safetensors"})
         for (int64_t step = saved[0] - 2; step <= saved[0]; ++step)
-            CHECK(file(step, name) == file(saved[0] - 3, name));
+            CHECK((file(step, name) == file(saved[0] - 3, name)));  // bytes: not to be printed
     const json::Value state = json::parse(file(saved[0], "state.json"), "state.json");
     CHECK(state.find("bad_in_a_row")->as_int64() == 3);
     CHECK(state.find("skipped")->as_int64() == 3);
