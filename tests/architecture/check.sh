@@ -90,10 +90,9 @@ for f in "${files[@]}"; do
     [[ $bytes -le 1048576 ]] || violation "$f: $bytes bytes; a repository of sources has no file above 1 MiB"
 done
 
-# --- inline assembly: only where its simulation (CUDA) or its one reason (below) is known ----------------------------
-# kernels/cpu/micro_gemm.h: two AVX512_BF16 instructions in a region compiled for CPUs without them.
+# --- inline assembly: only in the one header whose every instruction has a twin that runs on a CPU -------------------
 for f in "${sources[@]}"; do
-    [[ $f == kernels/cuda/ptx.cuh || $f == kernels/cpu/micro_gemm.h ]] && continue
+    [[ $f == kernels/cuda/ptx.cuh ]] && continue
     while IFS=: read -r line _; do
         violation "$f:$line: inline assembly outside kernels/cuda/ptx.cuh"
     done < <(sed 's://.*::' "$f" | grep -nE '(^|[^A-Za-z0-9_])(asm|__asm|__asm__)[[:space:]]*((volatile|__volatile__|goto|inline)[[:space:]]*)*[({]' || true)
