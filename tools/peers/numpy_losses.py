@@ -125,10 +125,10 @@ def rms(x: Array, eps: float) -> Array:
 class Model:
     """The forward computation of "From weights to losses", one sequence at a time."""
 
-    def __init__(self, config: Config, weights: dict[str, Array], dtype: type) -> None:
+    def __init__(self, config: Config, window: int, weights: dict[str, Array], dtype: type) -> None:
         self.model: Config = config["model"]
         self.mask: bool = config["data"]["document_mask"]
-        self.stage_window: int = config["stages"][-1]["window"]
+        self.stage_window = window
         self.dtype = dtype
         self.weights = {name: w.astype(dtype) for name, w in weights.items()}
 
@@ -282,6 +282,17 @@ def newest_checkpoint(path: Path) -> Path:
     raise SystemExit(f"{path} has no checkpoint")
 
 
+def stage_of(config: Config, checkpoint: Path) -> Config:
+    """The stage of the last step done."""
+    left = json.loads((checkpoint / "state.json").read_text())["step"]
+    for stage in config["stages"]:
+        per_step = stage["batch_tokens"] or config["batch"]["tokens"]
+        left -= stage["steps"] or -(-stage["tokens"] // per_step)
+        if left <= 0:
+            break
+    return stage
+
+
 def longreach_losses(program: str, checkpoint: Path, length: int, tokens: int, *settings: str) -> Array:
     """`settings` override fields of the config."""
     with tempfile.TemporaryDirectory() as folder:
@@ -300,7 +311,8 @@ def numpy_losses(checkpoint: Path, config: Config, length: int, wanted: int, dty
     tokens, begins = read_stream(config["data"])
     if len(tokens) <= length:
         raise SystemExit(f"{len(tokens)} validation tokens are too few for a sequence of {length}")
-    model = Model(config, load_file(checkpoint / "model.safetensors"), dtype)
+    window = stage_of(config, checkpoint)["window"]
+    model = Model(config, window, load_file(checkpoint / "model.safetensors"), dtype)
     parts, entries = sequences(begins, config["eval"], length, wanted)
     losses = np.full(entries, np.nan)
     for part in parts:

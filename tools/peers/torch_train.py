@@ -21,7 +21,7 @@ from typing import Any, Callable, Iterator, NamedTuple
 
 import numpy as np
 import torch
-from numpy_losses import longreach_losses, newest_checkpoint, read_stream
+from numpy_losses import longreach_losses, newest_checkpoint, read_stream, stage_of
 from safetensors.torch import load_file
 from torch import Tensor
 from torch.nn import Parameter
@@ -222,7 +222,8 @@ def time_steps(args: argparse.Namespace) -> int:
     config = load_config(args.config)
     stage = config["stages"][-1]
     length = args.context or stage["context"]
-    count = max(1, (config["batch"]["micro_tokens"] or stage["batch_tokens"]) // length) * length
+    wanted = args.step_tokens or config["batch"]["micro_tokens"] or stage["batch_tokens"]
+    count = max(1, wanted // length) * length
     trainer = Trainer(config, args.compile, args.precision)
     if args.random_tokens:
         batches = [random_batch(config, count, length)]
@@ -249,6 +250,7 @@ def time_steps(args: argparse.Namespace) -> int:
         return 0
     print(f"ready: {about}", flush=True)
     for _ in sys.stdin:
+        timed(1)  # caches and clock are another program's
         print(f"{timed(args.steps):.1f}", flush=True)
     return 0
 
@@ -257,7 +259,8 @@ def check_losses(args: argparse.Namespace) -> int:
     """Token losses of a checkpoint, here and by longreach."""
     checkpoint = newest_checkpoint(args.load)
     config = load_config(checkpoint / "config.json")
-    window, length = config["stages"][-1]["window"], args.context or config["stages"][-1]["context"]
+    stage = stage_of(config, checkpoint)
+    window, length = stage["window"], args.context or stage["context"]
     trainer = Trainer(config, args.compile, args.precision)
     trainer.net.load(load_file(checkpoint / "model.safetensors"))
     count = max(1, args.check_tokens // length) * length
@@ -303,6 +306,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Train the model of a longreach config with PyTorch.")
     parser.add_argument("config", type=Path, nargs="?", help="longreach config to time")
     parser.add_argument("--context", type=int, default=0, help="tokens per sequence; 0: the last stage's")
+    parser.add_argument(
+        "--step-tokens", type=int, default=0, help="tokens per step; 0: the config's micro-batch"
+    )
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32", help="bf16: autocast")
     parser.add_argument("--compile", action="store_true", help="torch.compile of model and Newton-Schulz")
