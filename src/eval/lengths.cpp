@@ -181,12 +181,13 @@ std::vector<LengthResult> LengthEvaluator::run(Ops& ops, Transformer& model, con
             const size_t n = count * l;
             tokens.resize(n);
             targets.assign(n, -1);
-            starts.resize(n);
+            starts.assign(n, 0);  // where nobody knows documents, a sequence is one
             ids.resize(l + 1);
             for (size_t b = 0; b < count; ++b) {
                 const Window& w = windows[first + b];
                 stream.read(w.sequence_begin, length + 1, ids.data());
-                stream.document_starts(w.sequence_begin, length, ids.data(), starts.data() + b * l);
+                if (stream.knows_documents())
+                    stream.document_starts(w.sequence_begin, length, ids.data(), starts.data() + b * l);
                 std::copy(ids.begin(), ids.end() - 1, tokens.begin() + static_cast<std::ptrdiff_t>(b * l));
                 for (size_t i = static_cast<size_t>(w.scored_from); i < l; ++i)
                     if (selection.document[w.first_slot + i - static_cast<size_t>(w.scored_from)] >= 0)

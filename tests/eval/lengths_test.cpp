@@ -283,3 +283,20 @@ TEST_CASE("eval: memory grows linearly with the length and not with the depth") 
     CHECK(planned(2, 65536) < 16 * planned(2, 4096) + 1);
     CHECK(planned(12, 65536) <= planned(2, 65536) + 4096);
 }
+
+TEST_CASE("eval: where nobody knows documents, every sequence counts as one and all is scored") {
+    Corpus corpus({200, 120, 200});
+    EvalRequest r = request({16, 64}, 512);
+    r.document_mask = false;
+    const auto known = evaluate(tiny_model(1), corpus, r);
+    StreamOptions options;
+    options.shard = {true, 2};
+    options.vocab = marker + 1;
+    corpus.stream = TokenStream::open({corpus.dir / "val.bin"}, options);
+    REQUIRE(!corpus.stream.knows_documents());
+    const auto unknown = evaluate(tiny_model(1), corpus, r);
+    for (size_t i = 0; i < known.size(); ++i) {
+        CHECK(same_bits(known[i].token_losses, unknown[i].token_losses));
+        CHECK(counts(unknown[i].by_document) == counts(unknown[i].by_sequence));
+    }
+}
