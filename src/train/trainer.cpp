@@ -80,6 +80,7 @@ Trainer::Trainer(const Experiment& experiment, Console& console)
 }
 
 void Trainer::allocate() {
+    held_before_plan_ = resident_bytes();
     arena_.commit();
     plan(arena_);
     model_.fill_tables(*ops_);
@@ -347,9 +348,13 @@ void Trainer::save() {
 void Trainer::compare_memory() {
     if (memory_compared_) return;
     memory_compared_ = true;
-    console_.line(fmt::format("memory: planned {} + scratch {}, the process holds {}",
-                              human_bytes(arena_.bytes()), human_bytes(ops_->scratch_bytes()),
-                              human_bytes(peak_resident_bytes())));
+    const int64_t taken = peak_resident_bytes() - held_before_plan_;
+    // Besides the plan a run holds batches in the loader, tables while they are filled and pages of the
+    // allocator.
+    constexpr int64_t tolerated = 64 << 20;
+    console_.line(fmt::format("memory: planned {}, taken {}{}", human_bytes(arena_.bytes()),
+                              human_bytes(taken),
+                              taken > arena_.bytes() + tolerated ? "; warning: more than planned" : ""));
 }
 
 ExitCode Trainer::run(RunDirectory& directory) {

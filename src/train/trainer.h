@@ -70,6 +70,7 @@ class Trainer {
     RecordFile metrics_, timing_, val_csv_, positions_csv_;
     std::vector<double> host_losses_;
     double peak_flops_ = 0;
+    int64_t held_before_plan_ = 0;  // resident bytes
     bool memory_compared_ = false;
     int failed_saves_ = 0;  // in a row
 

@@ -1,6 +1,8 @@
 // The command line from outside: exit codes, messages, and that each subcommand does what it says.
 #include <doctest/doctest.h>
 
+#include <cstdio>
+
 #include "commands/process.h"
 #include "eval/tables.h"
 #include "train/tiny_run.h"
@@ -154,6 +156,23 @@ TEST_CASE("train --dry-run prints the plan and touches nothing; --quiet prints n
     CHECK(quiet.out == "");
     CHECK(quiet.err == "");
     CHECK(contains(get(file("quiet/log.txt")), "validation at step 12"));
+}
+
+TEST_CASE("train takes the memory it planned, within a few pages") {
+    const Finished f =
+        home().command({"train", file("config.json"), "--set", "run.name=\"memory\"", "--set",
+                        "model.mlp.hidden=4096", "--set", "stages=[{\"steps\": 1, \"context\": 64}]", "--set",
+                        "batch={\"tokens\": 2048, \"micro_tokens\": 2048}"});
+    REQUIRE(f.code == 0);
+    const size_t at = f.out.find("memory: planned ");
+    REQUIRE(at != std::string::npos);
+    double planned = 0, taken = 0;
+    REQUIRE(std::sscanf(f.out.c_str() + at, "memory: planned %lf MiB, taken %lf MiB", &planned, &taken) == 2);
+    CHECK(planned > 64);
+    // All that is planned is touched in the first step, but for what only validation needs.
+    CHECK(taken > 0.8 * planned);
+    CHECK(taken < planned + 16);
+    CHECK(!contains(f.out, "more than planned"));
 }
 
 TEST_CASE("train --fresh starts over, and only this run") {

@@ -1,50 +1,10 @@
 // Losses and gradients of the whole model against the scalar reference; gradient_check.h derives the bounds.
 #include <doctest/doctest.h>
 
-#include "model/gradient_check.h"
-#include "model/small_models.h"
+#include "model/check_model.h"
 
 using namespace longreach;
 using namespace longreach::test;
-
-namespace {
-
-std::unique_ptr<ModelFixture> make_fixture(const SmallModel& small, const CpuOptions& cpu) {
-    const FixtureSize size{
-        .sequences = small.sequences, .length = small.length, .document_mask = small.documents};
-    auto fixture = std::make_unique<ModelFixture>(small.config, size, cpu);
-    fixture->scatter_constants(0.3);
-    return fixture;
-}
-
-Example make_example(const SmallModel& small) {
-    return random_example(small.config.vocab_size, small.sequences, small.length, small.documents);
-}
-
-// Every instruction set against the reference; the worst error over its bound.
-double check_model(const SmallModel& small, const std::vector<std::string>& isas,
-                   int64_t coordinates_per_tensor, bool every_gradient) {
-    CAPTURE(small.name);
-    const Example example = make_example(small);
-    const auto first = make_fixture(small, {.threads = 1, .isa = isas.front()});
-    const Expected expected(small.config, first->params(), first->named_weights(), example,
-                            coordinates_per_tensor);
-    if (every_gradient)
-        for (const auto& [name, size] : expected.parts()) {
-            CAPTURE(name);
-            CHECK(size > 0);
-        }
-    double worst = 0;
-    for (const std::string& isa : isas) {
-        CAPTURE(isa);
-        const auto fixture = make_fixture(small, {.threads = 1, .isa = isa});
-        ModelFixture::Step step = fixture->train(example);
-        worst = std::max(worst, expected.compare(*fixture, step));
-    }
-    return worst;
-}
-
-}  // namespace
 
 TEST_CASE("every variant: losses and gradients agree with the reference on every instruction set") {
     const std::vector<std::string> isas = available_isas();

@@ -1,0 +1,54 @@
+// Every config under configs/, shrunk: losses and the gradient of every parameter agree with the scalar
+// reference.
+#include <doctest/doctest.h>
+
+#include <filesystem>
+
+#include "config/loader.h"
+#include "model/check_model.h"
+#include "train/experiment.h"
+
+using namespace longreach;
+using namespace longreach::test;
+
+namespace {
+
+void shrink(AttentionConfig& a) {
+    a.kv_heads = a.kv_heads > 0 && a.kv_heads < a.heads ? 1 : 0;
+    a.heads = 2;
+    a.head_dim = 8;
+    if (a.window > 0) a.window = 5;
+}
+
+// The same architecture at a size the reference can differentiate; all gradients made non-zero.
+ModelConfig shrunk(ModelConfig m) {
+    m.layers = std::min<int64_t>(m.layers, std::max<int64_t>(2, static_cast<int64_t>(m.pattern.size())));
+    m.width = 24;
+    m.vocab_size = 19;
+    m.mlp.hidden = 0;
+    m.init.zero_projections = false;
+    m.init.zero_head = false;
+    shrink(m.attention);
+    for (auto& [name, layout] : m.layouts) shrink(layout);
+    return m;
+}
+
+}  // namespace
+
+TEST_CASE("every config under configs/, shrunk: gradients agree with the reference") {
+    int configs = 0;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(LONGREACH_CONFIGS)) {
+        if (entry.path().extension() != ".json") continue;
+        CAPTURE(entry.path().string());
+        const Experiment e = load_config<Experiment>({.file = entry.path().string(), .overrides = {}}).value;
+        SmallModel small;
+        small.name = entry.path().filename().string();
+        small.config = shrunk(e.model);
+        small.sequences = 2;
+        small.length = 14;
+        small.documents = e.data.document_mask;
+        check_model(small, available_isas(), 30, true);
+        ++configs;
+    }
+    CHECK(configs >= 3);
+}
