@@ -158,7 +158,7 @@ TEST_CASE("train --dry-run prints the plan and touches nothing; --quiet prints n
     CHECK(contains(get(file("quiet/log.txt")), "validation at step 12"));
 }
 
-TEST_CASE("train takes the memory it planned, within a few pages") {
+TEST_CASE("train takes the memory it planned, within what its surroundings need") {
     const Finished f =
         home().command({"train", file("config.json"), "--set", "run.name=\"memory\"", "--set",
                         "model.mlp.hidden=4096", "--set", "stages=[{\"steps\": 1, \"context\": 64}]", "--set",
@@ -171,7 +171,8 @@ TEST_CASE("train takes the memory it planned, within a few pages") {
     CHECK(planned > 64);
     // All that is planned is touched in the first step, but for what only validation needs.
     CHECK(taken > 0.8 * planned);
-    CHECK(taken < planned + 16);
+    // Beside the plan: 12 MiB for the matrix product that measures the machine, batches in the loader, code.
+    CHECK(taken < planned + 24);
     CHECK(!contains(f.out, "more than planned"));
 }
 
