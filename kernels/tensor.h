@@ -14,17 +14,22 @@ enum class DType : uint8_t { f32, bf16, f64, i32 };
 
 inline constexpr int64_t size_of(DType dtype) {
     switch (dtype) {
-        case DType::bf16: return 2;
-        case DType::f32: return 4;
-        case DType::i32: return 4;
-        case DType::f64: return 8;
+        case DType::bf16:
+            return 2;
+        case DType::f32:
+            return 4;
+        case DType::i32:
+            return 4;
+        case DType::f64:
+            return 8;
     }
     return 0;
 }
 const char* name_of(DType dtype);
 
-// Up to four dimensions, row-major. The last dimension is contiguous; consecutive rows (all leading dimensions taken
-// together) lie `row_stride` elements apart, so a slice of columns of a matrix is a Tensor too.
+// Up to four dimensions, row-major. The last dimension is contiguous; consecutive rows (all leading
+// dimensions taken together) lie `row_stride` elements apart, so a slice of columns of a matrix is a Tensor
+// too.
 struct Tensor {
     void* data = nullptr;
     DType dtype = DType::f32;

@@ -1,6 +1,6 @@
-// The CPU implementation of Ops. Include between isa_begin.h and isa_end.h: one class per instruction set, so that a
-// kernel calls another of its own set and the vtable is the only dispatch.
-// One source per op family: gemm, attention, norm, qk, activation, embedding, loss, optimizer, reduce, memory.
+// The CPU implementation of Ops. Include between isa_begin.h and isa_end.h: one class per instruction set, so
+// that a kernel calls another of its own set and the vtable is the only dispatch. One source per op family:
+// gemm, attention, norm, qk, activation, embedding, loss, optimizer, reduce, memory.
 
 struct MatrixProduct;  // gemm.cpp
 
@@ -30,25 +30,27 @@ class CpuOps final : public Ops {
     void embedding(Tensor x, const Tensor& table, const Tensor& tokens) override;
     void embedding_backward(Tensor dtable, const Tensor& dx, const Tensor& tokens) override;
 
-    void norm(Tensor y, Tensor normalised, Tensor inverse, const Tensor& x, const Tensor& gain, const Tensor& bias,
-              const NormSpec& spec) override;
+    void norm(Tensor y, Tensor normalised, Tensor inverse, const Tensor& x, const Tensor& gain,
+              const Tensor& bias, const NormSpec& spec) override;
     void norm_backward(Tensor dx, Tensor dgain, Tensor dbias, const Tensor& dy, const Tensor& normalised,
                        const Tensor& inverse, const Tensor& gain, const NormSpec& spec, Write write) override;
 
     void qk_prepare(Tensor qkv, Tensor inverse, const QkSpec& spec) override;
-    void qk_prepare_backward(Tensor dqkv, const Tensor& qkv, const Tensor& inverse, const QkSpec& spec) override;
+    void qk_prepare_backward(Tensor dqkv, const Tensor& qkv, const Tensor& inverse,
+                             const QkSpec& spec) override;
 
     void row_starts(Tensor row_start, const Tensor& doc_start, int64_t length, int64_t window) override;
     void attention(Tensor o, Tensor lse, const Tensor& q, const Tensor& k, const Tensor& v,
                    const AttentionSpec& spec) override;
-    void attention_backward(Tensor dq, Tensor dk, Tensor dv, Tensor workspace, const Tensor& dout, const Tensor& o,
-                            const Tensor& lse, const Tensor& q, const Tensor& k, const Tensor& v,
-                            const AttentionSpec& spec) override;
+    void attention_backward(Tensor dq, Tensor dk, Tensor dv, Tensor workspace, const Tensor& dout,
+                            const Tensor& o, const Tensor& lse, const Tensor& q, const Tensor& k,
+                            const Tensor& v, const AttentionSpec& spec) override;
     int64_t attention_workspace(const AttentionSpec& spec) const override;
 
     void activation(Tensor h, const Tensor& a, Activation kind) override;
     void activation_backward(Tensor da, const Tensor& dh, const Tensor& a, Activation kind) override;
-    void mix(Tensor out, const Coefficient& a, const Tensor& x, const Coefficient& b, const Tensor& y) override;
+    void mix(Tensor out, const Coefficient& a, const Tensor& x, const Coefficient& b,
+             const Tensor& y) override;
     void mix_backward(Tensor dx, Tensor dy, Tensor da, Tensor db, const Tensor& dout, const Coefficient& a,
                       const Tensor& x, const Coefficient& b, const Tensor& y) override;
 

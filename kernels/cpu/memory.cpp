@@ -16,11 +16,12 @@
 
 namespace {
 
-// Pages of an anonymous mapping arrive zeroed; aligned_alloc plus memset would touch them all on one thread at once.
+// Pages of an anonymous mapping arrive zeroed; aligned_alloc plus memset would touch them all on one thread
+// at once.
 constexpr std::align_val_t alignment{64};
 
-// Large blocks start on a huge page and ask for huge pages where the system grants them on request: the row kernels
-// gain 10 to 40 percent in fewer misses of the address cache.
+// Large blocks start on a huge page and ask for huge pages where the system grants them on request: the row
+// kernels gain 10 to 40 percent in fewer misses of the address cache.
 constexpr int64_t huge_page = int64_t{1} << 21;
 std::align_val_t alignment_of(int64_t bytes) {
     return bytes >= 2 * huge_page ? static_cast<std::align_val_t>(huge_page) : alignment;
@@ -31,7 +32,8 @@ void ask_for_huge_pages([[maybe_unused]] void* memory, [[maybe_unused]] int64_t 
 #endif
 }
 
-// Elements per parallel block of the copy-like loops: large enough to amortise a fork, small enough to balance.
+// Elements per parallel block of the copy-like loops: large enough to amortise a fork, small enough to
+// balance.
 constexpr int64_t block = 1 << 14;
 
 template <class Body>
@@ -76,7 +78,9 @@ void* CpuOps::allocate(int64_t bytes) {
     return memory;
 }
 
-void CpuOps::release(void* memory, int64_t bytes) { ::operator delete(memory, alignment_of(bytes)); }
+void CpuOps::release(void* memory, int64_t bytes) {
+    ::operator delete(memory, alignment_of(bytes));
+}
 
 void CpuOps::upload(Tensor to, const void* host) {
     check(to.contiguous(), "upload into a strided tensor");
@@ -97,14 +101,14 @@ void CpuOps::zero(Tensor to) {
 }
 
 void CpuOps::copy(Tensor to, const Tensor& from) {
-    check(to.rows() == from.rows() && to.cols() == from.cols() && to.dtype == from.dtype, "copy of {}x{} to {}x{}",
-          from.rows(), from.cols(), to.rows(), to.cols());
+    check(to.rows() == from.rows() && to.cols() == from.cols() && to.dtype == from.dtype,
+          "copy of {}x{} to {}x{}", from.rows(), from.cols(), to.rows(), to.cols());
     const int64_t size = size_of(to.dtype);
     const int64_t rows = to.rows(), row_bytes = to.cols() * size;
 #pragma omp parallel for schedule(static) num_threads(threads_) if (rows * row_bytes > block)
     for (int64_t r = 0; r < rows; ++r)
-        std::memcpy(to.as<std::byte>() + r * to.row_stride * size, from.as<std::byte>() + r * from.row_stride * size,
-                    static_cast<size_t>(row_bytes));
+        std::memcpy(to.as<std::byte>() + r * to.row_stride * size,
+                    from.as<std::byte>() + r * from.row_stride * size, static_cast<size_t>(row_bytes));
 }
 
 void CpuOps::add(Tensor to, const Tensor& from) {

@@ -41,7 +41,8 @@ struct PlainUnit {
 };
 
 #if defined(LONGREACH_ISA_AVX512)
-// Needs AVX512_BF16: select.cpp hands out bf16 only where the CPU has it. Rounding is to nearest even; sums are f32.
+// Needs AVX512_BF16: select.cpp hands out bf16 only where the CPU has it. Rounding is to nearest even; sums
+// are f32.
 struct Bf16Unit {
     static constexpr int floats = 2;
     LONGREACH_INLINE static Vec multiply_add(Vec a, Vec b, Vec sum) {

@@ -8,18 +8,28 @@
 namespace longreach {
 
 // One factory per instruction set, each defined in create.cpp compiled for that set.
-namespace isa_generic { std::unique_ptr<Ops> create(int threads, Precision precision); }
+namespace isa_generic {
+std::unique_ptr<Ops> create(int threads, Precision precision);
+}
 #if defined(__x86_64__)
-namespace isa_avx2 { std::unique_ptr<Ops> create(int threads, Precision precision); }
-namespace isa_avx512 { std::unique_ptr<Ops> create(int threads, Precision precision); }
+namespace isa_avx2 {
+std::unique_ptr<Ops> create(int threads, Precision precision);
+}
+namespace isa_avx512 {
+std::unique_ptr<Ops> create(int threads, Precision precision);
+}
 #endif
 
 const char* name_of(DType dtype) {
     switch (dtype) {
-        case DType::f32: return "f32";
-        case DType::bf16: return "bf16";
-        case DType::f64: return "f64";
-        case DType::i32: return "i32";
+        case DType::f32:
+            return "f32";
+        case DType::bf16:
+            return "bf16";
+        case DType::f64:
+            return "f64";
+        case DType::i32:
+            return "i32";
     }
     return "?";
 }
@@ -48,7 +58,8 @@ int available_threads() {
 std::unique_ptr<Ops> make_cpu_ops(const CpuOptions& options) {
     std::string isa = options.isa;
     if (isa.empty()) isa = supported("avx512") ? "avx512" : supported("avx2") ? "avx2" : "generic";
-    require(supported(isa), ExitCode::device, "this CPU (or this build) does not have the instruction set '{}'", isa);
+    require(supported(isa), ExitCode::device,
+            "this CPU (or this build) does not have the instruction set '{}'", isa);
     bool has_bf16 = false;
 #if defined(__x86_64__)
     has_bf16 = isa == "avx512" && __builtin_cpu_supports("avx512bf16");

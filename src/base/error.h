@@ -2,7 +2,8 @@
 //
 // Two kinds of failure, told apart at the point of throwing:
 //   check(...)          a broken invariant of this program: a bug, exit code 1, with source location.
-//   require(...)/fail   something the user or the machine did: exit code by cause, message and hint, no stack.
+//   require(...)/fail   something the user or the machine did: exit code by cause, message and hint, no
+//   stack.
 // main() holds the only catch that ends the process.
 #pragma once
 
@@ -18,17 +19,17 @@ namespace longreach {
 // Documented in README; requeue scripts read them, so a number never changes its meaning.
 enum class ExitCode : int {
     ok = 0,
-    internal = 1,     // a bug in this program
-    usage = 2,        // command line or config
-    data = 3,         // token shards or text input
-    checkpoint = 4,   // no usable checkpoint where one was asked for
-    disk = 5,         // full, read-only or failing disk
-    device = 6,       // no such device, or out of memory
-    numerics = 7,     // gave up after too many non-finite steps
-    peer = 8,         // another rank failed or hung
-    corruption = 9,   // a repeated computation gave other bits: hardware suspected
-    locked = 10,      // another process holds the run directory
-    stopped = 75,     // a signal asked us to stop; a checkpoint is saved; safe to requeue
+    internal = 1,    // a bug in this program
+    usage = 2,       // command line or config
+    data = 3,        // token shards or text input
+    checkpoint = 4,  // no usable checkpoint where one was asked for
+    disk = 5,        // full, read-only or failing disk
+    device = 6,      // no such device, or out of memory
+    numerics = 7,    // gave up after too many non-finite steps
+    peer = 8,        // another rank failed or hung
+    corruption = 9,  // a repeated computation gave other bits: hardware suspected
+    locked = 10,     // another process holds the run directory
+    stopped = 75,    // a signal asked us to stop; a checkpoint is saved; safe to requeue
 };
 
 class Error : public std::runtime_error {
@@ -68,9 +69,8 @@ template <class... Args>
 void check(bool ok, LocatedFormat<std::type_identity_t<Args>...> format, Args&&... args) {
     if (ok) [[likely]]
         return;
-    throw Error(ExitCode::internal,
-                fmt::format("{}:{}: {}", format.where.file_name(), format.where.line(),
-                            fmt::format(format.format, std::forward<Args>(args)...)));
+    throw Error(ExitCode::internal, fmt::format("{}:{}: {}", format.where.file_name(), format.where.line(),
+                                                fmt::format(format.format, std::forward<Args>(args)...)));
 }
 
 }  // namespace longreach

@@ -27,9 +27,15 @@ Philox4 counter(uint64_t index, uint32_t purpose, uint32_t stream) {
     return {static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32), purpose, stream};
 }
 
-uint64_t low64(const Philox4& r) { return r[0] | (uint64_t{r[1]} << 32); }
-uint64_t high64(const Philox4& r) { return r[2] | (uint64_t{r[3]} << 32); }
-double to_unit(uint64_t bits) { return static_cast<double>(bits >> 11) * 0x1p-53; }
+uint64_t low64(const Philox4& r) {
+    return r[0] | (uint64_t{r[1]} << 32);
+}
+uint64_t high64(const Philox4& r) {
+    return r[2] | (uint64_t{r[3]} << 32);
+}
+double to_unit(uint64_t bits) {
+    return static_cast<double>(bits >> 11) * 0x1p-53;
+}
 
 }  // namespace
 
@@ -38,9 +44,13 @@ Rng::Rng(uint64_t seed, Purpose purpose, uint32_t stream)
       purpose_(static_cast<uint32_t>(purpose)),
       stream_(stream) {}
 
-uint64_t Rng::bits(uint64_t index) const { return low64(philox(key_, counter(index, purpose_, stream_))); }
+uint64_t Rng::bits(uint64_t index) const {
+    return low64(philox(key_, counter(index, purpose_, stream_)));
+}
 
-double Rng::uniform(uint64_t index) const { return to_unit(bits(index)); }
+double Rng::uniform(uint64_t index) const {
+    return to_unit(bits(index));
+}
 
 double Rng::normal(uint64_t index) const {
     const Philox4 r = philox(key_, counter(index, purpose_, stream_));
@@ -62,7 +72,8 @@ uint64_t Permutation::operator()(uint64_t position) const {
     check(position < n_, "position {} of a permutation of {}", position, n_);
     const uint64_t mask = (uint64_t{1} << half_bits_) - 1;
     uint64_t x = position;
-    do {  // the network permutes [0, 4^half_bits); walking the cycle stays inside [0, n) and remains a bijection
+    do {  // the network permutes [0, 4^half_bits); walking the cycle stays inside [0, n) and remains a
+          // bijection
         uint64_t left = x >> half_bits_, right = x & mask;
         for (uint64_t round = 0; round < 4; ++round) {
             const uint64_t mixed = left ^ (rng_.bits((round << 32) | right) & mask);

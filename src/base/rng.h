@@ -1,7 +1,7 @@
 // Counter-based random numbers: Philox 4x32 with 10 rounds.
 //
-// A number is a pure function of (seed, purpose, index): nothing mutable has to be saved in a checkpoint, and the
-// order in which numbers are asked for never matters.
+// A number is a pure function of (seed, purpose, index): nothing mutable has to be saved in a checkpoint, and
+// the order in which numbers are asked for never matters.
 #pragma once
 
 #include <array>
@@ -9,8 +9,8 @@
 
 namespace longreach {
 
-// What a stream of numbers is for. Part of the key: two purposes never share numbers. Values are on-disk facts
-// (they decide the data order and the initial weights of existing runs): append, never renumber.
+// What a stream of numbers is for. Part of the key: two purposes never share numbers. Values are on-disk
+// facts (they decide the data order and the initial weights of existing runs): append, never renumber.
 enum class Purpose : uint32_t {
     init = 1,
     shuffle = 2,
@@ -29,9 +29,9 @@ class Rng {
     // `stream` separates independent uses under one purpose (a tensor's index, an epoch, a document).
     Rng(uint64_t seed, Purpose purpose, uint32_t stream = 0);
 
-    uint64_t bits(uint64_t index) const;              // 64 uniform bits
-    double uniform(uint64_t index) const;             // [0, 1), 53 bits
-    double normal(uint64_t index) const;              // N(0, 1), Box-Muller on this index's own 128 bits
+    uint64_t bits(uint64_t index) const;               // 64 uniform bits
+    double uniform(uint64_t index) const;              // [0, 1), 53 bits
+    double normal(uint64_t index) const;               // N(0, 1), Box-Muller on this index's own 128 bits
     uint64_t below(uint64_t index, uint64_t n) const;  // [0, n), n >= 1; bias below 2^-64 * n
 
   private:
@@ -39,8 +39,8 @@ class Rng {
     uint32_t purpose_, stream_;
 };
 
-// A pseudo-random permutation of [0, n) evaluated point-wise: a four-round Feistel network over the next even power
-// of two with cycle walking, so position -> element needs no table.
+// A pseudo-random permutation of [0, n) evaluated point-wise: a four-round Feistel network over the next even
+// power of two with cycle walking, so position -> element needs no table.
 class Permutation {
   public:
     Permutation(uint64_t n, uint64_t seed, uint32_t stream);
