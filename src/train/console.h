@@ -24,7 +24,6 @@ class Console {
     void line(const std::string& text);      // permanent; may hold several lines
     void status(const std::string& text);    // redrawn on a terminal, dropped elsewhere
     void clear_status();
-    bool is_terminal() const { return terminal_; }
 
   private:
     bool quiet_, terminal_;

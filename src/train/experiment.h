@@ -66,6 +66,8 @@ struct Stage {
     int64_t window;
     double lr;
     int64_t micro_batches() const { return tokens_per_step / micro_tokens; }
+    // Tokens the run has consumed when `step` of this stage (or the first after it) begins.
+    int64_t tokens_before(int64_t step) const { return first_token + (step - first_step) * tokens_per_step; }
 };
 
 struct Experiment {

@@ -167,7 +167,7 @@ void Trainer::start() {
             state_.step);
         if (state_.step > 0 && state_.step < total_steps_) {
             const Stage& s = stage_of(state_.step - 1);
-            const int64_t planned = s.first_token + (state_.step - s.first_step) * s.tokens_per_step;
+            const int64_t planned = s.tokens_before(state_.step);
             require(planned == state_.tokens, ExitCode::usage,
                     "{} tokens were consumed in the {} steps done; the stages of this config would have "
                     "consumed {}",
@@ -204,7 +204,7 @@ void Trainer::open_records() {
 void Trainer::request_until(int64_t step) {
     for (; requested_step_ < std::min(step, total_steps_); ++requested_step_) {
         const Stage& s = stage_of(requested_step_);
-        const int64_t first = s.first_token + (requested_step_ - s.first_step) * s.tokens_per_step;
+        const int64_t first = s.tokens_before(requested_step_);
         for (int64_t m = 0; m < s.micro_batches(); ++m)
             loader_->request(
                 {static_cast<uint64_t>(first + m * s.micro_tokens), s.micro_tokens / s.context, s.context});
