@@ -1,10 +1,13 @@
 // Everything that decides attention scores, as plain data both devices take.
 //
-// For query i and key j of one sequence, head h (spec stages 6-11):
-//     z_ij = scale * <q_i, k_j>
-//     y_ij = gain_h(t) * z_ij + bias_h(t),     t = i - j >= 0
-//     P_ij = softmax over the visible keys j in [row_start_i, i]
-// Causality, sliding windows, chunks and documents are one thing: the first visible key of a row.
+// For query i and key j of one sequence, head h:
+//     z_ij = scale * <q_i, k_j>                    far pairs: scale * <q'_i, k'_j>
+//     z_ij = softcap * tanh(z_ij / softcap)        with a softcap
+//     z_ij = row_factor_h(i) * z_ij
+//     y_ij = gain_h(t) * z_ij + bias_h(t),         t = i - j >= 0
+//     P_ij = exp(y_ij) / (sum_j exp(y_ij) + exp(sink_h)), j over the visible keys [row_start_i, i]
+// Causality, sliding windows, chunks and documents are one thing: the first visible key of a row. What is
+// absent costs nothing.
 #pragma once
 
 #include "kernels/tensor.h"
@@ -18,16 +21,41 @@ struct AttentionSpec {
     int64_t kv_heads = 0;  // heads / kv_heads query heads share a key/value head, in consecutive order
     int64_t head_dim = 0;  // d
     float scale = 1.0f;    // s_base, usually 1/sqrt(d)
+    float softcap = 0.0f;  // 0: none
 
     // i32 [B, T]: first visible key of each query, non-decreasing along a sequence, row_start[i] <= i.
     // Empty: 0 for every row.
     Tensor row_start{};
 
-    // f32 [tables, R], R >= T: gain and bias by distance, stored backwards (entry R-1-t belongs to distance
-    // t) so that ascending keys of one query read ascending memory. One table for all heads (tables = 1) or
-    // one per head. Both present or both empty (gain 1, bias 0).
+    // f32 [1 or H, N]: factor of every score of a query, any sign, 0 allowed. Empty: 1.
+    Tensor row_factor{};
+
+    // f32 [1 or H, R] each, R >= T: gain and bias by distance, stored backwards (entry R-1-t belongs to
+    // distance t) so that ascending keys of one query read ascending memory. Both present or both empty (gain
+    // 1, bias 0).
     Tensor distance_gain{};
     Tensor distance_bias{};
+    // f32 [N], with distance tables: w_i. The gain table then holds squares u(t), the gain of a pair is
+    // sqrt(max(0, u(t) + w_i)), and its bias is lower by w_i / 2.
+    Tensor row_square{};
+
+    // f32 [H]: a logit that takes part in the softmax and carries no value. Empty: none (as if -infinity).
+    Tensor sink{};
+
+    // Forward only: pairs at distance far_from or more take their score from these instead of q and k.
+    Tensor far_queries{}, far_keys{};  // like q and k
+    int64_t far_from = 0;
+
+    // Row maxima, where a forward pass is asked for them, are of |z_ij| instead of z_ij.
+    bool absolute_maxima = false;
+};
+
+// Gradients of what AttentionSpec holds; empty where nobody asks.
+struct AttentionGradients {
+    Tensor row_factor{};  // f32 [H, N], =
+    Tensor distance_gain{},
+        distance_bias{};  // like the tables, =; distances below T only. Without row_square
+    Tensor sink{};        // f32 [H], +=
 };
 
 }  // namespace longreach

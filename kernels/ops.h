@@ -34,15 +34,44 @@ struct NormSpec {
 
 enum class Activation { gelu, gelu_tanh, swiglu };
 
-// Treatment of queries and keys after projection: optional RMS norm over each head, then rotary.
-struct QkSpec {
+// Treatment of the heads of queries, keys or values after projection: optional norm over each head's d
+// channels, optional gain and bias, then rotary.
+enum class HeadNorm { none, rms, layer };
+struct HeadSpec {
     int64_t length = 0;  // T: position of token n is n % T
-    int64_t heads = 0, kv_heads = 0, head_dim = 0;
-    bool norm = false;  // parameter-free RMS over d
-    float eps = 0.0f;   // of that norm
-    // f32 [R, pairs], R >= T: cos and sin of position * theta_m for the first `pairs` channel pairs (m, m +
-    // d/2). Pairs past the table keep their values. Empty: no rotary at all.
+    int64_t heads = 0, head_dim = 0;
+    HeadNorm norm = HeadNorm::none;
+    float eps = 0.0f;
+    Tensor log_eps{};       // f32 [1 or heads]: eps = exp(log_eps), learned; empty: eps above. rms only
+    Tensor gain{}, bias{};  // f32 [d], shared by the heads; layer: both; rms: gain or none
+    // f32 [R, pairs], R >= T: cos and sin of the angle of the first `pairs` channel pairs (m, m + d/2) at
+    // each position. Pairs past the table keep their values. Empty: no rotary at all.
     Tensor cosine{}, sine{};
+};
+
+// f_h(i) = r_h shape(n) + b_h with n = i - start_i + 1 keys counted for query i.
+struct RowFactorSpec {
+    int64_t length = 0;  // T
+    Tensor shape{};      // f32 [R], entry n - 1 belongs to n; R >= T
+    Tensor start{};      // i32 [B, T]: where the count starts; empty: 0
+    Tensor r{}, b{};     // f32 [rows of the factor]; empty: the constants
+    float constant_r = 1.0f, constant_b = 0.0f;
+};
+
+// Distance tables that depend on learned numbers. Empty tensors: the constants.
+enum class DistanceForm {
+    scale_invariant,  // m = 2 log(1 + t/tau): gain sqrt(1 + m), bias -decay m
+    log_bias,         // gain 1, bias -decay log(1 + t/tau)
+    kerple_log,       // gain 1, bias -p_h log(1 + a_h t), p and a raised to 0.01
+    kerple_power,     // gain 1, bias -a_h t^p_h, a raised to 0.01, p held in [0.01, 2]
+};
+struct DistanceFormSpec {
+    DistanceForm form = DistanceForm::scale_invariant;
+    int64_t length = 0;  // distances 0 .. length-1 are filled
+    Tensor log_tau{};    // f32 [1]
+    Tensor decay{};      // f32 [1]
+    Tensor p{}, a{};     // f32 [H], kerple
+    float tau = 1.0f, constant_decay = 1.0f;
 };
 
 // A mixing coefficient: offset + scale * param[0]; param may be empty.
@@ -134,31 +163,62 @@ class Ops {
                                const Tensor& normalised, const Tensor& inverse, const Tensor& gain,
                                const NormSpec& spec, Write write) = 0;
 
-    // --- queries and keys
-    // ------------------------------------------------------------------------------------------- In place on
-    // the first (H+G)*d columns of qkv [N, Q]; values are left alone. inverse f32 [N, H+G] (empty without
-    // norm).
-    virtual void qk_prepare(Tensor qkv, Tensor inverse, const QkSpec& spec) = 0;
-    // In place on dqkv: gradient at the prepared q and k -> gradient at the projections. qkv holds the
-    // prepared ones.
-    virtual void qk_prepare_backward(Tensor dqkv, const Tensor& qkv, const Tensor& inverse,
-                                     const QkSpec& spec) = 0;
+    // --- heads
+    // In place on x [N, heads*d], a slice of qkv. inverse f32 [N, heads] with a norm; normalised [N,
+    // heads*d], x after the norm, with a gain; both empty otherwise.
+    virtual void prepare_heads(Tensor x, Tensor normalised, Tensor inverse, const HeadSpec& spec) = 0;
+    // In place: dx is the gradient at the prepared heads, then at the projections. x holds the prepared ones.
+    // dgain, dbias, dlog_eps += (empty when there is none).
+    virtual void prepare_heads_backward(Tensor dx, Tensor dgain, Tensor dbias, Tensor dlog_eps,
+                                        const Tensor& x, const Tensor& normalised, const Tensor& inverse,
+                                        const HeadSpec& spec) = 0;
+
+    // y [N, W] = sum over m < K of w[m] * x at m positions before, channel by channel; w f32 [K, W].
+    // Positions before the sequence or before the document (doc_start i32 [B, T], may be empty) count as
+    // zero.
+    virtual void short_conv(Tensor y, const Tensor& x, const Tensor& w, const Tensor& doc_start,
+                            int64_t length) = 0;
+    // dx = ; dw +=.
+    virtual void short_conv_backward(Tensor dx, Tensor dw, const Tensor& dy, const Tensor& x, const Tensor& w,
+                                     const Tensor& doc_start, int64_t length) = 0;
 
     // --- attention
-    // -------------------------------------------------------------------------------------------------- i32
-    // [B, T]: first visible key given doc_start i32 [B, T] (may be empty) and a window (0: none):
-    // max(doc_start_i, i - window + 1, 0).
-    virtual void row_starts(Tensor row_start, const Tensor& doc_start, int64_t length, int64_t window) = 0;
-    // o [N, H*d] = attention of q [N, H*d], k, v [N, G*d] (slices of qkv); lse f32 [H, N] natural
-    // log-sum-exp.
-    virtual void attention(Tensor o, Tensor lse, const Tensor& q, const Tensor& k, const Tensor& v,
-                           const AttentionSpec& spec) = 0;
-    // dq, dk, dv = (overwrite; slices of dqkv). workspace: attention_workspace(spec) bytes, contents
-    // irrelevant.
-    virtual void attention_backward(Tensor dq, Tensor dk, Tensor dv, Tensor workspace, const Tensor& dout,
-                                    const Tensor& o, const Tensor& lse, const Tensor& q, const Tensor& k,
-                                    const Tensor& v, const AttentionSpec& spec) = 0;
-    virtual int64_t attention_workspace(const AttentionSpec& spec) const = 0;
+    // i32 [B, T]: first visible key given doc_start i32 [B, T] (may be empty), a window (0: none) and chunks
+    // (0: none): max(doc_start_i, i - window + 1, i / chunk * chunk, 0).
+    virtual void row_starts(Tensor row_start, const Tensor& doc_start, int64_t length, int64_t window,
+                            int64_t chunk) = 0;
+    // factor f32 [1 or H, N].
+    virtual void row_factors(Tensor factor, const RowFactorSpec& spec) = 0;
+    // dr += sum shape(n) dfactor, db += sum dfactor; dfactor f32 [H, N]; one entry for all heads or one each.
+    virtual void row_factors_backward(Tensor dr, Tensor db, const Tensor& dfactor,
+                                      const RowFactorSpec& spec) = 0;
+    // gain, bias f32 [1 or H, R] for distances below spec.length, stored as AttentionSpec wants them.
+    virtual void distance_tables(Tensor gain, Tensor bias, const DistanceFormSpec& spec) = 0;
+    // dlog_tau, ddecay [1], dp, da [H] += (empty when not learned).
+    virtual void distance_tables_backward(Tensor dlog_tau, Tensor ddecay, Tensor dp, Tensor da,
+                                          const Tensor& dgain, const Tensor& dbias,
+                                          const DistanceFormSpec& spec) = 0;
+
+    // o [N, H*d] = attention of q [N, H*d], k, v [N, G*d] (slices of qkv); lse f32 [H, N] natural log of the
+    // softmax denominator, sink included. row_maxima f32 [H, N] (may be empty): the largest z_ij = scale
+    // <q_i, k_j> (or |z_ij|) over the visible keys, before softcap and factors; -infinity where row_factor is
+    // 0.
+    virtual void attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor& q, const Tensor& k,
+                           const Tensor& v, const AttentionSpec& spec) = 0;
+    // dq, dk, dv = (overwrite; slices of dqkv). workspace: attention_workspace(spec, gradients) bytes,
+    // contents irrelevant.
+    virtual void attention_backward(Tensor dq, Tensor dk, Tensor dv, const AttentionGradients& gradients,
+                                    Tensor workspace, const Tensor& dout, const Tensor& o, const Tensor& lse,
+                                    const Tensor& q, const Tensor& k, const Tensor& v,
+                                    const AttentionSpec& spec) = 0;
+    virtual int64_t attention_workspace(const AttentionSpec& spec,
+                                        const AttentionGradients& gradients) const = 0;
+
+    // y [N, H*d] = factor * sigmoid(u) * o; u [N, H] (one per head) or [N, H*d].
+    virtual void gate(Tensor y, const Tensor& u, const Tensor& o, float factor) = 0;
+    // dout = gradient at o (may be dy), du =.
+    virtual void gate_backward(Tensor dout, Tensor du, const Tensor& dy, const Tensor& u, const Tensor& o,
+                               float factor) = 0;
 
     // --- activations and mixing
     // ------------------------------------------------------------------------------------- h [N, F] = act(a
@@ -176,6 +236,15 @@ class Ops {
                               const Coefficient& a, const Tensor& x, const Coefficient& b,
                               const Tensor& y) = 0;
 
+    // y_p = x_p + lambda * sigmoid(<w, first channels of x_p>) * x_(p-1) [N, C]; w f32 [channels], lambda f32
+    // [1]. The first position of a sequence, or of a document (doc_start i32 [B, T], may be empty), stays.
+    virtual void smear(Tensor y, const Tensor& x, const Tensor& w, const Tensor& lambda,
+                       const Tensor& doc_start, int64_t length) = 0;
+    // dx = ; dw, dlambda +=.
+    virtual void smear_backward(Tensor dx, Tensor dw, Tensor dlambda, const Tensor& dy, const Tensor& x,
+                                const Tensor& w, const Tensor& lambda, const Tensor& doc_start,
+                                int64_t length) = 0;
+
     // --- loss
     // -------------------------------------------------------------------------------------------------------
     // loss f32 [n] per row of logits [n, V]; targets i32 [n], -1: row not scored (loss 0, gradient 0).
@@ -188,6 +257,12 @@ class Ops {
     // x (f32); sum of squares.
     virtual void sum(Tensor out, const Tensor& x) = 0;
     virtual void sum_squares(Tensor out, const Tensor& x) = 0;
+
+    // out [H] = max(out, row maxima [H, N]).
+    virtual void head_maxima(Tensor out, const Tensor& row_maxima) = 0;
+    // QK-clip: where maxima[h] > limit, g = limit / maxima[h]: the rows of head h in wq [H*d, C] and wk [G*d,
+    // C] are multiplied by sqrt(g); with G < H, those in wq alone by g.
+    virtual void qk_clip(Tensor wq, Tensor wk, const Tensor& maxima, int64_t head_dim, float limit) = 0;
 
     virtual void adam(std::span<const AdamSlot> slots, const AdamSpec& spec) = 0;
     // Momentum, Newton-Schulz orthogonalisation and update, matrix by matrix. workspace:

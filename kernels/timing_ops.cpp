@@ -85,31 +85,69 @@ void TimingOps::norm_backward(Tensor dx, Tensor dgain, Tensor dbias, const Tenso
           [&] { inner_.norm_backward(dx, dgain, dbias, dy, normalised, inverse, gain, spec, write); });
 }
 
-void TimingOps::qk_prepare(Tensor qkv, Tensor inverse, const QkSpec& spec) {
-    const double touched = static_cast<double>(qkv.rows() * (spec.heads + spec.kv_heads) * spec.head_dim) * 4;
-    timed("qk", 0, 2 * touched, [&] { inner_.qk_prepare(qkv, inverse, spec); });
+void TimingOps::prepare_heads(Tensor x, Tensor normalised, Tensor inverse, const HeadSpec& spec) {
+    timed("heads", 0, bytes_of({&x, &x, &normalised}),
+          [&] { inner_.prepare_heads(x, normalised, inverse, spec); });
 }
-void TimingOps::qk_prepare_backward(Tensor dqkv, const Tensor& qkv, const Tensor& inverse,
-                                    const QkSpec& spec) {
-    const double touched = static_cast<double>(qkv.rows() * (spec.heads + spec.kv_heads) * spec.head_dim) * 4;
-    timed("qk backward", 0, 3 * touched, [&] { inner_.qk_prepare_backward(dqkv, qkv, inverse, spec); });
+void TimingOps::prepare_heads_backward(Tensor dx, Tensor dgain, Tensor dbias, Tensor dlog_eps,
+                                       const Tensor& x, const Tensor& normalised, const Tensor& inverse,
+                                       const HeadSpec& spec) {
+    timed("heads backward", 0, bytes_of({&dx, &dx, spec.gain ? &normalised : &x}),
+          [&] { inner_.prepare_heads_backward(dx, dgain, dbias, dlog_eps, x, normalised, inverse, spec); });
+}
+void TimingOps::short_conv(Tensor y, const Tensor& x, const Tensor& w, const Tensor& doc_start,
+                           int64_t length) {
+    timed("short conv", 0, bytes_of({&y, &x}), [&] { inner_.short_conv(y, x, w, doc_start, length); });
+}
+void TimingOps::short_conv_backward(Tensor dx, Tensor dw, const Tensor& dy, const Tensor& x, const Tensor& w,
+                                    const Tensor& doc_start, int64_t length) {
+    timed("short conv backward", 0, bytes_of({&dx, &dy, &x}),
+          [&] { inner_.short_conv_backward(dx, dw, dy, x, w, doc_start, length); });
 }
 
-void TimingOps::row_starts(Tensor row_start, const Tensor& doc_start, int64_t length, int64_t window) {
+void TimingOps::row_starts(Tensor row_start, const Tensor& doc_start, int64_t length, int64_t window,
+                           int64_t chunk) {
     timed("row_starts", 0, bytes_of({&row_start, &doc_start}),
-          [&] { inner_.row_starts(row_start, doc_start, length, window); });
+          [&] { inner_.row_starts(row_start, doc_start, length, window, chunk); });
 }
-void TimingOps::attention(Tensor o, Tensor lse, const Tensor& q, const Tensor& k, const Tensor& v,
-                          const AttentionSpec& spec) {
+void TimingOps::row_factors(Tensor factor, const RowFactorSpec& spec) {
+    timed("row factors", 0, bytes_of({&factor}), [&] { inner_.row_factors(factor, spec); });
+}
+void TimingOps::row_factors_backward(Tensor dr, Tensor db, const Tensor& dfactor, const RowFactorSpec& spec) {
+    timed("row factors backward", 0, bytes_of({&dfactor}),
+          [&] { inner_.row_factors_backward(dr, db, dfactor, spec); });
+}
+void TimingOps::distance_tables(Tensor gain, Tensor bias, const DistanceFormSpec& spec) {
+    const double entries = static_cast<double>((gain.rows() + bias.rows()) * spec.length);
+    timed("distance tables", 0, 4 * entries, [&] { inner_.distance_tables(gain, bias, spec); });
+}
+void TimingOps::distance_tables_backward(Tensor dlog_tau, Tensor ddecay, Tensor dp, Tensor da,
+                                         const Tensor& dgain, const Tensor& dbias,
+                                         const DistanceFormSpec& spec) {
+    const double entries = static_cast<double>((dgain.rows() + dbias.rows()) * spec.length);
+    timed("distance tables backward", 0, 4 * entries,
+          [&] { inner_.distance_tables_backward(dlog_tau, ddecay, dp, da, dgain, dbias, spec); });
+}
+void TimingOps::attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor& q, const Tensor& k,
+                          const Tensor& v, const AttentionSpec& spec) {
     timed(fmt::format("attention {}", spec.length), attention_flops(spec), bytes_of({&o, &q, &k, &v}),
-          [&] { inner_.attention(o, lse, q, k, v, spec); });
+          [&] { inner_.attention(o, lse, row_maxima, q, k, v, spec); });
 }
-void TimingOps::attention_backward(Tensor dq, Tensor dk, Tensor dv, Tensor workspace, const Tensor& dout,
-                                   const Tensor& o, const Tensor& lse, const Tensor& q, const Tensor& k,
-                                   const Tensor& v, const AttentionSpec& spec) {
+void TimingOps::attention_backward(Tensor dq, Tensor dk, Tensor dv, const AttentionGradients& gradients,
+                                   Tensor workspace, const Tensor& dout, const Tensor& o, const Tensor& lse,
+                                   const Tensor& q, const Tensor& k, const Tensor& v,
+                                   const AttentionSpec& spec) {
     timed(fmt::format("attention backward {}", spec.length), 2.5 * attention_flops(spec),
           bytes_of({&dq, &dk, &dv, &dout, &o, &q, &k, &v}),
-          [&] { inner_.attention_backward(dq, dk, dv, workspace, dout, o, lse, q, k, v, spec); });
+          [&] { inner_.attention_backward(dq, dk, dv, gradients, workspace, dout, o, lse, q, k, v, spec); });
+}
+void TimingOps::gate(Tensor y, const Tensor& u, const Tensor& o, float factor) {
+    timed("gate", 0, bytes_of({&y, &u, &o}), [&] { inner_.gate(y, u, o, factor); });
+}
+void TimingOps::gate_backward(Tensor dout, Tensor du, const Tensor& dy, const Tensor& u, const Tensor& o,
+                              float factor) {
+    timed("gate backward", 0, bytes_of({&dout, &du, &dy, &u, &o}),
+          [&] { inner_.gate_backward(dout, du, dy, u, o, factor); });
 }
 
 void TimingOps::activation(Tensor h, const Tensor& a, Activation kind) {
@@ -129,6 +167,17 @@ void TimingOps::mix_backward(Tensor dx, Tensor dy, Tensor da, Tensor db, const T
           [&] { inner_.mix_backward(dx, dy, da, db, dout, a, x, b, y); });
 }
 
+void TimingOps::smear(Tensor y, const Tensor& x, const Tensor& w, const Tensor& lambda,
+                      const Tensor& doc_start, int64_t length) {
+    timed("smear", 0, bytes_of({&y, &x}), [&] { inner_.smear(y, x, w, lambda, doc_start, length); });
+}
+void TimingOps::smear_backward(Tensor dx, Tensor dw, Tensor dlambda, const Tensor& dy, const Tensor& x,
+                               const Tensor& w, const Tensor& lambda, const Tensor& doc_start,
+                               int64_t length) {
+    timed("smear backward", 0, bytes_of({&dx, &dy, &x}),
+          [&] { inner_.smear_backward(dx, dw, dlambda, dy, x, w, lambda, doc_start, length); });
+}
+
 void TimingOps::cross_entropy(Tensor loss, Tensor logits, const Tensor& targets, const LossSpec& spec,
                               bool gradient) {
     timed("cross entropy", 0, bytes_of({&logits}) * (gradient ? 2 : 1),
@@ -142,6 +191,13 @@ void TimingOps::sum_squares(Tensor out, const Tensor& x) {
     timed("sum of squares", 0, bytes_of({&x}), [&] { inner_.sum_squares(out, x); });
 }
 
+void TimingOps::head_maxima(Tensor out, const Tensor& row_maxima) {
+    timed("head maxima", 0, bytes_of({&row_maxima}), [&] { inner_.head_maxima(out, row_maxima); });
+}
+void TimingOps::qk_clip(Tensor wq, Tensor wk, const Tensor& maxima, int64_t head_dim, float limit) {
+    timed("qk clip", 0, bytes_of({&wq, &wq, &wk, &wk}),
+          [&] { inner_.qk_clip(wq, wk, maxima, head_dim, limit); });
+}
 void TimingOps::adam(std::span<const AdamSlot> slots, const AdamSpec& spec) {
     double bytes = 0;  // param, first, second: read and written; gradient: read
     for (const AdamSlot& s : slots) bytes += 7 * static_cast<double>(s.param.bytes());

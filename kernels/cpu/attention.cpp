@@ -152,7 +152,8 @@ void attention_tile(float* o, int64_t o_stride, float* lse, const QueryTile& q, 
 
 }  // namespace
 
-void CpuOps::row_starts(Tensor row_start, const Tensor& doc_start, int64_t length, int64_t window) {
+void CpuOps::row_starts(Tensor row_start, const Tensor& doc_start, int64_t length, int64_t window,
+                        int64_t chunk) {
     const int64_t count = row_start.count();
     check(row_start.contiguous() && count % length == 0, "row_starts: {} entries, length {}", count, length);
     const int32_t* document = doc_start ? doc_start.i32() : nullptr;
@@ -161,11 +162,12 @@ void CpuOps::row_starts(Tensor row_start, const Tensor& doc_start, int64_t lengt
     for (int64_t n = 0; n < count; ++n) {
         const int64_t i = n % length;
         const int64_t by_window = window > 0 ? larger(0, i - window + 1) : 0;
-        out[n] = static_cast<int32_t>(larger(by_window, document ? document[n] : 0));
+        const int64_t by_chunk = chunk > 0 ? i / chunk * chunk : 0;
+        out[n] = static_cast<int32_t>(larger(larger(by_window, by_chunk), document ? document[n] : 0));
     }
 }
 
-void CpuOps::attention(Tensor o, Tensor lse, const Tensor& q, const Tensor& k, const Tensor& v,
+void CpuOps::attention(Tensor o, Tensor lse, Tensor, const Tensor& q, const Tensor& k, const Tensor& v,
                        const AttentionSpec& spec) {
     check(ForwardTile::floats(spec.head_dim) <= scratch_per_thread_, "attention: head size {} is too large",
           spec.head_dim);

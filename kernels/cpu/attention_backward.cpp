@@ -327,13 +327,13 @@ void add_partials(const Tensor& dq, const float* partial, const Plan& plan, int6
 
 }  // namespace
 
-int64_t CpuOps::attention_workspace(const AttentionSpec& spec) const {
+int64_t CpuOps::attention_workspace(const AttentionSpec& spec, const AttentionGradients&) const {
     return Plan(spec, threads_).floats() * static_cast<int64_t>(sizeof(float));
 }
 
-void CpuOps::attention_backward(Tensor dq, Tensor dk, Tensor dv, Tensor workspace, const Tensor& dout,
-                                const Tensor& o, const Tensor& lse, const Tensor& q, const Tensor& k,
-                                const Tensor& v, const AttentionSpec& spec) {
+void CpuOps::attention_backward(Tensor dq, Tensor dk, Tensor dv, const AttentionGradients&, Tensor workspace,
+                                const Tensor& dout, const Tensor& o, const Tensor& lse, const Tensor& q,
+                                const Tensor& k, const Tensor& v, const AttentionSpec& spec) {
     const Plan plan(spec, threads_);
     check(workspace.bytes() >= plan.floats() * 4, "attention_backward: workspace of {} bytes, {} needed",
           workspace.bytes(), plan.floats() * 4);

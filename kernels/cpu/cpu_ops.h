@@ -1,6 +1,6 @@
 // The CPU implementation of Ops. Include between isa_begin.h and isa_end.h: one class per instruction set, so
 // that a kernel calls another of its own set and the vtable is the only dispatch. One source per op family:
-// gemm, attention, norm, qk, activation, embedding, loss, optimizer, reduce, memory.
+// gemm, attention, scores, norm, heads, activation, embedding, loss, optimizer, reduce, memory.
 
 struct MatrixProduct;  // gemm.cpp
 
@@ -35,17 +35,33 @@ class CpuOps final : public Ops {
     void norm_backward(Tensor dx, Tensor dgain, Tensor dbias, const Tensor& dy, const Tensor& normalised,
                        const Tensor& inverse, const Tensor& gain, const NormSpec& spec, Write write) override;
 
-    void qk_prepare(Tensor qkv, Tensor inverse, const QkSpec& spec) override;
-    void qk_prepare_backward(Tensor dqkv, const Tensor& qkv, const Tensor& inverse,
-                             const QkSpec& spec) override;
-
-    void row_starts(Tensor row_start, const Tensor& doc_start, int64_t length, int64_t window) override;
-    void attention(Tensor o, Tensor lse, const Tensor& q, const Tensor& k, const Tensor& v,
+    void prepare_heads(Tensor x, Tensor normalised, Tensor inverse, const HeadSpec& spec) override;
+    void prepare_heads_backward(Tensor dx, Tensor dgain, Tensor dbias, Tensor dlog_eps, const Tensor& x,
+                                const Tensor& normalised, const Tensor& inverse,
+                                const HeadSpec& spec) override;
+    void short_conv(Tensor y, const Tensor& x, const Tensor& w, const Tensor& doc_start,
+                    int64_t length) override;
+    void short_conv_backward(Tensor dx, Tensor dw, const Tensor& dy, const Tensor& x, const Tensor& w,
+                             const Tensor& doc_start, int64_t length) override;
+    void row_starts(Tensor row_start, const Tensor& doc_start, int64_t length, int64_t window,
+                    int64_t chunk) override;
+    void row_factors(Tensor factor, const RowFactorSpec& spec) override;
+    void row_factors_backward(Tensor dr, Tensor db, const Tensor& dfactor,
+                              const RowFactorSpec& spec) override;
+    void distance_tables(Tensor gain, Tensor bias, const DistanceFormSpec& spec) override;
+    void distance_tables_backward(Tensor dlog_tau, Tensor ddecay, Tensor dp, Tensor da, const Tensor& dgain,
+                                  const Tensor& dbias, const DistanceFormSpec& spec) override;
+    void attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor& q, const Tensor& k, const Tensor& v,
                    const AttentionSpec& spec) override;
-    void attention_backward(Tensor dq, Tensor dk, Tensor dv, Tensor workspace, const Tensor& dout,
-                            const Tensor& o, const Tensor& lse, const Tensor& q, const Tensor& k,
-                            const Tensor& v, const AttentionSpec& spec) override;
-    int64_t attention_workspace(const AttentionSpec& spec) const override;
+    void attention_backward(Tensor dq, Tensor dk, Tensor dv, const AttentionGradients& gradients,
+                            Tensor workspace, const Tensor& dout, const Tensor& o, const Tensor& lse,
+                            const Tensor& q, const Tensor& k, const Tensor& v,
+                            const AttentionSpec& spec) override;
+    int64_t attention_workspace(const AttentionSpec& spec,
+                                const AttentionGradients& gradients) const override;
+    void gate(Tensor y, const Tensor& u, const Tensor& o, float factor) override;
+    void gate_backward(Tensor dout, Tensor du, const Tensor& dy, const Tensor& u, const Tensor& o,
+                       float factor) override;
 
     void activation(Tensor h, const Tensor& a, Activation kind) override;
     void activation_backward(Tensor da, const Tensor& dh, const Tensor& a, Activation kind) override;
@@ -54,11 +70,19 @@ class CpuOps final : public Ops {
     void mix_backward(Tensor dx, Tensor dy, Tensor da, Tensor db, const Tensor& dout, const Coefficient& a,
                       const Tensor& x, const Coefficient& b, const Tensor& y) override;
 
+    void smear(Tensor y, const Tensor& x, const Tensor& w, const Tensor& lambda, const Tensor& doc_start,
+               int64_t length) override;
+    void smear_backward(Tensor dx, Tensor dw, Tensor dlambda, const Tensor& dy, const Tensor& x,
+                        const Tensor& w, const Tensor& lambda, const Tensor& doc_start,
+                        int64_t length) override;
+
     void cross_entropy(Tensor loss, Tensor logits, const Tensor& targets, const LossSpec& spec,
                        bool gradient) override;
 
     void sum(Tensor out, const Tensor& x) override;
     void sum_squares(Tensor out, const Tensor& x) override;
+    void head_maxima(Tensor out, const Tensor& row_maxima) override;
+    void qk_clip(Tensor wq, Tensor wk, const Tensor& maxima, int64_t head_dim, float limit) override;
     void adam(std::span<const AdamSlot> slots, const AdamSpec& spec) override;
     void muon(std::span<const MuonSlot> slots, Tensor workspace, const MuonSpec& spec) override;
     int64_t muon_workspace(std::span<const MuonSlot> slots) const override;

@@ -53,7 +53,8 @@ AttentionLayer::Workspace AttentionLayer::plan_workspace(Arena& arena, Ops& ops,
         if (layer->mixes_values_) values = std::max(values, layer->value_width());
         for (int64_t length : lengths)
             attention =
-                std::max(attention, ops.attention_workspace(layer->attention_shape(tokens / length, length)));
+                std::max(attention, ops.attention_workspace(layer->attention_shape(tokens / length, length),
+                                                            AttentionGradients()));
     }
     Workspace w;
     w.dqkv = arena.reserve("dqkv", DType::f32, {tokens * total});
@@ -63,13 +64,12 @@ AttentionLayer::Workspace AttentionLayer::plan_workspace(Arena& arena, Ops& ops,
     return w;
 }
 
-QkSpec AttentionLayer::qk_spec(int64_t length) const {
-    QkSpec spec;
+HeadSpec AttentionLayer::head_spec(int64_t length, int64_t heads) const {
+    HeadSpec spec;
     spec.length = length;
-    spec.heads = config_.heads;
-    spec.kv_heads = config_.kv();
+    spec.heads = heads;
     spec.head_dim = config_.head_dim;
-    spec.norm = config_.qk.kind == QkKind::qk_rms;
+    spec.norm = config_.qk.kind == QkKind::qk_rms ? HeadNorm::rms : HeadNorm::none;
     spec.eps = static_cast<float>(config_.qk.eps);
     spec.cosine = tables_.cosine;
     spec.sine = tables_.sine;
@@ -111,11 +111,15 @@ void AttentionLayer::forward(StepContext& run, const Saved& saved, Tensor x, con
         values = saved.values.first_rows(n);
     }
     const Tensor inverse = saved.inverse ? saved.inverse.first_rows(n) : Tensor();
-    run.ops.qk_prepare(qkv, inverse, qk_spec(run.batch.length));
+    const Tensor q = qkv.col_range(0, query_width()), k = qkv.col_range(query_width(), value_width());
+    run.ops.prepare_heads(q, Tensor(), inverse ? inverse.col_range(0, config_.heads) : Tensor(),
+                          head_spec(run.batch.length, config_.heads));
+    run.ops.prepare_heads(k, Tensor(), inverse ? inverse.col_range(config_.heads, config_.kv()) : Tensor(),
+                          head_spec(run.batch.length, config_.kv()));
     const Tensor o = saved.o.first_rows(n);
     const Tensor lse(saved.lse.data, DType::f32, {config_.heads, n});
-    run.ops.attention(o, lse, qkv.col_range(0, query_width()), qkv.col_range(query_width(), value_width()),
-                      values, attention_spec(run));
+    run.ops.attention(o, lse, Tensor(), qkv.col_range(0, query_width()),
+                      qkv.col_range(query_width(), value_width()), values, attention_spec(run));
     run.ops.linear(x, o, run.weight(out_), Write::add);
 }
 
@@ -137,10 +141,18 @@ void AttentionLayer::backward(StepContext& run, Tensor dxn, Tensor dfirst_values
     const Tensor dmixed =
         mixes_values_ ? Tensor(workspace.dvalues.data, DType::f32, {n, value_width()}) : dvalues;
     run.ops.attention_backward(dqkv.col_range(0, query_width()), dqkv.col_range(query_width(), value_width()),
-                               dmixed, workspace.attention, dout, o, lse, qkv.col_range(0, query_width()),
-                               qkv.col_range(query_width(), value_width()), values, attention_spec(run));
+                               dmixed, AttentionGradients(), workspace.attention, dout, o, lse,
+                               qkv.col_range(0, query_width()), qkv.col_range(query_width(), value_width()),
+                               values, attention_spec(run));
     const Tensor inverse = saved.inverse ? saved.inverse.first_rows(n) : Tensor();
-    run.ops.qk_prepare_backward(dqkv, qkv, inverse, qk_spec(run.batch.length));
+    run.ops.prepare_heads_backward(dqkv.col_range(0, query_width()), Tensor(), Tensor(), Tensor(),
+                                   qkv.col_range(0, query_width()), Tensor(),
+                                   inverse ? inverse.col_range(0, config_.heads) : Tensor(),
+                                   head_spec(run.batch.length, config_.heads));
+    run.ops.prepare_heads_backward(dqkv.col_range(query_width(), value_width()), Tensor(), Tensor(), Tensor(),
+                                   qkv.col_range(query_width(), value_width()), Tensor(),
+                                   inverse ? inverse.col_range(config_.heads, config_.kv()) : Tensor(),
+                                   head_spec(run.batch.length, config_.kv()));
     if (mixes_values_) {
         const Coefficient own{run.weight(lambda_), -1, 1}, first{run.weight(lambda_), 1, 0};
         run.ops.mix_backward(dvalues, dfirst_values, run.gradient(lambda_), run.gradient(lambda_), dmixed,

@@ -61,7 +61,7 @@ class AttentionLayer {
   private:
     int64_t query_width() const { return config_.heads * config_.head_dim; }
     int64_t total_width() const { return query_width() + 2 * value_width(); }
-    QkSpec qk_spec(int64_t length) const;
+    HeadSpec head_spec(int64_t length, int64_t heads) const;
     AttentionSpec attention_spec(const StepContext& run) const;
     AttentionSpec attention_shape(int64_t batch, int64_t length) const;
 

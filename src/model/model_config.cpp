@@ -19,6 +19,16 @@ void NormConfig::fields(Fields& f) {
                        {"normalisation before attention, MLP and head"});
     f.flag("gain", gain, {"learn a per-channel gain (and, for layer, a bias); false: parameter-free"});
     f.number("eps", eps, positive, {"added to the mean square (variance)"});
+    f.choice<NormPlacement>(
+        "placement", placement,
+        {{NormPlacement::pre, "pre", "x + Module(Norm(x))"},
+         {NormPlacement::peri, "peri", "x + Norm(Module(Norm(x))), the outer norm with a learned gain"},
+         {NormPlacement::hybrid, "hybrid",
+          "y = x + Attention(x) with normed queries, keys and values, then Norm(y) + Mlp(Norm(y))"}},
+        {"where a block is normalised"});
+    f.number("out_gain", out_gain, {.min = -1e6, .max = 1e6},
+             {"first value of the learned gains of norms behind a module (placement peri, "
+              "attention.post_norm)"});
 }
 
 void MlpConfig::fields(Fields& f) {
@@ -31,57 +41,6 @@ void MlpConfig::fields(Fields& f) {
     f.integer("hidden", hidden, {.min = 0, .max = 1 << 20}, {"hidden width F; 0: 4 * width"});
 }
 
-void PositionConfig::fields(Fields& f) {
-    f.choice<PositionKind>("kind", kind,
-                           {{PositionKind::rope, "rope", "rotate every channel pair"},
-                            {PositionKind::p_rope, "p_rope", "rotate only the highest frequencies"},
-                            {PositionKind::nope, "nope", "no rotary embedding"}},
-                           {"rotary position embedding of queries and keys"});
-    f.number("base", base, {.min = 1, .max = 1e12, .open_min = true},
-             {"geometric: theta_m = base^(-2m/d); linspace: the slowest kept pair has theta = 1/base"});
-    f.number("fraction", fraction, {.min = 0, .max = 1},
-             {"p_rope: share p of the d/2 channel pairs that is rotated, floor(p*d/2) pairs; 1 is rope, 0 is "
-              "nope"});
-    f.choice<Spacing>(
-        "spacing", spacing,
-        {{Spacing::geometric, "geometric", "the kept pairs keep the theta they have in full rope"},
-         {Spacing::linspace, "linspace", "theta from 1 to 1/base over the kept pairs, both ends included"}},
-        {"p_rope: frequencies of the kept pairs"});
-}
-
-void QkConfig::fields(Fields& f) {
-    f.choice<QkKind>("kind", kind,
-                     {{QkKind::none, "none", "queries and keys as projected"},
-                      {QkKind::qk_rms, "qk_rms", "parameter-free RMS norm of every head's query and key"}},
-                     {"treatment of queries and keys before rotary"});
-    f.number("eps", eps, positive,
-             {"of that norm; 1.1920929e-7 is the f32 epsilon, 0.0078125 the bf16 epsilon other trainers end "
-              "up with"});
-}
-
-void DistanceConfig::fields(Fields& f) {
-    f.choice<DistanceKind>("kind", kind,
-                           {{DistanceKind::none, "none", "scores do not depend on distance"},
-                            {DistanceKind::scale_invariant, "scale_invariant",
-                             "a(t) z - m(t) with m = 2 log(1 + t/tau), a = sqrt(1 + m)"}},
-                           {"how scores depend on the distance t between query and key"});
-    f.number("tau", tau, positive, {"scale_invariant: length scale, in tokens"});
-}
-
-void AttentionConfig::fields(Fields& f) {
-    f.integer("heads", heads, {.min = 1, .max = 1024}, {"query heads H"});
-    f.integer("kv_heads", kv_heads, {.min = 0, .max = 1024},
-              {"key/value heads G, each shared by H/G consecutive query heads; 0: as many as heads"});
-    f.integer("head_dim", head_dim, {.min = 4, .max = 256},
-              {"channels per head d; heads * head_dim need not be width"});
-    f.integer("window", window, {.min = 0, .max = int64_t{1} << 40},
-              {"keys a query sees, its own included (key j visible to query i if i - j < window); 0: all "
-               "before it"});
-    f.section("position", position, {"rotary position embedding"});
-    f.section("qk", qk, {"normalisation of queries and keys"});
-    f.section("distance", distance, {"score transform by distance"});
-}
-
 void ResidualConfig::fields(Fields& f) {
     f.flag("x0", x0,
            {"every block starts with x = l0 x + l1 x0, learned per layer from (1, 0); x0 the embedding"});
@@ -92,6 +51,16 @@ void ResidualConfig::fields(Fields& f) {
         {{ValueMix::none, "none"},
          {ValueMix::first, "first", "v = (1 - lambda) v + lambda v_first, lambda learned from 0.5"}},
         {"value residual: mix the first layer's values into every later layer's"});
+    f.integer("value_embeddings", value_embeddings, {.min = 0, .max = 512},
+              {"token tables mixed into the values, v = l0 v + l1 table[token] from (0.5, 0.5); table i "
+               "serves layer i "
+               "of the first and of the last layers; 0: none"});
+    f.flag("smear", smear,
+           {"x_p += lambda sigmoid(<w, first 12 channels>) x_(p-1) on the embedding, w and lambda learned "
+            "from 0"});
+    f.integer(
+        "backout", backout, {.min = -1, .max = 1023},
+        {"layer (from 0) whose output is subtracted before the head, weight learned from 0.5; -1: none"});
 }
 
 void SoftcapConfig::fields(Fields& f) {
@@ -125,6 +94,8 @@ void ModelConfig::fields(Fields& f) {
     f.integer("width", width, {.min = 4, .max = 1 << 16}, {"residual stream channels C"});
     f.integer("vocab_size", vocab_size, {.min = 2, .max = 1 << 24},
               {"tokens V; every token of the data must be below it"});
+    f.integer("train_context", train_context, {.min = 0, .max = int64_t{1} << 31},
+              {"L_train in formulas, in tokens; 0: the context of the last training stage"});
     f.flag("embedding_norm", embedding_norm,
            {"parameter-free RMS norm of the embedding before the first block"});
     f.section("norm", norm, {"normalisation of block inputs and of the head's input"});
@@ -156,31 +127,6 @@ const AttentionConfig& ModelConfig::layer_attention(int64_t layer) const {
     if (name.empty()) return attention;
     return layouts.at(name);
 }
-
-namespace {
-
-void check_attention(const AttentionConfig& a, const std::string& path, Problems& p) {
-    if (a.kv_heads != 0 && a.heads % a.kv_heads != 0)
-        p.add(path + ".kv_heads",
-              fmt::format("{} key/value heads do not divide {} heads", a.kv_heads, a.heads), path + ".heads");
-    if (a.head_dim % 4 != 0) p.add(path + ".head_dim", fmt::format("{} is not a multiple of 4", a.head_dim));
-
-    const auto no_effect = [&](const std::string& key, const std::string& reason, const std::string& other) {
-        if (p.is_set(path + key)) p.add(path + key, "has no effect: " + reason, path + other);
-    };
-    const PositionKind position = a.position.kind;
-    if (position == PositionKind::nope)
-        no_effect(".position.base", "position.kind is nope", ".position.kind");
-    if (position != PositionKind::p_rope) {
-        no_effect(".position.fraction", "position.kind is not p_rope", ".position.kind");
-        no_effect(".position.spacing", "position.kind is not p_rope", ".position.kind");
-    }
-    if (a.qk.kind == QkKind::none) no_effect(".qk.eps", "qk.kind is none", ".qk.kind");
-    if (a.distance.kind == DistanceKind::none)
-        no_effect(".distance.tau", "distance.kind is none", ".distance.kind");
-}
-
-}  // namespace
 
 void ModelConfig::check(Problems& p) const {
     check_attention(attention, "model.attention", p);

@@ -9,13 +9,17 @@
 #include "config/fields.h"
 #include "config/problems.h"
 #include "kernels/ops.h"
+#include "model/attention_config.h"
 
 namespace longreach {
 
+enum class NormPlacement { pre, peri, hybrid };
 struct NormConfig {
     NormKind kind = NormKind::rms;
     bool gain = false;
     double eps = 1e-6;
+    NormPlacement placement = NormPlacement::pre;
+    double out_gain = 1;  // first value of the gains of norms behind a module
     void fields(Fields& f);
 };
 
@@ -26,48 +30,14 @@ struct MlpConfig {
     void fields(Fields& f);
 };
 
-enum class PositionKind { rope, p_rope, nope };
-enum class Spacing { geometric, linspace };
-struct PositionConfig {
-    PositionKind kind = PositionKind::rope;
-    double base = 10000;
-    double fraction = 0.5;                 // p_rope: share of channel pairs that keep their rotation
-    Spacing spacing = Spacing::geometric;  // p_rope: how theta falls over the kept pairs
-    void fields(Fields& f);
-};
-
-enum class QkKind { none, qk_rms };
-struct QkConfig {
-    QkKind kind = QkKind::qk_rms;
-    double eps = 1.1920929e-7;
-    void fields(Fields& f);
-};
-
-enum class DistanceKind { none, scale_invariant };
-struct DistanceConfig {
-    DistanceKind kind = DistanceKind::none;
-    double tau = 10;
-    void fields(Fields& f);
-};
-
-struct AttentionConfig {
-    int64_t heads = 4;
-    int64_t kv_heads = 0;  // 0: as many as heads
-    int64_t head_dim = 64;
-    int64_t window = 0;  // keys a query sees, itself included; 0: all
-    PositionConfig position;
-    QkConfig qk;
-    DistanceConfig distance;
-    void fields(Fields& f);
-
-    int64_t kv() const { return kv_heads == 0 ? heads : kv_heads; }
-};
-
 enum class ValueMix { none, first };
 struct ResidualConfig {
     bool x0 = false;
     bool unet = false;
     ValueMix values = ValueMix::none;
+    int64_t value_embeddings = 0;  // tables, for the first and the last layers; 0: none
+    bool smear = false;
+    int64_t backout = -1;  // layer whose output is taken back before the head; -1: none
     void fields(Fields& f);
 };
 
@@ -97,6 +67,7 @@ struct ModelConfig {
     int64_t layers = 4;
     int64_t width = 128;
     int64_t vocab_size = 257;
+    int64_t train_context = 0;  // L_train of formulas; 0: the context of the last training stage
     bool embedding_norm = true;
     NormConfig norm;
     MlpConfig mlp;

@@ -111,7 +111,7 @@ void Transformer::build_masks(Ops& ops, const Batch& batch, Activations& a, Mask
         check(row_start || !batch.doc_start, "a batch with documents in a plan without a document mask");
         if (row_start) {
             row_start = Tensor(row_start.data, DType::i32, {batch.count()});
-            ops.row_starts(row_start, batch.doc_start, batch.length, window);
+            ops.row_starts(row_start, batch.doc_start, batch.length, window, 0);
         }
         masks.entries.push_back({window, row_start});
     }

@@ -108,14 +108,15 @@ struct Run {
     }
     void execute(Ops& ops) {
         ops.row_starts(row_start.tensor(), c.documents.empty() ? Tensor{} : doc_start.tensor(), c.length,
-                       c.window);
+                       c.window, 0);
         const AttentionSpec s = spec();
-        ops.attention(o.tensor(), lse.tensor(), part(qkv, 0), part(qkv, 1), part(qkv, 2), s);
-        Floats workspace(1, ops.attention_workspace(s) / 4);
+        ops.attention(o.tensor(), lse.tensor(), Tensor(), part(qkv, 0), part(qkv, 1), part(qkv, 2), s);
+        Floats workspace(1, ops.attention_workspace(s, AttentionGradients()) / 4);
         for (int64_t i = 0; i < workspace.count(); ++i)
             workspace[i] = std::numeric_limits<float>::quiet_NaN();
-        ops.attention_backward(part(dqkv, 0), part(dqkv, 1), part(dqkv, 2), workspace.vector(), dout.tensor(),
-                               o.tensor(), lse.tensor(), part(qkv, 0), part(qkv, 1), part(qkv, 2), s);
+        ops.attention_backward(part(dqkv, 0), part(dqkv, 1), part(dqkv, 2), AttentionGradients(),
+                               workspace.vector(), dout.tensor(), o.tensor(), lse.tensor(), part(qkv, 0),
+                               part(qkv, 1), part(qkv, 2), s);
         CHECK(workspace.guards_intact());
         CHECK(o.guards_intact());
         CHECK(dqkv.guards_intact());

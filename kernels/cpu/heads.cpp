@@ -1,11 +1,11 @@
-// Queries and keys after projection, in place on the first (H+G)*d columns of qkv [N, Q].
+// Heads of queries, keys or values after projection, in place.
 //
 //   per head: r = (mean(x^2) + eps)^(-1/2) or 1; x' = r x; for pairs m < pairs, (x'[m], x'[m + d/2]) turns by
 //   the angle of its position: y1 = x1 cos - x2 sin, y2 = x1 sin + x2 cos. Other pairs keep x'. Backward, R
 //   the rotation and y the prepared value: dx = r R^T (dy - y <y, dy> / d); without norm dx = R^T dy. (The
 //   norm has no gain, so it commutes with R and y alone suffices.)
 //
-// Saved: y in place and r [N, H+G]. Per element 8 bytes and 5 FLOPs forward, 12 bytes and 9 FLOPs backward.
+// Saved: y in place and r [N, heads]. Per element 8 bytes and 5 FLOPs forward, 12 bytes and 9 FLOPs backward.
 // Parallel over tokens; a token's heads share one row of the tables.
 #include <cmath>
 
@@ -25,7 +25,7 @@ struct Rotation {
     int64_t pairs;
 };
 
-Rotation rotation_at(const QkSpec& spec, int64_t token) {
+Rotation rotation_at(const HeadSpec& spec, int64_t token) {
     if (!spec.cosine) return {nullptr, nullptr, 0};
     const int64_t position = token % spec.length;
     return {spec.cosine.f32() + position * spec.cosine.row_stride,
@@ -64,12 +64,11 @@ void prepare_head_backward(float* dx, const float* y, float along, float inverse
                     [&](int64_t i, auto n) { store(dx + begin + i, gradient(begin + i, n), n); });
 }
 
-void check_shapes(const Tensor& qkv, const Tensor& inverse, const QkSpec& spec) {
-    const int64_t heads = spec.heads + spec.kv_heads;
-    check(spec.head_dim % 2 == 0 && heads * spec.head_dim <= qkv.cols(), "{} heads of {} in {} columns",
-          heads, spec.head_dim, qkv.cols());
-    check(!spec.norm || (inverse.rows() == qkv.rows() && inverse.cols() == heads), "inverse is {}x{}",
-          inverse.rows(), inverse.cols());
+void check_shapes(const Tensor& x, const Tensor& inverse, const HeadSpec& spec) {
+    check(spec.head_dim % 2 == 0 && spec.heads * spec.head_dim == x.cols(), "{} heads of {} in {} columns",
+          spec.heads, spec.head_dim, x.cols());
+    check(spec.norm == HeadNorm::none || (inverse.rows() == x.rows() && inverse.cols() == spec.heads),
+          "inverse is {}x{}", inverse.rows(), inverse.cols());
     check(!spec.cosine || (spec.cosine.cols() <= spec.head_dim / 2 && spec.cosine.rows() >= spec.length &&
                            spec.sine.cols() == spec.cosine.cols() && spec.sine.rows() == spec.cosine.rows()),
           "rotary tables {}x{} for length {}", spec.cosine.rows(), spec.cosine.cols(), spec.length);
@@ -77,54 +76,59 @@ void check_shapes(const Tensor& qkv, const Tensor& inverse, const QkSpec& spec) 
 
 }  // namespace
 
-void CpuOps::qk_prepare(Tensor qkv, Tensor inverse, const QkSpec& spec) {
-    check_shapes(qkv, inverse, spec);
-    const int64_t rows = qkv.rows(), heads = spec.heads + spec.kv_heads, d = spec.head_dim;
-    if (!spec.norm && !spec.cosine) return;
-#pragma omp parallel for schedule(static) num_threads(threads_) if (rows * heads * d > parallel_threshold)
+void CpuOps::prepare_heads(Tensor x, Tensor, Tensor inverse, const HeadSpec& spec) {
+    check_shapes(x, inverse, spec);
+    const int64_t rows = x.rows(), d = spec.head_dim;
+    const bool normed = spec.norm != HeadNorm::none;
+    if (!normed && !spec.cosine) return;
+#pragma omp parallel for schedule(static) \
+    num_threads(threads_) if (rows * spec.heads * d > parallel_threshold)
     for (int64_t r = 0; r < rows; ++r) {
         const Rotation turn = rotation_at(spec, r);
-        const int64_t next = r + 1 < rows ? qkv.row_stride : 0;
-        for (int64_t h = 0; h < heads; ++h) {
-            float* x = qkv.f32() + r * qkv.row_stride + h * d;
-            prefetch(x + next, d);
+        const int64_t next = r + 1 < rows ? x.row_stride : 0;
+        for (int64_t h = 0; h < spec.heads; ++h) {
+            float* head = x.f32() + r * x.row_stride + h * d;
+            prefetch(head + next, d);
             float scale = 1.0f;
-            if (spec.norm) {
+            if (normed) {
                 const double squares = sum_vectors(d, [&](int64_t i, auto n) {
-                    const Vec v = load(x + i, n);
+                    const Vec v = load(head + i, n);
                     return v * v;
                 });
                 scale =
                     static_cast<float>(1.0 / std::sqrt(squares / static_cast<double>(d) + double{spec.eps}));
                 inverse.f32()[r * inverse.row_stride + h] = scale;
             }
-            prepare_head(x, scale, turn, d / 2);
+            prepare_head(head, scale, turn, d / 2);
         }
     }
 }
 
-void CpuOps::qk_prepare_backward(Tensor dqkv, const Tensor& qkv, const Tensor& inverse, const QkSpec& spec) {
-    check_shapes(qkv, inverse, spec);
-    check(dqkv.rows() == qkv.rows() && dqkv.cols() >= (spec.heads + spec.kv_heads) * spec.head_dim,
-          "dqkv is {}x{}", dqkv.rows(), dqkv.cols());
-    const int64_t rows = qkv.rows(), heads = spec.heads + spec.kv_heads, d = spec.head_dim;
-    if (!spec.norm && !spec.cosine) return;
-#pragma omp parallel for schedule(static) num_threads(threads_) if (rows * heads * d > parallel_threshold)
+void CpuOps::prepare_heads_backward(Tensor dx, Tensor, Tensor, Tensor, const Tensor& x, const Tensor&,
+                                    const Tensor& inverse, const HeadSpec& spec) {
+    check_shapes(x, inverse, spec);
+    check(dx.rows() == x.rows() && dx.cols() == x.cols(), "dx is {}x{}", dx.rows(), dx.cols());
+    const int64_t rows = x.rows(), d = spec.head_dim;
+    const bool normed = spec.norm != HeadNorm::none;
+    if (!normed && !spec.cosine) return;
+#pragma omp parallel for schedule(static) \
+    num_threads(threads_) if (rows * spec.heads * d > parallel_threshold)
     for (int64_t r = 0; r < rows; ++r) {
         const Rotation turn = rotation_at(spec, r);
         const int64_t next = r + 1 < rows ? 1 : 0;
-        for (int64_t h = 0; h < heads; ++h) {
-            float* dx = dqkv.f32() + r * dqkv.row_stride + h * d;
-            const float* y = qkv.f32() + r * qkv.row_stride + h * d;
-            prefetch(dx + next * dqkv.row_stride, d);
-            prefetch(y + next * qkv.row_stride, d);
+        for (int64_t h = 0; h < spec.heads; ++h) {
+            float* gradient = dx.f32() + r * dx.row_stride + h * d;
+            const float* y = x.f32() + r * x.row_stride + h * d;
+            prefetch(gradient + next * dx.row_stride, d);
+            prefetch(y + next * x.row_stride, d);
             float along = 0.0f, scale = 1.0f;
-            if (spec.norm) {
-                along = sum_vectors(d, [&](int64_t i, auto n) { return load(y + i, n) * load(dx + i, n); }) /
+            if (normed) {
+                along = sum_vectors(
+                            d, [&](int64_t i, auto n) { return load(y + i, n) * load(gradient + i, n); }) /
                         static_cast<float>(d);
                 scale = inverse.f32()[r * inverse.row_stride + h];
             }
-            prepare_head_backward(dx, y, along, scale, turn, d / 2);
+            prepare_head_backward(gradient, y, along, scale, turn, d / 2);
         }
     }
 }

@@ -1,0 +1,241 @@
+#include "model/attention_config.h"
+
+#include <fmt/format.h>
+
+namespace longreach {
+
+namespace {
+constexpr NumberRange positive{.min = 0, .max = 1e30, .open_min = true};
+constexpr NumberRange non_negative{.min = 0, .max = 1e30};
+}  // namespace
+
+void PositionConfig::fields(Fields& f) {
+    f.choice<PositionKind>("kind", kind,
+                           {{PositionKind::rope, "rope", "rotate every channel pair"},
+                            {PositionKind::p_rope, "p_rope", "rotate only the highest frequencies"},
+                            {PositionKind::nope, "nope", "no rotary embedding"}},
+                           {"rotary position embedding of queries and keys"});
+    f.number("base", base, {.min = 1, .max = 1e12, .open_min = true},
+             {"geometric: theta_m = base^(-2m/d); linspace: the slowest kept pair has theta = 1/base"});
+    f.number("fraction", fraction, {.min = 0, .max = 1},
+             {"p_rope: share p of the d/2 channel pairs that is rotated, floor(p*d/2) pairs; 1 is rope, 0 is "
+              "nope"});
+    f.choice<Spacing>(
+        "spacing", spacing,
+        {{Spacing::geometric, "geometric", "the kept pairs keep the theta they have in full rope"},
+         {Spacing::linspace, "linspace", "theta from 1 to 1/base over the kept pairs, both ends included"}},
+        {"p_rope: frequencies of the kept pairs"});
+}
+
+void ScaleConfig::fields(Fields& f) {
+    f.choice<ScaleKind>(
+        "kind", kind,
+        {{ScaleKind::none, "none", "f = 1; with a granularity a learned factor"},
+         {ScaleKind::logn, "logn", "r log n (scalable softmax)"},
+         {ScaleKind::logn_bias, "logn_bias", "r log n + b"},
+         {ScaleKind::logn_fixed04, "logn_fixed04", "0.4 log n"},
+         {ScaleKind::logn_abc, "logn_abc", "r log(b n + c)"},
+         {ScaleKind::entinv, "entinv", "log n / log L_train"},
+         {ScaleKind::qwen_logn, "qwen_logn", "log n / log L_train beyond L_train, 1 up to it"},
+         {ScaleKind::llama4, "llama4", "1 + attn_scale log(1 + floor(n / floor_scale))"},
+         {ScaleKind::grok2, "grok2", "log(n-1) / log(attn_temperature_len) where n-1 is beyond it, else 1"},
+         {ScaleKind::sqrt2logn, "sqrt2logn", "r sqrt(2 log n)"},
+         {ScaleKind::sqrt2lognp1, "sqrt2lognp1", "r sqrt(2 log(n + 1))"},
+         {ScaleKind::sqrt_abc, "sqrt_abc", "r (a + sqrt(2 log(b n + c)))"},
+         {ScaleKind::maxterm2, "maxterm2", "r times two terms of the expected maximum of n normals"},
+         {ScaleKind::beta_pow, "beta_pow", "r n^(2/(d-1))"},
+         {ScaleKind::solve_c, "solve_c", "1 / (largest weight) is `target` on average for normal scores"},
+         {ScaleKind::solve_c_cos, "solve_c_cos", "the same for cosines of random directions"},
+         {ScaleKind::gammalogn, "gammalogn", "r log n on cosines"},
+         {ScaleKind::cosa_const, "cosa_const", "4 log(L_train / 2) on cosines"},
+         {ScaleKind::cosa_logn, "cosa_logn", "4 log n on cosines"},
+         {ScaleKind::gradmax_gauss, "gradmax_gauss", "0.84 sqrt(log n)"},
+         {ScaleKind::qknorm_g, "qknorm_g", "r on cosines, from log2(L_train^2 - L_train)"}},
+        {"factor f(n) of the scores of a query that sees n keys"});
+    f.number(
+        "base", base, non_negative,
+        {"scale of <q, k> in the unscaled model, 0: 1/sqrt(head_dim), or 1 where qk.kind says so; kind none: "
+         "used as it is; else it only sets what parity means"});
+    f.choice<ScaleGranularity>(
+        "granularity", granularity,
+        {{ScaleGranularity::by_kind, "by_kind",
+          "head for logn and logn_bias, global for the other kinds with an r, fixed for the "
+          "rest"},
+         {ScaleGranularity::fixed, "static", "r is not learned"},
+         {ScaleGranularity::global, "global", "one r for all layers of this layout"},
+         {ScaleGranularity::layer, "layer"},
+         {ScaleGranularity::head, "head"}},
+        {"how many r are learned"});
+    f.choice<ScaleInit>("init", init,
+                        {{ScaleInit::by_kind, "by_kind",
+                          "0.43 for logn and logn_bias, log2(L^2 - L) for qknorm_g, parity for the rest"},
+                         {ScaleInit::parity, "parity", "f equals the unscaled model's at n = L_train / 2"},
+                         {ScaleInit::value, "value", "r"}},
+                        {"first value of r"});
+    f.number("r", r, {.min = -1e6, .max = 1e6}, {"init value: r at the start"});
+    f.number("bias", bias, {.min = -1e6, .max = 1e6}, {"logn_bias: b at the start"});
+    f.number("a", a, {.min = -1e6, .max = 1e6}, {"sqrt_abc"});
+    f.number("b", b, non_negative, {"sqrt_abc, logn_abc"});
+    f.number("c", c, non_negative, {"sqrt_abc, logn_abc; b + c must be at least 1"});
+    f.number("target", target, {.min = 1, .max = 1e6, .open_min = true},
+             {"solve_c, solve_c_cos: keys attended to, 1 / (largest weight)"});
+    f.number("attn_scale", attn_scale, non_negative, {"llama4"});
+    f.integer("floor_scale", floor_scale, {.min = 1, .max = int64_t{1} << 40}, {"llama4, in tokens"});
+    f.integer("attn_temperature_len", attn_temperature_len, {.min = 2, .max = int64_t{1} << 40},
+              {"grok2, in tokens"});
+    f.choice<ScaleCount>("scale_n", scale_n,
+                         {{ScaleCount::automatic, "auto", "document with a document mask, else sequence"},
+                          {ScaleCount::sequence, "sequence", "position in the sequence, from 1"},
+                          {ScaleCount::document, "document", "position in the document, from 1"},
+                          {ScaleCount::visible, "visible", "keys the query sees, window included"}},
+                         {"what n counts"});
+}
+
+ScaleGranularity ScaleConfig::granularity_used() const {
+    if (granularity != ScaleGranularity::by_kind) return granularity;
+    switch (kind) {
+        case ScaleKind::logn:
+        case ScaleKind::logn_bias:
+            return ScaleGranularity::head;
+        case ScaleKind::logn_abc:
+        case ScaleKind::sqrt2logn:
+        case ScaleKind::sqrt2lognp1:
+        case ScaleKind::sqrt_abc:
+        case ScaleKind::maxterm2:
+        case ScaleKind::beta_pow:
+        case ScaleKind::gammalogn:
+        case ScaleKind::qknorm_g:
+            return ScaleGranularity::global;
+        default:
+            return ScaleGranularity::fixed;
+    }
+}
+
+void QkConfig::fields(Fields& f) {
+    f.choice<QkKind>(
+        "kind", kind,
+        {{QkKind::none, "none", "queries and keys as projected"},
+         {QkKind::qk_rms, "qk_rms", "parameter-free RMS norm of every head's query and key"},
+         {QkKind::qk_rms_w, "qk_rms_w", "RMS norm with a learned gain, shared by the heads"},
+         {QkKind::qk_ln, "qk_ln", "LayerNorm with a learned gain and bias"},
+         {QkKind::qk_l2, "qk_l2",
+          "unit vectors; scores are sqrt(head_dim) cos, or cos under a scale for cosines"},
+         {QkKind::qk_rms_eps, "qk_rms_eps", "RMS norm with a learned eps, one for queries, one for keys"},
+         {QkKind::qna, "qna", "<q/|q|, k>"},
+         {QkKind::kna, "kna", "<q, k/|k|>"},
+         {QkKind::cosa, "cosa", "cos(q, k), under a scale for cosines"},
+         {QkKind::qkv_rms_w, "qkv_rms_w", "RMS norm with a learned gain of queries, keys and values"},
+         {QkKind::qkv_ln, "qkv_ln", "LayerNorm with a learned gain and bias of queries, keys and values"}},
+        {"treatment of queries and keys before rotary"});
+    f.number("eps", eps, positive,
+             {"of the norm (qk_rms_eps: at the start); 1.1920929e-7 is the f32 epsilon, 0.0078125 the bf16 "
+              "epsilon "
+              "other trainers end up with"});
+    f.flag("eps_per_head", eps_per_head, {"qk_rms_eps: one eps per head instead of one per layer"});
+}
+
+void DistanceConfig::fields(Fields& f) {
+    f.choice<DistanceKind>(
+        "kind", kind,
+        {{DistanceKind::none, "none", "scores do not depend on distance"},
+         {DistanceKind::scale_invariant, "scale_invariant",
+          "a(t) z - decay m(t) with m = 2 log(1 + t/tau), a = sqrt(1 + m)"},
+         {DistanceKind::log_bias, "log_bias", "z - decay log(1 + t/tau)"},
+         {DistanceKind::si_interp, "si_interp",
+          "a z - (a^2 - 1)/2 - p log(1 + t/tau), a^2 = 1 + 2 (1 - kappa) log(1 + t/tau) + 2 kappa log(b n + "
+          "c)"},
+         {DistanceKind::alibi, "alibi", "z - m_h t with fixed slopes m_h"},
+         {DistanceKind::kerple_log, "kerple_log", "z - p_h log(1 + a_h t), p and a learned per head"},
+         {DistanceKind::kerple_power, "kerple_power", "z - a_h t^p_h, p and a learned per head"}},
+        {"how scores depend on the distance t between query and key"});
+    f.number("tau", tau, positive, {"scale_invariant, log_bias, si_interp: length scale, in tokens"});
+    f.flag("learn_tau", learn_tau, {"scale_invariant, log_bias: learn log(tau), one per layer"});
+    f.number("decay", decay, {.min = -1e6, .max = 1e6},
+             {"scale_invariant, log_bias: coefficient of the bias"});
+    f.flag("learn_decay", learn_decay, {"scale_invariant, log_bias: learn it, one per layer"});
+    f.number("kappa", kappa, {.min = 0, .max = 1},
+             {"si_interp: 0 sharpens by distance, 1 by the number of keys"});
+    f.number("p", p, {.min = -1e6, .max = 1e6}, {"si_interp: decay with distance"});
+    f.number("b", b, non_negative, {"si_interp"});
+    f.number("c", c, non_negative, {"si_interp"});
+}
+
+void ConvConfig::fields(Fields& f) {
+    f.integer("size", size, {.min = 0, .max = 16},
+              {"positions K of a causal depthwise convolution after the projections; 0: none"});
+    f.flag("queries", queries, {"convolve queries"});
+    f.flag("keys", keys, {"convolve keys"});
+    f.flag("values", values, {"convolve values"});
+}
+
+void OutputNormConfig::fields(Fields& f) {
+    f.choice<OutputNorm>("kind", kind,
+                         {{OutputNorm::none, "none"},
+                          {OutputNorm::head, "head", "over the channels of each head"},
+                          {OutputNorm::all, "all", "over the channels of all heads together"}},
+                         {"RMS norm of the attention output, before gate and projection"});
+    f.flag("gain", gain, {"learn a per-channel gain (head: shared by the heads)"});
+}
+
+void GateConfig::fields(Fields& f) {
+    f.choice<GateKind>("kind", kind,
+                       {{GateKind::none, "none"},
+                        {GateKind::headwise, "headwise", "one gate per head"},
+                        {GateKind::elementwise, "elementwise", "one gate per channel"},
+                        {GateKind::sparse, "sparse", "one gate per head, from the first 12 input channels"}},
+                       {"gates on the attention output, computed from the attention's input"});
+    f.flag("doubled", doubled, {"2 sigmoid(u) instead of sigmoid(u)"});
+    f.flag("zero_init", zero_init, {"gate matrices start at zero: 1 doubled, 0.5 plain"});
+}
+
+void AttentionConfig::fields(Fields& f) {
+    f.integer("heads", heads, {.min = 1, .max = 1024}, {"query heads H"});
+    f.integer("kv_heads", kv_heads, {.min = 0, .max = 1024},
+              {"key/value heads G, each shared by H/G consecutive query heads; 0: as many as heads"});
+    f.integer("head_dim", head_dim, {.min = 4, .max = 256},
+              {"channels per head d; heads * head_dim need not be width"});
+    f.integer("window", window, {.min = 0, .max = int64_t{1} << 40},
+              {"keys a query sees, its own included (key j visible to query i if i - j < window); 0: all "
+               "before it"});
+    f.integer("chunk", chunk, {.min = 0, .max = int64_t{1} << 40},
+              {"positions per block; a query sees only keys of its own block; 0: no blocks"});
+    f.section("position", position, {"rotary position embedding"});
+    f.section("conv", conv, {"short causal convolution of queries, keys and values"});
+    f.section("qk", qk, {"normalisation of queries and keys"});
+    f.section("scale", scale, {"score factor by the number of keys"});
+    f.section("distance", distance, {"score transform by distance"});
+    f.number("softcap", softcap, non_negative,
+             {"c: scores become c tanh(z / c) before factors by n and t; 0: none"});
+    f.choice<SinkKind>("sink", sink,
+                       {{SinkKind::none, "none"},
+                        {SinkKind::zero, "zero", "the softmax denominator has one more term, exp(0)"},
+                        {SinkKind::learned, "learned", "exp(s), s learned per head from 0"}},
+                       {"attention that goes nowhere"});
+    f.section("output_norm", output_norm, {"norm of the attention output"});
+    f.section("gate", gate, {"gates on the attention output"});
+    f.flag("pre_norm", pre_norm, {"the block's norm before attention"});
+    f.flag("post_norm", post_norm, {"a norm with a learned gain behind the output projection"});
+}
+
+void check_attention(const AttentionConfig& a, const std::string& path, Problems& p) {
+    if (a.kv_heads != 0 && a.heads % a.kv_heads != 0)
+        p.add(path + ".kv_heads",
+              fmt::format("{} key/value heads do not divide {} heads", a.kv_heads, a.heads), path + ".heads");
+    if (a.head_dim % 4 != 0) p.add(path + ".head_dim", fmt::format("{} is not a multiple of 4", a.head_dim));
+
+    const auto no_effect = [&](const std::string& key, const std::string& reason, const std::string& other) {
+        if (p.is_set(path + key)) p.add(path + key, "has no effect: " + reason, path + other);
+    };
+    const PositionKind position = a.position.kind;
+    if (position == PositionKind::nope)
+        no_effect(".position.base", "position.kind is nope", ".position.kind");
+    if (position != PositionKind::p_rope) {
+        no_effect(".position.fraction", "position.kind is not p_rope", ".position.kind");
+        no_effect(".position.spacing", "position.kind is not p_rope", ".position.kind");
+    }
+    if (a.qk.kind == QkKind::none) no_effect(".qk.eps", "qk.kind is none", ".qk.kind");
+    if (a.distance.kind == DistanceKind::none)
+        no_effect(".distance.tau", "distance.kind is none", ".distance.kind");
+}
+
+}  // namespace longreach

@@ -1,0 +1,143 @@
+// What one attention layer is: the "attention" section of a model, and every layout.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "config/fields.h"
+#include "config/problems.h"
+
+namespace longreach {
+
+enum class PositionKind { rope, p_rope, nope };
+enum class Spacing { geometric, linspace };
+struct PositionConfig {
+    PositionKind kind = PositionKind::rope;
+    double base = 10000;
+    double fraction = 0.5;                 // p_rope: share of channel pairs that keep their rotation
+    Spacing spacing = Spacing::geometric;  // p_rope: how theta falls over the kept pairs
+    void fields(Fields& f);
+};
+
+// Length scales: z of query i is multiplied by f(n) = r * shape(n) + b, n the keys counted for it.
+enum class ScaleKind {
+    none,
+    logn,
+    logn_bias,
+    logn_fixed04,
+    logn_abc,
+    entinv,
+    qwen_logn,
+    llama4,
+    grok2,
+    sqrt2logn,
+    sqrt2lognp1,
+    sqrt_abc,
+    maxterm2,
+    beta_pow,
+    solve_c,
+    solve_c_cos,
+    gammalogn,
+    cosa_const,
+    cosa_logn,
+    gradmax_gauss,
+    qknorm_g,
+};
+enum class ScaleGranularity { by_kind, fixed, global, layer, head };
+enum class ScaleInit { by_kind, parity, value };
+enum class ScaleCount { automatic, sequence, document, visible };
+struct ScaleConfig {
+    ScaleKind kind = ScaleKind::none;
+    double base = 0;  // s_base of the unscaled model; 0: what qk.kind makes it
+    ScaleGranularity granularity = ScaleGranularity::by_kind;
+    ScaleInit init = ScaleInit::by_kind;
+    double r = 1;                         // init value: the first (fixed: the only) r
+    double bias = 0;                      // logn_bias: the first b
+    double a = 0, b = 0.1, c = 1.9;       // sqrt_abc, logn_abc (b, c)
+    double target = 4;                    // solve_c: C
+    double attn_scale = 0.1;              // llama4
+    int64_t floor_scale = 8192;           // llama4
+    int64_t attn_temperature_len = 1024;  // grok2
+    ScaleCount scale_n = ScaleCount::automatic;
+    void fields(Fields& f);
+
+    ScaleGranularity granularity_used() const;  // by_kind resolved
+    bool learned() const { return granularity_used() != ScaleGranularity::fixed; }
+};
+
+enum class QkKind { none, qk_rms, qk_rms_w, qk_ln, qk_l2, qk_rms_eps, qna, kna, cosa, qkv_rms_w, qkv_ln };
+struct QkConfig {
+    QkKind kind = QkKind::qk_rms;
+    double eps = 1.1920929e-7;
+    bool eps_per_head = false;  // qk_rms_eps
+    void fields(Fields& f);
+};
+
+enum class DistanceKind { none, scale_invariant, log_bias, si_interp, alibi, kerple_log, kerple_power };
+struct DistanceConfig {
+    DistanceKind kind = DistanceKind::none;
+    double tau = 10;
+    bool learn_tau = false;
+    double decay = 1;  // coefficient of the bias: c of scale_invariant, kappa of log_bias
+    bool learn_decay = false;
+    double kappa = 0.5, p = 0.5;  // si_interp
+    double b = 0.1, c = 1.9;      // si_interp: log(b n + c)
+    void fields(Fields& f);
+
+    // Tables that follow learned numbers instead of being computed once.
+    bool learned() const {
+        return learn_tau || learn_decay || kind == DistanceKind::kerple_log ||
+               kind == DistanceKind::kerple_power;
+    }
+};
+
+enum class SinkKind { none, zero, learned };
+
+enum class GateKind { none, headwise, elementwise, sparse };
+inline constexpr int64_t sparse_gate_channels = 12;  // of the layer input that a sparse gate reads
+struct GateConfig {
+    GateKind kind = GateKind::none;
+    bool doubled = true;    // 2 sigmoid(u) instead of sigmoid(u)
+    bool zero_init = true;  // u = 0 at the start
+    void fields(Fields& f);
+};
+
+enum class OutputNorm { none, head, all };
+struct OutputNormConfig {
+    OutputNorm kind = OutputNorm::none;
+    bool gain = false;
+    void fields(Fields& f);
+};
+
+struct ConvConfig {
+    int64_t size = 0;  // K; 0: none
+    bool queries = true, keys = true, values = true;
+    void fields(Fields& f);
+};
+
+struct AttentionConfig {
+    int64_t heads = 4;
+    int64_t kv_heads = 0;  // 0: as many as heads
+    int64_t head_dim = 64;
+    int64_t window = 0;  // keys a query sees, itself included; 0: all
+    int64_t chunk = 0;   // keys are visible within blocks of this many positions; 0: everywhere
+    PositionConfig position;
+    QkConfig qk;
+    ScaleConfig scale;
+    DistanceConfig distance;
+    double softcap = 0;
+    SinkKind sink = SinkKind::none;
+    ConvConfig conv;
+    OutputNormConfig output_norm;
+    GateConfig gate;
+    bool pre_norm = true;
+    bool post_norm = false;
+    void fields(Fields& f);
+
+    int64_t kv() const { return kv_heads == 0 ? heads : kv_heads; }
+};
+
+// path: where the section stands, "model.attention" or "model.layouts.NAME".
+void check_attention(const AttentionConfig& attention, const std::string& path, Problems& problems);
+
+}  // namespace longreach
