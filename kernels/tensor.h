@@ -73,6 +73,8 @@ struct Tensor {
         t.data = data ? static_cast<std::byte*>(data) + begin * row_stride * size_of(dtype) : nullptr;
         return t;
     }
+    // The same, or nothing of nothing.
+    Tensor first_rows_if_any(int64_t n) const { return data ? first_rows(n) : Tensor(); }
     // Columns [begin, begin + n) of every row, as a matrix.
     Tensor col_range(int64_t begin, int64_t n) const {
         check(begin >= 0 && n >= 0 && begin + n <= cols(), "columns {}+{} of {}", begin, n, cols());

@@ -34,6 +34,7 @@ int main(int argc, char** argv) {
     add_config_command(app, action);
     add_data_command(app, action);
     add_bench_command(app, action);
+    add_bench_attention_command(app, action);
     add_doctor_command(app, action);
     try {
         app.parse(argc, argv);

@@ -17,6 +17,7 @@ struct EvalOptions {
     std::string target, token_losses, out;
     std::vector<int64_t> lengths;
     std::vector<std::string> set, data;
+    std::string rope;
     int64_t tokens = 0;
     bool buckets = false;
 };
@@ -47,8 +48,10 @@ ExitCode evaluate(const EvalOptions& options) {
     Console console;
     const Notice notice = [&](const std::string& text) { console.line(text); };
     const Checkpoint checkpoint = find_checkpoint(options.target, notice);
+    std::vector<std::string> overrides = options.set;
+    if (!options.rope.empty()) overrides.push_back("eval.rope.kind=\"" + options.rope + "\"");
     const Experiment experiment =
-        load_config<Experiment>({.file = checkpoint.file("config.json"), .overrides = options.set},
+        load_config<Experiment>({.file = checkpoint.file("config.json"), .overrides = overrides},
                                 [&](Experiment& e, Problems& p) {
                                     apply(options, e);
                                     e.check(p);
@@ -64,8 +67,8 @@ ExitCode evaluate(const EvalOptions& options) {
     const bool documents = experiment.data.document_mask;
     const int64_t longest = experiment.eval.lengths.back();
     const int64_t batch = std::max(experiment.eval.batch_tokens, longest);
-    Transformer model(experiment.model, longest);
-    model.set_stage_window(experiment.stage_at(checkpoint.step > 0 ? checkpoint.step - 1 : 0).window);
+    Transformer model(experiment.model, longest, experiment.eval.rope);
+    model.set_stage_window(experiment.window_at(checkpoint.step > 0 ? checkpoint.step - 1 : 0));
     LengthEvaluator evaluator;
     Arena arena(*ops);
     FlatParams weights;
@@ -74,7 +77,7 @@ ExitCode evaluate(const EvalOptions& options) {
         weights.flat = arena.reserve("weights", DType::f32, {model.params().size()});
         model.plan_tables(arena);
         evaluator.plan(arena, batch, documents);
-        model.plan_evaluation(arena, {batch, experiment.eval.lengths}, documents);
+        model.plan_evaluation(arena, *ops, {batch, experiment.eval.lengths}, documents);
     };
     plan();
     console.line("memory plan:\n" + arena.table());
@@ -113,6 +116,9 @@ void add_eval_command(CLI::App& app, Action& action) {
     command->add_option("--data", options->data, "Token shards instead of the config's data.val")
         ->expected(1)
         ->take_all();
+    command->add_option("--rope", options->rope,
+                        "Change positions beyond the training context: pi, ntk, ntk_old, ntk_su, ntk_mixed, "
+                        "ntk_dynamic, yarn, rerope, leaky_rerope (details: --set eval.rope.factor=8 ...)");
     command->add_option("--set", options->set, "Override a field of the run's config")
         ->expected(1)
         ->take_all();

@@ -27,6 +27,7 @@ void EvalConfig::fields(Fields& f) {
         "batch_tokens", batch_tokens, {.min = 0},
         {"tokens evaluated at once; 0: as many as a training micro-batch, at least one longest sequence",
          true});
+    f.section("rope", rope, {"changes of a finished model for sequences longer than train_context"});
 }
 
 void EvalConfig::check(Problems& p) const {

@@ -3,6 +3,7 @@
 
 #include "config/fields.h"
 #include "config/problems.h"
+#include "model/post_hoc.h"
 
 namespace longreach {
 
@@ -17,6 +18,7 @@ struct EvalConfig {
     int64_t suffix_tokens = 0;
     int64_t min_document = 0;
     int64_t batch_tokens = 0;
+    PostHocConfig rope;
     void fields(Fields& f);
     void check(Problems& problems) const;
 };

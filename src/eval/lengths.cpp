@@ -168,6 +168,7 @@ std::vector<LengthResult> LengthEvaluator::run(Ops& ops, Transformer& model, con
     std::vector<int32_t> ids, tokens, targets, starts;
     std::vector<float> losses;
     for (int64_t length : request.lengths) {
+        model.use_length(ops, length);
         LengthResult result;
         result.length = length;
         if (request.keep_token_losses)
@@ -228,6 +229,7 @@ std::vector<LengthResult> LengthEvaluator::run(Ops& ops, Transformer& model, con
         result.standard_error = bootstrap_error(documents, request.seed);
         results.push_back(std::move(result));
     }
+    model.use_length(ops, 0);
     return results;
 }
 

@@ -2,6 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
+#include "model/scale_law.h"
+
 namespace longreach {
 
 namespace {
@@ -13,7 +17,12 @@ void PositionConfig::fields(Fields& f) {
     f.choice<PositionKind>("kind", kind,
                            {{PositionKind::rope, "rope", "rotate every channel pair"},
                             {PositionKind::p_rope, "p_rope", "rotate only the highest frequencies"},
-                            {PositionKind::nope, "nope", "no rotary embedding"}},
+                            {PositionKind::nope, "nope", "no rotary embedding"},
+                            {PositionKind::evaluation_only, "rerope", "evaluation only: eval.rope"},
+                            {PositionKind::evaluation_only, "leaky_rerope", "evaluation only: eval.rope"},
+                            {PositionKind::evaluation_only, "yarn", "evaluation only: eval.rope"},
+                            {PositionKind::evaluation_only, "ntk", "evaluation only: eval.rope"},
+                            {PositionKind::evaluation_only, "pi", "evaluation only: eval.rope"}},
                            {"rotary position embedding of queries and keys"});
     f.number("base", base, {.min = 1, .max = 1e12, .open_min = true},
              {"geometric: theta_m = base^(-2m/d); linspace: the slowest kept pair has theta = 1/base"});
@@ -93,10 +102,15 @@ void ScaleConfig::fields(Fields& f) {
 
 ScaleGranularity ScaleConfig::granularity_used() const {
     if (granularity != ScaleGranularity::by_kind) return granularity;
+    if (kind == ScaleKind::logn || kind == ScaleKind::logn_bias) return ScaleGranularity::head;
+    return learnable(kind) && kind != ScaleKind::none ? ScaleGranularity::global : ScaleGranularity::fixed;
+}
+
+bool learnable(ScaleKind kind) {
     switch (kind) {
+        case ScaleKind::none:
         case ScaleKind::logn:
         case ScaleKind::logn_bias:
-            return ScaleGranularity::head;
         case ScaleKind::logn_abc:
         case ScaleKind::sqrt2logn:
         case ScaleKind::sqrt2lognp1:
@@ -105,9 +119,9 @@ ScaleGranularity ScaleConfig::granularity_used() const {
         case ScaleKind::beta_pow:
         case ScaleKind::gammalogn:
         case ScaleKind::qknorm_g:
-            return ScaleGranularity::global;
+            return true;
         default:
-            return ScaleGranularity::fixed;
+            return false;
     }
 }
 
@@ -217,25 +231,148 @@ void AttentionConfig::fields(Fields& f) {
     f.flag("post_norm", post_norm, {"a norm with a learned gain behind the output projection"});
 }
 
-void check_attention(const AttentionConfig& a, const std::string& path, Problems& p) {
-    if (a.kv_heads != 0 && a.heads % a.kv_heads != 0)
-        p.add(path + ".kv_heads",
-              fmt::format("{} key/value heads do not divide {} heads", a.kv_heads, a.heads), path + ".heads");
-    if (a.head_dim % 4 != 0) p.add(path + ".head_dim", fmt::format("{} is not a multiple of 4", a.head_dim));
+namespace {
 
-    const auto no_effect = [&](const std::string& key, const std::string& reason, const std::string& other) {
+// The rules of one attention section, by the part they are about.
+struct AttentionRules {
+    const AttentionConfig& a;
+    const std::string& path;
+    Problems& p;
+
+    void no_effect(const std::string& key, const std::string& reason, const std::string& other) const {
         if (p.is_set(path + key)) p.add(path + key, "has no effect: " + reason, path + other);
-    };
-    const PositionKind position = a.position.kind;
-    if (position == PositionKind::nope)
-        no_effect(".position.base", "position.kind is nope", ".position.kind");
-    if (position != PositionKind::p_rope) {
+    }
+    void refuse(const std::string& key, const std::string& message, const std::string& other) const {
+        p.add(path + key, message, path + other);
+    }
+
+    void shape() const {
+        if (a.kv_heads != 0 && a.heads % a.kv_heads != 0)
+            refuse(".kv_heads", fmt::format("{} key/value heads do not divide {} heads", a.kv_heads, a.heads),
+                   ".heads");
+        if (a.head_dim % 4 != 0)
+            p.add(path + ".head_dim", fmt::format("{} is not a multiple of 4", a.head_dim));
+        if (a.window > 0 && a.chunk > 0)
+            refuse(".chunk", "a layer has a window or chunks, not both", ".window");
+    }
+
+    void position() const {
+        const PositionKind kind = a.position.kind;
+        if (kind == PositionKind::evaluation_only)
+            p.add(path + ".position.kind",
+                  "changes a finished model for longer sequences and cannot be trained with; train with rope",
+                  "eval.rope.kind");
+        if (kind == PositionKind::nope)
+            no_effect(".position.base", "position.kind is nope", ".position.kind");
+        if (kind == PositionKind::p_rope) return;
         no_effect(".position.fraction", "position.kind is not p_rope", ".position.kind");
         no_effect(".position.spacing", "position.kind is not p_rope", ".position.kind");
     }
-    if (a.qk.kind == QkKind::none) no_effect(".qk.eps", "qk.kind is none", ".qk.kind");
-    if (a.distance.kind == DistanceKind::none)
-        no_effect(".distance.tau", "distance.kind is none", ".distance.kind");
+
+    void queries_and_keys() const {
+        const QkKind kind = a.qk.kind;
+        const bool unit =
+            kind == QkKind::qk_l2 || kind == QkKind::qna || kind == QkKind::kna || kind == QkKind::cosa;
+        if (kind == QkKind::none) no_effect(".qk.eps", "qk.kind is none", ".qk.kind");
+        if (unit) no_effect(".qk.eps", "unit vectors have no eps", ".qk.kind");
+        if (kind != QkKind::qk_rms_eps)
+            no_effect(".qk.eps_per_head", "qk.kind is not qk_rms_eps", ".qk.kind");
+        const bool cosines = acts_on_cosines(a.scale.kind);
+        if (kind == QkKind::cosa && !cosines)
+            refuse(".qk.kind",
+                   "cosines need a scale made for them: gammalogn, cosa_const, cosa_logn or qknorm_g",
+                   ".scale.kind");
+        if (cosines && kind != QkKind::cosa && kind != QkKind::qk_l2)
+            refuse(".scale.kind", "is made for cosines; qk.kind must be cosa or qk_l2", ".qk.kind");
+    }
+
+    void scale() const {
+        const ScaleConfig& s = a.scale;
+        const ScaleKind kind = s.kind;
+        const bool has_r = learnable(kind) && kind != ScaleKind::none;
+        if (!learnable(kind) && s.learned())
+            refuse(".scale.granularity", "this kind of scale learns nothing", ".scale.kind");
+        const auto only = [&](const char* key, bool used, const char* users) {
+            if (!used)
+                no_effect(std::string(".scale.") + key, std::string("only ") + users + " use it",
+                          ".scale.kind");
+        };
+        only("init", has_r, "scales with an r");
+        only("bias", kind == ScaleKind::logn_bias, "logn_bias");
+        only("a", kind == ScaleKind::sqrt_abc, "sqrt_abc");
+        const bool abc = kind == ScaleKind::sqrt_abc || kind == ScaleKind::logn_abc;
+        only("b", abc, "sqrt_abc and logn_abc");
+        only("c", abc, "sqrt_abc and logn_abc");
+        only("target", kind == ScaleKind::solve_c || kind == ScaleKind::solve_c_cos,
+             "solve_c and solve_c_cos");
+        only("attn_scale", kind == ScaleKind::llama4, "llama4");
+        only("floor_scale", kind == ScaleKind::llama4, "llama4");
+        only("attn_temperature_len", kind == ScaleKind::grok2, "grok2");
+        if (abc && s.b + s.c < 1)
+            refuse(".scale.c", fmt::format("log(b + c) is negative for b {}, c {}", s.b, s.c), ".scale.b");
+        const bool valued = has_r && s.init == ScaleInit::value;
+        if (!valued) no_effect(".scale.r", "init is not value", has_r ? ".scale.init" : ".scale.kind");
+        const bool own_first =
+            kind == ScaleKind::logn || kind == ScaleKind::logn_bias || kind == ScaleKind::qknorm_g;
+        const bool parity =
+            has_r && (s.init == ScaleInit::parity || (s.init == ScaleInit::by_kind && !own_first));
+        if (kind != ScaleKind::none && !parity)
+            no_effect(".scale.base", "r does not start at parity", has_r ? ".scale.init" : ".scale.kind");
+        const bool counts =
+            kind != ScaleKind::none && kind != ScaleKind::cosa_const && kind != ScaleKind::qknorm_g;
+        if (!counts && a.distance.kind != DistanceKind::si_interp)
+            no_effect(".scale.scale_n", "nothing depends on n", ".scale.kind");
+    }
+
+    void distance() const {
+        const DistanceConfig& d = a.distance;
+        const bool logarithmic = d.kind == DistanceKind::scale_invariant || d.kind == DistanceKind::log_bias;
+        const bool interpolated = d.kind == DistanceKind::si_interp;
+        const auto only = [&](const char* key, bool used, const char* users) {
+            if (used) return;
+            no_effect(std::string(".distance.") + key,
+                      d.kind == DistanceKind::none ? "distance.kind is none"
+                                                   : std::string("only ") + users + " use it",
+                      ".distance.kind");
+        };
+        only("tau", logarithmic || interpolated, "scale_invariant, log_bias and si_interp");
+        for (const char* key : {"learn_tau", "decay", "learn_decay"})
+            only(key, logarithmic, "scale_invariant and log_bias");
+        for (const char* key : {"kappa", "p", "b", "c"}) only(key, interpolated, "si_interp");
+        if (d.kind == DistanceKind::alibi && a.position.kind != PositionKind::nope)
+            refuse(".distance.kind", "alibi takes the place of rotary positions; position.kind must be nope",
+                   ".position.kind");
+        // The smallest a^2, of the first query: 1 + 2 kappa log(b + c).
+        if (interpolated && !(1 + 2 * d.kappa * std::log(d.b + d.c) >= -1e-9))
+            refuse(".distance.c",
+                   fmt::format("a^2 is negative for the first query with b {}, c {}", d.b, d.c),
+                   ".distance.b");
+    }
+
+    void modules() const {
+        if (a.conv.size == 0)
+            for (const char* key : {".conv.queries", ".conv.keys", ".conv.values"})
+                no_effect(key, "conv.size is 0", ".conv.size");
+        else if (!a.conv.queries && !a.conv.keys && !a.conv.values)
+            refuse(".conv.size", "nothing is convolved", ".conv.queries");
+        if (a.output_norm.kind == OutputNorm::none)
+            no_effect(".output_norm.gain", "output_norm.kind is none", ".output_norm.kind");
+        if (a.gate.kind != GateKind::none) return;
+        no_effect(".gate.doubled", "gate.kind is none", ".gate.kind");
+        no_effect(".gate.zero_init", "gate.kind is none", ".gate.kind");
+    }
+};
+
+}  // namespace
+
+void check_attention(const AttentionConfig& attention, const std::string& path, Problems& problems) {
+    const AttentionRules rules{attention, path, problems};
+    rules.shape();
+    rules.position();
+    rules.queries_and_keys();
+    rules.scale();
+    rules.distance();
+    rules.modules();
 }
 
 }  // namespace longreach

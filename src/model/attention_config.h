@@ -9,7 +9,7 @@
 
 namespace longreach {
 
-enum class PositionKind { rope, p_rope, nope };
+enum class PositionKind { rope, p_rope, nope, evaluation_only };
 enum class Spacing { geometric, linspace };
 struct PositionConfig {
     PositionKind kind = PositionKind::rope;
@@ -17,6 +17,7 @@ struct PositionConfig {
     double fraction = 0.5;                 // p_rope: share of channel pairs that keep their rotation
     Spacing spacing = Spacing::geometric;  // p_rope: how theta falls over the kept pairs
     void fields(Fields& f);
+    bool operator==(const PositionConfig&) const = default;
 };
 
 // Length scales: z of query i is multiplied by f(n) = r * shape(n) + b, n the keys counted for it.
@@ -43,6 +44,7 @@ enum class ScaleKind {
     gradmax_gauss,
     qknorm_g,
 };
+bool learnable(ScaleKind kind);  // there is an r (or, for none, a plain factor) that may be learned
 enum class ScaleGranularity { by_kind, fixed, global, layer, head };
 enum class ScaleInit { by_kind, parity, value };
 enum class ScaleCount { automatic, sequence, document, visible };
@@ -61,6 +63,7 @@ struct ScaleConfig {
     ScaleCount scale_n = ScaleCount::automatic;
     void fields(Fields& f);
 
+    bool operator==(const ScaleConfig&) const = default;
     ScaleGranularity granularity_used() const;  // by_kind resolved
     bool learned() const { return granularity_used() != ScaleGranularity::fixed; }
 };
@@ -84,6 +87,7 @@ struct DistanceConfig {
     double b = 0.1, c = 1.9;      // si_interp: log(b n + c)
     void fields(Fields& f);
 
+    bool operator==(const DistanceConfig&) const = default;
     // Tables that follow learned numbers instead of being computed once.
     bool learned() const {
         return learn_tau || learn_decay || kind == DistanceKind::kerple_log ||

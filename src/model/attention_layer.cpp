@@ -14,7 +14,7 @@ InitRule uniform(double bound, int64_t fan_in) {
 }  // namespace
 
 AttentionLayer::AttentionLayer(ParamTable& table, const ModelConfig& model, int64_t layer)
-    : config_(model.layer_attention(layer)), window_(config_.window) {
+    : config_(model.layer_attention(layer)), reach_(configured_reach()) {
     const std::string name = fmt::format("layers.{}.attention.", layer);
     const InitRule in = uniform(model.init.matrix_bound, model.width);
     const InitRule out =
@@ -24,149 +24,259 @@ AttentionLayer::AttentionLayer(ParamTable& table, const ModelConfig& model, int6
         {name + "k.weight", {value_width(), model.width}, in, ParamGroup::matrix, true},
         {name + "v.weight", {value_width(), model.width}, in, ParamGroup::matrix, true},
     });
+    query_ = {qkv_.offset, query_width(), model.width};
+    key_ = {qkv_.offset + query_width() * model.width, value_width(), model.width};
     out_ = table.add({name + "o.weight", {model.width, query_width()}, out, ParamGroup::matrix, true});
-    mixes_values_ = model.residual.values == ValueMix::first && layer > 0;
-    if (mixes_values_)
-        lambda_ = table.add({name + "value_mix", {1}, {InitRule::Kind::constant, 0.5}, ParamGroup::scalar});
+    if (config_.conv.size > 0) {
+        const auto conv = [&](bool wanted, const char* what, int64_t width) {
+            return wanted ? table.add({name + what,
+                                       {config_.conv.size, width},
+                                       {InitRule::Kind::first_row, 1},
+                                       ParamGroup::scalar})
+                          : ParamRef();
+        };
+        q_conv_ = conv(config_.conv.queries, "q_conv.weight", query_width());
+        k_conv_ = conv(config_.conv.keys, "k_conv.weight", value_width());
+        v_conv_ = conv(config_.conv.values, "v_conv.weight", value_width());
+    }
+    values_ = ValuePath(table, model, layer);
+    query_heads_ = Heads(table, name, config_, Heads::Part::queries);
+    key_heads_ = Heads(table, name, config_, Heads::Part::keys);
+    scale_ = LengthScale(table, model, layer);
+    distance_ = LearnedDistance(table, name, config_);
+    output_ = AttentionOutput(table, model, layer);
+    if (config_.sink == SinkKind::learned)
+        sink_ = table.add({name + "sink", {config_.heads}, InitRule{}, ParamGroup::scalar});
+    base_ = score_base(config_) / query_heads_.length() / key_heads_.length();
 }
 
-AttentionLayer::Saved AttentionLayer::plan(Arena& arena, const std::string& name, int64_t tokens) const {
+AttentionLayer::Saved AttentionLayer::plan(Arena& arena, const std::string& name, int64_t tokens,
+                                           bool training) const {
     Saved saved;
     saved.qkv = arena.reserve(name + "qkv", DType::f32, {tokens, total_width()});
-    if (mixes_values_) saved.values = arena.reserve(name + "values", DType::f32, {tokens, value_width()});
-    if (config_.qk.kind == QkKind::qk_rms)
-        saved.inverse =
-            arena.reserve(name + "qk_inverse", DType::f32, {tokens, config_.heads + config_.kv()});
+    if (convolves()) saved.projected = arena.reserve(name + "projected", DType::f32, {tokens, total_width()});
+    if (far_pairs_ && !training)
+        saved.far = arena.reserve(name + "far", DType::f32, {tokens, query_width() + value_width()});
+    saved.queries = query_heads_.plan(arena, name + "queries", tokens);
+    saved.keys = key_heads_.plan(arena, name + "keys", tokens);
+    saved.values = values_.plan(arena, name, tokens);
+    saved.factor = scale_.plan(arena, name, tokens);
+    if (config_.distance.kind == DistanceKind::si_interp)
+        saved.square = arena.reserve(name + "row_square", DType::f32, {1, tokens});
     saved.o = arena.reserve(name + "attention", DType::f32, {tokens, query_width()});
     saved.lse = arena.reserve(name + "lse", DType::f32, {config_.heads, tokens});
+    saved.output = output_.plan(arena, name, tokens);
     return saved;
 }
 
 AttentionLayer::Workspace AttentionLayer::plan_workspace(Arena& arena, Ops& ops,
                                                          const std::vector<const AttentionLayer*>& layers,
-                                                         int64_t tokens,
-                                                         const std::vector<int64_t>& lengths) {
-    int64_t total = 0, values = 0, queries = 0, attention = 0;
-    for (const AttentionLayer* layer : layers) {
-        total = std::max(total, layer->total_width());
-        queries = std::max(queries, layer->query_width());
-        if (layer->mixes_values_) values = std::max(values, layer->value_width());
-        for (int64_t length : lengths)
-            attention =
-                std::max(attention, ops.attention_workspace(layer->attention_shape(tokens / length, length),
-                                                            AttentionGradients()));
-    }
+                                                         int64_t tokens, const std::vector<int64_t>& lengths,
+                                                         bool training) {
     Workspace w;
-    w.dqkv = arena.reserve("dqkv", DType::f32, {tokens * total});
-    if (values > 0) w.dvalues = arena.reserve("dvalues", DType::f32, {tokens * values});
-    w.dout = arena.reserve("dattention", DType::f32, {tokens * queries});
-    w.attention = arena.reserve("attention_workspace", DType::f32, {attention / 4 + 1});
+    const auto largest = [&](auto of) {
+        int64_t most = 0;
+        for (const AttentionLayer* layer : layers) most = std::max(most, of(*layer));
+        return most;
+    };
+    const auto reserve = [&](const char* name, int64_t count) {
+        return count > 0 ? arena.reserve(name, DType::f32, {count}) : Tensor();
+    };
+    const int64_t bias_rows =
+        largest([](const AttentionLayer& l) { return l.distance_ ? l.distance_.bias_rows() : 0; });
+    const int64_t longest = *std::max_element(lengths.begin(), lengths.end());
+    if (bias_rows > 0) w.distance = LearnedDistance::plan(arena, bias_rows, longest, training);
+    if (!training) return w;
+
+    w.row_maxima = reserve("row_maxima", tokens * largest([](const AttentionLayer& l) {
+                                             return l.gathers_maxima_ ? l.config_.heads : 0;
+                                         }));
+    w.dqkv = reserve("dqkv", tokens * largest([](const AttentionLayer& l) { return l.total_width(); }));
+    w.dprojected = reserve("dprojected", tokens * largest([](const AttentionLayer& l) {
+                                             return l.convolves() ? l.total_width() : 0;
+                                         }));
+    w.dvalues = reserve("dvalues", tokens * largest([](const AttentionLayer& l) {
+                                       return l.values_.mixes() ? l.value_width() : 0;
+                                   }));
+    w.dout = reserve("dattention", tokens * largest([](const AttentionLayer& l) { return l.query_width(); }));
+    w.dfactor = reserve("drow_factor", tokens * largest([](const AttentionLayer& l) {
+                                           return l.scale_.learned() ? l.config_.heads : 0;
+                                       }));
+    w.output.du =
+        reserve("dgate", tokens * largest([](const AttentionLayer& l) { return l.output_.gates(); }));
+    int64_t bytes = 0;
+    for (const AttentionLayer* layer : layers)
+        for (int64_t length : lengths) {
+            // Shapes are all that counts here; the tensors need no memory yet, only to be there.
+            static float anywhere;
+            AttentionGradients g;
+            if (layer->distance_) {
+                g.distance_gain = Tensor(&anywhere, DType::f32, {1, longest});
+                g.distance_bias = Tensor(&anywhere, DType::f32, {layer->distance_.bias_rows(), longest});
+            }
+            if (layer->scale_.learned())
+                g.row_factor = Tensor(&anywhere, DType::f32, {layer->config_.heads, tokens});
+            if (layer->sink_) g.sink = Tensor(&anywhere, DType::f32, {layer->config_.heads});
+            bytes = std::max(bytes, ops.attention_workspace(layer->shape(tokens / length, length), g));
+        }
+    w.attention = arena.reserve("attention_workspace", DType::f32, {bytes / 4 + 1});
     return w;
 }
 
-HeadSpec AttentionLayer::head_spec(int64_t length, int64_t heads) const {
-    HeadSpec spec;
-    spec.length = length;
-    spec.heads = heads;
-    spec.head_dim = config_.head_dim;
-    spec.norm = config_.qk.kind == QkKind::qk_rms ? HeadNorm::rms : HeadNorm::none;
-    spec.eps = static_cast<float>(config_.qk.eps);
-    spec.cosine = tables_.cosine;
-    spec.sine = tables_.sine;
-    return spec;
-}
-
-AttentionSpec AttentionLayer::attention_shape(int64_t batch, int64_t length) const {
+AttentionSpec AttentionLayer::shape(int64_t batch, int64_t length) const {
     AttentionSpec spec;
     spec.batch = batch;
     spec.length = length;
     spec.heads = config_.heads;
     spec.kv_heads = config_.kv();
     spec.head_dim = config_.head_dim;
-    spec.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(config_.head_dim)));
     return spec;
 }
 
-AttentionSpec AttentionLayer::attention_spec(const StepContext& run) const {
-    AttentionSpec spec = attention_shape(run.batch.sequences, run.batch.length);
-    spec.row_start = run.masks.of(window_);
+AttentionSpec AttentionLayer::spec(StepContext& run, const Saved& saved, const Workspace& workspace,
+                                   bool fill) const {
+    const int64_t n = run.batch.count();
+    AttentionSpec spec = shape(run.batch.sequences, run.batch.length);
+    spec.scale = static_cast<float>(base_ * tables_.logit_factor);
+    spec.softcap = static_cast<float>(config_.softcap);
+    spec.row_start = run.masks.of(reach_);
+    spec.row_factor = scale_.factor(run, saved.factor, tables_.scale_shape, spec.row_start, fill);
     spec.distance_gain = tables_.gain;
     spec.distance_bias = tables_.bias;
+    if (tables_.square_by_row) {
+        const Tensor square(saved.square.data, DType::f32, {1, n});
+        if (fill) {
+            RowFactorSpec rows;
+            rows.length = run.batch.length;
+            rows.shape = tables_.square_by_row;
+            rows.start = LengthScale::count_start(run, config_.scale.scale_n, spec.row_start);
+            run.ops.row_factors(square, rows);
+        }
+        spec.row_square = Tensor(square.data, DType::f32, {n});
+    }
+    if (distance_) {
+        // Filled even where it was filled before: another layer may have used the buffers since.
+        const LearnedDistance::Buffers own = distance_.of(workspace.distance);
+        distance_.forward(run, own);
+        spec.distance_gain = own.gain;
+        spec.distance_bias = own.bias;
+    }
+    spec.sink = config_.sink == SinkKind::zero ? tables_.zeros.first(config_.heads) : run.weight(sink_);
+    spec.absolute_maxima = absolute_maxima_;
     return spec;
 }
 
-Tensor AttentionLayer::values_of(const Saved& saved, int64_t tokens) const {
-    return saved.qkv.first_rows(tokens).col_range(query_width() + value_width(), value_width());
+AttentionGradients AttentionLayer::gradients(StepContext& run, const Workspace& workspace) const {
+    AttentionGradients g;
+    if (scale_.learned())
+        g.row_factor = Tensor(workspace.dfactor.data, DType::f32, {config_.heads, run.batch.count()});
+    if (distance_) {
+        const LearnedDistance::Buffers own = distance_.of(workspace.distance);
+        g.distance_gain = own.dgain;
+        g.distance_bias = own.dbias;
+    }
+    g.sink = run.gradient(sink_);
+    return g;
 }
 
-void AttentionLayer::forward(StepContext& run, const Saved& saved, Tensor x, const Tensor& xn,
-                             const Tensor& first_values) const {
+void AttentionLayer::forward(StepContext& run, const Saved& saved, const Workspace& workspace, Tensor y,
+                             Write write, const Tensor& xn, const SharedValues& shared) const {
     const int64_t n = run.batch.count();
-    const Tensor qkv = saved.qkv.first_rows(n);
-    run.ops.linear(qkv, xn, run.weight(qkv_), Write::set);
-    Tensor values = values_of(saved, n);
-    if (mixes_values_) {
-        const Coefficient own{run.weight(lambda_), -1, 1}, first{run.weight(lambda_), 1, 0};
-        run.ops.mix(saved.values.first_rows(n), own, values, first, first_values);
-        values = saved.values.first_rows(n);
+    const Tensor qkv = saved.qkv.first_rows(n), q = queries_of(qkv), k = keys_of(qkv);
+    if (convolves()) {
+        const Tensor projected = saved.projected.first_rows(n);
+        run.ops.linear(projected, xn, run.weight(qkv_), Write::set);
+        const auto convolve = [&](const Tensor& to, const Tensor& from, const ParamRef& w) {
+            w ? run.ops.short_conv(to, from, run.weight(w), run.batch.doc_start, run.batch.length)
+              : run.ops.copy(to, from);
+        };
+        convolve(q, queries_of(projected), q_conv_);
+        convolve(k, keys_of(projected), k_conv_);
+        convolve(values_of(qkv), values_of(projected), v_conv_);
+    } else {
+        run.ops.linear(qkv, xn, run.weight(qkv_), Write::set);
     }
-    const Tensor inverse = saved.inverse ? saved.inverse.first_rows(n) : Tensor();
-    const Tensor q = qkv.col_range(0, query_width()), k = qkv.col_range(query_width(), value_width());
-    run.ops.prepare_heads(q, Tensor(), inverse ? inverse.col_range(0, config_.heads) : Tensor(),
-                          head_spec(run.batch.length, config_.heads));
-    run.ops.prepare_heads(k, Tensor(), inverse ? inverse.col_range(config_.heads, config_.kv()) : Tensor(),
-                          head_spec(run.batch.length, config_.kv()));
+    AttentionSpec scores = spec(run, saved, workspace, true);
+    if (tables_.far_from > 0) {
+        const Tensor far = saved.far.first_rows(n);
+        scores.far_queries = queries_of(far);
+        scores.far_keys = keys_of(far);
+        scores.far_from = tables_.far_from;
+        run.ops.copy(scores.far_queries, q);
+        run.ops.copy(scores.far_keys, k);
+        query_heads_.forward(run, saved.queries, scores.far_queries, tables_.far_queries);
+        key_heads_.forward(run, saved.keys, scores.far_keys, tables_.far_keys);
+    }
+    query_heads_.forward(run, saved.queries, q, tables_.rotation);
+    key_heads_.forward(run, saved.keys, k, tables_.rotation);
+    const Tensor v = values_.forward(run, saved.values, values_of(qkv), shared);
     const Tensor o = saved.o.first_rows(n);
     const Tensor lse(saved.lse.data, DType::f32, {config_.heads, n});
-    run.ops.attention(o, lse, Tensor(), qkv.col_range(0, query_width()),
-                      qkv.col_range(query_width(), value_width()), values, attention_spec(run));
-    run.ops.linear(x, o, run.weight(out_), Write::add);
+    Tensor row_maxima;
+    if (maxima_ && run.training)
+        row_maxima = Tensor(workspace.row_maxima.data, DType::f32, {config_.heads, n});
+    run.ops.attention(o, lse, row_maxima, q, k, v, scores);
+    if (row_maxima) run.ops.head_maxima(maxima_, row_maxima);
+    run.ops.linear(y, output_.forward(run, saved.output, o, xn), run.weight(out_), write);
 }
 
-void AttentionLayer::backward(StepContext& run, Tensor dxn, Tensor dfirst_values, const Tensor& later,
-                              const Tensor& dx, const Saved& saved, const Workspace& workspace,
-                              const Tensor& xn, const Tensor& first_values) const {
+void AttentionLayer::backward(StepContext& run, Tensor dxn, const Tensor& dy, const Saved& saved,
+                              const Workspace& workspace, const Tensor& xn,
+                              const SharedValues& shared) const {
     const int64_t n = run.batch.count();
     const Tensor qkv = saved.qkv.first_rows(n), o = saved.o.first_rows(n);
+    const Tensor q = queries_of(qkv), k = keys_of(qkv), v = values_.result(saved.values, values_of(qkv));
     const Tensor lse(saved.lse.data, DType::f32, {config_.heads, n});
     const Tensor dout(workspace.dout.data, DType::f32, {n, query_width()});
     const Tensor dqkv(workspace.dqkv.data, DType::f32, {n, total_width()});
-    const Tensor values = mixes_values_ ? saved.values.first_rows(n) : values_of(saved, n);
-    const Tensor dvalues = dqkv.col_range(query_width() + value_width(), value_width());
+    const Tensor dq = queries_of(dqkv), dk = keys_of(dqkv), dprojected_values = values_of(dqkv);
+    // Mixed values have a gradient of their own, to be split between this layer and what was mixed in.
+    const Tensor dv =
+        values_.mixes() ? Tensor(workspace.dvalues.data, DType::f32, {n, value_width()}) : dprojected_values;
 
-    run.ops.linear_backward_weight(run.gradient(out_), dx, o);
-    run.ops.linear_backward_input(dout, dx, run.weight(out_), Write::set);
-    // With mixed values their gradient goes to a buffer of its own, to be split between this layer and the
-    // first.
-    const Tensor dmixed =
-        mixes_values_ ? Tensor(workspace.dvalues.data, DType::f32, {n, value_width()}) : dvalues;
-    run.ops.attention_backward(dqkv.col_range(0, query_width()), dqkv.col_range(query_width(), value_width()),
-                               dmixed, AttentionGradients(), workspace.attention, dout, o, lse,
-                               qkv.col_range(0, query_width()), qkv.col_range(query_width(), value_width()),
-                               values, attention_spec(run));
-    const Tensor inverse = saved.inverse ? saved.inverse.first_rows(n) : Tensor();
-    run.ops.prepare_heads_backward(dqkv.col_range(0, query_width()), Tensor(), Tensor(), Tensor(),
-                                   qkv.col_range(0, query_width()), Tensor(),
-                                   inverse ? inverse.col_range(0, config_.heads) : Tensor(),
-                                   head_spec(run.batch.length, config_.heads));
-    run.ops.prepare_heads_backward(dqkv.col_range(query_width(), value_width()), Tensor(), Tensor(), Tensor(),
-                                   qkv.col_range(query_width(), value_width()), Tensor(),
-                                   inverse ? inverse.col_range(config_.heads, config_.kv()) : Tensor(),
-                                   head_spec(run.batch.length, config_.kv()));
-    if (mixes_values_) {
-        const Coefficient own{run.weight(lambda_), -1, 1}, first{run.weight(lambda_), 1, 0};
-        run.ops.mix_backward(dvalues, dfirst_values, run.gradient(lambda_), run.gradient(lambda_), dmixed,
-                             own, values_of(saved, n), first, first_values);
+    run.ops.linear_backward_weight(run.gradient(out_), dy, output_.result(saved.output, o));
+    run.ops.linear_backward_input(dout, dy, run.weight(out_), Write::set);
+    output_.backward(run, dout, saved.output, workspace.output, o, xn);
+    const AttentionSpec scores = spec(run, saved, workspace, false);
+    const AttentionGradients also = gradients(run, workspace);
+    run.ops.attention_backward(dq, dk, dv, also, workspace.attention, dout, o, lse, q, k, v, scores);
+    if (scale_.learned()) scale_.backward(run, also.row_factor, tables_.scale_shape, scores.row_start);
+    if (distance_) distance_.backward(run, distance_.of(workspace.distance));
+    query_heads_.backward(run, dq, q, saved.queries, tables_.rotation);
+    key_heads_.backward(run, dk, k, saved.keys, tables_.rotation);
+    values_.backward(run, dprojected_values, dv, saved.values, values_of(qkv), shared);
+
+    Tensor din = dqkv;
+    if (convolves()) {
+        din = Tensor(workspace.dprojected.data, DType::f32, {n, total_width()});
+        const Tensor projected = saved.projected.first_rows(n);
+        const auto convolve = [&](const Tensor& dx, const Tensor& dconvolved, const Tensor& x,
+                                  const ParamRef& w) {
+            w ? run.ops.short_conv_backward(dx, run.gradient(w), dconvolved, x, run.weight(w),
+                                            run.batch.doc_start, run.batch.length)
+              : run.ops.copy(dx, dconvolved);
+        };
+        convolve(queries_of(din), dq, queries_of(projected), q_conv_);
+        convolve(keys_of(din), dk, keys_of(projected), k_conv_);
+        convolve(values_of(din), dprojected_values, values_of(projected), v_conv_);
     }
-    if (later) run.ops.mix(dvalues, Coefficient(), dvalues, Coefficient(), later);
-    run.ops.linear_backward_weight(run.gradient(qkv_), dqkv, xn);
-    run.ops.linear_backward_input(dxn, dqkv, run.weight(qkv_), Write::set);
+    run.ops.linear_backward_weight(run.gradient(qkv_), din, xn);
+    run.ops.linear_backward_input(dxn, din, run.weight(qkv_), Write::set);
+    output_.backward_input(run, dxn, workspace.output);
+}
+
+void AttentionLayer::clip_queries_and_keys(Ops& ops, const FlatParams& weights, float limit) const {
+    if (!maxima_) return;
+    ops.qk_clip(weights.view(query_), weights.view(key_), maxima_, config_.head_dim, limit);
 }
 
 double AttentionLayer::flops_per_token(int64_t length) const {
-    // Mean number of visible keys of a query: (T + 1) / 2, or about W when the window is short.
-    const double t = static_cast<double>(length), w = static_cast<double>(window_);
-    const double keys = window_ == 0 || w >= t ? (t + 1) / 2 : w - w * (w - 1) / (2 * t);
+    // Mean number of visible keys of a query: (T + 1) / 2, or about W when the window is short; in chunks as
+    // in sequences of their length.
+    const double w = static_cast<double>(reach_.window), c = static_cast<double>(reach_.chunk);
+    double t = static_cast<double>(length);
+    if (reach_.chunk > 0) t = std::min(t, c);
+    const double keys = reach_.window == 0 || w >= t ? (t + 1) / 2 : w - w * (w - 1) / (2 * t);
     return 4.0 * static_cast<double>(query_width()) * keys;
 }
 

@@ -1,75 +1,114 @@
-// One attention layer: projections, value mixing, query/key treatment, rotary, attention, output projection.
+// One attention layer.
 //
-//     qkv = xn Wqkv^T                       [N, Q], Q = (H + 2G) d
-//     v   = (1 - lambda) v + lambda v_first (value residual, layers after the first)
-//     q,k = rotary(norm(q)), rotary(norm(k))
-//     o   = attention(q, k, v)              [N, H d]
-//     x  += o Wo^T
+//     qkv = xn Wqkv^T                              [N, Q], Q = (H + 2G) d
+//     q, k, v = short convolutions of them         optional
+//     q, k = rotary(norm(q)), rotary(norm(k))      heads.h
+//     v   = what value_path.h makes of it
+//     o   = attention(q, k, v)                     [N, H d]; scores as attention_spec.h says
+//     y  += output(o) Wo^T                         attention_output.h
 #pragma once
 
 #include "model/arena.h"
+#include "model/attention_output.h"
+#include "model/heads.h"
+#include "model/learned_distance.h"
+#include "model/length_scale.h"
 #include "model/model_config.h"
 #include "model/step_context.h"
 #include "model/tables.h"
+#include "model/value_path.h"
 
 namespace longreach {
 
 class AttentionLayer {
   public:
     struct Saved {
-        Tensor qkv;      // [N, Q]: prepared q and k, v as projected
-        Tensor values;   // [N, G d] mixed values; empty without value residual
-        Tensor inverse;  // [N, H + G] of the query/key norm; empty without it
-        Tensor o;        // [N, H d]
-        Tensor lse;      // [H, N]
+        Tensor projected;  // [N, Q] before the convolutions; empty without any
+        Tensor qkv;        // [N, Q]: q and k as attention reads them, v as projected
+        Tensor far;        // [N, (H + G) d]: q and k of far pairs; evaluation only
+        Heads::Saved queries, keys;
+        ValuePath::Saved values;
+        Tensor factor;  // [1 or H, N] of the length scale
+        Tensor square;  // [1, N], AttentionSpec::row_square
+        Tensor o;       // [N, H d]
+        Tensor lse;     // [H, N]
+        AttentionOutput::Saved output;
     };
-    // Gradients that live only inside one backward call; shared by all layers.
+    // What lives only inside one call; shared by all layers.
     struct Workspace {
-        Tensor dqkv;       // [N, Q]
-        Tensor dvalues;    // [N, G d], with value residual
-        Tensor dout;       // [N, H d]
+        LearnedDistance::Buffers distance;
+        Tensor row_maxima;  // [H, N]
+        Tensor dqkv;        // [N, Q]
+        Tensor dprojected;  // [N, Q], with convolutions
+        Tensor dvalues;     // [N, G d], where values are mixed
+        Tensor dout;        // [N, H d]
+        Tensor dfactor;     // [H, N]
+        AttentionOutput::Workspace output;
         Tensor attention;  // what the attention backward asks for
     };
 
     AttentionLayer(ParamTable& table, const ModelConfig& model, int64_t layer);
 
-    Saved plan(Arena& arena, const std::string& name, int64_t tokens) const;
-    // For the largest layer: the workspace of `layers`, reserved once. lengths: every (tokens, T) it must
-    // serve.
+    Saved plan(Arena& arena, const std::string& name, int64_t tokens, bool training) const;
+    // For the largest of `layers`, reserved once. lengths: every T it must serve.
     static Workspace plan_workspace(Arena& arena, Ops& ops, const std::vector<const AttentionLayer*>& layers,
-                                    int64_t tokens, const std::vector<int64_t>& lengths);
+                                    int64_t tokens, const std::vector<int64_t>& lengths, bool training);
 
-    // x += attention(xn). first_values: values of layer 0 as projected (with value residual, layers after the
-    // first).
-    void forward(StepContext& run, const Saved& saved, Tensor x, const Tensor& xn,
-                 const Tensor& first_values) const;
-    // dxn = gradient at xn from dx at the output. With value residual dfirst_values += in the layers that
-    // take the first layer's values, and in the first layer `later` is what they gathered: the gradient at
-    // its own values.
-    void backward(StepContext& run, Tensor dxn, Tensor dfirst_values, const Tensor& later, const Tensor& dx,
-                  const Saved& saved, const Workspace& workspace, const Tensor& xn,
-                  const Tensor& first_values) const;
+    // y = or += attention(xn).
+    void forward(StepContext& run, const Saved& saved, const Workspace& workspace, Tensor y, Write write,
+                 const Tensor& xn, const SharedValues& shared) const;
+    // dxn = gradient at xn from dy at the output.
+    void backward(StepContext& run, Tensor dxn, const Tensor& dy, const Saved& saved,
+                  const Workspace& workspace, const Tensor& xn, const SharedValues& shared) const;
 
-    void set_tables(const LayerTables& tables) { tables_ = tables; }
-    void set_window(int64_t window) { window_ = window; }  // a stage may narrow it
-    int64_t window() const { return window_; }
-    int64_t configured_window() const { return config_.window; }
-    Tensor values_of(const Saved& saved, int64_t tokens) const;  // the value columns of qkv
-    int64_t value_width() const { return config_.kv() * config_.head_dim; }
+    void set_tables(const LayerTables& tables, bool far_pairs) {
+        tables_ = tables;
+        far_pairs_ = far_pairs;
+    }
+    void set_window(int64_t window) { reach_.window = window; }  // a stage may narrow it
+    const Reach& reach() const { return reach_; }
+    Reach configured_reach() const { return {config_.window, config_.chunk}; }
+    const AttentionConfig& config() const { return config_; }
     double flops_per_token(int64_t length) const;  // forward, of the score and value products
+
+    // Largest score per head over everything trained on since it was last cleared: max f32 [H], empty: not
+    // gathered.
+    void gather_maxima(Tensor max, bool absolute) {
+        gathers_maxima_ = true;
+        maxima_ = max;
+        absolute_maxima_ = absolute;
+    }
+    void clip_queries_and_keys(Ops& ops, const FlatParams& weights, float limit) const;
 
   private:
     int64_t query_width() const { return config_.heads * config_.head_dim; }
+    int64_t value_width() const { return config_.kv() * config_.head_dim; }
     int64_t total_width() const { return query_width() + 2 * value_width(); }
-    HeadSpec head_spec(int64_t length, int64_t heads) const;
-    AttentionSpec attention_spec(const StepContext& run) const;
-    AttentionSpec attention_shape(int64_t batch, int64_t length) const;
+    Tensor queries_of(const Tensor& qkv) const { return qkv.col_range(0, query_width()); }
+    Tensor keys_of(const Tensor& qkv) const { return qkv.col_range(query_width(), value_width()); }
+    Tensor values_of(const Tensor& qkv) const {
+        return qkv.col_range(query_width() + value_width(), value_width());
+    }
+    bool convolves() const { return q_conv_ || k_conv_ || v_conv_; }
+    AttentionSpec shape(int64_t batch, int64_t length) const;
+    // The spec of a pass. The forward fills the buffers it points into, the backward finds them filled.
+    AttentionSpec spec(StepContext& run, const Saved& saved, const Workspace& workspace, bool fill) const;
+    AttentionGradients gradients(StepContext& run, const Workspace& workspace) const;
 
     AttentionConfig config_;
-    int64_t window_;
-    bool mixes_values_ = false;
-    ParamRef qkv_, out_, lambda_;
+    Reach reach_;
+    ParamRef query_, key_, qkv_, out_, sink_;
+    ParamRef q_conv_, k_conv_, v_conv_;
+    Heads query_heads_, key_heads_;
+    ValuePath values_;
+    LengthScale scale_;
+    LearnedDistance distance_;
+    AttentionOutput output_;
+    double base_ = 1;  // factor of <q, k>
     LayerTables tables_;
+    bool far_pairs_ = false;
+    Tensor maxima_;
+    bool gathers_maxima_ = false, absolute_maxima_ = false;
 };
 
 }  // namespace longreach

@@ -14,12 +14,27 @@ Coefficient learned(const Tensor& param) {
     return {param, 1, 0};
 }
 
+std::optional<Norm> norm_before_attention(ParamTable& table, const ModelConfig& model, int64_t layer) {
+    if (!model.layer_attention(layer).pre_norm || model.norm.placement == NormPlacement::hybrid) return {};
+    return Norm(table, fmt::format("layers.{}.attention_norm", layer), model.norm, model.width);
+}
+
+std::optional<Norm> norm_behind(bool wanted, ParamTable& table, const ModelConfig& model, int64_t layer,
+                                const char* module) {
+    if (!wanted) return {};
+    return Norm::behind(table, fmt::format("layers.{}.{}_post_norm", layer, module), model.norm, model.width);
+}
+
 }  // namespace
 
 Block::Block(ParamTable& table, const ModelConfig& model, int64_t layer)
-    : layer_(layer),
-      width_(model.width),
-      attention_norm_(table, fmt::format("layers.{}.attention_norm", layer), model.norm, model.width),
+    : width_(model.width),
+      hybrid_(model.norm.placement == NormPlacement::hybrid),
+      attention_norm_(norm_before_attention(table, model, layer)),
+      attention_post_norm_(
+          norm_behind(model.norm.placement == NormPlacement::peri || model.layer_attention(layer).post_norm,
+                      table, model, layer, "attention")),
+      mlp_post_norm_(norm_behind(model.norm.placement == NormPlacement::peri, table, model, layer, "mlp")),
       mlp_norm_(table, fmt::format("layers.{}.mlp_norm", layer), model.norm, model.width),
       attention_(table, model, layer),
       mlp_(table, model, layer) {
@@ -40,17 +55,48 @@ Block::Block(ParamTable& table, const ModelConfig& model, int64_t layer)
     }
 }
 
-Block::Saved Block::plan(Arena& arena, const std::string& name, int64_t tokens) const {
+Block::Saved Block::plan(Arena& arena, const std::string& name, int64_t tokens, bool training) const {
     Saved saved;
+    const auto norm = [&](const std::optional<Norm>& n, const char* what) {
+        return n ? n->plan(arena, name + what, tokens) : Norm::Saved();
+    };
     if (x_weight_) saved.before_mix = arena.reserve(name + "before_mix", DType::f32, {tokens, width_});
-    saved.attention_norm = attention_norm_.plan(arena, name + "attention_norm", tokens);
-    saved.attention = attention_.plan(arena, name, tokens);
+    if (!attention_norm_) saved.input = arena.reserve(name + "attention_input", DType::f32, {tokens, width_});
+    saved.attention_norm = norm(attention_norm_, "attention_norm");
+    saved.attention = attention_.plan(arena, name, tokens, training);
+    saved.attention_post_norm = norm(attention_post_norm_, "attention_post_norm");
     saved.mlp_norm = mlp_norm_.plan(arena, name + "mlp_norm", tokens);
     saved.mlp = mlp_.plan(arena, name, tokens);
+    saved.mlp_post_norm = norm(mlp_post_norm_, "mlp_post_norm");
     return saved;
 }
 
-void Block::forward(StepContext& run, const Saved& saved, const CrossBlock& cross, Tensor x) const {
+Block::Workspace Block::plan_workspace(Arena& arena, Ops& ops, const std::vector<Block>& blocks,
+                                       int64_t tokens, const std::vector<int64_t>& lengths, bool training) {
+    Workspace w;
+    std::vector<const AttentionLayer*> attentions;
+    bool behind = false;
+    for (const Block& block : blocks) {
+        attentions.push_back(&block.attention_);
+        behind = behind || block.norms_behind();
+    }
+    const int64_t width = blocks[0].width_;
+    if (behind) w.module = arena.reserve("module", DType::f32, {tokens, width});
+    if (training) {
+        w.dxn = arena.reserve("dnorm", DType::f32, {tokens, width});
+        if (behind) w.dmodule = arena.reserve("dmodule", DType::f32, {tokens, width});
+        w.mlp = blocks[0].mlp_.plan_workspace(arena, tokens);
+    }
+    w.attention = AttentionLayer::plan_workspace(arena, ops, attentions, tokens, lengths, training);
+    return w;
+}
+
+Tensor Block::attention_input(const Saved& saved, int64_t tokens) const {
+    return attention_norm_ ? saved.attention_norm.y.first_rows(tokens) : saved.input.first_rows(tokens);
+}
+
+void Block::forward(StepContext& run, const Saved& saved, const CrossBlock& cross, const Workspace& workspace,
+                    Tensor x) const {
     const int64_t n = run.batch.count();
     Ops& ops = run.ops;
     if (takes_ >= 0)
@@ -61,36 +107,67 @@ void Block::forward(StepContext& run, const Saved& saved, const CrossBlock& cros
         ops.mix(x, learned(run.weight(x_weight_)), x, learned(run.weight(x0_weight_)),
                 cross.x0.first_rows(n));
     }
-    attention_norm_.forward(run, saved.attention_norm, x);
-    const bool first = layer_ == 0;
-    const Tensor no_values;
-    attention_.forward(run, saved.attention, x, saved.attention_norm.y.first_rows(n),
-                       first || !cross.first_values ? no_values : cross.first_values.first_rows(n));
-    if (first && cross.first_values)
-        ops.copy(cross.first_values.first_rows(n), attention_.values_of(saved.attention, n));
+    // Runs a module that adds to x, or one whose output is normed before it is added.
+    const auto add_module = [&](const std::optional<Norm>& behind, const Norm::Saved& behind_saved,
+                                auto module) {
+        if (!behind) return module(x, Write::add);
+        const Tensor y = workspace.module.first_rows(n);
+        module(y, Write::set);
+        behind->forward(run, behind_saved, y);
+        ops.add(x, behind_saved.y.first_rows(n));
+    };
+    const Tensor input = attention_input(saved, n);
+    attention_norm_ ? attention_norm_->forward(run, saved.attention_norm, x) : ops.copy(input, x);
+    add_module(attention_post_norm_, saved.attention_post_norm, [&](Tensor y, Write write) {
+        attention_.forward(run, saved.attention, workspace.attention, y, write, input, cross.values);
+    });
     mlp_norm_.forward(run, saved.mlp_norm, x);
-    mlp_.forward(run, saved.mlp, x, saved.mlp_norm.y.first_rows(n));
+    const Tensor normed = saved.mlp_norm.y.first_rows(n);
+    if (hybrid_) ops.copy(x, normed);
+    add_module(mlp_post_norm_, saved.mlp_post_norm,
+               [&](Tensor y, Write write) { mlp_.forward(run, saved.mlp, y, write, normed); });
     if (stores_ >= 0) ops.copy(cross.skip[static_cast<size_t>(stores_)].first_rows(n), x);
+}
+
+void Block::mlp_backward(StepContext& run, Tensor dx, const Saved& saved, const Workspace& workspace) const {
+    const int64_t n = run.batch.count();
+    const Tensor dxn = workspace.dxn.first_rows(n), normed = saved.mlp_norm.y.first_rows(n);
+    Tensor dy = dx;
+    if (mlp_post_norm_) {
+        dy = workspace.dmodule.first_rows(n);
+        mlp_post_norm_->backward(run, dy, dx, saved.mlp_post_norm, Write::set);
+    }
+    mlp_.backward(run, dxn, dy, saved.mlp, workspace.mlp, normed);
+    if (hybrid_) {
+        run.ops.add(dxn, dx);  // the residual stream goes on from the normed x
+        mlp_norm_.backward(run, dx, dxn, saved.mlp_norm, Write::set);
+    } else {
+        mlp_norm_.backward(run, dx, dxn, saved.mlp_norm, Write::add);
+    }
+}
+
+void Block::attention_backward(StepContext& run, Tensor dx, const Saved& saved, const CrossBlock& cross,
+                               const Workspace& workspace) const {
+    const int64_t n = run.batch.count();
+    const Tensor dxn = workspace.dxn.first_rows(n);
+    Tensor dy = dx;
+    if (attention_post_norm_) {
+        dy = workspace.dmodule.first_rows(n);
+        attention_post_norm_->backward(run, dy, dx, saved.attention_post_norm, Write::set);
+    }
+    attention_.backward(run, dxn, dy, saved.attention, workspace.attention, attention_input(saved, n),
+                        cross.values);
+    attention_norm_ ? attention_norm_->backward(run, dx, dxn, saved.attention_norm, Write::add)
+                    : run.ops.add(dx, dxn);
 }
 
 void Block::backward(StepContext& run, Tensor dx, const Saved& saved, const CrossBlock& cross,
                      const Workspace& workspace) const {
     const int64_t n = run.batch.count();
     Ops& ops = run.ops;
-    const Tensor dxn = workspace.dxn.first_rows(n), no_values;
-    const bool first = layer_ == 0;
     if (stores_ >= 0) ops.add(dx, cross.dskip[static_cast<size_t>(stores_)].first_rows(n));
-
-    mlp_.backward(run, dxn, dx, saved.mlp, workspace.mlp, saved.mlp_norm.y.first_rows(n));
-    mlp_norm_.backward(run, dx, dxn, saved.mlp_norm, Write::add);
-
-    const bool values = static_cast<bool>(cross.first_values);
-    attention_.backward(run, dxn, values && !first ? cross.dfirst_values.first_rows(n) : no_values,
-                        values && first ? cross.dfirst_values.first_rows(n) : no_values, dx, saved.attention,
-                        workspace.attention, saved.attention_norm.y.first_rows(n),
-                        values && !first ? cross.first_values.first_rows(n) : no_values);
-    attention_norm_.backward(run, dx, dxn, saved.attention_norm, Write::add);
-
+    mlp_backward(run, dx, saved, workspace);
+    attention_backward(run, dx, saved, cross, workspace);
     if (x_weight_)
         ops.mix_backward(dx, cross.dx0.first_rows(n), run.gradient(x_weight_), run.gradient(x0_weight_), dx,
                          learned(run.weight(x_weight_)), saved.before_mix.first_rows(n),

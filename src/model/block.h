@@ -1,11 +1,16 @@
 // One transformer block, and what passes between blocks.
 //
-//     x = x + w_skip * stored            (U-net, second half)
-//     x = l0 x + l1 x0                   (x0 mixing)
+//     x = x + w_skip * stored                  (U-net, second half)
+//     x = l0 x + l1 x0                         (x0 mixing)
 //     x = x + Attention(Norm(x))
 //     x = x + Mlp(Norm(x))
-//     stored = x                         (U-net, first half)
+//     stored = x                               (U-net, first half)
+//
+// placement peri: x + Norm(Module(Norm(x))). placement hybrid: x = x + Attention(x), n = Norm(x), x = n +
+// Mlp(n).
 #pragma once
+
+#include <optional>
 
 #include "model/attention_layer.h"
 #include "model/mlp.h"
@@ -15,42 +20,56 @@ namespace longreach {
 
 // Tensors that outlive one block. d...: their gradients (training only).
 struct CrossBlock {
-    Tensor x0, dx0;                      // [N, C]; with x0 mixing
-    Tensor first_values, dfirst_values;  // [N, G d]; with value residual
-    std::vector<Tensor> skip, dskip;     // [N, C] per storing block; with U-net
+    Tensor x0, dx0;                   // [N, C]; with x0 mixing
+    SharedValues values;              // value residual and value embeddings
+    std::vector<Tensor> skip, dskip;  // [N, C] per storing block; with U-net
 };
 
 class Block {
   public:
     struct Saved {
         Tensor before_mix;  // [N, C] x before x0 mixing; only with it
-        Norm::Saved attention_norm, mlp_norm;
+        Tensor input;       // [N, C] what attention reads where no norm makes it
+        Norm::Saved attention_norm, attention_post_norm, mlp_norm, mlp_post_norm;
         AttentionLayer::Saved attention;
         Mlp::Saved mlp;
     };
     struct Workspace {
-        Tensor dxn;  // [N, C]
+        Tensor module;   // [N, C] output of a module before a norm behind it
+        Tensor dxn;      // [N, C]
+        Tensor dmodule;  // [N, C]
         AttentionLayer::Workspace attention;
         Mlp::Workspace mlp;
     };
 
     Block(ParamTable& table, const ModelConfig& model, int64_t layer);
-    Saved plan(Arena& arena, const std::string& name, int64_t tokens) const;
+    Saved plan(Arena& arena, const std::string& name, int64_t tokens, bool training) const;
+    // For all blocks of a model: lengths are every T to be served.
+    static Workspace plan_workspace(Arena& arena, Ops& ops, const std::vector<Block>& blocks, int64_t tokens,
+                                    const std::vector<int64_t>& lengths, bool training);
 
-    void forward(StepContext& run, const Saved& saved, const CrossBlock& cross, Tensor x) const;
+    void forward(StepContext& run, const Saved& saved, const CrossBlock& cross, const Workspace& workspace,
+                 Tensor x) const;
     // dx holds the gradient at the block's output on entry and at its input on return.
     void backward(StepContext& run, Tensor dx, const Saved& saved, const CrossBlock& cross,
                   const Workspace& workspace) const;
 
     AttentionLayer& attention() { return attention_; }
     const AttentionLayer& attention() const { return attention_; }
-    const Mlp& mlp() const { return mlp_; }
 
   private:
-    int64_t layer_, width_;
+    bool norms_behind() const { return attention_post_norm_ || mlp_post_norm_; }
+    Tensor attention_input(const Saved& saved, int64_t tokens) const;
+    void attention_backward(StepContext& run, Tensor dx, const Saved& saved, const CrossBlock& cross,
+                            const Workspace& workspace) const;
+    void mlp_backward(StepContext& run, Tensor dx, const Saved& saved, const Workspace& workspace) const;
+
+    int64_t width_;
     int stores_ = -1, takes_ = -1;  // index of the skip buffer this block writes or reads
+    bool hybrid_;
     ParamRef skip_weight_, x_weight_, x0_weight_;
-    Norm attention_norm_, mlp_norm_;
+    std::optional<Norm> attention_norm_, attention_post_norm_, mlp_post_norm_;
+    Norm mlp_norm_;
     AttentionLayer attention_;
     Mlp mlp_;
 };

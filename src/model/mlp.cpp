@@ -50,7 +50,7 @@ Mlp::Workspace Mlp::plan_workspace(Arena& arena, int64_t tokens) const {
     return w;
 }
 
-void Mlp::forward(StepContext& run, const Saved& saved, Tensor x, const Tensor& xn) const {
+void Mlp::forward(StepContext& run, const Saved& saved, Tensor y, Write write, const Tensor& xn) const {
     const Tensor h = saved.h.first_rows(run.batch.count());
     if (kind_ == MlpKind::relu2) {
         run.ops.linear_relu2(h, xn, run.weight(up_));
@@ -59,19 +59,19 @@ void Mlp::forward(StepContext& run, const Saved& saved, Tensor x, const Tensor& 
         run.ops.linear(a, xn, run.weight(up_), Write::set);
         run.ops.activation(h, a, activation());
     }
-    run.ops.linear(x, h, run.weight(down_), Write::add);
+    run.ops.linear(y, h, run.weight(down_), write);
 }
 
-void Mlp::backward(StepContext& run, Tensor dxn, const Tensor& dx, const Saved& saved,
+void Mlp::backward(StepContext& run, Tensor dxn, const Tensor& dy, const Saved& saved,
                    const Workspace& workspace, const Tensor& xn) const {
     const int64_t n = run.batch.count();
     const Tensor h = saved.h.first_rows(n), da = workspace.da.first_rows(n);
-    run.ops.linear_backward_weight(run.gradient(down_), dx, h);
+    run.ops.linear_backward_weight(run.gradient(down_), dy, h);
     if (kind_ == MlpKind::relu2) {
-        run.ops.linear_relu2_backward(da, dx, run.weight(down_), h);
+        run.ops.linear_relu2_backward(da, dy, run.weight(down_), h);
     } else {
         const Tensor dh = workspace.dh.first_rows(n);
-        run.ops.linear_backward_input(dh, dx, run.weight(down_), Write::set);
+        run.ops.linear_backward_input(dh, dy, run.weight(down_), Write::set);
         run.ops.activation_backward(da, dh, saved.a.first_rows(n), activation());
     }
     run.ops.linear_backward_weight(run.gradient(up_), da, xn);

@@ -25,8 +25,9 @@ class Mlp {
     Saved plan(Arena& arena, const std::string& name, int64_t tokens) const;
     Workspace plan_workspace(Arena& arena, int64_t tokens) const;
 
-    void forward(StepContext& run, const Saved& saved, Tensor x, const Tensor& xn) const;
-    void backward(StepContext& run, Tensor dxn, const Tensor& dx, const Saved& saved,
+    // y = or += mlp(xn).
+    void forward(StepContext& run, const Saved& saved, Tensor y, Write write, const Tensor& xn) const;
+    void backward(StepContext& run, Tensor dxn, const Tensor& dy, const Saved& saved,
                   const Workspace& workspace, const Tensor& xn) const;
 
   private:

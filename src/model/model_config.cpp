@@ -122,6 +122,12 @@ std::string ModelConfig::layout_name(int64_t layer) const {
     return pattern[static_cast<size_t>(layer) % pattern.size()];
 }
 
+int64_t ModelConfig::value_embedding_of(int64_t layer) const {
+    const int64_t tables = residual.value_embeddings;
+    if (layer < tables) return layer;
+    return layer >= layers - tables ? layer - (layers - tables) : -1;
+}
+
 const AttentionConfig& ModelConfig::layer_attention(int64_t layer) const {
     const std::string name = layout_name(layer);
     if (name.empty()) return attention;
@@ -160,19 +166,76 @@ void ModelConfig::check(Problems& p) const {
         p.add("model.residual.unet", "needs at least two layers", "model.layers");
     if (residual.values == ValueMix::first && layers < 2)
         p.add("model.residual.values", "needs at least two layers", "model.layers");
-    if (residual.values == ValueMix::first && all_known) {  // layer_attention needs known layouts
-        const AttentionConfig& first = layer_attention(0);
-        for (int64_t l = 1; l < layers; ++l) {
-            const AttentionConfig& a = layer_attention(l);
-            if (a.kv() * a.head_dim != first.kv() * first.head_dim) {
-                p.add("model.residual.values",
-                      fmt::format(
-                          "layer {} has {} value channels, layer 0 has {}; they must be equal to be mixed", l,
-                          a.kv() * a.head_dim, first.kv() * first.head_dim));
-                break;
-            }
+    if (residual.smear && width < smear_channels)
+        p.add("model.residual.smear", fmt::format("reads {} channels; width is {}", smear_channels, width),
+              "model.width");
+    if (residual.backout >= layers)
+        p.add("model.residual.backout", fmt::format("there is no layer {}", residual.backout),
+              "model.layers");
+    if (2 * residual.value_embeddings > layers)
+        p.add("model.residual.value_embeddings",
+              fmt::format("{} tables serve the first {} and the last {} layers; there are {}",
+                          residual.value_embeddings, residual.value_embeddings, residual.value_embeddings,
+                          layers),
+              "model.layers");
+    if (all_known) check_layers(p);  // layer_attention needs known layouts
+}
+
+// What takes all layers, as pattern and layouts make them, to judge.
+void ModelConfig::check_layers(Problems& p) const {
+    const auto value_width = [&](int64_t l) { return layer_attention(l).kv() * layer_attention(l).head_dim; };
+    const auto equal_values = [&](const char* path, int64_t first, int64_t l) {
+        if (value_width(l) == value_width(first)) return true;
+        p.add(path,
+              fmt::format("layer {} has {} value channels, layer {} has {}; they must be equal to be mixed",
+                          l, value_width(l), first, value_width(first)));
+        return false;
+    };
+    for (int64_t l = 1; residual.values == ValueMix::first && l < layers; ++l)
+        if (!equal_values("model.residual.values", 0, l)) break;
+    for (int64_t l = 0; 2 * residual.value_embeddings <= layers && l < residual.value_embeddings; ++l)
+        if (!equal_values("model.residual.value_embeddings", l, layers - residual.value_embeddings + l))
+            break;
+
+    const bool peri = norm.placement == NormPlacement::peri, hybrid = norm.placement == NormPlacement::hybrid;
+    bool behind = peri;
+    std::string behind_path = "model.norm.placement";
+    for (int64_t l = 0; l < layers; ++l) {
+        const AttentionConfig& a = layer_attention(l);
+        const std::string name = layout_name(l);
+        const std::string path = name.empty() ? "model.attention" : "model.layouts." + name;
+        const bool values_normed = a.qk.kind == QkKind::qkv_rms_w || a.qk.kind == QkKind::qkv_ln;
+        if (a.post_norm && !behind) {
+            behind = true;
+            behind_path = path + ".post_norm";
         }
+        const bool first_of_layout = [&] {
+            for (int64_t before = 0; before < l; ++before)
+                if (layout_name(before) == name) return false;
+            return true;
+        }();
+        if (!first_of_layout) continue;
+        if (hybrid && !values_normed)
+            p.add(path + ".qk.kind",
+                  "placement hybrid has no norm before attention; qk.kind must be qkv_rms_w or qkv_ln",
+                  "model.norm.placement");
+        if (hybrid && p.is_set(path + ".pre_norm"))
+            p.add(path + ".pre_norm", "has no effect: placement hybrid has no norm before attention",
+                  "model.norm.placement");
+        if (peri && p.is_set(path + ".post_norm"))
+            p.add(path + ".post_norm", "has no effect: placement peri has a norm behind every module",
+                  "model.norm.placement");
+        if (a.gate.kind == GateKind::sparse && width < sparse_gate_channels)
+            p.add(path + ".gate.kind",
+                  fmt::format("reads {} channels; width is {}", sparse_gate_channels, width), "model.width");
     }
+    // RMSNorm(0) has a gradient of 1 / sqrt(eps): the first step would throw the output matrices far away.
+    if (behind && init.zero_projections)
+        p.add(behind_path, "a norm behind a module needs output matrices that do not start at zero",
+              "model.init.zero_projections");
+    if (!behind && p.is_set("model.norm.out_gain"))
+        p.add("model.norm.out_gain", "has no effect: there is no norm behind a module",
+              "model.norm.placement");
 }
 
 }  // namespace longreach

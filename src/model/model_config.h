@@ -31,6 +31,7 @@ struct MlpConfig {
 };
 
 enum class ValueMix { none, first };
+inline constexpr int64_t smear_channels = 12;  // of the embedding that decide how much is smeared
 struct ResidualConfig {
     bool x0 = false;
     bool unet = false;
@@ -85,7 +86,11 @@ struct ModelConfig {
     double embedding_deviation() const;
     // The attention of layer l after the pattern and `last` have been applied.
     const AttentionConfig& layer_attention(int64_t layer) const;
-    std::string layout_name(int64_t layer) const;  // "" for the plain "attention" section
+    std::string layout_name(int64_t layer) const;     // "" for the plain "attention" section
+    int64_t value_embedding_of(int64_t layer) const;  // its table, -1: none
+
+  private:
+    void check_layers(Problems& problems) const;
 };
 
 }  // namespace longreach

@@ -3,9 +3,18 @@
 namespace longreach {
 
 Norm::Norm(ParamTable& table, const std::string& name, const NormConfig& config, int64_t width)
+    : Norm(table, name, config, width, 1.0) {}
+
+Norm Norm::behind(ParamTable& table, const std::string& name, NormConfig config, int64_t width) {
+    config.gain = true;
+    return Norm(table, name, config, width, config.out_gain);
+}
+
+Norm::Norm(ParamTable& table, const std::string& name, const NormConfig& config, int64_t width,
+           double first_gain)
     : spec_{config.kind, static_cast<float>(config.eps)}, width_(width) {
     if (!config.gain) return;
-    gain_ = table.add({name + ".gain", {width}, {InitRule::Kind::constant, 1.0}, ParamGroup::scalar});
+    gain_ = table.add({name + ".gain", {width}, {InitRule::Kind::constant, first_gain}, ParamGroup::scalar});
     if (config.kind == NormKind::layer)
         bias_ = table.add({name + ".bias", {width}, {InitRule::Kind::constant, 0.0}, ParamGroup::scalar});
 }

@@ -18,6 +18,8 @@ class Norm {
 
     Norm() = default;
     Norm(ParamTable& table, const std::string& name, const NormConfig& config, int64_t width);
+    // Behind a module: always with a gain, which starts at config.out_gain.
+    static Norm behind(ParamTable& table, const std::string& name, NormConfig config, int64_t width);
 
     Saved plan(Arena& arena, const std::string& name, int64_t tokens) const;
     void forward(StepContext& run, const Saved& saved, const Tensor& x) const;
@@ -25,6 +27,9 @@ class Norm {
     void backward(StepContext& run, Tensor dx, const Tensor& dy, const Saved& saved, Write write) const;
 
   private:
+    Norm(ParamTable& table, const std::string& name, const NormConfig& config, int64_t width,
+         double first_gain);
+
     NormSpec spec_;
     ParamRef gain_, bias_;
     int64_t width_ = 0;

@@ -48,6 +48,13 @@ ParamRef ParamTable::add_joined(std::vector<Param> parts) {
     return joined;
 }
 
+ParamRef ParamTable::share(Param param) {
+    const Param* known = find(param.name);
+    if (known == nullptr) return add(std::move(param));
+    check(known->shape == param.shape, "{} is shared in two shapes", param.name);
+    return {known->offset, known->rows(), known->cols()};
+}
+
 int64_t ParamTable::count() const {
     int64_t n = 0;
     for (const Param& p : params_) n += p.count();
@@ -80,12 +87,25 @@ void initialise(const ParamTable& table, uint64_t seed, std::vector<float>& flat
             std::fill(out, out + n, static_cast<float>(param.init.value));
             continue;
         }
+        if (param.init.kind == InitRule::Kind::first_row) {
+            std::fill(out, out + param.cols(), static_cast<float>(param.init.value));
+            continue;
+        }
         // Keyed by the name: adding a tensor elsewhere in the model leaves this one's numbers alone.
         const Rng rng(seed, Purpose::init, static_cast<uint32_t>(xxh64(param.name)));
         for (int64_t i = 0; i < n; ++i) {
             const uint64_t index = static_cast<uint64_t>(i);
-            const double x =
-                param.init.kind == InitRule::Kind::normal ? rng.normal(index) : 2 * rng.uniform(index) - 1;
+            double x = 0;
+            switch (param.init.kind) {
+                case InitRule::Kind::normal:
+                    x = rng.normal(index);
+                    break;
+                case InitRule::Kind::positive:
+                    x = rng.uniform(index);
+                    break;
+                default:
+                    x = 2 * rng.uniform(index) - 1;
+            }
             out[i] = static_cast<float>(param.init.value * x);
         }
     }

@@ -11,8 +11,9 @@
 namespace longreach {
 
 struct InitRule {
-    enum class Kind { constant, uniform, normal } kind = Kind::constant;
-    double value = 0;  // the constant, the bound of U(+-value), or the standard deviation
+    enum class Kind { constant, uniform, positive, normal, first_row } kind = Kind::constant;
+    double value = 0;  // the constant, the bound of U(+-value) or U(0, value), the standard deviation;
+                       // first_row: the value there, else 0
 };
 
 // What an optimiser does with a tensor.
@@ -50,6 +51,8 @@ struct ParamRef {
 class ParamTable {
   public:
     ParamRef add(Param param);
+    // The row of that name, added if there is none yet: for what several layers use.
+    ParamRef share(Param param);
     // Consecutive matrices of equal width, laid out without gaps so that they are one matrix as well.
     ParamRef add_joined(std::vector<Param> parts);
 

@@ -19,17 +19,29 @@ struct Batch {
     int64_t count() const { return sequences * length; }
 };
 
-// First visible key per query for every distinct window of the model; built once per micro-batch.
+// Which earlier keys a layer's queries see, documents aside; 0: no such limit.
+struct Reach {
+    int64_t window = 0, chunk = 0;
+    bool limited() const { return window > 0 || chunk > 0; }
+    bool operator==(const Reach&) const = default;
+};
+
+// First visible key per query for every distinct reach of the model; built once per micro-batch.
 struct Masks {
     struct Entry {
-        int64_t window;
+        Reach reach;
         Tensor row_start;  // i32 [N]; empty: every earlier key is visible
     };
     std::vector<Entry> entries;
-    const Tensor& of(int64_t window) const {
+    const Tensor* find(const Reach& reach) const {
         for (const Entry& e : entries)
-            if (e.window == window) return e.row_start;
-        fail(ExitCode::internal, "no mask was built for window {}", window);
+            if (e.reach == reach) return &e.row_start;
+        return nullptr;
+    }
+    const Tensor& of(const Reach& reach) const {
+        const Tensor* found = find(reach);
+        check(found != nullptr, "no mask was built for window {}, chunk {}", reach.window, reach.chunk);
+        return *found;
     }
 };
 
@@ -39,6 +51,7 @@ struct StepContext {
     FlatParams gradients;  // empty in evaluation
     Batch batch;
     const Masks& masks;
+    bool training = false;
 
     Tensor weight(const ParamRef& ref) const { return ref ? weights.view(ref) : Tensor(); }
     Tensor gradient(const ParamRef& ref) const { return ref ? gradients.view(ref) : Tensor(); }

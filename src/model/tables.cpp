@@ -1,111 +1,183 @@
 #include "model/tables.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace longreach {
 
-std::vector<double> rotary_frequencies(const PositionConfig& position, int64_t head_dim) {
-    const int64_t half = head_dim / 2;
-    int64_t pairs = half;
-    if (position.kind == PositionKind::nope) pairs = 0;
-    if (position.kind == PositionKind::p_rope)  // the small addend keeps 0.7 * 10 from flooring to 6
-        pairs = static_cast<int64_t>(std::floor(position.fraction * static_cast<double>(half) + 1e-9));
-    std::vector<double> theta(static_cast<size_t>(pairs));
-    const bool linspace = position.kind == PositionKind::p_rope && position.spacing == Spacing::linspace;
-    for (int64_t m = 0; m < pairs; ++m) {
-        const double exponent =
-            linspace ? (pairs > 1 ? static_cast<double>(m) / static_cast<double>(pairs - 1) : 0.0)
-                     : 2.0 * static_cast<double>(m) / static_cast<double>(head_dim);
-        theta[static_cast<size_t>(m)] = std::pow(position.base, -exponent);
-    }
-    return theta;
+namespace {
+
+// Index of the element that `same` holds for, after adding `made` if there is none.
+template <class T, class Same>
+int index_of(std::vector<T>& all, Same same, T made) {
+    const auto it = std::find_if(all.begin(), all.end(), same);
+    if (it != all.end()) return static_cast<int>(it - all.begin());
+    all.push_back(std::move(made));
+    return static_cast<int>(all.size()) - 1;
 }
 
-GainBias distance_transform(const DistanceConfig& distance, int64_t t) {
-    if (distance.kind == DistanceKind::none) return {};
-    const double m = 2 * std::log1p(static_cast<double>(t) / distance.tau);
-    return {std::sqrt(1 + m), -m};
+template <class T>
+const T* at(const std::vector<T>& all, int index) {
+    return index < 0 ? nullptr : &all[static_cast<size_t>(index)];
 }
 
-Tables::Tables(const ModelConfig& config, int64_t rows) : rows_(rows) {
-    for (int64_t l = 0; l < config.layers; ++l) {
-        const AttentionConfig& a = config.layer_attention(l);
-        int rotary = -1, distance = -1;
-        std::vector<double> theta = rotary_frequencies(a.position, a.head_dim);
-        if (!theta.empty()) {
-            for (size_t i = 0; i < rotary_.size(); ++i)
-                if (rotary_[i].theta == theta) rotary = static_cast<int>(i);
-            if (rotary < 0) {
-                rotary = static_cast<int>(rotary_.size());
-                rotary_.push_back({std::move(theta), {}, {}});
-            }
-        }
-        if (a.distance.kind != DistanceKind::none) {
-            for (size_t i = 0; i < distance_.size(); ++i)
-                if (distance_[i].config.kind == a.distance.kind && distance_[i].config.tau == a.distance.tau)
-                    distance = static_cast<int>(i);
-            if (distance < 0) {
-                distance = static_cast<int>(distance_.size());
-                distance_.push_back({a.distance, {}, {}});
-            }
-        }
-        rotary_of_.push_back(rotary);
-        distance_of_.push_back(distance);
+}  // namespace
+
+Tables::Tables(const ModelConfig& config, int64_t rows, const PostHocConfig& post_hoc)
+    : rows_(rows), train_context_(config.train_context), post_hoc_(post_hoc) {
+    for (int64_t l = 0; l < config.layers; ++l) add_layer(config.layer_attention(l));
+}
+
+void Tables::add_layer(const AttentionConfig& a) {
+    most_heads_ = std::max(most_heads_, a.heads);
+    int rotary = -1, shape = -1, distance = -1;
+    if (!rotary_frequencies(a.position, a.head_dim).empty())
+        rotary = index_of(
+            rotary_, [&](const Rotary& r) { return r.position == a.position && r.head_dim == a.head_dim; },
+            {a.position, a.head_dim, {}, {}, {}});
+    if (a.scale.kind != ScaleKind::none || a.scale.learned() || post_hoc_.scale == TestScale::clip_logn)
+        shape =
+            index_of(shapes_, [&](const Shape& s) { return s.config == a.scale && s.head_dim == a.head_dim; },
+                     {a.scale, a.head_dim, {}});
+    if (a.distance.kind != DistanceKind::none && !a.distance.learned()) {
+        const int64_t heads = a.distance.kind == DistanceKind::alibi ? a.heads : 1;
+        distance =
+            index_of(distance_, [&](const Distance& d) { return d.config == a.distance && d.heads == heads; },
+                     {a.distance, heads, {}, {}, {}});
     }
+    rotary_of_.push_back(rotary);
+    shape_of_.push_back(shape);
+    distance_of_.push_back(distance);
+}
+
+bool Tables::far_possible() const {
+    return post_hoc_.kind == RopeMethod::rerope || post_hoc_.kind == RopeMethod::leaky_rerope;
+}
+
+bool Tables::has_far_pairs(int64_t layer) const {
+    return far_possible() && rotary_of_[static_cast<size_t>(layer)] >= 0;
 }
 
 void Tables::plan(Arena& arena) {
     arena.group("tables");
-    for (Rotary& r : rotary_) {
-        const int64_t pairs = static_cast<int64_t>(r.theta.size());
+    zeros_ = arena.reserve("zeros", DType::f32, {most_heads_});
+    const auto rotation = [&](int64_t pairs) {
+        Rotation r;
         r.cosine = arena.reserve("rotary", DType::f32, {rows_, pairs});
         r.sine = arena.reserve("rotary", DType::f32, {rows_, pairs});
+        return r;
+    };
+    for (Rotary& r : rotary_) {
+        const int64_t pairs = static_cast<int64_t>(rotary_frequencies(r.position, r.head_dim).size());
+        r.near = rotation(pairs);
+        if (!far_possible()) continue;
+        r.far_queries = rotation(pairs);
+        r.far_keys = rotation(pairs);
     }
+    for (Shape& s : shapes_) s.table = arena.reserve("scale", DType::f32, {rows_});
     for (Distance& d : distance_) {
         d.gain = arena.reserve("distance", DType::f32, {1, rows_});
-        d.bias = arena.reserve("distance", DType::f32, {1, rows_});
-    }
-    layers_.clear();
-    for (size_t l = 0; l < rotary_of_.size(); ++l) {
-        LayerTables t;
-        if (rotary_of_[l] >= 0) {
-            t.cosine = rotary_[static_cast<size_t>(rotary_of_[l])].cosine;
-            t.sine = rotary_[static_cast<size_t>(rotary_of_[l])].sine;
-        }
-        if (distance_of_[l] >= 0) {
-            t.gain = distance_[static_cast<size_t>(distance_of_[l])].gain;
-            t.bias = distance_[static_cast<size_t>(distance_of_[l])].bias;
-        }
-        layers_.push_back(t);
+        d.bias = arena.reserve("distance", DType::f32, {d.heads, rows_});
+        if (d.config.kind == DistanceKind::si_interp)
+            d.square_by_row = arena.reserve("distance", DType::f32, {rows_});
     }
 }
 
-void Tables::fill(Ops& ops) const {
-    std::vector<float> first, second;
-    for (const Rotary& r : rotary_) {
-        const size_t pairs = r.theta.size();
-        first.resize(static_cast<size_t>(rows_) * pairs);
-        second.resize(first.size());
+LayerTables Tables::layer(int64_t layer) const {
+    const size_t l = static_cast<size_t>(layer);
+    LayerTables t;
+    t.zeros = zeros_;
+    if (const Rotary* r = at(rotary_, rotary_of_[l])) {
+        t.rotation = r->near;
+        t.logit_factor = r->plan.logit_factor;
+        if (r->plan.far) {
+            t.far_queries = r->far_queries;
+            t.far_keys = r->far_keys;
+            t.far_from = r->plan.far_from;
+        }
+    }
+    if (const Shape* s = at(shapes_, shape_of_[l])) {
+        const bool one = s->config.kind == ScaleKind::none && !s->config.learned() && !clipping_;
+        if (!one) t.scale_shape = s->table;
+    }
+    if (const Distance* d = at(distance_, distance_of_[l])) {
+        t.gain = d->gain;
+        t.bias = d->bias;
+        t.square_by_row = d->square_by_row;
+    }
+    return t;
+}
+
+void Tables::fill_rotary(Ops& ops, Rotary& rotary, const RotaryPlan& plan) const {
+    const size_t pairs = plan.theta.size();
+    std::vector<float> cosine(static_cast<size_t>(rows_) * pairs), sine(cosine.size());
+    const auto fill = [&](const Rotation& to, double offset, double rate) {
         for (int64_t p = 0; p < rows_; ++p)
             for (size_t m = 0; m < pairs; ++m) {
-                const double angle = static_cast<double>(p) * r.theta[m];
-                first[static_cast<size_t>(p) * pairs + m] = static_cast<float>(std::cos(angle));
-                second[static_cast<size_t>(p) * pairs + m] = static_cast<float>(std::sin(angle));
+                const double angle = (offset + rate * static_cast<double>(p)) * plan.theta[m];
+                cosine[static_cast<size_t>(p) * pairs + m] = static_cast<float>(std::cos(angle));
+                sine[static_cast<size_t>(p) * pairs + m] = static_cast<float>(std::sin(angle));
             }
-        ops.upload(r.cosine, first.data());
-        ops.upload(r.sine, second.data());
+        ops.upload(to.cosine, cosine.data());
+        ops.upload(to.sine, sine.data());
+    };
+    fill(rotary.near, 0, 1);
+    if (plan.far) {
+        fill(rotary.far_queries, plan.far_query_offset, plan.far_query_rate);
+        fill(rotary.far_keys, 0, plan.far_key_rate);
     }
-    for (const Distance& d : distance_) {
-        first.resize(static_cast<size_t>(rows_));
-        second.resize(first.size());
-        for (int64_t t = 0; t < rows_; ++t) {
-            const GainBias g = distance_transform(d.config, t);
-            first[static_cast<size_t>(rows_ - 1 - t)] = static_cast<float>(g.gain);
-            second[static_cast<size_t>(rows_ - 1 - t)] = static_cast<float>(g.bias);
+    rotary.plan = plan;
+}
+
+void Tables::fill_shape(Ops& ops, const Shape& shape) const {
+    std::vector<double> values = scale_shapes(shape.config, shape.head_dim, train_context_, rows_);
+    if (clipping_)
+        for (int64_t n = 1; n <= rows_; ++n)
+            values[static_cast<size_t>(n - 1)] *= clip_logn(static_cast<double>(n), train_context_);
+    const std::vector<float> table(values.begin(), values.end());
+    ops.upload(shape.table, table.data());
+}
+
+void Tables::fill_distance(Ops& ops, const Distance& d) const {
+    const size_t rows = static_cast<size_t>(rows_);
+    std::vector<float> gain(rows), bias(rows * static_cast<size_t>(d.heads));
+    for (int64_t h = 0; h < d.heads; ++h)
+        for (size_t t = 0; t < rows; ++t) {
+            const GainBias g = distance_transform(d.config, static_cast<int64_t>(t), h, d.heads);
+            gain[rows - 1 - t] = static_cast<float>(g.gain);
+            bias[static_cast<size_t>(h) * rows + rows - 1 - t] = static_cast<float>(g.bias);
         }
-        ops.upload(d.gain, first.data());
-        ops.upload(d.bias, second.data());
+    ops.upload(d.gain, gain.data());
+    ops.upload(d.bias, bias.data());
+    if (!d.square_by_row) return;
+    for (size_t n = 1; n <= rows; ++n)
+        gain[n - 1] = static_cast<float>(si_interp_row(d.config, static_cast<double>(n)));
+    ops.upload(d.square_by_row, gain.data());
+}
+
+void Tables::fill(Ops& ops) {
+    ops.zero(zeros_);
+    for (const Distance& d : distance_) fill_distance(ops, d);
+    for (const Shape& s : shapes_) fill_shape(ops, s);
+    for (Rotary& r : rotary_)
+        fill_rotary(ops, r, plan_rotary(r.position, r.head_dim, post_hoc_, train_context_, 0));
+}
+
+bool Tables::use_length(Ops& ops, int64_t length) {
+    bool changed = false;
+    for (Rotary& r : rotary_) {
+        const RotaryPlan plan = plan_rotary(r.position, r.head_dim, post_hoc_, train_context_, length);
+        if (plan == r.plan) continue;
+        fill_rotary(ops, r, plan);
+        changed = true;
     }
+    const bool clipping = post_hoc_.scale == TestScale::clip_logn && length > train_context_;
+    if (clipping != clipping_) {
+        clipping_ = clipping;
+        for (const Shape& s : shapes_) fill_shape(ops, s);
+        changed = true;
+    }
+    return changed;
 }
 
 }  // namespace longreach

@@ -1,51 +1,81 @@
-// Tables by position and by distance: computed in double, stored as f32, shared by the layers that agree on
-// them.
+// Tables by position, by number of keys and by distance: computed in double, stored as f32, shared by the
+// layers that agree on them.
+//
+// What a model learns with may be changed for sequences longer than it was trained on (PostHocConfig): the
+// tables are then filled anew for each length, and the layers never know.
 #pragma once
 
 #include <vector>
 
 #include "model/arena.h"
+#include "model/distance_law.h"
 #include "model/model_config.h"
+#include "model/post_hoc.h"
+#include "model/rotary.h"
+#include "model/scale_law.h"
 
 namespace longreach {
 
-// theta of every rotated channel pair (m, m + d/2), m = 0 .. size-1; pairs past the end are not rotated.
-std::vector<double> rotary_frequencies(const PositionConfig& position, int64_t head_dim);
-
-// Score transform y = gain * z + bias at one distance.
-struct GainBias {
-    double gain = 1, bias = 0;
+// cos and sin of the angle of every rotated channel pair, [R, pairs]; empty: no rotation.
+struct Rotation {
+    Tensor cosine, sine;
 };
-GainBias distance_transform(const DistanceConfig& distance, int64_t t);
 
 // What one layer reads; empty tensors where the layer has no such table.
 struct LayerTables {
-    Tensor cosine, sine;  // [R, pairs]
-    Tensor gain, bias;    // [1, R], by distance, backwards (AttentionSpec says why)
+    Rotation rotation;
+    Rotation far_queries, far_keys;  // of pairs at distance far_from and more; evaluation only
+    int64_t far_from = 0;            // 0: there are no far pairs
+    double logit_factor = 1;
+    Tensor scale_shape;    // [R], entry n - 1 belongs to n keys
+    Tensor square_by_row;  // [R], by number of keys too: what AttentionSpec::row_square is made of
+    Tensor zeros;          // [heads], for what is fixed at 0
+    Tensor gain, bias;     // [1 or H, R], by distance, backwards (AttentionSpec says why)
 };
 
 class Tables {
   public:
-    // R = rows: the longest sequence the tables must serve.
-    Tables(const ModelConfig& config, int64_t rows);
+    // rows R: the longest sequence the tables must serve.
+    Tables(const ModelConfig& config, int64_t rows, const PostHocConfig& post_hoc);
     void plan(Arena& arena);
-    void fill(Ops& ops) const;  // after the arena is committed
-    LayerTables layer(int64_t layer) const { return layers_[static_cast<size_t>(layer)]; }
+    void fill(Ops& ops);  // after the arena is committed; as training wants them
+    // As sequences of `length` want them; returns whether anything changed.
+    bool use_length(Ops& ops, int64_t length);
+    LayerTables layer(int64_t layer) const;
+    bool has_far_pairs(int64_t layer) const;  // at some length
 
   private:
     struct Rotary {
-        std::vector<double> theta;
-        Tensor cosine, sine;
+        PositionConfig position;
+        int64_t head_dim;
+        Rotation near, far_queries, far_keys;
+        RotaryPlan plan{};  // what they hold now
+    };
+    struct Shape {
+        ScaleConfig config;
+        int64_t head_dim;
+        Tensor table;
     };
     struct Distance {
         DistanceConfig config;
-        Tensor gain, bias;
+        int64_t heads;  // 1 where all heads are alike
+        Tensor gain, bias, square_by_row;
     };
-    int64_t rows_;
+    void add_layer(const AttentionConfig& attention);
+    void fill_rotary(Ops& ops, Rotary& rotary, const RotaryPlan& plan) const;
+    void fill_shape(Ops& ops, const Shape& shape) const;
+    void fill_distance(Ops& ops, const Distance& distance) const;
+    bool far_possible() const;
+
+    int64_t rows_, train_context_;
+    int64_t most_heads_ = 0;
+    Tensor zeros_;
+    PostHocConfig post_hoc_;
+    bool clipping_ = false;  // the shapes hold clip_logn now
     std::vector<Rotary> rotary_;
+    std::vector<Shape> shapes_;
     std::vector<Distance> distance_;
-    std::vector<int> rotary_of_, distance_of_;  // per layer; -1: none
-    std::vector<LayerTables> layers_;
+    std::vector<int> rotary_of_, shape_of_, distance_of_;  // per layer; -1: none
 };
 
 }  // namespace longreach

@@ -1,37 +1,77 @@
 #include "model/transformer.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace longreach {
 
-Transformer::Transformer(const ModelConfig& config, int64_t table_rows)
-    : config_(config), tables_(config, table_rows) {
+Transformer::Transformer(const ModelConfig& config, int64_t table_rows, const PostHocConfig& post_hoc)
+    : config_(config), tables_(config, table_rows, post_hoc) {
     embedding_ = table_.add({"embedding.weight",
                              {config.vocab_size, config.width},
                              {InitRule::Kind::normal, config.embedding_deviation()},
                              ParamGroup::embedding});
+    if (config.residual.smear) {
+        smear_weight_ = table_.add({"smear.weight", {smear_channels}, InitRule{}, ParamGroup::scalar});
+        smear_mix_ = table_.add({"smear_mix", {1}, InitRule{}, ParamGroup::scalar});
+    }
     ParamTable parameter_free;  // the embedding norm learns nothing
-    embedding_norm_ =
-        Norm(parameter_free, "", NormConfig{NormKind::rms, false, config.norm.eps}, config.width);
+    NormConfig plain;
+    plain.eps = config.norm.eps;
+    embedding_norm_ = Norm(parameter_free, "", plain, config.width);
     blocks_.reserve(static_cast<size_t>(config.layers));
     for (int64_t l = 0; l < config.layers; ++l) blocks_.emplace_back(table_, config_, l);
+    if (config.residual.backout >= 0)
+        backout_mix_ = table_.add({"backout_mix", {1}, {InitRule::Kind::constant, 0.5}, ParamGroup::scalar});
     head_ = std::make_unique<LossHead>(table_, config_, embedding_);
+}
+
+void Transformer::share_tables() {
+    for (size_t l = 0; l < blocks_.size(); ++l) {
+        const int64_t layer = static_cast<int64_t>(l);
+        blocks_[l].attention().set_tables(tables_.layer(layer), tables_.has_far_pairs(layer));
+    }
 }
 
 void Transformer::plan_tables(Arena& arena) {
     tables_.plan(arena);
-    for (size_t l = 0; l < blocks_.size(); ++l)
-        blocks_[l].attention().set_tables(tables_.layer(static_cast<int64_t>(l)));
+    share_tables();
 }
 
-void Transformer::plan_common(Arena& arena, Activations& a, const PlanSize& size, bool document_mask) {
+void Transformer::fill_tables(Ops& ops) {
+    tables_.fill(ops);
+    share_tables();
+    training_tables_ = true;
+}
+
+void Transformer::use_length(Ops& ops, int64_t length) {
+    if (tables_.use_length(ops, length)) share_tables();
+    training_tables_ = length == 0;
+}
+
+void Transformer::plan_common(Arena& arena, Activations& a, const PlanSize& size, bool document_mask,
+                              bool training) {
     const int64_t n = size.tokens, c = config_.width;
-    a.x = arena.reserve("x", DType::f32, {n, c});
+    const auto rows = [&](const char* name, int64_t width) {
+        return arena.reserve(name, DType::f32, {n, width});
+    };
+    a.x = rows("x", c);
+    if (smear_mix_) a.unsmeared = rows("unsmeared", c);
     if (config_.embedding_norm) a.embedding_norm = embedding_norm_.plan(arena, "embedding_norm", n);
-    if (config_.residual.x0) a.cross.x0 = arena.reserve("x0", DType::f32, {n, c});
-    if (config_.residual.values == ValueMix::first)
-        a.cross.first_values =
-            arena.reserve("first_values", DType::f32, {n, blocks_[0].attention().value_width()});
+    if (config_.residual.x0) a.cross.x0 = rows("x0", c);
+    if (backout_mix_) a.backout = rows("backout", c);
+    const AttentionConfig& first = config_.layer_attention(0);
+    const int64_t value_width = first.kv() * first.head_dim;
+    if (config_.residual.values == ValueMix::first) a.cross.values.first = rows("first_values", value_width);
+    if (config_.residual.value_embeddings > 0) {
+        int64_t widest = 0;
+        for (int64_t l = 0; l < config_.layers; ++l) {
+            const AttentionConfig& attention = config_.layer_attention(l);
+            widest = std::max(widest, attention.kv() * attention.head_dim);
+        }
+        a.cross.values.looked_up = rows("value_embedding", widest);
+        if (training) a.cross.values.dlooked_up = rows("dvalue_embedding", widest);
+    }
     a.cross.skip.clear();
     a.cross.dskip.clear();
     if (config_.residual.unet)
@@ -39,12 +79,11 @@ void Transformer::plan_common(Arena& arena, Activations& a, const PlanSize& size
             a.cross.skip.push_back(arena.reserve(fmt::format("{}.skip", i), DType::f32, {n, c}));
     a.masks.entries.clear();
     for (const Block& block : blocks_) {
-        const int64_t window = block.attention().configured_window();
-        const auto same = [&](const Masks::Entry& e) { return e.window == window; };
-        if (std::any_of(a.masks.entries.begin(), a.masks.entries.end(), same)) continue;
+        const Reach reach = block.attention().configured_reach();
+        if (a.masks.find(reach) != nullptr) continue;
         Tensor row_start;
-        if (window > 0 || document_mask) row_start = arena.reserve("row_start", DType::i32, {n});
-        a.masks.entries.push_back({window, row_start});
+        if (reach.limited() || document_mask) row_start = arena.reserve("row_start", DType::i32, {n});
+        a.masks.entries.push_back({reach, row_start});
     }
 }
 
@@ -52,48 +91,78 @@ void Transformer::plan_training(Arena& arena, Ops& ops, const PlanSize& size, bo
     Activations& a = training_;
     const int64_t n = size.tokens, c = config_.width;
     arena.group("activations, training");
-    plan_common(arena, a, size, document_mask);
+    plan_common(arena, a, size, document_mask, true);
     a.blocks.clear();
     for (size_t l = 0; l < blocks_.size(); ++l)
-        a.blocks.push_back(blocks_[l].plan(arena, fmt::format("layers.{}.", l), n));
+        a.blocks.push_back(blocks_[l].plan(arena, fmt::format("layers.{}.", l), n, true));
 
     arena.group("workspace, training");
     a.dx = arena.reserve("dx", DType::f32, {n, c});
     // Asked of the config, not of the tensors: in the measuring pass those have no memory yet and count as
     // absent.
     if (config_.residual.x0) a.cross.dx0 = arena.reserve("dx0", DType::f32, {n, c});
+    if (backout_mix_) a.dbackout = arena.reserve("dbackout", DType::f32, {n, c});
     if (config_.residual.values == ValueMix::first)
-        a.cross.dfirst_values = arena.reserve("dfirst_values", DType::f32, {n, a.cross.first_values.cols()});
+        a.cross.values.dfirst = arena.reserve("dfirst_values", DType::f32, {n, a.cross.values.first.cols()});
     for (size_t i = 0; i < a.cross.skip.size(); ++i)
         a.cross.dskip.push_back(arena.reserve(fmt::format("{}.dskip", i), DType::f32, {n, c}));
-    std::vector<const AttentionLayer*> attentions;
-    for (const Block& block : blocks_) attentions.push_back(&block.attention());
-    a.workspace.dxn = arena.reserve("dnorm", DType::f32, {n, c});
-    a.workspace.attention = AttentionLayer::plan_workspace(arena, ops, attentions, n, size.lengths);
-    a.workspace.mlp = blocks_[0].mlp().plan_workspace(arena, n);
+    if (watching_) {
+        int64_t heads = 0;
+        for (const Block& block : blocks_) heads = std::max(heads, block.attention().config().heads);
+        maxima_ = arena.reserve("score_maxima", DType::f32, {config_.layers, heads});
+        for (size_t l = 0; l < blocks_.size(); ++l) {
+            const Tensor row = maxima_.row_range(static_cast<int64_t>(l), 1);
+            AttentionLayer& attention = blocks_[l].attention();
+            if (attention.config().qk.kind != QkKind::none) continue;
+            attention.gather_maxima(Tensor(row.data, DType::f32, {attention.config().heads}), absolute_);
+        }
+    }
+    a.workspace = Block::plan_workspace(arena, ops, blocks_, n, size.lengths, true);
     a.head = head_->plan(arena, n, true);
 }
 
-void Transformer::plan_evaluation(Arena& arena, const PlanSize& size, bool document_mask) {
+void Transformer::plan_evaluation(Arena& arena, Ops& ops, const PlanSize& size, bool document_mask) {
     Activations& a = evaluation_;
     arena.group("activations, evaluation");
-    plan_common(arena, a, size, document_mask);
+    plan_common(arena, a, size, document_mask, false);
+    a.workspace = Block::plan_workspace(arena, ops, blocks_, size.tokens, size.lengths, false);
     // Layers may differ in layout, so each plans over the same place and the largest decides.
     const int64_t place = arena.mark();
     int64_t end = place;
     a.blocks.clear();
     for (size_t l = 0; l < blocks_.size(); ++l) {
         arena.rewind(place);
-        a.blocks.push_back(blocks_[l].plan(arena, fmt::format("layers.{}.", l), size.tokens));
+        a.blocks.push_back(blocks_[l].plan(arena, fmt::format("layers.{}.", l), size.tokens, false));
         end = std::max(end, arena.mark());
     }
     arena.rewind(end);
     a.head = head_->plan(arena, size.tokens, false);
 }
 
+void Transformer::watch_scores(bool absolute) {
+    watching_ = true;
+    absolute_ = absolute;
+}
+
+void Transformer::clear_maxima(Ops& ops) const {
+    const std::vector<float> none(static_cast<size_t>(maxima_.count()),
+                                  -std::numeric_limits<float>::infinity());
+    ops.upload(maxima_, none.data());
+}
+
+void Transformer::clip_scores(Ops& ops, const FlatParams& weights, float limit) const {
+    for (const Block& block : blocks_) block.attention().clip_queries_and_keys(ops, weights, limit);
+}
+
+float Transformer::largest_score(Ops& ops) const {
+    std::vector<float> host(static_cast<size_t>(maxima_.count()));
+    ops.download(host.data(), maxima_);
+    return *std::max_element(host.begin(), host.end());
+}
+
 void Transformer::set_stage_window(int64_t window) {
     for (Block& block : blocks_) {
-        const int64_t configured = block.attention().configured_window();
+        const int64_t configured = block.attention().configured_reach().window;
         block.attention().set_window(window > 0 && configured > 0 ? std::min(window, configured)
                                                                   : configured);
     }
@@ -101,51 +170,77 @@ void Transformer::set_stage_window(int64_t window) {
 
 void Transformer::build_masks(Ops& ops, const Batch& batch, Activations& a, Masks& masks) const {
     check(batch.count() <= a.x.rows(), "a batch of {} tokens in a plan for {}", batch.count(), a.x.rows());
-    // Layers that share a configured window share a buffer; a stage may have narrowed several windows to the
+    // Layers that share a configured reach share a buffer; a stage may have narrowed several windows to the
     // same.
     for (const Block& block : blocks_) {
-        const int64_t window = block.attention().window(), configured = block.attention().configured_window();
-        const auto same = [&](const Masks::Entry& e) { return e.window == window; };
-        if (std::any_of(masks.entries.begin(), masks.entries.end(), same)) continue;
-        Tensor row_start = a.masks.of(configured);
+        const Reach reach = block.attention().reach();
+        if (masks.find(reach) != nullptr) continue;
+        Tensor row_start = a.masks.of(block.attention().configured_reach());
         check(row_start || !batch.doc_start, "a batch with documents in a plan without a document mask");
         if (row_start) {
             row_start = Tensor(row_start.data, DType::i32, {batch.count()});
-            ops.row_starts(row_start, batch.doc_start, batch.length, window, 0);
+            ops.row_starts(row_start, batch.doc_start, batch.length, reach.window, reach.chunk);
         }
-        masks.entries.push_back({window, row_start});
+        masks.entries.push_back({reach, row_start});
     }
 }
 
 void Transformer::run_forward(StepContext& run, Activations& a) {
     const int64_t n = run.batch.count();
     const Tensor x = a.x.first_rows(n);
-    run.ops.embedding(x, run.weight(embedding_), run.batch.tokens);
+    if (smear_mix_) {
+        const Tensor unsmeared = a.unsmeared.first_rows(n);
+        run.ops.embedding(unsmeared, run.weight(embedding_), run.batch.tokens);
+        run.ops.smear(x, unsmeared, run.weight(smear_weight_), run.weight(smear_mix_), run.batch.doc_start,
+                      run.batch.length);
+    } else {
+        run.ops.embedding(x, run.weight(embedding_), run.batch.tokens);
+    }
     if (config_.embedding_norm) {
         embedding_norm_.forward(run, a.embedding_norm, x);
         run.ops.copy(x, a.embedding_norm.y.first_rows(n));
     }
     if (a.cross.x0) run.ops.copy(a.cross.x0.first_rows(n), x);
-    for (size_t l = 0; l < blocks_.size(); ++l) blocks_[l].forward(run, a.blocks[l], a.cross, x);
+    for (size_t l = 0; l < blocks_.size(); ++l) {
+        blocks_[l].forward(run, a.blocks[l], a.cross, a.workspace, x);
+        if (static_cast<int64_t>(l) == config_.residual.backout) run.ops.copy(a.backout.first_rows(n), x);
+    }
+    if (backout_mix_) run.ops.mix(x, Coefficient(), x, taken_back(run), a.backout.first_rows(n));
 }
 
 void Transformer::forward_backward(Ops& ops, const FlatParams& weights, const FlatParams& gradients,
                                    const Batch& batch, float gradient_scale) {
+    check(training_tables_, "training with tables made for an evaluation");
     Activations& a = training_;
     Masks masks;
     build_masks(ops, batch, a, masks);
-    StepContext run{ops, weights, gradients, batch, masks};
+    StepContext run{ops, weights, gradients, batch, masks, true};
     run_forward(run, a);
 
     const int64_t n = batch.count();
     const Tensor x = a.x.first_rows(n), dx = a.dx.first_rows(n);
     head_->forward_backward(run, dx, a.head, x, gradient_scale);
     if (a.cross.dx0) ops.zero(a.cross.dx0.first_rows(n));
-    if (a.cross.dfirst_values) ops.zero(a.cross.dfirst_values.first_rows(n));
-    for (size_t l = blocks_.size(); l-- > 0;) blocks_[l].backward(run, dx, a.blocks[l], a.cross, a.workspace);
+    if (a.cross.values.dfirst) ops.zero(a.cross.values.dfirst.first_rows(n));
+    if (backout_mix_) {
+        ops.zero(a.dbackout.first_rows(n));
+        ops.mix_backward(dx, a.dbackout.first_rows(n), Tensor(), run.gradient(backout_mix_), dx,
+                         Coefficient(), Tensor(), taken_back(run), a.backout.first_rows(n));
+    }
+    for (size_t l = blocks_.size(); l-- > 0;) {
+        if (static_cast<int64_t>(l) == config_.residual.backout) ops.add(dx, a.dbackout.first_rows(n));
+        blocks_[l].backward(run, dx, a.blocks[l], a.cross, a.workspace);
+    }
     if (a.cross.dx0) ops.add(dx, a.cross.dx0.first_rows(n));
     if (config_.embedding_norm) embedding_norm_.backward(run, dx, dx, a.embedding_norm, Write::set);
-    ops.embedding_backward(run.gradient(embedding_), dx, batch.tokens);
+    Tensor dembedding = dx;
+    if (smear_mix_) {
+        dembedding = x;  // nobody needs the residual stream any more
+        ops.smear_backward(dembedding, run.gradient(smear_weight_), run.gradient(smear_mix_), dx,
+                           a.unsmeared.first_rows(n), run.weight(smear_weight_), run.weight(smear_mix_),
+                           batch.doc_start, batch.length);
+    }
+    ops.embedding_backward(run.gradient(embedding_), dembedding, batch.tokens);
     last_ = &a;
 }
 
@@ -153,7 +248,7 @@ void Transformer::forward(Ops& ops, const FlatParams& weights, const Batch& batc
     Activations& a = evaluation_;
     Masks masks;
     build_masks(ops, batch, a, masks);
-    StepContext run{ops, weights, {}, batch, masks};
+    StepContext run{ops, weights, {}, batch, masks, false};
     run_forward(run, a);
     head_->forward(run, a.head, a.x.first_rows(batch.count()));
     last_ = &a;
@@ -168,7 +263,7 @@ double Transformer::evaluation_flops_per_token(int64_t length) const {
     double flops = 0;
     for (const Param& p : table_.params()) {
         const bool product = p.group == ParamGroup::matrix || p.group == ParamGroup::head ||
-                             (p.group == ParamGroup::embedding && config_.head.tied);
+                             (p.offset == embedding_.offset && config_.head.tied);
         if (product) flops += 2.0 * static_cast<double>(p.count());
     }
     for (const Block& block : blocks_) flops += block.attention().flops_per_token(length);

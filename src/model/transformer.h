@@ -17,8 +17,9 @@ struct PlanSize {
 
 class Transformer {
   public:
-    // table_rows: the longest sequence ever run (training or evaluation).
-    Transformer(const ModelConfig& config, int64_t table_rows);
+    // table_rows: the longest sequence ever run (training or evaluation). post_hoc: what changes for
+    // sequences longer than those of training.
+    Transformer(const ModelConfig& config, int64_t table_rows, const PostHocConfig& post_hoc = {});
     Transformer(const Transformer&) = delete;  // losses() points into this object
     Transformer& operator=(const Transformer&) = delete;
 
@@ -27,12 +28,21 @@ class Transformer {
 
     // Reserves tables; after arena.commit() and a second pass, fill_tables computes them.
     void plan_tables(Arena& arena);
-    void fill_tables(Ops& ops) const { tables_.fill(ops); }
+    void fill_tables(Ops& ops);
+    // Prepares forward() for sequences of this length; 0: as in training, for forward_backward().
+    void use_length(Ops& ops, int64_t length);
     // Activations. Training keeps every layer's; evaluation reuses one layer's memory for all, so it is
     // linear in tokens and independent of depth. Both may be planned over the same memory: neither keeps
     // anything between calls.
     void plan_training(Arena& arena, Ops& ops, const PlanSize& size, bool document_mask);
-    void plan_evaluation(Arena& arena, const PlanSize& size, bool document_mask);
+    void plan_evaluation(Arena& arena, Ops& ops, const PlanSize& size, bool document_mask);
+
+    // QK-clip. Scores are watched during forward_backward() from clear_maxima() on; clip() then scales the
+    // query and key matrices of heads whose largest score is above the limit. Ask before planning.
+    void watch_scores(bool absolute);
+    void clear_maxima(Ops& ops) const;
+    void clip_scores(Ops& ops, const FlatParams& weights, float limit) const;
+    float largest_score(Ops& ops) const;
 
     // A stage may narrow the windows of windowed layers; 0 restores the configured ones.
     void set_stage_window(int64_t window);
@@ -52,6 +62,8 @@ class Transformer {
   private:
     struct Activations {
         Tensor x, dx;
+        Tensor unsmeared;          // [N, C] the embedding before smear; with smear
+        Tensor backout, dbackout;  // [N, C] output of the layer that is taken back
         Norm::Saved embedding_norm;
         std::vector<Block::Saved> blocks;  // in evaluation all over the same memory
         CrossBlock cross;
@@ -59,13 +71,18 @@ class Transformer {
         LossHead::Saved head;
         Masks masks;
     };
-    void plan_common(Arena& arena, Activations& a, const PlanSize& size, bool document_mask);
+    void plan_common(Arena& arena, Activations& a, const PlanSize& size, bool document_mask, bool training);
+    Coefficient taken_back(const StepContext& run) const { return {run.weight(backout_mix_), -1, 0}; }
     void build_masks(Ops& ops, const Batch& batch, Activations& a, Masks& masks) const;
     void run_forward(StepContext& run, Activations& a);
     ModelConfig config_;
     ParamTable table_;
     Tables tables_;
-    ParamRef embedding_;
+    bool watching_ = false, absolute_ = false;
+    Tensor maxima_;
+    bool training_tables_ = true;
+    void share_tables();
+    ParamRef embedding_, smear_weight_, smear_mix_, backout_mix_;
     Norm embedding_norm_;
     std::vector<Block> blocks_;
     std::unique_ptr<LossHead> head_;

@@ -61,6 +61,16 @@ void ScheduleConfig::fields(Fields& f) {
     f.number("final", final, {.min = 0, .max = 1}, {"multiplier that the decay approaches"});
 }
 
+void QkClipConfig::fields(Fields& f) {
+    f.number(
+        "limit", limit, {.min = 0, .max = 1e30},
+        {"largest score scale * <q, k> a head may reach before its query and key matrices are scaled down "
+         "after the step; 0: off"});
+    f.choice<ScoreMeasure>("measure", measure,
+                           {{ScoreMeasure::signed_value, "signed"}, {ScoreMeasure::absolute, "absolute"}},
+                           {"which scores count"});
+}
+
 void OptimizerConfig::fields(Fields& f) {
     f.choice<MatrixOptimizer>("matrices", matrices,
                               {{MatrixOptimizer::muon, "muon"}, {MatrixOptimizer::adam, "adam"}},
@@ -68,6 +78,7 @@ void OptimizerConfig::fields(Fields& f) {
     f.section("muon", muon, {"momentum orthogonalised by Newton-Schulz"});
     f.section("adam", adam, {"Adam, with decoupled weight decay"});
     f.section("schedule", schedule, {"learning-rate multiplier over the run"});
+    f.section("qk_clip", qk_clip, {"bound on attention scores by way of the weights"});
     f.number("clip_norm", clip_norm, {.min = 0, .max = 1e30},
              {"largest global gradient norm; 0: no clipping"});
     f.integer(
@@ -76,6 +87,8 @@ void OptimizerConfig::fields(Fields& f) {
 }
 
 void OptimizerConfig::check(Problems& p) const {
+    if (qk_clip.limit == 0 && p.is_set("optimizer.qk_clip.measure"))
+        p.add("optimizer.qk_clip.measure", "has no effect: limit is 0", "optimizer.qk_clip.limit");
     const auto no_effect = [&](const std::string& key, const char* reason, const char* other) {
         if (p.is_set(key)) p.add(key, std::string("has no effect: ") + reason, other);
     };

@@ -43,12 +43,21 @@ struct ScheduleConfig {
     void fields(Fields& f);
 };
 
+// QK-clip: after a step, heads whose largest score was above the limit get smaller queries and keys.
+enum class ScoreMeasure { signed_value, absolute };
+struct QkClipConfig {
+    double limit = 0;  // 0: off
+    ScoreMeasure measure = ScoreMeasure::signed_value;
+    void fields(Fields& f);
+};
+
 struct OptimizerConfig {
     MatrixOptimizer matrices = MatrixOptimizer::muon;
     MuonConfig muon;
     AdamConfig adam;
     ScheduleConfig schedule;
     double clip_norm = 0;
+    QkClipConfig qk_clip;
     int64_t max_bad_steps = 10;
     void fields(Fields& f);
     void check(Problems& problems) const;

@@ -1,6 +1,10 @@
 #include "train/experiment.h"
 
 #include <algorithm>
+#include <cmath>
+
+#include "model/rotary.h"
+#include "model/scale_law.h"
 
 namespace longreach {
 
@@ -37,6 +41,14 @@ void StageConfig::fields(Fields& f) {
     f.number("lr", lr, {.min = 0, .max = 1e3}, {"multiplies every learning rate in this stage"});
 }
 
+void WindowWarmupConfig::fields(Fields& f) {
+    f.integer("to", to, {.min = 0, .max = int64_t{1} << 31},
+              {"window that windowed layers reach at the end of the run, in tokens; 0: no warmup"});
+    f.integer("from", from, {.min = 1, .max = int64_t{1} << 31}, {"smallest window"});
+    f.integer("multiple", multiple, {.min = 1, .max = int64_t{1} << 31},
+              {"windows are rounded up to multiples"});
+}
+
 void BatchConfig::fields(Fields& f) {
     f.integer("tokens", tokens, {.min = 1, .max = most_batch_tokens}, {"tokens per optimiser step"});
     f.integer("micro_tokens", micro_tokens, {.min = 0, .max = most_batch_tokens},
@@ -70,6 +82,7 @@ void Experiment::fields(Fields& f) {
     f.section("model", model, {"architecture"});
     f.section("data", data, {"token streams"});
     f.list("stages", stages, {"training stages in order; a growing context is context-length warmup"});
+    f.section("window_warmup", window_warmup, {"windows that grow with the steps"});
     f.section("batch", batch, {"tokens per step"});
     f.section("optimizer", optimizer, {"how weights move"});
     f.section("eval", eval, {"losses by context length"});
@@ -77,7 +90,8 @@ void Experiment::fields(Fields& f) {
     f.section("system", system, {"device, precision, threads"});
 }
 
-void Experiment::check(Problems& p) const {
+void Experiment::check(Problems& p) {
+    if (model.train_context == 0 && !stages.empty()) model.train_context = stages.back().context;
     model.check(p);
     data.check(p, model.vocab_size);
     optimizer.check(p);
@@ -137,6 +151,20 @@ void Experiment::check(Problems& p) const {
     const auto no_effect = [&](const char* key, const char* reason, const char* other) {
         if (p.is_set(key)) p.add(key, std::string("has no effect: ") + reason, other);
     };
+    check_layers(p);
+    if (window_warmup.to == 0) {
+        no_effect("window_warmup.from", "window_warmup.to is 0", "window_warmup.to");
+        no_effect("window_warmup.multiple", "window_warmup.to is 0", "window_warmup.to");
+    } else {
+        if (!windowed)
+            p.add("window_warmup.to", "has no effect: no layer has a window", "model.attention.window");
+        if (window_warmup.from > window_warmup.to)
+            p.add("window_warmup.from", "is above the last window", "window_warmup.to");
+        for (size_t i = 0; i < stages.size(); ++i)
+            if (stages[i].window > 0)
+                p.add(fmt::format("stages.{}.window", i), "windows follow the stages or the warmup, not both",
+                      "window_warmup.to");
+    }
     if (seed.init >= 0 && seed.data >= 0)
         no_effect("run.seed", "seed.init and seed.data are both set", "seed.init");
     if (std::all_of(stages.begin(), stages.end(), [](const StageConfig& s) { return s.batch_tokens > 0; }))
@@ -147,6 +175,43 @@ void Experiment::check(Problems& p) const {
             no_effect("optimizer.adam.weight_decay",
                       "Muon has the matrices and the head is tied to the embedding", "model.head.tied");
     }
+}
+
+// What depends on the layers as pattern and layouts make them.
+void Experiment::check_layers(Problems& p) const {
+    bool all_known = true;
+    for (int64_t l = 0; l < model.layers; ++l) {
+        const std::string name = model.layout_name(l);
+        all_known = all_known && (name.empty() || model.layouts.count(name) > 0);
+    }
+    if (!all_known) return;  // reported elsewhere
+    bool plain = false, rotated = false, uses_context = eval.rope.active();
+    for (int64_t l = 0; l < model.layers; ++l) {
+        const AttentionConfig& a = model.layer_attention(l);
+        const std::string name = model.layout_name(l);
+        const std::string path = name.empty() ? "model.attention" : "model.layouts." + name;
+        plain = plain || a.qk.kind == QkKind::none;
+        rotated = rotated || !rotary_frequencies(a.position, a.head_dim).empty();
+        uses_context = uses_context || uses_train_context(a.scale);
+        if (a.scale.scale_n == ScaleCount::document && !data.document_mask)
+            p.add(path + ".scale.scale_n", "document needs the document mask", "data.document_mask");
+        if (eval.rope.scale == TestScale::clip_logn && a.scale.kind != ScaleKind::none)
+            p.add("eval.rope.scale", "clip_logn is for models whose scores do not already grow with n",
+                  path + ".scale.kind");
+    }
+    if (optimizer.qk_clip.limit > 0 && !plain)
+        p.add("optimizer.qk_clip.limit", "has no effect: every layer norms its queries or keys",
+              "model.attention.qk.kind");
+    if (!uses_context && p.is_set("model.train_context"))
+        p.add("model.train_context", "has no effect: no formula uses it", "model.attention.scale.kind");
+    const bool turns = eval.rope.kind != RopeMethod::none || eval.rope.scale == TestScale::yarn_temp;
+    if (turns && !rotated)
+        p.add(eval.rope.kind != RopeMethod::none ? "eval.rope.kind" : "eval.rope.scale",
+              "has no effect: no layer has rotary positions", "model.attention.position.kind");
+    if (eval.rope.active() && !eval.lengths.empty() && eval.lengths.back() <= model.train_context)
+        p.add("eval.rope",
+              fmt::format("has no effect: no length is above the training context {}", model.train_context),
+              "eval.lengths");
 }
 
 std::vector<Stage> Experiment::resolved_stages() const {
@@ -174,6 +239,15 @@ Stage Experiment::stage_at(int64_t step) const {
     for (const Stage& s : all)
         if (step < s.first_step + s.steps) return s;
     return all.back();
+}
+
+int64_t Experiment::window_at(int64_t step) const {
+    if (window_warmup.to == 0) return stage_at(step).window;
+    const double grown = static_cast<double>(window_warmup.to) * static_cast<double>(step) /
+                         static_cast<double>(total_steps());
+    const int64_t multiples =
+        static_cast<int64_t>(std::ceil(grown / static_cast<double>(window_warmup.multiple)));
+    return std::max(window_warmup.from, multiples * window_warmup.multiple);
 }
 
 int64_t Experiment::total_steps() const {

@@ -35,6 +35,15 @@ struct StageConfig {
     void fields(Fields& f);
 };
 
+// The window of windowed layers grows in steps of `multiple` from `from` at the start of the run to `to` at
+// its end.
+struct WindowWarmupConfig {
+    int64_t to = 0;  // 0: off
+    int64_t from = 128;
+    int64_t multiple = 128;
+    void fields(Fields& f);
+};
+
 struct BatchConfig {
     int64_t tokens = 65536;
     int64_t micro_tokens = 0;
@@ -76,22 +85,28 @@ struct Experiment {
     ModelConfig model;
     DataConfig data;
     std::vector<StageConfig> stages;
+    WindowWarmupConfig window_warmup;
     BatchConfig batch;
     OptimizerConfig optimizer;
     EvalConfig eval;
     CheckpointConfig checkpoint;
     SystemConfig system;
     void fields(Fields& f);
-    void check(Problems& problems) const;
+    // Fills in what follows from other fields, then checks.
+    void check(Problems& problems);
 
     uint64_t init_seed() const { return static_cast<uint64_t>(seed.init >= 0 ? seed.init : run.seed); }
     uint64_t data_seed() const { return static_cast<uint64_t>(seed.data >= 0 ? seed.data : run.seed); }
     std::vector<Stage> resolved_stages() const;
     Stage stage_at(int64_t step) const;  // the stage that trains step `step`; past the end: the last
     int64_t total_steps() const;
-    int64_t block_tokens() const;  // the data order's block: the largest stage context
-    int64_t table_rows() const;    // the longest sequence of training or validation
+    int64_t window_at(int64_t step) const;  // widest window of windowed layers in that step; 0: as configured
+    int64_t block_tokens() const;           // the data order's block: the largest stage context
+    int64_t table_rows() const;             // the longest sequence of training or validation
     int64_t eval_batch_tokens() const;
+
+  private:
+    void check_layers(Problems& problems) const;
 };
 
 }  // namespace longreach

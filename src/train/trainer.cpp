@@ -65,7 +65,7 @@ Trainer::Trainer(const Experiment& experiment, Console& console)
                                     experiment.data.stream_options(experiment.model.vocab_size))),
       batch_plan_(train_stream_.tokens(), experiment.block_tokens(), experiment.data_seed(),
                   experiment.data.shuffle),
-      model_(experiment.model, experiment.table_rows()),
+      model_(experiment.model, experiment.table_rows(), experiment.eval.rope),
       optimizer_(experiment.optimizer, model_.params()),
       arena_(*ops_) {
     require(val_stream_.tokens() > static_cast<uint64_t>(experiment.eval.lengths.back()), ExitCode::data,
@@ -75,6 +75,8 @@ Trainer::Trainer(const Experiment& experiment, Console& console)
     const EvalConfig& eval = experiment.eval;
     const int64_t fewest = eval.every > 0 ? std::min(eval.tokens, eval.final_tokens) : eval.final_tokens;
     LengthEvaluator::check_request(val_stream_, make_request(eval, fewest, 0, experiment.data.document_mask));
+    if (experiment.optimizer.qk_clip.limit > 0)
+        model_.watch_scores(experiment.optimizer.qk_clip.measure == ScoreMeasure::absolute);
     plan(arena_);
     describe();
 }
@@ -117,7 +119,7 @@ void Trainer::plan(Arena& arena) {
     arena.rewind(shared);
     const int64_t eval_tokens = experiment_.eval_batch_tokens();
     evaluator_.plan(arena, eval_tokens, documents);
-    model_.plan_evaluation(arena, {eval_tokens, experiment_.eval.lengths}, documents);
+    model_.plan_evaluation(arena, *ops_, {eval_tokens, experiment_.eval.lengths}, documents);
 }
 
 void Trainer::describe() {
@@ -214,7 +216,9 @@ void Trainer::request_until(int64_t step) {
 Trainer::StepOutcome Trainer::train_step() {
     const Stage& stage = stage_of(state_.step);
     request_until(state_.step + 2);
-    model_.set_stage_window(stage.window);
+    model_.set_stage_window(experiment_.window_at(state_.step));
+    const QkClipConfig& qk_clip = experiment_.optimizer.qk_clip;
+    if (qk_clip.limit > 0) model_.clear_maxima(*ops_);
     const int64_t n = stage.micro_tokens;
     const float scale = static_cast<float>(1.0 / static_cast<double>(stage.tokens_per_step));
     tree_.begin_step(stage.micro_batches());
@@ -242,6 +246,10 @@ Trainer::StepOutcome Trainer::train_step() {
             optimizer_.step(*ops_, weights_, tree_.result(), outcome.lr, state_.step);
         outcome.gradient_norm = result.gradient_norm;
         outcome.applied = result.applied;
+        if (qk_clip.limit > 0) {
+            outcome.largest_score = model_.largest_score(*ops_);
+            if (result.applied) model_.clip_scores(*ops_, weights_, static_cast<float>(qk_clip.limit));
+        }
     }
     state_.step += 1;
     state_.tokens += stage.tokens_per_step;
@@ -291,6 +299,9 @@ void Trainer::record_step(const StepOutcome& outcome, bool last) {
     metrics.set("grad_norm", outcome.applied ? json::Value(outcome.gradient_norm) : json::Value())
         .set("lr", outcome.lr)
         .set("skipped", state_.skipped);
+    if (experiment_.optimizer.qk_clip.limit > 0)
+        metrics.set("max_score", std::isfinite(outcome.largest_score) ? json::Value(outcome.largest_score)
+                                                                      : json::Value());
     metrics_.append(json::write(metrics, json::Style::compact));
 
     json::Value timing = json::Value::object();
@@ -313,7 +324,7 @@ void Trainer::validate(bool final) {
                                        experiment_.eval_batch_tokens(), experiment_.data.document_mask);
     request.seed = experiment_.data_seed();
     request.progress = [&](const std::string& text) { console_.status(text); };
-    model_.set_stage_window(stage_of(state_.step - 1).window);
+    model_.set_stage_window(experiment_.window_at(state_.step - 1));
     const std::vector<LengthResult> results = evaluator_.run(*ops_, model_, weights_, val_stream_, request);
     const double bytes_per_token = val_stream_.bytes_per_token();
     for (const std::string& line : val_lines(results, state_.step, state_.tokens, bytes_per_token))

@@ -32,7 +32,7 @@ class Trainer {
 
   private:
     struct StepOutcome {
-        double loss = 0, gradient_norm = 0, lr = 0;
+        double loss = 0, gradient_norm = 0, lr = 0, largest_score = 0;
         bool applied = false;
     };
     void plan(Arena& arena);

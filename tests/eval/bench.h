@@ -68,7 +68,7 @@ class Bench {
             weights_.flat = arena_.reserve("weights", DType::f32, {model_.params().size()});
             model_.plan_tables(arena_);
             evaluator_.plan(arena_, batch, request.document_mask);
-            model_.plan_evaluation(arena_, {batch, request.lengths}, request.document_mask);
+            model_.plan_evaluation(arena_, *ops_, {batch, request.lengths}, request.document_mask);
             if (pass == 0) arena_.commit();
         }
         model_.fill_tables(*ops_);

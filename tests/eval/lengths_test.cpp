@@ -276,7 +276,7 @@ TEST_CASE("eval: memory grows linearly with the length and not with the depth") 
         Arena arena(*ops);
         model.plan_tables(arena);
         evaluator.plan(arena, length, true);
-        model.plan_evaluation(arena, {length, {length}}, true);
+        model.plan_evaluation(arena, *ops, {length, {length}}, true);
         return arena.bytes();
     };
     CHECK(planned(2, 65536) <= 2 * planned(2, 32768));

@@ -124,7 +124,7 @@ TEST_CASE("training memory grows with depth, evaluation memory only with what cr
         if (training)
             model.plan_training(arena, *ops, size, false);
         else
-            model.plan_evaluation(arena, size, false);
+            model.plan_evaluation(arena, *ops, size, false);
         return arena.bytes();
     };
     CHECK(bytes(8, false, false) == bytes(2, false, false));
@@ -144,7 +144,7 @@ TEST_CASE("memory is linear in the length: nothing is T x T or tokens x vocabula
         if (training)
             model.plan_training(arena, *ops, {length, {length}}, true);
         else
-            model.plan_evaluation(arena, {length, {length}}, true);
+            model.plan_evaluation(arena, *ops, {length, {length}}, true);
         return static_cast<double>(arena.bytes());
     };
     for (bool training : {false, true}) {

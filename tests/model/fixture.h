@@ -114,7 +114,7 @@ class ModelFixture {
         largest.lengths.push_back(size.length);
         model_.plan_training(arena_, *ops_, largest, size.document_mask);
         arena_.rewind(mark);
-        model_.plan_evaluation(arena_, largest, size.document_mask);
+        model_.plan_evaluation(arena_, *ops_, largest, size.document_mask);
         shared_floats_ = (arena_.bytes() - mark) / 4 + 64;
     }
 

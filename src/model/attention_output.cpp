@@ -1,0 +1,102 @@
+#include "model/attention_output.h"
+
+#include <cmath>
+
+namespace longreach {
+
+AttentionOutput::AttentionOutput(ParamTable& table, const ModelConfig& model, int64_t layer)
+    : norm_{NormKind::rms, static_cast<float>(model.norm.eps)} {
+    const AttentionConfig& config = model.layer_attention(layer);
+    const std::string name = fmt::format("layers.{}.attention.", layer);
+    width_ = config.heads * config.head_dim;
+    if (config.output_norm.kind != OutputNorm::none) {
+        groups_ = config.output_norm.kind == OutputNorm::head ? config.heads : 1;
+        if (config.output_norm.gain)
+            gain_ = table.add({name + "output_norm.gain",
+                               {width_ / groups_},
+                               {InitRule::Kind::constant, 1},
+                               ParamGroup::scalar});
+    }
+    const GateConfig& gate = config.gate;
+    if (gate.kind == GateKind::none) return;
+    const bool elementwise = gate.kind == GateKind::elementwise;
+    gates_ = elementwise ? width_ : config.heads;
+    gate_inputs_ = gate.kind == GateKind::sparse ? sparse_gate_channels : model.width;
+    factor_ = gate.doubled ? 2.0f : 1.0f;
+    InitRule init;
+    if (!gate.zero_init)
+        init = {InitRule::Kind::uniform,
+                model.init.matrix_bound / std::sqrt(static_cast<double>(gate_inputs_))};
+    // One gate per channel is a matrix like any other; few gates are too flat for orthogonal updates.
+    gate_ = table.add({name + "gate.weight",
+                       {gates_, gate_inputs_},
+                       init,
+                       elementwise ? ParamGroup::matrix : ParamGroup::scalar,
+                       elementwise});
+}
+
+AttentionOutput::Saved AttentionOutput::plan(Arena& arena, const std::string& name, int64_t tokens) const {
+    Saved saved;
+    if (groups_ > 0) {
+        saved.inverse = arena.reserve(name + "output_inverse", DType::f32, {tokens * groups_});
+        saved.normed = arena.reserve(name + "output_normed", DType::f32, {tokens, width_});
+        saved.normalised =
+            gain_ ? arena.reserve(name + "output_normalised", DType::f32, {tokens, width_}) : saved.normed;
+    }
+    if (gates_ > 0) {
+        saved.u = arena.reserve(name + "gate", DType::f32, {tokens, gates_});
+        saved.gated = arena.reserve(name + "gated", DType::f32, {tokens, width_});
+    }
+    return saved;
+}
+
+Tensor AttentionOutput::groups_of(const Tensor& x) const {
+    return Tensor(x.data, DType::f32, {x.rows() * groups_, width_ / groups_});
+}
+
+Tensor AttentionOutput::normed(const Saved& saved, const Tensor& o) const {
+    return groups_ > 0 ? saved.normed.first_rows(o.rows()) : o;
+}
+
+Tensor AttentionOutput::gate_input(const Tensor& xn) const {
+    return xn.col_range(0, gate_inputs_);
+}
+
+Tensor AttentionOutput::result(const Saved& saved, const Tensor& o) const {
+    return gates_ > 0 ? saved.gated.first_rows(o.rows()) : normed(saved, o);
+}
+
+Tensor AttentionOutput::forward(StepContext& run, const Saved& saved, const Tensor& o,
+                                const Tensor& xn) const {
+    const int64_t n = o.rows();
+    if (groups_ > 0)
+        run.ops.norm(groups_of(saved.normed.first_rows(n)), groups_of(saved.normalised.first_rows(n)),
+                     saved.inverse.first(n * groups_), groups_of(o), run.weight(gain_), Tensor(), norm_);
+    if (gates_ > 0) {
+        run.ops.linear(saved.u.first_rows(n), gate_input(xn), run.weight(gate_), Write::set);
+        run.ops.gate(saved.gated.first_rows(n), saved.u.first_rows(n), normed(saved, o), factor_);
+    }
+    return result(saved, o);
+}
+
+void AttentionOutput::backward(StepContext& run, Tensor dout, const Saved& saved, const Workspace& workspace,
+                               const Tensor& o, const Tensor& xn) const {
+    const int64_t n = o.rows();
+    if (gates_ > 0) {
+        const Tensor du(workspace.du.data, DType::f32, {n, gates_});
+        run.ops.gate_backward(dout, du, dout, saved.u.first_rows(n), normed(saved, o), factor_);
+        run.ops.linear_backward_weight(run.gradient(gate_), du, gate_input(xn));
+    }
+    if (groups_ > 0)
+        run.ops.norm_backward(groups_of(dout), run.gradient(gain_), Tensor(), groups_of(dout),
+                              groups_of(saved.normalised.first_rows(n)), saved.inverse.first(n * groups_),
+                              run.weight(gain_), norm_, Write::set);
+}
+
+void AttentionOutput::backward_input(StepContext& run, Tensor dxn, const Workspace& workspace) const {
+    if (gates_ == 0) return;
+    const Tensor du(workspace.du.data, DType::f32, {dxn.rows(), gates_});
+    run.ops.linear_backward_input(gate_input(dxn), du, run.weight(gate_), Write::add);
+}
+
+}  // namespace longreach

@@ -1,0 +1,55 @@
+// Between attention and its output projection: norm of what the heads gathered, then gates.
+//
+//     o = rms(o)                          over each head, or over all of them
+//     o = factor sigmoid(xn Wg^T) * o     one gate per head or per channel; xn is what the queries were made
+//     of
+#pragma once
+
+#include "model/arena.h"
+#include "model/model_config.h"
+#include "model/step_context.h"
+
+namespace longreach {
+
+class AttentionOutput {
+  public:
+    struct Saved {
+        Tensor inverse;  // [N * groups] of the norm
+        Tensor
+            normalised;  // [N * groups, H d / groups] before the gain; the same memory as normed without one
+        Tensor normed;   // [N, H d]
+        Tensor u;        // [N, H or H d] gates before the sigmoid
+        Tensor gated;    // [N, H d]
+    };
+    struct Workspace {
+        Tensor du;  // for the layer with most gates
+    };
+
+    AttentionOutput() = default;
+    AttentionOutput(ParamTable& table, const ModelConfig& model, int64_t layer);
+    Saved plan(Arena& arena, const std::string& name, int64_t tokens) const;
+    int64_t gates() const { return gates_; }
+
+    // What the output projection reads.
+    Tensor result(const Saved& saved, const Tensor& o) const;
+    Tensor forward(StepContext& run, const Saved& saved, const Tensor& o, const Tensor& xn) const;
+    // dout: gradient at result(), then at o.
+    void backward(StepContext& run, Tensor dout, const Saved& saved, const Workspace& workspace,
+                  const Tensor& o, const Tensor& xn) const;
+    // dxn += what came through the gates, after backward().
+    void backward_input(StepContext& run, Tensor dxn, const Workspace& workspace) const;
+
+  private:
+    Tensor groups_of(const Tensor& x) const;  // [N, H d] seen as rows that are normed together
+    Tensor normed(const Saved& saved, const Tensor& o) const;
+    Tensor gate_input(const Tensor& xn) const;
+
+    int64_t width_ = 0;   // H d
+    int64_t groups_ = 0;  // normed apart from each other, per token; 0: no norm
+    NormSpec norm_;
+    ParamRef gain_, gate_;
+    int64_t gates_ = 0, gate_inputs_ = 0;
+    float factor_ = 1;
+};
+
+}  // namespace longreach
