@@ -36,19 +36,64 @@ struct Effect {
 
 const Overrides raw{"data.train=[\"@/raw.bin\"]", "data.val=[\"@/raw.bin\"]", "data.document_mask=false"};
 const Overrides raw_u16{raw[0], raw[1], raw[2], "data.format=raw", "data.width=2"};
-const Overrides layout{"model.layouts={\"l\":{}}", "model.last=l"};
 const Overrides layouts{"model.layers=3", "model.layouts={\"a\":{\"window\":4},\"b\":{}}",
                         "model.pattern=[\"a\",\"b\"]"};
 const Overrides p_rope{"model.attention.position.kind=p_rope", "model.attention.position.fraction=0.75"};
-const Overrides layout_p_rope{"model.layouts={\"l\":{\"position\":{\"kind\":\"p_rope\"}}}", "model.last=l"};
 const Overrides sigmoid{"model.head.softcap.kind=sigmoid"};
 const Overrides adam{"optimizer.matrices=adam"};
 const Overrides overflow{"optimizer.adam.embedding_lr=1000", "optimizer.adam.head_lr=1000",
                          "optimizer.muon.lr=1000",           "model.embedding_norm=false",
                          "model.head.z_loss=1e26",           "stages.0.lr=1000"};
 
-const std::vector<Effect>& effects() {
-    static const std::vector<Effect> all{
+// "model.attention.scale.kind=logn", by its last part.
+Overrides attention(std::initializer_list<const char*> settings) {
+    Overrides all;
+    for (const char* setting : settings) all.push_back(std::string("model.attention.") + setting);
+    return all;
+}
+
+Effect attention_effect(const std::string& key, const std::string& value, Seen seen = Seen::metrics,
+                        Overrides context = {}) {
+    const std::string path = "model.attention." + key;
+    return {path, {path + "=" + value}, seen, std::move(context)};
+}
+
+// Every field of attention again, as a field of a layout.
+void add_layouts(std::vector<Effect>& all) {
+    const std::string from = "model.attention.", to = "model.layouts.l.";
+    const auto moved = [&](std::string setting) {
+        if (setting.starts_with(from)) setting.replace(0, from.size(), to);
+        return setting;
+    };
+    for (size_t i = 0, end = all.size(); i < end; ++i) {
+        Effect e = all[i];
+        if (!e.path.starts_with(from)) continue;
+        e.path = "model.layouts.*." + e.path.substr(from.size());
+        for (std::string& setting : e.change) setting = moved(setting);
+        for (std::string& setting : e.context) setting = moved(setting);
+        e.context.insert(e.context.begin(), {"model.layouts={\"l\":{}}", "model.last=l"});
+        all.push_back(e);
+    }
+}
+
+std::vector<Effect> listed_effects() {
+    const auto kind = [](const char* section, const char* name) {
+        return attention({(std::string(section) + ".kind=" + name).c_str()});
+    };
+    const Overrides logn = kind("scale", "logn"), abc = kind("scale", "sqrt_abc");
+    const Overrides llama = attention({"scale.kind=llama4", "scale.floor_scale=2"});
+    const Overrides grok = attention({"scale.kind=grok2", "scale.attn_temperature_len=3"});
+    const Overrides invariant = kind("distance", "scale_invariant"),
+                    interpolated = kind("distance", "si_interp");
+    const Overrides value = attention({"scale.kind=sqrt2logn", "scale.init=value"});
+    const Overrides windowed = attention({"window=8"});
+    const Overrides long_eval{"eval.lengths=[16,64]"};
+    const auto rope = [](std::initializer_list<const char*> settings) {
+        Overrides all;
+        for (const char* setting : settings) all.push_back(std::string("eval.rope.") + setting);
+        return all;
+    };
+    std::vector<Effect> all{
         {"run.name", {"run.name=another"}, Seen::directory},
         {"run.dir", {"run.dir=@/elsewhere"}, Seen::directory},
         {"run.seed", {"run.seed=2"}},
@@ -97,35 +142,53 @@ const std::vector<Effect>& effects() {
          p_rope},
         {"model.attention.qk.kind", {"model.attention.qk.kind=none"}},
         {"model.attention.qk.eps", {"model.attention.qk.eps=0.1"}},
-        {"model.attention.distance.kind", {"model.attention.distance.kind=scale_invariant"}},
+        attention_effect("qk.eps_per_head", "true", Seen::weights, kind("qk", "qk_rms_eps")),
+        attention_effect("chunk", "4"),
+        attention_effect("softcap", "0.5"),
+        attention_effect("sink", "learned"),
+        attention_effect("pre_norm", "false"),
+        attention_effect("post_norm", "true"),
+        attention_effect("conv.size", "3", Seen::weights),
+        attention_effect("conv.queries", "false", Seen::weights, attention({"conv.size=3"})),
+        attention_effect("conv.keys", "false", Seen::weights, attention({"conv.size=3"})),
+        attention_effect("conv.values", "false", Seen::weights, attention({"conv.size=3"})),
+        attention_effect("output_norm.kind", "head"),
+        attention_effect("output_norm.gain", "true", Seen::weights, kind("output_norm", "all")),
+        attention_effect("gate.kind", "sparse", Seen::weights),
+        attention_effect("gate.doubled", "false", Seen::metrics, kind("gate", "headwise")),
+        attention_effect("gate.zero_init", "false", Seen::metrics, kind("gate", "elementwise")),
+        attention_effect("scale.kind", "entinv"),
+        attention_effect("scale.base", "0.9"),
+        attention_effect("scale.granularity", "layer", Seen::weights, logn),
+        attention_effect("scale.init", "parity", Seen::metrics, logn),
+        attention_effect("scale.r", "0.5", Seen::metrics, value),
+        attention_effect("scale.bias", "0.5", Seen::metrics, kind("scale", "logn_bias")),
+        attention_effect("scale.a", "0.5", Seen::metrics, abc),
+        attention_effect("scale.b", "0.5", Seen::metrics, abc),
+        attention_effect("scale.c", "3", Seen::metrics, abc),
+        attention_effect("scale.target", "2", Seen::metrics, kind("scale", "solve_c")),
+        attention_effect("scale.attn_scale", "0.5", Seen::metrics, llama),
+        attention_effect("scale.floor_scale", "4", Seen::metrics, llama),
+        attention_effect("scale.attn_temperature_len", "5", Seen::metrics, grok),
+        attention_effect("scale.scale_n", "sequence", Seen::metrics, logn),
+        {"model.train_context", {"model.train_context=64"}, Seen::metrics, kind("scale", "entinv")},
+        {"model.norm.placement", {"model.norm.placement=peri"}, Seen::weights},
+        {"model.norm.out_gain", {"model.norm.out_gain=0.5"}, Seen::metrics, {"model.norm.placement=peri"}},
+        {"model.residual.value_embeddings", {"model.residual.value_embeddings=1"}, Seen::weights},
+        {"model.residual.smear", {"model.residual.smear=true"}, Seen::weights},
+        {"model.residual.backout", {"model.residual.backout=0"}},
+        attention_effect("distance.kind", "alibi", Seen::metrics, attention({"position.kind=nope"})),
+        attention_effect("distance.learn_tau", "true", Seen::weights, invariant),
+        attention_effect("distance.decay", "0.5", Seen::metrics, kind("distance", "log_bias")),
+        attention_effect("distance.learn_decay", "true", Seen::weights, invariant),
+        attention_effect("distance.kappa", "0.25", Seen::metrics, interpolated),
+        attention_effect("distance.p", "0.25", Seen::metrics, interpolated),
+        attention_effect("distance.b", "0.5", Seen::metrics, interpolated),
+        attention_effect("distance.c", "3", Seen::metrics, interpolated),
         {"model.attention.distance.tau",
          {"model.attention.distance.tau=3"},
          Seen::metrics,
          {"model.attention.distance.kind=scale_invariant"}},
-        {"model.layouts.*.heads", {"model.layouts.l.heads=1"}, Seen::weights, layout},
-        {"model.layouts.*.kv_heads", {"model.layouts.l.kv_heads=1"}, Seen::weights, layout},
-        {"model.layouts.*.head_dim", {"model.layouts.l.head_dim=12"}, Seen::weights, layout},
-        {"model.layouts.*.window", {"model.layouts.l.window=4"}, Seen::metrics, layout},
-        {"model.layouts.*.position.kind", {"model.layouts.l.position.kind=nope"}, Seen::metrics, layout},
-        {"model.layouts.*.position.base", {"model.layouts.l.position.base=20"}, Seen::metrics, layout},
-        {"model.layouts.*.position.fraction",
-         {"model.layouts.l.position.fraction=0.25"},
-         Seen::metrics,
-         layout_p_rope},
-        {"model.layouts.*.position.spacing",
-         {"model.layouts.l.position.spacing=linspace"},
-         Seen::metrics,
-         layout_p_rope},
-        {"model.layouts.*.qk.kind", {"model.layouts.l.qk.kind=none"}, Seen::metrics, layout},
-        {"model.layouts.*.qk.eps", {"model.layouts.l.qk.eps=0.1"}, Seen::metrics, layout},
-        {"model.layouts.*.distance.kind",
-         {"model.layouts.l.distance.kind=scale_invariant"},
-         Seen::metrics,
-         layout},
-        {"model.layouts.*.distance.tau",
-         {"model.layouts.l.distance.tau=3"},
-         Seen::metrics,
-         {"model.layouts={\"l\":{\"distance\":{\"kind\":\"scale_invariant\"}}}", "model.last=l"}},
         {"model.pattern", {"model.pattern=[\"b\",\"a\"]"}, Seen::metrics, layouts},
         {"model.last", {"model.last=b"}, Seen::metrics, layouts},
         {"data.train", {"data.train=[\"@/data/val_*.bin\"]"}},
@@ -145,9 +208,26 @@ const std::vector<Effect>& effects() {
         {"stages.*.batch_tokens", {"stages.1.batch_tokens=256"}},
         {"stages.*.window", {"stages.1.window=2"}, Seen::metrics, {"model.attention.window=8"}},
         {"stages.*.lr", {"stages.1.lr=0.5"}},
+        {"window_warmup.to",
+         {"window_warmup.to=8", "window_warmup.from=1", "window_warmup.multiple=1"},
+         Seen::metrics,
+         windowed},
+        {"window_warmup.from",
+         {"window_warmup.from=4"},
+         Seen::metrics,
+         {windowed[0], "window_warmup.to=8", "window_warmup.from=1", "window_warmup.multiple=1"}},
+        {"window_warmup.multiple",
+         {"window_warmup.multiple=3"},
+         Seen::metrics,
+         {windowed[0], "window_warmup.to=8", "window_warmup.from=1", "window_warmup.multiple=1"}},
         {"batch.tokens", {"batch.tokens=256"}},
         {"batch.micro_tokens", {"batch.micro_tokens=64"}, Seen::plan, {"eval.batch_tokens=64"}},
         {"optimizer.matrices", adam, Seen::moments},
+        {"optimizer.qk_clip.limit", {"optimizer.qk_clip.limit=0.01"}, Seen::weights, kind("qk", "none")},
+        {"optimizer.qk_clip.measure",
+         {"optimizer.qk_clip.measure=absolute"},
+         Seen::metrics,
+         {kind("qk", "none")[0], "optimizer.qk_clip.limit=0.01"}},
         {"optimizer.clip_norm", {"optimizer.clip_norm=0.001"}, Seen::moments},
         {"optimizer.max_bad_steps", {"optimizer.max_bad_steps=0"}, Seen::outcome, overflow},
         {"optimizer.muon.lr", {"optimizer.muon.lr=0.01"}, Seen::weights},
@@ -185,6 +265,12 @@ const std::vector<Effect>& effects() {
         {"eval.suffix_tokens", {"eval.suffix_tokens=3"}, Seen::validation, {"eval.align=suffix"}},
         {"eval.min_document", {"eval.min_document=120"}, Seen::validation, {"eval.final_tokens=512"}},
         {"eval.batch_tokens", {"eval.batch_tokens=256"}, Seen::plan},
+        {"eval.rope.kind", rope({"kind=yarn"}), Seen::validation, long_eval},
+        {"eval.rope.factor", rope({"factor=8"}), Seen::validation, rope({"kind=pi"})},
+        {"eval.rope.window", rope({"window=4"}), Seen::validation, rope({"kind=rerope"})},
+        {"eval.rope.leak", rope({"leak=8"}), Seen::validation, rope({"kind=leaky_rerope"})},
+        {"eval.rope.exponent", rope({"exponent=0.9"}), Seen::validation, rope({"kind=ntk_mixed"})},
+        {"eval.rope.scale", rope({"scale=clip_logn"}), Seen::validation, {}},
         {"checkpoint.every", {"checkpoint.every=3"}, Seen::checkpoints},
         {"checkpoint.keep", {"checkpoint.keep=3"}, Seen::checkpoints, {"checkpoint.every=1"}},
         {"checkpoint.at_start", {"checkpoint.at_start=true"}, Seen::checkpoints},
@@ -192,6 +278,12 @@ const std::vector<Effect>& effects() {
         {"system.precision", {"system.precision=bf16"}, Seen::device},
         {"system.threads", {"system.threads=2"}, Seen::device},
     };
+    add_layouts(all);
+    return all;
+}
+
+const std::vector<Effect>& effects() {
+    static const std::vector<Effect> all = listed_effects();
     return all;
 }
 
