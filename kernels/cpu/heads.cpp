@@ -1,12 +1,20 @@
 // Heads of queries, keys or values after projection, in place.
 //
-//   per head: r = (mean(x^2) + eps)^(-1/2) or 1; x' = r x; for pairs m < pairs, (x'[m], x'[m + d/2]) turns by
-//   the angle of its position: y1 = x1 cos - x2 sin, y2 = x1 sin + x2 cos. Other pairs keep x'. Backward, R
-//   the rotation and y the prepared value: dx = r R^T (dy - y <y, dy> / d); without norm dx = R^T dy. (The
-//   norm has no gain, so it commutes with R and y alone suffices.)
+//   Per head of d channels: n = (x - mean) * r, r = (var + eps)^(-1/2) (rms: mean = 0, var the mean of the
+//   squares; none: n = x); a = gain * n + bias; for pairs m < pairs, (a[m], a[m + d/2]) turns by the angle of
+//   its position: y1 = a1 cos - a2 sin, y2 = a1 sin + a2 cos. Other pairs keep a.
 //
-// Saved: y in place and r [N, heads]. Per element 8 bytes and 5 FLOPs forward, 12 bytes and 9 FLOPs backward.
-// Parallel over tokens; a token's heads share one row of the tables.
+//   Backward, R the rotation, h = R^T dy:
+//     none                dx = h
+//     rms without a gain  dx = r R^T (dy - y <y, dy> / d): the norm commutes with R, so y alone suffices
+//     with a gain         g = gain * h: dx = r (g - n mean(g n)), layer: less mean(g);
+//                         dgain += h n, dbias += h over tokens and heads
+//     eps = e^u           du += eps * sum of -1/2 r^2 <n, gradient at n>
+//
+// Saved: y in place, r [N, heads], with a gain n. Per element 8 bytes and 5 FLOPs forward (12 and 7 with a
+// gain), 12 bytes and 9 FLOPs backward. Parallel over tokens, backward over fixed blocks of them; a token's
+// heads share one row of the tables.
+#include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
@@ -15,6 +23,7 @@
 #include "kernels/cpu/isa_begin.h"
 #include "kernels/cpu/simd.h"
 #include "kernels/cpu/loops.h"
+#include "kernels/cpu/fold.h"
 #include "kernels/cpu/cpu_ops.h"
 
 namespace {
@@ -32,18 +41,79 @@ Rotation rotation_at(const HeadSpec& spec, int64_t token) {
             spec.sine.f32() + position * spec.sine.row_stride, spec.cosine.cols()};
 }
 
-void prepare_head(float* x, float inverse, const Rotation& turn, int64_t half) {
-    const Vec scale = splat(inverse);
+// eps of every head where it is learned: one exponential per head and op, not per token.
+void learned_eps(double* eps, const HeadSpec& spec) {
+    if (!spec.log_eps) return;
+    const bool shared = spec.log_eps.count() == 1;
+    for (int64_t h = 0; h < spec.heads; ++h)
+        eps[h] = std::exp(static_cast<double>(spec.log_eps.f32()[shared ? 0 : h]));
+}
+
+struct Moments {
+    float mean, inverse;
+};
+
+LONGREACH_INLINE Moments moments(const float* x, int64_t d, HeadNorm norm, double eps) {
+    const double width = static_cast<double>(d);
+    if (norm == HeadNorm::none) return {0.0f, 1.0f};
+    float mean = 0.0f;
+    if (norm == HeadNorm::layer)
+        mean = sum_vectors(d, [&](int64_t i, auto n) { return load(x + i, n); }) / static_cast<float>(d);
+    const Vec center = splat(mean);
+    const double squares = sum_vectors(d, [&](int64_t i, auto n) {
+        const Vec v = load(x + i, n, mean) - center;
+        return v * v;
+    });
+    return {mean, static_cast<float>(1.0 / std::sqrt(squares / width + eps))};
+}
+
+// Puts value(i, width) of the channels in x, turned.
+template <class Value>
+LONGREACH_INLINE void turn_head(float* x, const Rotation& turn, int64_t half, Value value) {
     for_vectors(turn.pairs, [&](int64_t i, auto n) {
         const Vec c = load(turn.cosine + i, n), s = load(turn.sine + i, n);
-        const Vec x1 = scale * load(x + i, n), x2 = scale * load(x + half + i, n);
+        const Vec x1 = value(i, n), x2 = value(half + i, n);
         store(x + i, x1 * c - x2 * s, n);
         store(x + half + i, x1 * s + x2 * c, n);
     });
-    if (inverse == 1.0f) return;
-    for (float* rest : {x + turn.pairs, x + half + turn.pairs})
+}
+// And turned back.
+template <class Value>
+LONGREACH_INLINE void turn_head_back(float* x, const Rotation& turn, int64_t half, Value value) {
+    for_vectors(turn.pairs, [&](int64_t i, auto n) {
+        const Vec c = load(turn.cosine + i, n), s = load(turn.sine + i, n);
+        const Vec g1 = value(i, n), g2 = value(half + i, n);
+        store(x + i, g1 * c + g2 * s, n);
+        store(x + half + i, g2 * c - g1 * s, n);
+    });
+}
+// The channels of the pairs that do not turn.
+template <class Value>
+LONGREACH_INLINE void keep_rest(float* x, const Rotation& turn, int64_t half, Value value) {
+    for (int64_t begin : {turn.pairs, half + turn.pairs})
         for_vectors(half - turn.pairs,
-                    [&](int64_t i, auto n) { store(rest + i, scale * load(rest + i, n), n); });
+                    [&](int64_t i, auto n) { store(x + begin + i, value(begin + i, n), n); });
+}
+
+void prepare_head(float* x, float inverse, const Rotation& turn, int64_t half) {
+    const Vec scale = splat(inverse);
+    const auto scaled = [&](int64_t i, auto n) { return scale * load(x + i, n); };
+    turn_head(x, turn, half, scaled);
+    if (inverse != 1.0f) keep_rest(x, turn, half, scaled);
+}
+
+// With a gain; `bias` may be null.
+void prepare_affine_head(float* x, float* normalised, const float* gain, const float* bias, Moments m,
+                         const Rotation& turn, int64_t half) {
+    const Vec center = splat(m.mean), scale = splat(m.inverse);
+    const auto value = [&](int64_t i, auto n) {
+        const Vec v = (load(x + i, n) - center) * scale;
+        store(normalised + i, v, n);
+        const Vec gained = v * load(gain + i, n);
+        return bias ? gained + load(bias + i, n) : gained;
+    };
+    turn_head(x, turn, half, value);
+    keep_rest(x, turn, half, value);
 }
 
 // along = <y, dy> / d, or 0 without norm.
@@ -53,18 +123,48 @@ void prepare_head_backward(float* dx, const float* y, float along, float inverse
     const auto gradient = [&](int64_t i, auto n) {
         return scale * (load(dx + i, n) - load(y + i, n) * projection);
     };
-    for_vectors(turn.pairs, [&](int64_t i, auto n) {
-        const Vec c = load(turn.cosine + i, n), s = load(turn.sine + i, n);
-        const Vec g1 = gradient(i, n), g2 = gradient(half + i, n);
-        store(dx + i, g1 * c + g2 * s, n);
-        store(dx + half + i, g2 * c - g1 * s, n);
-    });
-    for (int64_t begin : {turn.pairs, half + turn.pairs})
-        for_vectors(half - turn.pairs,
-                    [&](int64_t i, auto n) { store(dx + begin + i, gradient(begin + i, n), n); });
+    turn_head_back(dx, turn, half, gradient);
+    keep_rest(dx, turn, half, gradient);
+}
+// Without a norm nothing but the rotation is left.
+void turn_gradient_back(float* dx, const Rotation& turn, int64_t half) {
+    turn_head_back(dx, turn, half, [&](int64_t i, auto n) { return load(dx + i, n); });
 }
 
-void check_shapes(const Tensor& x, const Tensor& inverse, const HeadSpec& spec) {
+struct AffineHead {
+    float* dx;
+    float *dgain, *dbias;  // this block's partial sums, or null
+    const float *normalised, *gain;
+    float inverse;
+    bool centered;
+};
+
+// Returns <n, gradient at n>.
+float prepare_affine_head_backward(const AffineHead& head, const Rotation& turn, int64_t half) {
+    const int64_t d = 2 * half;
+    const float width = static_cast<float>(d);
+    turn_gradient_back(head.dx, turn, half);
+    if (head.dgain)
+        for_vectors(d, [&](int64_t i, auto n) {
+            store(head.dgain + i,
+                  fma(load(head.dx + i, n), load(head.normalised + i, n), load(head.dgain + i, n)), n);
+        });
+    if (head.dbias)
+        for_vectors(d, [&](int64_t i, auto n) {
+            store(head.dbias + i, load(head.dbias + i, n) + load(head.dx + i, n), n);
+        });
+    const auto gradient = [&](int64_t i, auto n) { return load(head.dx + i, n) * load(head.gain + i, n); };
+    const float along =
+        sum_vectors(d, [&](int64_t i, auto n) { return gradient(i, n) * load(head.normalised + i, n); });
+    const Vec mean = splat(head.centered ? sum_vectors(d, gradient) / width : 0.0f);
+    const Vec projection = splat(along / width), scale = splat(head.inverse);
+    for_vectors(d, [&](int64_t i, auto n) {
+        store(head.dx + i, scale * (gradient(i, n) - mean - load(head.normalised + i, n) * projection), n);
+    });
+    return along;
+}
+
+void check_shapes(const Tensor& x, const Tensor& normalised, const Tensor& inverse, const HeadSpec& spec) {
     check(spec.head_dim % 2 == 0 && spec.heads * spec.head_dim == x.cols(), "{} heads of {} in {} columns",
           spec.heads, spec.head_dim, x.cols());
     check(spec.norm == HeadNorm::none || (inverse.rows() == x.rows() && inverse.cols() == spec.heads),
@@ -72,15 +172,26 @@ void check_shapes(const Tensor& x, const Tensor& inverse, const HeadSpec& spec) 
     check(!spec.cosine || (spec.cosine.cols() <= spec.head_dim / 2 && spec.cosine.rows() >= spec.length &&
                            spec.sine.cols() == spec.cosine.cols() && spec.sine.rows() == spec.cosine.rows()),
           "rotary tables {}x{} for length {}", spec.cosine.rows(), spec.cosine.cols(), spec.length);
+    check(!spec.gain || (spec.norm != HeadNorm::none && spec.gain.count() == spec.head_dim &&
+                         normalised.rows() == x.rows() && normalised.cols() == x.cols()),
+          "a gain of {} on heads of {}, normalised is {}x{}", spec.gain.count(), spec.head_dim,
+          normalised.rows(), normalised.cols());
+    check(!spec.bias || (spec.gain && spec.bias.count() == spec.head_dim), "a bias of {} on heads of {}",
+          spec.bias.count(), spec.head_dim);
+    check(spec.norm != HeadNorm::layer || (spec.gain && spec.bias), "a layer norm without gain and bias");
+    check(!spec.log_eps || (spec.norm == HeadNorm::rms &&
+                            (spec.log_eps.count() == 1 || spec.log_eps.count() == spec.heads)),
+          "{} learned eps for {} heads", spec.log_eps.count(), spec.heads);
 }
 
 }  // namespace
 
-void CpuOps::prepare_heads(Tensor x, Tensor, Tensor inverse, const HeadSpec& spec) {
-    check_shapes(x, inverse, spec);
+void CpuOps::prepare_heads(Tensor x, Tensor normalised, Tensor inverse, const HeadSpec& spec) {
+    check_shapes(x, normalised, inverse, spec);
     const int64_t rows = x.rows(), d = spec.head_dim;
     const bool normed = spec.norm != HeadNorm::none;
     if (!normed && !spec.cosine) return;
+    learned_eps(partials_, spec);
 #pragma omp parallel for schedule(static) \
     num_threads(threads_) if (rows * spec.heads * d > parallel_threshold)
     for (int64_t r = 0; r < rows; ++r) {
@@ -89,47 +200,85 @@ void CpuOps::prepare_heads(Tensor x, Tensor, Tensor inverse, const HeadSpec& spe
         for (int64_t h = 0; h < spec.heads; ++h) {
             float* head = x.f32() + r * x.row_stride + h * d;
             prefetch(head + next, d);
-            float scale = 1.0f;
-            if (normed) {
-                const double squares = sum_vectors(d, [&](int64_t i, auto n) {
-                    const Vec v = load(head + i, n);
-                    return v * v;
-                });
-                scale =
-                    static_cast<float>(1.0 / std::sqrt(squares / static_cast<double>(d) + double{spec.eps}));
-                inverse.f32()[r * inverse.row_stride + h] = scale;
-            }
-            prepare_head(head, scale, turn, d / 2);
+            const double eps = spec.log_eps ? partials_[h] : double{spec.eps};
+            const Moments m = moments(head, d, spec.norm, eps);
+            if (normed) inverse.f32()[r * inverse.row_stride + h] = m.inverse;
+            if (spec.gain)
+                prepare_affine_head(head, normalised.f32() + r * normalised.row_stride + h * d,
+                                    spec.gain.f32(), spec.bias.f32(), m, turn, d / 2);
+            else
+                prepare_head(head, m.inverse, turn, d / 2);
         }
     }
 }
 
-void CpuOps::prepare_heads_backward(Tensor dx, Tensor, Tensor, Tensor, const Tensor& x, const Tensor&,
-                                    const Tensor& inverse, const HeadSpec& spec) {
-    check_shapes(x, inverse, spec);
+void CpuOps::prepare_heads_backward(Tensor dx, Tensor dgain, Tensor dbias, Tensor dlog_eps, const Tensor& x,
+                                    const Tensor& normalised, const Tensor& inverse, const HeadSpec& spec) {
+    check_shapes(x, normalised, inverse, spec);
     check(dx.rows() == x.rows() && dx.cols() == x.cols(), "dx is {}x{}", dx.rows(), dx.cols());
-    const int64_t rows = x.rows(), d = spec.head_dim;
+    check((!dgain || spec.gain) && (!dbias || spec.bias) && (!dlog_eps || spec.log_eps),
+          "a gradient of something the heads do not have");
+    check(!dlog_eps || dlog_eps.count() == spec.log_eps.count(), "{} gradients of {} learned eps",
+          dlog_eps.count(), spec.log_eps.count());
+    const int64_t rows = x.rows(), d = spec.head_dim, heads = spec.heads;
     const bool normed = spec.norm != HeadNorm::none;
     if (!normed && !spec.cosine) return;
-#pragma omp parallel for schedule(static) \
-    num_threads(threads_) if (rows * spec.heads * d > parallel_threshold)
-    for (int64_t r = 0; r < rows; ++r) {
-        const Rotation turn = rotation_at(spec, r);
-        const int64_t next = r + 1 < rows ? 1 : 0;
-        for (int64_t h = 0; h < spec.heads; ++h) {
-            float* gradient = dx.f32() + r * dx.row_stride + h * d;
-            const float* y = x.f32() + r * x.row_stride + h * d;
-            prefetch(gradient + next * dx.row_stride, d);
-            prefetch(y + next * x.row_stride, d);
-            float along = 0.0f, scale = 1.0f;
-            if (normed) {
-                along = sum_vectors(
-                            d, [&](int64_t i, auto n) { return load(y + i, n) * load(gradient + i, n); }) /
-                        static_cast<float>(d);
-                scale = inverse.f32()[r * inverse.row_stride + h];
+
+    // Partial sums of one block, in doubles: by head those of eps, then d floats each for gain and bias.
+    const int64_t each = heads + d;
+    const int64_t blocks = fixed_blocks(rows, partial_doubles, each);
+#pragma omp parallel for schedule(static) num_threads(threads_) if (rows * heads * d > parallel_threshold)
+    for (int64_t b = 0; b < blocks; ++b) {
+        double* of_eps = partials_ + b * each;
+        float* of_gain = reinterpret_cast<float*>(of_eps + heads);
+        if (dlog_eps) std::fill_n(of_eps, heads, 0.0);
+        if (dgain || dbias) std::fill_n(of_gain, 2 * d, 0.0f);
+        const Range block = piece(rows, blocks, b);
+        for (int64_t r = block.begin; r < block.end; ++r) {
+            const Rotation turn = rotation_at(spec, r);
+            const int64_t next = r + 1 < rows ? 1 : 0;
+            for (int64_t h = 0; h < heads; ++h) {
+                float* gradient = dx.f32() + r * dx.row_stride + h * d;
+                prefetch(gradient + next * dx.row_stride, d);
+                if (!normed) {
+                    turn_gradient_back(gradient, turn, d / 2);
+                    continue;
+                }
+                const float scale = inverse.f32()[r * inverse.row_stride + h];
+                float along;
+                if (spec.gain) {
+                    const float* kept = normalised.f32() + r * normalised.row_stride + h * d;
+                    prefetch(kept + next * normalised.row_stride, d);
+                    along = prepare_affine_head_backward({.dx = gradient,
+                                                          .dgain = dgain ? of_gain : nullptr,
+                                                          .dbias = dbias ? of_gain + d : nullptr,
+                                                          .normalised = kept,
+                                                          .gain = spec.gain.f32(),
+                                                          .inverse = scale,
+                                                          .centered = spec.norm == HeadNorm::layer},
+                                                         turn, d / 2);
+                } else {
+                    const float* y = x.f32() + r * x.row_stride + h * d;
+                    prefetch(y + next * x.row_stride, d);
+                    along = sum_vectors(
+                        d, [&](int64_t i, auto n) { return load(y + i, n) * load(gradient + i, n); });
+                    prepare_head_backward(gradient, y, along / static_cast<float>(d), scale, turn, d / 2);
+                }
+                if (dlog_eps) of_eps[h] -= 0.5 * double{scale} * scale * along;
             }
-            prepare_head_backward(gradient, y, along, scale, turn, d / 2);
         }
+    }
+
+    const float* of_gain = reinterpret_cast<const float*>(partials_ + heads);
+    if (dgain) fold(dgain.f32(), of_gain, blocks, 2 * each, {0, d});
+    if (dbias) fold(dbias.f32(), of_gain + d, blocks, 2 * each, {0, d});
+    if (!dlog_eps) return;
+    const int64_t sharing = heads / dlog_eps.count();  // heads with the same eps
+    for (int64_t e = 0; e < dlog_eps.count(); ++e) {
+        double sum = 0;
+        for (int64_t h = e * sharing; h < (e + 1) * sharing; ++h)
+            for (int64_t b = 0; b < blocks; ++b) sum += partials_[b * each + h];
+        dlog_eps.f32()[e] += static_cast<float>(std::exp(static_cast<double>(spec.log_eps.f32()[e])) * sum);
     }
 }
 

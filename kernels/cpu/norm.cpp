@@ -16,6 +16,7 @@
 #include "kernels/cpu/isa_begin.h"
 #include "kernels/cpu/simd.h"
 #include "kernels/cpu/loops.h"
+#include "kernels/cpu/fold.h"
 #include "kernels/cpu/cpu_ops.h"
 
 namespace {
@@ -83,16 +84,6 @@ void norm_backward_row(const BackwardRow& row) {
     });
 }
 
-// to [width] += the blocks' partial sums, `stride` floats apart, in block order.
-void fold(float* to, const float* partial, int64_t blocks, int64_t stride, Range columns) {
-    for_vectors(columns.end - columns.begin, [&](int64_t i, auto n) {
-        const int64_t c = columns.begin + i;
-        Vec sum = load(partial + c, n);
-        for (int64_t b = 1; b < blocks; ++b) sum += load(partial + b * stride + c, n);
-        store(to + c, load(to + c, n) + sum, n);
-    });
-}
-
 }  // namespace
 
 void CpuOps::norm(Tensor y, Tensor normalised, Tensor inverse, const Tensor& x, const Tensor& gain,
@@ -118,9 +109,7 @@ void CpuOps::norm_backward(Tensor dx, Tensor dgain, Tensor dbias, const Tensor& 
     check(dx.rows() == rows && dx.cols() == width && normalised.rows() == rows && normalised.cols() == width,
           "norm_backward of {}x{} into {}x{}", rows, width, dx.rows(), dx.cols());
     const int64_t stride = 2 * width;  // dgain | dbias of one block
-    const int64_t room = partial_doubles * 2 / stride;
-    check(room >= 1, "norm over {} channels", width);
-    const int64_t blocks = std::clamp<int64_t>(rows, 1, std::min<int64_t>(room, 128));
+    const int64_t blocks = fixed_blocks(rows, partial_doubles * 2, stride);
     float* partials = reinterpret_cast<float*>(partials_);
     const bool small = rows * width <= parallel_threshold;
 #pragma omp parallel num_threads(threads_) if (!small)
