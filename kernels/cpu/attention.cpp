@@ -1,9 +1,11 @@
-// o = softmax(y) v with y = gain(t) scale q k^T + bias(t) over the visible keys; lse = log sum exp(y).
+// o = P v with the probabilities of AttentionSpec; lse = log of their denominator.
 //
 //   q, o [N, H*d], k, v [N, G*d], lse [H, N]. Backward needs q, k, v, o and lse; nothing of size T x T
 //   exists. 4*d FLOPs and one exp2 per visible pair; memory: q, k, v once per tile of queries, o once.
 //
-// Online softmax over tiles of keys, in base 2: queries are scaled by scale * log2(e) when they are packed.
+// Online softmax over tiles of keys, in base 2. Scale, log2(e) and row factors are multiplied into the
+// queries when they are packed; the rest of the score is score_of in attention_tiles.h. A far pair costs a
+// second packing of the queries and, along its border, up to panel_cols - 1 keys of a panel twice.
 // Parallel over (sequence, head, tile of queries); a tile is one thread's work from its first to its last
 // key.
 #include <omp.h>
@@ -15,21 +17,34 @@
 
 #include "kernels/cpu/isa_begin.h"
 #include "kernels/cpu/simd.h"
+#include "kernels/cpu/simd_math.h"
 #include "kernels/cpu/micro_gemm.h"
 #include "kernels/cpu/attention_tiles.h"
 #include "kernels/cpu/cpu_ops.h"
 
 namespace {
 
+// What one item reads: tensors of one sequence ([T, d], columns of the head), rows of the head.
+struct Item {
+    const AttentionSpec& spec;
+    int64_t head, first_token;  // of the sequence among all N
+    Tensor q, k, v;
+    Tensor far_q, far_k;  // empty without a far pair
+    bool maxima;          // wanted
+};
+
 // One tile of queries of one head. Buffers are pieces of the thread's scratch.
 struct ForwardTile {
-    int64_t width;   // d
-    float* queries;  // [query_panels][d][panel_cols], scaled
-    float* scores;   // [key_tile][panel_cols]: S^T of the panel in work, then P^T
-    float* output;   // [query_panels][d][panel_cols]: O^T so far, relative to `top`
-    float* top;      // [query_tile]: largest score so far
-    float* sum;      // [query_tile]: sum of 2^(score - top)
-    float* shrink;   // [query_tile]: what earlier sums and outputs are multiplied with
+    int64_t width;       // d
+    float* queries;      // [query_panels][d][panel_cols], times ScoreRows::packing
+    float* scores;       // [key_tile][panel_cols]: S^T of the panel in work, then P^T
+    float* output;       // [query_panels][d][panel_cols]: O^T so far, relative to `top`
+    float* top;          // [query_tile]: largest exponent so far
+    float* sum;          // [query_tile]: sum of 2^(exponent - top)
+    float* shrink;       // [query_tile]: what earlier sums and outputs are multiplied with
+    float* maximum;      // [query_tile]: largest product so far, its sign that of the score
+    float* far_queries;  // like `queries`
+    float* far_scores;   // [panel_cols][panel_cols]: S^T from the far pair, where both pairs are needed
 
     ForwardTile(float* scratch, int64_t head_dim) : width(head_dim) {
         queries = scratch;
@@ -38,22 +53,33 @@ struct ForwardTile {
         top = scores + key_tile * panel_cols;
         sum = top + query_tile;
         shrink = sum + query_tile;
+        maximum = shrink + query_tile;
+        far_queries = maximum + query_tile;
+        far_scores = far_queries + query_tile * width;
     }
     static int64_t floats(int64_t head_dim) {
-        return 2 * query_tile * head_dim + key_tile * panel_cols + 3 * query_tile;
+        return 3 * query_tile * head_dim + (key_tile + panel_cols) * panel_cols + 4 * query_tile;
     }
 
-    void reset() {
+    // sink: -infinity for none.
+    void reset(float sink) {
         for (int64_t i = 0; i < query_tile * width; ++i) output[i] = 0.0f;
-        // Finite, so that a difference of two tops is never infinity - infinity; far below any score.
-        for (int64_t i = 0; i < query_tile; ++i) top[i] = -1e30f, sum[i] = 0.0f;
+        // A sink is a key seen first. `top` stays finite, so that a difference of two tops is never infinity
+        // - infinity; -1e30 is far below any score.
+        const float logit = sink * log2_e;
+        const bool none = logit < -1e30f;
+        for (int64_t i = 0; i < query_tile; ++i) {
+            top[i] = none ? -1e30f : logit;
+            sum[i] = none ? 0.0f : 1.0f;
+            maximum[i] = -__builtin_inff();
+        }
     }
 };
 
 // Turns the scores of one panel and keys [range.begin, range.end) into P^T and updates top, sum and shrink.
-template <bool distance, bool masked>
-void softmax_panel(const ForwardTile& t, const QueryTile& q, int64_t panel, const KeyRange& range,
-                   const DistanceSlice& slice) {
+template <Form form, bool masked>
+void softmax_panel(const ForwardTile& t, const QueryTile& q, const ScoreRows& rows, int64_t panel,
+                   const KeyRange& range, const DistanceSlice& slice) {
     for (int64_t lane = 0; lane < panel_cols; lane += lanes) {
         const int64_t at = panel * panel_cols + lane;
         const int64_t query = q.begin + at;
@@ -62,13 +88,9 @@ void softmax_panel(const ForwardTile& t, const QueryTile& q, int64_t panel, cons
         Vec top = before;
         for (int64_t j = range.begin; j < range.end; ++j) {
             float* y = column + (j - range.begin) * panel_cols;
-            Vec value = load(y);
-            if constexpr (distance) {
-                const int64_t u = query - j - slice.lowest;
-                value = fma(load(slice.gain + u), value, load(slice.bias + u));
-            }
+            Vec value = score_of<form>(load(y), rows, at, slice, query - j - slice.lowest).y;
             if constexpr (masked) value = mask_unseen(value, j, query, q.start + at);
-            if constexpr (distance || masked) store(y, value);
+            if constexpr (form != Form::plain || masked) store(y, value);
             top = max(top, value);
         }
         Vec sum{};
@@ -84,28 +106,74 @@ void softmax_panel(const ForwardTile& t, const QueryTile& q, int64_t panel, cons
     }
 }
 
-// Adds keys [range.begin, range.end) to one panel of queries. k, v: rows of this sequence and key/value head.
-template <bool distance>
-void attend_panel(const ForwardTile& t, const QueryTile& q, int64_t panel, const KeyRange& range,
-                  const Tensor& k, const Tensor& v, const DistanceSlice& slice) {
-    const int64_t keys = range.end - range.begin;
-    float* scores = t.scores;
-    multiply_panel<PlainUnit>(
-        k.f32() + range.begin * k.row_stride, k.row_stride, 1, t.queries + panel * t.width * panel_cols,
-        t.width, keys, [=](int64_t r, Vec left, Vec right) __attribute__((always_inline)) {
-            store(scores + r * panel_cols, left);
-            store(scores + r * panel_cols + lanes, right);
-        });
+// Largest products of one panel. A negative row factor in the packed queries has turned the sign of scores.
+void raise_maxima(const ForwardTile& t, const QueryTile& q, const ScoreRows& rows, int64_t panel,
+                  const KeyRange& range, bool absolute) {
+    for (int64_t lane = 0; lane < panel_cols; lane += lanes) {
+        const int64_t at = panel * panel_cols + lane;
+        const Vec sign = load(rows.packing + at) < Vec{} ? splat(-1.0f) : splat(1.0f);
+        Vec most = load(t.maximum + at);
+        for (int64_t j = range.begin; j < range.end; ++j) {
+            const Vec product = load(t.scores + (j - range.begin) * panel_cols + lane);
+            Vec value = absolute ? abs(product) : product * sign;
+            if (range.masked) value = mask_unseen(value, j, q.begin + at, q.start + at);
+            most = max(most, value);
+        }
+        store(t.maximum + at, most);
+    }
+}
+
+// scores: S^T of one panel and the keys of `range`. Keys so early that they are far from every query of the
+// panel take the far pair, keys near to all of them the near pair; the at most panel_cols - 1 keys between
+// take both and choose by lane.
+void score_panel(const ForwardTile& t, const QueryTile& q, int64_t panel, const KeyRange& range,
+                 const Item& item) {
+    const auto product = [&](float* to, const Tensor& k, const float* queries, int64_t begin, int64_t end) {
+        multiply_panel<PlainUnit>(
+            k.f32() + begin * k.row_stride, k.row_stride, 1, queries + panel * t.width * panel_cols, t.width,
+            end - begin, [=](int64_t r, Vec left, Vec right) __attribute__((always_inline)) {
+                store(to + r * panel_cols, left);
+                store(to + r * panel_cols + lanes, right);
+            });
+    };
+    int64_t mixed = range.begin, near = range.begin;  // where the keys of both pairs, of the near pair begin
+    if (item.far_k) {
+        const int64_t first = q.begin + panel * panel_cols - item.spec.far_from + 1;
+        mixed = larger(range.begin, smaller(range.end, first));
+        near = larger(range.begin, smaller(range.end, first + panel_cols - 1));
+    }
+    float* scores = t.scores + (mixed - range.begin) * panel_cols;
+    if (mixed < range.end) product(scores, item.k, t.queries, mixed, range.end);
+    if (range.begin < mixed) product(t.scores, item.far_k, t.far_queries, range.begin, mixed);
+    if (mixed == near) return;
+    product(t.far_scores, item.far_k, t.far_queries, mixed, near);
+    for (int64_t lane = 0; lane < panel_cols; lane += lanes) {
+        const VecInt query = static_cast<int32_t>(q.begin + panel * panel_cols + lane) + lane_index();
+        const VecInt last_far = query - static_cast<int32_t>(item.spec.far_from);
+        for (int64_t j = mixed; j < near; ++j) {
+            const int64_t at = (j - mixed) * panel_cols + lane;
+            const VecInt key = static_cast<int32_t>(j) - VecInt{};
+            store(scores + at, key <= last_far ? load(t.far_scores + at) : load(scores + at));
+        }
+    }
+}
+
+// Adds keys [range.begin, range.end) to one panel of queries.
+template <Form form>
+void attend_panel(const ForwardTile& t, const QueryTile& q, const ScoreRows& rows, int64_t panel,
+                  const KeyRange& range, const Item& item, const DistanceSlice& slice) {
+    score_panel(t, q, panel, range, item);
+    if (item.maxima) raise_maxima(t, q, rows, panel, range, item.spec.absolute_maxima);
     if (range.masked)
-        softmax_panel<distance, true>(t, q, panel, range, slice);
+        softmax_panel<form, true>(t, q, rows, panel, range, slice);
     else
-        softmax_panel<distance, false>(t, q, panel, range, slice);
+        softmax_panel<form, false>(t, q, rows, panel, range, slice);
     float* output = t.output + panel * t.width * panel_cols;
     const Vec shrink_left = load(t.shrink + panel * panel_cols);
     const Vec shrink_right = load(t.shrink + panel * panel_cols + lanes);
     multiply_panel<PlainUnit>(
-        v.f32() + range.begin * v.row_stride, 1, v.row_stride, scores, keys,
-        t.width, [=](int64_t r, Vec left, Vec right) __attribute__((always_inline)) {
+        item.v.f32() + range.begin * item.v.row_stride, 1, item.v.row_stride, t.scores,
+        range.end - range.begin, t.width, [=](int64_t r, Vec left, Vec right) __attribute__((always_inline)) {
             float* o = output + r * panel_cols;
             store(o, fma(load(o), shrink_left, left));
             store(o + lanes, fma(load(o + lanes), shrink_right, right));
@@ -130,24 +198,41 @@ void write_tile(const ForwardTile& t, const QueryTile& q, float* o, int64_t o_st
     }
 }
 
-template <bool distance>
-void attention_tile(float* o, int64_t o_stride, float* lse, const QueryTile& q, const Tensor& queries,
-                    const Tensor& k, const Tensor& v, const DistanceSlice::Tables& tables, float scale,
-                    float* scratch) {
-    ForwardTile t(scratch, queries.cols());
-    t.reset();
-    pack_queries_transposed(t.queries, queries.f32() + q.begin * queries.row_stride, queries.row_stride,
-                            q.end - q.begin, t.width, scale * log2_e);
+// Products back to scores: largest z (or |z|) of the tile's queries; -infinity where the row factor is 0.
+void write_maxima(float* to, const ForwardTile& t, const ScoreRows& rows, int64_t count, float softcap) {
+    for (int64_t i = 0; i < count; ++i) {
+        const float f = rows.factor[i];
+        const float z = rows.capped ? t.maximum[i] * softcap : t.maximum[i] / (std::abs(f) * log2_e);
+        to[i] = f == 0.0f ? -__builtin_inff() : z;
+    }
+}
+
+// o: of the head, from the tile's first query on; lse, maxima (null: not wanted): likewise.
+template <Form form>
+void attention_tile(float* o, int64_t o_stride, float* lse, float* maxima, const QueryTile& q,
+                    const Item& item, float* scratch) {
+    const int64_t count = q.end - q.begin;
+    ForwardTile t(scratch, item.q.cols());
+    t.reset(item.spec.sink ? item.spec.sink.f32()[item.head] : -__builtin_inff());
+    const ScoreRows rows(item.spec, item.head, item.first_token + q.begin, count);
+    const auto pack = [&](float* to, const Tensor& queries) {
+        pack_queries_transposed(to, queries.f32() + q.begin * queries.row_stride, queries.row_stride, count,
+                                t.width, rows.packing);
+    };
+    pack(t.queries, item.q);
+    if (item.far_q) pack(t.far_queries, item.far_q);
+    const DistanceSlice::Tables tables(item.spec, item.head);
     DistanceSlice slice;
     for (int64_t key = q.first_key(); key < q.end; key += key_tile) {
         const int64_t key_end = smaller(key + key_tile, q.end);
-        if constexpr (distance) slice.cut(tables, q.begin, key, key_end);
+        if (form != Form::plain && tables.gain) slice.cut(tables, q.begin, key, key_end);
         for (int64_t panel = 0; panel < query_panels; ++panel) {
             const KeyRange range(q, panel, key, key_end);
-            if (!range.empty()) attend_panel<distance>(t, q, panel, range, k, v, slice);
+            if (!range.empty()) attend_panel<form>(t, q, rows, panel, range, item, slice);
         }
     }
     write_tile(t, q, o, o_stride, lse);
+    if (maxima) write_maxima(maxima, t, rows, count, item.spec.softcap);
 }
 
 }  // namespace
@@ -167,29 +252,44 @@ void CpuOps::row_starts(Tensor row_start, const Tensor& doc_start, int64_t lengt
     }
 }
 
-void CpuOps::attention(Tensor o, Tensor lse, Tensor, const Tensor& q, const Tensor& k, const Tensor& v,
-                       const AttentionSpec& spec) {
+void CpuOps::attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor& q, const Tensor& k,
+                       const Tensor& v, const AttentionSpec& spec) {
     check(ForwardTile::floats(spec.head_dim) <= scratch_per_thread_, "attention: head size {} is too large",
           spec.head_dim);
+    check_attention(spec);
+    check(bool(spec.far_queries) == bool(spec.far_keys), "attention: half a far pair");
     const int64_t d = spec.head_dim, length = spec.length, group = spec.heads / spec.kv_heads;
     const int64_t tiles = (length + query_tile - 1) / query_tile;
     const int32_t* row_start = spec.row_start ? spec.row_start.i32() : nullptr;
+    const bool general = spec.softcap > 0 || spec.row_square;
+    const auto run = general              ? attention_tile<Form::general>
+                     : spec.distance_gain ? attention_tile<Form::distance>
+                                          : attention_tile<Form::plain>;
 
     // Within a head the longest tiles come first; heads follow each other, so that keys and values stay in
     // cache.
 #pragma omp parallel for schedule(dynamic) num_threads(threads_)
-    for (int64_t item = 0; item < spec.batch * spec.heads * tiles; ++item) {
-        const int64_t sequence = item / tiles / spec.heads, head = item / tiles % spec.heads;
+    for (int64_t i = 0; i < spec.batch * spec.heads * tiles; ++i) {
+        const int64_t sequence = i / tiles / spec.heads, head = i / tiles % spec.heads;
         const int64_t first_row = sequence * length, kv_head = head / group;
-        const QueryTile tile((tiles - 1 - item % tiles) * query_tile, length,
+        const QueryTile tile((tiles - 1 - i % tiles) * query_tile, length,
                              row_start ? row_start + first_row : nullptr);
-        const DistanceSlice::Tables tables(spec, head);
-        const auto run = tables.gain ? attention_tile<true> : attention_tile<false>;
-        run(o.f32() + (first_row + tile.begin) * o.row_stride + head * d, o.row_stride,
-            lse.f32() + head * lse.row_stride + first_row + tile.begin, tile,
-            q.row_range(first_row, length).col_range(head * d, d),
-            k.row_range(first_row, length).col_range(kv_head * d, d),
-            v.row_range(first_row, length).col_range(kv_head * d, d), tables, spec.scale,
+        const auto part = [&](const Tensor& t, int64_t which) {
+            return t ? t.row_range(first_row, length).col_range(which * d, d) : Tensor();
+        };
+        const Item item{.spec = spec,
+                        .head = head,
+                        .first_token = first_row,
+                        .q = part(q, head),
+                        .k = part(k, kv_head),
+                        .v = part(v, kv_head),
+                        .far_q = part(spec.far_queries, head),
+                        .far_k = part(spec.far_keys, kv_head),
+                        .maxima = bool(row_maxima)};
+        const int64_t token = first_row + tile.begin;
+        run(o.f32() + token * o.row_stride + head * d, o.row_stride,
+            lse.f32() + head * lse.row_stride + token,
+            row_maxima ? row_maxima.f32() + head * row_maxima.row_stride + token : nullptr, tile, item,
             scratch_of(omp_get_thread_num()));
     }
 }

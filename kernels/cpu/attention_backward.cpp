@@ -1,9 +1,15 @@
 // Gradients of attention. Per visible pair, with P = exp(y - lse) rebuilt tile by tile from the saved lse:
 //
-//   delta_i = <dO_i, O_i>      dP = dO V^T      dS = gain(t) P (dP - delta)
-//   dV = P^T dO      dK = scale dS^T Q      dQ = scale dS K
+//   delta_i = <dO_i, O_i>      dP = dO V^T      dL = P (dP - delta)      dS = gain(t) dL
+//   dV = P^T dO      dK = scale dS^T f Q      dQ = scale f dS K
 //
 //   10*d FLOPs and one exp2 per visible pair. Reads q, k, v, o, dout and lse; overwrites dq, dk and dv.
+//
+// Row factors f sit in the packed queries, for S and for dK. dQ is summed without them, so that df_i =
+// <dQ_i / f_i, q_i> needs no division; the last pass over a row of dQ forms this product and then multiplies
+// by f. A softcap stands between scale and f: then dS = f (1 - tanh^2) gain(t) dL, and df is summed pair by
+// pair. Gradients of the distance tables are sums along the diagonals of dL and dL z. A sink has no part in
+// dL beside lse and delta: its own gradient is -sum_i exp(sink - lse_i) delta_i.
 //
 // Parallel over (sequence, key/value head, segment of keys). An item walks its keys in blocks whose dK and dV
 // stay in L2, and per block all queries that see it, so it needs nobody else's sums for dK and dV. With one
@@ -18,6 +24,7 @@
 
 #include "kernels/cpu/isa_begin.h"
 #include "kernels/cpu/simd.h"
+#include "kernels/cpu/simd_math.h"
 #include "kernels/cpu/micro_gemm.h"
 #include "kernels/cpu/attention_tiles.h"
 #include "kernels/cpu/cpu_ops.h"
@@ -26,32 +33,52 @@ namespace {
 
 // Rows of S^T and dS^T tiles lie this far apart: as left sides they are read across rows.
 constexpr int64_t score_stride = query_tile + 16;
+static_assert(lanes <= 16, "the gap between rows of a tile holds a vector");
+
+// Distances of one tile reach this far below 0 and above the longest; their sums are zeros.
+constexpr int64_t table_margin = query_tile + key_tile;
 
 // How the work and the workspace are cut. A function of the shape and, for the per-thread part, of the
-// threads.
+// threads. An optional gradient counts as wanted when it has a shape, whether it has memory yet or not.
 struct Plan {
     int64_t segments;      // of keys, per sequence and key/value head
     int64_t segment_keys;  // a multiple of key_tile
     int64_t block_keys;    // a multiple of key_tile: keys whose dK, dV and packed K stay in L2 together
     int64_t padded;        // d rounded up to whole panels
-    int64_t delta_floats, thread_floats, partial_floats;  // the workspace: delta [H, N], threads, partial dQ
+    int64_t gain_rows, bias_rows;  // of the tables whose gradients one item sums; 0: not wanted
+    int64_t table_span;            // floats of such a row
+    // The workspace: delta [H, N]; per thread the block of keys; partial dQ [segments][N, H*d]; partial df
+    // [segments][H, N]; per item its tables.
+    int64_t delta_floats, thread_floats, partial_floats, factor_floats, table_floats;
 
-    Plan(const AttentionSpec& s, int threads) {
+    Plan(const AttentionSpec& s, const AttentionGradients& wanted, int threads) {
         // Enough items for many threads, but segments no shorter than 1024 keys.
         const int64_t heads = s.batch * s.kv_heads;
-        const int64_t wanted = smaller((32 + heads - 1) / heads, larger(1, s.length / 1024));
-        segment_keys = round_up((s.length + wanted - 1) / wanted, key_tile);
+        const int64_t wanted_segments = smaller((32 + heads - 1) / heads, larger(1, s.length / 1024));
+        segment_keys = round_up((s.length + wanted_segments - 1) / wanted_segments, key_tile);
         segments = (s.length + segment_keys - 1) / segment_keys;
         padded = round_up(s.head_dim, panel_cols);
         block_keys = larger(1, 32768 / s.head_dim / key_tile) * key_tile;
         block_keys = smaller(block_keys, segment_keys);
+        const auto rows_of = [&](const Tensor& table) {
+            return table.rank == 0 ? 0 : table.rows() == 1 ? 1 : s.heads / s.kv_heads;
+        };
+        gain_rows = rows_of(wanted.distance_gain);
+        bias_rows = rows_of(wanted.distance_bias);
+        table_span = round_up(s.length + 2 * table_margin, 16);
         const int64_t tokens = s.batch * s.length;
         delta_floats = round_up(s.heads * tokens, 16);
         thread_floats = threads * block_floats();
-        partial_floats = segments > 1 ? segments * tokens * s.heads * s.head_dim : 0;
+        partial_floats = segments > 1 ? round_up(segments * tokens * s.heads * s.head_dim, 16) : 0;
+        const bool factor_by_pair = s.softcap > 0 && wanted.row_factor.rank > 0;
+        factor_floats = segments > 1 && factor_by_pair ? round_up(segments * s.heads * tokens, 16) : 0;
+        table_floats = segments * heads * item_table_floats();
     }
     int64_t block_floats() const { return 3 * block_keys * padded; }
-    int64_t floats() const { return delta_floats + thread_floats + partial_floats; }
+    int64_t item_table_floats() const { return (gain_rows + bias_rows) * table_span; }
+    int64_t floats() const {
+        return delta_floats + thread_floats + partial_floats + factor_floats + table_floats;
+    }
 };
 
 // One block of keys: sums over all queries that see it.
@@ -83,17 +110,22 @@ struct KeyBlock {
 // scratch.
 struct BackwardTile {
     int64_t width, padded;
-    float* q_transposed;     // [query_panels][d][panel_cols], times scale * log2(e)
+    float* q_transposed;     // [query_panels][d][panel_cols], times ScoreRows::packing
     float* dout_transposed;  // [query_panels][d][panel_cols]
-    float* q;                // [padded / panel_cols][query_tile][panel_cols]
+    float* q;                // [padded / panel_cols][query_tile][panel_cols], times f without a softcap
     float* dout;             // [padded / panel_cols][query_tile][panel_cols]
-    float* dq;               // [query_tile][padded], without the factor `scale`
+    float* dq;               // [query_tile][padded], without scale and f
     float* p;                // [key_tile][score_stride]: S^T, then P^T
     float* ds;               // [key_tile][score_stride]: dP^T, then dS^T
     float* lse;              // [query_tile], in base 2
     float* delta;            // [query_tile]
+    float* dfactor;          // [query_tile]: df / softcap, summed pair by pair with a softcap
+    // [key_tile][score_stride] each, between zeros: dL^T and dL^T times z log2(e) for the gradients of the
+    // tables; null: not wanted.
+    float *dl = nullptr, *dlz = nullptr;
 
-    BackwardTile(float* scratch, int64_t head_dim) : width(head_dim), padded(round_up(head_dim, panel_cols)) {
+    BackwardTile(float* scratch, int64_t head_dim, bool gain, bool bias)
+        : width(head_dim), padded(round_up(head_dim, panel_cols)) {
         q_transposed = scratch;
         dout_transposed = q_transposed + query_tile * width;
         q = dout_transposed + query_tile * width;
@@ -103,30 +135,43 @@ struct BackwardTile {
         ds = p + key_tile * score_stride;
         lse = ds + key_tile * score_stride;
         delta = lse + query_tile;
+        dfactor = delta + query_tile;
+        float* diagonals = dfactor + query_tile;
+        if (bias) dl = diagonals + lanes;
+        if (gain) dlz = diagonals + diagonal_floats + lanes;
+        if (bias || gain) std::memset(diagonals, 0, 2 * diagonal_floats * sizeof(float));
     }
-    static int64_t floats(int64_t head_dim) {
-        return query_tile * (2 * head_dim + 3 * round_up(head_dim, panel_cols) + 2) +
-               2 * key_tile * score_stride;
+    static constexpr int64_t diagonal_floats = 16 + key_tile * score_stride;
+    static int64_t floats(int64_t head_dim, bool tables) {
+        return query_tile * (2 * head_dim + 3 * round_up(head_dim, panel_cols) + 3) +
+               2 * key_tile * score_stride + (tables ? 2 * diagonal_floats : 0);
     }
 
     // at_lse, at_delta: of the tile's first query.
     void load_queries(const QueryTile& t, const Tensor& queries, const Tensor& gradients, const float* at_lse,
-                      const float* at_delta, float scale) {
+                      const float* at_delta, const ScoreRows& score, bool factors) {
         const int64_t rows = t.end - t.begin;
         const float* from_q = queries.f32() + t.begin * queries.row_stride;
         const float* from_dout = gradients.f32() + t.begin * gradients.row_stride;
-        pack_queries_transposed(q_transposed, from_q, queries.row_stride, rows, width, scale * log2_e);
-        pack_queries_transposed(dout_transposed, from_dout, gradients.row_stride, rows, width, 1.0f);
+        pack_queries_transposed(q_transposed, from_q, queries.row_stride, rows, width, score.packing);
+        pack_queries_transposed(dout_transposed, from_dout, gradients.row_stride, rows, width, nullptr);
         for (int64_t c = 0; c < padded; c += panel_cols) {
             pack_panel<PlainUnit>(q + c * query_tile, from_q + c, queries.row_stride, rows, width - c);
             pack_panel<PlainUnit>(dout + c * query_tile, from_dout + c, gradients.row_stride, rows,
                                   width - c);
+            if (!factors) continue;
+            for (int64_t i = 0; i < rows; ++i) {
+                float* to = q + c * query_tile + i * panel_cols;
+                store(to, load(to) * splat(score.factor[i]));
+                store(to + lanes, load(to + lanes) * splat(score.factor[i]));
+            }
         }
         std::memset(dq, 0, static_cast<size_t>(query_tile * padded) * sizeof(float));
         // Queries past the end: probability 0.
         for (int64_t i = 0; i < query_tile; ++i) {
             lse[i] = i < rows ? at_lse[i] * log2_e : __builtin_inff();
             delta[i] = i < rows ? at_delta[i] : 0.0f;
+            dfactor[i] = 0.0f;
         }
     }
 };
@@ -149,38 +194,62 @@ void score_panel(const BackwardTile& t, int64_t panel, const KeyRange& range, in
 }
 
 // p: S^T to P^T; ds: dP^T to dS^T. Queries of the panel and keys of `range`.
-template <bool distance, bool masked>
-void differentiate_panel(const BackwardTile& t, const QueryTile& q, int64_t panel, const KeyRange& range,
-                         int64_t first_key, const DistanceSlice& slice) {
+template <Form form, bool masked>
+void differentiate_panel(const BackwardTile& t, const QueryTile& q, const ScoreRows& rows, int64_t panel,
+                         const KeyRange& range, int64_t first_key, const DistanceSlice& slice) {
     for (int64_t lane = 0; lane < panel_cols; lane += lanes) {
         const int64_t at = panel * panel_cols + lane;
         const int64_t query = q.begin + at;
         const Vec lse = load(t.lse + at), delta = load(t.delta + at);
+        [[maybe_unused]] Vec dfactor{};
         for (int64_t j = range.begin; j < range.end; ++j) {
-            float* to_p = t.p + (j - first_key) * score_stride + at;
-            float* to_ds = t.ds + (j - first_key) * score_stride + at;
-            const int64_t u = query - j - slice.lowest;
-            Vec y = load(to_p);
-            if constexpr (distance) y = fma(load(slice.gain + u), y, load(slice.bias + u));
-            y -= lse;
+            const int64_t where = (j - first_key) * score_stride + at;
+            const Score s = score_of<form>(load(t.p + where), rows, at, slice, query - j - slice.lowest);
+            Vec y = s.y - lse;
             if constexpr (masked) y = mask_unseen(y, j, query, q.start + at);
             const Vec p = exp2(y);
-            Vec ds = p * (load(to_ds) - delta);
-            if constexpr (distance) ds *= load(slice.gain + u);
-            store(to_p, p);
-            store(to_ds, ds);
+            const Vec dl = p * (load(t.ds + where) - delta);
+            Vec ds = dl;
+            if constexpr (form != Form::plain) ds *= s.gain;
+            if constexpr (form == Form::general) {
+                if (t.dl) store(t.dl + where, dl);
+                if (t.dlz) store(t.dlz + where, dl * s.z);
+                if (rows.capped) {
+                    dfactor = fma(ds, s.tangent, dfactor);
+                    ds *= load(rows.factor + at) * (splat(1.0f) - s.tangent * s.tangent);
+                }
+            }
+            store(t.p + where, p);
+            store(t.ds + where, ds);
         }
+        if constexpr (form == Form::general) store(t.dfactor + at, load(t.dfactor + at) + dfactor);
     }
 }
 
 // Keys [from, until) of a panel are seen by none of its queries.
 void clear_panel(const BackwardTile& t, int64_t panel, int64_t from, int64_t until, int64_t first_key) {
-    for (int64_t j = from; j < until; ++j)
-        for (int64_t lane = 0; lane < panel_cols; lane += lanes) {
-            const int64_t at = (j - first_key) * score_stride + panel * panel_cols + lane;
-            store(t.p + at, Vec{});
-            store(t.ds + at, Vec{});
-        }
+    for (float* tile : {t.p, t.ds, t.dl, t.dlz}) {
+        if (!tile) continue;
+        for (int64_t j = from; j < until; ++j)
+            for (int64_t lane = 0; lane < panel_cols; lane += lanes)
+                store(tile + (j - first_key) * score_stride + panel * panel_cols + lane, Vec{});
+    }
+}
+
+// table[t] += sum of tile[j][i] over the `keys` rows j and the queries i with distance i - j + first = t. The
+// zeros around the rows let a vector of distances walk down the tile, one query to the right per key.
+void add_diagonals(float* table, const float* tile, int64_t keys, int64_t first) {
+    for (int64_t t = first - (keys - 1); t < first + query_tile; t += lanes) {
+        const int64_t begin = larger(0, first - t - (lanes - 1));
+        const int64_t end = smaller(keys, first - t + query_tile);
+        const float* at = tile + (t - first);
+        Vec sum[4] = {};
+        int64_t j = begin;
+        for (; j + 4 <= end; j += 4)
+            for (int64_t x = 0; x < 4; ++x) sum[x] += load(at + (j + x) * (score_stride + 1));
+        for (; j < end; ++j) sum[0] += load(at + j * (score_stride + 1));
+        store(table + t, load(table + t) + ((sum[0] + sum[1]) + (sum[2] + sum[3])));
+    }
 }
 
 // c [rows, padded] += left [rows, depth] times the panels of `right`, which lie panel_floats apart.
@@ -198,10 +267,18 @@ void accumulate(float* c, int64_t padded, const float* left, int64_t row_step, i
     }
 }
 
+// Sums of one head's table gradients by distance, entry t of distance t; null: not wanted. The gain's are
+// times log2(e).
+struct TableSums {
+    float* gain;
+    float* bias;
+};
+
 // One tile of keys [key, key_end) of the block against one tile of queries.
-template <bool distance>
-void backward_tile(const BackwardTile& t, const KeyBlock& block, const QueryTile& q, int64_t key,
-                   int64_t key_end, const Tensor& k, const Tensor& v, const DistanceSlice& slice) {
+template <Form form>
+void backward_tile(const BackwardTile& t, const KeyBlock& block, const QueryTile& q, const ScoreRows& rows,
+                   int64_t key, int64_t key_end, const Tensor& k, const Tensor& v, const DistanceSlice& slice,
+                   const TableSums& tables) {
     const int64_t first = larger(key, q.first_key()), last = smaller(key_end, q.end);
     for (int64_t panel = 0; panel < query_panels; ++panel) {
         const KeyRange range(q, panel, key, key_end);
@@ -213,8 +290,8 @@ void backward_tile(const BackwardTile& t, const KeyBlock& block, const QueryTile
         clear_panel(t, panel, range.end, last, first);
         score_panel(t, panel, range, first, k, v);
         const auto differentiate =
-            range.masked ? differentiate_panel<distance, true> : differentiate_panel<distance, false>;
-        differentiate(t, q, panel, range, first, slice);
+            range.masked ? differentiate_panel<form, true> : differentiate_panel<form, false>;
+        differentiate(t, q, rows, panel, range, first, slice);
     }
     const int64_t queries = q.end - q.begin, keys = last - first, at = (first - block.begin) * t.padded;
     const int64_t query_panel = query_tile * panel_cols;
@@ -222,6 +299,10 @@ void backward_tile(const BackwardTile& t, const KeyBlock& block, const QueryTile
     accumulate(block.dk + at, t.padded, t.ds, score_stride, 1, t.q, query_panel, keys, queries);
     accumulate(t.dq, t.padded, t.ds, 1, score_stride, block.panel(key, 0) + (first - key) * panel_cols,
                key_tile * panel_cols, queries, keys);
+    if constexpr (form == Form::general) {
+        if (tables.gain) add_diagonals(tables.gain, t.dlz, keys, q.begin - first);
+        if (tables.bias) add_diagonals(tables.bias, t.dl, keys, q.begin - first);
+    }
 }
 
 // to [rows, width] = or += factor * from [rows, padded].
@@ -237,40 +318,100 @@ void write_rows(float* to, int64_t stride, const float* from, int64_t padded, in
         }
 }
 
-// What one item reads and writes: tensors of one sequence ([T, columns]); lse and delta are rows of [H, N].
+// The last pass over dQ: sums of partial dQ, df and the multiplication by f.
+struct QueryFinish {
+    const AttentionSpec& spec;
+    const Plan& plan;
+    Tensor dq, q;           // [N, H*d]
+    Tensor dfactor;         // [H, N] or empty
+    float* partial;         // with several segments: [segments][N, H*d]
+    float* partial_factor;  // with several segments and a softcap: [segments][H, N]
+
+    bool capped() const { return spec.softcap > 0; }
+    bool factors() const { return spec.row_factor && !capped(); }  // folded into the queries
+    bool needed() const { return plan.segments > 1 || factors() || (dfactor && !capped()); }
+
+    // Token n of one head; a segment reaches only positions from its first key on.
+    void operator()(int64_t n, int64_t head) const {
+        const int64_t d = spec.head_dim, tokens = dq.rows(), piece = tokens * dq.cols();
+        const bool whole = plan.segments == 1;
+        const int64_t reached = whole ? 1 : n % spec.length / plan.segment_keys + 1;
+        float* to = dq.f32() + n * dq.row_stride + head * d;
+        const float* from = whole ? to : partial + n * dq.cols() + head * d;
+        const float* query = q.f32() + n * q.row_stride + head * d;
+        const Vec f = splat(factors() ? row_of_head(spec.row_factor, head)[n] : 1.0f);
+        const bool product_wanted = dfactor && !capped();
+        Vec product{};
+        for (int64_t c = 0; c < d; c += lanes) {
+            Vec sum{};
+            for (int64_t s = 0; s < reached; ++s) sum += PlainUnit::along(from + s * piece + c, d - c);
+            if (product_wanted) product = fma(sum, PlainUnit::along(query + c, d - c), product);
+            sum *= f;
+            d - c >= lanes ? store(to + c, sum) : store_first(to + c, sum, static_cast<int>(d - c));
+        }
+        if (!dfactor || (capped() && whole)) return;
+        float total = reduce_add(product);
+        if (capped())
+            for (int64_t s = 0; s < reached; ++s)
+                total += partial_factor[(s * spec.heads + head) * tokens + n];
+        dfactor.f32()[head * dfactor.row_stride + n] = total;
+    }
+};
+
+// What one item reads and writes: tensors of one sequence ([T, columns]); lse, delta and dfactor are rows of
+// [H, N].
 struct Item {
     const AttentionSpec& spec;
     const Plan& plan;
     Tensor dq, dk, dv;  // dq: [T, H*d], the output or this segment's partial
     Tensor dout, q, k, v;
     const float *lse, *delta;
-    int64_t head_stride;       // between heads of lse and delta
+    float* dfactor;       // softcap only: the output or this segment's partial; null: not wanted
+    int64_t head_stride;  // between heads of lse, delta and dfactor
+    int64_t dfactor_stride;
+    int64_t first_token;       // of the sequence among all N
     const int32_t* row_start;  // of this sequence, or null
     int64_t kv_head;
     float *scratch, *memory;  // of this thread
+    float* tables;            // of this item: rows of gains, then of biases
+
+    TableSums table_sums(int64_t head) const {
+        const int64_t member = head % (spec.heads / spec.kv_heads);
+        const auto row = [&](int64_t first, int64_t rows) {
+            const int64_t at = first + (rows == 1 ? 0 : member);
+            return rows ? tables + at * plan.table_span + table_margin : nullptr;
+        };
+        return {row(0, plan.gain_rows), row(plan.gain_rows, plan.bias_rows)};
+    }
 };
 
 // All queries of one head against one block of keys.
-template <bool distance>
+template <Form form>
 void backward_head(const Item& item, const KeyBlock& block, int64_t head, const Tensor& k, const Tensor& v) {
     const int64_t d = item.spec.head_dim, length = item.spec.length;
     const Tensor q = item.q.col_range(head * d, d), dout = item.dout.col_range(head * d, d);
     const DistanceSlice::Tables tables(item.spec, head);
-    BackwardTile t(item.scratch, d);
+    const TableSums sums = item.table_sums(head);
+    BackwardTile t(item.scratch, d, sums.gain, sums.bias);
     DistanceSlice slice;
     for (int64_t i = block.begin / query_tile * query_tile; i < length; i += query_tile) {
         const QueryTile tile(i, length, item.row_start);
         if (tile.first_key() >= block.end) break;
+        const ScoreRows rows(item.spec, head, item.first_token + i, tile.end - i);
         t.load_queries(tile, q, dout, item.lse + head * item.head_stride + i,
-                       item.delta + head * item.head_stride + i, item.spec.scale);
+                       item.delta + head * item.head_stride + i, rows, item.spec.row_factor && !rows.capped);
         for (int64_t key = block.begin; key < smaller(block.end, tile.end); key += key_tile) {
             const int64_t key_end = smaller(key + key_tile, block.end);
             if (key_end <= tile.first_key()) continue;
-            if constexpr (distance) slice.cut(tables, tile.begin, key, key_end);
-            backward_tile<distance>(t, block, tile, key, key_end, k, v, slice);
+            if (form != Form::plain && tables.gain) slice.cut(tables, tile.begin, key, key_end);
+            backward_tile<form>(t, block, tile, rows, key, key_end, k, v, slice, sums);
         }
         write_rows(item.dq.f32() + i * item.dq.row_stride + head * d, item.dq.row_stride, t.dq, t.padded,
                    tile.end - i, d, item.spec.scale, true);
+        if (item.dfactor) {
+            float* to = item.dfactor + head * item.dfactor_stride + i;
+            for (int64_t r = 0; r < tile.end - i; ++r) to[r] += t.dfactor[r] * item.spec.softcap;
+        }
     }
 }
 
@@ -282,7 +423,16 @@ void backward_segment(const Item& item, int64_t begin, int64_t end) {
     for (int64_t i = begin; i < item.spec.length; ++i)
         std::memset(item.dq.f32() + i * item.dq.row_stride + first_head * d, 0,
                     static_cast<size_t>(group * d) * sizeof(float));
-    const auto run = item.spec.distance_gain ? backward_head<true> : backward_head<false>;
+    if (item.dfactor)
+        for (int64_t head = first_head; head < first_head + group; ++head)
+            std::memset(item.dfactor + head * item.dfactor_stride + begin, 0,
+                        static_cast<size_t>(item.spec.length - begin) * sizeof(float));
+    if (item.tables)
+        std::memset(item.tables, 0, static_cast<size_t>(item.plan.item_table_floats()) * sizeof(float));
+    const bool general = item.spec.softcap > 0 || item.spec.row_square || item.tables;
+    const auto run = general                   ? backward_head<Form::general>
+                     : item.spec.distance_gain ? backward_head<Form::distance>
+                                               : backward_head<Form::plain>;
     for (int64_t key = begin; key < end; key += item.plan.block_keys) {
         const KeyBlock block(item.memory, item.plan, key, smaller(key + item.plan.block_keys, end), k);
         for (int64_t head = first_head; head < first_head + group; ++head) run(item, block, head, k, v);
@@ -309,41 +459,85 @@ void row_products(float* delta, const Tensor& dout, const Tensor& o, int64_t hea
         }
 }
 
-// dq = sum of the partial dQ [segments][N, H*d]; a segment reaches only positions from its first key on.
-void add_partials(const Tensor& dq, const float* partial, const Plan& plan, int64_t length, int threads) {
-    const int64_t tokens = dq.rows(), width = dq.cols();
+// to [1 or H, R], entry R-1-t of distance t < T, = factor times the sums of all items in their order. Item i
+// holds `rows` rows from `first` on for key/value head i % G.
+void add_tables(const Tensor& to, const float* tables, int64_t first, int64_t rows, float factor,
+                const AttentionSpec& spec, const Plan& plan, int threads) {
+    const int64_t items = plan.segments * spec.batch * spec.kv_heads;
 #pragma omp parallel for schedule(static) num_threads(threads)
-    for (int64_t n = 0; n < tokens; ++n) {
-        const int64_t reached = n % length / plan.segment_keys + 1;
-        float* to = dq.f32() + n * dq.row_stride;
-        for (int64_t c = 0; c < width; c += lanes) {
+    for (int64_t t = 0; t < spec.length; t += lanes)
+        for (int64_t row = 0; row < to.rows(); ++row) {
+            // A shared table sums every item, a head's those of its key/value head.
+            const bool shared = to.rows() == 1;
+            const int64_t member = shared ? 0 : row % rows;
             Vec sum{};
-            for (int64_t s = 0; s < reached; ++s)
-                sum += PlainUnit::along(partial + (s * tokens + n) * width + c, width - c);
-            width - c >= lanes ? store(to + c, sum) : store_first(to + c, sum, static_cast<int>(width - c));
+            for (int64_t i = shared ? 0 : row / rows; i < items; i += shared ? 1 : spec.kv_heads)
+                sum += load(tables + i * plan.item_table_floats() + (first + member) * plan.table_span +
+                            table_margin + t);
+            sum *= splat(factor);
+            float* entry = to.f32() + row * to.row_stride + to.cols() - 1 - t;
+            for (int64_t x = 0; x < smaller(lanes, spec.length - t); ++x) entry[-x] = sum[x];
         }
+}
+
+// to [H] += -sum over the rows of exp(sink - lse) * delta, in f64 from blocks of 256 rows.
+void add_sinks(const Tensor& to, const Tensor& sink, const Tensor& lse, const float* delta, int threads) {
+    const int64_t tokens = lse.cols(), block = 256;
+#pragma omp parallel for schedule(static) num_threads(threads)
+    for (int64_t h = 0; h < sink.count(); ++h) {
+        const float* at_lse = lse.f32() + h * lse.row_stride;
+        const float* at_delta = delta + h * tokens;
+        const Vec logit = splat(sink.f32()[h]);
+        double total = 0;
+        for (int64_t begin = 0; begin < tokens; begin += block) {
+            Vec sum{};
+            for (int64_t n = begin; n < smaller(tokens, begin + block); n += lanes)
+                sum = fma(exp(logit - PlainUnit::along(at_lse + n, tokens - n)),
+                          PlainUnit::along(at_delta + n, tokens - n), sum);
+            total += reduce_add(sum);
+        }
+        to.f32()[h] -= static_cast<float>(total);
     }
 }
 
 }  // namespace
 
-int64_t CpuOps::attention_workspace(const AttentionSpec& spec, const AttentionGradients&) const {
-    return Plan(spec, threads_).floats() * static_cast<int64_t>(sizeof(float));
+int64_t CpuOps::attention_workspace(const AttentionSpec& spec, const AttentionGradients& gradients) const {
+    return Plan(spec, gradients, threads_).floats() * static_cast<int64_t>(sizeof(float));
 }
 
-void CpuOps::attention_backward(Tensor dq, Tensor dk, Tensor dv, const AttentionGradients&, Tensor workspace,
-                                const Tensor& dout, const Tensor& o, const Tensor& lse, const Tensor& q,
-                                const Tensor& k, const Tensor& v, const AttentionSpec& spec) {
-    const Plan plan(spec, threads_);
+void CpuOps::attention_backward(Tensor dq, Tensor dk, Tensor dv, const AttentionGradients& gradients,
+                                Tensor workspace, const Tensor& dout, const Tensor& o, const Tensor& lse,
+                                const Tensor& q, const Tensor& k, const Tensor& v,
+                                const AttentionSpec& spec) {
+    check_attention(spec);
+    check(!spec.far_queries && !spec.far_keys, "attention_backward: a far pair is for forward passes only");
+    const bool tables = gradients.distance_gain || gradients.distance_bias;
+    check(!tables || (spec.distance_gain && !spec.row_square),
+          "attention_backward: gradients of distance tables need tables and no row_square");
+    check(!gradients.sink || spec.sink, "attention_backward: gradient of a sink that is not there");
+    const Plan plan(spec, gradients, threads_);
     check(workspace.bytes() >= plan.floats() * 4, "attention_backward: workspace of {} bytes, {} needed",
           workspace.bytes(), plan.floats() * 4);
-    check(BackwardTile::floats(spec.head_dim) <= scratch_per_thread_, "attention: head size {} is too large",
-          spec.head_dim);
+    check(BackwardTile::floats(spec.head_dim, tables) <= scratch_per_thread_,
+          "attention: head size {} is too large", spec.head_dim);
     const int64_t length = spec.length, tokens = spec.batch * length, width = spec.heads * spec.head_dim;
+    const int64_t group = spec.heads / spec.kv_heads;
     float* delta = workspace.f32();
     float* memory = delta + plan.delta_floats;
     float* partial = memory + plan.thread_floats;
+    float* partial_factor = partial + plan.partial_floats;
+    float* table_sums = partial_factor + plan.factor_floats;
     row_products(delta, dout, o, spec.heads, spec.head_dim, threads_);
+    if (gradients.sink) add_sinks(gradients.sink, spec.sink, lse, delta, threads_);
+    const QueryFinish finish{.spec = spec,
+                             .plan = plan,
+                             .dq = dq,
+                             .q = q,
+                             .dfactor = gradients.row_factor,
+                             .partial = partial,
+                             .partial_factor = partial_factor};
+    const bool whole = plan.segments == 1;
 
     // Early keys are seen by most queries: the first segments are the longest items and start first.
     const int64_t heads = spec.batch * spec.kv_heads;
@@ -351,7 +545,10 @@ void CpuOps::attention_backward(Tensor dq, Tensor dk, Tensor dv, const Attention
     for (int64_t i = 0; i < plan.segments * heads; ++i) {
         const int64_t segment = i / heads, first_row = i % heads / spec.kv_heads * length;
         const Tensor to_dq =
-            plan.segments == 1 ? dq : Tensor(partial + segment * tokens * width, DType::f32, {tokens, width});
+            whole ? dq : Tensor(partial + segment * tokens * width, DType::f32, {tokens, width});
+        float* dfactor = nullptr;
+        if (gradients.row_factor && finish.capped())
+            dfactor = whole ? gradients.row_factor.f32() : partial_factor + segment * spec.heads * tokens;
         const Item item{.spec = spec,
                         .plan = plan,
                         .dq = to_dq.row_range(first_row, length),
@@ -363,15 +560,33 @@ void CpuOps::attention_backward(Tensor dq, Tensor dk, Tensor dv, const Attention
                         .v = v.row_range(first_row, length),
                         .lse = lse.f32() + first_row,
                         .delta = delta + first_row,
+                        .dfactor = dfactor ? dfactor + first_row : nullptr,
                         .head_stride = tokens,
+                        .dfactor_stride = whole ? gradients.row_factor.row_stride : tokens,
+                        .first_token = first_row,
                         .row_start = spec.row_start ? spec.row_start.i32() + first_row : nullptr,
                         .kv_head = i % spec.kv_heads,
                         .scratch = scratch_of(omp_get_thread_num()),
-                        .memory = memory + omp_get_thread_num() * plan.block_floats()};
+                        .memory = memory + omp_get_thread_num() * plan.block_floats(),
+                        .tables = tables ? table_sums + i * plan.item_table_floats() : nullptr};
         backward_segment(item, segment * plan.segment_keys,
                          smaller(length, (segment + 1) * plan.segment_keys));
+        // The item's dQ is complete and still in cache.
+        if (whole && finish.needed())
+            for (int64_t n = first_row; n < first_row + length; ++n)
+                for (int64_t head = item.kv_head * group; head < (item.kv_head + 1) * group; ++head)
+                    finish(n, head);
     }
-    if (plan.segments > 1) add_partials(dq, partial, plan, length, threads_);
+    if (!whole) {
+#pragma omp parallel for schedule(static) num_threads(threads_)
+        for (int64_t n = 0; n < tokens; ++n)
+            for (int64_t head = 0; head < spec.heads; ++head) finish(n, head);
+    }
+    if (gradients.distance_gain)
+        add_tables(gradients.distance_gain, table_sums, 0, plan.gain_rows, ln_2, spec, plan, threads_);
+    if (gradients.distance_bias)
+        add_tables(gradients.distance_bias, table_sums, plan.gain_rows, plan.bias_rows, 1.0f, spec, plan,
+                   threads_);
 }
 
 #include "kernels/cpu/isa_end.h"

@@ -1,5 +1,5 @@
-// What attention forward and backward share: tile sizes, visibility, distance tables. Include after
-// micro_gemm.h in the same region.
+// What attention forward and backward share: tile sizes, visibility, how a product becomes a score. Include
+// after micro_gemm.h and simd_math.h in the same region.
 //
 // Scores are kept transposed, S^T [keys, queries]: a vector holds 16 (8, 4) neighbouring queries of one key.
 // Row maxima and row sums of the softmax are then plain vector operations, keys and values serve as left
@@ -43,6 +43,11 @@ struct KeyRange {
     bool empty() const { return begin >= end; }
 };
 
+// The row of a [1 or heads, columns] tensor that belongs to a head.
+LONGREACH_INLINE float* row_of_head(const Tensor& t, int64_t head) {
+    return t.f32() + (t.rows() == 1 ? 0 : head) * t.row_stride;
+}
+
 // Gain and bias by distance for one tile of queries and keys: entry u belongs to distance lowest + u.
 struct DistanceSlice {
     static constexpr int64_t size = query_tile + key_tile;
@@ -58,9 +63,8 @@ struct DistanceSlice {
         int64_t entries = 0;
         Tables(const AttentionSpec& spec, int64_t head) {
             if (!spec.distance_gain) return;
-            const int64_t row = spec.distance_gain.rows() == 1 ? 0 : head;
-            gain = spec.distance_gain.f32() + row * spec.distance_gain.row_stride;
-            bias = spec.distance_bias.f32() + row * spec.distance_bias.row_stride;
+            gain = row_of_head(spec.distance_gain, head);
+            bias = row_of_head(spec.distance_bias, head);
             entries = spec.distance_gain.cols();
         }
     };
@@ -80,6 +84,71 @@ struct DistanceSlice {
     }
 };
 
+// How much of AttentionSpec's score a pass computes. What acts on whole queries (scale, row factor without a
+// softcap) sits in the packed queries and is in every form.
+enum class Form {
+    plain,     // the product is the exponent
+    distance,  // gain and bias by distance
+    general    // softcap, gain with a row's square, in the backward pass gradients of the tables
+};
+
+// What the scores of one tile of queries take from their rows; rows past the end get neutral values.
+struct ScoreRows {
+    alignas(64) float packing[query_tile];  // times q: the product with k is then z log2(e) f, or z / softcap
+    alignas(64) float factor[query_tile];   // f
+    alignas(64) float cap[query_tile];      // softcap log2(e) f
+    alignas(64) float square[query_tile];   // w
+    bool capped, squared, tabled;
+
+    // first: the tile's first token among all N; rows: how many of its queries exist.
+    ScoreRows(const AttentionSpec& spec, int64_t head, int64_t first, int64_t rows)
+        : capped(spec.softcap > 0), squared(bool(spec.row_square)), tabled(bool(spec.distance_gain)) {
+        const float* f = spec.row_factor ? row_of_head(spec.row_factor, head) + first : nullptr;
+        const float* w = spec.row_square ? spec.row_square.f32() + first : nullptr;
+        for (int64_t i = 0; i < query_tile; ++i) {
+            factor[i] = f && i < rows ? f[i] : 1.0f;
+            packing[i] = capped ? spec.scale / spec.softcap : spec.scale * log2_e * factor[i];
+            cap[i] = spec.softcap * log2_e * factor[i];
+            square[i] = w && i < rows ? w[i] : 0.0f;
+        }
+    }
+};
+
+// One vector of scores between the product of queries and keys and the exponential.
+struct Score {
+    Vec tangent;  // tanh(z / softcap); only with a softcap
+    Vec z;        // the score with its row factor, times log2(e)
+    Vec gain;
+    Vec y;  // gain z + bias: the exponent in base 2
+};
+
+// at: the query of lane 0 within the tile; u: its distance in the slice.
+template <Form form>
+LONGREACH_INLINE Score score_of(Vec product, const ScoreRows& rows, int64_t at, const DistanceSlice& slice,
+                                int64_t u) {
+    Score s{.tangent = Vec{}, .z = product, .gain = splat(1.0f), .y = product};
+    if constexpr (form == Form::general) {
+        if (rows.capped) {
+            s.tangent = tanh(product);
+            s.y = s.z = s.tangent * load(rows.cap + at);
+        }
+        if (!rows.tabled) return s;
+    }
+    if constexpr (form != Form::plain) {
+        s.gain = load(slice.gain + u);
+        Vec bias = load(slice.bias + u);
+        if constexpr (form == Form::general) {
+            if (rows.squared) {
+                const Vec w = load(rows.square + at);
+                s.gain = sqrt(max(Vec{}, s.gain + w));
+                bias -= w * splat(0.5f * log2_e);
+            }
+        }
+        s.y = fma(s.gain, s.z, bias);
+    }
+    return s;
+}
+
 // `y` where the query of each lane sees the key, -infinity elsewhere. query: position of lane 0; start: of
 // the lanes.
 LONGREACH_INLINE Vec mask_unseen(Vec y, int64_t key, int64_t query, const int32_t* start) {
@@ -89,15 +158,37 @@ LONGREACH_INLINE Vec mask_unseen(Vec y, int64_t key, int64_t query, const int32_
     return (j <= i) & (j >= first) ? y : splat(-__builtin_inff());
 }
 
-// Packs `rows` rows of `width` floats, times `factor`, as the right side of products that sum over `width`:
-// query_panels panels of [width, panel_cols].
+// Packs `rows` rows of `width` floats, row i times factor[i], as the right side of products that sum over
+// `width`: query_panels panels of [width, panel_cols].
 inline void pack_queries_transposed(float* to, const float* from, int64_t stride, int64_t rows, int64_t width,
-                                    float factor) {
+                                    const float* factor) {
     for (int64_t p = 0; p < query_panels; ++p) {
         float* panel = to + p * width * panel_cols;
         const int64_t n = larger(0, smaller(panel_cols, rows - p * panel_cols));
         pack_panel_transposed<PlainUnit>(panel, from + p * panel_cols * stride, stride, width, n);
-        for (int64_t i = 0; i < width * panel_cols; i += lanes)
-            store(panel + i, load(panel + i) * splat(factor));
+        if (!factor) continue;
+        const Vec left = load(factor + p * panel_cols), right = load(factor + p * panel_cols + lanes);
+        for (int64_t i = 0; i < width; ++i, panel += panel_cols) {
+            store(panel, load(panel) * left);
+            store(panel + lanes, load(panel + lanes) * right);
+        }
     }
+}
+
+// What both passes take for granted about a spec.
+inline void check_attention(const AttentionSpec& s) {
+    const int64_t tokens = s.batch * s.length;
+    const auto by_head = [&](const Tensor& t, int64_t columns) {
+        return !t || ((t.rows() == 1 || t.rows() == s.heads) && t.cols() >= columns);
+    };
+    check(by_head(s.row_factor, tokens), "attention: row_factor is {}x{}", s.row_factor.rows(),
+          s.row_factor.cols());
+    check(bool(s.distance_gain) == bool(s.distance_bias), "attention: one distance table without the other");
+    check(by_head(s.distance_gain, s.length) && by_head(s.distance_bias, s.length) &&
+              s.distance_gain.cols() == s.distance_bias.cols(),
+          "attention: distance tables are {}x{} and {}x{} for length {}", s.distance_gain.rows(),
+          s.distance_gain.cols(), s.distance_bias.rows(), s.distance_bias.cols(), s.length);
+    check(!s.row_square || s.distance_gain, "attention: row_square without distance tables");
+    check(!s.row_square || s.row_square.count() == tokens, "attention: {} row squares", s.row_square.count());
+    check(!s.sink || s.sink.count() == s.heads, "attention: {} sinks", s.sink.count());
 }
