@@ -31,6 +31,7 @@ void EvalConfig::fields(Fields& f) {
 }
 
 void EvalConfig::check(Problems& p) const {
+    rope.check("eval.rope", p);
     if (lengths.empty()) p.add("eval.lengths", "needs at least one length");
     for (size_t i = 1; i < lengths.size(); ++i)
         if (lengths[i] <= lengths[i - 1]) p.add("eval.lengths", "lengths must rise");

@@ -294,7 +294,7 @@ struct AttentionRules {
             refuse(".scale.granularity", "this kind of scale learns nothing", ".scale.kind");
         const auto only = [&](const char* key, bool used, const char* users) {
             if (!used)
-                no_effect(std::string(".scale.") + key, std::string("only ") + users + " use it",
+                no_effect(std::string(".scale.") + key, std::string("it belongs to ") + users,
                           ".scale.kind");
         };
         only("init", has_r, "scales with an r");
@@ -332,7 +332,7 @@ struct AttentionRules {
             if (used) return;
             no_effect(std::string(".distance.") + key,
                       d.kind == DistanceKind::none ? "distance.kind is none"
-                                                   : std::string("only ") + users + " use it",
+                                                   : std::string("it belongs to ") + users,
                       ".distance.kind");
         };
         only("tau", logarithmic || interpolated, "scale_invariant, log_bias and si_interp");

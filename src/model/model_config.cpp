@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -122,6 +123,19 @@ std::string ModelConfig::layout_name(int64_t layer) const {
     return pattern[static_cast<size_t>(layer) % pattern.size()];
 }
 
+std::string ModelConfig::layout_path(int64_t layer) const {
+    const std::string name = layout_name(layer);
+    return name.empty() ? "model.attention" : "model.layouts." + name;
+}
+
+std::vector<int64_t> ModelConfig::distinct_layers() const {
+    std::vector<int64_t> first;
+    std::set<std::string> seen;
+    for (int64_t l = 0; l < layers; ++l)
+        if (seen.insert(layout_name(l)).second) first.push_back(l);
+    return first;
+}
+
 int64_t ModelConfig::value_embedding_of(int64_t layer) const {
     const int64_t tables = residual.value_embeddings;
     if (layer < tables) return layer;
@@ -200,21 +214,14 @@ void ModelConfig::check_layers(Problems& p) const {
     const bool peri = norm.placement == NormPlacement::peri, hybrid = norm.placement == NormPlacement::hybrid;
     bool behind = peri;
     std::string behind_path = "model.norm.placement";
-    for (int64_t l = 0; l < layers; ++l) {
+    for (int64_t l : distinct_layers()) {
         const AttentionConfig& a = layer_attention(l);
-        const std::string name = layout_name(l);
-        const std::string path = name.empty() ? "model.attention" : "model.layouts." + name;
+        const std::string path = layout_path(l);
         const bool values_normed = a.qk.kind == QkKind::qkv_rms_w || a.qk.kind == QkKind::qkv_ln;
         if (a.post_norm && !behind) {
             behind = true;
             behind_path = path + ".post_norm";
         }
-        const bool first_of_layout = [&] {
-            for (int64_t before = 0; before < l; ++before)
-                if (layout_name(before) == name) return false;
-            return true;
-        }();
-        if (!first_of_layout) continue;
         if (hybrid && !values_normed)
             p.add(path + ".qk.kind",
                   "placement hybrid has no norm before attention; qk.kind must be qkv_rms_w or qkv_ln",

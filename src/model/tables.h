@@ -36,7 +36,7 @@ struct LayerTables {
 class Tables {
   public:
     // rows R: the longest sequence the tables must serve.
-    Tables(const ModelConfig& config, int64_t rows, const PostHocConfig& post_hoc);
+    Tables(const ModelConfig& config, int64_t rows, const PostHocConfig& post_hoc = {});
     void plan(Arena& arena);
     void fill(Ops& ops);  // after the arena is committed; as training wants them
     // As sequences of `length` want them; returns whether anything changed.

@@ -186,10 +186,9 @@ void Experiment::check_layers(Problems& p) const {
     }
     if (!all_known) return;  // reported elsewhere
     bool plain = false, rotated = false, uses_context = eval.rope.active();
-    for (int64_t l = 0; l < model.layers; ++l) {
+    for (int64_t l : model.distinct_layers()) {
         const AttentionConfig& a = model.layer_attention(l);
-        const std::string name = model.layout_name(l);
-        const std::string path = name.empty() ? "model.attention" : "model.layouts." + name;
+        const std::string path = model.layout_path(l);
         plain = plain || a.qk.kind == QkKind::none;
         rotated = rotated || !rotary_frequencies(a.position, a.head_dim).empty();
         uses_context = uses_context || uses_train_context(a.scale);

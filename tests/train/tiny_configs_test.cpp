@@ -1,0 +1,113 @@
+// The experiments under configs/: every one plans its memory, and every tiny one learns.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+#include "base/json.h"
+#include "train/tiny_run.h"
+
+using namespace longreach;
+using namespace longreach::test;
+
+namespace {
+
+// Experiments in a folder of configs/, without the files others build on.
+std::vector<std::string> experiments(const std::string& folder) {
+    const std::string root = join_path(LONGREACH_CONFIGS, folder);
+    std::vector<std::string> files;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(root)) {
+        const std::string name = entry.path().filename().string();
+        if (entry.path().extension() == ".json" && name != "base.json" && name != "shrink.json")
+            files.push_back(std::filesystem::relative(entry.path(), root).string());
+    }
+    std::sort(files.begin(), files.end());
+    return files;
+}
+
+// A corpus of its own for every experiment, instead of data nobody has here.
+std::string make_long_corpus(const std::string& directory) {
+    SynthOptions options;
+    options.output = directory;
+    options.train_bytes = 200000;
+    options.val_bytes = 200000;
+    options.min_document = 64;
+    options.max_document = 2000;
+    options.max_distance = 1000;
+    synthesize(options);
+    return directory;
+}
+
+LoadedConfig<Experiment> load(const std::string& file, const std::string& data, const std::string& runs,
+                              std::vector<std::string> overrides = {}) {
+    overrides.insert(overrides.end(), {fmt::format("data.train=[\"{}/train_*.bin\"]", data),
+                                       fmt::format("data.val=[\"{}/val_*.bin\"]", data), "run.dir=" + runs,
+                                       "run.log_every=1", "system.device=cpu", "system.threads=1"});
+    return load_config<Experiment>({.file = join_path(LONGREACH_CONFIGS, file), .overrides = overrides},
+                                   [](Experiment& e, Problems& p) { e.check(p); });
+}
+
+std::vector<double> training_losses(const std::string& run) {
+    std::vector<double> losses;
+    const std::string text = get(run + "/metrics.jsonl");
+    for (size_t at = 0, end; (end = text.find('\n', at)) != std::string::npos; at = end + 1)
+        losses.push_back(json::parse(text.substr(at, end - at), "metrics.jsonl").find("loss")->as_number());
+    return losses;
+}
+
+double mean(std::vector<double>::const_iterator begin, std::vector<double>::const_iterator end) {
+    double sum = 0;
+    for (auto it = begin; it != end; ++it) sum += *it;
+    return sum / static_cast<double>(end - begin);
+}
+
+}  // namespace
+
+TEST_CASE("every experiment has a tiny version") {
+    const std::vector<std::string> tiny = experiments("tiny");
+    const std::set<std::string> known(tiny.begin(), tiny.end());
+    size_t count = 0;
+    for (const char* study : {"si162", "nor2k", "nor4k", "kx", "hybrids"})
+        for (const std::string& file : experiments(study)) {
+            CHECK_MESSAGE(known.count(std::string(study) + "/" + file), file);
+            ++count;
+        }
+    CHECK(count == tiny.size());
+    CHECK(count >= 70);
+}
+
+TEST_CASE("every experiment at full size shows its memory plan") {
+    const TempDir dir;
+    const std::string data = make_long_corpus(dir / "data");
+    for (const char* study : {"quickstart", "si162", "nor2k", "nor4k", "kx", "hybrids"})
+        for (const std::string& file : experiments(study)) {
+            CAPTURE(study);
+            CAPTURE(file);
+            const auto config = load(join_path(study, file), data, dir / "runs");
+            Console console(true);
+            const std::string log = dir / "log.txt";
+            std::filesystem::remove(log);
+            console.open_log(log);
+            const Trainer trainer(config.value, console);
+            const std::string text = get(log);
+            CHECK(text.find("memory plan") != std::string::npos);
+            CHECK(text.find("activations, training") != std::string::npos);
+        }
+}
+
+TEST_CASE("every tiny experiment trains 20 steps and its loss falls") {
+    const TempDir dir;
+    const std::string data = make_long_corpus(dir / "data");
+    for (const std::string& file : experiments("tiny")) {
+        CAPTURE(file);
+        const auto config = load(join_path("tiny", file), data, dir / "runs", {"eval.final_tokens=1024"});
+        REQUIRE(config.value.total_steps() == 20);
+        REQUIRE(train(config) == ExitCode::ok);
+        const std::string run = join_path(config.value.run.dir, config.value.run.name);
+        const std::vector<double> losses = training_losses(run);
+        REQUIRE(losses.size() == 20);
+        CHECK(mean(losses.end() - 5, losses.end()) < mean(losses.begin(), losses.begin() + 5) - 0.2);
+        std::filesystem::remove_all(run);
+    }
+}
