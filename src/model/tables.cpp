@@ -4,29 +4,6 @@
 
 namespace longreach {
 
-std::vector<double> rotary_frequencies(const PositionConfig& position, int64_t head_dim) {
-    const int64_t half = head_dim / 2;
-    int64_t pairs = half;
-    if (position.kind == PositionKind::nope) pairs = 0;
-    if (position.kind == PositionKind::p_rope)  // the small addend keeps 0.7 * 10 from flooring to 6
-        pairs = static_cast<int64_t>(std::floor(position.fraction * static_cast<double>(half) + 1e-9));
-    std::vector<double> theta(static_cast<size_t>(pairs));
-    const bool linspace = position.kind == PositionKind::p_rope && position.spacing == Spacing::linspace;
-    for (int64_t m = 0; m < pairs; ++m) {
-        const double exponent =
-            linspace ? (pairs > 1 ? static_cast<double>(m) / static_cast<double>(pairs - 1) : 0.0)
-                     : 2.0 * static_cast<double>(m) / static_cast<double>(head_dim);
-        theta[static_cast<size_t>(m)] = std::pow(position.base, -exponent);
-    }
-    return theta;
-}
-
-GainBias distance_transform(const DistanceConfig& distance, int64_t t) {
-    if (distance.kind == DistanceKind::none) return {};
-    const double m = 2 * std::log1p(static_cast<double>(t) / distance.tau);
-    return {std::sqrt(1 + m), -m};
-}
-
 Tables::Tables(const ModelConfig& config, int64_t rows) : rows_(rows) {
     for (int64_t l = 0; l < config.layers; ++l) {
         const AttentionConfig& a = config.layer_attention(l);
@@ -99,7 +76,7 @@ void Tables::fill(Ops& ops) const {
         first.resize(static_cast<size_t>(rows_));
         second.resize(first.size());
         for (int64_t t = 0; t < rows_; ++t) {
-            const GainBias g = distance_transform(d.config, t);
+            const GainBias g = distance_transform(d.config, t, 0, 1);
             first[static_cast<size_t>(rows_ - 1 - t)] = static_cast<float>(g.gain);
             second[static_cast<size_t>(rows_ - 1 - t)] = static_cast<float>(g.bias);
         }

@@ -5,18 +5,11 @@
 #include <vector>
 
 #include "model/arena.h"
+#include "model/distance_law.h"
 #include "model/model_config.h"
+#include "model/rotary.h"
 
 namespace longreach {
-
-// theta of every rotated channel pair (m, m + d/2), m = 0 .. size-1; pairs past the end are not rotated.
-std::vector<double> rotary_frequencies(const PositionConfig& position, int64_t head_dim);
-
-// Score transform y = gain * z + bias at one distance.
-struct GainBias {
-    double gain = 1, bias = 0;
-};
-GainBias distance_transform(const DistanceConfig& distance, int64_t t);
 
 // What one layer reads; empty tensors where the layer has no such table.
 struct LayerTables {
