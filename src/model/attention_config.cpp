@@ -75,12 +75,14 @@ void ScaleConfig::fields(Fields& f) {
          {ScaleGranularity::layer, "layer"},
          {ScaleGranularity::head, "head"}},
         {"how many r are learned"});
-    f.choice<ScaleInit>("init", init,
-                        {{ScaleInit::by_kind, "by_kind",
-                          "0.43 for logn and logn_bias, log2(L^2 - L) for qknorm_g, parity for the rest"},
-                         {ScaleInit::parity, "parity", "f equals the unscaled model's at n = L_train / 2"},
-                         {ScaleInit::value, "value", "r"}},
-                        {"first value of r"});
+    f.choice<ScaleInit>(
+        "init", init,
+        {{ScaleInit::by_kind, "by_kind",
+          "0.43 for logn and logn_bias, log2(L^2 - L) for qknorm_g, parity for the other kinds with an "
+          "r, 1 for the rest"},
+         {ScaleInit::parity, "parity", "f equals the unscaled model's at n = L_train / 2"},
+         {ScaleInit::value, "value", "r"}},
+        {"first value of r"});
     f.number("r", r, {.min = -1e6, .max = 1e6}, {"init value: r at the start"});
     f.number("bias", bias, {.min = -1e6, .max = 1e6}, {"logn_bias: b at the start"});
     f.number("a", a, {.min = -1e6, .max = 1e6}, {"sqrt_abc"});

@@ -1,0 +1,63 @@
+#include "model/post_hoc.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+namespace longreach {
+
+void PostHocConfig::fields(Fields& f) {
+    f.choice<RopeMethod>(
+        "kind", kind,
+        {{RopeMethod::none, "none", "rotary as trained"},
+         {RopeMethod::pi, "pi", "positions divided by k"},
+         {RopeMethod::ntk, "ntk", "base * k^(d/(d-2)): the slowest rotation is divided by k"},
+         {RopeMethod::ntk_old, "ntk_old", "base * k"},
+         {RopeMethod::ntk_su, "ntk_su", "theta_m / k^(2m/d), m from 1"},
+         {RopeMethod::ntk_mixed, "ntk_mixed", "theta_m / k^((2m/d)^exponent), m from 1"},
+         {RopeMethod::ntk_dynamic, "ntk_dynamic", "base * (k L / L_train - (k - 1))^(d/(d-2))"},
+         {RopeMethod::yarn, "yarn",
+          "fast rotations as trained, slow ones divided by k, a ramp between; and yarn_temp"},
+         {RopeMethod::rerope, "rerope", "distances beyond a window count as the window"},
+         {RopeMethod::leaky_rerope, "leaky_rerope", "distances beyond a window grow slower"}},
+        {"change of the rotary embedding at lengths beyond the trained one", true});
+    f.number("factor", factor, {.min = 0, .max = 1e6},
+             {"pi, ntk*, yarn, yarn_temp: k; 0: length / L_train (ntk_dynamic: 1)", true});
+    f.integer("window", window, {.min = 0, .max = int64_t{1} << 40},
+              {"rerope, leaky_rerope: distance w, in tokens; 0: L_train / 4", true});
+    f.number("leak", leak, {.min = 0, .max = 1e9},
+             {"leaky_rerope: distance beyond the window is divided by this; 0: so that the largest one was "
+              "trained",
+              true});
+    f.number("exponent", exponent, {.min = 0, .max = 10, .open_min = true}, {"ntk_mixed", true});
+    f.choice<TestScale>("scale", scale,
+                        {{TestScale::none, "none"},
+                         {TestScale::clip_logn, "clip_logn", "log n / log L_train where n is beyond L_train"},
+                         {TestScale::yarn_temp, "yarn_temp", "(0.1 log k + 1)^2, layers with rotary only"}},
+                        {"factor of all scores at lengths beyond the trained one", true});
+}
+
+void PostHocConfig::check(const std::string& path, Problems& p) const {
+    const auto no_effect = [&](const char* key, const std::string& reason) {
+        if (p.is_set(path + key)) p.add(path + key, "has no effect: " + reason, path + ".kind");
+    };
+    const bool windowed = kind == RopeMethod::rerope || kind == RopeMethod::leaky_rerope;
+    if ((kind == RopeMethod::none || windowed) && scale != TestScale::yarn_temp)
+        no_effect(".factor", kind == RopeMethod::none ? "kind is none" : "the window takes its place");
+    if (!windowed) no_effect(".window", "kind is neither rerope nor leaky_rerope");
+    if (kind != RopeMethod::leaky_rerope) no_effect(".leak", "kind is not leaky_rerope");
+    if (kind != RopeMethod::ntk_mixed) no_effect(".exponent", "kind is not ntk_mixed");
+    if (kind == RopeMethod::yarn && scale == TestScale::yarn_temp)
+        p.add(path + ".scale", "has no effect: yarn already carries yarn_temp", path + ".kind");
+    if (factor > 0 && factor < 1)
+        p.add(path + ".factor", fmt::format("{} is below 1: it would shorten the range", factor));
+    if (leak > 0 && leak < 1)
+        p.add(path + ".leak", fmt::format("{} is below 1: it would lengthen distances", leak));
+}
+
+double clip_logn(double n, int64_t train_context) {
+    return std::max(1.0, std::log(n) / std::log(static_cast<double>(train_context)));
+}
+
+}  // namespace longreach

@@ -1,0 +1,47 @@
+// Changes to a trained model for texts longer than it was trained on: the "rope" section of an evaluation.
+// With L the evaluation length and L_train the trained one, all of it acts only where L > L_train.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "config/fields.h"
+#include "config/problems.h"
+
+namespace longreach {
+
+enum class RopeMethod {
+    none,
+    pi,
+    ntk,
+    ntk_old,
+    ntk_su,
+    ntk_mixed,
+    ntk_dynamic,
+    yarn,
+    rerope,
+    leaky_rerope,
+};
+
+enum class TestScale { none, clip_logn, yarn_temp };
+
+struct PostHocConfig {
+    RopeMethod kind = RopeMethod::none;
+    double factor = 0;   // k; 0: L / L_train (ntk_dynamic: 1, which grows with L by itself)
+    int64_t window = 0;  // rerope, leaky_rerope: w; 0: L_train / 4, at least 1
+    // leaky_rerope: k; 0: the least that keeps every distance in the trained range, (L - w) / (L_train - w),
+    // or L / L_train where w leaves no such k.
+    double leak = 0;
+    double exponent = 0.625;  // ntk_mixed: b
+    TestScale scale = TestScale::none;
+    void fields(Fields& f);
+    bool active() const { return kind != RopeMethod::none || scale != TestScale::none; }
+
+    // path: where the section stands, "eval.rope".
+    void check(const std::string& path, Problems& problems) const;
+};
+
+// TestScale::clip_logn: factor of the scores of a query that counts n keys.
+double clip_logn(double n, int64_t train_context);
+
+}  // namespace longreach
