@@ -38,9 +38,9 @@ TEST_CASE("tables on the device: cos and sin by position, gain and bias by dista
     const PlannedTables planned(m, rows);
     const LayerTables layer = planned.tables.layer(0);
     const auto theta = rotary_frequencies(m.attention.position, m.attention.head_dim);
-    REQUIRE(layer.cosine.rows() == rows);
-    REQUIRE(layer.cosine.cols() == static_cast<int64_t>(theta.size()));
-    const auto cosine = planned.read(layer.cosine), sine = planned.read(layer.sine);
+    REQUIRE(layer.rotation.cosine.rows() == rows);
+    REQUIRE(layer.rotation.cosine.cols() == static_cast<int64_t>(theta.size()));
+    const auto cosine = planned.read(layer.rotation.cosine), sine = planned.read(layer.rotation.sine);
     const auto gain = planned.read(layer.gain), bias = planned.read(layer.bias);
     for (int64_t p = 0; p < rows; ++p) {
         for (size_t k = 0; k < theta.size(); ++k) {
@@ -62,8 +62,8 @@ TEST_CASE("rotary scores depend on the difference of positions alone") {
     m.attention.head_dim = 64;
     const int64_t rows = 300;
     const PlannedTables planned(m, rows);
-    const auto cosine = planned.read(planned.tables.layer(0).cosine);
-    const auto sine = planned.read(planned.tables.layer(0).sine);
+    const auto cosine = planned.read(planned.tables.layer(0).rotation.cosine);
+    const auto sine = planned.read(planned.tables.layer(0).rotation.sine);
     const size_t pairs = 32;
     for (size_t i = 0; i < 300; i += 7)
         for (size_t j = 0; j <= i; j += 5)
@@ -89,11 +89,11 @@ TEST_CASE("layers that agree share tables, others have their own, nope has none"
     m.pattern = {"0", "1", "2", "3"};
     const PlannedTables planned(m, 10);
     const auto layer = [&](int64_t l) { return planned.tables.layer(l); };
-    CHECK(layer(0).cosine.data == layer(1).cosine.data);
+    CHECK(layer(0).rotation.cosine.data == layer(1).rotation.cosine.data);
     CHECK_FALSE(layer(0).gain);
-    CHECK_FALSE(layer(2).cosine);
-    CHECK_FALSE(layer(2).sine);
+    CHECK_FALSE(layer(2).rotation.cosine);
+    CHECK_FALSE(layer(2).rotation.sine);
     CHECK(layer(1).gain.data == layer(2).gain.data);
-    CHECK(layer(3).cosine.data != layer(0).cosine.data);
+    CHECK(layer(3).rotation.cosine.data != layer(0).rotation.cosine.data);
     CHECK(layer(3).bias.data != layer(2).bias.data);
 }
