@@ -38,7 +38,8 @@ std::vector<Case> cases() {
         all.push_back({3, 5, 3, 24, 12, k.norm, k.gain, k.eps});  // half a head is no whole vector
         all.push_back({1, 7, 2, 64, 16, k.norm, k.gain, k.eps});  // some pairs do not turn
         all.push_back({1, 1, 3, 10, 3, k.norm, k.gain, k.eps});
-        all.push_back({2, 3, 1, 128, 0, k.norm, k.gain, k.eps});  // no rotary
+        all.push_back({2, 3, 1, 128, 0, k.norm, k.gain, k.eps});   // no rotary
+        all.push_back({2, 150, 2, 10, 5, k.norm, k.gain, k.eps});  // several rows in a block
     }
     return all;
 }

@@ -62,7 +62,9 @@ struct Problem {
 };
 
 std::vector<Case> cases() {
-    return {{2, 9, 24, false}, {3, 11, 37, true}, {1, 1, 5, false}, {2, 30, 300, true}, {1, 40, 16, false}};
+    // In the last two a block holds several rows: some, then all, of which the gradient takes in groups.
+    return {{2, 9, 24, false},  {3, 11, 37, true},  {1, 1, 5, false},    {2, 30, 300, true},
+            {1, 40, 16, false}, {2, 700, 19, true}, {1, 2100, 18, false}};
 }
 
 struct Conv : Problem {
