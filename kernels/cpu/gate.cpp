@@ -76,9 +76,9 @@ void CpuOps::gate_backward(Tensor dout, Tensor du, const Tensor& dy, const Tenso
             const float *logit = span.of(u), *from = span.of(o), *gradient = span.of(dy);
             float *to = span.of(dout), *to_logit = span.of(du);
             for_vectors(span.count, [&](int64_t i, auto n) {
-                const Logistic s1 = logistic(load(logit + i, n));
-                const Vec g = scale * s1.value * load(gradient + i, n);
-                store(to_logit + i, g * s1.rest * load(from + i, n), n);
+                const Logistic sigma = logistic(load(logit + i, n));
+                const Vec g = scale * sigma.value * load(gradient + i, n);
+                store(to_logit + i, g * sigma.rest * load(from + i, n), n);
                 store(to + i, g, n);
             });
         }

@@ -53,18 +53,25 @@ struct Moments {
     float mean, inverse;
 };
 
-LONGREACH_INLINE Moments moments(const float* x, int64_t d, HeadNorm norm, double eps) {
-    const double width = static_cast<double>(d);
-    if (norm == HeadNorm::none) return {0.0f, 1.0f};
-    float mean = 0.0f;
-    if (norm == HeadNorm::layer)
-        mean = sum_vectors(d, [&](int64_t i, auto n) { return load(x + i, n); }) / static_cast<float>(d);
+LONGREACH_INLINE float inverse_root(double squares, int64_t d, double eps) {
+    return static_cast<float>(1.0 / std::sqrt(squares / static_cast<double>(d) + eps));
+}
+LONGREACH_INLINE Moments rms_moments(const float* x, int64_t d, double eps) {
+    const double squares = sum_vectors(d, [&](int64_t i, auto n) {
+        const Vec v = load(x + i, n);
+        return v * v;
+    });
+    return {0.0f, inverse_root(squares, d, eps)};
+}
+Moments layer_moments(const float* x, int64_t d, double eps) {
+    const float mean =
+        sum_vectors(d, [&](int64_t i, auto n) { return load(x + i, n); }) / static_cast<float>(d);
     const Vec center = splat(mean);
     const double squares = sum_vectors(d, [&](int64_t i, auto n) {
         const Vec v = load(x + i, n, mean) - center;
         return v * v;
     });
-    return {mean, static_cast<float>(1.0 / std::sqrt(squares / width + eps))};
+    return {mean, inverse_root(squares, d, eps)};
 }
 
 // Puts value(i, width) of the channels in x, turned.
@@ -95,7 +102,7 @@ LONGREACH_INLINE void keep_rest(float* x, const Rotation& turn, int64_t half, Va
                     [&](int64_t i, auto n) { store(x + begin + i, value(begin + i, n), n); });
 }
 
-void prepare_head(float* x, float inverse, const Rotation& turn, int64_t half) {
+LONGREACH_INLINE void prepare_head(float* x, float inverse, const Rotation& turn, int64_t half) {
     const Vec scale = splat(inverse);
     const auto scaled = [&](int64_t i, auto n) { return scale * load(x + i, n); };
     turn_head(x, turn, half, scaled);
@@ -114,6 +121,38 @@ void prepare_affine_head(float* x, float* normalised, const float* gain, const f
     };
     turn_head(x, turn, half, value);
     keep_rest(x, turn, half, value);
+}
+
+// One token's heads. `next`: distance to the token after, or 0 for the last.
+struct Row {
+    float *x, *inverse;
+    int64_t next;
+    Rotation turn;
+};
+// eps: of every head, or null for the constant.
+void prepare_row(Row row, const HeadSpec& spec, const double* eps) {
+    const int64_t d = spec.head_dim, heads = spec.heads;
+    const double constant = spec.eps;
+    for (int64_t h = 0; h < heads; ++h) {
+        float* head = row.x + h * d;
+        prefetch(head + row.next, d);
+        float scale = 1.0f;
+        if (row.inverse) row.inverse[h] = scale = rms_moments(head, d, eps ? eps[h] : constant).inverse;
+        prepare_head(head, scale, row.turn, d / 2);
+    }
+}
+void prepare_affine_row(Row row, float* normalised, const HeadSpec& spec, const double* eps) {
+    const int64_t d = spec.head_dim, heads = spec.heads;
+    const double constant = spec.eps;
+    for (int64_t h = 0; h < heads; ++h) {
+        float* head = row.x + h * d;
+        prefetch(head + row.next, d);
+        const double own = eps ? eps[h] : constant;
+        const Moments m =
+            spec.norm == HeadNorm::rms ? rms_moments(head, d, own) : layer_moments(head, d, own);
+        row.inverse[h] = m.inverse;
+        prepare_affine_head(head, normalised + h * d, spec.gain.f32(), spec.bias.f32(), m, row.turn, d / 2);
+    }
 }
 
 // along = <y, dy> / d, or 0 without norm.
@@ -192,23 +231,18 @@ void CpuOps::prepare_heads(Tensor x, Tensor normalised, Tensor inverse, const He
     const bool normed = spec.norm != HeadNorm::none;
     if (!normed && !spec.cosine) return;
     learned_eps(partials_, spec);
+    const double* eps = spec.log_eps ? partials_ : nullptr;
 #pragma omp parallel for schedule(static) \
     num_threads(threads_) if (rows * spec.heads * d > parallel_threshold)
     for (int64_t r = 0; r < rows; ++r) {
-        const Rotation turn = rotation_at(spec, r);
-        const int64_t next = r + 1 < rows ? x.row_stride : 0;
-        for (int64_t h = 0; h < spec.heads; ++h) {
-            float* head = x.f32() + r * x.row_stride + h * d;
-            prefetch(head + next, d);
-            const double eps = spec.log_eps ? partials_[h] : double{spec.eps};
-            const Moments m = moments(head, d, spec.norm, eps);
-            if (normed) inverse.f32()[r * inverse.row_stride + h] = m.inverse;
-            if (spec.gain)
-                prepare_affine_head(head, normalised.f32() + r * normalised.row_stride + h * d,
-                                    spec.gain.f32(), spec.bias.f32(), m, turn, d / 2);
-            else
-                prepare_head(head, m.inverse, turn, d / 2);
-        }
+        const Row row{.x = x.f32() + r * x.row_stride,
+                      .inverse = normed ? inverse.f32() + r * inverse.row_stride : nullptr,
+                      .next = r + 1 < rows ? x.row_stride : 0,
+                      .turn = rotation_at(spec, r)};
+        if (spec.gain)
+            prepare_affine_row(row, normalised.f32() + r * normalised.row_stride, spec, eps);
+        else
+            prepare_row(row, spec, eps);
     }
 }
 

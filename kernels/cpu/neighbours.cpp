@@ -113,7 +113,7 @@ void check_conv(const Tensor& y, const Tensor& x, const Tensor& w) {
     check(y.data != x.data, "a convolution cannot work in place");
 }
 
-// lambda s_n and what its gradient needs; zero where position n takes nothing.
+// The gate of position n; zero where it takes nothing.
 struct Smear {
     float value = 0.0f, rest = 0.0f;  // s_n, 1 - s_n
 };

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <initializer_list>
 #include <limits>
 #include <memory>
 #include <string>
@@ -155,6 +156,16 @@ bool same_bits(const Host<T>& a, const Host<T>& b) {
         if (std::memcmp(&a.at(r, 0), &b.at(r, 0), static_cast<size_t>(a.cols()) * sizeof(T)) != 0)
             return false;
     return true;
+}
+
+// The elements of several results in one row, for check_thread_independence.
+inline Floats joined(std::initializer_list<const Floats*> parts) {
+    int64_t count = 0, to = 0;
+    for (const Floats* part : parts) count += part->count();
+    Floats all(1, count);
+    for (const Floats* part : parts)
+        for (int64_t i = 0; i < part->count(); ++i) all[to++] = (*part)[i];
+    return all;
 }
 
 // Runs `compute(ops)`, which returns a Host of results, at every thread count and expects the same bits.

@@ -1,0 +1,164 @@
+// gate and its gradient against double precision, the gradient by complex steps.
+#include <complex>
+
+#include "kernels/support.h"
+
+using namespace longreach;
+using namespace longreach::test;
+
+namespace {
+
+using Complex = std::complex<double>;
+
+template <class T>
+T sigmoid(T u) {
+    return 1.0 / (1.0 + std::exp(-u));
+}
+// Relative error of the sigmoid and of one minus it, as simd_math.h states it: that of the exponential and
+// three roundings.
+double sigmoid_error(double u) {
+    return 2e-7 + std::abs(u) * 6e-8 + 3 * unit;
+}
+
+struct Case {
+    int64_t rows, heads, d;
+    bool per_channel;
+    float factor;
+};
+std::vector<Case> cases() {
+    std::vector<Case> all;
+    for (bool per_channel : {false, true})
+        for (float factor : {1.0f, 2.0f}) {
+            all.push_back({5, 3, 24, per_channel, factor});
+            all.push_back({4, 20, 6, per_channel, factor});  // more heads than a vector has lanes
+            all.push_back({1, 1, 7, per_channel, factor});
+            all.push_back({70, 4, 64, per_channel, factor});  // above the size from which ops run in parallel
+        }
+    return all;
+}
+
+// u and o are ranges of columns of wider matrices.
+struct Problem {
+    Case c;
+    int64_t width, gates;
+    Floats u, o, dy, y, dout, du;
+
+    explicit Problem(const Case& which)
+        : c(which),
+          width(c.heads * c.d),
+          gates(c.per_channel ? width : c.heads),
+          u(normal(c.rows, gates + 3, 1, 3.0)),
+          o(normal(c.rows, width + 4, 2)),
+          dy(normal(c.rows, width, 3, 1.0, 0.2)),
+          y(c.rows, width, width + 2),
+          dout(c.rows, width, width + 1),
+          du(c.rows, gates, gates + 5) {
+        u[1] = 30;
+        u[2] = -30;
+    }
+    Tensor gate() { return u.tensor().col_range(1, gates); }
+    Tensor from() { return o.tensor().col_range(2, width); }
+    double logit(int64_t r, int64_t i) const { return u.at(r, 1 + (c.per_channel ? i : i / c.d)); }
+    double input(int64_t r, int64_t i) const { return o.at(r, 2 + i); }
+};
+
+}  // namespace
+
+TEST_CASE("a gate agrees with its definition") {
+    for_each_isa([](Ops& ops) {
+        for (const Case& c : cases()) {
+            CAPTURE(c.heads);
+            CAPTURE(c.per_channel);
+            Problem p(c);
+            ops.gate(p.y.tensor(), p.gate(), p.from(), c.factor);
+            const auto expected = [&](int64_t i) {
+                const int64_t r = i / p.width, k = i % p.width;
+                return double{c.factor} * sigmoid(p.logit(r, k)) * p.input(r, k);
+            };
+            // The sigmoid and two products.
+            CHECK(worst(p.y, expected, [&](int64_t i) {
+                      const double u = p.logit(i / p.width, i % p.width);
+                      return (sigmoid_error(u) + 2 * unit) * std::abs(expected(i));
+                  }) <= 1);
+            CHECK(p.y.guards_intact());
+        }
+    });
+}
+
+TEST_CASE("gradients of a gate agree with complex steps") {
+    for_each_isa([](Ops& ops) {
+        for (const Case& c : cases()) {
+            CAPTURE(c.heads);
+            CAPTURE(c.per_channel);
+            Problem p(c);
+            ops.gate_backward(p.dout.tensor(), p.du.tensor(), p.dy.tensor(), p.gate(), p.from(), c.factor);
+            const double tiny = 1e-30, factor = c.factor;
+            const auto of_output = [&](int64_t i) {  // linear in o: the factor itself
+                const int64_t r = i / p.width, k = i % p.width;
+                return factor * sigmoid(p.logit(r, k)) * p.dy.at(r, k);
+            };
+            CHECK(worst(p.dout, of_output, [&](int64_t i) {
+                      const double u = p.logit(i / p.width, i % p.width);
+                      return (sigmoid_error(u) + 2 * unit) * std::abs(of_output(i));
+                  }) <= 1);
+            // Channels that share the gate i.
+            const int64_t sharing = p.width / p.gates;
+            const auto of_gate = [&](int64_t i, bool absolute) {
+                const int64_t r = i / p.gates;
+                double sum = 0;
+                for (int64_t k = i % p.gates * sharing; k < (i % p.gates + 1) * sharing; ++k) {
+                    const double slope = sigmoid(Complex(p.logit(r, k), tiny)).imag() / tiny;
+                    const double term = factor * slope * p.input(r, k) * p.dy.at(r, k);
+                    sum += absolute ? std::abs(term) : term;
+                }
+                return sum;
+            };
+            // s and 1 - s err once each; the products and the sum over the channels.
+            CHECK(worst(
+                      p.du, [&](int64_t i) { return of_gate(i, false); },
+                      [&](int64_t i) {
+                          const double u = p.logit(i / p.gates, i % p.gates * sharing);
+                          return (2 * sigmoid_error(u) + static_cast<double>(sharing + 5) * unit) *
+                                 of_gate(i, true);
+                      }) <= 1);
+            CHECK(p.dout.guards_intact());
+            CHECK(p.du.guards_intact());
+        }
+    });
+}
+
+TEST_CASE("the gradient at the output of attention may overwrite the gradient behind the gate") {
+    for_each_isa([](Ops& ops) {
+        for (const Case& c : cases()) {
+            Problem p(c);
+            ops.gate_backward(p.dout.tensor(), p.du.tensor(), p.dy.tensor(), p.gate(), p.from(), c.factor);
+            const Floats du = p.du;
+            ops.gate_backward(p.dy.tensor(), p.du.tensor(), p.dy.tensor(), p.gate(), p.from(), c.factor);
+            CHECK(same_bits(p.dy, p.dout));
+            CHECK(same_bits(p.du, du));
+        }
+    });
+}
+
+TEST_CASE("a doubled gate of zero changes nothing") {
+    for_each_isa([](Ops& ops) {
+        for (bool per_channel : {false, true}) {
+            Problem p({4, 3, 24, per_channel, 2.0f});
+            for (int64_t i = 0; i < p.u.count(); ++i) p.u[i] = 0;
+            ops.gate(p.y.tensor(), p.gate(), p.from(), 2.0f);
+            CHECK(worst(
+                      p.y, [&](int64_t i) { return p.input(i / p.width, i % p.width); },
+                      [](int64_t) { return 0.0; }) == 0);
+        }
+    });
+}
+
+TEST_CASE("a gate and its gradients do not depend on the number of threads") {
+    for (bool per_channel : {false, true})
+        check_thread_independence([&](Ops& ops) {
+            Problem p({90, 4, 64, per_channel, 2.0f});
+            ops.gate(p.y.tensor(), p.gate(), p.from(), p.c.factor);
+            ops.gate_backward(p.dout.tensor(), p.du.tensor(), p.dy.tensor(), p.gate(), p.from(), p.c.factor);
+            return joined({&p.y, &p.dout, &p.du});
+        });
+}
