@@ -3,11 +3,14 @@
 //
 // The bound. u = 2^-24 is half an ulp of f32. A number on its way to a gradient passes through D operations,
 // forward and back. Each hands on the relative errors of its inputs with a condition number of about one
-// (norms, softmax over scores of order one, smooth activations) and adds its own: a sum of K products, in
+// (norms, smooth activations) and adds its own: a sum of K products, in
 // whatever order, errs by sqrt(K) u times the size of its terms, since roundings have random signs (a bound
-// of K u holds for certain and is far too wide). Added up without hoping for cancellation between operations:
+// of K u holds for certain and is far too wide). A softmax makes absolute errors of scores relative ones of
+// its weights: its condition number is Z, the size of the scores (root mean square in the layer where it is
+// largest, at least one; biases by distance are exact to u and left out). Added up without hoping for
+// cancellation between operations:
 //
-//     |gradient - reference| <= epsilon * S,     epsilon = D sqrt(K) u
+//     |gradient - reference| <= epsilon * S,     epsilon = D sqrt(K) u Z
 //     D = 2 (20 L + 8 + extras): per layer two mixes, two norms, four products, value mix, query/key norm,
 //         rotary, scores, distance, softmax (3), weighted sum, activation (2), two residual additions; around
 //         the layers embedding, its norm, final norm, head, softcap (2), log-sum-exp, loss; twice, for there
@@ -23,7 +26,10 @@
 //   - for what decides scores (queries, keys, their norms and convolutions, length scales, distance
 //     transforms), the numerators and the denominator of the softmax: its gradient is P_ij (dP_ij - Delta_i),
 //     a difference that is almost zero where a query sees few keys, or keys that agree.
-// Tests hold the reference itself, evaluated in f32, to the same bound.
+// One addend to all keys of a query leaves its softmax as it is, and where the output is normed its numerator
+// alone does nothing either (<do, o> = 0): biases of key norms, sums of the same numbers as gains, which
+// weight them with normed keys of size one, have at least the S of the gains. Tests hold the reference
+// itself, evaluated in f32, to the same bound.
 //
 // Losses: an error epsilon / 2 (one way) of logits of size Y moves log-sum-exp and target by that much each:
 // epsilon (1 + Y) (1 + 2 z_loss |LSE|).
@@ -105,14 +111,20 @@ class Expected {
             const Example one = sequences_of(example, b, 1);
             for (const auto& row : model.logits(one.tokens, one.doc_start))
                 for (double y : row) largest_logit_ = std::max(largest_logit_, std::abs(y));
+            score_size_ = std::max(score_size_, model.score_size(one.tokens, one.doc_start));
         }
-        epsilon_ = gradient_epsilon(config, example.sequences * example.length);
+        epsilon_ = gradient_epsilon(config, example.sequences * example.length) * score_size_;
     }
 
     // Root of the summed squares of the parts of each tensor's gradient.
     const std::map<std::string, double>& parts() const { return parts_; }
     // S above.
-    double size(const std::string& name) const { return parts_.at(name); }
+    double size(const std::string& name) const {
+        const double own = parts_.at(name);
+        const size_t bias = name.find("k_norm.bias");
+        return bias == std::string::npos ? own
+                                         : std::max(own, parts_.at(name.substr(0, bias) + "k_norm.gain"));
+    }
     double epsilon() const { return epsilon_; }
     const std::vector<reference::Coordinate>& coordinates() const { return coordinates_; }
 
@@ -243,7 +255,7 @@ class Expected {
     std::map<std::string, double> parts_;
     reference::Params<double> direction_;
     reference::Directional along_;
-    double largest_logit_ = 0, epsilon_ = 0;
+    double largest_logit_ = 0, score_size_ = 1, epsilon_ = 0;
 };
 
 // The instruction sets of this machine.

@@ -19,6 +19,7 @@ struct Sequence {
     std::vector<int32_t> tokens;
     std::vector<int32_t> doc_start;  // empty: no mask
     Rows<T> first_values;            // values of layer 0, once they are known
+    double largest_scores = 0;       // root mean square of the scores of a layer, without biases
 };
 
 template <class T>
@@ -49,6 +50,7 @@ class Attention {
         const Side below(*this, weights_.denominator(), split ? x : Rows<T>(), doc_start);
 
         Rows<T> out(positions, Row<T>(heads_ * d_, T(0)));
+        double squares = 0, pairs = 0;
         for (size_t h = 0; h < heads_; ++h) {
             const size_t g = kv_head(h);
             for (size_t i = 0; i < positions; ++i) {
@@ -59,6 +61,9 @@ class Attention {
                     upper[j] = above.score(h, i, j);
                     lower[j] = split ? below.score(h, i, j) : upper[j];
                     largest = std::max(largest, value_of(upper[j]));
+                    const double unbiased = value_of(upper[j]) - value_of(above.bias(h, i, j));
+                    squares += unbiased * unbiased;
+                    ++pairs;
                 }
                 T total = 0;
                 Row<T> sum(d_, T(0));
@@ -75,6 +80,7 @@ class Attention {
                 }
             }
         }
+        sequence.largest_scores = std::max(sequence.largest_scores, std::sqrt(squares / pairs));
         for (Row<T>& row : out) output_norm(row);
         for (size_t p = 0; p < positions; ++p) gate(out[p], x[p]);
         return weights_.linear(out, name_ + "o.weight");
@@ -198,6 +204,8 @@ class Attention {
             z = factor_[h][i] * z;
             return distance(z, h, double(i - j), n_[i]);
         }
+        // What a score of zero becomes.
+        T bias(size_t h, size_t i, size_t j) const { return distance(T(0), h, double(i - j), n_[i]); }
 
       private:
         // Every head of a row normed as qk.kind says.

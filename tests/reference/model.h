@@ -68,12 +68,19 @@ class Model {
     Rows logits(const std::vector<int32_t>& tokens, const std::vector<int32_t>& doc_start) const {
         return head(stream(tokens, doc_start));
     }
+    // Root mean square of the scores, biases apart, of the layer where it is largest.
+    double score_size(const std::vector<int32_t>& tokens, const std::vector<int32_t>& doc_start) const {
+        double size = 0;
+        stream(tokens, doc_start, &size);
+        return size;
+    }
 
   private:
     // --- residual stream
     // --------------------------------------------------------------------------------------------
-    Rows stream(const std::vector<int32_t>& tokens, const std::vector<int32_t>& doc_start) const {
-        Sequence<T> sequence{tokens, doc_start, {}};
+    Rows stream(const std::vector<int32_t>& tokens, const std::vector<int32_t>& doc_start,
+                double* score_size = nullptr) const {
+        Sequence<T> sequence{tokens, doc_start, {}, 0};
         const size_t width = static_cast<size_t>(config_.width);
         Rows x = embedded(tokens, doc_start);
         const Rows x0 = x;
@@ -98,6 +105,7 @@ class Model {
             x = block(std::move(x), l, name, sequence);
             outputs.push_back(x);
         }
+        if (score_size != nullptr) *score_size = sequence.largest_scores;
         if (config_.residual.backout >= 0) {
             const Rows& taken = outputs.at(static_cast<size_t>(config_.residual.backout));
             for (size_t p = 0; p < x.size(); ++p)
