@@ -126,6 +126,10 @@ class Expected {
                                          : std::max(own, parts_.at(name.substr(0, bias) + "k_norm.gain"));
     }
     double epsilon() const { return epsilon_; }
+    double loss_bound() const {
+        const double lse = largest_logit_ + std::log(static_cast<double>(config_.vocab_size));
+        return epsilon_ * (1 + largest_logit_) * (1 + 2 * config_.head.z_loss * std::abs(lse));
+    }
     const std::vector<reference::Coordinate>& coordinates() const { return coordinates_; }
 
     double gradient(size_t coordinate) const { return gradients_[coordinate]; }
@@ -147,12 +151,9 @@ class Expected {
             worst = std::max(worst, ratio);
             if (!held && ratio >= misses[group].ratio) misses[group] = {ratio, actual, expected, where};
         };
-        const double lse = largest_logit_ + std::log(static_cast<double>(config_.vocab_size));
-        const double loss_bound =
-            epsilon_ * (1 + largest_logit_) * (1 + 2 * config_.head.z_loss * std::abs(lse));
         for (size_t n = 0; n < along_.losses.size(); ++n)
             hold("losses", fmt::format("{}", n), step.losses[n], along_.losses[n],
-                 example_.targets[n] < 0 ? 0 : loss_bound);
+                 example_.targets[n] < 0 ? 0 : loss_bound());
 
         for (size_t i = 0; i < coordinates_.size(); ++i) {
             const auto& [name, index] = coordinates_[i];

@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include "model/check_model.h"
+#include "model/small_variants.h"
 
 using namespace longreach;
 using namespace longreach::test;
@@ -11,6 +12,16 @@ TEST_CASE("every variant: losses and gradients agree with the reference on every
     double worst = 0;
     for (const SmallModel& small : small_models())
         worst = std::max(worst, check_model(small, isas, 64, true));
+    MESSAGE("largest error, as a fraction of its bound: ", worst);
+}
+
+TEST_CASE(
+    "every value of every choice beyond the plain model: losses and gradients agree with the reference" *
+    doctest::skip(!variants_are_built)) {
+    const std::vector<std::string> isas = available_isas();
+    double worst = 0;
+    for (const SmallModel& small : small_variants())
+        worst = std::max(worst, check_model(small, isas, 12, true));
     MESSAGE("largest error, as a fraction of its bound: ", worst);
 }
 
