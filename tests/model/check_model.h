@@ -26,8 +26,7 @@ inline double check_model(const SmallModel& small, const std::vector<std::string
     CAPTURE(small.name);
     const Example example = make_example(small);
     const auto first = make_fixture(small, {.threads = 1, .isa = isas.front()});
-    const Expected expected(small.config, first->params(), first->named_weights(), example,
-                            coordinates_per_tensor);
+    const Expected expected(small.config, first->named_weights(), example, coordinates_per_tensor);
     if (every_gradient)
         for (const auto& [name, size] : expected.parts()) {
             CAPTURE(name);
@@ -39,6 +38,28 @@ inline double check_model(const SmallModel& small, const std::vector<std::string
         const auto fixture = make_fixture(small, {.threads = 1, .isa = isa});
         ModelFixture::Step step = fixture->train(example);
         worst = std::max(worst, expected.compare(*fixture, step));
+    }
+    return worst;
+}
+
+// The reference in f32 against itself: the largest error of its gradients over the bound.
+inline double check_f32_reference(const ModelConfig& config, const reference::Params<double>& weights,
+                                  const Example& example, int64_t coordinates_per_tensor) {
+    const Expected expected(config, weights, example, coordinates_per_tensor);
+    const auto single = reference::token_derivatives<float>(config, weights, example, expected.coordinates());
+    double worst = 0;
+    for (size_t i = 0; i < single.size(); ++i) {
+        double gradient = 0;
+        for (double slope : single[i]) gradient += slope;
+        const std::string& name = expected.coordinates()[i].name;
+        const double error = std::abs(gradient - expected.gradient(i));
+        const double ratio = error == 0 ? 0 : error / (expected.epsilon() * expected.size(name));
+        CAPTURE(name);
+        CAPTURE(gradient);
+        CAPTURE(expected.gradient(i));
+        CAPTURE(expected.size(name));
+        CHECK(ratio <= 1);
+        worst = std::max(worst, ratio);
     }
     return worst;
 }

@@ -3,24 +3,33 @@
 //
 // The bound. u = 2^-24 is half an ulp of f32. A number on its way to a gradient passes through D operations,
 // forward and back. Each hands on the relative errors of its inputs with a condition number of about one
-// (norms, softmax over scores of order one, smooth activations) and adds its own: a sum of K products, in
+// (norms, smooth activations) and adds its own: a sum of K products, in
 // whatever order, errs by sqrt(K) u times the size of its terms, since roundings have random signs (a bound
-// of K u holds for certain and is far too wide). Added up without hoping for cancellation between operations:
+// of K u holds for certain and is far too wide). A softmax makes absolute errors of scores relative ones of
+// its weights: its condition number is Z, the size of the scores (root mean square in the layer where it is
+// largest, at least one; biases by distance are exact to u and left out). Added up without hoping for
+// cancellation between operations:
 //
-//     |gradient - reference| <= epsilon * S,     epsilon = D sqrt(K) u
-//     D = 2 (20 L + 8): per layer two mixes, two norms, four products, value mix, query/key norm, rotary,
-//     scores,
-//         distance, softmax (3), weighted sum, activation (2), two residual additions; around the layers
-//         embedding, its norm, final norm, head, softcap (2), log-sum-exp, loss; twice, for there and back
+//     |gradient - reference| <= epsilon * S,     epsilon = D sqrt(K) u Z
+//     D = 2 (20 L + 8 + extras): per layer two mixes, two norms, four products, value mix, query/key norm,
+//         rotary, scores, distance, softmax (3), weighted sum, activation (2), two residual additions; around
+//         the layers embedding, its norm, final norm, head, softcap (2), log-sum-exp, loss; twice, for there
+//         and back. Extras are what a model has beyond that: see extra_steps
 //     K = the longest sum: channels, hidden units, vocabulary, or tokens of the batch
 //
-// S is the size of what is summed, not the sum, which may cancel. A gradient is a sum over tokens n of
-// d loss_n / d theta, and a mixing weight's a sum over channels as well, where whatever is normed later
-// cancels almost wholly (<dx, x> = 0 where only the direction of x matters): S is the root of the sum of the
-// squares of those parts, the largest over the tensor's compared coordinates. Queries and keys get theirs
-// through P_ij (dP_ij - Delta_i), differences of numbers as large as those that the values' gradient is made
-// of, which are almost zero where a query sees few keys: their S is at least that of the layer's values. A
-// test in gradient_test.cpp holds the reference itself, evaluated in f32, to the same bound.
+// S is the size of what is summed, not the sum, which may cancel: the root of the sum of the squares of the
+// parts of a gradient, the largest over the tensor's compared coordinates. The parts:
+//   - the tokens: one for every loss;
+//   - for one number that acts on many channels (mixing weights, the gates and sinks of a head), the
+//     channels: where whatever it scales is normed later, they cancel almost wholly, since <dx, x> = 0 where
+//     only the direction of x matters;
+//   - for what decides scores (queries, keys, their norms and convolutions, length scales, distance
+//     transforms), the numerators and the denominator of the softmax: its gradient is P_ij (dP_ij - Delta_i),
+//     a difference that is almost zero where a query sees few keys, or keys that agree.
+// One addend to all keys of a query leaves its softmax as it is, and where the output is normed its numerator
+// alone does nothing either (<do, o> = 0): biases of key norms, sums of the same numbers as gains, which
+// weight them with normed keys of size one, have at least the S of the gains. Tests hold the reference
+// itself, evaluated in f32, to the same bound.
 //
 // Losses: an error epsilon / 2 (one way) of logits of size Y moves log-sum-exp and target by that much each:
 // epsilon (1 + Y) (1 + 2 z_loss |LSE|).
@@ -36,45 +45,75 @@
 
 namespace longreach::test {
 
+// Operations in a row that a layer has beyond the twenty every layer is counted with.
+inline int64_t extra_steps(const ModelConfig& m, const AttentionConfig& a) {
+    int64_t steps = 0;
+    if (a.conv.size > 0) ++steps;
+    switch (a.qk.kind) {
+        case QkKind::qk_rms_w:
+        case QkKind::qk_ln:
+            steps += 1;  // gain
+            break;
+        case QkKind::qkv_rms_w:
+        case QkKind::qkv_ln:
+            steps += 3;  // gain, and norm and gain of the values
+            break;
+        default:
+            break;
+    }
+    if (a.softcap > 0) steps += 2;                                         // division, tanh
+    if (a.scale.kind != ScaleKind::none || a.scale.learned()) steps += 2;  // r shape + b, product with it
+    if (a.distance.learned()) steps += 4;  // tau, division, logarithm, product or root
+    if (a.sink != SinkKind::none) ++steps;
+    if (a.output_norm.kind != OutputNorm::none) steps += a.output_norm.gain ? 2 : 1;
+    if (a.gate.kind != GateKind::none) steps += 3;  // product, sigmoid, product with it
+    if (a.post_norm || m.norm.placement == NormPlacement::peri) steps += 2;  // norm, gain
+    if (m.norm.placement == NormPlacement::peri) steps += 2;
+    if (m.residual.value_embeddings > 0) ++steps;
+    return steps;
+}
+
 inline double gradient_epsilon(const ModelConfig& m, int64_t tokens, double unit = 0x1p-24) {
     int64_t longest = std::max({m.width, m.mlp_hidden(), m.vocab_size, tokens});
-    for (int64_t l = 0; l < m.layers; ++l)
-        longest = std::max(longest, m.layer_attention(l).heads * m.layer_attention(l).head_dim);
-    const double steps = 2 * (20 * static_cast<double>(m.layers) + 8);
-    return steps * std::sqrt(static_cast<double>(longest)) * unit;
+    int64_t steps = 20 * m.layers + 8;
+    for (int64_t l = 0; l < m.layers; ++l) {
+        const AttentionConfig& a = m.layer_attention(l);
+        longest = std::max(longest, a.heads * a.head_dim);
+        steps += extra_steps(m, a);
+    }
+    if (m.residual.smear) steps += 3;  // product, sigmoid, sum
+    if (m.residual.backout >= 0) ++steps;
+    return 2 * static_cast<double>(steps) * std::sqrt(static_cast<double>(longest)) * unit;
 }
 
 // What the reference says about one example: computed once, compared with many devices.
 class Expected {
   public:
-    Expected(const ModelConfig& config, const ParamTable& table, const reference::Params<double>& weights,
-             const Example& example, int64_t coordinates_per_tensor, uint32_t stream = 0)
+    Expected(const ModelConfig& config, const reference::Params<double>& weights, const Example& example,
+             int64_t coordinates_per_tensor, uint32_t stream = 0)
         : config_(config), example_(example) {
         const Rng rng(7, Purpose::test, stream);
         uint64_t drawn = 0;
-        for (const Param& p : table.params()) {
-            const int64_t n = p.count();
+        for (const auto& [name, values] : weights) {
+            const int64_t n = static_cast<int64_t>(values.size());
             for (int64_t i = 0; i < n; ++i)
-                direction_[p.name].push_back(rng.uniform(drawn++) < 0.5 ? -1.0 : 1.0);
-            if (is_mix(p.name)) {
-                coordinates_.push_back({p.name, 0});
-                continue;
-            }
+                direction_[name].push_back(rng.uniform(drawn++) < 0.5 ? -1.0 : 1.0);
             const bool all = n <= coordinates_per_tensor;
             for (int64_t i = 0; i < std::min(n, coordinates_per_tensor); ++i)
                 coordinates_.push_back(
-                    {p.name, all ? static_cast<size_t>(i) : rng.below(drawn++, static_cast<uint64_t>(n))});
+                    {name, all ? static_cast<size_t>(i) : rng.below(drawn++, static_cast<uint64_t>(n))});
         }
         differentiate(weights);
-        along_ = reference::directional_derivative(config, weights, direction_, example);
+        along_ = reference::directional_derivative(config_, weights, direction_, example);
 
-        const reference::Model<double> model(config, weights);
+        const reference::Model<double> model(config_, weights);
         for (int64_t b = 0; b < example.sequences; ++b) {
             const Example one = sequences_of(example, b, 1);
             for (const auto& row : model.logits(one.tokens, one.doc_start))
                 for (double y : row) largest_logit_ = std::max(largest_logit_, std::abs(y));
+            score_size_ = std::max(score_size_, model.score_size(one.tokens, one.doc_start));
         }
-        epsilon_ = gradient_epsilon(config, example.sequences * example.length);
+        epsilon_ = gradient_epsilon(config, example.sequences * example.length) * score_size_;
     }
 
     // Root of the summed squares of the parts of each tensor's gradient.
@@ -82,12 +121,15 @@ class Expected {
     // S above.
     double size(const std::string& name) const {
         const double own = parts_.at(name);
-        for (const char* end : {"q.weight", "k.weight"})
-            if (name.ends_with(std::string("attention.") + end))
-                return std::max(own, parts_.at(name.substr(0, name.size() - 8) + "v.weight"));
-        return own;
+        const size_t bias = name.find("k_norm.bias");
+        return bias == std::string::npos ? own
+                                         : std::max(own, parts_.at(name.substr(0, bias) + "k_norm.gain"));
     }
     double epsilon() const { return epsilon_; }
+    double loss_bound() const {
+        const double lse = largest_logit_ + std::log(static_cast<double>(config_.vocab_size));
+        return epsilon_ * (1 + largest_logit_) * (1 + 2 * config_.head.z_loss * std::abs(lse));
+    }
     const std::vector<reference::Coordinate>& coordinates() const { return coordinates_; }
 
     double gradient(size_t coordinate) const { return gradients_[coordinate]; }
@@ -109,12 +151,9 @@ class Expected {
             worst = std::max(worst, ratio);
             if (!held && ratio >= misses[group].ratio) misses[group] = {ratio, actual, expected, where};
         };
-        const double lse = largest_logit_ + std::log(static_cast<double>(config_.vocab_size));
-        const double loss_bound =
-            epsilon_ * (1 + largest_logit_) * (1 + 2 * config_.head.z_loss * std::abs(lse));
         for (size_t n = 0; n < along_.losses.size(); ++n)
             hold("losses", fmt::format("{}", n), step.losses[n], along_.losses[n],
-                 example_.targets[n] < 0 ? 0 : loss_bound);
+                 example_.targets[n] < 0 ? 0 : loss_bound());
 
         for (size_t i = 0; i < coordinates_.size(); ++i) {
             const auto& [name, index] = coordinates_[i];
@@ -142,36 +181,72 @@ class Expected {
     }
 
   private:
-    static bool is_mix(const std::string& name) { return name.ends_with("_mix"); }
+    // The layer a parameter belongs to.
+    const AttentionConfig& attention_of(const std::string& name) const {
+        const std::string prefix = "layers.";
+        if (!name.starts_with(prefix)) return config_.layer_attention(0);
+        return config_.layer_attention(std::stoll(name.substr(prefix.size())));
+    }
+    static bool decides_scores(const std::string& name) {
+        for (const char* part : {"attention.q.", "attention.k.", "scale.", "distance.", "q_norm.", "k_norm.",
+                                 "q_conv.", "k_conv."})
+            if (name.find(part) != std::string::npos) return true;
+        return false;
+    }
+    // How many numbers stand for one of a tensor, each acting on one channel.
+    size_t channels_of(const std::string& name) const {
+        const AttentionConfig& a = attention_of(name);
+        if (name.ends_with("value_mix") || name.ends_with("value_embedding_mix"))
+            return static_cast<size_t>(a.kv() * a.head_dim);
+        if (name.ends_with("_mix")) return static_cast<size_t>(config_.width);
+        const bool head_gate = a.gate.kind == GateKind::headwise || a.gate.kind == GateKind::sparse;
+        if (name.ends_with("attention.sink") || (name.ends_with("attention.gate.weight") && head_gate))
+            return static_cast<size_t>(a.head_dim);
+        return 1;
+    }
 
-    // Gradients and sizes of all coordinates. Mixing weights are given to the reference as one per channel,
-    // to see the parts of their gradient.
-    void differentiate(reference::Params<double> weights) {
-        std::vector<reference::Coordinate> parts;
-        for (const auto& [name, index] : coordinates_) {
-            if (!is_mix(name)) {
-                parts.push_back({name, index});
-                continue;
-            }
-            const AttentionConfig& first = config_.layer_attention(0);
-            const int64_t channels =
-                name.ends_with("value_mix") ? first.kv() * first.head_dim : config_.width;
-            weights.at(name).assign(static_cast<size_t>(channels), weights.at(name)[0]);
-            for (size_t c = 0; c < static_cast<size_t>(channels); ++c) parts.push_back({name, c});
+    // Gradients and sizes of all coordinates, from a model whose parameters are the parts.
+    void differentiate(const reference::Params<double>& weights) {
+        reference::Params<double> parts = weights;
+        for (const auto& [name, values] : weights) {
+            if (decides_scores(name)) parts[name + reference::denominator_mark] = values;
+            const size_t channels = channels_of(name);
+            if (channels == 1) continue;
+            // Each row of a gate's matrix (each sink, the only entry of a mix) once per channel.
+            const size_t row = row_length(name);
+            std::vector<double>& many = parts.at(name);
+            many.clear();
+            for (size_t begin = 0; begin < values.size(); begin += row)
+                for (size_t c = 0; c < channels; ++c)
+                    for (size_t i = begin; i < begin + row; ++i) many.push_back(values[i]);
         }
-        const auto slopes = reference::token_derivatives(config_, weights, example_, parts);
+        std::vector<reference::Coordinate> all;
+        std::vector<size_t> ends;
+        for (const auto& [name, index] : coordinates_) {
+            const size_t row = row_length(name), channels = channels_of(name);
+            for (size_t c = 0; c < channels; ++c)
+                all.push_back({name, (index / row * channels + c) * row + index % row});
+            if (decides_scores(name)) all.push_back({name + reference::denominator_mark, index});
+            ends.push_back(all.size());
+        }
+        const auto slopes = reference::token_derivatives(config_, parts, example_, all);
         gradients_.assign(coordinates_.size(), 0);
         for (size_t i = 0, part = 0; i < coordinates_.size(); ++i) {
-            const std::string& name = coordinates_[i].name;
-            const size_t count = is_mix(name) ? weights.at(name).size() : 1;
             double squares = 0;
-            for (const size_t end = part + count; part < end; ++part)
+            for (; part < ends[i]; ++part)
                 for (double s : slopes[part]) {
                     gradients_[i] += s;
                     squares += s * s;
                 }
-            parts_[name] = std::max(parts_[name], std::sqrt(squares));
+            double& largest = parts_[coordinates_[i].name];
+            largest = std::max(largest, std::sqrt(squares));
         }
+    }
+    // Numbers in a row of what is taken apart by channel.
+    size_t row_length(const std::string& name) const {
+        if (!name.ends_with("attention.gate.weight")) return 1;
+        const bool sparse = attention_of(name).gate.kind == GateKind::sparse;
+        return static_cast<size_t>(sparse ? sparse_gate_channels : config_.width);
     }
 
     ModelConfig config_;
@@ -181,7 +256,7 @@ class Expected {
     std::map<std::string, double> parts_;
     reference::Params<double> direction_;
     reference::Directional along_;
-    double largest_logit_ = 0, epsilon_ = 0;
+    double largest_logit_ = 0, score_size_ = 1, epsilon_ = 0;
 };
 
 // The instruction sets of this machine.

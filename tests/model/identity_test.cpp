@@ -130,7 +130,7 @@ TEST_CASE("packed documents equal separate documents") {
         }
         const double epsilon = gradient_epsilon(m, length);
         CHECK(largest_difference(losses, together.losses) <= epsilon * (1 + largest_of(losses)));
-        const Expected expected(m, fixture.params(), fixture.named_weights(), packed, 8);
+        const Expected expected(m, fixture.named_weights(), packed, 8);
         for (const Param& p : fixture.params().params()) {
             CAPTURE(p.name);
             const auto a = fixture.values(apart.gradients, p.name),

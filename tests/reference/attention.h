@@ -1,0 +1,399 @@
+// One attention layer of the reference model, from its formulas.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "reference/scores.h"
+#include "reference/weights.h"
+
+namespace longreach::reference {
+
+// What the layers of one sequence have in common.
+template <class T>
+struct Sequence {
+    std::vector<int32_t> tokens;
+    std::vector<int32_t> doc_start;  // empty: no mask
+    Rows<T> first_values;            // values of layer 0, once they are known
+    double largest_scores = 0;       // root mean square of the scores of a layer, without biases
+};
+
+template <class T>
+class Attention {
+  public:
+    // layout: name of the layer's layout, "" for the plain attention section.
+    Attention(const ModelConfig& config, const AttentionConfig& attention, const std::string& layout,
+              int64_t layer, const Weights<T>& weights, const PostHoc& change)
+        : config_(config),
+          a_(attention),
+          layout_(layout),
+          layer_(layer),
+          name_(fmt::format("layers.{}.attention.", layer)),
+          weights_(weights),
+          change_(change),
+          d_(size_t(attention.head_dim)),
+          heads_(size_t(attention.heads)),
+          kv_heads_(attention.kv_heads > 0 ? size_t(attention.kv_heads) : heads_) {}
+
+    // x: what the layer reads, normed or not. Returns the output of the o projection.
+    Rows<T> forward(const Rows<T>& x, Sequence<T>& sequence) const {
+        using std::exp;
+        const size_t positions = x.size();
+        const std::vector<int32_t>& doc_start = sequence.doc_start;
+        const Rows<T> v = values(x, sequence);
+        const bool split = weights_.split();
+        const Side above(*this, weights_, x, doc_start);
+        const Side below(*this, weights_.denominator(), split ? x : Rows<T>(), doc_start);
+
+        Rows<T> out(positions, Row<T>(heads_ * d_, T(0)));
+        double squares = 0, pairs = 0;
+        for (size_t h = 0; h < heads_; ++h) {
+            const size_t g = kv_head(h);
+            for (size_t i = 0; i < positions; ++i) {
+                Row<T> upper(positions, T(0)), lower(positions, T(0));
+                double largest = a_.sink == SinkKind::none ? -1e300 : 0;  // softmax ignores it
+                for (size_t j = 0; j < positions; ++j) {
+                    if (!visible(doc_start, i, j)) continue;
+                    upper[j] = above.score(h, i, j);
+                    lower[j] = split ? below.score(h, i, j) : upper[j];
+                    largest = std::max(largest, value_of(upper[j]));
+                    const double unbiased = value_of(upper[j]) - value_of(above.bias(h, i, j));
+                    squares += unbiased * unbiased;
+                    ++pairs;
+                }
+                T total = 0;
+                Row<T> sum(d_, T(0));
+                for (size_t j = 0; j < positions; ++j) {
+                    if (!visible(doc_start, i, j)) continue;
+                    const T weight = exp(upper[j] - T(largest));
+                    total += split ? exp(lower[j] - T(largest)) : weight;
+                    for (size_t c = 0; c < d_; ++c) sum[c] += weight * v[j][g * d_ + c];
+                }
+                for (size_t c = 0; c < d_; ++c) {
+                    T denominator = total;
+                    if (a_.sink != SinkKind::none) denominator += exp(sink(h, c) - T(largest));
+                    out[i][h * d_ + c] = sum[c] / denominator;
+                }
+            }
+        }
+        sequence.largest_scores = std::max(sequence.largest_scores, std::sqrt(squares / pairs));
+        for (Row<T>& row : out) output_norm(row);
+        for (size_t p = 0; p < positions; ++p) gate(out[p], x[p]);
+        return weights_.linear(out, name_ + "o.weight");
+    }
+
+  private:
+    size_t kv_head(size_t h) const { return h / (heads_ / kv_heads_); }  // consecutive heads share
+    double l_train() const { return double(config_.train_context); }
+
+    bool visible(const std::vector<int32_t>& doc_start, size_t i, size_t j) const {
+        if (j > i) return false;
+        if (a_.window > 0 && int64_t(i - j) >= a_.window) return false;
+        if (a_.chunk > 0 && int64_t(i) / a_.chunk != int64_t(j) / a_.chunk) return false;
+        return doc_start.empty() || int64_t(j) >= doc_start[i];
+    }
+
+    // n of query i.
+    double keys_counted(const std::vector<int32_t>& doc_start, size_t i) const {
+        ScaleCount count = a_.scale.scale_n;
+        if (count == ScaleCount::automatic)
+            count = doc_start.empty() ? ScaleCount::sequence : ScaleCount::document;
+        if (count == ScaleCount::sequence) return double(i) + 1;
+        if (count == ScaleCount::document) return double(i) - doc_start.at(i) + 1;
+        double n = 0;
+        for (size_t j = 0; j <= i; ++j) n += visible(doc_start, i, j) ? 1 : 0;
+        return n;
+    }
+
+    // y_p = sum_m w_m x_(p-m) per channel, within the document.
+    Rows<T> convolved(const Rows<T>& x, const std::string& name, const Weights<T>& weights,
+                      const std::vector<int32_t>& doc_start) const {
+        const Row<T>& w = weights.param(name_ + name + "_conv.weight");
+        const size_t channels = x.front().size();
+        Rows<T> y;
+        for (size_t p = 0; p < x.size(); ++p) {
+            const size_t start = doc_start.empty() ? 0 : size_t(doc_start[p]);
+            y.emplace_back(channels, T(0));
+            for (size_t m = 0; m < size_t(a_.conv.size) && p >= start + m; ++m)
+                for (size_t c = 0; c < channels; ++c) y[p][c] += w[m * channels + c] * x[p - m][c];
+        }
+        return y;
+    }
+
+    // Gain and bias of a norm over one head.
+    static void affine(Row<T>& x, const std::string& name, const Weights<T>& weights, bool bias) {
+        for (size_t c = 0; c < x.size(); ++c) {
+            x[c] = weights.param(name + ".gain")[c] * x[c];
+            if (bias) x[c] += weights.param(name + ".bias")[c];
+        }
+    }
+
+    Rows<T> values(const Rows<T>& x, Sequence<T>& sequence) const {
+        Rows<T> v = weights_.linear(x, name_ + "v.weight");
+        if (a_.conv.size > 0 && a_.conv.values) v = convolved(v, "v", weights_, sequence.doc_start);
+        if (config_.residual.values == ValueMix::first) {
+            if (layer_ == 0) sequence.first_values = v;
+            for (size_t p = 0; p < v.size() && layer_ > 0; ++p)
+                for (size_t c = 0; c < v[p].size(); ++c) {
+                    const T lambda = weights_.mix(name_ + "value_mix", c);
+                    v[p][c] = (T(1) - lambda) * v[p][c] + lambda * sequence.first_values[p][c];
+                }
+        }
+        // Table i of n serves layer i and layer L - n + i.
+        const int64_t n = config_.residual.value_embeddings;
+        const bool early = layer_ < n, late = layer_ >= config_.layers - n;
+        if (early || late) {
+            const Row<T>& table = weights_.param(
+                fmt::format("value_embeddings.{}.weight", early ? layer_ : layer_ - (config_.layers - n)));
+            for (size_t p = 0; p < v.size(); ++p)
+                for (size_t c = 0; c < v[p].size(); ++c)
+                    v[p][c] = weights_.mix(name_ + "own_value_mix", c) * v[p][c] +
+                              weights_.mix(name_ + "value_embedding_mix", c) *
+                                  table[size_t(sequence.tokens[p]) * v[p].size() + c];
+        }
+        const bool layer_norm = a_.qk.kind == QkKind::qkv_ln;
+        if (layer_norm || a_.qk.kind == QkKind::qkv_rms_w)
+            for (Row<T>& row : v)
+                for (size_t g = 0; g < kv_heads_; ++g) {
+                    Row<T> head = slice(row, g * d_, d_);
+                    head = rms_norm(layer_norm ? centred(head) : head, T(a_.qk.eps));
+                    affine(head, name_ + "v_norm", weights_, layer_norm);
+                    std::copy(head.begin(), head.end(), row.begin() + int64_t(g * d_));
+                }
+        return v;
+    }
+
+    // Scores as one half of the softmax sees them.
+    class Side {
+      public:
+        Side(const Attention& owner, const Weights<T>& weights, const Rows<T>& x,
+             const std::vector<int32_t>& doc_start)
+            : o_(owner), a_(owner.a_), weights_(weights) {
+            if (x.empty()) return;
+            Rows<T> q = weights.linear(x, o_.name_ + "q.weight"),
+                    k = weights.linear(x, o_.name_ + "k.weight");
+            if (a_.conv.size > 0 && a_.conv.queries) q = o_.convolved(q, "q", weights, doc_start);
+            if (a_.conv.size > 0 && a_.conv.keys) k = o_.convolved(k, "k", weights, doc_start);
+            const double length = double(x.size()), l0 = o_.l_train();
+            const PostHoc& change = o_.change_;
+            if (change.kind != PostHoc::Kind::none || change.clip_logn) active_ = length > l0;
+            theta_ = frequencies(a_.position, a_.head_dim);
+            rotary_ = !theta_.empty();
+            if (active_) theta_ = changed_frequencies(theta_, change, l0, length);
+            const T magnitude = active_ && rotary_ ? yarn_magnitude(change, l0, length) : 1;
+            for (size_t p = 0; p < x.size(); ++p) {
+                queries_.push_back(treated(q[p], o_.heads_, "q", magnitude));
+                keys_.push_back(treated(k[p], o_.kv_heads_, "k", magnitude));
+                n_.push_back(o_.keys_counted(doc_start, p));
+            }
+            for (size_t p = 0; p < x.size(); ++p) {
+                turned_queries_.push_back(turned(queries_[p], double(p)));
+                turned_keys_.push_back(turned(keys_[p], double(p)));
+            }
+            factors();
+        }
+
+        T score(size_t h, size_t i, size_t j) const {
+            using std::tanh;
+            T z = T(base_scale(a_)) * product(h, i, j);
+            if (a_.softcap > 0) z = T(a_.softcap) * tanh(z / T(a_.softcap));
+            z = factor_[h][i] * z;
+            return distance(z, h, double(i - j), n_[i]);
+        }
+        // What a score of zero becomes.
+        T bias(size_t h, size_t i, size_t j) const { return distance(T(0), h, double(i - j), n_[i]); }
+
+      private:
+        // Every head of a row normed as qk.kind says.
+        Row<T> treated(const Row<T>& row, size_t heads, const std::string& name, const T& magnitude) const {
+            using std::exp;
+            const bool query = name == "q";
+            Row<T> result;
+            for (size_t h = 0; h < heads; ++h) {
+                Row<T> x = slice(row, h * o_.d_, o_.d_);
+                switch (a_.qk.kind) {
+                    case QkKind::none:
+                        break;
+                    case QkKind::qk_rms:
+                        x = rms_norm(x, T(a_.qk.eps));
+                        break;
+                    case QkKind::qk_rms_w:
+                    case QkKind::qkv_rms_w:
+                        x = rms_norm(x, T(a_.qk.eps));
+                        affine(x, o_.name_ + name + "_norm", weights_, false);
+                        break;
+                    case QkKind::qk_ln:
+                    case QkKind::qkv_ln:
+                        x = rms_norm(centred(x), T(a_.qk.eps));
+                        affine(x, o_.name_ + name + "_norm", weights_, true);
+                        break;
+                    case QkKind::qk_rms_eps:
+                        x = rms_norm(x, exp(weights_.of_head(o_.name_ + name + "_norm.log_eps", h)));
+                        break;
+                    case QkKind::qk_l2:
+                    case QkKind::cosa:
+                        x = unit_vector(x);
+                        break;
+                    case QkKind::qna:
+                        if (query) x = unit_vector(x);
+                        break;
+                    case QkKind::kna:
+                        if (!query) x = unit_vector(x);
+                        break;
+                }
+                for (const T& v : x) result.push_back(magnitude * v);
+            }
+            return result;
+        }
+
+        // Pairs (m, m + d/2) of every head rotated by position * theta_m.
+        Row<T> turned(Row<T> row, double position) const {
+            const size_t half = o_.d_ / 2;
+            for (size_t m = 0; m < theta_.size(); ++m) {
+                const T cosine = std::cos(position * theta_[m]), sine = std::sin(position * theta_[m]);
+                for (size_t begin = 0; begin < row.size(); begin += o_.d_) {
+                    const T first = row[begin + m], second = row[begin + m + half];
+                    row[begin + m] = first * cosine - second * sine;
+                    row[begin + m + half] = first * sine + second * cosine;
+                }
+            }
+            return row;
+        }
+
+        // <q_i, k_j>, rotated
+        T product(size_t h, size_t i, size_t j) const {
+            const size_t g = o_.kv_head(h), d = o_.d_;
+            const PostHoc& change = o_.change_;
+            const double t = double(i - j);
+            const auto dot = [&](const Row<T>& q, const Row<T>& k) {
+                T sum = 0;
+                for (size_t c = 0; c < d; ++c) sum += q[h * d + c] * k[g * d + c];
+                return sum;
+            };
+            const bool re =
+                change.kind == PostHoc::Kind::rerope || change.kind == PostHoc::Kind::leaky_rerope;
+            if (!active_ || !re || t < change.window) return dot(turned_queries_[i], turned_keys_[j]);
+            const double beyond =
+                change.kind == PostHoc::Kind::rerope ? 0 : (t - change.window) / change.leak;
+            return dot(turned(queries_[i], change.window + beyond), keys_[j]);
+        }
+
+        // f of every head and query.
+        void factors() {
+            const ScaleConfig& s = a_.scale;
+            const double l0 = o_.l_train();
+            std::string name = o_.name_;
+            if (granularity(s) == ScaleGranularity::global)
+                name = o_.layout_.empty() ? "attention." : "layouts." + o_.layout_ + ".";
+            const bool learned = granularity(s) != ScaleGranularity::fixed;
+            for (size_t h = 0; h < o_.heads_; ++h) {
+                factor_.emplace_back();
+                for (double n : n_) {
+                    const T r = learned ? weights_.of_head(name + "scale.r", h) : T(first_multiplier(a_, l0));
+                    T f = r * T(length_shape(a_, n, l0));
+                    if (s.kind == ScaleKind::logn_bias)
+                        f += learned ? weights_.of_head(name + "scale.b", h) : T(s.bias);
+                    if (active_ && o_.change_.clip_logn) f = f * T(std::max(1.0, std::log(n) / std::log(l0)));
+                    factor_.back().push_back(f);
+                }
+            }
+        }
+
+        // y = gain(t) z + bias(t)
+        T distance(const T& z, size_t h, double t, double n) const {
+            using std::exp;
+            using std::log;
+            using std::sqrt;
+            const DistanceConfig& c = a_.distance;
+            const std::string name = o_.name_ + "distance.";
+            const auto log_distance = [&] {  // log(1 + t / tau)
+                const T tau = c.learn_tau ? exp(weights_.param(name + "log_tau")[0]) : T(c.tau);
+                return log(T(1) + T(t) / tau);
+            };
+            const auto decay = [&] { return c.learn_decay ? weights_.param(name + "decay")[0] : T(c.decay); };
+            const auto clamped = [&](const char* which, double high) {
+                const T& x = weights_.param(name + which)[h];
+                return value_of(x) < 0.01 ? T(0.01) : value_of(x) > high ? T(high) : x;
+            };
+            switch (c.kind) {
+                case DistanceKind::none:
+                    return z;
+                case DistanceKind::scale_invariant: {
+                    const T m = T(2) * log_distance();
+                    return sqrt(T(1) + m) * z - decay() * m;
+                }
+                case DistanceKind::log_bias:
+                    return z - decay() * log_distance();
+                case DistanceKind::si_interp: {
+                    const double by_distance = std::log(1 + t / c.tau);
+                    const double square = 1 + 2 * ((1 - c.kappa) * by_distance +
+                                                   (c.kappa > 0 ? c.kappa * std::log(c.b * n + c.c) : 0));
+                    return T(std::sqrt(std::max(0.0, square))) * z - T((square - 1) / 2 + c.p * by_distance);
+                }
+                case DistanceKind::alibi:
+                    return z - T(alibi_slopes(a_.heads)[h] * t);
+                case DistanceKind::kerple_log:
+                    return z - clamped("p", 1e300) * log(T(1) + clamped("a", 1e300) * T(t));
+                case DistanceKind::kerple_power:
+                    return t == 0 ? z : z - clamped("a", 1e300) * exp(clamped("p", 2) * T(std::log(t)));
+            }
+            throw std::logic_error("a distance transform without a formula");
+        }
+
+        const Attention& o_;
+        const AttentionConfig& a_;
+        Weights<T> weights_;
+        bool active_ = false, rotary_ = false;
+        std::vector<double> theta_, n_;
+        Rows<T> queries_, keys_, turned_queries_, turned_keys_;  // [position][heads * d]
+        Rows<T> factor_;                                         // [head][position]
+    };
+
+    // One sink per head; given as one per channel, each channel divides by its own (see Weights::mix).
+    T sink(size_t h, size_t c) const {
+        if (a_.sink == SinkKind::zero) return T(0);
+        const Row<T>& s = weights_.param(name_ + "sink");
+        return s.size() == heads_ ? s[h] : s.at(h * d_ + c);
+    }
+
+    void output_norm(Row<T>& row) const {
+        const OutputNormConfig& n = a_.output_norm;
+        if (n.kind == OutputNorm::none) return;
+        const size_t width = n.kind == OutputNorm::head ? d_ : row.size();
+        for (size_t begin = 0; begin < row.size(); begin += width) {
+            const Row<T> part = rms_norm(slice(row, begin, width), T(config_.norm.eps));
+            for (size_t c = 0; c < width; ++c)
+                row[begin + c] = n.gain ? weights_.param(name_ + "output_norm.gain")[c] * part[c] : part[c];
+        }
+    }
+
+    // Gates are one per head or one per channel; rows of the matrix say how many. A head's gate given as one
+    // per channel is the parts of its gradient once more.
+    void gate(Row<T>& row, const Row<T>& x) const {
+        const GateConfig& g = a_.gate;
+        if (g.kind == GateKind::none) return;
+        const Row<T>& w = weights_.param(name_ + "gate.weight");
+        const size_t in = g.kind == GateKind::sparse ? size_t(sparse_gate_channels) : x.size();
+        const size_t gates = w.size() / in, channels = row.size() / gates;
+        for (size_t c = 0; c < row.size(); ++c) {
+            T u = 0;
+            for (size_t i = 0; i < in; ++i) u += w[c / channels * in + i] * x[i];
+            row[c] = T(g.doubled ? 2.0 : 1.0) * sigmoid(u) * row[c];
+        }
+    }
+
+    const ModelConfig& config_;
+    const AttentionConfig& a_;
+    std::string layout_;
+    int64_t layer_;
+    std::string name_;
+    const Weights<T>& weights_;
+    const PostHoc& change_;
+    size_t d_, heads_, kv_heads_;
+};
+
+}  // namespace longreach::reference

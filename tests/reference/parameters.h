@@ -1,0 +1,167 @@
+// Every tensor of a model by name, with its size and how its values start: what src/model's table must say
+// too.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "reference/model.h"
+
+namespace longreach::reference {
+
+struct Parameter {
+    std::string name;
+    std::vector<int64_t> shape;
+    enum class Start {
+        constant,   // every entry is `value`
+        normal,     // deviation `value`
+        uniform,    // in +-value
+        zero_to,    // in [0, value)
+        first_row,  // first row `value`, others 0
+    } start = Start::constant;
+    double value = 0;
+
+    size_t count() const {
+        size_t n = 1;
+        for (int64_t s : shape) n *= static_cast<size_t>(s);
+        return n;
+    }
+};
+
+inline std::vector<Parameter> parameters(const ModelConfig& m) {
+    using Start = Parameter::Start;
+    std::vector<Parameter> all;
+    const int64_t width = m.width;
+    const auto constant = [&](const std::string& name, std::vector<int64_t> shape, double value) {
+        for (const Parameter& p : all)
+            if (p.name == name) return;  // one for all layers of a layout
+        all.push_back({name, std::move(shape), Start::constant, value});
+    };
+    const auto matrix = [&](const std::string& name, int64_t out, int64_t in, bool zero = false) {
+        if (zero) return constant(name, {out, in}, 0);
+        all.push_back(
+            {name, {out, in}, Start::uniform, m.init.matrix_bound / std::sqrt(static_cast<double>(in))});
+    };
+    const auto norm = [&](const std::string& name, int64_t size, bool bias, double gain = 1) {
+        constant(name + ".gain", {size}, gain);
+        if (bias) constant(name + ".bias", {size}, 0);
+    };
+    const bool layer_norm = m.norm.kind == NormKind::layer;
+    const bool peri = m.norm.placement == NormPlacement::peri;
+    const bool hybrid = m.norm.placement == NormPlacement::hybrid;
+
+    double deviation = m.init.embedding_std;
+    if (deviation == 0) deviation = m.head.tied ? 1 / std::sqrt(static_cast<double>(width)) : 1;
+    all.push_back({"embedding.weight", {m.vocab_size, width}, Start::normal, deviation});
+    if (m.residual.smear) {
+        constant("smear.weight", {static_cast<int64_t>(smear_channels)}, 0);
+        constant("smear_mix", {1}, 0);
+    }
+    if (m.residual.backout >= 0) constant("backout_mix", {1}, 0.5);
+    for (int64_t i = 0; i < m.residual.value_embeddings; ++i) {
+        const AttentionConfig& a = attention_of(m, i);
+        all.push_back({fmt::format("value_embeddings.{}.weight", i),
+                       {m.vocab_size, (a.kv_heads > 0 ? a.kv_heads : a.heads) * a.head_dim},
+                       Start::normal,
+                       deviation});
+    }
+    for (int64_t l = 0; l < m.layers; ++l) {
+        const AttentionConfig& a = attention_of(m, l);
+        const std::string layer = fmt::format("layers.{}.", l), name = layer + "attention.";
+        const int64_t d = a.head_dim, heads = a.heads, kv = a.kv_heads > 0 ? a.kv_heads : heads;
+        if (m.residual.unet && l >= m.layers - m.layers / 2) constant(layer + "skip_mix", {1}, 1);
+        if (m.residual.x0) {
+            constant(layer + "x_mix", {1}, 1);
+            constant(layer + "x0_mix", {1}, 0);
+        }
+        if (m.norm.gain && a.pre_norm && !hybrid) norm(layer + "attention_norm", width, layer_norm);
+        matrix(name + "q.weight", heads * d, width);
+        matrix(name + "k.weight", kv * d, width);
+        matrix(name + "v.weight", kv * d, width);
+        matrix(name + "o.weight", width, heads * d, m.init.zero_projections);
+        const auto convolution = [&](bool present, const char* which, int64_t channels) {
+            if (a.conv.size > 0 && present)
+                all.push_back({name + which + "_conv.weight", {a.conv.size, channels}, Start::first_row, 1});
+        };
+        convolution(a.conv.queries, "q", heads * d);
+        convolution(a.conv.keys, "k", kv * d);
+        convolution(a.conv.values, "v", kv * d);
+        if (m.residual.values == ValueMix::first && l > 0) constant(name + "value_mix", {1}, 0.5);
+        if (l < m.residual.value_embeddings || l >= m.layers - m.residual.value_embeddings) {
+            constant(name + "own_value_mix", {1}, 0.5);
+            constant(name + "value_embedding_mix", {1}, 0.5);
+        }
+
+        const QkKind qk = a.qk.kind;
+        const bool qk_layer = qk == QkKind::qk_ln || qk == QkKind::qkv_ln;
+        const bool values = qk == QkKind::qkv_ln || qk == QkKind::qkv_rms_w;
+        if (qk_layer || values || qk == QkKind::qk_rms_w)
+            for (const char* which : {"q", "k", "v"})
+                if (which[0] != 'v' || values) norm(name + which + "_norm", d, qk_layer);
+        if (qk == QkKind::qk_rms_eps) {
+            constant(name + "q_norm.log_eps", {a.qk.eps_per_head ? heads : 1}, std::log(a.qk.eps));
+            constant(name + "k_norm.log_eps", {a.qk.eps_per_head ? kv : 1}, std::log(a.qk.eps));
+        }
+
+        const ScaleGranularity r = granularity(a.scale);
+        if (r != ScaleGranularity::fixed) {
+            const std::string layout = layout_of(m, l);
+            const std::string where = r != ScaleGranularity::global ? name
+                                      : layout.empty()              ? "attention."
+                                                                    : "layouts." + layout + ".";
+            const int64_t count = r == ScaleGranularity::head ? heads : 1;
+            constant(where + "scale.r", {count}, first_multiplier(a, static_cast<double>(m.train_context)));
+            if (a.scale.kind == ScaleKind::logn_bias) constant(where + "scale.b", {count}, a.scale.bias);
+        }
+        if (a.distance.learn_tau) constant(name + "distance.log_tau", {1}, std::log(a.distance.tau));
+        if (a.distance.learn_decay) constant(name + "distance.decay", {1}, a.distance.decay);
+        if (a.distance.kind == DistanceKind::kerple_log || a.distance.kind == DistanceKind::kerple_power) {
+            all.push_back({name + "distance.p", {heads}, Start::zero_to, 2});
+            all.push_back({name + "distance.a", {heads}, Start::zero_to, 1});
+        }
+        if (a.sink == SinkKind::learned) constant(name + "sink", {heads}, 0);
+        if (a.output_norm.kind != OutputNorm::none && a.output_norm.gain)
+            constant(name + "output_norm.gain", {a.output_norm.kind == OutputNorm::head ? d : heads * d}, 1);
+        if (a.gate.kind != GateKind::none)
+            matrix(name + "gate.weight", a.gate.kind == GateKind::elementwise ? heads * d : heads,
+                   a.gate.kind == GateKind::sparse ? sparse_gate_channels : width, a.gate.zero_init);
+        if (peri || a.post_norm) norm(layer + "attention_post_norm", width, layer_norm, m.norm.out_gain);
+
+        const int64_t hidden = m.mlp.hidden > 0 ? m.mlp.hidden : 4 * width;
+        if (m.norm.gain) norm(layer + "mlp_norm", width, layer_norm);
+        matrix(layer + "mlp.up.weight", hidden, width);
+        if (m.mlp.kind == MlpKind::swiglu) matrix(layer + "mlp.gate.weight", hidden, width);
+        matrix(layer + "mlp.down.weight", width, hidden, m.init.zero_projections);
+        if (peri) norm(layer + "mlp_post_norm", width, layer_norm, m.norm.out_gain);
+    }
+    if (m.norm.gain) norm("final_norm", width, layer_norm);
+    if (!m.head.tied) matrix("head.weight", m.vocab_size, width, m.init.zero_head);
+    return all;
+}
+
+// First values, from a source of uniform and normal numbers; what starts as a constant is moved off it by
+// `scatter` normal deviations, so that no two of them agree. Rounded to f32, so that both precisions start
+// from the same numbers.
+template <class Uniform, class Normal>
+Params<double> first_values(const ModelConfig& m, const Uniform& uniform, const Normal& normal,
+                            double scatter) {
+    using Start = Parameter::Start;
+    Params<double> out;
+    for (const Parameter& p : parameters(m))
+        for (size_t i = 0; i < p.count(); ++i) {
+            double x = p.value;
+            if (p.start == Start::normal) x *= normal();
+            if (p.start == Start::uniform) x *= 2 * uniform() - 1;
+            if (p.start == Start::zero_to) x *= uniform();
+            if (p.start == Start::first_row && i >= static_cast<size_t>(p.shape[1])) x = 0;
+            if (scatter > 0 && (p.start == Start::constant || p.start == Start::first_row))
+                x += scatter * normal();
+            out[p.name].push_back(static_cast<float>(x));
+        }
+    return out;
+}
+
+}  // namespace longreach::reference

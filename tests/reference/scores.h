@@ -1,0 +1,231 @@
+// Numbers that decide scores: rotary frequencies, length scales, biases by distance, changes at evaluation.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <stdexcept>
+#include <vector>
+
+#include "model/model_config.h"
+#include "reference/concentration.h"
+
+namespace longreach::reference {
+
+// A change of a trained model for sequences longer than L_train; without effect up to it.
+struct PostHoc {
+    enum class Kind {
+        none,
+        pi,           // theta / s
+        ntk,          // base s^(d/(d-2))
+        ntk_old,      // base k
+        ntk_su,       // theta_m / k^(2m/d), m from 1
+        ntk_mixed,    // theta_m exp(-a m^b), a (d/2)^b = log k, m from 1
+        ntk_dynamic,  // base (k s - (k - 1))^(d/(d-2))
+        yarn,
+        rerope,       // distance min(t, w)
+        leaky_rerope  // distance t, beyond w: w + (t - w) / leak
+    } kind = Kind::none;
+    double factor = 0;  // s or k; 0: s = length / L_train, and 1 where k = 1 changes something
+    double window = 0, leak = 1;
+    double exponent = 0.625;  // b of ntk_mixed
+    bool clip_logn = false;   // scores times max(1, log n / log L_train)
+};
+
+// --- rotary
+
+// theta of the channel pairs that are rotated, fastest first.
+inline std::vector<double> frequencies(const PositionConfig& position, int64_t head_dim) {
+    const double pairs = double(head_dim) / 2;
+    double kept = position.kind == PositionKind::rope ? pairs : 0;
+    if (position.kind == PositionKind::p_rope)  // 1e-9: so that 0.7 of 10 pairs is 7 pairs
+        kept = std::floor(position.fraction * pairs + 1e-9);
+    std::vector<double> theta;
+    for (double m = 0; m < kept; ++m) {
+        double exponent = m / pairs;
+        if (position.kind == PositionKind::p_rope && position.spacing == Spacing::linspace)
+            exponent = kept == 1 ? 0 : m / (kept - 1);
+        theta.push_back(std::exp(-std::log(position.base) * exponent));
+    }
+    return theta;
+}
+
+// The frequencies after a change; L0 and L: training and evaluation length. d counts rotated channels alone,
+// and the base is what makes theta_m = base^(-2m/d) for them: a change of base by x divides theta_m by
+// x^(2m/d).
+inline std::vector<double> changed_frequencies(std::vector<double> theta, const PostHoc& change, double l0,
+                                               double l) {
+    if (l <= l0 || theta.empty()) return theta;
+    using Kind = PostHoc::Kind;
+    const double pairs = double(theta.size()), d = 2 * pairs;
+    const double s = change.factor > 0 ? change.factor : l / l0;
+    // d / (d - 2): with a single pair any base gives it the same theta, 1.
+    const double ntk_power = pairs > 1 ? d / (d - 2) : 1;
+    const auto ramp = [&](double m) {  // YaRN: 1 where theta is divided by s
+        if (pairs == 1) return 0.0;
+        const double spacing = std::log(theta[0] / theta[1]);
+        const auto raw = [&](double rotations) {
+            return std::log(l0 / (2 * std::numbers::pi * rotations)) / spacing;
+        };
+        const double low = std::max(std::floor(raw(32)), 0.0);
+        double high = std::min(std::ceil(raw(1)), d - 1);
+        if (low == high) high += 0.001;
+        return std::clamp((m - low) / (high - low), 0.0, 1.0);
+    };
+    for (size_t i = 0; i < theta.size(); ++i) {
+        const double m = double(i);
+        double& t = theta[i];
+        const auto change_base = [&](double x) { t *= std::pow(x, -2 * m / d); };
+        if (change.kind == Kind::pi) t /= s;
+        if (change.kind == Kind::ntk) change_base(std::pow(s, ntk_power));
+        if (change.kind == Kind::ntk_old) change_base(s);
+        if (change.kind == Kind::ntk_su) t *= std::pow(s, -(m + 1) / pairs);
+        if (change.kind == Kind::ntk_mixed)
+            t *= std::exp(-std::log(s) * std::pow((m + 1) / pairs, change.exponent));
+        if (change.kind == Kind::ntk_dynamic) {
+            const double k = change.factor > 0 ? change.factor : 1;
+            change_base(std::pow(k * l / l0 - (k - 1), ntk_power));
+        }
+        if (change.kind == Kind::yarn) t = t / s * ramp(m) + t * (1 - ramp(m));
+    }
+    return theta;
+}
+
+// YaRN multiplies queries and keys of rotary layers by this.
+inline double yarn_magnitude(const PostHoc& change, double l0, double l) {
+    if (change.kind != PostHoc::Kind::yarn || l <= l0) return 1;
+    return 0.1 * std::log(change.factor > 0 ? change.factor : l / l0) + 1;
+}
+
+// --- length scale
+
+inline bool scales_cosines(ScaleKind kind) {
+    return kind == ScaleKind::gammalogn || kind == ScaleKind::cosa_const || kind == ScaleKind::cosa_logn ||
+           kind == ScaleKind::qknorm_g;
+}
+
+// s_base of z = s_base <q, k>.
+inline double base_scale(const AttentionConfig& a) {
+    const double d = double(a.head_dim);
+    const bool plain = a.scale.kind == ScaleKind::none && a.scale.base > 0;
+    switch (a.qk.kind) {
+        case QkKind::qna:
+        case QkKind::kna:
+            return plain ? a.scale.base : 1;
+        case QkKind::qk_l2:
+        case QkKind::cosa:
+            if (scales_cosines(a.scale.kind)) return 1;
+            return plain ? a.scale.base * d : std::sqrt(d);
+        default:
+            return plain ? a.scale.base : 1 / std::sqrt(d);
+    }
+}
+
+// shape(n) of f = r shape(n) + b.
+inline double length_shape(const AttentionConfig& a, double n, double l_train) {
+    const ScaleConfig& s = a.scale;
+    const double d = double(a.head_dim);
+    switch (s.kind) {
+        case ScaleKind::none:
+        case ScaleKind::qknorm_g:
+            return 1;
+        case ScaleKind::logn:
+        case ScaleKind::logn_bias:
+        case ScaleKind::gammalogn:
+            return std::log(n);
+        case ScaleKind::logn_fixed04:
+            return 0.4 * std::log(n);
+        case ScaleKind::logn_abc:
+            return std::log(s.b * n + s.c);
+        case ScaleKind::entinv:
+            return std::log(n) / std::log(l_train);
+        case ScaleKind::qwen_logn:
+            return n > l_train ? std::log(n) / std::log(l_train) : 1;
+        case ScaleKind::llama4:
+            return 1 + s.attn_scale * std::log(1 + std::floor(n / double(s.floor_scale)));
+        case ScaleKind::grok2: {
+            const double p = n - 1, length = double(s.attn_temperature_len);
+            return p > length ? std::log2(p) / std::log2(length) : 1;
+        }
+        case ScaleKind::sqrt2logn:
+            return std::sqrt(2 * std::log(n));
+        case ScaleKind::sqrt2lognp1:
+            return std::sqrt(2 * std::log(n + 1));
+        case ScaleKind::sqrt_abc:
+            return s.a + std::sqrt(2 * std::log(s.b * n + s.c));
+        case ScaleKind::maxterm2: {
+            const double u = std::sqrt(2 * std::log(n + 1));
+            return u -
+                   (std::log(std::log(n + 1)) + std::log(4 * std::numbers::pi) - 2 * std::numbers::egamma) /
+                       (2 * u);
+        }
+        case ScaleKind::beta_pow:
+            return std::pow(n, 2 / (d - 1));
+        case ScaleKind::solve_c:
+            return multiplier_for(s.target, std::llround(n), 0);
+        case ScaleKind::solve_c_cos:
+            return multiplier_for(s.target, std::llround(n), a.head_dim);
+        case ScaleKind::cosa_const:
+            return 4 * std::log(l_train / 2);
+        case ScaleKind::cosa_logn:
+            return 4 * std::log(n);
+        case ScaleKind::gradmax_gauss:
+            return 0.84 * std::sqrt(std::log(n));
+    }
+    throw std::logic_error("a length scale without a formula");
+}
+
+// Kinds whose formula has an r in front.
+inline bool has_multiplier(ScaleKind kind) {
+    switch (kind) {
+        case ScaleKind::logn:
+        case ScaleKind::logn_bias:
+        case ScaleKind::logn_abc:
+        case ScaleKind::sqrt2logn:
+        case ScaleKind::sqrt2lognp1:
+        case ScaleKind::sqrt_abc:
+        case ScaleKind::maxterm2:
+        case ScaleKind::beta_pow:
+        case ScaleKind::gammalogn:
+        case ScaleKind::qknorm_g:
+            return true;
+        default:
+            return false;
+    }
+}
+
+inline ScaleGranularity granularity(const ScaleConfig& s) {
+    if (s.granularity != ScaleGranularity::by_kind) return s.granularity;
+    if (s.kind == ScaleKind::logn || s.kind == ScaleKind::logn_bias) return ScaleGranularity::head;
+    return has_multiplier(s.kind) ? ScaleGranularity::global : ScaleGranularity::fixed;
+}
+
+// r at the start, and for good where it is not learned.
+inline double first_multiplier(const AttentionConfig& a, double l_train) {
+    const ScaleConfig& s = a.scale;
+    if (!has_multiplier(s.kind)) return s.init == ScaleInit::value ? s.r : 1;
+    if (s.init == ScaleInit::value) return s.r;
+    if (s.init == ScaleInit::by_kind) {
+        if (s.kind == ScaleKind::logn || s.kind == ScaleKind::logn_bias) return 0.43;
+        if (s.kind == ScaleKind::qknorm_g) return std::log2(l_train * l_train - l_train);
+    }
+    const double d = double(a.head_dim);
+    const double m0 = s.base > 0 ? s.base * std::sqrt(d) : 1;
+    return m0 * (scales_cosines(s.kind) ? std::sqrt(d) : 1) / length_shape(a, l_train / 2, l_train);
+}
+
+// --- distance
+
+// Slopes of ALiBi, one per head.
+inline std::vector<double> alibi_slopes(int64_t heads) {
+    int64_t power = 1;
+    while (power * 2 <= heads) power *= 2;
+    std::vector<double> slopes;
+    for (int64_t h = 1; h <= power; ++h) slopes.push_back(std::exp2(-8 * double(h) / double(power)));
+    // The rest: every second slope of twice as many heads.
+    for (int64_t h = 1; int64_t(slopes.size()) < heads; h += 2)
+        slopes.push_back(std::exp2(-8 * double(h) / double(2 * power)));
+    return slopes;
+}
+
+}  // namespace longreach::reference

@@ -1,0 +1,330 @@
+// The reference's variants: identities between them, derivatives against central differences.
+#include <doctest/doctest.h>
+
+#include <fmt/format.h>
+
+#include "base/rng.h"
+#include "model/small_variants.h"
+#include "reference/derivative.h"
+#include "reference/parameters.h"
+
+using namespace longreach;
+using namespace longreach::reference;
+using doctest::Approx;
+using test::SmallModel;
+using test::tiny_model;
+
+namespace {
+
+std::vector<double> losses(const ModelConfig& m, const Params<double>& p, const Example& e,
+                           const PostHoc& change = {}) {
+    return Model<double>(m, p, change).losses(e);
+}
+
+Params<double> random_params(const ModelConfig& m, double scatter = 0.3) {
+    const Rng rng(23, Purpose::test);
+    uint64_t drawn = 0;
+    return first_values(
+        m, [&] { return rng.uniform(drawn++); }, [&] { return rng.normal(drawn++); }, scatter);
+}
+
+Example random_tokens(const ModelConfig& m, int64_t length, bool documents = false) {
+    const Rng rng(29, Purpose::test);
+    Example e{1, length, {}, {}, {}};
+    for (int64_t p = 0; p < length; ++p) {
+        const uint64_t i = static_cast<uint64_t>(3 * p), vocabulary = static_cast<uint64_t>(m.vocab_size);
+        e.tokens.push_back(static_cast<int32_t>(rng.below(i, vocabulary)));
+        e.targets.push_back(static_cast<int32_t>(rng.below(i + 1, vocabulary)));
+        if (documents) e.doc_start.push_back(p % 5 == 0 ? int32_t(p) : e.doc_start.back());
+    }
+    return e;
+}
+
+// Both models on the same tokens, the second with parameters made from the first's: losses agree to rounding.
+void check_same(const ModelConfig& a, const Params<double>& pa, const ModelConfig& b,
+                const Params<double>& pb, double tolerance = 1e-12, const PostHoc& change = {}) {
+    for (bool documents : {false, true}) {
+        const Example e = random_tokens(a, 14, documents);
+        const auto x = losses(a, pa, e), y = losses(b, pb, e, change);
+        for (size_t n = 0; n < x.size(); ++n) CHECK(x[n] == Approx(y[n]).epsilon(tolerance));
+    }
+}
+bool differs(const ModelConfig& a, const Params<double>& pa, const ModelConfig& b, const Params<double>& pb,
+             const PostHoc& change = {}) {
+    const Example e = random_tokens(a, 14);
+    const auto x = losses(a, pa, e), y = losses(b, pb, e, change);
+    double largest = 0;
+    for (size_t n = 0; n < x.size(); ++n) largest = std::max(largest, std::abs(x[n] - y[n]));
+    return largest > 1e-4;
+}
+void set_all(Params<double>& p, const std::string& part, double value) {
+    for (auto& [name, values] : p)
+        if (name.find(part) != std::string::npos) values.assign(values.size(), value);
+}
+void scale_all(Params<double>& p, const std::string& part, double factor) {
+    for (auto& [name, values] : p)
+        if (name.find(part) != std::string::npos)
+            for (double& v : values) v *= factor;
+}
+
+}  // namespace
+
+TEST_CASE("reference: variants that start as nothing are nothing") {
+    ModelConfig m = tiny_model(2);
+    const Params<double> p = random_params(m);
+    const auto nothing = [&](const char* what, auto change) {
+        CAPTURE(what);
+        ModelConfig changed = m;
+        changed.train_context = 16;
+        change(changed);
+        Params<double> q = p;
+        for (const auto& [name, values] : random_params(changed, 0))
+            if (q.count(name) == 0) q[name] = values;
+        check_same(m, p, changed, q);
+        // Off its first values it is something.
+        for (const auto& [name, values] : random_params(changed, 0.3))
+            if (p.count(name) == 0) q[name] = values;
+        CHECK(differs(m, p, changed, q));
+    };
+    for (const GateKind kind : {GateKind::headwise, GateKind::elementwise, GateKind::sparse})
+        nothing("doubled gate", [&](ModelConfig& c) { c.attention.gate = {kind, true, true}; });
+    nothing("convolution", [](ModelConfig& c) { c.attention.conv.size = 3; });
+    nothing("smear", [](ModelConfig& c) { c.residual.smear = true; });
+    nothing("plain factor", [](ModelConfig& c) { c.attention.scale.granularity = ScaleGranularity::head; });
+    nothing("gains", [](ModelConfig& c) { c.attention.qk.kind = QkKind::qk_rms_w; });
+}
+
+TEST_CASE("reference: variants at their limits") {
+    ModelConfig m = tiny_model(2);
+    m.train_context = 16;
+    m.attention.heads = 4;
+    m.attention.kv_heads = 2;
+    Params<double> p = random_params(m);
+    const auto changed = [&](auto change) {
+        ModelConfig c = m;
+        change(c);
+        return c;
+    };
+    SUBCASE("a sink far below is no sink; a sink of zero is a learned one at zero") {
+        ModelConfig c = changed([](ModelConfig& x) { x.attention.sink = SinkKind::learned; });
+        Params<double> q = random_params(c);
+        for (auto& [name, values] : p) q[name] = values;
+        set_all(q, ".sink", -1e30);
+        check_same(m, p, c, q);
+        set_all(q, ".sink", 0);
+        CHECK(differs(m, p, c, q));
+        check_same(changed([](ModelConfig& x) { x.attention.sink = SinkKind::zero; }), p, c, q);
+    }
+    SUBCASE("chunks as long as the sequence, p-rope at both ends, softcap far above") {
+        check_same(m, p, changed([](ModelConfig& x) { x.attention.chunk = 14; }), p);
+        CHECK(differs(m, p, changed([](ModelConfig& x) { x.attention.chunk = 13; }), p));
+        ModelConfig c = changed([](ModelConfig& x) { x.attention.position.kind = PositionKind::p_rope; });
+        c.attention.position.fraction = 1;
+        check_same(m, p, c, p);
+        c.attention.position.fraction = 0;
+        check_same(changed([](ModelConfig& x) { x.attention.position.kind = PositionKind::nope; }), p, c, p);
+        // c tanh(z / c) = z - z^3 / (3 c^2) + ...
+        check_same(m, p, changed([](ModelConfig& x) { x.attention.softcap = 1e8; }), p, 1e-11);
+    }
+    SUBCASE("interpolation: kappa = 0, p = 1 is scale-invariant; kappa = 1, p = 0 is sqrt(2 log n)") {
+        const ModelConfig si = changed([](ModelConfig& x) {
+            x.attention.distance = {DistanceKind::scale_invariant, 3};
+        });
+        ModelConfig c = si;
+        c.attention.distance = {DistanceKind::si_interp, 3, false, 1, false, 0, 1};
+        check_same(si, p, c, p);
+        // b = e^(-1/2), c = 0: a^2 = 1 + 2 (log n - 1/2) = 2 log n, and a constant per row.
+        c.attention.distance = {DistanceKind::si_interp, 3, false, 1, false, 1, 0, std::exp(-0.5), 0};
+        ModelConfig root_n = m;
+        root_n.attention.scale.kind = ScaleKind::sqrt2logn;
+        root_n.attention.scale.granularity = ScaleGranularity::fixed;
+        root_n.attention.scale.init = ScaleInit::value;
+        root_n.attention.scale.r = 1;
+        // sqrt(1 + 2 (log(b n))) at n = 1 is the root of a rounding error of 1e-16: 1e-8 of one score that is
+        // alone in its softmax.
+        check_same(root_n, p, c, p, 1e-11);
+    }
+    SUBCASE("learned decay and tau at the values of the static form") {
+        for (const DistanceKind kind : {DistanceKind::scale_invariant, DistanceKind::log_bias}) {
+            const ModelConfig fixed = changed([&](ModelConfig& x) { x.attention.distance = {kind, 3}; });
+            ModelConfig c = fixed;
+            c.attention.distance.learn_decay = c.attention.distance.learn_tau = true;
+            Params<double> q = random_params(c);
+            for (auto& [name, values] : p) q[name] = values;
+            set_all(q, ".decay", 1);
+            set_all(q, ".log_tau", std::log(3));
+            check_same(fixed, p, c, q);
+            set_all(q, ".decay", 0);
+            if (kind == DistanceKind::log_bias) check_same(m, p, c, q);
+        }
+        // KERPLE's logarithm with p = 1 and a = 1 / tau is the logarithmic bias.
+        const ModelConfig bias = changed([&](ModelConfig& x) {
+            x.attention.distance = {DistanceKind::log_bias, 3};
+        });
+        ModelConfig c = changed([&](ModelConfig& x) { x.attention.distance = {DistanceKind::kerple_log}; });
+        Params<double> q = random_params(c);
+        for (auto& [name, values] : p) q[name] = values;
+        set_all(q, ".distance.p", 1);
+        set_all(q, ".distance.a", 1 / 3.0);
+        check_same(bias, p, c, q);
+    }
+    SUBCASE("norms of queries or keys do not see the size of their matrices") {
+        const auto check_scale = [&](QkKind kind, const char* which, bool same) {
+            ModelConfig c = changed([&](ModelConfig& x) { x.attention.qk.kind = kind; });
+            if (kind == QkKind::cosa) c.attention.scale.kind = ScaleKind::cosa_const;
+            Params<double> q = p;
+            scale_all(q, fmt::format("attention.{}.weight", which), 3);
+            CAPTURE(which);
+            // |x| is kept off zero by 1e-12 of a square of size 1e-1 and more.
+            if (same) check_same(c, p, c, q, 1e-9);
+            CHECK(differs(c, p, c, q) != same);
+        };
+        check_scale(QkKind::kna, "k", true);
+        check_scale(QkKind::kna, "q", false);
+        check_scale(QkKind::qna, "q", true);
+        check_scale(QkKind::qna, "k", false);
+        for (const char* which : {"q", "k"}) {
+            check_scale(QkKind::qk_l2, which, true);
+            check_scale(QkKind::cosa, which, true);
+        }
+        // Unit vectors times sqrt(d) are the parameter-free RMS norm without eps.
+        ModelConfig rms = m, unit = m;
+        rms.attention.qk = {QkKind::qk_rms, 1e-300};
+        unit.attention.qk.kind = QkKind::qk_l2;
+        check_same(rms, p, unit, p, 1e-9);
+    }
+    SUBCASE("placements") {
+        // A norm behind attention alone, or behind both: with gains of zero the module is not there.
+        ModelConfig c = changed([](ModelConfig& x) { x.norm.placement = NormPlacement::peri; });
+        Params<double> q = random_params(c), silent = p;
+        for (auto& [name, values] : p) q[name] = values;
+        set_all(q, "post_norm.gain", 0);
+        for (const char* which : {"attention.o.weight", "mlp.down.weight"}) set_all(silent, which, 0);
+        check_same(m, silent, c, q);
+        c = changed([](ModelConfig& x) { x.attention.post_norm = true; });
+        silent = p;
+        set_all(silent, "attention.o.weight", 0);
+        check_same(m, silent, c, q);
+        // Hybrid: with silent modules every layer norms the stream once more, which is one norm in the end.
+        c = changed([](ModelConfig& x) {
+            x.norm.placement = NormPlacement::hybrid;
+            x.norm.eps = 1e-300;
+            x.attention.qk.kind = QkKind::qkv_rms_w;
+        });
+        ModelConfig tiny_eps = m;
+        tiny_eps.norm.eps = 1e-300;
+        q = random_params(c);
+        silent = p;
+        for (const char* which : {"attention.o.weight", "mlp.down.weight"}) set_all(silent, which, 0);
+        for (auto& [name, values] : silent) q[name] = values;
+        check_same(tiny_eps, silent, c, q);
+        // One layer, silent attention: x = n + mlp(n) is the pre-norm block of a normed stream.
+        c.layers = tiny_eps.layers = 1;
+        for (auto& [name, values] : p)
+            if (name.find("mlp.") != std::string::npos) q[name] = silent[name] = values;
+        check_same(tiny_eps, silent, c, q);
+    }
+    SUBCASE("backout, value embeddings") {
+        // Taking back the last layer's output whole leaves 1 - lambda of the stream, which the head norms.
+        ModelConfig c = changed([](ModelConfig& x) {
+            x.residual.backout = 1;
+            x.norm.eps = 1e-300;
+        });
+        Params<double> q = p;
+        q["backout_mix"] = {0.3};
+        ModelConfig tiny_eps = m;
+        tiny_eps.norm.eps = 1e-300;
+        check_same(tiny_eps, p, c, q);
+        c.residual.backout = 0;
+        CHECK(differs(tiny_eps, p, c, q));
+
+        c = changed([](ModelConfig& x) { x.residual.value_embeddings = 1; });
+        q = random_params(c);
+        for (auto& [name, values] : p) q[name] = values;
+        set_all(q, "own_value_mix", 1);
+        set_all(q, "value_embedding_mix", 0);
+        check_same(m, p, c, q);
+        // A table whose rows are all the same adds it to every average.
+        set_all(q, "value_embedding_mix", 1);
+        set_all(q, "value_embeddings.0", 0);
+        check_same(m, p, c, q);
+    }
+}
+
+TEST_CASE("reference: changes at evaluation act beyond L_train alone, and their limits are rope") {
+    ModelConfig m = tiny_model(2);
+    m.train_context = 14;
+    const Params<double> p = random_params(m);
+    using Kind = PostHoc::Kind;
+    for (int kind = 0; kind <= int(Kind::leaky_rerope); ++kind) {
+        CAPTURE(kind);
+        PostHoc change;
+        change.kind = Kind(kind);
+        change.window = 4;
+        change.leak = 3;
+        change.clip_logn = true;
+        m.train_context = 14;
+        check_same(m, p, m, p, 1e-12, change);
+        m.train_context = 7;
+        CHECK(differs(m, p, m, p, change));
+        change.clip_logn = false;
+        CHECK(differs(m, p, m, p, change) == (change.kind != Kind::none));
+    }
+    PostHoc change{Kind::leaky_rerope};
+    change.window = 4;
+    check_same(m, p, m, p, 1e-12, change);  // leak 1
+    change.window = 14;
+    change.leak = 5;
+    check_same(m, p, m, p, 1e-12, change);
+    change.kind = Kind::rerope;
+    check_same(m, p, m, p, 1e-12, change);
+    change.window = 5;
+    PostHoc leaky{Kind::leaky_rerope};
+    leaky.window = 5;
+    leaky.leak = 1e300;
+    const Example e = random_tokens(m, 14);
+    const auto x = losses(m, p, e, change), y = losses(m, p, e, leaky);
+    for (size_t n = 0; n < x.size(); ++n) CHECK(x[n] == Approx(y[n]).epsilon(1e-12));
+}
+
+TEST_CASE("reference: derivatives of every variant agree with central differences") {
+    for (const SmallModel& small : test::small_variants()) {
+        CAPTURE(small.name);
+        const ModelConfig& m = small.config;
+        const Params<double> p = random_params(m);
+        const Example e = random_tokens(m, 12, small.documents);
+        const Rng rng(37, Purpose::test);
+        uint64_t drawn = 0;
+        Params<double> direction;
+        for (const auto& [name, values] : p)
+            for (size_t i = 0; i < values.size(); ++i) direction[name].push_back(rng.normal(drawn++));
+        const auto losses_at = [&](double step) {
+            Params<double> moved = p;
+            for (auto& [name, values] : moved)
+                for (size_t i = 0; i < values.size(); ++i) values[i] += step * direction.at(name)[i];
+            return losses(m, moved, e);
+        };
+        // Truncation is h^2 times the third derivative along a direction of length 40, h times the jumps of
+        // relu2's second derivative, and nothing where a bound of KERPLE is crossed (none is); rounding is
+        // 1e-16 / h. Slopes are of order ten.
+        const double h = 1e-6;
+        const auto plus = losses_at(h), minus = losses_at(-h);
+        const Directional exact = directional_derivative(m, p, direction, e);
+        for (size_t n = 0; n < plus.size(); ++n)
+            CHECK(exact.slopes[n] == Approx((plus[n] - minus[n]) / (2 * h)).epsilon(3e-6).scale(1));
+
+        // Copies of what decides scores that act on the denominator share its derivative.
+        Params<double> split = p;
+        std::vector<Coordinate> whole, halves;
+        for (const char* name : {"layers.0.attention.q.weight", "layers.1.attention.k.weight"}) {
+            split[name + denominator_mark] = p.at(name);
+            whole.push_back({name, 5});
+            halves.push_back({name, 5});
+            halves.push_back({name + denominator_mark, 5});
+        }
+        const auto a = token_derivatives(m, p, e, whole), b = token_derivatives(m, split, e, halves);
+        for (size_t i = 0; i < whole.size(); ++i)
+            for (size_t n = 0; n < plus.size(); ++n)
+                CHECK(a[i][n] == Approx(b[2 * i][n] + b[2 * i + 1][n]).epsilon(1e-9));
+    }
+}
