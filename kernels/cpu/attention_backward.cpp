@@ -226,6 +226,15 @@ void differentiate_panel(const BackwardTile& t, const QueryTile& q, const ScoreR
     }
 }
 
+// The instantiations of one form, with and without masked pairs.
+using Differentiate = void (*)(const BackwardTile&, const QueryTile&, const ScoreRows&, int64_t,
+                               const KeyRange&, int64_t, const DistanceSlice&);
+struct FormPasses {
+    Differentiate masked, whole;
+};
+template <Form form>
+constexpr FormPasses passes_of = {differentiate_panel<form, true>, differentiate_panel<form, false>};
+
 // Keys [from, until) of a panel are seen by none of its queries.
 void clear_panel(const BackwardTile& t, int64_t panel, int64_t from, int64_t until, int64_t first_key) {
     for (float* tile : {t.p, t.ds, t.dl, t.dlz}) {
@@ -275,10 +284,9 @@ struct TableSums {
 };
 
 // One tile of keys [key, key_end) of the block against one tile of queries.
-template <Form form>
 void backward_tile(const BackwardTile& t, const KeyBlock& block, const QueryTile& q, const ScoreRows& rows,
                    int64_t key, int64_t key_end, const Tensor& k, const Tensor& v, const DistanceSlice& slice,
-                   const TableSums& tables) {
+                   const TableSums& tables, const FormPasses& passes) {
     const int64_t first = larger(key, q.first_key()), last = smaller(key_end, q.end);
     for (int64_t panel = 0; panel < query_panels; ++panel) {
         const KeyRange range(q, panel, key, key_end);
@@ -289,8 +297,7 @@ void backward_tile(const BackwardTile& t, const KeyBlock& block, const QueryTile
         clear_panel(t, panel, first, range.begin, first);
         clear_panel(t, panel, range.end, last, first);
         score_panel(t, panel, range, first, k, v);
-        const auto differentiate =
-            range.masked ? differentiate_panel<form, true> : differentiate_panel<form, false>;
+        const Differentiate differentiate = range.masked ? passes.masked : passes.whole;
         differentiate(t, q, rows, panel, range, first, slice);
     }
     const int64_t queries = q.end - q.begin, keys = last - first, at = (first - block.begin) * t.padded;
@@ -299,10 +306,8 @@ void backward_tile(const BackwardTile& t, const KeyBlock& block, const QueryTile
     accumulate(block.dk + at, t.padded, t.ds, score_stride, 1, t.q, query_panel, keys, queries);
     accumulate(t.dq, t.padded, t.ds, 1, score_stride, block.panel(key, 0) + (first - key) * panel_cols,
                key_tile * panel_cols, queries, keys);
-    if constexpr (form == Form::general) {
-        if (tables.gain) add_diagonals(tables.gain, t.dlz, keys, q.begin - first);
-        if (tables.bias) add_diagonals(tables.bias, t.dl, keys, q.begin - first);
-    }
+    if (tables.gain) add_diagonals(tables.gain, t.dlz, keys, q.begin - first);
+    if (tables.bias) add_diagonals(tables.bias, t.dl, keys, q.begin - first);
 }
 
 // to [rows, width] = or += factor * from [rows, padded].
@@ -372,6 +377,7 @@ struct Item {
     int64_t first_token;       // of the sequence among all N
     const int32_t* row_start;  // of this sequence, or null
     int64_t kv_head;
+    FormPasses passes;
     float *scratch, *memory;  // of this thread
     float* tables;            // of this item: rows of gains, then of biases
 
@@ -386,7 +392,6 @@ struct Item {
 };
 
 // All queries of one head against one block of keys.
-template <Form form>
 void backward_head(const Item& item, const KeyBlock& block, int64_t head, const Tensor& k, const Tensor& v) {
     const int64_t d = item.spec.head_dim, length = item.spec.length;
     const Tensor q = item.q.col_range(head * d, d), dout = item.dout.col_range(head * d, d);
@@ -403,8 +408,8 @@ void backward_head(const Item& item, const KeyBlock& block, int64_t head, const 
         for (int64_t key = block.begin; key < smaller(block.end, tile.end); key += key_tile) {
             const int64_t key_end = smaller(key + key_tile, block.end);
             if (key_end <= tile.first_key()) continue;
-            if (form != Form::plain && tables.gain) slice.cut(tables, tile.begin, key, key_end);
-            backward_tile<form>(t, block, tile, rows, key, key_end, k, v, slice, sums);
+            if (tables.gain) slice.cut(tables, tile.begin, key, key_end);
+            backward_tile(t, block, tile, rows, key, key_end, k, v, slice, sums, item.passes);
         }
         write_rows(item.dq.f32() + i * item.dq.row_stride + head * d, item.dq.row_stride, t.dq, t.padded,
                    tile.end - i, d, item.spec.scale, true);
@@ -429,13 +434,10 @@ void backward_segment(const Item& item, int64_t begin, int64_t end) {
                         static_cast<size_t>(item.spec.length - begin) * sizeof(float));
     if (item.tables)
         std::memset(item.tables, 0, static_cast<size_t>(item.plan.item_table_floats()) * sizeof(float));
-    const bool general = item.spec.softcap > 0 || item.spec.row_square || item.tables;
-    const auto run = general                   ? backward_head<Form::general>
-                     : item.spec.distance_gain ? backward_head<Form::distance>
-                                               : backward_head<Form::plain>;
     for (int64_t key = begin; key < end; key += item.plan.block_keys) {
         const KeyBlock block(item.memory, item.plan, key, smaller(key + item.plan.block_keys, end), k);
-        for (int64_t head = first_head; head < first_head + group; ++head) run(item, block, head, k, v);
+        for (int64_t head = first_head; head < first_head + group; ++head)
+            backward_head(item, block, head, k, v);
         const int64_t rows = block.end - key, padded = item.plan.padded;
         const Tensor dk = item.dk.row_range(key, rows).col_range(item.kv_head * d, d);
         const Tensor dv = item.dv.row_range(key, rows).col_range(item.kv_head * d, d);
@@ -538,6 +540,9 @@ void CpuOps::attention_backward(Tensor dq, Tensor dk, Tensor dv, const Attention
                              .partial = partial,
                              .partial_factor = partial_factor};
     const bool whole = plan.segments == 1;
+    const FormPasses passes = spec.softcap > 0 || spec.row_square || tables ? passes_of<Form::general>
+                              : spec.distance_gain                          ? passes_of<Form::distance>
+                                                                            : passes_of<Form::plain>;
 
     // Early keys are seen by most queries: the first segments are the longest items and start first.
     const int64_t heads = spec.batch * spec.kv_heads;
@@ -566,6 +571,7 @@ void CpuOps::attention_backward(Tensor dq, Tensor dk, Tensor dv, const Attention
                         .first_token = first_row,
                         .row_start = spec.row_start ? spec.row_start.i32() + first_row : nullptr,
                         .kv_head = i % spec.kv_heads,
+                        .passes = passes,
                         .scratch = scratch_of(omp_get_thread_num()),
                         .memory = memory + omp_get_thread_num() * plan.block_floats(),
                         .tables = tables ? table_sums + i * plan.item_table_floats() : nullptr};
