@@ -80,21 +80,23 @@ struct ForwardTile {
 template <Form form, bool masked>
 void softmax_panel(const ForwardTile& t, const QueryTile& q, const ScoreRows& rows, int64_t panel,
                    const KeyRange& range, const DistanceSlice& slice) {
+    const int64_t keys = range.end - range.begin;  // a copy no store can change
     for (int64_t lane = 0; lane < panel_cols; lane += lanes) {
         const int64_t at = panel * panel_cols + lane;
         const int64_t query = q.begin + at;
         float* column = t.scores + lane;
         const Vec before = load(t.top + at);
         Vec top = before;
-        for (int64_t j = range.begin; j < range.end; ++j) {
-            float* y = column + (j - range.begin) * panel_cols;
-            Vec value = score_of<form>(load(y), rows, at, slice, query - j - slice.lowest).y;
-            if constexpr (masked) value = mask_unseen(value, j, query, q.start + at);
+        const int64_t first = range.begin, distance = query - first - slice.lowest;
+        for (int64_t j = 0; j < keys; ++j) {
+            float* y = column + j * panel_cols;
+            Vec value = score_of<form>(load(y), rows, at, slice, distance - j).y;
+            if constexpr (masked) value = mask_unseen(value, first + j, query, q.start + at);
             if constexpr (form != Form::plain || masked) store(y, value);
             top = max(top, value);
         }
         Vec sum{};
-        for (int64_t j = 0; j < range.end - range.begin; ++j) {
+        for (int64_t j = 0; j < keys; ++j) {
             const Vec p = exp2(load(column + j * panel_cols) - top);
             sum += p;
             store(column + j * panel_cols, p);

@@ -197,30 +197,33 @@ void score_panel(const BackwardTile& t, int64_t panel, const KeyRange& range, in
 template <Form form, bool masked>
 void differentiate_panel(const BackwardTile& t, const QueryTile& q, const ScoreRows& rows, int64_t panel,
                          const KeyRange& range, int64_t first_key, const DistanceSlice& slice) {
+    // Copies no store can change.
+    float *const to_p = t.p, *const to_ds = t.ds, *const to_dl = t.dl, *const to_dlz = t.dlz;
+    const int64_t begin = range.begin, end = range.end;
     for (int64_t lane = 0; lane < panel_cols; lane += lanes) {
         const int64_t at = panel * panel_cols + lane;
         const int64_t query = q.begin + at;
         const Vec lse = load(t.lse + at), delta = load(t.delta + at);
         [[maybe_unused]] Vec dfactor{};
-        for (int64_t j = range.begin; j < range.end; ++j) {
+        for (int64_t j = begin; j < end; ++j) {
             const int64_t where = (j - first_key) * score_stride + at;
-            const Score s = score_of<form>(load(t.p + where), rows, at, slice, query - j - slice.lowest);
+            const Score s = score_of<form>(load(to_p + where), rows, at, slice, query - j - slice.lowest);
             Vec y = s.y - lse;
             if constexpr (masked) y = mask_unseen(y, j, query, q.start + at);
             const Vec p = exp2(y);
-            const Vec dl = p * (load(t.ds + where) - delta);
+            const Vec dl = p * (load(to_ds + where) - delta);
             Vec ds = dl;
             if constexpr (form != Form::plain) ds *= s.gain;
             if constexpr (form == Form::general) {
-                if (t.dl) store(t.dl + where, dl);
-                if (t.dlz) store(t.dlz + where, dl * s.z);
+                if (to_dl) store(to_dl + where, dl);
+                if (to_dlz) store(to_dlz + where, dl * s.z);
                 if (rows.capped) {
                     dfactor = fma(ds, s.tangent, dfactor);
                     ds *= load(rows.factor + at) * (splat(1.0f) - s.tangent * s.tangent);
                 }
             }
-            store(t.p + where, p);
-            store(t.ds + where, ds);
+            store(to_p + where, p);
+            store(to_ds + where, ds);
         }
         if constexpr (form == Form::general) store(t.dfactor + at, load(t.dfactor + at) + dfactor);
     }
@@ -514,11 +517,11 @@ void CpuOps::attention_backward(Tensor dq, Tensor dk, Tensor dv, const Attention
                                 const AttentionSpec& spec) {
     check_attention(spec);
     check(!spec.far_queries && !spec.far_keys, "attention_backward: a far pair is for forward passes only");
-    const bool tables = gradients.distance_gain || gradients.distance_bias;
-    check(!tables || (spec.distance_gain && !spec.row_square),
-          "attention_backward: gradients of distance tables need tables and no row_square");
     check(!gradients.sink || spec.sink, "attention_backward: gradient of a sink that is not there");
     const Plan plan(spec, gradients, threads_);
+    const bool tables = plan.item_table_floats() > 0;
+    check(!tables || (spec.distance_gain && !spec.row_square),
+          "attention_backward: gradients of distance tables need tables and no row_square");
     check(workspace.bytes() >= plan.floats() * 4, "attention_backward: workspace of {} bytes, {} needed",
           workspace.bytes(), plan.floats() * 4);
     check(BackwardTile::floats(spec.head_dim, tables) <= scratch_per_thread_,
