@@ -229,6 +229,20 @@ TEST_CASE("a sink at minus infinity is no sink, bit for bit") {
     });
 }
 
+TEST_CASE("a sink far above the scores takes everything, and its gradient stays finite") {
+    for_each_isa([](Ops& ops) {
+        Variant c = base();
+        c.sink = c.sink_gradient = true;
+        const Problem run = executed(c, ops, [](Problem& p) {
+            for (int64_t h = 0; h < p.c.heads; ++h) p.sink[h] = 1000;
+        });
+        for (int64_t i = 0; i < run.o.count(); ++i) CHECK(run.o[i] == 0);
+        for (int64_t i = 0; i < run.lse.count(); ++i)
+            CHECK(run.lse[i] == doctest::Approx(1000).epsilon(4 * unit));
+        for (int64_t h = 0; h < c.heads; ++h) CHECK(run.dsink[h] == Problem::sink_before);
+    });
+}
+
 TEST_CASE("the probabilities of a row sum to one minus the sink's share") {
     for_each_isa([](Ops& ops) {
         Variant c = base();
