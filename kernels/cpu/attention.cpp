@@ -80,21 +80,23 @@ struct ForwardTile {
 template <Form form, bool masked>
 void softmax_panel(const ForwardTile& t, const QueryTile& q, const ScoreRows& rows, int64_t panel,
                    const KeyRange& range, const DistanceSlice& slice) {
+    const int64_t keys = range.end - range.begin;  // a copy no store can change
     for (int64_t lane = 0; lane < panel_cols; lane += lanes) {
         const int64_t at = panel * panel_cols + lane;
         const int64_t query = q.begin + at;
         float* column = t.scores + lane;
         const Vec before = load(t.top + at);
         Vec top = before;
-        for (int64_t j = range.begin; j < range.end; ++j) {
-            float* y = column + (j - range.begin) * panel_cols;
-            Vec value = score_of<form>(load(y), rows, at, slice, query - j - slice.lowest).y;
-            if constexpr (masked) value = mask_unseen(value, j, query, q.start + at);
+        const int64_t first = range.begin, distance = query - first - slice.lowest;
+        for (int64_t j = 0; j < keys; ++j) {
+            float* y = column + j * panel_cols;
+            Vec value = score_of<form>(load(y), rows, at, slice, distance - j).y;
+            if constexpr (masked) value = mask_unseen(value, first + j, query, q.start + at);
             if constexpr (form != Form::plain || masked) store(y, value);
             top = max(top, value);
         }
         Vec sum{};
-        for (int64_t j = 0; j < range.end - range.begin; ++j) {
+        for (int64_t j = 0; j < keys; ++j) {
             const Vec p = exp2(load(column + j * panel_cols) - top);
             sum += p;
             store(column + j * panel_cols, p);
@@ -105,6 +107,15 @@ void softmax_panel(const ForwardTile& t, const QueryTile& q, const ScoreRows& ro
         store(t.sum + at, fma(load(t.sum + at), shrink, sum));
     }
 }
+
+// The instantiations of one form, with and without masked pairs.
+using Softmax = void (*)(const ForwardTile&, const QueryTile&, const ScoreRows&, int64_t, const KeyRange&,
+                         const DistanceSlice&);
+struct FormPasses {
+    Softmax masked, whole;
+};
+template <Form form>
+constexpr FormPasses passes_of = {softmax_panel<form, true>, softmax_panel<form, false>};
 
 // Largest products of one panel. A negative row factor in the packed queries has turned the sign of scores.
 void raise_maxima(const ForwardTile& t, const QueryTile& q, const ScoreRows& rows, int64_t panel,
@@ -123,30 +134,34 @@ void raise_maxima(const ForwardTile& t, const QueryTile& q, const ScoreRows& row
     }
 }
 
+// to [end - begin, panel_cols] = S^T of keys [begin, end) and one panel of packed queries. Out of line: one
+// copy of the product serves all of score_panel.
+__attribute__((noinline)) void multiply_scores(float* to, const Tensor& k, const float* queries,
+                                               int64_t begin, int64_t end) {
+    multiply_panel<PlainUnit>(
+        k.f32() + begin * k.row_stride, k.row_stride, 1, queries, k.cols(),
+        end - begin, [=](int64_t r, Vec left, Vec right) __attribute__((always_inline)) {
+            store(to + r * panel_cols, left);
+            store(to + r * panel_cols + lanes, right);
+        });
+}
+
 // scores: S^T of one panel and the keys of `range`. Keys so early that they are far from every query of the
 // panel take the far pair, keys near to all of them the near pair; the at most panel_cols - 1 keys between
 // take both and choose by lane.
 void score_panel(const ForwardTile& t, const QueryTile& q, int64_t panel, const KeyRange& range,
                  const Item& item) {
-    const auto product = [&](float* to, const Tensor& k, const float* queries, int64_t begin, int64_t end) {
-        multiply_panel<PlainUnit>(
-            k.f32() + begin * k.row_stride, k.row_stride, 1, queries + panel * t.width * panel_cols, t.width,
-            end - begin, [=](int64_t r, Vec left, Vec right) __attribute__((always_inline)) {
-                store(to + r * panel_cols, left);
-                store(to + r * panel_cols + lanes, right);
-            });
-    };
-    int64_t mixed = range.begin, near = range.begin;  // where the keys of both pairs, of the near pair begin
-    if (item.far_k) {
-        const int64_t first = q.begin + panel * panel_cols - item.spec.far_from + 1;
-        mixed = larger(range.begin, smaller(range.end, first));
-        near = larger(range.begin, smaller(range.end, first + panel_cols - 1));
-    }
+    const float* queries = t.queries + panel * t.width * panel_cols;
+    if (!item.far_k) return multiply_scores(t.scores, item.k, queries, range.begin, range.end);
+    const float* far_queries = t.far_queries + panel * t.width * panel_cols;
+    const int64_t first = q.begin + panel * panel_cols - item.spec.far_from + 1;
+    // Where the keys of both pairs begin, and those of the near pair alone.
+    const int64_t mixed = larger(range.begin, smaller(range.end, first));
+    const int64_t near = larger(range.begin, smaller(range.end, first + panel_cols - 1));
     float* scores = t.scores + (mixed - range.begin) * panel_cols;
-    if (mixed < range.end) product(scores, item.k, t.queries, mixed, range.end);
-    if (range.begin < mixed) product(t.scores, item.far_k, t.far_queries, range.begin, mixed);
-    if (mixed == near) return;
-    product(t.far_scores, item.far_k, t.far_queries, mixed, near);
+    multiply_scores(t.scores, item.far_k, far_queries, range.begin, mixed);
+    multiply_scores(scores, item.k, queries, mixed, range.end);
+    multiply_scores(t.far_scores, item.far_k, far_queries, mixed, near);
     for (int64_t lane = 0; lane < panel_cols; lane += lanes) {
         const VecInt query = static_cast<int32_t>(q.begin + panel * panel_cols + lane) + lane_index();
         const VecInt last_far = query - static_cast<int32_t>(item.spec.far_from);
@@ -159,15 +174,13 @@ void score_panel(const ForwardTile& t, const QueryTile& q, int64_t panel, const 
 }
 
 // Adds keys [range.begin, range.end) to one panel of queries.
-template <Form form>
 void attend_panel(const ForwardTile& t, const QueryTile& q, const ScoreRows& rows, int64_t panel,
-                  const KeyRange& range, const Item& item, const DistanceSlice& slice) {
+                  const KeyRange& range, const Item& item, const DistanceSlice& slice,
+                  const FormPasses& passes) {
     score_panel(t, q, panel, range, item);
     if (item.maxima) raise_maxima(t, q, rows, panel, range, item.spec.absolute_maxima);
-    if (range.masked)
-        softmax_panel<form, true>(t, q, rows, panel, range, slice);
-    else
-        softmax_panel<form, false>(t, q, rows, panel, range, slice);
+    const Softmax softmax = range.masked ? passes.masked : passes.whole;
+    softmax(t, q, rows, panel, range, slice);
     float* output = t.output + panel * t.width * panel_cols;
     const Vec shrink_left = load(t.shrink + panel * panel_cols);
     const Vec shrink_right = load(t.shrink + panel * panel_cols + lanes);
@@ -208,9 +221,8 @@ void write_maxima(float* to, const ForwardTile& t, const ScoreRows& rows, int64_
 }
 
 // o: of the head, from the tile's first query on; lse, maxima (null: not wanted): likewise.
-template <Form form>
 void attention_tile(float* o, int64_t o_stride, float* lse, float* maxima, const QueryTile& q,
-                    const Item& item, float* scratch) {
+                    const Item& item, const FormPasses& passes, float* scratch) {
     const int64_t count = q.end - q.begin;
     ForwardTile t(scratch, item.q.cols());
     t.reset(item.spec.sink ? item.spec.sink.f32()[item.head] : -__builtin_inff());
@@ -225,10 +237,10 @@ void attention_tile(float* o, int64_t o_stride, float* lse, float* maxima, const
     DistanceSlice slice;
     for (int64_t key = q.first_key(); key < q.end; key += key_tile) {
         const int64_t key_end = smaller(key + key_tile, q.end);
-        if (form != Form::plain && tables.gain) slice.cut(tables, q.begin, key, key_end);
+        if (tables.gain) slice.cut(tables, q.begin, key, key_end);
         for (int64_t panel = 0; panel < query_panels; ++panel) {
             const KeyRange range(q, panel, key, key_end);
-            if (!range.empty()) attend_panel<form>(t, q, rows, panel, range, item, slice);
+            if (!range.empty()) attend_panel(t, q, rows, panel, range, item, slice, passes);
         }
     }
     write_tile(t, q, o, o_stride, lse);
@@ -261,10 +273,9 @@ void CpuOps::attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor& q,
     const int64_t d = spec.head_dim, length = spec.length, group = spec.heads / spec.kv_heads;
     const int64_t tiles = (length + query_tile - 1) / query_tile;
     const int32_t* row_start = spec.row_start ? spec.row_start.i32() : nullptr;
-    const bool general = spec.softcap > 0 || spec.row_square;
-    const auto run = general              ? attention_tile<Form::general>
-                     : spec.distance_gain ? attention_tile<Form::distance>
-                                          : attention_tile<Form::plain>;
+    const FormPasses passes = spec.softcap > 0 || spec.row_square ? passes_of<Form::general>
+                              : spec.distance_gain                ? passes_of<Form::distance>
+                                                                  : passes_of<Form::plain>;
 
     // Within a head the longest tiles come first; heads follow each other, so that keys and values stay in
     // cache.
@@ -287,10 +298,10 @@ void CpuOps::attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor& q,
                         .far_k = part(spec.far_keys, kv_head),
                         .maxima = bool(row_maxima)};
         const int64_t token = first_row + tile.begin;
-        run(o.f32() + token * o.row_stride + head * d, o.row_stride,
-            lse.f32() + head * lse.row_stride + token,
-            row_maxima ? row_maxima.f32() + head * row_maxima.row_stride + token : nullptr, tile, item,
-            scratch_of(omp_get_thread_num()));
+        attention_tile(o.f32() + token * o.row_stride + head * d, o.row_stride,
+                       lse.f32() + head * lse.row_stride + token,
+                       row_maxima ? row_maxima.f32() + head * row_maxima.row_stride + token : nullptr, tile,
+                       item, passes, scratch_of(omp_get_thread_num()));
     }
 }
 

@@ -27,6 +27,7 @@
 #include "kernels/cpu/simd_math.h"
 #include "kernels/cpu/micro_gemm.h"
 #include "kernels/cpu/attention_tiles.h"
+#include "kernels/cpu/attention_backward_passes.h"
 #include "kernels/cpu/cpu_ops.h"
 
 namespace {
@@ -34,52 +35,6 @@ namespace {
 // Rows of S^T and dS^T tiles lie this far apart: as left sides they are read across rows.
 constexpr int64_t score_stride = query_tile + 16;
 static_assert(lanes <= 16, "the gap between rows of a tile holds a vector");
-
-// Distances of one tile reach this far below 0 and above the longest; their sums are zeros.
-constexpr int64_t table_margin = query_tile + key_tile;
-
-// How the work and the workspace are cut. A function of the shape and, for the per-thread part, of the
-// threads. An optional gradient counts as wanted when it has a shape, whether it has memory yet or not.
-struct Plan {
-    int64_t segments;      // of keys, per sequence and key/value head
-    int64_t segment_keys;  // a multiple of key_tile
-    int64_t block_keys;    // a multiple of key_tile: keys whose dK, dV and packed K stay in L2 together
-    int64_t padded;        // d rounded up to whole panels
-    int64_t gain_rows, bias_rows;  // of the tables whose gradients one item sums; 0: not wanted
-    int64_t table_span;            // floats of such a row
-    // The workspace: delta [H, N]; per thread the block of keys; partial dQ [segments][N, H*d]; partial df
-    // [segments][H, N]; per item its tables.
-    int64_t delta_floats, thread_floats, partial_floats, factor_floats, table_floats;
-
-    Plan(const AttentionSpec& s, const AttentionGradients& wanted, int threads) {
-        // Enough items for many threads, but segments no shorter than 1024 keys.
-        const int64_t heads = s.batch * s.kv_heads;
-        const int64_t wanted_segments = smaller((32 + heads - 1) / heads, larger(1, s.length / 1024));
-        segment_keys = round_up((s.length + wanted_segments - 1) / wanted_segments, key_tile);
-        segments = (s.length + segment_keys - 1) / segment_keys;
-        padded = round_up(s.head_dim, panel_cols);
-        block_keys = larger(1, 32768 / s.head_dim / key_tile) * key_tile;
-        block_keys = smaller(block_keys, segment_keys);
-        const auto rows_of = [&](const Tensor& table) {
-            return table.rank == 0 ? 0 : table.rows() == 1 ? 1 : s.heads / s.kv_heads;
-        };
-        gain_rows = rows_of(wanted.distance_gain);
-        bias_rows = rows_of(wanted.distance_bias);
-        table_span = round_up(s.length + 2 * table_margin, 16);
-        const int64_t tokens = s.batch * s.length;
-        delta_floats = round_up(s.heads * tokens, 16);
-        thread_floats = threads * block_floats();
-        partial_floats = segments > 1 ? round_up(segments * tokens * s.heads * s.head_dim, 16) : 0;
-        const bool factor_by_pair = s.softcap > 0 && wanted.row_factor.rank > 0;
-        factor_floats = segments > 1 && factor_by_pair ? round_up(segments * s.heads * tokens, 16) : 0;
-        table_floats = segments * heads * item_table_floats();
-    }
-    int64_t block_floats() const { return 3 * block_keys * padded; }
-    int64_t item_table_floats() const { return (gain_rows + bias_rows) * table_span; }
-    int64_t floats() const {
-        return delta_floats + thread_floats + partial_floats + factor_floats + table_floats;
-    }
-};
 
 // One block of keys: sums over all queries that see it.
 struct KeyBlock {
@@ -197,34 +152,46 @@ void score_panel(const BackwardTile& t, int64_t panel, const KeyRange& range, in
 template <Form form, bool masked>
 void differentiate_panel(const BackwardTile& t, const QueryTile& q, const ScoreRows& rows, int64_t panel,
                          const KeyRange& range, int64_t first_key, const DistanceSlice& slice) {
+    // Copies no store can change.
+    float *const to_p = t.p, *const to_ds = t.ds, *const to_dl = t.dl, *const to_dlz = t.dlz;
+    const int64_t begin = range.begin, end = range.end;
     for (int64_t lane = 0; lane < panel_cols; lane += lanes) {
         const int64_t at = panel * panel_cols + lane;
         const int64_t query = q.begin + at;
         const Vec lse = load(t.lse + at), delta = load(t.delta + at);
         [[maybe_unused]] Vec dfactor{};
-        for (int64_t j = range.begin; j < range.end; ++j) {
+        for (int64_t j = begin; j < end; ++j) {
             const int64_t where = (j - first_key) * score_stride + at;
-            const Score s = score_of<form>(load(t.p + where), rows, at, slice, query - j - slice.lowest);
+            const Score s = score_of<form>(load(to_p + where), rows, at, slice, query - j - slice.lowest);
             Vec y = s.y - lse;
             if constexpr (masked) y = mask_unseen(y, j, query, q.start + at);
             const Vec p = exp2(y);
-            const Vec dl = p * (load(t.ds + where) - delta);
+            const Vec dl = p * (load(to_ds + where) - delta);
             Vec ds = dl;
             if constexpr (form != Form::plain) ds *= s.gain;
             if constexpr (form == Form::general) {
-                if (t.dl) store(t.dl + where, dl);
-                if (t.dlz) store(t.dlz + where, dl * s.z);
+                if (to_dl) store(to_dl + where, dl);
+                if (to_dlz) store(to_dlz + where, dl * s.z);
                 if (rows.capped) {
                     dfactor = fma(ds, s.tangent, dfactor);
                     ds *= load(rows.factor + at) * (splat(1.0f) - s.tangent * s.tangent);
                 }
             }
-            store(t.p + where, p);
-            store(t.ds + where, ds);
+            store(to_p + where, p);
+            store(to_ds + where, ds);
         }
         if constexpr (form == Form::general) store(t.dfactor + at, load(t.dfactor + at) + dfactor);
     }
 }
+
+// The instantiations of one form, with and without masked pairs.
+using Differentiate = void (*)(const BackwardTile&, const QueryTile&, const ScoreRows&, int64_t,
+                               const KeyRange&, int64_t, const DistanceSlice&);
+struct FormPasses {
+    Differentiate masked, whole;
+};
+template <Form form>
+constexpr FormPasses passes_of = {differentiate_panel<form, true>, differentiate_panel<form, false>};
 
 // Keys [from, until) of a panel are seen by none of its queries.
 void clear_panel(const BackwardTile& t, int64_t panel, int64_t from, int64_t until, int64_t first_key) {
@@ -275,10 +242,9 @@ struct TableSums {
 };
 
 // One tile of keys [key, key_end) of the block against one tile of queries.
-template <Form form>
 void backward_tile(const BackwardTile& t, const KeyBlock& block, const QueryTile& q, const ScoreRows& rows,
                    int64_t key, int64_t key_end, const Tensor& k, const Tensor& v, const DistanceSlice& slice,
-                   const TableSums& tables) {
+                   const TableSums& tables, const FormPasses& passes) {
     const int64_t first = larger(key, q.first_key()), last = smaller(key_end, q.end);
     for (int64_t panel = 0; panel < query_panels; ++panel) {
         const KeyRange range(q, panel, key, key_end);
@@ -289,8 +255,7 @@ void backward_tile(const BackwardTile& t, const KeyBlock& block, const QueryTile
         clear_panel(t, panel, first, range.begin, first);
         clear_panel(t, panel, range.end, last, first);
         score_panel(t, panel, range, first, k, v);
-        const auto differentiate =
-            range.masked ? differentiate_panel<form, true> : differentiate_panel<form, false>;
+        const Differentiate differentiate = range.masked ? passes.masked : passes.whole;
         differentiate(t, q, rows, panel, range, first, slice);
     }
     const int64_t queries = q.end - q.begin, keys = last - first, at = (first - block.begin) * t.padded;
@@ -299,10 +264,8 @@ void backward_tile(const BackwardTile& t, const KeyBlock& block, const QueryTile
     accumulate(block.dk + at, t.padded, t.ds, score_stride, 1, t.q, query_panel, keys, queries);
     accumulate(t.dq, t.padded, t.ds, 1, score_stride, block.panel(key, 0) + (first - key) * panel_cols,
                key_tile * panel_cols, queries, keys);
-    if constexpr (form == Form::general) {
-        if (tables.gain) add_diagonals(tables.gain, t.dlz, keys, q.begin - first);
-        if (tables.bias) add_diagonals(tables.bias, t.dl, keys, q.begin - first);
-    }
+    if (tables.gain) add_diagonals(tables.gain, t.dlz, keys, q.begin - first);
+    if (tables.bias) add_diagonals(tables.bias, t.dl, keys, q.begin - first);
 }
 
 // to [rows, width] = or += factor * from [rows, padded].
@@ -318,46 +281,6 @@ void write_rows(float* to, int64_t stride, const float* from, int64_t padded, in
         }
 }
 
-// The last pass over dQ: sums of partial dQ, df and the multiplication by f.
-struct QueryFinish {
-    const AttentionSpec& spec;
-    const Plan& plan;
-    Tensor dq, q;           // [N, H*d]
-    Tensor dfactor;         // [H, N] or empty
-    float* partial;         // with several segments: [segments][N, H*d]
-    float* partial_factor;  // with several segments and a softcap: [segments][H, N]
-
-    bool capped() const { return spec.softcap > 0; }
-    bool factors() const { return spec.row_factor && !capped(); }  // folded into the queries
-    bool needed() const { return plan.segments > 1 || factors() || (dfactor && !capped()); }
-
-    // Token n of one head; a segment reaches only positions from its first key on.
-    void operator()(int64_t n, int64_t head) const {
-        const int64_t d = spec.head_dim, tokens = dq.rows(), piece = tokens * dq.cols();
-        const bool whole = plan.segments == 1;
-        const int64_t reached = whole ? 1 : n % spec.length / plan.segment_keys + 1;
-        float* to = dq.f32() + n * dq.row_stride + head * d;
-        const float* from = whole ? to : partial + n * dq.cols() + head * d;
-        const float* query = q.f32() + n * q.row_stride + head * d;
-        const Vec f = splat(factors() ? row_of_head(spec.row_factor, head)[n] : 1.0f);
-        const bool product_wanted = dfactor && !capped();
-        Vec product{};
-        for (int64_t c = 0; c < d; c += lanes) {
-            Vec sum{};
-            for (int64_t s = 0; s < reached; ++s) sum += PlainUnit::along(from + s * piece + c, d - c);
-            if (product_wanted) product = fma(sum, PlainUnit::along(query + c, d - c), product);
-            sum *= f;
-            d - c >= lanes ? store(to + c, sum) : store_first(to + c, sum, static_cast<int>(d - c));
-        }
-        if (!dfactor || (capped() && whole)) return;
-        float total = reduce_add(product);
-        if (capped())
-            for (int64_t s = 0; s < reached; ++s)
-                total += partial_factor[(s * spec.heads + head) * tokens + n];
-        dfactor.f32()[head * dfactor.row_stride + n] = total;
-    }
-};
-
 // What one item reads and writes: tensors of one sequence ([T, columns]); lse, delta and dfactor are rows of
 // [H, N].
 struct Item {
@@ -372,6 +295,7 @@ struct Item {
     int64_t first_token;       // of the sequence among all N
     const int32_t* row_start;  // of this sequence, or null
     int64_t kv_head;
+    FormPasses passes;
     float *scratch, *memory;  // of this thread
     float* tables;            // of this item: rows of gains, then of biases
 
@@ -386,7 +310,6 @@ struct Item {
 };
 
 // All queries of one head against one block of keys.
-template <Form form>
 void backward_head(const Item& item, const KeyBlock& block, int64_t head, const Tensor& k, const Tensor& v) {
     const int64_t d = item.spec.head_dim, length = item.spec.length;
     const Tensor q = item.q.col_range(head * d, d), dout = item.dout.col_range(head * d, d);
@@ -403,8 +326,8 @@ void backward_head(const Item& item, const KeyBlock& block, int64_t head, const 
         for (int64_t key = block.begin; key < smaller(block.end, tile.end); key += key_tile) {
             const int64_t key_end = smaller(key + key_tile, block.end);
             if (key_end <= tile.first_key()) continue;
-            if (form != Form::plain && tables.gain) slice.cut(tables, tile.begin, key, key_end);
-            backward_tile<form>(t, block, tile, rows, key, key_end, k, v, slice, sums);
+            if (tables.gain) slice.cut(tables, tile.begin, key, key_end);
+            backward_tile(t, block, tile, rows, key, key_end, k, v, slice, sums, item.passes);
         }
         write_rows(item.dq.f32() + i * item.dq.row_stride + head * d, item.dq.row_stride, t.dq, t.padded,
                    tile.end - i, d, item.spec.scale, true);
@@ -429,74 +352,15 @@ void backward_segment(const Item& item, int64_t begin, int64_t end) {
                         static_cast<size_t>(item.spec.length - begin) * sizeof(float));
     if (item.tables)
         std::memset(item.tables, 0, static_cast<size_t>(item.plan.item_table_floats()) * sizeof(float));
-    const bool general = item.spec.softcap > 0 || item.spec.row_square || item.tables;
-    const auto run = general                   ? backward_head<Form::general>
-                     : item.spec.distance_gain ? backward_head<Form::distance>
-                                               : backward_head<Form::plain>;
     for (int64_t key = begin; key < end; key += item.plan.block_keys) {
         const KeyBlock block(item.memory, item.plan, key, smaller(key + item.plan.block_keys, end), k);
-        for (int64_t head = first_head; head < first_head + group; ++head) run(item, block, head, k, v);
+        for (int64_t head = first_head; head < first_head + group; ++head)
+            backward_head(item, block, head, k, v);
         const int64_t rows = block.end - key, padded = item.plan.padded;
         const Tensor dk = item.dk.row_range(key, rows).col_range(item.kv_head * d, d);
         const Tensor dv = item.dv.row_range(key, rows).col_range(item.kv_head * d, d);
         write_rows(dk.f32(), dk.row_stride, block.dk, padded, rows, d, item.spec.scale, false);
         write_rows(dv.f32(), dv.row_stride, block.dv, padded, rows, d, 1.0f, false);
-    }
-}
-
-// delta [H, N] = rowsum(dout * o) per head.
-void row_products(float* delta, const Tensor& dout, const Tensor& o, int64_t heads, int64_t d, int threads) {
-    const int64_t tokens = dout.rows();
-#pragma omp parallel for schedule(static) num_threads(threads)
-    for (int64_t n = 0; n < tokens; ++n)
-        for (int64_t h = 0; h < heads; ++h) {
-            const float* a = dout.f32() + n * dout.row_stride + h * d;
-            const float* b = o.f32() + n * o.row_stride + h * d;
-            Vec sum{};
-            for (int64_t c = 0; c < d; c += lanes)
-                sum = fma(PlainUnit::along(a + c, d - c), PlainUnit::along(b + c, d - c), sum);
-            delta[h * tokens + n] = reduce_add(sum);
-        }
-}
-
-// to [1 or H, R], entry R-1-t of distance t < T, = factor times the sums of all items in their order. Item i
-// holds `rows` rows from `first` on for key/value head i % G.
-void add_tables(const Tensor& to, const float* tables, int64_t first, int64_t rows, float factor,
-                const AttentionSpec& spec, const Plan& plan, int threads) {
-    const int64_t items = plan.segments * spec.batch * spec.kv_heads;
-#pragma omp parallel for schedule(static) num_threads(threads)
-    for (int64_t t = 0; t < spec.length; t += lanes)
-        for (int64_t row = 0; row < to.rows(); ++row) {
-            // A shared table sums every item, a head's those of its key/value head.
-            const bool shared = to.rows() == 1;
-            const int64_t member = shared ? 0 : row % rows;
-            Vec sum{};
-            for (int64_t i = shared ? 0 : row / rows; i < items; i += shared ? 1 : spec.kv_heads)
-                sum += load(tables + i * plan.item_table_floats() + (first + member) * plan.table_span +
-                            table_margin + t);
-            sum *= splat(factor);
-            float* entry = to.f32() + row * to.row_stride + to.cols() - 1 - t;
-            for (int64_t x = 0; x < smaller(lanes, spec.length - t); ++x) entry[-x] = sum[x];
-        }
-}
-
-// to [H] += -sum over the rows of exp(sink - lse) * delta, in f64 from blocks of 256 rows.
-void add_sinks(const Tensor& to, const Tensor& sink, const Tensor& lse, const float* delta, int threads) {
-    const int64_t tokens = lse.cols(), block = 256;
-#pragma omp parallel for schedule(static) num_threads(threads)
-    for (int64_t h = 0; h < sink.count(); ++h) {
-        const float* at_lse = lse.f32() + h * lse.row_stride;
-        const float* at_delta = delta + h * tokens;
-        const Vec logit = splat(sink.f32()[h]);
-        double total = 0;
-        for (int64_t begin = 0; begin < tokens; begin += block) {
-            Vec sum{};
-            for (int64_t n = begin; n < smaller(tokens, begin + block); n += lanes)
-                sum = fma(exp(logit - PlainUnit::along(at_lse + n, tokens - n)),
-                          PlainUnit::along(at_delta + n, tokens - n), sum);
-            total += reduce_add(sum);
-        }
-        to.f32()[h] -= static_cast<float>(total);
     }
 }
 
@@ -512,11 +376,11 @@ void CpuOps::attention_backward(Tensor dq, Tensor dk, Tensor dv, const Attention
                                 const AttentionSpec& spec) {
     check_attention(spec);
     check(!spec.far_queries && !spec.far_keys, "attention_backward: a far pair is for forward passes only");
-    const bool tables = gradients.distance_gain || gradients.distance_bias;
-    check(!tables || (spec.distance_gain && !spec.row_square),
-          "attention_backward: gradients of distance tables need tables and no row_square");
     check(!gradients.sink || spec.sink, "attention_backward: gradient of a sink that is not there");
     const Plan plan(spec, gradients, threads_);
+    const bool tables = plan.item_table_floats() > 0;
+    check(!tables || (spec.distance_gain && !spec.row_square),
+          "attention_backward: gradients of distance tables need tables and no row_square");
     check(workspace.bytes() >= plan.floats() * 4, "attention_backward: workspace of {} bytes, {} needed",
           workspace.bytes(), plan.floats() * 4);
     check(BackwardTile::floats(spec.head_dim, tables) <= scratch_per_thread_,
@@ -538,6 +402,9 @@ void CpuOps::attention_backward(Tensor dq, Tensor dk, Tensor dv, const Attention
                              .partial = partial,
                              .partial_factor = partial_factor};
     const bool whole = plan.segments == 1;
+    const FormPasses passes = spec.softcap > 0 || spec.row_square || tables ? passes_of<Form::general>
+                              : spec.distance_gain                          ? passes_of<Form::distance>
+                                                                            : passes_of<Form::plain>;
 
     // Early keys are seen by most queries: the first segments are the longest items and start first.
     const int64_t heads = spec.batch * spec.kv_heads;
@@ -566,6 +433,7 @@ void CpuOps::attention_backward(Tensor dq, Tensor dk, Tensor dv, const Attention
                         .first_token = first_row,
                         .row_start = spec.row_start ? spec.row_start.i32() + first_row : nullptr,
                         .kv_head = i % spec.kv_heads,
+                        .passes = passes,
                         .scratch = scratch_of(omp_get_thread_num()),
                         .memory = memory + omp_get_thread_num() * plan.block_floats(),
                         .tables = tables ? table_sums + i * plan.item_table_floats() : nullptr};

@@ -1,0 +1,441 @@
+// Attention with everything AttentionSpec can ask for: random problems and a reference of plain loops in
+// double.
+//
+// Bounds, with u half an ulp of 1, roundings(n) = n u / (1 - n u), M = sum over channels of |q||k|. Per pair:
+//     e_z  = roundings(d + 6) scale M        the product; scale, log2(e) and f rounded into the query
+//     e_c  = e_z + 4e-7 |z'|             a softcap: its slope is at most 1, tanh is good to 4e-7 relative
+//     e_s  = |f| (e_c + 4 u |z'|)        s = f z', the cap's own factors rounded
+//     e_y  = gain (e_s + 4 u |s|) + 4 u (|y| + |bias| + |w|/2)
+// A probability is off by the relative e_p = 2 max e_y + 4 u (max |y| + |lse|) + e_exp (once for y, once for
+// the lse; the subtraction; the exponential), the denominator further by one rescaling per tile of keys and
+// by its additions. Products of such factors follow to first order; the factor 2 in `safety` covers the
+// second. `floor` covers exponentials below 2^-126, which may become 0.
+#pragma once
+
+#include "kernels/support.h"
+
+namespace longreach::test {
+
+inline double roundings(double k) {
+    return k * unit / (1 - k * unit);
+}
+inline constexpr double safety = 2;
+inline constexpr double e_exp = 3e-7;
+inline constexpr double e_tanh = 4e-7;
+inline constexpr double floor_of_bounds = 1e-30;
+
+// What is on and what is off. Rows of a table or factor: 0 (absent), 1 or `heads`.
+struct Variant {
+    int64_t batch = 1, length = 1, heads = 1, kv_heads = 1, head_dim = 4;
+    int64_t window = 0, chunk = 0;
+    bool documents = false;
+    double softcap = 0;
+    int64_t factor_rows = 0, gain_rows = 0, bias_rows = 0;
+    bool row_square = false;
+    bool sink = false;
+    bool far = false;
+    int64_t far_from = 0;
+    bool maxima = false, absolute = false;
+    // Gradients asked for beside those of q, k and v.
+    bool factor_gradient = false, gain_gradient = false, bias_gradient = false, sink_gradient = false;
+    uint64_t seed = 1;
+
+    int64_t tokens() const { return batch * length; }
+    bool tables() const { return gain_rows > 0; }
+};
+
+// Consecutive random numbers.
+class Draw {
+  public:
+    explicit Draw(uint64_t seed, uint32_t stream = 0) : rng_(seed, Purpose::test, stream) {}
+    int64_t below(int64_t n) { return static_cast<int64_t>(rng_.below(next_++, static_cast<uint64_t>(n))); }
+    double uniform() { return rng_.uniform(next_++); }
+    double normal() { return rng_.normal(next_++); }
+    bool chance(double p) { return uniform() < p; }
+
+  private:
+    Rng rng_;
+    uint64_t next_ = 0;
+};
+
+inline std::vector<double> widened(const Floats& x) {
+    std::vector<double> out(static_cast<size_t>(x.count()));
+    for (int64_t i = 0; i < x.count(); ++i) out[static_cast<size_t>(i)] = double{x[i]};
+    return out;
+}
+
+// The inputs of one variant and what the operations make of them. q, k and v are slices of wider rows.
+struct Problem {
+    Variant c;
+    int64_t query_cols, kv_cols, entries;  // entries of a distance table
+    Floats qkv, far, dout, factor, gain, bias, square, sink;
+    Ints doc_start, row_start;
+    Floats o, lse, maxima, dqkv, dfactor, dgain, dbias, dsink;
+    static constexpr float untouched = 7.0f, sink_before = 0.5f;
+
+    explicit Problem(const Variant& v)
+        : c(v),
+          query_cols(c.heads * c.head_dim),
+          kv_cols(c.kv_heads * c.head_dim),
+          entries(c.length + static_cast<int64_t>(c.seed % 7)),
+          qkv(c.tokens(), query_cols + 2 * kv_cols, query_cols + 2 * kv_cols + 3),
+          far(c.tokens(), query_cols + kv_cols, query_cols + kv_cols + 5),
+          dout(c.tokens(), query_cols, query_cols + 1),
+          factor(std::max<int64_t>(1, c.factor_rows), c.tokens()),
+          gain(std::max<int64_t>(1, c.gain_rows), entries),
+          bias(std::max<int64_t>(1, c.bias_rows), entries),
+          square(1, c.tokens()),
+          sink(1, c.heads),
+          doc_start(c.batch, c.length),
+          row_start(c.batch, c.length),
+          o(c.tokens(), query_cols, query_cols + 2),
+          lse(c.heads, c.tokens()),
+          maxima(c.heads, c.tokens()),
+          dqkv(c.tokens(), query_cols + 2 * kv_cols, query_cols + 2 * kv_cols + 3),
+          dfactor(c.heads, c.tokens()),
+          dgain(gain.rows(), entries),
+          dbias(bias.rows(), entries),
+          dsink(1, c.heads) {
+        Draw draw(c.seed, 1);
+        const auto fill = [&](Floats& x, auto value) {
+            for (int64_t i = 0; i < x.count(); ++i) x[i] = static_cast<float>(value());
+        };
+        fill(qkv, [&] { return draw.normal(); });
+        fill(far, [&] { return draw.normal(); });
+        fill(dout, [&] { return draw.normal(); });
+        fill(factor, [&] { return draw.chance(0.1) ? 0.0 : 1.5 * draw.normal(); });
+        // With row_square: squares, some below zero even with w added.
+        fill(gain, [&] { return c.row_square ? 2.5 * draw.uniform() - 0.5 : 0.3 + 1.2 * draw.uniform(); });
+        fill(bias, [&] { return -2 * draw.uniform(); });
+        fill(square, [&] { return 1.5 * draw.uniform() - 0.5; });
+        fill(sink,
+             [&] { return draw.chance(0.1) ? -std::numeric_limits<double>::infinity() : draw.normal(); });
+        for (int64_t b = 0; b < c.batch; ++b)
+            for (int64_t i = 0, begin = 0; i < c.length; ++i) {
+                if (c.documents && draw.chance(0.03)) begin = i;
+                doc_start.at(b, i) = static_cast<int32_t>(begin);
+            }
+        // Whatever is overwritten must not depend on what was there.
+        for (Floats* x : {&o, &lse, &maxima, &dqkv, &dfactor})
+            for (int64_t i = 0; i < x->count(); ++i) (*x)[i] = std::numeric_limits<float>::quiet_NaN();
+        for (Floats* x : {&dgain, &dbias})
+            for (int64_t i = 0; i < x->count(); ++i) (*x)[i] = untouched;
+        fill(dsink, [&] { return sink_before; });
+    }
+
+    Tensor part(Floats& fused, int which) {
+        const Tensor t = fused.tensor();
+        if (which == 0) return t.col_range(0, query_cols);
+        return t.col_range(query_cols + (which - 1) * kv_cols, kv_cols);
+    }
+    bool restricted() const { return c.window > 0 || c.chunk > 0 || c.documents; }
+    AttentionSpec spec() {
+        AttentionSpec s{.batch = c.batch,
+                        .length = c.length,
+                        .heads = c.heads,
+                        .kv_heads = c.kv_heads,
+                        .head_dim = c.head_dim,
+                        .scale = static_cast<float>(1 / std::sqrt(double(c.head_dim))),
+                        .softcap = static_cast<float>(c.softcap),
+                        .absolute_maxima = c.absolute};
+        if (restricted()) s.row_start = row_start.tensor();
+        if (c.factor_rows) s.row_factor = factor.tensor();
+        if (c.tables()) s.distance_gain = gain.tensor(), s.distance_bias = bias.tensor();
+        if (c.row_square) s.row_square = square.vector();
+        if (c.sink) s.sink = sink.vector();
+        if (c.far) {
+            s.far_queries = part(far, 0), s.far_keys = part(far, 1);
+            s.far_from = c.far_from;
+        }
+        return s;
+    }
+    AttentionGradients gradients() {
+        AttentionGradients g;
+        if (c.factor_gradient) g.row_factor = dfactor.tensor();
+        if (c.gain_gradient) g.distance_gain = dgain.tensor();
+        if (c.bias_gradient) g.distance_bias = dbias.tensor();
+        if (c.sink_gradient) g.sink = dsink.vector();
+        return g;
+    }
+    void forward(Ops& ops) {
+        if (restricted())
+            ops.row_starts(row_start.tensor(), c.documents ? doc_start.tensor() : Tensor(), c.length,
+                           c.window, c.chunk);
+        ops.attention(o.tensor(), lse.tensor(), c.maxima ? maxima.tensor() : Tensor(), part(qkv, 0),
+                      part(qkv, 1), part(qkv, 2), spec());
+    }
+    void backward(Ops& ops) {
+        const AttentionSpec s = spec();
+        const AttentionGradients g = gradients();
+        Floats workspace(1, ops.attention_workspace(s, g) / 4);
+        for (int64_t i = 0; i < workspace.count(); ++i)
+            workspace[i] = std::numeric_limits<float>::quiet_NaN();
+        ops.attention_backward(part(dqkv, 0), part(dqkv, 1), part(dqkv, 2), g, workspace.vector(),
+                               dout.tensor(), o.tensor(), lse.tensor(), part(qkv, 0), part(qkv, 1),
+                               part(qkv, 2), s);
+        CHECK(workspace.guards_intact());
+    }
+    void execute(Ops& ops) {
+        forward(ops);
+        if (!c.far) backward(ops);
+        for (const Floats* x : {&o, &lse, &maxima, &dqkv, &dfactor, &dgain, &dbias, &dsink})
+            CHECK(x->guards_intact());
+    }
+    // Every result in one array, for comparisons of bits.
+    Floats results() const {
+        int64_t count = 0;
+        const std::vector<const Floats*> all = {&o, &lse, &maxima, &dqkv, &dfactor, &dgain, &dbias, &dsink};
+        for (const Floats* x : all) count += x->count();
+        Floats out(1, count);
+        int64_t at = 0;
+        for (const Floats* x : all)
+            for (int64_t i = 0; i < x->count(); ++i) out[at++] = (*x)[i];
+        return out;
+    }
+};
+
+// The inputs in double, so that they can be moved by less than an ulp.
+struct ExactInputs {
+    std::vector<double> qkv, far, dout, factor, gain, bias, square, sink;
+    explicit ExactInputs(const Problem& p)
+        : qkv(widened(p.qkv)),
+          far(widened(p.far)),
+          dout(widened(p.dout)),
+          factor(widened(p.factor)),
+          gain(widened(p.gain)),
+          bias(widened(p.bias)),
+          square(widened(p.square)),
+          sink(widened(p.sink)) {}
+};
+
+// The specification of AttentionSpec and its derivatives, pair by pair. loss = <o, dout>.
+struct Reference {
+    struct Output {
+        std::vector<double> value, bound;
+        explicit Output(int64_t n = 0) : value(static_cast<size_t>(n)), bound(static_cast<size_t>(n)) {}
+        void add(int64_t at, double v, double e) {
+            value[static_cast<size_t>(at)] += v;
+            bound[static_cast<size_t>(at)] += e;
+        }
+        // The largest error in units of the bounds; an infinity must be met exactly.
+        double worst(const Floats& actual) const {
+            double most = 0;
+            for (int64_t i = 0; i < actual.count(); ++i) {
+                const auto at = static_cast<size_t>(i);
+                if (double{actual[i]} == value[at]) continue;
+                const double error = std::abs(double{actual[i]} - value[at]);
+                const double ratio = error / (safety * bound[at] + floor_of_bounds);
+                if (!(ratio <= most)) most = ratio < 1e300 ? ratio : 1e300;  // a NaN counts as huge
+            }
+            return most;
+        }
+    };
+    Output o, lse, maxima, dqkv, dfactor, dgain, dbias, dsink;
+    double loss = 0;
+    const Problem& p;
+    const Variant& c;
+    const ExactInputs& in;
+    int64_t columns;
+
+    Reference(const Problem& problem, const ExactInputs& inputs)
+        : o(problem.o.count()),
+          lse(problem.lse.count()),
+          maxima(problem.maxima.count()),
+          dqkv(problem.dqkv.count()),
+          dfactor(problem.dfactor.count()),
+          dgain(problem.dgain.count()),
+          dbias(problem.dbias.count()),
+          dsink(problem.dsink.count()),
+          p(problem),
+          c(problem.c),
+          in(inputs),
+          columns(problem.dqkv.cols()) {
+        for (int64_t h = 0; h < c.heads; ++h)
+            dsink.add(h, double{Problem::sink_before}, unit * double{Problem::sink_before});
+        for (int64_t b = 0; b < c.batch; ++b)
+            for (int64_t h = 0; h < c.heads; ++h)
+                for (int64_t i = 0; i < c.length; ++i) add_row(b, h, i);
+        for (Output* table : {&dgain, &dbias})
+            for (size_t at = 0; at < table->value.size(); ++at) {
+                const bool below_length = static_cast<int64_t>(at) % p.entries >= p.entries - c.length;
+                if (!below_length) table->value[at] = double{Problem::untouched};
+            }
+    }
+
+    int64_t first_key(int64_t b, int64_t i) const {
+        int64_t first = 0;
+        if (c.window > 0) first = std::max(first, i - c.window + 1);
+        if (c.chunk > 0) first = std::max(first, i / c.chunk * c.chunk);
+        if (c.documents) first = std::max<int64_t>(first, p.doc_start.at(b, i));
+        return first;
+    }
+
+    // One visible pair.
+    struct Pair {
+        double magnitude;  // M
+        double capped;     // z': after the softcap
+        double slope;      // of the softcap, and its error
+        double score;      // s = f z'
+        double gain, y;
+        double e_capped, e_slope, e_score, e_y;
+    };
+
+    static double at(const std::vector<double>& x, int64_t i) { return x[static_cast<size_t>(i)]; }
+
+    void add_row(int64_t b, int64_t h, int64_t i) {
+        const int64_t d = c.head_dim, n = b * c.length + i, group = c.heads / c.kv_heads, g = h / group;
+        const int64_t q_at = h * d, k_at = p.query_cols + g * d, v_at = k_at + p.kv_cols;
+        const int64_t first = first_key(b, i), count = i - first + 1;
+        const double scale = static_cast<float>(1 / std::sqrt(double(d)));
+        const double softcap = static_cast<float>(c.softcap);
+        const double f = c.factor_rows ? at(in.factor, (c.factor_rows == 1 ? 0 : h) * c.tokens() + n) : 1;
+        const double w = c.row_square ? at(in.square, n) : 0;
+        const auto entry = [&](int64_t rows, int64_t t) {
+            return (rows == 1 ? 0 : h) * p.entries + p.entries - 1 - t;
+        };
+        const auto row_of = [&](int64_t j) { return (b * c.length + j) * columns; };
+
+        std::vector<Pair> pairs;
+        double e_y = 0, largest = 0, top = -1e300, maximum = -std::numeric_limits<double>::infinity();
+        double e_maximum = 0;
+        for (int64_t j = first; j <= i; ++j) {
+            Pair x{};
+            double z = 0;
+            const bool far = c.far && i - j >= c.far_from;
+            for (int64_t m = 0; m < d; ++m) {
+                const int64_t far_columns = p.query_cols + p.kv_cols;
+                const double product =
+                    far ? at(in.far, n * far_columns + q_at + m) *
+                              at(in.far, (b * c.length + j) * far_columns + k_at + m)
+                        : at(in.qkv, row_of(i) + q_at + m) * at(in.qkv, row_of(j) + k_at + m);
+                z += scale * product;
+                x.magnitude += std::abs(product);
+            }
+            const double e_z = roundings(double(d) + 6) * scale * x.magnitude;
+            maximum = std::max(maximum, c.absolute ? std::abs(z) : z);
+            e_maximum = std::max(e_maximum, e_z + 6 * unit * std::abs(z));
+            const double tangent = softcap > 0 ? std::tanh(z / softcap) : 0;
+            x.capped = softcap > 0 ? softcap * tangent : z;
+            x.slope = 1 - tangent * tangent;
+            x.e_capped = e_z + (softcap > 0 ? e_tanh * std::abs(x.capped) : 0);
+            x.e_slope = softcap > 0 ? 2 * std::abs(tangent) * x.e_capped / softcap + 3 * unit : 0;
+            x.score = f * x.capped;
+            x.e_score = std::abs(f) * (x.e_capped + 4 * unit * std::abs(x.capped));
+            x.gain = 1;
+            double bias = 0;
+            if (c.tables()) {
+                x.gain = at(in.gain, entry(c.gain_rows, i - j));
+                bias = at(in.bias, entry(c.bias_rows, i - j));
+            }
+            if (c.row_square) x.gain = std::sqrt(std::max(0.0, x.gain + w));
+            x.y = x.gain * x.score + bias - w / 2;
+            x.e_y = x.gain * (x.e_score + 4 * unit * std::abs(x.score)) +
+                    4 * unit * (std::abs(x.y) + std::abs(bias) + std::abs(w) / 2);
+            e_y = std::max(e_y, x.e_y);
+            top = std::max(top, x.y);
+            largest = std::max(largest, std::abs(x.y));
+            pairs.push_back(x);
+        }
+        const double sink = c.sink ? at(in.sink, h) : -std::numeric_limits<double>::infinity();
+        top = std::max(top, sink);
+        if (!std::isinf(sink)) largest = std::max(largest, std::abs(sink));
+        double sum = std::exp(sink - top);
+        for (const Pair& x : pairs) sum += std::exp(x.y - top);
+        const double log_sum = top + std::log(sum);
+        const double tiles = double(count) / 64 + 3;
+        const double e_p = 2 * e_y + 4 * unit * (largest + std::abs(log_sum)) + e_exp;
+        const double e_sum = e_p + tiles * (e_exp + 4 * unit * (largest + 1)) + roundings(double(count) + 1);
+        const double e_lse = e_sum + 4 * unit * std::abs(log_sum);
+        lse.add(h * c.tokens() + n, log_sum, e_lse);
+        maxima.add(h * c.tokens() + n, f == 0 ? -std::numeric_limits<double>::infinity() : maximum,
+                   e_maximum);
+
+        double delta = 0, e_delta = 0;
+        for (int64_t m = 0; m < d; ++m) {
+            double value = 0, magnitude = 0;
+            for (int64_t j = first; j <= i; ++j) {
+                const double term = std::exp(pairs[static_cast<size_t>(j - first)].y - log_sum) *
+                                    at(in.qkv, row_of(j) + v_at + m);
+                value += term;
+                magnitude += std::abs(term);
+            }
+            const double dout = at(in.dout, n * p.query_cols + q_at + m);
+            const double e_o = (2 * e_sum + 4 * unit) * magnitude;
+            o.add(n * p.query_cols + q_at + m, value, e_o);
+            delta += dout * value;
+            e_delta += std::abs(dout) * (safety * e_o + roundings(double(d)) * std::abs(value));
+        }
+        loss += delta;
+        if (c.sink) {
+            const double share = std::exp(sink - log_sum);
+            const double e_share =
+                e_lse + e_exp + 4 * unit * ((std::isinf(sink) ? 0 : std::abs(sink)) + std::abs(log_sum) + 2);
+            dsink.add(h, -share * delta,
+                      share * (e_delta + (e_share + roundings(double(c.tokens()))) * std::abs(delta)));
+        }
+
+        const double e_row = e_p + e_sum;  // of a probability rebuilt from the saved lse
+        // Additions behind a gradient: of a query or key over pairs, of a table entry over all heads too.
+        const double e_sums = roundings(double(c.length * group) + 8);
+        const double e_table_sums = roundings(double(c.tokens() * c.heads) + 20);
+        for (int64_t j = first; j <= i; ++j) {
+            const Pair& x = pairs[static_cast<size_t>(j - first)];
+            const double probability = std::exp(x.y - log_sum);
+            double dp = 0, magnitude = 0;
+            for (int64_t m = 0; m < d; ++m) {
+                const double product =
+                    at(in.dout, n * p.query_cols + q_at + m) * at(in.qkv, row_of(j) + v_at + m);
+                dp += product;
+                magnitude += std::abs(product);
+            }
+            const double dl = probability * (dp - delta);
+            const double e_dl =
+                probability *
+                (e_delta + roundings(double(d)) * magnitude +
+                 (e_row + 6 * unit) * (std::abs(dp - delta) + roundings(2) * (magnitude + std::abs(delta))));
+            // Derivative at <q, k>, without f and with it. A gain carries 2 roundings, every factor one.
+            const double without = dl * x.gain * x.slope * scale;
+            const double e_without =
+                scale * x.gain * (e_dl * x.slope + std::abs(dl) * (x.e_slope + 8 * unit * x.slope));
+            const double ds = f * without, e_ds = std::abs(f) * e_without;
+            const auto put = [&](int64_t row, int64_t column, double weight, double e_weight, double of) {
+                dqkv.add(row_of(row) + column, weight * of,
+                         (e_weight + e_sums * std::abs(weight)) * std::abs(of));
+            };
+            for (int64_t m = 0; m < d; ++m) {
+                put(i, q_at + m, ds, e_ds, at(in.qkv, row_of(j) + k_at + m));
+                put(j, k_at + m, ds, e_ds, at(in.qkv, row_of(i) + q_at + m));
+                put(j, v_at + m, probability, e_row * probability, at(in.dout, n * p.query_cols + q_at + m));
+            }
+            // Folded: <dq / f, q>, channel by channel. With a softcap: pair by pair.
+            const double df = dl * x.gain * x.capped;
+            const double e_df =
+                c.softcap > 0
+                    ? x.gain * (e_dl * std::abs(x.capped) + std::abs(dl) * x.e_capped) +
+                          (e_sums + 8 * unit) * std::abs(df)
+                    : (e_without + (e_sums + roundings(double(d) + 4)) * std::abs(without)) * x.magnitude;
+            dfactor.add(h * c.tokens() + n, df, e_df);
+            if (!c.tables()) continue;
+            dgain.add(
+                entry(c.gain_rows, i - j), dl * x.score,
+                e_dl * std::abs(x.score) + std::abs(dl) * x.e_score + e_table_sums * std::abs(dl * x.score));
+            dbias.add(entry(c.bias_rows, i - j), dl, e_dl + e_table_sums * std::abs(dl));
+        }
+    }
+};
+
+// Every result that was asked for within its bounds.
+inline void check_against(const Problem& run, const Reference& exact) {
+    const Variant& c = run.c;
+    CHECK(exact.o.worst(run.o) <= 1);
+    CHECK(exact.lse.worst(run.lse) <= 1);
+    if (c.maxima) CHECK(exact.maxima.worst(run.maxima) <= 1);
+    if (c.far) return;
+    CHECK(exact.dqkv.worst(run.dqkv) <= 1);
+    if (c.factor_gradient) CHECK(exact.dfactor.worst(run.dfactor) <= 1);
+    if (c.gain_gradient) CHECK(exact.dgain.worst(run.dgain) <= 1);
+    if (c.bias_gradient) CHECK(exact.dbias.worst(run.dbias) <= 1);
+    if (c.sink_gradient) CHECK(exact.dsink.worst(run.dsink) <= 1);
+}
+
+}  // namespace longreach::test
