@@ -31,9 +31,10 @@ Tables::Tables(const ModelConfig& config, int64_t rows, const PostHocConfig& pos
 void Tables::add_layer(const AttentionConfig& a) {
     most_heads_ = std::max(most_heads_, a.heads);
     int rotary = -1, shape = -1, distance = -1;
-    if (!rotary_frequencies(a.position, a.head_dim).empty())
+    const std::vector<double> theta = rotary_frequencies(a.position, a.head_dim);
+    if (!theta.empty())
         rotary = index_of(
-            rotary_, [&](const Rotary& r) { return r.position == a.position && r.head_dim == a.head_dim; },
+            rotary_, [&](const Rotary& r) { return rotary_frequencies(r.position, r.head_dim) == theta; },
             {a.position, a.head_dim, {}, {}, {}});
     if (a.scale.kind != ScaleKind::none || a.scale.learned() || post_hoc_.scale == TestScale::clip_logn)
         shape =

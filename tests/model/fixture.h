@@ -22,8 +22,8 @@ struct FixtureSize {
     int64_t sequences = 1, length = 1;  // the largest micro-batch
     bool document_mask = false;
     int64_t table_rows = 0;  // 0: length
-    std::vector<int64_t>
-        other_lengths{};  // further T; such micro-batches have at most sequences * length tokens
+    std::vector<int64_t> other_lengths{};
+    PostHocConfig post_hoc{};  // further T; such micro-batches have at most sequences * length tokens
 };
 
 class ModelFixture {
@@ -37,7 +37,7 @@ class ModelFixture {
                  uint64_t seed = 1)
         : ops_(make_cpu_ops(cpu)),
           arena_(*ops_),
-          model_(config, size.table_rows ? size.table_rows : size.length) {
+          model_(config, size.table_rows ? size.table_rows : size.length, size.post_hoc) {
         plan(size);
         arena_.commit();
         plan(size);

@@ -210,7 +210,9 @@ inline double first_multiplier(const AttentionConfig& a, double l_train) {
         if (s.kind == ScaleKind::qknorm_g) return std::log2(l_train * l_train - l_train);
     }
     const double d = double(a.head_dim);
-    const double m0 = s.base > 0 ? s.base * std::sqrt(d) : 1;
+    // <q/|q|, k> and <q, k/|k|> have a scale of 1 without any law, other products 1/sqrt(d).
+    const bool one_side = a.qk.kind == QkKind::qna || a.qk.kind == QkKind::kna;
+    const double m0 = s.base > 0 ? s.base * (one_side ? 1 : std::sqrt(d)) : 1;
     return m0 * (scales_cosines(s.kind) ? std::sqrt(d) : 1) / length_shape(a, l_train / 2, l_train);
 }
 

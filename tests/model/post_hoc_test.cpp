@@ -1,0 +1,160 @@
+// What evaluation changes beyond the training length: against the reference, and what must stay as it was.
+#include <doctest/doctest.h>
+
+#include "model/gradient_check.h"
+
+using namespace longreach;
+using namespace longreach::test;
+
+namespace {
+
+constexpr int64_t trained = 8, length = 24;
+
+// A rotary layer, a half-rotated one and one without positions.
+ModelConfig mixed_positions() {
+    ModelConfig m;
+    m.layers = 3;
+    m.width = 16;
+    m.vocab_size = 13;
+    m.train_context = trained;
+    m.init.zero_projections = m.init.zero_head = false;
+    m.attention.heads = 2;
+    m.attention.head_dim = 12;
+    m.attention.position.base = 50;
+    m.layouts["half"] = m.attention;
+    m.layouts["half"].position = {PositionKind::p_rope, 20, 0.67, Spacing::linspace};
+    m.layouts["none"] = m.attention;
+    m.layouts["none"].position.kind = PositionKind::nope;
+    m.layouts["full"] = m.attention;
+    m.pattern = {"full", "half", "none"};
+    return m;
+}
+
+std::vector<float> losses(const PostHocConfig& change, int64_t tokens,
+                          const ModelConfig& m = mixed_positions()) {
+    const Example example = random_example(m.vocab_size, 2, tokens, true);
+    ModelFixture fixture(m, {.sequences = 2, .length = length, .document_mask = true, .post_hoc = change});
+    fixture.model().use_length(fixture.ops(), tokens);
+    return fixture.evaluate(example);
+}
+
+struct Case {
+    const char* name;
+    PostHocConfig production;
+    reference::PostHoc reference;
+};
+
+std::vector<Case> cases() {
+    using Kind = reference::PostHoc::Kind;
+    const auto same = [](const char* name, RopeMethod kind, Kind other, double factor = 0) {
+        Case c{name, {}, {}};
+        c.production.kind = kind;
+        c.production.factor = factor;
+        c.reference.kind = other;
+        c.reference.factor = factor;
+        return c;
+    };
+    std::vector<Case> all{same("pi", RopeMethod::pi, Kind::pi),
+                          same("pi, factor 5", RopeMethod::pi, Kind::pi, 5),
+                          same("ntk", RopeMethod::ntk, Kind::ntk),
+                          same("ntk_old", RopeMethod::ntk_old, Kind::ntk_old, 8),
+                          same("ntk_su", RopeMethod::ntk_su, Kind::ntk_su, 8),
+                          same("ntk_mixed", RopeMethod::ntk_mixed, Kind::ntk_mixed, 8),
+                          same("ntk_dynamic", RopeMethod::ntk_dynamic, Kind::ntk_dynamic, 2),
+                          same("yarn", RopeMethod::yarn, Kind::yarn),
+                          same("rerope", RopeMethod::rerope, Kind::rerope),
+                          same("leaky_rerope", RopeMethod::leaky_rerope, Kind::leaky_rerope)};
+    for (Case& c : all) {
+        c.production.window = c.production.kind >= RopeMethod::rerope ? 5 : 0;
+        c.reference.window = static_cast<double>(c.production.window);
+        if (c.production.kind == RopeMethod::leaky_rerope) c.production.leak = c.reference.leak = 3;
+    }
+    Case clip{"clip_logn", {}, {}};
+    clip.production.scale = TestScale::clip_logn;
+    clip.reference.clip_logn = true;
+    all.push_back(clip);
+    return all;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "evaluation beyond the training length: pi, ntk, yarn, rerope and clip_logn agree with the reference") {
+    const ModelConfig m = mixed_positions();
+    const Example example = random_example(m.vocab_size, 2, length, true);
+    const std::vector<float> plain = losses({}, length);
+    for (const Case& c : cases()) {
+        CAPTURE(c.name);
+        ModelFixture fixture(m, {.sequences = 2, .length = length, .document_mask = true});
+        const reference::Params<double> weights = fixture.named_weights();
+        const std::vector<double> expected =
+            reference::Model<double>(m, weights, c.reference).losses(example);
+        const std::vector<float> actual = losses(c.production, length);
+        // One way through the model, as gradient_check.h counts it; logits of these weights stay below 4.
+        const double bound = gradient_epsilon(m, 2 * length) * (1 + 4);
+        double moved = 0;
+        for (size_t n = 0; n < expected.size(); ++n) {
+            CHECK(std::abs(actual[n] - expected[n]) <= bound);
+            moved = std::max(moved, static_cast<double>(std::abs(actual[n] - plain[n])));
+        }
+        CHECK(moved > 10 * bound);
+    }
+}
+
+TEST_CASE("evaluation up to the training length is untouched by what is meant for longer texts") {
+    for (int64_t tokens : {int64_t{5}, trained})
+        for (const Case& c : cases()) {
+            CAPTURE(c.name);
+            CHECK(losses(c.production, tokens) == losses({}, tokens));
+        }
+}
+
+TEST_CASE("training goes on with its own tables after an evaluation that changed them") {
+    const ModelConfig m = mixed_positions();
+    const Example example = random_example(m.vocab_size, 2, length, true);
+    for (const Case& c : cases()) {
+        CAPTURE(c.name);
+        ModelFixture fixture(
+            m, {.sequences = 2, .length = length, .document_mask = true, .post_hoc = c.production});
+        const auto before = fixture.train(example);
+        fixture.model().use_length(fixture.ops(), length);
+        CHECK_THROWS(fixture.train(example));
+        fixture.evaluate(example);
+        fixture.model().use_length(fixture.ops(), 0);
+        const auto after = fixture.train(example);
+        CHECK(before.losses == after.losses);
+        CHECK(before.gradients == after.gradients);
+    }
+}
+
+TEST_CASE("rerope: a window as long as the text is plain rotary; leaky_rerope: a leak of 1 is") {
+    const std::vector<float> plain = losses({}, length);
+    PostHocConfig change;
+    change.kind = RopeMethod::rerope;
+    change.window = length;
+    CHECK(losses(change, length) == plain);
+    change.kind = RopeMethod::leaky_rerope;
+    change.window = 5;
+    change.leak = 1;
+    const double bound = gradient_epsilon(mixed_positions(), 2 * length) * (1 + 4);
+    const std::vector<float> leaky = losses(change, length);
+    for (size_t n = 0; n < plain.size(); ++n) CHECK(std::abs(leaky[n] - plain[n]) <= bound);
+}
+
+TEST_CASE("rerope and leaky_rerope leave the distances of learned and fixed distance forms alone") {
+    ModelConfig m = mixed_positions();
+    for (auto& [name, layout] : m.layouts) layout.distance.kind = DistanceKind::scale_invariant;
+    const Example example = random_example(m.vocab_size, 2, length, true);
+    PostHocConfig change;
+    change.kind = RopeMethod::rerope;
+    change.window = 5;
+    reference::PostHoc other;
+    other.kind = reference::PostHoc::Kind::rerope;
+    other.window = 5;
+    ModelFixture fixture(m, {.sequences = 2, .length = length, .document_mask = true});
+    const std::vector<double> expected =
+        reference::Model<double>(m, fixture.named_weights(), other).losses(example);
+    const std::vector<float> actual = losses(change, length, m);
+    const double bound = gradient_epsilon(m, 2 * length) * (1 + 4);
+    for (size_t n = 0; n < expected.size(); ++n) CHECK(std::abs(actual[n] - expected[n]) <= bound);
+}
