@@ -96,20 +96,25 @@ enum class Form {
 struct ScoreRows {
     alignas(64) float packing[query_tile];  // times q: the product with k is then z log2(e) f, or z / softcap
     alignas(64) float factor[query_tile];   // f
-    alignas(64) float cap[query_tile];      // softcap log2(e) f
+    alignas(64) float cap[query_tile];      // softcap log2(e) f; only with a softcap
     alignas(64) float square[query_tile];   // w
     bool capped, squared, tabled;
 
     // first: the tile's first token among all N; rows: how many of its queries exist.
     ScoreRows(const AttentionSpec& spec, int64_t head, int64_t first, int64_t rows)
         : capped(spec.softcap > 0), squared(bool(spec.row_square)), tabled(bool(spec.distance_gain)) {
-        const float* f = spec.row_factor ? row_of_head(spec.row_factor, head) + first : nullptr;
-        const float* w = spec.row_square ? spec.row_square.f32() + first : nullptr;
-        for (int64_t i = 0; i < query_tile; ++i) {
-            factor[i] = f && i < rows ? f[i] : 1.0f;
-            packing[i] = capped ? spec.scale / spec.softcap : spec.scale * log2_e * factor[i];
-            cap[i] = spec.softcap * log2_e * factor[i];
-            square[i] = w && i < rows ? w[i] : 0.0f;
+        for (int64_t i = 0; i < query_tile; ++i) factor[i] = 1.0f, square[i] = 0.0f;
+        if (spec.row_factor) {
+            const float* f = row_of_head(spec.row_factor, head) + first;
+            for (int64_t i = 0; i < rows; ++i) factor[i] = f[i];
+        }
+        if (squared)
+            for (int64_t i = 0; i < rows; ++i) square[i] = spec.row_square.f32()[first + i];
+        if (capped) {
+            for (int64_t i = 0; i < query_tile; ++i) packing[i] = spec.scale / spec.softcap;
+            for (int64_t i = 0; i < query_tile; ++i) cap[i] = spec.softcap * log2_e * factor[i];
+        } else {
+            for (int64_t i = 0; i < query_tile; ++i) packing[i] = spec.scale * log2_e * factor[i];
         }
     }
 };
