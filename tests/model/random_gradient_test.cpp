@@ -88,6 +88,7 @@ TEST_CASE("random variants: losses and gradients agree with the reference") {
     double worst = 0;
     for (uint32_t i = 0; i < draws; ++i) {
         const std::vector<std::string> some = i % 10 == 0 ? isas : std::vector{isas[i % isas.size()]};
+        CAPTURE(i);
         // A tensor that one side does not know ends this model, not the test.
         CHECK_NOTHROW(worst = std::max(worst, check_model(drawn(i), some, 2, false)));
     }
