@@ -107,16 +107,14 @@ AttentionLayer::Workspace AttentionLayer::plan_workspace(Arena& arena, Ops& ops,
     int64_t bytes = 0;
     for (const AttentionLayer* layer : layers)
         for (int64_t length : lengths) {
-            // Shapes are all that counts here; the tensors need no memory yet, only to be there.
-            static float anywhere;
-            AttentionGradients g;
+            AttentionGradients g;  // shapes are all that counts
             if (layer->distance_) {
-                g.distance_gain = Tensor(&anywhere, DType::f32, {1, longest});
-                g.distance_bias = Tensor(&anywhere, DType::f32, {layer->distance_.bias_rows(), longest});
+                g.distance_gain = Tensor(nullptr, DType::f32, {1, longest});
+                g.distance_bias = Tensor(nullptr, DType::f32, {layer->distance_.bias_rows(), longest});
             }
             if (layer->scale_.learned())
-                g.row_factor = Tensor(&anywhere, DType::f32, {layer->config_.heads, tokens});
-            if (layer->sink_) g.sink = Tensor(&anywhere, DType::f32, {layer->config_.heads});
+                g.row_factor = Tensor(nullptr, DType::f32, {layer->config_.heads, tokens});
+            if (layer->sink_) g.sink = Tensor(nullptr, DType::f32, {layer->config_.heads});
             bytes = std::max(bytes, ops.attention_workspace(layer->shape(tokens / length, length), g));
         }
     w.attention = arena.reserve("attention_workspace", DType::f32, {bytes / 4 + 1});
@@ -130,6 +128,7 @@ AttentionSpec AttentionLayer::shape(int64_t batch, int64_t length) const {
     spec.heads = config_.heads;
     spec.kv_heads = config_.kv();
     spec.head_dim = config_.head_dim;
+    spec.softcap = static_cast<float>(config_.softcap);
     return spec;
 }
 
@@ -138,7 +137,6 @@ AttentionSpec AttentionLayer::spec(StepContext& run, const Saved& saved, const W
     const int64_t n = run.batch.count();
     AttentionSpec spec = shape(run.batch.sequences, run.batch.length);
     spec.scale = static_cast<float>(base_ * tables_.logit_factor);
-    spec.softcap = static_cast<float>(config_.softcap);
     spec.row_start = run.masks.of(reach_);
     spec.row_factor = scale_.factor(run, saved.factor, tables_.scale_shape, spec.row_start, fill);
     spec.distance_gain = tables_.gain;

@@ -40,7 +40,11 @@ TEST_CASE("every config under configs/, shrunk: gradients agree with the referen
     for (const auto& entry : std::filesystem::recursive_directory_iterator(LONGREACH_CONFIGS)) {
         if (entry.path().extension() != ".json") continue;
         CAPTURE(entry.path().string());
-        const Experiment e = load_config<Experiment>({.file = entry.path().string(), .overrides = {}}).value;
+        const Experiment e =
+            load_config<Experiment>({.file = entry.path().string(), .overrides = {}}, [](Experiment& x,
+                                                                                         Problems& p) {
+                x.check(p);
+            }).value;
         SmallModel small;
         small.name = entry.path().filename().string();
         small.config = shrunk(e.model);

@@ -2,41 +2,10 @@
 // contradiction stands.
 #include <doctest/doctest.h>
 
-#include "train/tiny_run.h"
+#include "train/wrong.h"
 
 using namespace longreach;
-
-namespace {
-
-struct Wrong {
-    std::string text, message;
-    std::vector<std::string> overrides = {};
-};
-
-// The message without its last line, which counts the problems.
-std::string problems(const Wrong& wrong) {
-    try {
-        load_config<Experiment>({.file = "c.json", .overrides = wrong.overrides, .text = wrong.text},
-                                [](Experiment& e, Problems& p) { e.check(p); });
-        return "no problem";
-    } catch (const Error& error) {
-        CHECK(error.code() == ExitCode::usage);
-        std::string message = error.what();
-        const size_t last = message.rfind('\n');
-        if (last != std::string::npos && message.find(" problem", last) != std::string::npos)
-            message.resize(last);
-        return message;
-    }
-}
-
-void check_all(const std::vector<Wrong>& cases) {
-    for (const Wrong& wrong : cases) {
-        CAPTURE(wrong.text);
-        CHECK(problems(wrong) == wrong.message);
-    }
-}
-
-}  // namespace
+using namespace longreach::test;
 
 TEST_CASE("wrong experiments: unknown keys and where they belong") {
     check_all({
@@ -47,10 +16,11 @@ TEST_CASE("wrong experiments: unknown keys and where they belong") {
         {R"({"stages": [{"steps": 1}], "optimizer": {"adam": {"lr": 0.001}}})",
          "optimizer.adam.lr (c.json:1:51): unknown key: did you mean stages.*.lr or optimizer.muon.lr?"},
         {R"({"stages": [{"steps": 1}], "window": 128})",
-         "window (c.json:1:28): unknown key: did you mean model.attention.window, model.layouts.*.window or "
-         "stages.*.window?"},
+         "window (c.json:1:28): unknown key: did you mean window_warmup, model.attention.window, "
+         "model.layouts.*.window or stages.*.window?"},
         {R"({"stages": [{"steps": 1}], "batch": {"size": 8}})",
-         "batch.size (c.json:1:38): unknown key: known here are tokens, micro_tokens"},
+         "batch.size (c.json:1:38): unknown key: did you mean model.attention.conv.size or "
+         "model.layouts.*.conv.size?"},
         {R"({"stages": [{"steps": 1}], "data": {"seed": 3}})",
          "data.seed (c.json:1:37): unknown key: did you mean run.seed or seed?"},
         {R"({"stages": [{"steps": 1}], "eval": {"length": [1024]}})",
@@ -59,8 +29,7 @@ TEST_CASE("wrong experiments: unknown keys and where they belong") {
          "stages.0.ctx (c.json:1:26): unknown key: known here are steps, tokens, context, batch_tokens, "
          "window, lr"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"rope": {"base": 500}}}})",
-         "model.attention.rope (c.json:1:52): unknown key: known here are heads, kv_heads, head_dim, window, "
-         "position, qk, distance"},
+         "model.attention.rope (c.json:1:52): unknown key: did you mean eval.rope?"},
         {R"({"stages": [{"steps": 1}], "system": {"dtype": "bf16"}})",
          "system.dtype (c.json:1:39): unknown key: known here are device, precision, threads"},
         {R"({"stages": [{"steps": 1}], "model": {"layouts": {"local": {"windw": 64}}, "pattern": ["local"]}})",
@@ -174,7 +143,9 @@ TEST_CASE("wrong experiments: words") {
         {R"({"stages": [{"steps": 1}], "model": {"mlp": {"kind": "ReLU2"}}})",
          "model.mlp.kind (c.json:1:54): expected relu2, gelu, gelu_tanh or swiglu, got the string \"ReLU2\""},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"position": {"kind": "alibi"}}}})",
-         "model.attention.position.kind (c.json:1:73): expected rope, p_rope or nope, got the string "
+         "model.attention.position.kind (c.json:1:73): expected rope, p_rope, nope, rerope, leaky_rerope, "
+         "yarn, "
+         "ntk or pi, got the string "
          "\"alibi\""},
         {R"({"stages": [{"steps": 1}], "eval": {"align": true}})",
          "eval.align (c.json:1:46): expected chunk or suffix, got true"},

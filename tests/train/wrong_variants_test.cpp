@@ -1,0 +1,195 @@
+// Contradictions between attention variants, and knobs that a variant does not have: what is said about each.
+#include "train/wrong.h"
+
+using namespace longreach;
+using namespace longreach::test;
+
+TEST_CASE("wrong variants: positions, queries and keys") {
+    check_all({
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"distance": {"kind": "alibi"}}}})",
+         "model.attention.distance.kind (c.json:1:73): alibi takes the place of rotary positions; "
+         "position.kind must be nope; see model.attention.position.kind (default)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"position": {"kind": "rerope"}}}})",
+         "model.attention.position.kind (c.json:1:73): changes a finished model for longer sequences and "
+         "cannot be trained with; train with rope; see eval.rope.kind (default)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"window": 64, "chunk": 64}}})",
+         "model.attention.chunk (c.json:1:75): a layer has a window or chunks, not both; see "
+         "model.attention.window (c.json:1:62)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"qk": {"kind": "cosa"}}}})",
+         "model.attention.qk.kind (c.json:1:67): cosines need a scale made for them: gammalogn, cosa_const, "
+         "cosa_logn or qknorm_g; see model.attention.scale.kind (default)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"scale": {"kind": "cosa_logn"}}}})",
+         "model.attention.scale.kind (c.json:1:70): is made for cosines; qk.kind must be cosa or qk_l2; see "
+         "model.attention.qk.kind (default)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"qk": {"kind": "qna"}, "scale": {"kind": "gammalogn"}}}})",
+         "model.attention.scale.kind (c.json:1:93): is made for cosines; qk.kind must be cosa or qk_l2; see "
+         "model.attention.qk.kind (c.json:1:67)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"qk": {"kind": "qk_l2", "eps": 0.1}}}})",
+         "model.attention.qk.eps (c.json:1:83): has no effect: unit vectors have no eps; see "
+         "model.attention.qk.kind (c.json:1:67)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"qk": {"kind": "none", "eps": 0.1}}}})",
+         "model.attention.qk.eps (c.json:1:82): has no effect: qk.kind is none; see model.attention.qk.kind "
+         "(c.json:1:67)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"qk": {"eps_per_head": true}}}})",
+         "model.attention.qk.eps_per_head (c.json:1:75): has no effect: qk.kind is not qk_rms_eps; see "
+         "model.attention.qk.kind (default)"},
+    });
+}
+
+TEST_CASE("wrong variants: length scales") {
+    check_all({
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"scale": {"kind": "entinv", "granularity": "head"}}}})",
+         "model.attention.scale.granularity (c.json:1:95): this kind of scale learns nothing; see "
+         "model.attention.scale.kind (c.json:1:70)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"scale": {"kind": "llama4", "init": "parity"}}}})",
+         "model.attention.scale.init (c.json:1:88): has no effect: it belongs to scales with an r; see "
+         "model.attention.scale.kind (c.json:1:70)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"scale": {"kind": "sqrt2logn", "r": 0.5}}}})",
+         "model.attention.scale.r (c.json:1:88): has no effect: init is not value; see "
+         "model.attention.scale.init (default)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"scale": {"r": 0.5}}}})",
+         "model.attention.scale.r (c.json:1:67): has no effect: init is not value; see "
+         "model.attention.scale.kind (default)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"scale": {"kind": "logn", "bias": 1}}}})",
+         "model.attention.scale.bias (c.json:1:86): has no effect: it belongs to logn_bias; see "
+         "model.attention.scale.kind (c.json:1:70)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"scale": {"kind": "logn", "a": 1}}}})",
+         "model.attention.scale.a (c.json:1:83): has no effect: it belongs to sqrt_abc; see "
+         "model.attention.scale.kind (c.json:1:70)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"scale": {"kind": "sqrt2logn", "b": 1}}}})",
+         "model.attention.scale.b (c.json:1:88): has no effect: it belongs to sqrt_abc and logn_abc; see "
+         "model.attention.scale.kind (c.json:1:70)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"scale": {"kind": "sqrt_abc", "b": 0.1, "c": 0.5}}}})",
+         "model.attention.scale.c (c.json:1:97): log(b + c) is negative for b 0.1, c 0.5; see "
+         "model.attention.scale.b (c.json:1:87)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"scale": {"kind": "logn", "base": 0.12}}}})",
+         "model.attention.scale.base (c.json:1:86): has no effect: r does not start at parity; see "
+         "model.attention.scale.init (default)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"scale": {"kind": "grok2", "base": 0.12}}}})",
+         "model.attention.scale.base (c.json:1:87): has no effect: r does not start at parity; see "
+         "model.attention.scale.kind (c.json:1:70)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"scale": {"kind": "maxterm2", "target": 3}}}})",
+         "model.attention.scale.target (c.json:1:92): has no effect: it belongs to solve_c and solve_c_cos; "
+         "see model.attention.scale.kind (c.json:1:70)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"scale": {"kind": "grok2", "attn_scale": 0.2}}}})",
+         "model.attention.scale.attn_scale (c.json:1:93): has no effect: it belongs to llama4; see "
+         "model.attention.scale.kind (c.json:1:70)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"scale": {"kind": "llama4", "attn_temperature_len": 512}}}})",
+         "model.attention.scale.attn_temperature_len (c.json:1:104): has no effect: it belongs to grok2; see "
+         "model.attention.scale.kind (c.json:1:70)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"scale": {"scale_n": "visible"}}}})",
+         "model.attention.scale.scale_n (c.json:1:73): has no effect: nothing depends on n; see "
+         "model.attention.scale.kind (default)"},
+        {R"({"stages": [{"steps": 1}], "data": {"document_mask": false}, "model": {"attention": {"scale": {"kind": "logn", "scale_n": "document"}}}})",
+         "model.attention.scale.scale_n (c.json:1:123): document needs the document mask; see "
+         "data.document_mask (c.json:1:54)"},
+    });
+}
+
+TEST_CASE("wrong variants: distance forms") {
+    check_all({
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"distance": {"tau": 5}}}})",
+         "model.attention.distance.tau (c.json:1:72): has no effect: distance.kind is none; see "
+         "model.attention.distance.kind (default)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"position": {"kind": "nope"}, "distance": {"kind": "alibi", "tau": 5}}}})",
+         "model.attention.distance.tau (c.json:1:119): has no effect: it belongs to scale_invariant, "
+         "log_bias and si_interp; see model.attention.distance.kind (c.json:1:103)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"distance": {"kind": "kerple_log", "learn_decay": true}}}})",
+         "model.attention.distance.learn_decay (c.json:1:102): has no effect: it belongs to scale_invariant "
+         "and log_bias; see model.attention.distance.kind (c.json:1:73)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"distance": {"kind": "scale_invariant", "kappa": 0.5}}}})",
+         "model.attention.distance.kappa (c.json:1:101): has no effect: it belongs to si_interp; see "
+         "model.attention.distance.kind (c.json:1:73)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"distance": {"kind": "si_interp", "kappa": 1, "b": 0.1, "c": 0.1}}}})",
+         "model.attention.distance.c (c.json:1:113): a^2 is negative for the first query with b 0.1, c 0.1; "
+         "see model.attention.distance.b (c.json:1:103)"},
+    });
+}
+
+TEST_CASE("wrong variants: modules and the residual stream") {
+    check_all({
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"conv": {"queries": false}}}})",
+         "model.attention.conv.queries (c.json:1:72): has no effect: conv.size is 0; see "
+         "model.attention.conv.size (default)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"conv": {"size": 3, "queries": false, "keys": false, "values": false}}}})",
+         "model.attention.conv.size (c.json:1:69): nothing is convolved; see model.attention.conv.queries "
+         "(c.json:1:83)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"output_norm": {"gain": true}}}})",
+         "model.attention.output_norm.gain (c.json:1:76): has no effect: output_norm.kind is none; see "
+         "model.attention.output_norm.kind (default)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"gate": {"doubled": false}}}})",
+         "model.attention.gate.doubled (c.json:1:72): has no effect: gate.kind is none; see "
+         "model.attention.gate.kind (default)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"post_norm": true}}})",
+         "model.attention.post_norm (c.json:1:65): a norm behind a module needs output matrices that do not "
+         "start at zero; see model.init.zero_projections (default)"},
+        {R"({"stages": [{"steps": 1}], "model": {"norm": {"placement": "peri"}}})",
+         "model.norm.placement (c.json:1:60): a norm behind a module needs output matrices that do not start "
+         "at zero; see model.init.zero_projections (default)"},
+        {R"({"stages": [{"steps": 1}], "model": {"norm": {"placement": "peri"}, "init": {"zero_projections": false}, "attention": {"post_norm": true}}})",
+         "model.attention.post_norm (c.json:1:133): has no effect: placement peri has a norm behind every "
+         "module; see model.norm.placement (c.json:1:60)"},
+        {R"({"stages": [{"steps": 1}], "model": {"norm": {"placement": "hybrid"}}})",
+         "model.attention.qk.kind (default): placement hybrid has no norm before attention; qk.kind must be "
+         "qkv_rms_w or qkv_ln; see model.norm.placement (c.json:1:60)"},
+        {R"({"stages": [{"steps": 1}], "model": {"norm": {"placement": "hybrid"}, "attention": {"qk": {"kind": "qkv_ln"}, "pre_norm": false}}})",
+         "model.attention.pre_norm (c.json:1:123): has no effect: placement hybrid has no norm before "
+         "attention; see model.norm.placement (c.json:1:60)"},
+        {R"({"stages": [{"steps": 1}], "model": {"norm": {"out_gain": 0.5}}})",
+         "model.norm.out_gain (c.json:1:59): has no effect: there is no norm behind a module; see "
+         "model.norm.placement (default)"},
+        {R"({"stages": [{"steps": 1}], "model": {"width": 8, "attention": {"gate": {"kind": "sparse"}}}})",
+         "model.attention.gate.kind (c.json:1:81): reads 12 channels; width is 8; see model.width "
+         "(c.json:1:47)"},
+        {R"({"stages": [{"steps": 1}], "model": {"width": 8, "residual": {"smear": true}}})",
+         "model.residual.smear (c.json:1:72): reads 12 channels; width is 8; see model.width (c.json:1:47)"},
+        {R"({"stages": [{"steps": 1}], "model": {"residual": {"backout": 4}}})",
+         "model.residual.backout (c.json:1:62): there is no layer 4; see model.layers (default)"},
+        {R"({"stages": [{"steps": 1}], "model": {"residual": {"value_embeddings": 3}}})",
+         "model.residual.value_embeddings (c.json:1:71): 3 tables serve the first 3 and the last 3 layers; "
+         "there are 4; see model.layers (default)"},
+        {R"({"stages": [{"steps": 1}], "model": {"residual": {"value_embeddings": 1}, "layouts": {"wide": {"heads": 8}}, "last": "wide"}})",
+         "model.residual.value_embeddings (c.json:1:71): layer 3 has 512 value channels, layer 0 has 256; "
+         "they must be equal to be mixed"},
+        {R"({"stages": [{"steps": 1}], "model": {"train_context": 512}})",
+         "model.train_context (c.json:1:55): has no effect: no formula uses it; see "
+         "model.attention.scale.kind (default)"},
+    });
+}
+
+TEST_CASE("wrong variants: training and evaluation") {
+    check_all({
+        {R"({"stages": [{"steps": 1}], "optimizer": {"qk_clip": {"limit": 30}}})",
+         "optimizer.qk_clip.limit (c.json:1:63): has no effect: every layer norms its queries or keys; see "
+         "model.attention.qk.kind (default)"},
+        {R"({"stages": [{"steps": 1}], "optimizer": {"qk_clip": {"measure": "absolute"}}})",
+         "optimizer.qk_clip.measure (c.json:1:65): has no effect: limit is 0; see optimizer.qk_clip.limit "
+         "(default)"},
+        {R"({"stages": [{"steps": 1}], "eval": {"rope": {"kind": "yarn"}, "lengths": [1024]}})",
+         "eval.rope (c.json:1:45): has no effect: no length is above the training context 1024; see "
+         "eval.lengths (c.json:1:74)"},
+        {R"({"stages": [{"steps": 1}], "eval": {"rope": {"kind": "ntk"}}, "model": {"attention": {"position": {"kind": "nope"}}}})",
+         "eval.rope.kind (c.json:1:54): has no effect: no layer has rotary positions; see "
+         "model.attention.position.kind (c.json:1:108)"},
+        {R"({"stages": [{"steps": 1}], "eval": {"rope": {"kind": "ntk", "window": 64}}})",
+         "eval.rope.window (c.json:1:71): has no effect: kind is neither rerope nor leaky_rerope; see "
+         "eval.rope.kind (c.json:1:54)"},
+        {R"({"stages": [{"steps": 1}], "eval": {"rope": {"kind": "yarn", "scale": "yarn_temp"}}})",
+         "eval.rope.scale (c.json:1:71): has no effect: yarn already carries yarn_temp; see eval.rope.kind "
+         "(c.json:1:54)"},
+        {R"({"stages": [{"steps": 1}], "eval": {"rope": {"scale": "clip_logn"}}, "model": {"attention": {"scale": {"kind": "logn"}}}})",
+         "eval.rope.scale (c.json:1:55): clip_logn is for models whose scores do not already grow with n; "
+         "see model.attention.scale.kind (c.json:1:112)"},
+        {R"({"stages": [{"steps": 1}], "window_warmup": {"to": 256}})",
+         "window_warmup.to (c.json:1:52): has no effect: no layer has a window; see model.attention.window "
+         "(default)"},
+        {R"({"stages": [{"steps": 1}], "window_warmup": {"from": 256}})",
+         "window_warmup.from (c.json:1:54): has no effect: window_warmup.to is 0; see window_warmup.to "
+         "(default)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"window": 512}}, "window_warmup": {"to": 64}})",
+         "window_warmup.from (default): is above the last window; see window_warmup.to (c.json:1:93)"},
+        {R"({"stages": [{"steps": 1, "window": 64}], "model": {"attention": {"window": 512}}, "window_warmup": {"to": 256}})",
+         "stages.0.window (c.json:1:36): windows follow the stages or the warmup, not both; see "
+         "window_warmup.to (c.json:1:107)"},
+    });
+}
