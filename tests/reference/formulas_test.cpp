@@ -418,4 +418,7 @@ TEST_CASE("reference: convolutions, output norms and gates by hand") {
     one.set("gate.weight", w);
     CHECK(one.output()[5][2] == Approx(1 / 6.0 / (1 + std::exp(-3))));
     CHECK(one.output()[5][1] == Approx(1 / 12.0));
+    // The norm comes first: row 5, head 0 is 1/6 four times.
+    one.a().output_norm = {OutputNorm::head, false};
+    CHECK(one.output()[5][2] == Approx(1 / 6.0 / std::sqrt(1 / 36.0 + 0.01) / (1 + std::exp(-3))));
 }

@@ -328,3 +328,66 @@ TEST_CASE("reference: derivatives of every variant agree with central difference
                 CHECK(a[i][n] == Approx(b[2 * i][n] + b[2 * i + 1][n]).epsilon(1e-9));
     }
 }
+
+TEST_CASE("reference: smearing takes the plain embedding before it, within the document") {
+    ModelConfig m = tiny_model(1);
+    m.vocab_size = 3;
+    m.embedding_norm = false;
+    m.residual.smear = true;
+    Params<double> p = random_params(m);
+    for (const char* silent :
+         {"attention.o.weight", "mlp.down.weight", "smear.weight", "embedding.weight", "head.weight"})
+        set_all(p, silent, 0);
+    for (size_t token = 0; token < 3; ++token)  // token t is unit vector t
+        p["embedding.weight"][token * 16 + token] = p["head.weight"][token * 16 + token] = 1;
+    p["smear_mix"] = {0.8};
+    p["smear.weight"][2] = 3;  // token 2 smears more
+    const auto last = [&](const std::vector<int32_t>& doc_start) {
+        return Model<double>(m, p).logits({0, 1, 2}, doc_start);
+    };
+    const auto x = last({});
+    CHECK(x[0][1] == 0);
+    CHECK(x[1][0] / x[1][1] == Approx(0.4));
+    CHECK(x[2][1] / x[2][2] == Approx(0.8 / (1 + std::exp(-3))));
+    CHECK(x[2][0] == 0);
+    CHECK(last({0, 0, 2})[2][1] == 0);
+    CHECK(last({0, 1, 1})[1][0] == 0);
+    CHECK(last({0, 1, 1})[2][1] / last({0, 1, 1})[2][2] == Approx(0.8 / (1 + std::exp(-3))));
+}
+
+TEST_CASE("reference: every layer of a hybrid model leaves its stream normed") {
+    ModelConfig m = tiny_model(2);
+    m.embedding_norm = false;
+    m.norm.placement = NormPlacement::hybrid;
+    m.norm.eps = 0.5;
+    m.attention.qk.kind = QkKind::qkv_rms_w;
+    Params<double> p = random_params(m);
+    for (const char* silent : {"attention.o.weight", "mlp.down.weight"}) set_all(p, silent, 0);
+    Row<double> x = slice(p.at("embedding.weight"), 3 * 16, 16);
+    for (int norms = 0; norms < 3; ++norms) x = rms_norm(x, 0.5);  // two layers and the head
+    const auto logits = Model<double>(m, p).logits({3}, {})[0];
+    for (size_t v = 0; v < logits.size(); ++v) {
+        double expected = 0;
+        for (size_t c = 0; c < 16; ++c) expected += p.at("head.weight")[v * 16 + c] * x[c];
+        CHECK(logits[v] == Approx(expected));
+    }
+}
+
+TEST_CASE("reference: value tables serve the first layers and, in the same order, the last") {
+    ModelConfig m = tiny_model(5);
+    m.residual.value_embeddings = 2;
+    for (int layer = 0; layer < 5; ++layer) {
+        // Only this layer listens to its table.
+        Params<double> p = random_params(m);
+        for (auto& [name, values] : p)
+            if (name.ends_with(".value_embedding_mix") &&
+                name != fmt::format("layers.{}.attention.value_embedding_mix", layer))
+                values = {0};
+        for (int table = 0; table < 2; ++table) {
+            Params<double> q = p;
+            scale_all(q, fmt::format("value_embeddings.{}.", table), 2);
+            const bool serves = layer == table || layer == 3 + table;
+            CHECK(differs(m, p, m, q) == serves);
+        }
+    }
+}
