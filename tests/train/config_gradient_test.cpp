@@ -18,12 +18,18 @@ void shrink(AttentionConfig& a) {
     a.heads = 2;
     a.head_dim = 8;
     if (a.window > 0) a.window = 5;
+    if (a.chunk > 0) a.chunk = 5;
+    a.scale.floor_scale = 3;
+    a.scale.attn_temperature_len = 4;
 }
 
 // The same architecture at a size the reference can differentiate; all gradients made non-zero.
 ModelConfig shrunk(ModelConfig m) {
     m.layers = std::min<int64_t>(m.layers, std::max<int64_t>(2, static_cast<int64_t>(m.pattern.size())));
     m.width = 24;
+    m.train_context = 10;
+    m.residual.value_embeddings = std::min<int64_t>(m.residual.value_embeddings, 1);
+    m.residual.backout = std::min(m.residual.backout, m.layers - 2);
     m.vocab_size = 19;
     m.mlp.hidden = 0;
     m.init.zero_projections = false;
