@@ -1,0 +1,59 @@
+// The language kernels/cuda is written in: what nvcc compiles for a GPU and g++ compiles for the harness in
+// tests/simt, from the same sources.
+//
+//   kernel       KERNEL(256) void name(pointers and plain structs by value): threads per block at most 256
+//   device code  DEVICE float f(float x)
+//   shared       struct Layout { float x[256]; };  Layout& s = shared<Layout>();  one struct per block, its
+//                size is what the launch asks for: shared_bytes = sizeof(Layout)
+//   launch       launch(name, {grid, block, sizeof(Layout), stream}, arguments...), never <<<>>>
+//   threads      threadIdx, blockIdx, blockDim, gridDim, __syncthreads(), __syncwarp(mask), __shfl_xor_sync,
+//                __shfl_down_sync, __shfl_sync, __ballot_sync, __any_sync, __all_sync
+//   bfloat16     __nv_bfloat16 of cuda_bf16.h, which both compilers take
+// Everything below the CUDA language, PTX, is in ptx.cuh and nowhere else.
+#pragma once
+
+#if defined(__CUDACC__)
+
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include <cstddef>
+
+#define KERNEL(threads) __global__ __launch_bounds__(threads)
+#define DEVICE __device__ __forceinline__
+
+namespace longreach::cuda {
+
+template <class Layout>
+DEVICE Layout& shared() {
+    extern __shared__ __align__(128) unsigned char arena[];
+    return *reinterpret_cast<Layout*>(arena);
+}
+
+struct Launch {
+    dim3 grid, block;
+    size_t shared_bytes = 0;
+    cudaStream_t stream = nullptr;
+};
+
+// Shared memory beyond 48 KiB is asked for here; a failed launch shows in the next cudaGetLastError().
+template <class... Parameters, class... Arguments>
+void launch(void (*kernel)(Parameters...), const Launch& at, Arguments&&... arguments) {
+    if (at.shared_bytes > 48 * 1024)
+        cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                             cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(at.shared_bytes));
+    cudaLaunchConfig_t config{};
+    config.gridDim = at.grid;
+    config.blockDim = at.block;
+    config.dynamicSmemBytes = at.shared_bytes;
+    config.stream = at.stream;
+    cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...);
+}
+
+}  // namespace longreach::cuda
+
+#else
+
+#include "simt/device.h"  // IWYU pragma: export
+
+#endif
