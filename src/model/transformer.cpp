@@ -36,6 +36,17 @@ void Transformer::share_tables() {
 void Transformer::plan_tables(Arena& arena) {
     tables_.plan(arena);
     share_tables();
+    if (watching_) {
+        int64_t heads = 0;
+        for (const Block& block : blocks_) heads = std::max(heads, block.attention().config().heads);
+        maxima_ = arena.reserve("score_maxima", DType::f32, {config_.layers, heads});
+        for (size_t l = 0; l < blocks_.size(); ++l) {
+            const Tensor row = maxima_.row_range(static_cast<int64_t>(l), 1);
+            AttentionLayer& attention = blocks_[l].attention();
+            if (attention.config().qk.kind != QkKind::none) continue;
+            attention.gather_maxima(Tensor(row.data, DType::f32, {attention.config().heads}), absolute_);
+        }
+    }
 }
 
 void Transformer::fill_tables(Ops& ops) {
@@ -106,17 +117,6 @@ void Transformer::plan_training(Arena& arena, Ops& ops, const PlanSize& size, bo
         a.cross.values.dfirst = arena.reserve("dfirst_values", DType::f32, {n, a.cross.values.first.cols()});
     for (size_t i = 0; i < a.cross.skip.size(); ++i)
         a.cross.dskip.push_back(arena.reserve(fmt::format("{}.dskip", i), DType::f32, {n, c}));
-    if (watching_) {
-        int64_t heads = 0;
-        for (const Block& block : blocks_) heads = std::max(heads, block.attention().config().heads);
-        maxima_ = arena.reserve("score_maxima", DType::f32, {config_.layers, heads});
-        for (size_t l = 0; l < blocks_.size(); ++l) {
-            const Tensor row = maxima_.row_range(static_cast<int64_t>(l), 1);
-            AttentionLayer& attention = blocks_[l].attention();
-            if (attention.config().qk.kind != QkKind::none) continue;
-            attention.gather_maxima(Tensor(row.data, DType::f32, {attention.config().heads}), absolute_);
-        }
-    }
     a.workspace = Block::plan_workspace(arena, ops, blocks_, n, size.lengths, true);
     a.head = head_->plan(arena, n, true);
 }

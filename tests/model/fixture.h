@@ -18,12 +18,16 @@ namespace longreach::test {
 
 using reference::Example;
 
+enum class Watch { nothing, signed_values, absolute };
+
 struct FixtureSize {
     int64_t sequences = 1, length = 1;  // the largest micro-batch
     bool document_mask = false;
     int64_t table_rows = 0;  // 0: length
     std::vector<int64_t> other_lengths{};
-    PostHocConfig post_hoc{};  // further T; such micro-batches have at most sequences * length tokens
+    PostHocConfig post_hoc{};
+    Watch watch = Watch::nothing;  // largest scores, for QK-clip  // further T; such micro-batches have at
+                                   // most sequences * length tokens
 };
 
 class ModelFixture {
@@ -38,6 +42,7 @@ class ModelFixture {
         : ops_(make_cpu_ops(cpu)),
           arena_(*ops_),
           model_(config, size.table_rows ? size.table_rows : size.length, size.post_hoc) {
+        if (size.watch != Watch::nothing) model_.watch_scores(size.watch == Watch::absolute);
         plan(size);
         arena_.commit();
         plan(size);
@@ -67,6 +72,7 @@ class ModelFixture {
     const ParamTable& params() const { return model_.params(); }
     Transformer& model() { return model_; }
     Ops& ops() { return *ops_; }
+    const FlatParams& weights() const { return weights_; }  // on the device, as the last call left them
     const Arena& arena() const { return arena_; }
 
     // One tensor of a flat buffer.

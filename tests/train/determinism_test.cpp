@@ -70,6 +70,23 @@ TEST_CASE("determinism: 1, 2, 3 and 8 threads end with the same bytes, on every 
     unsetenv("LONGREACH_ISA");
 }
 
+TEST_CASE("determinism: many variants at once, 1, 2, 3 and 8 threads") {
+    const TempDir dir;
+    make_larger_corpus(dir / "data");
+    Results first;
+    for (const char* threads : {"1", "2", "3", "8"}) {
+        CAPTURE(threads);
+        std::vector<std::string> overrides = many_variants();
+        overrides.push_back(fmt::format("system.threads={}", threads));
+        const auto config = load_tiny(small_config(dir.path()), overrides);
+        REQUIRE(train(config, true) == ExitCode::ok);
+        const Experiment& e = config.value;
+        const Results results = results_of(join_path(e.run.dir, e.run.name), e.total_steps());
+        if (first.empty()) first = results;
+        CHECK(differing(first, results) == "");
+    }
+}
+
 TEST_CASE(
     "determinism: the micro-batch does not change which tokens a step sees, nor, but for rounding, the "
     "loss") {

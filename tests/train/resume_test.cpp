@@ -74,6 +74,15 @@ TEST_CASE("resume: stopped after any step and resumed, the bytes are those of th
     }
 }
 
+TEST_CASE("resume: many variants at once, validated with changed positions between steps") {
+    REQUIRE(train(load_tiny(home().config("variants"), many_variants())) == ExitCode::ok);
+    const auto config = load_tiny(home().config("stopped-variants"), many_variants());
+    for (int64_t k : {2, 5, 8, 11}) REQUIRE(stop_after(config, k) == ExitCode::stopped);
+    REQUIRE(train(config) == ExitCode::ok);
+    CHECK(differing(results_of(home().dir / "variants", steps),
+                    results_of(home().dir / "stopped-variants", steps)) == "");
+}
+
 TEST_CASE("resume: stopped after every single step") {
     const auto config = load_tiny(home().config("stutter"));
     for (int64_t k = 1; k < steps; ++k) REQUIRE(stop_after(config, k) == ExitCode::stopped);

@@ -48,6 +48,34 @@ inline LoadedConfig<Experiment> load_tiny(const std::string& text,
                                    [](Experiment& e, Problems& p) { e.check(p); });
 }
 
+// Much of what a model can be at once, learned scalars everywhere; on top of tiny_config.
+inline std::vector<std::string> many_variants() {
+    return {"model.layers=2",
+            "model.attention.qk.kind=none",
+            "optimizer.qk_clip.limit=0.01",
+            "model.attention.window=24",
+            "window_warmup.to=24",
+            "window_warmup.from=4",
+            "window_warmup.multiple=4",
+            "model.attention.scale.kind=logn_bias",
+            "model.attention.distance.kind=scale_invariant",
+            "model.attention.distance.learn_tau=true",
+            "model.attention.distance.learn_decay=true",
+            "model.attention.softcap=5",
+            "model.attention.sink=learned",
+            "model.attention.conv.size=3",
+            "model.attention.output_norm.kind=head",
+            "model.attention.output_norm.gain=true",
+            "model.attention.gate.kind=elementwise",
+            "model.attention.post_norm=true",
+            "model.init.zero_projections=false",
+            "model.residual.values=first",
+            "model.residual.value_embeddings=1",
+            "model.residual.smear=true",
+            "model.residual.backout=0",
+            "eval.rope.kind=rerope"};
+}
+
 // What `longreach train` does, without a console.
 inline ExitCode train(const LoadedConfig<Experiment>& config, bool fresh = false) {
     Console console(true);
