@@ -99,8 +99,36 @@ def read_json(path: Path) -> Config:
     return merge(under, config)
 
 
+# Choices that the PyTorch model has; of fields that are not here it takes any value.
+KNOWN_KINDS = {
+    "qk.kind": {"none", "qk_rms"},
+    "distance.kind": {"none", "scale_invariant"},
+    "position.kind": {"rope", "p_rope", "nope"},
+}
+
+
+def refuse_unknown(known: Config, given: Config, path: str) -> None:
+    """Stops at what the PyTorch model would silently leave out."""
+    for key, value in given.items():
+        where = f"{path}.{key}"
+        if key not in known:
+            raise SystemExit(f"{where}: the PyTorch peer does not have this")
+        if isinstance(value, dict) and isinstance(known[key], dict):
+            refuse_unknown(known[key], value, where)
+        for end, kinds in KNOWN_KINDS.items():
+            if where.endswith(end) and value not in kinds:
+                raise SystemExit(f"{where}: the PyTorch peer does not have {value}")
+
+
 def load_config(path: Path) -> Config:
-    config = merge(DEFAULTS, read_json(path))
+    written = read_json(path)
+    layouts = written.get("model", {}).pop("layouts", {})
+    for section in ("model", "batch", "optimizer"):
+        refuse_unknown(DEFAULTS[section], written.get(section, {}), section)
+    for name, layout in layouts.items():
+        refuse_unknown(ATTENTION, layout, f"model.layouts.{name}")
+    written.setdefault("model", {})["layouts"] = layouts
+    config = merge(DEFAULTS, written)
     model = config["model"]
     for name, layout in model["layouts"].items():
         model["layouts"][name] = merge(model["attention"], layout)
