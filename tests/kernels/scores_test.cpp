@@ -291,6 +291,26 @@ TEST_CASE("KERPLE with power 1 is linear in the distance") {
     });
 }
 
+TEST_CASE("KERPLE's logarithm with a small and p = m / a nears the straight line -m t") {
+    for_each_isa([](Ops& ops) {
+        Tables p(DistanceForm::kerple_log, true, 2, Tables::room);
+        constexpr double slope[] = {0.5, 0.0625};
+        for (int64_t h = 0; h < 2; ++h) {
+            p.a[h] = 0.01f;  // the smallest that is not raised
+            p.p[h] = static_cast<float>(slope[h] / double{p.a[h]});
+        }
+        p.forward(ops);
+        for (int64_t h = 0; h < 2; ++h)
+            for (int64_t t = 0; t < Tables::room; ++t) {
+                // x - x^2/2 <= log(1 + x) <= x, and two roundings.
+                const double straight = slope[h] * static_cast<double>(t), x = 0.01 * static_cast<double>(t);
+                const double bias = -double{p.bias.at(h, Tables::room - 1 - t)};
+                CHECK(bias <= straight * (1 + 3 * unit));
+                CHECK(bias >= straight * (1 - x / 2 - 3 * unit));
+            }
+    });
+}
+
 TEST_CASE("KERPLE holds p and a where they leave their range, and they get no gradient there") {
     for_each_isa([](Ops& ops) {
         for (DistanceForm form : {DistanceForm::kerple_log, DistanceForm::kerple_power}) {
