@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Token losses of a checkpoint, recomputed in NumPy and compared with `longreach eval`.
 
-Written from data/README.md alone: what cannot be done from that document is a fault of the document. The
+Written from data/README.md and data/FORWARD.md alone: what cannot be done from them is a fault of theirs. The
 weights are read by the Python library safetensors, the shards by the few lines below.
 
-    numpy_losses.py RUN --length 256 --tokens 1024 [--longreach build/longreach]
+    numpy_losses.py RUN --length 256 --tokens 1024 [--rope yarn] [--longreach build/longreach]
 
-RUN is a run directory (its newest checkpoint) or a checkpoint.
+RUN is a run directory (its newest checkpoint) or a checkpoint. The model is in numpy_model.py, the laws of its
+scores in numpy_laws.py. --rope is that of `longreach eval`, for lengths beyond the trained one;
+--set eval.rope.FIELD=VALUE sets its details.
 
 The reference is the computation in float64. The same code in float32 shows what rounding does to it;
 longreach, which computes in f32, may be off by a few times as much. Exit status 1 if it is off by more.
@@ -25,6 +27,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from safetensors.numpy import load_file
+
+from numpy_model import Model
 
 Array = np.ndarray
 Config = dict[str, Any]
@@ -115,158 +119,6 @@ def unscored(begins: Array, evaluation: Config, entries: int) -> Array:
     return (end - first)[document] < evaluation["min_document"]
 
 
-# --- the model ----------------------------------------------------------------------------------------------
-
-
-def rms(x: Array, eps: float) -> Array:
-    return x / np.sqrt(np.mean(x * x, -1, keepdims=True) + eps)
-
-
-class Model:
-    """The forward computation of "From weights to losses", one sequence at a time."""
-
-    def __init__(self, config: Config, window: int, weights: dict[str, Array], dtype: type) -> None:
-        self.model: Config = config["model"]
-        self.mask: bool = config["data"]["document_mask"]
-        self.stage_window = window
-        self.dtype = dtype
-        self.weights = {name: w.astype(dtype) for name, w in weights.items()}
-
-    def scalar(self, name: str) -> float:
-        return float(self.weights[name][0])
-
-    def norm(self, x: Array, name: str) -> Array:
-        norm = self.model["norm"]
-        if norm["kind"] == "layer":
-            x = x - np.mean(x, -1, keepdims=True)
-        y = rms(x, norm["eps"])
-        if norm["gain"]:
-            y = self.weights[name + ".gain"] * y
-            if norm["kind"] == "layer":
-                y = y + self.weights[name + ".bias"]
-        return y
-
-    def layout(self, layer: int) -> Config:
-        model = self.model
-        if model["last"] and layer == model["layers"] - 1:
-            return model["layouts"][model["last"]]
-        if model["pattern"]:
-            return model["layouts"][model["pattern"][layer % len(model["pattern"])]]
-        return model["attention"]
-
-    def losses(self, tokens: Array, targets: Array, doc_start: Array) -> Array:
-        model, layers = self.model, self.model["layers"]
-        residual, half = model["residual"], model["layers"] // 2
-        x = self.weights["embedding.weight"][tokens]
-        if model["embedding_norm"]:
-            x = rms(x, model["norm"]["eps"])
-        x0, stored, self.first_values = x, {}, None
-        for layer in range(layers):
-            name = f"layers.{layer}."
-            if residual["unet"] and layer >= layers - half:
-                x = x + self.scalar(name + "skip_mix") * stored[layers - 1 - layer]
-            if residual["x0"]:
-                x = self.scalar(name + "x_mix") * x + self.scalar(name + "x0_mix") * x0
-            x = x + self.attention(self.norm(x, name + "attention_norm"), layer, doc_start)
-            x = x + self.mlp(self.norm(x, name + "mlp_norm"), name + "mlp.")
-            if residual["unet"] and layer < half:
-                stored[layer] = x
-        matrix = "embedding.weight" if model["head"]["tied"] else "head.weight"
-        return self.loss(self.norm(x, "final_norm") @ self.weights[matrix].T, targets)
-
-    def attention(self, n: Array, layer: int, doc_start: Array) -> Array:
-        layout, name = self.layout(layer), f"layers.{layer}.attention."
-        heads, d, length = layout["heads"], layout["head_dim"], len(n)
-        groups = layout["kv_heads"] or heads
-        q = (n @ self.weights[name + "q.weight"].T).reshape(length, heads, d)
-        k = (n @ self.weights[name + "k.weight"].T).reshape(length, groups, d)
-        v = (n @ self.weights[name + "v.weight"].T).reshape(length, groups, d)
-        if self.model["residual"]["values"] == "first":
-            if layer == 0:
-                self.first_values = v
-            else:
-                share = self.scalar(name + "value_mix")
-                v = (1 - share) * v + share * self.first_values.reshape(length, groups, d)
-        if layout["qk"]["kind"] == "qk_rms":
-            q, k = rms(q, layout["qk"]["eps"]), rms(k, layout["qk"]["eps"])
-        q, k = rotate(q, layout["position"]), rotate(k, layout["position"])
-        visible = self.visible(layout["window"], doc_start)
-        gain, bias = distance_transform(layout["distance"], length)
-        gain, bias = (np.asarray(table, self.dtype) for table in (gain, bias))
-        out = np.empty((length, heads, d), self.dtype)
-        for h in range(heads):
-            g = h // (heads // groups)
-            score = gain * (q[:, h] @ k[:, g].T / math.sqrt(d)) + bias
-            score = np.where(visible, score, -np.inf)
-            p = np.exp(score - score.max(-1, keepdims=True))
-            out[:, h] = p / p.sum(-1, keepdims=True) @ v[:, g]
-        return out.reshape(length, heads * d) @ self.weights[name + "o.weight"].T
-
-    def visible(self, window: int, doc_start: Array) -> Array:
-        i, j = np.arange(len(doc_start))[:, None], np.arange(len(doc_start))[None, :]
-        seen = j <= i
-        if window > 0:
-            seen &= i - j < (min(window, self.stage_window) if self.stage_window > 0 else window)
-        if self.mask:
-            seen &= j >= doc_start[:, None]
-        return seen
-
-    def mlp(self, n: Array, name: str) -> Array:
-        kind, a = self.model["mlp"]["kind"], n @ self.weights[name + "up.weight"].T
-        if kind == "relu2":
-            h = np.maximum(a, 0) ** 2
-        elif kind == "gelu":
-            h = a * (1 + np.vectorize(math.erf)(a / math.sqrt(2)).astype(self.dtype)) / 2
-        elif kind == "gelu_tanh":
-            h = a * (1 + np.tanh(math.sqrt(2 / math.pi) * (a + 0.044715 * a**3))) / 2
-        else:
-            gate = n @ self.weights[name + "gate.weight"].T
-            h = gate / (1 + np.exp(-gate)) * a
-        return h @ self.weights[name + "down.weight"].T
-
-    def loss(self, y: Array, targets: Array) -> Array:
-        head = self.model["head"]
-        cap = head["softcap"]
-        if cap["kind"] == "tanh":
-            y = cap["cap"] * np.tanh(y / cap["cap"])
-        elif cap["kind"] == "sigmoid":
-            y = cap["cap"] / (1 + np.exp(-(y + cap["shift"]) / cap["temperature"]))
-        top = y.max(-1, keepdims=True)
-        s = (top + np.log(np.exp(y - top).sum(-1, keepdims=True)))[:, 0]
-        return s - y[np.arange(len(y)), targets] + head["z_loss"] * s * s
-
-
-def frequencies(position: Config, d: int) -> Array:
-    """theta of the pairs that turn."""
-    kind, base = position["kind"], float(position["base"])
-    if kind == "nope":
-        return np.zeros(0)
-    if kind == "rope":
-        return base ** (-2 * np.arange(d // 2) / d)
-    pairs = math.floor(position["fraction"] * (d // 2) + 1e-9)
-    if position["spacing"] == "geometric":
-        return base ** (-2 * np.arange(pairs) / d)
-    return base ** (-np.arange(pairs) / max(pairs - 1, 1))
-
-
-def rotate(a: Array, position: Config) -> Array:
-    """a [T, heads, d]: pair (m, m + d/2) turns by position * theta_m."""
-    half = a.shape[-1] // 2
-    theta = frequencies(position, a.shape[-1])
-    phi = np.arange(len(a))[:, None, None] * np.append(theta, np.zeros(half - len(theta)))
-    cosine, sine = np.cos(phi).astype(a.dtype), np.sin(phi).astype(a.dtype)
-    left, right = a[..., :half], a[..., half:]
-    return np.concatenate([left * cosine - right * sine, left * sine + right * cosine], -1)
-
-
-def distance_transform(distance: Config, length: int) -> tuple[Array | float, Array | float]:
-    if distance["kind"] == "none":
-        return 1.0, 0.0
-    t = np.maximum(np.arange(length)[:, None] - np.arange(length)[None, :], 0)
-    m = 2 * np.log(1 + t / distance["tau"])
-    return np.sqrt(1 + m), -m
-
-
 # --- comparison ---------------------------------------------------------------------------------------------
 
 
@@ -282,15 +134,33 @@ def newest_checkpoint(path: Path) -> Path:
     raise SystemExit(f"{path} has no checkpoint")
 
 
+def stage_steps(config: Config, stage: Config) -> int:
+    return stage["steps"] or -(-stage["tokens"] // (stage["batch_tokens"] or config["batch"]["tokens"]))
+
+
+def steps_done(checkpoint: Path) -> int:
+    return json.loads((checkpoint / "state.json").read_text())["step"]
+
+
 def stage_of(config: Config, checkpoint: Path) -> Config:
     """The stage of the last step done."""
-    left = json.loads((checkpoint / "state.json").read_text())["step"]
+    left = steps_done(checkpoint)
     for stage in config["stages"]:
-        per_step = stage["batch_tokens"] or config["batch"]["tokens"]
-        left -= stage["steps"] or -(-stage["tokens"] // per_step)
+        left -= stage_steps(config, stage)
         if left <= 0:
             break
     return stage
+
+
+def stage_window(config: Config, checkpoint: Path) -> int:
+    """The window of the last step done."""
+    warmup = config["window_warmup"]
+    if warmup["to"] == 0:
+        return stage_of(config, checkpoint)["window"]
+    last = max(steps_done(checkpoint) - 1, 0)
+    total = sum(stage_steps(config, stage) for stage in config["stages"])
+    multiples = math.ceil(warmup["to"] * last / total / warmup["multiple"])
+    return max(warmup["from"], multiples * warmup["multiple"])
 
 
 def longreach_losses(program: str, checkpoint: Path, length: int, tokens: int, *settings: str) -> Array:
@@ -311,8 +181,7 @@ def numpy_losses(checkpoint: Path, config: Config, length: int, wanted: int, dty
     tokens, begins = read_stream(config["data"])
     if len(tokens) <= length:
         raise SystemExit(f"{len(tokens)} validation tokens are too few for a sequence of {length}")
-    window = stage_of(config, checkpoint)["window"]
-    model = Model(config, window, load_file(checkpoint / "model.safetensors"), dtype)
+    model = Model(config, stage_window(config, checkpoint), load_file(checkpoint / "model.safetensors"), dtype)
     parts, entries = sequences(begins, config["eval"], length, wanted)
     losses = np.full(entries, np.nan)
     for part in parts:
@@ -334,17 +203,33 @@ def rounding_bound(exact: Array, rounded: Array) -> float:
     return 8 * float(np.nanmax(np.abs(rounded - exact))) + 2.0**-23 * float(np.nanmax(np.abs(exact)))
 
 
+def change_rope(config: Config, settings: list[str]) -> None:
+    """Apply eval.rope.FIELD=VALUE settings."""
+    rope = config["eval"]["rope"]
+    for setting in settings:
+        path, value = setting.split("=", 1)
+        section, _, field = path.rpartition(".")
+        if section != "eval.rope" or field not in rope:
+            raise SystemExit(f"{path} is no field of eval.rope")
+        rope[field] = value if isinstance(rope[field], str) else type(rope[field])(float(value))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="Compare longreach's token losses with NumPy's in float64.")
     parser.add_argument("run", type=Path, help="run directory or checkpoint")
     parser.add_argument("--length", type=int, default=256, help="tokens per sequence")
     parser.add_argument("--tokens", type=int, default=1024, help="tokens to score")
+    parser.add_argument("--rope", help="eval.rope.kind for this evaluation")
+    parser.add_argument("--set", action="append", default=[], help="eval.rope.FIELD=VALUE", dest="settings")
     parser.add_argument("--longreach", default="build/longreach", help="the program")
     args = parser.parse_args()
 
     checkpoint = newest_checkpoint(args.run)
     config = json.loads((checkpoint / "config.json").read_text())
-    theirs = longreach_losses(args.longreach, checkpoint, args.length, args.tokens, "system.precision=fp32")
+    settings = args.settings + ([f"eval.rope.kind={args.rope}"] if args.rope else [])
+    change_rope(config, settings)
+    settings.append("system.precision=fp32")
+    theirs = longreach_losses(args.longreach, checkpoint, args.length, args.tokens, *settings)
     ours = numpy_losses(checkpoint, config, args.length, args.tokens, np.float64)
     if ours.shape != theirs.shape or not np.array_equal(np.isnan(ours), np.isnan(theirs)):
         print(f"different tokens are scored: {ours.shape} here, {theirs.shape} by longreach")

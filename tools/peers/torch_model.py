@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from numpy_losses import frequencies
+from numpy_laws import frequencies
 from torch import Tensor, nn
 from torch_config import layout_of
 

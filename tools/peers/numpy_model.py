@@ -1,0 +1,281 @@
+"""The forward computation of data/FORWARD.md in NumPy, one sequence at a time."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+import numpy_laws as laws
+
+Array = np.ndarray
+Config = dict[str, Any]
+
+
+def rms(x: Array, eps: Any) -> Array:
+    return x / np.sqrt(np.mean(x * x, -1, keepdims=True) + eps)
+
+
+def centred(x: Array) -> Array:
+    return x - np.mean(x, -1, keepdims=True)
+
+
+def unit(x: Array) -> Array:
+    return x / np.sqrt(np.sum(x * x, -1, keepdims=True) + 1e-12)
+
+
+def sigmoid(x: Array) -> Array:
+    return 1 / (1 + np.exp(-x))
+
+
+class Model:
+    def __init__(self, config: Config, window: int, weights: dict[str, Array], dtype: type) -> None:
+        self.model: Config = config["model"]
+        self.rope: Config = config["eval"]["rope"]
+        self.mask: bool = config["data"]["document_mask"]
+        self.stage_window = window
+        self.dtype = dtype
+        self.weights = {name: w.astype(dtype) for name, w in weights.items()}
+
+    def scalar(self, name: str) -> float:
+        return float(self.weights[name][0])
+
+    def norm(self, x: Array, name: str, gain: bool = False) -> Array:
+        norm = self.model["norm"]
+        layer = norm["kind"] == "layer"
+        y = rms(centred(x) if layer else x, norm["eps"])
+        if norm["gain"] or gain:
+            y = self.weights[name + ".gain"] * y
+            if layer:
+                y = y + self.weights[name + ".bias"]
+        return y
+
+    def layout_name(self, layer: int) -> str:
+        model = self.model
+        if model["last"] and layer == model["layers"] - 1:
+            return model["last"]
+        return model["pattern"][layer % len(model["pattern"])] if model["pattern"] else ""
+
+    def layout(self, layer: int) -> Config:
+        name = self.layout_name(layer)
+        return self.model["layouts"][name] if name else self.model["attention"]
+
+    # --- the stream
+
+    def losses(self, tokens: Array, targets: Array, doc_start: Array) -> Array:
+        model, layers = self.model, self.model["layers"]
+        residual, half = model["residual"], model["layers"] // 2
+        self.tokens, self.first_values = tokens, None
+        self.doc_start = doc_start if self.mask else np.zeros(len(tokens), int)
+        x = self.embedded()
+        x0, outputs = x, []
+        for layer in range(layers):
+            name = f"layers.{layer}."
+            if residual["unet"] and layer >= layers - half:
+                x = x + self.scalar(name + "skip_mix") * outputs[layers - 1 - layer]
+            if residual["x0"]:
+                x = self.scalar(name + "x_mix") * x + self.scalar(name + "x0_mix") * x0
+            x = self.block(x, layer, name)
+            outputs.append(x)
+        if residual["backout"] >= 0:
+            x = x - self.scalar("backout_mix") * outputs[residual["backout"]]
+        matrix = "embedding.weight" if model["head"]["tied"] else "head.weight"
+        return self.loss(self.norm(x, "final_norm") @ self.weights[matrix].T, targets)
+
+    def embedded(self) -> Array:
+        e = self.weights["embedding.weight"][self.tokens]
+        x = e
+        if self.model["residual"]["smear"]:
+            share = self.scalar("smear_mix") * sigmoid(e[:, :12] @ self.weights["smear.weight"])
+            share[self.doc_start == np.arange(len(e))] = 0
+            x = e + share[:, None] * np.roll(e, 1, axis=0)
+        return rms(x, self.model["norm"]["eps"]) if self.model["embedding_norm"] else x
+
+    def block(self, x: Array, layer: int, name: str) -> Array:
+        layout, placement = self.layout(layer), self.model["norm"]["placement"]
+        bare = placement == "hybrid" or not layout["pre_norm"]
+        y = self.attention(x if bare else self.norm(x, name + "attention_norm"), layer, layout)
+        if placement == "peri" or layout["post_norm"]:
+            y = self.norm(y, name + "attention_post_norm", gain=True)
+        x = x + y
+        n = self.norm(x, name + "mlp_norm")
+        y = self.mlp(n, name + "mlp.")
+        if placement == "peri":
+            y = self.norm(y, name + "mlp_post_norm", gain=True)
+        return (n if placement == "hybrid" else x) + y
+
+    # --- attention
+
+    def attention(self, n: Array, layer: int, layout: Config) -> Array:
+        name, heads, d = f"layers.{layer}.attention.", layout["heads"], layout["head_dim"]
+        groups = layout["kv_heads"] or heads
+        q = self.treated(self.projected(n, name, "q", layout, heads), name, "q", layout)
+        k = self.treated(self.projected(n, name, "k", layout, groups), name, "k", layout)
+        v = self.mixed_values(self.projected(n, name, "v", layout, groups), name, layer)
+        if layout["qk"]["kind"] in ("qkv_rms_w", "qkv_ln"):
+            v = self.treated(v, name, "v", layout)
+        visible = self.visible(layout)
+        counted = self.counted(layout, visible)
+        product = self.products(q, k, layout)
+        factor = self.factors(layout, layer, counted)
+        sink = self.weights[name + "sink"] if layout["sink"] == "learned" else np.zeros(heads)
+        out = np.empty((len(n), heads, d), self.dtype)
+        for h in range(heads):
+            z = product(h, h // (heads // groups))
+            if layout["softcap"] > 0:
+                z = layout["softcap"] * np.tanh(z / layout["softcap"])
+            learned = lambda what: self.weights[name + "distance." + what]
+            gain, bias = laws.distance_transform(layout, learned, h, counted)
+            gain, bias = (np.asarray(table, self.dtype) for table in (gain, bias))
+            score = np.where(visible, gain * (factor[h][:, None] * z) + bias, -np.inf)
+            top = score.max(-1, keepdims=True)
+            if layout["sink"] != "none":
+                top = np.maximum(top, sink[h])
+            p = np.exp(score - top)
+            total = p.sum(-1, keepdims=True)
+            if layout["sink"] != "none":
+                total = total + np.exp(sink[h] - top)
+            out[:, h] = p / total @ v[:, h // (heads // groups)]
+        o = self.gated(self.output_norm(out, name, layout), n, name, layout)
+        return o @ self.weights[name + "o.weight"].T
+
+    def projected(self, n: Array, name: str, which: str, layout: Config, heads: int) -> Array:
+        a = n @ self.weights[name + which + ".weight"].T
+        conv = layout["conv"]
+        if conv["size"] > 0 and conv[{"q": "queries", "k": "keys", "v": "values"}[which]]:
+            w, i, plain = self.weights[name + which + "_conv.weight"], np.arange(len(a)), a
+            a = np.zeros_like(plain)
+            for m in range(conv["size"]):
+                inside = i - m >= self.doc_start
+                a[inside] += w[m] * plain[i[inside] - m]
+        return a.reshape(len(n), heads, layout["head_dim"])
+
+    def mixed_values(self, v: Array, name: str, layer: int) -> Array:
+        residual = self.model["residual"]
+        if residual["values"] == "first":
+            if layer == 0:
+                self.first_values = v
+            else:
+                share = self.scalar(name + "value_mix")
+                v = (1 - share) * v + share * self.first_values.reshape(v.shape)
+        tables, last = residual["value_embeddings"], self.model["layers"] - residual["value_embeddings"]
+        if layer < tables or layer >= last:
+            table = self.weights[f"value_embeddings.{layer if layer < tables else layer - last}.weight"]
+            own, share = (self.scalar(name + s) for s in ("own_value_mix", "value_embedding_mix"))
+            v = own * v + share * table[self.tokens].reshape(v.shape)
+        return v
+
+    def treated(self, a: Array, name: str, which: str, layout: Config) -> Array:
+        kind, eps, norm = layout["qk"]["kind"], layout["qk"]["eps"], name + which + "_norm"
+        if kind == "qk_rms":
+            return rms(a, eps)
+        if kind in ("qk_rms_w", "qkv_rms_w"):
+            return self.weights[norm + ".gain"] * rms(a, eps)
+        if kind in ("qk_ln", "qkv_ln"):
+            return self.weights[norm + ".gain"] * rms(centred(a), eps) + self.weights[norm + ".bias"]
+        if kind == "qk_rms_eps":
+            return rms(a, np.exp(self.weights[norm + ".log_eps"])[:, None])
+        if kind in ("qk_l2", "cosa") or (kind, which) in (("qna", "q"), ("kna", "k")):
+            return unit(a)
+        return a
+
+    def visible(self, layout: Config) -> Array:
+        i, j = np.arange(len(self.doc_start))[:, None], np.arange(len(self.doc_start))[None, :]
+        seen = (j <= i) & (j >= self.doc_start[:, None])
+        window, chunk = layout["window"], layout["chunk"]
+        if window > 0:
+            seen &= i - j < (min(window, self.stage_window) if self.stage_window > 0 else window)
+        if chunk > 0:
+            seen &= i // chunk == j // chunk
+        return seen
+
+    def counted(self, layout: Config, visible: Array) -> Array:
+        i, count = np.arange(len(visible)), layout["scale"]["scale_n"]
+        if count == "visible":
+            return visible.sum(-1)
+        if count == "sequence" or not self.mask:
+            return i + 1
+        return i - self.doc_start + 1
+
+    def products(self, q: Array, k: Array, layout: Config):
+        """A function of query and key head: z [T, T]."""
+        length, trained, d = len(q), self.model["train_context"], layout["head_dim"]
+        i, rope = np.arange(length), self.rope
+        theta, base = laws.frequencies(layout["position"], d), laws.score_base(layout)
+        changed = length > trained and len(theta) > 0
+        if changed:
+            theta = laws.stretched(theta, layout["position"], d, rope, trained, length)
+            base *= laws.temperature(rope, trained, length)
+        near_q, near_k = laws.rotate(q, theta, i), laws.rotate(k, theta, i)
+        if not changed or rope["kind"] not in ("rerope", "leaky_rerope"):
+            return lambda h, g: base * (near_q[:, h] @ near_k[:, g].T)
+        w, offset, rate = laws.far_positions(rope, trained, length)
+        far_q, far_k = laws.rotate(q, theta, offset + rate * i), laws.rotate(k, theta, rate * i)
+        far = i[:, None] - i[None, :] >= w
+        return lambda h, g: base * np.where(far, far_q[:, h] @ far_k[:, g].T, near_q[:, h] @ near_k[:, g].T)
+
+    def factors(self, layout: Config, layer: int, n: Array) -> Array:
+        """f [heads, T]"""
+        trained, scale = self.model["train_context"], layout["scale"]
+        shape = laws.scale_shape(layout, trained, n)
+        if self.rope["scale"] == "clip_logn" and len(n) > trained:
+            shape = shape * np.maximum(1, np.log(n) / math.log(trained))
+        shape = np.asarray(shape, self.dtype)
+        where = laws.granularity(scale)
+        r, b = np.array([laws.static_r(layout, trained)]), np.zeros(1)
+        if scale["kind"] == "logn_bias":
+            b = np.array([float(scale["bias"])])
+        if where != "static":
+            name = f"layers.{layer}.attention.scale."
+            if where == "global":
+                layout_name = self.layout_name(layer)
+                name = f"layouts.{layout_name}.scale." if layout_name else "attention.scale."
+            r = self.weights[name + "r"]
+            b = self.weights[name + "b"] if scale["kind"] == "logn_bias" else b
+        r, b = (np.broadcast_to(a.astype(self.dtype), layout["heads"])[:, None] for a in (r, b))
+        return r * shape + b
+
+    def output_norm(self, o: Array, name: str, layout: Config) -> Array:
+        """o [T, heads, d] to [T, heads * d]"""
+        kind, flat = layout["output_norm"]["kind"], (len(o), -1)
+        if kind == "none":
+            return o.reshape(flat)
+        if kind == "all":
+            o = o.reshape(flat)
+        o = rms(o, self.model["norm"]["eps"])
+        if layout["output_norm"]["gain"]:
+            o = self.weights[name + "output_norm.gain"] * o
+        return o.reshape(flat)
+
+    def gated(self, o: Array, n: Array, name: str, layout: Config) -> Array:
+        gate = layout["gate"]
+        if gate["kind"] == "none":
+            return o
+        w = self.weights[name + "gate.weight"]
+        g = (2 if gate["doubled"] else 1) * sigmoid(n[:, : w.shape[1]] @ w.T)
+        return o * np.repeat(g, o.shape[1] // g.shape[1], axis=1)
+
+    # --- the rest
+
+    def mlp(self, n: Array, name: str) -> Array:
+        kind, a = self.model["mlp"]["kind"], n @ self.weights[name + "up.weight"].T
+        if kind == "relu2":
+            h = np.maximum(a, 0) ** 2
+        elif kind == "gelu":
+            h = a * (1 + np.vectorize(math.erf)(a / math.sqrt(2)).astype(self.dtype)) / 2
+        elif kind == "gelu_tanh":
+            h = a * (1 + np.tanh(math.sqrt(2 / math.pi) * (a + 0.044715 * a**3))) / 2
+        else:
+            gate = n @ self.weights[name + "gate.weight"].T
+            h = gate * sigmoid(gate) * a
+        return h @ self.weights[name + "down.weight"].T
+
+    def loss(self, y: Array, targets: Array) -> Array:
+        head = self.model["head"]
+        cap = head["softcap"]
+        if cap["kind"] == "tanh":
+            y = cap["cap"] * np.tanh(y / cap["cap"])
+        elif cap["kind"] == "sigmoid":
+            y = cap["cap"] * sigmoid((y + cap["shift"]) / cap["temperature"])
+        top = y.max(-1, keepdims=True)
+        s = (top + np.log(np.exp(y - top).sum(-1, keepdims=True)))[:, 0]
+        return s - y[np.arange(len(y)), targets] + head["z_loss"] * s * s
