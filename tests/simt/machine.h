@@ -100,7 +100,10 @@ struct Machine {
     void explain_standstill();
     int pick();
 };
-Machine& machine();
+extern Machine the_machine;
+inline Machine& machine() {
+    return the_machine;
+}
 
 constexpr size_t arena_red_zone = 4096, arena_most = 256 * 1024;
 
