@@ -159,7 +159,7 @@ void Machine::fatal(Finding finding) {
 
 void Machine::next_epoch() {
     ++epoch;
-    read_sets.resize(1);
+    lane_sets.resize(1);
     banks_new_epoch();
 }
 
