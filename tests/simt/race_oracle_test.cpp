@@ -120,21 +120,22 @@ struct Program {
 // A program without a race, behind which in half of the cases comes one step that has one: each verdict then
 // hangs on one pair of accesses.
 Program random_program(std::mt19937& random, int blocks) {
-    constexpr int actors[] = {0, 1, 2, 33, 34};
+    constexpr int actors[] = {0, 1, 2, 3, 33, 34};
     auto below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
     Program program;
     Oracle oracle(blocks);
     int length = 3 + below(25), sync_share = 1 + below(7), store_share = 1 + below(4);
     int range = below(2) == 0 ? 4 : cells;
     bool wanted = below(2) == 0;
+    int warps = 1 + below(2);
     for (int tries = 0; tries < 300 && !program.races; ++tries) {
-        Step step{load, below(blocks), actors[below(5)], 0, 0, 1 << (below(2) == 0 ? 2 : below(3))};
+        Step step{load, below(blocks), actors[below(warps == 1 ? 4 : 6)], 0, 0, 1 << (below(2) == 0 ? 2 : below(3))};
         if (below(10) < sync_share) {
-            step.kind = below(6) == 0 ? barrier : fence;
-            step.mask = static_cast<unsigned>(1 + below(7));
+            step.kind = below(warps == 1 ? 20 : 6) == 0 ? barrier : fence;
+            step.mask = static_cast<unsigned>(1 + below(15));
             if (step.kind == fence && below(4) == 0) step.mask = ~0u;
         } else {
-            step.kind = below(6) < store_share ? store : below(8) == 0 ? update : load;
+            step.kind = below(8) < store_share ? store : below(8) == 0 ? update : load;
             if (step.kind == update) step.bytes = 4;
             step.offset = below(range / step.bytes) * step.bytes;
         }
@@ -185,7 +186,7 @@ void compare(bool in_shared, int blocks, int programs) {
 }  // namespace
 
 TEST_CASE("races in shared memory are those of the all-pairs definition") {
-    compare(true, 1, 600);
+    compare(true, 1, 3000);
 }
 
 TEST_CASE("races in device memory are those of the all-pairs definition") {
