@@ -129,7 +129,12 @@ Program random_program(std::mt19937& random, int blocks) {
     bool wanted = below(2) == 0;
     int warps = 1 + below(2);
     for (int tries = 0; tries < 300 && !program.races; ++tries) {
-        Step step{load, below(blocks), actors[below(warps == 1 ? 4 : 6)], 0, 0, 1 << (below(2) == 0 ? 2 : below(3))};
+        Step step{load,
+                  below(blocks),
+                  actors[below(warps == 1 ? 4 : 6)],
+                  0,
+                  0,
+                  1 << (below(2) == 0 ? 2 : below(3))};
         if (below(10) < sync_share) {
             step.kind = below(warps == 1 ? 20 : 6) == 0 ? barrier : fence;
             step.mask = static_cast<unsigned>(1 + below(15));
