@@ -297,3 +297,15 @@ TEST_CASE("a watched access of shared memory costs well below a microsecond") {
     CHECK(y.get()[3] == 4000);
     CHECK(each < 5000);  // as above
 }
+
+TEST_CASE("a watched access of device memory costs well below a microsecond") {
+    constexpr int n = 200000;
+    simt::DeviceArray<float> x(n), y(n);
+    x.zero();
+    auto start = std::chrono::steady_clock::now();
+    launch(scale, {(n + 255) / 256, 256, 0, nullptr}, y.data(), x.data(), 2.0f, n);
+    double ns = std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - start).count();
+    double each = ns / (2.0 * n);
+    MESSAGE(each << " ns per access, with the start of a thread for every two");
+    CHECK(each < 5000);  // as above
+}
