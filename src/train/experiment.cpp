@@ -37,7 +37,7 @@ void StageConfig::fields(Fields& f) {
     f.integer("batch_tokens", batch_tokens, {.min = 0, .max = most_batch_tokens},
               {"tokens per step in this stage; 0: batch.tokens"});
     f.integer("window", window, {.min = 0},
-              {"replaces the window of every windowed layer; 0: as configured"});
+              {"narrows the windows of windowed layers to at most this; 0: as configured"});
     f.number("lr", lr, {.min = 0, .max = 1e3}, {"multiplies every learning rate in this stage"});
 }
 
