@@ -203,11 +203,11 @@ void norm_columns_kernel(float* partials, View<const T> dy, View<const T> normal
     }
 }
 
-// body(n, team, kept) as constants: a warp per row up to 1024 elements (256 without vectors), else a block.
+// body(n, team, kept) as constants: a warp per row up to 1024 elements (128 without vectors), else a block.
 template <class T, class Body>
 void with_team(int64_t width, bool vectors, Body body) {
     with_pack<T>(vectors, [&](auto n) {
-        constexpr int pack = decltype(n)::value, kept = pack == 8 ? 4 : 8;
+        constexpr int pack = decltype(n)::value, kept = pack == 4 ? 8 : 4;
         if (width <= 32 * pack * kept)
             body(n, std::integral_constant<int, 32>{}, std::integral_constant<int, kept>{});
         else
