@@ -69,16 +69,16 @@ struct HeadGateBackward {
     View<T> dout, du;
     View<const T> dy, u, o;
     float factor;
-    int64_t items;  // tokens times heads
+    int items;  // tokens times heads
     int heads, head_dim, group;
 };
 template <class T, int n>
 KERNEL(256)
 void head_gate_backward_kernel(HeadGateBackward<T> a) {
-    const int64_t item = (static_cast<int64_t>(blockIdx.x) * 256 + threadIdx.x) / a.group;
+    const int groups = 256 / a.group;
+    const int item = static_cast<int>(blockIdx.x) * groups + static_cast<int>(threadIdx.x) / a.group;
     const bool active = item < a.items;
-    const int64_t row = active ? static_cast<int>(item) / a.heads : 0;
-    const int head = active ? static_cast<int>(item) % a.heads : 0;
+    const int row = active ? item / a.heads : 0, head = active ? item % a.heads : 0;
     const int lane = static_cast<int>(threadIdx.x) % a.group, step = a.group * n;
     const int width = active ? a.head_dim : 0;
     const Logistic s = logistic(widen(*a.u.at(row, head)));
@@ -86,6 +86,7 @@ void head_gate_backward_kernel(HeadGateBackward<T> a) {
     const T *from = a.o.at(row, head * a.head_dim), *gradient = a.dy.at(row, head * a.head_dim);
     T* to = a.dout.at(row, head * a.head_dim);
     float along = 0.0f;
+#pragma unroll 1
     for (int c = lane * n; c < width; c += step) {
         Pack<n> d = load<n>(gradient + c);
         const Pack<n> v = load<n>(from + c);
@@ -129,7 +130,7 @@ void gate_backward(Tensor dout, Tensor du, const Tensor& dy, const Tensor& u, co
     check_shapes(dy, u, o);
     check_shapes(dout, du, o);
     check(du.cols() == u.cols(), "gradient {}x{} of a gate {}x{}", du.rows(), du.cols(), u.rows(), u.cols());
-    check(o.rows() * u.cols() < int64_t{1} << 31, "gates of {} heads", o.rows() * u.cols());
+    check(o.rows() * u.cols() < int64_t{1} << 30, "gates of {} heads", o.rows() * u.cols());
     with_element(o.dtype, [&](auto element) {
         using T = typename decltype(element)::type;
         if (u.cols() == o.cols()) {
@@ -147,10 +148,10 @@ void gate_backward(Tensor dout, Tensor du, const Tensor& dy, const Tensor& u, co
             const HeadGateBackward<T> arguments{view<T>(dout),          view<T>(du),
                                                 view<const T>(dy),      view<const T>(u),
                                                 view<const T>(o),       factor,
-                                                o.rows() * heads,       static_cast<int>(heads),
+                                                static_cast<int>(o.rows() * heads), static_cast<int>(heads),
                                                 static_cast<int>(d),    group};
             launch(head_gate_backward_kernel<T, pack>,
-                   {dim3(blocks_for(arguments.items * group, 256)), dim3(256), 0, stream}, arguments);
+                   {dim3(blocks_for(arguments.items, 256 / group)), dim3(256), 0, stream}, arguments);
         });
     });
 }

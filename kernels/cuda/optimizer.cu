@@ -164,7 +164,8 @@ void check_slot(const MuonSlot& slot) {
 void adam(std::span<const AdamSlot> slots, const AdamSpec& spec, Stream stream) {
     const double step = static_cast<double>(spec.step);
     const double c1 = 1.0 - std::pow(double{spec.beta1}, step), c2 = 1.0 - std::pow(double{spec.beta2}, step);
-    AdamList list{.slots = 0,
+    AdamList list{.of = {},
+                  .slots = 0,
                   .gradient_scale = spec.gradient_scale,
                   .beta1 = spec.beta1,
                   .rest1 = static_cast<float>(1.0 - double{spec.beta1}),

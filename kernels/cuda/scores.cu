@@ -36,13 +36,13 @@ struct Factors {
     const int32_t* start;
     float constant_r, constant_b;
     bool shared_r, shared_b;
-    int64_t rows, length;
+    int rows, length;
     // Entry n - 1 of the shape.
-    DEVICE int64_t entry(int64_t row) const { return row % length - (start ? start[row] : 0); }
+    DEVICE int entry(int row) const { return row % length - (start ? start[row] : 0); }
 };
 
 KERNEL(256) void row_factors_kernel(Factors f) {
-    const int64_t row = static_cast<int64_t>(blockIdx.x) * 256 + threadIdx.x, head = blockIdx.y;
+    const int row = static_cast<int>(blockIdx.x * 256 + threadIdx.x), head = static_cast<int>(blockIdx.y);
     if (row >= f.rows) return;
     const float r = f.r ? f.r[f.shared_r ? 0 : head] : f.constant_r;
     const float b = f.b ? f.b[f.shared_b ? 0 : head] : f.constant_b;
@@ -54,7 +54,8 @@ KERNEL(256) void row_factors_backward_kernel(Factors f, double* partials) {
     auto& results = shared<WarpResults<double, 256>>();
     const Range block = piece_of(f.rows, gridDim.x, blockIdx.x);
     double along = 0.0, sum = 0.0;
-    for (int64_t row = block.begin + threadIdx.x; row < block.end; row += 256) {
+    const int end = static_cast<int>(block.end);
+    for (int row = static_cast<int>(block.begin + threadIdx.x); row < end; row += 256) {
         const double d = *f.factor.at(blockIdx.y, row);
         along += static_cast<double>(f.shape[f.entry(row)]) * d;
         sum += d;
@@ -181,6 +182,7 @@ KERNEL(256) void distance_tables_backward_kernel(Tables tables, double* partials
     partials[static_cast<int64_t>(gridDim.y) * gridDim.x + at] = form.a_held ? 0.0 : second;
 }
 
+constexpr float largest_float = 3.402823466e38f;
 constexpr int maxima_threads = 512;
 KERNEL(maxima_threads) void head_maxima_kernel(float* out, View<const float> row_maxima, int64_t rows) {
     auto& results = shared<WarpResults<float, maxima_threads>>();
@@ -191,20 +193,19 @@ KERNEL(maxima_threads) void head_maxima_kernel(float* out, View<const float> row
     if (threadIdx.x == 0) out[blockIdx.x] = most;
 }
 
-// Rows of wq, then those of wk where `rows` says so.
+// Rows of wq or of wk.
 struct Clip {
     View<float> w;
     const float* maxima;
-    int64_t head_dim;
+    int head_dim;
     float limit;
     bool shared;  // the keys' heads serve several queries': wq takes all of it
     template <int n>
     DEVICE void at(int64_t r, int64_t c) const {
-        const double most = maxima[r / head_dim];
+        const float most = maxima[static_cast<int>(r) / head_dim];
         // An infinite maximum does not say how far to go back; its loss is no number and stops the run.
-        if (!(most > static_cast<double>(limit)) || most > 3.5e38) return;
-        const double g = static_cast<double>(limit) / most;
-        const float scale = static_cast<float>(shared ? g : sqrt(g));
+        if (!(most > limit) || most > largest_float) return;
+        const float scale = shared ? limit / most : sqrtf(limit / most);
         Pack<n> v = load<n>(w.at(r, c));
 #pragma unroll
         for (int k = 0; k < n; ++k) v[k] *= scale;
@@ -218,6 +219,7 @@ Factors factors_of(const Tensor& factor, const RowFactorSpec& spec) {
           "factors of {} rows in sequences of {}, a shape of {}", rows, spec.length, spec.shape.count());
     check(!spec.start || (spec.start.count() == rows && spec.start.contiguous()), "{} starts of {} rows",
           spec.start.count(), rows);
+    check(rows < int64_t{1} << 31, "factors of {} rows", rows);
     for (const Tensor& t : {spec.r, spec.b})
         check(!t || t.count() == 1 || t.count() == heads, "{} coefficients for {} heads", t.count(), heads);
     return {.factor = view<float>(factor),
@@ -229,8 +231,8 @@ Factors factors_of(const Tensor& factor, const RowFactorSpec& spec) {
             .constant_b = spec.constant_b,
             .shared_r = spec.r.count() == 1,
             .shared_b = spec.b.count() == 1,
-            .rows = rows,
-            .length = spec.length};
+            .rows = static_cast<int>(rows),
+            .length = static_cast<int>(spec.length)};
 }
 
 Tables tables_of(const Tensor& gain, const Tensor& bias, const DistanceFormSpec& spec) {
@@ -339,10 +341,10 @@ void qk_clip(Tensor wq, Tensor wk, const Tensor& maxima, int64_t head_dim, float
           "QK-clip of {} heads of {} in {}x{} and {}x{}", heads, head_dim, wq.rows(), wq.cols(), wk.rows(),
           wk.cols());
     const bool shared = wk.rows() < wq.rows();
-    map<float>(Clip{view<float>(wq), maxima.f32(), head_dim, limit, shared}, wq.rows(), wq.cols(), aligned(wq),
+    map<float>(Clip{view<float>(wq), maxima.f32(), static_cast<int>(head_dim), limit, shared}, wq.rows(), wq.cols(), aligned(wq),
                stream);
     if (!shared)
-        map<float>(Clip{view<float>(wk), maxima.f32(), head_dim, limit, false}, wk.rows(), wk.cols(),
+        map<float>(Clip{view<float>(wk), maxima.f32(), static_cast<int>(head_dim), limit, false}, wk.rows(), wk.cols(),
                    aligned(wk), stream);
 }
 

@@ -189,6 +189,7 @@ void map_rows(Body body, int64_t rows, int64_t width) {
     const int64_t col = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * n;
     if (col >= width) return;
     const int64_t step = static_cast<int64_t>(gridDim.y) * blockDim.y;
+#pragma unroll 1  // more than one turn is rare
     for (int64_t row = static_cast<int64_t>(blockIdx.y) * blockDim.y + threadIdx.y; row < rows; row += step)
         body.template at<n>(row, col);
 }
