@@ -1,0 +1,80 @@
+// What the harness reports: one Finding per fault of a kernel or a launch, with the threads and source lines.
+#pragma once
+
+#include <cstdint>
+#include <source_location>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace longreach::simt {
+
+enum class Kind {
+    barrier_divergence,    // threads of a block met at different __syncthreads()
+    barrier_exit,          // some threads returned while others wait at __syncthreads()
+    deadlock,              // threads wait for each other and none can go on
+    warp_mask,             // a warp call whose mask leaves the caller out or names a lane that is not there
+    warp_divergence,       // lanes of one mask met at different warp calls
+    warp_exit,             // a lane named by the mask has returned
+    shared_race,           // two threads of a block, one writing, nothing in between that orders them
+    global_race,           // the same in device memory, within a block or between blocks of one launch
+    uninitialised_shared,  // read of a byte nobody wrote in this block
+    uninitialised_global,  // read of a byte nobody wrote since its allocation
+    misaligned,            // an access that is no multiple of its size
+    shared_out_of_bounds,
+    global_out_of_bounds,
+    array_out_of_bounds,   // an index beyond an array's declared size
+    host_access,           // a kernel touches memory of the host
+    invalid_arithmetic,    // shift by the width or more, integer division by zero
+    shared_too_small,      // the launch asked for less shared memory than the kernel's layout has
+    shared_too_large,      // more than the architecture has
+    launch_shape,          // threads or blocks beyond the limits, or beyond KERNEL(threads)
+    async_unfinished,      // access to the destination of a cp.async before the wait
+    async_source_changed,  // the source of a cp.async written before the wait
+    async_unwaited,        // a thread returned with copies it never waited for
+    poison_in_output,      // a result was computed from poisoned memory or an undefined shuffle
+    schedule_dependent,    // output differs between schedules
+    api,                   // a wrong call of the runtime's functions
+};
+const char* name_of(Kind kind);
+
+// A place in a source file; of a hook, the return address, turned into file and line when a report is
+// written.
+struct Place {
+    const char* file = nullptr;
+    uint32_t line = 0;
+    uint32_t column = 0;
+    uintptr_t address = 0;
+
+    Place() = default;
+    // Of a return address, or of a number that numbered() gave.
+    explicit Place(uintptr_t at);
+    Place(const std::source_location& at) : file(at.file_name()), line(at.line()), column(at.column()) {}
+    bool operator==(const Place&) const = default;
+    std::string text() const;    // "kernel.cu:17"
+    uintptr_t numbered() const;  // 48 bits that stand for this place
+};
+
+struct Finding {
+    Kind kind;
+    std::string message;  // what, who and where, in one line or a few
+    int block = -1;       // linear indices; -1 where there is none
+    int thread = -1;
+    int other_block = -1;
+    int other_thread = -1;
+    std::string place = {}, other_place = {};
+};
+
+class Failure : public std::runtime_error {
+  public:
+    explicit Failure(const std::string& text) : std::runtime_error(text) {}
+};
+
+// The findings since clear_findings(), each pair of source lines once per kind.
+const std::vector<Finding>& findings();
+void clear_findings();
+void report(Finding finding);
+
+std::string thread_ranges(const std::vector<int>& sorted);  // "0-15, 31"
+
+}  // namespace longreach::simt

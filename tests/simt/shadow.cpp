@@ -1,0 +1,209 @@
+#include "simt/shadow.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <string>
+
+#include "simt/machine.h"
+
+namespace longreach::simt {
+
+namespace {
+
+constexpr uint8_t split_bit = 16;
+
+template <class T>
+T* reserve(size_t count) {
+    void* at = mmap(nullptr, count * sizeof(T), PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (at == MAP_FAILED) throw std::bad_alloc();
+    return static_cast<T*>(at);
+}
+
+}  // namespace
+
+void Shadow::attach(uintptr_t base, size_t bytes, bool shared) {
+    detach();
+    base_ = base;
+    bytes_ = bytes;
+    words_ = (bytes + 3) / 4;
+    shared_ = shared;
+    cells_ = reserve<Cell>(words_);
+    byte_cells_ = reserve<Cell>(words_ * 4);
+    in_flight_ = reserve<uint16_t>(words_);
+    state_ = reserve<uint8_t>(words_);
+}
+
+void Shadow::detach() {
+    if (cells_ == nullptr) return;
+    munmap(static_cast<void*>(cells_), words_ * sizeof(Cell));
+    munmap(static_cast<void*>(byte_cells_), words_ * 4 * sizeof(Cell));
+    munmap(in_flight_, words_ * sizeof(uint16_t));
+    munmap(state_, words_);
+    cells_ = nullptr;
+}
+
+Shadow::~Shadow() {
+    detach();
+}
+
+void Shadow::forget(size_t bytes) {
+    size_t words = std::min(words_, (bytes + 3) / 4);
+    std::memset(state_, 0, words);
+    std::memset(in_flight_, 0, words * sizeof *in_flight_);
+}
+
+void Shadow::set_initialised(uintptr_t address, size_t bytes) {
+    size_t first = address - base_, last = first + bytes;
+    while (first < last && (first & 3 || last - first < 4)) {
+        state_[first / 4] |= static_cast<uint8_t>(1 << (first & 3));
+        ++first;
+    }
+    for (; first + 4 <= last; first += 4) state_[first / 4] |= 15;
+    for (; first < last; ++first) state_[first / 4] |= static_cast<uint8_t>(1 << (first & 3));
+}
+
+void Shadow::set_in_flight(uintptr_t address, size_t bytes, bool flying) {
+    auto mark = static_cast<uint16_t>(flying ? 1 + machine().current : 0);
+    for (size_t word = (address - base_) / 4; word < (address - base_ + bytes) / 4; ++word)
+        in_flight_[word] = mark;
+}
+
+bool Shadow::ordered(const Access& earlier) const {
+    const Machine& m = machine();
+    if (earlier.epoch < m.block_epoch) return shared_ || earlier.epoch < m.launch_epoch;
+    if (earlier.epoch < m.epoch || earlier.thread == static_cast<unsigned>(m.current)) return true;
+    int warp = m.current / 32;
+    return static_cast<int>(earlier.thread) / 32 == warp &&
+           m.warps[static_cast<size_t>(warp)].knows[m.current % 32][earlier.thread % 32] >= earlier.clock;
+}
+
+void Shadow::race(const Access& earlier, bool earlier_writes, uintptr_t address, Use use,
+                  uintptr_t place) const {
+    Machine& m = machine();
+    Finding found{shared_ ? Kind::shared_race : Kind::global_race, "", m.block};
+    found.thread = m.current;
+    found.other_block = m.block_of_epoch(earlier.epoch);
+    found.other_thread = static_cast<int>(earlier.thread);
+    found.place = Place(place).text();
+    found.other_place = Place(static_cast<uintptr_t>(earlier.place)).text();
+    auto verb = [](Use u) {
+        return u == Use::read ? "reads" : u == Use::write ? "writes" : "updates atomically";
+    };
+    Use before = earlier.atomic ? Use::atomic : earlier_writes ? Use::write : Use::read;
+    found.message = m.name_address(address) + ": " + m.name_thread(found.block, found.thread) + " " +
+                    verb(use) + " at " + found.place + ", " +
+                    m.name_thread(found.other_block, found.other_thread) + " " + verb(before) + " at " +
+                    found.other_place + ", and nothing orders the two";
+    m.found(std::move(found));
+}
+
+void Shadow::use_cell(Cell& cell, uintptr_t address, Use use, uintptr_t place) {
+    Machine& m = machine();
+    Access mine;
+    mine.place = place;
+    mine.thread = static_cast<unsigned>(m.current);
+    mine.atomic = use == Use::atomic;
+    mine.epoch = m.epoch;
+    mine.clock = m.own_clock();
+    if (!ordered(cell.write) && !(mine.atomic && cell.write.atomic))
+        race(cell.write, true, address, use, place);
+    if (use != Use::read) {
+        if (!ordered(cell.other_read)) {
+            race(cell.other_read, false, address, use, place);
+        } else if (!ordered(cell.read)) {
+            race(cell.read, false, address, use, place);
+        } else if (cell.set != 0 && cell.read.epoch == m.epoch) {
+            const ReadSet& set = m.read_sets[cell.set];
+            for (unsigned lane = 0; lane < 32; ++lane) {
+                Access reader = cell.read;
+                reader.thread = reader.thread / 32 * 32 + lane;
+                reader.clock = set.clock[lane];
+                if (reader.clock == 0 || ordered(reader)) continue;
+                race(reader, false, address, use, place);
+                break;
+            }
+        }
+        cell.write = mine;
+        return;
+    }
+    bool other_block_kept = cell.other_read.epoch >= m.launch_epoch && cell.other_read.epoch < m.block_epoch;
+    if (cell.read.epoch == m.epoch) {
+        if (cell.read.thread / 32 == mine.thread / 32) {
+            if (cell.set == 0 && cell.read.thread != mine.thread) {
+                cell.set = static_cast<uint32_t>(m.read_sets.size());
+                m.read_sets.push_back({});
+                m.read_sets.back().clock[cell.read.thread % 32] = cell.read.clock;
+            }
+            if (cell.set != 0) m.read_sets[cell.set].clock[mine.thread % 32] = mine.clock;
+        } else {
+            // With readers of two warps in an epoch, a writer is out of order with one of the two at least.
+            if (!other_block_kept) cell.other_read = cell.read;
+            cell.set = 0;
+        }
+    } else {
+        if (!shared_ && cell.read.epoch >= m.launch_epoch && cell.read.epoch < m.block_epoch)
+            cell.other_read = cell.read;
+        cell.set = 0;
+    }
+    cell.read = mine;
+}
+
+void Shadow::access(uintptr_t address, size_t bytes, Use use, uintptr_t place) {
+    Machine& m = machine();
+    size_t at = address - base_, end = at + bytes;
+    while (at < end) {
+        size_t word = at / 4, until = std::min(end, word * 4 + 4);
+        auto mask = static_cast<uint8_t>(((1u << (until - at)) - 1) << (at & 3));
+        uint8_t& state = state_[word];
+        if (in_flight_[word] != 0) {
+            Finding found{Kind::async_unfinished, "", m.block};
+            found.thread = m.current;
+            found.other_thread = in_flight_[word] - 1;
+            found.place = Place(place).text();
+            found.message = m.name_address(base_ + at) + ": " + m.name_thread(m.block, m.current) +
+                            (use == Use::read ? " reads at " : " writes at ") + found.place +
+                            " while a copy of thread " + std::to_string(found.other_thread) +
+                            " is still on its way there";
+            m.found(std::move(found));
+        }
+        if (use != Use::write && (state & mask) != mask) {
+            Finding found{shared_ ? Kind::uninitialised_shared : Kind::uninitialised_global, "", m.block};
+            found.thread = m.current;
+            found.place = Place(place).text();
+            found.message = m.name_address(base_ + at) + ": " + m.name_thread(m.block, m.current) +
+                            " reads at " + found.place + " what nobody has written";
+            m.found(std::move(found));
+        }
+        if (use != Use::read) state |= mask;
+        bool whole = mask == 15;
+        if (!whole && !(state & split_bit)) {
+            for (size_t b = 0; b < 4; ++b) byte_cells_[word * 4 + b] = cells_[word];
+            if (cells_[word].set != 0 && cells_[word].read.epoch == m.epoch) {
+                // Each byte has readers of its own from here on.
+                for (size_t b = 0; b < 4; ++b) {
+                    byte_cells_[word * 4 + b].set = static_cast<uint32_t>(m.read_sets.size());
+                    m.read_sets.push_back(ReadSet(m.read_sets[cells_[word].set]));
+                }
+            }
+            state |= split_bit;
+        }
+        if (state & split_bit) {
+            for (size_t b = at; b < until; ++b) use_cell(byte_cells_[b], base_ + b, use, place);
+            if (whole && use != Use::read) {
+                // This write comes after everything before it, or that was reported: one cell is enough
+                // again.
+                cells_[word] = byte_cells_[word * 4];
+                state &= static_cast<uint8_t>(~split_bit);
+            }
+        } else {
+            use_cell(cells_[word], base_ + at, use, place);
+        }
+        at = until;
+    }
+}
+
+}  // namespace longreach::simt

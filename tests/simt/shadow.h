@@ -1,0 +1,70 @@
+// What is known about every word of shared or device memory: who wrote and read it last, which bytes hold a
+// value, whether a copy is under way. From that follow races, uninitialised reads and early reads.
+//
+// Order within a block: a barrier of the block orders everything, so the machine counts epochs, one per
+// barrier of a block, never reset; an access of an earlier epoch of the same block is over. Inside an epoch
+// only lanes of one warp can be ordered, by __syncwarp: each lane has a vector clock over its warp. Blocks of
+// one launch are never ordered. As blocks run one after the other, the epoch alone tells same block, other
+// block, other launch.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace longreach::simt {
+
+enum class Use : uint8_t { read, write, atomic };
+
+struct Access {
+    uint64_t place : 48 = 0;  // return address of the hook
+    uint64_t thread : 11 = 0;
+    uint64_t atomic : 1 = 0;
+    uint32_t epoch = 0;  // 0: none
+    uint32_t clock = 0;  // of the lane when it accessed
+};
+
+struct Cell {
+    Access write;
+    Access read;        // the last reader; its warp's other readers of the epoch are in the set
+    Access other_read;  // a reader of another block, else of another warp in the same epoch
+    uint32_t set = 0;   // index of a ReadSet, valid while read.epoch is the running epoch; 0: none
+};
+
+// Clocks of the lanes of one warp that read a word in one epoch; 0: did not.
+struct ReadSet {
+    uint32_t clock[32];
+};
+
+class Shadow {
+  public:
+    Shadow() = default;
+    ~Shadow();
+    Shadow(const Shadow&) = delete;
+    Shadow& operator=(const Shadow&) = delete;
+
+    void attach(uintptr_t base, size_t bytes, bool shared);
+    void detach();
+    // Forgets values, copies under way and splits of the first `bytes` bytes: a new block starts.
+    void forget(size_t bytes);
+    // An access of the running thread that lies inside. Reports what is wrong with it.
+    void access(uintptr_t address, size_t bytes, Use use, uintptr_t place);
+    void set_initialised(uintptr_t address, size_t bytes);
+    // A cp.async of the running thread writes 16 bytes some time until the wait.
+    void set_in_flight(uintptr_t address, size_t bytes, bool flying);
+
+  private:
+    void use_cell(Cell& cell, uintptr_t address, Use use, uintptr_t place);
+    void race(const Access& earlier, bool earlier_writes, uintptr_t address, Use use, uintptr_t place) const;
+    bool ordered(const Access& earlier) const;
+
+    uintptr_t base_ = 0;
+    size_t bytes_ = 0, words_ = 0;
+    bool shared_ = false;
+    // All four lie in memory the operating system maps zeroed at the first touch.
+    Cell* cells_ = nullptr;          // one per word
+    Cell* byte_cells_ = nullptr;     // four per word, used by words that are `split`
+    uint16_t* in_flight_ = nullptr;  // 1 + thread whose copy writes here; 0: none
+    uint8_t* state_ = nullptr;       // bits 0-3: byte has a value; bit 4: split
+};
+
+}  // namespace longreach::simt

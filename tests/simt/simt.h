@@ -1,0 +1,112 @@
+// Runs the kernels of kernels/cuda on the CPU and reports what a GPU would leave unsaid. The public face of
+// the harness: options, launches under several schedules, device memory. tests/simt/README.md shows a kernel
+// test.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "simt/findings.h"
+
+namespace longreach::simt {
+
+// Who runs next when a thread has to wait.
+enum class Order {
+    round_robin,  // the next thread by number
+    reverse,      // the highest number that can run
+    warp_first,   // a warp as far as it gets, then the next
+    random,       // by seed; also stops threads at random memory accesses
+};
+
+// When the bytes of a cp.async arrive: at the copy, at the wait, or by seed at one of the two.
+enum class Landing { earliest, latest, random };
+
+struct Options {
+    Order order = Order::round_robin;
+    Landing landing = Landing::latest;
+    uint64_t seed = 1;
+    int architecture = 90;         // compute capability times ten: how much shared memory there is
+    bool throw_on_finding = true;  // a launch with findings throws Failure
+    bool shuffle_orders_memory =
+        false;                  // CUDA promises no memory order at a shuffle or vote, only at __syncwarp
+    bool lazy_streams = false;  // work of a stream waits for a synchronisation
+    bool count_bank_conflicts = false;
+};
+Options& options();
+
+// 0 where the architecture is unknown. Bytes per block after the opt-in.
+size_t shared_memory_of(int architecture);
+
+// --- schedules
+// ---------------------------------------------------------------------------------------------------
+// Schedule k of a fixed list: the four orders with the three landings, then random ones by seed.
+Options schedule(int k);
+
+struct Output {
+    const void* data = nullptr;  // device memory
+    size_t bytes = 0;
+};
+// Runs `launches` under `count` schedules and demands outputs that are the same bit for bit and free of
+// poison. Before each run `prepare` has to bring inputs and outputs to the same state. Findings are left in
+// findings(); with throw_on_finding they throw. Returns how many schedules ran before the first finding,
+// `count` if none.
+int run_schedules(int count, const std::function<void()>& prepare, const std::function<void()>& launches,
+                  const std::vector<Output>& outputs);
+
+// --- device memory
+// -----------------------------------------------------------------------------------------------
+// Inaccessible to the host while no kernel or copy runs; addresses are not used twice.
+void* device_malloc(size_t bytes);
+void device_free(void* memory);
+void copy_to_device(void* to, const void* from, size_t bytes);
+void copy_to_host(void* to, const void* from, size_t bytes);
+void copy_on_device(void* to, const void* from, size_t bytes);
+void set_device(void* to, int value, size_t bytes);
+bool host_can_read(const void* memory);  // asks the operating system, without touching it
+
+// An array in device memory that lives as long as this object.
+template <class T>
+class DeviceArray {
+  public:
+    explicit DeviceArray(size_t count)
+        : data_(static_cast<T*>(device_malloc(count * sizeof(T)))), count_(count) {}
+    explicit DeviceArray(const std::vector<T>& values) : DeviceArray(values.size()) { set(values); }
+    DeviceArray(const DeviceArray&) = delete;
+    DeviceArray& operator=(const DeviceArray&) = delete;
+    ~DeviceArray() { device_free(data_); }
+
+    T* data() const { return data_; }
+    size_t size() const { return count_; }
+    Output output() const { return {data_, count_ * sizeof(T)}; }
+    void set(const std::vector<T>& values) {
+        copy_to_device(data_, values.data(), values.size() * sizeof(T));
+    }
+    void zero() { set_device(data_, 0, count_ * sizeof(T)); }
+    std::vector<T> get() const {
+        std::vector<T> values(count_);
+        copy_to_host(values.data(), data_, count_ * sizeof(T));
+        return values;
+    }
+
+  private:
+    T* data_;
+    size_t count_;
+};
+
+// --- counters
+// ----------------------------------------------------------------------------------------------------
+struct BankConflicts {
+    std::string place;
+    uint64_t accesses = 0;   // of a warp
+    double mean_degree = 0;  // 1: none; 32: one lane after the other
+    int worst_degree = 0;
+};
+std::vector<BankConflicts> bank_conflicts();  // by source line, of all launches since clear_bank_conflicts()
+void clear_bank_conflicts();
+
+uint64_t switches();  // of fibres since the program started
+
+}  // namespace longreach::simt
