@@ -273,14 +273,14 @@ void with_heads(const Tensor& in_place, const Tensor& kept, const Tensor& normal
                 const HeadSpec& spec, Body body) {
     with_element(in_place.dtype, [&](auto element) {
         using T = typename decltype(element)::type;
-        const int64_t half = spec.head_dim / 2, pairs = spec.cosine.cols();
+        const int64_t half_dim = spec.head_dim / 2, pairs = spec.cosine.cols();
         const bool vectors =
-            half % wide<T> == 0 && pairs % wide<T> == 0 &&
+            half_dim % wide<T> == 0 && pairs % wide<T> == 0 &&
             aligned(in_place, kept, normalised, spec.gain, spec.bias, spec.cosine, spec.sine);
         with_pack<T>(vectors, [&](auto n) {
             constexpr int pack = decltype(n)::value, packs = pack == 1 ? 4 : 1;
             int group = 1;
-            while (group * pack < half && group < 32) group *= 2;
+            while (group * pack < half_dim && group < 32) group *= 2;
             const Heads<T> arguments{.x = view<T>(in_place),
                                      .normalised = view<T>(normalised),
                                      .kept = view<const T>(kept),
@@ -296,7 +296,7 @@ void with_heads(const Tensor& in_place, const Tensor& kept, const Tensor& normal
                                      .rows = static_cast<int>(in_place.rows()),
                                      .length = static_cast<int>(spec.length),
                                      .heads = static_cast<int>(spec.heads),
-                                     .half = static_cast<int>(half),
+                                     .half = static_cast<int>(half_dim),
                                      .pairs = static_cast<int>(pairs),
                                      .group = group};
             body(arguments, n, std::integral_constant<int, packs>{});

@@ -135,11 +135,13 @@ class RowOps final : public Ops {
     }
 
     void embedding(Tensor x, const Tensor& table, const Tensor& tokens) override {
+        check_range(tokens, 0, table.rows());
         Stage s{x, table, tokens};
         cuda::embedding(s(x), s(table), s(tokens), nullptr);
         s.finish();
     }
     void embedding_backward(Tensor dtable, const Tensor& dx, const Tensor& tokens) override {
+        check_range(tokens, 0, dtable.rows());
         Stage s{dtable, dx, tokens};
         cuda::embedding_backward(s(dtable), s(dx), s(tokens), nullptr);
         s.finish();
@@ -284,6 +286,7 @@ class RowOps final : public Ops {
 
     void cross_entropy(Tensor loss, Tensor logits, const Tensor& targets, const LossSpec& spec,
                        bool gradient) override {
+        check_range(targets, -1, logits.cols());
         Stage s{loss, logits, targets};
         cuda::cross_entropy(s(loss), s(logits), s(targets), spec, gradient, nullptr);
         s.finish();
@@ -352,6 +355,12 @@ class RowOps final : public Ops {
     int64_t muon_workspace(std::span<const MuonSlot> slots) const override { return cpu_->muon_workspace(slots); }
 
   private:
+    // Kernels cannot refuse a token; who calls them still has the numbers on the host.
+    static void check_range(const Tensor& numbers, int64_t least, int64_t end) {
+        for (int64_t i = 0; i < numbers.count(); ++i)
+            check(numbers.i32()[i] >= least && numbers.i32()[i] < end, "{} is not in {} .. {}", numbers.i32()[i],
+                  least, end - 1);
+    }
     static HeadSpec staged(const Stage& s, HeadSpec spec) {
         for (Tensor* t : {&spec.log_eps, &spec.gain, &spec.bias, &spec.cosine, &spec.sine}) *t = s(*t);
         return spec;
