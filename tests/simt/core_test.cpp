@@ -37,6 +37,36 @@ KERNEL(256) void barriers(int rounds) {
     for (int i = 0; i < rounds; ++i) __syncthreads();
 }
 
+struct Bytes {
+    unsigned char x[64];
+    int sum[64];
+};
+// Neighbours in one word are neighbours, not rivals.
+KERNEL(64) void bytes(int* y) {
+    Bytes& s = shared<Bytes>();
+    s.x[threadIdx.x] = static_cast<unsigned char>(threadIdx.x);
+    s.x[threadIdx.x] = static_cast<unsigned char>(s.x[threadIdx.x] + 1);
+    __syncthreads();
+    s.sum[threadIdx.x] = s.x[threadIdx.x ^ 1];
+    unsigned word = reinterpret_cast<const unsigned*>(s.x)[threadIdx.x / 4];
+    __syncthreads();
+    if (threadIdx.x % 4 == 0) *reinterpret_cast<unsigned*>(s.x + threadIdx.x) = word;
+    __syncthreads();
+    y[threadIdx.x] = s.sum[threadIdx.x] + s.x[threadIdx.x];
+}
+
+struct Block {
+    float x[256];
+};
+KERNEL(256) void busy(float* y, int rounds) {
+    Block& s = shared<Block>();
+    s.x[threadIdx.x] = 1;
+    __syncthreads();
+    float sum = 0;
+    for (int i = 0; i < rounds; ++i) sum += s.x[(static_cast<int>(threadIdx.x) + i) % 256];
+    y[threadIdx.x] = sum;
+}
+
 KERNEL(64) void lanes(int* out) {
     int lane = static_cast<int>(threadIdx.x % 32), base = static_cast<int>(threadIdx.x) * 9;
     out[base + 0] = __shfl_xor_sync(~0u, lane, 5);
@@ -165,6 +195,19 @@ TEST_CASE("copies, matrix loads and the matrix product agree with three loops") 
         }
 }
 
+TEST_CASE("bytes of one word written by several threads are no race") {
+    simt::DeviceArray<int> out(64);
+    int ran = simt::run_schedules(
+        12, [&] { out.zero(); },
+        [&] {
+            launch(bytes, {1, 64, sizeof(Bytes), nullptr}, out.data());
+        },
+        {out.output()});
+    CHECK(ran == 12);
+    auto y = out.get();
+    for (int t = 0; t < 64; ++t) CHECK(y[static_cast<size_t>(t)] == (t ^ 1) + 1 + t + 1);
+}
+
 TEST_CASE("atomic sums of integers are no race") {
     std::vector<int> x(96);
     for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<int>(i * i);
@@ -242,4 +285,27 @@ TEST_CASE("a switch between threads costs well below a microsecond") {
         MESSAGE(threads << " threads: " << each << " ns per switch with its barrier");
         CHECK(each < 5000);  // a machine under load is no failure; a system call per switch would be seen
     }
+}
+
+TEST_CASE("a watched access of shared memory costs well below a microsecond") {
+    simt::DeviceArray<float> y(256);
+    auto start = std::chrono::steady_clock::now();
+    launch(busy, {1, 256, sizeof(Block), nullptr}, y.data(), 4000);
+    double ns = std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - start).count();
+    double each = ns / (4000.0 * 256);
+    MESSAGE(each << " ns per access");
+    CHECK(y.get()[3] == 4000);
+    CHECK(each < 5000);  // as above
+}
+
+TEST_CASE("a watched access of device memory costs well below a microsecond") {
+    constexpr int n = 200000;
+    simt::DeviceArray<float> x(n), y(n);
+    x.zero();
+    auto start = std::chrono::steady_clock::now();
+    launch(scale, {(n + 255) / 256, 256, 0, nullptr}, y.data(), x.data(), 2.0f, n);
+    double ns = std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - start).count();
+    double each = ns / (2.0 * n);
+    MESSAGE(each << " ns per access, with the start of a thread for every two");
+    CHECK(each < 5000);  // as above
 }

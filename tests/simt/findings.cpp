@@ -39,14 +39,24 @@ std::string look_up(uintptr_t return_address) {
     uintptr_t offset = address - reinterpret_cast<uintptr_t>(info.dli_fbase);
     char number[32];
     std::snprintf(number, sizeof number, "0x%zx", static_cast<size_t>(offset));
+    // With -i the functions around an inlined one follow: the first line that is a kernel's, not a header's
+    // that the dialect brought along, is the one to name.
     std::string text;
-    std::string command = "addr2line -e '" + file + "' " + number + " 2>/dev/null";
+    std::string command = "addr2line -i -e '" + file + "' " + number + " 2>/dev/null";
     if (FILE* pipe = popen(command.c_str(), "r")) {
         char line[4096];
-        if (std::fgets(line, sizeof line, pipe) != nullptr) text = line;
+        bool of_kernel = false;
+        while (std::fgets(line, sizeof line, pipe) != nullptr) {
+            std::string one = line;
+            one = one.substr(0, one.find_first_of(" \n"));  // " (discriminator n)" may follow
+            bool header = one.find("/cuda_") != std::string::npos ||
+                          one.find("/vector_") != std::string::npos ||
+                          one.find("/simt/device.h") != std::string::npos;
+            if (text.empty() || (!of_kernel && !header)) text = one;
+            of_kernel |= !header;
+        }
         pclose(pipe);
     }
-    text = text.substr(0, text.find_first_of(" \n"));  // " (discriminator n)" may follow
     if (text.empty() || text[0] == '?') return last_parts(file) + "+" + number;
     return last_parts(text);
 }

@@ -95,10 +95,7 @@ const char* name_of(WarpOp op) {
     return names[static_cast<size_t>(op)];
 }
 
-Machine& machine() {
-    static Machine only;
-    return only;
-}
+Machine the_machine;
 
 bool on_device_thread() {
     return machine().running;
@@ -162,7 +159,7 @@ void Machine::fatal(Finding finding) {
 
 void Machine::next_epoch() {
     ++epoch;
-    read_sets.resize(1);
+    lane_sets.resize(1);
     banks_new_epoch();
 }
 

@@ -73,7 +73,7 @@ struct Machine {
     uint32_t epoch = 0, block_epoch = 0, launch_epoch = 0;
     std::vector<uint32_t> block_epochs;  // of the launch, with the block in block_numbers
     std::vector<int> block_numbers;
-    std::vector<ReadSet> read_sets = std::vector<ReadSet>(1);
+    std::vector<LaneSet> lane_sets = std::vector<LaneSet>(1);
 
     FibreStacks stacks;
     FibreState scheduler = nullptr;
@@ -100,7 +100,10 @@ struct Machine {
     void explain_standstill();
     int pick();
 };
-Machine& machine();
+extern Machine the_machine;
+inline Machine& machine() {
+    return the_machine;
+}
 
 constexpr size_t arena_red_zone = 4096, arena_most = 256 * 1024;
 

@@ -65,11 +65,13 @@ bool DeviceMemory::free(void* memory) {
 }
 
 DeviceMemory::Allocation* DeviceMemory::find(uintptr_t address) {
-    if (last_ != nullptr && address - last_->pages < last_->page_bytes) return last_;
+    for (Allocation* one : recent_)
+        if (one != nullptr && address - one->pages < one->page_bytes) return one;
     auto after = allocations_.upper_bound(address + red_zone);  // the red zone in front belongs to it
     if (after == allocations_.begin()) return nullptr;
-    last_ = &std::prev(after)->second;
-    return last_;
+    Allocation* found = &std::prev(after)->second;
+    recent_[replaced_++ % recent_.size()] = found;
+    return found;
 }
 
 DeviceMemory::Allocation& DeviceMemory::checked(const void* at, size_t bytes, const char* what) {

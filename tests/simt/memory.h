@@ -2,6 +2,7 @@
 // allocation between red zones and pages without access, nothing accessible while no kernel or copy runs.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -53,7 +54,9 @@ class DeviceMemory {
     size_t used_ = 0;
     int opened_ = 0, count_ = 0;
     std::map<uintptr_t, Allocation> allocations_;
-    Allocation* last_ = nullptr;
+    // A kernel alternates between a few allocations.
+    std::array<Allocation*, 4> recent_{};
+    size_t replaced_ = 0;
 };
 DeviceMemory& device_memory();
 

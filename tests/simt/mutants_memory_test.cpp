@@ -44,6 +44,7 @@ KERNEL(64)
 void tail_read(float* y, const float* x) {
     unsigned i = blockIdx.x * 64 + threadIdx.x;
     float v = wrong || i < 100 ? x[i] : 0;
+    v = __shfl_xor_sync(~0u, v, 1);  // the value is used: else the compiler may drop the read
     if (i < 100) y[i] = v;
 }
 
@@ -141,6 +142,16 @@ void stencil_in_place(float* y, const float* x) {
         y[i] = x[i];
 }
 
+// The earlier block's read is remembered through reads of two warps and a barrier of the later block.
+template <bool wrong>
+KERNEL(64)
+void written_after_anothers_read(float* y, const float*) {
+    float sum = y[wrong ? 0 : blockIdx.x];
+    __syncthreads();
+    if (threadIdx.x == 0 && blockIdx.x == gridDim.x - 1) y[wrong ? 0 : blockIdx.x] = 1;
+    y[8 + blockIdx.x * 64 + threadIdx.x] = sum;
+}
+
 template <bool wrong>
 KERNEL(64)
 void global_scratch(float* y, const float* x) {
@@ -196,7 +207,8 @@ int run_with(const Launch& at, bool free_first, Choose choose) {
     const float* source = choose(in.data(), host.data(), spare);
     if (free_first) simt::device_free(spare);
     int passed = simt::run_schedules(
-        schedules, [&] { out.zero(); }, [&] { launch(plain<false>, at, out.data(), source); }, {out.output()});
+        schedules, [&] { out.zero(); }, [&] { launch(plain<false>, at, out.data(), source); },
+        {out.output()});
     if (!free_first) simt::device_free(spare);
     return passed;
 }
@@ -209,22 +221,31 @@ std::vector<Mutant> memory() {
     auto device = [](const float* in, const float*, const float*) { return in; };
     return {
         MUTANT(array_out_of_bounds, "tile off by one", tile_off_by_one, LAUNCH(1, 64, sizeof(Halo)), 64, 64),
-        MUTANT(shared_out_of_bounds, "store beyond the arena", beyond_the_arena, LAUNCH(1, 64, sizeof(Row)), 64, 64),
-        MUTANT(global_out_of_bounds, "read of the tail without a check", tail_read, LAUNCH(2, 64, 0), 100, 100),
-        MUTANT(global_out_of_bounds, "write of the tail without a check", tail_write, LAUNCH(2, 64, 0), 100, 100),
-        MUTANT(global_out_of_bounds, "read before the beginning", before_the_beginning, LAUNCH(1, 32, 0), 32, 32),
-        MUTANT(misaligned, "float4 off its alignment", unaligned_vector, LAUNCH(1, 32, 0), 32, 132),
-        MUTANT(misaligned, "float2 of shared memory off its alignment", unaligned_shared, LAUNCH(1, 32, sizeof(Row)), 32,
+        MUTANT(shared_out_of_bounds, "store beyond the arena", beyond_the_arena, LAUNCH(1, 64, sizeof(Row)),
+               64, 64),
+        MUTANT(global_out_of_bounds, "read of the tail without a check", tail_read, LAUNCH(2, 64, 0), 100,
+               100),
+        MUTANT(global_out_of_bounds, "write of the tail without a check", tail_write, LAUNCH(2, 64, 0), 100,
+               100),
+        MUTANT(global_out_of_bounds, "read before the beginning", before_the_beginning, LAUNCH(1, 32, 0), 32,
                32),
-        MUTANT(uninitialised_shared, "last element never written", uninitialised, LAUNCH(1, 64, sizeof(Row)), 64, 64),
+        MUTANT(misaligned, "float4 off its alignment", unaligned_vector, LAUNCH(1, 32, 0), 32, 132),
+        MUTANT(misaligned, "float2 of shared memory off its alignment", unaligned_shared,
+               LAUNCH(1, 32, sizeof(Row)), 32, 32),
+        MUTANT(uninitialised_shared, "last element never written", uninitialised, LAUNCH(1, 64, sizeof(Row)),
+               64, 64),
         MUTANT(uninitialised_shared, "sum left by the previous block", left_by_the_last_block,
                LAUNCH(2, 64, sizeof(RowAndMore)), 128, 64),
-        MUTANT(uninitialised_shared, "half of a pair never written", half_a_word, LAUNCH(1, 32, sizeof(Halves)), 32, 32),
-        MUTANT(shared_race, "word written over a neighbour's half", word_for_a_half, LAUNCH(1, 32, sizeof(Halves)), 32,
-               32),
+        MUTANT(uninitialised_shared, "half of a pair never written", half_a_word,
+               LAUNCH(1, 32, sizeof(Halves)), 32, 32),
+        MUTANT(shared_race, "word written over a neighbour's half", word_for_a_half,
+               LAUNCH(1, 32, sizeof(Halves)), 32, 32),
         MUTANT(global_race, "two blocks write one cell", one_cell, LAUNCH(2, 32, 0), 2, 1),
         MUTANT(global_race, "block reads what another writes", stencil_in_place, LAUNCH(2, 64, 0), 128, 128),
-        MUTANT(global_race, "scratch in device memory without a barrier", global_scratch, LAUNCH(1, 64, 0), 128, 64),
+        MUTANT(global_race, "block writes what another read", written_after_anothers_read, LAUNCH(3, 64, 0),
+               200, 1),
+        MUTANT(global_race, "scratch in device memory without a barrier", global_scratch, LAUNCH(1, 64, 0),
+               128, 64),
         MUTANT(global_race, "counter without an atomic", plain_counter, LAUNCH(1, 32, 0), 1, 1),
         MUTANT(global_race, "plain read of a counter", mixed_counter, LAUNCH(1, 32, 0), 2, 1),
         MUTANT(invalid_arithmetic, "shift by the width", shift, LAUNCH(1, 32, 0), 32, 32),
@@ -235,7 +256,10 @@ std::vector<Mutant> memory() {
              if (!wrong) in.zero();
              return simt::run_schedules(
                  schedules, [&] { out.zero(); },
-                 [&] { launch(plain<false>, {1, 64, sizeof(Row)}, out.data(), in.data()); }, {out.output()});
+                 [&] {
+                     launch(plain<false>, {1, 64, sizeof(Row)}, out.data(), in.data());
+                 },
+                 {out.output()});
          }},
         {"launch with too little shared memory", Kind::shared_too_small,
          [=](bool wrong) {
@@ -288,7 +312,8 @@ std::vector<Mutant> memory() {
          }},
         {"memory freed before the launch", Kind::global_out_of_bounds,
          [=](bool wrong) {
-             return run_with(good, wrong, [](const float*, const float*, const float* spare) { return spare; });
+             return run_with(good, wrong,
+                             [](const float*, const float*, const float* spare) { return spare; });
          }},
     };
 }

@@ -129,6 +129,53 @@ void warp_tree(float* y, const float* x) {
     if (t == 0) y[0] = s.x[0];
 }
 
+// All read one cell, then one of them overwrites it.
+template <bool wrong, int threads>
+DEVICE void overwrite(float* y, const float* x) {
+    Row& s = shared<Row>();
+    if (threadIdx.x == 5) s.x[0] = x[0];
+    __syncthreads();
+    float v = s.x[0];
+    if (!wrong) __syncthreads();
+    if (threadIdx.x == 9) s.x[0] = 2;
+    y[threadIdx.x] = v;
+}
+template <bool wrong>
+KERNEL(32)
+void overwritten_in_a_warp(float* y, const float* x) {
+    overwrite<wrong, 32>(y, x);
+}
+template <bool wrong>
+KERNEL(96)
+void overwritten_in_a_block(float* y, const float* x) {
+    overwrite<wrong, 96>(y, x);
+}
+
+// Of the lanes that read the cell, the writer has met only the lower half since.
+template <bool wrong>
+KERNEL(32)
+void met_half_of_the_readers(float* y, const float* x) {
+    Row& s = shared<Row>();
+    if (threadIdx.x == 0) s.x[0] = x[0];
+    __syncwarp();
+    float v = wrong || threadIdx.x < 16 ? s.x[0] : 0;
+    __syncwarp(threadIdx.x < 16 ? 0xffffu : 0xffff0000u);
+    if (threadIdx.x == 3) s.x[0] = 2;
+    y[threadIdx.x] = v;
+}
+
+// Order passes on: 0 to 1 at one call, 1 to 2 at the next.
+template <bool wrong>
+KERNEL(32)
+void chain(float* y, const float* x) {
+    Row& s = shared<Row>();
+    unsigned lane = threadIdx.x;
+    if (lane == 0) s.x[0] = x[0];
+    if (lane < 2) __syncwarp(0x3u);
+    if (lane == 1 || lane == 2) __syncwarp(0x6u);
+    if (lane == (wrong ? 3u : 2u)) y[0] = s.x[0];
+}
+
 // Shuffles order no memory: CUDA promises that of __syncwarp only.
 template <bool wrong>
 KERNEL(32)
@@ -231,7 +278,8 @@ void sum_by_arrival(float* y, const float* x) {
     if (threadIdx.x == 0) s.next = 0;
     __syncthreads();
     int at = atomicAdd(&s.next, 1);
-    s.x[wrong ? at : static_cast<int>(threadIdx.x)] = x[threadIdx.x] * 0.1f * static_cast<float>(threadIdx.x + 1);
+    s.x[wrong ? at : static_cast<int>(threadIdx.x)] =
+        x[threadIdx.x] * 0.1f * static_cast<float>(threadIdx.x + 1);
     __syncthreads();
     float sum = 0;
     for (float v : s.x) sum += v;
@@ -254,28 +302,46 @@ std::vector<Mutant> synchronisation() {
         MUTANT(shared_race, "tree reduction without its barrier", tree, LAUNCH(1, 64, sizeof(Row)), 1, 64),
         MUTANT(shared_race, "read of a neighbour's value without a barrier", first_barrier_missing,
                LAUNCH(1, 64, sizeof(Row)), 64, 64),
-        MUTANT(shared_race, "next tile stored while the last is read", next_tile_early, LAUNCH(1, 64, sizeof(Row)), 64,
-               256),
+        MUTANT(shared_race, "next tile stored while the last is read", next_tile_early,
+               LAUNCH(1, 64, sizeof(Row)), 64, 256),
         MUTANT(shared_race, "parity of a double buffer", parity, LAUNCH(1, 64, sizeof(Pair)), 64, 256),
-        MUTANT(barrier_divergence, "a barrier in each branch", two_barriers, LAUNCH(1, 64, sizeof(Row)), 64, 64),
-        MUTANT(barrier_exit, "barrier in one branch only", barrier_of_a_half, LAUNCH(1, 64, sizeof(Row)), 32, 64),
+        MUTANT(barrier_divergence, "a barrier in each branch", two_barriers, LAUNCH(1, 64, sizeof(Row)), 64,
+               64),
+        MUTANT(barrier_exit, "barrier in one branch only", barrier_of_a_half, LAUNCH(1, 64, sizeof(Row)), 32,
+               64),
         MUTANT(barrier_exit, "return before a barrier", early_return, LAUNCH(1, 64, sizeof(Row)), 64, 50),
-        MUTANT(barrier_exit, "number of barriers depends on the warp", rounds_by_thread, LAUNCH(1, 64, 0), 64, 64),
-        MUTANT(shared_race, "warp-synchronous tree without __syncwarp", warp_tree, LAUNCH(1, 32, sizeof(Row)), 1, 32),
-        MUTANT(shared_race, "shuffle taken for a fence", shuffle_as_fence, LAUNCH(1, 32, sizeof(Row)), 32, 32),
+        MUTANT(barrier_exit, "number of barriers depends on the warp", rounds_by_thread, LAUNCH(1, 64, 0), 64,
+               64),
+        MUTANT(shared_race, "warp-synchronous tree without __syncwarp", warp_tree, LAUNCH(1, 32, sizeof(Row)),
+               1, 32),
+        MUTANT(shared_race, "cell overwritten that the warp reads", overwritten_in_a_warp,
+               LAUNCH(1, 32, sizeof(Row)), 32, 32),
+        MUTANT(shared_race, "cell overwritten that the block reads", overwritten_in_a_block,
+               LAUNCH(1, 96, sizeof(Row)), 96, 96),
+        MUTANT(shared_race, "writer met half of the readers", met_half_of_the_readers,
+               LAUNCH(1, 32, sizeof(Row)), 32, 32),
+        MUTANT(shared_race, "reader outside of a chain of fences", chain, LAUNCH(1, 32, sizeof(Row)), 1, 32),
+        MUTANT(shared_race, "shuffle taken for a fence", shuffle_as_fence, LAUNCH(1, 32, sizeof(Row)), 32,
+               32),
         MUTANT(shared_race, "__syncwarp of half a warp", half_warp_fence, LAUNCH(1, 32, sizeof(Row)), 32, 32),
-        MUTANT(shared_race, "__syncwarp in place of __syncthreads", warp_fence_for_a_block, LAUNCH(1, 64, sizeof(Row)),
-               64, 64),
+        MUTANT(shared_race, "__syncwarp in place of __syncthreads", warp_fence_for_a_block,
+               LAUNCH(1, 64, sizeof(Row)), 64, 64),
         MUTANT(warp_mask, "mask leaves the caller out", mask_without_caller, LAUNCH(1, 32, 0), 32, 32),
-        MUTANT(warp_mask, "mask names lanes beyond the block", mask_of_missing_lanes, LAUNCH(1, 16, 0), 16, 16),
-        MUTANT(poison_in_output, "shuffle reads a lane outside of the mask", source_outside_mask, LAUNCH(1, 32, 0), 16, 32),
-        MUTANT(warp_exit, "full mask after some lanes returned", shuffle_after_return, LAUNCH(1, 32, 0), 20, 32),
-        MUTANT(warp_divergence, "two shuffles meet under one mask", different_shuffles, LAUNCH(1, 32, 0), 32, 32),
+        MUTANT(warp_mask, "mask names lanes beyond the block", mask_of_missing_lanes, LAUNCH(1, 16, 0), 16,
+               16),
+        MUTANT(poison_in_output, "shuffle reads a lane outside of the mask", source_outside_mask,
+               LAUNCH(1, 32, 0), 16, 32),
+        MUTANT(warp_exit, "full mask after some lanes returned", shuffle_after_return, LAUNCH(1, 32, 0), 20,
+               32),
+        MUTANT(warp_divergence, "two shuffles meet under one mask", different_shuffles, LAUNCH(1, 32, 0), 32,
+               32),
         MUTANT(warp_divergence, "lanes disagree about the mask", different_masks, LAUNCH(1, 32, 0), 32, 32),
-        MUTANT(deadlock, "half a warp at __syncwarp, half at the barrier", barrier_against_warp, LAUNCH(1, 64, 0), 64, 64),
-        MUTANT(schedule_dependent, "floats summed in order of arrival", sum_by_arrival, LAUNCH(1, 64, sizeof(Tickets)),
-               1, 64),
-        MUTANT(schedule_dependent, "block number by arrival", number_of_a_block, LAUNCH(8, 32, sizeof(Tickets)), 9, 1),
+        MUTANT(deadlock, "half a warp at __syncwarp, half at the barrier", barrier_against_warp,
+               LAUNCH(1, 64, 0), 64, 64),
+        MUTANT(schedule_dependent, "floats summed in order of arrival", sum_by_arrival,
+               LAUNCH(1, 64, sizeof(Tickets)), 1, 64),
+        MUTANT(schedule_dependent, "block number by arrival", number_of_a_block,
+               LAUNCH(8, 32, sizeof(Tickets)), 9, 1),
     };
 }
 

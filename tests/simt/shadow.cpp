@@ -81,8 +81,48 @@ bool Shadow::ordered(const Access& earlier) const {
            m.warps[static_cast<size_t>(warp)].knows[m.current % 32][earlier.thread % 32] >= earlier.clock;
 }
 
-void Shadow::race(const Access& earlier, bool earlier_writes, uintptr_t address, Use use,
-                  uintptr_t place) const {
+bool Shadow::ordered(const Group& group, Access& offender) const {
+    const Machine& m = machine();
+    for (const Access* one : {&group.other, &group.last})
+        if (!ordered(*one)) {
+            offender = *one;
+            return false;
+        }
+    if (group.set == 0 || group.last.epoch != m.epoch) return true;
+    for (unsigned lane = 0; lane < 32; ++lane) {
+        offender = group.last;
+        offender.thread = offender.thread / 32 * 32 + lane;
+        offender.clock = m.lane_sets[group.set].clock[lane];
+        if (offender.clock != 0 && !ordered(offender)) return false;
+    }
+    return true;
+}
+
+void Shadow::add(Group& group, const Access& mine) const {
+    Machine& m = machine();
+    auto of_another_block = [&](const Access& access) {
+        return !shared_ && access.epoch >= m.launch_epoch && access.epoch < m.block_epoch;
+    };
+    if (group.last.epoch != m.epoch) {
+        // What is older than the epoch is over, unless it is of another block: one of those is kept.
+        if (of_another_block(group.last)) group.other = group.last;
+        group.set = 0;
+    } else if (group.last.thread / 32 != mine.thread / 32) {
+        // With accesses of two warps in an epoch, any third is out of order with one of the two at least.
+        if (!of_another_block(group.other)) group.other = group.last;
+        group.set = 0;
+    } else {
+        if (group.set == 0 && group.last.thread != mine.thread) {
+            group.set = static_cast<uint32_t>(m.lane_sets.size());
+            m.lane_sets.push_back({});
+            m.lane_sets.back().clock[group.last.thread % 32] = group.last.clock;
+        }
+        if (group.set != 0) m.lane_sets[group.set].clock[mine.thread % 32] = mine.clock;
+    }
+    group.last = mine;
+}
+
+void Shadow::race(const Access& earlier, Use earlier_use, uintptr_t address, Use use, uintptr_t place) const {
     Machine& m = machine();
     Finding found{shared_ ? Kind::shared_race : Kind::global_race, "", m.block};
     found.thread = m.current;
@@ -93,10 +133,9 @@ void Shadow::race(const Access& earlier, bool earlier_writes, uintptr_t address,
     auto verb = [](Use u) {
         return u == Use::read ? "reads" : u == Use::write ? "writes" : "updates atomically";
     };
-    Use before = earlier.atomic ? Use::atomic : earlier_writes ? Use::write : Use::read;
     found.message = m.name_address(address) + ": " + m.name_thread(found.block, found.thread) + " " +
                     verb(use) + " at " + found.place + ", " +
-                    m.name_thread(found.other_block, found.other_thread) + " " + verb(before) + " at " +
+                    m.name_thread(found.other_block, found.other_thread) + " " + verb(earlier_use) + " at " +
                     found.other_place + ", and nothing orders the two";
     m.found(std::move(found));
 }
@@ -106,50 +145,29 @@ void Shadow::use_cell(Cell& cell, uintptr_t address, Use use, uintptr_t place) {
     Access mine;
     mine.place = place;
     mine.thread = static_cast<unsigned>(m.current);
-    mine.atomic = use == Use::atomic;
     mine.epoch = m.epoch;
     mine.clock = m.own_clock();
-    if (!ordered(cell.write) && !(mine.atomic && cell.write.atomic))
-        race(cell.write, true, address, use, place);
-    if (use != Use::read) {
-        if (!ordered(cell.other_read)) {
-            race(cell.other_read, false, address, use, place);
-        } else if (!ordered(cell.read)) {
-            race(cell.read, false, address, use, place);
-        } else if (cell.set != 0 && cell.read.epoch == m.epoch) {
-            const ReadSet& set = m.read_sets[cell.set];
-            for (unsigned lane = 0; lane < 32; ++lane) {
-                Access reader = cell.read;
-                reader.thread = reader.thread / 32 * 32 + lane;
-                reader.clock = set.clock[lane];
-                if (reader.clock == 0 || ordered(reader)) continue;
-                race(reader, false, address, use, place);
-                break;
-            }
+    Access offender;
+    if (!ordered(cell.write)) race(cell.write, Use::write, address, use, place);
+    if (use != Use::read && !ordered(cell.reads, offender)) race(offender, Use::read, address, use, place);
+    if (use != Use::atomic && !ordered(cell.updates, offender))
+        race(offender, Use::atomic, address, use, place);
+    if (use == Use::read) add(cell.reads, mine);
+    if (use == Use::write) cell.write = mine;
+    if (use == Use::atomic) add(cell.updates, mine);
+}
+
+void Shadow::split(size_t word) {
+    Machine& m = machine();
+    for (size_t b = 0; b < 4; ++b) {
+        Cell& cell = byte_cells_[word * 4 + b] = cells_[word];
+        for (Group* group : {&cell.reads, &cell.updates}) {  // each byte has lanes of its own from here on
+            if (group->set == 0 || group->last.epoch != m.epoch) continue;
+            m.lane_sets.push_back(LaneSet(m.lane_sets[group->set]));
+            group->set = static_cast<uint32_t>(m.lane_sets.size() - 1);
         }
-        cell.write = mine;
-        return;
     }
-    bool other_block_kept = cell.other_read.epoch >= m.launch_epoch && cell.other_read.epoch < m.block_epoch;
-    if (cell.read.epoch == m.epoch) {
-        if (cell.read.thread / 32 == mine.thread / 32) {
-            if (cell.set == 0 && cell.read.thread != mine.thread) {
-                cell.set = static_cast<uint32_t>(m.read_sets.size());
-                m.read_sets.push_back({});
-                m.read_sets.back().clock[cell.read.thread % 32] = cell.read.clock;
-            }
-            if (cell.set != 0) m.read_sets[cell.set].clock[mine.thread % 32] = mine.clock;
-        } else {
-            // With readers of two warps in an epoch, a writer is out of order with one of the two at least.
-            if (!other_block_kept) cell.other_read = cell.read;
-            cell.set = 0;
-        }
-    } else {
-        if (!shared_ && cell.read.epoch >= m.launch_epoch && cell.read.epoch < m.block_epoch)
-            cell.other_read = cell.read;
-        cell.set = 0;
-    }
-    cell.read = mine;
+    state_[word] |= split_bit;
 }
 
 void Shadow::access(uintptr_t address, size_t bytes, Use use, uintptr_t place) {
@@ -180,20 +198,10 @@ void Shadow::access(uintptr_t address, size_t bytes, Use use, uintptr_t place) {
         }
         if (use != Use::read) state |= mask;
         bool whole = mask == 15;
-        if (!whole && !(state & split_bit)) {
-            for (size_t b = 0; b < 4; ++b) byte_cells_[word * 4 + b] = cells_[word];
-            if (cells_[word].set != 0 && cells_[word].read.epoch == m.epoch) {
-                // Each byte has readers of its own from here on.
-                for (size_t b = 0; b < 4; ++b) {
-                    byte_cells_[word * 4 + b].set = static_cast<uint32_t>(m.read_sets.size());
-                    m.read_sets.push_back(ReadSet(m.read_sets[cells_[word].set]));
-                }
-            }
-            state |= split_bit;
-        }
+        if (!whole && !(state & split_bit)) split(word);
         if (state & split_bit) {
             for (size_t b = at; b < until; ++b) use_cell(byte_cells_[b], base_ + b, use, place);
-            if (whole && use != Use::read) {
+            if (whole && use == Use::write) {
                 // This write comes after everything before it, or that was reported: one cell is enough
                 // again.
                 cells_[word] = byte_cells_[word * 4];

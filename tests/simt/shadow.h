@@ -18,21 +18,26 @@ enum class Use : uint8_t { read, write, atomic };
 struct Access {
     uint64_t place : 48 = 0;  // return address of the hook
     uint64_t thread : 11 = 0;
-    uint64_t atomic : 1 = 0;
     uint32_t epoch = 0;  // 0: none
     uint32_t clock = 0;  // of the lane when it accessed
 };
 
-struct Cell {
-    Access write;
-    Access read;        // the last reader; its warp's other readers of the epoch are in the set
-    Access other_read;  // a reader of another block, else of another warp in the same epoch
-    uint32_t set = 0;   // index of a ReadSet, valid while read.epoch is the running epoch; 0: none
+// Accesses that do not conflict with each other: all reads, or all atomic updates, of a cell. Not every one
+// is kept, but one that a later conflicting access is out of order with, if there is any.
+struct Group {
+    Access last;       // its warp's others of the epoch are in the set
+    Access other;      // one of another block, else of another warp in the same epoch
+    uint32_t set = 0;  // index of a LaneSet, valid while last.epoch is the running epoch; 0: none
 };
 
-// Clocks of the lanes of one warp that read a word in one epoch; 0: did not.
-struct ReadSet {
+// The latest clocks of the lanes of one warp that made the access in one epoch; 0: did not.
+struct LaneSet {
     uint32_t clock[32];
+};
+
+struct Cell {
+    Access write;
+    Group reads, updates;
 };
 
 class Shadow {
@@ -54,8 +59,11 @@ class Shadow {
 
   private:
     void use_cell(Cell& cell, uintptr_t address, Use use, uintptr_t place);
-    void race(const Access& earlier, bool earlier_writes, uintptr_t address, Use use, uintptr_t place) const;
+    void race(const Access& earlier, Use earlier_use, uintptr_t address, Use use, uintptr_t place) const;
     bool ordered(const Access& earlier) const;
+    bool ordered(const Group& group, Access& offender) const;  // offender: one that is not
+    void add(Group& group, const Access& mine) const;
+    void split(size_t word);
 
     uintptr_t base_ = 0;
     size_t bytes_ = 0, words_ = 0;
