@@ -3,14 +3,14 @@
 //   gelu       h = a P(a), P the normal distribution;  dh/da = P(a) + a e^(-a^2/2) / sqrt(2 pi)
 //   gelu_tanh  h = a s(2u), u = sqrt(2/pi) (a + 0.044715 a^3);  dh/da = s + a s (1 - s) 2u'
 //              (s the sigmoid: (1 + tanh u) / 2 = s(2u))
-//   swiglu     a = gate|up [N, 2F], h = gate s(gate) up;  dup = dh gate s,  dgate = dh up s (1 + gate (1 - s))
-//   mix        out = a x + b y, scalars a = offset + scale * param;  dx = a dout, dy += b dout,
+//   swiglu     a = gate|up [N, 2F], h = gate s(gate) up;  dup = dh gate s,  dgate = dh up s (1 + gate (1 -
+//   s)) mix        out = a x + b y, scalars a = offset + scale * param;  dx = a dout, dy += b dout,
 //              da += scale <dout, x>
 //
 // Backward needs the argument a [N, F]; of mix, x and y where their coefficient is learned. In units of the
 // element size: 2 accesses per element forward and 3 backward (swiglu 3 and 5, mix 3 and 4 to 6); 20 to 30
-// FLOPs. One pack of 16 bytes per thread; the dot products of mix_backward over fixed blocks, in double across
-// packs.
+// FLOPs. One pack of 16 bytes per thread; the dot products of mix_backward over fixed blocks, in double
+// across packs.
 #include "kernels/cuda/fold.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/reduce.cuh"
@@ -30,14 +30,10 @@ DEVICE float below(float a) {
 
 struct Gelu {
     static DEVICE float value(float a) { return a * below(a); }
-    static DEVICE float slope(float a) {
-        return fmaf(a * expf(-0.5f * a * a), inverse_sqrt_2pi, below(a));
-    }
+    static DEVICE float slope(float a) { return fmaf(a * expf(-0.5f * a * a), inverse_sqrt_2pi, below(a)); }
 };
 struct GeluTanh {
-    static DEVICE float value(float a) {
-        return a * logistic(a * fmaf(a * a, tanh_cubic, tanh_slope)).value;
-    }
+    static DEVICE float value(float a) { return a * logistic(a * fmaf(a * a, tanh_cubic, tanh_slope)).value; }
     static DEVICE float slope(float a) {
         const float square = a * a;
         const Logistic s = logistic(a * fmaf(square, tanh_cubic, tanh_slope));
@@ -108,7 +104,8 @@ struct SwigluBackward {
 template <class T, class Function>
 void apply(const Tensor& h, const Tensor& a, Stream stream) {
     const Extent extent(h, a);
-    map<T>(Apply<T, Function>{view<T>(h), view<const T>(a)}, extent.rows, extent.width, aligned(h, a), stream);
+    map<T>(Apply<T, Function>{view<T>(h), view<const T>(a)}, extent.rows, extent.width, aligned(h, a),
+           stream);
 }
 template <class T, class Function>
 void apply_backward(const Tensor& da, const Tensor& dh, const Tensor& a, Stream stream) {
@@ -243,7 +240,8 @@ void mix(Tensor out, const Coefficient& a, const Tensor& x, const Coefficient& b
 }
 
 void mix_backward(Tensor dx, Tensor dy, Tensor da, Tensor db, Tensor workspace, const Tensor& dout,
-                  const Coefficient& a, const Tensor& x, const Coefficient& b, const Tensor& y, Stream stream) {
+                  const Coefficient& a, const Tensor& x, const Coefficient& b, const Tensor& y,
+                  Stream stream) {
     const Tensor read_x = da ? x : Tensor(), read_y = db ? y : Tensor();
     const int64_t blocks = flat_blocks(dout.count());
     double* partials = da || db ? workspace.as<double>() : nullptr;
@@ -255,19 +253,20 @@ void mix_backward(Tensor dx, Tensor dy, Tensor da, Tensor db, Tensor workspace, 
         const bool vectors = extent.width % wide<T> == 0 && aligned(dout, dx, dy, read_x, read_y);
         with_pack<T>(vectors, [&](auto n) {
             constexpr int pack = decltype(n)::value;
-            const MixBackward<T> arguments{view<T>(dx),          view<T>(dy),           view<const T>(dout),
-                                           view<const T>(read_x), view<const T>(read_y), Factor(a),
-                                           Factor(b),             extent.rows,           extent.width / pack};
+            const MixBackward<T> arguments{
+                view<T>(dx), view<T>(dy), view<const T>(dout), view<const T>(read_x), view<const T>(read_y),
+                Factor(a),   Factor(b),   extent.rows,         extent.width / pack};
             launch(mix_backward_kernel<T, pack>,
                    {dim3(static_cast<unsigned>(blocks)), dim3(256), sizeof(WarpResults<double, 256>), stream},
                    arguments, partials);
         });
     });
     if (da)
-        fold_totals({.partials = partials, .count = blocks, .add_to = da.f32(), .factor = a.scale}, 1, stream);
-    if (db)
-        fold_totals({.partials = partials + blocks, .count = blocks, .add_to = db.f32(), .factor = b.scale}, 1,
+        fold_totals({.partials = partials, .count = blocks, .add_to = da.f32(), .factor = a.scale}, 1,
                     stream);
+    if (db)
+        fold_totals({.partials = partials + blocks, .count = blocks, .add_to = db.f32(), .factor = b.scale},
+                    1, stream);
 }
 
 }  // namespace longreach::cuda

@@ -1,11 +1,11 @@
 // Token embedding: x [N, C] = rows of table [V, C]; dtable[token] += dx row.
 //
-// Backward needs the tokens only. In units of the element size: 2 accesses per element forward, 1 to 3 backward.
-// Forward one pack per thread. Backward a block per (class of tokens, strip of channels): a class is the low
-// bits of the token, so each element of dtable has one owner. A block walks all N tokens (4 bytes each, from L2),
-// lists its own in order and adds, token by token of the table, the rows of dx in the order of their positions:
-// the same sum on every machine, for any number of classes. A token outside the table gives a row of NaN and no
-// gradient.
+// Backward needs the tokens only. In units of the element size: 2 accesses per element forward, 1 to 3
+// backward. Forward one pack per thread. Backward a block per (class of tokens, strip of channels): a class
+// is the low bits of the token, so each element of dtable has one owner. A block walks all N tokens (4 bytes
+// each, from L2), lists its own in order and adds, token by token of the table, the rows of dx in the order
+// of their positions: the same sum on every machine, for any number of classes. A token outside the table
+// gives a row of NaN and no gradient.
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/vec.cuh"
@@ -33,7 +33,7 @@ struct Lookup {
     }
 };
 
-constexpr int scan_threads = 256, scan_each = 4;        // a tile of 1024 tokens
+constexpr int scan_threads = 256, scan_each = 4;         // a tile of 1024 tokens
 constexpr int list_size = 2 * scan_threads * scan_each;  // a whole tile always fits behind a half full list
 
 struct Found {
@@ -146,8 +146,8 @@ void embedding_backward(Tensor dtable, const Tensor& dx, const Tensor& tokens, S
         with_pack<float>(width % 4 == 0 && aligned(dtable, dx), [&](auto pack) {
             constexpr int each = decltype(pack)::value;
             const int32_t classes = classes_for(n);
-            const Scatter<float, T> arguments{view<float>(dtable), view<const T>(dx), tokens.i32(), n,
-                                              dtable.rows(),       width,             classes};
+            const Scatter<float, T> arguments{
+                view<float>(dtable), view<const T>(dx), tokens.i32(), n, dtable.rows(), width, classes};
             launch(embedding_backward_kernel<float, T, each>,
                    {dim3(static_cast<unsigned>(classes), blocks_for(width, scan_threads * each)),
                     dim3(scan_threads), sizeof(Found), stream},

@@ -16,10 +16,10 @@ void fold_columns(float* to, const float* partials, int64_t blocks, int64_t stri
 struct Totals {
     const double* partials = nullptr;
     int64_t count = 0, step = 0;
-    float* add_to = nullptr;               // add_to[i] += factor * exp(log_factor[i]) * sum
+    float* add_to = nullptr;  // add_to[i] += factor * exp(log_factor[i]) * sum
     double factor = 1.0;
-    const float* log_factor = nullptr;     // null: not there
-    double* set = nullptr;                 // instead: set[i] = sum
+    const float* log_factor = nullptr;  // null: not there
+    double* set = nullptr;              // instead: set[i] = sum
 };
 void fold_totals(const Totals& totals, int64_t outputs, Stream stream);
 

@@ -145,11 +145,16 @@ void gate_backward(Tensor dout, Tensor du, const Tensor& dy, const Tensor& u, co
             constexpr int pack = decltype(n)::value;
             int group = 1;
             while (group * pack < d && group < 32) group *= 2;
-            const HeadGateBackward<T> arguments{view<T>(dout),          view<T>(du),
-                                                view<const T>(dy),      view<const T>(u),
-                                                view<const T>(o),       factor,
-                                                static_cast<int>(o.rows() * heads), static_cast<int>(heads),
-                                                static_cast<int>(d),    group};
+            const HeadGateBackward<T> arguments{view<T>(dout),
+                                                view<T>(du),
+                                                view<const T>(dy),
+                                                view<const T>(u),
+                                                view<const T>(o),
+                                                factor,
+                                                static_cast<int>(o.rows() * heads),
+                                                static_cast<int>(heads),
+                                                static_cast<int>(d),
+                                                group};
             launch(head_gate_backward_kernel<T, pack>,
                    {dim3(blocks_for(arguments.items, 256 / group)), dim3(256), 0, stream}, arguments);
         });

@@ -169,8 +169,8 @@ struct BackwardShared {
     WarpResults<double, 256> results;
 };
 
-// A block's sums over its rows and heads: of_gain [blocks, 2d] dgain | dbias or null, of_eps [heads, blocks] or
-// null.
+// A block's sums over its rows and heads: of_gain [blocks, 2d] dgain | dbias or null, of_eps [heads, blocks]
+// or null.
 template <class T, int n, int packs>
 KERNEL(256)
 void prepare_heads_backward_kernel(Heads<T> a, float* of_gain, double* of_eps) {
@@ -208,12 +208,12 @@ void prepare_heads_backward_kernel(Heads<T> a, float* of_gain, double* of_eps) {
                     }
                     each(g, gain, [](float& h, float w) { h *= w; });
                     along = head_sum(g, v, a.group, Product{});
-                    const float mean =
-                        a.norm == HeadNorm::layer
-                            ? head_sum(g, g, a.group, [](float h, float) { return h; }) / width
-                            : 0.0f;
+                    const float mean = a.norm == HeadNorm::layer
+                                           ? head_sum(g, g, a.group, [](float h, float) { return h; }) / width
+                                           : 0.0f;
                     const float projection = along / width;
-                    each(g, v, [&](float& h, float normal) { h = inverse * (h - mean - normal * projection); });
+                    each(g, v,
+                         [&](float& h, float normal) { h = inverse * (h - mean - normal * projection); });
                 } else {
                     const auto y =
                         load_share<n, packs>(a.kept.at(row, head * d), lane, a.group, a.half, active);
@@ -336,9 +336,10 @@ void prepare_heads_backward(Tensor dx, Tensor dgain, Tensor dbias, Tensor dlog_e
     with_heads(dx, x, normalised, inverse, spec, [&](const auto& arguments, auto n, auto packs) {
         using T = std::remove_pointer_t<decltype(arguments.x.data)>;
         constexpr int pack = decltype(n)::value, per_lane = decltype(packs)::value;
-        launch(prepare_heads_backward_kernel<T, pack, per_lane>,
-               {dim3(static_cast<unsigned>(blocks)), dim3(256), sizeof(BackwardShared<pack, per_lane>), stream},
-               arguments, dgain || dbias ? of_gain : nullptr, dlog_eps ? of_eps : nullptr);
+        launch(
+            prepare_heads_backward_kernel<T, pack, per_lane>,
+            {dim3(static_cast<unsigned>(blocks)), dim3(256), sizeof(BackwardShared<pack, per_lane>), stream},
+            arguments, dgain || dbias ? of_gain : nullptr, dlog_eps ? of_eps : nullptr);
     });
     if (dgain) fold_columns(dgain.f32(), of_gain, blocks, 2 * d, d, stream);
     if (dbias) fold_columns(dbias.f32(), of_gain + d, blocks, 2 * d, d, stream);

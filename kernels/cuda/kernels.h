@@ -1,10 +1,10 @@
-// Launchers of the CUDA kernels: the contracts of kernels/ops.h, plus a stream and, where sums cross blocks, a
-// workspace (contents irrelevant; its size in bytes from the function next to the launcher).
+// Launchers of the CUDA kernels: the contracts of kernels/ops.h, plus a stream and, where sums cross blocks,
+// a workspace (contents irrelevant; its size in bytes from the function next to the launcher).
 //
 // Nothing here waits for the device or allocates. Activations are f32 or bf16, the tensors of one call alike;
-// parameters, their gradients, statistics, tables and workspaces f32 or f64 as named. Sums have a fixed shape,
-// decided by the sizes alone. A token or target out of range cannot be reported from a kernel: it makes its row
-// NaN and leaves memory alone.
+// parameters, their gradients, statistics, tables and workspaces f32 or f64 as named. Sums have a fixed
+// shape, decided by the sizes alone. A token or target out of range cannot be reported from a kernel: it
+// makes its row NaN and leaves memory alone.
 #pragma once
 
 #include <cstdint>
@@ -39,8 +39,8 @@ void embedding(Tensor x, const Tensor& table, const Tensor& tokens, Stream strea
 void embedding_backward(Tensor dtable, const Tensor& dx, const Tensor& tokens, Stream stream);
 
 // --- normalisation
-void norm(Tensor y, Tensor normalised, Tensor inverse, const Tensor& x, const Tensor& gain, const Tensor& bias,
-          const NormSpec& spec, Stream stream);
+void norm(Tensor y, Tensor normalised, Tensor inverse, const Tensor& x, const Tensor& gain,
+          const Tensor& bias, const NormSpec& spec, Stream stream);
 inline constexpr int64_t norm_backward_workspace(int64_t rows, int64_t width) {
     return row_blocks(rows) * 2 * width * 4;
 }
@@ -105,7 +105,8 @@ inline constexpr int64_t mix_backward_workspace(int64_t count) {
     return 2 * flat_blocks(count) * 8;
 }
 void mix_backward(Tensor dx, Tensor dy, Tensor da, Tensor db, Tensor workspace, const Tensor& dout,
-                  const Coefficient& a, const Tensor& x, const Coefficient& b, const Tensor& y, Stream stream);
+                  const Coefficient& a, const Tensor& x, const Coefficient& b, const Tensor& y,
+                  Stream stream);
 
 // --- loss
 void cross_entropy(Tensor loss, Tensor logits, const Tensor& targets, const LossSpec& spec, bool gradient,
@@ -120,10 +121,10 @@ void sum_squares(Tensor out, Tensor workspace, const Tensor& x, Stream stream);
 
 void adam(std::span<const AdamSlot> slots, const AdamSpec& spec, Stream stream);
 
-// Muon around its matrix products. momentum: updates slot.momentum and writes the direction u [rows, cols] and
-// its sum of squares f64 [1] (workspace: sum_workspace(count)). scale: x = u / (|u| + 1e-7), turned so that x
-// has no more rows than columns. update: param = keep * param - rate * x, turned back. What an iteration adds
-// to its products is mix() with constants.
+// Muon around its matrix products. momentum: updates slot.momentum and writes the direction u [rows, cols]
+// and its sum of squares f64 [1] (workspace: sum_workspace(count)). scale: x = u / (|u| + 1e-7), turned so
+// that x has no more rows than columns. update: param = keep * param - rate * x, turned back. What an
+// iteration adds to its products is mix() with constants.
 void muon_momentum(Tensor u, Tensor squares, Tensor workspace, const MuonSlot& slot, const MuonSpec& spec,
                    Stream stream);
 void muon_scale(Tensor x, const Tensor& u, const Tensor& squares, Stream stream);

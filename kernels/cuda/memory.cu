@@ -2,8 +2,8 @@
 //
 //   zero  to = 0;  copy  to = from, f32 and bf16 converted where they differ;  add  to += from
 //
-// 4, 8 and 12 bytes per f32 element, no or one FLOP. One pack of 16 bytes per thread; matrices with gaps between
-// their rows by tiles of 8 rows, others as one row.
+// 4, 8 and 12 bytes per f32 element, no or one FLOP. One pack of 16 bytes per thread; matrices with gaps
+// between their rows by tiles of 8 rows, others as one row.
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/vec.cuh"
 
@@ -108,7 +108,8 @@ void copy(Tensor to, const Tensor& from, Stream stream) {
 }
 
 void add(Tensor to, const Tensor& from, Stream stream) {
-    check(to.count() == from.count() && to.cols() == from.cols(), "add of {} to {}", from.count(), to.count());
+    check(to.count() == from.count() && to.cols() == from.cols(), "add of {} to {}", from.count(),
+          to.count());
     const Extent extent(to, from);
     with_element(to.dtype, [&](auto out) {
         with_element(from.dtype, [&](auto in) {

@@ -7,9 +7,10 @@
 //          dlambda += sum s_n a_n;  dw += sum lambda s_n (1 - s_n) a_n x_n
 //
 // In units of the element size, 2 accesses per element forward and 4 backward (smear 3) from memory: the rows
-// next door are in a cache. 2K FLOPs forward and 4K backward, smear 2 and 4. conv: tiles of 8 rows, one pack per
-// thread; dw by strips of columns times fixed blocks of rows, four taps at a time in registers, folded in block
-// order. smear: a warp per row; what a row adds to dw and dlambda goes through two floats of the workspace.
+// next door are in a cache. 2K FLOPs forward and 4K backward, smear 2 and 4. conv: tiles of 8 rows, one pack
+// per thread; dw by strips of columns times fixed blocks of rows, four taps at a time in registers, folded in
+// block order. smear: a warp per row; what a row adds to dw and dlambda goes through two floats of the
+// workspace.
 #include "kernels/cuda/fold.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/reduce.cuh"
@@ -115,7 +116,8 @@ void conv_weights_kernel(Weights<T> a, float* partials) {
 #pragma unroll
                     for (int k = 0; k < n; ++k) total[k] += other[k];
                 }
-                store(partials + (static_cast<int64_t>(blockIdx.y) * a.taps + first + m) * a.width + c, total);
+                store(partials + (static_cast<int64_t>(blockIdx.y) * a.taps + first + m) * a.width + c,
+                      total);
             }
             __syncthreads();
         }
@@ -124,7 +126,7 @@ void conv_weights_kernel(Weights<T> a, float* partials) {
 
 template <class T>
 struct Smear {
-    View<T> to;          // y or dx
+    View<T> to;           // y or dx
     View<const T> dy, x;  // dy: backward
     const float *w, *lambda;
     float* shares;  // backward [N, 2]: what the row adds to the gradient at the logit, and to dlambda
@@ -143,7 +145,8 @@ DEVICE Logistic smear_gate(const Smear<T>& a, int row, int lane) {
 template <class T, int n>
 KERNEL(256)
 void smear_kernel(Smear<T> a) {
-    const int row = static_cast<int>(blockIdx.x * 8 + threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
+    const int row = static_cast<int>(blockIdx.x * 8 + threadIdx.x / 32),
+              lane = static_cast<int>(threadIdx.x % 32);
     if (row >= a.rows) return;  // a whole warp
     const bool follows = a.near.follows(row);
     const float take = follows ? *a.lambda * smear_gate(a, row, lane).value : 0.0f;
@@ -161,7 +164,8 @@ void smear_kernel(Smear<T> a) {
 template <class T, int n>
 KERNEL(256)
 void smear_backward_kernel(Smear<T> a) {
-    const int row = static_cast<int>(blockIdx.x * 8 + threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
+    const int row = static_cast<int>(blockIdx.x * 8 + threadIdx.x / 32),
+              lane = static_cast<int>(threadIdx.x % 32);
     if (row >= a.rows) return;  // a whole warp
     const bool follows = a.near.follows(row), followed = row + 1 < a.rows && a.near.follows(row + 1);
     const float lambda = *a.lambda;
@@ -231,7 +235,8 @@ void check_smear(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor
 }
 
 template <bool ahead>
-void convolve(const Tensor& to, const Tensor& from, const Tensor& w, const Neighbourhood& near, Stream stream) {
+void convolve(const Tensor& to, const Tensor& from, const Tensor& w, const Neighbourhood& near,
+              Stream stream) {
     with_element(to.dtype, [&](auto element) {
         using T = typename decltype(element)::type;
         map<T>(Convolution<T, ahead>{view<T>(to), view<const T>(from), view<const float>(w),
@@ -264,8 +269,12 @@ void short_conv_backward(Tensor dx, Tensor dw, Tensor workspace, const Tensor& d
         using T = typename decltype(element)::type;
         with_pack<T>(width % wide<T> == 0 && aligned(dy, x, workspace), [&](auto n) {
             constexpr int pack = decltype(n)::value;
-            const Weights<T> arguments{view<const T>(dy),      view<const T>(x), static_cast<int>(rows),
-                                       static_cast<int>(taps), width,            near};
+            const Weights<T> arguments{view<const T>(dy),
+                                       view<const T>(x),
+                                       static_cast<int>(rows),
+                                       static_cast<int>(taps),
+                                       width,
+                                       near};
             launch(conv_weights_kernel<T, pack>,
                    {dim3(blocks_for(width, 32 * pack), static_cast<unsigned>(blocks)), dim3(32, column_rows),
                     sizeof(ColumnSums<pack>), stream},
@@ -300,16 +309,23 @@ void smear_backward(Tensor dx, Tensor dw, Tensor dlambda, Tensor workspace, cons
     check(dw.count() == w.count() && dlambda.count() == 1, "gradient of {} channels for {}", dw.count(),
           w.count());
     const int64_t rows = x.rows(), width = x.cols(), channels = w.count(), blocks = row_blocks(rows);
-    check(workspace.bytes() >= smear_backward_workspace(rows, channels), "smear_backward workspace of {} bytes",
-          workspace.bytes());
+    check(workspace.bytes() >= smear_backward_workspace(rows, channels),
+          "smear_backward workspace of {} bytes", workspace.bytes());
     double* partials = workspace.as<double>();
     float* shares = reinterpret_cast<float*>(partials + blocks * (channels + 1));
     const Neighbourhood near(doc_start, rows, length);
     with_element(x.dtype, [&](auto element) {
         using T = typename decltype(element)::type;
-        const Smear<T> arguments{view<T>(dx), view<const T>(dy), view<const T>(x), w.f32(), lambda.f32(),
-                                 shares, static_cast<int>(rows), static_cast<int>(width),
-                                 static_cast<int>(channels), near};
+        const Smear<T> arguments{view<T>(dx),
+                                 view<const T>(dy),
+                                 view<const T>(x),
+                                 w.f32(),
+                                 lambda.f32(),
+                                 shares,
+                                 static_cast<int>(rows),
+                                 static_cast<int>(width),
+                                 static_cast<int>(channels),
+                                 near};
         with_pack<T>(width % wide<T> == 0 && aligned(dx, dy, x), [&](auto n) {
             launch(smear_backward_kernel<T, decltype(n)::value>,
                    {dim3(blocks_for(rows, 8)), dim3(256), 0, stream}, arguments);
@@ -319,8 +335,10 @@ void smear_backward(Tensor dx, Tensor dw, Tensor dlambda, Tensor workspace, cons
                 sizeof(ShareSums), stream},
                arguments, partials);
     });
-    fold_totals({.partials = partials, .count = blocks, .step = blocks, .add_to = dw.f32()}, channels, stream);
-    fold_totals({.partials = partials + channels * blocks, .count = blocks, .add_to = dlambda.f32()}, 1, stream);
+    fold_totals({.partials = partials, .count = blocks, .step = blocks, .add_to = dw.f32()}, channels,
+                stream);
+    fold_totals({.partials = partials + channels * blocks, .count = blocks, .add_to = dlambda.f32()}, 1,
+                stream);
 }
 
 }  // namespace longreach::cuda

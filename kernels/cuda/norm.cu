@@ -7,8 +7,8 @@
 // Saved: n [N, C], r [N]. In units of the element size: forward 2 accesses per element (3 with a gain) and 4
 // FLOPs, backward 3 (4 when adding) and 8 FLOPs, with a gain's gradient 2 more and 3 FLOPs. A row up to 1024
 // wide belongs to one warp and stays in its registers, a wider one to a block of 256 threads; what does not
-// fit their registers is read again. Gradients of gain and bias: strips of columns times fixed blocks of rows,
-// folded in block order, before dx may overwrite dy.
+// fit their registers is read again. Gradients of gain and bias: strips of columns times fixed blocks of
+// rows, folded in block order, before dx may overwrite dy.
 #include "kernels/cuda/fold.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/reduce.cuh"
@@ -17,8 +17,8 @@
 namespace longreach::cuda {
 namespace {
 
-// A row shared by `team` threads: pack p of a thread is pack p * team + lane of the row. The first `kept` packs
-// are in registers.
+// A row shared by `team` threads: pack p of a thread is pack p * team + lane of the row. The first `kept`
+// packs are in registers.
 template <class T, int n, int team, int kept>
 struct Row {
     const T* from;
@@ -31,7 +31,9 @@ struct Row {
         for (int p = 0; p < kept; ++p)
             if (column(p) < width) packs[p] = load<n>(from + column(p));
     }
-    DEVICE int64_t column(int64_t p) const { return (p * team + lane) * n; }
+    DEVICE int64_t column(int64_t p) const {
+        return (p * team + lane) * n;
+    }
     // body(pack, column) for the packs of this thread.
     template <class Body>
     DEVICE void each(Body body) const {
@@ -217,8 +219,8 @@ void with_team(int64_t width, bool vectors, Body body) {
 
 }  // namespace
 
-void norm(Tensor y, Tensor normalised, Tensor inverse, const Tensor& x, const Tensor& gain, const Tensor& bias,
-          const NormSpec& spec, Stream stream) {
+void norm(Tensor y, Tensor normalised, Tensor inverse, const Tensor& x, const Tensor& gain,
+          const Tensor& bias, const NormSpec& spec, Stream stream) {
     const int64_t rows = x.rows(), width = x.cols();
     check(y.rows() == rows && y.cols() == width, "norm of {}x{} into {}x{}", rows, width, y.rows(), y.cols());
     const bool shared = normalised.data == y.data;
@@ -227,14 +229,22 @@ void norm(Tensor y, Tensor normalised, Tensor inverse, const Tensor& x, const Te
     with_element(x.dtype, [&](auto element) {
         using T = typename decltype(element)::type;
         const bool vectors = width % wide<T> == 0 && aligned(y, normalised, x, gain, bias);
-        const Forward<T> arguments{view<T>(y), view<T>(normalised), inverse.f32(), view<const T>(x),
-                                   gain.f32(), bias.f32(),          rows,          width,
-                                   spec.kind == NormKind::layer,    spec.eps};
+        const Forward<T> arguments{view<T>(y),
+                                   view<T>(normalised),
+                                   inverse.f32(),
+                                   view<const T>(x),
+                                   gain.f32(),
+                                   bias.f32(),
+                                   rows,
+                                   width,
+                                   spec.kind == NormKind::layer,
+                                   spec.eps};
         with_team<T>(width, vectors, [&](auto n, auto team, auto kept) {
             constexpr int pack = decltype(n)::value, threads = decltype(team)::value;
-            launch(norm_kernel<T, pack, threads, decltype(kept)::value>,
-                   {dim3(blocks_for(rows, 256 / threads)), dim3(256), sizeof(WarpResults<float, 256>), stream},
-                   arguments);
+            launch(
+                norm_kernel<T, pack, threads, decltype(kept)::value>,
+                {dim3(blocks_for(rows, 256 / threads)), dim3(256), sizeof(WarpResults<float, 256>), stream},
+                arguments);
         });
     });
 }
@@ -250,27 +260,34 @@ void norm_backward(Tensor dx, Tensor dgain, Tensor dbias, Tensor workspace, cons
         const bool vectors = width % wide<T> == 0 && aligned(dx, dy, normalised, gain, workspace);
         if (dgain || dbias) {
             const int64_t blocks = row_blocks(rows);
-            check(workspace.bytes() >= norm_backward_workspace(rows, width), "norm_backward workspace of {} bytes",
-                  workspace.bytes());
+            check(workspace.bytes() >= norm_backward_workspace(rows, width),
+                  "norm_backward workspace of {} bytes", workspace.bytes());
             float* partials = workspace.as<float>();
             with_pack<T>(vectors, [&](auto n) {
                 constexpr int pack = decltype(n)::value;
                 launch(norm_columns_kernel<T, pack>,
-                       {dim3(blocks_for(width, 32 * pack), static_cast<unsigned>(blocks)), dim3(32, column_rows),
-                        sizeof(ColumnSums<pack>), stream},
+                       {dim3(blocks_for(width, 32 * pack), static_cast<unsigned>(blocks)),
+                        dim3(32, column_rows), sizeof(ColumnSums<pack>), stream},
                        partials, view<const T>(dy), view<const T>(normalised), rows, width);
             });
             if (dgain) fold_columns(dgain.f32(), partials, blocks, 2 * width, width, stream);
             if (dbias) fold_columns(dbias.f32(), partials + width, blocks, 2 * width, width, stream);
         }
-        const Backward<T> arguments{view<T>(dx),   view<const T>(dy), view<const T>(normalised),
-                                    inverse.f32(), gain.f32(),        rows,
-                                    width,         spec.kind == NormKind::layer, write == Write::add};
+        const Backward<T> arguments{view<T>(dx),
+                                    view<const T>(dy),
+                                    view<const T>(normalised),
+                                    inverse.f32(),
+                                    gain.f32(),
+                                    rows,
+                                    width,
+                                    spec.kind == NormKind::layer,
+                                    write == Write::add};
         with_team<T>(width, vectors, [&](auto n, auto team, auto kept) {
             constexpr int pack = decltype(n)::value, threads = decltype(team)::value;
-            launch(norm_backward_kernel<T, pack, threads, decltype(kept)::value>,
-                   {dim3(blocks_for(rows, 256 / threads)), dim3(256), sizeof(WarpResults<float, 256>), stream},
-                   arguments);
+            launch(
+                norm_backward_kernel<T, pack, threads, decltype(kept)::value>,
+                {dim3(blocks_for(rows, 256 / threads)), dim3(256), sizeof(WarpResults<float, 256>), stream},
+                arguments);
         });
     });
 }

@@ -8,7 +8,8 @@
 //
 // Adam moves 28 bytes and takes 14 FLOPs per parameter: one launch for up to 32 tensors, whose addresses and
 // scalars travel as arguments; a block takes 4096 parameters of one tensor. Muon moves 16, 8 and 12 bytes per
-// parameter in its three passes; a matrix that has to be turned goes through tiles of 32 by 32 in shared memory.
+// parameter in its three passes; a matrix that has to be turned goes through tiles of 32 by 32 in shared
+// memory.
 #include <algorithm>
 #include <cmath>
 
@@ -21,7 +22,7 @@ namespace longreach::cuda {
 namespace {
 
 constexpr int64_t adam_block = 4096;  // parameters
-constexpr int adam_slots = 32;        // of a launch: their descriptions stay below the 4 KiB arguments may take
+constexpr int adam_slots = 32;  // of a launch: their descriptions stay below the 4 KiB arguments may take
 
 struct AdamTensor {
     float *param, *first, *second;
@@ -70,8 +71,8 @@ KERNEL(256) void adam_kernel(AdamList list) {
 
 template <int n>
 KERNEL(256)
-void momentum_kernel(float* u, double* partials, float* momentum, const float* gradient, int64_t packs, float mu,
-                     float share, bool nesterov) {
+void momentum_kernel(float* u, double* partials, float* momentum, const float* gradient, int64_t packs,
+                     float mu, float share, bool nesterov) {
     auto& results = shared<WarpResults<double, 256>>();
     const Range block = piece_of(packs, gridDim.x, blockIdx.x);
     double squares = 0.0;
@@ -135,7 +136,8 @@ DEVICE void turn(const float* from, int64_t rows, int64_t cols, Body body) {
     for (int64_t i = y; i < 32 && c + i < cols; i += 8)
         if (r + x < rows) body(c + i, r + x, tile.of[x][i]);
 }
-KERNEL(256) void scale_turned_kernel(float* x, const float* u, const double* squares, int64_t rows, int64_t cols) {
+KERNEL(256)
+void scale_turned_kernel(float* x, const float* u, const double* squares, int64_t rows, int64_t cols) {
     const float scale = static_cast<float>(1.0 / (sqrt(*squares) + 1e-7));
     turn(u, rows, cols, [&](int64_t r, int64_t c, float v) { x[r * rows + c] = scale * v; });
 }
@@ -217,9 +219,9 @@ void muon_momentum(Tensor u, Tensor squares, Tensor workspace, const MuonSlot& s
     with_pack<float>(count % 4 == 0 && aligned(u, slot.momentum, slot.gradient), [&](auto n) {
         constexpr int pack = decltype(n)::value;
         launch(momentum_kernel<pack>,
-               {dim3(static_cast<unsigned>(blocks)), dim3(256), sizeof(WarpResults<double, 256>), stream}, u.f32(),
-               partials, slot.momentum.f32(), slot.gradient.f32(), count / pack, spec.momentum, share,
-               spec.nesterov);
+               {dim3(static_cast<unsigned>(blocks)), dim3(256), sizeof(WarpResults<double, 256>), stream},
+               u.f32(), partials, slot.momentum.f32(), slot.gradient.f32(), count / pack, spec.momentum,
+               share, spec.nesterov);
     });
     fold_totals({.partials = partials, .count = blocks, .set = squares.f64()}, 1, stream);
 }
@@ -241,9 +243,11 @@ void muon_update(const MuonSlot& slot, const Tensor& x, Stream stream) {
           "muon_update of {}x{} by {}x{}", rows, cols, x.rows(), x.cols());
     const float keep = 1.0f - slot.weight_decay, rate = slot.learning_rate;
     if (rows <= cols)
-        map<float>(Update{slot.param.f32(), x.f32(), keep, rate}, 1, x.count(), aligned(slot.param, x), stream);
+        map<float>(Update{slot.param.f32(), x.f32(), keep, rate}, 1, x.count(), aligned(slot.param, x),
+                   stream);
     else
-        launch(update_turned_kernel, tiles(cols, rows, stream), slot.param.f32(), x.f32(), keep, rate, cols, rows);
+        launch(update_turned_kernel, tiles(cols, rows, stream), slot.param.f32(), x.f32(), keep, rate, cols,
+               rows);
 }
 
 }  // namespace longreach::cuda

@@ -1,7 +1,7 @@
 // Sums of an f32 tensor in f64: out [1] = sum x, or sum x^2.
 //
-// 4 bytes and one or two FLOPs per element. At most 1024 blocks of the flat array whose size depends on the count
-// alone; every thread adds its packs in double, then a tree over the block, then one over the blocks.
+// 4 bytes and one or two FLOPs per element. At most 1024 blocks of the flat array whose size depends on the
+// count alone; every thread adds its packs in double, then a tree over the block, then one over the blocks.
 #include "kernels/cuda/fold.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/reduce.cuh"

@@ -1,4 +1,5 @@
-// What decides scores besides queries and keys: first visible keys, factors by row, tables by distance, QK-clip.
+// What decides scores besides queries and keys: first visible keys, factors by row, tables by distance,
+// QK-clip.
 //
 //   row starts       max(doc_start_i, i - window + 1, i / chunk * chunk, 0)
 //   row factors      f_h(i) = r_h shape(n_i) + b_h, n_i = i - start_i + 1; dr += sum shape df, db += sum df
@@ -6,8 +7,8 @@
 //                    double and stored in f32, backwards; their gradients by the chain rule, again in double
 //   QK-clip          maxima over rows, then weights of the heads that went too far scaled down
 //
-// Factors: 4 bytes and 2 FLOPs per row and head. Tables: a logarithm or power per entry, once per step and not
-// per pair. One thread per entry; sums over fixed blocks of entries, in double, folded in block order.
+// Factors: 4 bytes and 2 FLOPs per row and head. Tables: a logarithm or power per entry, once per step and
+// not per pair. One thread per entry; sums over fixed blocks of entries, in double, folded in block order.
 #include <algorithm>
 
 #include "kernels/cuda/fold.h"
@@ -96,7 +97,8 @@ struct HeadForm {
             p = own_p < kerple_least ? kerple_least : high ? kerple_most_power : own_p;
             a = a_held ? kerple_least : own_a;
         } else {
-            tau = tables.log_tau ? exp(static_cast<double>(*tables.log_tau)) : static_cast<double>(tables.tau);
+            tau =
+                tables.log_tau ? exp(static_cast<double>(*tables.log_tau)) : static_cast<double>(tables.tau);
             decay = tables.decay ? *tables.decay : tables.constant_decay;
         }
     }
@@ -284,7 +286,8 @@ void row_starts(Tensor row_start, const Tensor& doc_start, int64_t length, int64
 void row_factors(Tensor factor, const RowFactorSpec& spec, Stream stream) {
     const Factors arguments = factors_of(factor, spec);
     launch(row_factors_kernel,
-           {dim3(blocks_for(arguments.rows, 256), launch_rows(factor.rows())), dim3(256), 0, stream}, arguments);
+           {dim3(blocks_for(arguments.rows, 256), launch_rows(factor.rows())), dim3(256), 0, stream},
+           arguments);
 }
 
 void row_factors_backward(Tensor dr, Tensor db, Tensor workspace, const Tensor& dfactor,
@@ -294,9 +297,10 @@ void row_factors_backward(Tensor dr, Tensor db, Tensor workspace, const Tensor& 
     check(workspace.bytes() >= row_factors_backward_workspace(heads, arguments.rows),
           "row_factors_backward workspace of {} bytes", workspace.bytes());
     double* partials = workspace.as<double>();
-    launch(row_factors_backward_kernel,
-           {dim3(launch_rows(blocks), launch_rows(heads)), dim3(256), sizeof(WarpResults<double, 256>), stream},
-           arguments, partials);
+    launch(
+        row_factors_backward_kernel,
+        {dim3(launch_rows(blocks), launch_rows(heads)), dim3(256), sizeof(WarpResults<double, 256>), stream},
+        arguments, partials);
     fold_heads(dr, partials, heads, blocks, stream);
     fold_heads(db, partials + heads * blocks, heads, blocks, stream);
 }
@@ -314,13 +318,15 @@ void distance_tables_backward(Tensor dlog_tau, Tensor ddecay, Tensor dp, Tensor 
     const Tables arguments = tables_of(dgain, dbias, spec);
     const bool kerple = spec.form == DistanceForm::kerple_log || spec.form == DistanceForm::kerple_power;
     check(kerple ? !dlog_tau && !ddecay : !dp && !da, "a gradient of something the form does not have");
-    const int64_t rows = std::max(arguments.gain_rows, arguments.bias_rows), blocks = flat_blocks(spec.length);
+    const int64_t rows = std::max(arguments.gain_rows, arguments.bias_rows),
+                  blocks = flat_blocks(spec.length);
     check(workspace.bytes() >= distance_tables_backward_workspace(rows, spec.length),
           "distance_tables_backward workspace of {} bytes", workspace.bytes());
     double* partials = workspace.as<double>();
-    launch(distance_tables_backward_kernel,
-           {dim3(launch_rows(blocks), launch_rows(rows)), dim3(256), sizeof(WarpResults<double, 256>), stream},
-           arguments, partials);
+    launch(
+        distance_tables_backward_kernel,
+        {dim3(launch_rows(blocks), launch_rows(rows)), dim3(256), sizeof(WarpResults<double, 256>), stream},
+        arguments, partials);
     fold_heads(kerple ? dp : dlog_tau, partials, rows, blocks, stream);
     fold_heads(kerple ? da : ddecay, partials + rows * blocks, rows, blocks, stream);
 }
@@ -328,9 +334,10 @@ void distance_tables_backward(Tensor dlog_tau, Tensor ddecay, Tensor dp, Tensor 
 void head_maxima(Tensor out, const Tensor& row_maxima, Stream stream) {
     const int64_t heads = row_maxima.rows();
     check(out.count() == heads, "maxima of {} heads into {}", heads, out.count());
-    launch(head_maxima_kernel,
-           {dim3(launch_rows(heads)), dim3(maxima_threads), sizeof(WarpResults<float, maxima_threads>), stream},
-           out.f32(), view<const float>(row_maxima), row_maxima.cols());
+    launch(
+        head_maxima_kernel,
+        {dim3(launch_rows(heads)), dim3(maxima_threads), sizeof(WarpResults<float, maxima_threads>), stream},
+        out.f32(), view<const float>(row_maxima), row_maxima.cols());
 }
 
 void qk_clip(Tensor wq, Tensor wk, const Tensor& maxima, int64_t head_dim, float limit, Stream stream) {
@@ -341,11 +348,11 @@ void qk_clip(Tensor wq, Tensor wk, const Tensor& maxima, int64_t head_dim, float
           "QK-clip of {} heads of {} in {}x{} and {}x{}", heads, head_dim, wq.rows(), wq.cols(), wk.rows(),
           wk.cols());
     const bool shared = wk.rows() < wq.rows();
-    map<float>(Clip{view<float>(wq), maxima.f32(), static_cast<int>(head_dim), limit, shared}, wq.rows(), wq.cols(), aligned(wq),
-               stream);
+    map<float>(Clip{view<float>(wq), maxima.f32(), static_cast<int>(head_dim), limit, shared}, wq.rows(),
+               wq.cols(), aligned(wq), stream);
     if (!shared)
-        map<float>(Clip{view<float>(wk), maxima.f32(), static_cast<int>(head_dim), limit, false}, wk.rows(), wk.cols(),
-                   aligned(wk), stream);
+        map<float>(Clip{view<float>(wk), maxima.f32(), static_cast<int>(head_dim), limit, false}, wk.rows(),
+                   wk.cols(), aligned(wk), stream);
 }
 
 }  // namespace longreach::cuda

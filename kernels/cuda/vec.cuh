@@ -173,8 +173,7 @@ void with_pack(bool vectors, Body body) {
 struct Extent {
     int64_t rows, width;
     template <class... Others>
-    explicit Extent(const Tensor& shape, const Others&... others)
-        : rows(shape.rows()), width(shape.cols()) {
+    explicit Extent(const Tensor& shape, const Others&... others) : rows(shape.rows()), width(shape.cols()) {
         if (shape.contiguous() && (others.contiguous() && ...)) {
             width *= rows;
             rows = 1;

@@ -1,6 +1,6 @@
-// Ops whose row and elementwise operations are the kernels of kernels/cuda in the harness: every call copies its
-// tensors into device memory, launches, and copies them back. The kernel tests of tests/kernels run on it as they
-// do on a CPU, with their bounds. Matrix products and attention are left to the CPU.
+// Ops whose row and elementwise operations are the kernels of kernels/cuda in the harness: every call copies
+// its tensors into device memory, launches, and copies them back. The kernel tests of tests/kernels run on it
+// as they do on a CPU, with their bounds. Matrix products and attention are left to the CPU.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -20,8 +20,8 @@ std::unique_ptr<Ops> make_row_ops(const CpuOptions& options);
 namespace {
 
 // The tensors of one call in device memory. Those that share host memory share device memory too, at the same
-// distance and the same place within 64 bytes; what lies between the rows travels along, so that a write there
-// is seen by whoever looks for it on the host.
+// distance and the same place within 64 bytes; what lies between the rows travels along, so that a write
+// there is seen by whoever looks for it on the host.
 class Stage {
   public:
     Stage(std::initializer_list<Tensor> tensors) {
@@ -65,7 +65,8 @@ class Stage {
     }
     void finish() {
         cudaDeviceSynchronize();
-        for (const Piece& p : pieces_) simt::copy_to_host(reinterpret_cast<void*>(p.begin), p.device(), p.end - p.begin);
+        for (const Piece& p : pieces_)
+            simt::copy_to_host(reinterpret_cast<void*>(p.begin), p.device(), p.end - p.begin);
     }
 
   private:
@@ -77,7 +78,8 @@ class Stage {
     static size_t phase(const Piece& p) { return p.begin % 64; }
     static uintptr_t begin_of(const Tensor& t) { return reinterpret_cast<uintptr_t>(t.data); }
     static uintptr_t end_of(const Tensor& t) {
-        return begin_of(t) + static_cast<uintptr_t>(((t.rows() - 1) * t.row_stride + t.cols()) * size_of(t.dtype));
+        return begin_of(t) +
+               static_cast<uintptr_t>(((t.rows() - 1) * t.row_stride + t.cols()) * size_of(t.dtype));
     }
     std::vector<Piece> pieces_;
     std::vector<void*> workspaces_;
@@ -110,7 +112,9 @@ class RowOps final : public Ops {
         s.finish();
     }
 
-    void linear(Tensor y, const Tensor& x, const Tensor& w, Write write) override { cpu_->linear(y, x, w, write); }
+    void linear(Tensor y, const Tensor& x, const Tensor& w, Write write) override {
+        cpu_->linear(y, x, w, write);
+    }
     void linear_backward_input(Tensor dx, const Tensor& dy, const Tensor& w, Write write) override {
         cpu_->linear_backward_input(dx, dy, w, write);
     }
@@ -125,12 +129,14 @@ class RowOps final : public Ops {
                    const AttentionSpec& spec) override {
         cpu_->attention(o, lse, row_maxima, q, k, v, spec);
     }
-    void attention_backward(Tensor dq, Tensor dk, Tensor dv, const AttentionGradients& gradients, Tensor workspace,
-                            const Tensor& dout, const Tensor& o, const Tensor& lse, const Tensor& q,
-                            const Tensor& k, const Tensor& v, const AttentionSpec& spec) override {
+    void attention_backward(Tensor dq, Tensor dk, Tensor dv, const AttentionGradients& gradients,
+                            Tensor workspace, const Tensor& dout, const Tensor& o, const Tensor& lse,
+                            const Tensor& q, const Tensor& k, const Tensor& v,
+                            const AttentionSpec& spec) override {
         cpu_->attention_backward(dq, dk, dv, gradients, workspace, dout, o, lse, q, k, v, spec);
     }
-    int64_t attention_workspace(const AttentionSpec& spec, const AttentionGradients& gradients) const override {
+    int64_t attention_workspace(const AttentionSpec& spec,
+                                const AttentionGradients& gradients) const override {
         return cpu_->attention_workspace(spec, gradients);
     }
 
@@ -147,18 +153,19 @@ class RowOps final : public Ops {
         s.finish();
     }
 
-    void norm(Tensor y, Tensor normalised, Tensor inverse, const Tensor& x, const Tensor& gain, const Tensor& bias,
-              const NormSpec& spec) override {
+    void norm(Tensor y, Tensor normalised, Tensor inverse, const Tensor& x, const Tensor& gain,
+              const Tensor& bias, const NormSpec& spec) override {
         Stage s{y, normalised, inverse, x, gain, bias};
         cuda::norm(s(y), s(normalised), s(inverse), s(x), s(gain), s(bias), spec, nullptr);
         s.finish();
     }
     void norm_backward(Tensor dx, Tensor dgain, Tensor dbias, const Tensor& dy, const Tensor& normalised,
-                       const Tensor& inverse, const Tensor& gain, const NormSpec& spec, Write write) override {
+                       const Tensor& inverse, const Tensor& gain, const NormSpec& spec,
+                       Write write) override {
         Stage s{dx, dgain, dbias, dy, normalised, inverse, gain};
         cuda::norm_backward(s(dx), s(dgain), s(dbias),
-                            s.workspace(cuda::norm_backward_workspace(dy.rows(), dy.cols())), s(dy), s(normalised),
-                            s(inverse), s(gain), spec, write, nullptr);
+                            s.workspace(cuda::norm_backward_workspace(dy.rows(), dy.cols())), s(dy),
+                            s(normalised), s(inverse), s(gain), spec, write, nullptr);
         s.finish();
     }
 
@@ -168,7 +175,8 @@ class RowOps final : public Ops {
         s.finish();
     }
     void prepare_heads_backward(Tensor dx, Tensor dgain, Tensor dbias, Tensor dlog_eps, const Tensor& x,
-                                const Tensor& normalised, const Tensor& inverse, const HeadSpec& spec) override {
+                                const Tensor& normalised, const Tensor& inverse,
+                                const HeadSpec& spec) override {
         Stage s{dx,      dgain,        dbias,     dlog_eps,  x,           normalised,
                 inverse, spec.log_eps, spec.gain, spec.bias, spec.cosine, spec.sine};
         cuda::prepare_heads_backward(
@@ -178,7 +186,8 @@ class RowOps final : public Ops {
         s.finish();
     }
 
-    void short_conv(Tensor y, const Tensor& x, const Tensor& w, const Tensor& doc_start, int64_t length) override {
+    void short_conv(Tensor y, const Tensor& x, const Tensor& w, const Tensor& doc_start,
+                    int64_t length) override {
         Stage s{y, x, w, doc_start};
         cuda::short_conv(s(y), s(x), s(w), s(doc_start), length, nullptr);
         s.finish();
@@ -187,8 +196,8 @@ class RowOps final : public Ops {
                              const Tensor& doc_start, int64_t length) override {
         Stage s{dx, dw, dy, x, w, doc_start};
         cuda::short_conv_backward(
-            s(dx), s(dw), s.workspace(cuda::short_conv_backward_workspace(x.rows(), w.rows(), x.cols())), s(dy), s(x),
-            s(w), s(doc_start), length, nullptr);
+            s(dx), s(dw), s.workspace(cuda::short_conv_backward_workspace(x.rows(), w.rows(), x.cols())),
+            s(dy), s(x), s(w), s(doc_start), length, nullptr);
         s.finish();
     }
     void smear(Tensor y, const Tensor& x, const Tensor& w, const Tensor& lambda, const Tensor& doc_start,
@@ -197,12 +206,13 @@ class RowOps final : public Ops {
         cuda::smear(s(y), s(x), s(w), s(lambda), s(doc_start), length, nullptr);
         s.finish();
     }
-    void smear_backward(Tensor dx, Tensor dw, Tensor dlambda, const Tensor& dy, const Tensor& x, const Tensor& w,
-                        const Tensor& lambda, const Tensor& doc_start, int64_t length) override {
+    void smear_backward(Tensor dx, Tensor dw, Tensor dlambda, const Tensor& dy, const Tensor& x,
+                        const Tensor& w, const Tensor& lambda, const Tensor& doc_start,
+                        int64_t length) override {
         Stage s{dx, dw, dlambda, dy, x, w, lambda, doc_start};
         cuda::smear_backward(s(dx), s(dw), s(dlambda),
-                             s.workspace(cuda::smear_backward_workspace(x.rows(), w.count())), s(dy), s(x), s(w),
-                             s(lambda), s(doc_start), length, nullptr);
+                             s.workspace(cuda::smear_backward_workspace(x.rows(), w.count())), s(dy), s(x),
+                             s(w), s(lambda), s(doc_start), length, nullptr);
         s.finish();
     }
 
@@ -217,7 +227,8 @@ class RowOps final : public Ops {
         cuda::row_factors(s(factor), staged(s, spec), nullptr);
         s.finish();
     }
-    void row_factors_backward(Tensor dr, Tensor db, const Tensor& dfactor, const RowFactorSpec& spec) override {
+    void row_factors_backward(Tensor dr, Tensor db, const Tensor& dfactor,
+                              const RowFactorSpec& spec) override {
         Stage s{dr, db, dfactor, spec.shape, spec.start, spec.r, spec.b};
         cuda::row_factors_backward(
             s(dr), s(db), s.workspace(cuda::row_factors_backward_workspace(dfactor.rows(), dfactor.cols())),
@@ -271,7 +282,8 @@ class RowOps final : public Ops {
         cuda::activation_backward(s(da), s(dh), s(a), kind, nullptr);
         s.finish();
     }
-    void mix(Tensor out, const Coefficient& a, const Tensor& x, const Coefficient& b, const Tensor& y) override {
+    void mix(Tensor out, const Coefficient& a, const Tensor& x, const Coefficient& b,
+             const Tensor& y) override {
         Stage s{out, a.param, x, b.param, y};
         cuda::mix(s(out), staged(s, a), s(x), staged(s, b), s(y), nullptr);
         s.finish();
@@ -279,8 +291,9 @@ class RowOps final : public Ops {
     void mix_backward(Tensor dx, Tensor dy, Tensor da, Tensor db, const Tensor& dout, const Coefficient& a,
                       const Tensor& x, const Coefficient& b, const Tensor& y) override {
         Stage s{dx, dy, da, db, dout, a.param, x, b.param, y};
-        cuda::mix_backward(s(dx), s(dy), s(da), s(db), s.workspace(cuda::mix_backward_workspace(dout.count())),
-                           s(dout), staged(s, a), s(x), staged(s, b), s(y), nullptr);
+        cuda::mix_backward(s(dx), s(dy), s(da), s(db),
+                           s.workspace(cuda::mix_backward_workspace(dout.count())), s(dout), staged(s, a),
+                           s(x), staged(s, b), s(y), nullptr);
         s.finish();
     }
 
@@ -306,8 +319,8 @@ class RowOps final : public Ops {
         std::vector<std::unique_ptr<Stage>> stages;
         std::vector<AdamSlot> on_device;
         for (AdamSlot slot : slots) {
-            stages.push_back(std::unique_ptr<Stage>(
-                new Stage{slot.param, slot.gradient, slot.first, slot.second}));
+            stages.push_back(
+                std::unique_ptr<Stage>(new Stage{slot.param, slot.gradient, slot.first, slot.second}));
             const Stage& s = *stages.back();
             for (Tensor* t : {&slot.param, &slot.gradient, &slot.first, &slot.second}) *t = s(*t);
             on_device.push_back(slot);
@@ -332,8 +345,8 @@ class RowOps final : public Ops {
                 Stage s{u, x, squares, slot.gradient, slot.momentum, slot.param};
                 MuonSlot on_device = slot;
                 for (Tensor* t : {&on_device.param, &on_device.gradient, &on_device.momentum}) *t = s(*t);
-                cuda::muon_momentum(s(u), s(squares), s.workspace(cuda::sum_workspace(count)), on_device, spec,
-                                    nullptr);
+                cuda::muon_momentum(s(u), s(squares), s.workspace(cuda::sum_workspace(count)), on_device,
+                                    spec, nullptr);
                 cuda::muon_scale(s(x), s(u), s(squares), nullptr);
                 s.finish();
             }
@@ -352,14 +365,16 @@ class RowOps final : public Ops {
             s.finish();
         }
     }
-    int64_t muon_workspace(std::span<const MuonSlot> slots) const override { return cpu_->muon_workspace(slots); }
+    int64_t muon_workspace(std::span<const MuonSlot> slots) const override {
+        return cpu_->muon_workspace(slots);
+    }
 
   private:
     // Kernels cannot refuse a token; who calls them still has the numbers on the host.
     static void check_range(const Tensor& numbers, int64_t least, int64_t end) {
         for (int64_t i = 0; i < numbers.count(); ++i)
-            check(numbers.i32()[i] >= least && numbers.i32()[i] < end, "{} is not in {} .. {}", numbers.i32()[i],
-                  least, end - 1);
+            check(numbers.i32()[i] >= least && numbers.i32()[i] < end, "{} is not in {} .. {}",
+                  numbers.i32()[i], least, end - 1);
     }
     static HeadSpec staged(const Stage& s, HeadSpec spec) {
         for (Tensor* t : {&spec.log_eps, &spec.gain, &spec.bias, &spec.cosine, &spec.sine}) *t = s(*t);
