@@ -7,6 +7,9 @@
 // main() holds the only catch that ends the process.
 #pragma once
 
+#if defined(__NVCC__) && !defined(FMT_USE_CONSTEXPR)
+#define FMT_USE_CONSTEXPR 1  // fmt 9 believes nvcc cannot evaluate its format strings; since CUDA 12 it can
+#endif
 #include <fmt/format.h>
 
 #include <source_location>

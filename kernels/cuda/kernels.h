@@ -1,0 +1,133 @@
+// Launchers of the CUDA kernels: the contracts of kernels/ops.h, plus a stream and, where sums cross blocks,
+// a workspace (contents irrelevant; its size in bytes from the function next to the launcher).
+//
+// Nothing here waits for the device or allocates. Activations are f32 or bf16, the tensors of one call alike;
+// parameters, their gradients, statistics, tables and workspaces f32 or f64 as named. Sums have a fixed
+// shape, decided by the sizes alone. A token or target out of range cannot be reported from a kernel: it
+// makes its row NaN and leaves memory alone.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "kernels/ops.h"
+
+struct CUstream_st;
+
+namespace longreach::cuda {
+
+using Stream = CUstream_st*;  // cudaStream_t
+
+// Blocks of rows whose sums are folded: enough to fill a large GPU, few enough to fold.
+inline constexpr int64_t row_blocks(int64_t rows) {
+    const int64_t blocks = (rows + 15) / 16;
+    return blocks < 1 ? 1 : blocks > 512 ? 512 : blocks;
+}
+// The same for sums over a flat array.
+inline constexpr int64_t flat_blocks(int64_t count) {
+    const int64_t blocks = count / 8192;
+    return blocks < 1 ? 1 : blocks > 1024 ? 1024 : blocks;
+}
+
+// --- memory
+void zero(Tensor to, Stream stream);
+void copy(Tensor to, const Tensor& from, Stream stream);  // f32 and bf16 may be converted into each other
+void add(Tensor to, const Tensor& from, Stream stream);   // to += from
+
+// --- embedding
+void embedding(Tensor x, const Tensor& table, const Tensor& tokens, Stream stream);
+void embedding_backward(Tensor dtable, const Tensor& dx, const Tensor& tokens, Stream stream);
+
+// --- normalisation
+void norm(Tensor y, Tensor normalised, Tensor inverse, const Tensor& x, const Tensor& gain,
+          const Tensor& bias, const NormSpec& spec, Stream stream);
+inline constexpr int64_t norm_backward_workspace(int64_t rows, int64_t width) {
+    return row_blocks(rows) * 2 * width * 4;
+}
+void norm_backward(Tensor dx, Tensor dgain, Tensor dbias, Tensor workspace, const Tensor& dy,
+                   const Tensor& normalised, const Tensor& inverse, const Tensor& gain, const NormSpec& spec,
+                   Write write, Stream stream);
+
+// --- heads
+void prepare_heads(Tensor x, Tensor normalised, Tensor inverse, const HeadSpec& spec, Stream stream);
+inline constexpr int64_t prepare_heads_backward_workspace(int64_t rows, int64_t heads, int64_t head_dim) {
+    return row_blocks(rows) * (heads * 8 + 2 * head_dim * 4);
+}
+void prepare_heads_backward(Tensor dx, Tensor dgain, Tensor dbias, Tensor dlog_eps, Tensor workspace,
+                            const Tensor& x, const Tensor& normalised, const Tensor& inverse,
+                            const HeadSpec& spec, Stream stream);
+
+// --- neighbouring positions
+void short_conv(Tensor y, const Tensor& x, const Tensor& w, const Tensor& doc_start, int64_t length,
+                Stream stream);
+inline constexpr int64_t short_conv_backward_workspace(int64_t rows, int64_t taps, int64_t width) {
+    return row_blocks(rows) * taps * width * 4;
+}
+void short_conv_backward(Tensor dx, Tensor dw, Tensor workspace, const Tensor& dy, const Tensor& x,
+                         const Tensor& w, const Tensor& doc_start, int64_t length, Stream stream);
+void smear(Tensor y, const Tensor& x, const Tensor& w, const Tensor& lambda, const Tensor& doc_start,
+           int64_t length, Stream stream);
+inline constexpr int64_t smear_backward_workspace(int64_t rows, int64_t channels) {
+    return rows * 2 * 4 + row_blocks(rows) * (channels + 1) * 8;
+}
+void smear_backward(Tensor dx, Tensor dw, Tensor dlambda, Tensor workspace, const Tensor& dy, const Tensor& x,
+                    const Tensor& w, const Tensor& lambda, const Tensor& doc_start, int64_t length,
+                    Stream stream);
+
+// --- what decides scores
+void row_starts(Tensor row_start, const Tensor& doc_start, int64_t length, int64_t window, int64_t chunk,
+                Stream stream);
+void row_factors(Tensor factor, const RowFactorSpec& spec, Stream stream);
+inline constexpr int64_t row_factors_backward_workspace(int64_t heads, int64_t rows) {
+    return 2 * heads * flat_blocks(rows) * 8;
+}
+void row_factors_backward(Tensor dr, Tensor db, Tensor workspace, const Tensor& dfactor,
+                          const RowFactorSpec& spec, Stream stream);
+void distance_tables(Tensor gain, Tensor bias, const DistanceFormSpec& spec, Stream stream);
+inline constexpr int64_t distance_tables_backward_workspace(int64_t heads, int64_t length) {
+    return 2 * heads * flat_blocks(length) * 8;
+}
+void distance_tables_backward(Tensor dlog_tau, Tensor ddecay, Tensor dp, Tensor da, Tensor workspace,
+                              const Tensor& dgain, const Tensor& dbias, const DistanceFormSpec& spec,
+                              Stream stream);
+void head_maxima(Tensor out, const Tensor& row_maxima, Stream stream);
+void qk_clip(Tensor wq, Tensor wk, const Tensor& maxima, int64_t head_dim, float limit, Stream stream);
+
+// --- gates, activations, mixing
+void gate(Tensor y, const Tensor& u, const Tensor& o, float factor, Stream stream);
+void gate_backward(Tensor dout, Tensor du, const Tensor& dy, const Tensor& u, const Tensor& o, float factor,
+                   Stream stream);
+void activation(Tensor h, const Tensor& a, Activation kind, Stream stream);
+void activation_backward(Tensor da, const Tensor& dh, const Tensor& a, Activation kind, Stream stream);
+void mix(Tensor out, const Coefficient& a, const Tensor& x, const Coefficient& b, const Tensor& y,
+         Stream stream);
+inline constexpr int64_t mix_backward_workspace(int64_t count) {
+    return 2 * flat_blocks(count) * 8;
+}
+void mix_backward(Tensor dx, Tensor dy, Tensor da, Tensor db, Tensor workspace, const Tensor& dout,
+                  const Coefficient& a, const Tensor& x, const Coefficient& b, const Tensor& y,
+                  Stream stream);
+
+// --- loss
+void cross_entropy(Tensor loss, Tensor logits, const Tensor& targets, const LossSpec& spec, bool gradient,
+                   Stream stream);
+
+// --- reductions and optimisers
+inline constexpr int64_t sum_workspace(int64_t count) {
+    return flat_blocks(count) * 8;
+}
+void sum(Tensor out, Tensor workspace, const Tensor& x, Stream stream);
+void sum_squares(Tensor out, Tensor workspace, const Tensor& x, Stream stream);
+
+void adam(std::span<const AdamSlot> slots, const AdamSpec& spec, Stream stream);
+
+// Muon around its matrix products. momentum: updates slot.momentum and writes the direction u [rows, cols]
+// and its sum of squares f64 [1] (workspace: sum_workspace(count)). scale: x = u / (|u| + 1e-7), turned so
+// that x has no more rows than columns. update: param = keep * param - rate * x, turned back. What an
+// iteration adds to its products is mix() with constants.
+void muon_momentum(Tensor u, Tensor squares, Tensor workspace, const MuonSlot& slot, const MuonSpec& spec,
+                   Stream stream);
+void muon_scale(Tensor x, const Tensor& u, const Tensor& squares, Stream stream);
+void muon_update(const MuonSlot& slot, const Tensor& x, Stream stream);
+
+}  // namespace longreach::cuda
