@@ -11,29 +11,15 @@ namespace longreach {
 
 namespace {
 
-// Kinds with an r of their own; the others are complete formulas, in which r is 1 unless the config says so.
+// Kinds with an r of their own; the others are complete formulas, in which r is 1.
 bool has_r(ScaleKind kind) {
-    switch (kind) {
-        case ScaleKind::logn:
-        case ScaleKind::logn_bias:
-        case ScaleKind::logn_abc:
-        case ScaleKind::sqrt2logn:
-        case ScaleKind::sqrt2lognp1:
-        case ScaleKind::sqrt_abc:
-        case ScaleKind::maxterm2:
-        case ScaleKind::beta_pow:
-        case ScaleKind::gammalogn:
-        case ScaleKind::qknorm_g:
-            return true;
-        default:
-            return false;
-    }
+    return learnable(kind) && kind != ScaleKind::none;
 }
 
 bool starts_at_parity(const ScaleConfig& scale) {
-    if (scale.kind == ScaleKind::none) return false;  // s_base already is the unscaled model's
+    if (!has_r(scale.kind)) return false;
     if (scale.init == ScaleInit::parity) return true;
-    return scale.init == ScaleInit::by_kind && has_r(scale.kind) && scale.kind != ScaleKind::logn &&
+    return scale.init == ScaleInit::by_kind && scale.kind != ScaleKind::logn &&
            scale.kind != ScaleKind::logn_bias && scale.kind != ScaleKind::qknorm_g;
 }
 
@@ -164,7 +150,7 @@ double score_base(const AttentionConfig& attention) {
 double initial_r(const AttentionConfig& attention, int64_t train_context) {
     const ScaleConfig& scale = attention.scale;
     const double trained = static_cast<double>(train_context);
-    if (!learnable(scale.kind) || scale.kind == ScaleKind::none) return 1;  // whatever init was inherited
+    if (!has_r(scale.kind)) return 1;  // whatever init was inherited
     if (scale.init == ScaleInit::value) return scale.r;
     if (!starts_at_parity(scale)) {
         if (scale.kind == ScaleKind::logn || scale.kind == ScaleKind::logn_bias) return 0.43;

@@ -275,7 +275,7 @@ TEST_CASE("first r: at parity a query with L_train / 2 keys scores as in the uns
     for (ScaleKind kind : every_kind())
         for (QkKind qk : {QkKind::none, QkKind::qk_rms, QkKind::qk_l2, QkKind::qna})
             for (double b : {0.0, 0.12}) {
-                if (kind == ScaleKind::none) continue;
+                if (!learnable(kind) || kind == ScaleKind::none) continue;   // no r to start
                 if (acts_on_cosines(kind) && qk != QkKind::qk_l2) continue;  // what these laws are made for
                 CAPTURE(static_cast<int>(kind));
                 CAPTURE(static_cast<int>(qk));
@@ -310,18 +310,18 @@ TEST_CASE("first r: by kind and by value") {
     for (ScaleKind kind : every_kind()) {
         AttentionConfig a = attention(kind, QkKind::qk_l2, 64, 0.12, ScaleInit::value);
         a.scale.r = -0.7;
-        CHECK(initial_r(a, 2048) == -0.7);
+        const bool has_r = learnable(kind) && kind != ScaleKind::none;
+        CHECK(initial_r(a, 2048) == (has_r ? -0.7 : 1));
     }
     // s_base carries the base of an unscaled model, so its r does not.
     CHECK(initial_r(attention(ScaleKind::none, QkKind::qk_rms, 64, 0.12, ScaleInit::parity), 2048) == 1);
 }
 
 TEST_CASE("first r: no parity where the shape is 0") {
-    AttentionConfig a = attention(ScaleKind::solve_c, QkKind::qk_rms, 64, 0, ScaleInit::parity);
-    a.scale.target = 600;
+    const AttentionConfig a = attention(ScaleKind::logn, QkKind::qk_rms, 64, 0, ScaleInit::parity);
     try {
-        initial_r(a, 1024);
-        FAIL("512 keys cannot be spread over 600");
+        initial_r(a, 2);
+        FAIL("log 1 times no r is 1");
     } catch (const Error& error) {
         CHECK(error.code() == ExitCode::usage);
     }
