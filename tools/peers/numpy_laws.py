@@ -121,10 +121,10 @@ def static_r(layout: Config, trained: int) -> float:
     """r where it is not learned."""
     scale = layout["scale"]
     kind, init = scale["kind"], scale["init"]
-    if init == "value":
-        return scale["r"]
     if kind not in WITH_R:
         return 1.0
+    if init == "value":
+        return scale["r"]
     if init == "by_kind" and kind in ("logn", "logn_bias"):
         return 0.43
     if init == "by_kind" and kind == "qknorm_g":
