@@ -203,7 +203,7 @@ inline ScaleGranularity granularity(const ScaleConfig& s) {
 // r at the start, and for good where it is not learned.
 inline double first_multiplier(const AttentionConfig& a, double l_train) {
     const ScaleConfig& s = a.scale;
-    if (!has_multiplier(s.kind)) return s.init == ScaleInit::value ? s.r : 1;
+    if (!has_multiplier(s.kind)) return 1;
     if (s.init == ScaleInit::value) return s.r;
     if (s.init == ScaleInit::by_kind) {
         if (s.kind == ScaleKind::logn || s.kind == ScaleKind::logn_bias) return 0.43;
