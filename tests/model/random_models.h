@@ -159,33 +159,6 @@ class RandomVariant {
     int64_t length_ = 0, kv_heads_ = 1, head_dim_ = 4;
 };
 
-// The same draw with every choice that src/model does not build yet taken back.
-inline SmallModel without_variants(SmallModel small) {
-    ModelConfig& m = small.config;
-    m.norm.placement = NormPlacement::pre;
-    m.residual.value_embeddings = 0;
-    m.residual.smear = false;
-    m.residual.backout = -1;
-    const auto strip = [](AttentionConfig& a) {
-        a.chunk = 0;
-        if (a.qk.kind != QkKind::none) a.qk = {QkKind::qk_rms, a.qk.eps};
-        a.scale = {};
-        const double tau = a.distance.tau;
-        a.distance = {
-            a.distance.kind == DistanceKind::none ? DistanceKind::none : DistanceKind::scale_invariant, tau};
-        a.softcap = 0;
-        a.sink = SinkKind::none;
-        a.conv = {};
-        a.output_norm = {};
-        a.gate = {};
-        a.pre_norm = true;
-        a.post_norm = false;
-    };
-    strip(m.attention);
-    for (auto& [name, a] : m.layouts) strip(a);
-    return small;
-}
-
 // What a model contains: "key=value" for every choice that some layer of it makes.
 inline std::set<std::string> features(const SmallModel& small) {
     std::set<std::string> all;

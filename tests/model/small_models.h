@@ -12,10 +12,6 @@
 
 namespace longreach::test {
 
-// Whether src/model builds what goes beyond the plain model: attention variants, norm placements and residual
-// parts. Tests of those are skipped where it does not.
-inline constexpr bool variants_are_built = true;
-
 // Three layers of 16 channels with two heads of 8; nothing starts at zero, so every gradient is something.
 inline ModelConfig tiny_model(int64_t layers = 3) {
     ModelConfig m;

@@ -62,8 +62,7 @@ const Change plain = [](ModelConfig&) {};
 
 }  // namespace
 
-TEST_CASE("variants at their first values: the network is the plain one, bit for bit" *
-          doctest::skip(!variants_are_built)) {
+TEST_CASE("variants at their first values: the network is the plain one, bit for bit") {
     for (bool documents : {false, true}) {
         const auto with = [&](const Change& change, const Values& values = {}) {
             return losses_with(change, values, documents);
@@ -92,8 +91,7 @@ TEST_CASE("variants at their first values: the network is the plain one, bit for
     }
 }
 
-TEST_CASE("variants at their limits are the plain network, bit for bit" *
-          doctest::skip(!variants_are_built)) {
+TEST_CASE("variants at their limits are the plain network, bit for bit") {
     for (bool documents : {false, true}) {
         const auto with = [&](const Change& change, const Values& values = {}) {
             return losses_with(change, values, documents);
@@ -116,8 +114,7 @@ TEST_CASE("variants at their limits are the plain network, bit for bit" *
     }
 }
 
-TEST_CASE("chunks are documents that start at their multiples, bit for bit" *
-          doctest::skip(!variants_are_built)) {
+TEST_CASE("chunks are documents that start at their multiples, bit for bit") {
     ModelConfig whole = base_model(), chunked = base_model();
     for (int64_t chunk : {1, 3, 7}) {
         chunked.attention.chunk = chunk;
@@ -134,8 +131,7 @@ TEST_CASE("chunks are documents that start at their multiples, bit for bit" *
     }
 }
 
-TEST_CASE("equal formulas, computed in different ways, agree within rounding" *
-          doctest::skip(!variants_are_built)) {
+TEST_CASE("equal formulas, computed in different ways, agree within rounding") {
     const auto attention = [](auto change) { return [=](ModelConfig& m) { change(m.attention); }; };
     const auto agree = [](const Change& a, const Values& values_a, const Change& b,
                           const Values& values_b = {}) {
@@ -181,8 +177,7 @@ TEST_CASE("equal formulas, computed in different ways, agree within rounding" *
           }));
 }
 
-TEST_CASE("norms of queries or keys do not see the size of their matrices" *
-          doctest::skip(!variants_are_built)) {
+TEST_CASE("norms of queries or keys do not see the size of their matrices") {
     const auto same = [](QkKind kind, const char* matrix) {
         const Change change = [=](ModelConfig& m) {
             m.attention.qk.kind = kind;
@@ -203,8 +198,7 @@ TEST_CASE("norms of queries or keys do not see the size of their matrices" *
     }
 }
 
-TEST_CASE("variants: evaluation gives the losses of training, threads give the same bits" *
-          doctest::skip(!variants_are_built)) {
+TEST_CASE("variants: evaluation gives the losses of training, threads give the same bits") {
     for (const SmallModel& small : small_variants()) {
         CAPTURE(small.name);
         const Example example =
@@ -231,7 +225,7 @@ TEST_CASE("variants: evaluation gives the losses of training, threads give the s
 
 // Positions of a packed document are shifted, which rotary scores do not see but for rounding. Counts of
 // keys, convolutions and smearing start with the document.
-TEST_CASE("variants: packed documents equal separate documents" * doctest::skip(!variants_are_built)) {
+TEST_CASE("variants: packed documents equal separate documents") {
     const std::vector<int64_t> starts = {0, 7, 8, 19, 24};
     for (const SmallModel& small : small_variants()) {
         const AttentionConfig& a = small.config.attention;
