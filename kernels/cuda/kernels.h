@@ -93,7 +93,20 @@ void distance_tables_backward(Tensor dlog_tau, Tensor ddecay, Tensor dp, Tensor 
 void head_maxima(Tensor out, const Tensor& row_maxima, Stream stream);
 void qk_clip(Tensor wq, Tensor wk, const Tensor& maxima, int64_t head_dim, float limit, Stream stream);
 
+// --- attention (attention_forward.cu, attention_backward.cu); head sizes up to 256
+void attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor& q, const Tensor& k, const Tensor& v,
+               const AttentionSpec& spec, Stream stream);
+int64_t attention_backward_workspace(const AttentionSpec& spec, const AttentionGradients& gradients);
+void attention_backward(Tensor dq, Tensor dk, Tensor dv, const AttentionGradients& gradients,
+                        Tensor workspace, const Tensor& dout, const Tensor& o, const Tensor& lse,
+                        const Tensor& q, const Tensor& k, const Tensor& v, const AttentionSpec& spec,
+                        Stream stream);
+
 // --- gates, activations, mixing
+// In place: h = max(0, h)^2.
+void relu2(Tensor h, Stream stream);
+// In place: da = da * 2 sqrt(h).
+void relu2_backward(Tensor da, const Tensor& h, Stream stream);
 void gate(Tensor y, const Tensor& u, const Tensor& o, float factor, Stream stream);
 void gate_backward(Tensor dout, Tensor du, const Tensor& dy, const Tensor& u, const Tensor& o, float factor,
                    Stream stream);
