@@ -64,8 +64,18 @@ DEVICE void mma_m16n8k16_bf16(float (&d)[4], const uint32_t (&a)[4], const uint3
           "f"(c[3]));
 }
 
+// 2^x within 2 ulp; results below the normal range are 0, 2^-inf is 0.
+DEVICE float exp2_approx(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 #else
 
+DEVICE float exp2_approx(float x) {
+    return std::exp2(x);
+}
 DEVICE void cp_async_16(void* to, const void* from, int valid = 16,
                         const simt_where& at = simt_where::current()) {
     simt::cp_async_16(to, from, valid, at);
