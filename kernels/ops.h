@@ -9,10 +9,12 @@
 //   - Matrices of parameters have shape [out, in]; y = x w^T.
 //   - Results depend neither on the number of threads nor on the schedule: every reduction has a fixed shape
 //   and order.
-//   - Activations and gradients are f32 on the CPU; statistics, losses and tables are f32 everywhere; scalar
-//   sums f64.
+//   - Activations, their gradients and the matrices of products are of the device's type (DeviceTraits);
+//   weights and their gradients, statistics, losses and tables are f32 everywhere; scalar sums f64.
 #pragma once
 
+#include <functional>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -113,10 +115,20 @@ struct MuonSpec {
     float gradient_scale = 1.0f;  // clipping factor
 };
 
+// What planning has to know of a device.
+struct DeviceTraits {
+    DType activations = DType::f32;  // and their gradients, and the inputs of matrix products
+    // A chunk of the loss head: at most so many logits (but 256 rows), at most so many rows.
+    int64_t chunk_logits = int64_t{1} << 22, chunk_rows = 4096;
+    double datasheet_flops = 0;   // of matrix products; 0: unknown
+    int64_t peak_product = 1024;  // side of the matrices whose product shows the device's own rate
+};
+
 class Ops {
   public:
     virtual ~Ops() = default;
     virtual std::string describe() const = 0;  // "cpu avx512, 2 threads, fp32"
+    virtual DeviceTraits traits() const { return {}; }
 
     // --- memory
     // -----------------------------------------------------------------------------------------------------
@@ -127,8 +139,15 @@ class Ops {
     virtual int64_t scratch_bytes() const = 0;  // what the implementation itself holds besides the plan
     virtual void zero(Tensor to) = 0;
     virtual void copy(Tensor to, const Tensor& from) = 0;
-    virtual void add(Tensor to, const Tensor& from) = 0;  // to += from
+    virtual void add(Tensor to, const Tensor& from) = 0;                                // to += from
+    virtual int64_t free_bytes() const { return std::numeric_limits<int64_t>::max(); }  // where it tells
     virtual void synchronize() = 0;
+    // Runs work, which queues the same operations on the same memory with the same numbers whenever the key
+    // is the same, and neither waits nor allocates: a device may record it and repeat the recording instead.
+    virtual void replay(const std::string& key, const std::function<void()>& work) {
+        (void)key;
+        work();
+    }
 
     // --- matrix products
     // -------------------------------------------------------------------------------------------- y [N, out]

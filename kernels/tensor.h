@@ -84,6 +84,12 @@ struct Tensor {
         t.data = data ? static_cast<std::byte*>(data) + begin * size_of(dtype) : nullptr;
         return t;
     }
+    // The first elements of contiguous memory as another shape.
+    Tensor shaped(std::initializer_list<int64_t> dims) const {
+        const Tensor t(data, dtype, dims);
+        check(contiguous() && t.count() <= count(), "{} elements of {}", t.count(), count());
+        return t;
+    }
     // The first n elements of a one-dimensional tensor.
     Tensor first(int64_t n) const {
         check(rank == 1 && n <= shape[0], "first {} of {}", n, shape[0]);

@@ -22,6 +22,8 @@ class TimingOps final : public Ops {
     void reset() { totals_.clear(); }
 
     std::string describe() const override { return inner_.describe(); }
+    DeviceTraits traits() const override { return inner_.traits(); }
+    int64_t free_bytes() const override { return inner_.free_bytes(); }
     void* allocate(int64_t bytes) override { return inner_.allocate(bytes); }
     void release(void* memory, int64_t bytes) override { inner_.release(memory, bytes); }
     void upload(Tensor to, const void* host) override;

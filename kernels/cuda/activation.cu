@@ -3,6 +3,7 @@
 //   gelu       h = a P(a), P the normal distribution;  dh/da = P(a) + a e^(-a^2/2) / sqrt(2 pi)
 //   gelu_tanh  h = a s(2u), u = sqrt(2/pi) (a + 0.044715 a^3);  dh/da = s + a s (1 - s) 2u'
 //              (s the sigmoid: (1 + tanh u) / 2 = s(2u))
+//   relu2      in place behind a matrix product: h = max(0, a)^2;  da = dh 2 sqrt(h)
 //   swiglu     a = gate|up [N, 2F], h = gate s(gate) up;  dup = dh gate s,  dgate = dh up s (1 + gate (1 -
 //   s)) mix        out = a x + b y, scalars a = offset + scale * param;  dx = a dout, dy += b dout,
 //              da += scale <dout, x>
@@ -40,6 +41,27 @@ struct GeluTanh {
         const float twice_du = fmaf(square, 3 * tanh_cubic, tanh_slope);
         // s (1 - s) is zero long before |a| = 20, and beyond the other factors may overflow.
         return fabsf(a) > 20.0f ? s.value : fmaf(a * twice_du, s.value * s.rest, s.value);
+    }
+};
+
+// max(0, a)^2; its slope in terms of the value is 2 sqrt(h).
+struct Relu2 {
+    static DEVICE float value(float a) {
+        const float positive = fmaxf(a, 0.0f);
+        return positive * positive;
+    }
+};
+template <class T>
+struct Relu2Backward {
+    View<T> da;
+    View<const T> h;
+    template <int n>
+    DEVICE void at(int64_t r, int64_t c) const {
+        Pack<n> d = load<n>(da.at(r, c));
+        const Pack<n> value = load<n>(h.at(r, c));
+#pragma unroll
+        for (int k = 0; k < n; ++k) d[k] *= 2.0f * sqrtf(value[k]);
+        store(da.at(r, c), d);
     }
 };
 
@@ -194,6 +216,22 @@ void mix_backward_kernel(MixBackward<T> m, double* partials) {
 }
 
 }  // namespace
+
+void relu2(Tensor h, Stream stream) {
+    with_element(h.dtype,
+                 [&](auto element) { apply<typename decltype(element)::type, Relu2>(h, h, stream); });
+}
+
+void relu2_backward(Tensor da, const Tensor& h, Stream stream) {
+    check(da.rows() == h.rows() && da.cols() == h.cols(), "relu2_backward of {}x{} at {}x{}", da.rows(),
+          da.cols(), h.rows(), h.cols());
+    with_element(da.dtype, [&](auto element) {
+        using T = typename decltype(element)::type;
+        const Extent extent(da, h);
+        map<T>(Relu2Backward<T>{view<T>(da), view<const T>(h)}, extent.rows, extent.width, aligned(da, h),
+               stream);
+    });
+}
 
 void activation(Tensor h, const Tensor& a, Activation kind, Stream stream) {
     const int64_t rows = h.rows(), width = h.cols();

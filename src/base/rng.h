@@ -17,6 +17,7 @@ enum class Purpose : uint32_t {
     synth = 3,
     bootstrap = 4,
     test = 5,
+    bench = 6,
 };
 
 using Philox4 = std::array<uint32_t, 4>;

@@ -43,6 +43,7 @@ class StepBench {
         std::vector<float> weights;
         initialise(model_.params(), 1, weights);
         ops.upload(weights_.flat, weights.data());
+        weights_.round(ops);
         std::vector<int32_t> ids(static_cast<size_t>(tokens_));
         const Rng rng(1, Purpose::test);
         for (size_t i = 0; i < ids.size(); ++i)
@@ -55,7 +56,9 @@ class StepBench {
     void step(Ops& ops) {
         ops.zero(gradients_.flat);
         model_.forward_backward(ops, weights_, gradients_, batch_, 1.0f / static_cast<float>(tokens_));
+        optimizer_.measure(ops, gradients_);
         optimizer_.step(ops, weights_, gradients_, 1.0, 0);
+        weights_.round(ops);
         ops.synchronize();
     }
     int64_t tokens() const { return tokens_; }
@@ -69,7 +72,7 @@ class StepBench {
     }
     void plan() {
         arena_.group("bench");
-        weights_.flat = arena_.reserve("weights", DType::f32, {model_.params().size()});
+        weights_ = plan_weights(arena_, model_.params());
         gradients_.flat = arena_.reserve("gradients", DType::f32, {model_.params().size()});
         optimizer_.plan(arena_, ops_);
         model_.plan_tables(arena_);

@@ -7,11 +7,28 @@
 #include "base/units.h"
 #include "commands/commands.h"
 #include "io/file.h"
+#include "kernels/cuda_device.h"
 #include "train/device.h"
 
 namespace longreach {
 
 namespace {
+
+// What a large matrix product reaches.
+void rate(const char* title, Device device, PrecisionChoice precision) {
+    SystemConfig system;
+    system.device = device;
+    system.precision = precision;
+    try {
+        std::string note;
+        const std::unique_ptr<Ops> ops = open_device(system, note);
+        const int64_t n = ops->traits().peak_product;
+        fmt::print("{:<12} {:.0f} GFLOP/s in a {}^3 matrix product ({})\n", title, measure_peak(*ops) / 1e9,
+                   n, ops->describe());
+    } catch (const Error& e) {
+        fmt::print("{:<12} {}\n", title, e.what());
+    }
+}
 
 ExitCode doctor() {
     const BuildInfo build = build_info();
@@ -20,17 +37,22 @@ ExitCode doctor() {
     const int64_t pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
     fmt::print("memory       {}\n", human_bytes(pages * page));
     fmt::print("disk         {} free here\n", human_bytes(static_cast<int64_t>(free_bytes("."))));
-    for (const Precision precision : {Precision::fp32, Precision::bf16}) {
-        SystemConfig system;
-        system.precision = precision;
-        try {
-            std::string note;
-            const std::unique_ptr<Ops> ops = open_device(system, note);
-            fmt::print("{:<12} {}: {:.0f} GFLOP/s in a 1024^3 matrix product\n",
-                       precision == Precision::fp32 ? "fp32" : "bf16", note, measure_peak(*ops) / 1e9);
-        } catch (const Error& e) {
-            fmt::print("{:<12} {}\n", precision == Precision::fp32 ? "fp32" : "bf16", e.what());
-        }
+    const CudaStatus cuda = cuda_status();
+    fmt::print("cuda         {}\n", cuda.unusable.empty() ? "usable" : "not usable: " + cuda.unusable);
+    if (cuda.built)
+        fmt::print("             driver {}, runtime {}, {}\n", cuda.driver.empty() ? "none" : cuda.driver,
+                   cuda.runtime, cuda.blas.empty() ? "no cuBLASLt" : cuda.blas);
+    for (const CudaDevice& d : cuda.devices)
+        fmt::print(
+            "             {}: sm_{}, {} multiprocessors, {} memory ({} free), {} of shared memory per "
+            "block\n",
+            d.name, d.architecture, d.multiprocessors, human_bytes(d.memory), human_bytes(d.free),
+            human_bytes(d.shared_memory));
+    rate("cpu fp32", Device::cpu, PrecisionChoice::fp32);
+    rate("cpu bf16", Device::cpu, PrecisionChoice::bf16);
+    if (cuda.unusable.empty()) {
+        rate("gpu fp32", Device::cuda, PrecisionChoice::fp32);
+        rate("gpu bf16", Device::cuda, PrecisionChoice::bf16);
     }
     return ExitCode::ok;
 }

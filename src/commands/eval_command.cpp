@@ -73,8 +73,7 @@ ExitCode evaluate(const EvalOptions& options) {
     Arena arena(*ops);
     FlatParams weights;
     const auto plan = [&] {
-        arena.group("weights");
-        weights.flat = arena.reserve("weights", DType::f32, {model.params().size()});
+        weights = plan_weights(arena, model.params());
         model.plan_tables(arena);
         evaluator.plan(arena, batch, documents);
         model.plan_evaluation(arena, *ops, {batch, experiment.eval.lengths}, documents);
@@ -85,6 +84,7 @@ ExitCode evaluate(const EvalOptions& options) {
     plan();
     model.fill_tables(*ops);
     load_weights(checkpoint, *ops, model.params(), weights, false, notice);
+    weights.round(*ops);
 
     EvalRequest request = make_request(experiment.eval, experiment.eval.final_tokens, batch, documents);
     request.seed = experiment.data_seed();

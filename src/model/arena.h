@@ -22,6 +22,12 @@ class Arena {
     void group(std::string name) { group_ = std::move(name); }
     Tensor reserve(const std::string& name, DType dtype, std::initializer_list<int64_t> dims);
 
+    // Of the type the device keeps activations and their gradients in.
+    Tensor activation(const std::string& name, std::initializer_list<int64_t> dims) {
+        return reserve(name, traits().activations, dims);
+    }
+    DeviceTraits traits() const { return ops_.traits(); }
+
     // Memory reserved after mark() may be given out again after rewind(): parts of a run that never live at
     // the same time (training activations, evaluation activations) share it.
     int64_t mark() const { return offset_; }

@@ -53,17 +53,17 @@ AttentionLayer::AttentionLayer(ParamTable& table, const ModelConfig& model, int6
 AttentionLayer::Saved AttentionLayer::plan(Arena& arena, const std::string& name, int64_t tokens,
                                            bool training) const {
     Saved saved;
-    saved.qkv = arena.reserve(name + "qkv", DType::f32, {tokens, total_width()});
-    if (convolves()) saved.projected = arena.reserve(name + "projected", DType::f32, {tokens, total_width()});
+    saved.qkv = arena.activation(name + "qkv", {tokens, total_width()});
+    if (convolves()) saved.projected = arena.activation(name + "projected", {tokens, total_width()});
     if (far_pairs_ && !training)
-        saved.far = arena.reserve(name + "far", DType::f32, {tokens, query_width() + value_width()});
+        saved.far = arena.activation(name + "far", {tokens, query_width() + value_width()});
     saved.queries = query_heads_.plan(arena, name + "queries", tokens);
     saved.keys = key_heads_.plan(arena, name + "keys", tokens);
     saved.values = values_.plan(arena, name, tokens);
     saved.factor = scale_.plan(arena, name, tokens);
     if (config_.distance.kind == DistanceKind::si_interp)
         saved.square = arena.reserve(name + "row_square", DType::f32, {1, tokens});
-    saved.o = arena.reserve(name + "attention", DType::f32, {tokens, query_width()});
+    saved.o = arena.activation(name + "attention", {tokens, query_width()});
     saved.lse = arena.reserve(name + "lse", DType::f32, {config_.heads, tokens});
     saved.output = output_.plan(arena, name, tokens);
     return saved;
@@ -82,6 +82,9 @@ AttentionLayer::Workspace AttentionLayer::plan_workspace(Arena& arena, Ops& ops,
     const auto reserve = [&](const char* name, int64_t count) {
         return count > 0 ? arena.reserve(name, DType::f32, {count}) : Tensor();
     };
+    const auto reserve_activation = [&](const char* name, int64_t count) {
+        return count > 0 ? arena.activation(name, {count}) : Tensor();
+    };
     const int64_t bias_rows =
         largest([](const AttentionLayer& l) { return l.distance_ ? l.distance_.bias_rows() : 0; });
     const int64_t longest = *std::max_element(lengths.begin(), lengths.end());
@@ -91,19 +94,21 @@ AttentionLayer::Workspace AttentionLayer::plan_workspace(Arena& arena, Ops& ops,
     w.row_maxima = reserve("row_maxima", tokens * largest([](const AttentionLayer& l) {
                                              return l.gathers_maxima_ ? l.config_.heads : 0;
                                          }));
-    w.dqkv = reserve("dqkv", tokens * largest([](const AttentionLayer& l) { return l.total_width(); }));
-    w.dprojected = reserve("dprojected", tokens * largest([](const AttentionLayer& l) {
-                                             return l.convolves() ? l.total_width() : 0;
-                                         }));
-    w.dvalues = reserve("dvalues", tokens * largest([](const AttentionLayer& l) {
-                                       return l.values_.mixes() ? l.value_width() : 0;
-                                   }));
-    w.dout = reserve("dattention", tokens * largest([](const AttentionLayer& l) { return l.query_width(); }));
+    w.dqkv =
+        reserve_activation("dqkv", tokens * largest([](const AttentionLayer& l) { return l.total_width(); }));
+    w.dprojected = reserve_activation("dprojected", tokens * largest([](const AttentionLayer& l) {
+                                                        return l.convolves() ? l.total_width() : 0;
+                                                    }));
+    w.dvalues = reserve_activation("dvalues", tokens * largest([](const AttentionLayer& l) {
+                                                  return l.values_.mixes() ? l.value_width() : 0;
+                                              }));
+    w.dout = reserve_activation("dattention",
+                                tokens * largest([](const AttentionLayer& l) { return l.query_width(); }));
     w.dfactor = reserve("drow_factor", tokens * largest([](const AttentionLayer& l) {
                                            return l.scale_.learned() ? l.config_.heads : 0;
                                        }));
-    w.output.du =
-        reserve("dgate", tokens * largest([](const AttentionLayer& l) { return l.output_.gates(); }));
+    w.output.du = reserve_activation(
+        "dgate", tokens * largest([](const AttentionLayer& l) { return l.output_.gates(); }));
     int64_t bytes = 0;
     for (const AttentionLayer* layer : layers)
         for (int64_t length : lengths) {
@@ -142,7 +147,7 @@ AttentionSpec AttentionLayer::spec(StepContext& run, const Saved& saved, const W
     spec.distance_gain = tables_.gain;
     spec.distance_bias = tables_.bias;
     if (tables_.square_by_row) {
-        const Tensor square(saved.square.data, DType::f32, {1, n});
+        const Tensor square = saved.square.shaped({1, n});
         if (fill) {
             RowFactorSpec rows;
             rows.length = run.batch.length;
@@ -150,7 +155,7 @@ AttentionSpec AttentionLayer::spec(StepContext& run, const Saved& saved, const W
             rows.start = LengthScale::count_start(run, config_.scale.scale_n, spec.row_start);
             run.ops.row_factors(square, rows);
         }
-        spec.row_square = Tensor(square.data, DType::f32, {n});
+        spec.row_square = square.shaped({n});
     }
     if (distance_) {
         // Filled even where it was filled before: another layer may have used the buffers since.
@@ -166,8 +171,7 @@ AttentionSpec AttentionLayer::spec(StepContext& run, const Saved& saved, const W
 
 AttentionGradients AttentionLayer::gradients(StepContext& run, const Workspace& workspace) const {
     AttentionGradients g;
-    if (scale_.learned())
-        g.row_factor = Tensor(workspace.dfactor.data, DType::f32, {config_.heads, run.batch.count()});
+    if (scale_.learned()) g.row_factor = workspace.dfactor.shaped({config_.heads, run.batch.count()});
     if (distance_) {
         const LearnedDistance::Buffers own = distance_.of(workspace.distance);
         g.distance_gain = own.dgain;
@@ -183,7 +187,7 @@ void AttentionLayer::forward(StepContext& run, const Saved& saved, const Workspa
     const Tensor qkv = saved.qkv.first_rows(n), q = queries_of(qkv), k = keys_of(qkv);
     if (convolves()) {
         const Tensor projected = saved.projected.first_rows(n);
-        run.ops.linear(projected, xn, run.weight(qkv_), Write::set);
+        run.ops.linear(projected, xn, run.matrix(qkv_), Write::set);
         const auto convolve = [&](const Tensor& to, const Tensor& from, const ParamRef& w) {
             w ? run.ops.short_conv(to, from, run.weight(w), run.batch.doc_start, run.batch.length)
               : run.ops.copy(to, from);
@@ -192,7 +196,7 @@ void AttentionLayer::forward(StepContext& run, const Saved& saved, const Workspa
         convolve(k, keys_of(projected), k_conv_);
         convolve(values_of(qkv), values_of(projected), v_conv_);
     } else {
-        run.ops.linear(qkv, xn, run.weight(qkv_), Write::set);
+        run.ops.linear(qkv, xn, run.matrix(qkv_), Write::set);
     }
     AttentionSpec scores = spec(run, saved, workspace, true);
     if (tables_.far_from > 0) {
@@ -209,13 +213,12 @@ void AttentionLayer::forward(StepContext& run, const Saved& saved, const Workspa
     key_heads_.forward(run, saved.keys, k, tables_.rotation);
     const Tensor v = values_.forward(run, saved.values, values_of(qkv), shared);
     const Tensor o = saved.o.first_rows(n);
-    const Tensor lse(saved.lse.data, DType::f32, {config_.heads, n});
+    const Tensor lse = saved.lse.shaped({config_.heads, n});
     Tensor row_maxima;
-    if (maxima_ && run.training)
-        row_maxima = Tensor(workspace.row_maxima.data, DType::f32, {config_.heads, n});
+    if (maxima_ && run.training) row_maxima = workspace.row_maxima.shaped({config_.heads, n});
     run.ops.attention(o, lse, row_maxima, q, k, v, scores);
     if (row_maxima) run.ops.head_maxima(maxima_, row_maxima);
-    run.ops.linear(y, output_.forward(run, saved.output, o, xn), run.weight(out_), write);
+    run.ops.linear(y, output_.forward(run, saved.output, o, xn), run.matrix(out_), write);
 }
 
 void AttentionLayer::backward(StepContext& run, Tensor dxn, const Tensor& dy, const Saved& saved,
@@ -224,16 +227,15 @@ void AttentionLayer::backward(StepContext& run, Tensor dxn, const Tensor& dy, co
     const int64_t n = run.batch.count();
     const Tensor qkv = saved.qkv.first_rows(n), o = saved.o.first_rows(n);
     const Tensor q = queries_of(qkv), k = keys_of(qkv), v = values_.result(saved.values, values_of(qkv));
-    const Tensor lse(saved.lse.data, DType::f32, {config_.heads, n});
-    const Tensor dout(workspace.dout.data, DType::f32, {n, query_width()});
-    const Tensor dqkv(workspace.dqkv.data, DType::f32, {n, total_width()});
+    const Tensor lse = saved.lse.shaped({config_.heads, n});
+    const Tensor dout = workspace.dout.shaped({n, query_width()});
+    const Tensor dqkv = workspace.dqkv.shaped({n, total_width()});
     const Tensor dq = queries_of(dqkv), dk = keys_of(dqkv), dprojected_values = values_of(dqkv);
     // Mixed values have a gradient of their own, to be split between this layer and what was mixed in.
-    const Tensor dv =
-        values_.mixes() ? Tensor(workspace.dvalues.data, DType::f32, {n, value_width()}) : dprojected_values;
+    const Tensor dv = values_.mixes() ? workspace.dvalues.shaped({n, value_width()}) : dprojected_values;
 
     run.ops.linear_backward_weight(run.gradient(out_), dy, output_.result(saved.output, o));
-    run.ops.linear_backward_input(dout, dy, run.weight(out_), Write::set);
+    run.ops.linear_backward_input(dout, dy, run.matrix(out_), Write::set);
     output_.backward(run, dout, saved.output, workspace.output, o, xn);
     const AttentionSpec scores = spec(run, saved, workspace, false);
     const AttentionGradients also = gradients(run, workspace);
@@ -246,7 +248,7 @@ void AttentionLayer::backward(StepContext& run, Tensor dxn, const Tensor& dy, co
 
     Tensor din = dqkv;
     if (convolves()) {
-        din = Tensor(workspace.dprojected.data, DType::f32, {n, total_width()});
+        din = workspace.dprojected.shaped({n, total_width()});
         const Tensor projected = saved.projected.first_rows(n);
         const auto convolve = [&](const Tensor& dx, const Tensor& dconvolved, const Tensor& x,
                                   const ParamRef& w) {
@@ -259,7 +261,7 @@ void AttentionLayer::backward(StepContext& run, Tensor dxn, const Tensor& dy, co
         convolve(values_of(din), dprojected_values, values_of(projected), v_conv_);
     }
     run.ops.linear_backward_weight(run.gradient(qkv_), din, xn);
-    run.ops.linear_backward_input(dxn, din, run.weight(qkv_), Write::set);
+    run.ops.linear_backward_input(dxn, din, run.matrix(qkv_), Write::set);
     output_.backward_input(run, dxn, workspace.output);
 }
 

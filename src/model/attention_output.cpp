@@ -39,19 +39,19 @@ AttentionOutput::Saved AttentionOutput::plan(Arena& arena, const std::string& na
     Saved saved;
     if (groups_ > 0) {
         saved.inverse = arena.reserve(name + "output_inverse", DType::f32, {tokens * groups_});
-        saved.normed = arena.reserve(name + "output_normed", DType::f32, {tokens, width_});
+        saved.normed = arena.activation(name + "output_normed", {tokens, width_});
         saved.normalised =
-            gain_ ? arena.reserve(name + "output_normalised", DType::f32, {tokens, width_}) : saved.normed;
+            gain_ ? arena.activation(name + "output_normalised", {tokens, width_}) : saved.normed;
     }
     if (gates_ > 0) {
-        saved.u = arena.reserve(name + "gate", DType::f32, {tokens, gates_});
-        saved.gated = arena.reserve(name + "gated", DType::f32, {tokens, width_});
+        saved.u = arena.activation(name + "gate", {tokens, gates_});
+        saved.gated = arena.activation(name + "gated", {tokens, width_});
     }
     return saved;
 }
 
 Tensor AttentionOutput::groups_of(const Tensor& x) const {
-    return Tensor(x.data, DType::f32, {x.rows() * groups_, width_ / groups_});
+    return x.shaped({x.rows() * groups_, width_ / groups_});
 }
 
 Tensor AttentionOutput::normed(const Saved& saved, const Tensor& o) const {
@@ -73,7 +73,7 @@ Tensor AttentionOutput::forward(StepContext& run, const Saved& saved, const Tens
         run.ops.norm(groups_of(saved.normed.first_rows(n)), groups_of(saved.normalised.first_rows(n)),
                      saved.inverse.first(n * groups_), groups_of(o), run.weight(gain_), Tensor(), norm_);
     if (gates_ > 0) {
-        run.ops.linear(saved.u.first_rows(n), gate_input(xn), run.weight(gate_), Write::set);
+        run.ops.linear(saved.u.first_rows(n), gate_input(xn), run.matrix(gate_), Write::set);
         run.ops.gate(saved.gated.first_rows(n), saved.u.first_rows(n), normed(saved, o), factor_);
     }
     return result(saved, o);
@@ -83,7 +83,7 @@ void AttentionOutput::backward(StepContext& run, Tensor dout, const Saved& saved
                                const Tensor& o, const Tensor& xn) const {
     const int64_t n = o.rows();
     if (gates_ > 0) {
-        const Tensor du(workspace.du.data, DType::f32, {n, gates_});
+        const Tensor du = workspace.du.shaped({n, gates_});
         run.ops.gate_backward(dout, du, dout, saved.u.first_rows(n), normed(saved, o), factor_);
         run.ops.linear_backward_weight(run.gradient(gate_), du, gate_input(xn));
     }
@@ -95,8 +95,8 @@ void AttentionOutput::backward(StepContext& run, Tensor dout, const Saved& saved
 
 void AttentionOutput::backward_input(StepContext& run, Tensor dxn, const Workspace& workspace) const {
     if (gates_ == 0) return;
-    const Tensor du(workspace.du.data, DType::f32, {dxn.rows(), gates_});
-    run.ops.linear_backward_input(gate_input(dxn), du, run.weight(gate_), Write::add);
+    const Tensor du = workspace.du.shaped({dxn.rows(), gates_});
+    run.ops.linear_backward_input(gate_input(dxn), du, run.matrix(gate_), Write::add);
 }
 
 }  // namespace longreach

@@ -60,8 +60,8 @@ Block::Saved Block::plan(Arena& arena, const std::string& name, int64_t tokens, 
     const auto norm = [&](const std::optional<Norm>& n, const char* what) {
         return n ? n->plan(arena, name + what, tokens) : Norm::Saved();
     };
-    if (x_weight_) saved.before_mix = arena.reserve(name + "before_mix", DType::f32, {tokens, width_});
-    if (!attention_norm_) saved.input = arena.reserve(name + "attention_input", DType::f32, {tokens, width_});
+    if (x_weight_) saved.before_mix = arena.activation(name + "before_mix", {tokens, width_});
+    if (!attention_norm_) saved.input = arena.activation(name + "attention_input", {tokens, width_});
     saved.attention_norm = norm(attention_norm_, "attention_norm");
     saved.attention = attention_.plan(arena, name, tokens, training);
     saved.attention_post_norm = norm(attention_post_norm_, "attention_post_norm");
@@ -81,10 +81,10 @@ Block::Workspace Block::plan_workspace(Arena& arena, Ops& ops, const std::vector
         behind = behind || block.norms_behind();
     }
     const int64_t width = blocks[0].width_;
-    if (behind) w.module = arena.reserve("module", DType::f32, {tokens, width});
+    if (behind) w.module = arena.activation("module", {tokens, width});
     if (training) {
-        w.dxn = arena.reserve("dnorm", DType::f32, {tokens, width});
-        if (behind) w.dmodule = arena.reserve("dmodule", DType::f32, {tokens, width});
+        w.dxn = arena.activation("dnorm", {tokens, width});
+        if (behind) w.dmodule = arena.activation("dmodule", {tokens, width});
         w.mlp = blocks[0].mlp_.plan_workspace(arena, tokens);
     }
     w.attention = AttentionLayer::plan_workspace(arena, ops, attentions, tokens, lengths, training);

@@ -54,8 +54,7 @@ Heads::Heads(ParamTable& table, const std::string& name, const AttentionConfig& 
 
 Heads::Saved Heads::plan(Arena& arena, const std::string& name, int64_t tokens) const {
     Saved saved;
-    if (gain_)
-        saved.normalised = arena.reserve(name + "_normalised", DType::f32, {tokens, heads_ * head_dim_});
+    if (gain_) saved.normalised = arena.activation(name + "_normalised", {tokens, heads_ * head_dim_});
     if (norm_ != HeadNorm::none)
         saved.inverse = arena.reserve(name + "_inverse", DType::f32, {tokens, heads_});
     return saved;

@@ -54,7 +54,7 @@ RowFactorSpec LengthScale::spec(const StepContext& run, const Tensor& shape, con
 Tensor LengthScale::factor(StepContext& run, const Tensor& saved, const Tensor& shape,
                            const Tensor& row_start, bool fill) const {
     if (!shape) return Tensor();
-    const Tensor factor(saved.data, DType::f32, {rows_, run.batch.count()});
+    const Tensor factor = saved.shaped({rows_, run.batch.count()});
     if (fill) run.ops.row_factors(factor, spec(run, shape, row_start));
     return factor;
 }

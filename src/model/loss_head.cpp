@@ -22,19 +22,19 @@ LossHead::LossHead(ParamTable& table, const ModelConfig& model, const ParamRef& 
     matrix_ = table.add({"head.weight", {vocab_, width_}, init, ParamGroup::head, true});
 }
 
-// Large enough that the matrix products run at speed, small enough to stay near the cache: 16 MiB of
-// f32, or 256 rows of a larger vocabulary. A function of the vocabulary only: the order in which chunks add
-// to dW must not depend on the batch or the machine.
-int64_t LossHead::chunk_rows() const {
-    return std::clamp<int64_t>((int64_t{1} << 22) / vocab_ / 64 * 64, 256, 4096);
+// Large enough that the matrix products run at speed, small enough to stay near a CPU's cache or to weigh
+// little in a GPU's memory. A function of the vocabulary and the kind of device only: the order in which
+// chunks add to dW must not depend on the batch.
+int64_t LossHead::chunk_rows(const DeviceTraits& device) const {
+    return std::clamp<int64_t>(device.chunk_logits / vocab_ / 64 * 64, 256, device.chunk_rows);
 }
 
 LossHead::Saved LossHead::plan(Arena& arena, int64_t tokens, bool training) const {
     Saved saved;
     saved.norm = norm_.plan(arena, "final_norm", tokens);
-    saved.logits = arena.reserve("logits", DType::f32, {std::min(tokens, chunk_rows()), vocab_});
+    saved.logits = arena.activation("logits", {std::min(tokens, chunk_rows(arena.traits())), vocab_});
     saved.losses = arena.reserve("losses", DType::f32, {tokens});
-    if (training) saved.dy = arena.reserve("dfinal", DType::f32, {tokens, width_});
+    if (training) saved.dy = arena.activation("dfinal", {tokens, width_});
     return saved;
 }
 
@@ -54,9 +54,10 @@ void LossHead::run_chunks(StepContext& run, const Saved& saved, const Tensor& x,
     norm_.forward(run, saved.norm, x);
     LossSpec spec = spec_;
     spec.gradient_scale = gradient_scale;
-    const Tensor matrix = run.weight(matrix_);
-    for (int64_t begin = 0; begin < n; begin += chunk_rows()) {
-        const int64_t rows = std::min(chunk_rows(), n - begin);
+    const Tensor matrix = run.matrix(matrix_);
+    const int64_t chunk = saved.logits.rows();
+    for (int64_t begin = 0; begin < n; begin += chunk) {
+        const int64_t rows = std::min(chunk, n - begin);
         const Tensor y = saved.norm.y.row_range(begin, rows), logits = saved.logits.first_rows(rows);
         const Tensor losses(saved.losses.f32() + begin, DType::f32, {rows});
         const Tensor targets(run.batch.targets.i32() + begin, DType::i32, {rows});

@@ -31,7 +31,7 @@ class LossHead {
   private:
     void run_chunks(StepContext& run, const Saved& saved, const Tensor& x, float gradient_scale,
                     bool training) const;
-    int64_t chunk_rows() const;
+    int64_t chunk_rows(const DeviceTraits& device) const;
 
     int64_t width_, vocab_;
     LossSpec spec_;

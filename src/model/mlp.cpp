@@ -37,29 +37,28 @@ Activation Mlp::activation() const {
 
 Mlp::Saved Mlp::plan(Arena& arena, const std::string& name, int64_t tokens) const {
     Saved saved;
-    if (kind_ != MlpKind::relu2)
-        saved.a = arena.reserve(name + "mlp_input", DType::f32, {tokens, up_width()});
-    saved.h = arena.reserve(name + "mlp_hidden", DType::f32, {tokens, hidden_});
+    if (kind_ != MlpKind::relu2) saved.a = arena.activation(name + "mlp_input", {tokens, up_width()});
+    saved.h = arena.activation(name + "mlp_hidden", {tokens, hidden_});
     return saved;
 }
 
 Mlp::Workspace Mlp::plan_workspace(Arena& arena, int64_t tokens) const {
     Workspace w;
-    w.da = arena.reserve("dmlp_input", DType::f32, {tokens, up_width()});
-    if (kind_ != MlpKind::relu2) w.dh = arena.reserve("dmlp_hidden", DType::f32, {tokens, hidden_});
+    w.da = arena.activation("dmlp_input", {tokens, up_width()});
+    if (kind_ != MlpKind::relu2) w.dh = arena.activation("dmlp_hidden", {tokens, hidden_});
     return w;
 }
 
 void Mlp::forward(StepContext& run, const Saved& saved, Tensor y, Write write, const Tensor& xn) const {
     const Tensor h = saved.h.first_rows(run.batch.count());
     if (kind_ == MlpKind::relu2) {
-        run.ops.linear_relu2(h, xn, run.weight(up_));
+        run.ops.linear_relu2(h, xn, run.matrix(up_));
     } else {
         const Tensor a = saved.a.first_rows(run.batch.count());
-        run.ops.linear(a, xn, run.weight(up_), Write::set);
+        run.ops.linear(a, xn, run.matrix(up_), Write::set);
         run.ops.activation(h, a, activation());
     }
-    run.ops.linear(y, h, run.weight(down_), write);
+    run.ops.linear(y, h, run.matrix(down_), write);
 }
 
 void Mlp::backward(StepContext& run, Tensor dxn, const Tensor& dy, const Saved& saved,
@@ -68,14 +67,14 @@ void Mlp::backward(StepContext& run, Tensor dxn, const Tensor& dy, const Saved& 
     const Tensor h = saved.h.first_rows(n), da = workspace.da.first_rows(n);
     run.ops.linear_backward_weight(run.gradient(down_), dy, h);
     if (kind_ == MlpKind::relu2) {
-        run.ops.linear_relu2_backward(da, dy, run.weight(down_), h);
+        run.ops.linear_relu2_backward(da, dy, run.matrix(down_), h);
     } else {
         const Tensor dh = workspace.dh.first_rows(n);
-        run.ops.linear_backward_input(dh, dy, run.weight(down_), Write::set);
+        run.ops.linear_backward_input(dh, dy, run.matrix(down_), Write::set);
         run.ops.activation_backward(da, dh, saved.a.first_rows(n), activation());
     }
     run.ops.linear_backward_weight(run.gradient(up_), da, xn);
-    run.ops.linear_backward_input(dxn, da, run.weight(up_), Write::set);
+    run.ops.linear_backward_input(dxn, da, run.matrix(up_), Write::set);
 }
 
 }  // namespace longreach

@@ -21,8 +21,8 @@ Norm::Norm(ParamTable& table, const std::string& name, const NormConfig& config,
 
 Norm::Saved Norm::plan(Arena& arena, const std::string& name, int64_t tokens) const {
     Saved saved;
-    saved.y = arena.reserve(name, DType::f32, {tokens, width_});
-    saved.normalised = gain_ ? arena.reserve(name + "_normalised", DType::f32, {tokens, width_}) : saved.y;
+    saved.y = arena.activation(name, {tokens, width_});
+    saved.normalised = gain_ ? arena.activation(name + "_normalised", {tokens, width_}) : saved.y;
     saved.inverse = arena.reserve(name + "_inverse", DType::f32, {tokens});
     return saved;
 }

@@ -67,11 +67,35 @@ const Param* ParamTable::find(const std::string& name) const {
     return it == params_.end() ? nullptr : &*it;
 }
 
-Tensor FlatParams::view(const ParamRef& ref) const {
+namespace {
+
+Tensor part_of(const Tensor& flat, const ParamRef& ref) {
     check(static_cast<bool>(ref), "view of a parameter that does not exist");
-    float* data = flat.data ? flat.f32() + ref.offset : nullptr;
-    if (ref.rows == 1) return Tensor(data, DType::f32, {ref.cols});
-    return Tensor(data, DType::f32, {ref.rows, ref.cols});
+    void* data = flat.data ? flat.as<std::byte>() + ref.offset * size_of(flat.dtype) : nullptr;
+    if (ref.rows == 1) return Tensor(data, flat.dtype, {ref.cols});
+    return Tensor(data, flat.dtype, {ref.rows, ref.cols});
+}
+
+}  // namespace
+
+Tensor FlatParams::view(const ParamRef& ref) const {
+    return part_of(flat, ref);
+}
+
+Tensor FlatParams::matrix(const ParamRef& ref) const {
+    return part_of(rounded ? rounded : flat, ref);
+}
+
+void FlatParams::round(Ops& ops) const {
+    if (rounded) ops.copy(rounded, flat);
+}
+
+FlatParams plan_weights(Arena& arena, const ParamTable& table) {
+    arena.group("weights");
+    FlatParams weights{arena.reserve("weights", DType::f32, {table.size()})};
+    if (arena.traits().activations != DType::f32)
+        weights.rounded = arena.activation("rounded", {table.size()});
+    return weights;
 }
 
 Tensor FlatParams::view(const Param& param) const {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/ops.h"
+#include "model/arena.h"
 
 namespace longreach {
 
@@ -69,9 +70,14 @@ class ParamTable {
 // A flat f32 buffer laid out by a table: the weights, their gradients, an optimiser moment.
 struct FlatParams {
     Tensor flat;  // f32 [table.size()]
+    // Weights on a device that multiplies another type: a copy in it, as of the last round().
+    Tensor rounded{};
     Tensor view(const ParamRef& ref) const;
     Tensor view(const Param& param) const;
+    Tensor matrix(const ParamRef& ref) const;  // what matrix products read: rounded, or flat itself
+    void round(Ops& ops) const;                // after every change of flat
 };
+FlatParams plan_weights(Arena& arena, const ParamTable& table);
 
 // Weights of step 0: every number a pure function of (seed, tensor name, index).
 void initialise(const ParamTable& table, uint64_t seed, std::vector<float>& flat);

@@ -54,6 +54,8 @@ struct StepContext {
     bool training = false;
 
     Tensor weight(const ParamRef& ref) const { return ref ? weights.view(ref) : Tensor(); }
+    // As an input of matrix products.
+    Tensor matrix(const ParamRef& ref) const { return weights.matrix(ref); }
     Tensor gradient(const ParamRef& ref) const { return ref ? gradients.view(ref) : Tensor(); }
 };
 

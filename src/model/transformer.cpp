@@ -63,9 +63,7 @@ void Transformer::use_length(Ops& ops, int64_t length) {
 void Transformer::plan_common(Arena& arena, Activations& a, const PlanSize& size, bool document_mask,
                               bool training) {
     const int64_t n = size.tokens, c = config_.width;
-    const auto rows = [&](const char* name, int64_t width) {
-        return arena.reserve(name, DType::f32, {n, width});
-    };
+    const auto rows = [&](const char* name, int64_t width) { return arena.activation(name, {n, width}); };
     a.x = rows("x", c);
     if (smear_mix_) a.unsmeared = rows("unsmeared", c);
     if (config_.embedding_norm) a.embedding_norm = embedding_norm_.plan(arena, "embedding_norm", n);
@@ -87,7 +85,7 @@ void Transformer::plan_common(Arena& arena, Activations& a, const PlanSize& size
     a.cross.dskip.clear();
     if (config_.residual.unet)
         for (int64_t i = 0; i < config_.layers / 2; ++i)
-            a.cross.skip.push_back(arena.reserve(fmt::format("{}.skip", i), DType::f32, {n, c}));
+            a.cross.skip.push_back(arena.activation(fmt::format("{}.skip", i), {n, c}));
     a.masks.entries.clear();
     for (const Block& block : blocks_) {
         const Reach reach = block.attention().configured_reach();
@@ -108,15 +106,15 @@ void Transformer::plan_training(Arena& arena, Ops& ops, const PlanSize& size, bo
         a.blocks.push_back(blocks_[l].plan(arena, fmt::format("layers.{}.", l), n, true));
 
     arena.group("workspace, training");
-    a.dx = arena.reserve("dx", DType::f32, {n, c});
+    a.dx = arena.activation("dx", {n, c});
     // Asked of the config, not of the tensors: in the measuring pass those have no memory yet and count as
     // absent.
-    if (config_.residual.x0) a.cross.dx0 = arena.reserve("dx0", DType::f32, {n, c});
-    if (backout_mix_) a.dbackout = arena.reserve("dbackout", DType::f32, {n, c});
+    if (config_.residual.x0) a.cross.dx0 = arena.activation("dx0", {n, c});
+    if (backout_mix_) a.dbackout = arena.activation("dbackout", {n, c});
     if (config_.residual.values == ValueMix::first)
-        a.cross.values.dfirst = arena.reserve("dfirst_values", DType::f32, {n, a.cross.values.first.cols()});
+        a.cross.values.dfirst = arena.activation("dfirst_values", {n, a.cross.values.first.cols()});
     for (size_t i = 0; i < a.cross.skip.size(); ++i)
-        a.cross.dskip.push_back(arena.reserve(fmt::format("{}.dskip", i), DType::f32, {n, c}));
+        a.cross.dskip.push_back(arena.activation(fmt::format("{}.dskip", i), {n, c}));
     a.workspace = Block::plan_workspace(arena, ops, blocks_, n, size.lengths, true);
     a.head = head_->plan(arena, n, true);
 }

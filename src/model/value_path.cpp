@@ -27,8 +27,8 @@ ValuePath::ValuePath(ParamTable& table, const ModelConfig& model, int64_t layer)
 
 ValuePath::Saved ValuePath::plan(Arena& arena, const std::string& name, int64_t tokens) const {
     Saved saved;
-    if (lambda_) saved.mixed = arena.reserve(name + "values", DType::f32, {tokens, width_});
-    if (table_) saved.embedded = arena.reserve(name + "values_embedded", DType::f32, {tokens, width_});
+    if (lambda_) saved.mixed = arena.activation(name + "values", {tokens, width_});
+    if (table_) saved.embedded = arena.activation(name + "values_embedded", {tokens, width_});
     saved.norm = norm_.plan(arena, name + "values", tokens);
     return saved;
 }
@@ -50,7 +50,7 @@ Tensor ValuePath::forward(StepContext& run, const Saved& saved, const Tensor& pr
         v = saved.mixed.first_rows(n);
     }
     if (table_) {
-        const Tensor looked_up(shared.looked_up.data, DType::f32, {n, width_});
+        const Tensor looked_up = shared.looked_up.shaped({n, width_});
         run.ops.embedding(looked_up, run.weight(table_), run.batch.tokens);
         run.ops.mix(saved.embedded.first_rows(n), {run.weight(own_weight_), 1, 0}, v,
                     {run.weight(table_weight_), 1, 0}, looked_up);
@@ -65,8 +65,8 @@ void ValuePath::backward(StepContext& run, Tensor dprojected, Tensor dvalues, co
     const int64_t n = projected.rows();
     norm_.backward(run, dvalues, result(saved, projected), saved.norm, Rotation());
     if (table_) {
-        const Tensor looked_up(shared.looked_up.data, DType::f32, {n, width_});
-        const Tensor dlooked_up(shared.dlooked_up.data, DType::f32, {n, width_});
+        const Tensor looked_up = shared.looked_up.shaped({n, width_});
+        const Tensor dlooked_up = shared.dlooked_up.shaped({n, width_});
         const Tensor before = lambda_ ? saved.mixed.first_rows(n) : projected;
         run.ops.embedding(looked_up, run.weight(table_), run.batch.tokens);
         run.ops.zero(dlooked_up);

@@ -50,10 +50,13 @@ double Optimizer::adam_rate(const Param& p) const {
     return 0;
 }
 
+void Optimizer::measure(Ops& ops, const FlatParams& gradients) const {
+    ops.sum_squares(norm_, gradients.flat);
+}
+
 Optimizer::Result Optimizer::step(Ops& ops, const FlatParams& weights, const FlatParams& gradients,
                                   double multiplier, int64_t step) {
     Result result;
-    ops.sum_squares(norm_, gradients.flat);
     double squares = 0;
     ops.download(&squares, norm_);
     result.gradient_norm = std::sqrt(squares);

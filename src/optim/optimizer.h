@@ -20,7 +20,10 @@ class Optimizer {
         double gradient_norm = 0;  // before clipping
         bool applied = false;      // false: the norm was not finite and nothing changed, not even the moments
     };
-    // One update. multiplier: schedule times stage factor. step: 0-based step of the run (momentum warmup).
+    // Queues the norm of the gradients, on which the step after it depends.
+    void measure(Ops& ops, const FlatParams& gradients) const;
+    // One update with measured gradients. multiplier: schedule times stage factor. step: 0-based step of the
+    // run (momentum warmup).
     Result step(Ops& ops, const FlatParams& weights, const FlatParams& gradients, double multiplier,
                 int64_t step);
 

@@ -76,6 +76,7 @@ std::string progress_line(const Progress& p) {
     out += fmt::format("  T {}  loss {:.4f}  norm {:<7.3g}  lr {:<7.3g}  {:>6} tok/s", p.context, p.loss,
                        p.gradient_norm, p.lr, human_count(p.tokens_per_second));
     if (p.peak_fraction > 0) out += fmt::format("  {:>3.0f}% of peak", 100 * p.peak_fraction);
+    if (p.mfu > 0) out += fmt::format("  mfu {:.1f}%", 100 * p.mfu);
     if (p.memory_bytes > 0) out += fmt::format("  {}", human_bytes(p.memory_bytes));
     out += fmt::format("  eta {}", human_duration(p.seconds_left));
     if (p.skipped > 0) out += fmt::format("  skipped {}", p.skipped);

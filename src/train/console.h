@@ -38,6 +38,7 @@ struct Progress {
     double loss = 0, gradient_norm = 0, lr = 0;
     double tokens_per_second = 0;
     double peak_fraction = 0;  // of the matrix-product rate measured on this machine; 0: unknown
+    double mfu = 0;            // of the device's datasheet rate; 0: unknown
     int64_t memory_bytes = 0;  // resident
     double seconds_left = 0;
     int64_t skipped = 0;

@@ -67,10 +67,12 @@ void SystemConfig::fields(Fields& f) {
                       {Device::cpu, "cpu"},
                       {Device::cuda, "cuda"}},
                      {"where the run happens", true});
-    f.choice<Precision>(
+    f.choice<PrecisionChoice>(
         "precision", precision,
-        {{Precision::fp32, "fp32"},
-         {Precision::bf16, "bf16", "inputs of matrix products rounded to bf16, sums in fp32"}},
+        {{PrecisionChoice::automatic, "auto", "fp32 on a CPU, bf16 on a GPU"},
+         {PrecisionChoice::fp32, "fp32"},
+         {PrecisionChoice::bf16, "bf16",
+          "inputs of matrix products rounded to bf16, on a GPU activations too; sums and weights in fp32"}},
         {"arithmetic of matrix products"});
     f.integer("threads", threads, {.min = 0, .max = 1024},
               {"CPU threads; 0: all this process may use. Never changes a result", true});

@@ -58,9 +58,10 @@ struct CheckpointConfig {
 };
 
 enum class Device { automatic, cpu, cuda };
+enum class PrecisionChoice { automatic, fp32, bf16 };
 struct SystemConfig {
     Device device = Device::automatic;
-    Precision precision = Precision::fp32;
+    PrecisionChoice precision = PrecisionChoice::automatic;
     int64_t threads = 0;
     void fields(Fields& f);
 };

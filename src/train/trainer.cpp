@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <numbers>
 
 #include "base/units.h"
@@ -81,8 +82,40 @@ Trainer::Trainer(const Experiment& experiment, Console& console)
     describe();
 }
 
+void Trainer::check_memory() {
+    const int64_t available = ops_->free_bytes(), wanted = arena_.bytes();
+    if (wanted <= available) return;
+    // Smaller micro-batches until one fits or every stage takes one sequence at a time.
+    int64_t fits = 0;
+    for (int64_t most = max_micro_tokens(stages_) / 2; fits == 0; most /= 2) {
+        bool smaller = false;
+        for (Stage& s : stages_) {
+            int64_t sequences = std::max<int64_t>(1, std::min(s.micro_tokens, most) / s.context);
+            while (s.tokens_per_step % (sequences * s.context) != 0) --sequences;
+            smaller = smaller || sequences * s.context < s.micro_tokens;
+            s.micro_tokens = sequences * s.context;
+        }
+        if (!smaller) break;
+        Arena trial(*ops_);
+        plan(trial);
+        if (trial.bytes() <= available) fits = max_micro_tokens(stages_);
+    }
+    const std::string advice =
+        fits > 0 ? fmt::format("the largest micro-batch that fits: batch.micro_tokens={}", fits)
+                 : "not even one sequence at a time fits";
+    fail(ExitCode::device, "the plan above needs {} of memory, {} are free; {}", human_bytes(wanted),
+         human_bytes(available), advice);
+}
+
+// Of the device where it tells, else of this process.
+int64_t Trainer::held_bytes() const {
+    const int64_t available = ops_->free_bytes();
+    return available < std::numeric_limits<int64_t>::max() ? -available : resident_bytes();
+}
+
 void Trainer::allocate() {
-    held_before_plan_ = resident_bytes();
+    check_memory();
+    held_before_plan_ = held_bytes();
     arena_.commit();
     plan(arena_);
     model_.fill_tables(*ops_);
@@ -99,8 +132,7 @@ Trainer::~Trainer() = default;
 void Trainer::plan(Arena& arena) {
     const bool documents = experiment_.data.document_mask;
     const int64_t micro = max_micro_tokens(stages_);
-    arena.group("weights");
-    weights_.flat = arena.reserve("weights", DType::f32, {model_.params().size()});
+    weights_ = plan_weights(arena, model_.params());
     tree_.plan(arena, model_.params().size(), max_micro_batches(stages_));
     optimizer_.plan(arena, *ops_);
     model_.plan_tables(arena);
@@ -177,6 +209,7 @@ void Trainer::start() {
         }
         optimizer_.set_updates(state_.updates);
         console_.line(fmt::format("resuming after step {}", state_.step));
+        weights_.round(*ops_);
         return;
     }
     std::vector<float> host;
@@ -188,6 +221,7 @@ void Trainer::start() {
         load_weights(source, *ops_, model_.params(), weights_, true, notice);
         console_.line("starting from the weights of " + source.path);
     }
+    weights_.round(*ops_);
     state_.data_fingerprint = train_stream_.fingerprint();
 }
 
@@ -231,10 +265,16 @@ Trainer::StepOutcome Trainer::train_step() {
             batch.doc_start = doc_start_.first(n);
             ops_->upload(batch.doc_start, micro.doc_start.data());
         }
-        model_.forward_backward(*ops_, weights_, tree_.begin(*ops_, m), batch, scale);
+        const FlatParams gradients = tree_.begin(*ops_, m);
+        const int64_t window = experiment_.window_at(state_.step);
+        ops_->replay(fmt::format("{} {} {} {} {}", stage.context, n, stage.tokens_per_step, window,
+                                 gradients.flat.data),
+                     [&] { model_.forward_backward(*ops_, weights_, gradients, batch, scale); });
         tree_.end(*ops_, m);
         ops_->sum(Tensor(micro_losses_.f64() + m, DType::f64, {1}), model_.losses(n));
     }
+    // Queued before the first wait: the only one of a step is for its losses and this.
+    optimizer_.measure(*ops_, tree_.result());
     ops_->download(host_losses_.data(), micro_losses_.first(stage.micro_batches()));
 
     StepOutcome outcome;
@@ -250,6 +290,7 @@ Trainer::StepOutcome Trainer::train_step() {
             outcome.largest_score = model_.largest_score(*ops_);
             if (result.applied) model_.clip_scores(*ops_, weights_, static_cast<float>(qk_clip.limit));
         }
+        if (result.applied) weights_.round(*ops_);
     }
     state_.step += 1;
     state_.tokens += stage.tokens_per_step;
@@ -277,6 +318,8 @@ void Trainer::record_step(const StepOutcome& outcome, bool last) {
     p.gradient_norm = outcome.gradient_norm;
     p.lr = outcome.lr;
     p.tokens_per_second = rate;
+    const double datasheet = ops_->traits().datasheet_flops;
+    p.mfu = datasheet > 0 && busy_seconds_ > 0 ? busy_flops_ / busy_seconds_ / datasheet : 0;
     p.peak_fraction = peak_flops_ > 0 && busy_seconds_ > 0 ? busy_flops_ / busy_seconds_ / peak_flops_ : 0;
     p.memory_bytes = resident_bytes();
     p.seconds_left = rate > 0 ? static_cast<double>(tokens_left) / rate : 0;
@@ -310,7 +353,7 @@ void Trainer::record_step(const StepOutcome& outcome, bool last) {
         .set("tokens_per_second", rate)
         .set("flops_per_second", busy_seconds_ > 0 ? busy_flops_ / busy_seconds_ : 0.0)
         .set("peak_fraction", p.peak_fraction)
-        .set("mfu", nullptr)  // no datasheet rate is known for a CPU
+        .set("mfu", p.mfu > 0 ? json::Value(p.mfu) : json::Value())  // null: no datasheet names a rate
         .set("memory_bytes", p.memory_bytes);
     timing_.append(json::write(timing, json::Style::compact));
     busy_seconds_ = 0;
@@ -359,7 +402,8 @@ void Trainer::save() {
 void Trainer::compare_memory() {
     if (memory_compared_) return;
     memory_compared_ = true;
-    const int64_t taken = peak_resident_bytes() - held_before_plan_;
+    const bool on_device = held_before_plan_ < 0;
+    const int64_t taken = (on_device ? held_bytes() : peak_resident_bytes()) - held_before_plan_;
     // Besides the plan a run holds batches in the loader, tables while they are filled and pages of the
     // allocator.
     constexpr int64_t tolerated = 64 << 20;

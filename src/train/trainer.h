@@ -45,7 +45,9 @@ class Trainer {
     void record_step(const StepOutcome& outcome, bool last);
     void validate(bool final);
     void save();
+    void check_memory();  // before allocating: throws with what would fit
     void compare_memory();
+    int64_t held_bytes() const;
     const Stage& stage_of(int64_t step) const;
 
     const Experiment& experiment_;
@@ -70,7 +72,7 @@ class Trainer {
     RecordFile metrics_, timing_, val_csv_, positions_csv_;
     std::vector<double> host_losses_;
     double peak_flops_ = 0;
-    int64_t held_before_plan_ = 0;  // resident bytes
+    int64_t held_before_plan_ = 0;  // bytes
     bool memory_compared_ = false;
     int failed_saves_ = 0;  // in a row
 

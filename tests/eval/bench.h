@@ -65,7 +65,7 @@ class Bench {
         : ops_(make_cpu_ops({.threads = 1})), arena_(*ops_), model_(config, request.lengths.back()) {
         const int64_t batch = std::max(request.batch_tokens, request.lengths.back());
         for (int pass = 0; pass < 2; ++pass) {
-            weights_.flat = arena_.reserve("weights", DType::f32, {model_.params().size()});
+            weights_ = plan_weights(arena_, model_.params());
             model_.plan_tables(arena_);
             evaluator_.plan(arena_, batch, request.document_mask);
             model_.plan_evaluation(arena_, *ops_, {batch, request.lengths}, request.document_mask);
@@ -75,6 +75,7 @@ class Bench {
         std::vector<float> host;
         initialise(model_.params(), seed, host);
         ops_->upload(weights_.flat, host.data());
+        weights_.round(*ops_);
     }
     std::vector<LengthResult> run(const TokenStream& stream, const EvalRequest& request) {
         return evaluator_.run(*ops_, model_, weights_, stream, request);

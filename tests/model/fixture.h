@@ -107,7 +107,7 @@ class ModelFixture {
     void plan(const FixtureSize& size) {
         const int64_t n = size.sequences * size.length;
         arena_.group("weights");
-        weights_.flat = arena_.reserve("weights", DType::f32, {params().size()});
+        weights_ = plan_weights(arena_, params());
         gradients_.flat = arena_.reserve("gradients", DType::f32, {params().size()});
         tokens_ = arena_.reserve("tokens", DType::i32, {n});
         targets_ = arena_.reserve("targets", DType::i32, {n});
@@ -127,6 +127,7 @@ class ModelFixture {
     Batch prepare(const Example& example) {
         poison();
         ops_->upload(weights_.flat, host_weights.data());
+        weights_.round(*ops_);
         Batch batch{example.sequences, example.length, {}, {}, {}};
         const auto place = [&](const Tensor& room, const std::vector<int32_t>& host) {
             check(static_cast<int64_t>(host.size()) == batch.count(), "{} entries for {} tokens", host.size(),

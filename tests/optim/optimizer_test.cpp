@@ -72,6 +72,7 @@ struct Machine {
         return {};
     }
     Optimizer::Result step(double multiplier = 1, int64_t number = 0) {
+        optimizer.measure(*ops, gradients);
         return optimizer.step(*ops, weights, gradients, multiplier, number);
     }
     // Names of the parameters that a step with these settings changes.

@@ -1,0 +1,424 @@
+// CudaOps: the operations of kernels/ops.h on one GPU, in order on one stream.
+//
+// Nothing waits for the device but download() and synchronize(). What kernels need between two launches lies
+// in one scratch buffer; its users follow each other on the stream.
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "kernels/cuda/gemm.h"
+#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/runtime.h"
+#include "kernels/cuda_device.h"
+
+namespace longreach {
+
+namespace {
+
+using cuda::require_success;
+
+// Dense bf16 rates of the datasheets, FLOP/s, by a part of the device's name; the first match counts.
+struct Datasheet {
+    const char* name;
+    double flops;
+};
+constexpr Datasheet datasheets[] = {
+    {"H200", 989e12},     {"H100 PCIe", 756e12}, {"H100", 989e12},     {"H800", 989e12},   {"GH200", 989e12},
+    {"B200", 2250e12},    {"A100", 312e12},      {"A800", 312e12},     {"A6000", 155e12},  {"L40S", 362e12},
+    {"RTX 4090", 165e12}, {"RTX 4080", 97e12},   {"RTX 5090", 210e12}, {"RTX 3090", 71e12}};
+
+CudaDevice describe_device(int index) {
+    cudaDeviceProp p{};
+    require_success(cudaGetDeviceProperties(&p, index), "cudaGetDeviceProperties");
+    CudaDevice d;
+    d.name = p.name;
+    d.architecture = 10 * p.major + p.minor;
+    d.multiprocessors = p.multiProcessorCount;
+    d.memory = static_cast<int64_t>(p.totalGlobalMem);
+    d.shared_memory = static_cast<int64_t>(p.sharedMemPerBlockOptin);
+    for (const Datasheet& sheet : datasheets)
+        if (d.name.find(sheet.name) != std::string::npos) {
+            d.datasheet_flops = sheet.flops;
+            break;
+        }
+    return d;
+}
+
+int64_t free_memory() {
+    size_t free = 0, total = 0;
+    require_success(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+    return static_cast<int64_t>(free);
+}
+
+std::string version_text(int version) {
+    return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+}
+
+class CudaOps final : public Ops {
+  public:
+    explicit CudaOps(const CudaOptions& options)
+        : device_(describe_device(options.device)),
+          type_(options.precision == Precision::bf16 ? DType::bf16 : DType::f32),
+          stream_(open_stream(options.device)),
+          products_(stream_.handle),
+          ring_(stream_.handle) {
+        reserve_scratch(first_scratch);
+    }
+    ~CudaOps() override {
+        cudaStreamSynchronize(stream());
+        forget_recordings();
+        if (scratch_.data) cudaFree(scratch_.data);
+    }
+
+    std::string describe() const override {
+        return fmt::format("cuda {}, {} multiprocessors, {}", device_.name, device_.multiprocessors,
+                           type_ == DType::bf16 ? "bf16" : "fp32");
+    }
+    DeviceTraits traits() const override {
+        return {.activations = type_,
+                .chunk_logits = int64_t{1} << 29,
+                .chunk_rows = 8192,
+                .datasheet_flops = type_ == DType::bf16 ? device_.datasheet_flops : 0,
+                .peak_product = 64 * device_.multiprocessors};
+    }
+    int64_t free_bytes() const override { return free_memory(); }
+
+    // --- memory
+    void* allocate(int64_t bytes) override {
+        if (bytes == 0) return nullptr;
+        void* memory = nullptr;
+        const cudaError_t error = cudaMalloc(&memory, static_cast<size_t>(bytes));
+        if (error != cudaSuccess) cudaGetLastError();  // said here; must not show up at a later call
+        require(error == cudaSuccess, ExitCode::device,
+                "{} bytes of device memory asked for, {} free on {}: {}", bytes, free_memory(), device_.name,
+                cudaGetErrorString(error));
+        require_success(cudaMemsetAsync(memory, 0, static_cast<size_t>(bytes), stream()), "cudaMemset");
+        return memory;
+    }
+    void release(void* memory, int64_t) override {
+        if (!memory) return;
+        forget_recordings();  // they may use it
+        cudaFree(memory);
+    }
+    void upload(Tensor to, const void* host) override {
+        check(to.contiguous(), "upload into a slice");
+        ring_.upload(to.data, host, to.bytes());
+    }
+    void download(void* host, const Tensor& from) override {
+        check(from.contiguous(), "download of a slice");
+        ring_.download(host, from.data, from.bytes());
+        after("download");
+    }
+    int64_t scratch_bytes() const override { return scratch_.bytes() + products_.workspace_bytes(); }
+    void zero(Tensor to) override { cuda::zero(to, stream()); }
+    void copy(Tensor to, const Tensor& from) override { cuda::copy(to, from, stream()); }
+    void add(Tensor to, const Tensor& from) override { cuda::add(to, from, stream()); }
+    void synchronize() override {
+        require_success(cudaStreamSynchronize(stream()), "wait for the device");
+        after("kernels");
+    }
+
+    // The first time for a key the work runs as it is, so that everything lazy has happened before it is
+    // captured.
+    void replay(const std::string& key, const std::function<void()>& work) override {
+        Recording& recording = recordings_[key];
+        if (!recording.seen) {
+            work();
+            after("kernels");
+            // Where the scratch grew, recordings_ was emptied.
+            recordings_[key].seen = true;
+            return;
+        }
+        if (!recording.graph) {
+            cudaGraph_t graph = nullptr;
+            require_success(cudaStreamBeginCapture(stream(), cudaStreamCaptureModeThreadLocal),
+                            "begin of a capture");
+            try {
+                capturing_ = true;
+                work();
+                capturing_ = false;
+            } catch (...) {
+                capturing_ = false;
+                cudaStreamEndCapture(stream(), &graph);
+                if (graph) cudaGraphDestroy(graph);
+                throw;
+            }
+            require_success(cudaStreamEndCapture(stream(), &graph), "end of a capture");
+            const cudaError_t error = cudaGraphInstantiate(&recording.graph, graph, 0);
+            cudaGraphDestroy(graph);
+            require_success(error, "cudaGraphInstantiate");
+        }
+        require_success(cudaGraphLaunch(recording.graph, stream()), "cudaGraphLaunch");
+        if (recordings_.size() > most_recordings) {
+            synchronize();
+            forget_recordings();
+        }
+    }
+
+    // --- matrix products
+    void linear(Tensor y, const Tensor& x, const Tensor& w, Write write) override {
+        products_.run({.c = y, .a = x, .b = w, .b_transposed = true, .beta = beta_of(write)});
+    }
+    void linear_backward_input(Tensor dx, const Tensor& dy, const Tensor& w, Write write) override {
+        products_.run({.c = dx, .a = dy, .b = w, .beta = beta_of(write)});
+    }
+    void linear_backward_weight(Tensor dw, const Tensor& dy, const Tensor& x) override {
+        products_.run({.c = dw, .a = dy, .b = x, .a_transposed = true, .beta = 1.0f});
+    }
+    void linear_relu2(Tensor h, const Tensor& x, const Tensor& w) override {
+        linear(h, x, w, Write::set);
+        cuda::relu2(h, stream());
+    }
+    void linear_relu2_backward(Tensor da, const Tensor& dy, const Tensor& w, const Tensor& h) override {
+        linear_backward_input(da, dy, w, Write::set);
+        cuda::relu2_backward(da, h, stream());
+    }
+
+    // --- embedding, normalisation, heads
+    void embedding(Tensor x, const Tensor& table, const Tensor& tokens) override {
+        cuda::embedding(x, table, tokens, stream());
+    }
+    void embedding_backward(Tensor dtable, const Tensor& dx, const Tensor& tokens) override {
+        cuda::embedding_backward(dtable, dx, tokens, stream());
+    }
+    void norm(Tensor y, Tensor normalised, Tensor inverse, const Tensor& x, const Tensor& gain,
+              const Tensor& bias, const NormSpec& spec) override {
+        cuda::norm(y, normalised, inverse, x, gain, bias, spec, stream());
+    }
+    void norm_backward(Tensor dx, Tensor dgain, Tensor dbias, const Tensor& dy, const Tensor& normalised,
+                       const Tensor& inverse, const Tensor& gain, const NormSpec& spec,
+                       Write write) override {
+        cuda::norm_backward(dx, dgain, dbias, scratch(cuda::norm_backward_workspace(dy.rows(), dy.cols())),
+                            dy, normalised, inverse, gain, spec, write, stream());
+    }
+    void prepare_heads(Tensor x, Tensor normalised, Tensor inverse, const HeadSpec& spec) override {
+        cuda::prepare_heads(x, normalised, inverse, spec, stream());
+    }
+    void prepare_heads_backward(Tensor dx, Tensor dgain, Tensor dbias, Tensor dlog_eps, const Tensor& x,
+                                const Tensor& normalised, const Tensor& inverse,
+                                const HeadSpec& spec) override {
+        cuda::prepare_heads_backward(
+            dx, dgain, dbias, dlog_eps,
+            scratch(cuda::prepare_heads_backward_workspace(dx.rows(), spec.heads, spec.head_dim)), x,
+            normalised, inverse, spec, stream());
+    }
+
+    // --- neighbouring positions
+    void short_conv(Tensor y, const Tensor& x, const Tensor& w, const Tensor& doc_start,
+                    int64_t length) override {
+        cuda::short_conv(y, x, w, doc_start, length, stream());
+    }
+    void short_conv_backward(Tensor dx, Tensor dw, const Tensor& dy, const Tensor& x, const Tensor& w,
+                             const Tensor& doc_start, int64_t length) override {
+        cuda::short_conv_backward(dx, dw,
+                                  scratch(cuda::short_conv_backward_workspace(x.rows(), w.rows(), x.cols())),
+                                  dy, x, w, doc_start, length, stream());
+    }
+    void smear(Tensor y, const Tensor& x, const Tensor& w, const Tensor& lambda, const Tensor& doc_start,
+               int64_t length) override {
+        cuda::smear(y, x, w, lambda, doc_start, length, stream());
+    }
+    void smear_backward(Tensor dx, Tensor dw, Tensor dlambda, const Tensor& dy, const Tensor& x,
+                        const Tensor& w, const Tensor& lambda, const Tensor& doc_start,
+                        int64_t length) override {
+        cuda::smear_backward(dx, dw, dlambda, scratch(cuda::smear_backward_workspace(x.rows(), w.count())),
+                             dy, x, w, lambda, doc_start, length, stream());
+    }
+
+    // --- attention
+    void row_starts(Tensor row_start, const Tensor& doc_start, int64_t length, int64_t window,
+                    int64_t chunk) override {
+        cuda::row_starts(row_start, doc_start, length, window, chunk, stream());
+    }
+    void row_factors(Tensor factor, const RowFactorSpec& spec) override {
+        cuda::row_factors(factor, spec, stream());
+    }
+    void row_factors_backward(Tensor dr, Tensor db, const Tensor& dfactor,
+                              const RowFactorSpec& spec) override {
+        cuda::row_factors_backward(
+            dr, db, scratch(cuda::row_factors_backward_workspace(dfactor.rows(), dfactor.cols())), dfactor,
+            spec, stream());
+    }
+    void distance_tables(Tensor gain, Tensor bias, const DistanceFormSpec& spec) override {
+        cuda::distance_tables(gain, bias, spec, stream());
+    }
+    void distance_tables_backward(Tensor dlog_tau, Tensor ddecay, Tensor dp, Tensor da, const Tensor& dgain,
+                                  const Tensor& dbias, const DistanceFormSpec& spec) override {
+        const int64_t heads = std::max(dgain ? dgain.rows() : 0, dbias.rows());
+        cuda::distance_tables_backward(dlog_tau, ddecay, dp, da,
+                                       scratch(cuda::distance_tables_backward_workspace(heads, spec.length)),
+                                       dgain, dbias, spec, stream());
+    }
+    void attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor& q, const Tensor& k, const Tensor& v,
+                   const AttentionSpec& spec) override {
+        cuda::attention(o, lse, row_maxima, q, k, v, spec, stream());
+    }
+    void attention_backward(Tensor dq, Tensor dk, Tensor dv, const AttentionGradients& gradients,
+                            Tensor workspace, const Tensor& dout, const Tensor& o, const Tensor& lse,
+                            const Tensor& q, const Tensor& k, const Tensor& v,
+                            const AttentionSpec& spec) override {
+        cuda::attention_backward(dq, dk, dv, gradients, workspace, dout, o, lse, q, k, v, spec, stream());
+    }
+    int64_t attention_workspace(const AttentionSpec& spec,
+                                const AttentionGradients& gradients) const override {
+        return cuda::attention_backward_workspace(spec, gradients);
+    }
+    void gate(Tensor y, const Tensor& u, const Tensor& o, float factor) override {
+        cuda::gate(y, u, o, factor, stream());
+    }
+    void gate_backward(Tensor dout, Tensor du, const Tensor& dy, const Tensor& u, const Tensor& o,
+                       float factor) override {
+        cuda::gate_backward(dout, du, dy, u, o, factor, stream());
+    }
+
+    // --- activations and mixing
+    void activation(Tensor h, const Tensor& a, Activation kind) override {
+        cuda::activation(h, a, kind, stream());
+    }
+    void activation_backward(Tensor da, const Tensor& dh, const Tensor& a, Activation kind) override {
+        cuda::activation_backward(da, dh, a, kind, stream());
+    }
+    void mix(Tensor out, const Coefficient& a, const Tensor& x, const Coefficient& b,
+             const Tensor& y) override {
+        cuda::mix(out, a, x, b, y, stream());
+    }
+    void mix_backward(Tensor dx, Tensor dy, Tensor da, Tensor db, const Tensor& dout, const Coefficient& a,
+                      const Tensor& x, const Coefficient& b, const Tensor& y) override {
+        cuda::mix_backward(dx, dy, da, db, scratch(cuda::mix_backward_workspace(dout.count())), dout, a, x, b,
+                           y, stream());
+    }
+
+    // --- loss, reductions, optimisers
+    void cross_entropy(Tensor loss, Tensor logits, const Tensor& targets, const LossSpec& spec,
+                       bool gradient) override {
+        cuda::cross_entropy(loss, logits, targets, spec, gradient, stream());
+    }
+    void sum(Tensor out, const Tensor& x) override {
+        cuda::sum(out, scratch(cuda::sum_workspace(x.count())), x, stream());
+    }
+    void sum_squares(Tensor out, const Tensor& x) override {
+        cuda::sum_squares(out, scratch(cuda::sum_workspace(x.count())), x, stream());
+    }
+    void head_maxima(Tensor out, const Tensor& row_maxima) override {
+        cuda::head_maxima(out, row_maxima, stream());
+    }
+    void qk_clip(Tensor wq, Tensor wk, const Tensor& maxima, int64_t head_dim, float limit) override {
+        cuda::qk_clip(wq, wk, maxima, head_dim, limit, stream());
+    }
+    void adam(std::span<const AdamSlot> slots, const AdamSpec& spec) override {
+        cuda::adam(slots, spec, stream());
+    }
+    void muon(std::span<const MuonSlot> slots, Tensor workspace, const MuonSpec& spec) override {
+        cuda::muon(products_, slots, workspace, spec, type_, stream());
+    }
+    int64_t muon_workspace(std::span<const MuonSlot> slots) const override {
+        return cuda::muon_workspace(slots, type_);
+    }
+
+  private:
+    struct OwnedStream {
+        cudaStream_t handle = nullptr;
+        OwnedStream() = default;
+        OwnedStream(OwnedStream&& other) noexcept : handle(std::exchange(other.handle, nullptr)) {}
+        ~OwnedStream() {
+            if (handle) cudaStreamDestroy(handle);
+        }
+    };
+    static OwnedStream open_stream(int device) {
+        require_success(cudaSetDevice(device), "cudaSetDevice");
+        OwnedStream stream;
+        require_success(cudaStreamCreateWithFlags(&stream.handle, cudaStreamNonBlocking), "cudaStreamCreate");
+        return stream;
+    }
+    cudaStream_t stream() const { return stream_.handle; }
+    static float beta_of(Write write) { return write == Write::add ? 1.0f : 0.0f; }
+    static void after(const char* what) { require_success(cudaGetLastError(), what); }
+
+    Tensor scratch(int64_t bytes) {
+        if (bytes > scratch_.bytes()) {
+            check(!capturing_, "scratch memory of {} bytes is not enough for {} within a recording",
+                  scratch_.bytes(), bytes);
+            synchronize();
+            forget_recordings();
+            reserve_scratch(bytes);
+        }
+        return scratch_;
+    }
+    void reserve_scratch(int64_t bytes) {
+        if (scratch_.data) cudaFree(scratch_.data);
+        scratch_ = Tensor();
+        void* memory = nullptr;
+        require_success(cudaMalloc(&memory, static_cast<size_t>(bytes)), "cudaMalloc of scratch memory");
+        scratch_ = Tensor(memory, DType::f32, {bytes / 4});
+    }
+
+    struct Recording {
+        bool seen = false;
+        cudaGraphExec_t graph = nullptr;
+    };
+    void forget_recordings() {
+        for (auto& [key, recording] : recordings_)
+            if (recording.graph) cudaGraphExecDestroy(recording.graph);
+        recordings_.clear();
+    }
+
+    // Enough for every reduction at common sizes: the largest is a short convolution's, 512 blocks times its
+    // weights.
+    static constexpr int64_t first_scratch = int64_t{32} << 20;
+    static constexpr size_t most_recordings = 64;
+
+    CudaDevice device_;
+    DType type_;
+    OwnedStream stream_;
+    cuda::MatrixProducts products_;
+    cuda::PinnedRing ring_;
+    Tensor scratch_;
+    std::map<std::string, Recording> recordings_;
+    bool capturing_ = false;
+};
+
+}  // namespace
+
+CudaStatus cuda_status() {
+    CudaStatus status;
+    status.built = true;
+    int version = 0, count = 0;
+    if (cudaRuntimeGetVersion(&version) == cudaSuccess) status.runtime = version_text(version);
+    if (cudaDriverGetVersion(&version) == cudaSuccess && version > 0) status.driver = version_text(version);
+    const cudaError_t error = cudaGetDeviceCount(&count);
+    if (error != cudaSuccess) {
+        cudaGetLastError();
+        status.unusable = status.driver.empty() ? "no NVIDIA driver answers" : cudaGetErrorString(error);
+        return status;
+    }
+    try {
+        for (int i = 0; i < count; ++i) {
+            status.devices.push_back(describe_device(i));
+            require_success(cudaSetDevice(i), "cudaSetDevice");
+            status.devices.back().free = free_memory();
+        }
+        if (count == 0) {
+            status.unusable = "the driver knows no device";
+        } else {
+            require_success(cudaSetDevice(0), "cudaSetDevice");
+            status.blas = cuda::MatrixProducts(nullptr).version();
+            if (status.devices[0].architecture < 80)
+                status.unusable =
+                    fmt::format("{} is older than compute capability 8.0", status.devices[0].name);
+        }
+    } catch (const Error& e) {
+        cudaGetLastError();
+        status.unusable = e.what();
+    }
+    return status;
+}
+
+std::unique_ptr<Ops> make_cuda_ops(const CudaOptions& options) {
+    const CudaStatus status = cuda_status();
+    require(status.unusable.empty(), ExitCode::device, "no GPU can be used: {}", status.unusable);
+    require(options.device < std::ssize(status.devices), ExitCode::device, "there is no GPU {}, only {}",
+            options.device, status.devices.size());
+    return std::make_unique<CudaOps>(options);
+}
+
+}  // namespace longreach
