@@ -24,7 +24,12 @@
 namespace longreach::cuda {
 namespace {
 
+// The harness in tests/simt opens and closes all device memory around every launch, page by page.
+#if defined(LONGREACH_SIMT)
+constexpr int64_t workspace_size = int64_t{1} << 20;
+#else
 constexpr int64_t workspace_size = int64_t{32} << 20;
+#endif
 constexpr int candidates = 8;  // asked of the heuristics; the first usable one is taken
 
 // One matrix as it lies in memory, before any transposition.

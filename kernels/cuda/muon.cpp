@@ -6,8 +6,8 @@
 //
 // x [s, l] with s <= l, A and B [s, s]: 4 s^2 l + 2 s^3 FLOPs per matrix and iteration. Matrices with the
 // same s and l, whichever way they lie, form a group; a group goes through the passes of muon.cu and three
-// strided batched products per iteration in batches of at most 64 MiB of x, so that the workspace does not
-// grow with the depth of a model. The sums a product adds to are given to it (alpha, beta and another
+// strided batched products per iteration in batches of at most batch_bytes of x, so that the workspace does
+// not grow with the depth of a model. The sums a product adds to are given to it (alpha, beta and another
 // addend), so there is no elementwise pass between products.
 //
 // In bf16 the values of x, A and B are rounded when they are stored; everything else is f32.
@@ -24,8 +24,7 @@ namespace longreach::cuda {
 namespace {
 
 constexpr float first_power = 3.4445f, third_power = -4.7750f, fifth_power = 2.0315f;
-constexpr int64_t batch_bytes = int64_t{64} << 20;  // of x, or one matrix
-constexpr int64_t line = 256;                       // bytes every matrix begins on
+constexpr int64_t line = 256;  // bytes every matrix begins on
 
 int64_t on_lines(int64_t bytes) {
     return (bytes + line - 1) / line * line;
@@ -36,7 +35,7 @@ struct Layout {
     int64_t small, large, matrices;
     int64_t matrix, square;           // bytes of one x, one a
     int64_t partials, totals, bytes;  // where they begin, and all of it
-    Layout(int64_t s, int64_t l, int64_t group, DType type) : small(s), large(l) {
+    Layout(int64_t s, int64_t l, int64_t group, DType type, int64_t batch_bytes) : small(s), large(l) {
         matrix = on_lines(s * l * size_of(type));
         square = on_lines(s * s * size_of(type));
         matrices = std::clamp(batch_bytes / matrix, int64_t{1}, group);
@@ -121,21 +120,22 @@ void run_batch(MatrixProducts& products, std::span<const MuonSlot> slots, const 
 
 }  // namespace
 
-int64_t muon_workspace(std::span<const MuonSlot> slots, DType type) {
+int64_t muon_workspace(std::span<const MuonSlot> slots, DType type, int64_t batch_bytes) {
     int64_t most = 0;
     for (const auto& [sides, group] : grouped(slots))
-        most =
-            std::max(most, Layout(sides.first, sides.second, static_cast<int64_t>(group.size()), type).bytes);
+        most = std::max(
+            most,
+            Layout(sides.first, sides.second, static_cast<int64_t>(group.size()), type, batch_bytes).bytes);
     return most;
 }
 
 void muon(MatrixProducts& products, std::span<const MuonSlot> slots, Tensor workspace, const MuonSpec& spec,
-          DType type, Stream stream) {
+          DType type, Stream stream, int64_t batch_bytes) {
     check(type == DType::f32 || type == DType::bf16, "muon with products of {}", name_of(type));
     const Groups groups = grouped(slots);
     for (const auto& [sides, group] : groups) {
         const auto count = static_cast<int64_t>(group.size());
-        const Layout layout(sides.first, sides.second, count, type);
+        const Layout layout(sides.first, sides.second, count, type, batch_bytes);
         check(workspace.bytes() >= layout.bytes && reinterpret_cast<uintptr_t>(workspace.data) % 8 == 0,
               "muon workspace of {} bytes, needs {}", workspace.bytes(), layout.bytes);
         for (int64_t first = 0; first < count; first += layout.matrices) {

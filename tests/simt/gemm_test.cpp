@@ -1,5 +1,5 @@
 // Matrix products of kernels/cuda/gemm.cpp on the harness's stand-in for cuBLASLt, against loops in double
-// precision; the stand-in itself against wrong calls; Muon on both.
+// precision; the stand-in itself against wrong calls.
 #include <cublasLt.h>
 #include <cuda_runtime.h>
 
