@@ -4,6 +4,7 @@
 
 #if !defined(LONGREACH_SIMT)
 #include <dlfcn.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <string>
@@ -57,9 +58,9 @@ class Library {
             for (const std::string& folder : folders)
                 if (open(folder + file)) return;
         throw Error(ExitCode::device, fmt::format("no usable {}", versioned_),
-                    fmt::format("install the cuBLAS library of CUDA {} or name its folder in LD_LIBRARY_PATH "
-                                "or the toolkit's in CUDA_HOME; tried:{}",
-                                CUBLAS_VER_MAJOR, tried_));
+                    fmt::format("install cuBLAS of CUDA {}, or name its folder in LD_LIBRARY_PATH or the "
+                                "toolkit's in CUDA_HOME; looked for{}",
+                                CUBLAS_VER_MAJOR, tried_.substr(0, tried_.size() - 1)));
     }
 
     template <class Function>
@@ -76,7 +77,8 @@ class Library {
         handle_ = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
         if (!handle_) {
             const char* reason = dlerror();
-            tried_ += fmt::format(" {} ({});", path, reason ? reason : "not opened");
+            const bool there = access(path.c_str(), F_OK) == 0;  // then the reason is worth reading
+            tried_ += fmt::format(" {}{};", path, there && reason ? fmt::format(" ({})", reason) : "");
             return false;
         }
         path_ = path;
