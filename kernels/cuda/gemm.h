@@ -6,13 +6,16 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
+#include <string>
 
 #include "kernels/cuda/kernels.h"
 
 namespace longreach::cuda {
 
-// c [m, n] = alpha * op(a) op(b) + beta * c, sums in f32. a and b are both f32 or both bf16; c is of that type or
-// f32. op(a) is [m, k], op(b) is [k, n].
+// c [m, n] = alpha * op(a) op(b) + beta * c, sums in f32. a and b are both f32 or both bf16; c is of that
+// type or f32. op(a) is [m, k], op(b) is [k, n]. f32 is f32 throughout, never TF32. c may not overlap a or b.
+// With beta = 0 nothing is read of c.
 struct Product {
     Tensor c, a, b;
     bool a_transposed = false, b_transposed = false;
@@ -20,6 +23,9 @@ struct Product {
     // More than one: so many products of one shape, this many elements apart.
     int64_t batch = 1;
     int64_t c_step = 0, a_step = 0, b_step = 0;
+    // With data: beta times this instead of c is added; type and shape of c.
+    Tensor addend{};
+    int64_t addend_step = 0;
 };
 
 class MatrixProducts {
@@ -30,19 +36,24 @@ class MatrixProducts {
     MatrixProducts(const MatrixProducts&) = delete;
     MatrixProducts& operator=(const MatrixProducts&) = delete;
 
+    // Nothing to compute where m, n or batch is 0; k = 0 leaves beta times what is added (beta 0 or 1).
     void run(const Product& product);
     int64_t workspace_bytes() const;  // device memory held
     std::string version() const;      // of the library, "cuBLASLt 13.0.2"
 
   private:
     struct State;
+    void without_terms(const Product& product, const Tensor& addend, int64_t addend_step);
     std::unique_ptr<State> state_;
 };
 
-// Newton-Schulz and what Muon does around it, for a list of matrices; matrices of one shape (or of one another's
-// transpose) go through every product together. bf16: the products take bf16 inputs, sums stay f32.
-int64_t muon_workspace(std::span<const MuonSlot> slots, DType products);
+// Muon over a list of matrices: momentum, Newton-Schulz, update. Matrices of one shape (or of one another's
+// transpose) go through every pass and product together, as many as fit into `batch_bytes`, at least one.
+// `type` is what the matrices of the iteration are stored in; sums stay f32. workspace: muon_workspace bytes,
+// contents irrelevant.
+inline constexpr int64_t muon_batch_bytes = int64_t{64} << 20;
+int64_t muon_workspace(std::span<const MuonSlot> slots, DType type, int64_t batch_bytes = muon_batch_bytes);
 void muon(MatrixProducts& products, std::span<const MuonSlot> slots, Tensor workspace, const MuonSpec& spec,
-          DType inputs, Stream stream);
+          DType type, Stream stream, int64_t batch_bytes = muon_batch_bytes);
 
 }  // namespace longreach::cuda

@@ -132,15 +132,6 @@ inline constexpr int64_t sum_workspace(int64_t count) {
 void sum(Tensor out, Tensor workspace, const Tensor& x, Stream stream);
 void sum_squares(Tensor out, Tensor workspace, const Tensor& x, Stream stream);
 
-void adam(std::span<const AdamSlot> slots, const AdamSpec& spec, Stream stream);
-
-// Muon around its matrix products. momentum: updates slot.momentum and writes the direction u [rows, cols]
-// and its sum of squares f64 [1] (workspace: sum_workspace(count)). scale: x = u / (|u| + 1e-7), turned so
-// that x has no more rows than columns. update: param = keep * param - rate * x, turned back. What an
-// iteration adds to its products is mix() with constants.
-void muon_momentum(Tensor u, Tensor squares, Tensor workspace, const MuonSlot& slot, const MuonSpec& spec,
-                   Stream stream);
-void muon_scale(Tensor x, const Tensor& u, const Tensor& squares, Stream stream);
-void muon_update(const MuonSlot& slot, const Tensor& x, Stream stream);
+void adam(std::span<const AdamSlot> slots, const AdamSpec& spec, Stream stream);  // Muon: gemm.h
 
 }  // namespace longreach::cuda

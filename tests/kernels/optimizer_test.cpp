@@ -1,105 +1,11 @@
 // Adam and Muon against double precision.
+#include "kernels/muon_reference.h"
 #include "kernels/support.h"
 
 using namespace longreach;
 using namespace longreach::test;
 
 namespace {
-
-// Newton-Schulz on one singular value, with its derivative and the size of its terms.
-constexpr double c1 = 3.4445, c3 = -4.7750, c5 = 2.0315;
-double polynomial(double s) {
-    return s * (c1 + s * s * (c3 + s * s * c5));
-}
-double polynomial_slope(double s) {
-    return c1 + s * s * (3 * c3 + s * s * 5 * c5);
-}
-double polynomial_size(double s) {
-    return std::abs(s) * (c1 + s * s * (-c3 + s * s * c5));
-}
-
-// Row-major matrices in double, by the textbook.
-struct Matrix {
-    int64_t rows, cols;
-    std::vector<double> v;
-    Matrix(int64_t r, int64_t c) : rows(r), cols(c), v(static_cast<size_t>(r * c)) {}
-    double& at(int64_t r, int64_t c) { return v[static_cast<size_t>(r * cols + c)]; }
-    double at(int64_t r, int64_t c) const { return v[static_cast<size_t>(r * cols + c)]; }
-    double frobenius() const {
-        double sum = 0;
-        for (double x : v) sum += x * x;
-        return std::sqrt(sum);
-    }
-};
-Matrix transpose(const Matrix& a) {
-    Matrix t(a.cols, a.rows);
-    for (int64_t r = 0; r < a.rows; ++r)
-        for (int64_t c = 0; c < a.cols; ++c) t.at(c, r) = a.at(r, c);
-    return t;
-}
-// alpha a b + beta c.
-Matrix product(double alpha, const Matrix& a, const Matrix& b, double beta, const Matrix& c) {
-    Matrix out(a.rows, b.cols);
-    for (int64_t i = 0; i < a.rows; ++i) {
-        for (int64_t k = 0; k < a.cols; ++k)
-            for (int64_t j = 0; j < b.cols; ++j) out.at(i, j) += alpha * a.at(i, k) * b.at(k, j);
-        for (int64_t j = 0; j < b.cols; ++j) out.at(i, j) += beta * c.at(i, j);
-    }
-    return out;
-}
-
-struct Orthogonalised {
-    Matrix o;
-    double error;  // bound on |f32 result - o|_F
-};
-// Error of f32: a product with inner length k errs by at most k units of the product of absolute matrices,
-// whose Frobenius norm is at most that of the factors multiplied. An error passes through an iteration with a
-// factor of at most 3.4445: the iteration applies an odd polynomial to the singular values, its derivative is
-// in Frobenius norm at most the largest slope, and that is the slope at 0 (|slope| < 3.4445 up to 1.18).
-Orthogonalised newton_schulz(Matrix u, int iterations) {
-    const bool turned = u.rows > u.cols;
-    Matrix x = turned ? transpose(u) : u;
-    const double norm = x.frobenius() + 1e-7;
-    for (double& v : x.v) v /= norm;
-    double error = 8 * unit;  // momentum, direction and scaling, relative to |x| = 1
-    for (int i = 0; i < iterations; ++i) {
-        const Matrix a = product(1, x, transpose(x), 0, Matrix(x.rows, x.rows));
-        const Matrix b = product(c5, a, a, c3, a);
-        const double s = static_cast<double>(x.rows + 4) * unit, l = static_cast<double>(x.cols + 4) * unit;
-        const double fx = x.frobenius(), fa = a.frobenius(), fb = b.frobenius();
-        const double a_error = l * fx * fx;
-        // Spectral norms: |x| <= 1.2, |a| <= 1.44.
-        const double b_error = c5 * (s * fa * fa + 2 * 1.44 * a_error) - c3 * (a_error + 2 * unit * fa);
-        error = c1 * error + 1.2 * b_error + s * fb * fx + 4 * unit * c1 * fx;
-        x = product(1, b, x, c1, x);
-    }
-    return {turned ? transpose(x) : x, error};
-}
-
-// Eigenvalues of a symmetric matrix by Jacobi rotations.
-std::vector<double> eigenvalues(Matrix a) {
-    const int64_t n = a.rows;
-    for (int sweep = 0; sweep < 30; ++sweep)
-        for (int64_t p = 0; p < n; ++p)
-            for (int64_t q = p + 1; q < n; ++q) {
-                if (std::abs(a.at(p, q)) < 1e-15) continue;
-                const double angle = 0.5 * std::atan2(2 * a.at(p, q), a.at(q, q) - a.at(p, p));
-                const double c = std::cos(angle), s = std::sin(angle);
-                for (int64_t k = 0; k < n; ++k) {
-                    const double x = a.at(p, k), y = a.at(q, k);
-                    a.at(p, k) = c * x - s * y;
-                    a.at(q, k) = s * x + c * y;
-                }
-                for (int64_t k = 0; k < n; ++k) {
-                    const double x = a.at(k, p), y = a.at(k, q);
-                    a.at(k, p) = c * x - s * y;
-                    a.at(k, q) = s * x + c * y;
-                }
-            }
-    std::vector<double> values;
-    for (int64_t i = 0; i < n; ++i) values.push_back(a.at(i, i));
-    return values;
-}
 
 struct MuonProblem {
     Floats param, gradient, momentum;

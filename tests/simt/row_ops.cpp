@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "kernels/cuda/gemm.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/ops.h"
 #include "simt/simt.h"
@@ -328,45 +329,24 @@ class RowOps final : public Ops {
         cuda::adam(on_device, spec, nullptr);
         for (const auto& s : stages) s->finish();
     }
-    // The products on the CPU, everything else by kernels.
     void muon(std::span<const MuonSlot> slots, Tensor workspace, const MuonSpec& spec) override {
-        check(workspace.bytes() >= muon_workspace(slots), "muon workspace of {} bytes", workspace.bytes());
-        for (const MuonSlot& slot : slots) {
-            const int64_t small = std::min(slot.param.rows(), slot.param.cols()), count = slot.param.count();
-            std::vector<float> memory(static_cast<size_t>(3 * count + 2 * small * small));
-            double squares_value = 0;
-            Tensor u(memory.data(), DType::f32, {slot.param.rows(), slot.param.cols()});
-            Tensor x(memory.data() + count, DType::f32, {small, count / small});
-            Tensor y(memory.data() + 2 * count, DType::f32, {small, count / small});
-            const Tensor a(memory.data() + 3 * count, DType::f32, {small, small});
-            const Tensor b(a.f32() + small * small, DType::f32, {small, small});
-            const Tensor squares(&squares_value, DType::f64, {1});
-            {
-                Stage s{u, x, squares, slot.gradient, slot.momentum, slot.param};
-                MuonSlot on_device = slot;
-                for (Tensor* t : {&on_device.param, &on_device.gradient, &on_device.momentum}) *t = s(*t);
-                cuda::muon_momentum(s(u), s(squares), s.workspace(cuda::sum_workspace(count)), on_device,
-                                    spec, nullptr);
-                cuda::muon_scale(s(x), s(u), s(squares), nullptr);
-                s.finish();
-            }
-            for (int i = 0; i < spec.iterations; ++i) {
-                linear(a, x, x, Write::set);
-                linear(b, a, a, Write::set);
-                mix(b, {.offset = 2.0315f}, b, {.offset = -4.7750f}, a);
-                mix(y, {.offset = 3.4445f}, x, {.offset = 0.0f}, x);
-                linear_backward_input(y, b, x, Write::add);
-                std::swap(x, y);
-            }
-            Stage s{x, slot.param, slot.gradient, slot.momentum};
-            MuonSlot on_device = slot;
-            for (Tensor* t : {&on_device.param, &on_device.gradient, &on_device.momentum}) *t = s(*t);
-            cuda::muon_update(on_device, s(x), nullptr);
-            s.finish();
+        const int64_t bytes = muon_workspace(slots);
+        check(workspace.bytes() >= bytes, "muon workspace of {} bytes, needs {}", workspace.bytes(), bytes);
+        if (!products_) products_ = std::make_unique<cuda::MatrixProducts>(nullptr);
+        std::vector<std::unique_ptr<Stage>> stages;
+        std::vector<MuonSlot> on_device;
+        for (MuonSlot slot : slots) {
+            stages.push_back(std::unique_ptr<Stage>(new Stage{slot.param, slot.gradient, slot.momentum}));
+            const Stage& s = *stages.back();
+            for (Tensor* t : {&slot.param, &slot.gradient, &slot.momentum}) *t = s(*t);
+            on_device.push_back(slot);
         }
+        Stage s{};
+        cuda::muon(*products_, on_device, s.workspace(bytes), spec, DType::f32, nullptr);
+        for (const auto& stage : stages) stage->finish();
     }
     int64_t muon_workspace(std::span<const MuonSlot> slots) const override {
-        return cpu_->muon_workspace(slots);
+        return cuda::muon_workspace(slots, DType::f32);
     }
 
   private:
@@ -394,6 +374,7 @@ class RowOps final : public Ops {
     }
 
     std::unique_ptr<Ops> cpu_;
+    std::unique_ptr<cuda::MatrixProducts> products_;
 };
 
 }  // namespace
