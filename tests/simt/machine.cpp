@@ -372,6 +372,11 @@ void run_launch(const LaunchShape& shape) {
         wrong(Kind::shared_too_large, std::to_string(shape.shared_bytes) + " bytes of shared memory; sm_" +
                                           std::to_string(options().architecture) + " has " +
                                           std::to_string(most_shared));
+    else if (shape.shared_bytes > shared_memory_allowed(shape.kernel))
+        wrong(Kind::shared_not_asked_for,
+              std::to_string(shape.shared_bytes) + " bytes of shared memory for a kernel that may have " +
+                  std::to_string(shared_memory_allowed(shape.kernel)) +
+                  ": cudaFuncSetAttribute has to raise cudaFuncAttributeMaxDynamicSharedMemorySize first");
     if (m.launch_findings == 0) {
         if (m.arena == 0) {
             void* at = mmap(nullptr, arena_most + 2 * arena_red_zone, PROT_READ | PROT_WRITE,

@@ -39,6 +39,8 @@ void* DeviceMemory::allocate(size_t bytes) {
     fresh.shadow = std::make_unique<Shadow>();
     fresh.shadow->attach(fresh.base, bytes, false);
     used_ += fresh.page_bytes + page;
+    in_use_ += bytes;
+    ++living_;
     auto* pages = reinterpret_cast<char*>(fresh.pages);
     if (mprotect(pages, fresh.page_bytes, PROT_READ | PROT_WRITE) != 0) throw std::bad_alloc();
     std::memset(pages, red, red_zone);
@@ -60,6 +62,8 @@ bool DeviceMemory::free(void* memory) {
     madvise(pages, old.page_bytes, MADV_DONTNEED);
     mprotect(pages, old.page_bytes, PROT_NONE);
     old.freed = true;
+    in_use_ -= old.bytes;
+    --living_;
     old.shadow.reset();
     return true;
 }
