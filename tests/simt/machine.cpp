@@ -111,6 +111,14 @@ uint64_t switches() {
     return machine().switch_count;
 }
 
+Launches launches() {
+    return machine().launches;
+}
+
+void clear_launches() {
+    machine().launches = {};
+}
+
 uint64_t Machine::random() {  // xorshift64
     random_state ^= random_state << 13;
     random_state ^= random_state >> 7;
@@ -352,6 +360,8 @@ void run_launch(const LaunchShape& shape) {
     Machine& m = machine();
     m.shape = shape;
     m.launch_findings = 0;
+    ++m.launches.count;
+    m.launches.most_shared_bytes = std::max(m.launches.most_shared_bytes, shape.shared_bytes);
     m.stopped = false;
     m.block = -1;
     auto wrong = [&](Kind kind, const std::string& text) { m.found({kind, text}); };

@@ -110,6 +110,13 @@ struct BankConflicts {
 std::vector<BankConflicts> bank_conflicts();  // by source line, of all launches since clear_bank_conflicts()
 void clear_bank_conflicts();
 
+struct Launches {
+    uint64_t count = 0;
+    size_t most_shared_bytes = 0;
+};
+Launches launches();  // that ran since clear_launches()
+void clear_launches();
+
 uint64_t runtime_calls();   // of functions that can fail, launches included, since the program started
 std::string failed_call();  // the function that Options::fail_call let fail last
 // Device allocations, pinned buffers, streams, events and graphs that nobody has given back.

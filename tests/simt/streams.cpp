@@ -64,7 +64,8 @@ Stream* needed_for(Stream* stream) {
     return stream;
 }
 
-// By seed: anyone; what is needed only (or, if everything is, the newest stream first); what is needed last.
+// By seed: anyone, and at every submission perhaps; what is needed only (or, if everything is, the newest
+// stream first); what is needed last.
 Stream* choose(Stream* wanted) {
     std::vector<Stream*> able = candidates();
     if (able.empty()) return nullptr;
@@ -184,7 +185,10 @@ cudaError_t enqueue(Stream& stream, std::function<void()> run, std::vector<Marke
                 work.after.push_back(one->last);
     stream.last = work.marker;
     stream.queue.push_back(std::move(work));
-    if (!options().lazy_streams) synchronise();
+    if (!options().lazy_streams)
+        synchronise();
+    else if (options().seed % 3 == 0 && random_number() % 2 == 0)
+        one_step();  // the device may begin before the host goes on
     return cudaSuccess;
 }
 
