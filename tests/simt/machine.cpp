@@ -8,6 +8,7 @@
 #include <new>
 #include <utility>
 
+#include "simt/address_sanitizer.h"
 #include "simt/banks.h"
 #include "simt/memory.h"
 
@@ -54,6 +55,7 @@ int declared_threads(const void* kernel) {
 }
 
 void fibre_main() {
+    arrived_on_stack();
     Machine& m = machine();
     m.shape.call(m.shape.parameters);
     m.running = false;
@@ -297,9 +299,12 @@ void Machine::run_block() {
     copies.start_block(count);
     shared_shadow.forget(shape.shared_bytes);
     auto* first = reinterpret_cast<unsigned char*>(arena);
+    allow(first - arena_red_zone, arena_most + 2 * arena_red_zone);
     std::memset(first - arena_red_zone, red, arena_red_zone);
     fill_poison(first, shape.shared_bytes, poison_shared);
     std::memset(first + shape.shared_bytes, red, arena_red_zone);
+    forbid(first - arena_red_zone, arena_red_zone);
+    forbid(first + shape.shared_bytes, arena_most + arena_red_zone - shape.shared_bytes);
 
     random_state = (options().seed + static_cast<uint64_t>(block)) * 0x9e3779b97f4a7c15u | 1;
     until_preemption = options().order == Order::random ? 1 + static_cast<int>(random() % 64) : 0;
