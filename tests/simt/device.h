@@ -215,7 +215,11 @@ void launch(void (*kernel)(Parameters...), const Launch& at, Arguments&&... argu
     Call call{kernel, {static_cast<Parameters>(arguments)...}};
     simt::Extent grid{at.grid.x, at.grid.y, at.grid.z}, block{at.block.x, at.block.y, at.block.z};
     size_t shared_bytes = at.shared_bytes;
-    simt::submit([call, grid, block, shared_bytes] {
+    if (shared_bytes > simt::shared_memory_unasked)
+        cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                             cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
+    if (simt::launch_fails()) return;
+    auto work = [call, grid, block, shared_bytes] {
         simt::LaunchShape shape;
         shape.grid = grid;
         shape.block = block;
@@ -228,7 +232,8 @@ void launch(void (*kernel)(Parameters...), const Launch& at, Arguments&&... argu
             std::apply(made->kernel, made->parameters);
         };
         simt::run_launch(shape);
-    });
+    };
+    simt::submit(work, at.stream);
 }
 
 }  // namespace longreach::cuda

@@ -1,5 +1,6 @@
 #include "simt/fibre.h"
 
+#include <pthread.h>
 #include <sys/mman.h>
 
 #include <new>
@@ -7,6 +8,8 @@
 #if !defined(__x86_64__)
 #include <ucontext.h>
 #endif
+
+#include "simt/address_sanitizer.h"
 
 namespace longreach::simt {
 
@@ -39,8 +42,41 @@ longreach_simt_switch:
 )");
 extern "C" void longreach_simt_switch(FibreState* from, FibreState to);
 
+namespace {
+
+struct Stack {
+    void* lowest;
+    size_t bytes;
+};
+uintptr_t fibre_stacks = 0;  // the one FibreStacks there is
+
+// The stack a state belongs to: a fibre's, else that of the program's thread.
+void announce(FibreState state) {
+    static const Stack of_thread = [] {
+        pthread_attr_t attributes;
+        void* lowest = nullptr;
+        size_t bytes = 0;
+        if (pthread_getattr_np(pthread_self(), &attributes) == 0) {
+            pthread_attr_getstack(&attributes, &lowest, &bytes);
+            pthread_attr_destroy(&attributes);
+        }
+        return Stack{lowest, bytes};
+    }();
+    size_t at = reinterpret_cast<uintptr_t>(state) - fibre_stacks;
+    Stack stack = of_thread;
+    if (at < FibreStacks::most * FibreStacks::stride)
+        stack = {reinterpret_cast<void*>(fibre_stacks + at / FibreStacks::stride * FibreStacks::stride +
+                                         FibreStacks::guard),
+                 FibreStacks::stride - FibreStacks::guard};
+    leave_for_stack(stack.lowest, stack.bytes);
+}
+
+}  // namespace
+
 void switch_fibre(FibreState* from, FibreState to) {
+    if constexpr (!watched_by_hooks) announce(to);
     longreach_simt_switch(from, to);
+    arrived_on_stack();
 }
 
 FibreState FibreStacks::start(size_t index, void (*entry)()) {
@@ -60,6 +96,9 @@ FibreState FibreStacks::start(size_t index, void (*entry)()) {
             mmap(nullptr, most * stride, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (at == MAP_FAILED) throw std::bad_alloc();
         base_ = reinterpret_cast<uintptr_t>(at);
+#if defined(__x86_64__)
+        fibre_stacks = base_;
+#endif
     }
     while (used_ <= index) {
         void* body = reinterpret_cast<void*>(base_ + used_ * stride + guard);
@@ -67,6 +106,7 @@ FibreState FibreStacks::start(size_t index, void (*entry)()) {
         ++used_;
     }
     uintptr_t end = base_ + (index + 1) * stride;
+    allow(reinterpret_cast<void*>(end - stride + guard), stride - guard);  // of frames that never returned
 #if defined(__x86_64__)
     // From below: six registers, the address `ret` goes to, and a return address of 0 where a debugger stops.
     // entry() finds the stack 8 bytes off a multiple of 16, as after any call.

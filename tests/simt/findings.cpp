@@ -82,6 +82,7 @@ const char* name_of(Kind kind) {
                                         "invalid_arithmetic",
                                         "shared_too_small",
                                         "shared_too_large",
+                                        "shared_not_asked_for",
                                         "launch_shape",
                                         "async_unfinished",
                                         "async_source_changed",

@@ -28,6 +28,7 @@ enum class Kind {
     invalid_arithmetic,    // shift by the width or more, integer division by zero
     shared_too_small,      // the launch asked for less shared memory than the kernel's layout has
     shared_too_large,      // more than the architecture has
+    shared_not_asked_for,  // more than 48 KiB without the kernel's opt-in
     launch_shape,          // threads or blocks beyond the limits, or beyond KERNEL(threads)
     async_unfinished,      // access to the destination of a cp.async before the wait
     async_source_changed,  // the source of a cp.async written before the wait

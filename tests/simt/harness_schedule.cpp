@@ -1,4 +1,4 @@
-#include "simt/cuda_test_ops.h"
+#include "cuda/cuda_test_ops.h"
 #include "simt/simt.h"
 
 namespace longreach {

@@ -9,6 +9,8 @@
 #include "simt/async.h"
 #include "simt/findings.h"
 
+struct CUstream_st;  // cudaStream_t points to it
+
 namespace longreach::simt {
 
 struct Extent {
@@ -26,9 +28,15 @@ struct LaunchShape {
 };
 // Runs it at once; throws Failure if there are findings and the options say so.
 void run_launch(const LaunchShape& shape);
-// Runs work now, or at the next synchronisation if streams are lazy.
-void submit(std::function<void()> work);
-void synchronise();
+// Work of a stream, null being the default stream: runs now, later if streams are lazy, and never while the
+// stream is captured; the graph has it then. An error shows in cudaGetLastError().
+void submit(std::function<void()> work, CUstream_st* stream = nullptr);
+void synchronise();  // runs what all streams have left
+// Counts a launch as a call of the runtime; true if it is the one that Options::fail_call lets fail.
+bool launch_fails();
+// Bytes of shared memory that a launch of the kernel may have: more than these it has to ask for.
+constexpr size_t shared_memory_unasked = 48 * 1024;
+size_t shared_memory_allowed(const void* kernel);
 
 enum class ShuffleKind { index, exclusive_or, down, up };
 uint64_t shuffle(ShuffleKind kind, unsigned mask, uint64_t value, int argument, int width, const Place& at);

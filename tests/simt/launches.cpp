@@ -1,7 +1,5 @@
-// The calls of kernels that need a few lines only, the queue of the streams, and runs under several
-// schedules.
+// The calls of kernels that need a few lines only, and runs under several schedules.
 #include <cstring>
-#include <deque>
 #include <string>
 #include <utility>
 
@@ -10,8 +8,6 @@
 namespace longreach::simt {
 
 namespace {
-
-std::deque<std::function<void()>> queued;
 
 void demand_kernel(const char* what, const Place& at) {
     if (!on_device_thread()) throw Failure(std::string(what) + " outside of a kernel, " + at.text());
@@ -55,21 +51,6 @@ size_t shared_memory_of(int architecture) {
             return 227 * 1024;
         default:
             return 0;
-    }
-}
-
-void submit(std::function<void()> work) {
-    if (options().lazy_streams)
-        queued.push_back(std::move(work));
-    else
-        work();
-}
-
-void synchronise() {
-    while (!queued.empty()) {
-        std::function<void()> work = std::move(queued.front());
-        queued.pop_front();
-        work();
     }
 }
 

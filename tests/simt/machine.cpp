@@ -8,6 +8,7 @@
 #include <new>
 #include <utility>
 
+#include "simt/address_sanitizer.h"
 #include "simt/banks.h"
 #include "simt/memory.h"
 
@@ -54,6 +55,7 @@ int declared_threads(const void* kernel) {
 }
 
 void fibre_main() {
+    arrived_on_stack();
     Machine& m = machine();
     m.shape.call(m.shape.parameters);
     m.running = false;
@@ -109,6 +111,14 @@ void fill_poison(void* to, size_t bytes, uint32_t poison) {
 
 uint64_t switches() {
     return machine().switch_count;
+}
+
+Launches launches() {
+    return machine().launches;
+}
+
+void clear_launches() {
+    machine().launches = {};
 }
 
 uint64_t Machine::random() {  // xorshift64
@@ -289,9 +299,12 @@ void Machine::run_block() {
     copies.start_block(count);
     shared_shadow.forget(shape.shared_bytes);
     auto* first = reinterpret_cast<unsigned char*>(arena);
+    allow(first - arena_red_zone, arena_most + 2 * arena_red_zone);
     std::memset(first - arena_red_zone, red, arena_red_zone);
     fill_poison(first, shape.shared_bytes, poison_shared);
     std::memset(first + shape.shared_bytes, red, arena_red_zone);
+    forbid(first - arena_red_zone, arena_red_zone);
+    forbid(first + shape.shared_bytes, arena_most + arena_red_zone - shape.shared_bytes);
 
     random_state = (options().seed + static_cast<uint64_t>(block)) * 0x9e3779b97f4a7c15u | 1;
     until_preemption = options().order == Order::random ? 1 + static_cast<int>(random() % 64) : 0;
@@ -352,6 +365,8 @@ void run_launch(const LaunchShape& shape) {
     Machine& m = machine();
     m.shape = shape;
     m.launch_findings = 0;
+    ++m.launches.count;
+    m.launches.most_shared_bytes = std::max(m.launches.most_shared_bytes, shape.shared_bytes);
     m.stopped = false;
     m.block = -1;
     auto wrong = [&](Kind kind, const std::string& text) { m.found({kind, text}); };
@@ -372,6 +387,11 @@ void run_launch(const LaunchShape& shape) {
         wrong(Kind::shared_too_large, std::to_string(shape.shared_bytes) + " bytes of shared memory; sm_" +
                                           std::to_string(options().architecture) + " has " +
                                           std::to_string(most_shared));
+    else if (shape.shared_bytes > shared_memory_allowed(shape.kernel))
+        wrong(Kind::shared_not_asked_for,
+              std::to_string(shape.shared_bytes) + " bytes of shared memory for a kernel that may have " +
+                  std::to_string(shared_memory_allowed(shape.kernel)) +
+                  ": cudaFuncSetAttribute has to raise cudaFuncAttributeMaxDynamicSharedMemorySize first");
     if (m.launch_findings == 0) {
         if (m.arena == 0) {
             void* at = mmap(nullptr, arena_most + 2 * arena_red_zone, PROT_READ | PROT_WRITE,

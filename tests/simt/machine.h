@@ -84,6 +84,7 @@ struct Machine {
     int until_preemption = 0;  // memory accesses; 0: never
     size_t launch_findings = 0;
     std::string first_finding;
+    Launches launches;
 
     uint64_t random();
     uint32_t own_clock() const;

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <new>
 
+#include "simt/address_sanitizer.h"
 #include "simt/machine.h"
 
 namespace longreach::simt {
@@ -39,11 +40,15 @@ void* DeviceMemory::allocate(size_t bytes) {
     fresh.shadow = std::make_unique<Shadow>();
     fresh.shadow->attach(fresh.base, bytes, false);
     used_ += fresh.page_bytes + page;
+    in_use_ += bytes;
+    ++living_;
     auto* pages = reinterpret_cast<char*>(fresh.pages);
     if (mprotect(pages, fresh.page_bytes, PROT_READ | PROT_WRITE) != 0) throw std::bad_alloc();
     std::memset(pages, red, red_zone);
     fill_poison(pages + red_zone, bytes, poison_device);
     std::memset(pages + red_zone + bytes, red, fresh.page_bytes - red_zone - bytes);
+    forbid(pages, red_zone);
+    forbid(pages + red_zone + bytes, fresh.page_bytes - red_zone - bytes);
     if (opened_ == 0) mprotect(pages, fresh.page_bytes, PROT_NONE);
     uintptr_t base = fresh.base;
     allocations_.emplace(base, std::move(fresh));
@@ -59,7 +64,10 @@ bool DeviceMemory::free(void* memory) {
     void* pages = reinterpret_cast<void*>(old.pages);
     madvise(pages, old.page_bytes, MADV_DONTNEED);
     mprotect(pages, old.page_bytes, PROT_NONE);
+    forbid(pages, old.page_bytes);
     old.freed = true;
+    in_use_ -= old.bytes;
+    --living_;
     old.shadow.reset();
     return true;
 }

@@ -44,14 +44,16 @@ class DeviceMemory {
     Allocation& checked(const void* at, size_t bytes, const char* what);
     std::string name(uintptr_t address);  // "byte 12 of device allocation 3 (64 bytes)"
     void check_red_zones();
+    size_t in_use() const { return in_use_; }  // bytes
+    size_t living() const { return living_; }  // allocations
 
-    static constexpr size_t region_bytes = size_t{1} << 36, red_zone = 256, page = 4096;
+    static constexpr size_t region_bytes = size_t{1} << 40, red_zone = 256, page = 4096;
 
   private:
     void open(int change);
 
     uintptr_t region_ = 0;
-    size_t used_ = 0;
+    size_t used_ = 0, in_use_ = 0, living_ = 0;
     int opened_ = 0, count_ = 0;
     std::map<uintptr_t, Allocation> allocations_;
     // A kernel alternates between a few allocations.

@@ -21,6 +21,7 @@ constexpr int schedules = 12;
 std::vector<Mutant> synchronisation();
 std::vector<Mutant> memory();
 std::vector<Mutant> copies();
+std::vector<Mutant> streams();
 
 // Runs kernel<...>(out, in) with in[i] = (i % 7) / 8 + 1, one allocation each, out zeroed before each
 // schedule.

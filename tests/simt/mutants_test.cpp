@@ -12,7 +12,7 @@ namespace {
 
 std::vector<Mutant> everything() {
     std::vector<Mutant> all = synchronisation();
-    for (const auto& more : {memory(), copies()}) all.insert(all.end(), more.begin(), more.end());
+    for (const auto& more : {memory(), copies(), streams()}) all.insert(all.end(), more.begin(), more.end());
     return all;
 }
 

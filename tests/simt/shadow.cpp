@@ -7,6 +7,7 @@
 #include <new>
 #include <string>
 
+#include "simt/address_sanitizer.h"
 #include "simt/machine.h"
 
 namespace longreach::simt {
@@ -171,6 +172,7 @@ void Shadow::split(size_t word) {
 }
 
 void Shadow::access(uintptr_t address, size_t bytes, Use use, uintptr_t place) {
+    if constexpr (!watched_by_hooks) return;  // of the accesses only those of matrix and copy instructions
     Machine& m = machine();
     size_t at = address - base_, end = at + bytes;
     while (at < end) {

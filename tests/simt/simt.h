@@ -31,8 +31,11 @@ struct Options {
     int architecture = 90;         // compute capability times ten: how much shared memory there is
     bool throw_on_finding = true;  // a launch with findings throws Failure
     bool shuffle_orders_memory =
-        false;                  // CUDA promises no memory order at a shuffle or vote, only at __syncwarp
-    bool lazy_streams = false;  // work of a stream waits for a synchronisation
+        false;  // CUDA promises no memory order at a shuffle or vote, only at __syncwarp
+    // Work of a stream waits until somebody needs it; of several streams the seed decides who goes on.
+    bool lazy_streams = false;
+    size_t device_bytes = size_t{8} << 30;  // cudaMalloc has no more to give
+    uint64_t fail_call = 0;  // the call of the runtime, counted from here, that fails once; 0: none
     bool count_bank_conflicts = false;
 };
 Options& options();
@@ -106,6 +109,18 @@ struct BankConflicts {
 };
 std::vector<BankConflicts> bank_conflicts();  // by source line, of all launches since clear_bank_conflicts()
 void clear_bank_conflicts();
+
+struct Launches {
+    uint64_t count = 0;
+    size_t most_shared_bytes = 0;
+};
+Launches launches();  // that ran since clear_launches()
+void clear_launches();
+
+uint64_t runtime_calls();   // of functions that can fail, launches included, since the program started
+std::string failed_call();  // the function that Options::fail_call let fail last
+// Device allocations, pinned buffers, streams, events and graphs that nobody has given back.
+size_t living_runtime_objects();
 
 uint64_t switches();  // of fibres since the program started
 

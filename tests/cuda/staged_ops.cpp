@@ -1,6 +1,6 @@
-// Ops whose row and elementwise operations are the kernels of kernels/cuda in the harness: every call copies
-// its tensors into device memory, launches, and copies them back. The kernel tests of tests/kernels run on it
-// as they do on a CPU, with their bounds. Matrix products and attention are left to the CPU.
+// CudaOps for tests that were written for a CPU: every call copies its tensors from host memory into device
+// memory, runs the operation there, and copies them back. The kernel tests of tests/kernels run on it with
+// their bounds, in the harness or on a GPU.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -9,16 +9,18 @@
 #include <vector>
 
 #include "base/error.h"
-#include "kernels/cuda/gemm.h"
-#include "kernels/cuda/kernels.h"
-#include "kernels/ops.h"
-#include "simt/simt.h"
+#include "kernels/cuda/runtime.h"
+#include "cuda/cuda_test_ops.h"
 
 namespace longreach {
 
-std::unique_ptr<Ops> make_row_ops(const CpuOptions& options);
-
 namespace {
+
+void* device_memory(size_t bytes) {
+    void* memory = nullptr;
+    cuda::require_success(cudaMalloc(&memory, bytes), "cudaMalloc");
+    return memory;
+}
 
 // The tensors of one call in device memory. Those that share host memory share device memory too, at the same
 // distance and the same place within 64 bytes; what lies between the rows travels along, so that a write
@@ -39,15 +41,16 @@ class Stage {
         }
         pieces_ = merged;
         for (Piece& p : pieces_) {
-            p.memory = simt::device_malloc(phase(p) + p.end - p.begin);
-            simt::copy_to_device(p.device(), reinterpret_cast<void*>(p.begin), p.end - p.begin);
+            p.memory = device_memory(phase(p) + p.end - p.begin);
+            cuda::require_success(cudaMemcpy(p.device(), reinterpret_cast<void*>(p.begin), p.end - p.begin,
+                                             cudaMemcpyHostToDevice),
+                                  "copy");
         }
     }
     Stage(const Stage&) = delete;
     Stage& operator=(const Stage&) = delete;
     ~Stage() {
-        for (const Piece& p : pieces_) simt::device_free(p.memory);
-        for (void* w : workspaces_) simt::device_free(w);
+        for (const Piece& p : pieces_) cudaFree(p.memory);
     }
 
     Tensor operator()(Tensor t) const {
@@ -60,14 +63,12 @@ class Stage {
         check(false, "a tensor that was not staged");
         return t;
     }
-    Tensor workspace(int64_t bytes) {
-        workspaces_.push_back(simt::device_malloc(static_cast<size_t>(bytes)));
-        return Tensor(workspaces_.back(), DType::f32, {bytes / 4});
-    }
     void finish() {
-        cudaDeviceSynchronize();
+        cuda::require_success(cudaDeviceSynchronize(), "kernels");
         for (const Piece& p : pieces_)
-            simt::copy_to_host(reinterpret_cast<void*>(p.begin), p.device(), p.end - p.begin);
+            cuda::require_success(cudaMemcpy(reinterpret_cast<void*>(p.begin), p.device(), p.end - p.begin,
+                                             cudaMemcpyDeviceToHost),
+                                  "copy");
     }
 
   private:
@@ -83,96 +84,147 @@ class Stage {
                static_cast<uintptr_t>(((t.rows() - 1) * t.row_stride + t.cols()) * size_of(t.dtype));
     }
     std::vector<Piece> pieces_;
-    std::vector<void*> workspaces_;
 };
 
-class RowOps final : public Ops {
+class StagedOps final : public Ops {
   public:
-    explicit RowOps(std::unique_ptr<Ops> cpu) : cpu_(std::move(cpu)) {}
-    std::string describe() const override { return "row kernels of kernels/cuda in the harness"; }
+    StagedOps(std::unique_ptr<Ops> inner, std::unique_ptr<Ops> cpu)
+        : inner_(std::move(inner)), cpu_(std::move(cpu)) {}
+    std::string describe() const override { return inner_->describe(); }
 
     void* allocate(int64_t bytes) override { return cpu_->allocate(bytes); }
     void release(void* memory, int64_t bytes) override { cpu_->release(memory, bytes); }
     void upload(Tensor to, const void* host) override { cpu_->upload(to, host); }
     void download(void* host, const Tensor& from) override { cpu_->download(host, from); }
-    int64_t scratch_bytes() const override { return cpu_->scratch_bytes(); }
+    int64_t scratch_bytes() const override { return inner_->scratch_bytes(); }
     void synchronize() override {}
     void zero(Tensor to) override {
         Stage s{to};
-        cuda::zero(s(to), nullptr);
+        inner_->zero(s(to));
         s.finish();
     }
     void copy(Tensor to, const Tensor& from) override {
         Stage s{to, from};
-        cuda::copy(s(to), s(from), nullptr);
+        inner_->copy(s(to), s(from));
         s.finish();
     }
     void add(Tensor to, const Tensor& from) override {
         Stage s{to, from};
-        cuda::add(s(to), s(from), nullptr);
+        inner_->add(s(to), s(from));
         s.finish();
     }
 
     void linear(Tensor y, const Tensor& x, const Tensor& w, Write write) override {
-        cpu_->linear(y, x, w, write);
+        Stage s{y, x, w};
+        inner_->linear(s(y), s(x), s(w), write);
+        s.finish();
     }
     void linear_backward_input(Tensor dx, const Tensor& dy, const Tensor& w, Write write) override {
-        cpu_->linear_backward_input(dx, dy, w, write);
+        Stage s{dx, dy, w};
+        inner_->linear_backward_input(s(dx), s(dy), s(w), write);
+        s.finish();
     }
     void linear_backward_weight(Tensor dw, const Tensor& dy, const Tensor& x) override {
-        cpu_->linear_backward_weight(dw, dy, x);
+        Stage s{dw, dy, x};
+        inner_->linear_backward_weight(s(dw), s(dy), s(x));
+        s.finish();
     }
-    void linear_relu2(Tensor h, const Tensor& x, const Tensor& w) override { cpu_->linear_relu2(h, x, w); }
+    void linear_relu2(Tensor h, const Tensor& x, const Tensor& w) override {
+        Stage s{h, x, w};
+        inner_->linear_relu2(s(h), s(x), s(w));
+        s.finish();
+    }
     void linear_relu2_backward(Tensor da, const Tensor& dy, const Tensor& w, const Tensor& h) override {
-        cpu_->linear_relu2_backward(da, dy, w, h);
+        Stage s{da, dy, w, h};
+        inner_->linear_relu2_backward(s(da), s(dy), s(w), s(h));
+        s.finish();
     }
+
     void attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor& q, const Tensor& k, const Tensor& v,
                    const AttentionSpec& spec) override {
-        cpu_->attention(o, lse, row_maxima, q, k, v, spec);
+        Stage s{o,
+                lse,
+                row_maxima,
+                q,
+                k,
+                v,
+                spec.row_start,
+                spec.row_factor,
+                spec.distance_gain,
+                spec.distance_bias,
+                spec.row_square,
+                spec.sink,
+                spec.far_queries,
+                spec.far_keys};
+        inner_->attention(s(o), s(lse), s(row_maxima), s(q), s(k), s(v), staged(s, spec));
+        s.finish();
     }
     void attention_backward(Tensor dq, Tensor dk, Tensor dv, const AttentionGradients& gradients,
                             Tensor workspace, const Tensor& dout, const Tensor& o, const Tensor& lse,
                             const Tensor& q, const Tensor& k, const Tensor& v,
                             const AttentionSpec& spec) override {
-        cpu_->attention_backward(dq, dk, dv, gradients, workspace, dout, o, lse, q, k, v, spec);
+        AttentionGradients g = gradients;
+        Stage s{dq,
+                dk,
+                dv,
+                g.row_factor,
+                g.distance_gain,
+                g.distance_bias,
+                g.sink,
+                workspace,
+                dout,
+                o,
+                lse,
+                q,
+                k,
+                v,
+                spec.row_start,
+                spec.row_factor,
+                spec.distance_gain,
+                spec.distance_bias,
+                spec.row_square,
+                spec.sink};
+        for (Tensor* t : {&g.row_factor, &g.distance_gain, &g.distance_bias, &g.sink}) *t = s(*t);
+        inner_->attention_backward(s(dq), s(dk), s(dv), g, s(workspace), s(dout), s(o), s(lse), s(q), s(k),
+                                   s(v), staged(s, spec));
+        s.finish();
     }
     int64_t attention_workspace(const AttentionSpec& spec,
                                 const AttentionGradients& gradients) const override {
-        return cpu_->attention_workspace(spec, gradients);
+        return inner_->attention_workspace(spec, gradients);
     }
 
     void embedding(Tensor x, const Tensor& table, const Tensor& tokens) override {
         check_range(tokens, 0, table.rows());
         Stage s{x, table, tokens};
-        cuda::embedding(s(x), s(table), s(tokens), nullptr);
+        inner_->embedding(s(x), s(table), s(tokens));
         s.finish();
     }
     void embedding_backward(Tensor dtable, const Tensor& dx, const Tensor& tokens) override {
         check_range(tokens, 0, dtable.rows());
         Stage s{dtable, dx, tokens};
-        cuda::embedding_backward(s(dtable), s(dx), s(tokens), nullptr);
+        inner_->embedding_backward(s(dtable), s(dx), s(tokens));
         s.finish();
     }
 
     void norm(Tensor y, Tensor normalised, Tensor inverse, const Tensor& x, const Tensor& gain,
               const Tensor& bias, const NormSpec& spec) override {
         Stage s{y, normalised, inverse, x, gain, bias};
-        cuda::norm(s(y), s(normalised), s(inverse), s(x), s(gain), s(bias), spec, nullptr);
+        inner_->norm(s(y), s(normalised), s(inverse), s(x), s(gain), s(bias), spec);
         s.finish();
     }
     void norm_backward(Tensor dx, Tensor dgain, Tensor dbias, const Tensor& dy, const Tensor& normalised,
                        const Tensor& inverse, const Tensor& gain, const NormSpec& spec,
                        Write write) override {
         Stage s{dx, dgain, dbias, dy, normalised, inverse, gain};
-        cuda::norm_backward(s(dx), s(dgain), s(dbias),
-                            s.workspace(cuda::norm_backward_workspace(dy.rows(), dy.cols())), s(dy),
-                            s(normalised), s(inverse), s(gain), spec, write, nullptr);
+        inner_->norm_backward(s(dx), s(dgain), s(dbias), s(dy), s(normalised), s(inverse), s(gain), spec,
+                              write);
         s.finish();
     }
 
     void prepare_heads(Tensor x, Tensor normalised, Tensor inverse, const HeadSpec& spec) override {
         Stage s{x, normalised, inverse, spec.log_eps, spec.gain, spec.bias, spec.cosine, spec.sine};
-        cuda::prepare_heads(s(x), s(normalised), s(inverse), staged(s, spec), nullptr);
+        inner_->prepare_heads(s(x), s(normalised), s(inverse), staged(s, spec));
         s.finish();
     }
     void prepare_heads_backward(Tensor dx, Tensor dgain, Tensor dbias, Tensor dlog_eps, const Tensor& x,
@@ -180,121 +232,109 @@ class RowOps final : public Ops {
                                 const HeadSpec& spec) override {
         Stage s{dx,      dgain,        dbias,     dlog_eps,  x,           normalised,
                 inverse, spec.log_eps, spec.gain, spec.bias, spec.cosine, spec.sine};
-        cuda::prepare_heads_backward(
-            s(dx), s(dgain), s(dbias), s(dlog_eps),
-            s.workspace(cuda::prepare_heads_backward_workspace(dx.rows(), spec.heads, spec.head_dim)), s(x),
-            s(normalised), s(inverse), staged(s, spec), nullptr);
+        inner_->prepare_heads_backward(s(dx), s(dgain), s(dbias), s(dlog_eps), s(x), s(normalised),
+                                       s(inverse), staged(s, spec));
         s.finish();
     }
 
     void short_conv(Tensor y, const Tensor& x, const Tensor& w, const Tensor& doc_start,
                     int64_t length) override {
         Stage s{y, x, w, doc_start};
-        cuda::short_conv(s(y), s(x), s(w), s(doc_start), length, nullptr);
+        inner_->short_conv(s(y), s(x), s(w), s(doc_start), length);
         s.finish();
     }
     void short_conv_backward(Tensor dx, Tensor dw, const Tensor& dy, const Tensor& x, const Tensor& w,
                              const Tensor& doc_start, int64_t length) override {
         Stage s{dx, dw, dy, x, w, doc_start};
-        cuda::short_conv_backward(
-            s(dx), s(dw), s.workspace(cuda::short_conv_backward_workspace(x.rows(), w.rows(), x.cols())),
-            s(dy), s(x), s(w), s(doc_start), length, nullptr);
+        inner_->short_conv_backward(s(dx), s(dw), s(dy), s(x), s(w), s(doc_start), length);
         s.finish();
     }
     void smear(Tensor y, const Tensor& x, const Tensor& w, const Tensor& lambda, const Tensor& doc_start,
                int64_t length) override {
         Stage s{y, x, w, lambda, doc_start};
-        cuda::smear(s(y), s(x), s(w), s(lambda), s(doc_start), length, nullptr);
+        inner_->smear(s(y), s(x), s(w), s(lambda), s(doc_start), length);
         s.finish();
     }
     void smear_backward(Tensor dx, Tensor dw, Tensor dlambda, const Tensor& dy, const Tensor& x,
                         const Tensor& w, const Tensor& lambda, const Tensor& doc_start,
                         int64_t length) override {
         Stage s{dx, dw, dlambda, dy, x, w, lambda, doc_start};
-        cuda::smear_backward(s(dx), s(dw), s(dlambda),
-                             s.workspace(cuda::smear_backward_workspace(x.rows(), w.count())), s(dy), s(x),
-                             s(w), s(lambda), s(doc_start), length, nullptr);
+        inner_->smear_backward(s(dx), s(dw), s(dlambda), s(dy), s(x), s(w), s(lambda), s(doc_start), length);
         s.finish();
     }
 
     void row_starts(Tensor row_start, const Tensor& doc_start, int64_t length, int64_t window,
                     int64_t chunk) override {
         Stage s{row_start, doc_start};
-        cuda::row_starts(s(row_start), s(doc_start), length, window, chunk, nullptr);
+        inner_->row_starts(s(row_start), s(doc_start), length, window, chunk);
         s.finish();
     }
     void row_factors(Tensor factor, const RowFactorSpec& spec) override {
         Stage s{factor, spec.shape, spec.start, spec.r, spec.b};
-        cuda::row_factors(s(factor), staged(s, spec), nullptr);
+        inner_->row_factors(s(factor), staged(s, spec));
         s.finish();
     }
     void row_factors_backward(Tensor dr, Tensor db, const Tensor& dfactor,
                               const RowFactorSpec& spec) override {
         Stage s{dr, db, dfactor, spec.shape, spec.start, spec.r, spec.b};
-        cuda::row_factors_backward(
-            s(dr), s(db), s.workspace(cuda::row_factors_backward_workspace(dfactor.rows(), dfactor.cols())),
-            s(dfactor), staged(s, spec), nullptr);
+        inner_->row_factors_backward(s(dr), s(db), s(dfactor), staged(s, spec));
         s.finish();
     }
     void distance_tables(Tensor gain, Tensor bias, const DistanceFormSpec& spec) override {
         Stage s{gain, bias, spec.log_tau, spec.decay, spec.p, spec.a};
-        cuda::distance_tables(s(gain), s(bias), staged(s, spec), nullptr);
+        inner_->distance_tables(s(gain), s(bias), staged(s, spec));
         s.finish();
     }
     void distance_tables_backward(Tensor dlog_tau, Tensor ddecay, Tensor dp, Tensor da, const Tensor& dgain,
                                   const Tensor& dbias, const DistanceFormSpec& spec) override {
         Stage s{dlog_tau, ddecay, dp, da, dgain, dbias, spec.log_tau, spec.decay, spec.p, spec.a};
         const int64_t heads = std::max(dgain ? dgain.rows() : 0, dbias.rows());
-        cuda::distance_tables_backward(
-            s(dlog_tau), s(ddecay), s(dp), s(da),
-            s.workspace(cuda::distance_tables_backward_workspace(heads, spec.length)), s(dgain), s(dbias),
-            staged(s, spec), nullptr);
+        inner_->distance_tables_backward(s(dlog_tau), s(ddecay), s(dp), s(da), s(dgain), s(dbias),
+                                         staged(s, spec));
         s.finish();
     }
     void head_maxima(Tensor out, const Tensor& row_maxima) override {
         Stage s{out, row_maxima};
-        cuda::head_maxima(s(out), s(row_maxima), nullptr);
+        inner_->head_maxima(s(out), s(row_maxima));
         s.finish();
     }
     void qk_clip(Tensor wq, Tensor wk, const Tensor& maxima, int64_t head_dim, float limit) override {
         Stage s{wq, wk, maxima};
-        cuda::qk_clip(s(wq), s(wk), s(maxima), head_dim, limit, nullptr);
+        inner_->qk_clip(s(wq), s(wk), s(maxima), head_dim, limit);
         s.finish();
     }
 
     void gate(Tensor y, const Tensor& u, const Tensor& o, float factor) override {
         Stage s{y, u, o};
-        cuda::gate(s(y), s(u), s(o), factor, nullptr);
+        inner_->gate(s(y), s(u), s(o), factor);
         s.finish();
     }
     void gate_backward(Tensor dout, Tensor du, const Tensor& dy, const Tensor& u, const Tensor& o,
                        float factor) override {
         Stage s{dout, du, dy, u, o};
-        cuda::gate_backward(s(dout), s(du), s(dy), s(u), s(o), factor, nullptr);
+        inner_->gate_backward(s(dout), s(du), s(dy), s(u), s(o), factor);
         s.finish();
     }
     void activation(Tensor h, const Tensor& a, Activation kind) override {
         Stage s{h, a};
-        cuda::activation(s(h), s(a), kind, nullptr);
+        inner_->activation(s(h), s(a), kind);
         s.finish();
     }
     void activation_backward(Tensor da, const Tensor& dh, const Tensor& a, Activation kind) override {
         Stage s{da, dh, a};
-        cuda::activation_backward(s(da), s(dh), s(a), kind, nullptr);
+        inner_->activation_backward(s(da), s(dh), s(a), kind);
         s.finish();
     }
     void mix(Tensor out, const Coefficient& a, const Tensor& x, const Coefficient& b,
              const Tensor& y) override {
         Stage s{out, a.param, x, b.param, y};
-        cuda::mix(s(out), staged(s, a), s(x), staged(s, b), s(y), nullptr);
+        inner_->mix(s(out), staged(s, a), s(x), staged(s, b), s(y));
         s.finish();
     }
     void mix_backward(Tensor dx, Tensor dy, Tensor da, Tensor db, const Tensor& dout, const Coefficient& a,
                       const Tensor& x, const Coefficient& b, const Tensor& y) override {
         Stage s{dx, dy, da, db, dout, a.param, x, b.param, y};
-        cuda::mix_backward(s(dx), s(dy), s(da), s(db),
-                           s.workspace(cuda::mix_backward_workspace(dout.count())), s(dout), staged(s, a),
-                           s(x), staged(s, b), s(y), nullptr);
+        inner_->mix_backward(s(dx), s(dy), s(da), s(db), s(dout), staged(s, a), s(x), staged(s, b), s(y));
         s.finish();
     }
 
@@ -302,17 +342,17 @@ class RowOps final : public Ops {
                        bool gradient) override {
         check_range(targets, -1, logits.cols());
         Stage s{loss, logits, targets};
-        cuda::cross_entropy(s(loss), s(logits), s(targets), spec, gradient, nullptr);
+        inner_->cross_entropy(s(loss), s(logits), s(targets), spec, gradient);
         s.finish();
     }
     void sum(Tensor out, const Tensor& x) override {
         Stage s{out, x};
-        cuda::sum(s(out), s.workspace(cuda::sum_workspace(x.count())), s(x), nullptr);
+        inner_->sum(s(out), s(x));
         s.finish();
     }
     void sum_squares(Tensor out, const Tensor& x) override {
         Stage s{out, x};
-        cuda::sum_squares(s(out), s.workspace(cuda::sum_workspace(x.count())), s(x), nullptr);
+        inner_->sum_squares(s(out), s(x));
         s.finish();
     }
 
@@ -326,13 +366,10 @@ class RowOps final : public Ops {
             for (Tensor* t : {&slot.param, &slot.gradient, &slot.first, &slot.second}) *t = s(*t);
             on_device.push_back(slot);
         }
-        cuda::adam(on_device, spec, nullptr);
+        inner_->adam(on_device, spec);
         for (const auto& s : stages) s->finish();
     }
     void muon(std::span<const MuonSlot> slots, Tensor workspace, const MuonSpec& spec) override {
-        const int64_t bytes = muon_workspace(slots);
-        check(workspace.bytes() >= bytes, "muon workspace of {} bytes, needs {}", workspace.bytes(), bytes);
-        if (!products_) products_ = std::make_unique<cuda::MatrixProducts>(nullptr);
         std::vector<std::unique_ptr<Stage>> stages;
         std::vector<MuonSlot> on_device;
         for (MuonSlot slot : slots) {
@@ -341,12 +378,12 @@ class RowOps final : public Ops {
             for (Tensor* t : {&slot.param, &slot.gradient, &slot.momentum}) *t = s(*t);
             on_device.push_back(slot);
         }
-        Stage s{};
-        cuda::muon(*products_, on_device, s.workspace(bytes), spec, DType::f32, nullptr);
+        Stage s{workspace};
+        inner_->muon(on_device, s(workspace), spec);
         for (const auto& stage : stages) stage->finish();
     }
     int64_t muon_workspace(std::span<const MuonSlot> slots) const override {
-        return cuda::muon_workspace(slots, DType::f32);
+        return inner_->muon_workspace(slots);
     }
 
   private:
@@ -355,6 +392,12 @@ class RowOps final : public Ops {
         for (int64_t i = 0; i < numbers.count(); ++i)
             check(numbers.i32()[i] >= least && numbers.i32()[i] < end, "{} is not in {} .. {}",
                   numbers.i32()[i], least, end - 1);
+    }
+    static AttentionSpec staged(const Stage& s, AttentionSpec spec) {
+        for (Tensor* t : {&spec.row_start, &spec.row_factor, &spec.distance_gain, &spec.distance_bias,
+                          &spec.row_square, &spec.sink, &spec.far_queries, &spec.far_keys})
+            *t = s(*t);
+        return spec;
     }
     static HeadSpec staged(const Stage& s, HeadSpec spec) {
         for (Tensor* t : {&spec.log_eps, &spec.gain, &spec.bias, &spec.cosine, &spec.sine}) *t = s(*t);
@@ -373,17 +416,21 @@ class RowOps final : public Ops {
         return c;
     }
 
-    std::unique_ptr<Ops> cpu_;
-    std::unique_ptr<cuda::MatrixProducts> products_;
+    std::unique_ptr<Ops> inner_, cpu_;
 };
 
 }  // namespace
 
-// Instead of a number of threads the kernel tests vary the schedule of the harness.
-std::unique_ptr<Ops> make_row_ops(const CpuOptions& options) {
+// The CUDA backend for host memory. Instead of a number of threads the kernel tests vary the schedule of the
+// harness.
+std::unique_ptr<Ops> make_staged_ops(const CpuOptions& options) {
     require(options.isa.empty() || options.isa == "generic", ExitCode::device, "one device");
-    simt::options() = simt::schedule(std::max(0, options.threads - 1));
-    return std::make_unique<RowOps>(make_cpu_ops({.threads = 2, .isa = ""}));
+    set_schedule(std::max(0, options.threads - 1));
+    return std::make_unique<StagedOps>(make_plain_ops(options), make_cpu_ops({.threads = 2, .isa = ""}));
+}
+
+std::unique_ptr<Ops> make_plain_ops(const CpuOptions& options) {
+    return make_cuda_ops({.precision = options.precision});
 }
 
 }  // namespace longreach

@@ -1,0 +1,200 @@
+// One launch of every family of kernels on each architecture, at the sizes that ask for the most shared
+// memory: a layout that fits H100 and not RTX 4090 is found here, not there. Results are tested elsewhere.
+#include <cuda_runtime.h>
+#include <doctest/doctest.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/kernels.h"
+#include "simt/simt.h"
+
+using namespace longreach;
+
+namespace {
+
+// Tensors in device memory that live as long as this object. Every element is 1/2, 0 for integers.
+class Room {
+  public:
+    Tensor make(DType dtype, int64_t rows, int64_t cols) {
+        const auto bytes = static_cast<size_t>(rows * cols * size_of(dtype));
+        std::vector<unsigned char> values(bytes);
+        const uint16_t half_bf16 = 0x3f00;
+        const float half = 0.5f;
+        const double half_f64 = 0.5;
+        const void* of = dtype == DType::bf16  ? static_cast<const void*>(&half_bf16)
+                         : dtype == DType::f32 ? static_cast<const void*>(&half)
+                                               : static_cast<const void*>(&half_f64);
+        if (dtype != DType::i32)
+            for (size_t i = 0; i < bytes; ++i)
+                values[i] = static_cast<const unsigned char*>(of)[i % static_cast<size_t>(size_of(dtype))];
+        arrays_.push_back(std::make_unique<simt::DeviceArray<unsigned char>>(values));
+        return Tensor(arrays_.back()->data(), dtype, {rows, cols});
+    }
+    Tensor f32(int64_t rows, int64_t cols) { return make(DType::f32, rows, cols); }
+    Tensor f32(int64_t count) { return Tensor(f32(1, count).data, DType::f32, {count}); }
+    Tensor f64(int64_t count) { return Tensor(make(DType::f64, 1, count).data, DType::f64, {count}); }
+    Tensor i32(int64_t count) { return Tensor(make(DType::i32, 1, count).data, DType::i32, {count}); }
+    Tensor workspace(int64_t bytes) { return f32(bytes / 4 + 1); }
+
+  private:
+    std::vector<std::unique_ptr<simt::DeviceArray<unsigned char>>> arrays_;
+};
+
+struct Family {
+    std::string name;
+    std::function<void(Room&, DType)> run;  // DType of activations
+};
+
+// Families of row kernels, then matrix products and attention: add yours at the end of the list.
+const std::vector<Family> families{
+    {"memory",
+     [](Room& room, DType type) {
+         Tensor x = room.make(type, 3, 40), y = room.f32(3, 40);
+         cuda::zero(x, nullptr);
+         cuda::copy(y, x, nullptr);
+         cuda::add(x, y, nullptr);
+     }},
+    {"embedding",
+     [](Room& room, DType type) {
+         Tensor x = room.make(type, 5, 64), table = room.f32(7, 64), tokens = room.i32(5);
+         cuda::embedding(x, table, tokens, nullptr);
+         cuda::embedding_backward(table, x, tokens, nullptr);
+     }},
+    {"norm",
+     [](Room& room, DType type) {
+         for (int64_t width : {64, 4096})  // a warp per row, a block per row
+             for (NormKind kind : {NormKind::rms, NormKind::layer}) {
+                 Tensor x = room.make(type, 3, width), y = room.make(type, 3, width);
+                 Tensor n = room.make(type, 3, width), inverse = room.f32(3), gain = room.f32(width);
+                 Tensor bias = kind == NormKind::layer ? room.f32(width) : Tensor();
+                 const NormSpec spec{kind, 1e-5f};
+                 cuda::norm(y, n, inverse, x, gain, bias, spec, nullptr);
+                 cuda::norm_backward(y, gain, bias, room.workspace(cuda::norm_backward_workspace(3, width)),
+                                     x, n, inverse, gain, spec, Write::set, nullptr);
+             }
+     }},
+    {"heads",
+     [](Room& room, DType type) {
+         for (int64_t d : {16, 64, 128, 256}) {
+             const int64_t heads = 2, rows = 4;
+             Tensor x = room.make(type, rows, heads * d), dx = room.make(type, rows, heads * d);
+             const HeadSpec spec{.length = rows,
+                                 .heads = heads,
+                                 .head_dim = d,
+                                 .norm = HeadNorm::rms,
+                                 .log_eps = room.f32(heads),
+                                 .gain = room.f32(d),
+                                 .cosine = room.f32(rows, d / 2),
+                                 .sine = room.f32(rows, d / 2)};
+             Tensor n = room.make(type, rows, heads * d), inverse = room.f32(rows, heads);
+             cuda::prepare_heads(x, n, inverse, spec, nullptr);
+             cuda::prepare_heads_backward(
+                 dx, room.f32(d), Tensor(), room.f32(heads),
+                 room.workspace(cuda::prepare_heads_backward_workspace(rows, heads, d)), x, n, inverse, spec,
+                 nullptr);
+         }
+     }},
+    {"neighbours",
+     [](Room& room, DType type) {
+         const int64_t rows = 8, width = 64;
+         Tensor x = room.make(type, rows, width), y = room.make(type, rows, width), w = room.f32(4, width);
+         Tensor share = room.f32(12), lambda = room.f32(1);
+         cuda::short_conv(y, x, w, Tensor(), rows, nullptr);
+         cuda::short_conv_backward(y, room.f32(4, width),
+                                   room.workspace(cuda::short_conv_backward_workspace(rows, 4, width)), x, x,
+                                   w, Tensor(), rows, nullptr);
+         cuda::smear(y, x, share, lambda, Tensor(), rows, nullptr);
+         cuda::smear_backward(y, room.f32(12), room.f32(1),
+                              room.workspace(cuda::smear_backward_workspace(rows, 12)), x, x, share, lambda,
+                              Tensor(), rows, nullptr);
+     }},
+    {"scores",
+     [](Room& room, DType) {
+         const int64_t length = 40, heads = 2;
+         cuda::row_starts(room.i32(length), Tensor(), length, 8, 0, nullptr);
+         const RowFactorSpec factors{
+             .length = length, .shape = room.f32(length), .r = room.f32(heads), .b = room.f32(heads)};
+         cuda::row_factors(room.f32(heads, length), factors, nullptr);
+         cuda::row_factors_backward(room.f32(heads), room.f32(heads),
+                                    room.workspace(cuda::row_factors_backward_workspace(heads, length)),
+                                    room.f32(heads, length), factors, nullptr);
+         const DistanceFormSpec tables{
+             .form = DistanceForm::kerple_log, .length = length, .p = room.f32(heads), .a = room.f32(heads)};
+         cuda::distance_tables(Tensor(), room.f32(heads, length), tables, nullptr);
+         cuda::distance_tables_backward(
+             Tensor(), Tensor(), room.f32(heads), room.f32(heads),
+             room.workspace(cuda::distance_tables_backward_workspace(heads, length)), Tensor(),
+             room.f32(heads, length), tables, nullptr);
+         cuda::head_maxima(room.f32(heads), room.f32(heads, length), nullptr);
+         cuda::qk_clip(room.f32(heads * 16, 24), room.f32(heads * 16, 24), room.f32(heads), 16, 0.1f,
+                       nullptr);
+     }},
+    {"gates, activations, mixing",
+     [](Room& room, DType type) {
+         Tensor x = room.make(type, 3, 64), y = room.make(type, 3, 64), z = room.make(type, 3, 64);
+         Tensor wide = room.make(type, 3, 128), dwide = room.make(type, 3, 128), share = room.f32(1);
+         cuda::gate(z, x, y, 2, nullptr);
+         cuda::gate_backward(z, y, x, x, x, 2, nullptr);
+         for (Activation kind : {Activation::gelu, Activation::gelu_tanh}) {
+             cuda::activation(z, x, kind, nullptr);
+             cuda::activation_backward(z, x, y, kind, nullptr);
+         }
+         cuda::activation(z, wide, Activation::swiglu, nullptr);
+         cuda::activation_backward(dwide, x, wide, Activation::swiglu, nullptr);
+         cuda::mix(z, {.param = share, .scale = 1}, x, {.offset = 2}, y, nullptr);
+         cuda::mix_backward(room.make(type, 3, 64), room.make(type, 3, 64), room.f32(1), Tensor(),
+                            room.workspace(cuda::mix_backward_workspace(3 * 64)), z,
+                            {.param = share, .scale = 1}, x, {.offset = 2}, y, nullptr);
+     }},
+    {"loss",
+     [](Room& room, DType type) {
+         for (int64_t width : {100, 4096})
+             cuda::cross_entropy(room.f32(2), room.make(type, 2, width), room.i32(2),
+                                 {.softcap = Softcap::tanh, .cap = 15, .z_loss = 1e-3f, .gradient_scale = 1},
+                                 true, nullptr);
+     }},
+    {"sums and optimisers",
+     [](Room& room, DType) {
+         const int64_t rows = 40, cols = 72;
+         Tensor x = room.f32(rows, cols), u = room.f32(rows, cols), squares = room.f64(1);
+         Tensor space = room.workspace(cuda::sum_workspace(rows * cols));
+         cuda::sum(squares, space, x, nullptr);
+         cuda::sum_squares(squares, space, x, nullptr);
+         const AdamSlot adam{room.f32(100), room.f32(100), room.f32(100), room.f32(100), 0.1f, 0.1f};
+         cuda::adam({&adam, 1}, {}, nullptr);
+         const MuonSlot muon{room.f32(rows, cols), room.f32(rows, cols), room.f32(rows, cols), 0.1f, 0.1f};
+         cuda::muon_momentum(u, squares, space, muon, {}, nullptr);
+         cuda::muon_scale(x, u, squares, nullptr);
+         cuda::muon_update(muon, x, nullptr);
+     }},
+    // --- matrix products
+    // --- attention
+};
+
+}  // namespace
+
+TEST_CASE("every family of kernels finds its shared memory on every architecture") {
+    for (int architecture : {80, 86, 89, 90})
+        for (DType type : {DType::f32, DType::bf16})
+            for (const Family& family : families) {
+                CAPTURE(architecture);
+                CAPTURE(family.name);
+                simt::options() = simt::Options();
+                simt::options().architecture = architecture;
+                simt::clear_findings();
+                simt::clear_launches();
+                Room room;
+                CHECK_NOTHROW(family.run(room, type));
+                CHECK(cudaGetLastError() == cudaSuccess);
+                const simt::Launches launches = simt::launches();
+                CHECK(launches.count > 0);
+                CHECK(launches.most_shared_bytes <= simt::shared_memory_of(architecture));
+                if (architecture == 80 && type == DType::f32)
+                    MESSAGE(family.name << ": " << launches.count << " launches, at most "
+                                        << launches.most_shared_bytes << " bytes of shared memory");
+            }
+    simt::options() = simt::Options();
+}
