@@ -133,11 +133,38 @@ class RowOps final : public Ops {
                             Tensor workspace, const Tensor& dout, const Tensor& o, const Tensor& lse,
                             const Tensor& q, const Tensor& k, const Tensor& v,
                             const AttentionSpec& spec) override {
-        cpu_->attention_backward(dq, dk, dv, gradients, workspace, dout, o, lse, q, k, v, spec);
+        Stage s{dq,
+                dk,
+                dv,
+                workspace,
+                dout,
+                o,
+                lse,
+                q,
+                k,
+                v,
+                gradients.row_factor,
+                gradients.distance_gain,
+                gradients.distance_bias,
+                gradients.sink,
+                spec.row_start,
+                spec.row_factor,
+                spec.distance_gain,
+                spec.distance_bias,
+                spec.row_square,
+                spec.sink,
+                spec.far_queries,
+                spec.far_keys};
+        AttentionGradients wanted = gradients;
+        for (Tensor* t : {&wanted.row_factor, &wanted.distance_gain, &wanted.distance_bias, &wanted.sink})
+            *t = s(*t);
+        cuda::attention_backward(s(dq), s(dk), s(dv), wanted, s(workspace), s(dout), s(o), s(lse), s(q), s(k),
+                                 s(v), staged(s, spec), nullptr);
+        s.finish();
     }
     int64_t attention_workspace(const AttentionSpec& spec,
                                 const AttentionGradients& gradients) const override {
-        return cpu_->attention_workspace(spec, gradients);
+        return cuda::attention_backward_workspace(spec, gradients);
     }
 
     void embedding(Tensor x, const Tensor& table, const Tensor& tokens) override {
@@ -378,6 +405,12 @@ class RowOps final : public Ops {
     }
     static HeadSpec staged(const Stage& s, HeadSpec spec) {
         for (Tensor* t : {&spec.log_eps, &spec.gain, &spec.bias, &spec.cosine, &spec.sine}) *t = s(*t);
+        return spec;
+    }
+    static AttentionSpec staged(const Stage& s, AttentionSpec spec) {
+        for (Tensor* t : {&spec.row_start, &spec.row_factor, &spec.distance_gain, &spec.distance_bias,
+                          &spec.row_square, &spec.sink, &spec.far_queries, &spec.far_keys})
+            *t = s(*t);
         return spec;
     }
     static RowFactorSpec staged(const Stage& s, RowFactorSpec spec) {
