@@ -153,32 +153,51 @@ DEVICE void along_diagonals(Entry entry, Body body) {
 
 // --- the passes over tiles
 
-// A block owns `own` rows of keys (queries), 16 m of them per warp, and meets tiles of `met` queries (keys).
-// With room for two tiles in shared memory the next one travels while this one is computed.
-template <class T, int D, ScoreMode mode>
+// A block owns `own` rows of keys (queries), 16 M of them per warp, and meets tiles of `met` queries (keys).
+// With room for two tiles in shared memory the next one travels while this one is computed. Sizes are what
+// fits the registers without a spill; where two shapes do, the one that reads less from shared memory.
+template <class T, int D, int M, int Met>
 struct Tiles {
     static constexpr int row_bytes = D * static_cast<int>(sizeof(T));
     static constexpr int warps = row_bytes <= 512 ? 4 : 2, threads = 32 * warps;
-    static constexpr int m = 1, own = 16 * m * warps;
-    static constexpr int met = sizeof(T) == 4 ? 16 : D == 64 && mode != ScoreMode::general ? 64 : 32;
+    static constexpr int m = M, own = 16 * m * warps, met = Met;
     static constexpr int stages = (2 * own + 4 * met) * row_bytes <= 96 * 1024 ? 2 : 1;
-    static_assert(own + met - 1 <= threads, "one table entry per thread");
+    static_assert(own <= threads && met <= threads, "one row of terms per thread");
 };
+template <class T, int D, ScoreMode mode>
+using KeyTiles = Tiles<T, D, 1,
+                       sizeof(T) == 4                          ? 16
+                       : D == 64 && mode != ScoreMode::general ? 64
+                                                               : 32>;
+template <class T, int D>
+using QueryTiles = Tiles<T, D, sizeof(T) == 2 && D == 64 ? 2 : 1, sizeof(T) == 4 ? 16 : 32>;
 // Shared memory of a block: 99 KiB is what every architecture from sm_80 on has.
 constexpr size_t most_shared = 99 * 1024;
 
-// This thread's share of what belongs to a tile beside its rows, on its way from device to shared memory.
-struct Prefetched {
-    QueryTerms query;
-    int first;  // visible key of that query
-    float2 entry;
+// A thread's share of a slice of tables on its way from device to shared memory.
+template <int threads, int Q, int K>
+struct TableShare {
+    static constexpr int entries = Q + K - 1, each = (entries + threads - 1) / threads;
+    float2 of[each];
+    template <class T>
+    DEVICE void read(const AttentionInput<T>& a, int head, int query0, int key0) {
+        const float *gain = a.gain + head * a.gain_step, *bias = a.bias + head * a.bias_step;
+#pragma unroll
+        for (int x = 0; x < each; ++x) {
+            const int e = static_cast<int>(threadIdx.x) + x * threads;
+            int64_t at = a.table_length - 1 + (key0 - query0) + (e - (Q - 1));
+            at = at < 0 ? 0 : at < a.table_length ? at : a.table_length - 1;
+            of[x] = {gain[at], bias[at] * log2_e};
+        }
+    }
+    DEVICE void write(TableSlice<Q, K>& to) const {
+#pragma unroll
+        for (int x = 0; x < each; ++x) {
+            const int e = static_cast<int>(threadIdx.x) + x * threads;
+            if (e < entries) to.entry[e] = of[x];
+        }
+    }
 };
-template <int Q, int K, class T>
-DEVICE float2 table_entry(const AttentionInput<T>& a, int head, int query0, int key0, int e) {
-    int64_t at = a.table_length - 1 + (key0 - query0) + (e - (Q - 1));
-    at = at < 0 ? 0 : at < a.table_length ? at : a.table_length - 1;
-    return {a.gain[head * a.gain_step + at], a.bias[head * a.bias_step + at] * log2_e};
-}
 
 template <class T>
 DEVICE void store_channels(T* row, int channel, int channels, float x, float y, bool pair) {
@@ -196,7 +215,7 @@ DEVICE void store_channels(T* row, int channel, int channels, float x, float y, 
 
 template <class T, int D, ScoreMode mode>
 struct KeyPass {
-    using Size = Tiles<T, D, mode>;
+    using Size = KeyTiles<T, D, mode>;
     static constexpr int slice = D < 128 ? D : 128, slices = D / slice;  // channels of dK and dV per block
     HeadTile<T, D, Size::own> k, v;
     struct Stage {
@@ -208,10 +227,10 @@ struct KeyPass {
 };
 
 template <class T, int D, ScoreMode mode>
-KERNEL((Tiles<T, D, mode>::threads))
+KERNEL((KeyTiles<T, D, mode>::threads))
 void key_kernel(Backward<T> b) {
     using Pass = KeyPass<T, D, mode>;
-    using Size = Tiles<T, D, mode>;
+    using Size = KeyTiles<T, D, mode>;
     using Stage = typename Pass::Stage;
     constexpr int m = Size::m, n = Size::met / 8, c = Pass::slice / 8;
     auto& tiles = shared<Pass>();
@@ -237,23 +256,28 @@ void key_kernel(Backward<T> b) {
         load_tile<Size::threads>(to.dout, a.head(b.dout, sequence, head), query0);
         cp_async_commit();
     };
+    // What belongs to a tile beside its rows, on its way from device to shared memory.
+    struct Share {
+        QueryTerms query;
+        int first;
+        TableShare<Size::threads, Size::met, Size::own> table;
+    };
     const auto fetch = [&](int head, int query0) {
-        Prefetched x{};
+        Share x{};
         if (thread < Size::met) {
             const int i = query0 + thread;
             x.query = query_terms<mode>(b, sequence, head, i);
             x.first = a.first_visible(sequence, i < a.length ? i : a.length - 1);
         }
-        if (tables && thread < Size::own + Size::met - 1)
-            x.entry = table_entry<Size::met, Size::own>(a, head, query0, key0, thread);
+        if (tables) x.table.read(a, head, query0, key0);
         return x;
     };
-    const auto put = [&](Stage& to, const Prefetched& x) {
+    const auto put = [&](Stage& to, const Share& x) {
         if (thread < Size::met) {
             to.query[thread] = x.query;
             to.first[thread] = x.first;
         }
-        if (tables && thread < Size::own + Size::met - 1) to.table.entry[thread] = x.entry;
+        if (tables) x.table.write(to.table);
     };
 
     Fragments<m, c> dk, dv;
@@ -275,7 +299,7 @@ void key_kernel(Backward<T> b) {
         const bool more = next_head < (kv_head + 1) * group;
         cp_async_wait<0>();
         __syncthreads();  // this tile is there, and nobody reads the one before
-        Prefetched coming{};
+        Share coming{};
         if (Size::stages == 2 && more) {
             start(next, next_head, next_query0);
             coming = fetch(next_head, next_query0);
@@ -347,9 +371,9 @@ void key_kernel(Backward<T> b) {
     }
 }
 
-template <class T, int D, ScoreMode mode>
+template <class T, int D>
 struct QueryPass {
-    using Size = Tiles<T, D, mode>;
+    using Size = QueryTiles<T, D>;
     HeadTile<T, D, Size::own> q, dout;
     QueryTerms query[Size::own];
     int first[Size::own];
@@ -360,10 +384,10 @@ struct QueryPass {
 };
 
 template <class T, int D, ScoreMode mode>
-KERNEL((Tiles<T, D, mode>::threads))
+KERNEL((QueryTiles<T, D>::threads))
 void query_kernel(Backward<T> b) {
-    using Pass = QueryPass<T, D, mode>;
-    using Size = Tiles<T, D, mode>;
+    using Pass = QueryPass<T, D>;
+    using Size = QueryTiles<T, D>;
     using Stage = typename Pass::Stage;
     constexpr int m = Size::m, n = Size::met / 8;
     auto& tiles = shared<Pass>();
@@ -394,12 +418,14 @@ void query_kernel(Backward<T> b) {
         load_tile<Size::threads>(to.v, a.head(a.v, sequence, kv_head), key0);
         cp_async_commit();
     };
-    const bool has_entry = tables && thread < Size::own + Size::met - 1;
+    using Share = TableShare<Size::threads, Size::own, Size::met>;
     const auto fetch = [&](int key0) {
-        return has_entry ? table_entry<Size::own, Size::met>(a, head, query0, key0, thread) : float2{};
+        Share x{};
+        if (tables) x.read(a, head, query0, key0);
+        return x;
     };
-    const auto put = [&](Stage& to, float2 entry) {
-        if (has_entry) to.table.entry[thread] = entry;
+    const auto put = [&](Stage& to, const Share& x) {
+        if (tables) x.write(to.table);
     };
 
     Fragments<m, D / 8> dq;
@@ -415,7 +441,7 @@ void query_kernel(Backward<T> b) {
         const bool more = key0 + Size::met <= last_query;
         cp_async_wait<0>();
         __syncthreads();  // this tile is there, and nobody reads the one before
-        float2 coming{};
+        Share coming{};
         if (Size::stages == 2 && more) {
             start(next, key0 + Size::met);
             coming = fetch(key0 + Size::met);
@@ -666,19 +692,19 @@ void launch_distances(const Backward<T>& arguments, const AttentionGradients& gr
 
 template <class T, int D, ScoreMode mode>
 void launch_passes(const Backward<T>& arguments, Stream stream) {
-    using Size = Tiles<T, D, mode>;
     using Keys = KeyPass<T, D, mode>;
-    using Queries = QueryPass<T, D, mode>;
+    using Queries = QueryPass<T, D>;
     static_assert(sizeof(Keys) <= most_shared && sizeof(Queries) <= most_shared);
     const AttentionInput<T>& a = arguments.in;
-    const unsigned across = blocks_for(a.length, Size::own), batch = static_cast<unsigned>(a.batch);
-    const dim3 threads(Size::threads);
-    launch(key_kernel<T, D, mode>,
-           {dim3(across * static_cast<unsigned>(a.kv_heads) * batch * Keys::slices), threads, sizeof(Keys),
-            stream},
-           arguments);
+    const auto blocks = [&](int own, int heads, int slices) {
+        return dim3(blocks_for(a.length, own) * static_cast<unsigned>(heads * a.batch * slices));
+    };
+    launch(
+        key_kernel<T, D, mode>,
+        {blocks(Keys::Size::own, a.kv_heads, Keys::slices), dim3(Keys::Size::threads), sizeof(Keys), stream},
+        arguments);
     launch(query_kernel<T, D, mode>,
-           {dim3(across * static_cast<unsigned>(a.heads) * batch), threads, sizeof(Queries), stream},
+           {blocks(Queries::Size::own, a.heads, 1), dim3(Queries::Size::threads), sizeof(Queries), stream},
            arguments);
 }
 
