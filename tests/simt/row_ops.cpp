@@ -1,6 +1,6 @@
 // Ops whose row and elementwise operations are the kernels of kernels/cuda in the harness: every call copies
 // its tensors into device memory, launches, and copies them back. The kernel tests of tests/kernels run on it
-// as they do on a CPU, with their bounds. Matrix products and attention are left to the CPU.
+// as they do on a CPU, with their bounds. Matrix products are left to the CPU.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -127,7 +127,22 @@ class RowOps final : public Ops {
     }
     void attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor& q, const Tensor& k, const Tensor& v,
                    const AttentionSpec& spec) override {
-        cpu_->attention(o, lse, row_maxima, q, k, v, spec);
+        Stage s{o,
+                lse,
+                row_maxima,
+                q,
+                k,
+                v,
+                spec.row_start,
+                spec.row_factor,
+                spec.distance_gain,
+                spec.distance_bias,
+                spec.row_square,
+                spec.sink,
+                spec.far_queries,
+                spec.far_keys};
+        cuda::attention(s(o), s(lse), s(row_maxima), s(q), s(k), s(v), staged(s, spec), nullptr);
+        s.finish();
     }
     void attention_backward(Tensor dq, Tensor dk, Tensor dv, const AttentionGradients& gradients,
                             Tensor workspace, const Tensor& dout, const Tensor& o, const Tensor& lse,
