@@ -174,31 +174,6 @@ using QueryTiles = Tiles<T, D, sizeof(T) == 2 && D == 64 ? 2 : 1, sizeof(T) == 4
 // Shared memory of a block: 99 KiB is what every architecture from sm_80 on has.
 constexpr size_t most_shared = 99 * 1024;
 
-// A thread's share of a slice of tables on its way from device to shared memory.
-template <int threads, int Q, int K>
-struct TableShare {
-    static constexpr int entries = Q + K - 1, each = (entries + threads - 1) / threads;
-    float2 of[each];
-    template <class T>
-    DEVICE void read(const AttentionInput<T>& a, int head, int query0, int key0) {
-        const float *gain = a.gain + head * a.gain_step, *bias = a.bias + head * a.bias_step;
-#pragma unroll
-        for (int x = 0; x < each; ++x) {
-            const int e = static_cast<int>(threadIdx.x) + x * threads;
-            int64_t at = a.table_length - 1 + (key0 - query0) + (e - (Q - 1));
-            at = at < 0 ? 0 : at < a.table_length ? at : a.table_length - 1;
-            of[x] = {gain[at], bias[at] * log2_e};
-        }
-    }
-    DEVICE void write(TableSlice<Q, K>& to) const {
-#pragma unroll
-        for (int x = 0; x < each; ++x) {
-            const int e = static_cast<int>(threadIdx.x) + x * threads;
-            if (e < entries) to.entry[e] = of[x];
-        }
-    }
-};
-
 template <class T>
 DEVICE void store_channels(T* row, int channel, int channels, float x, float y, bool pair) {
     if (pair) {
@@ -260,7 +235,7 @@ void key_kernel(Backward<T> b) {
     struct Share {
         QueryTerms query;
         int first;
-        TableShare<Size::threads, Size::met, Size::own> table;
+        TableAhead<Size::threads, Size::met, Size::own> table;
     };
     const auto fetch = [&](int head, int query0) {
         Share x{};
@@ -418,7 +393,7 @@ void query_kernel(Backward<T> b) {
         load_tile<Size::threads>(to.v, a.head(a.v, sequence, kv_head), key0);
         cp_async_commit();
     };
-    using Share = TableShare<Size::threads, Size::own, Size::met>;
+    using Share = TableAhead<Size::threads, Size::own, Size::met>;
     const auto fetch = [&](int key0) {
         Share x{};
         if (tables) x.read(a, head, query0, key0);
