@@ -7,6 +7,7 @@
 // that everything between the products is one piece of code.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 
@@ -29,6 +30,13 @@ struct alignas(128) HeadTile {
     T data[R * D];
     DEVICE T* chunk(int r, int c) { return data + r * D + (c ^ (r % 8)) * per_chunk; }
     DEVICE const T* chunk(int r, int c) const { return data + r * D + (c ^ (r % 8)) * per_chunk; }
+    // Chunk 2 pair + side of row r + more, more a multiple of 8. With constant pair and more, r and side of
+    // the lane: four addresses serve a whole row, the rest are constant distances.
+    DEVICE const T* chunk(int r, int more, int side, int pair) const {
+        const int swizzled = (side ^ (r & 7)) * per_chunk;
+        return data + r * D + (swizzled ^ (2 * pair % 8 * per_chunk)) +
+               (more * D + 2 * pair / 8 * (8 * per_chunk));
+    }
     DEVICE const T* at(int r, int d) const { return chunk(r, d / per_chunk) + d % per_chunk; }
 };
 
@@ -47,16 +55,20 @@ struct HeadRows {
 template <int threads, class T, int D, int R>
 DEVICE void load_tile(HeadTile<T, D, R>& to, const HeadRows<const T>& from, int first) {
     using Tile = HeadTile<T, D, R>;
-    for (int i = static_cast<int>(threadIdx.x); i < R * Tile::chunks; i += threads) {
-        const int r = i / Tile::chunks, c = i % Tile::chunks;
-        const bool inside = first + r < from.length && c * Tile::per_chunk < from.channels;
-        const T* source = from.row(inside ? first + r : 0) + (inside ? c * Tile::per_chunk : 0);
+    static_assert(threads % Tile::chunks == 0);
+    const int thread = anew(static_cast<int>(threadIdx.x));
+    const int c = thread % Tile::chunks, channel = c * Tile::per_chunk;
+    const bool used = channel < from.channels;
+#pragma unroll 1
+    for (int r = thread / Tile::chunks; r < R; r += threads / Tile::chunks) {
+        const bool inside = used && first + r < from.length;
+        const T* source = inside ? from.row(first + r) + channel : from.data;
         if (from.vectors) {
             cp_async_16(to.chunk(r, c), source, inside ? 16 : 0);
         } else {
             T* place = to.chunk(r, c);
             for (int k = 0; k < Tile::per_chunk; ++k)
-                place[k] = inside && c * Tile::per_chunk + k < from.channels ? source[k] : narrow<T>(0.0f);
+                place[k] = inside && channel + k < from.channels ? source[k] : narrow<T>(0.0f);
         }
     }
 }
@@ -83,19 +95,18 @@ DEVICE uint32_t pack_bf16(float low, float high) {
 template <int M, int N, class A, class B>
 DEVICE void multiply_rows(Fragments<M, N>& acc, const A& a, int row0, const B& b, int channels) {
     using T = std::remove_cv_t<std::remove_reference_t<decltype(a.data[0])>>;
-    const int lane = static_cast<int>(threadIdx.x % 32);
+    const int lane = anew(static_cast<int>(threadIdx.x % 32));
     if constexpr (std::is_same_v<T, bf16>) {
         static_assert(N % 2 == 0);
 #pragma unroll
         for (int k = 0; k < A::channels / 16; ++k) {
             uint32_t of_a[M][4];
 #pragma unroll
-            for (int m = 0; m < M; ++m)
-                ldmatrix_x4(of_a[m], a.chunk(row0 + 16 * m + lane % 16, 2 * k + lane / 16));
+            for (int m = 0; m < M; ++m) ldmatrix_x4(of_a[m], a.chunk(row0 + lane % 16, 16 * m, lane / 16, k));
 #pragma unroll
             for (int n = 0; n < N; n += 2) {
                 uint32_t of_b[4];
-                ldmatrix_x4(of_b, b.chunk(8 * n + lane % 8 + lane / 16 * 8, 2 * k + lane / 8 % 2));
+                ldmatrix_x4(of_b, b.chunk(lane % 8 + lane / 16 * 8, 8 * n, lane / 8 % 2, k));
 #pragma unroll
                 for (int m = 0; m < M; ++m) {
                     mma_m16n8k16_bf16(acc.of[m][n], of_a[m], {of_b[0], of_b[1]}, acc.of[m][n]);
@@ -133,7 +144,7 @@ template <int M, int N, int C, class B>
 DEVICE void multiply_scores(Fragments<M, C>& out, const Fragments<M, N>& p, const B& b, int channel0,
                             int channels) {
     using T = std::remove_cv_t<std::remove_reference_t<decltype(b.data[0])>>;
-    const int lane = static_cast<int>(threadIdx.x % 32);
+    const int lane = anew(static_cast<int>(threadIdx.x % 32));
     if constexpr (std::is_same_v<T, bf16>) {
         static_assert(N % 2 == 0 && C % 2 == 0);
 #pragma unroll
@@ -149,7 +160,7 @@ DEVICE void multiply_scores(Fragments<M, C>& out, const Fragments<M, N>& p, cons
 #pragma unroll
             for (int c = 0; c < C; c += 2) {
                 uint32_t of_b[4];
-                ldmatrix_x4_trans(of_b, b.chunk(16 * k + lane % 16, channel0 / 8 + c + lane / 16));
+                ldmatrix_x4_trans(of_b, b.chunk(lane % 16, 16 * k, lane / 16, (channel0 / 8 + c) / 2));
 #pragma unroll
                 for (int m = 0; m < M; ++m) {
                     mma_m16n8k16_bf16(out.of[m][c], of_p[m], {of_b[0], of_b[1]}, out.of[m][c]);
@@ -274,14 +285,35 @@ struct TableSlice {
     float2 entry[Q + K];
     DEVICE float2 of(int q, int k) const { return entry[k - q + Q - 1]; }
 };
+// A thread's share of a slice on its way from device to shared memory: reading early hides the latency.
+template <int threads, int Q, int K>
+struct TableAhead {
+    static constexpr int entries = Q + K - 1, each = (entries + threads - 1) / threads;
+    float2 of[each];
+    template <class T>
+    DEVICE void read(const AttentionInput<T>& a, int head, int query0, int key0) {
+        const float *gain = a.gain + head * a.gain_step, *bias = a.bias + head * a.bias_step;
+#pragma unroll
+        for (int i = 0; i < each; ++i) {
+            const int e = static_cast<int>(threadIdx.x) + i * threads;
+            int64_t at = a.table_length - 1 + (key0 - query0) + (e - (Q - 1));
+            at = at < 0 ? 0 : at < a.table_length ? at : a.table_length - 1;
+            of[i] = {gain[at], bias[at]};
+        }
+    }
+    DEVICE void write(TableSlice<Q, K>& to) const {
+#pragma unroll
+        for (int i = 0; i < each; ++i) {
+            const int e = static_cast<int>(threadIdx.x) + i * threads;
+            if (e < entries) to.entry[e] = {of[i].x, of[i].y * log2_e};
+        }
+    }
+};
 template <int threads, int Q, int K, class T>
 DEVICE void load_table(TableSlice<Q, K>& to, const AttentionInput<T>& a, int head, int query0, int key0) {
-    const float *gain = a.gain + head * a.gain_step, *bias = a.bias + head * a.bias_step;
-    for (int e = static_cast<int>(threadIdx.x); e < Q + K - 1; e += threads) {
-        int64_t at = a.table_length - 1 + (key0 - query0) + (e - (Q - 1));
-        at = at < 0 ? 0 : at < a.table_length ? at : a.table_length - 1;
-        to.entry[e] = {gain[at], bias[at] * log2_e};
-    }
+    TableAhead<threads, Q, K> ahead;
+    ahead.read(a, head, query0, key0);
+    ahead.write(to);
 }
 
 // --- what a tile of queries sees
@@ -324,7 +356,17 @@ AttentionInput<T> attention_input(const Tensor& q, const Tensor& k, const Tensor
           "attention over {} positions, {} heads", spec.length, spec.heads * spec.batch);
     check(!gain == !bias && (!gain || (gain.cols() >= spec.length && bias.cols() == gain.cols())),
           "distance tables of {} and {} entries for {} positions", gain.cols(), bias.cols(), spec.length);
-    check(!spec.row_square || gain, "row squares without distance tables");
+    check(!spec.row_square || (gain && spec.row_square.count() == tokens),
+          "{} row squares for {} tokens, or no distance tables", spec.row_square.count(), tokens);
+    const auto by_head = [&](const Tensor& t, int64_t columns) {
+        return !t || ((t.rows() == 1 || t.rows() == spec.heads) && t.cols() >= columns);
+    };
+    check(by_head(spec.row_factor, tokens) && by_head(gain, spec.length) && by_head(bias, spec.length),
+          "row factors {}x{} or distance tables {}x{}, {}x{} for {} heads", spec.row_factor.rows(),
+          spec.row_factor.cols(), gain.rows(), gain.cols(), bias.rows(), bias.cols(), spec.heads);
+    check(!spec.sink || spec.sink.count() == spec.heads, "{} sinks", spec.sink.count());
+    check(!spec.row_start || spec.row_start.count() == tokens, "{} row starts", spec.row_start.count());
+    check(!spec.far_queries == !spec.far_keys, "half a far pair");
     const auto step = [](const Tensor& t) { return t && t.rows() > 1 ? t.row_stride : 0; };
     return {.q = view<const T>(q),
             .k = view<const T>(k),
@@ -348,7 +390,7 @@ AttentionInput<T> attention_input(const Tensor& q, const Tensor& k, const Tensor
             .heads = static_cast<int>(spec.heads),
             .kv_heads = static_cast<int>(spec.kv_heads),
             .channels = static_cast<int>(spec.head_dim),
-            .far_from = static_cast<int>(spec.far_from),
+            .far_from = static_cast<int>(std::clamp<int64_t>(spec.far_from, 0, spec.length)),
             .vectors = spec.head_dim % wide<T> == 0 && aligned(q, k, v, spec.far_queries, spec.far_keys)};
 }
 

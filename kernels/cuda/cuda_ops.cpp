@@ -363,8 +363,12 @@ class CudaOps final : public Ops {
     }
 
     // Enough for every reduction at common sizes: the largest is a short convolution's, 512 blocks times its
-    // weights.
+    // weights. The harness pays for every byte at every launch.
+#if defined(LONGREACH_SIMT)
+    static constexpr int64_t first_scratch = int64_t{64} << 10;
+#else
     static constexpr int64_t first_scratch = int64_t{32} << 20;
+#endif
     static constexpr size_t most_recordings = 64;
 
     CudaDevice device_;

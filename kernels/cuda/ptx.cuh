@@ -71,10 +71,20 @@ DEVICE float exp2_approx(float x) {
     return y;
 }
 
+// x, of which the compiler knows nothing here: what is computed from it is computed anew in every turn of a
+// loop instead of being kept in registers around it.
+DEVICE int anew(int x) {
+    asm volatile("" : "+r"(x));
+    return x;
+}
+
 #else
 
 DEVICE float exp2_approx(float x) {
     return std::exp2(x);
+}
+DEVICE int anew(int x) {
+    return x;
 }
 DEVICE void cp_async_16(void* to, const void* from, int valid = 16,
                         const simt_where& at = simt_where::current()) {

@@ -10,6 +10,9 @@
 // the lse; the subtraction; the exponential), the denominator further by one rescaling per tile of keys and
 // by its additions. Products of such factors follow to first order; the factor 2 in `safety` covers the
 // second. `floor` covers exponentials below 2^-126, which may become 0.
+//
+// The gradients of storage with fewer bits, whose roundings are off by the relative `narrow`: one rounding of
+// o in delta, of P and dS before their products, of the results.
 #pragma once
 
 #include "kernels/support.h"
@@ -236,8 +239,9 @@ struct Reference {
     const Variant& c;
     const ExactInputs& in;
     int64_t columns;
+    double narrow;
 
-    Reference(const Problem& problem, const ExactInputs& inputs)
+    Reference(const Problem& problem, const ExactInputs& inputs, double narrow_unit = 0)
         : o(problem.o.count()),
           lse(problem.lse.count()),
           maxima(problem.maxima.count()),
@@ -249,12 +253,14 @@ struct Reference {
           p(problem),
           c(problem.c),
           in(inputs),
-          columns(problem.dqkv.cols()) {
+          columns(problem.dqkv.cols()),
+          narrow(narrow_unit) {
         for (int64_t h = 0; h < c.heads; ++h)
             dsink.add(h, double{Problem::sink_before}, unit * double{Problem::sink_before});
         for (int64_t b = 0; b < c.batch; ++b)
             for (int64_t h = 0; h < c.heads; ++h)
                 for (int64_t i = 0; i < c.length; ++i) add_row(b, h, i);
+        for (size_t at = 0; at < dqkv.value.size(); ++at) dqkv.bound[at] += narrow * std::abs(dqkv.value[at]);
         for (Output* table : {&dgain, &dbias})
             for (size_t at = 0; at < table->value.size(); ++at) {
                 const bool below_length = static_cast<int64_t>(at) % p.entries >= p.entries - c.length;
@@ -363,7 +369,7 @@ struct Reference {
             const double e_o = (2 * e_sum + 4 * unit) * magnitude;
             o.add(n * p.query_cols + q_at + m, value, e_o);
             delta += dout * value;
-            e_delta += std::abs(dout) * (safety * e_o + roundings(double(d)) * std::abs(value));
+            e_delta += std::abs(dout) * (safety * e_o + (roundings(double(d)) + narrow) * std::abs(value));
         }
         loss += delta;
         if (c.sink) {
@@ -400,7 +406,7 @@ struct Reference {
             const double ds = f * without, e_ds = std::abs(f) * e_without;
             const auto put = [&](int64_t row, int64_t column, double weight, double e_weight, double of) {
                 dqkv.add(row_of(row) + column, weight * of,
-                         (e_weight + e_sums * std::abs(weight)) * std::abs(of));
+                         (e_weight + (e_sums + narrow) * std::abs(weight)) * std::abs(of));
             };
             for (int64_t m = 0; m < d; ++m) {
                 put(i, q_at + m, ds, e_ds, at(in.qkv, row_of(j) + k_at + m));

@@ -1,0 +1,447 @@
+// o = P v with the probabilities of AttentionSpec; lse = log of their denominator.
+//
+//   q, o [N, H d], k, v [N, G d], lse [H, N]. Backward needs q, k, v, o and lse; nothing of size T x T
+//   exists. 4 d FLOPs and one exp2 per visible pair, and per pair of rounding to whole tiles; memory: q and o
+//   once, k and v once per tile of queries, from L2 as long as the heads in work fit there.
+//
+// A block is one tile of queries of one head; a warp owns 16 or 32 of its rows and meets all keys they see,
+// tile by tile, with an online softmax in base 2. Tiles of keys and values arrive by cp.async, one of each at
+// a time: values travel during q k^T, the next keys during the softmax and p v, and two barriers per tile
+// order everything, the table slice too. Within a head the longest tiles are launched first, heads follow
+// each other: keys and values stay in L2, and what runs last is short.
+//
+// Per score the plain form costs a maximum, a multiply-add, an exponential and an addition. The sums and
+// outputs of a row are relative to a reference, which follows the row's maximum only when that has outgrown
+// it by 2^8: rescaling the outputs would cost more than all of the above together.
+#include <cfloat>
+
+#include "kernels/cuda/attention_tiles.cuh"
+#include "kernels/cuda/kernels.h"
+
+namespace longreach::cuda {
+namespace {
+
+// Tiles of T with room for D channels. rare: far pairs and row maxima; the far tiles take the place of half
+// the keys. Everything fits 99 KiB of shared memory, the least among sm_80 and later.
+template <class T, int D, ScoreMode mode, bool rare>
+struct ForwardShape {
+    static constexpr bool wide_elements = std::is_same_v<T, float>;
+    static constexpr bool general = mode == ScoreMode::general;
+    static constexpr int M = !wide_elements && D <= (general ? 64 : 128) ? 2 : 1;
+    static constexpr int warps = wide_elements && D == 256 && rare ? 2 : 4;
+    static constexpr int threads = 32 * warps, rows = 16 * M * warps;
+    static constexpr int keys = (wide_elements                                ? (D == 64 ? 32 : 4096 / D)
+                                 : D <= (mode == ScoreMode::table ? 64 : 128) ? 64
+                                                                              : 32) /
+                                (rare ? 2 : 1);
+    static constexpr int N = keys / 8, C = D / 8;
+};
+
+struct Nothing {};
+template <class T, int D, int rows, int keys>
+struct FarTiles {
+    HeadTile<T, D, rows> q;
+    HeadTile<T, D, keys> k;
+};
+template <class T, int D, ScoreMode mode, bool rare>
+struct ForwardLayout {
+    using Shape = ForwardShape<T, D, mode, rare>;
+    HeadTile<T, D, Shape::rows> q;
+    HeadTile<T, D, Shape::keys> k, v;
+    std::conditional_t<rare, FarTiles<T, D, Shape::rows, Shape::keys>, Nothing> far;
+    std::conditional_t<mode == ScoreMode::plain, Nothing, TableSlice<Shape::rows, Shape::keys>> table;
+};
+
+template <class T>
+struct ForwardOutput {
+    View<T> o;
+    float* lse;
+    int64_t lse_step;  // elements from head to head
+    float* maxima;     // or null
+    int64_t maxima_step;
+    bool absolute,
+        vectors;  // maxima of |z|; every row of a head of o starts on 16 bytes and holds whole chunks
+};
+
+// What a thread keeps of its 2 M rows: row r is 8 r + lane / 4 of the warp's.
+template <int M>
+struct ForwardRows {
+    static constexpr int count = 2 * M;
+    float reference[count];  // in units of y2; -infinity as long as nothing was seen
+    float sum[count];        // of 2^(y2 - reference), of this thread's columns
+    float factor[count];     // plain: y2 / s, positive; else f
+    float square[count];
+    float maximum[count];  // of this thread's columns
+};
+
+// Where a warp's rows stand in front of a tile of keys.
+struct Sight {
+    int row;           // position of row 0 of this thread
+    int key;           // of its column 0
+    bool any, masked;  // some row sees some key; some row does not see them all
+};
+
+// Whether columns 8 n + parity of a thread are visible to one of its rows.
+struct VisibleColumns {
+    int begin, end;  // relative to the thread's column 0
+    DEVICE bool operator()(int column) const { return column >= begin && column < end; }
+};
+template <class T>
+DEVICE VisibleColumns visible_columns(const AttentionInput<T>& a, int sequence, const Sight& sight, int r) {
+    const int i = sight.row + 8 * r;
+    return {a.first_visible(sequence, min(i, a.length - 1)) - sight.key, i - sight.key + 1};
+}
+
+// y2 from products; with `maxima` the largest z too. Fragments on one diagonal of the tile share distances:
+// what a diagonal needs of the table is read once.
+template <ScoreMode mode, bool rare, class T, int M, int N, class Table>
+DEVICE void score_tile(Fragments<M, N>& scores, ForwardRows<M>& rows, const AttentionInput<T>& a,
+                       const ForwardOutput<T>& out, int sequence, const Sight& sight, const Table& table,
+                       int row_of_tile) {
+    const int column = static_cast<int>(threadIdx.x % 4) * 2;
+    VisibleColumns visible[2 * M];
+    if constexpr (rare) {
+#pragma unroll
+        for (int r = 0; r < 2 * M; ++r) visible[r] = visible_columns(a, sequence, sight, r);
+    }
+#pragma unroll
+    for (int diagonal = 1 - 2 * M; diagonal < N; ++diagonal) {
+        // The fragment on the diagonal whose row and column are the least.
+        const int first = diagonal < 0 ? -diagonal : 0;
+        float2 entries[2] = {{1.0f, 0.0f}, {1.0f, 0.0f}};
+        if (mode == ScoreMode::table || a.gain) {
+#pragma unroll
+            for (int parity = 0; parity < 2; ++parity)
+                entries[parity] = table.of(row_of_tile + 8 * first, 8 * (diagonal + first) + column + parity);
+        }
+#pragma unroll
+        for (int r = 0; r < 2 * M; ++r) {
+            const int n = diagonal + r;
+            if (n < 0 || n >= N) continue;
+#pragma unroll
+            for (int parity = 0; parity < 2; ++parity) {
+                float& s = scores.of[r / 2][n][r % 2 * 2 + parity];
+                const Score y = score<mode>(a, s, {rows.factor[r], rows.square[r]}, entries[parity]);
+                s = y.y2;
+                if constexpr (rare) {
+                    if (!sight.masked || visible[r](8 * n + parity))
+                        rows.maximum[r] = fmaxf(rows.maximum[r], out.absolute ? fabsf(y.z) : y.z);
+                }
+            }
+        }
+    }
+}
+
+template <class T, int M, int N>
+DEVICE void mask_tile(Fragments<M, N>& scores, const AttentionInput<T>& a, int sequence, const Sight& sight) {
+#pragma unroll
+    for (int r = 0; r < 2 * M; ++r) {
+        const VisibleColumns visible = visible_columns(a, sequence, sight, r);
+#pragma unroll
+        for (int n = 0; n < N; ++n)
+#pragma unroll
+            for (int parity = 0; parity < 2; ++parity)
+                if (!visible(8 * n + parity)) scores.of[r / 2][n][r % 2 * 2 + parity] = -INFINITY;
+    }
+}
+
+// Turns scores into 2^(y2 - reference), adds them to the sums, and moves references where they must.
+template <ScoreMode mode, int M, int N, int C>
+DEVICE void softmax_tile(Fragments<M, N>& scores, ForwardRows<M>& rows, Fragments<M, C>& output) {
+    constexpr float slack = 8.0f;
+    float shrink[2 * M];
+    bool moved = false;
+#pragma unroll
+    for (int r = 0; r < 2 * M; ++r) {
+        float most = -INFINITY;
+#pragma unroll
+        for (int n = 0; n < N; ++n)
+#pragma unroll
+            for (int parity = 0; parity < 2; ++parity)
+                most = fmaxf(most, scores.of[r / 2][n][r % 2 * 2 + parity]);
+        most = fmaxf(most, __shfl_xor_sync(all_lanes, most, 1));
+        most = fmaxf(most, __shfl_xor_sync(all_lanes, most, 2));
+        if (mode == ScoreMode::plain) most *= rows.factor[r];
+        const bool moves = most > rows.reference[r] + slack;
+        shrink[r] = moves ? exp2_approx(rows.reference[r] - most) : 1.0f;
+        if (moves) rows.reference[r] = most;
+        moved |= moves;
+        // As long as all keys were hidden every score is -infinity.
+        const float reference = rows.reference[r] == -INFINITY ? 0.0f : rows.reference[r];
+        float sum = rows.sum[r] * shrink[r];
+#pragma unroll
+        for (int n = 0; n < N; ++n)
+#pragma unroll
+            for (int parity = 0; parity < 2; ++parity) {
+                float& s = scores.of[r / 2][n][r % 2 * 2 + parity];
+                s = exp2_approx(mode == ScoreMode::plain ? fmaf(s, rows.factor[r], -reference)
+                                                         : s - reference);
+                sum += s;
+            }
+        rows.sum[r] = sum;
+    }
+    if (!__any_sync(all_lanes, moved)) return;
+#pragma unroll
+    for (int r = 0; r < 2 * M; ++r)
+#pragma unroll
+        for (int c = 0; c < C; ++c) {
+            output.of[r / 2][c][r % 2 * 2] *= shrink[r];
+            output.of[r / 2][c][r % 2 * 2 + 1] *= shrink[r];
+        }
+}
+
+// Row factors of the plain form become positive: where one is negative the query changes its sign. One of 0
+// becomes one so small that it makes every finite score 0 and leaves -infinity alone.
+template <int M, int D, int R>
+DEVICE void make_factors_positive(ForwardRows<M>& rows, HeadTile<bf16, D, R>& q, int row) {
+#pragma unroll
+    for (int r = 0; r < 2 * M; ++r) {
+        if (rows.factor[r] < 0.0f)
+            for (int c = static_cast<int>(threadIdx.x % 4); c < HeadTile<bf16, D, R>::chunks; c += 4) {
+                auto* words = reinterpret_cast<uint4*>(q.chunk(row + 8 * r, c));
+                uint4 w = *words;
+                w.x ^= 0x80008000u, w.y ^= 0x80008000u, w.z ^= 0x80008000u, w.w ^= 0x80008000u;
+                *words = w;
+            }
+        rows.factor[r] = rows.factor[r] == 0.0f ? FLT_MIN : fabsf(rows.factor[r]);
+    }
+    __syncwarp();
+}
+
+// The warp's rows of o, through their place in the tile of queries so that they leave in whole chunks.
+template <class T, int M, int C, int D, int R>
+DEVICE void write_rows(const ForwardOutput<T>& out, const Fragments<M, C>& output,
+                       const float (&inverse)[2 * M], HeadTile<T, D, R>& through, const HeadRows<T>& to,
+                       int row0, int query0) {
+    using Tile = HeadTile<T, D, R>;
+    const int lane = static_cast<int>(threadIdx.x % 32), g = lane / 4, t = lane % 4;
+    __syncwarp();
+#pragma unroll
+    for (int r = 0; r < 2 * M; ++r)
+#pragma unroll
+        for (int c = 0; c < C; ++c) {
+            const float low = output.of[r / 2][c][r % 2 * 2] * inverse[r];
+            const float high = output.of[r / 2][c][r % 2 * 2 + 1] * inverse[r];
+            const int channel = 8 * c + 2 * t;
+            T* place = through.chunk(row0 + 8 * r + g, channel / Tile::per_chunk) + channel % Tile::per_chunk;
+            if constexpr (std::is_same_v<T, bf16>)
+                *reinterpret_cast<uint32_t*>(place) = pack_bf16(low, high);
+            else
+                *reinterpret_cast<float2*>(place) = float2{low, high};
+        }
+    __syncwarp();
+    for (int i = lane; i < 16 * M * Tile::chunks; i += 32) {
+        const int row = row0 + i / Tile::chunks, c = i % Tile::chunks, first = c * Tile::per_chunk;
+        if (query0 + row >= to.length || first >= to.channels) continue;
+        const T* from = through.chunk(row, c);
+        T* target = to.row(query0 + row) + first;
+        if (out.vectors)
+            *reinterpret_cast<uint4*>(target) = *reinterpret_cast<const uint4*>(from);
+        else
+            for (int k = 0; k < Tile::per_chunk && first + k < to.channels; ++k) target[k] = from[k];
+    }
+}
+
+template <class T, int D, ScoreMode mode, bool rare>
+KERNEL(128)
+void attention_kernel(AttentionInput<T> a, ForwardOutput<T> out) {
+    using Shape = ForwardShape<T, D, mode, rare>;
+    constexpr int M = Shape::M, N = Shape::N, C = Shape::C, threads = Shape::threads;
+    constexpr int tile_rows = Shape::rows, keys = Shape::keys;
+    constexpr bool tabled = mode != ScoreMode::plain;
+    auto& tiles = shared<ForwardLayout<T, D, mode, rare>>();
+    const int per_head = (a.length + tile_rows - 1) / tile_rows;
+    const int64_t item = static_cast<int64_t>(blockIdx.y) * gridDim.x + blockIdx.x;
+    const int sequence = static_cast<int>(item / per_head / a.heads);
+    const int head = static_cast<int>(item / per_head % a.heads);
+    if (item / per_head / a.heads >= a.batch) return;  // the grid's last row may be longer than the work
+    const int query0 = (per_head - 1 - static_cast<int>(item % per_head)) * tile_rows;
+    const int last_query = min(query0 + tile_rows, a.length) - 1;
+    const int first_key = a.first_visible(sequence, query0) / keys * keys;
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    const int row0 = static_cast<int>(threadIdx.x / 32) * (16 * M), row = row0 + lane / 4;  // of the tile
+    const int kv_head = head / (a.heads / a.kv_heads);
+    const HeadRows<const T> k = a.head(a.k, sequence, kv_head), v = a.head(a.v, sequence, kv_head);
+    const HeadRows<const T> far_k = a.head(rare && a.far_k.data ? a.far_k : a.k, sequence, kv_head);
+    // Of a tile of keys some pairs are near, some are far.
+    const auto has_near = [&](int key0) {
+        return !rare || !a.far_k.data || query0 - (key0 + keys - 1) < a.far_from;
+    };
+    const auto has_far = [&](int key0) {
+        return rare && a.far_k.data && query0 + tile_rows - 1 - key0 >= a.far_from;
+    };
+    const auto load_keys = [&](int key0) {
+        if (has_near(key0)) load_tile<threads>(tiles.k, k, key0);
+        if constexpr (rare) {
+            if (has_far(key0)) load_tile<threads>(tiles.far.k, far_k, key0);
+        }
+        cp_async_commit();
+    };
+
+    load_tile<threads>(tiles.q, a.head(a.q, sequence, head), query0);
+    if constexpr (rare) {
+        if (a.far_q.data) load_tile<threads>(tiles.far.q, a.head(a.far_q, sequence, head), query0);
+    }
+    load_keys(first_key);
+    TableAhead<threads, tile_rows, keys> ahead;
+    const auto read_table = [&](int key0) {
+        if (tabled && (mode == ScoreMode::table || a.gain)) ahead.read(a, head, query0, key0);
+    };
+    read_table(first_key);
+
+    ForwardRows<M> rows;
+#pragma unroll
+    for (int r = 0; r < 2 * M; ++r) {
+        ScoreRow of{1.0f, 0.0f};
+        if (query0 + row + 8 * r < a.length) of = score_row(a, sequence, head, query0 + row + 8 * r);
+        rows.reference[r] = rows.maximum[r] = -INFINITY;
+        rows.sum[r] = 0.0f;
+        rows.factor[r] = mode == ScoreMode::plain ? a.scale * of.factor * log2_e : of.factor;
+        rows.square[r] = of.square;
+    }
+    // First visible keys of the warp's first and last row.
+    const int warp_query = min(query0 + row0, last_query),
+              warp_last = min(warp_query + 16 * M - 1, last_query);
+    const int least_visible = a.first_visible(sequence, warp_query);
+    const int most_hidden = a.first_visible(sequence, warp_last);
+    Fragments<M, C> output;
+    output.clear();
+
+#pragma unroll 1
+    for (int key0 = first_key; key0 <= last_query; key0 += keys) {
+        cp_async_wait<0>();
+        __syncthreads();  // the keys are there, and nobody needs the values before
+        load_tile<threads>(tiles.v, v, key0);
+        cp_async_commit();
+        if constexpr (tabled) {
+            if (mode == ScoreMode::table || a.gain) ahead.write(tiles.table);
+        } else {
+            if (key0 == first_key) make_factors_positive(rows, tiles.q, row);
+        }
+        const Sight sight{.row = query0 + row,
+                          .key = key0 + lane % 4 * 2,
+                          .any = query0 + row0 <= last_query && warp_last >= key0 &&
+                                     least_visible<key0 + keys, .masked = key0 + keys - 1> query0 + row0 ||
+                                 most_hidden > key0};
+        Fragments<M, N> scores;
+        if (sight.any) {
+            scores.clear();
+            if (has_near(key0)) multiply_rows(scores, tiles.q, row0, tiles.k, a.channels);
+            if constexpr (rare) {
+                if (has_far(key0)) {
+                    Fragments<M, N> far;
+                    far.clear();
+                    multiply_rows(far, tiles.far.q, row0, tiles.far.k, a.channels);
+#pragma unroll
+                    for (int r = 0; r < 2 * M; ++r)
+#pragma unroll
+                        for (int n = 0; n < N; ++n)
+#pragma unroll
+                            for (int parity = 0; parity < 2; ++parity) {
+                                const int e = r % 2 * 2 + parity;
+                                if (sight.row + 8 * r - (sight.key + 8 * n + parity) >= a.far_from)
+                                    scores.of[r / 2][n][e] = far.of[r / 2][n][e];
+                            }
+                }
+            }
+        }
+        cp_async_wait<0>();
+        __syncthreads();  // values and table are there, and nobody needs the keys
+        if (key0 + keys <= last_query) load_keys(key0 + keys);
+        if (sight.any) {
+            if constexpr (tabled)
+                score_tile<mode, rare>(scores, rows, a, out, sequence, sight, tiles.table, row);
+            if (sight.masked) mask_tile(scores, a, sequence, sight);
+            softmax_tile<mode>(scores, rows, output);
+        }
+        read_table(key0 + keys);
+        if (sight.any) multiply_scores(output, scores, tiles.v, 0, a.channels);
+    }
+
+    float inverse[2 * M];
+#pragma unroll
+    for (int r = 0; r < 2 * M; ++r) {
+        float sum = rows.sum[r];
+        sum += __shfl_xor_sync(all_lanes, sum, 1);
+        sum += __shfl_xor_sync(all_lanes, sum, 2);
+        float reference = rows.reference[r], shrink = 1.0f;
+        if (a.sink) {
+            const float logit = a.sink[head] * log2_e;
+            if (logit > reference) {
+                shrink = exp2_approx(reference - logit);
+                reference = logit;
+                sum = fmaf(sum, shrink, 1.0f);
+            } else {
+                sum += exp2_approx(logit - reference);
+            }
+        }
+        inverse[r] = shrink / sum;
+        const int i = query0 + row + 8 * r;
+        const int64_t n = static_cast<int64_t>(sequence) * a.length + i;
+        if (i < a.length && lane % 4 == 0) out.lse[head * out.lse_step + n] = (reference + log2f(sum)) * ln_2;
+        if constexpr (rare) {
+            float most = rows.maximum[r];
+            most = fmaxf(most, __shfl_xor_sync(all_lanes, most, 1));
+            most = fmaxf(most, __shfl_xor_sync(all_lanes, most, 2));
+            if (out.maxima && i < a.length && lane % 4 == 0)
+                out.maxima[head * out.maxima_step + n] = rows.factor[r] == 0.0f ? -INFINITY : most;
+        }
+    }
+    const HeadRows<T> to{
+        out.o.at(static_cast<int64_t>(sequence) * a.length, static_cast<int64_t>(head) * a.channels),
+        out.o.stride, a.length, a.channels, out.vectors};
+    write_rows(out, output, inverse, tiles.q, to, row0, query0);
+}
+
+template <class T, int D, ScoreMode mode, bool rare>
+void launch_attention(const AttentionInput<T>& a, const ForwardOutput<T>& out, Stream stream) {
+    using Shape = ForwardShape<T, D, mode, rare>;
+    constexpr size_t shared_bytes = sizeof(ForwardLayout<T, D, mode, rare>);
+    static_assert(shared_bytes <= 99 * 1024, "what a block may have from sm_80 on");
+    const int64_t blocks = blocks_for(a.length, Shape::rows) * int64_t{a.batch} * a.heads;
+    const int64_t across = std::min<int64_t>(blocks, (int64_t{1} << 31) - 1);
+    launch(attention_kernel<T, D, mode, rare>,
+           {dim3(static_cast<unsigned>(across), blocks_for(blocks, across)), dim3(Shape::threads),
+            shared_bytes, stream},
+           a, out);
+}
+
+}  // namespace
+
+void attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor& q, const Tensor& k, const Tensor& v,
+               const AttentionSpec& spec, Stream stream) {
+    const int64_t tokens = spec.batch * spec.length;
+    const auto by_head = [&](const Tensor& t) {
+        return t.cols() == tokens && (t.rows() == spec.heads || spec.heads == 0);
+    };
+    check(o.rows() == tokens && o.cols() == q.cols() && by_head(lse) && (!row_maxima || by_head(row_maxima)),
+          "attention of {}x{} into o {}x{}, lse {}x{}", q.rows(), q.cols(), o.rows(), o.cols(), lse.rows(),
+          lse.cols());
+    if (tokens == 0 || spec.heads == 0) return;
+    with_element(q.dtype, [&](auto element) {
+        using T = typename decltype(element)::type;
+        const AttentionInput<T> a = attention_input<T>(q, k, v, spec);
+        const ForwardOutput<T> out{.o = view<T>(o),
+                                   .lse = lse.f32(),
+                                   .lse_step = lse.row_stride,
+                                   .maxima = row_maxima.f32(),
+                                   .maxima_step = row_maxima.row_stride,
+                                   .absolute = spec.absolute_maxima,
+                                   .vectors = spec.head_dim % wide<T> == 0 && aligned(o)};
+        with_head_tile(spec.head_dim, [&](auto tile) {
+            constexpr int D = decltype(tile)::value;
+            if (row_maxima || spec.far_keys)
+                return launch_attention<T, D, ScoreMode::general, true>(a, out, stream);
+            if constexpr (std::is_same_v<T, bf16>) {
+                const ScoreMode mode = score_mode(spec);
+                if (mode == ScoreMode::plain)
+                    return launch_attention<T, D, ScoreMode::plain, false>(a, out, stream);
+                if (mode == ScoreMode::table)
+                    return launch_attention<T, D, ScoreMode::table, false>(a, out, stream);
+            }
+            launch_attention<T, D, ScoreMode::general, false>(a, out, stream);
+        });
+    });
+}
+
+}  // namespace longreach::cuda
