@@ -47,8 +47,7 @@ struct GeluTanh {
 // max(0, a)^2; its slope in terms of the value is 2 sqrt(h).
 struct Relu2 {
     static DEVICE float value(float a) {
-        const float positive = fmaxf(a, 0.0f);
-        return positive * positive;
+        return a <= 0.0f ? 0.0f : a * a;  // a NaN stays one
     }
 };
 template <class T>

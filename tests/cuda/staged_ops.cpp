@@ -288,7 +288,6 @@ class StagedOps final : public Ops {
     void distance_tables_backward(Tensor dlog_tau, Tensor ddecay, Tensor dp, Tensor da, const Tensor& dgain,
                                   const Tensor& dbias, const DistanceFormSpec& spec) override {
         Stage s{dlog_tau, ddecay, dp, da, dgain, dbias, spec.log_tau, spec.decay, spec.p, spec.a};
-        const int64_t heads = std::max(dgain ? dgain.rows() : 0, dbias.rows());
         inner_->distance_tables_backward(s(dlog_tau), s(ddecay), s(dp), s(da), s(dgain), s(dbias),
                                          staged(s, spec));
         s.finish();
@@ -424,12 +423,13 @@ class StagedOps final : public Ops {
 // The CUDA backend for host memory. Instead of a number of threads the kernel tests vary the schedule of the
 // harness.
 std::unique_ptr<Ops> make_staged_ops(const CpuOptions& options) {
-    require(options.isa.empty() || options.isa == "generic", ExitCode::device, "one device");
+    require(options.precision == Precision::fp32, ExitCode::device, "tensors of the host are f32");
     set_schedule(std::max(0, options.threads - 1));
     return std::make_unique<StagedOps>(make_plain_ops(options), make_cpu_ops({.threads = 2, .isa = ""}));
 }
 
 std::unique_ptr<Ops> make_plain_ops(const CpuOptions& options) {
+    require(options.isa.empty() || options.isa == "generic", ExitCode::device, "one device");
     return make_cuda_ops({.precision = options.precision});
 }
 

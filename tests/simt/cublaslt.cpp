@@ -505,7 +505,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t library, cublasLtMatmulDesc_t ope
                               cublasLtMatrixLayout_t layout_b, const void* beta, const void* c,
                               cublasLtMatrixLayout_t layout_c, void* d, cublasLtMatrixLayout_t layout_d,
                               const cublasLtMatmulAlgo_t* algorithm, void* workspace, size_t workspace_bytes,
-                              cudaStream_t) {
+                              cudaStream_t stream) {
     if (!libraries.find(opaque(library)))
         return refuse(CUBLAS_STATUS_NOT_INITIALIZED, "a product of a library that was not started");
     Call call{};
@@ -552,7 +552,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t library, cublasLtMatmulDesc_t ope
     call.workspace_bytes = chosen.workspace;
     ++counts.calls;
     counts.products += problem.d.batch;
-    submit([call] { perform(call); });
+    submit([call] { perform(call); }, stream);
     return CUBLAS_STATUS_SUCCESS;
 }
 
