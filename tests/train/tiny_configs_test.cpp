@@ -2,59 +2,14 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <set>
 
-#include "base/json.h"
-#include "train/tiny_run.h"
+#include "train/tiny_configs.h"
 
 using namespace longreach;
 using namespace longreach::test;
 
 namespace {
-
-// Experiments in a folder of configs/, without the files others build on.
-std::vector<std::string> experiments(const std::string& folder) {
-    const std::string root = join_path(LONGREACH_CONFIGS, folder);
-    std::vector<std::string> files;
-    for (const auto& entry : std::filesystem::recursive_directory_iterator(root)) {
-        const std::string name = entry.path().filename().string();
-        if (entry.path().extension() == ".json" && name != "base.json" && name != "shrink.json")
-            files.push_back(std::filesystem::relative(entry.path(), root).string());
-    }
-    std::sort(files.begin(), files.end());
-    return files;
-}
-
-// A corpus of its own for every experiment, instead of data nobody has here.
-std::string make_long_corpus(const std::string& directory) {
-    SynthOptions options;
-    options.output = directory;
-    options.train_bytes = 200000;
-    options.val_bytes = 200000;
-    options.min_document = 64;
-    options.max_document = 2000;
-    options.max_distance = 1000;
-    synthesize(options);
-    return directory;
-}
-
-LoadedConfig<Experiment> load(const std::string& file, const std::string& data, const std::string& runs,
-                              std::vector<std::string> overrides = {}) {
-    overrides.insert(overrides.end(), {fmt::format("data.train=[\"{}/train_*.bin\"]", data),
-                                       fmt::format("data.val=[\"{}/val_*.bin\"]", data), "run.dir=" + runs,
-                                       "run.log_every=1", "system.device=cpu", "system.threads=1"});
-    return load_config<Experiment>({.file = join_path(LONGREACH_CONFIGS, file), .overrides = overrides},
-                                   [](Experiment& e, Problems& p) { e.check(p); });
-}
-
-std::vector<double> training_losses(const std::string& run) {
-    std::vector<double> losses;
-    const std::string text = get(run + "/metrics.jsonl");
-    for (size_t at = 0, end; (end = text.find('\n', at)) != std::string::npos; at = end + 1)
-        losses.push_back(json::parse(text.substr(at, end - at), "metrics.jsonl").find("loss")->as_number());
-    return losses;
-}
 
 double mean(std::vector<double>::const_iterator begin, std::vector<double>::const_iterator end) {
     double sum = 0;

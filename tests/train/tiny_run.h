@@ -6,12 +6,19 @@
 #include <string>
 #include <vector>
 
+#include "base/json.h"
 #include "config/loader.h"
 #include "data/synth.h"
 #include "io/temp_dir.h"
 #include "train/trainer.h"
 
+#if !defined(LONGREACH_TEST_DEVICE)
+#define LONGREACH_TEST_DEVICE "cpu"
+#endif
+
 namespace longreach::test {
+
+inline constexpr const char* device = LONGREACH_TEST_DEVICE;
 
 inline void make_corpus(const std::string& directory, uint64_t seed = 1) {
     SynthOptions options;
@@ -37,9 +44,9 @@ inline std::string tiny_config(const std::string& directory, const std::string& 
   "batch": {{ "tokens": 128, "micro_tokens": 32 }},
   "eval": {{ "every": 4, "lengths": [16, 64], "tokens": 128, "final_tokens": 256 }},
   "checkpoint": {{ "every": 3, "keep": 2 }},
-  "system": {{ "device": "cpu", "threads": 1 }}
+  "system": {{ "device": "{2}", "threads": 1 }}
 }})",
-                       directory, name);
+                       directory, name, device);
 }
 
 inline LoadedConfig<Experiment> load_tiny(const std::string& text,
@@ -77,6 +84,14 @@ inline std::vector<std::string> many_variants() {
 }
 
 // What `longreach train` does, without a console.
+inline std::vector<double> training_losses(const std::string& run) {
+    std::vector<double> losses;
+    const std::string text = get(run + "/metrics.jsonl");
+    for (size_t at = 0, end; (end = text.find('\n', at)) != std::string::npos; at = end + 1)
+        losses.push_back(json::parse(text.substr(at, end - at), "metrics.jsonl").find("loss")->as_number());
+    return losses;
+}
+
 inline ExitCode train(const LoadedConfig<Experiment>& config, bool fresh = false) {
     Console console(true);
     const Experiment& e = config.value;
