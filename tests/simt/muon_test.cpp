@@ -153,6 +153,7 @@ TEST_CASE("muon in f32 agrees with the CPU's for mixed shapes") {
     std::deque<Floats> memory;
     std::vector<MuonSlot> device_slots, host_slots;
     std::vector<double> bounds;
+    std::vector<std::vector<double>> before;  // momentum
     uint32_t stream = 1;
     for (auto [rows, cols] : {std::pair<int64_t, int64_t>{12, 40}, {40, 12}, {33, 33}, {12, 40}, {1, 5}}) {
         device_slots.push_back(on_device.emplace_back(rows, cols, stream).slot());
@@ -160,6 +161,7 @@ TEST_CASE("muon in f32 agrees with the CPU's for mixed shapes") {
         for (uint32_t i = 0; i < 3; ++i)
             tensors[i] = memory.emplace_back(normal(rows, cols, stream + i)).tensor();
         host_slots.push_back({tensors[0], tensors[1], tensors[2], 0.02f, 0.001f});
+        before.emplace_back(tensors[2].f32(), tensors[2].f32() + tensors[2].count());
         // Both within the reference's bound of the same numbers; the update rounds the rest.
         Matrix u(rows, cols);
         for (size_t i = 0; i < u.v.size(); ++i) {
@@ -181,8 +183,15 @@ TEST_CASE("muon in f32 agrees with the CPU's for mixed shapes") {
         const std::vector<float> values = on_device[i].param(), momentum = on_device[i].momentum();
         actual.v.assign(values.begin(), values.end());
         CHECK(distance(actual, expected) <= bounds[i]);
-        // The same multiplications and fused additions on both sides.
-        CHECK(std::memcmp(momentum.data(), host_slots[i].momentum.data, momentum.size() * 4) == 0);
+        // Each side rounds share * g, mu * m where it does not fuse it, and their sum.
+        double worst_momentum = 0;
+        for (size_t k = 0; k < momentum.size(); ++k) {
+            const double size =
+                std::abs(0.5 * host_slots[i].gradient.f32()[k]) + std::abs(0.9 * before[i][k]);
+            const double error = std::abs(double{momentum[k]} - host_slots[i].momentum.f32()[k]);
+            worst_momentum = std::max(worst_momentum, error / (6 * unit * size));
+        }
+        CHECK(worst_momentum <= 1);
     }
     CHECK(simt::findings().empty());
 }
