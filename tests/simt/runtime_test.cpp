@@ -412,6 +412,33 @@ TEST_CASE("a second stream joins a capture by events, and its missing wait is fo
     }
 }
 
+TEST_CASE("two launches of one graph never overlap, whatever their streams") {
+    Clean clean;
+    Streams streams;
+    simt::DeviceArray<float> x(all(2)), y(n);
+    REQUIRE(cudaStreamBeginCapture(streams.a, cudaStreamCaptureModeGlobal) == cudaSuccess);
+    CHECK(cudaMemcpyAsync(y.data(), x.data(), bytes, cudaMemcpyDeviceToDevice, streams.a) == cudaSuccess);
+    launch(scale, {1, 64, 0, streams.a}, y.data(), y.data(), 3.0f);
+    cudaGraph_t graph = nullptr;
+    REQUIRE(cudaStreamEndCapture(streams.a, &graph) == cudaSuccess);
+    cudaGraphExec_t once = nullptr, again = nullptr;
+    REQUIRE(cudaGraphInstantiate(&once, graph, 0) == cudaSuccess);
+    REQUIRE(cudaGraphInstantiate(&again, graph, 0) == cudaSuccess);
+    for (bool same : {false, true}) {  // two graphs of one capture do: 9 times x, when the copies come first
+        CAPTURE(same);
+        uint64_t failed = seeds_that_fail([&] {
+            CHECK(cudaGraphLaunch(once, streams.a) == cudaSuccess);
+            CHECK(cudaGraphLaunch(same ? once : again, streams.b) == cudaSuccess);
+            CHECK(cudaDeviceSynchronize() == cudaSuccess);
+            return y.get() == all(6);
+        });
+        CHECK((failed > 0) == !same);
+    }
+    CHECK(cudaGraphExecDestroy(once) == cudaSuccess);
+    CHECK(cudaGraphExecDestroy(again) == cudaSuccess);
+    CHECK(cudaGraphDestroy(graph) == cudaSuccess);
+}
+
 TEST_CASE("a capture whose other stream does not come back is refused") {
     Clean clean;
     Streams streams;
