@@ -215,9 +215,13 @@ void launch(void (*kernel)(Parameters...), const Launch& at, Arguments&&... argu
     Call call{kernel, {static_cast<Parameters>(arguments)...}};
     simt::Extent grid{at.grid.x, at.grid.y, at.grid.z}, block{at.block.x, at.block.y, at.block.z};
     size_t shared_bytes = at.shared_bytes;
-    if (shared_bytes > simt::shared_memory_unasked)
+    // Without the opt-in the launch fails as well. That of a layout beyond the architecture is left to the
+    // launch, whose finding says more.
+    if (shared_bytes > simt::shared_memory_unasked &&
         cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                             cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
+                             cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             static_cast<int>(shared_bytes)) == cudaErrorUnknown)
+        return;
     if (simt::launch_fails()) return;
     auto work = [call, grid, block, shared_bytes] {
         simt::LaunchShape shape;

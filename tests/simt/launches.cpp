@@ -128,7 +128,10 @@ int run_schedules(int count, const std::function<void()>& prepare, const std::fu
                   const std::vector<Output>& outputs) {
     struct Restore {
         Options before = options();
-        ~Restore() { options() = before; }
+        ~Restore() {
+            before.fail_call = options().fail_call;
+            options() = before;
+        }
     } restore;
     std::vector<std::vector<char>> first;
     size_t found_before = findings().size();

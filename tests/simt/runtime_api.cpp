@@ -335,6 +335,7 @@ cudaError_t cudaEventQuery(cudaEvent_t handle) {
         event->capture->valid = false;
         return set_last_error(cudaErrorCapturedEvent);
     }
+    NOT_DURING_CAPTURE(false);
     one_step();
     return set_last_error(!event->marker || event->marker->done ? cudaSuccess : cudaErrorNotReady);
 }

@@ -29,6 +29,12 @@ KERNEL(64) void large(float* y) {
     y[threadIdx.x] = s.x[threadIdx.x * 256];
 }
 
+KERNEL(64) void large_once_more(float* y) {
+    Large& s = shared<Large>();
+    s.x[threadIdx.x] = 3;
+    y[threadIdx.x] = s.x[threadIdx.x];
+}
+
 constexpr size_t n = 64, bytes = n * sizeof(float);
 constexpr uint64_t seeds = 12;
 
@@ -185,6 +191,14 @@ TEST_CASE("more than 48 KiB of shared memory are asked for before the launch") {
     simt::DeviceArray<float> y(n);
     launch(large, {1, 64, sizeof(Large), nullptr}, y.data());
     CHECK(y.get() == all(3));
+    for (uint64_t call : {1, 2}) {  // the opt-in, the launch
+        y.zero();
+        simt::options().fail_call = call;
+        launch(large_once_more, {1, 64, sizeof(Large), nullptr}, y.data());
+        CHECK(simt::failed_call() == (call == 1 ? "cudaFuncSetAttribute" : "cudaLaunchKernelExC"));
+        CHECK(cudaGetLastError() == cudaErrorUnknown);
+        CHECK(y.get() == all(0));
+    }
     simt::options().architecture = 75;  // 64 KiB: fits; one byte more cannot be asked for
     CHECK(cudaFuncSetAttribute(large, cudaFuncAttributeMaxDynamicSharedMemorySize, 64 * 1024) == cudaSuccess);
     CHECK(cudaFuncSetAttribute(large, cudaFuncAttributeMaxDynamicSharedMemorySize, 64 * 1024 + 1) ==
@@ -398,6 +412,33 @@ TEST_CASE("a second stream joins a capture by events, and its missing wait is fo
     }
 }
 
+TEST_CASE("two launches of one graph never overlap, whatever their streams") {
+    Clean clean;
+    Streams streams;
+    simt::DeviceArray<float> x(all(2)), y(n);
+    REQUIRE(cudaStreamBeginCapture(streams.a, cudaStreamCaptureModeGlobal) == cudaSuccess);
+    CHECK(cudaMemcpyAsync(y.data(), x.data(), bytes, cudaMemcpyDeviceToDevice, streams.a) == cudaSuccess);
+    launch(scale, {1, 64, 0, streams.a}, y.data(), y.data(), 3.0f);
+    cudaGraph_t graph = nullptr;
+    REQUIRE(cudaStreamEndCapture(streams.a, &graph) == cudaSuccess);
+    cudaGraphExec_t once = nullptr, again = nullptr;
+    REQUIRE(cudaGraphInstantiate(&once, graph, 0) == cudaSuccess);
+    REQUIRE(cudaGraphInstantiate(&again, graph, 0) == cudaSuccess);
+    for (bool same : {false, true}) {  // two graphs of one capture do: 9 times x, when the copies come first
+        CAPTURE(same);
+        uint64_t failed = seeds_that_fail([&] {
+            CHECK(cudaGraphLaunch(once, streams.a) == cudaSuccess);
+            CHECK(cudaGraphLaunch(same ? once : again, streams.b) == cudaSuccess);
+            CHECK(cudaDeviceSynchronize() == cudaSuccess);
+            return y.get() == all(6);
+        });
+        CHECK((failed > 0) == !same);
+    }
+    CHECK(cudaGraphExecDestroy(once) == cudaSuccess);
+    CHECK(cudaGraphExecDestroy(again) == cudaSuccess);
+    CHECK(cudaGraphDestroy(graph) == cudaSuccess);
+}
+
 TEST_CASE("a capture whose other stream does not come back is refused") {
     Clean clean;
     Streams streams;
@@ -442,6 +483,7 @@ TEST_CASE("calls that a capture does not survive fail and end it") {
          [&] { return cudaMemcpyAsync(host.data(), x.data(), bytes, cudaMemcpyDeviceToHost, streams.a); }},
         {"a wait for work outside of the capture", cudaErrorStreamCaptureIsolation,
          [&] { return cudaStreamWaitEvent(streams.a, before, 0); }},
+        {"a query of any event", cudaErrorStreamCaptureUnsupported, [&] { return cudaEventQuery(before); }},
         {"a query of a captured event", cudaErrorCapturedEvent,
          [&] {
              CHECK(cudaEventRecord(event, streams.a) == cudaSuccess);
