@@ -30,10 +30,10 @@ struct ForwardShape {
     static constexpr int M = !wide_elements && D <= (general ? 64 : 128) ? 2 : 1;
     static constexpr int warps = wide_elements && D == 256 && rare ? 2 : 4;
     static constexpr int threads = 32 * warps, rows = 16 * M * warps;
-    static constexpr int keys = (wide_elements                                ? (D == 64 ? 32 : 4096 / D)
-                                 : D <= (mode == ScoreMode::table ? 64 : 128) ? 64
-                                                                              : 32) /
-                                (rare ? 2 : 1);
+    static constexpr bool long_tiles =
+        D == 64 || (D == 128 && mode != ScoreMode::table);  // as registers allow
+    static constexpr int keys_of_near = wide_elements ? (D == 256 ? 16 : 32) : long_tiles ? 64 : 32;
+    static constexpr int keys = rare ? keys_of_near / 2 : keys_of_near;
     static constexpr int N = keys / 8, C = D / 8;
 };
 
@@ -43,6 +43,7 @@ template <int rows>
 struct RowConstants {
     float factor[rows];  // plain: y2 / s, positive; else f
     float square[rows];
+    int first_visible[rows];  // keys of the query; rows past the end have the last one's
 };
 // Of the 2 M rows of each thread: row r is 8 r + lane / 4 of its warp's. With M = 1 there are registers
 // enough: one thread's, in a local variable.
@@ -67,6 +68,14 @@ struct ForwardLayout {
     std::conditional_t<Shape::M == 2, RowState<2, Shape::threads>, Nothing> state;
 };
 
+template <class Tiles, int M>
+DEVICE auto& state_of(Tiles& tiles, RowState<M, 1>& own) {
+    if constexpr (M == 2)
+        return tiles.state;
+    else
+        return own;
+}
+
 template <class T>
 struct ForwardOutput {
     View<T> o;
@@ -74,8 +83,8 @@ struct ForwardOutput {
     int64_t lse_step;  // elements from head to head
     float* maxima;     // or null
     int64_t maxima_step;
-    bool absolute,
-        vectors;  // maxima of |z|; every row of a head of o starts on 16 bytes and holds whole chunks
+    bool absolute;  // maxima of |z|
+    bool vectors;   // every row of a head of o starts on 16 bytes and holds whole chunks
 };
 
 // Where a warp's rows stand in front of a tile of keys.
@@ -90,17 +99,17 @@ struct VisibleColumns {
     int begin, end;  // relative to the thread's column 0
     DEVICE bool operator()(int column) const { return column >= begin && column < end; }
 };
-template <class T>
-DEVICE VisibleColumns visible_columns(const AttentionInput<T>& a, int sequence, const Sight& sight, int r) {
-    const int i = sight.row + 8 * r;
-    return {a.first_visible(sequence, min(i, a.length - 1)) - sight.key, i - sight.key + 1};
+template <class Constants>
+DEVICE VisibleColumns visible_columns(const Constants& constants, const Sight& sight, int row_of_tile,
+                                      int r) {
+    return {constants.first_visible[row_of_tile + 8 * r] - sight.key, sight.row + 8 * r - sight.key + 1};
 }
 
 // y2 from products; in the rare form the largest z (before a softcap) too. Fragments on one diagonal of the
 // tile share distances: what a diagonal needs of the table is read once.
 template <ScoreMode mode, bool rare, class T, int M, int N, class Table, class Constants>
 DEVICE void score_tile(Fragments<M, N>& scores, float (&maxima)[2 * M], const AttentionInput<T>& a,
-                       const ForwardOutput<T>& out, int sequence, const Sight& sight, const Table& table,
+                       const ForwardOutput<T>& out, const Sight& sight, const Table& table,
                        const Constants& constants, int row_of_tile) {
     const int column = static_cast<int>(threadIdx.x % 4) * 2;
     ScoreRow of_row[2 * M];
@@ -110,7 +119,7 @@ DEVICE void score_tile(Fragments<M, N>& scores, float (&maxima)[2 * M], const At
     VisibleColumns visible[2 * M];
     if constexpr (rare) {
 #pragma unroll
-        for (int r = 0; r < 2 * M; ++r) visible[r] = visible_columns(a, sequence, sight, r);
+        for (int r = 0; r < 2 * M; ++r) visible[r] = visible_columns(constants, sight, row_of_tile, r);
     }
 #pragma unroll
     for (int diagonal = 1 - 2 * M; diagonal < N; ++diagonal) {
@@ -140,11 +149,12 @@ DEVICE void score_tile(Fragments<M, N>& scores, float (&maxima)[2 * M], const At
     }
 }
 
-template <class T, int M, int N>
-DEVICE void mask_tile(Fragments<M, N>& scores, const AttentionInput<T>& a, int sequence, const Sight& sight) {
+template <int M, int N, class Constants>
+DEVICE void mask_tile(Fragments<M, N>& scores, const Constants& constants, const Sight& sight,
+                      int row_of_tile) {
 #pragma unroll
     for (int r = 0; r < 2 * M; ++r) {
-        const VisibleColumns visible = visible_columns(a, sequence, sight, r);
+        const VisibleColumns visible = visible_columns(constants, sight, row_of_tile, r);
 #pragma unroll
         for (int n = 0; n < N; ++n)
 #pragma unroll
@@ -282,8 +292,8 @@ void attention_kernel(AttentionInput<T> a, ForwardOutput<T> out) {
     const int lane = static_cast<int>(threadIdx.x % 32);
     const int row0 = static_cast<int>(threadIdx.x / 32) * (16 * M), row = row0 + lane / 4;  // of the tile
     const int kv_head = head / (a.heads / a.kv_heads);
-    const HeadRows<const T> k = a.head(a.k, sequence, kv_head), v = a.head(a.v, sequence, kv_head);
-    const HeadRows<const T> far_k = a.head(rare && a.far_k.data ? a.far_k : a.k, sequence, kv_head);
+    const HeadRows<const T> k = a.head(a.k, sequence, kv_head);
+    const auto of_head = [&](const View<const T>& x) { return a.head(x, anew(sequence), anew(kv_head)); };
     // Of a tile of keys some pairs are near, some are far.
     const auto has_near = [&](int key0) {
         return !rare || !a.far_k.data || query0 - (key0 + keys - 1) < a.far_from;
@@ -294,7 +304,7 @@ void attention_kernel(AttentionInput<T> a, ForwardOutput<T> out) {
     const auto load_keys = [&](int key0) {
         if (has_near(key0)) load_tile<threads>(tiles.k, k, key0);
         if constexpr (rare) {
-            if (has_far(key0)) load_tile<threads>(tiles.far.k, far_k, key0);
+            if (has_far(key0)) load_tile<threads>(tiles.far.k, of_head(a.far_k), key0);
         }
         cp_async_commit();
     };
@@ -312,13 +322,7 @@ void attention_kernel(AttentionInput<T> a, ForwardOutput<T> out) {
     read_table(first_key);
 
     RowState<M, 1> own_state;
-    auto& state = [&]() -> auto& {
-        if constexpr (M == 2)
-            return tiles.state;
-        else
-            return own_state;
-    }
-    ();
+    auto& state = state_of(tiles, own_state);
     const int thread = M == 2 ? static_cast<int>(threadIdx.x) : 0;
     float factors[2 * M], maxima[2 * M];  // maxima of this thread's columns
 #pragma unroll
@@ -334,12 +338,9 @@ void attention_kernel(AttentionInput<T> a, ForwardOutput<T> out) {
                                               : factors[r] == 0.0f     ? FLT_MIN
                                                                        : fabsf(factors[r]);
         tiles.constants.square[row + 8 * r] = of.square;
+        tiles.constants.first_visible[row + 8 * r] =
+            a.first_visible(sequence, min(query0 + row + 8 * r, last_query));
     }
-    // First visible keys of the warp's first and last row.
-    const int warp_query = min(query0 + row0, last_query),
-              warp_last = min(warp_query + 16 * M - 1, last_query);
-    const int least_visible = a.first_visible(sequence, warp_query);
-    const int most_hidden = a.first_visible(sequence, warp_last);
     if constexpr (!tabled) {
         cp_async_wait<1>();
         __syncthreads();  // the queries are there
@@ -352,16 +353,16 @@ void attention_kernel(AttentionInput<T> a, ForwardOutput<T> out) {
     for (int key0 = first_key; key0 <= last_query; key0 += keys) {
         cp_async_wait<0>();
         __syncthreads();  // the keys are there, and nobody needs the values before
-        load_tile<threads>(tiles.v, v, key0);
+        load_tile<threads>(tiles.v, of_head(a.v), key0);
         cp_async_commit();
         if constexpr (tabled) {
             if (mode == ScoreMode::table || a.gain) ahead.write(tiles.table);
         }
-        const Sight sight{.row = query0 + row,
-                          .key = key0 + lane % 4 * 2,
-                          .any = query0 + row0 <= last_query && warp_last >= key0 &&
-                                     least_visible<key0 + keys, .masked = key0 + keys - 1> query0 + row0 ||
-                                 most_hidden > key0};
+        const int warp_first = query0 + row0, warp_last = min(warp_first + 16 * M - 1, last_query);
+        const int(&first_visible)[tile_rows] = tiles.constants.first_visible;
+        const bool seen = first_visible[row0] < key0 + keys && warp_first <= last_query && key0 <= warp_last;
+        const bool whole = first_visible[row0 + 16 * M - 1] <= key0 && key0 + keys - 1 <= warp_first;
+        const Sight sight{query0 + row, key0 + lane % 4 * 2, seen, !whole};
         Fragments<M, N> scores;
         if (sight.any) {
             scores.clear();
@@ -389,9 +390,8 @@ void attention_kernel(AttentionInput<T> a, ForwardOutput<T> out) {
         if (key0 + keys <= last_query) load_keys(key0 + keys);
         if (sight.any) {
             if constexpr (tabled)
-                score_tile<mode, rare>(scores, maxima, a, out, sequence, sight, tiles.table, tiles.constants,
-                                       row);
-            if (sight.masked) mask_tile(scores, a, sequence, sight);
+                score_tile<mode, rare>(scores, maxima, a, out, sight, tiles.table, tiles.constants, row);
+            if (sight.masked) mask_tile(scores, tiles.constants, sight, row);
             softmax_tile<mode>(scores, state, output, tiles.constants, row);
             read_table(key0 + keys);
             multiply_scores(output, scores, tiles.v, 0, a.channels);
