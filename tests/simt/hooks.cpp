@@ -13,7 +13,7 @@ namespace {
 
 inline void hook(const void* at, size_t bytes, bool aligned, Use use, void* place) {
     Machine& m = machine();
-    if (!m.running) return;
+    if (!m.running || !m.watching) return;
     auto address = reinterpret_cast<uintptr_t>(at);
     if (aligned && (address & (bytes - 1)) != 0) {
         Finding finding{Kind::misaligned, m.name_address(address) + ": " + m.name_thread(m.block, m.current) +

@@ -306,6 +306,7 @@ void Machine::run_block() {
     forbid(first - arena_red_zone, arena_red_zone);
     forbid(first + shape.shared_bytes, arena_most + arena_red_zone - shape.shared_bytes);
 
+    watching = options().watch_memory;
     random_state = (options().seed + static_cast<uint64_t>(block)) * 0x9e3779b97f4a7c15u | 1;
     until_preemption = options().order == Order::random ? 1 + static_cast<int>(random() % 64) : 0;
     current = static_cast<int>(count) - 1;  // round robin begins with thread 0

@@ -61,6 +61,7 @@ struct Warp {
 
 struct Machine {
     bool running = false;  // a fibre runs, not the scheduler
+    bool watching = true;  // Options::watch_memory of this launch
     int current = 0;       // thread
     int block = 0;
     LaunchShape shape;

@@ -221,6 +221,7 @@ void atomic_access(uintptr_t address, size_t bytes, const Place& place) {
 
 void memory_access(uintptr_t address, size_t bytes, Use use, uintptr_t place) {
     Machine& m = machine();
+    if (!m.watching) return;
     auto finding = [&](Kind kind) {
         Finding found{kind, ""};
         found.place = Place(place).text();
