@@ -426,7 +426,7 @@ void query_kernel(Backward<T> b) {
             key0 < warp_query + 16 * m && key0 + Size::met > warp_first && warp_query < a.length;
         const bool not_all = key0 + Size::met - 1 > warp_query || warp_last > key0;
         if (some) {
-            Fragments<m, n> s, dp;  // S and dP, then the terms of df, and dS
+            Fragments<m, n> s, dp;  // S (mode general: then the terms of df) and dP, then dS
             s.clear();
             dp.clear();
             multiply_rows(s, tiles.q, warp0, now.k, a.channels);
@@ -448,8 +448,7 @@ void query_kernel(Backward<T> b) {
                                            a.length);
                         const PairGradient x =
                             differentiate<mode>(a, of_s, of_dp, tiles.query[row], entry, seen);
-                        // Where nobody asks for df the compiler has this product once per pair in vain.
-                        of_s = (mode == ScoreMode::general ? x.dy * x.gain : x.ds) * x.score;
+                        if (mode == ScoreMode::general) of_s = x.dy * x.gain * x.score;
                         of_dp = x.ds;
                     });
             };
@@ -463,8 +462,11 @@ void query_kernel(Backward<T> b) {
 #pragma unroll
                     for (int column = 0; column < n; ++column)
 #pragma unroll
-                        for (int parity = 0; parity < 2; ++parity)
-                            dfactor[band] += s.of[band / 2][column][band % 2 * 2 + parity];
+                        for (int parity = 0; parity < 2; ++parity) {
+                            const float of_s = s.of[band / 2][column][band % 2 * 2 + parity];
+                            const float of_ds = dp.of[band / 2][column][band % 2 * 2 + parity];
+                            dfactor[band] += mode == ScoreMode::general ? of_s : of_ds * of_s;
+                        }
             }
             multiply_scores(dq, dp, now.k, 0, a.channels);
         }
@@ -672,7 +674,8 @@ void launch_passes(const Backward<T>& arguments, Stream stream) {
     static_assert(sizeof(Keys) <= most_shared && sizeof(Queries) <= most_shared);
     const AttentionInput<T>& a = arguments.in;
     const auto blocks = [&](int own, int heads, int slices) {
-        return dim3(blocks_for(a.length, own) * static_cast<unsigned>(heads * a.batch * slices));
+        const int64_t across = blocks_for(a.length, own);
+        return dim3(static_cast<unsigned>(across * heads * a.batch * slices));
     };
     launch(
         key_kernel<T, D, mode>,
@@ -716,6 +719,9 @@ void attention_backward(Tensor dq, Tensor dk, Tensor dv, const AttentionGradient
               o.rows() == tokens && dq.cols() == q.cols() && dk.cols() == k.cols() && dv.cols() == v.cols() &&
               dout.cols() == q.cols() && o.cols() == q.cols() && lse.cols() == tokens,
           "attention_backward: o {}x{} of q {}x{}", o.rows(), o.cols(), q.rows(), q.cols());
+    check((spec.length + 15) / 16 * spec.heads * spec.batch < int64_t{1} << 31,
+          "attention_backward over {} positions, {} heads of {} sequences", spec.length, spec.heads,
+          spec.batch);
     const Workspace places(spec, gradients);
     check(workspace.bytes() >= places.bytes, "attention_backward: workspace of {} bytes, {} needed",
           workspace.bytes(), places.bytes);
