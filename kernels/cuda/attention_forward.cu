@@ -92,8 +92,8 @@ DEVICE VisibleColumns visible_columns(const AttentionInput<T>& a, int sequence, 
     return {a.first_visible(sequence, min(i, a.length - 1)) - sight.key, i - sight.key + 1};
 }
 
-// y2 from products; with `maxima` the largest z too. Fragments on one diagonal of the tile share distances:
-// what a diagonal needs of the table is read once.
+// y2 from products; in the rare form the largest z (before a softcap) too. Fragments on one diagonal of the
+// tile share distances: what a diagonal needs of the table is read once.
 template <ScoreMode mode, bool rare, class T, int M, int N, class Table>
 DEVICE void score_tile(Fragments<M, N>& scores, ForwardRows<M>& rows, const AttentionInput<T>& a,
                        const ForwardOutput<T>& out, int sequence, const Sight& sight, const Table& table,
@@ -121,12 +121,12 @@ DEVICE void score_tile(Fragments<M, N>& scores, ForwardRows<M>& rows, const Atte
 #pragma unroll
             for (int parity = 0; parity < 2; ++parity) {
                 float& s = scores.of[r / 2][n][r % 2 * 2 + parity];
-                const Score y = score<mode>(a, s, {rows.factor[r], rows.square[r]}, entries[parity]);
-                s = y.y2;
                 if constexpr (rare) {
+                    const float z = s * a.scale;  // not capped
                     if (!sight.masked || visible[r](8 * n + parity))
-                        rows.maximum[r] = fmaxf(rows.maximum[r], out.absolute ? fabsf(y.z) : y.z);
+                        rows.maximum[r] = fmaxf(rows.maximum[r], out.absolute ? fabsf(z) : z);
                 }
+                s = score<mode>(a, s, {rows.factor[r], rows.square[r]}, entries[parity]).y2;
             }
         }
     }
