@@ -3,13 +3,13 @@
 //
 //   delta_i = <dO_i, O_i>     dY = P (<dO_i, v_j> - delta_i)     dS = dY dy/ds
 //   dV = P^T dO     dK = dS^T Q     dQ = dS K     df_i = sum over j of dY gain z     (row factors)
-//   dgain(t) = sum over i - j = t of dY f z     dbias(t) = sum of dY     dsink = -sum of exp(sink - lse)
-//   delta
+//   dgain(t) = sum of dY f z and dbias(t) = sum of dY over i - j = t
+//   dsink = -sum over i of exp(sink - lse_i) delta_i
 //
 // q, o, dO, dQ [N, H d]; k, v, dK, dV [N, G d]; lse, delta, df [H, N]. Reads q, k, v, o, dO and lse; nothing
-// of size T x T is stored. S and dP are computed by both passes: 14 d FLOPs and two exp2 per visible pair,
-// three products of tiles (6 d) more for the gradients of distance tables. Bytes: every tile of keys reads q
-// and dO of the queries that see it, every tile of queries k and v, mostly from L2.
+// of size T x T is stored. Both passes compute S and dP: 14 d FLOPs and two exp2 per visible pair; heads of
+// more than 128 channels and the gradients of distance tables compute them once more, 4 d each. Bytes: every
+// tile of keys reads q and dO of the queries that see it, every tile of queries k and v, mostly from L2.
 //
 //   delta pass    a few lanes per (row, head)
 //   key pass      a block per (tile of keys, key/value head, sequence[, half of 256 channels]): rows of the
@@ -30,7 +30,7 @@
 namespace longreach::cuda {
 namespace {
 
-// What all passes take. Alike for T, so that one set of arguments serves them.
+// What all passes take.
 template <class T>
 struct Backward {
     AttentionInput<T> in;

@@ -184,8 +184,8 @@ constexpr int all_schedules = 16;
 // queries per head of keys; a window and several sequences; documents. `form` adds what the scores have.
 template <class T, class Form>
 void check_form(int64_t d, Form form, int schedules) {
-    // A little more than the rows a block owns: 128, 64, or 32 of wide f32 rows.
-    const int64_t length = d * int64_t{sizeof(T)} > 512 ? 39 : d == 64 && !is_float<T> ? 137 : 71;
+    // One more than the rows a block owns, 128, 64, or 32 of wide f32 rows: the last tiles hold one row.
+    const int64_t length = d * int64_t{sizeof(T)} > 512 ? 33 : d == 64 && !is_float<T> ? 129 : 65;
     struct Shape {
         Variant c;
         int64_t gap;
