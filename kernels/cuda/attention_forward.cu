@@ -30,14 +30,28 @@ struct ForwardShape {
     static constexpr int M = !wide_elements && D <= (general ? 64 : 128) ? 2 : 1;
     static constexpr int warps = wide_elements && D == 256 && rare ? 2 : 4;
     static constexpr int threads = 32 * warps, rows = 16 * M * warps;
-    static constexpr int keys = (wide_elements                                ? (D == 64 ? 32 : 4096 / D)
-                                 : D <= (mode == ScoreMode::table ? 64 : 128) ? 64
-                                                                              : 32) /
-                                (rare ? 2 : 1);
+    static constexpr bool long_tiles =
+        D == 64 || (D == 128 && mode != ScoreMode::table);  // as registers allow
+    static constexpr int keys_of_near = wide_elements ? (D == 256 ? 16 : 32) : long_tiles ? 64 : 32;
+    static constexpr int keys = rare ? keys_of_near / 2 : keys_of_near;
     static constexpr int N = keys / 8, C = D / 8;
 };
 
 struct Nothing {};
+// What belongs to rows lies in shared memory: outputs and scores leave few registers.
+template <int rows>
+struct RowConstants {
+    float factor[rows];  // plain: y2 / s, positive; else f
+    float square[rows];
+    int first_visible[rows];  // keys of the query; rows past the end have the last one's
+};
+// Of the 2 M rows of each thread: row r is 8 r + lane / 4 of its warp's. With M = 1 there are registers
+// enough: one thread's, in a local variable.
+template <int M, int threads>
+struct RowState {
+    float reference[2 * M][threads];  // in units of y2; -infinity as long as nothing was seen
+    float sum[2 * M][threads];        // of 2^(y2 - reference), over the thread's columns
+};
 template <class T, int D, int rows, int keys>
 struct FarTiles {
     HeadTile<T, D, rows> q;
@@ -50,7 +64,17 @@ struct ForwardLayout {
     HeadTile<T, D, Shape::keys> k, v;
     std::conditional_t<rare, FarTiles<T, D, Shape::rows, Shape::keys>, Nothing> far;
     std::conditional_t<mode == ScoreMode::plain, Nothing, TableSlice<Shape::rows, Shape::keys>> table;
+    RowConstants<Shape::rows> constants;
+    std::conditional_t<Shape::M == 2, RowState<2, Shape::threads>, Nothing> state;
 };
+
+template <class Tiles, int M>
+DEVICE auto& state_of(Tiles& tiles, RowState<M, 1>& own) {
+    if constexpr (M == 2)
+        return tiles.state;
+    else
+        return own;
+}
 
 template <class T>
 struct ForwardOutput {
@@ -59,19 +83,8 @@ struct ForwardOutput {
     int64_t lse_step;  // elements from head to head
     float* maxima;     // or null
     int64_t maxima_step;
-    bool absolute,
-        vectors;  // maxima of |z|; every row of a head of o starts on 16 bytes and holds whole chunks
-};
-
-// What a thread keeps of its 2 M rows: row r is 8 r + lane / 4 of the warp's.
-template <int M>
-struct ForwardRows {
-    static constexpr int count = 2 * M;
-    float reference[count];  // in units of y2; -infinity as long as nothing was seen
-    float sum[count];        // of 2^(y2 - reference), of this thread's columns
-    float factor[count];     // plain: y2 / s, positive; else f
-    float square[count];
-    float maximum[count];  // of this thread's columns
+    bool absolute;  // maxima of |z|
+    bool vectors;   // every row of a head of o starts on 16 bytes and holds whole chunks
 };
 
 // Where a warp's rows stand in front of a tile of keys.
@@ -86,23 +99,27 @@ struct VisibleColumns {
     int begin, end;  // relative to the thread's column 0
     DEVICE bool operator()(int column) const { return column >= begin && column < end; }
 };
-template <class T>
-DEVICE VisibleColumns visible_columns(const AttentionInput<T>& a, int sequence, const Sight& sight, int r) {
-    const int i = sight.row + 8 * r;
-    return {a.first_visible(sequence, min(i, a.length - 1)) - sight.key, i - sight.key + 1};
+template <class Constants>
+DEVICE VisibleColumns visible_columns(const Constants& constants, const Sight& sight, int row_of_tile,
+                                      int r) {
+    return {constants.first_visible[row_of_tile + 8 * r] - sight.key, sight.row + 8 * r - sight.key + 1};
 }
 
 // y2 from products; in the rare form the largest z (before a softcap) too. Fragments on one diagonal of the
 // tile share distances: what a diagonal needs of the table is read once.
-template <ScoreMode mode, bool rare, class T, int M, int N, class Table>
-DEVICE void score_tile(Fragments<M, N>& scores, ForwardRows<M>& rows, const AttentionInput<T>& a,
-                       const ForwardOutput<T>& out, int sequence, const Sight& sight, const Table& table,
-                       int row_of_tile) {
+template <ScoreMode mode, bool rare, class T, int M, int N, class Table, class Constants>
+DEVICE void score_tile(Fragments<M, N>& scores, float (&maxima)[2 * M], const AttentionInput<T>& a,
+                       const ForwardOutput<T>& out, const Sight& sight, const Table& table,
+                       const Constants& constants, int row_of_tile) {
     const int column = static_cast<int>(threadIdx.x % 4) * 2;
+    ScoreRow of_row[2 * M];
+#pragma unroll
+    for (int r = 0; r < 2 * M; ++r)
+        of_row[r] = {constants.factor[row_of_tile + 8 * r], constants.square[row_of_tile + 8 * r]};
     VisibleColumns visible[2 * M];
     if constexpr (rare) {
 #pragma unroll
-        for (int r = 0; r < 2 * M; ++r) visible[r] = visible_columns(a, sequence, sight, r);
+        for (int r = 0; r < 2 * M; ++r) visible[r] = visible_columns(constants, sight, row_of_tile, r);
     }
 #pragma unroll
     for (int diagonal = 1 - 2 * M; diagonal < N; ++diagonal) {
@@ -124,19 +141,20 @@ DEVICE void score_tile(Fragments<M, N>& scores, ForwardRows<M>& rows, const Atte
                 if constexpr (rare) {
                     const float z = s * a.scale;  // not capped
                     if (!sight.masked || visible[r](8 * n + parity))
-                        rows.maximum[r] = fmaxf(rows.maximum[r], out.absolute ? fabsf(z) : z);
+                        maxima[r] = fmaxf(maxima[r], out.absolute ? fabsf(z) : z);
                 }
-                s = score<mode>(a, s, {rows.factor[r], rows.square[r]}, entries[parity]).y2;
+                s = score<mode>(a, s, of_row[r], entries[parity]).y2;
             }
         }
     }
 }
 
-template <class T, int M, int N>
-DEVICE void mask_tile(Fragments<M, N>& scores, const AttentionInput<T>& a, int sequence, const Sight& sight) {
+template <int M, int N, class Constants>
+DEVICE void mask_tile(Fragments<M, N>& scores, const Constants& constants, const Sight& sight,
+                      int row_of_tile) {
 #pragma unroll
     for (int r = 0; r < 2 * M; ++r) {
-        const VisibleColumns visible = visible_columns(a, sequence, sight, r);
+        const VisibleColumns visible = visible_columns(constants, sight, row_of_tile, r);
 #pragma unroll
         for (int n = 0; n < N; ++n)
 #pragma unroll
@@ -146,9 +164,11 @@ DEVICE void mask_tile(Fragments<M, N>& scores, const AttentionInput<T>& a, int s
 }
 
 // Turns scores into 2^(y2 - reference), adds them to the sums, and moves references where they must.
-template <ScoreMode mode, int M, int N, int C>
-DEVICE void softmax_tile(Fragments<M, N>& scores, ForwardRows<M>& rows, Fragments<M, C>& output) {
+template <ScoreMode mode, int M, int N, int C, int threads, class Constants>
+DEVICE void softmax_tile(Fragments<M, N>& scores, RowState<M, threads>& state, Fragments<M, C>& output,
+                         const Constants& constants, int row_of_tile) {
     constexpr float slack = 8.0f;
+    const int thread = threads == 1 ? 0 : static_cast<int>(threadIdx.x);
     float shrink[2 * M];
     bool moved = false;
 #pragma unroll
@@ -161,24 +181,26 @@ DEVICE void softmax_tile(Fragments<M, N>& scores, ForwardRows<M>& rows, Fragment
                 most = fmaxf(most, scores.of[r / 2][n][r % 2 * 2 + parity]);
         most = fmaxf(most, __shfl_xor_sync(all_lanes, most, 1));
         most = fmaxf(most, __shfl_xor_sync(all_lanes, most, 2));
-        if (mode == ScoreMode::plain) most *= rows.factor[r];
-        const bool moves = most > rows.reference[r] + slack;
-        shrink[r] = moves ? exp2_approx(rows.reference[r] - most) : 1.0f;
-        if (moves) rows.reference[r] = most;
+        const float factor = mode == ScoreMode::plain ? constants.factor[row_of_tile + 8 * r] : 1.0f;
+        if (mode == ScoreMode::plain) most *= factor;
+        const float before = state.reference[r][thread];
+        const bool moves = most > before + slack;
+        shrink[r] = moves ? exp2_approx(before - most) : 1.0f;
         moved |= moves;
+        const float reference = moves ? most : before;
+        state.reference[r][thread] = reference;
         // As long as all keys were hidden every score is -infinity.
-        const float reference = rows.reference[r] == -INFINITY ? 0.0f : rows.reference[r];
-        float sum = rows.sum[r] * shrink[r];
+        const float origin = reference == -INFINITY ? 0.0f : reference;
+        float sum = 0.0f;
 #pragma unroll
         for (int n = 0; n < N; ++n)
 #pragma unroll
             for (int parity = 0; parity < 2; ++parity) {
                 float& s = scores.of[r / 2][n][r % 2 * 2 + parity];
-                s = exp2_approx(mode == ScoreMode::plain ? fmaf(s, rows.factor[r], -reference)
-                                                         : s - reference);
+                s = exp2_approx(mode == ScoreMode::plain ? fmaf(s, factor, -origin) : s - origin);
                 sum += s;
             }
-        rows.sum[r] = sum;
+        state.sum[r][thread] = fmaf(state.sum[r][thread], shrink[r], sum);
     }
     if (!__any_sync(all_lanes, moved)) return;
 #pragma unroll
@@ -190,21 +212,18 @@ DEVICE void softmax_tile(Fragments<M, N>& scores, ForwardRows<M>& rows, Fragment
         }
 }
 
-// Row factors of the plain form become positive: where one is negative the query changes its sign. One of 0
-// becomes one so small that it makes every finite score 0 and leaves -infinity alone.
-template <int M, int D, int R>
-DEVICE void make_factors_positive(ForwardRows<M>& rows, HeadTile<bf16, D, R>& q, int row) {
+// Turns the sign of queries whose factor is negative: `factors` are those of a thread's rows.
+template <int count, int D, int R>
+DEVICE void turn_queries(HeadTile<bf16, D, R>& q, const float (&factors)[count], int row) {
 #pragma unroll
-    for (int r = 0; r < 2 * M; ++r) {
-        if (rows.factor[r] < 0.0f)
+    for (int r = 0; r < count; ++r)
+        if (factors[r] < 0.0f)
             for (int c = static_cast<int>(threadIdx.x % 4); c < HeadTile<bf16, D, R>::chunks; c += 4) {
                 auto* words = reinterpret_cast<uint4*>(q.chunk(row + 8 * r, c));
                 uint4 w = *words;
                 w.x ^= 0x80008000u, w.y ^= 0x80008000u, w.z ^= 0x80008000u, w.w ^= 0x80008000u;
                 *words = w;
             }
-        rows.factor[r] = rows.factor[r] == 0.0f ? FLT_MIN : fabsf(rows.factor[r]);
-    }
     __syncwarp();
 }
 
@@ -242,27 +261,39 @@ DEVICE void write_rows(const ForwardOutput<T>& out, const Fragments<M, C>& outpu
     }
 }
 
+// Which tile of queries a block has.
+struct Work {
+    int sequence, head, query0;
+    template <class T>
+    DEVICE Work(const AttentionInput<T>& a, int tile_rows, int block) {
+        const int per_head = (a.length + tile_rows - 1) / tile_rows;
+        const int64_t item = static_cast<int64_t>(blockIdx.y) * gridDim.x + block;
+        const int64_t heads = item / per_head;
+        // The grid's last row may be longer than the work.
+        sequence = heads < static_cast<int64_t>(a.batch) * a.heads ? static_cast<int>(heads / a.heads) : -1;
+        head = static_cast<int>(heads % a.heads);
+        query0 = (per_head - 1 - static_cast<int>(item % per_head)) * tile_rows;
+    }
+};
+
 template <class T, int D, ScoreMode mode, bool rare>
-KERNEL(128)
+KERNEL(128, 1)
 void attention_kernel(AttentionInput<T> a, ForwardOutput<T> out) {
     using Shape = ForwardShape<T, D, mode, rare>;
     constexpr int M = Shape::M, N = Shape::N, C = Shape::C, threads = Shape::threads;
     constexpr int tile_rows = Shape::rows, keys = Shape::keys;
     constexpr bool tabled = mode != ScoreMode::plain;
     auto& tiles = shared<ForwardLayout<T, D, mode, rare>>();
-    const int per_head = (a.length + tile_rows - 1) / tile_rows;
-    const int64_t item = static_cast<int64_t>(blockIdx.y) * gridDim.x + blockIdx.x;
-    const int sequence = static_cast<int>(item / per_head / a.heads);
-    const int head = static_cast<int>(item / per_head % a.heads);
-    if (item / per_head / a.heads >= a.batch) return;  // the grid's last row may be longer than the work
-    const int query0 = (per_head - 1 - static_cast<int>(item % per_head)) * tile_rows;
+    const Work work(a, tile_rows, static_cast<int>(blockIdx.x));
+    const int sequence = work.sequence, head = work.head, query0 = work.query0;
+    if (sequence < 0) return;
     const int last_query = min(query0 + tile_rows, a.length) - 1;
     const int first_key = a.first_visible(sequence, query0) / keys * keys;
     const int lane = static_cast<int>(threadIdx.x % 32);
     const int row0 = static_cast<int>(threadIdx.x / 32) * (16 * M), row = row0 + lane / 4;  // of the tile
     const int kv_head = head / (a.heads / a.kv_heads);
-    const HeadRows<const T> k = a.head(a.k, sequence, kv_head), v = a.head(a.v, sequence, kv_head);
-    const HeadRows<const T> far_k = a.head(rare && a.far_k.data ? a.far_k : a.k, sequence, kv_head);
+    const HeadRows<const T> k = a.head(a.k, sequence, kv_head);
+    const auto of_head = [&](const View<const T>& x) { return a.head(x, anew(sequence), anew(kv_head)); };
     // Of a tile of keys some pairs are near, some are far.
     const auto has_near = [&](int key0) {
         return !rare || !a.far_k.data || query0 - (key0 + keys - 1) < a.far_from;
@@ -273,7 +304,7 @@ void attention_kernel(AttentionInput<T> a, ForwardOutput<T> out) {
     const auto load_keys = [&](int key0) {
         if (has_near(key0)) load_tile<threads>(tiles.k, k, key0);
         if constexpr (rare) {
-            if (has_far(key0)) load_tile<threads>(tiles.far.k, far_k, key0);
+            if (has_far(key0)) load_tile<threads>(tiles.far.k, of_head(a.far_k), key0);
         }
         cp_async_commit();
     };
@@ -282,6 +313,7 @@ void attention_kernel(AttentionInput<T> a, ForwardOutput<T> out) {
     if constexpr (rare) {
         if (a.far_q.data) load_tile<threads>(tiles.far.q, a.head(a.far_q, sequence, head), query0);
     }
+    cp_async_commit();
     load_keys(first_key);
     TableAhead<threads, tile_rows, keys> ahead;
     const auto read_table = [&](int key0) {
@@ -289,21 +321,31 @@ void attention_kernel(AttentionInput<T> a, ForwardOutput<T> out) {
     };
     read_table(first_key);
 
-    ForwardRows<M> rows;
+    RowState<M, 1> own_state;
+    auto& state = state_of(tiles, own_state);
+    const int thread = M == 2 ? static_cast<int>(threadIdx.x) : 0;
+    float factors[2 * M], maxima[2 * M];  // maxima of this thread's columns
 #pragma unroll
     for (int r = 0; r < 2 * M; ++r) {
         ScoreRow of{1.0f, 0.0f};
         if (query0 + row + 8 * r < a.length) of = score_row(a, sequence, head, query0 + row + 8 * r);
-        rows.reference[r] = rows.maximum[r] = -INFINITY;
-        rows.sum[r] = 0.0f;
-        rows.factor[r] = mode == ScoreMode::plain ? a.scale * of.factor * log2_e : of.factor;
-        rows.square[r] = of.square;
+        state.reference[r][thread] = maxima[r] = -INFINITY;
+        state.sum[r][thread] = 0.0f;
+        factors[r] = mode == ScoreMode::plain ? a.scale * of.factor * log2_e : of.factor;
+        if (lane % 4 != 0) continue;
+        // A factor of 0 becomes one so small that it makes finite scores 0 and leaves -infinity alone.
+        tiles.constants.factor[row + 8 * r] = mode != ScoreMode::plain ? of.factor
+                                              : factors[r] == 0.0f     ? FLT_MIN
+                                                                       : fabsf(factors[r]);
+        tiles.constants.square[row + 8 * r] = of.square;
+        tiles.constants.first_visible[row + 8 * r] =
+            a.first_visible(sequence, min(query0 + row + 8 * r, last_query));
     }
-    // First visible keys of the warp's first and last row.
-    const int warp_query = min(query0 + row0, last_query),
-              warp_last = min(warp_query + 16 * M - 1, last_query);
-    const int least_visible = a.first_visible(sequence, warp_query);
-    const int most_hidden = a.first_visible(sequence, warp_last);
+    if constexpr (!tabled) {
+        cp_async_wait<1>();
+        __syncthreads();  // the queries are there
+        turn_queries(tiles.q, factors, row);
+    }
     Fragments<M, C> output;
     output.clear();
 
@@ -311,18 +353,16 @@ void attention_kernel(AttentionInput<T> a, ForwardOutput<T> out) {
     for (int key0 = first_key; key0 <= last_query; key0 += keys) {
         cp_async_wait<0>();
         __syncthreads();  // the keys are there, and nobody needs the values before
-        load_tile<threads>(tiles.v, v, key0);
+        load_tile<threads>(tiles.v, of_head(a.v), key0);
         cp_async_commit();
         if constexpr (tabled) {
             if (mode == ScoreMode::table || a.gain) ahead.write(tiles.table);
-        } else {
-            if (key0 == first_key) make_factors_positive(rows, tiles.q, row);
         }
-        const Sight sight{.row = query0 + row,
-                          .key = key0 + lane % 4 * 2,
-                          .any = query0 + row0 <= last_query && warp_last >= key0 &&
-                                     least_visible<key0 + keys, .masked = key0 + keys - 1> query0 + row0 ||
-                                 most_hidden > key0};
+        const int warp_first = query0 + row0, warp_last = min(warp_first + 16 * M - 1, last_query);
+        const int(&first_visible)[tile_rows] = tiles.constants.first_visible;
+        const bool seen = first_visible[row0] < key0 + keys && warp_first <= last_query && key0 <= warp_last;
+        const bool whole = first_visible[row0 + 16 * M - 1] <= key0 && key0 + keys - 1 <= warp_first;
+        const Sight sight{query0 + row, key0 + lane % 4 * 2, seen, !whole};
         Fragments<M, N> scores;
         if (sight.any) {
             scores.clear();
@@ -350,23 +390,26 @@ void attention_kernel(AttentionInput<T> a, ForwardOutput<T> out) {
         if (key0 + keys <= last_query) load_keys(key0 + keys);
         if (sight.any) {
             if constexpr (tabled)
-                score_tile<mode, rare>(scores, rows, a, out, sequence, sight, tiles.table, row);
-            if (sight.masked) mask_tile(scores, a, sequence, sight);
-            softmax_tile<mode>(scores, rows, output);
+                score_tile<mode, rare>(scores, maxima, a, out, sight, tiles.table, tiles.constants, row);
+            if (sight.masked) mask_tile(scores, tiles.constants, sight, row);
+            softmax_tile<mode>(scores, state, output, tiles.constants, row);
+            read_table(key0 + keys);
+            multiply_scores(output, scores, tiles.v, 0, a.channels);
+        } else {
+            read_table(key0 + keys);
         }
-        read_table(key0 + keys);
-        if (sight.any) multiply_scores(output, scores, tiles.v, 0, a.channels);
     }
 
+    const Work now(a, tile_rows, anew(static_cast<int>(blockIdx.x)));  // not kept along the way
     float inverse[2 * M];
 #pragma unroll
     for (int r = 0; r < 2 * M; ++r) {
-        float sum = rows.sum[r];
+        float sum = state.sum[r][thread];
         sum += __shfl_xor_sync(all_lanes, sum, 1);
         sum += __shfl_xor_sync(all_lanes, sum, 2);
-        float reference = rows.reference[r], shrink = 1.0f;
+        float reference = state.reference[r][thread], shrink = 1.0f;
         if (a.sink) {
-            const float logit = a.sink[head] * log2_e;
+            const float logit = a.sink[now.head] * log2_e;
             if (logit > reference) {
                 shrink = exp2_approx(reference - logit);
                 reference = logit;
@@ -376,21 +419,23 @@ void attention_kernel(AttentionInput<T> a, ForwardOutput<T> out) {
             }
         }
         inverse[r] = shrink / sum;
-        const int i = query0 + row + 8 * r;
-        const int64_t n = static_cast<int64_t>(sequence) * a.length + i;
-        if (i < a.length && lane % 4 == 0) out.lse[head * out.lse_step + n] = (reference + log2f(sum)) * ln_2;
+        const int i = now.query0 + row + 8 * r;
+        const int64_t n = static_cast<int64_t>(now.sequence) * a.length + i;
+        if (i < a.length && lane % 4 == 0)
+            out.lse[now.head * out.lse_step + n] = (reference + log2f(sum)) * ln_2;
         if constexpr (rare) {
-            float most = rows.maximum[r];
+            float most = maxima[r];
             most = fmaxf(most, __shfl_xor_sync(all_lanes, most, 1));
             most = fmaxf(most, __shfl_xor_sync(all_lanes, most, 2));
             if (out.maxima && i < a.length && lane % 4 == 0)
-                out.maxima[head * out.maxima_step + n] = rows.factor[r] == 0.0f ? -INFINITY : most;
+                out.maxima[now.head * out.maxima_step + n] =
+                    tiles.constants.factor[row + 8 * r] == 0.0f ? -INFINITY : most;
         }
     }
     const HeadRows<T> to{
-        out.o.at(static_cast<int64_t>(sequence) * a.length, static_cast<int64_t>(head) * a.channels),
+        out.o.at(static_cast<int64_t>(now.sequence) * a.length, static_cast<int64_t>(now.head) * a.channels),
         out.o.stride, a.length, a.channels, out.vectors};
-    write_rows(out, output, inverse, tiles.q, to, row0, query0);
+    write_rows(out, output, inverse, tiles.q, to, row0, now.query0);
 }
 
 template <class T, int D, ScoreMode mode, bool rare>

@@ -1,7 +1,8 @@
 // The language kernels/cuda is written in: what nvcc compiles for a GPU and g++ compiles for the harness in
 // tests/simt, from the same sources.
 //
-//   kernel       KERNEL(256) void name(pointers and plain structs by value): threads per block at most 256
+//   kernel       KERNEL(256) void name(pointers and plain structs by value): threads per block at most 256;
+//                KERNEL(128, 1): registers may go up to what one block of 128 threads can have
 //   device code  DEVICE float f(float x)
 //   shared       struct Layout { float x[256]; };  Layout& s = shared<Layout>();  one struct per block, its
 //                size is what the launch asks for: shared_bytes = sizeof(Layout)
@@ -19,7 +20,7 @@
 
 #include <cstddef>
 
-#define KERNEL(threads) __global__ __launch_bounds__(threads)
+#define KERNEL(...) __global__ __launch_bounds__(__VA_ARGS__)
 #define DEVICE __device__ __forceinline__
 
 namespace longreach::cuda {

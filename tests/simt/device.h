@@ -16,7 +16,7 @@
 #include "simt/kernel_calls.h"
 
 // The threads of the bound, in units of 32, as nops at the function's head, where the harness counts them.
-#define KERNEL(threads) __attribute__((noinline, patchable_function_entry(((threads) + 31) / 32, 0)))
+#define KERNEL(threads, ...) __attribute__((noinline, patchable_function_entry(((threads) + 31) / 32, 0)))
 #define DEVICE inline
 
 // The same for a thread as long as it lives, hence const; the harness sets them at every switch.
