@@ -3,13 +3,13 @@
 //
 //   delta_i = <dO_i, O_i>     dY = P (<dO_i, v_j> - delta_i)     dS = dY dy/ds
 //   dV = P^T dO     dK = dS^T Q     dQ = dS K     df_i = sum over j of dY gain z     (row factors)
-//   dgain(t) = sum over i - j = t of dY f z     dbias(t) = sum of dY     dsink = -sum of exp(sink - lse)
-//   delta
+//   dgain(t) = sum of dY f z and dbias(t) = sum of dY over i - j = t
+//   dsink = -sum over i of exp(sink - lse_i) delta_i
 //
 // q, o, dO, dQ [N, H d]; k, v, dK, dV [N, G d]; lse, delta, df [H, N]. Reads q, k, v, o, dO and lse; nothing
-// of size T x T is stored. S and dP are computed by both passes: 14 d FLOPs and two exp2 per visible pair,
-// three products of tiles (6 d) more for the gradients of distance tables. Bytes: every tile of keys reads q
-// and dO of the queries that see it, every tile of queries k and v, mostly from L2.
+// of size T x T is stored. Both passes compute S and dP: 14 d FLOPs and two exp2 per visible pair; heads of
+// more than 128 channels and the gradients of distance tables compute them once more, 4 d each. Bytes: every
+// tile of keys reads q and dO of the queries that see it, every tile of queries k and v, mostly from L2.
 //
 //   delta pass    a few lanes per (row, head)
 //   key pass      a block per (tile of keys, key/value head, sequence[, half of 256 channels]): rows of the
@@ -30,7 +30,7 @@
 namespace longreach::cuda {
 namespace {
 
-// What all passes take. Alike for T, so that one set of arguments serves them.
+// What all passes take.
 template <class T>
 struct Backward {
     AttentionInput<T> in;
@@ -426,7 +426,7 @@ void query_kernel(Backward<T> b) {
             key0 < warp_query + 16 * m && key0 + Size::met > warp_first && warp_query < a.length;
         const bool not_all = key0 + Size::met - 1 > warp_query || warp_last > key0;
         if (some) {
-            Fragments<m, n> s, dp;  // S and dP, then the terms of df, and dS
+            Fragments<m, n> s, dp;  // S (mode general: then the terms of df) and dP, then dS
             s.clear();
             dp.clear();
             multiply_rows(s, tiles.q, warp0, now.k, a.channels);
@@ -448,8 +448,7 @@ void query_kernel(Backward<T> b) {
                                            a.length);
                         const PairGradient x =
                             differentiate<mode>(a, of_s, of_dp, tiles.query[row], entry, seen);
-                        // Where nobody asks for df the compiler has this product once per pair in vain.
-                        of_s = (mode == ScoreMode::general ? x.dy * x.gain : x.ds) * x.score;
+                        if (mode == ScoreMode::general) of_s = x.dy * x.gain * x.score;
                         of_dp = x.ds;
                     });
             };
@@ -463,8 +462,11 @@ void query_kernel(Backward<T> b) {
 #pragma unroll
                     for (int column = 0; column < n; ++column)
 #pragma unroll
-                        for (int parity = 0; parity < 2; ++parity)
-                            dfactor[band] += s.of[band / 2][column][band % 2 * 2 + parity];
+                        for (int parity = 0; parity < 2; ++parity) {
+                            const float of_s = s.of[band / 2][column][band % 2 * 2 + parity];
+                            const float of_ds = dp.of[band / 2][column][band % 2 * 2 + parity];
+                            dfactor[band] += mode == ScoreMode::general ? of_s : of_ds * of_s;
+                        }
             }
             multiply_scores(dq, dp, now.k, 0, a.channels);
         }
@@ -672,7 +674,8 @@ void launch_passes(const Backward<T>& arguments, Stream stream) {
     static_assert(sizeof(Keys) <= most_shared && sizeof(Queries) <= most_shared);
     const AttentionInput<T>& a = arguments.in;
     const auto blocks = [&](int own, int heads, int slices) {
-        return dim3(blocks_for(a.length, own) * static_cast<unsigned>(heads * a.batch * slices));
+        const int64_t across = blocks_for(a.length, own);
+        return dim3(static_cast<unsigned>(across * heads * a.batch * slices));
     };
     launch(
         key_kernel<T, D, mode>,
@@ -716,6 +719,9 @@ void attention_backward(Tensor dq, Tensor dk, Tensor dv, const AttentionGradient
               o.rows() == tokens && dq.cols() == q.cols() && dk.cols() == k.cols() && dv.cols() == v.cols() &&
               dout.cols() == q.cols() && o.cols() == q.cols() && lse.cols() == tokens,
           "attention_backward: o {}x{} of q {}x{}", o.rows(), o.cols(), q.rows(), q.cols());
+    check((spec.length + 15) / 16 * spec.heads * spec.batch < int64_t{1} << 31,
+          "attention_backward over {} positions, {} heads of {} sequences", spec.length, spec.heads,
+          spec.batch);
     const Workspace places(spec, gradients);
     check(workspace.bytes() >= places.bytes, "attention_backward: workspace of {} bytes, {} needed",
           workspace.bytes(), places.bytes);

@@ -87,8 +87,10 @@ struct Fragments {
 };
 
 DEVICE uint32_t pack_bf16(float low, float high) {
-    return static_cast<uint32_t>(__bfloat16_as_ushort(__float2bfloat16(low))) |
-           static_cast<uint32_t>(__bfloat16_as_ushort(__float2bfloat16(high))) << 16;
+    const __nv_bfloat162 both = __floats2bfloat162_rn(low, high);  // one instruction
+    uint32_t word;
+    memcpy(&word, &both, sizeof(word));
+    return word;
 }
 
 // acc += a b^T: rows row0 .. row0 + 16 M of a with the first 8 N rows of b, summed over D channels.
