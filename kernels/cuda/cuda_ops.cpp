@@ -68,6 +68,7 @@ class CudaOps final : public Ops {
         cudaStreamSynchronize(stream());
         forget_recordings();
         if (scratch_.data) cudaFree(scratch_.data);
+        cudaGetLastError();  // nobody left to tell
     }
 
     std::string describe() const override {
@@ -88,7 +89,7 @@ class CudaOps final : public Ops {
         if (bytes == 0) return nullptr;
         void* memory = nullptr;
         const cudaError_t error = cudaMalloc(&memory, static_cast<size_t>(bytes));
-        if (error != cudaSuccess) cudaGetLastError();  // said here; must not show up at a later call
+        if (error != cudaSuccess) cudaGetLastError();
         require(error == cudaSuccess, ExitCode::device,
                 "{} bytes of device memory asked for, {} free on {}: {}", bytes, free_memory(), device_.name,
                 cudaGetErrorString(error));
@@ -141,6 +142,7 @@ class CudaOps final : public Ops {
                 capturing_ = false;
                 cudaStreamEndCapture(stream(), &graph);
                 if (graph) cudaGraphDestroy(graph);
+                cudaGetLastError();
                 throw;
             }
             require_success(cudaStreamEndCapture(stream(), &graph), "end of a capture");
@@ -325,6 +327,7 @@ class CudaOps final : public Ops {
         }
     };
     static OwnedStream open_stream(int device) {
+        cudaGetLastError();  // whoever had the device before
         require_success(cudaSetDevice(device), "cudaSetDevice");
         OwnedStream stream;
         require_success(cudaStreamCreateWithFlags(&stream.handle, cudaStreamNonBlocking), "cudaStreamCreate");

@@ -12,6 +12,7 @@ namespace longreach::cuda {
 
 // Throws with code device: what failed, and what the runtime calls it.
 inline void require_success(cudaError_t error, const char* call) {
+    if (error != cudaSuccess) cudaGetLastError();  // said here; must not show up at a later call
     require(error == cudaSuccess, ExitCode::device, "{}: {} ({})", call, cudaGetErrorString(error),
             cudaGetErrorName(error));
 }

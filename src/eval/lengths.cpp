@@ -205,7 +205,7 @@ std::vector<LengthResult> LengthEvaluator::run(Ops& ops, Transformer& model, con
             }
             model.forward(ops, weights, batch);
             losses.resize(n);
-            ops.download(losses.data(), model.losses(total));
+            ops.download(losses.data(), model.evaluation_losses(total));
             for (size_t b = 0; b < count; ++b) {
                 const Window& w = windows[first + b];
                 for (size_t i = static_cast<size_t>(w.scored_from); i < l; ++i) {

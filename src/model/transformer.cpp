@@ -239,7 +239,6 @@ void Transformer::forward_backward(Ops& ops, const FlatParams& weights, const Fl
                            batch.doc_start, batch.length);
     }
     ops.embedding_backward(run.gradient(embedding_), dembedding, batch.tokens);
-    last_ = &a;
 }
 
 void Transformer::forward(Ops& ops, const FlatParams& weights, const Batch& batch) {
@@ -249,12 +248,14 @@ void Transformer::forward(Ops& ops, const FlatParams& weights, const Batch& batc
     StepContext run{ops, weights, {}, batch, masks, false};
     run_forward(run, a);
     head_->forward(run, a.head, a.x.first_rows(batch.count()));
-    last_ = &a;
 }
 
-Tensor Transformer::losses(int64_t tokens) const {
-    check(last_ != nullptr, "losses before any forward pass");
-    return Tensor(last_->head.losses.data, DType::f32, {tokens});
+Tensor Transformer::training_losses(int64_t tokens) const {
+    return training_.head.losses.first(tokens);
+}
+
+Tensor Transformer::evaluation_losses(int64_t tokens) const {
+    return evaluation_.head.losses.first(tokens);
 }
 
 double Transformer::evaluation_flops_per_token(int64_t length) const {

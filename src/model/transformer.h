@@ -26,7 +26,8 @@ class Transformer {
     const ModelConfig& config() const { return config_; }
     const ParamTable& params() const { return table_; }
 
-    // Reserves tables and what lives between calls; after arena.commit() and a second pass, fill_tables computes them.
+    // Reserves tables and what lives between calls; after arena.commit() and a second pass, fill_tables
+    // computes them.
     void plan_tables(Arena& arena);
     void fill_tables(Ops& ops);
     // Prepares forward() for sequences of this length; 0: as in training, for forward_backward().
@@ -47,12 +48,15 @@ class Transformer {
     // A stage may narrow the windows of windowed layers; 0 restores the configured ones.
     void set_stage_window(int64_t window);
 
-    // Losses per token in losses(); gradients += gradient_scale * d(sum of losses).
+    // Losses per token in training_losses(); gradients += gradient_scale * d(sum of losses). Leaves nothing
+    // behind in the host's memory, so that a device may repeat it (Ops::replay).
     void forward_backward(Ops& ops, const FlatParams& weights, const FlatParams& gradients,
                           const Batch& batch, float gradient_scale);
-    // Losses per token only.
+    // Losses per token only, in evaluation_losses().
     void forward(Ops& ops, const FlatParams& weights, const Batch& batch);
-    Tensor losses(int64_t tokens) const;  // f32 [N] of the last call
+    // f32 [N] of the last call; training and evaluation may share the memory.
+    Tensor training_losses(int64_t tokens) const;
+    Tensor evaluation_losses(int64_t tokens) const;
 
     // Model FLOPs of a training step per token: 6 per matrix parameter, 3 times the forward attention
     // products.
@@ -87,7 +91,6 @@ class Transformer {
     std::vector<Block> blocks_;
     std::unique_ptr<LossHead> head_;
     Activations training_, evaluation_;
-    const Activations* last_ = nullptr;
 };
 
 }  // namespace longreach

@@ -38,6 +38,7 @@ std::unique_ptr<Ops> open_device(const SystemConfig& system, std::string& note) 
 double measure_peak(Ops& ops) {
     const DeviceTraits device = ops.traits();
     const int64_t n = device.peak_product, bytes = n * n * size_of(device.activations);
+    if (ops.free_bytes() < 3 * bytes + n * n * 4) return 0;
     void* memory = ops.allocate(3 * bytes + n * n * 4);
     const auto matrix = [&](int64_t i, DType dtype) {
         return Tensor(static_cast<std::byte*>(memory) + i * bytes, dtype, {n, n});

@@ -11,7 +11,8 @@ namespace longreach {
 // Opens the device the config asks for. `note` says what was picked and why, for the first line of output.
 std::unique_ptr<Ops> open_device(const SystemConfig& system, std::string& note);
 
-// FLOP/s of a large matrix product on this device, best of a few: the yardstick of "% of peak".
+// FLOP/s of a large matrix product on this device, best of a few: the yardstick of "% of peak". 0 where the
+// device has no room for it.
 double measure_peak(Ops& ops);
 
 }  // namespace longreach

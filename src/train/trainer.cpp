@@ -114,6 +114,7 @@ int64_t Trainer::held_bytes() const {
 }
 
 void Trainer::allocate() {
+    peak_flops_ = measure_peak(*ops_);  // while there is room for its matrices
     check_memory();
     held_before_plan_ = held_bytes();
     arena_.commit();
@@ -271,7 +272,7 @@ Trainer::StepOutcome Trainer::train_step() {
                                  gradients.flat.data),
                      [&] { model_.forward_backward(*ops_, weights_, gradients, batch, scale); });
         tree_.end(*ops_, m);
-        ops_->sum(Tensor(micro_losses_.f64() + m, DType::f64, {1}), model_.losses(n));
+        ops_->sum(Tensor(micro_losses_.f64() + m, DType::f64, {1}), model_.training_losses(n));
     }
     // Queued before the first wait: the only one of a step is for its losses and this.
     optimizer_.measure(*ops_, tree_.result());
@@ -423,7 +424,6 @@ ExitCode Trainer::run(RunDirectory& directory) {
     }
     open_records();
     requested_step_ = state_.step;
-    peak_flops_ = measure_peak(*ops_);
     started_ = Clock::now();
     const StopSignals signals;
     if (state_.step == 0 && experiment_.checkpoint.at_start) save();

@@ -59,12 +59,12 @@ class ModelFixture {
     Step accumulate(const Example& example, float gradient_scale = 1) {
         const Batch batch = prepare(example);
         model_.forward_backward(*ops_, weights_, gradients_, batch, gradient_scale);
-        return {download(model_.losses(batch.count())), download(gradients_.flat)};
+        return {download(model_.training_losses(batch.count())), download(gradients_.flat)};
     }
     std::vector<float> evaluate(const Example& example) {
         const Batch batch = prepare(example);
         model_.forward(*ops_, weights_, batch);
-        return download(model_.losses(batch.count()));
+        return download(model_.evaluation_losses(batch.count()));
     }
 
     std::vector<float> host_weights;  // flat, laid out by the parameter table; every call uploads them

@@ -1,4 +1,5 @@
 // The calls of kernels that need a few lines only, and runs under several schedules.
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -29,7 +30,13 @@ std::string describe(const Options& o) {
 }  // namespace
 
 Options& options() {
-    static Options current;
+    // For programs that were not written for the harness.
+    static Options current = [] {
+        Options o;
+        const char* watch = std::getenv("LONGREACH_SIMT_WATCH");
+        o.watch_memory = watch == nullptr || std::string(watch) != "0";
+        return o;
+    }();
     return current;
 }
 

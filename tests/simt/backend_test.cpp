@@ -1,0 +1,235 @@
+// CudaOps as a run sees it: recordings, order and schedules, errors of the runtime, memory that is too small,
+// and which device a run gets.
+#include <doctest/doctest.h>
+
+#include "cuda/cuda_test_ops.h"
+#include "simt/simt.h"
+#include "train/device.h"
+#include "train/tiny_configs.h"
+
+using namespace longreach;
+using namespace longreach::test;
+
+namespace {
+
+// Options of the harness for the length of a test.
+struct HarnessOptions {
+    HarnessOptions() { simt::options() = {}; }
+    ~HarnessOptions() { simt::options() = {}; }
+};
+
+std::string config_text(const std::string& directory, const std::string& name) {
+    std::string text = tiny_config(directory, name);
+    const std::string cpu = "\"device\": \"cpu\"";
+    return text.replace(text.find(cpu), cpu.size(), "\"device\": \"cuda\"");
+}
+
+std::vector<std::string> few_steps() {
+    return {"stages=[{\"steps\":2,\"context\":16},{\"steps\":2,\"context\":32}]", "batch.tokens=64"};
+}
+constexpr int64_t short_steps = 4;
+// Every variant that touches the device in a way of its own.
+std::vector<std::string> short_run() {
+    std::vector<std::string> overrides = many_variants();
+    for (const std::string& o : few_steps()) overrides.push_back(o);
+    return overrides;
+}
+
+std::vector<float> numbers(Ops& ops, const Tensor& t) {
+    std::vector<float> host(static_cast<size_t>(t.count()));
+    ops.download(host.data(), t);
+    return host;
+}
+
+}  // namespace
+
+TEST_CASE("replay: the work runs once as it is, is recorded once, and repeated from then on") {
+    const HarnessOptions options;
+    const auto ops = make_cuda_ops({});
+    void* memory = ops->allocate(16 * 4);
+    const Tensor sum(memory, DType::f32, {8}), term(static_cast<float*>(memory) + 8, DType::f32, {8});
+    int asked = 0;
+    for (int i = 1; i <= 5; ++i) {
+        const std::vector<float> value(8, static_cast<float>(i));
+        ops->upload(term, value.data());
+        ops->replay("sum", [&] {
+            ++asked;
+            ops->add(sum, term);
+        });
+    }
+    CHECK(asked == 2);
+    CHECK(numbers(*ops, sum) == std::vector<float>(8, 15.0f));
+    // Another key is other work.
+    ops->replay("twice", [&] { ops->add(sum, sum); });
+    CHECK(numbers(*ops, sum) == std::vector<float>(8, 30.0f));
+    ops->release(memory, 16 * 4);
+}
+
+TEST_CASE("replay: what waits or allocates in a recording is an error, and the operations stay usable") {
+    const HarnessOptions options;
+    const auto ops = make_cuda_ops({});
+    void* memory = ops->allocate(8 * 4);
+    const Tensor t(memory, DType::f32, {8});
+    const auto waiting = [&] { numbers(*ops, t); };
+    ops->replay("waits", waiting);
+    CHECK_THROWS_AS(ops->replay("waits", waiting), Error);
+    ops->zero(t);
+    CHECK(numbers(*ops, t) == std::vector<float>(8, 0.0f));
+    ops->release(memory, 8 * 4);
+}
+
+TEST_CASE("uploads larger than the pinned ring, and many in a row, arrive whole") {
+    const HarnessOptions options;
+    simt::options().lazy_streams = true;
+    const auto ops = make_cuda_ops({.precision = Precision::fp32});
+    const int64_t n = 3 * (int64_t{1} << 20) + 5;
+    void* memory = ops->allocate(2 * n * 4);
+    std::vector<float> values(static_cast<size_t>(n));
+    for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 1000003);
+    const Tensor first(memory, DType::f32, {n}), second(static_cast<float*>(memory) + n, DType::f32, {n});
+    for (int turn = 0; turn < 3; ++turn) {
+        for (float& v : values) v += 1;
+        ops->upload(first, values.data());
+        for (float& v : values) v += 1;
+        ops->upload(second, values.data());
+    }
+    const std::vector<float> back = numbers(*ops, second);
+    CHECK(back == values);
+    for (float& v : values) v -= 1;
+    CHECK(numbers(*ops, first) == values);
+    ops->release(memory, 2 * n * 4);
+}
+
+TEST_CASE("a run's bytes depend neither on schedules, nor on landings, nor on the order of streams") {
+    const HarnessOptions options;
+    const TempDir dir;
+    make_corpus(dir / "data");
+    Results expected;
+    for (int schedule : {0, 4, 9, 14}) {
+        CAPTURE(schedule);
+        simt::options() = simt::schedule(schedule);
+        simt::options().lazy_streams = schedule % 2 == 0;
+        const std::string name = fmt::format("run{}", schedule);
+        REQUIRE(train(load_tiny(config_text(dir.path(), name), short_run())) == ExitCode::ok);
+        const Results results = results_of(dir / name, short_steps);
+        if (expected.empty()) expected = results;
+        CHECK(differing(expected, results) == "");
+    }
+}
+
+TEST_CASE(
+    "an error of any call of the runtime ends the run with its name, and the run resumes to the same bytes") {
+    const HarnessOptions options;
+    const TempDir dir;
+    make_corpus(dir / "data");
+    simt::options().watch_memory = false;
+    const auto config = [&](const std::string& name) {
+        return load_tiny(config_text(dir.path(), name), few_steps());
+    };
+    const uint64_t before = simt::runtime_calls();
+    REQUIRE(train(config("whole")) == ExitCode::ok);
+    const uint64_t calls = simt::runtime_calls() - before;
+    const Results whole = results_of(dir / "whole", short_steps);
+    // Launches are most of the calls: a walk over all would take minutes.
+    const uint64_t stride = std::max<uint64_t>(1, calls / 25);
+    for (uint64_t k = 1; k <= calls; k += stride) {
+        simt::options().fail_call = k;
+        CAPTURE(k);
+        const std::string name = fmt::format("failed{}", k);
+        bool refused = false;
+        try {
+            train(config(name));
+        } catch (const Error& e) {
+            refused = true;
+            CAPTURE(std::string(e.what()));
+            CHECK(e.code() == ExitCode::device);
+        }
+        CAPTURE(simt::failed_call());
+        simt::options().fail_call = 0;
+        // Only what is given back at the end may fail unseen.
+        const std::string call = simt::failed_call();
+        CHECK(
+            (refused || call.find("Free") != std::string::npos || call.find("Destroy") != std::string::npos));
+        REQUIRE(train(config(name)) == ExitCode::ok);
+        CHECK(differing(whole, results_of(dir / name, short_steps)) == "");
+    }
+}
+
+TEST_CASE("a plan that does not fit names the largest micro-batch that does") {
+    const HarnessOptions options;
+    const TempDir dir;
+    make_corpus(dir / "data");
+    const auto config = load_tiny(config_text(dir.path(), "run"),
+                                  {"stages=[{\"steps\":1,\"context\":32}]", "batch.tokens=512",
+                                   "batch.micro_tokens=512", "eval.lengths=[32]", "eval.batch_tokens=32"});
+    const auto message = [&](size_t device_bytes) {
+        simt::options().device_bytes = device_bytes;
+        try {
+            train(config, true);
+        } catch (const Error& e) {
+            CHECK(e.code() == ExitCode::device);
+            return std::string(e.what());
+        }
+        return std::string("it fits");
+    };
+    CHECK(message(size_t{64} << 20) == "it fits");
+    // The smallest device on which the advice changes, by halving.
+    size_t fits = size_t{64} << 20, too_small = size_t{1} << 20;
+    while (fits - too_small > 4096) {
+        const size_t middle = (fits + too_small) / 2;
+        (message(middle) == "it fits" ? fits : too_small) = middle;
+    }
+    const std::string advice = message(too_small);
+    CAPTURE(advice);
+    CHECK(advice.find("the largest micro-batch that fits: batch.micro_tokens=256") != std::string::npos);
+    // The advice is right.
+    simt::options().device_bytes = too_small;
+    const auto smaller = load_tiny(config_text(dir.path(), "smaller"),
+                                   {"stages=[{\"steps\":1,\"context\":32}]", "batch.tokens=512",
+                                    "batch.micro_tokens=256", "eval.lengths=[32]", "eval.batch_tokens=32"});
+    CHECK(train(smaller) == ExitCode::ok);
+}
+
+TEST_CASE("the device: auto takes the GPU that answers, cpu does not ask, and the first line says which") {
+    const HarnessOptions options;
+    std::string note;
+    SystemConfig system;
+    CHECK(open_device(system, note)->traits().activations == DType::bf16);
+    CHECK(note == "device: cuda SIMT harness, 1 multiprocessors, bf16 (a GPU answered)");
+    system.precision = PrecisionChoice::fp32;
+    CHECK(open_device(system, note)->traits().activations == DType::f32);
+    system.device = Device::cpu;
+    open_device(system, note);
+    CHECK(note.starts_with("device: cpu "));
+    CHECK(note.find("GPU") == std::string::npos);
+    // A GPU that is too old is not used by auto, and refused by name.
+    simt::options().architecture = 75;
+    system.device = Device::automatic;
+    open_device(system, note);
+    CHECK(note.starts_with("device: cpu "));
+    CHECK(note.find("(no GPU: SIMT harness is older than compute capability 8.0)") != std::string::npos);
+    system.device = Device::cuda;
+    CHECK_THROWS_WITH_AS(open_device(system, note),
+                         "system.device is cuda, but SIMT harness is older than compute capability 8.0; use "
+                         "system.device=cpu",
+                         Error);
+}
+
+TEST_CASE("the quickstart's two models, shortened, on the backend") {
+    const HarnessOptions options;
+    simt::options().watch_memory = false;
+    const TempDir dir;
+    const std::string data = make_long_corpus(dir / "data");
+    for (const char* file : {"quickstart/rope.json", "quickstart/scale_invariant.json"}) {
+        CAPTURE(file);
+        const auto config =
+            load(file, data, dir / "runs",
+                 {"system.device=cuda", "stages.0.steps=3", "batch.tokens=512", "eval.lengths=[256,512]",
+                  "eval.final_tokens=512", "eval.batch_tokens=512"});
+        REQUIRE(train(config) == ExitCode::ok);
+        const std::vector<double> losses =
+            training_losses(join_path(config.value.run.dir, config.value.run.name));
+        CHECK(losses.size() == 3);
+        CHECK(losses.back() < losses.front());
+    }
+}
