@@ -41,27 +41,43 @@ void Arena::commit() {
     placing_ = true;
 }
 
+namespace {
+
+// Bytes under any of the reservations: layers of an evaluation lie over each other.
+int64_t covered(std::vector<Arena::Entry> entries) {
+    std::sort(entries.begin(), entries.end(),
+              [](const Arena::Entry& a, const Arena::Entry& b) { return a.begin < b.begin; });
+    int64_t bytes = 0, end = 0;
+    for (const Arena::Entry& e : entries) {
+        bytes += std::max<int64_t>(0, e.begin + e.bytes - std::max(end, e.begin));
+        end = std::max(end, e.begin + e.bytes);
+    }
+    return bytes;
+}
+
+}  // namespace
+
 std::string Arena::table() const {
     std::vector<std::string> order;
     struct Group {
-        int64_t bytes = 0;
-        std::map<std::string, int64_t> parts;
+        std::vector<Entry> entries;
+        std::map<std::string, std::vector<Entry>> parts;
     };
     std::map<std::string, Group> groups;
     for (const Entry& e : entries_) {
         if (!groups.count(e.group)) order.push_back(e.group);
         Group& g = groups[e.group];
-        g.bytes += e.bytes;
+        g.entries.push_back(e);
         // "layers.3.qkv" and "layers.4.qkv" are one part of the table.
-        g.parts[e.name.substr(e.name.rfind('.') + 1)] += e.bytes;
+        g.parts[e.name.substr(e.name.rfind('.') + 1)].push_back(e);
     }
     std::string out;
     for (const std::string& name : order) {
         const Group& g = groups[name];
         std::vector<std::pair<int64_t, std::string>> parts;
-        for (const auto& [part, bytes] : g.parts) parts.push_back({bytes, part});
+        for (const auto& [part, entries] : g.parts) parts.push_back({covered(entries), part});
         std::sort(parts.rbegin(), parts.rend());
-        out += fmt::format("  {:<24}{:>12}  ", name, human_bytes(g.bytes));
+        out += fmt::format("  {:<24}{:>12}  ", name, human_bytes(covered(g.entries)));
         for (size_t i = 0; i < parts.size() && i < 4; ++i)
             out += fmt::format("{}{} {}", i ? ", " : "", parts[i].second, human_bytes(parts[i].first));
         if (parts.size() > 4) out += ", ...";
