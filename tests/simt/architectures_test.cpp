@@ -6,8 +6,10 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "kernels/cuda/gemm.h"
 #include "kernels/cuda/kernels.h"
 #include "simt/simt.h"
 
@@ -47,6 +49,34 @@ struct Family {
     std::string name;
     std::function<void(Room&, DType)> run;  // DType of activations
 };
+
+// Forward and backward of plain scores, then with distance tables and their gradients.
+void attention(Room& room, DType type, int64_t channels) {
+    const int64_t length = 9, heads = 2;
+    for (bool tables : {false, true}) {
+        AttentionSpec spec{.batch = 1,
+                           .length = length,
+                           .heads = heads,
+                           .kv_heads = 1,
+                           .head_dim = channels,
+                           .scale = 0.125f};
+        AttentionGradients gradients;
+        if (tables) {
+            spec.distance_gain = room.f32(1, length);
+            spec.distance_bias = room.f32(heads, length);
+            gradients.distance_gain = room.f32(1, length);
+            gradients.distance_bias = room.f32(heads, length);
+        }
+        Tensor q = room.make(type, length, heads * channels), o = room.make(type, length, heads * channels);
+        Tensor k = room.make(type, length, channels), v = room.make(type, length, channels);
+        Tensor dq = room.make(type, length, heads * channels), dk = room.make(type, length, channels);
+        Tensor dv = room.make(type, length, channels), lse = room.f32(heads, length);
+        cuda::attention(o, lse, Tensor(), q, k, v, spec, nullptr);
+        cuda::attention_backward(dq, dk, dv, gradients,
+                                 room.workspace(cuda::attention_backward_workspace(spec, gradients)), q, o,
+                                 lse, q, k, v, spec, nullptr);
+    }
+}
 
 // Families of row kernels, then matrix products and attention: add yours at the end of the list.
 const std::vector<Family> families{
@@ -159,19 +189,29 @@ const std::vector<Family> families{
     {"sums and optimisers",
      [](Room& room, DType) {
          const int64_t rows = 40, cols = 72;
-         Tensor x = room.f32(rows, cols), u = room.f32(rows, cols), squares = room.f64(1);
+         Tensor x = room.f32(rows, cols), squares = room.f64(1);
          Tensor space = room.workspace(cuda::sum_workspace(rows * cols));
          cuda::sum(squares, space, x, nullptr);
          cuda::sum_squares(squares, space, x, nullptr);
          const AdamSlot adam{room.f32(100), room.f32(100), room.f32(100), room.f32(100), 0.1f, 0.1f};
          cuda::adam({&adam, 1}, {}, nullptr);
-         const MuonSlot muon{room.f32(rows, cols), room.f32(rows, cols), room.f32(rows, cols), 0.1f, 0.1f};
-         cuda::muon_momentum(u, squares, space, muon, {}, nullptr);
-         cuda::muon_scale(x, u, squares, nullptr);
-         cuda::muon_update(muon, x, nullptr);
      }},
-    // --- matrix products
-    // --- attention
+    {"matrix products and Muon",
+     [](Room& room, DType type) {
+         cuda::MatrixProducts products(nullptr);
+         Tensor x = room.make(type, 24, 40), w = room.make(type, 72, 40), y = room.make(type, 24, 72);
+         products.run({.c = y, .a = x, .b = w, .b_transposed = true});
+         products.run({.c = room.f32(72, 40), .a = y, .b = x, .a_transposed = true, .beta = 1.0f});
+         std::vector<MuonSlot> slots;
+         for (auto [rows, cols] : {std::pair<int64_t, int64_t>{40, 72}, {72, 40}})  // as it lies, turned
+             slots.push_back({room.f32(rows, cols), room.f32(rows, cols), room.f32(rows, cols), 0.1f, 0.1f});
+         cuda::muon(products, slots, room.workspace(cuda::muon_workspace(slots, type)), {}, type, nullptr);
+     }},
+    // Instances of one head size each; attention_forward_test.cpp and attention_backward_test.cpp have the
+    // others.
+    {"attention, 64 channels", [](Room& room, DType type) { attention(room, type, 64); }},
+    {"attention, 128 channels", [](Room& room, DType type) { attention(room, type, 128); }},
+    {"attention, 256 channels", [](Room& room, DType type) { attention(room, type, 256); }},
 };
 
 }  // namespace

@@ -61,8 +61,9 @@ void run(const std::vector<RowCase>& cases) {
                 // The large ones are there for other paths through a kernel: they meet the four orders.
                 const bool small = shape.rows * shape.width <= 1200;
                 one_under_all |= small;
-                INFO(c.launcher << " (" << c.variant << ") " << (type == DType::f32 ? "f32" : "bf16") << " "
-                                << shape.rows << "x" << shape.width << "+" << shape.gap);
+                INFO(c.launcher << " (" << c.variant << ") "
+                                << std::string(type == DType::f32 ? "f32" : "bf16") << " " << shape.rows
+                                << "x" << shape.width << "+" << shape.gap);
                 Problem problem(type, shape, small ? most_schedules : 4);
                 CHECK_NOTHROW(c.body(problem));
             }
