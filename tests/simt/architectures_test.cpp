@@ -3,8 +3,12 @@
 #include <cuda_runtime.h>
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <fstream>
 #include <functional>
+#include <map>
 #include <memory>
+#include <regex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -237,4 +241,61 @@ TEST_CASE("every family of kernels finds its shared memory on every architecture
                                         << launches.most_shared_bytes << " bytes of shared memory");
             }
     simt::options() = simt::Options();
+}
+
+// The sheet's own check compares it with tools/roofline; here the sizes of blocks in it meet the launches.
+TEST_CASE("the shared memory of attention in the roofline sheet is what the launches ask for") {
+    simt::options() = simt::Options();
+    simt::clear_findings();
+    std::ifstream sheet(std::string(LONGREACH_SOURCE_DIR) + "/kernels/cuda/ROOFLINE.md");
+    REQUIRE(sheet);
+    static const std::regex row(
+        "\\| `([a-z]+)_kernel<bf16, ([0-9]+), ([a-z]+)(, rare)?>` \\| [0-9]+ \\| ([0-9,]+) \\|.*");
+    struct Instance {
+        int64_t channels;
+        std::string mode;
+        bool rare;
+        auto operator<=>(const Instance&) const = default;
+    };
+    std::map<Instance, size_t> forward, backward;  // of backward the pass with the most
+    std::string line;
+    while (std::getline(sheet, line)) {
+        std::smatch m;
+        if (!std::regex_match(line, m, row)) continue;
+        std::string bytes = m[5];
+        bytes.erase(std::remove(bytes.begin(), bytes.end(), ','), bytes.end());
+        const Instance instance{std::stoll(m[2]), m[3], m[4].matched};
+        size_t& most = (m[1] == "attention" ? forward : backward)[instance];
+        most = std::max(most, static_cast<size_t>(std::stoul(bytes)));
+    }
+    CHECK(forward.size() == 12);
+    CHECK(backward.size() == 9);
+
+    const auto measure = [](const Instance& instance, bool of_backward) {
+        const int64_t length = 5, d = instance.channels;
+        Room room;
+        AttentionSpec spec{.batch = 1, .length = length, .heads = 1, .kv_heads = 1, .head_dim = d};
+        if (instance.mode == "general") spec.softcap = 20;
+        if (instance.mode == "table") {
+            spec.distance_gain = room.f32(1, length);
+            spec.distance_bias = room.f32(1, length);
+        }
+        const auto make = [&] { return room.make(DType::bf16, length, d); };
+        const Tensor q = make(), k = make(), v = make(), o = make(), lse = room.f32(1, length);
+        simt::clear_launches();
+        if (of_backward)
+            cuda::attention_backward(make(), make(), make(), {},
+                                     room.workspace(cuda::attention_backward_workspace(spec, {})), q, o, lse,
+                                     q, k, v, spec, nullptr);
+        else
+            cuda::attention(o, lse, instance.rare ? room.f32(1, length) : Tensor(), q, k, v, spec, nullptr);
+        return simt::launches().most_shared_bytes;
+    };
+    for (bool of_backward : {false, true})
+        for (const auto& [instance, bytes] : of_backward ? backward : forward) {
+            CAPTURE(of_backward);
+            CAPTURE(instance.channels);
+            CAPTURE(instance.mode);
+            CHECK(measure(instance, of_backward) == bytes);
+        }
 }

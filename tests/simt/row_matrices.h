@@ -79,13 +79,4 @@ inline size_t floats(int64_t bytes) {
     return static_cast<size_t>(bytes / 4);
 }
 
-// A bf16 result against the CPU's on the same numbers: the rounding of the store, and what the two may differ
-// by in f32, `steps` units of `scale`.
-inline void check_bf16(const Matrix<bf16>& actual, const Floats& expected, double steps, double scale) {
-    CHECK(worst(
-              actual.get(), [&](int64_t i) { return double{expected[i]}; },
-              [&](int64_t i) { return bf16_unit * std::abs(double{expected[i]}) + steps * unit * scale; }) <=
-          1);
-}
-
 }  // namespace longreach::test

@@ -87,6 +87,4 @@ std::vector<RowCase> element_cases();    // memory, embedding, gates, activation
 std::vector<RowCase> row_cases();        // norms, heads, neighbours, loss
 std::vector<RowCase> parameter_cases();  // what decides scores, sums, optimisers
 
-inline constexpr int most_schedules = 16;
-
 }  // namespace longreach::test

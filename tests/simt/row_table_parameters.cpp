@@ -126,7 +126,7 @@ RowCase tables(DistanceForm form, const std::string& name, bool backward) {
 RowCase clips(int64_t heads, int64_t kv_heads) {
     return {"qk_clip",
             heads == kv_heads ? "a key head each" : "shared key heads",
-            {{1, 24}, {1, 33}},
+            {{1, 24}, {1, 33}, {1, 260}},
             [=](Problem& p) {
                 const int64_t d = 6, width = p.shape.width;
                 // 100 is the limit and the maxima are 40 to 160: sqrt(limit / maximum), three roundings.
