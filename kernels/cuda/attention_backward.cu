@@ -8,7 +8,9 @@
 //
 // q, o, dO, dQ [N, H d]; k, v, dK, dV [N, G d]; lse, delta, df [H, N]. Reads q, k, v, o, dO and lse; nothing
 // of size T x T is stored. Both passes compute S and dP: 14 d FLOPs and two exp2 per visible pair; heads of
-// more than 128 channels and the gradients of distance tables compute them once more, 4 d each. Bytes: every
+// more than 128 channels and the gradients of distance tables compute them once more, 4 d each. Bytes per
+// token at least, e those of an element: o and dO for delta, 2 H d e; q, dO, k, v and dK, dV in the key pass,
+// (2 H + 4 G) d e; q, dO, k, v and dQ in the query pass, (3 H + 2 G) d e; lse and delta 20 H in all. Every
 // tile of keys reads q and dO of the queries that see it, every tile of queries k and v, mostly from L2.
 //
 //   delta pass    a few lanes per (row, head)

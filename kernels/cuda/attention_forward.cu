@@ -1,8 +1,12 @@
-// o = P v with the probabilities of AttentionSpec; lse = log of their denominator.
+// Attention: o_i = sum over visible keys j of P_ij v_j.
 //
-//   q, o [N, H d], k, v [N, G d], lse [H, N]. Backward needs q, k, v, o and lse; nothing of size T x T
-//   exists. 4 d FLOPs and one exp2 per visible pair, and per pair of rounding to whole tiles; memory: q and o
-//   once, k and v once per tile of queries, from L2 as long as the heads in work fit there.
+//   P_ij = exp(y_ij - lse_i), lse_i = log(sum over j of exp(y_ij) + exp(sink)), y as in attention_spec.h;
+//   row maxima, where asked for: the largest z_ij or |z_ij| over the visible keys.
+//
+//   q, o [N, H d], k, v [N, G d], lse and row maxima [H, N]. Backward needs q, k, v, o and lse; nothing of
+//   size T x T exists. 4 d FLOPs and one exp2 per visible pair and head, and per pair of rounding to whole
+//   tiles. Bytes per token, e those of an element: q and o once, 2 H d e, lse 4 H, k and v at least once, 2 G
+//   d e: they come once per tile of queries, from L2 as long as the heads in work fit there.
 //
 // A block is one tile of queries of one head; a warp owns 16 or 32 of its rows and meets all keys they see,
 // tile by tile, with an online softmax in base 2. Tiles of keys and values arrive by cp.async, one of each at

@@ -1,5 +1,10 @@
 // Matrix products by cuBLASLt.
 //
+//   c = alpha op(a) op(b) + beta (c or an addend);  op(a) [m, k], op(b) [k, n], c [m, n], row-major
+//
+// 2 m n k FLOPs. a, b and c move once at least, c twice where it is added to: (m k + k n) e + m n f bytes, or
+// + 2 m n f, e and f those of their elements. Backward of y = x w^T needs x and w: dx = dy w, dw += dy^T x.
+//
 // The library thinks in columns: a row-major [rows, cols] matrix with rows `stride` apart is to it a [cols,
 // rows] matrix with leading dimension `stride`. So c = op(a) op(b) is asked for as c^T = op(b)^T op(a)^T, and
 // what this file calls a is the library's B.

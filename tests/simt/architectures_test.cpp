@@ -3,11 +3,17 @@
 #include <cuda_runtime.h>
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <fstream>
 #include <functional>
+#include <map>
 #include <memory>
+#include <regex>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "kernels/cuda/gemm.h"
 #include "kernels/cuda/kernels.h"
 #include "simt/simt.h"
 
@@ -47,6 +53,34 @@ struct Family {
     std::string name;
     std::function<void(Room&, DType)> run;  // DType of activations
 };
+
+// Forward and backward of plain scores, then with distance tables and their gradients.
+void attention(Room& room, DType type, int64_t channels) {
+    const int64_t length = 9, heads = 2;
+    for (bool tables : {false, true}) {
+        AttentionSpec spec{.batch = 1,
+                           .length = length,
+                           .heads = heads,
+                           .kv_heads = 1,
+                           .head_dim = channels,
+                           .scale = 0.125f};
+        AttentionGradients gradients;
+        if (tables) {
+            spec.distance_gain = room.f32(1, length);
+            spec.distance_bias = room.f32(heads, length);
+            gradients.distance_gain = room.f32(1, length);
+            gradients.distance_bias = room.f32(heads, length);
+        }
+        Tensor q = room.make(type, length, heads * channels), o = room.make(type, length, heads * channels);
+        Tensor k = room.make(type, length, channels), v = room.make(type, length, channels);
+        Tensor dq = room.make(type, length, heads * channels), dk = room.make(type, length, channels);
+        Tensor dv = room.make(type, length, channels), lse = room.f32(heads, length);
+        cuda::attention(o, lse, Tensor(), q, k, v, spec, nullptr);
+        cuda::attention_backward(dq, dk, dv, gradients,
+                                 room.workspace(cuda::attention_backward_workspace(spec, gradients)), q, o,
+                                 lse, q, k, v, spec, nullptr);
+    }
+}
 
 // Families of row kernels, then matrix products and attention: add yours at the end of the list.
 const std::vector<Family> families{
@@ -159,19 +193,29 @@ const std::vector<Family> families{
     {"sums and optimisers",
      [](Room& room, DType) {
          const int64_t rows = 40, cols = 72;
-         Tensor x = room.f32(rows, cols), u = room.f32(rows, cols), squares = room.f64(1);
+         Tensor x = room.f32(rows, cols), squares = room.f64(1);
          Tensor space = room.workspace(cuda::sum_workspace(rows * cols));
          cuda::sum(squares, space, x, nullptr);
          cuda::sum_squares(squares, space, x, nullptr);
          const AdamSlot adam{room.f32(100), room.f32(100), room.f32(100), room.f32(100), 0.1f, 0.1f};
          cuda::adam({&adam, 1}, {}, nullptr);
-         const MuonSlot muon{room.f32(rows, cols), room.f32(rows, cols), room.f32(rows, cols), 0.1f, 0.1f};
-         cuda::muon_momentum(u, squares, space, muon, {}, nullptr);
-         cuda::muon_scale(x, u, squares, nullptr);
-         cuda::muon_update(muon, x, nullptr);
      }},
-    // --- matrix products
-    // --- attention
+    {"matrix products and Muon",
+     [](Room& room, DType type) {
+         cuda::MatrixProducts products(nullptr);
+         Tensor x = room.make(type, 24, 40), w = room.make(type, 72, 40), y = room.make(type, 24, 72);
+         products.run({.c = y, .a = x, .b = w, .b_transposed = true});
+         products.run({.c = room.f32(72, 40), .a = y, .b = x, .a_transposed = true, .beta = 1.0f});
+         std::vector<MuonSlot> slots;
+         for (auto [rows, cols] : {std::pair<int64_t, int64_t>{40, 72}, {72, 40}})  // as it lies, turned
+             slots.push_back({room.f32(rows, cols), room.f32(rows, cols), room.f32(rows, cols), 0.1f, 0.1f});
+         cuda::muon(products, slots, room.workspace(cuda::muon_workspace(slots, type)), {}, type, nullptr);
+     }},
+    // Instances of one head size each; attention_forward_test.cpp and attention_backward_test.cpp have the
+    // others.
+    {"attention, 64 channels", [](Room& room, DType type) { attention(room, type, 64); }},
+    {"attention, 128 channels", [](Room& room, DType type) { attention(room, type, 128); }},
+    {"attention, 256 channels", [](Room& room, DType type) { attention(room, type, 256); }},
 };
 
 }  // namespace
@@ -197,4 +241,61 @@ TEST_CASE("every family of kernels finds its shared memory on every architecture
                                         << launches.most_shared_bytes << " bytes of shared memory");
             }
     simt::options() = simt::Options();
+}
+
+// The sheet's own check compares it with tools/roofline; here the sizes of blocks in it meet the launches.
+TEST_CASE("the shared memory of attention in the roofline sheet is what the launches ask for") {
+    simt::options() = simt::Options();
+    simt::clear_findings();
+    std::ifstream sheet(std::string(LONGREACH_SOURCE_DIR) + "/kernels/cuda/ROOFLINE.md");
+    REQUIRE(sheet);
+    static const std::regex row(
+        "\\| `([a-z]+)_kernel<bf16, ([0-9]+), ([a-z]+)(, rare)?>` \\| [0-9]+ \\| ([0-9,]+) \\|.*");
+    struct Instance {
+        int64_t channels;
+        std::string mode;
+        bool rare;
+        auto operator<=>(const Instance&) const = default;
+    };
+    std::map<Instance, size_t> forward, backward;  // of backward the pass with the most
+    std::string line;
+    while (std::getline(sheet, line)) {
+        std::smatch m;
+        if (!std::regex_match(line, m, row)) continue;
+        std::string bytes = m[5];
+        bytes.erase(std::remove(bytes.begin(), bytes.end(), ','), bytes.end());
+        const Instance instance{std::stoll(m[2]), m[3], m[4].matched};
+        size_t& most = (m[1] == "attention" ? forward : backward)[instance];
+        most = std::max(most, static_cast<size_t>(std::stoul(bytes)));
+    }
+    CHECK(forward.size() == 12);
+    CHECK(backward.size() == 9);
+
+    const auto measure = [](const Instance& instance, bool of_backward) {
+        const int64_t length = 5, d = instance.channels;
+        Room room;
+        AttentionSpec spec{.batch = 1, .length = length, .heads = 1, .kv_heads = 1, .head_dim = d};
+        if (instance.mode == "general") spec.softcap = 20;
+        if (instance.mode == "table") {
+            spec.distance_gain = room.f32(1, length);
+            spec.distance_bias = room.f32(1, length);
+        }
+        const auto make = [&] { return room.make(DType::bf16, length, d); };
+        const Tensor q = make(), k = make(), v = make(), o = make(), lse = room.f32(1, length);
+        simt::clear_launches();
+        if (of_backward)
+            cuda::attention_backward(make(), make(), make(), {},
+                                     room.workspace(cuda::attention_backward_workspace(spec, {})), q, o, lse,
+                                     q, k, v, spec, nullptr);
+        else
+            cuda::attention(o, lse, instance.rare ? room.f32(1, length) : Tensor(), q, k, v, spec, nullptr);
+        return simt::launches().most_shared_bytes;
+    };
+    for (bool of_backward : {false, true})
+        for (const auto& [instance, bytes] : of_backward ? backward : forward) {
+            CAPTURE(of_backward);
+            CAPTURE(instance.channels);
+            CAPTURE(instance.mode);
+            CHECK(measure(instance, of_backward) == bytes);
+        }
 }
