@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Callable, NamedTuple
 
 import torch
+import torch._functorch.config as functorch_config
 import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -157,7 +158,7 @@ def main() -> int:
         print("no GPU can be used", file=sys.stderr)
         return 6
     # Backward passes are repeated on one graph.
-    torch._functorch.config.donated_buffer = False
+    functorch_config.donated_buffer = False
     properties = torch.cuda.get_device_properties(0)
     cache = getattr(properties, "L2_cache_size", 64 << 20)
     cudnn = torch.backends.cudnn.version()
