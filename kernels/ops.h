@@ -120,8 +120,9 @@ struct DeviceTraits {
     DType activations = DType::f32;  // and their gradients, and the inputs of matrix products
     // A chunk of the loss head: at most so many logits (but 256 rows), at most so many rows.
     int64_t chunk_logits = int64_t{1} << 22, chunk_rows = 4096;
-    double datasheet_flops = 0;   // of matrix products; 0: unknown
-    int64_t peak_product = 1024;  // side of the matrices whose product shows the device's own rate
+    double datasheet_flops = 0;             // of matrix products; 0: unknown
+    int64_t peak_product = 1024;            // side of the matrices whose product shows the device's own rate
+    int64_t copy_bytes = int64_t{1} << 26;  // of a copy that shows its memory's rate: no cache holds them
 };
 
 class Ops {
@@ -142,6 +143,8 @@ class Ops {
     virtual void add(Tensor to, const Tensor& from) = 0;                                // to += from
     virtual int64_t free_bytes() const { return std::numeric_limits<int64_t>::max(); }  // where it tells
     virtual void synchronize() = 0;
+    // Seconds that the device takes for what `work` queues, after what was queued before.
+    virtual double seconds_of(const std::function<void()>& work);
     // Runs work, which queues the same operations on the same memory with the same numbers whenever the key
     // is the same, and neither waits nor allocates: a device may record it and repeat the recording instead.
     virtual void replay(const std::string& key, const std::function<void()>& work) {

@@ -28,6 +28,15 @@ double attention_flops(const AttentionSpec& s) {
 
 }  // namespace
 
+double Ops::seconds_of(const std::function<void()>& work) {
+    using Clock = std::chrono::steady_clock;
+    synchronize();
+    const Clock::time_point begin = Clock::now();
+    work();
+    synchronize();
+    return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
 void TimingOps::upload(Tensor to, const void* host) {
     timed("upload", 0, bytes_of({&to}), [&] { inner_.upload(to, host); });
 }

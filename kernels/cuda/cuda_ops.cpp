@@ -80,7 +80,8 @@ class CudaOps final : public Ops {
                 .chunk_logits = int64_t{1} << 29,
                 .chunk_rows = 8192,
                 .datasheet_flops = type_ == DType::bf16 ? device_.datasheet_flops : 0,
-                .peak_product = 64 * device_.multiprocessors};
+                .peak_product = 64 * device_.multiprocessors,
+                .copy_bytes = copied_bytes};
     }
     int64_t free_bytes() const override { return free_memory(); }
 
@@ -117,6 +118,18 @@ class CudaOps final : public Ops {
     void synchronize() override {
         require_success(cudaStreamSynchronize(stream()), "wait for the device");
         after("kernels");
+    }
+    double seconds_of(const std::function<void()>& work) override {
+        const Event begin, end;
+        synchronize();
+        require_success(cudaEventRecord(begin.handle, stream()), "cudaEventRecord");
+        work();
+        require_success(cudaEventRecord(end.handle, stream()), "cudaEventRecord");
+        synchronize();
+        float milliseconds = 0;
+        require_success(cudaEventElapsedTime(&milliseconds, begin.handle, end.handle),
+                        "cudaEventElapsedTime");
+        return 1e-3 * static_cast<double>(milliseconds);
     }
 
     // The first time for a key the work runs as it is, so that everything lazy has happened before it is
@@ -326,6 +339,13 @@ class CudaOps final : public Ops {
             if (handle) cudaStreamDestroy(handle);
         }
     };
+    struct Event {
+        cudaEvent_t handle = nullptr;
+        Event() { require_success(cudaEventCreate(&handle), "cudaEventCreate"); }
+        Event(const Event&) = delete;
+        Event& operator=(const Event&) = delete;
+        ~Event() { cudaEventDestroy(handle); }
+    };
     static OwnedStream open_stream(int device) {
         cudaGetLastError();  // whoever had the device before
         require_success(cudaSetDevice(device), "cudaSetDevice");
@@ -369,8 +389,10 @@ class CudaOps final : public Ops {
     // weights. The harness pays for every byte at every launch.
 #if defined(LONGREACH_SIMT)
     static constexpr int64_t first_scratch = int64_t{64} << 10;
+    static constexpr int64_t copied_bytes = int64_t{64} << 10;
 #else
     static constexpr int64_t first_scratch = int64_t{32} << 20;
+    static constexpr int64_t copied_bytes = int64_t{4} << 30;
 #endif
     static constexpr size_t most_recordings = 64;
 

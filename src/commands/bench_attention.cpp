@@ -2,11 +2,12 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 
-#include "base/rng.h"
+#include "io/file.h"
+#include "base/units.h"
 #include "commands/commands.h"
+#include "commands/yardsticks.h"
 #include "model/arena.h"
 #include "model/distance_law.h"
 #include "train/device.h"
@@ -15,35 +16,54 @@ namespace longreach {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 struct AttentionBenchOptions {
     std::vector<int64_t> lengths{512, 4096, 16384}, head_dims{64, 128};
-    int64_t rounds = 5;
+    int64_t rounds = 5, width = 0, tokens = 0;
+    std::string json;
+    SystemConfig system;
 };
 
-// One shape: H heads of d over N tokens in sequences of T.
+// H heads of d over N tokens in sequences of T.
+struct Shape {
+    int64_t length = 0, head_dim = 0, heads = 0, tokens = 0;
+
+    // One operand has the sixty-fourth part of a copy that no cache holds: 4 MiB on a CPU; on a GPU 128 MiB
+    // of bfloat16, so that the four operands of a forward pass are many times its L2 and each call finds none
+    // of them there. A longer sequence takes what it needs.
+    static Shape of(Ops& ops, const AttentionBenchOptions& options, int64_t length, int64_t head_dim) {
+        const int64_t elements = ops.traits().copy_bytes / 64;
+        const int64_t width = options.width ? options.width : elements < (int64_t{1} << 24) ? 256 : 2048;
+        const int64_t tokens = options.tokens ? options.tokens : elements / width;
+        return {length, head_dim, std::max<int64_t>(1, width / head_dim),
+                std::max<int64_t>(1, tokens / length) * length};
+    }
+    // Of the forward pass over visible pairs; backward 2.5 times as many.
+    double flops() const {
+        return static_cast<double>(tokens * heads) * static_cast<double>(length + 1) / 2 * 4 *
+               static_cast<double>(head_dim);
+    }
+};
+
 class AttentionBench {
   public:
-    AttentionBench(Ops& ops, int64_t length, int64_t head_dim)
-        : ops_(ops),
-          arena_(ops),
-          length_(length),
-          d_(head_dim),
-          heads_(std::max<int64_t>(1, 256 / head_dim)),
-          tokens_(std::max<int64_t>(1, 4096 / length) * length) {
-        plan();
+    AttentionBench(Ops& ops, const Shape& shape) : ops_(ops), arena_(ops), shape_(shape) { plan(); }
+
+    // Empty: it fits; otherwise what it needs and what there is.
+    std::string too_large() const {
+        const int64_t free = ops_.free_bytes();
+        if (arena_.bytes() < free / 10 * 9) return "";
+        return fmt::format("needs {} of {} free", human_bytes(arena_.bytes()), human_bytes(free));
+    }
+    void prepare() {
         arena_.commit();
         plan();
-        const Rng rng(1, Purpose::test);
-        uint64_t drawn = 0;
-        for (const Tensor& t : {q_, k_, v_, dout_, far_q_, far_k_})
-            fill(t, [&] { return rng.normal(drawn++); });
-        fill(row_factor_, [&] { return 0.5 + rng.uniform(drawn++); });
+        uint64_t seed = 1;
+        for (const Tensor& t : {q_, k_, v_, dout_, far_q_, far_k_}) fill_random(ops_, t, seed++);
+        fill_random(ops_, row_factor_, seed, Random::near_one);
         DistanceConfig si;
         si.kind = DistanceKind::scale_invariant;
         std::vector<float> gain, bias;
-        for (int64_t t = length_ - 1; t >= 0; --t) {
+        for (int64_t t = shape_.length - 1; t >= 0; --t) {
             const GainBias g = distance_transform(si, t, 0, 1);
             gain.push_back(static_cast<float>(g.gain));
             bias.push_back(static_cast<float>(g.bias));
@@ -51,9 +71,7 @@ class AttentionBench {
         ops_.upload(gain_, gain.data());
         ops_.upload(bias_, bias.data());
         ops_.zero(sink_);
-        ops_.row_starts(window_, Tensor(), length_, std::max<int64_t>(1, length_ / 4), 0);
-        const double pairs = static_cast<double>(tokens_ * heads_) * static_cast<double>(length_ + 1) / 2;
-        flops_ = pairs * 4 * static_cast<double>(d_);
+        ops_.row_starts(window_, Tensor(), shape_.length, std::max<int64_t>(1, shape_.length / 4), 0);
     }
 
     struct Variant {
@@ -61,15 +79,17 @@ class AttentionBench {
         AttentionSpec spec;
         AttentionGradients gradients;
         bool maxima = false, backward = true;
-        std::vector<double> forward_times{}, backward_times{};
+        std::vector<double> forward_times{}, backward_times{};  // seconds of one call
+        int64_t forward_calls = 1, backward_calls = 1;          // per measurement
     };
     std::vector<Variant> variants() const {
-        const AttentionSpec plain{.batch = tokens_ / length_,
-                                  .length = length_,
-                                  .heads = heads_,
-                                  .kv_heads = heads_,
-                                  .head_dim = d_,
-                                  .scale = static_cast<float>(1 / std::sqrt(static_cast<double>(d_)))};
+        const int64_t length = shape_.length, d = shape_.head_dim;
+        const AttentionSpec plain{.batch = shape_.tokens / length,
+                                  .length = length,
+                                  .heads = shape_.heads,
+                                  .kv_heads = shape_.heads,
+                                  .head_dim = d,
+                                  .scale = static_cast<float>(1 / std::sqrt(static_cast<double>(d)))};
         AttentionSpec factor = plain, distance = plain, softcap = plain, sink = plain, window = plain,
                       far = plain;
         factor.row_factor = row_factor_;
@@ -80,7 +100,7 @@ class AttentionBench {
         window.row_start = window_;
         far.far_queries = far_q_;
         far.far_keys = far_k_;
-        far.far_from = std::max<int64_t>(1, length_ / 16);
+        far.far_from = std::max<int64_t>(1, length / 16);
         AttentionGradients factor_gradient, table_gradient, sink_gradient;
         factor_gradient.row_factor = dfactor_;
         table_gradient.distance_gain = dgain_;
@@ -98,51 +118,58 @@ class AttentionBench {
                 {"sliding window T/4", window, {}}};
     }
 
-    void time(Variant& v) {
-        const Tensor maxima = v.maxima ? maxima_ : Tensor();
-        v.forward_times.push_back(seconds([&] { ops_.attention(o_, lse_, maxima, q_, k_, v_, v.spec); }));
+    // The first time also decides how many calls one measurement has.
+    void warm_up(Variant& v) {
+        forward(v, 1);
+        v.forward_calls = calls_for(forward(v, 1));
         if (!v.backward) return;
-        v.backward_times.push_back(seconds([&] {
-            ops_.attention_backward(dq_, dk_, dv_, v.gradients, workspace_, dout_, o_, lse_, q_, k_, v_,
-                                    v.spec);
-        }));
+        backward(v, 1);
+        v.backward_calls = calls_for(backward(v, 1));
     }
-    double flops() const { return flops_; }  // of the forward pass; backward 2.5 times as many
+    void time(Variant& v) {
+        v.forward_times.push_back(forward(v, v.forward_calls));
+        if (v.backward) v.backward_times.push_back(backward(v, v.backward_calls));
+    }
 
   private:
     void plan() {
-        const auto rows = [&](int64_t n, int64_t c) { return arena_.reserve("bench", DType::f32, {n, c}); };
-        const int64_t width = heads_ * d_;
+        const int64_t width = shape_.heads * shape_.head_dim;
         for (Tensor* t : {&q_, &k_, &v_, &o_, &dout_, &dq_, &dk_, &dv_, &far_q_, &far_k_})
-            *t = rows(tokens_, width);
-        for (Tensor* t : {&lse_, &maxima_, &row_factor_, &dfactor_}) *t = rows(heads_, tokens_);
-        for (Tensor* t : {&gain_, &bias_, &dgain_, &dbias_}) *t = rows(1, length_);
-        sink_ = arena_.reserve("bench", DType::f32, {heads_});
-        dsink_ = arena_.reserve("bench", DType::f32, {heads_});
-        window_ = arena_.reserve("bench", DType::i32, {tokens_});
+            *t = arena_.activation("bench", {shape_.tokens, width});
+        const auto rows = [&](int64_t n, int64_t c) { return arena_.reserve("bench", DType::f32, {n, c}); };
+        for (Tensor* t : {&lse_, &maxima_, &row_factor_, &dfactor_}) *t = rows(shape_.heads, shape_.tokens);
+        for (Tensor* t : {&gain_, &bias_, &dgain_, &dbias_}) *t = rows(1, shape_.length);
+        sink_ = arena_.reserve("bench", DType::f32, {shape_.heads});
+        dsink_ = arena_.reserve("bench", DType::f32, {shape_.heads});
+        window_ = arena_.reserve("bench", DType::i32, {shape_.tokens});
         int64_t bytes = 0;
         for (const Variant& v : variants())
             bytes = std::max(bytes, ops_.attention_workspace(v.spec, v.gradients));
         workspace_ = arena_.reserve("bench", DType::f32, {bytes / 4 + 1});
     }
-    template <class Draw>
-    void fill(const Tensor& t, Draw draw) {
-        std::vector<float> host(static_cast<size_t>(t.count()));
-        for (float& x : host) x = static_cast<float>(draw());
-        ops_.upload(t, host.data());
+    // Calls whose launches and clock do not show: ten milliseconds of them, at most fifty. On a CPU one is
+    // enough.
+    int64_t calls_for(double seconds) const {
+        if (ops_.traits().activations == DType::f32) return 1;
+        return std::clamp<int64_t>(static_cast<int64_t>(0.01 / std::max(seconds, 1e-6)), 1, 50);
     }
-    template <class Body>
-    double seconds(Body body) {
-        const Clock::time_point begin = Clock::now();
-        body();
-        ops_.synchronize();
-        return std::chrono::duration<double>(Clock::now() - begin).count();
+    double forward(const Variant& v, int64_t calls) {
+        const Tensor maxima = v.maxima ? maxima_ : Tensor();
+        return ops_.seconds_of([&] {
+            for (int64_t i = 0; i < calls; ++i) ops_.attention(o_, lse_, maxima, q_, k_, v_, v.spec);
+        }) / static_cast<double>(calls);
+    }
+    double backward(const Variant& v, int64_t calls) {
+        return ops_.seconds_of([&] {
+            for (int64_t i = 0; i < calls; ++i)
+                ops_.attention_backward(dq_, dk_, dv_, v.gradients, workspace_, dout_, o_, lse_, q_, k_, v_,
+                                        v.spec);
+        }) / static_cast<double>(calls);
     }
 
     Ops& ops_;
     Arena arena_;
-    int64_t length_, d_, heads_, tokens_;
-    double flops_ = 0;
+    Shape shape_;
     Tensor q_, k_, v_, o_, dout_, dq_, dk_, dv_, far_q_, far_k_;
     Tensor lse_, maxima_, row_factor_, dfactor_, gain_, bias_, dgain_, dbias_, sink_, dsink_, window_,
         workspace_;
@@ -153,45 +180,79 @@ double median(std::vector<double> x) {
     return x[x.size() / 2];
 }
 
-// Median over the rounds of (time of plain) / (time of the variant): a busy moment slows both.
-std::string speed(const std::vector<double>& plain, const std::vector<double>& times) {
-    if (times.empty()) return "";
+// Milliseconds, rate and share of the matrix product's, and the median over the rounds of (time of plain) /
+// (time of the variant): a busy moment slows both.
+std::string cells(const std::vector<double>& times, const std::vector<double>& plain, double flops,
+                  double peak) {
+    if (times.empty()) return " | | |";
     std::vector<double> ratios;
     for (size_t i = 0; i < times.size(); ++i) ratios.push_back(plain[i] / times[i]);
-    return fmt::format("{:.0f}%", 100 * median(ratios));
+    const double seconds = median(times);
+    return fmt::format(" {:.3f} | {:.0f}, {:.0f}% | {:.0f}% |", 1e3 * seconds, flops / seconds / 1e9,
+                       100 * flops / seconds / peak, 100 * median(ratios));
+}
+
+// One JSON object per line, for tables beside other programs.
+void append_json(std::string& lines, const AttentionBench::Variant& v, const Shape& s, double peak) {
+    const auto add = [&](const char* pass, const std::vector<double>& times) {
+        if (times.empty()) return;
+        lines += fmt::format(
+            "{{\"program\": \"longreach\", \"variant\": \"{}\", \"pass\": \"{}\", \"head_dim\": {}, "
+            "\"heads\": {}, "
+            "\"length\": {}, \"batch\": {}, \"ms\": {:.6g}, \"peak_tflops\": {:.6g}}}\n",
+            v.name, pass, s.head_dim, s.heads, s.length, s.tokens / s.length, 1e3 * median(times),
+            peak / 1e12);
+    };
+    add("forward", v.forward_times);
+    add("backward", v.backward_times);
+}
+
+void bench_shape(Ops& ops, const Shape& shape, int64_t rounds, std::string& json) {
+    fmt::print("\nhead size {}, length {}, {} heads, {} sequences\n\n", shape.head_dim, shape.length,
+               shape.heads, shape.tokens / shape.length);
+    std::vector<double> peaks;
+    std::vector<AttentionBench::Variant> variants;
+    {
+        AttentionBench bench(ops, shape);
+        if (const std::string reason = bench.too_large(); !reason.empty()) {
+            fmt::print("left out: {}\n", reason);
+            return;
+        }
+        bench.prepare();
+        variants = bench.variants();
+        for (AttentionBench::Variant& v : variants) bench.warm_up(v);
+        for (int64_t r = 0; r < rounds; ++r) {
+            peaks.push_back(measure_peak(ops));
+            for (AttentionBench::Variant& v : variants) bench.time(v);
+        }
+    }
+    const double peak = median(peaks);
+    const AttentionBench::Variant plain = variants[0];
+    fmt::print(
+        "| variant | forward ms | GFLOP/s, of {:.0f} | of plain | backward ms | GFLOP/s | of plain |\n"
+        "|---|---:|---:|---:|---:|---:|---:|\n",
+        peak / 1e9);
+    for (const AttentionBench::Variant& v : variants) {
+        fmt::print("| {} |{}{}\n", v.name, cells(v.forward_times, plain.forward_times, shape.flops(), peak),
+                   cells(v.backward_times, plain.backward_times, 2.5 * shape.flops(), peak));
+        append_json(json, v, shape, peak);
+    }
 }
 
 ExitCode bench_attention(const AttentionBenchOptions& options) {
-    std::string note;
-    const std::unique_ptr<Ops> ops = open_device(SystemConfig(), note);
+    std::string note, json;
+    const std::unique_ptr<Ops> ops = open_device(options.system, note);
     fmt::print(
-        "{}\nSpeed of each variant as a share of plain causal attention in the same round, median of {} "
-        "rounds;\nfor plain itself GFLOP/s and share of the matrix product rate measured between rounds.\n",
+        "{}\nMedian of {} rounds. FLOPs are those of a causal pass without window, also where a window "
+        "leaves "
+        "some out;\nthe share is of a matrix product measured between rounds; \"of plain\" is the speed as a "
+        "share "
+        "of plain\ncausal attention in the same round.\n",
         note, options.rounds);
     for (int64_t d : options.head_dims)
-        for (int64_t length : options.lengths) {
-            AttentionBench bench(*ops, length, d);
-            std::vector<AttentionBench::Variant> variants = bench.variants();
-            for (AttentionBench::Variant& v : variants) bench.time(v);  // warm up
-            for (AttentionBench::Variant& v : variants) v.forward_times.clear(), v.backward_times.clear();
-            std::vector<double> peaks;
-            for (int64_t r = 0; r < options.rounds; ++r) {
-                peaks.push_back(measure_peak(*ops));
-                for (AttentionBench::Variant& v : variants) bench.time(v);
-            }
-            const double peak = median(peaks);
-            const AttentionBench::Variant& plain = variants[0];
-            const double forward = bench.flops() / median(plain.forward_times);
-            const double backward = 2.5 * bench.flops() / median(plain.backward_times);
-            fmt::print("\nhead size {}, length {}\n\n| variant | forward | backward |\n|---|---:|---:|\n", d,
-                       length);
-            fmt::print("| plain causal | {:.0f} GFLOP/s, {:.0f}% | {:.0f} GFLOP/s, {:.0f}% |\n",
-                       forward / 1e9, 100 * forward / peak, backward / 1e9, 100 * backward / peak);
-            for (size_t i = 1; i < variants.size(); ++i)
-                fmt::print("| {} | {} | {} |\n", variants[i].name,
-                           speed(plain.forward_times, variants[i].forward_times),
-                           speed(plain.backward_times, variants[i].backward_times));
-        }
+        for (int64_t length : options.lengths)
+            bench_shape(*ops, Shape::of(*ops, options, length, d), options.rounds, json);
+    if (!options.json.empty()) write_file_atomically(options.json, json);
     return ExitCode::ok;
 }
 
@@ -199,11 +260,22 @@ ExitCode bench_attention(const AttentionBenchOptions& options) {
 
 void add_bench_attention_command(CLI::App& app, Action& action) {
     auto options = std::make_shared<AttentionBenchOptions>();
+    auto device = std::make_shared<std::string>("auto");
     CLI::App* command = app.add_subcommand("bench-attention", "Time attention, variant by variant");
     command->add_option("--lengths", options->lengths, "Sequence lengths")->delimiter(',');
     command->add_option("--head-dims", options->head_dims, "Head sizes")->delimiter(',');
     command->add_option("--rounds", options->rounds, "Timed rounds")->check(CLI::PositiveNumber);
-    command->callback([options, &action] { action = [options] { return bench_attention(*options); }; });
+    command->add_option("--width", options->width, "Heads times head size; 0: enough for the device");
+    command->add_option("--tokens", options->tokens, "Tokens at least; 0: more than caches hold");
+    command->add_option("--json", options->json, "Also write the times here, a JSON object per line");
+    command->add_option("--device", *device, "auto, cpu or cuda")
+        ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
+    command->callback([options, device, &action] {
+        options->system.device = *device == "cpu"    ? Device::cpu
+                                 : *device == "cuda" ? Device::cuda
+                                                     : Device::automatic;
+        action = [options] { return bench_attention(*options); };
+    });
 }
 
 }  // namespace longreach

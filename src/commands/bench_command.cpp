@@ -7,6 +7,7 @@
 #include "base/rng.h"
 #include "base/units.h"
 #include "commands/commands.h"
+#include "commands/yardsticks.h"
 #include "kernels/timing_ops.h"
 #include "model/transformer.h"
 #include "optim/optimizer.h"
@@ -55,7 +56,9 @@ class StepBench {
 
     void step(Ops& ops) {
         ops.zero(gradients_.flat);
-        model_.forward_backward(ops, weights_, gradients_, batch_, 1.0f / static_cast<float>(tokens_));
+        ops.replay("step", [&] {
+            model_.forward_backward(ops, weights_, gradients_, batch_, 1.0f / static_cast<float>(tokens_));
+        });
         optimizer_.measure(ops, gradients_);
         optimizer_.step(ops, weights_, gradients_, 1.0, 0);
         weights_.round(ops);
@@ -99,21 +102,14 @@ double seconds(const std::function<void()>& body) {
     return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-// Bytes per second of a large copy, read plus written.
-double measure_copy(Ops& ops) {
-    constexpr int64_t n = 1 << 24;
-    void* memory = ops.allocate(2 * n * 4);
-    const Tensor to(memory, DType::f32, {1024, n / 1024});
-    const Tensor from(static_cast<float*>(memory) + n, DType::f32, {1024, n / 1024});
-    double best = 0;
-    for (int i = 0; i < 5; ++i)
-        best = std::max(best, 2.0 * n * 4 / seconds([&] {
-                                  ops.copy(to, from);
-                                  ops.synchronize();
-                              }));
-    ops.release(memory, 2 * n * 4);
-    return best;
-}
+// What the operations of a step are held against, the best of a few measurements in between.
+struct Ceilings {
+    double peak = 0, copy = 0;  // FLOP/s of a matrix product, bytes/s of a copy, read plus written
+    void measure(Ops& ops) {
+        peak = std::max(peak, measure_peak(ops));
+        copy = std::max(copy, measure_copy(ops));
+    }
+};
 
 void print_ops(const TimingOps& timing, int64_t steps, double peak, double copy) {
     std::vector<std::pair<std::string, TimingOps::Total>> rows(timing.totals().begin(),
@@ -144,20 +140,21 @@ ExitCode bench(const BenchOptions& options) {
     for (int64_t context : contexts) {
         StepBench step(experiment, *ops, context);
         TimingOps timing(*ops);
-        // Warm up, then interleave the yardsticks with what they measure: a busy machine slows both.
-        step.step(*ops);
+        // The yardsticks are interleaved with what they measure: a busy machine slows both.
         std::vector<double> times;
-        double peak = 0, copy = 0;
+        Ceilings ceilings;
         for (int64_t i = 0; i < options.steps; ++i) {
-            peak = std::max(peak, measure_peak(*ops));
-            copy = std::max(copy, measure_copy(*ops));
+            ceilings.measure(*ops);
+            // Warm again: caches, and recordings, which do not outlive memory that is given back.
+            for (int w = 0; w < 2; ++w) step.step(*ops);
             times.push_back(seconds([&] { step.step(*ops); }));
             step.step(timing);
         }
+        const double peak = ceilings.peak, copy = ceilings.copy;
         std::sort(times.begin(), times.end());
         const double median = times[times.size() / 2];
         fmt::print(
-            "{}\ncontext {}: {} tokens/step, median {:.1f} ms, {} tokens/s, {:.0f} GFLOP/s, {:.0f}% of the "
+            "{}\ncontext {}: {} tokens/step, median {:.3f} ms, {} tokens/s, {:.0f} GFLOP/s, {:.0f}% of the "
             "measured {:.0f} GFLOP/s; copy {:.1f} GB/s\n\n",
             note, context, step.tokens(), 1e3 * median,
             human_count(static_cast<double>(step.tokens()) / median), step.flops() / median / 1e9,

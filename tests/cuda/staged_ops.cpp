@@ -46,6 +46,9 @@ class Stage {
                                              cudaMemcpyHostToDevice),
                                   "copy");
         }
+        // A copy from pageable memory may return before its bytes have arrived, and the stream of CudaOps
+        // waits for no other stream.
+        cuda::require_success(cudaDeviceSynchronize(), "copies");
     }
     Stage(const Stage&) = delete;
     Stage& operator=(const Stage&) = delete;

@@ -47,7 +47,7 @@ class Layout(NamedTuple):
 @lru_cache
 def rotary_tables(layout: Layout, length: int) -> tuple[Tensor, Tensor] | None:
     """cos and sin [T, 1, d/2]; pairs that do not turn have the angle 0."""
-    theta = torch.from_numpy(frequencies(dict(layout.position), layout.d))
+    theta = torch.from_numpy(frequencies(dict(layout.position), layout.d)).to(torch.get_default_device())
     if len(theta) == 0:
         return None
     theta = F.pad(theta, (0, layout.d // 2 - len(theta)))
@@ -84,7 +84,31 @@ class Tables(NamedTuple):
 
     rotary: tuple[Tensor, Tensor] | None
     strips: tuple[Tensor, Tensor] | None
-    mask: Tensor | None
+    mask: Any  # a Tensor, a BlockMask of FlexAttention, or None
+
+
+def block_mask(layout: Layout, length: int, doc_start: Tensor | None) -> Any:
+    """What is visible, for FlexAttention."""
+    from torch.nn.attention.flex_attention import create_block_mask
+
+    def seen(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        inside = (j <= i) & (i - j < (layout.window or length))
+        return inside if doc_start is None else inside & (j >= doc_start[b, i])
+
+    batch = None if doc_start is None else doc_start.shape[0]
+    return create_block_mask(seen, batch, None, length, length, device="cuda")
+
+
+def flexible_attention(q: Tensor, k: Tensor, v: Tensor, layout: Layout, tables: Tables) -> Tensor:
+    """The same as transformed_attention by a fused kernel, on a GPU; to be compiled with its caller."""
+    from torch.nn.attention.flex_attention import flex_attention
+
+    def transform(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        m = 2 * torch.log1p((i - j).clamp(min=0).float() / layout.tau)
+        return score * torch.sqrt(1 + m) - m
+
+    grouped = layout.groups < layout.heads
+    return flex_attention(q, k, v, score_mod=transform, block_mask=tables.mask, enable_gqa=grouped)
 
 
 def norm(x: Tensor, kind: str, eps: float, gain: Tensor | None = None, bias: Tensor | None = None) -> Tensor:
@@ -160,7 +184,9 @@ class Block(nn.Module):
             left, right = qk.chunk(2, -1)
             qk = torch.cat([left * cosine - right * sine, left * sine + right * cosine], -1)
         q, k = qk.to(v.dtype).transpose(1, 2).split([heads, groups], 1)
-        if tables.strips is not None:
+        if tables.strips is not None and q.is_cuda:
+            o = flexible_attention(q, k, v, layout, tables)
+        elif tables.strips is not None:
             if groups < heads:
                 k, v = (a.repeat_interleave(heads // groups, 1) for a in (k, v))
             o = transformed_attention(q, k, v, tables)
@@ -246,6 +272,11 @@ class Transformer(nn.Module):
             layout = Layout.of(layout_of(self.model, layer), stage_window)
             if layout not in made:
                 strips = distance_strips(layout, length) if layout.tau is not None else None
+                if strips is not None and strips[0].is_cuda:
+                    mask = block_mask(layout, length, doc_start)
+                    made[layout] = Tables(rotary_tables(layout, length), strips, mask)
+                    layers.append((layout, made[layout]))
+                    continue
                 only_documents = layout._replace(window=0) if strips is not None else layout
                 mask = visible(only_documents, length, doc_start)
                 made[layout] = Tables(rotary_tables(layout, length), strips, mask)

@@ -2,6 +2,7 @@
 """The PyTorch peer: trains the model of a longreach config the way longreach does, and times it.
 
     torch_train.py CONFIG [--context 512] [--compile] [--precision bf16]     tokens per second
+    torch_train.py CONFIG --device cuda --compile --random-tokens            the same on a GPU
     torch_train.py --load RUN --longreach build/longreach                    same losses, same weights?
     torch_train.py --replay RUN                                              same losses step by step?
 
@@ -196,11 +197,14 @@ class Trainer:
         self.net = Transformer(config["model"])
         self.losses = torch.compile(self.net, dynamic=False) if compiled else self.net
         orthogonalise = torch.compile(newton_schulz, dynamic=False) if compiled else newton_schulz
+        if precision == "bf16" and torch.get_default_device().type == "cuda":
+            in_f32 = orthogonalise
+            orthogonalise = lambda u, iterations: in_f32(u.bfloat16(), iterations).float()
         self.optimizer = Optimizer(self.net, config["optimizer"], orthogonalise)
 
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
         if self.precision == "bf16":
-            return torch.autocast("cpu", torch.bfloat16)
+            return torch.autocast(torch.get_default_device().type, torch.bfloat16)
         return contextlib.nullcontext()
 
     def step(self, batch: Batch, window: int, multiplier: float, step: int) -> Tensor:
@@ -231,6 +235,7 @@ def time_steps(args: argparse.Namespace) -> int:
         stream = Stream(config, "train", length)
         batches = [stream.batch(n * count, count, length) for n in range(args.warmup + args.steps)]
     done = 0
+    on_gpu = torch.get_default_device().type == "cuda"
 
     def timed(steps: int) -> float:
         nonlocal done
@@ -238,13 +243,16 @@ def time_steps(args: argparse.Namespace) -> int:
         for _ in range(steps):
             begin = time.perf_counter()
             trainer.step(batches[done % len(batches)], stage["window"], 1.0, done)
+            if on_gpu:
+                torch.cuda.synchronize()
             seconds.append(time.perf_counter() - begin)
             done += 1
         return count / statistics.median(seconds)
 
     timed(args.warmup)
     kind = "compile" if args.compile else "eager"
-    about = f"{kind} {args.precision}, context {length}, {count} tokens/step, {args.threads} threads"
+    where = torch.cuda.get_device_name() if on_gpu else f"{args.threads} threads"
+    about = f"{kind} {args.precision}, context {length}, {count} tokens/step, {where}"
     if not args.on_request:
         print(f"{about}: {timed(args.steps):.1f} tokens/s", flush=True)
         return 0
@@ -311,6 +319,7 @@ def main() -> int:
     )
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32", help="bf16: autocast")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="cuda: random tokens only")
     parser.add_argument("--compile", action="store_true", help="torch.compile of model and Newton-Schulz")
     parser.add_argument("--warmup", type=int, default=3, help="steps before the timed ones")
     parser.add_argument("--steps", type=int, default=10, help="timed steps, of which the median is taken")
@@ -325,6 +334,13 @@ def main() -> int:
 
     args.bound = args.bound or LOSS_BOUND[args.precision]
     torch.set_num_threads(args.threads)
+    if args.device == "cuda":
+        if args.load or args.replay or not args.random_tokens:
+            parser.error("on a GPU only --random-tokens are timed")
+        if not torch.cuda.is_available():
+            print("no GPU can be used", file=sys.stderr)
+            return 6
+        torch.set_default_device("cuda")
     torch.manual_seed(1)
     if args.load:
         return check_losses(args)

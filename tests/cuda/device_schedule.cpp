@@ -1,0 +1,8 @@
+#include "cuda/cuda_test_ops.h"
+
+namespace longreach {
+
+// A GPU takes the schedule it takes.
+void set_schedule(int) {}
+
+}  // namespace longreach
