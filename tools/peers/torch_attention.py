@@ -122,10 +122,11 @@ def reference(o: Operands, transformed: bool) -> Tensor:
 
 
 def bench(
-    program: str, variant: str, shape: Shape, attention: Attention, sets: list[Operands]
+    program: str, variant: str, shape: Shape, make: Callable[[], Attention], sets: list[Operands]
 ) -> list[dict[str, Any]]:
     about = {"program": program, "variant": variant, **shape._asdict()}
     try:
+        attention = make()
         with torch.no_grad():
             out = attention(*sets[0][:3])[0, 0].double()
             expected = reference(sets[0], variant == DISTANCE)
@@ -178,7 +179,7 @@ def main() -> int:
             ]
             for program, variant, make in programs:
                 torch._dynamo.reset()
-                for record in bench(program, variant, shape, make(), sets):
+                for record in bench(program, variant, shape, make, sets):
                     lines.append(json.dumps(record))
                     print(lines[-1], flush=True)
                     if args.json:
