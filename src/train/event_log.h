@@ -34,8 +34,8 @@ class EventLog {
     void train_step(int64_t step, double loss, std::optional<double> grad_norm, double lr,
                     double tokens_per_second);
     void validation(int64_t step, const std::vector<LengthResult>& results);
-    // Gains, biases, mixing weights, learned scales and the like (ParamGroup::scalar): few numbers in all. The
-    // tensors of one name of all layers make one histogram.
+    // Gains, biases, mixing weights, learned scales and the like (ParamGroup::scalar): few numbers in all.
+    // The tensors of one name of all layers make one histogram.
     void weights(int64_t step, Ops& ops, const ParamTable& table, const FlatParams& weights);
     void end(SessionEnd status);
 
