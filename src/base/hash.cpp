@@ -37,6 +37,17 @@ uint64_t merge(uint64_t hash, uint64_t lane) {
     return (hash ^ round(0, lane)) * prime1 + prime4;
 }
 
+// The remainder that each value of a byte leaves.
+constexpr std::array<uint32_t, 256> crc32c_table = [] {
+    std::array<uint32_t, 256> table{};
+    for (uint32_t byte = 0; byte < 256; ++byte) {
+        uint32_t rest = byte;
+        for (int bit = 0; bit < 8; ++bit) rest = rest >> 1 ^ ((rest & 1) != 0 ? 0x82F63B78u : 0u);
+        table[byte] = rest;
+    }
+    return table;
+}();
+
 void consume(std::array<uint64_t, 4>& lanes, const unsigned char* p) {
     for (size_t i = 0; i < 4; ++i) lanes[i] = round(lanes[i], load64(p + 8 * i));
 }
@@ -115,6 +126,12 @@ bool parse_hash64(std::string_view text, uint64_t& hash) {
     }
     hash = value;
     return true;
+}
+
+uint32_t crc32c(std::string_view bytes) {
+    uint32_t rest = ~uint32_t{0};
+    for (const char c : bytes) rest = rest >> 8 ^ crc32c_table[(rest ^ static_cast<unsigned char>(c)) & 255];
+    return ~rest;
 }
 
 }  // namespace longreach

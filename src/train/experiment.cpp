@@ -21,6 +21,7 @@ void RunConfig::fields(Fields& f) {
     f.text("init_from", init_from,
            {"run or checkpoint whose weights this run starts from; empty: fresh weights"});
     f.integer("log_every", log_every, {.min = 1}, {"steps between console and metrics lines", true});
+    f.flag("events", events, {"writes event files for TensorBoard to <dir>/<name>/events", true});
 }
 
 void SeedConfig::fields(Fields& f) {

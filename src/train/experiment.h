@@ -16,6 +16,7 @@ struct RunConfig {
     int64_t seed = 1;
     std::string init_from;
     int64_t log_every = 10;
+    bool events = true;
     void fields(Fields& f);
 };
 

@@ -55,6 +55,7 @@ RunDirectory::RunDirectory(const std::string& path, bool fresh) : path_(path) {
     if (!fresh) return;
     remove_tree(file("checkpoints"));
     remove_tree(file("eval"));
+    remove_tree(file("events"));
     for (const std::string& name : list_directory(path_))
         if (name != "lock" && kind_of(file(name), Links::refuse) == PathKind::file) remove_file(file(name));
 }

@@ -236,6 +236,8 @@ void Trainer::open_records() {
     timing_ = RecordFile(timing, timing_bytes(timing, state_.step));
     val_csv_ = RecordFile(directory_->file("val.csv"), bytes("val.csv"), val_header);
     positions_csv_ = RecordFile(directory_->file("positions.csv"), bytes("positions.csv"), positions_header);
+    if (experiment_.run.events)
+        events_ = EventLog(directory_->file("events"), experiment_, state_.step, console_);
 }
 
 void Trainer::request_until(int64_t step) {
@@ -357,6 +359,9 @@ void Trainer::record_step(const StepOutcome& outcome, bool last) {
         .set("mfu", p.mfu > 0 ? json::Value(p.mfu) : json::Value())  // null: no datasheet names a rate
         .set("memory_bytes", p.memory_bytes);
     timing_.append(json::write(timing, json::Style::compact));
+    events_.train_step(state_.step, outcome.loss,
+                       outcome.applied ? std::optional(outcome.gradient_norm) : std::nullopt, outcome.lr,
+                       rate);
     busy_seconds_ = 0;
     busy_tokens_ = 0;
     busy_flops_ = 0;
@@ -374,6 +379,8 @@ void Trainer::validate(bool final) {
     for (const std::string& line : val_lines(results, state_.step, state_.tokens, bytes_per_token))
         val_csv_.append(line);
     for (const std::string& line : positions_lines(results, state_.step)) positions_csv_.append(line);
+    events_.validation(state_.step, results);
+    events_.weights(state_.step, *ops_, model_.params(), weights_);
     std::string text = fmt::format("validation at step {}:", state_.step);
     for (const LengthResult& r : results) text += fmt::format("  {} {:.4f}", r.length, r.loss.mean());
     console_.line(text);
@@ -438,6 +445,7 @@ ExitCode Trainer::run(RunDirectory& directory) {
         if (state_.bad_in_a_row > experiment_.optimizer.max_bad_steps) {
             console_.line(fmt::format("giving up: {} steps in a row had a non-finite loss or gradient",
                                       state_.bad_in_a_row));
+            events_.end(SessionEnd::failure);
             return ExitCode::numerics;
         }
         const int64_t eval_every = experiment_.eval.every, save_every = experiment_.checkpoint.every;
@@ -450,6 +458,7 @@ ExitCode Trainer::run(RunDirectory& directory) {
             return ExitCode::stopped;
         }
     }
+    events_.end(SessionEnd::success);
     return ExitCode::ok;
 }
 

@@ -13,6 +13,7 @@
 #include "model/transformer.h"
 #include "optim/optimizer.h"
 #include "train/console.h"
+#include "train/event_log.h"
 #include "train/experiment.h"
 #include "train/gradient_tree.h"
 #include "train/run_directory.h"
@@ -70,6 +71,7 @@ class Trainer {
     int64_t requested_step_ = 0;
     TrainState state_;
     RecordFile metrics_, timing_, val_csv_, positions_csv_;
+    EventLog events_;
     std::vector<double> host_losses_;
     double peak_flops_ = 0;
     int64_t held_before_plan_ = 0;  // bytes

@@ -64,3 +64,10 @@ TEST_CASE("hashes are printed as 16 lower-case digits and read back strictly") {
          {"", "12ab", "00000000000012aB", "00000000000012ag", "000000000000012ab", " 0000000000012ab"})
         CHECK_FALSE(parse_hash64(bad, value));
 }
+
+TEST_CASE("crc32c reproduces the published vectors") {
+    CHECK(crc32c("") == 0u);
+    CHECK(crc32c("123456789") == 0xE3069283u);
+    CHECK(crc32c(std::string(32, '\0')) == 0x8A9136AAu);
+    CHECK(crc32c(std::string(32, '\xff')) == 0x62A8AB43u);
+}

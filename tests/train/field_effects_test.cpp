@@ -24,6 +24,7 @@ enum class Seen {
     device,       // the line that says what computes, or why it cannot
     checkpoints,  // which steps are kept
     directory,    // where the run is
+    events,       // whether it writes for TensorBoard
     outcome,      // exit code, or the message of the error
 };
 
@@ -99,6 +100,7 @@ std::vector<Effect> listed_effects() {
         {"run.seed", {"run.seed=2"}},
         {"run.init_from", {"run.init_from=@/source"}},
         {"run.log_every", {"run.log_every=2"}},
+        {"run.events", {"run.events=false"}, Seen::events},
         {"seed.init", {"seed.init=2"}},
         {"seed.data", {"seed.data=2"}},
         {"model.layers", {"model.layers=3"}, Seen::weights},
@@ -330,6 +332,8 @@ class Laboratory {
         }
         seen[Seen::directory] =
             kind_of(run + "/metrics.jsonl", Links::refuse) == PathKind::file ? run : "nowhere";
+        seen[Seen::events] =
+            kind_of(run + "/events", Links::refuse) == PathKind::directory ? "written" : "none";
         seen[Seen::metrics] = get(run + "/metrics.jsonl");
         seen[Seen::validation] = get(run + "/val.csv") + get(run + "/positions.csv");
         for (const std::string& line : lines_of(get(log))) {
@@ -412,7 +416,7 @@ TEST_CASE("what is said to change no result changes none") {
     const auto plain = laboratory.observe({});
     for (const char* change :
          {"system.threads=2", "run.log_every=1", "checkpoint.every=1", "checkpoint.keep=5",
-          "eval.batch_tokens=128", "run.name=other", "checkpoint.at_start=true"}) {
+          "eval.batch_tokens=128", "run.name=other", "checkpoint.at_start=true", "run.events=false"}) {
         CAPTURE(change);
         const auto with = laboratory.observe({change});
         for (const Seen seen : {Seen::metrics, Seen::validation, Seen::weights, Seen::moments})

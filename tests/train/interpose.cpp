@@ -14,6 +14,7 @@ namespace {
 std::string wanted_record;
 int wanted_signal = 0;
 int refusals = 0;
+bool events_refused = false;
 
 }  // namespace
 
@@ -28,11 +29,19 @@ void refuse_space(int count) {
     refusals = count;
 }
 
+void refuse_event_bytes(bool refuse) {
+    events_refused = refuse;
+}
+
 }  // namespace longreach::test
 
 extern "C" ssize_t pwrite(int fd, const void* data, size_t size, off_t offset) {
     const std::string_view text(static_cast<const char*>(data), size);
     if (!wanted_record.empty() && text.starts_with(wanted_record)) std::raise(wanted_signal);
+    if (events_refused && text.find("brain.Event:2") != text.npos) {
+        errno = ENOSPC;
+        return -1;
+    }
     return syscall(SYS_pwrite64, fd, data, size, offset);
 }
 

@@ -12,4 +12,7 @@ void raise_at_step(int64_t step, int signal);
 // The next `count` reservations of disk space fail with ENOSPC.
 void refuse_space(int count);
 
+// While set, nothing can be written to event files: ENOSPC.
+void refuse_event_bytes(bool refuse);
+
 }  // namespace longreach::test

@@ -1,0 +1,65 @@
+// TensorBoard's event file, as a writer: what data/README.md describes under "Event files".
+//
+// A file is appended to and never rewound: a reader stops at a torn record, so whoever goes on after an
+// interruption opens a new file, whose session_start() tells readers which older points no longer count.
+// Records gather in memory until flush(). Every failure is an Error; the caller decides what it is worth.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "io/file.h"
+
+namespace longreach {
+
+// One field of what distinguishes runs from one another.
+struct HyperParameter {
+    std::string name;
+    std::variant<double, bool, std::string> value;
+};
+
+// Several tags in one chart.
+struct EventChart {
+    std::string title;
+    std::vector<std::string> tags;  // regular expressions, matched from the start of a tag
+};
+
+enum class SessionEnd { success = 1, failure = 2 };  // numbers of the format
+
+// CRC-32C in the form in which records store it: of data that hold CRCs themselves a plain one says little.
+uint32_t masked_crc32c(std::string_view bytes);
+
+class EventFile {
+  public:
+    // Makes a file in `directory`, which exists. Times are seconds since 1970. The name sorts behind those of
+    // all event files there, even if the clock was set back or another machine's runs ahead: readers take the
+    // files of a directory in the order of their names.
+    EventFile(const std::string& directory, double wall_time, Disk& disk = Disk::system());
+
+    // Points of older files from `step` on no longer count.
+    void session_start(int64_t step, double wall_time);
+    void scalar(std::string_view tag, int64_t step, double value, double wall_time);
+    // counts[i] values lie between edges[i] and edges[i + 1].
+    void histogram(std::string_view tag, int64_t step, std::span<const double> edges,
+                   std::span<const double> counts, double wall_time);
+    void text(std::string_view tag, int64_t step, std::string_view markdown, double wall_time);
+    // What the run is made of, and the tags by which it is judged.
+    void hyperparameters(std::string_view name, const std::vector<HyperParameter>& parameters,
+                         const std::vector<std::string>& metric_tags, double wall_time);
+    void session_end(SessionEnd status, double wall_time);
+    void layout(std::string_view title, const std::vector<EventChart>& charts, double wall_time);
+
+    void flush();  // hands what was gathered to the system
+    const std::string& path() const { return file_.path(); }
+
+  private:
+    void record(std::string_view payload);
+
+    File file_;
+    std::string pending_;
+};
+
+}  // namespace longreach

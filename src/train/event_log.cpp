@@ -1,0 +1,154 @@
+#include "train/event_log.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <map>
+
+#include "base/error.h"
+#include "config/diff.h"
+#include "config/loader.h"
+
+namespace longreach {
+
+namespace {
+
+double now() {
+    return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+void flatten(const std::string& path, const json::Value& value, std::vector<HyperParameter>& out) {
+    if (const json::Object* members = value.to_object()) {
+        for (const json::Member& m : *members) flatten(field_path(path, m.key), m.value, out);
+    } else if (const std::optional<bool> flag = value.to_bool()) {
+        out.push_back({path, *flag});
+    } else if (const std::optional<double> number = value.to_number()) {
+        out.push_back({path, *number});
+    } else if (const std::string* text = value.to_string()) {
+        out.push_back({path, *text});
+    } else {
+        out.push_back({path, json::write(value, json::Style::compact)});
+    }
+}
+
+std::string as_code(const std::string& text) {  // in Markdown
+    std::string out;
+    for (size_t at = 0; at < text.size();) {
+        const size_t end = std::min(text.find('\n', at), text.size());
+        out += "    " + text.substr(at, end - at) + '\n';
+        at = end + 1;
+    }
+    return out;
+}
+
+// "attention.scale.r" of "layers.3.attention.scale.r"; other names as they are.
+std::string without_layer(const std::string& name) {
+    constexpr std::string_view layers = "layers.";
+    if (!name.starts_with(layers)) return name;
+    const size_t digits_end = name.find_first_not_of("0123456789", layers.size());
+    return digits_end == std::string::npos ? name : name.substr(digits_end + 1);
+}
+
+}  // namespace
+
+std::vector<HyperParameter> hyperparameters_of(const Experiment& experiment) {
+    std::vector<HyperParameter> out;
+    for (const Difference& d : diff(describe(Experiment()), describe(experiment)))
+        if (d.right) flatten(d.path, *d.right, out);
+    return out;
+}
+
+Histogram histogram_of(const std::vector<double>& values) {
+    const auto [lowest, highest] = std::minmax_element(values.begin(), values.end());
+    const double low = *lowest, width = *highest - low;
+    if (width == 0) return {{low - 0.5, low + 0.5}, {static_cast<double>(values.size())}};
+    constexpr size_t buckets = 30;
+    Histogram h{std::vector<double>(buckets + 1), std::vector<double>(buckets)};
+    for (size_t i = 0; i <= buckets; ++i)
+        h.edges[i] = low + width * (static_cast<double>(i) / static_cast<double>(buckets));
+    h.edges.back() = *highest;
+    for (const double v : values) {
+        const auto i = static_cast<size_t>((v - low) / width * static_cast<double>(buckets));
+        h.counts[std::min(i, buckets - 1)] += 1;
+    }
+    return h;
+}
+
+template <class Action>
+void EventLog::attempt(Action action) {
+    if (!file_) return;
+    try {
+        action(*file_);
+        file_->flush();
+    } catch (const Error& e) {
+        file_.reset();
+        console_->line(fmt::format("warning: no more events for TensorBoard: {}", e.what()));
+    }
+}
+
+EventLog::EventLog(const std::string& directory, const Experiment& experiment, int64_t step, Console& console)
+    : console_(&console) {
+    const double time = now();
+    try {
+        make_directories(directory);
+        file_.emplace(directory, time);
+    } catch (const Error& e) {
+        console.line(fmt::format("warning: no events for TensorBoard: {}", e.what()));
+    }
+    attempt([&](EventFile& file) {
+        // Points of step `step` still count: the checkpoint was made after them. A run that begins has no
+        // such points, but may follow one that was lost before its first checkpoint.
+        file.session_start(step == 0 ? 0 : step + 1, time);
+        std::vector<std::string> val_tags;
+        for (const int64_t length : experiment.eval.lengths)
+            val_tags.push_back(fmt::format("val/{}", length));
+        file.hyperparameters(experiment.run.name, hyperparameters_of(experiment), val_tags, time);
+        file.layout("validation", {{"loss by context length", {"val/[0-9]+$"}}}, time);
+        file.text("config", step, as_code(write_resolved(experiment)), time);
+    });
+}
+
+void EventLog::train_step(int64_t step, double loss, std::optional<double> grad_norm, double lr,
+                          double tokens_per_second) {
+    attempt([&](EventFile& file) {
+        const double time = now();
+        file.scalar("train/loss", step, loss, time);
+        if (grad_norm) file.scalar("train/grad_norm", step, *grad_norm, time);
+        file.scalar("train/lr", step, lr, time);
+        file.scalar("timing/tokens_per_second", step, tokens_per_second, time);
+    });
+}
+
+void EventLog::validation(int64_t step, const std::vector<LengthResult>& results) {
+    attempt([&](EventFile& file) {
+        const double time = now();
+        for (const LengthResult& r : results)
+            file.scalar(fmt::format("val/{}", r.length), step, r.loss.mean(), time);
+    });
+}
+
+void EventLog::weights(int64_t step, Ops& ops, const ParamTable& table, const FlatParams& weights) {
+    if (!file_) return;
+    std::map<std::string, std::vector<double>> by_name;
+    std::vector<float> host;
+    for (const Param& p : table.params()) {
+        if (p.group != ParamGroup::scalar) continue;
+        host.resize(static_cast<size_t>(p.count()));
+        ops.download(host.data(), weights.view(p));
+        for (const float value : host)
+            if (std::isfinite(value)) by_name[without_layer(p.name)].push_back(value);
+    }
+    attempt([&](EventFile& file) {
+        const double time = now();
+        for (const auto& [name, values] : by_name) {
+            const Histogram h = histogram_of(values);
+            file.histogram("weights/" + name, step, h.edges, h.counts, time);
+        }
+    });
+}
+
+void EventLog::end(SessionEnd status) {
+    attempt([&](EventFile& file) { file.session_end(status, now()); });
+}
+
+}  // namespace longreach

@@ -1,0 +1,50 @@
+// What a run writes for TensorBoard: <run>/events, one file for each time it is started or resumed.
+//
+// A convenience beside metrics.jsonl and val.csv, so it must never end a run: the first failure is reported
+// and writing stops.
+#pragma once
+
+#include <optional>
+
+#include "eval/lengths.h"
+#include "io/event_file.h"
+#include "model/param_table.h"
+#include "train/console.h"
+#include "train/experiment.h"
+
+namespace longreach {
+
+// The fields that are not as nobody wrote them, one by one: "stages.0.steps". Lists are JSON text.
+std::vector<HyperParameter> hyperparameters_of(const Experiment& experiment);
+
+// Buckets of equal width from the smallest to the largest of `values`, which are finite and at least one;
+// equal values share one bucket around them.
+struct Histogram {
+    std::vector<double> edges, counts;  // one more edge than counts
+};
+Histogram histogram_of(const std::vector<double>& values);
+
+class EventLog {
+  public:
+    EventLog() = default;  // writes nothing
+    // `step`: steps done when this process goes on.
+    EventLog(const std::string& directory, const Experiment& experiment, int64_t step, Console& console);
+
+    // grad_norm is empty if the step was skipped.
+    void train_step(int64_t step, double loss, std::optional<double> grad_norm, double lr,
+                    double tokens_per_second);
+    void validation(int64_t step, const std::vector<LengthResult>& results);
+    // Gains, biases, mixing weights, learned scales and the like (ParamGroup::scalar): few numbers in all.
+    // The tensors of one name of all layers make one histogram.
+    void weights(int64_t step, Ops& ops, const ParamTable& table, const FlatParams& weights);
+    void end(SessionEnd status);
+
+  private:
+    template <class Action>
+    void attempt(Action action);
+
+    std::optional<EventFile> file_;
+    Console* console_ = nullptr;
+};
+
+}  // namespace longreach
