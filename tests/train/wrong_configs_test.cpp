@@ -132,7 +132,7 @@ TEST_CASE("wrong experiments: words") {
         {R"({"stages": [{"steps": 1}], "system": {"device": "gpu"}})",
          "system.device (c.json:1:49): expected cpu, auto or cuda, got the string \"gpu\""},
         {R"({"stages": [{"steps": 1}], "system": {"precision": "fp16"}})",
-         "system.precision (c.json:1:52): expected auto, fp32 or bf16, got the string \"fp16\""},
+         "system.precision (c.json:1:52): expected fp32, bf16 or auto, got the string \"fp16\""},
         {R"({"stages": [{"steps": 1}], "optimizer": {"schedule": {"kind": "cosin"}}})",
          "optimizer.schedule.kind (c.json:1:63): expected cosine, constant or linear, got the string "
          "\"cosin\""},
