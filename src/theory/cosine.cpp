@@ -40,7 +40,7 @@ double cosine_entropy(int head_dim, double n, double alpha) {
 
 std::vector<SoftmaxEstimates> sampled_cosine(int head_dim, int64_t n, const std::vector<double>& alphas,
                                              int64_t samples, uint64_t seed) {
-    const Rng rng(seed, Purpose::theory, 2);
+    const Rng rng(seed, Purpose::theory, (2u << 30) + static_cast<uint32_t>(n));
     const double root = std::sqrt(static_cast<double>(head_dim));
     // Numbers per key: one along the query, the rest for the length across it.
     const uint64_t per_key = static_cast<uint64_t>(1 + head_dim / 2);

@@ -56,7 +56,7 @@ const std::vector<ScaleRule>& scale_rules() {
 
 std::vector<SoftmaxEstimates> sampled_gaussian(int64_t n, const std::vector<double>& alphas, int64_t samples,
                                                uint64_t seed) {
-    const Rng rng(seed, Purpose::theory, 1);
+    const Rng rng(seed, Purpose::theory, (1u << 30) + static_cast<uint32_t>(n));  // no n shares numbers
     return sampled_softmax(n, alphas, samples, [&](int64_t sample, std::span<double> z) {
         const uint64_t first = static_cast<uint64_t>(sample) * z.size();
         for (size_t i = 0; i < z.size(); ++i) z[i] = rng.normal(first + i);
