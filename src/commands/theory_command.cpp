@@ -83,6 +83,10 @@ ExitCode theory(const Options& options) {
         for (int64_t n : phase_ns)
             require(n <= 4096, ExitCode::usage,
                     "--n {} is too large for the table 'phase', which takes at most 4096", n);
+    if (wanted("cosine") || wanted("gradient"))
+        for (int64_t d : options.dims)
+            require(d >= 4, ExitCode::usage,
+                    "--d {} is too small for the tables 'cosine' and 'gradient', which take 4 and more", d);
     if (!options.out.empty()) make_directories(options.out);
 
     StudyOptions study{options.ns, options.dims, options.samples, options.seed};

@@ -13,7 +13,7 @@ namespace {
 template <class F>
 double root_of_rising(const F& value) {
     double low = 0, high = 1;
-    while (value(high) < 0) {
+    while (value(high) < 0 && high < 1e12) {
         low = high;
         high *= 2;
     }

@@ -13,7 +13,7 @@ namespace longreach {
 namespace {
 
 constexpr double left = 70, top = 50, side = 440, bar_gap = 24, bar_width = 18;
-constexpr double width = left + side + bar_gap + bar_width + 78, height = top + side + 62;
+constexpr double width = left + side + bar_gap + bar_width + 78, height = top + side + 80;
 
 std::string escaped(const std::string& text) {
     std::string out;
@@ -154,7 +154,8 @@ std::string svg(const HeatMap& map) {
         fmt::format(" transform=\"rotate(-90 {:.1f} {:.1f})\"", left - 44, top + side / 2);
     out += text(left - 44, top + side / 2, "middle", map.y_label, turned.c_str());
     if (!map.curve_label.empty())
-        out += text(left + side, top + side + 42, "end", "dashed: " + map.curve_label, " font-size=\"12\"");
+        out += text(left + side / 2, top + side + 64, "middle", "dashed: " + map.curve_label,
+                    " font-size=\"12\"");
 
     const double bar = left + side + bar_gap;
     constexpr int shades = 64;
