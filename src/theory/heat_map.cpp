@@ -50,7 +50,7 @@ std::vector<double> ticks(double low, double high) {
     const double step = tick_step(high - low);
     std::vector<double> out;
     for (double k = std::ceil(low / step - 1e-9); k * step <= high + 1e-9 * step; ++k)
-        out.push_back(k * step);
+        out.push_back(k * step + 0.0);  // -0 + 0 is 0
     return out;
 }
 

@@ -99,6 +99,8 @@ TEST_CASE("heat map is well formed and needs nothing from elsewhere") {
     CHECK(count(text, "http") == 1);  // the namespace
     CHECK(count(text, "href") == 0);
     CHECK(count(text, "nan") == 0);
+    CHECK(count(text, ">-0<") == 0);
+    CHECK(count(text, ">0<") == 3);  // where both axes and the colour bar begin
     for (const char* wanted : {"a &lt; b &amp; &quot;c&quot;", ">across<", ">upwards<", ">value<",
                                ">dashed: limit<", "currentColor", "prefers-color-scheme: dark"})
         CHECK_MESSAGE(text.find(wanted) != text.npos, wanted);
