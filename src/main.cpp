@@ -36,6 +36,7 @@ int main(int argc, char** argv) {
     add_bench_command(app, action);
     add_bench_attention_command(app, action);
     add_doctor_command(app, action);
+    add_theory_command(app, action);
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& e) {

@@ -18,6 +18,7 @@ enum class Purpose : uint32_t {
     bootstrap = 4,
     test = 5,
     bench = 6,
+    theory = 7,
 };
 
 using Philox4 = std::array<uint32_t, 4>;

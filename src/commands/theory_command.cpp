@@ -1,0 +1,145 @@
+// longreach theory: what can be computed about attention at long contexts without training anything.
+#include <CLI/CLI.hpp>
+
+#include <chrono>
+
+#include "base/units.h"
+#include "commands/commands.h"
+#include "io/file.h"
+#include "theory/study.h"
+
+namespace longreach {
+
+namespace {
+
+struct Options {
+    std::vector<std::string> tables;
+    std::string out;
+    std::vector<int64_t> ns, dims;
+    int64_t samples = 400, grid = 24;
+    double gamma_max = 8;
+    uint64_t seed = 1;
+};
+
+using TableMaker = std::vector<NumberTable> (*)(const StudyOptions&);
+const std::vector<std::pair<std::string, TableMaker>> makers = {{"extreme", extreme_tables},
+                                                                {"cosine", cosine_tables},
+                                                                {"participation", participation_tables},
+                                                                {"entropy", entropy_tables},
+                                                                {"gradient", gradient_tables}};
+
+void save(const Options& options, const std::string& name, const std::string& content) {
+    if (!options.out.empty()) write_file_atomically(join_path(options.out, name), content);
+}
+
+// Every second cell of every second line, lambda to two digits: a glance, the files have the rest.
+std::string glance(const PhaseDiagram& diagram, const std::vector<double>& values, const char* title) {
+    const int64_t stride = std::max<int64_t>(1, diagram.cells / 12);
+    std::string out = fmt::format("{} (rows: gamma, columns: rho)\n       ", title);
+    for (int64_t c = stride / 2; c < diagram.cells; c += stride)
+        out += fmt::format(" {:5.2f}", diagram.rho(c));
+    out += '\n';
+    for (int64_t r = diagram.cells - 1 - stride / 2; r >= 0; r -= stride) {
+        out += fmt::format("  {:5.2f}", diagram.gamma(r));
+        for (int64_t c = stride / 2; c < diagram.cells; c += stride)
+            out += fmt::format(" {:5.2f}", values[static_cast<size_t>(r * diagram.cells + c)]);
+        out += '\n';
+    }
+    return out;
+}
+
+void phase(const Options& options, int64_t n, int64_t d) {
+    const auto start = std::chrono::steady_clock::now();
+    const auto seconds = [&] {
+        return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    };
+    fmt::print("phase diagram: n = {}, d = {}, {} x {} cells\n", n, d, options.grid, options.grid);
+    std::fflush(stdout);
+    const PhaseDiagram diagram =
+        phase_diagram(n, d, options.grid, options.gamma_max, options.seed, [&](int64_t done) {
+            if (done != 1) return;
+            fmt::print("  will take about {}\n",
+                       human_duration(seconds() * static_cast<double>(options.grid)));
+            std::fflush(stdout);
+        });
+    fmt::print("  took {}\n{}\n{}\n", human_duration(seconds()),
+               glance(diagram, diagram.angle_ratio, "lambda: angles after over angles before"),
+               glance(diagram, diagram.gradient_norm, "eta: gradient passed through"));
+    const NumberTable table = phase_table(diagram);
+    save(options, table.name + ".csv", csv(table));
+    save(options, table.name + "_lambda.svg", svg(angle_ratio_map(diagram)));
+    save(options, table.name + "_eta.svg", svg(gradient_norm_map(diagram)));
+}
+
+ExitCode theory(const Options& options) {
+    const auto wanted = [&](const std::string& name) {
+        return std::find(options.tables.begin(), options.tables.end(), name) != options.tables.end() ||
+               std::find(options.tables.begin(), options.tables.end(), "all") != options.tables.end();
+    };
+    const std::vector<int64_t> phase_ns = options.ns.empty() ? std::vector<int64_t>{512} : options.ns;
+    const std::vector<int64_t> phase_dims = options.dims.empty() ? std::vector<int64_t>{512} : options.dims;
+    // Four matrices of n x n numbers and n^3 operations per cell: 4096 are an hour or so.
+    if (wanted("phase"))
+        for (int64_t n : phase_ns)
+            require(n <= 4096, ExitCode::usage,
+                    "--n {} is too large for the table 'phase', which takes at most 4096", n);
+    if (wanted("cosine") || wanted("gradient"))
+        for (int64_t d : options.dims)
+            require(d >= 4, ExitCode::usage,
+                    "--d {} is too small for the tables 'cosine' and 'gradient', which take 4 and more", d);
+    if (!options.out.empty()) make_directories(options.out);
+
+    StudyOptions study{options.ns, options.dims, options.samples, options.seed};
+    if (study.ns.empty()) study.ns = {16, 256, 1024, 4096, 16384, 65536};
+    if (study.dims.empty()) study.dims = {16, 64, 128, 256};
+    for (const auto& [name, make] : makers) {
+        if (!wanted(name)) continue;
+        for (const NumberTable& table : make(study)) {
+            fmt::print("{}\n", aligned(table));
+            std::fflush(stdout);
+            save(options, table.name + ".csv", csv(table));
+        }
+    }
+    if (wanted("phase"))
+        for (int64_t n : phase_ns)
+            for (int64_t d : phase_dims) phase(options, n, d);
+    if (!options.out.empty()) fmt::print("files in {}\n", options.out);
+    return ExitCode::ok;
+}
+
+}  // namespace
+
+void add_theory_command(CLI::App& app, Action& action) {
+    auto options = std::make_shared<Options>();
+    CLI::App* command = app.add_subcommand(
+        "theory", "Concentration of attention over n keys: exact values, samples, phase diagrams");
+    std::vector<std::string> names;
+    for (const auto& maker : makers) names.push_back(maker.first);
+    names.insert(names.end(), {"phase", "all"});
+    command
+        ->add_option("tables", options->tables,
+                     "extreme, cosine, participation, entropy, gradient, phase; all")
+        ->required()
+        ->check(CLI::IsMember(names));
+    command->add_option("--out", options->out, "Directory for CSV files and SVG diagrams");
+    command->add_option("--n", options->ns, "Numbers of keys (tables: 16 to 65536, phase: 512)")
+        ->delimiter(',')
+        ->check(CLI::Range(int64_t{2}, int64_t{1} << 24));
+    command
+        ->add_option("--d", options->dims, "Dimensions of cosines (16 to 256) and of tokens in phase (512)")
+        ->delimiter(',')
+        ->check(CLI::Range(int64_t{2}, int64_t{4096}));
+    command->add_option("--samples", options->samples, "Monte Carlo samples per n")
+        ->capture_default_str()
+        ->check(CLI::Range(int64_t{2}, int64_t{1} << 24));
+    command->add_option("--seed", options->seed, "Seed of samples and tokens")->capture_default_str();
+    command->add_option("--grid", options->grid, "Cells along each side of a phase diagram")
+        ->capture_default_str()
+        ->check(CLI::Range(int64_t{2}, int64_t{200}));
+    command->add_option("--gamma-max", options->gamma_max, "Upper end of a phase diagram")
+        ->capture_default_str()
+        ->check(CLI::Range(0.1, 1000.0));
+    command->callback([options, &action] { action = [options] { return theory(*options); }; });
+}
+
+}  // namespace longreach

@@ -1,0 +1,27 @@
+// A heat map with a curve over it as one SVG file that needs nothing else.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace longreach {
+
+struct HeatMap {
+    std::string title, x_label, y_label, value_label;
+    double x_max = 1, y_max = 1;  // both axes start at 0
+    int columns = 0, rows = 0;
+    std::vector<double> values;                    // [rows, columns], row 0 at the bottom
+    double low = 0, high = 1;                      // values beyond take the colour of the nearest end
+    std::vector<std::pair<double, double>> curve;  // points beyond the axes are cut off
+    std::string curve_label;
+};
+
+// Text follows the reader's light or dark setting; a viewer that knows neither gets dark text on a light
+// ground.
+std::string svg(const HeatMap& map);
+
+// "#rrggbb" of a share in [0, 1]: dark blue over green to yellow, rising in lightness throughout.
+std::string heat_colour(double share);
+
+}  // namespace longreach

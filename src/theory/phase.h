@@ -1,0 +1,72 @@
+// One attention layer over n tokens that overlap: does it pull them together, and does gradient pass through
+// it?
+//
+// Query, key and value are the tokens on the sphere, y_i = x_i / |x_i|; no mask, no residual stream:
+//   A_ij = softmax_j(beta <y_i, y_j>),  x'_i = sum_j A_ij y_j,  y'_i = x'_i / |x'_i|,  beta = gamma log n.
+// Tokens with cosine rho among each other collapse for gamma below 1 / (1 - rho) and stay as they are above:
+// a token's own weight n^gamma stands against n n^(rho gamma) of the others.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+namespace longreach {
+
+struct PhasePoint {
+    // Mean over pairs of (1 - <y'_i, y'_j>) / (1 - <y_i, y_j>): 0 collapsed, 1 unchanged.
+    double angle_ratio = 0;
+    // |dX'/dX|_F^2 / (n d), of the unnormalised tokens.
+    double gradient_norm = 0;
+};
+
+// Row-major [n, d].
+struct Tokens {
+    int64_t n = 0, d = 0;
+    std::vector<double> x;
+};
+
+// x_i = sqrt(rho) z_0 / |z_0| + sqrt(1 - rho) z_i with z ~ N(0, I / d): |x_i|^2 = 1 and <x_i, x_j> = rho on
+// average. z does not depend on rho.
+Tokens overlapping_tokens(int64_t n, int64_t d, double rho, uint64_t seed);
+
+double critical_gamma(double rho);  // 1 / (1 - rho)
+
+// Exact, in O(n^3) from the inner products of the tokens.
+class PhaseModel {
+  public:
+    explicit PhaseModel(const Tokens& tokens);
+    PhasePoint at(double beta) const;
+    double inner_product(int64_t i, int64_t j) const { return gram_[static_cast<size_t>(i * n_ + j)]; }
+
+  private:
+    int64_t n_, d_;
+    std::vector<double> y_, y_transposed_;    // [n, d], [d, n]
+    std::vector<double> length2_;             // |x_i|^2
+    std::vector<double> gram_, gram_square_;  // <y_i, y_j>, <y_i, y_j>^2
+};
+
+// angle_ratio of tokens with |x_i| = 1 and <y_i, y_j> = rho exactly for all i != j, and its limit n ->
+// infinity.
+double simplex_angle_ratio(double n, double rho, double gamma);
+double simplex_angle_ratio_limit(double rho, double gamma);
+double simplex_gradient_norm_limit(double d, double rho, double gamma);
+
+// Cells of a rectangle 0 < rho < 1, 0 < gamma < gamma_max, taken at their centres; row-major [gamma, rho].
+struct PhaseDiagram {
+    int64_t n = 0, d = 0, cells = 0;
+    double gamma_max = 0;
+    std::vector<double> angle_ratio, gradient_norm;
+    double rho(int64_t column) const {
+        return (static_cast<double>(column) + 0.5) / static_cast<double>(cells);
+    }
+    double gamma(int64_t row) const {
+        return gamma_max * (static_cast<double>(row) + 0.5) / static_cast<double>(cells);
+    }
+};
+
+// `progress(done)` after each column of cells.
+PhaseDiagram phase_diagram(int64_t n, int64_t d, int64_t cells, double gamma_max, uint64_t seed,
+                           const std::function<void(int64_t)>& progress);
+
+}  // namespace longreach

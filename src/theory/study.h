@@ -1,0 +1,35 @@
+// The tables and diagrams of `longreach theory`.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "theory/heat_map.h"
+#include "theory/number_table.h"
+#include "theory/phase.h"
+
+namespace longreach {
+
+struct StudyOptions {
+    std::vector<int64_t> ns;    // keys per query, each >= 2
+    std::vector<int64_t> dims;  // of cosines, each >= 4
+    int64_t samples = 400;      // of Monte Carlo, >= 2
+    uint64_t seed = 1;
+};
+
+// Each begins with exact values and, where there is one, ends with the same quantity sampled: columns exact,
+// sampled, standard_error, deviations = (sampled - exact) / standard_error.
+std::vector<NumberTable> extreme_tables(const StudyOptions& options);        // E[1 / w_max], normal scores
+std::vector<NumberTable> participation_tables(const StudyOptions& options);  // E[sum w^2], normal scores
+std::vector<NumberTable> entropy_tables(const StudyOptions& options);        // entropy, normal scores
+std::vector<NumberTable> cosine_tables(const StudyOptions& options);         // all three, cosines
+std::vector<NumberTable> gradient_tables(const StudyOptions& options);       // scale of most gradient
+
+// One row per cell: rho, gamma, gamma over its critical value, lambda and eta, and lambda of an exact
+// simplex.
+NumberTable phase_table(const PhaseDiagram& diagram);
+HeatMap angle_ratio_map(const PhaseDiagram& diagram);
+HeatMap gradient_norm_map(const PhaseDiagram& diagram);
+
+}  // namespace longreach
