@@ -118,7 +118,8 @@ TEST_CASE("a run's bytes depend neither on schedules, nor on landings, nor on th
 }
 
 TEST_CASE(
-    "an error of any call of the runtime ends the run with its name, and the run resumes to the same bytes") {
+    "an error of the runtime, at calls spread over a run, ends it with its name, and the run resumes to the "
+    "same bytes") {
     const HarnessOptions options;
     const TempDir dir;
     make_corpus(dir / "data");

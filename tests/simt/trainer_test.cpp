@@ -63,10 +63,12 @@ double largest_difference(const Outcome& a, const Outcome& b) {
 
 }  // namespace
 
-// How far losses may be from those of the CPU in f32. Logits stay below 4 in the first steps. f32: a logit is
-// a sum of 64 products behind a chain of such sums, 64 roundings of 4 u each, a log-sum-exp of 257 about 16
-// of 5.5 u. bf16: the stream, the weights and the logit itself are rounded, three times 2^-8 of 4. What an
-// update adds to that is smaller by the learning rate.
+// How far losses may be from those of the CPU in f32: an estimate, not a proof. It takes logits to stay below
+// 4 in the first steps, which nothing here checks, and does not follow roundings through the layers; it was
+// written down with the differences known (3.3e-7 and 0.0074). The bounds that are derived are those of the
+// operations and of whole models (tests/kernels, tests/model/gradient_check.h), which the backend keeps as
+// well. f32: a logit is a sum of 64 products, 64 roundings of 4 u, a log-sum-exp of 257 about 16 of 5.5 u.
+// bf16: three roundings of 2^-8 of 4.
 constexpr double f32_bound = (64 * 4 + 16 * 5.5) * 0x1p-24, bf16_bound = 3 * 4 * 0x1p-8;
 
 TEST_CASE("every tiny experiment trains and validates on the backend as it does on the CPU") {
