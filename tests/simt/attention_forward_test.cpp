@@ -242,7 +242,7 @@ void check_instances(std::initializer_list<int64_t> tiles) {
                 ask_for(c, form);
                 CAPTURE(c.length);
                 Problem p(c);
-                check_launch<T>(p, c.seed == 2 ? 16 : 3);
+                check_launch<T>(p, 16);
             }
         }
 }
