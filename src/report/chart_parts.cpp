@@ -40,9 +40,13 @@ std::string marker_path(size_t marker, double x, double y, double r) {
                                -u, u, -u, -u);
         case 4:  // triangle pointing down
             return fmt::format("M{:.1f} {:.1f}l{:.1f} {:.1f}h{:.1f}z", x, y + u, t, -1.9 * t, -2 * t);
-        case 5:  // bar
-            return fmt::format("M{:.1f} {:.1f}h{:.1f}v{:.1f}h{:.1f}z", x - 1.3 * r, y - 0.5 * r, 2.6 * r, r,
-                               -2.6 * r);
+        case 5: {  // cross
+            const double a = 0.45 * r, b = 0.85 * r;
+            return fmt::format(
+                "M{:.1f} "
+                "{:.1f}h{:.1f}v{:.1f}h{:.1f}v{:.1f}h{:.1f}v{:.1f}h{:.1f}v{:.1f}h{:.1f}v{:.1f}h{:.1f}z",
+                x - a, y - a - b, 2 * a, b, b, 2 * a, -b, b, -2 * a, -b, -b, -2 * a, b);
+        }
         default:  // hexagon
             return fmt::format("M{:.1f} {:.1f}l{:.1f} {:.1f}v{:.1f}l{:.1f} {:.1f}l{:.1f} {:.1f}v{:.1f}z", x,
                                y - u, u, u / 2, u, -u, u / 2, -u, -u / 2, -u);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/text.h"
 #include "io/file.h"
 #include "report/csv.h"
 
@@ -213,22 +214,42 @@ void drop_repeated_seeds(Collection& out) {
     out.runs = std::move(kept);
 }
 
-void note_unequal_steps(Collection& out) {
-    std::map<int64_t, std::vector<std::string>> by_step;
-    for (const RunRecord& run : out.runs) {
-        int64_t step = 0;
-        for (const LossRow& r : run.own.losses) step = std::max(step, r.step);
-        if (step > 0) by_step[step].push_back(run.name);
+int64_t last_validation(const RunRecord& run) {
+    int64_t step = 0;
+    for (const LossRow& r : run.own.losses) step = std::max(step, r.step);
+    return step;
+}
+
+// Marks the runs that are behind the others of their group and says where groups have come.
+void note_progress(Collection& out) {
+    std::map<std::string, int64_t> newest_of;
+    for (const RunRecord& run : out.runs)
+        newest_of[run.group] = std::max(newest_of[run.group], last_validation(run));
+    std::vector<std::string> behind;
+    for (RunRecord& run : out.runs) {
+        const int64_t step = last_validation(run);
+        run.behind = step < newest_of[run.group];
+        if (run.behind)
+            behind.push_back(step == 0
+                                 ? fmt::format("{} (no validation yet)", run.name)
+                                 : fmt::format("{} (step {} of {})", run.name, step, newest_of[run.group]));
     }
-    if (by_step.size() < 2) return;
-    const int64_t last = by_step.rbegin()->first;
-    by_step.erase(last);
-    for (const auto& [step, names] : by_step)
+    if (!behind.empty())
         out.notes.push_back(
-            fmt::format("{} of the runs ({}{}) {} validated at step {} last, others at step {}: "
-                        "their losses are not comparable yet.",
-                        names.size(), names[0], names.size() > 1 ? ", ..." : "",
-                        names.size() > 1 ? "were" : "was", step, last));
+            fmt::format("Still behind the other seeds of their variant, and left out of the "
+                        "losses after training: {}.",
+                        join(behind, ", ")));
+    std::map<int64_t, std::vector<std::string>> by_step;
+    for (const auto& [group, step] : newest_of)
+        if (step > 0) by_step[step].push_back(group);
+    if (by_step.size() < 2) return;
+    std::vector<std::string> parts;
+    for (const auto& [step, groups] : by_step)
+        parts.push_back(fmt::format("{} at step {}", join(groups, ", "), step));
+    out.notes.push_back(fmt::format(
+        "Variants were validated last at different steps: {}. Their losses compare runs of different "
+        "lengths.",
+        join(parts, "; ")));
 }
 
 }  // namespace
@@ -276,10 +297,20 @@ Collection collect(const std::vector<std::string>& paths, const std::string& bas
     for (const RunRecord& run : out.runs)
         if (std::find(out.groups.begin(), out.groups.end(), run.group) == out.groups.end())
             out.groups.push_back(run.group);
-    note_unequal_steps(out);
+    note_progress(out);
     if (!out.sweep) {
-        out.title = out.runs.size() == 1 ? out.runs[0].name : fmt::format("{} runs", out.runs.size());
-        if (out.groups.size() == 1) out.title = out.groups[0];
+        std::set<std::string> parents;
+        for (const RunRecord& run : out.runs) parents.insert(base_name(parent_path(run.path)));
+        if (out.runs.size() == 1)
+            out.title = out.runs[0].name;
+        else if (out.groups.size() == 1)
+            out.title = out.groups[0];
+        else if (out.groups.size() == 2)
+            out.title = fmt::format("{} and {}", out.groups[0], out.groups[1]);
+        else if (parents.size() == 1 && *parents.begin() != ".")
+            out.title = *parents.begin();
+        else
+            out.title = counted(out.groups.size(), "variant");
     }
     if (!baseline.empty()) out.baseline = baseline;
     const bool known = std::find(out.groups.begin(), out.groups.end(), out.baseline) != out.groups.end();

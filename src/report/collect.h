@@ -68,6 +68,8 @@ struct RunRecord {
     std::vector<TrainingRow> training;           // steps rise
     double tokens_per_second = NAN;              // the median
     json::Value config, build;                   // null if there is no such file
+    // Other seeds of its group have been validated at a later step: a mean with them would compare nothing.
+    bool behind = false;
 };
 
 struct Collection {

@@ -20,9 +20,9 @@ struct Frame {
 Frame frame_of(ChartSize size, bool labels) {
     switch (size) {
         case ChartSize::wide:
-            return {760, 380, 50, labels ? 132.0 : 16.0, 30, 44, 12, 6, 3.6, labels, "wide"};
+            return {760, 396, 50, labels ? 132.0 : 16.0, 46, 44, 12, 6, 3.6, labels, "wide"};
         case ChartSize::narrow:
-            return {360, 300, 42, 14, 28, 42, 6, 5, 3.2, false, "narrow"};
+            return {360, 316, 42, 14, 44, 42, 6, 5, 3.2, false, "narrow"};
         case ChartSize::panel:
             break;
     }
@@ -186,13 +186,12 @@ class LineDrawing {
             if (x < frame_.left || x > right) continue;
             out += svg_line(x, frame_.top - 4, x, bottom, "mark");
             if (size_ == ChartSize::panel || mark.text.empty()) continue;
-            const double length = 6.2 * static_cast<double>(mark.text.size());
-            const bool before = x + 5 + length > right && x - 5 - length > frame_.left;
-            const double begin = before ? x - 5 - length : x + 5;
-            if (begin < free_from) continue;
-            out += svg_text(before ? x - 5 : x + 5, frame_.top + 6, "mark-text", before ? "end" : "start",
-                            mark.text);
-            free_from = begin + length;
+            // Centred above its line, but inside the picture.
+            const double half = 3.1 * static_cast<double>(mark.text.size());
+            const double centre = std::clamp(x, 2 + half, frame_.width - half - 2);
+            if (centre - half < free_from) continue;
+            out += svg_text(centre, frame_.top - 9, "mark-text", "middle", mark.text);
+            free_from = centre + half + 6;
         }
         if (chart_.diagonal) {
             const double low = std::max(x_.low, y_.low), high = std::min(x_.high, y_.high);
@@ -257,7 +256,7 @@ class LineDrawing {
             if (std::abs(end.y - end.wanted) > 2 || end.x < x - 24)
                 out += fmt::format("<path class=\"leader\" d=\"M{:.1f} {:.1f}L{:.1f} {:.1f}\"/>", end.x + 5,
                                    end.wanted, x - 3, end.y);
-            out += svg_text(x, end.y + 4, "name", "start", shortened(style.name, 20)) + "</g>";
+            out += svg_text(x, end.y + 4, "name", "start", shortened(style.name, 16)) + "</g>";
         }
         return out;
     }

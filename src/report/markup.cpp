@@ -53,6 +53,18 @@ Cell spread_cell(double mean, double error, int decimals) {
     return {fixed(mean, decimals) + " ± " + fixed(error, decimals), exact(mean) + " ± " + exact(error)};
 }
 
+namespace {
+
+// The error of a mean a little quieter than the mean.
+std::string toned(const std::string& text) {
+    const size_t at = text.find(" ± ");
+    if (at == std::string::npos) return escaped(text);
+    return fmt::format("{}<span class=\"pm\">{}</span>", escaped(text.substr(0, at)),
+                       escaped(text.substr(at)));
+}
+
+}  // namespace
+
 std::string table_html(const DataTable& table) {
     std::string out =
         "<div class=\"table\">"
@@ -77,7 +89,7 @@ std::string table_html(const DataTable& table) {
                                cell.exact.empty() || cell.exact == cell.text
                                    ? ""
                                    : " data-v=\"" + escaped(cell.exact) + "\"",
-                               escaped(cell.text), tag);
+                               toned(cell.text), tag);
         }
         out += "</tr>\n";
     }

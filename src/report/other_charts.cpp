@@ -45,7 +45,7 @@ std::string interval_svg(const IntervalChart& chart, const std::vector<SeriesSty
         out += fmt::format("<rect class=\"hit\" x=\"0\" y=\"{:.1f}\" width=\"{:g}\" height=\"{:g}\"/>",
                            top + row_height * static_cast<double>(i), width, row_height);
         if (wide)
-            out += svg_text(left - 10, y + 4, "name", "end", shortened(style.name, 26));
+            out += svg_text(left - 10, y + 4, "name", "end", shortened(style.name, 22));
         else
             out += svg_text(left, y - 11, "name", "start", shortened(style.name, 40));
         for (const double v : row.values)
@@ -62,7 +62,7 @@ std::string interval_svg(const IntervalChart& chart, const std::vector<SeriesSty
         if (std::isfinite(row.mean))
             out += fmt::format("<path class=\"marker\" d=\"{}\"/>",
                                marker_path(style.marker, x.at(row.mean), y, 4));
-        if (wide) out += svg_text(width - right + 8, y + 4, "value", "start", fixed(row.mean, 4));
+        if (wide) out += svg_text(width - right + 8, y + 4, "value", "start", signed_fixed(row.mean, 4));
         out += "</g>\n";
     }
     return out + "</svg>\n";

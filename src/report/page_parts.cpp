@@ -51,7 +51,9 @@ std::string line_figure(const PageContext& page, const std::string& name, const 
 }
 
 std::string panels(const PageContext& page, const std::vector<LineChart>& charts) {
-    std::string out = "<div class=\"panels\">";
+    // Four in two rows rather than three and one.
+    const bool two = charts.size() == 2 || charts.size() == 4;
+    std::string out = two ? "<div class=\"panels two\">" : "<div class=\"panels\">";
     for (const LineChart& chart : charts) out += line_svg(chart, page.styles(), ChartSize::panel);
     return out + "</div>\n";
 }

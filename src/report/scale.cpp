@@ -33,9 +33,9 @@ std::vector<Tick> round_ticks(double low, double high, int about) {
     const double largest = std::max(std::abs(low), std::abs(high));
     if (!(high - low > 1e-9 * largest) || !std::isfinite(high - low)) return {{low, significant(low)}};
     const double rough = (high - low) / about, power = std::pow(10.0, std::floor(std::log10(rough)));
-    double step = 10 * power;
-    for (const double factor : {5.0, 2.0, 1.0})
-        if (rough <= factor * power * (1 + 1e-9)) step = factor * power;
+    // The factor nearest to the wanted step, on a logarithmic ruler.
+    const double ratio = rough / power;
+    const double step = power * (ratio < 1.42 ? 1 : ratio < 3.17 ? 2 : ratio < 7.08 ? 5 : 10);
     const int decimals = std::max(0, -static_cast<int>(std::floor(std::log10(step) + 1e-9)));
     // Where the numbers would be too long, powers of ten are clearer.
     const bool scientific = largest >= 1e6 || decimals > 4;

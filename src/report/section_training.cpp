@@ -112,7 +112,7 @@ std::string training_figure(const PageContext& page) {
             if (!std::isfinite(loss)) continue;
             low = std::min(low, loss);
             // The first steps fall from the loss of guessing; showing them would press the rest together.
-            if (step >= 0.06 * static_cast<double>(last)) high = std::max(high, loss);
+            if (step >= 0.12 * static_cast<double>(last)) high = std::max(high, loss);
         }
         chart.lines.push_back(line);
         table.header.push_back(page.styles()[i].name);

@@ -43,7 +43,7 @@ bool all_evaluated(const Collection& collection, std::vector<Row> Results::*kind
 template <class Row>
 std::vector<Row> rows_of(const RunRecord& run, const std::string& label, std::vector<Row> Results::*kind,
                          bool evaluated) {
-    if (label.empty() && !evaluated) return newest(run.own.*kind);
+    if (label.empty() && !evaluated) return run.behind ? std::vector<Row>{} : newest(run.own.*kind);
     const auto found = run.evaluations.find(label.empty() ? "plain" : label);
     return found == run.evaluations.end() ? std::vector<Row>{} : newest(found->second.*kind);
 }
