@@ -9,6 +9,11 @@
 
 namespace longreach {
 
+// Has a place in a chart: not NaN, infinite, or so large that the width of an axis overflows.
+inline bool drawable(double value) {
+    return std::abs(value) < 1e300;
+}
+
 // The opening tag with title and description. kind: how page.js reads values from it ("lines", "marks").
 std::string svg_open(const std::string& id, const std::string& classes, const char* kind, double width,
                      double height, const std::string& title, const std::string& description,

@@ -32,7 +32,7 @@ Frame frame_of(ChartSize size, bool labels) {
 struct Range {
     double low = INFINITY, high = -INFINITY;
     void include(double v) {
-        if (!std::isfinite(v)) return;
+        if (!drawable(v)) return;
         low = std::min(low, v);
         high = std::max(high, v);
     }
@@ -55,7 +55,7 @@ std::string path_of(const std::vector<ChartPoint>& points, const Scale& x, const
     std::string d;
     bool pen = false;
     for (const ChartPoint& p : points) {
-        if (!std::isfinite(p.y)) {
+        if (!drawable(p.y)) {
             pen = false;
             continue;
         }
@@ -69,7 +69,7 @@ std::string band_of(const std::vector<ChartPoint>& points, const Scale& x, const
     std::string out;
     for (size_t begin = 0; begin < points.size();) {
         const auto banded = [&](size_t i) {
-            return std::isfinite(points[i].low) && std::isfinite(points[i].high);
+            return drawable(points[i].low) && drawable(points[i].high);
         };
         size_t end = begin;
         while (end < points.size() && banded(end)) ++end;
@@ -128,8 +128,8 @@ class LineDrawing {
         if (x.empty()) x = {1, 2};
         if (x.low == x.high) x = chart.log_x ? Range{x.low / 2, x.high * 2} : Range{x.low - 1, x.high + 1};
         y = padded(y);
-        if (std::isfinite(chart.y_low)) y.low = chart.y_low;
-        if (std::isfinite(chart.y_high)) y.high = chart.y_high;
+        if (drawable(chart.y_low)) y.low = chart.y_low;
+        if (drawable(chart.y_high)) y.high = chart.y_high;
         x_ = {x.low, x.high, frame_.left + 8, frame_.width - frame_.right - 8, chart.log_x};
         y_ = {y.low, y.high, frame_.height - frame_.bottom, frame_.top, false};
     }
@@ -217,7 +217,7 @@ class LineDrawing {
                 style_classes(style), line.series, path_of(line.points, x_, y_));
         std::string xs, ys, values, markers;
         for (const ChartPoint& p : line.points) {
-            const bool finite = std::isfinite(p.y);
+            const bool finite = drawable(p.y);
             const char* comma = xs.empty() ? "" : "|";
             xs += fmt::format("{}{:.1f}", comma, x_.at(p.x));
             ys += finite ? fmt::format("{}{:.1f}", comma, y_.at(p.y)) : comma;
@@ -241,7 +241,7 @@ class LineDrawing {
             if (line.faint) continue;
             for (size_t i = line.points.size(); i-- > 0;) {
                 const ChartPoint& p = line.points[i];
-                if (!std::isfinite(p.y)) continue;
+                if (!drawable(p.y)) continue;
                 const double y = std::clamp(y_.at(p.y), frame_.top, frame_.height - frame_.bottom);
                 ends.push_back({line.series, x_.at(p.x), y, y});
                 break;

@@ -18,7 +18,7 @@ std::string interval_svg(const IntervalChart& chart, const std::vector<SeriesSty
         std::vector<double> seen = row.values;
         seen.insert(seen.end(), {row.mean, row.low, row.high});
         for (double v : seen)
-            if (std::isfinite(v)) low = std::min(low, v), high = std::max(high, v);
+            if (drawable(v)) low = std::min(low, v), high = std::max(high, v);
     }
     if (high == low) low = -1, high = 1;
     const double margin = 0.05 * (high - low);
@@ -41,7 +41,7 @@ std::string interval_svg(const IntervalChart& chart, const std::vector<SeriesSty
         out += fmt::format(
             "<g class=\"item {}\" data-g=\"{}\" data-tip=\"{}\" data-px=\"{:.1f}\" data-py=\"{:.1f}\">",
             style_classes(style), row.series, escaped(style.name + "\n" + row.text),
-            std::isfinite(row.mean) ? x.at(row.mean) : x.at(0), y);
+            drawable(row.mean) ? x.at(row.mean) : x.at(0), y);
         out += fmt::format("<rect class=\"hit\" x=\"0\" y=\"{:.1f}\" width=\"{:g}\" height=\"{:g}\"/>",
                            top + row_height * static_cast<double>(i), width, row_height);
         if (wide)
@@ -49,17 +49,17 @@ std::string interval_svg(const IntervalChart& chart, const std::vector<SeriesSty
         else
             out += svg_text(left, y - 11, "name", "start", shortened(style.name, 40));
         for (const double v : row.values)
-            if (std::isfinite(v))
+            if (drawable(v))
                 out +=
                     fmt::format("<circle class=\"seed\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"2.6\"/>", x.at(v), y);
-        if (std::isfinite(row.low) && std::isfinite(row.high)) {
+        if (drawable(row.low) && drawable(row.high)) {
             const double a = x.at(row.low), b = x.at(row.high);
             out += fmt::format(
                 "<path class=\"interval\" d=\"M{0:.1f} {1:.1f}H{2:.1f}M{0:.1f} {3:.1f}V{4:.1f}"
                 "M{2:.1f} {3:.1f}V{4:.1f}\"/>",
                 a, y, b, y - 4, y + 4);
         }
-        if (std::isfinite(row.mean))
+        if (drawable(row.mean))
             out += fmt::format("<path class=\"marker\" d=\"{}\"/>",
                                marker_path(style.marker, x.at(row.mean), y, 4));
         if (wide) out += svg_text(width - right + 8, y + 4, "value", "start", signed_fixed(row.mean, 4));

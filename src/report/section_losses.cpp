@@ -148,7 +148,7 @@ Section differences_section(const PageContext& page) {
         chart.id = fmt::format("difference-{}", length);
         chart.title = fmt::format("Difference of loss to {} at a context of {}", page.collection.baseline,
                                   full_length(length));
-        chart.x_label = "difference of loss, nats per token (left of 0 is better)";
+        chart.x_label = "difference of loss in nats (left of 0 is better)";
         DataTable here = table;
         size_t settled = 0, intervals = 0;
         for (size_t i = 0; i < page.summary.series.size(); ++i) {
@@ -251,8 +251,7 @@ Section positions_section(const PageContext& page) {
         chart.id = by_document ? "by-document-position" : "by-sequence-position";
         chart.title = fmt::format("Loss by position in the {} at a context of {}",
                                   by_document ? "document" : "sequence", full_length(length));
-        chart.x_label = fmt::format("tokens of the {} before the predicted one, at least",
-                                    by_document ? "document" : "sequence");
+        chart.x_label = fmt::format("position in the {}", by_document ? "document" : "sequence");
         chart.y_label = "loss, nats per token";
         chart.log_x = true;
         chart.marks = context_marks(page);
