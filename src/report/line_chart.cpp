@@ -17,10 +17,13 @@ struct Frame {
     const char* classes;
 };
 
-Frame frame_of(ChartSize size, bool labels) {
+// labels: how many names stand at the ends of the lines of a wide chart; they need 14 pixels each.
+Frame frame_of(ChartSize size, size_t labels) {
     switch (size) {
-        case ChartSize::wide:
-            return {760, 396, 50, labels ? 132.0 : 16.0, 46, 44, 12, 6, 3.6, labels, "wide"};
+        case ChartSize::wide: {
+            const double height = std::max(396.0, 90 + 14 * static_cast<double>(labels));
+            return {760, height, 50, labels > 0 ? 132.0 : 16.0, 46, 44, 12, 6, 3.6, labels > 0, "wide"};
+        }
         case ChartSize::narrow:
             return {360, 316, 42, 14, 44, 42, 6, 5, 3.2, false, "narrow"};
         case ChartSize::panel:
@@ -68,9 +71,7 @@ std::string path_of(const std::vector<ChartPoint>& points, const Scale& x, const
 std::string band_of(const std::vector<ChartPoint>& points, const Scale& x, const Scale& y) {
     std::string out;
     for (size_t begin = 0; begin < points.size();) {
-        const auto banded = [&](size_t i) {
-            return drawable(points[i].low) && drawable(points[i].high);
-        };
+        const auto banded = [&](size_t i) { return drawable(points[i].low) && drawable(points[i].high); };
         size_t end = begin;
         while (end < points.size() && banded(end)) ++end;
         if (end - begin >= 2) {
@@ -113,8 +114,7 @@ class LineDrawing {
         : chart_(chart), styles_(styles), size_(size) {
         size_t named = 0;
         for (const ChartLine& line : chart.lines) named += !line.faint && !line.points.empty();
-        // Labels of 14 pixels each must fit beside the frame of 306.
-        frame_ = frame_of(size, named > 0 && named <= 21);
+        frame_ = frame_of(size, named);
         Range x, y;
         for (const ChartLine& line : chart.lines)
             for (const ChartPoint& p : line.points) {

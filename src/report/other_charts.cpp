@@ -74,7 +74,7 @@ std::string heat_svg(const HeatPanel& panel) {
     const double height = top + bottom + cell_height * static_cast<double>(panel.rows.size());
     std::string out = svg_open(panel.id, "heat", "marks", width, height, panel.title, panel.description,
                                fmt::format(" data-g=\"{}\"", panel.series));
-    out += svg_text(2, 14, "panel-title", "start", shortened(panel.title, static_cast<size_t>(width / 7)));
+    out += svg_text(2, 14, "panel-title", "start", shortened(panel.title, static_cast<size_t>(width / 8.4)));
     for (const HeatCell& cell : panel.cells) {
         const double x = left + cell_width * static_cast<double>(cell.column),
                      y = top + cell_height * static_cast<double>(cell.row);

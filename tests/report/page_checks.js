@@ -13,6 +13,22 @@
   const all = (selector, root = document) => [...root.querySelectorAll(selector)];
   const shown = e => e.getClientRects().length > 0;
 
+  // No text of a visible chart is cut off, and none is too small to read.
+  function checkTexts() {
+    for (const svg of all('svg.chart').filter(shown)) {
+      const box = svg.getBoundingClientRect();
+      for (const t of all('text', svg)) {
+        const r = t.getBoundingClientRect();
+        if (r.width && (r.left < box.left - 2 || r.right > box.right + 2 || r.bottom > box.bottom + 2)) check(false, 'text cut off: ' + t.textContent + ' in ' + svg.querySelector('title').textContent);
+      }
+      const tick = svg.querySelector('text.tick');
+      if (tick) {
+        const height = tick.getBoundingClientRect().height;
+        check(height >= 9, `letters ${height} pixels high in ${svg.querySelector('title').textContent}`);
+      }
+    }
+  }
+
   async function run() {
     const dark = location.hash.includes('dark'), narrow = innerWidth < 500;
 
@@ -55,18 +71,7 @@
     check(document.documentElement.scrollWidth <= innerWidth, `scrolls sideways: ${document.documentElement.scrollWidth} of ${innerWidth}`);
     for (const e of all('main > section, p, figure, svg.chart, .legend, .menus, .scroll, h1, h2, h3, nav'))
       if (shown(e) && e.getBoundingClientRect().right > innerWidth + 0.5) check(false, 'sticks out: ' + e.outerHTML.slice(0, 80));
-    for (const svg of all('svg.chart').filter(shown)) {
-      const box = svg.getBoundingClientRect();
-      for (const t of all('text', svg)) {
-        const r = t.getBoundingClientRect();
-        if (r.width && (r.left < box.left - 2 || r.right > box.right + 2 || r.bottom > box.bottom + 2)) check(false, 'text cut off: ' + t.textContent + ' in ' + svg.querySelector('title').textContent);
-      }
-      const tick = svg.querySelector('text.tick');
-      if (tick) {
-        const height = tick.getBoundingClientRect().height;
-        check(height >= 9, `letters ${height} pixels high in ${svg.querySelector('title').textContent}`);
-      }
-    }
+    checkTexts();
     check(shown(main.querySelector('svg.narrow')) === narrow && shown(main.querySelector('svg.wide')) !== narrow, 'wrong size of chart');
     const chart = main.querySelector(narrow ? 'svg.narrow' : 'svg.wide');
 
@@ -146,6 +151,7 @@
     heat[0].focus();
     heat[0].dispatchEvent(new KeyboardEvent('keydown', { key: 'End' }));
     check(/depth 100%/.test(tip.textContent) && /margin/.test(tip.textContent), 'heat read-out: ' + tip.textContent);
+    checkTexts();
     for (const svg of heat) check(svg.getBoundingClientRect().right <= innerWidth + 0.5, 'a heat map sticks out');
     check(document.documentElement.scrollWidth <= innerWidth, 'scrolls sideways after choosing');
 
