@@ -1,23 +1,62 @@
-// longreach report: runs side by side.
+// longreach report: runs side by side, on the terminal and as a page.
 #include <CLI/CLI.hpp>
 
 #include "commands/commands.h"
+#include "io/file.h"
+#include "report/collect.h"
+#include "report/page.h"
 #include "report/terminal.h"
 
 namespace longreach {
 
+namespace {
+
+struct Options {
+    std::vector<std::string> paths;
+    std::string html, svg, baseline;
+};
+
+// Beside the results where they lie in one directory.
+std::string default_page(const Options& options, const Collection& collection) {
+    const bool one = options.paths.size() == 1 && (collection.sweep || collection.runs.size() == 1);
+    return one ? join_path(options.paths[0], "report.html") : "report.html";
+}
+
+ExitCode report(const Options& options) {
+    const Collection collection = collect(options.paths, options.baseline);
+    std::vector<RunResults> runs;
+    for (const RunRecord& run : collection.runs)
+        if (!run.own.losses.empty()) runs.push_back(read_results(run.path));
+    if (!runs.empty()) fmt::print("{}\n{}", comparison_table(runs), comparison_chart(runs));
+    if (!options.svg.empty()) {
+        write_file_atomically(options.svg, report_picture(collection));
+        fmt::print("picture: {}\n", options.svg);
+    }
+    const std::string page = options.html.empty() ? default_page(options, collection) : options.html;
+    write_file_atomically(page, report_page(collection));
+    fmt::print("page: {}\n", page);
+    return ExitCode::ok;
+}
+
+}  // namespace
+
 void add_report_command(CLI::App& app, Action& action) {
-    auto paths = std::make_shared<std::vector<std::string>>();
-    CLI::App* command = app.add_subcommand("report", "Loss by context length of runs, side by side");
-    command->add_option("runs", *paths, "Run directories, or directories holding a val.csv")->required();
-    command->callback([paths, &action] {
-        action = [paths] {
-            std::vector<RunResults> runs;
-            for (const std::string& path : *paths) runs.push_back(read_results(path));
-            fmt::print("{}\n{}", comparison_table(runs), comparison_chart(runs));
-            return ExitCode::ok;
-        };
-    });
+    auto options = std::make_shared<Options>();
+    CLI::App* command = app.add_subcommand(
+        "report",
+        "Runs side by side: losses by context length here, and everything measured as an HTML page");
+    command
+        ->add_option("runs", options->paths,
+                     "Run directories, also of runs still training, or one sweep directory; runs that differ "
+                     "only in .seed<k> at the end of their name form a group")
+        ->required();
+    command->add_option(
+        "--html", options->html,
+        "Where to write the page (default: report.html in the run or sweep, here for several runs)");
+    command->add_option("--svg", options->svg, "Also write the chart of losses by length as a picture");
+    command->add_option("--baseline", options->baseline,
+                        "Group that others are compared with (default: the sweep's, else the first)");
+    command->callback([options, &action] { action = [options] { return report(*options); }; });
 }
 
 }  // namespace longreach

@@ -1,0 +1,87 @@
+// Charts as inline SVG. Colours, dashes and type come from chart.css by class, so that one chart serves
+// light, dark and print; page.js finds the values for its read-out in data- attributes.
+#pragma once
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "report/scale.h"
+
+namespace longreach {
+
+// How a series looks wherever it appears. Colours alone would not tell them apart for every reader.
+struct SeriesStyle {
+    std::string name;
+    size_t colour = 0;  // class c<colour>
+    size_t dash = 0;    // class d<dash>
+    size_t marker = 0;
+    bool hollow = false;
+};
+inline constexpr size_t colour_count = 8, dash_count = 5, marker_count = 7;
+std::string style_classes(const SeriesStyle& style);
+// The line and marker of a series in a small picture, for legends.
+std::string swatch_svg(const SeriesStyle& style);
+
+struct ChartPoint {
+    double x = 0, y = 0;
+    double low = NAN, high = NAN;  // a band around the line
+    std::string text = {};         // of the value, for the read-out
+};
+
+struct ChartLine {
+    size_t series = 0;               // index into the styles
+    std::vector<ChartPoint> points;  // x rises; a value that is not finite leaves a gap
+    bool faint = false;              // in the background: no markers, no read-out, no label
+    bool markers = true;
+};
+
+struct Position {
+    double x = 0;
+    std::string text;
+};
+
+struct LineChart {
+    std::string id;                  // unique on the page
+    std::string title, description;  // for screen readers; the title also heads small panels
+    std::string x_label, y_label;
+    bool log_x = false;
+    std::vector<Tick> x_ticks;     // empty: round places
+    std::vector<Position> marks;   // vertical lines
+    std::vector<Position> places;  // what the read-out calls each x
+    std::vector<ChartLine> lines;
+    double y_low = NAN, y_high = NAN;  // bounds of the axis; NaN: from the values
+    bool diagonal = false;             // the line y = x
+};
+
+enum class ChartSize { wide, narrow, panel };
+std::string line_svg(const LineChart& chart, const std::vector<SeriesStyle>& styles, ChartSize size);
+// With its own style sheet and ground: a file for itself.
+std::string standalone_svg(const LineChart& chart, const std::vector<SeriesStyle>& styles);
+
+struct IntervalRow {
+    size_t series = 0;
+    double mean = 0, low = NAN, high = NAN;
+    std::vector<double> values;  // behind the mean
+    std::string text;
+};
+struct IntervalChart {
+    std::string id, title, description, x_label;
+    std::vector<IntervalRow> rows;
+};
+std::string interval_svg(const IntervalChart& chart, const std::vector<SeriesStyle>& styles, ChartSize size);
+
+struct HeatCell {
+    size_t column = 0, row = 0;
+    double share = 0;  // 0..1, the colour
+    std::string label, text;
+};
+struct HeatPanel {
+    std::string id, title, description, x_label, y_label;
+    size_t series = 0;
+    std::vector<std::string> columns, rows;
+    std::vector<HeatCell> cells;
+};
+std::string heat_svg(const HeatPanel& panel);
+
+}  // namespace longreach

@@ -1,0 +1,80 @@
+#include "report/chart_parts.h"
+
+#include "base/text.h"
+#include "report/markup.h"
+
+namespace longreach {
+
+std::string svg_open(const std::string& id, const std::string& classes, const char* kind, double width,
+                     double height, const std::string& title, const std::string& description,
+                     const std::string& more) {
+    return fmt::format(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"chart {1}\" data-kind=\"{2}\" "
+        "viewBox=\"0 0 {3:g} {4:g}\" width=\"{3:g}\" height=\"{4:g}\" tabindex=\"0\" role=\"img\" "
+        "aria-labelledby=\"{0}-t {0}-d\"{7}><title id=\"{0}-t\">{5}</title><desc id=\"{0}-d\">{6}</desc>\n",
+        id, classes, kind, width, height, escaped(title), escaped(description), more);
+}
+
+std::string svg_text(double x, double y, const char* classes, const char* anchor, const std::string& text) {
+    return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" class=\"{}\" text-anchor=\"{}\">{}</text>\n", x, y,
+                       classes, anchor, escaped(text));
+}
+
+std::string svg_line(double x1, double y1, double x2, double y2, const char* classes) {
+    return fmt::format("<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" class=\"{}\"/>\n", x1,
+                       y1, x2, y2, classes);
+}
+
+std::string marker_path(size_t marker, double x, double y, double r) {
+    const double h = 0.9 * r, t = 1.15 * r, u = 1.3 * r;
+    switch (marker % marker_count) {
+        case 0:  // circle
+            return fmt::format("M{:.1f} {:.1f}a{:.1f} {:.1f} 0 1 0 {:.1f} 0a{:.1f} {:.1f} 0 1 0 {:.1f} 0z",
+                               x - r, y, r, r, 2 * r, r, r, -2 * r);
+        case 1:  // square
+            return fmt::format("M{:.1f} {:.1f}h{:.1f}v{:.1f}h{:.1f}z", x - h, y - h, 2 * h, 2 * h, -2 * h);
+        case 2:  // triangle
+            return fmt::format("M{:.1f} {:.1f}l{:.1f} {:.1f}h{:.1f}z", x, y - u, t, 1.9 * t, -2 * t);
+        case 3:  // diamond
+            return fmt::format("M{:.1f} {:.1f}l{:.1f} {:.1f}l{:.1f} {:.1f}l{:.1f} {:.1f}z", x, y - u, u, u,
+                               -u, u, -u, -u);
+        case 4:  // triangle pointing down
+            return fmt::format("M{:.1f} {:.1f}l{:.1f} {:.1f}h{:.1f}z", x, y + u, t, -1.9 * t, -2 * t);
+        case 5: {  // cross
+            const double a = 0.45 * r, b = 0.85 * r;
+            return fmt::format(
+                "M{:.1f} "
+                "{:.1f}h{:.1f}v{:.1f}h{:.1f}v{:.1f}h{:.1f}v{:.1f}h{:.1f}v{:.1f}h{:.1f}v{:.1f}h{:.1f}z",
+                x - a, y - a - b, 2 * a, b, b, 2 * a, -b, b, -2 * a, -b, -b, -2 * a, b);
+        }
+        default:  // hexagon
+            return fmt::format("M{:.1f} {:.1f}l{:.1f} {:.1f}v{:.1f}l{:.1f} {:.1f}l{:.1f} {:.1f}v{:.1f}z", x,
+                               y - u, u, u / 2, u, -u, u / 2, -u, -u / 2, -u);
+    }
+}
+
+std::string shortened(const std::string& text, size_t characters) {
+    std::string_view rest = text;
+    size_t bytes = 0, count = 0;
+    while (!rest.empty()) {
+        if (++count > characters) return text.substr(0, bytes) + "…";
+        const size_t size = std::max<size_t>(utf8_sequence(rest), 1);
+        bytes += size;
+        rest.remove_prefix(size);
+    }
+    return text;
+}
+
+std::string style_classes(const SeriesStyle& style) {
+    return fmt::format("c{} d{}{}", style.colour % colour_count, style.dash % dash_count,
+                       style.hollow ? " hollow" : "");
+}
+
+std::string swatch_svg(const SeriesStyle& style) {
+    return fmt::format(
+        "<svg class=\"swatch {}\" viewBox=\"0 0 28 12\" width=\"28\" height=\"12\" aria-hidden=\"true\">"
+        "<path class=\"line\" d=\"M1 6H27\"/><path class=\"marker\" d=\"{}\"/></svg>",
+        style_classes(style), marker_path(style.marker, 14, 6, 3.4));
+}
+
+}  // namespace longreach

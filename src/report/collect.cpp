@@ -1,0 +1,329 @@
+#include "report/collect.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/text.h"
+#include "io/file.h"
+#include "report/csv.h"
+
+namespace longreach {
+
+namespace {
+
+constexpr uint64_t largest_json = uint64_t{1} << 24;
+constexpr uint64_t largest_lines = uint64_t{1} << 30;
+
+json::Value read_json(const std::string& path) {
+    if (kind_of(path, Links::follow) == PathKind::missing) return {};
+    json::ParseOptions options;
+    options.max_bytes = largest_json;
+    options.code = ExitCode::data;
+    return json::parse(read_file(path, largest_json, Links::follow), path, options);
+}
+
+// Calls visit(object) for each finished line of a .jsonl file.
+template <class Visit>
+void each_line(const std::string& path, const Visit& visit) {
+    if (kind_of(path, Links::follow) == PathKind::missing) return;
+    const std::string text = read_file(path, largest_lines, Links::follow);
+    json::ParseOptions options;
+    options.code = ExitCode::data;
+    size_t number = 0;
+    for (size_t begin = 0, end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
+        ++number;
+        if (end == begin) continue;
+        visit(json::parse(std::string_view(text).substr(begin, end - begin),
+                          fmt::format("{}:{}", path, number), options));
+    }
+}
+
+double number_of(const json::Value& object, std::string_view key) {
+    const json::Value* value = object.find(key);
+    return value ? value->to_number().value_or(NAN) : NAN;
+}
+
+int64_t integer_of(const json::Value& object, std::string_view key) {
+    const json::Value* value = object.find(key);
+    return value ? value->to_int64().value_or(0) : 0;
+}
+
+Results read_directory(const std::string& path) {
+    Results out;
+    if (const auto t = CsvTable::read(join_path(path, "val.csv"))) {
+        const size_t step = t->required("step"), tokens = t->required("tokens"),
+                     length = t->required("length"), loss = t->required("loss"),
+                     error = t->column("standard_error"), top1 = t->column("top1");
+        for (size_t i = 0; i < t->rows(); ++i)
+            out.losses.push_back({t->integer(i, step), t->integer(i, tokens), t->integer(i, length),
+                                  t->number(i, loss), t->number(i, error), t->number(i, top1)});
+    }
+    if (const auto t = CsvTable::read(join_path(path, "positions.csv"))) {
+        const size_t step = t->required("step"), length = t->required("length"), by = t->required("by"),
+                     bucket = t->required("bucket"), loss = t->required("loss"),
+                     scored = t->required("scored");
+        for (size_t i = 0; i < t->rows(); ++i)
+            out.buckets.push_back({t->integer(i, step), t->integer(i, length), t->text(i, by) == "document",
+                                   t->integer(i, bucket), t->number(i, loss), t->number(i, scored)});
+    }
+    if (const auto t = CsvTable::read(join_path(path, "probe.csv"))) {
+        const size_t step = t->required("step"), length = t->required("length"), layer = t->required("layer"),
+                     head = t->required("head"), bin = t->required("bin"),
+                     statistic = t->required("statistic"), value = t->required("value"),
+                     count = t->column("count");
+        for (size_t i = 0; i < t->rows(); ++i)
+            out.probes.push_back({t->integer(i, step), t->integer(i, length), t->integer(i, layer),
+                                  t->integer(i, head), t->integer(i, bin), std::string(t->text(i, statistic)),
+                                  t->number(i, value), t->number(i, count)});
+        out.probes = newest(out.probes);
+    }
+    if (const auto t = CsvTable::read(join_path(path, "tasks.csv"))) {
+        const size_t step = t->required("step"), task = t->required("task"), length = t->required("length"),
+                     depth = t->column("depth"), samples = t->column("samples"),
+                     accuracy = t->required("accuracy"), accuracy_error = t->column("accuracy_error"),
+                     margin = t->column("margin"), margin_error = t->column("margin_error"),
+                     loss = t->column("loss");
+        for (size_t i = 0; i < t->rows(); ++i)
+            out.tasks.push_back({t->integer(i, step), std::string(t->text(i, task)), t->integer(i, length),
+                                 t->number(i, depth), t->number(i, samples), t->number(i, accuracy),
+                                 t->number(i, accuracy_error), t->number(i, margin),
+                                 t->number(i, margin_error), t->number(i, loss)});
+        out.tasks = newest(out.tasks);
+    }
+    return out;
+}
+
+bool is_label(const std::string& name) {
+    return !name.empty() && name[0] != '.' &&
+           name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_.-") == std::string::npos;
+}
+
+double median(std::vector<double> values) {
+    if (values.empty()) return NAN;
+    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+    std::nth_element(values.begin(), middle, values.end());
+    return *middle;
+}
+
+// The digits behind ".seed" or "-seed" at the end of a name; npos for `at` if there are none.
+struct SeedSuffix {
+    size_t at = std::string::npos;
+    int64_t seed = 0;
+};
+SeedSuffix seed_suffix(const std::string& name) {
+    const size_t at = std::max(name.rfind(".seed") + 1, name.rfind("-seed") + 1);  // npos + 1 is 0
+    if (at < 2) return {};
+    const std::string digits = name.substr(at + 4);
+    if (digits.empty() || digits.size() > 18 || digits.find_first_not_of("0123456789") != std::string::npos)
+        return {};
+    return {at - 1, std::stoll(digits)};
+}
+
+RunRecord read_run(const std::string& path) {
+    require(kind_of(path, Links::follow) == PathKind::directory, ExitCode::data, "{} is no directory", path);
+    RunRecord run;
+    run.path = path;
+    run.name = base_name(path);
+    run.config = read_json(join_path(path, "config.json"));
+    run.build = read_json(join_path(path, "build.json"));
+    run.own = read_directory(path);
+    const std::string evaluations = join_path(path, "eval");
+    if (kind_of(evaluations, Links::refuse) == PathKind::directory)
+        for (const std::string& label : list_directory(evaluations))
+            if (is_label(label) &&
+                kind_of(join_path(evaluations, label), Links::refuse) == PathKind::directory)
+                run.evaluations.emplace(label, read_directory(join_path(evaluations, label)));
+    each_line(join_path(path, "metrics.jsonl"), [&](const json::Value& line) {
+        run.training.push_back(
+            {integer_of(line, "step"), integer_of(line, "tokens"), number_of(line, "loss")});
+    });
+    std::vector<double> speeds;
+    each_line(join_path(path, "timing.jsonl"), [&](const json::Value& line) {
+        const double speed = number_of(line, "tokens_per_second");
+        if (std::isfinite(speed)) speeds.push_back(speed);
+    });
+    run.tokens_per_second = median(speeds);
+    run.group = group_of(run.name);
+    const json::Value* seed = value_at(run.config, "run.seed");
+    run.seed = seed ? seed->to_int64().value_or(0) : seed_suffix(run.name).seed;
+    return run;
+}
+
+bool has_results(const RunRecord& run) {
+    return !run.training.empty() || !run.own.losses.empty() || !run.own.probes.empty() ||
+           !run.own.tasks.empty() || !run.evaluations.empty();
+}
+
+std::string trimmed(std::string path) {
+    while (path.size() > 1 && path.back() == '/') path.pop_back();
+    return path;
+}
+
+void collect_sweep(const std::string& path, Collection& out) {
+    const json::Value sweep = read_json(join_path(path, "sweep.json"));
+    const json::Value* name = sweep.find("name");
+    out.title = name && name->to_string() ? *name->to_string() : base_name(path);
+    out.sweep = true;
+    const json::Value* baseline = sweep.find("baseline");
+    if (baseline && baseline->to_string()) out.baseline = *baseline->to_string();
+    const json::Value* runs = sweep.find("runs");
+    require(runs && runs->is_array(), ExitCode::data, "{}/sweep.json: there is no list \"runs\"", path);
+    for (const json::Value& entry : runs->as_array()) {
+        const json::Value *variant = entry.find("variant"), *directory = entry.find("directory");
+        require(variant && variant->to_string() && directory && directory->to_string(), ExitCode::data,
+                "{}/sweep.json:{}: a run without \"variant\" or \"directory\"", path, entry.at().line);
+        // Only the last part of the name: the sweep may have been moved, and nothing outside it is opened.
+        const std::string last = base_name(*directory->to_string());
+        const std::string where = join_path(path, last);
+        if (last.empty() || last == "." || last == ".." ||
+            kind_of(where, Links::follow) != PathKind::directory) {
+            out.notes.push_back(fmt::format("{} has not begun.", last));
+            continue;
+        }
+        RunRecord run = read_run(where);
+        run.group = *variant->to_string();
+        if (const json::Value* seed = entry.find("seed")) run.seed = seed->to_int64().value_or(run.seed);
+        out.runs.push_back(std::move(run));
+    }
+}
+
+void collect_loose(const std::vector<std::string>& paths, Collection& out) {
+    std::set<std::string> seen;
+    for (const std::string& given : paths) {
+        const std::string path = trimmed(given);
+        if (seen.insert(path).second) out.runs.push_back(read_run(path));
+    }
+    // Runs of the same name in different directories are different experiments.
+    std::map<std::string, std::set<std::string>> parents;
+    for (const RunRecord& run : out.runs) parents[run.group].insert(parent_path(run.path));
+    for (RunRecord& run : out.runs)
+        if (parents[run.group].size() > 1)
+            run.group = fmt::format("{}/{}", base_name(parent_path(run.path)), run.group);
+}
+
+void drop_repeated_seeds(Collection& out) {
+    std::set<std::pair<std::string, int64_t>> seen;
+    std::vector<RunRecord> kept;
+    for (RunRecord& run : out.runs) {
+        if (seen.insert({run.group, run.seed}).second)
+            kept.push_back(std::move(run));
+        else
+            out.notes.push_back(fmt::format("{} is left out: {} already has a run with seed {}.", run.path,
+                                            run.group, run.seed));
+    }
+    out.runs = std::move(kept);
+}
+
+int64_t last_validation(const RunRecord& run) {
+    int64_t step = 0;
+    for (const LossRow& r : run.own.losses) step = std::max(step, r.step);
+    return step;
+}
+
+// Marks the runs that are behind the others of their group and says where groups have come.
+void note_progress(Collection& out) {
+    std::map<std::string, int64_t> newest_of;
+    for (const RunRecord& run : out.runs)
+        newest_of[run.group] = std::max(newest_of[run.group], last_validation(run));
+    std::vector<std::string> behind;
+    for (RunRecord& run : out.runs) {
+        const int64_t step = last_validation(run);
+        run.behind = step < newest_of[run.group];
+        if (run.behind)
+            behind.push_back(step == 0
+                                 ? fmt::format("{} (no validation yet)", run.name)
+                                 : fmt::format("{} (step {} of {})", run.name, step, newest_of[run.group]));
+    }
+    if (!behind.empty())
+        out.notes.push_back(
+            fmt::format("Still behind the other seeds of their variant, and left out of the "
+                        "losses after training: {}.",
+                        join(behind, ", ")));
+    std::map<int64_t, std::vector<std::string>> by_step;
+    for (const auto& [group, step] : newest_of)
+        if (step > 0) by_step[step].push_back(group);
+    if (by_step.size() < 2) return;
+    std::vector<std::string> parts;
+    for (const auto& [step, groups] : by_step)
+        parts.push_back(fmt::format("{} at step {}", join(groups, ", "), step));
+    out.notes.push_back(fmt::format(
+        "Variants were validated last at different steps: {}. Their losses compare runs of different "
+        "lengths.",
+        join(parts, "; ")));
+}
+
+}  // namespace
+
+std::string group_of(const std::string& run_name) {
+    return run_name.substr(0, seed_suffix(run_name).at);
+}
+
+const json::Value* value_at(const json::Value& config, std::string_view path) {
+    const json::Value* at = &config;
+    while (at) {
+        const size_t dot = path.find('.');
+        at = at->find(path.substr(0, dot));
+        if (dot == std::string_view::npos) return at;
+        path.remove_prefix(dot + 1);
+    }
+    return nullptr;
+}
+
+Collection collect(const std::vector<std::string>& paths, const std::string& baseline) {
+    check(!paths.empty(), "nothing to collect");
+    Collection out;
+    const auto is_sweep = [](const std::string& path) {
+        return kind_of(join_path(path, "sweep.json"), Links::follow) == PathKind::file;
+    };
+    if (paths.size() == 1 && is_sweep(paths[0])) {
+        collect_sweep(trimmed(paths[0]), out);
+    } else {
+        for (const std::string& path : paths)
+            require(!is_sweep(path), ExitCode::usage, "{} is a sweep; a report shows one sweep, or runs",
+                    path);
+        collect_loose(paths, out);
+    }
+    drop_repeated_seeds(out);
+    std::vector<RunRecord> begun;
+    for (RunRecord& run : out.runs) {
+        if (has_results(run))
+            begun.push_back(std::move(run));
+        else
+            out.notes.push_back(fmt::format("{} has no results yet.", run.name));
+    }
+    out.runs = std::move(begun);
+    require(!out.runs.empty(), ExitCode::data, "{}: no results yet (no val.csv, metrics.jsonl or eval/)",
+            paths[0]);
+    for (const RunRecord& run : out.runs)
+        if (std::find(out.groups.begin(), out.groups.end(), run.group) == out.groups.end())
+            out.groups.push_back(run.group);
+    note_progress(out);
+    if (!out.sweep) {
+        std::set<std::string> parents;
+        for (const RunRecord& run : out.runs) parents.insert(base_name(parent_path(run.path)));
+        if (out.runs.size() == 1)
+            out.title = out.runs[0].name;
+        else if (out.groups.size() == 1)
+            out.title = out.groups[0];
+        else if (out.groups.size() == 2)
+            out.title = fmt::format("{} and {}", out.groups[0], out.groups[1]);
+        else if (parents.size() == 1 && *parents.begin() != ".")
+            out.title = *parents.begin();
+        else
+            out.title = counted(out.groups.size(), "variant");
+    }
+    if (!baseline.empty()) out.baseline = baseline;
+    const bool known = std::find(out.groups.begin(), out.groups.end(), out.baseline) != out.groups.end();
+    if (!known && !baseline.empty())
+        throw Error(ExitCode::usage, fmt::format("--baseline {}: there is no such group", baseline),
+                    fmt::format("the groups are {}", fmt::join(out.groups, ", ")));
+    if (!known) {
+        if (!out.baseline.empty())
+            out.notes.push_back(fmt::format("The baseline {} has no results yet; {} stands in for it.",
+                                            out.baseline, out.groups[0]));
+        out.baseline = out.groups[0];
+    }
+    return out;
+}
+
+}  // namespace longreach

@@ -1,0 +1,94 @@
+// Everything that runs left in their directories, read into plain structs; works on runs still training.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+
+namespace longreach {
+
+// One line of the files that data/README describes; NaN: not measured.
+struct LossRow {
+    int64_t step = 0, tokens = 0, length = 0;
+    double loss = NAN, standard_error = NAN, top1 = NAN;
+};
+struct BucketRow {
+    int64_t step = 0, length = 0;
+    bool by_document = false;
+    int64_t bucket = 0;
+    double loss = NAN, scored = 0;
+};
+struct ProbeRow {
+    int64_t step = 0, length = 0, layer = -1, head = -1, bin = 0;
+    std::string statistic;
+    double value = NAN, count = 0;
+};
+struct TaskRow {
+    int64_t step = 0;
+    std::string task;
+    int64_t length = 0;
+    double depth = NAN;  // percent of the way into the context
+    double samples = 0, accuracy = NAN, accuracy_error = NAN, margin = NAN, margin_error = NAN, loss = NAN;
+};
+
+// What one directory holds: a run, or one of its evaluations.
+struct Results {
+    std::vector<LossRow> losses;
+    std::vector<BucketRow> buckets;
+    std::vector<ProbeRow> probes;
+    std::vector<TaskRow> tasks;
+};
+
+// The rows of the newest step among them.
+template <class Row>
+std::vector<Row> newest(const std::vector<Row>& rows) {
+    int64_t step = -1;
+    for (const Row& r : rows) step = std::max(step, r.step);
+    std::vector<Row> out;
+    for (const Row& r : rows)
+        if (r.step == step) out.push_back(r);
+    return out;
+}
+
+struct TrainingRow {
+    int64_t step = 0, tokens = 0;
+    double loss = NAN;
+};
+
+struct RunRecord {
+    std::string name, path;
+    std::string group;  // runs of one group differ only in their seed
+    int64_t seed = 0;
+    Results own;                                 // written while training
+    std::map<std::string, Results> evaluations;  // by label; "plain" is the unchanged model
+    std::vector<TrainingRow> training;           // steps rise
+    double tokens_per_second = NAN;              // the median
+    json::Value config, build;                   // null if there is no such file
+    // Other seeds of its group have been validated at a later step: a mean with them would compare nothing.
+    bool behind = false;
+};
+
+struct Collection {
+    std::string title;
+    std::vector<std::string> groups;  // in the order of the sweep or of the command line
+    std::string baseline;             // one of them
+    std::vector<RunRecord> runs;
+    std::vector<std::string> notes;  // what a reader of the comparison should know about its runs
+    bool sweep = false;
+};
+
+// paths: run directories, or one sweep directory. baseline: a group, or empty for the sweep's own, otherwise
+// the first. Error(ExitCode::data) where there is nothing to report or a file is not understood.
+Collection collect(const std::vector<std::string>& paths, const std::string& baseline = {});
+
+// "rope" of "rope.seed3" and "rope-seed3"; other names stay.
+std::string group_of(const std::string& run_name);
+
+// The value at a path of names joined by dots; null if there is none.
+const json::Value* value_at(const json::Value& config, std::string_view path);
+
+}  // namespace longreach

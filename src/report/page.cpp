@@ -1,0 +1,61 @@
+#include "report/page.h"
+
+#include <fmt/format.h>
+
+#include "base/build_info.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "report/chart_style.h"
+#include "report/page_parts.h"
+
+namespace longreach {
+
+std::string report_page(const Collection& collection) {
+    const Summary summary = summarize(collection);
+    const PageContext page{collection, summary};
+    std::string contents, body;
+    for (const auto make : {overview_section, lengths_section, differences_section, training_section,
+                            positions_section, diagnostics_section, tasks_section, setup_section}) {
+        const Section section = make(page);
+        if (section.html.empty()) continue;
+        contents += fmt::format("<li><a href=\"#{}\">{}</a></li>", section.id, escaped(section.title));
+        body += fmt::format(
+            "<section id=\"{0}\" aria-labelledby=\"{0}-h\"><h2 id=\"{0}-h\">{1}</h2>\n{2}</section>\n",
+            section.id, escaped(section.title), section.html);
+    }
+    std::string seeds =
+        counted(collection.groups.size(), "variant") + ", " + counted(collection.runs.size(), "run");
+    return "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
+           "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">"
+           "<meta name=\"color-scheme\" content=\"light dark\">"
+           // Nothing from outside, whatever a name may hold; also keeps a browser from asking for an icon.
+           "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
+           "'unsafe-inline'; "
+           "script-src 'unsafe-inline'; img-src data:\"><link rel=\"icon\" href=\"data:,\">"
+           "<title>" +
+           escaped(collection.title) + " · longreach</title>\n<style>" + chart_style() + page_style() +
+           "</"
+           "style>\n<noscript><style>[data-piece][hidden]{display:block!important}.menus,.copy{display:none!"
+           "important}"
+           "</style></noscript></head>\n<body><div class=\"sheet\">\n"
+           "<header><p class=\"kicker\">longreach report</p><h1>" +
+           escaped(collection.title) + "</h1><p class=\"kicker\">" + escaped(seeds) +
+           "</p></header>\n<nav aria-label=\"Contents\"><ol>" + contents + "</ol></nav>\n<main>\n" + body +
+           "</main>\n<footer>" +
+           escaped(fmt::format(
+               "longreach {}. Charts: arrow keys walk through the values; a click on a name hides "
+               "or shows it, with Shift it shows it alone.",
+               build_info().version)) +
+           "</footer></div>\n<div id=\"tip\" role=\"status\" aria-live=\"polite\" hidden></div>\n<script>" +
+           page_script() + "</script></body></html>\n";
+}
+
+std::string report_picture(const Collection& collection) {
+    const Summary summary = summarize(collection);
+    const PageContext page{collection, summary};
+    const LineChart chart = length_chart(page);
+    require(!chart.lines.empty(), ExitCode::data, "{}: no losses by length to draw yet", collection.title);
+    return standalone_svg(chart, page.styles());
+}
+
+}  // namespace longreach

@@ -1,0 +1,79 @@
+// The sections of the report, each from the same context, and the pieces they are built from.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "report/chart.h"
+#include "report/markup.h"
+#include "report/summary.h"
+
+namespace longreach {
+
+struct PageContext {
+    const Collection& collection;
+    const Summary& summary;
+    const std::vector<SeriesStyle>& styles() const { return summary.styles; }
+};
+
+struct Section {
+    std::string id, title;
+    std::string html;  // empty: there are no data for it, and it does not appear
+};
+
+Section overview_section(const PageContext& page);
+Section lengths_section(const PageContext& page);
+Section differences_section(const PageContext& page);
+Section training_section(const PageContext& page);
+Section positions_section(const PageContext& page);
+Section diagnostics_section(const PageContext& page);
+Section tasks_section(const PageContext& page);
+Section setup_section(const PageContext& page);
+
+// Loss by context length, the chart that the report opens with; no lines without data.
+LineChart length_chart(const PageContext& page);
+
+// --- pieces ---
+
+std::string paragraph(const std::string& text);  // escaped here
+std::string subheading(const std::string& text);
+
+// Buttons that show and hide series everywhere on the page.
+std::string legend(const std::vector<SeriesStyle>& styles, const std::vector<size_t>& series);
+std::vector<size_t> series_of(const LineChart& chart);
+
+// A chart with its legend, caption and data. The name identifies it to tests and in links.
+std::string figure(const std::string& name, const std::string& charts, const std::string& legend,
+                   const std::string& caption, const DataTable& table);
+std::string line_figure(const PageContext& page, const std::string& name, const LineChart& chart,
+                        const std::string& caption, const DataTable& table);
+// Small charts side by side.
+std::string panels(const PageContext& page, const std::vector<LineChart>& charts);
+
+// One of several pieces of HTML at a time, picked from menus.
+struct Choice {
+    std::string key, text;
+};
+struct Menu {
+    std::string label;
+    std::vector<Choice> choices;
+};
+struct ChosenPiece {
+    std::vector<std::string> keys;  // one per menu
+    std::string html;
+};
+std::string chooser(const std::string& id, const std::vector<Menu>& menus,
+                    const std::vector<ChosenPiece>& pieces, const std::vector<std::string>& first);
+
+// Vertical lines where training ended.
+std::vector<Position> context_marks(const PageContext& page);
+
+// Lengths as ticks and as the read-out names them.
+std::vector<Tick> length_ticks(const std::vector<int64_t>& lengths);
+std::vector<Position> length_places(const std::vector<int64_t>& lengths, const char* what);
+
+// The mean of values and, with two or more, their standard error in `error`.
+double mean_of(const std::vector<double>& values, double* error = nullptr);
+
+}  // namespace longreach

@@ -1,0 +1,50 @@
+// Means over seeds and differences between variants, with the intervals that so few seeds allow.
+//
+// A seed fixes the initial weights and the order of the data, so two variants with the same seed share much
+// of their noise: their difference, seed by seed, is known far better than either mean.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace longreach {
+
+struct SeedValue {
+    int64_t seed = 0;
+    double value = 0;
+};
+
+// A mean and the interval that holds the true one with the chosen confidence, if the values are independent
+// and normally distributed. Unknown (NaN): all of it with no value at all or with one that is not finite; all
+// but the mean with a single value.
+struct MeanInterval {
+    int64_t count = 0;  // values
+    double mean = 0;
+    double standard_deviation = 0;  // of one value (divided by count - 1)
+    double standard_error = 0;      // of the mean
+    double low = 0, high = 0;       // mean -+ student_quantile(confidence, count - 1) standard errors
+
+    bool has_interval() const;
+    // Whether 0 lies outside the interval: for a difference, whether its sign is settled at this confidence.
+    bool excludes_zero() const;
+};
+
+MeanInterval mean_interval(const std::vector<double>& values, double confidence = 0.95);
+MeanInterval mean_interval(const std::vector<SeedValue>& values, double confidence = 0.95);
+
+// value - baseline for each seed that both have, in rising order of the seeds. A seed may appear once on each
+// side.
+std::vector<SeedValue> paired_differences(const std::vector<SeedValue>& values,
+                                          const std::vector<SeedValue>& baseline);
+
+// The mean of those differences and its interval.
+MeanInterval paired_difference(const std::vector<SeedValue>& values, const std::vector<SeedValue>& baseline,
+                               double confidence = 0.95);
+
+// P(|T| < t) for Student's t with `degrees` >= 1 degrees of freedom.
+double student_within(double t, int64_t degrees);
+
+// The t with P(|T| < t) = confidence, 0 <= confidence < 1: the half-width of a two-sided interval.
+double student_quantile(double confidence, int64_t degrees);
+
+}  // namespace longreach

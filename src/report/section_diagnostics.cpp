@@ -1,0 +1,391 @@
+// What attention does inside: the statistics of probe.csv by layer and position, quantiles of the logits
+// against the normal distribution, learned scalars by layer.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <set>
+
+#include "report/page_parts.h"
+
+namespace longreach {
+
+namespace {
+
+constexpr size_t most_layers = 12, most_lengths = 3;
+
+struct Known {
+    const char *name, *title, *meaning;
+};
+// In the order of the menu; a statistic that is not listed comes behind them under its own name.
+constexpr std::array known{
+    Known{"inverse_top_weight", "1 / largest weight", "One over the largest attention weight of a query."},
+    Known{"entropy", "Entropy of attention",
+          "Entropy of the attention weights, in nats; log n for uniform ones."},
+    Known{"entropy_1", "Entropy, distances 1 to 10", "Entropy of the weights on keys less than 10 back."},
+    Known{"entropy_10", "Entropy, distances 10 to 100", "Entropy of the weights on keys 10 to 100 back."},
+    Known{"entropy_100", "Entropy, distances 100 to 1,000",
+          "Entropy of the weights on keys 100 to 1,000 back."},
+    Known{"entropy_1000", "Entropy, distances 1,000 to 10,000",
+          "Entropy of the weights on keys 1,000 to 10,000 back."},
+    Known{"entropy_10000", "Entropy, distances from 10,000",
+          "Entropy of the weights on keys 10,000 and more back."},
+    Known{"participation", "Participation",
+          "One over the sum of squared weights: about how many keys take part."},
+    Known{"mass_100", "Weight on the nearest 100", "Share of the attention on the 100 nearest keys."},
+    Known{"sink_mass", "Weight on the first token",
+          "Share of the attention on the first token of the sequence."},
+    Known{"learned_sink_mass", "Weight on the learned sink", "Share of the attention on the learned sink."},
+    Known{"output_norm", "Norm of attention's output", "Norm of a head's output before gate and norm."},
+    Known{"projected_norm", "Norm after the output projection", "Norm of what attention adds to the stream."},
+    Known{"max_score", "Largest score", "Largest product of query and key."},
+    Known{"max_logit", "Largest logit", "Largest argument of the softmax."},
+    Known{"logit_mean", "Mean of the logits", "Mean of a query's logits."},
+    Known{"logit_sd", "Spread of the logits", "Standard deviation of a query's logits."},
+    Known{"logit_skew", "Skewness of the logits", "0 for a normal distribution."},
+    Known{"logit_kurtosis", "Kurtosis of the logits",
+          "Fourth standardised moment or its excess over the normal's, as measured."},
+    Known{"pair_cosine", "Cosine between positions",
+          "Cosine of two positions' residual streams after the block."},
+    Known{"angle_ratio", "Angle ratio", "How far attention moves the angle between streams."},
+    Known{"gate_mean", "Mean of the gate", "Mean of the output gate."},
+    Known{"gate_below_0.1", "Gates below 0.1", "Share of the gate's values below 0.1."},
+};
+
+struct Quantile {
+    const char* name;
+    double normal;  // the standard normal's quantile
+};
+constexpr std::array quantiles{Quantile{"logit_q01", -2.3263}, Quantile{"logit_q05", -1.6449},
+                               Quantile{"logit_q25", -0.6745}, Quantile{"logit_q50", 0},
+                               Quantile{"logit_q75", 0.6745},  Quantile{"logit_q95", 1.6449},
+                               Quantile{"logit_q99", 2.3263}};
+
+struct Place {
+    int64_t length, layer, bin;
+    auto operator<=>(const Place&) const = default;
+};
+// The mean over heads and then over seeds, by place, for every series.
+using Field = std::vector<std::map<Place, double>>;
+
+std::map<std::string, Field> fields_of(const PageContext& page) {
+    struct Sum {
+        double value = 0, weight = 0;
+        bool whole = false;  // the row for all heads together, where there is one, stands for them
+    };
+    std::map<std::string, std::vector<std::map<Place, std::vector<double>>>> seeds;
+    const bool evaluated = all_evaluated(page.collection, &Results::probes);
+    const size_t count = page.summary.series.size();
+    for (size_t i = 0; i < count; ++i)
+        for (const RunRecord* run : runs_of(page.collection, page.summary.series[i])) {
+            std::map<std::string, std::map<Place, Sum>> heads;
+            for (const ProbeRow& row :
+                 rows_of(*run, page.summary.series[i].label, &Results::probes, evaluated)) {
+                if (!std::isfinite(row.value)) continue;
+                const bool scalar = row.statistic.starts_with("scalar.");
+                Sum& sum = heads[row.statistic][{scalar ? 0 : row.length, row.layer, row.bin}];
+                if (sum.whole) continue;
+                if (row.head < 0) sum = {0, 0, true};
+                const double weight = row.count > 0 ? row.count : 1;
+                sum.value += weight * row.value;
+                sum.weight += weight;
+            }
+            for (const auto& [statistic, places] : heads) {
+                auto& series = seeds[statistic];
+                series.resize(count);
+                for (const auto& [place, sum] : places) series[i][place].push_back(sum.value / sum.weight);
+            }
+        }
+    std::map<std::string, Field> out;
+    for (const auto& [statistic, series] : seeds) {
+        Field& field = out[statistic];
+        field.resize(count);
+        for (size_t i = 0; i < count; ++i)
+            for (const auto& [place, values] : series[i]) field[i][place] = mean_of(values);
+    }
+    return out;
+}
+
+template <class T>
+std::vector<T> spread_out(const std::set<T>& all, size_t most) {
+    const std::vector<T> values(all.begin(), all.end());
+    if (values.size() <= most) return values;
+    std::vector<T> out;
+    for (size_t i = 0; i < most; ++i) out.push_back(values[i * (values.size() - 1) / (most - 1)]);
+    return out;
+}
+
+std::string layer_name(int64_t layer) {
+    return layer < 0 ? std::string("whole model") : fmt::format("layer {}", layer);
+}
+
+std::set<int64_t> layers_of(const Field& field, int64_t length) {
+    std::set<int64_t> out;
+    for (const auto& series : field)
+        for (const auto& [place, value] : series)
+            if (place.length == length) out.insert(place.layer);
+    return out;
+}
+
+// Table of a field at a length: rows are layers and bins, columns the series that have values.
+DataTable field_table(const PageContext& page, const Field& field, int64_t length,
+                      const std::string& caption) {
+    DataTable table;
+    table.caption = caption;
+    table.header = {"layer", "position from"};
+    std::set<std::pair<int64_t, int64_t>> rows;
+    std::vector<size_t> series;
+    for (size_t i = 0; i < field.size(); ++i) {
+        bool any = false;
+        for (const auto& [place, value] : field[i])
+            if (place.length == length) rows.insert({place.layer, place.bin}), any = true;
+        if (!any) continue;
+        series.push_back(i);
+        table.header.push_back(page.styles()[i].name);
+    }
+    for (const auto& [layer, bin] : rows) {
+        std::vector<Cell> row{
+            name_cell(layer < 0 ? "all" : fmt::format("{}", layer)),
+            {bin == 0 ? "all" : full_length(bin), bin == 0 ? "all" : fmt::format("{}", bin)}};
+        for (size_t i : series) {
+            const auto found = field[i].find({length, layer, bin});
+            row.push_back(found == field[i].end() ? Cell{""} : significant_cell(found->second));
+        }
+        table.rows.push_back(row);
+    }
+    return table;
+}
+
+std::vector<size_t> series_with(const Field& field, int64_t length) {
+    std::vector<size_t> out;
+    for (size_t i = 0; i < field.size(); ++i)
+        if (std::any_of(field[i].begin(), field[i].end(),
+                        [&](const auto& entry) { return entry.first.length == length; }))
+            out.push_back(i);
+    return out;
+}
+
+// All panels of one figure have the same axis, so that layers can be compared.
+void share_axis(std::vector<LineChart>& charts) {
+    double low = INFINITY, high = -INFINITY;
+    for (const LineChart& chart : charts)
+        for (const ChartLine& line : chart.lines)
+            for (const ChartPoint& p : line.points)
+                if (std::isfinite(p.y)) low = std::min(low, p.y), high = std::max(high, p.y);
+    if (!(high > low)) return;
+    for (LineChart& chart : charts) {
+        chart.y_low = low - 0.04 * (high - low);
+        chart.y_high = high + 0.04 * (high - low);
+    }
+}
+
+// Lines over layers, for what has no bins.
+LineChart layer_chart(const Field& field, int64_t length, const std::string& id, const std::string& title) {
+    LineChart chart;
+    chart.id = id;
+    chart.title = title;
+    chart.description = "By layer.";
+    std::set<int64_t> layers;
+    for (size_t i = 0; i < field.size(); ++i) {
+        ChartLine line;
+        line.series = i;
+        for (const auto& [place, value] : field[i]) {
+            if (place.length != length || place.bin != 0) continue;
+            layers.insert(place.layer);
+            line.points.push_back({static_cast<double>(place.layer), value, NAN, NAN, significant(value)});
+        }
+        if (!line.points.empty()) chart.lines.push_back(line);
+    }
+    for (int64_t layer : layers) {
+        chart.x_ticks.push_back({static_cast<double>(layer), layer < 0 ? "all" : fmt::format("{}", layer)});
+        chart.places.push_back({static_cast<double>(layer), layer_name(layer)});
+    }
+    return chart;
+}
+
+std::string statistic_figure(const PageContext& page, const std::string& name, const std::string& title,
+                             const std::string& meaning, const Field& field, int64_t length) {
+    std::vector<LineChart> charts;
+    const std::set<int64_t> layers = layers_of(field, length);
+    if (layers.empty()) return {};
+    bool binned = false;
+    for (int64_t layer : spread_out(layers, most_layers)) {
+        LineChart chart;
+        chart.id = fmt::format("probe-{}-{}-{}", name, length, layer);
+        chart.title = layer_name(layer);
+        chart.description = fmt::format("{} by position.", title);
+        chart.log_x = true;
+        chart.marks = context_marks(page);
+        // Marks widen the axis to where they are; a sequence shorter than the training length has no need of
+        // it.
+        if (!chart.marks.empty() && chart.marks.back().x > static_cast<double>(length)) chart.marks.clear();
+        std::set<int64_t> bins;
+        for (size_t i = 0; i < field.size(); ++i) {
+            ChartLine line;
+            line.series = i;
+            for (const auto& [place, value] : field[i]) {
+                if (place.length != length || place.layer != layer || place.bin == 0) continue;
+                bins.insert(place.bin);
+                line.points.push_back({static_cast<double>(place.bin), value, NAN, NAN, significant(value)});
+            }
+            if (!line.points.empty()) chart.lines.push_back(line);
+        }
+        for (int64_t bin : bins)
+            chart.places.push_back(
+                {static_cast<double>(bin), fmt::format("{}, position {} to {}", layer_name(layer),
+                                                       full_length(bin), full_length(2 * bin - 1))});
+        if (chart.lines.empty()) continue;
+        binned = true;
+        charts.push_back(chart);
+    }
+    if (!binned)
+        charts = {layer_chart(field, length, fmt::format("probe-{}-{}", name, length), title + " by layer")};
+    share_axis(charts);
+    std::string caption = meaning;
+    caption +=
+        binned ? " Means over heads and seeds, by the number of visible positions; one panel per layer, with "
+                 "the same axis."
+               : " Means over heads and seeds, by layer.";
+    if (layers.size() > most_layers)
+        caption += fmt::format(" {} of {} layers are drawn.", most_layers, layers.size());
+    return figure(
+        fmt::format("probe-{}-{}", name, length), panels(page, charts),
+        legend(page.styles(), series_with(field, length)), caption,
+        field_table(page, field, length, fmt::format("{} at a context of {}", title, full_length(length))));
+}
+
+std::string quantile_figure(const PageContext& page, const std::map<std::string, Field>& fields,
+                            int64_t length) {
+    std::vector<LineChart> charts;
+    std::set<int64_t> layers;
+    for (const Quantile& q : quantiles)
+        if (const auto field = fields.find(q.name); field != fields.end())
+            layers.merge(layers_of(field->second, length));
+    DataTable table;
+    table.caption =
+        fmt::format("Quantiles of the standardised logits at a context of {}", full_length(length));
+    table.header = {"variant", "layer"};
+    for (const Quantile& q : quantiles) table.header.push_back(fmt::format("normal {}", fixed(q.normal, 2)));
+    std::set<size_t> used;
+    for (int64_t layer : spread_out(layers, most_layers)) {
+        LineChart chart;
+        chart.id = fmt::format("quantiles-{}-{}", length, layer);
+        chart.title = layer_name(layer);
+        chart.description = "Quantiles of the logits against those of the normal distribution.";
+        chart.diagonal = true;
+        for (const Quantile& q : quantiles)
+            chart.places.push_back(
+                {q.normal, fmt::format("{}, normal {}", layer_name(layer), fixed(q.normal, 2))});
+        for (size_t i = 0; i < page.summary.series.size(); ++i) {
+            ChartLine line;
+            line.series = i;
+            std::vector<Cell> row{name_cell(page.styles()[i].name),
+                                  {layer < 0 ? "all" : fmt::format("{}", layer)}};
+            for (const Quantile& q : quantiles) {
+                const auto field = fields.find(q.name);
+                double value = NAN;
+                if (field != fields.end()) {
+                    const auto found = field->second[i].find({length, layer, 0});
+                    if (found != field->second[i].end()) value = found->second;
+                }
+                row.push_back(number_cell(value, 3));
+                if (std::isfinite(value)) line.points.push_back({q.normal, value, NAN, NAN, fixed(value, 3)});
+            }
+            if (line.points.empty()) continue;
+            used.insert(i);
+            chart.lines.push_back(line);
+            table.rows.push_back(row);
+        }
+        if (!chart.lines.empty()) charts.push_back(chart);
+    }
+    if (charts.empty()) return {};
+    share_axis(charts);
+    return figure(
+        fmt::format("quantiles-{}", length), panels(page, charts),
+        legend(page.styles(), {used.begin(), used.end()}),
+        "Quantiles of (logit − mean) / spread, upwards, against those of the normal distribution, to the "
+        "right; normal logits lie on the dashed diagonal.",
+        table);
+}
+
+std::string scalar_figure(const PageContext& page, const std::map<std::string, Field>& fields) {
+    std::vector<LineChart> charts;
+    DataTable table;
+    table.caption = "Learned scalars, means over heads and seeds";
+    table.header = {"scalar", "variant", "layer", "value"};
+    std::set<size_t> used;
+    for (const auto& [name, field] : fields) {
+        if (!name.starts_with("scalar.")) continue;
+        const std::string scalar = name.substr(7);
+        charts.push_back(layer_chart(field, 0, "scalar-" + scalar, scalar + " by layer"));
+        for (size_t i = 0; i < field.size(); ++i)
+            for (const auto& [place, value] : field[i]) {
+                used.insert(i);
+                table.rows.push_back({name_cell(scalar),
+                                      name_cell(page.styles()[i].name),
+                                      {place.layer < 0 ? "all" : fmt::format("{}", place.layer)},
+                                      significant_cell(value)});
+            }
+    }
+    if (charts.empty()) return {};
+    return subheading("Learned scalars") + figure("scalars", panels(page, charts),
+                                                  legend(page.styles(), {used.begin(), used.end()}),
+                                                  "What the model learned for each scalar; means over heads "
+                                                  "and seeds. “all” is one value for the "
+                                                  "whole model.",
+                                                  table);
+}
+
+}  // namespace
+
+Section diagnostics_section(const PageContext& page) {
+    Section section{"diagnostics", "Inside attention", {}};
+    const std::map<std::string, Field> fields = fields_of(page);
+    if (fields.empty()) return section;
+    std::set<int64_t> all_lengths;
+    for (const auto& [name, field] : fields)
+        if (!name.starts_with("scalar."))
+            for (const auto& series : field)
+                for (const auto& [place, value] : series) all_lengths.insert(place.length);
+    const std::vector<int64_t> lengths = spread_out(all_lengths, most_lengths);
+
+    std::vector<Known> statistics(known.begin(), known.end());
+    const auto is_quantile = [](const std::string& name) {
+        return std::any_of(quantiles.begin(), quantiles.end(),
+                           [&](const Quantile& q) { return name == q.name; });
+    };
+    for (const auto& [name, field] : fields)
+        if (!name.starts_with("scalar.") && !is_quantile(name) &&
+            std::none_of(known.begin(), known.end(), [&](const Known& k) { return name == k.name; }))
+            statistics.push_back({name.c_str(), name.c_str(), ""});
+
+    Menu which{"statistic", {}}, length_menu{"context length", {}};
+    for (int64_t length : lengths)
+        length_menu.choices.push_back({fmt::format("{}", length), full_length(length)});
+    std::vector<ChosenPiece> pieces;
+    const auto add = [&](const std::string& key, const std::string& title, auto make) {
+        bool any = false;
+        for (int64_t length : lengths) {
+            const std::string html = make(length);
+            if (html.empty()) continue;
+            pieces.push_back({{key, fmt::format("{}", length)}, html});
+            any = true;
+        }
+        if (any) which.choices.push_back({key, title});
+    };
+    for (const Known& k : statistics)
+        if (const auto found = fields.find(k.name); found != fields.end())
+            add(k.name, k.title, [&](int64_t length) {
+                return statistic_figure(page, k.name, k.title, k.meaning, found->second, length);
+            });
+    add("quantiles", "Quantiles of the logits",
+        [&](int64_t length) { return quantile_figure(page, fields, length); });
+    if (!pieces.empty()) {
+        const std::string longest = length_menu.choices.back().key, first = which.choices[0].key;
+        section.html += chooser("diagnostics", {which, length_menu}, pieces, {first, longest});
+    }
+    section.html += scalar_figure(page, fields);
+    return section;
+}
+
+}  // namespace longreach

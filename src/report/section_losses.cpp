@@ -1,0 +1,312 @@
+// Losses by length: the opening, the tables, differences between variants, losses by position.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/text.h"
+#include "report/page_parts.h"
+
+namespace longreach {
+
+namespace {
+
+std::string with_error(const MeanInterval& m, int decimals) {
+    return fixed(m.mean, decimals) +
+           (m.has_interval() ? " ± " + fixed(m.standard_error, decimals) : std::string());
+}
+
+using ByLength = std::map<int64_t, std::vector<SeedValue>>;
+
+DataTable by_length(const PageContext& page, const std::string& caption, ByLength Series::*what, int decimals,
+                    bool low_is_good) {
+    DataTable table;
+    table.caption = caption;
+    table.header = {"variant", "seeds"};
+    std::set<int64_t> lengths;
+    for (const Series& s : page.summary.series)
+        for (const auto& [length, values] : s.*what) lengths.insert(length);
+    std::map<int64_t, double> best;
+    for (int64_t length : lengths) {
+        table.header.push_back(full_length(length));
+        for (const Series& s : page.summary.series) {
+            const auto found = (s.*what).find(length);
+            if (found == (s.*what).end()) continue;
+            const double mean = mean_interval(found->second).mean;
+            if (!std::isfinite(mean)) continue;
+            const auto [at, fresh] = best.emplace(length, mean);
+            if (!fresh && (low_is_good ? mean < at->second : mean > at->second)) at->second = mean;
+        }
+    }
+    for (size_t i = 0; i < page.summary.series.size(); ++i) {
+        const ByLength& values = page.summary.series[i].*what;
+        if (values.empty()) continue;
+        size_t seeds = 0;
+        for (const auto& [length, v] : values) seeds = std::max(seeds, v.size());
+        std::vector<Cell> row{name_cell(page.styles()[i].name), {fmt::format("{}", seeds)}};
+        for (int64_t length : lengths) {
+            const auto found = values.find(length);
+            if (found == values.end()) {
+                row.push_back({""});
+                continue;
+            }
+            const MeanInterval m = mean_interval(found->second);
+            // NaN here is a loss that is not finite, and not one that was not measured.
+            Cell cell = std::isnan(m.mean) ? Cell{"not finite", "nan"}
+                                           : spread_cell(m.mean, m.standard_error, decimals);
+            if (best.contains(length) && m.mean == best[length]) cell.tone = "best";
+            row.push_back(cell);
+        }
+        table.rows.push_back(row);
+    }
+    return table;
+}
+
+}  // namespace
+
+LineChart length_chart(const PageContext& page) {
+    LineChart chart;
+    chart.id = "by-length";
+    chart.title = "Loss by context length";
+    chart.x_label = "context length in tokens";
+    chart.y_label = "loss, nats per token";
+    chart.log_x = true;
+    chart.x_ticks = length_ticks(page.summary.lengths);
+    chart.places = length_places(page.summary.lengths, "context");
+    chart.marks = context_marks(page);
+    for (size_t i = 0; i < page.summary.series.size(); ++i) {
+        ChartLine line;
+        line.series = i;
+        for (const auto& [length, values] : page.summary.series[i].loss) {
+            const MeanInterval m = mean_interval(values);
+            ChartPoint p{static_cast<double>(length), m.mean};
+            if (m.has_interval()) {
+                p.low = m.mean - m.standard_error;
+                p.high = m.mean + m.standard_error;
+            }
+            p.text = with_error(m, 4);
+            line.points.push_back(p);
+        }
+        if (!line.points.empty()) chart.lines.push_back(line);
+    }
+    const auto sentences = headline(page.collection, page.summary);
+    chart.description = sentences.empty() ? "" : sentences[0];
+    return chart;
+}
+
+Section overview_section(const PageContext& page) {
+    Section section{"overview", "Overview", {}};
+    const std::vector<std::string> sentences = headline(page.collection, page.summary);
+    section.html = "<p class=\"lead\">" + escaped(sentences[0]) + "</p>\n";
+    std::vector<std::string> rest(sentences.begin() + 1, sentences.end());
+    if (!rest.empty()) section.html += paragraph(join(rest, " "));
+    if (!page.collection.notes.empty()) {
+        section.html += "<ul class=\"notes\">";
+        for (const std::string& note : page.collection.notes)
+            section.html += "<li>" + escaped(note) + "</li>";
+        section.html += "</ul>\n";
+    }
+    const LineChart chart = length_chart(page);
+    if (chart.lines.empty()) return section;
+    bool bands = false;
+    for (const ChartLine& line : chart.lines)
+        for (const ChartPoint& p : line.points) bands |= std::isfinite(p.low);
+    section.html += line_figure(
+        page, "loss-by-length", chart,
+        fmt::format("Loss of the same text read with different lengths of context{}.{}",
+                    page.summary.final_losses ? "" : ", from the newest validation of each run",
+                    bands ? " Lines are means over seeds, bands one standard error to each side." : ""),
+        by_length(page, "Loss by context length (nats per token)", &Series::loss, 4, true));
+    return section;
+}
+
+Section lengths_section(const PageContext& page) {
+    Section section{"lengths", "Loss by length", {}};
+    if (page.summary.longest == 0) return section;
+    section.html += paragraph(
+        "Mean over seeds ± its standard error; without ± there is one seed. The lowest mean of each column "
+        "is bold.");
+    section.html +=
+        table_html(by_length(page, "Loss by context length (nats per token)", &Series::loss, 4, true));
+    const DataTable top1 = by_length(page, "Share of tokens whose most likely next token is the right one",
+                                     &Series::top1, 4, false);
+    if (!top1.rows.empty()) section.html += subheading("Top-1 accuracy") + table_html(top1);
+    return section;
+}
+
+Section differences_section(const PageContext& page) {
+    Section section{"differences", "Differences to " + page.collection.baseline, {}};
+    const Series& baseline = page.summary.series[page.summary.baseline];
+    Menu menu{"context length", {}};
+    std::vector<ChosenPiece> pieces;
+    DataTable table;
+    table.caption = "Difference of loss to " + page.collection.baseline + ", paired by seed (nats per token)";
+    table.header = {"variant", "context", "shared seeds", "difference", "95% interval from", "to"};
+    std::map<int64_t, DataTable> tables;
+    for (const auto& [length, base] : baseline.loss) {
+        IntervalChart chart;
+        chart.id = fmt::format("difference-{}", length);
+        chart.title = fmt::format("Difference of loss to {} at a context of {}", page.collection.baseline,
+                                  full_length(length));
+        chart.x_label = "difference of loss in nats (left of 0 is better)";
+        DataTable here = table;
+        size_t settled = 0, intervals = 0;
+        for (size_t i = 0; i < page.summary.series.size(); ++i) {
+            if (i == page.summary.baseline) continue;
+            const auto found = page.summary.series[i].loss.find(length);
+            if (found == page.summary.series[i].loss.end()) continue;
+            const std::vector<SeedValue> differences = paired_differences(found->second, base);
+            if (differences.empty()) continue;
+            const MeanInterval m = mean_interval(differences);
+            IntervalRow row{i, m.mean, m.low, m.high, {}, {}};
+            for (const SeedValue& d : differences) row.values.push_back(d.value);
+            row.text = signed_fixed(m.mean, 4);
+            if (m.has_interval()) {
+                row.text +=
+                    fmt::format(", 95% interval {} to {}", signed_fixed(m.low, 4), signed_fixed(m.high, 4));
+                ++intervals;
+            }
+            row.text += fmt::format(" ({})", counted(differences.size(), "shared seed"));
+            settled += m.excludes_zero();
+            chart.rows.push_back(row);
+            const auto cell = [](double v) {
+                return std::isnan(v) ? Cell{""} : Cell{signed_fixed(v, 4), exact(v)};
+            };
+            here.rows.push_back({name_cell(page.styles()[i].name),
+                                 {full_length(length), fmt::format("{}", length)},
+                                 {fmt::format("{}", differences.size())},
+                                 std::isnan(m.mean) ? Cell{"not finite", "nan"} : cell(m.mean),
+                                 cell(m.low),
+                                 cell(m.high)});
+        }
+        if (chart.rows.empty()) continue;
+        std::vector<size_t> order(chart.rows.size());
+        for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+        // Best on top; what is not finite at the end.
+        std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+            const double x = chart.rows[a].mean, y = chart.rows[b].mean;
+            if (std::isnan(x) || std::isnan(y)) return !std::isnan(x) && std::isnan(y);
+            return x < y;
+        });
+        IntervalChart sorted = chart;
+        DataTable sorted_table = here;
+        std::vector<size_t> series;
+        for (size_t i = 0; i < order.size(); ++i) {
+            sorted.rows[i] = chart.rows[order[i]];
+            sorted_table.rows[i] = here.rows[order[i]];
+            series.push_back(sorted.rows[i].series);
+        }
+        sorted.description = fmt::format("{} of {} intervals exclude zero.", settled, intervals);
+        const std::string caption =
+            intervals > 0
+                ? fmt::format(
+                      "Mean difference with its 95% t-interval; small dots are the single seeds. {} of {} "
+                      "intervals exclude zero; each stands for itself, without correction for their "
+                      "number.",
+                      settled, intervals)
+                : std::string(
+                      "One shared seed each: no interval can be given, and differences of the size of "
+                      "seed noise cannot be told from chance.");
+        std::sort(series.begin(), series.end());
+        const std::string key = fmt::format("{}", length);
+        menu.choices.push_back({key, full_length(length)});
+        pieces.push_back({{key},
+                          figure("differences-" + key,
+                                 interval_svg(sorted, page.styles(), ChartSize::wide) +
+                                     interval_svg(sorted, page.styles(), ChartSize::narrow),
+                                 legend(page.styles(), series), caption, sorted_table)});
+    }
+    if (pieces.empty()) return section;
+    section.html += paragraph(
+        "Runs with the same seed share their initial weights and the order of their data where shapes allow "
+        "it, so the "
+        "difference seed by seed is known better than either mean.");
+    section.html += chooser("differences", {menu}, pieces, pieces.back().keys);
+    return section;
+}
+
+Section positions_section(const PageContext& page) {
+    Section section{"positions", "Loss by position", {}};
+    const bool evaluated = all_evaluated(page.collection, &Results::buckets);
+    int64_t length = 0;
+    std::map<int64_t, size_t> measured;  // series with the length
+    for (const Series& s : page.summary.series) {
+        std::set<int64_t> lengths;
+        for (const RunRecord* run : runs_of(page.collection, s))
+            for (const BucketRow& row : rows_of(*run, s.label, &Results::buckets, evaluated))
+                lengths.insert(row.length);
+        for (int64_t l : lengths) ++measured[l];
+    }
+    size_t most = 0;
+    for (const auto& [l, count] : measured)
+        if (count >= most) {
+            most = count;
+            length = l;
+        }
+    if (length == 0) return section;
+    Menu menu{"position counted in", {}};
+    std::vector<ChosenPiece> pieces;
+    for (const bool by_document : {false, true}) {
+        LineChart chart;
+        chart.id = by_document ? "by-document-position" : "by-sequence-position";
+        chart.title = fmt::format("Loss by position in the {} at a context of {}",
+                                  by_document ? "document" : "sequence", full_length(length));
+        chart.x_label = fmt::format("position in the {}", by_document ? "document" : "sequence");
+        chart.y_label = "loss, nats per token";
+        chart.log_x = true;
+        chart.marks = context_marks(page);
+        std::set<int64_t> buckets;
+        std::vector<std::map<int64_t, std::vector<double>>> values(page.summary.series.size());
+        for (size_t i = 0; i < page.summary.series.size(); ++i)
+            for (const RunRecord* run : runs_of(page.collection, page.summary.series[i]))
+                for (const BucketRow& row :
+                     rows_of(*run, page.summary.series[i].label, &Results::buckets, evaluated))
+                    if (row.length == length && row.by_document == by_document) {
+                        values[i][row.bucket].push_back(row.loss);
+                        buckets.insert(row.bucket);
+                    }
+        if (buckets.empty()) continue;
+        DataTable table;
+        table.caption = chart.title + " (nats per token)";
+        table.header = {"variant"};
+        for (int64_t bucket : buckets) {
+            table.header.push_back(full_length(bucket));
+            chart.places.push_back({static_cast<double>(bucket), fmt::format("{} to {}", full_length(bucket),
+                                                                             full_length(2 * bucket - 1))});
+        }
+        for (size_t i = 0; i < values.size(); ++i) {
+            if (values[i].empty()) continue;
+            ChartLine line;
+            line.series = i;
+            std::vector<Cell> row{name_cell(page.styles()[i].name)};
+            for (int64_t bucket : buckets) {
+                const auto found = values[i].find(bucket);
+                double error = NAN;
+                const double mean = found == values[i].end() ? NAN : mean_of(found->second, &error);
+                row.push_back(spread_cell(mean, error, 4));
+                if (found == values[i].end()) continue;
+                ChartPoint p{static_cast<double>(bucket), mean};
+                if (std::isfinite(error)) p.low = mean - error, p.high = mean + error;
+                p.text = fixed(mean, 4);
+                line.points.push_back(p);
+            }
+            chart.lines.push_back(line);
+            table.rows.push_back(row);
+        }
+        chart.description = "Each point is the mean loss of the tokens in a bucket of positions.";
+        const std::string key = by_document ? "document" : "sequence";
+        menu.choices.push_back({key, "the " + key});
+        pieces.push_back(
+            {{key},
+             line_figure(page, "positions-" + key, chart,
+                         fmt::format("Sequences of {} tokens; each point averages the tokens whose "
+                                     "position lies between it and twice that.",
+                                     full_length(length)),
+                         table)});
+    }
+    if (pieces.empty()) return section;
+    section.html = chooser("positions", {menu}, pieces, pieces[0].keys);
+    return section;
+}
+
+}  // namespace longreach

@@ -1,0 +1,150 @@
+// What was run: where configs differ, builds, seeds, steps, tokens.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "report/page_parts.h"
+
+namespace longreach {
+
+namespace {
+
+using Flat = std::map<std::string, std::string>;
+
+// One entry per value; lists of plain values count as one.
+void flatten(const json::Value& value, const std::string& path, Flat& out) {
+    const auto* list = value.to_array();
+    const bool nested = list && std::any_of(list->begin(), list->end(), [](const json::Value& v) {
+                            return v.is_object() || v.is_array();
+                        });
+    const std::string dot = path.empty() ? "" : path + ".";
+    if (const auto* object = value.to_object()) {
+        for (const json::Member& member : *object) flatten(member.value, dot + member.key, out);
+    } else if (nested) {
+        for (size_t i = 0; i < list->size(); ++i) flatten((*list)[i], dot + fmt::format("{}", i), out);
+    } else {
+        const std::string* text = value.to_string();
+        out[path] = text ? *text : json::write(value, json::Style::compact);
+    }
+}
+
+// Names, seeds and the machine's share differ between repetitions of one experiment.
+bool incidental(const std::string& key) {
+    for (const char* name :
+         {"run.name", "run.dir", "run.seed", "run.events", "run.log_every", "system.threads"})
+        if (key == name) return true;
+    return key.starts_with("seed.") || key.starts_with("checkpoint.") || key == "resolved";
+}
+
+Flat flat_config(const json::Value& config) {
+    Flat all, out;
+    flatten(config, "", all);
+    for (const auto& [key, value] : all)
+        if (!incidental(key)) out.emplace(key, value);
+    return out;
+}
+
+std::set<std::string> differing(const std::vector<Flat>& configs) {
+    std::set<std::string> keys, out;
+    for (const Flat& config : configs)
+        for (const auto& [key, value] : config) keys.insert(key);
+    for (const std::string& key : keys)
+        for (const Flat& config : configs) {
+            const auto a = configs[0].find(key), b = config.find(key);
+            if ((a == configs[0].end()) != (b == config.end()) ||
+                (b != config.end() && a->second != b->second))
+                out.insert(key);
+        }
+    return out;
+}
+
+std::string differences(const PageContext& page) {
+    std::vector<Flat> firsts;
+    std::vector<std::string> names;
+    std::string out;
+    for (const std::string& group : page.collection.groups) {
+        std::vector<Flat> configs;
+        for (const RunRecord& run : page.collection.runs)
+            if (run.group == group && run.config.is_object()) configs.push_back(flat_config(run.config));
+        if (configs.empty()) continue;
+        const std::set<std::string> inside = differing(configs);
+        if (!inside.empty())
+            out += "<p class=\"notes\">" +
+                   escaped(fmt::format("The runs of {} differ in more than their seed: {}.", group,
+                                       fmt::join(inside, ", "))) +
+                   "</p>\n";
+        firsts.push_back(configs[0]);
+        names.push_back(group);
+    }
+    if (firsts.size() < 2) return out;
+    const std::set<std::string> keys = differing(firsts);
+    if (keys.empty()) return out + paragraph("The configs of the variants do not differ.");
+    const auto base = std::find(names.begin(), names.end(), page.collection.baseline);
+    DataTable table;
+    table.caption = "Fields of the config in which the variants differ";
+    table.header = {"variant"};
+    for (const std::string& key : keys) table.header.push_back(key);
+    for (size_t i = 0; i < firsts.size(); ++i) {
+        std::vector<Cell> row{name_cell(names[i])};
+        for (const std::string& key : keys) {
+            const auto found = firsts[i].find(key);
+            Cell cell{found == firsts[i].end() ? "" : found->second};
+            cell.number = false;
+            if (base != names.end() && names[i] != *base) {
+                const Flat& reference = firsts[static_cast<size_t>(base - names.begin())];
+                const auto there = reference.find(key);
+                if ((there == reference.end() ? "" : there->second) == cell.text) cell.tone = "same";
+            }
+            row.push_back(cell);
+        }
+        table.rows.push_back(row);
+    }
+    return out + paragraph("Values like those of " + page.collection.baseline + " are pale.") +
+           table_html(table);
+}
+
+std::string build_text(const json::Value& build, const char* key) {
+    const json::Value* value = build.find(key);
+    return value && value->to_string() ? *value->to_string() : "";
+}
+
+std::string runs_table(const PageContext& page) {
+    DataTable table;
+    table.caption = "Runs and what made them";
+    table.header = {"run", "variant", "seed", "steps", "tokens", "tokens/s", "version", "compiler", "system"};
+    for (const RunRecord& run : page.collection.runs) {
+        int64_t step = 0, tokens = 0;
+        for (const LossRow& row : run.own.losses)
+            if (row.step >= step) step = row.step, tokens = row.tokens;
+        for (const TrainingRow& row : run.training)
+            if (row.step >= step) step = row.step, tokens = std::max(tokens, row.tokens);
+        const auto text = [](std::string t) {
+            Cell cell{std::move(t)};
+            cell.number = false;
+            return cell;
+        };
+        table.rows.push_back(
+            {name_cell(run.name),
+             text(run.group),
+             {fmt::format("{}", run.seed)},
+             {grouped(step), fmt::format("{}", step)},
+             {grouped(tokens), fmt::format("{}", tokens)},
+             std::isnan(run.tokens_per_second)
+                 ? Cell{""}
+                 : Cell{grouped(std::llround(run.tokens_per_second)), exact(run.tokens_per_second)},
+             text(build_text(run.build, "version")),
+             text(build_text(run.build, "compiler")),
+             text(build_text(run.build, "system"))});
+    }
+    return subheading("Runs") + table_html(table);
+}
+
+}  // namespace
+
+Section setup_section(const PageContext& page) {
+    const std::string configs = differences(page);
+    return {"setup", "Setup", (configs.empty() ? "" : subheading("Config") + configs) + runs_table(page)};
+}
+
+}  // namespace longreach

@@ -1,0 +1,220 @@
+// How training went: its loss, raw and smoothed, and the validations on the way.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "report/page_parts.h"
+
+namespace longreach {
+
+namespace {
+
+constexpr size_t most_points = 400;  // of a drawn line: more than a screen shows
+
+// Means of neighbouring rows, so that at most `most_points` remain.
+std::vector<TrainingRow> thinned(const std::vector<TrainingRow>& rows) {
+    const size_t width = (rows.size() + most_points - 1) / most_points;
+    if (width < 2) return rows;
+    std::vector<TrainingRow> out;
+    for (size_t begin = 0; begin < rows.size(); begin += width) {
+        const size_t end = std::min(rows.size(), begin + width);
+        TrainingRow mean = rows[end - 1];
+        mean.loss = 0;
+        for (size_t i = begin; i < end; ++i) mean.loss += rows[i].loss / static_cast<double>(end - begin);
+        out.push_back(mean);
+    }
+    return out;
+}
+
+// The mean over a window around each row, a fortieth of the run wide and at least five rows; at the ends only
+// what is there. Rows that are not finite do not count.
+std::vector<std::pair<double, double>> smoothed(const std::vector<std::pair<double, double>>& rows) {
+    const size_t half = std::max<size_t>(2, rows.size() / 80);
+    std::vector<std::pair<double, double>> out;
+    for (size_t i = 0; i < rows.size(); ++i) {
+        // As far to one side as to the other, or the ends would be shifted.
+        const size_t reach = std::min({half, i, rows.size() - 1 - i});
+        double sum = 0, count = 0;
+        for (size_t j = i - reach; j <= i + reach; ++j)
+            if (std::isfinite(rows[j].second)) sum += rows[j].second, ++count;
+        out.emplace_back(rows[i].first, count > 0 ? sum / count : NAN);
+    }
+    return out;
+}
+
+// Steps at which a stage of any run begins, the first stage left out.
+std::vector<Position> stage_marks(const Collection& collection) {
+    std::map<int64_t, std::set<int64_t>> contexts;  // by first step
+    for (const RunRecord& run : collection.runs) {
+        const json::Value* stages = run.config.find("stages");
+        if (!stages || !stages->is_array()) continue;
+        int64_t step = 0;
+        for (const json::Value& stage : stages->as_array()) {
+            const json::Value *steps = stage.find("steps"), *context = stage.find("context");
+            if (step > 0 && context) contexts[step].insert(context->to_int64().value_or(0));
+            const int64_t length = steps ? steps->to_int64().value_or(0) : 0;
+            if (length <= 0) break;  // given in tokens: where the next begins is not in the config
+            step += length;
+        }
+    }
+    std::vector<Position> out;
+    for (const auto& [step, to] : contexts) {
+        std::string text = "context";
+        for (int64_t context : to) text += fmt::format(" {}", short_length(context));
+        out.push_back({static_cast<double>(step), text});
+    }
+    return out;
+}
+
+std::string training_figure(const PageContext& page) {
+    LineChart chart;
+    chart.id = "training";
+    chart.title = "Training loss";
+    chart.x_label = "step";
+    chart.y_label = "training loss, nats per token";
+    chart.marks = stage_marks(page.collection);
+    DataTable table;
+    table.caption = "Training loss, mean over seeds (nats per token)";
+    table.header = {"step"};
+    std::map<int64_t, std::map<size_t, double>> by_step;
+    int64_t last = 0;
+    for (const RunRecord& run : page.collection.runs)
+        if (!run.training.empty()) last = std::max(last, run.training.back().step);
+    double low = INFINITY, high = -INFINITY;
+    std::set<double> steps;
+    for (size_t i = 0; i < page.summary.series.size(); ++i) {
+        const Series& s = page.summary.series[i];
+        if (!s.label.empty()) continue;
+        std::map<int64_t, std::vector<double>> at_step;
+        for (const RunRecord* run : runs_of(page.collection, s)) {
+            ChartLine raw;
+            raw.series = i;
+            raw.faint = true;
+            for (const TrainingRow& row : thinned(run->training)) {
+                raw.points.push_back({static_cast<double>(row.step), row.loss});
+                at_step[row.step].push_back(row.loss);
+            }
+            chart.lines.push_back(raw);
+        }
+        if (at_step.empty()) continue;
+        std::vector<std::pair<double, double>> means;
+        for (const auto& [step, values] : at_step) {
+            means.emplace_back(static_cast<double>(step), mean_of(values));
+            by_step[step][i] = means.back().second;
+        }
+        ChartLine line;
+        line.series = i;
+        line.markers = false;
+        for (const auto& [step, loss] : smoothed(means)) {
+            line.points.push_back({step, loss, NAN, NAN, fixed(loss, 4)});
+            steps.insert(step);
+            if (!std::isfinite(loss)) continue;
+            low = std::min(low, loss);
+            // The first steps fall from the loss of guessing; showing them would press the rest together.
+            if (step >= 0.12 * static_cast<double>(last)) high = std::max(high, loss);
+        }
+        chart.lines.push_back(line);
+        table.header.push_back(page.styles()[i].name);
+    }
+    if (by_step.empty()) return {};
+    if (high > low) {
+        chart.y_low = low - 0.06 * (high - low);
+        chart.y_high = high + 0.06 * (high - low);
+    }
+    for (double step : steps) chart.places.push_back({step, "step " + grouped(static_cast<int64_t>(step))});
+    const size_t stride = std::max<size_t>(1, by_step.size() / 200);
+    size_t index = 0;
+    for (const auto& [step, values] : by_step) {
+        if (index++ % stride != 0 && step != last) continue;
+        std::vector<Cell> row{{grouped(step), fmt::format("{}", step)}};
+        for (size_t i = 0; i < page.summary.series.size(); ++i) {
+            if (std::find(table.header.begin() + 1, table.header.end(), page.styles()[i].name) ==
+                    table.header.end() ||
+                !page.summary.series[i].label.empty())
+                continue;
+            row.push_back(values.contains(i) ? number_cell(values.at(i), 4) : Cell{""});
+        }
+        table.rows.push_back(row);
+    }
+    chart.description = "Loss of the training batches over steps.";
+    return line_figure(
+        page, "training-loss", chart,
+        "Strong lines are running means over a fortieth of the run and over seeds, faint lines the "
+        "single runs as logged. The first steps may lie above the frame.",
+        table);
+}
+
+std::string validation_figures(const PageContext& page) {
+    Menu menu{"context length", {}};
+    std::vector<ChosenPiece> pieces;
+    std::set<int64_t> lengths;
+    for (const RunRecord& run : page.collection.runs)
+        for (const LossRow& row : run.own.losses) lengths.insert(row.length);
+    for (int64_t length : lengths) {
+        LineChart chart;
+        chart.id = fmt::format("validation-{}", length);
+        chart.title = fmt::format("Validation loss at a context of {} during training", full_length(length));
+        chart.x_label = "step";
+        chart.y_label = fmt::format("loss at {}, nats per token", full_length(length));
+        chart.marks = stage_marks(page.collection);
+        DataTable table;
+        table.caption = chart.title + " (nats per token)";
+        table.header = {"variant"};
+        std::set<int64_t> steps;
+        std::vector<std::map<int64_t, std::vector<double>>> values(page.summary.series.size());
+        for (size_t i = 0; i < page.summary.series.size(); ++i) {
+            if (!page.summary.series[i].label.empty()) continue;
+            for (const RunRecord* run : runs_of(page.collection, page.summary.series[i]))
+                for (const LossRow& row : run->own.losses)
+                    if (row.length == length) {
+                        values[i][row.step].push_back(row.loss);
+                        steps.insert(row.step);
+                    }
+        }
+        if (steps.size() < 2) continue;
+        for (int64_t step : steps) {
+            table.header.push_back(fmt::format("step {}", grouped(step)));
+            chart.places.push_back({static_cast<double>(step), "step " + grouped(step)});
+        }
+        for (size_t i = 0; i < values.size(); ++i) {
+            if (values[i].empty()) continue;
+            ChartLine line;
+            line.series = i;
+            line.markers = steps.size() <= 30;
+            std::vector<Cell> row{name_cell(page.styles()[i].name)};
+            for (int64_t step : steps) {
+                const auto found = values[i].find(step);
+                double error = NAN;
+                const double mean = found == values[i].end() ? NAN : mean_of(found->second, &error);
+                row.push_back(spread_cell(mean, error, 4));
+                if (found == values[i].end()) continue;
+                ChartPoint p{static_cast<double>(step), mean};
+                if (std::isfinite(error)) p.low = mean - error, p.high = mean + error;
+                p.text = fixed(mean, 4);
+                line.points.push_back(p);
+            }
+            chart.lines.push_back(line);
+            table.rows.push_back(row);
+        }
+        chart.description = "Validation losses over training steps.";
+        const std::string key = fmt::format("{}", length);
+        menu.choices.push_back({key, full_length(length)});
+        pieces.push_back(
+            {{key},
+             line_figure(page, "validation-" + key, chart,
+                         "Validations while training. The last one may score more tokens than those "
+                         "before it.",
+                         table)});
+    }
+    if (pieces.empty()) return {};
+    return subheading("Validation on the way") + chooser("validation", {menu}, pieces, pieces.back().keys);
+}
+
+}  // namespace
+
+Section training_section(const PageContext& page) {
+    return {"training", "Training", training_figure(page) + validation_figures(page)};
+}
+
+}  // namespace longreach

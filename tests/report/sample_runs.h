@@ -1,0 +1,181 @@
+// Run directories in the formats of data/README, with made-up numbers: everything that a report can show.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "io/file.h"
+#include "io/temp_dir.h"
+
+namespace longreach::test {
+
+struct SampleVariant {
+    std::string name;
+    double growth;  // of the loss per doubling beyond the training length
+    std::vector<std::string> evaluations;
+};
+
+struct SampleSweep {
+    std::string name = "sample sweep";
+    std::vector<SampleVariant> variants{
+        {"rope", 0.45, {"ntk", "yarn"}}, {"logn", 0.2, {"plain"}}, {"si-p-rope", 0.03, {}}};
+    int seeds = 3;
+    int64_t steps = 400;
+    std::vector<int64_t> lengths{256, 512, 1024, 2048, 4096, 8192};
+    int layers = 4;
+};
+
+class SampleWriter {
+  public:
+    explicit SampleWriter(SampleSweep sweep) : sweep_(std::move(sweep)) {}
+
+    // A sweep directory with a run for each variant and seed; `plain` everywhere if any variant has it.
+    void write_sweep(const std::string& path) const {
+        make_directories(path);
+        json::Value runs = json::Value::array();
+        for (size_t v = 0; v < sweep_.variants.size(); ++v)
+            for (int seed = 1; seed <= sweep_.seeds; ++seed) {
+                const std::string name = fmt::format("{}.seed{}", sweep_.variants[v].name, seed);
+                json::Value labels = json::Value::array({"plain"});
+                for (const std::string& label : sweep_.variants[v].evaluations)
+                    if (label != "plain") labels.push(label);
+                runs.push(json::Value::object({{"variant", sweep_.variants[v].name},
+                                               {"seed", seed},
+                                               {"directory", name},
+                                               {"evaluations", labels}}));
+                write_run(join_path(path, name), v, seed);
+            }
+        put(join_path(path, "sweep.json"),
+            json::write(json::Value::object(
+                            {{"name", sweep_.name}, {"runs", runs}, {"baseline", sweep_.variants[0].name}}),
+                        json::Style::pretty));
+    }
+
+    void write_run(const std::string& path, size_t v, int seed) const {
+        const SampleVariant& variant = sweep_.variants[v];
+        make_directories(path);
+        put(join_path(path, "config.json"),
+            json::write(json::Value::object(
+                            {{"run", json::Value::object({{"name", base_name(path)}, {"seed", seed}})},
+                             {"model", json::Value::object(
+                                           {{"attention", json::Value::object({{"kind", variant.name}})}})},
+                             {"stages",
+                              json::Value::array(
+                                  {json::Value::object({{"steps", sweep_.steps / 2}, {"context", 128}}),
+                                   json::Value::object({{"steps", sweep_.steps / 2}, {"context", 256}})})}}),
+                        json::Style::pretty));
+        put(join_path(path, "build.json"),
+            R"({"version": "0.1.0", "compiler": "GNU 12.2.0", "system": "Linux x86_64"})");
+        std::string metrics, timing, val = val_head(), positions = "step,length,by,bucket,loss,scored\n";
+        for (int64_t step = 5; step <= sweep_.steps; step += 5) {
+            const double loss =
+                0.9 + 1.8 * std::exp(-static_cast<double>(step) / 60) + noise(v, seed, step, 0.03);
+            metrics += fmt::format("{{\"step\":{},\"tokens\":{},\"loss\":{}}}\n", step, step * 8192, loss);
+            timing += fmt::format("{{\"step\":{},\"tokens_per_second\":{}}}\n", step, 28000 + step);
+        }
+        for (int64_t step : {sweep_.steps / 4, sweep_.steps / 2, sweep_.steps})
+            val += val_rows(v, seed, step, "");
+        for (int64_t length : sweep_.lengths)
+            for (const char* by : {"sequence", "document"})
+                for (int64_t bucket = 1; bucket <= length; bucket *= 2)
+                    positions += fmt::format("{},{},{},{},{},{}\n", sweep_.steps, length, by, bucket,
+                                             0.8 + 2 / std::sqrt(static_cast<double>(bucket)) +
+                                                 growth(v, bucket) + noise(v, seed, bucket, 0.02),
+                                             bucket * 100);
+        // The run is still writing: the last lines are cut off.
+        put(join_path(path, "metrics.jsonl"), metrics + "{\"step\":405,\"tok");
+        put(join_path(path, "timing.jsonl"), timing + "{\"st");
+        put(join_path(path, "val.csv"), val + "450,1,25");
+        put(join_path(path, "positions.csv"), positions + "450,");
+        std::vector<std::string> labels = variant.evaluations;
+        labels.push_back("plain");
+        for (const std::string& label : labels) {
+            const std::string at = join_path(join_path(path, "eval"), label);
+            make_directories(at);
+            put(join_path(at, "val.csv"), val_head() + val_rows(v, seed, sweep_.steps, label));
+            put(join_path(at, "tasks.csv"), tasks(v, seed, label));
+            if (label == "plain") put(join_path(at, "probe.csv"), probe(v, seed));
+        }
+    }
+
+  private:
+    static std::string val_head() {
+        return "step,tokens,length,loss,standard_error,scored,documents,bits_per_byte,top1\n";
+    }
+    double noise(size_t v, int seed, int64_t at, double size) const {
+        uint64_t h = (static_cast<uint64_t>(at) * 1000003 + v * 7919 + static_cast<uint64_t>(seed)) *
+                     0x9E3779B97F4A7C15ull;
+        h ^= h >> 29;
+        h *= 0xBF58476D1CE4E5B9ull;
+        return size * (2 * static_cast<double>(h >> 11) / 9007199254740992.0 - 1);
+    }
+    double growth(size_t v, int64_t length) const {
+        return sweep_.variants[v].growth * std::max(0.0, std::log2(static_cast<double>(length) / 256));
+    }
+    std::string val_rows(size_t v, int seed, int64_t step, const std::string& label) const {
+        const double kept = label == "ntk" ? 0.5 : label == "yarn" ? 0.2 : 1;
+        std::string out;
+        for (int64_t length : sweep_.lengths) {
+            const double loss = 0.85 + 100.0 / static_cast<double>(step) * 0.3 + kept * growth(v, length) +
+                                noise(v, seed, length, 0.02);
+            out += fmt::format("{},{},{},{},{},32768,6,{},{}\n", step, step * 8192, length, loss, 0.01,
+                               loss * 1.44, std::exp(-loss) + 0.2);
+        }
+        return out;
+    }
+    std::string tasks(size_t v, int seed, const std::string& label) const {
+        std::string out = "step,task,length,depth,samples,accuracy,accuracy_error,margin,margin_error,loss\n";
+        const double kept = label == "ntk" ? 0.5 : label == "yarn" ? 0.2 : 1;
+        for (int64_t length : sweep_.lengths) {
+            for (int depth : {0, 25, 50, 75, 100}) {
+                const double lost = kept * growth(v, length) * (1.2 - depth / 100.0);
+                const double accuracy =
+                    std::clamp(std::exp(-lost) + noise(v, seed, length + depth, 0.05), 0.0, 1.0);
+                out += fmt::format("{},needle,{},{},50,{},0.02,{},0.1,{}\n", sweep_.steps, length, depth,
+                                   accuracy, 4 - 6 * lost, 0.2 + lost);
+            }
+            out += fmt::format("{},copy,{},,80,{},0.02,,,{}\n", sweep_.steps, length,
+                               std::exp(-0.3 * kept * growth(v, length)), 0.1);
+        }
+        return out;
+    }
+    std::string probe(size_t v, int seed) const {
+        std::string out = "step,length,layer,head,bin,statistic,value,count\n";
+        const auto row = [&](int64_t length, int layer, int head, int64_t bin, const std::string& name,
+                             double value) {
+            out += fmt::format("{},{},{},{},{},{},{},100\n", sweep_.steps, length, layer, head, bin, name,
+                               value);
+        };
+        const std::pair<const char*, double> quantiles[] = {
+            {"01", -2.33}, {"05", -1.64}, {"25", -0.67}, {"50", 0}, {"75", 0.67}, {"95", 1.64}, {"99", 2.33}};
+        for (int64_t length : {sweep_.lengths.front(), sweep_.lengths.back()})
+            for (int layer = 0; layer < sweep_.layers; ++layer) {
+                for (int head = 0; head < 2; ++head)
+                    for (int64_t bin = 1; bin <= length; bin *= 2) {
+                        const double n = std::log2(static_cast<double>(bin)) + 1;
+                        const double jitter = noise(v, seed, bin * 10 + layer, 0.1);
+                        row(length, layer, head, bin, "entropy",
+                            n * (0.3 + 0.1 * static_cast<double>(v)) + jitter);
+                        row(length, layer, head, bin, "sink_mass", 1 / (n + layer) + 0.1 * jitter);
+                        row(length, layer, head, bin, "a new <statistic>", n);
+                    }
+                row(length, layer, -1, 0, "output_norm", 2 + layer + noise(v, seed, layer, 0.2));
+                for (const auto& [name, normal] : quantiles)
+                    row(length, layer, -1, 0, fmt::format("logit_q{}", name),
+                        normal + 0.1 * static_cast<double>(v + 1) * normal * normal);
+            }
+        for (int layer = 0; layer < sweep_.layers; ++layer)
+            for (int head = 0; head < 2; ++head)
+                row(0, layer, head, 0, "scalar.r",
+                    0.2 + 0.05 * layer + 0.01 * head + noise(v, seed, layer, 0.01));
+        row(0, -1, -1, 0, "scalar.tau", 10 + static_cast<double>(v));
+        return out;
+    }
+
+    SampleSweep sweep_;
+};
+
+}  // namespace longreach::test

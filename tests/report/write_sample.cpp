@@ -1,0 +1,18 @@
+// Writes a sweep with made-up results and its report: write_sample DIR; the page is DIR/report.html.
+#include "io/file.h"
+#include "report/page.h"
+#include "sample_runs.h"
+
+using namespace longreach;
+using namespace longreach::test;
+
+int main(int argc, char** argv) {
+    if (argc != 2) return 2;
+    SampleSweep sweep;
+    // Names that would break out of an attribute, a tag or a script, were they not escaped.
+    sweep.name = "</script><script>window.broken = 1</script><img src='https://example.invalid/x.png'> & co";
+    sweep.variants.push_back({"<script>\"'&<img src=x onerror=\"window.broken=2\">", 0.1, {}});
+    SampleWriter(sweep).write_sweep(argv[1]);
+    write_file_atomically(join_path(argv[1], "report.html"), report_page(collect({argv[1]})));
+    write_file_atomically(join_path(argv[1], "report.svg"), report_picture(collect({argv[1]})));
+}
