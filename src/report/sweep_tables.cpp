@@ -31,7 +31,7 @@ struct Measured {
 };
 
 std::string row_name(const std::string& variant, const std::string& evaluation) {
-    return evaluation == "plain" ? variant : variant + " + " + evaluation;
+    return evaluation == "plain" ? variant : fmt::format("{} + {}", variant, evaluation);
 }
 
 std::vector<std::string> row_names(const SweepResults& results) {
@@ -58,7 +58,7 @@ std::string aligned(const std::vector<std::vector<std::string>>& lines) {
                            : fmt::format("  {:{}}{}", "", space, line[i]);
         }
         text.erase(text.find_last_not_of(' ') + 1);
-        out += text + "\n";
+        out += fmt::format("{}\n", text);
     }
     return out;
 }
@@ -110,11 +110,11 @@ std::string quantity(const SweepResults& results, const std::string& name, const
                      int digits) {
     if (measured.cells.empty()) return "";
     const std::vector<std::string> rows = row_names(results);
-    std::string out = "\n" + means(name + " at context", rows, measured, digits);
+    std::string out = fmt::format("\n{}", means(name + " at context", rows, measured, digits));
     if (results.baseline.empty() || !measured.has(results.baseline)) return out;
     const std::string table =
         differences(name + " minus " + results.baseline, rows, results.baseline, measured, digits);
-    return table.empty() ? out : out + "\n" + table;
+    return table.empty() ? out : fmt::format("{}\n{}", out, table);
 }
 
 }  // namespace
