@@ -293,8 +293,9 @@ void check_seeds(const SweepConfig& sweep, SweepPlan& plan, RunProblems& problem
     }
 }
 
+// variants: every name that may be given; refused: those whose problems are told already.
 void check_names(const SweepConfig& sweep, const SweepPlan& plan, const std::set<std::string>& variants,
-                 RunProblems& problems) {
+                 const std::set<std::string>& refused, RunProblems& problems) {
     const std::vector<std::string> known(variants.begin(), variants.end());
     const auto suggestion = [&](const std::string& name) {
         const std::vector<std::string> near = nearest(name, known, 2);
@@ -302,7 +303,7 @@ void check_names(const SweepConfig& sweep, const SweepPlan& plan, const std::set
     };
     const bool expanded = std::any_of(plan.runs.begin(), plan.runs.end(),
                                       [&](const PlannedRun& r) { return r.variant == sweep.baseline; });
-    if (!sweep.baseline.empty() && !expanded) {
+    if (!sweep.baseline.empty() && !expanded && !refused.count(sweep.baseline)) {
         std::vector<std::string> names;
         for (const PlannedRun& run : plan.runs)
             if (run.of == sweep.baseline && run.seed == sweep.seeds[0]) names.push_back(run.variant);
@@ -366,7 +367,7 @@ SweepPlan plan_sweep(const SweepConfig& sweep) {
     plan.threads = sweep.threads > 0 ? sweep.threads : std::max<int64_t>(1, usable_cores() / sweep.jobs);
     const std::vector<Point> points = points_of(sweep);
     RunProblems problems;
-    std::set<std::string> names, directories;
+    std::set<std::string> names, directories, refused;
     size_t asked = 0;
     for (const int64_t seed : sweep.seeds)
         for (const SweepVariant& variant : sweep.variants)
@@ -395,10 +396,11 @@ SweepPlan plan_sweep(const SweepConfig& sweep) {
                             plan.skipped.push_back(run.variant + ": " + join(e.lines(), "; "));
                     } else {
                         problems.add(run.name, e);
+                        refused.insert(run.variant);
                     }
                 }
             }
-    check_names(sweep, plan, names, problems);
+    check_names(sweep, plan, names, refused, problems);
     check_seeds(sweep, plan, problems);
     for (PlannedRun& run : plan.runs) {
         for (size_t i = 0; i < sweep.evaluations.size(); ++i) {
