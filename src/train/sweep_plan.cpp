@@ -133,7 +133,7 @@ class RunProblems {
             message += fmt::format("{}: {}\n", who, line.text);
         }
         throw Error(code, message + counted(lines_.size(), "problem") + "; nothing was started",
-                    "longreach config explain tells what a field means");
+                    code == ExitCode::usage ? "longreach config explain tells what a field means" : "");
     }
 
   private:
@@ -278,8 +278,10 @@ void check_seeds(const SweepConfig& sweep, SweepPlan& plan, RunProblems& problem
     for (const PlannedRun& run : plan.runs) {
         if (run.seed != sweep.seeds[0]) continue;
         const Experiment& e = run.experiment;
-        json::Value key = to_json(describe(e.data));
-        key.set("block", e.block_tokens());
+        const json::Value data = to_json(describe(e.data));
+        json::Value key = json::Value::object({{"train", *data.find("train")},
+                                               {"shuffle", *data.find("shuffle")},
+                                               {"block", e.block_tokens()}});
         orders[json::write(key, json::Style::compact)].push_back(run.variant);
     }
     if (orders.size() > 1) {

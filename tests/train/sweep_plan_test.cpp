@@ -177,6 +177,7 @@ TEST_CASE("sweep: variants of a seed see the same order of data, or the sweep is
     REQUIRE(plan.notes.size() == 1);
     CHECK(contains(plan.notes[0], "2 different streams or orders"));
     CHECK(home.plan(two).notes.empty());
+    CHECK(home.plan(one + R"(, "grid": { "data.document_mask": [true, false] })").notes.empty());
 }
 
 TEST_CASE("sweep: data that are not there are found before anything starts") {
