@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "train/sweep_plan.h"
 #include "train/sweep_queue.h"
@@ -260,4 +261,23 @@ TEST_CASE("a checkpoint without the optimiser serves evaluation and init_from, a
     CHECK(checkpoint_steps(root) == std::vector<int64_t>{12});
     CHECK(train(load_tiny(tiny_config(home.dir.path(), "next"), {"run.init_from=" + (home.dir / "lean")})) ==
           ExitCode::ok);
+}
+
+TEST_CASE("every sweep under configs/reproduce resolves: all its runs and evaluations, up to the data") {
+    int sweeps = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(LONGREACH_CONFIGS "/reproduce")) {
+        const std::string name = entry.path().filename().string();
+        if (!name.ends_with(".json") || name.starts_with("cpu")) continue;  // cpu*.json: laid over variants
+        CAPTURE(name);
+        ++sweeps;
+        // Shards are the last to be looked for, and these are nowhere.
+        const TempDir dir;
+        const std::string text = error_of([&] {
+            plan_sweep(load_sweep(entry.path().string(),
+                                  {"dir=" + dir.path(), "data.train=[\"" + (dir / "none.bin") + "\"]"}));
+        });
+        CHECK(text.starts_with("3: every run: no file matches"));
+        CHECK(text.ends_with("1 problem; nothing was started"));
+    }
+    CHECK(sweeps >= 28);
 }
