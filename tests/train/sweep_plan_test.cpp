@@ -274,8 +274,9 @@ TEST_CASE("every sweep under configs/reproduce resolves: all its runs and evalua
         const TempDir dir;
         const std::string text = error_of([&] {
             plan_sweep(load_sweep(entry.path().string(),
-                                  {"dir=" + dir.path(), "data.train=[\"" + (dir / "none.bin") + "\"]"}));
+                                  {"dir=" + dir.path(), "data.train=[\"" + (dir / "none_*.bin") + "\"]"}));
         });
+        CAPTURE(text);
         CHECK(text.starts_with("3: every run: no file matches"));
         CHECK(text.ends_with("1 problem; nothing was started"));
     }
