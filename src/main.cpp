@@ -37,6 +37,7 @@ int main(int argc, char** argv) {
     add_bench_attention_command(app, action);
     add_doctor_command(app, action);
     add_theory_command(app, action);
+    add_sweep_command(app, action);
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& e) {

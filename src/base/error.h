@@ -32,6 +32,7 @@ enum class ExitCode : int {
     peer = 8,        // another rank failed or hung
     corruption = 9,  // a repeated computation gave other bits: hardware suspected
     locked = 10,     // another process holds the run directory
+    runs = 11,       // a sweep ended with runs that failed
     stopped = 75,    // a signal asked us to stop; a checkpoint is saved; safe to requeue
 };
 

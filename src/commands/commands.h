@@ -26,6 +26,7 @@ void add_bench_command(CLI::App& app, Action& action);
 void add_bench_attention_command(CLI::App& app, Action& action);
 void add_doctor_command(CLI::App& app, Action& action);
 void add_theory_command(CLI::App& app, Action& action);
+void add_sweep_command(CLI::App& app, Action& action);
 
 // An experiment from a file and --set overrides, checked.
 LoadedConfig<Experiment> load_experiment(const std::string& file, const std::vector<std::string>& overrides);

@@ -5,6 +5,7 @@
 #include "io/file.h"
 #include "report/collect.h"
 #include "report/page.h"
+#include "report/sweep_results.h"
 #include "report/terminal.h"
 
 namespace longreach {
@@ -24,10 +25,14 @@ std::string default_page(const Options& options, const Collection& collection) {
 
 ExitCode report(const Options& options) {
     const Collection collection = collect(options.paths, options.baseline);
-    std::vector<RunResults> runs;
-    for (const RunRecord& run : collection.runs)
-        if (!run.own.losses.empty()) runs.push_back(read_results(run.path));
-    if (!runs.empty()) fmt::print("{}\n{}", comparison_table(runs), comparison_chart(runs));
+    if (collection.sweep) {
+        fmt::print("{}", sweep_tables(read_sweep(options.paths[0])));
+    } else {
+        std::vector<RunResults> runs;
+        for (const RunRecord& run : collection.runs)
+            if (!run.own.losses.empty()) runs.push_back(read_results(run.path));
+        if (!runs.empty()) fmt::print("{}\n{}", comparison_table(runs), comparison_chart(runs));
+    }
     if (!options.svg.empty()) {
         write_file_atomically(options.svg, report_picture(collection));
         fmt::print("picture: {}\n", options.svg);

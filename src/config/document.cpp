@@ -96,11 +96,11 @@ const json::Value* child(const json::Value& value, std::string_view part) {
     return index && *index < array->size() ? &(*array)[*index] : nullptr;
 }
 
-const json::Value* descend(const json::Value& root, std::string_view path) {
-    const json::Value* at = &root;
-    for (const std::string_view part : split_path(path))
-        if (at != nullptr) at = child(*at, part);
-    return at;
+const json::Value* descend(const json::Value& at, std::string_view path) {
+    for (size_t dot = path.find('.'); dot != std::string_view::npos; dot = path.find('.', dot + 1))
+        if (const json::Value* next = child(at, path.substr(0, dot)))
+            if (const json::Value* found = descend(*next, path.substr(dot + 1))) return found;
+    return child(at, path);
 }
 
 }  // namespace
@@ -122,6 +122,19 @@ std::string to_string(const Origin& origin) {
     return "";
 }
 
+PlacedValue parse_override(const std::string& text) {
+    const size_t equals = text.find('=');
+    PlacedValue out{text.substr(0, equals), {}, {.kind = Origin::Kind::command_line, .argument = text}};
+    if (equals == std::string::npos) return out;
+    try {
+        out.value = json::parse(std::string_view(text).substr(equals + 1), "--set",
+                                {.max_bytes = max_bytes, .keep_duplicates = true});
+    } catch (const Error&) {
+        out.value = text.substr(equals + 1);
+    }
+    return out;
+}
+
 std::vector<ProblemList::Problem> ProblemList::sorted() const {
     std::vector<Problem> out = problems_;
     auto place = [](const Problem& p) {
@@ -136,6 +149,13 @@ Document::Document(const ConfigSource& source, const json::Value& defaults, Prob
     if (!source.file.empty() || source.text) {
         std::vector<std::string> chain;
         root_ = read_file(source.file, source.text, true, chain);
+    }
+    for (const PlacedValue& placed : source.values) {
+        const bool file = placed.origin.kind == Origin::Kind::file;
+        const json::Position place{placed.origin.line, placed.origin.column,
+                                   static_cast<int>(sources_.size())};
+        sources_.push_back({placed.origin.kind, file ? placed.origin.file : placed.origin.argument, true});
+        lay(placed.path, placed.value, place, defaults);
     }
     for (const std::string& text : source.overrides) apply(text, defaults);
 }
@@ -260,11 +280,15 @@ void Document::apply(const std::string& text, const json::Value& defaults) {
     const json::Position place{.line = 0, .column = 0, .source = static_cast<int>(sources_.size())};
     sources_.push_back({Origin::Kind::command_line, text, true});
     const size_t equals = text.find('=');
-    const std::string key = text.substr(0, equals);
-    const auto parts = split_path(key);
     if (!is_utf8(text)) return problems_.add({"config", place, "not UTF-8"});
     if (equals == std::string::npos || equals == 0)
         return problems_.add({"config", place, "expected path=value, such as model.width=256"});
+    lay(text.substr(0, equals), parse_override(text).value, place, defaults);
+}
+
+void Document::lay(const std::string& key, json::Value value, const json::Position& place,
+                   const json::Value& defaults) {
+    const auto parts = split_path(key);
     if (parts.size() > max_segments || std::find(parts.begin(), parts.end(), "") != parts.end())
         return problems_.add({shown(key), place, "expected names or indices with single dots between them"});
     if (std::find(std::begin(reserved), std::end(reserved), parts[0]) != std::end(reserved))
@@ -272,13 +296,6 @@ void Document::apply(const std::string& text, const json::Value& defaults) {
     std::string path;
     for (const std::string_view part : parts) path = field_path(path, part);
 
-    json::Value value;
-    try {
-        value = json::parse(std::string_view(text).substr(equals + 1), "--set",
-                            {.max_bytes = max_bytes, .keep_duplicates = true});
-    } catch (const Error&) {
-        value = text.substr(equals + 1);
-    }
     set_positions(value, place);
     report_duplicates(value, path);
 

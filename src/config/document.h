@@ -20,13 +20,24 @@
 
 namespace longreach {
 
+// A value that another file or command line lays over a config; reported where it was written there.
+struct PlacedValue {
+    std::string path;  // "model.width"
+    json::Value value;
+    Origin origin;  // file or command_line
+};
+
+// "a.b=c": the value is JSON if it parses as JSON, else a string. Text without '=' has no value (null).
+PlacedValue parse_override(const std::string& text);
+
 // What to load.
 struct ConfigSource {
     std::string file = {};  // "" for defaults and overrides only
-    // "a.b=c": the value is JSON if it parses as JSON, else a string.
     std::vector<std::string> overrides = {};
     // Read in place of the file, whose name then serves messages and "base".
     std::optional<std::string> text = {};
+    // Before the overrides, in this order; later wins.
+    std::vector<PlacedValue> values = {};
 };
 
 class Document {
@@ -38,7 +49,8 @@ class Document {
 
     const json::Value& root() const { return root_; }
 
-    // The value written at a dotted path, or null.
+    // The value written at a dotted path, or null. A key may hold dots itself: {"a.b": 1} has a value at
+    // "a.b".
     const json::Value* find(std::string_view path) const;
 
     // True if the value, or anything in it, comes from the main file or the command line (and not from a
@@ -60,6 +72,9 @@ class Document {
     void include(const json::Value& base, const std::string& including, json::Value& into,
                  std::vector<std::string>& chain);
     void apply(const std::string& override_text, const json::Value& defaults);
+    // Lays a value over what is at the path, reporting as at `place`.
+    void lay(const std::string& key, json::Value value, const json::Position& place,
+             const json::Value& defaults);
     void assign(json::Value& target, json::Value value, const std::string& path, const json::Position& place);
     // Something in `value` that an earlier override than number `now` gave, or null.
     const json::Value* already_given(const json::Value& value, int now) const;

@@ -57,6 +57,10 @@ class Describer final : public Fields {
         }
     }
 
+    void any(std::string_view name, json::Value& value, Doc doc) override {
+        add(Kind::any, name, doc).value = value;
+    }
+
   protected:
     void choice_value(std::string_view name, int& value, const std::vector<Named<int>>& names,
                       Doc doc) override {
@@ -270,6 +274,8 @@ std::string_view type_name(Kind kind) {
             return "list of integers";
         case Kind::choice:
             return "one of";
+        case Kind::any:
+            return "any value";
         case Kind::section:
             return "section";
         case Kind::list:

@@ -12,7 +12,7 @@
 namespace longreach {
 
 struct FieldInfo {
-    enum class Kind { flag, integer, number, text, texts, integers, choice, section, list, variations };
+    enum class Kind { flag, integer, number, text, texts, integers, choice, any, section, list, variations };
     struct Choice {
         std::string name, help;
     };

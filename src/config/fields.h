@@ -25,6 +25,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/json.h"
+
 namespace longreach {
 
 struct Doc {
@@ -63,6 +65,9 @@ class Fields {
     virtual void texts(std::string_view name, std::vector<std::string>& value, Doc doc) = 0;
     virtual void integers(std::string_view name, std::vector<int64_t>& value, IntegerRange range,
                           Doc doc) = 0;
+
+    // Any JSON value; what it may be is for the rules between fields to say.
+    virtual void any(std::string_view name, json::Value& value, Doc doc) = 0;
 
     // One of a fixed set of words.
     template <class E>

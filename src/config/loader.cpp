@@ -66,26 +66,32 @@ void ConfigLoad::add(std::string_view path, std::string message, std::string_vie
     problems_.add({one_line(path), at(path), one_line(message), one_line(other), at(other)});
 }
 
+Origin ConfigLoad::origin(std::string_view path) const {
+    const json::Value* value = document_.find(path);
+    return value != nullptr ? document_.origin(value->at()) : Origin{};
+}
+
 void ConfigLoad::finish(bool checked) const {
     if (problems_.empty()) return;
     const auto problems = problems_.sorted();
-    std::string message;
+    std::vector<std::string> lines;
     for (const auto& problem : problems) {
-        message += fmt::format("{} ({}): {}", problem.path, to_string(document_.origin(problem.at)),
-                               problem.message);
+        std::string line = fmt::format("{} ({}): {}", problem.path, to_string(document_.origin(problem.at)),
+                                       problem.message);
         if (!problem.other.empty() && problem.other != problem.path) {
-            message +=
+            line +=
                 fmt::format("; see {} ({})", problem.other, to_string(document_.origin(problem.other_at)));
         } else if (!problem.other.empty()) {
-            message += fmt::format("; first {}", to_string(document_.origin(problem.other_at)));
+            line += fmt::format("; first {}", to_string(document_.origin(problem.other_at)));
         }
-        message += '\n';
+        lines.push_back(std::move(line));
     }
+    std::string message = join(lines, "\n") + "\n";
     if (problems_.count() > problems.size())
         message += fmt::format("... and {} more\n", problems_.count() - problems.size());
     message += counted(problems_.count(), "problem");
     if (!checked) message += "; the rules between fields are checked once these are solved";
-    throw Error(ExitCode::usage, message, hint(problems.front().path));
+    throw ConfigError(message, hint(problems.front().path), std::move(lines), checked);
 }
 
 // Explains the field itself, or else the section in which the unknown key stands.

@@ -28,6 +28,21 @@ struct FieldOrigin {
     Origin origin;
 };
 
+// What load_config throws if anything is wrong with the values.
+class ConfigError : public Error {
+  public:
+    ConfigError(const std::string& message, const std::string& hint, std::vector<std::string> lines,
+                bool contradiction)
+        : Error(ExitCode::usage, message, hint), lines_(std::move(lines)), contradiction_(contradiction) {}
+    const std::vector<std::string>& lines() const { return lines_; }  // one per problem
+    // Every value is good by itself; the rules between fields were checked, and broken.
+    bool contradiction() const { return contradiction_; }
+
+  private:
+    std::vector<std::string> lines_;
+    bool contradiction_;
+};
+
 template <class S>
 struct LoadedConfig {
     S value;
@@ -44,6 +59,7 @@ class ConfigLoad final : public Problems {
 
     bool is_set(std::string_view path) const override;
     bool is_inherited(std::string_view path) const override;
+    Origin origin(std::string_view path) const override;
     void add(std::string_view path, std::string message, std::string_view other = {}) override;
 
     // Throws if there was any problem. `checked`: the cross-field checks ran.

@@ -44,6 +44,12 @@ class Problems {
         return false;
     }
 
+    // Where the value at `path` was written; a default if nobody wrote it.
+    virtual Origin origin(std::string_view path) const {
+        static_cast<void>(path);
+        return {};
+    }
+
     // Reports a problem with the value at `path`; `other`, if given, is the second half of a contradiction.
     virtual void add(std::string_view path, std::string message, std::string_view other = {}) = 0;
 };

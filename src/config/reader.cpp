@@ -143,6 +143,10 @@ void Reader::integers(std::string_view name, std::vector<int64_t>& value, Intege
     if (ok) value = std::move(read);
 }
 
+void Reader::any(std::string_view name, json::Value& value, Doc) {
+    if (const json::Value* written = take(name)) value = *written;
+}
+
 void Reader::choice_value(std::string_view name, int& value, const std::vector<Named<int>>& names, Doc) {
     const json::Value* written = take(name);
     if (written == nullptr) return;

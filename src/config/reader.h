@@ -28,6 +28,7 @@ class Reader final : public Fields {
     void text(std::string_view name, std::string& value, Doc doc) override;
     void texts(std::string_view name, std::vector<std::string>& value, Doc doc) override;
     void integers(std::string_view name, std::vector<int64_t>& value, IntegerRange range, Doc doc) override;
+    void any(std::string_view name, json::Value& value, Doc doc) override;
 
   protected:
     void choice_value(std::string_view name, int& value, const std::vector<Named<int>>& names,

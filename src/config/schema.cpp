@@ -67,6 +67,8 @@ json::Value bare_schema(const FieldInfo& info) {
             return type("array").set("items", integer_schema(info.integer_range));
         case Kind::choice:
             return choice_schema(info.choices);
+        case Kind::any:
+            return json::Value::object();
         case Kind::section:
             return object_schema(info.fields);
         case Kind::list:

@@ -36,6 +36,12 @@ void Optimizer::plan(Arena& arena, Ops& ops) {
         workspace_ = arena.reserve("newton_schulz", DType::f32, {ops.muon_workspace(muon_slots_) / 4 + 1});
 }
 
+int64_t Optimizer::state_bytes() const {
+    int64_t bytes = 0;
+    for (const Param& p : table_.params()) bytes += p.count() * (is_muon(p) ? 4 : 8);
+    return bytes;
+}
+
 double Optimizer::adam_rate(const Param& p) const {
     switch (p.group) {
         case ParamGroup::matrix:

@@ -15,6 +15,7 @@ class Optimizer {
     Optimizer(const OptimizerConfig& config, const ParamTable& table);
 
     void plan(Arena& arena, Ops& ops);
+    int64_t state_bytes() const;  // of what state() holds once planned
 
     struct Result {
         double gradient_norm = 0;  // before clipping

@@ -60,6 +60,8 @@ void CheckpointConfig::fields(Fields& f) {
     f.integer("every", every, {.min = 0}, {"steps between checkpoints; 0: only at the end", true});
     f.integer("keep", keep, {.min = 1}, {"newest checkpoints kept", true});
     f.flag("at_start", at_start, {"also save the weights of step 0", true});
+    f.flag("keep_optimizer", keep_optimizer,
+           {"false: the checkpoint of the last step holds only the weights, and those before it go", true});
 }
 
 void SystemConfig::fields(Fields& f) {

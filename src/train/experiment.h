@@ -55,6 +55,7 @@ struct CheckpointConfig {
     int64_t every = 500;
     int64_t keep = 2;
     bool at_start = false;
+    bool keep_optimizer = true;
     void fields(Fields& f);
 };
 

@@ -100,6 +100,16 @@ void RunDirectory::adopt_config(const FieldInfo& config, const std::vector<Field
 
 void RunDirectory::save(const CheckpointParts& parts, const TrainState& state, int64_t keep,
                         Console& console) {
+    save(parts, state, {keep, {0}}, true, console);
+}
+
+void RunDirectory::save_weights_only(const CheckpointParts& parts, const TrainState& state,
+                                     Console& console) {
+    save(parts, state, {1, {0}}, false, console);
+}
+
+void RunDirectory::save(const CheckpointParts& parts, const TrainState& state, const Retention& retention,
+                        bool optimizer, Console& console) {
     CheckpointWriter writer(file("checkpoints"), state.step);
     std::vector<float> host;
     std::vector<StoredTensor> tensors;
@@ -108,35 +118,49 @@ void RunDirectory::save(const CheckpointParts& parts, const TrainState& state, i
         model_file, SafetensorsWriter(std::move(tensors)), [&](const StoredTensor& t, ByteSink& out) {
             write_tensor(parts.ops, parts.weights.view(*parts.table.find(t.name)), host, out);
         });
-    tensors.clear();
-    std::map<std::string, Tensor> by_name;
-    for (const Optimizer::Named& n : parts.optimizer.state()) {
-        tensors.push_back(stored(n.name, n.shape));
-        by_name[n.name] = n.tensor;
+    if (optimizer) {
+        tensors.clear();
+        std::map<std::string, Tensor> by_name;
+        for (const Optimizer::Named& n : parts.optimizer.state()) {
+            tensors.push_back(stored(n.name, n.shape));
+            by_name[n.name] = n.tensor;
+        }
+        writer.add_safetensors(optimizer_file, SafetensorsWriter(std::move(tensors)),
+                               [&](const StoredTensor& t, ByteSink& out) {
+                                   write_tensor(parts.ops, by_name.at(t.name), host, out);
+                               });
     }
-    writer.add_safetensors(optimizer_file, SafetensorsWriter(std::move(tensors)),
-                           [&](const StoredTensor& t, ByteSink& out) {
-                               write_tensor(parts.ops, by_name.at(t.name), host, out);
-                           });
     writer.add_text("config.json", config_text_);
     writer.add_text(state_file, json::write(state.to_json(), json::Style::pretty));
-    writer.commit({keep, {0}}, to_console(console));
+    writer.commit(retention, to_console(console));
 }
 
-std::optional<TrainState> RunDirectory::load_newest(const CheckpointParts& parts, Console& console) {
+std::optional<TrainState> RunDirectory::load_newest(const CheckpointParts& parts, int64_t total_steps,
+                                                    Console& console) {
     const std::optional<Checkpoint> checkpoint =
         newest_checkpoint(file("checkpoints"), Damaged::quarantine, to_console(console));
     if (!checkpoint) return std::nullopt;
     load_weights(*checkpoint, parts.ops, parts.table, parts.weights, false, to_console(console));
+    const std::string text = read_file(checkpoint->file(state_file), largest_json, Links::refuse);
+    const json::Value json = json::parse(text, checkpoint->file(state_file), {.code = ExitCode::checkpoint});
+    const TrainState state = TrainState::from_json(json);
+    if (!checkpoint->has(optimizer_file)) {
+        if (state.step < total_steps)
+            throw Error(
+                ExitCode::checkpoint,
+                fmt::format("{} holds the weights only (checkpoint.keep_optimizer was false): the run "
+                            "cannot go on to step {}",
+                            checkpoint->path, total_steps),
+                "another run can start from its weights: run.init_from");
+        return state;
+    }
     const std::string path = checkpoint->file(optimizer_file);
     const SafetensorsFile optimizer = SafetensorsFile::open(path, Links::refuse);
     std::vector<float> host;
     for (const Optimizer::Named& n : parts.optimizer.state())
         require(read_tensor(parts.ops, optimizer, path, n.name, n.shape, n.tensor, host),
                 ExitCode::checkpoint, "{}: {} is missing", path, n.name);
-    const std::string text = read_file(checkpoint->file(state_file), largest_json, Links::refuse);
-    const json::Value state = json::parse(text, checkpoint->file(state_file), {.code = ExitCode::checkpoint});
-    return TrainState::from_json(state);
+    return state;
 }
 
 Checkpoint find_checkpoint(const std::string& path, const Notice& notice) {

@@ -41,10 +41,17 @@ class RunDirectory {
     void adopt_config(const FieldInfo& config, const std::vector<FieldOrigin>& origins);
 
     void save(const CheckpointParts& parts, const TrainState& state, int64_t keep, Console& console);
-    // Weights and optimiser of the newest valid checkpoint; empty if the run has none.
-    std::optional<TrainState> load_newest(const CheckpointParts& parts, Console& console);
+    // Without the optimiser, in place of all checkpoints but that of step 0: what a finished run may leave.
+    void save_weights_only(const CheckpointParts& parts, const TrainState& state, Console& console);
+    // Weights and optimiser of the newest valid checkpoint; empty if the run has none. Without the optimiser
+    // it serves only a run with no more than its steps: Error(ExitCode::checkpoint) otherwise.
+    std::optional<TrainState> load_newest(const CheckpointParts& parts, int64_t total_steps,
+                                          Console& console);
 
   private:
+    void save(const CheckpointParts& parts, const TrainState& state, const Retention& retention,
+              bool optimizer, Console& console);
+
     std::string path_;
     std::optional<RunLock> lock_;
     std::string config_text_;

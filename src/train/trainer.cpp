@@ -194,7 +194,7 @@ const Stage& Trainer::stage_of(int64_t step) const {
 
 void Trainer::start() {
     const CheckpointParts parts{*ops_, model_.params(), weights_, optimizer_};
-    if (std::optional<TrainState> saved = directory_->load_newest(parts, console_)) {
+    if (std::optional<TrainState> saved = directory_->load_newest(parts, total_steps_, console_)) {
         state_ = *saved;
         require(
             state_.data_fingerprint == train_stream_.fingerprint(), ExitCode::data,
@@ -395,7 +395,11 @@ void Trainer::save() {
     }
     const CheckpointParts parts{*ops_, model_.params(), weights_, optimizer_};
     try {
-        directory_->save(parts, state_, experiment_.checkpoint.keep, console_);
+        if (state_.step == total_steps_ && !experiment_.checkpoint.keep_optimizer) {
+            directory_->save_weights_only(parts, state_, console_);
+        } else {
+            directory_->save(parts, state_, experiment_.checkpoint.keep, console_);
+        }
         failed_saves_ = 0;
     } catch (const Error& e) {
         // A full disk in the middle of a long run must not throw the run away: the previous checkpoint is

@@ -1,0 +1,59 @@
+// longreach sweep: many runs of one experiment, trained and evaluated in a queue.
+#include <CLI/CLI.hpp>
+
+#include "commands/commands.h"
+#include "config/help.h"
+#include "report/sweep_results.h"
+#include "train/sweep_queue.h"
+
+namespace longreach {
+
+namespace {
+
+struct Options {
+    std::string file;
+    std::vector<std::string> set;
+    bool dry_run = false;
+    int64_t jobs = 0;
+};
+
+ExitCode sweep(const Options& options) {
+    std::vector<std::string> overrides = options.set;
+    if (options.jobs > 0) overrides.push_back(fmt::format("jobs={}", options.jobs));
+    const SweepPlan plan = plan_sweep(load_sweep(options.file, overrides));
+    Console console;
+    console.line(plan.text());
+    if (options.dry_run) return ExitCode::ok;
+    SweepOptions sweep_options;
+    sweep_options.on_progress = [&] { write_sweep_csv(plan.directory); };
+    const SweepOutcome outcome = run_sweep(plan, sweep_options, console);
+    write_sweep_csv(plan.directory);
+    std::string text = fmt::format("{} done", outcome.done);
+    if (outcome.failed > 0) text += fmt::format(", {} failed", outcome.failed);
+    if (outcome.left > 0) text += fmt::format(", {} left", outcome.left);
+    if (outcome.stopped) text += "; the same command goes on";
+    console.line(text + "; longreach report " + plan.directory);
+    if (outcome.stopped) return ExitCode::stopped;
+    return outcome.failed > 0 ? ExitCode::runs : ExitCode::ok;
+}
+
+}  // namespace
+
+void add_sweep_command(CLI::App& app, Action& action) {
+    auto options = std::make_shared<Options>();
+    CLI::App* command = app.add_subcommand(
+        "sweep", "Train and evaluate many runs: variants, grids and seeds; goes on where it was stopped");
+    command->add_option("file", options->file, "JSON sweep file")->required();
+    command
+        ->add_option(
+            "--set", options->set,
+            "Override a field of the sweep (seeds=[1]) or, for every run, of the configs (model.width=64)")
+        ->expected(1)
+        ->take_all();
+    command->add_option("--jobs", options->jobs, "Runs at a time")->check(CLI::Range(1, 1024));
+    command->add_flag("--dry-run", options->dry_run, "Check every run and print the plan, then stop");
+    command->footer("Fields of the sweep file\n" + explain(describe<SweepConfig>(), ""));
+    command->callback([options, &action] { action = [options] { return sweep(*options); }; });
+}
+
+}  // namespace longreach

@@ -1,0 +1,46 @@
+// Another process of a program, its output in a file.
+#pragma once
+
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace longreach {
+
+// How a process ended.
+struct ProcessEnd {
+    int code = 0;    // exit code, if no signal ended it
+    int signal = 0;  // 0: none
+    bool ok() const { return code == 0 && signal == 0; }
+};
+
+class ChildProcess {
+  public:
+    // Starts `program` (a path; /proc/self/exe is this program itself) with standard output and errors
+    // appended to `log` and nothing to read. It is in a process group of its own, so that a ^C in the
+    // terminal reaches it only through its parent, and gets TERM when this process dies, however that
+    // happens.
+    ChildProcess(const std::string& program, const std::vector<std::string>& arguments,
+                 const std::string& log);
+    ~ChildProcess();  // a child that still runs gets TERM and is waited for
+    ChildProcess(const ChildProcess&) = delete;
+    ChildProcess& operator=(const ChildProcess&) = delete;
+
+    void terminate();                   // sends TERM
+    std::optional<ProcessEnd> ended();  // how, once it has; does not wait
+
+  private:
+    void collect(int options);
+    pid_t pid_ = -1;
+    std::optional<ProcessEnd> end_;
+};
+
+// "exit code 3", "killed by signal 9 (Killed)".
+std::string to_string(const ProcessEnd& end);
+
+// The last `count` lines of a text file that are not empty; "" if it cannot be read.
+std::string last_lines(const std::string& path, size_t count);
+
+}  // namespace longreach

@@ -1,0 +1,261 @@
+#include "train/sweep_config.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/text.h"
+#include "config/loader.h"
+#include "io/file.h"
+#include "train/experiment.h"
+
+namespace longreach {
+
+namespace {
+
+// Fields that follow from the sweep.
+struct Owned {
+    std::string_view path, reason;
+};
+constexpr Owned owned[] = {
+    {"run.name", "runs are named <variant>.seed<seed>"},
+    {"run.dir", "runs live in the directory of the sweep"},
+    {"run.seed", "seeds are listed under seeds"},
+    {"system.threads", "the sweep divides the threads: threads"},
+};
+
+// Path of a file that the value at `path` names: relative to the file it was written in; on a command line,
+// to where the program was started.
+std::string named_file(const Problems& p, std::string_view path, const std::string& written) {
+    const Origin origin = p.origin(path);
+    if (written.starts_with('/') || origin.kind != Origin::Kind::file) return written;
+    return join_path(parent_path(origin.file), written);
+}
+
+void take_file(Problems& p, const std::string& path, const std::string& written,
+               std::vector<std::string>& files) {
+    files.push_back(named_file(p, path, written));
+    if (written.empty() || kind_of(files.back(), Links::follow) == PathKind::missing)
+        p.add(path, fmt::format("there is no file {}", shown(files.back(), 200)));
+}
+
+void check_setting(Problems& p, const std::string& at, const std::string& path) {
+    for (const Owned& o : owned)
+        if (path == o.path) p.add(at, fmt::format("{} is the sweep's own: {}", path, o.reason));
+}
+
+// Every value in `set` by its path: {"model": {"width": 8}} and {"model.width": 8} are the same. `at`: the
+// path of `set` itself, for messages.
+void take_settings(Problems& p, const std::string& at, const json::Value& set, const std::string& path,
+                   Settings& settings) {
+    const json::Object* object = set.to_object();
+    if (path.empty() && object == nullptr) return p.add(at, "expected an object of paths and values");
+    if (object == nullptr || (object->empty() && !path.empty())) {
+        check_setting(p, at, path);
+        settings.push_back({path, set, p.origin(at)});
+        return;
+    }
+    for (const json::Member& m : *object)
+        take_settings(p, at + "." + m.key, m.value, path.empty() ? m.key : path + "." + m.key, settings);
+}
+
+// The shortest end of `path` that no other of `paths` ends with.
+std::string short_label(const std::string& path, const std::vector<std::string>& paths) {
+    const auto ends = [](const std::string& text, const std::string& end) {
+        return text == end || text.ends_with("." + end);
+    };
+    size_t dot = path.rfind('.');
+    while (dot != std::string::npos) {
+        const std::string end = path.substr(dot + 1);
+        if (std::count_if(paths.begin(), paths.end(), [&](auto& other) { return ends(other, end); }) < 2)
+            return end;
+        dot = dot == 0 ? std::string::npos : path.rfind('.', dot - 1);
+    }
+    return path;
+}
+
+std::vector<SweepAxis> take_axes(Problems& p, const std::string& at, const json::Value& axes) {
+    std::vector<SweepAxis> out;
+    const json::Object* object = axes.to_object();
+    if (object == nullptr) {
+        p.add(at, "expected an object of paths and lists of values");
+        return out;
+    }
+    std::vector<std::string> paths;
+    for (const json::Member& m : *object) paths.push_back(m.key);
+    for (const json::Member& m : *object) {
+        const std::string key = at + "." + m.key;
+        check_setting(p, key, m.key);
+        const json::Array* values = m.value.to_array();
+        if (values == nullptr || values->empty()) {
+            p.add(key, "expected a list of values, at least one");
+            continue;
+        }
+        SweepAxis axis{m.key, short_label(m.key, paths), {}};
+        for (size_t i = 0; i < values->size(); ++i)
+            axis.values.push_back({m.key, (*values)[i], p.origin(fmt::format("{}.{}", key, i))});
+        out.push_back(std::move(axis));
+    }
+    return out;
+}
+
+void check_name(Problems& p, const std::string& path, const std::string& name, std::set<std::string>& seen) {
+    if (!is_file_name(name)) {
+        p.add(path, fmt::format("{} is no name: letters, digits, '_', '-' and '.', not beginning with a dot",
+                                quoted(name)));
+    } else if (!seen.insert(name).second) {
+        p.add(path, fmt::format("{} is given twice", name));
+    }
+}
+
+}  // namespace
+
+bool is_file_name(std::string_view name) {
+    return !name.empty() && name[0] != '.' && std::all_of(name.begin(), name.end(), [](char c) {
+        return is_plain_name(std::string_view(&c, 1)) || c == '.';
+    });
+}
+
+void SweepVariant::fields(Fields& f) {
+    f.text("name", name, {"of the variant; its runs are <name>.seed<seed>"});
+    f.any("config", config,
+          {"config file, or a list of them of which later ones win; relative to this file"});
+    f.any("set", set, {"fields of this variant: {\"model.width\": 64}"});
+}
+
+void SweepPoint::fields(Fields& f) {
+    f.text("name", name, {"what the point adds to the names of the variants"});
+    f.any("set", set, {"fields of this point"});
+}
+
+void SweepEvaluation::fields(Fields& f) {
+    f.text("name", name, {"label of the results, <run>/eval/<name>; plain: the unchanged model"});
+    f.texts("variants", variants, {"variants to evaluate; empty: all"});
+    f.any("set", set, {"fields to change: {\"eval.rope.kind\": \"yarn\"}"});
+    f.integers("lengths", lengths, {.min = 1, .max = int64_t{1} << 31},
+               {"context lengths, in tokens; empty: those of the config"});
+    f.integer("tokens", tokens, {.min = 0}, {"tokens scored at each length; 0: eval.final_tokens"});
+    f.texts("tasks", tasks, {"tasks to score besides the loss"});
+    f.integers("depths", depths, {.min = 0, .max = 100}, {"depths of the tasks, percent of the context"});
+    f.integer("samples", samples, {.min = 0}, {"samples per task, length and depth; 0: as the task has it"});
+    f.flag("repeat", repeat, {"score repeated text too"});
+    f.flag("probe", probe, {"also the statistics of attention (longreach probe)"});
+}
+
+void SweepConfig::fields(Fields& f) {
+    f.text("name", name, {"names the directory <dir>/<name>"});
+    f.text("dir", dir, {"where sweeps live"});
+    f.texts("over", over, {"config files laid over every variant: the scale of the experiment"});
+    f.list("variants", variants, {"what is compared"});
+    f.any("grid", grid, {"paths and lists of values: every combination, for each variant"});
+    f.any("zip", zip, {"paths and lists of equal lengths: first with first, second with second"});
+    f.list("list", list, {"points of any fields, each for every variant"});
+    f.integers("seeds", seeds, {.min = 0}, {"run.seed of the runs of each variant"});
+    f.text("baseline", baseline, {"the variant that the others are compared with"});
+    f.any("set", set, {"fields of every run"});
+    f.list("evaluations", evaluations, {"what is measured of each trained run"});
+    f.flag("skip_contradictory", skip_contradictory,
+           {"leave out combinations that contradict themselves instead of refusing the sweep"});
+    f.integer("jobs", jobs, {.min = 1, .max = 1024}, {"runs at a time"});
+    f.integer("threads", threads, {.min = 0, .max = 1024}, {"threads of each; 0: the cores divided by jobs"});
+}
+
+void SweepConfig::check(Problems& p) {
+    std::set<std::string> names;
+    if (!is_file_name(name)) p.add("name", fmt::format("{} is no plain directory name", quoted(name)));
+    if (variants.empty()) p.add("variants", "at least one variant is needed");
+    if (seeds.empty()) p.add("seeds", "at least one seed is needed");
+    if (std::set<int64_t>(seeds.begin(), seeds.end()).size() != seeds.size())
+        p.add("seeds", "a seed is given twice");
+    for (size_t i = 0; i < over.size(); ++i) take_file(p, fmt::format("over.{}", i), over[i], over_files);
+    for (size_t i = 0; i < variants.size(); ++i) {
+        SweepVariant& v = variants[i];
+        const std::string at = fmt::format("variants.{}", i);
+        check_name(p, at + ".name", v.name, names);
+        if (const std::string* file = v.config.to_string()) {
+            take_file(p, at + ".config", *file, v.files);
+        } else if (const json::Array* files = v.config.to_array(); files != nullptr && !files->empty()) {
+            for (size_t k = 0; k < files->size(); ++k) {
+                const std::string each = fmt::format("{}.config.{}", at, k);
+                if (const std::string* one = (*files)[k].to_string()) {
+                    take_file(p, each, *one, v.files);
+                } else {
+                    p.add(each, "expected a file name");
+                }
+            }
+        } else {
+            p.add(v.config.is_null() ? at : at + ".config", "config: expected a file name or a list of them");
+        }
+        take_settings(p, at + ".set", v.set, "", v.settings);
+    }
+    grid_axes = take_axes(p, "grid", grid);
+    zip_axes = take_axes(p, "zip", zip);
+    for (const SweepAxis& axis : zip_axes)
+        if (axis.values.size() != zip_axes[0].values.size())
+            p.add("zip." + axis.path,
+                  fmt::format("{} values go in step with {}", axis.values.size(), zip_axes[0].values.size()),
+                  "zip." + zip_axes[0].path);
+    for (const SweepAxis& axis : zip_axes)
+        for (const SweepAxis& other : grid_axes)
+            if (axis.path == other.path) p.add("zip." + axis.path, "is in the grid too", "grid." + axis.path);
+    names.clear();
+    for (size_t i = 0; i < list.size(); ++i) {
+        const std::string at = fmt::format("list.{}", i);
+        check_name(p, at + ".name", list[i].name, names);
+        take_settings(p, at + ".set", list[i].set, "", list[i].settings);
+    }
+    take_settings(p, "set", set, "", settings);
+    names.clear();
+    for (size_t i = 0; i < evaluations.size(); ++i) {
+        SweepEvaluation& e = evaluations[i];
+        const std::string at = fmt::format("evaluations.{}", i);
+        check_name(p, at + ".name", e.name, names);
+        for (const char c : e.name)
+            if (c >= 'A' && c <= 'Z') {
+                p.add(at + ".name", "a label has no capital letters");
+                break;
+            }
+        take_settings(p, at + ".set", e.set, "", e.settings);
+        if (e.name == "plain" && !e.settings.empty())
+            p.add(at + ".set", "plain is the label of the unchanged model", at + ".name");
+        if (e.tasks.empty() && !e.depths.empty())
+            p.add(at + ".depths", "has no effect: there are no tasks", at + ".tasks");
+        if (e.tasks.empty() && e.samples > 0)
+            p.add(at + ".samples", "has no effect: there are no tasks", at + ".tasks");
+    }
+}
+
+std::string SweepConfig::directory() const {
+    return join_path(dir, name);
+}
+
+SweepConfig load_sweep(const std::string& file, const std::vector<std::string>& overrides) {
+    std::vector<std::string> experiment_fields, own;
+    for (const FieldInfo& field : describe<Experiment>().fields) experiment_fields.push_back(field.name);
+    Settings late;
+    for (const std::string& text : overrides) {
+        PlacedValue value = parse_override(text);
+        const std::string first = value.path.substr(0, value.path.find('.'));
+        const bool of_runs =
+            std::find(experiment_fields.begin(), experiment_fields.end(), first) != experiment_fields.end();
+        if (!of_runs || text.find('=') == std::string::npos) {
+            own.push_back(text);
+            continue;
+        }
+        for (const Owned& o : owned)
+            require(value.path != o.path, ExitCode::usage, "--set {}: {} is the sweep's own: {}", text,
+                    value.path, o.reason);
+        late.push_back(std::move(value));
+    }
+    try {
+        SweepConfig sweep =
+            load_config<SweepConfig>({.file = file, .overrides = own}, [](SweepConfig& s, Problems& p) {
+                s.check(p);
+            }).value;
+        sweep.overrides = std::move(late);
+        return sweep;
+    } catch (const ConfigError& e) {
+        throw ConfigError(e.what(), "longreach sweep --help lists the fields", e.lines(), e.contradiction());
+    }
+}
+
+}  // namespace longreach

@@ -1,0 +1,89 @@
+// A sweep file: which runs to train, which evaluations to make of each, and how many at a time.
+//
+//     runs = variants x (grid x zip x list) x seeds
+//
+// It is read like a config (comments, "base", --set), and its values reach the configs of the runs with their
+// places, so that a wrong one is reported where it stands in the sweep file.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "config/document.h"
+#include "config/fields.h"
+#include "config/problems.h"
+
+namespace longreach {
+
+// Values for the fields of an experiment, in the order written.
+using Settings = std::vector<PlacedValue>;
+
+struct SweepVariant {
+    std::string name;
+    json::Value config, set = json::Value::object();
+    void fields(Fields& f);
+    // What check() makes of them.
+    std::vector<std::string> files;
+    Settings settings;
+};
+
+struct SweepPoint {
+    std::string name;
+    json::Value set = json::Value::object();
+    void fields(Fields& f);
+    Settings settings;
+};
+
+struct SweepEvaluation {
+    std::string name;
+    std::vector<std::string> variants;
+    json::Value set = json::Value::object();
+    std::vector<int64_t> lengths;
+    int64_t tokens = 0;
+    std::vector<std::string> tasks;
+    std::vector<int64_t> depths;
+    int64_t samples = 0;
+    bool repeat = false, probe = false;
+    void fields(Fields& f);
+    Settings settings;
+};
+
+// One key of a grid or a zip.
+struct SweepAxis {
+    std::string path;   // "model.attention.distance.tau"
+    std::string label;  // "tau": what names show
+    Settings values;
+};
+
+struct SweepConfig {
+    std::string name, dir = "runs";
+    std::vector<std::string> over;
+    std::vector<SweepVariant> variants;
+    json::Value grid = json::Value::object(), zip = json::Value::object();
+    std::vector<SweepPoint> list;
+    std::vector<int64_t> seeds{1};
+    std::string baseline;
+    json::Value set = json::Value::object();
+    std::vector<SweepEvaluation> evaluations;
+    bool skip_contradictory = false;
+    int64_t jobs = 1, threads = 0;
+    void fields(Fields& f);
+    // Fills in what follows, then checks. Files are looked for where the text that names them stands.
+    void check(Problems& problems);
+
+    std::vector<std::string> over_files;
+    std::vector<SweepAxis> grid_axes, zip_axes;
+    Settings settings;   // for every run
+    Settings overrides;  // of the command line, for every run: they win
+
+    std::string directory() const;  // <dir>/<name>
+};
+
+// Reads and checks a sweep file. Overrides of a field of experiments ("model.width=64") count for every run,
+// others are of the sweep's own fields ("seeds=[1]").
+SweepConfig load_sweep(const std::string& file, const std::vector<std::string>& overrides);
+
+// Whether a name may stand in a file name: letters, digits, '_', '-' and '.', not beginning with a dot.
+bool is_file_name(std::string_view name);
+
+}  // namespace longreach

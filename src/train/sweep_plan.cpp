@@ -1,0 +1,514 @@
+#include "train/sweep_plan.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/text.h"
+#include "base/units.h"
+#include "config/diff.h"
+#include "config/loader.h"
+#include "eval/lengths.h"
+#include "io/checkpoint_dir.h"
+#include "model/transformer.h"
+#include "optim/optimizer.h"
+
+namespace longreach {
+
+namespace {
+
+int64_t usable_cores() {
+    cpu_set_t set;
+    if (::sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+    return std::max(1, CPU_COUNT(&set));
+}
+
+// One choice of values for the axes and the list.
+struct Point {
+    std::string name;  // "" for the only one
+    Settings settings;
+};
+
+std::string value_label(const json::Value& value) {
+    const std::string* text = value.to_string();
+    std::string out = text != nullptr ? *text : json::write(value, json::Style::compact);
+    std::string plain;
+    for (const char c : out) {
+        if (is_plain_name(std::string_view(&c, 1)) || c == '.') {
+            plain += c;
+        } else if (!plain.empty() && plain.back() != '_') {
+            plain += '_';
+        }
+    }
+    while (!plain.empty() && plain.back() == '_') plain.pop_back();
+    return plain.empty() ? "none" : plain;
+}
+
+void extend(Point& point, const SweepAxis& axis, size_t i) {
+    std::string label = axis.label;
+    std::replace(label.begin(), label.end(), '.', '_');
+    point.name +=
+        fmt::format("{}{}-{}", point.name.empty() ? "" : ".", label, value_label(axis.values[i].value));
+    point.settings.push_back(axis.values[i]);
+}
+
+std::vector<Point> points_of(const SweepConfig& sweep) {
+    std::vector<Point> points(1);
+    const auto multiply = [&](size_t count, auto&& extend_by) {
+        std::vector<Point> longer;
+        for (const Point& point : points)
+            for (size_t i = 0; i < count; ++i) {
+                longer.push_back(point);
+                extend_by(longer.back(), i);
+            }
+        points = std::move(longer);
+    };
+    for (const SweepAxis& axis : sweep.grid_axes)
+        multiply(axis.values.size(), [&](Point& point, size_t i) { extend(point, axis, i); });
+    if (!sweep.zip_axes.empty())
+        multiply(sweep.zip_axes[0].values.size(), [&](Point& point, size_t i) {
+            for (const SweepAxis& axis : sweep.zip_axes) extend(point, axis, i);
+        });
+    if (!sweep.list.empty())
+        multiply(sweep.list.size(), [&](Point& point, size_t i) {
+            point.name += (point.name.empty() ? "" : ".") + sweep.list[i].name;
+            point.settings.insert(point.settings.end(), sweep.list[i].settings.begin(),
+                                  sweep.list[i].settings.end());
+        });
+    return points;
+}
+
+std::string replaced(std::string text, std::string_view mark, const std::string& by) {
+    for (size_t at = 0; (at = text.find(mark, at)) != std::string::npos; at += by.size())
+        text.replace(at, mark.size(), by);
+    return text;
+}
+
+// {seed} and {variant} in strings, wherever they stand.
+json::Value filled_in(const json::Value& value, const PlannedRun& run) {
+    if (const std::string* text = value.to_string())
+        return replaced(replaced(*text, "{seed}", std::to_string(run.seed)), "{variant}", run.variant);
+    if (const json::Array* array = value.to_array()) {
+        json::Value out = json::Value::array();
+        for (const json::Value& element : *array) out.push(filled_in(element, run));
+        return out;
+    }
+    return value;
+}
+
+void append(Settings& into, const Settings& from, const PlannedRun& run) {
+    for (const PlacedValue& v : from) into.push_back({v.path, filled_in(v.value, run), v.origin});
+}
+
+std::string as_argument(const PlacedValue& v) {
+    return v.path + "=" + json::write(v.value, json::Style::compact);
+}
+
+template <class T>
+std::string comma_separated(const std::vector<T>& values) {
+    return fmt::format("{}", fmt::join(values, ","));
+}
+
+// Problems of many runs, each told once with the runs that have it.
+class RunProblems {
+  public:
+    void add(const std::string& run, const std::string& line) {
+        const auto it = std::find_if(lines_.begin(), lines_.end(), [&](auto& l) { return l.text == line; });
+        Line& entry = it == lines_.end() ? lines_.emplace_back(Line{line, {}}) : *it;
+        if (std::find(entry.runs.begin(), entry.runs.end(), run) == entry.runs.end())
+            entry.runs.push_back(run);
+    }
+    void add(const std::string& run, const ConfigError& error, const std::string& lead = "") {
+        for (const std::string& line : error.lines()) add(run, lead + line);
+    }
+    void finish(size_t runs, ExitCode code) const {
+        if (lines_.empty()) return;
+        std::string message;
+        for (const Line& line : lines_) {
+            std::string who = line.runs[0];
+            if (line.runs.size() > 1) who += fmt::format(" and {} more", line.runs.size() - 1);
+            if (line.runs.size() == runs && runs > 1) who = "every run";
+            message += fmt::format("{}: {}\n", who, line.text);
+        }
+        throw Error(code, message + counted(lines_.size(), "problem") + "; nothing was started",
+                    code == ExitCode::usage ? "longreach config explain tells what a field means" : "");
+    }
+
+  private:
+    struct Line {
+        std::string text;
+        std::vector<std::string> runs;
+    };
+    std::vector<Line> lines_;
+};
+
+// The config files and settings of a run, in one document: later wins.
+LoadedConfig<Experiment> resolve(const SweepConfig& sweep, const SweepVariant& variant, const Point& point,
+                                 const PlannedRun& run, int64_t threads) {
+    json::Value base = json::Value::array();
+    for (const std::string& file : variant.files) base.push(file);
+    for (const std::string& file : sweep.over_files) base.push(file);
+    json::Value text = json::Value::object();
+    text.set("base", base);
+    Settings settings;
+    append(settings, sweep.settings, run);
+    append(settings, variant.settings, run);
+    append(settings, point.settings, run);
+    append(settings, sweep.overrides, run);
+    const auto own = [&](const char* path, json::Value value) {
+        settings.push_back({path, std::move(value), {.kind = Origin::Kind::derived}});
+    };
+    const bool chosen = std::any_of(settings.begin(), settings.end(), [](const PlacedValue& v) {
+        return v.path == "checkpoint.keep_optimizer";
+    });
+    if (!chosen) own("checkpoint.keep_optimizer", false);
+    own("run.name", run.name);
+    own("run.dir", sweep.directory());
+    own("run.seed", run.seed);
+    own("system.threads", threads);
+    return load_config<Experiment>(
+        {.file = "", .text = json::write(text, json::Style::compact), .values = std::move(settings)},
+        [](Experiment& e, Problems& p) { e.check(p); });
+}
+
+// The evaluation as the eval command will see it.
+void check_evaluation(const PlannedRun& run, const SweepEvaluation& e, const Settings& settings) {
+    load_config<Experiment>(
+        {.file = run.name, .text = run.resolved, .values = settings}, [&](Experiment& x, Problems& p) {
+            if (!e.lengths.empty()) x.eval.lengths = e.lengths;
+            if (e.tokens > 0) x.eval.final_tokens = e.tokens;
+            if (!x.eval.lengths.empty()) {
+                x.eval.final_tokens = std::max(x.eval.final_tokens, x.eval.lengths.back());
+                x.eval.tokens = std::max(x.eval.tokens, x.eval.lengths.back());
+            }
+            x.check(p);
+        });
+}
+
+PlannedEvaluation arguments_of(const PlannedRun& run, const SweepEvaluation& e, const Settings& settings) {
+    PlannedEvaluation out;
+    out.label = e.name;
+    std::vector<std::string> common{run.directory, "--label", e.name};
+    for (const PlacedValue& v : settings) {
+        common.push_back("--set");
+        common.push_back(as_argument(v));
+    }
+    if (!e.lengths.empty()) {
+        common.push_back("--lengths");
+        common.push_back(comma_separated(e.lengths));
+    }
+    out.arguments = {"eval"};
+    out.arguments.insert(out.arguments.end(), common.begin(), common.end());
+    const auto option = [&](bool given, const char* name, const std::string& value) {
+        if (!given) return;
+        out.arguments.push_back(name);
+        if (!value.empty()) out.arguments.push_back(value);
+    };
+    option(e.tokens > 0, "--tokens", std::to_string(e.tokens));
+    option(!e.tasks.empty(), "--tasks", comma_separated(e.tasks));
+    option(!e.depths.empty(), "--depths", comma_separated(e.depths));
+    option(e.samples > 0, "--samples", std::to_string(e.samples));
+    option(e.repeat, "--repeat", "");
+    if (!e.probe) return out;
+    out.probe_arguments = {"probe"};
+    out.probe_arguments.insert(out.probe_arguments.end(), common.begin(), common.end());
+    return out;
+}
+
+// Bytes of checkpoints: weights alone, and the most that lie on the disk at once.
+void estimate_disk(PlannedRun& run) {
+    const Experiment& e = run.experiment;
+    const Transformer model(e.model, e.table_rows(), e.eval.rope);
+    const int64_t weights = model.params().count() * 4;
+    const int64_t whole = weights + Optimizer(e.optimizer, model.params()).state_bytes();
+    const int64_t pinned = e.checkpoint.at_start ? whole : 0;
+    const int64_t saves = e.checkpoint.every > 0 ? e.total_steps() / e.checkpoint.every : 0;
+    const int64_t kept = std::min(e.checkpoint.keep, saves + 1);
+    // While one is written those before it are still there; an interruption saves a whole one at any time.
+    run.peak_bytes = pinned + (std::min(e.checkpoint.keep, saves) + 1) * whole;
+    run.kept_bytes = pinned + (e.checkpoint.keep_optimizer ? kept * whole : weights);
+    if (!e.checkpoint.keep_optimizer)
+        run.peak_bytes = std::max(run.peak_bytes, pinned + kept * whole + weights);
+}
+
+// Opens the data as the trainer will, once for runs that read the same.
+void check_data(const std::vector<PlannedRun>& runs, RunProblems& problems) {
+    std::map<std::string, std::string> seen;  // what is read and how -> what is wrong with it
+    for (const PlannedRun& run : runs) {
+        if (run.state == RunState::trained) continue;
+        const Experiment& e = run.experiment;
+        json::Value key = to_json(describe(e.data));
+        key.set("vocabulary", e.model.vocab_size).set("eval", to_json(describe(e.eval)));
+        const auto [it, first] = seen.try_emplace(json::write(key, json::Style::compact));
+        if (first) {
+            try {
+                const auto options = e.data.stream_options(e.model.vocab_size);
+                TokenStream::open(e.data.train, options);
+                const TokenStream val = TokenStream::open(e.data.val, options);
+                const int64_t fewest =
+                    e.eval.every > 0 ? std::min(e.eval.tokens, e.eval.final_tokens) : e.eval.final_tokens;
+                require(val.tokens() > static_cast<uint64_t>(e.eval.lengths.back()), ExitCode::data,
+                        "data.val has {} tokens; eval.lengths asks for sequences of {}", val.tokens(),
+                        e.eval.lengths.back());
+                LengthEvaluator::check_request(val, make_request(e.eval, fewest, 0, e.data.document_mask));
+            } catch (const Error& error) {
+                it->second = error.what();
+            }
+        }
+        if (!it->second.empty()) problems.add(run.name, it->second);
+    }
+}
+
+// What a seed must fix for all variants, or differences between them are not paired: the order of the data.
+void check_seeds(const SweepConfig& sweep, SweepPlan& plan, RunProblems& problems) {
+    std::map<int64_t, const PlannedRun*> first;
+    for (const PlannedRun& run : plan.runs) {
+        const PlannedRun& other = *first.try_emplace(run.seed, &run).first->second;
+        check(run.experiment.run.seed == run.seed, "{} has seed {}", run.name, run.experiment.run.seed);
+        if (run.experiment.data_seed() != other.experiment.data_seed())
+            problems.add(run.name,
+                         fmt::format("seed.data is {} here and {} in {}: variants of a seed would not "
+                                     "see the same data order, and their differences would not be "
+                                     "paired",
+                                     run.experiment.data_seed(), other.experiment.data_seed(), other.name));
+    }
+    std::map<std::string, std::vector<std::string>> orders;  // what else decides the order -> variants
+    for (const PlannedRun& run : plan.runs) {
+        if (run.seed != sweep.seeds[0]) continue;
+        const Experiment& e = run.experiment;
+        const json::Value data = to_json(describe(e.data));
+        json::Value key = json::Value::object({{"train", *data.find("train")},
+                                               {"shuffle", *data.find("shuffle")},
+                                               {"block", e.block_tokens()}});
+        orders[json::write(key, json::Style::compact)].push_back(run.variant);
+    }
+    if (orders.size() > 1) {
+        std::vector<std::string> groups;
+        for (const auto& [key, variants] : orders) groups.push_back(join(variants, " "));
+        plan.notes.push_back(
+            "the variants read " + std::to_string(orders.size()) +
+            " different streams or orders of data; differences across them are paired by their "
+            "weights' seed only: " +
+            join(groups, " | "));
+    }
+}
+
+// variants: every name that may be given; refused: those whose problems are told already.
+void check_names(const SweepConfig& sweep, const SweepPlan& plan, const std::set<std::string>& variants,
+                 const std::set<std::string>& refused, RunProblems& problems) {
+    const std::vector<std::string> known(variants.begin(), variants.end());
+    const auto suggestion = [&](const std::string& name) {
+        const std::vector<std::string> near = nearest(name, known, 2);
+        return near.empty() ? "known are " + join(known, ", ") : "did you mean " + alternatives(near) + "?";
+    };
+    const bool expanded = std::any_of(plan.runs.begin(), plan.runs.end(),
+                                      [&](const PlannedRun& r) { return r.variant == sweep.baseline; });
+    if (!sweep.baseline.empty() && !expanded && !refused.count(sweep.baseline)) {
+        std::vector<std::string> names;
+        for (const PlannedRun& run : plan.runs)
+            if (run.of == sweep.baseline && run.seed == sweep.seeds[0]) names.push_back(run.variant);
+        problems.add("baseline", fmt::format("there is no variant {}: {}", quoted(sweep.baseline),
+                                             names.empty() ? suggestion(sweep.baseline)
+                                                           : "choose one of " + join(names, ", ")));
+    }
+    for (size_t i = 0; i < sweep.evaluations.size(); ++i)
+        for (const std::string& name : sweep.evaluations[i].variants)
+            if (!variants.count(name))
+                problems.add(fmt::format("evaluations.{}", i),
+                             fmt::format("there is no variant {}: {}", quoted(name), suggestion(name)));
+}
+
+void check_init_from(const PlannedRun& run, RunProblems& problems) {
+    const std::string& from = run.experiment.run.init_from;
+    if (from.empty() || run.state == RunState::trained) return;
+    const bool checkpoint = kind_of(join_path(from, "manifest.json"), Links::follow) == PathKind::file;
+    if (!checkpoint && checkpoint_steps(join_path(from, "checkpoints")).empty())
+        problems.add(run.name, fmt::format("run.init_from: {} holds no checkpoint", from));
+}
+
+}  // namespace
+
+RunFound look_at_run(const std::string& directory, const Experiment& experiment) {
+    RunFound found;
+    const std::string file = join_path(directory, "config.json");
+    if (kind_of(file, Links::refuse) != PathKind::file) return found;
+    const auto earlier = load_config<Experiment>({.file = file}).value;
+    for (const Difference& d : diff(describe(earlier), describe(experiment))) {
+        const auto value = [](const std::optional<json::Value>& v) {
+            return v ? json::write(*v, json::Style::compact) : "absent";
+        };
+        const std::string line =
+            fmt::format("{}: {} is {}, here {}", directory, d.path, value(d.left), value(d.right));
+        if (!d.resumable) found.problems.push_back(line + "; it was started with another config");
+        if (d.resumable && d.path.starts_with("eval.")) found.notes.push_back(line);
+    }
+    const std::vector<int64_t> steps = checkpoint_steps(join_path(directory, "checkpoints"));
+    if (steps.empty()) {
+        found.notes.clear();
+        return found;
+    }
+    found.step = steps[0];
+    const int64_t total = experiment.total_steps();
+    found.state = found.step == total ? RunState::trained : RunState::begun;
+    if (found.state != RunState::trained)
+        found.notes.clear();  // what is still to come follows the new config
+    if (found.step > total)
+        found.problems.push_back(fmt::format("{} holds a checkpoint of step {}; this sweep trains {} steps",
+                                             directory, found.step, total));
+    return found;
+}
+
+SweepPlan plan_sweep(const SweepConfig& sweep) {
+    SweepPlan plan;
+    plan.name = sweep.name;
+    plan.directory = sweep.directory();
+    plan.baseline = sweep.baseline;
+    plan.jobs = sweep.jobs;
+    plan.threads = sweep.threads > 0 ? sweep.threads : std::max<int64_t>(1, usable_cores() / sweep.jobs);
+    const std::vector<Point> points = points_of(sweep);
+    RunProblems problems;
+    std::set<std::string> names, directories, refused;
+    size_t asked = 0;
+    for (const int64_t seed : sweep.seeds)
+        for (const SweepVariant& variant : sweep.variants)
+            for (const Point& point : points) {
+                ++asked;
+                PlannedRun run;
+                run.of = variant.name;
+                run.point = point.name;
+                run.variant = variant.name + (point.name.empty() ? "" : "." + point.name);
+                run.seed = seed;
+                run.name = fmt::format("{}.seed{}", run.variant, seed);
+                run.directory = join_path(plan.directory, run.name);
+                names.insert(variant.name);
+                names.insert(run.variant);
+                if (!directories.insert(run.name).second) {
+                    problems.add(run.name, "two points come to this name; give them names with list");
+                    continue;
+                }
+                try {
+                    run.experiment = resolve(sweep, variant, point, run, plan.threads).value;
+                    run.resolved = write_resolved(run.experiment);
+                    plan.runs.push_back(std::move(run));
+                } catch (const ConfigError& e) {
+                    if (sweep.skip_contradictory && e.contradiction() && !point.name.empty()) {
+                        if (seed == sweep.seeds[0])
+                            plan.skipped.push_back(run.variant + ": " + join(e.lines(), "; "));
+                    } else {
+                        problems.add(run.name, e);
+                        refused.insert(run.variant);
+                    }
+                }
+            }
+    check_names(sweep, plan, names, refused, problems);
+    check_seeds(sweep, plan, problems);
+    for (PlannedRun& run : plan.runs) {
+        for (size_t i = 0; i < sweep.evaluations.size(); ++i) {
+            const SweepEvaluation& e = sweep.evaluations[i];
+            const auto named = [&](const std::string& name) {
+                return std::find(e.variants.begin(), e.variants.end(), name) != e.variants.end();
+            };
+            if (!e.variants.empty() && !named(run.of) && !named(run.variant)) continue;
+            Settings settings;
+            append(settings, e.settings, run);
+            try {
+                check_evaluation(run, e, settings);
+                run.evaluations.push_back(arguments_of(run, e, settings));
+            } catch (const ConfigError& error) {
+                problems.add(run.name, error, fmt::format("evaluations.{} ({}): ", i, e.name));
+            }
+        }
+        const RunFound found = look_at_run(run.directory, run.experiment);
+        run.state = found.state;
+        run.step = found.step;
+        for (const std::string& line : found.problems) problems.add(run.name, line);
+        for (const std::string& line : found.notes)
+            plan.notes.push_back(line +
+                                 " (it is trained and stays as it is; an evaluation can measure more)");
+        check_init_from(run, problems);
+        estimate_disk(run);
+    }
+    problems.finish(asked, ExitCode::usage);
+    check_data(plan.runs, problems);
+    problems.finish(asked, ExitCode::data);
+    if (plan.runs.empty()) throw Error(ExitCode::usage, "every point contradicts itself; no run is left");
+    return plan;
+}
+
+int64_t SweepPlan::tokens_to_train() const {
+    int64_t tokens = 0;
+    for (const PlannedRun& run : runs) {
+        if (run.state == RunState::trained) continue;
+        const std::vector<Stage> stages = run.experiment.resolved_stages();
+        tokens += stages.back().tokens_before(run.experiment.total_steps()) -
+                  run.experiment.stage_at(run.step).tokens_before(run.step);
+    }
+    return tokens;
+}
+
+int64_t SweepPlan::disk_bytes() const {
+    int64_t bytes = 0;
+    std::vector<int64_t> extra;
+    for (const PlannedRun& run : runs) {
+        if (run.state == RunState::trained) continue;
+        bytes += run.kept_bytes;
+        extra.push_back(run.peak_bytes - run.kept_bytes);
+    }
+    std::sort(extra.rbegin(), extra.rend());
+    for (size_t i = 0; i < extra.size() && i < static_cast<size_t>(jobs); ++i) bytes += extra[i];
+    return bytes;
+}
+
+std::string SweepPlan::text() const {
+    std::set<std::string> variants;
+    std::set<int64_t> seeds;
+    std::map<std::string, size_t> labels;
+    size_t trained = 0, begun = 0, evaluations = 0;
+    for (const PlannedRun& run : runs) {
+        variants.insert(run.variant);
+        seeds.insert(run.seed);
+        trained += run.state == RunState::trained;
+        begun += run.state == RunState::begun;
+        evaluations += run.evaluations.size();
+        for (const PlannedEvaluation& e : run.evaluations) ++labels[e.label];
+    }
+    std::string out = fmt::format("sweep {}: {} x {} = {} in {}", name, counted(variants.size(), "variant"),
+                                  counted(seeds.size(), "seed"), counted(runs.size(), "run"), directory);
+    if (trained > 0) out += fmt::format(", {} trained already", trained);
+    if (begun > 0) out += fmt::format(", {} begun", begun);
+    out += fmt::format("\n  to train: {} tokens in {}, {} at a time with {}",
+                       human_count(static_cast<double>(tokens_to_train())),
+                       counted(runs.size() - trained, "run"), jobs,
+                       counted(static_cast<size_t>(threads), "thread"));
+    if (evaluations > 0) {
+        std::vector<std::string> each;
+        for (const auto& [label, count] : labels) each.push_back(fmt::format("{} of {}", label, count));
+        out += fmt::format("\n  to evaluate: {}", join(each, ", "));
+    }
+    std::string parent = directory;
+    while (kind_of(parent, Links::follow) != PathKind::directory) parent = parent_path(parent);
+    out += fmt::format("\n  disk: {} for checkpoints, {} free", human_bytes(disk_bytes()),
+                       human_bytes(static_cast<int64_t>(free_bytes(parent))));
+    for (const std::string& line : skipped) out += "\n  skipped " + line;
+    for (const std::string& line : notes) out += "\n  note: " + line;
+    return out;
+}
+
+std::string sweep_json(const SweepPlan& plan) {
+    json::Value runs = json::Value::array();
+    for (const PlannedRun& run : plan.runs) {
+        json::Value labels = json::Value::array();
+        for (const PlannedEvaluation& e : run.evaluations) labels.push(e.label);
+        runs.push(json::Value::object({{"variant", run.variant},
+                                       {"seed", run.seed},
+                                       {"directory", run.name},
+                                       {"evaluations", labels}}));
+    }
+    return json::write(
+        json::Value::object({{"name", plan.name}, {"runs", runs}, {"baseline", plan.baseline}}),
+        json::Style::pretty);
+}
+
+}  // namespace longreach

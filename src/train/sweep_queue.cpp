@@ -1,0 +1,358 @@
+#include "train/sweep_queue.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <deque>
+#include <memory>
+#include <thread>
+
+#include "base/text.h"
+#include "base/units.h"
+#include "io/checkpoint_dir.h"
+#include "io/run_lock.h"
+#include "train/child_process.h"
+#include "train/signals.h"
+
+namespace longreach {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr uint64_t largest_small_file = 1 << 20;
+constexpr uint64_t largest_records = uint64_t{1} << 30;
+
+// Everything of a file that names its content; "" if there is none.
+std::string fingerprint(const std::string& path, uint64_t limit) {
+    if (kind_of(path, Links::refuse) != PathKind::file) return "";
+    return format_hash64(xxh64(read_file(path, limit, Links::refuse)));
+}
+
+std::string checkpoint_fingerprint(const PlannedRun& run) {
+    const std::string root = join_path(run.directory, "checkpoints");
+    const std::vector<int64_t> steps = checkpoint_steps(root);
+    if (steps.empty()) return "";
+    // The manifest holds the checksum of every other file.
+    return fingerprint(join_path(join_path(root, checkpoint_name(steps[0])), "manifest.json"),
+                       largest_small_file);
+}
+
+std::string evaluation_directory(const PlannedRun& run, const PlannedEvaluation& e) {
+    return join_path(join_path(run.directory, "eval"), e.label);
+}
+
+// What is written once an evaluation is complete.
+std::string asked_text(const PlannedRun& run, const PlannedEvaluation& e) {
+    const auto list = [](const std::vector<std::string>& texts) {
+        json::Value out = json::Value::array();
+        // Without the run directory, which may be named in many ways.
+        for (size_t i = 0; i < texts.size(); ++i)
+            if (i != 1) out.push(texts[i]);
+        return out;
+    };
+    return json::write(
+        json::Value::object({{"eval", list(e.arguments)},
+                             {"probe", list(e.probe_arguments)},
+                             {"checkpoint", checkpoint_fingerprint(run)},
+                             {"request", fingerprint(join_path(evaluation_directory(run, e), "request.json"),
+                                                     largest_small_file)}}),
+        json::Style::pretty);
+}
+
+// The loss of the last line of metrics.jsonl and its step; empty if there is none.
+struct LastStep {
+    int64_t step = 0;
+    double loss = NAN;
+};
+LastStep last_step(const std::string& directory) {
+    LastStep out;
+    const std::string line = last_lines(join_path(directory, "metrics.jsonl"), 1);
+    try {
+        const json::Value value = json::parse(line, "metrics.jsonl");
+        if (const json::Value* step = value.find("step")) out.step = step->to_int64().value_or(0);
+        if (const json::Value* loss = value.find("loss")) out.loss = loss->to_number().value_or(NAN);
+    } catch (const Error&) {
+        // It is being written right now, or there is none yet.
+    }
+    return out;
+}
+
+// "256 0.8534  4096 2.3484": the lengths and losses of the newest rows of a val.csv.
+std::string losses(const std::string& path) {
+    if (kind_of(path, Links::refuse) != PathKind::file) return "";
+    const std::string text = read_file(path, largest_records, Links::refuse);
+    std::string out;
+    for (size_t begin = text.find('\n'); begin != std::string::npos && begin + 1 < text.size();
+         begin = text.find('\n', begin + 1)) {
+        const std::string line = text.substr(begin + 1, text.find('\n', begin + 1) - begin - 1);
+        size_t at = 0;
+        std::vector<std::string> cells;
+        for (size_t comma; (comma = line.find(',', at)) != std::string::npos; at = comma + 1)
+            cells.push_back(line.substr(at, comma - at));
+        if (cells.size() >= 4) out += fmt::format("  {} {:.6}", cells[2], cells[3]);
+    }
+    return out;
+}
+
+class Queue {
+  public:
+    Queue(const SweepPlan& plan, const SweepOptions& options, Console& console)
+        : plan_(plan), options_(options), console_(console) {}
+
+    SweepOutcome work() {
+        for (const PlannedRun& run : plan_.runs) add(run);
+        const StopSignals signals;
+        while (true) {
+            collect();
+            if (StopSignals::received() != 0) {
+                if (!stopping_) console_.line("stopping: each run saves a checkpoint first");
+                stopping_ = true;
+                for (auto& task : running_) task->child->terminate();
+            } else {
+                start_some();
+            }
+            if (running_.empty() && (stopping_ || waiting_.empty())) break;
+            show();
+            std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        }
+        outcome_.stopped = stopping_;
+        outcome_.left += waiting_.size();
+        console_.clear_status();
+        return outcome_;
+    }
+
+  private:
+    // Commands of one run that belong together; the next starts when the one before succeeded.
+    struct Task {
+        const PlannedRun* run = nullptr;
+        const PlannedEvaluation* evaluation = nullptr;  // null: training
+        std::deque<std::vector<std::string>> commands;
+        std::unique_ptr<ChildProcess> child;
+        Clock::time_point begun;
+        bool told_waiting = false;
+        std::string log;
+        std::string name() const { return run->name + (evaluation ? "  " + evaluation->label : ""); }
+    };
+    using TaskPtr = std::unique_ptr<Task>;
+
+    void add(const PlannedRun& run) {
+        if (run.state == RunState::trained) {
+            console_.line(fmt::format("{}  trained already, {} steps", run.name, run.step));
+            ++outcome_.done;
+            add_evaluations(run, waiting_.end());
+            return;
+        }
+        auto task = std::make_unique<Task>();
+        task->run = &run;
+        task->commands.push_back({"train", config_path(run)});
+        task->log = join_path(plan_.directory, "logs/" + run.name + ".log");
+        waiting_.push_back(std::move(task));
+    }
+
+    void add_evaluations(const PlannedRun& run, std::deque<TaskPtr>::iterator where) {
+        std::vector<TaskPtr> tasks;
+        for (const PlannedEvaluation& e : run.evaluations) {
+            if (is_evaluated(run, e)) {
+                console_.line(fmt::format("{}  {}  done already", run.name, e.label));
+                ++outcome_.done;
+                continue;
+            }
+            auto task = std::make_unique<Task>();
+            task->run = &run;
+            task->evaluation = &e;
+            const auto with_threads = [&](std::vector<std::string> arguments) {
+                arguments.push_back("--set");
+                arguments.push_back(fmt::format("system.threads={}", plan_.threads));
+                return arguments;
+            };
+            task->commands.push_back(with_threads(e.arguments));
+            if (!e.probe_arguments.empty()) task->commands.push_back(with_threads(e.probe_arguments));
+            task->log = join_path(plan_.directory, fmt::format("logs/{}.{}.log", run.name, e.label));
+            tasks.push_back(std::move(task));
+        }
+        waiting_.insert(where, std::make_move_iterator(tasks.begin()), std::make_move_iterator(tasks.end()));
+    }
+
+    std::string config_path(const PlannedRun& run) const {
+        return join_path(plan_.directory, "configs/" + run.name + ".json");
+    }
+
+    // Who holds the run's directory: a process of an earlier sweep that is still saving, or a run started by
+    // hand.
+    static std::string holder(const PlannedRun& run) {
+        if (kind_of(join_path(run.directory, "lock"), Links::refuse) != PathKind::file) return "";
+        try {
+            const RunLock lock(run.directory);
+            return "";
+        } catch (const Error& e) {
+            if (e.code() != ExitCode::locked) throw;
+            return e.what();
+        }
+    }
+
+    // Starts waiting tasks while there is room, passing over those whose directory somebody else holds.
+    void start_some() {
+        const Clock::time_point now = Clock::now();
+        for (size_t i = 0; i < waiting_.size() && running_.size() < static_cast<size_t>(plan_.jobs);) {
+            Task& task = *waiting_[i];
+            if (!task.evaluation && (task.told_waiting ? now >= ask_again_ : true)) {
+                const std::string held = holder(*task.run);
+                if (!held.empty()) {
+                    if (!task.told_waiting) console_.line(fmt::format("{}  waits: {}", task.name(), held));
+                    task.told_waiting = true;
+                    ++i;
+                    continue;
+                }
+            } else if (task.told_waiting) {
+                ++i;
+                continue;
+            }
+            TaskPtr next = std::move(waiting_[i]);
+            waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(i));
+            start(std::move(next));
+        }
+        if (now >= ask_again_) ask_again_ = now + std::chrono::milliseconds(200);
+    }
+
+    void start(TaskPtr task) {
+        task->begun = Clock::now();
+        if (!task->evaluation) {
+            const RunFound found = look_at_run(task->run->directory, task->run->experiment);
+            if (found.state == RunState::trained) {  // by whoever held it until now
+                console_.line(fmt::format("{}  trained already, {} steps", task->name(), found.step));
+                ++outcome_.done;
+                add_evaluations(*task->run, waiting_.begin());
+                return;
+            }
+            console_.line(found.state == RunState::begun
+                              ? fmt::format("{}  resumes after step {}", task->name(), found.step)
+                              : fmt::format("{}  starts", task->name()));
+        } else {
+            // Results of another request must not pass for those of this one if it fails halfway.
+            remove_file(join_path(evaluation_directory(*task->run, *task->evaluation), "asked.json"));
+        }
+        launch(*task);
+        running_.push_back(std::move(task));
+    }
+
+    void launch(Task& task) {
+        task.child = std::make_unique<ChildProcess>(options_.program, task.commands.front(), task.log);
+        task.commands.pop_front();
+    }
+
+    void collect() {
+        for (size_t i = 0; i < running_.size();) {
+            Task& task = *running_[i];
+            const std::optional<ProcessEnd> end = task.child->ended();
+            if (!end || (end->ok() && !stopping_ && !task.commands.empty())) {
+                if (end) launch(task);
+                ++i;
+                continue;
+            }
+            const TaskPtr ended = std::move(running_[i]);
+            running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(i));
+            if (end->ok() && ended->commands.empty()) {
+                finished(*ended);
+            } else if (stopping_) {
+                ++outcome_.left;
+                const int64_t step = ended->evaluation ? 0 : last_step(ended->run->directory).step;
+                console_.line(step > 0 ? fmt::format("{}  stopped after step {}", ended->name(), step)
+                                       : fmt::format("{}  stopped", ended->name()));
+            } else {
+                failed(*ended, *end);
+            }
+            if (options_.on_progress) options_.on_progress();
+        }
+    }
+
+    void finished(const Task& task) {
+        ++outcome_.done;
+        const double seconds = std::chrono::duration<double>(Clock::now() - task.begun).count();
+        if (task.evaluation) {
+            const std::string directory = evaluation_directory(*task.run, *task.evaluation);
+            make_directories(directory);
+            write_file_atomically(join_path(directory, "asked.json"),
+                                  asked_text(*task.run, *task.evaluation));
+            console_.line(fmt::format("{}{}  {}", task.name(), losses(join_path(directory, "val.csv")),
+                                      human_duration(seconds)));
+            return;
+        }
+        const LastStep last = last_step(task.run->directory);
+        console_.line(fmt::format("{}  trained {} steps  loss {:.4f}  {}", task.name(), last.step, last.loss,
+                                  human_duration(seconds)));
+        add_evaluations(*task.run, waiting_.begin());
+    }
+
+    void failed(const Task& task, const ProcessEnd& end) {
+        ++outcome_.failed;
+        if (!task.evaluation) outcome_.left += task.run->evaluations.size();
+        std::string lines;
+        const std::string tail = last_lines(task.log, 5);
+        for (size_t at = 0; at < tail.size();) {
+            const size_t newline = std::min(tail.find('\n', at), tail.size());
+            lines += "\n    " + tail.substr(at, newline - at);
+            at = newline + 1;
+        }
+        console_.line(
+            fmt::format("{}  failed: {}; the end of {}:{}", task.name(), to_string(end), task.log, lines));
+    }
+
+    void show() {
+        std::string text = fmt::format("{} done", outcome_.done);
+        if (outcome_.failed > 0) text += fmt::format(", {} failed", outcome_.failed);
+        text += fmt::format(", {} waiting", waiting_.size());
+        for (const TaskPtr& task : running_) {
+            text += "  | " + task->name();
+            if (task->evaluation) continue;
+            const LastStep last = last_step(task->run->directory);
+            if (last.step > 0)
+                text +=
+                    fmt::format(" {}/{} {:.3f}", last.step, task->run->experiment.total_steps(), last.loss);
+        }
+        constexpr size_t widest = 110;  // a line that wraps cannot be redrawn
+        if (text.size() > widest) text = text.substr(0, widest - 3) + "...";
+        if (text == shown_) return;
+        shown_ = text;
+        console_.status(text);
+    }
+
+    const SweepPlan& plan_;
+    const SweepOptions& options_;
+    Console& console_;
+    std::deque<TaskPtr> waiting_;
+    std::vector<TaskPtr> running_;
+    Clock::time_point ask_again_;
+    bool stopping_ = false;
+    std::string shown_;
+    SweepOutcome outcome_;
+};
+
+}  // namespace
+
+bool is_evaluated(const PlannedRun& run, const PlannedEvaluation& evaluation) {
+    const std::string path = join_path(evaluation_directory(run, evaluation), "asked.json");
+    if (kind_of(path, Links::refuse) != PathKind::file) return false;
+    return read_file(path, largest_small_file, Links::refuse) == asked_text(run, evaluation);
+}
+
+SweepOutcome run_sweep(const SweepPlan& plan, const SweepOptions& options, Console& console) {
+    make_directories(plan.directory);
+    const RunLock lock(plan.directory);
+    const auto needed = static_cast<uint64_t>(plan.disk_bytes()), available = free_bytes(plan.directory);
+    if (needed > available)
+        throw Error(ExitCode::disk,
+                    fmt::format("the sweep needs {} for checkpoints, {} has {} free",
+                                human_bytes(static_cast<int64_t>(needed)), plan.directory,
+                                human_bytes(static_cast<int64_t>(available))),
+                    "free some, choose another dir, or train fewer runs at a time (--jobs)");
+    make_directories(join_path(plan.directory, "configs"));
+    make_directories(join_path(plan.directory, "logs"));
+    write_file_atomically(join_path(plan.directory, "sweep.json"), sweep_json(plan));
+    for (const PlannedRun& run : plan.runs)
+        write_file_atomically(join_path(plan.directory, "configs/" + run.name + ".json"), run.resolved);
+    console.open_log(join_path(plan.directory, "log.txt"));
+    Queue queue(plan, options, console);
+    return queue.work();
+}
+
+}  // namespace longreach
