@@ -122,7 +122,7 @@ DEVICE void multiply(float (&z)[keys], const StatisticsLayout<D>& tiles, int row
 }
 
 template <class T, int D>
-KERNEL(rows)
+KERNEL(rows, 1)
 void statistics_kernel(AttentionInput<T> a, StatisticsOutput out) {
     auto& tiles = shared<StatisticsLayout<D>>();
     const int per_head = (a.length + rows - 1) / rows;
