@@ -65,8 +65,11 @@ ExitCode probe(const ProbeOptions& given) {
                                 [&](Experiment& e, Problems& p) {
                                     // The command looks once, and at its own lengths.
                                     if (!options.lengths.empty()) e.probe.lengths = options.lengths;
-                                    if (options.tokens > 0) e.probe.tokens = options.tokens;
                                     e.eval.lengths = e.probe_lengths();
+                                    if (options.tokens > 0)
+                                        e.probe.tokens = options.tokens;
+                                    else if (e.probe.tokens > 0)
+                                        e.probe.tokens = std::max(e.probe.tokens, e.eval.lengths.back());
                                     e.eval.tokens = std::max(e.eval.tokens, e.eval.lengths.back());
                                     e.eval.final_tokens =
                                         std::max(e.eval.final_tokens, e.eval.lengths.back());

@@ -78,6 +78,6 @@ TEST_CASE("probe refuses what it cannot do") {
     CHECK(code({"--lengths", "24,64"}) == 2);
     CHECK(code({"--lengths", "64", "--tokens", "32"}) == 2);
     CHECK(code({"--lengths", "1048576"}) == 3);
-    CHECK(home().command({"probe", file("nowhere")}).code == 3);
+    CHECK(home().command({"probe", file("nowhere")}).code == 4);
     CHECK(home().command({"probe", "--help"}).code == 0);
 }
