@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 
 #include "eval/probe_gatherer.h"
 
@@ -70,29 +71,38 @@ std::string probe_table(const std::vector<ProbeRow>& rows) {
                                   {"participation", "sum P^2"},      {"mass_100", "t < 100"},
                                   {"sink_mass", "first key"},        {"max_logit", "max logit"},
                                   {"logit_sd", "sd of z"},           {"logit_kurtosis", "kurtosis"}};
-    using Place = std::pair<int64_t, int64_t>;  // layer, head
-    std::map<int64_t, std::map<Place, std::map<std::string, double>>> lengths;
-    std::map<int64_t, int64_t> bins;  // largest of each length
-    for (const ProbeRow& r : rows)
-        if (r.head >= 0) bins[r.length] = std::max(bins[r.length], r.bin);
-    for (const ProbeRow& r : rows)
-        if (r.length > 0 && r.head >= 0 && r.bin == bins[r.length])
-            lengths[r.length][{r.layer, r.head}][r.statistic] = r.value;
+    using Place = std::tuple<int64_t, int64_t, int64_t>;  // length, layer, head
+    struct Bin {
+        int64_t smallest = 0, queries = 0;
+        std::map<std::string, double> values;
+    };
+    std::map<Place, Bin> bins;
+    for (const ProbeRow& r : rows) {
+        if (r.head < 0 || r.bin == 0 || r.statistic != "entropy") continue;
+        Bin& bin = bins[{r.length, r.layer, r.head}];
+        if (r.count >= bin.queries) bin.smallest = r.bin, bin.queries = r.count;
+    }
+    for (const ProbeRow& r : rows) {
+        const auto bin = bins.find({r.length, r.layer, r.head});
+        if (bin != bins.end() && r.bin == bin->second.smallest) bin->second.values[r.statistic] = r.value;
+    }
     std::string out;
-    for (const auto& [length, places] : lengths) {
-        out += fmt::format("length {}, queries that see at least {} keys\n{:>5} {:>5}", length, bins[length],
-                           "layer", "head");
-        for (const Column& c : columns) out += fmt::format(" {:>9}", c.title);
-        out += '\n';
-        for (const auto& [place, values] : places) {
-            out += fmt::format("{:>5} {:>5}", place.first, place.second);
-            for (const Column& c : columns) {
-                const auto value = values.find(c.statistic);
-                out += value == values.end() ? fmt::format(" {:>9}", "")
-                                             : fmt::format(" {:>9.4g}", value->second);
-            }
+    int64_t shown = 0;
+    for (const auto& [place, bin] : bins) {
+        const auto [length, layer, head] = place;
+        if (length != shown) {
+            out += fmt::format("length {}\n{:>5} {:>5} {:>9}", length, "layer", "head", "keys");
+            for (const Column& c : columns) out += fmt::format(" {:>9}", c.title);
             out += '\n';
         }
+        shown = length;
+        out += fmt::format("{:>5} {:>5} {:>9}", layer, head, fmt::format("{}+", bin.smallest));
+        for (const Column& c : columns) {
+            const auto value = bin.values.find(c.statistic);
+            out += value == bin.values.end() ? fmt::format(" {:>9}", "")
+                                             : fmt::format(" {:>9.4g}", value->second);
+        }
+        out += '\n';
     }
     return out;
 }

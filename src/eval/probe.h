@@ -54,7 +54,7 @@ class Probe {
 
 inline constexpr const char* probe_header = "step,length,layer,head,bin,statistic,value,count";
 std::vector<std::string> probe_lines(const std::vector<ProbeRow>& rows, int64_t step);
-// For the terminal: one line per layer and head for every length, of the queries that see most keys.
+// For the terminal: one line per length, layer and head, of the bin with most queries.
 std::string probe_table(const std::vector<ProbeRow>& rows);
 
 }  // namespace longreach
