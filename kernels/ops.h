@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "kernels/attention_spec.h"
+#include "kernels/row_statistics.h"
 #include "kernels/tensor.h"
 
 namespace longreach {
@@ -227,6 +228,10 @@ class Ops {
     // 0.
     virtual void attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor& q, const Tensor& k,
                            const Tensor& v, const AttentionSpec& spec) = 0;
+    // statistics f32 [row_statistics, H, N], row_statistics.h, of the attention that gave lse: a second pass
+    // over its scores, which like the first stores no more than a tile of them.
+    virtual void attention_statistics(Tensor statistics, const Tensor& lse, const Tensor& q, const Tensor& k,
+                                      const AttentionSpec& spec) = 0;
     // dq, dk, dv = (overwrite; slices of dqkv). workspace: attention_workspace(spec, gradients) bytes,
     // contents irrelevant.
     virtual void attention_backward(Tensor dq, Tensor dk, Tensor dv, const AttentionGradients& gradients,

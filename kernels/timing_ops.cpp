@@ -142,6 +142,12 @@ void TimingOps::attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor&
     timed(fmt::format("attention {}", spec.length), attention_flops(spec), bytes_of({&o, &q, &k, &v}),
           [&] { inner_.attention(o, lse, row_maxima, q, k, v, spec); });
 }
+void TimingOps::attention_statistics(Tensor statistics, const Tensor& lse, const Tensor& q, const Tensor& k,
+                                     const AttentionSpec& spec) {
+    timed(fmt::format("attention statistics {}", spec.length), 0.5 * attention_flops(spec),
+          bytes_of({&statistics, &lse, &q, &k}),
+          [&] { inner_.attention_statistics(statistics, lse, q, k, spec); });
+}
 void TimingOps::attention_backward(Tensor dq, Tensor dk, Tensor dv, const AttentionGradients& gradients,
                                    Tensor workspace, const Tensor& dout, const Tensor& o, const Tensor& lse,
                                    const Tensor& q, const Tensor& k, const Tensor& v,

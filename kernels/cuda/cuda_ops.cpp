@@ -268,6 +268,10 @@ class CudaOps final : public Ops {
                    const AttentionSpec& spec) override {
         cuda::attention(o, lse, row_maxima, q, k, v, spec, stream());
     }
+    void attention_statistics(Tensor statistics, const Tensor& lse, const Tensor& q, const Tensor& k,
+                              const AttentionSpec& spec) override {
+        cuda::attention_statistics(statistics, lse, q, k, spec, stream());
+    }
     void attention_backward(Tensor dq, Tensor dk, Tensor dv, const AttentionGradients& gradients,
                             Tensor workspace, const Tensor& dout, const Tensor& o, const Tensor& lse,
                             const Tensor& q, const Tensor& k, const Tensor& v,

@@ -96,6 +96,8 @@ void qk_clip(Tensor wq, Tensor wk, const Tensor& maxima, int64_t head_dim, float
 // --- attention (attention_forward.cu, attention_backward.cu); head sizes up to 256
 void attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor& q, const Tensor& k, const Tensor& v,
                const AttentionSpec& spec, Stream stream);
+void attention_statistics(Tensor statistics, const Tensor& lse, const Tensor& q, const Tensor& k,
+                          const AttentionSpec& spec, Stream stream);
 int64_t attention_backward_workspace(const AttentionSpec& spec, const AttentionGradients& gradients);
 void attention_backward(Tensor dq, Tensor dk, Tensor dv, const AttentionGradients& gradients,
                         Tensor workspace, const Tensor& dout, const Tensor& o, const Tensor& lse,

@@ -203,7 +203,7 @@ std::vector<LengthResult> LengthEvaluator::run(Ops& ops, Transformer& model, con
                 batch.doc_start = doc_start_.first(total);
                 ops.upload(batch.doc_start, starts.data());
             }
-            model.forward(ops, weights, batch);
+            model.forward(ops, weights, batch, request.observer);
             losses.resize(n);
             ops.download(losses.data(), model.evaluation_losses(total));
             for (size_t b = 0; b < count; ++b) {

@@ -51,6 +51,7 @@ struct EvalRequest {
     bool document_mask = true;
     bool keep_token_losses = false;
     uint64_t seed = 0;                                 // of the bootstrap
+    ForwardObserver* observer = nullptr;               // of every forward pass
     std::function<void(const std::string&)> progress;  // may be empty
 };
 EvalRequest make_request(const EvalConfig& config, int64_t tokens, int64_t batch_tokens, bool document_mask);

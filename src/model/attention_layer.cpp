@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "model/forward_observer.h"
+
 namespace longreach {
 
 namespace {
@@ -14,7 +16,7 @@ InitRule uniform(double bound, int64_t fan_in) {
 }  // namespace
 
 AttentionLayer::AttentionLayer(ParamTable& table, const ModelConfig& model, int64_t layer)
-    : config_(model.layer_attention(layer)), reach_(configured_reach()) {
+    : config_(model.layer_attention(layer)), layer_(layer), reach_(configured_reach()) {
     const std::string name = fmt::format("layers.{}.attention.", layer);
     const InitRule in = uniform(model.init.matrix_bound, model.width);
     const InitRule out =
@@ -218,7 +220,11 @@ void AttentionLayer::forward(StepContext& run, const Saved& saved, const Workspa
     if (maxima_ && run.training) row_maxima = workspace.row_maxima.shaped({config_.heads, n});
     run.ops.attention(o, lse, row_maxima, q, k, v, scores);
     if (row_maxima) run.ops.head_maxima(maxima_, row_maxima);
-    run.ops.linear(y, output_.forward(run, saved.output, o, xn), run.matrix(out_), write);
+    const Tensor gathered = output_.forward(run, saved.output, o, xn);
+    if (run.observer)
+        run.observer->attention(run, {layer_, xn, q, k, o, lse, scores, output_.gates_of(saved.output, n),
+                                      gathered, run.matrix(out_)});
+    run.ops.linear(y, gathered, run.matrix(out_), write);
 }
 
 void AttentionLayer::backward(StepContext& run, Tensor dxn, const Tensor& dy, const Saved& saved,

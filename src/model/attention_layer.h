@@ -96,6 +96,7 @@ class AttentionLayer {
     AttentionGradients gradients(StepContext& run, const Workspace& workspace) const;
 
     AttentionConfig config_;
+    int64_t layer_;
     Reach reach_;
     ParamRef query_, key_, qkv_, out_, sink_;
     ParamRef q_conv_, k_conv_, v_conv_;

@@ -29,6 +29,7 @@ class AttentionOutput {
     AttentionOutput(ParamTable& table, const ModelConfig& model, int64_t layer);
     Saved plan(Arena& arena, const std::string& name, int64_t tokens) const;
     int64_t gates() const { return gates_; }
+    Tensor gates_of(const Saved& saved, int64_t tokens) const { return saved.u.first_rows_if_any(tokens); }
 
     // What the output projection reads.
     Tensor result(const Saved& saved, const Tensor& o) const;

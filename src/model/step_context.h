@@ -45,6 +45,8 @@ struct Masks {
     }
 };
 
+class ForwardObserver;
+
 struct StepContext {
     Ops& ops;
     FlatParams weights;
@@ -52,6 +54,7 @@ struct StepContext {
     Batch batch;
     const Masks& masks;
     bool training = false;
+    ForwardObserver* observer = nullptr;  // null: nobody looks
 
     Tensor weight(const ParamRef& ref) const { return ref ? weights.view(ref) : Tensor(); }
     // As an input of matrix products.

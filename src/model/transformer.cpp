@@ -201,6 +201,7 @@ void Transformer::run_forward(StepContext& run, Activations& a) {
     if (a.cross.x0) run.ops.copy(a.cross.x0.first_rows(n), x);
     for (size_t l = 0; l < blocks_.size(); ++l) {
         blocks_[l].forward(run, a.blocks[l], a.cross, a.workspace, x);
+        if (run.observer) run.observer->block(run, static_cast<int64_t>(l), x);
         if (static_cast<int64_t>(l) == config_.residual.backout) run.ops.copy(a.backout.first_rows(n), x);
     }
     if (backout_mix_) run.ops.mix(x, Coefficient(), x, taken_back(run), a.backout.first_rows(n));
@@ -241,11 +242,12 @@ void Transformer::forward_backward(Ops& ops, const FlatParams& weights, const Fl
     ops.embedding_backward(run.gradient(embedding_), dembedding, batch.tokens);
 }
 
-void Transformer::forward(Ops& ops, const FlatParams& weights, const Batch& batch) {
+void Transformer::forward(Ops& ops, const FlatParams& weights, const Batch& batch,
+                          ForwardObserver* observer) {
     Activations& a = evaluation_;
     Masks masks;
     build_masks(ops, batch, a, masks);
-    StepContext run{ops, weights, {}, batch, masks, false};
+    StepContext run{ops, weights, {}, batch, masks, false, observer};
     run_forward(run, a);
     head_->forward(run, a.head, a.x.first_rows(batch.count()));
 }

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "model/block.h"
+#include "model/forward_observer.h"
 #include "model/loss_head.h"
 
 namespace longreach {
@@ -52,8 +53,9 @@ class Transformer {
     // behind in the host's memory, so that a device may repeat it (Ops::replay).
     void forward_backward(Ops& ops, const FlatParams& weights, const FlatParams& gradients,
                           const Batch& batch, float gradient_scale);
-    // Losses per token only, in evaluation_losses().
-    void forward(Ops& ops, const FlatParams& weights, const Batch& batch);
+    // Losses per token only, in evaluation_losses(). observer: may be null.
+    void forward(Ops& ops, const FlatParams& weights, const Batch& batch,
+                 ForwardObserver* observer = nullptr);
     // f32 [N] of the last call; training and evaluation may share the memory.
     Tensor training_losses(int64_t tokens) const;
     Tensor evaluation_losses(int64_t tokens) const;

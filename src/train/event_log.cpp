@@ -147,6 +147,20 @@ void EventLog::weights(int64_t step, Ops& ops, const ParamTable& table, const Fl
     });
 }
 
+void EventLog::scores(int64_t step, const std::vector<std::vector<double>>& by_layer) {
+    attempt([&](EventFile& file) {
+        const double time = now();
+        for (size_t l = 0; l < by_layer.size(); ++l) {
+            std::vector<double> finite;
+            for (const double z : by_layer[l])
+                if (std::isfinite(z)) finite.push_back(z);
+            if (finite.empty()) continue;
+            const Histogram h = histogram_of(finite);
+            file.histogram(fmt::format("scores/layer {}", l), step, h.edges, h.counts, time);
+        }
+    });
+}
+
 void EventLog::end(SessionEnd status) {
     attempt([&](EventFile& file) { file.session_end(status, now()); });
 }

@@ -37,6 +37,8 @@ class EventLog {
     // Gains, biases, mixing weights, learned scales and the like (ParamGroup::scalar): few numbers in all.
     // The tensors of one name of all layers make one histogram.
     void weights(int64_t step, Ops& ops, const ParamTable& table, const FlatParams& weights);
+    // Scores z that a probe sampled, by layer.
+    void scores(int64_t step, const std::vector<std::vector<double>>& by_layer);
     void end(SessionEnd status);
 
   private:

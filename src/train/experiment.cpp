@@ -91,6 +91,7 @@ void Experiment::fields(Fields& f) {
     f.section("batch", batch, {"tokens per step"});
     f.section("optimizer", optimizer, {"how weights move"});
     f.section("eval", eval, {"losses by context length"});
+    f.section("probe", probe, {"what attention does while a run trains"});
     f.section("checkpoint", checkpoint, {"what is saved, and when"});
     f.section("system", system, {"device, precision, threads"});
 }
@@ -101,6 +102,12 @@ void Experiment::check(Problems& p) {
     data.check(p, model.vocab_size);
     optimizer.check(p);
     eval.check(p);
+    probe.check(p);
+    if (probe.tokens > 0 && !probe_lengths().empty() && probe.tokens < probe_lengths().back())
+        p.add("probe.tokens",
+              fmt::format("{} tokens are fewer than one sequence of the largest length {}", probe.tokens,
+                          probe_lengths().back()),
+              probe.lengths.empty() ? "eval.lengths" : "probe.lengths");
 
     if (run.name.empty() || run.name.find('/') != std::string::npos || run.name[0] == '.')
         p.add("run.name", fmt::format("'{}' is not a plain directory name", run.name));
@@ -266,14 +273,22 @@ int64_t Experiment::block_tokens() const {
 }
 
 int64_t Experiment::table_rows() const {
-    return std::max(block_tokens(), eval.lengths.back());
+    return std::max(block_tokens(), evaluated_lengths().back());
 }
 
 int64_t Experiment::eval_batch_tokens() const {
     int64_t tokens = eval.batch_tokens;
     if (tokens == 0)
         for (const Stage& s : resolved_stages()) tokens = std::max(tokens, s.micro_tokens);
-    return std::max(tokens, eval.lengths.back());
+    return std::max(tokens, evaluated_lengths().back());
+}
+
+std::vector<int64_t> Experiment::evaluated_lengths() const {
+    std::vector<int64_t> all = eval.lengths;
+    if (probe.every > 0) all.insert(all.end(), probe.lengths.begin(), probe.lengths.end());
+    std::sort(all.begin(), all.end());
+    all.erase(std::unique(all.begin(), all.end()), all.end());
+    return all;
 }
 
 }  // namespace longreach

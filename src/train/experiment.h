@@ -5,6 +5,7 @@
 #include "config/problems.h"
 #include "data/data_config.h"
 #include "eval/eval_config.h"
+#include "eval/probe_config.h"
 #include "model/model_config.h"
 #include "optim/optimizer_config.h"
 
@@ -92,6 +93,7 @@ struct Experiment {
     BatchConfig batch;
     OptimizerConfig optimizer;
     EvalConfig eval;
+    ProbeConfig probe;
     CheckpointConfig checkpoint;
     SystemConfig system;
     void fields(Fields& f);
@@ -107,6 +109,11 @@ struct Experiment {
     int64_t block_tokens() const;           // the data order's block: the largest stage context
     int64_t table_rows() const;             // the longest sequence of training or validation
     int64_t eval_batch_tokens() const;
+    const std::vector<int64_t>& probe_lengths() const {
+        return probe.lengths.empty() ? eval.lengths : probe.lengths;
+    }
+    // Every length a run evaluates the model at.
+    std::vector<int64_t> evaluated_lengths() const;
 
   private:
     void check_layers(Problems& problems) const;

@@ -76,6 +76,7 @@ Trainer::Trainer(const Experiment& experiment, Console& console)
     const EvalConfig& eval = experiment.eval;
     const int64_t fewest = eval.every > 0 ? std::min(eval.tokens, eval.final_tokens) : eval.final_tokens;
     LengthEvaluator::check_request(val_stream_, make_request(eval, fewest, 0, experiment.data.document_mask));
+    if (experiment.probe.every > 0) LengthEvaluator::check_request(val_stream_, probe_request().evaluation());
     if (experiment.optimizer.qk_clip.limit > 0)
         model_.watch_scores(experiment.optimizer.qk_clip.measure == ScoreMeasure::absolute);
     plan(arena_);
@@ -152,7 +153,9 @@ void Trainer::plan(Arena& arena) {
     arena.rewind(shared);
     const int64_t eval_tokens = experiment_.eval_batch_tokens();
     evaluator_.plan(arena, eval_tokens, documents);
-    model_.plan_evaluation(arena, *ops_, {eval_tokens, experiment_.eval.lengths}, documents);
+    model_.plan_evaluation(arena, *ops_, {eval_tokens, experiment_.evaluated_lengths()}, documents);
+    if (experiment_.probe.every > 0)
+        probe_.plan(arena, experiment_.model, experiment_.probe_lengths().back());
 }
 
 void Trainer::describe() {
@@ -236,6 +239,8 @@ void Trainer::open_records() {
     timing_ = RecordFile(timing, timing_bytes(timing, state_.step));
     val_csv_ = RecordFile(directory_->file("val.csv"), bytes("val.csv"), val_header);
     positions_csv_ = RecordFile(directory_->file("positions.csv"), bytes("positions.csv"), positions_header);
+    if (experiment_.probe.every > 0)
+        probe_csv_ = RecordFile(directory_->file("probe.csv"), bytes("probe.csv"), probe_header);
     if (experiment_.run.events)
         events_ = EventLog(directory_->file("events"), experiment_, state_.step, console_);
 }
@@ -386,10 +391,29 @@ void Trainer::validate(bool final) {
     console_.line(text);
 }
 
+ProbeRequest Trainer::probe_request() const {
+    ProbeRequest request;
+    request.lengths = experiment_.probe_lengths();
+    request.tokens = experiment_.probe.tokens;
+    request.document_mask = experiment_.data.document_mask;
+    request.seed = experiment_.data_seed();
+    request.progress = [this](const std::string& text) { console_.status("probe: " + text); };
+    return request;
+}
+
+void Trainer::probe() {
+    model_.set_stage_window(experiment_.window_at(state_.step - 1));
+    const ProbeResult result = probe_.run(*ops_, model_, weights_, evaluator_, val_stream_, probe_request());
+    for (const std::string& line : probe_lines(result.rows, state_.step)) probe_csv_.append(line);
+    events_.scores(state_.step, result.scores);
+}
+
 void Trainer::save() {
-    for (auto [name, file] : {std::pair{"metrics.jsonl", &metrics_},
-                              {"val.csv", &val_csv_},
-                              {"positions.csv", &positions_csv_}}) {
+    std::vector<std::pair<const char*, RecordFile*>> files = {
+        {"metrics.jsonl", &metrics_}, {"val.csv", &val_csv_}, {"positions.csv", &positions_csv_}};
+    // Of a run that does not probe for a while, the length stays as it was.
+    if (experiment_.probe.every > 0) files.push_back({"probe.csv", &probe_csv_});
+    for (const auto& [name, file] : files) {
         file->sync();
         state_.file_bytes[name] = file->bytes();
     }
@@ -454,6 +478,8 @@ ExitCode Trainer::run(RunDirectory& directory) {
         }
         const int64_t eval_every = experiment_.eval.every, save_every = experiment_.checkpoint.every;
         if (last || (eval_every > 0 && state_.step % eval_every == 0)) validate(last);
+        const int64_t probe_every = experiment_.probe.every;
+        if (probe_every > 0 && (last || state_.step % probe_every == 0)) probe();
         const int signal = StopSignals::received();
         if (last || signal != 0 || (save_every > 0 && state_.step % save_every == 0)) save();
         if (signal != 0 && !last) {

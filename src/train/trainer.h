@@ -9,6 +9,7 @@
 #include "data/loader.h"
 #include "data/token_stream.h"
 #include "eval/lengths.h"
+#include "eval/probe.h"
 #include "io/record_file.h"
 #include "model/transformer.h"
 #include "optim/optimizer.h"
@@ -45,6 +46,7 @@ class Trainer {
     void request_until(int64_t step);  // announces the micro-batches of all steps before `step` to the loader
     void record_step(const StepOutcome& outcome, bool last);
     void validate(bool final);
+    void probe();
     void save();
     void check_memory();  // before allocating: throws with what would fit
     void compare_memory();
@@ -64,13 +66,15 @@ class Trainer {
     Optimizer optimizer_;
     GradientTree tree_;
     LengthEvaluator evaluator_;
+    Probe probe_;
     Arena arena_;
     FlatParams weights_;
     Tensor tokens_, targets_, doc_start_, micro_losses_;
     std::unique_ptr<Loader> loader_;
     int64_t requested_step_ = 0;
     TrainState state_;
-    RecordFile metrics_, timing_, val_csv_, positions_csv_;
+    ProbeRequest probe_request() const;
+    RecordFile metrics_, timing_, val_csv_, positions_csv_, probe_csv_;
     EventLog events_;
     std::vector<double> host_losses_;
     double peak_flops_ = 0;

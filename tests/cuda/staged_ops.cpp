@@ -162,6 +162,23 @@ class StagedOps final : public Ops {
         inner_->attention(s(o), s(lse), s(row_maxima), s(q), s(k), s(v), staged(s, spec));
         s.finish();
     }
+    void attention_statistics(Tensor statistics, const Tensor& lse, const Tensor& q, const Tensor& k,
+                              const AttentionSpec& spec) override {
+        Stage s{statistics,
+                lse,
+                q,
+                k,
+                spec.row_start,
+                spec.row_factor,
+                spec.distance_gain,
+                spec.distance_bias,
+                spec.row_square,
+                spec.sink,
+                spec.far_queries,
+                spec.far_keys};
+        inner_->attention_statistics(s(statistics), s(lse), s(q), s(k), staged(s, spec));
+        s.finish();
+    }
     void attention_backward(Tensor dq, Tensor dk, Tensor dv, const AttentionGradients& gradients,
                             Tensor workspace, const Tensor& dout, const Tensor& o, const Tensor& lse,
                             const Tensor& q, const Tensor& k, const Tensor& v,

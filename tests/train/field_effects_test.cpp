@@ -17,7 +17,7 @@ using Overrides = std::vector<std::string>;
 // What a run shows to the outside.
 enum class Seen {
     metrics,      // training losses, gradient norms, learning rates
-    validation,   // val.csv and positions.csv
+    validation,   // val.csv, positions.csv and probe.csv
     weights,      // model.safetensors of the last step
     moments,      // optimizer.safetensors
     plan,         // the planned memory
@@ -263,6 +263,9 @@ std::vector<Effect> listed_effects() {
         {"eval.lengths", {"eval.lengths=[32,64]"}, Seen::validation},
         {"eval.tokens", {"eval.tokens=256"}, Seen::validation, {"eval.every=2", "eval.tokens=128"}},
         {"eval.final_tokens", {"eval.final_tokens=128"}, Seen::validation},
+        {"probe.every", {"probe.every=2"}, Seen::validation},
+        {"probe.lengths", {"probe.lengths=[32]"}, Seen::validation, {"probe.every=2"}},
+        {"probe.tokens", {"probe.tokens=128"}, Seen::validation, {"probe.every=2"}},
         {"eval.align", {"eval.align=suffix"}, Seen::validation},
         {"eval.suffix_tokens", {"eval.suffix_tokens=3"}, Seen::validation, {"eval.align=suffix"}},
         {"eval.min_document", {"eval.min_document=120"}, Seen::validation, {"eval.final_tokens=512"}},
@@ -337,6 +340,8 @@ class Laboratory {
             kind_of(run + "/events", Links::refuse) == PathKind::directory ? "written" : "none";
         seen[Seen::metrics] = get(run + "/metrics.jsonl");
         seen[Seen::validation] = get(run + "/val.csv") + get(run + "/positions.csv");
+        if (kind_of(run + "/probe.csv", Links::refuse) == PathKind::file)
+            seen[Seen::validation] += get(run + "/probe.csv");
         for (const std::string& line : lines_of(get(log))) {
             if (line.starts_with("device: ")) seen[Seen::device] = line;
             if (line.find(" total") != std::string::npos || line.find("activations") != std::string::npos)

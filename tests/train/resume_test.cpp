@@ -83,6 +83,48 @@ TEST_CASE("resume: many variants at once, validated with changed positions betwe
                     results_of(home().dir / "stopped-variants", steps)) == "");
 }
 
+TEST_CASE(
+    "resume: probe.csv is rewound with the rest, whether a probe stops the run, follows or is switched off") {
+    std::vector<std::string> probing = many_variants();
+    probing.insert(probing.end(), {"probe.every=3", "probe.lengths=[8,32]", "probe.tokens=64"});
+    REQUIRE(train(load_tiny(home().config("probes"), probing)) == ExitCode::ok);
+    const std::string whole = get(home().dir / "probes/probe.csv");
+    CHECK(whole.starts_with(std::string(probe_header) + "\n3,8,0,"));
+    for (const char* step : {"\n6,", "\n9,", "\n12,"}) CHECK(contains(whole, step));
+    CHECK(!contains(whole, "\n4,"));
+    CHECK(contains(whole, "scalar.tau"));
+
+    const auto config = load_tiny(home().config("stopped-probes"), probing);
+    for (int64_t k : {2, 3, 8, 9, 11}) {
+        REQUIRE(stop_after(config, k) == ExitCode::stopped);
+        // What was written after the checkpoint must go.
+        put(home().dir / "stopped-probes/probe.csv",
+            get(home().dir / "stopped-probes/probe.csv") + "13,8,0,0,0,entropy,1,1\n");
+    }
+    REQUIRE(train(config) == ExitCode::ok);
+    CHECK(get(home().dir / "stopped-probes/probe.csv") == whole);
+    CHECK(differing(results_of(home().dir / "probes", steps),
+                    results_of(home().dir / "stopped-probes", steps)) == "");
+
+    // Probing changes nothing but probe.csv, and a pause in it keeps what is there.
+    std::vector<std::string> pausing = probing;
+    for (std::string& change : pausing)
+        if (change == "probe.every=3") change = "probe.every=0";
+    std::erase_if(pausing,
+                  [](const std::string& c) { return c.starts_with("probe.") && !c.ends_with("=0"); });
+    REQUIRE(stop_after(load_tiny(home().config("pauses"), probing), 4) == ExitCode::stopped);
+    REQUIRE(stop_after(load_tiny(home().config("pauses"), pausing), 8) == ExitCode::stopped);
+    REQUIRE(train(load_tiny(home().config("pauses"), probing)) == ExitCode::ok);
+    std::string expected = whole;
+    const size_t from = expected.find("\n6,") + 1;
+    expected.erase(from, expected.find("\n9,") + 1 - from);
+    CHECK(get(home().dir / "pauses/probe.csv") == expected);
+    auto without = results_of(home().dir / "probes", steps),
+         paused = results_of(home().dir / "pauses", steps);
+    for (Results* r : {&without, &paused}) r->erase("state.json");  // the lengths of probe.csv differ
+    CHECK(differing(without, paused) == "");
+}
+
 TEST_CASE("resume: stopped after every single step") {
     const auto config = load_tiny(home().config("stutter"));
     for (int64_t k = 1; k < steps; ++k) REQUIRE(stop_after(config, k) == ExitCode::stopped);

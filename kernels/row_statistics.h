@@ -1,0 +1,47 @@
+// What Ops::attention_statistics says about every query of every head: one number per entry of RowStatistic.
+//
+// Of the visible keys of a query, with z, y and P as in attention_spec.h and z before the softcap:
+//     top_score      max z
+//     top_logit      max y
+//     top_weight     max log P, so that 1 / max P = exp(-top_weight)
+//     participation  sum P^2
+//     first_mass     P of the first visible key
+//     sink_mass      what the sink takes of the softmax; 0 without one
+//     pairs          keys besides the first visible one and the query itself
+//     mean           of z over those pairs
+//     second, third, fourth
+//                    means of (z - mean)^2, ^3, ^4 over those pairs; 0 without pairs
+//     mass + c       sum of P over the keys of distance class c
+//     surprise + c   sum of -P log P over them
+// Everything else follows: the entropy of the whole softmax is the sum of all surprises and that of the sink,
+// the mass of the last hundred keys is that of the first three classes.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace longreach {
+
+// Class 0 is the query itself; then the decades [1, 10), [10, 100), ...; the last class has no end.
+inline constexpr int distance_classes = 7;
+inline constexpr std::array<int64_t, distance_classes + 1> distance_class_begin = {
+    0, 1, 10, 100, 1000, 10000, 100000, int64_t{1} << 30};
+
+enum class RowStatistic : int {
+    top_score,
+    top_logit,
+    top_weight,
+    participation,
+    first_mass,
+    sink_mass,
+    pairs,
+    mean,
+    second,
+    third,
+    fourth,
+    mass,
+    surprise = mass + distance_classes,
+};
+inline constexpr int row_statistics = static_cast<int>(RowStatistic::surprise) + distance_classes;
+
+}  // namespace longreach

@@ -1,0 +1,110 @@
+#include "eval/probe.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "eval/probe_gatherer.h"
+
+namespace longreach {
+
+EvalRequest ProbeRequest::evaluation() const {
+    EvalRequest r;
+    r.lengths = lengths;
+    r.tokens = std::max(tokens, lengths.back());
+    r.batch_tokens = lengths.back();
+    r.document_mask = document_mask;
+    r.seed = seed;
+    r.progress = progress;
+    return r;
+}
+
+void Probe::plan(Arena& arena, const ModelConfig& model, int64_t longest) {
+    int64_t heads = 0, widest = model.width;
+    for (int64_t l = 0; l < model.layers; ++l) {
+        const AttentionConfig& a = model.layer_attention(l);
+        heads = std::max(heads, a.heads);
+        widest = std::max(widest, a.heads * a.head_dim);
+    }
+    arena.group("probe");
+    statistics_ = arena.reserve("row_statistics", DType::f32, {row_statistics * heads * longest});
+    rows_ = arena.reserve("probe_rows", DType::f32, {longest * widest});
+    projected_ = arena.activation("probe_projected", {longest * model.width});
+}
+
+ProbeResult Probe::run(Ops& ops, Transformer& model, const FlatParams& weights,
+                       const LengthEvaluator& evaluator, const TokenStream& stream,
+                       const ProbeRequest& request) const {
+    EvalRequest evaluation = request.evaluation();
+    const int64_t longest = request.lengths.back();
+    const int64_t usable = std::min(evaluation.tokens, static_cast<int64_t>(stream.tokens()) - 1);
+    Gatherer gatherer(statistics_, rows_, projected_, model.config().layers, request.seed,
+                      usable / longest * longest);
+    evaluation.observer = &gatherer;
+    evaluator.run(ops, model, weights, stream, evaluation);
+    ProbeResult result;
+    for (const auto& [length, layers] : gatherer.lengths())
+        for (size_t l = 0; l < layers.size(); ++l) {
+            append_rows(result.rows, layers[l], length, static_cast<int64_t>(l));
+            if (length != longest) continue;
+            std::vector<double>& scores = result.scores.emplace_back();
+            for (const HeadSums& head : layers[l].heads)
+                scores.insert(scores.end(), head.scores.begin(), head.scores.end());
+        }
+    append_scalars(result.rows, ops, model.params(), weights);
+    return result;
+}
+
+std::vector<std::string> probe_lines(const std::vector<ProbeRow>& rows, int64_t step) {
+    std::vector<std::string> lines;
+    for (const ProbeRow& r : rows)
+        lines.push_back(fmt::format("{},{},{},{},{},{},{},{}", step, r.length, r.layer, r.head, r.bin,
+                                    r.statistic, r.value, r.count));
+    return lines;
+}
+
+std::string probe_table(const std::vector<ProbeRow>& rows) {
+    struct Column {
+        const char *statistic, *title;
+    };
+    constexpr Column columns[] = {{"inverse_top_weight", "1/max P"}, {"entropy", "entropy"},
+                                  {"participation", "sum P^2"},      {"mass_100", "t < 100"},
+                                  {"sink_mass", "first key"},        {"max_logit", "max logit"},
+                                  {"logit_sd", "sd of z"},           {"logit_kurtosis", "kurtosis"}};
+    using Place = std::tuple<int64_t, int64_t, int64_t>;  // length, layer, head
+    struct Bin {
+        int64_t smallest = 0, queries = 0;
+        std::map<std::string, double> values;
+    };
+    std::map<Place, Bin> bins;
+    for (const ProbeRow& r : rows) {
+        if (r.head < 0 || r.bin == 0 || r.statistic != "entropy") continue;
+        Bin& bin = bins[{r.length, r.layer, r.head}];
+        if (r.count >= bin.queries) bin.smallest = r.bin, bin.queries = r.count;
+    }
+    for (const ProbeRow& r : rows) {
+        const auto bin = bins.find({r.length, r.layer, r.head});
+        if (bin != bins.end() && r.bin == bin->second.smallest) bin->second.values[r.statistic] = r.value;
+    }
+    std::string out;
+    int64_t shown = 0;
+    for (const auto& [place, bin] : bins) {
+        const auto [length, layer, head] = place;
+        if (length != shown) {
+            out += fmt::format("length {}\n{:>5} {:>5} {:>9}", length, "layer", "head", "keys");
+            for (const Column& c : columns) out += fmt::format(" {:>9}", c.title);
+            out += '\n';
+        }
+        shown = length;
+        out += fmt::format("{:>5} {:>5} {:>9}", layer, head, fmt::format("{}+", bin.smallest));
+        for (const Column& c : columns) {
+            const auto value = bin.values.find(c.statistic);
+            out += value == bin.values.end() ? fmt::format(" {:>9}", "")
+                                             : fmt::format(" {:>9.4g}", value->second);
+        }
+        out += '\n';
+    }
+    return out;
+}
+
+}  // namespace longreach

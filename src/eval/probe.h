@@ -1,0 +1,60 @@
+// What attention does, layer by layer and head by head, by how many keys a query sees.
+//
+// Per row of attention: Ops::attention_statistics. Here rows become means, maxima and pooled moments over the
+// queries that see 2^k <= n < 2^(k+1) keys; samples of pairs become quantiles and cosines. data/README.md
+// lists the statistics.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "eval/lengths.h"
+
+namespace longreach {
+
+// One line of probe.csv.
+struct ProbeRow {
+    int64_t length;  // 0: does not depend on the length
+    int64_t layer;   // -1: of the whole model
+    int64_t head;    // -1: of the whole layer
+    int64_t bin;     // smallest n of the queries in it; 0: all queries
+    std::string statistic;
+    double value;
+    int64_t count;  // of what the value was made of
+};
+
+struct ProbeRequest {
+    std::vector<int64_t> lengths;
+    int64_t tokens = 0;  // at each length; 0: one sequence of the largest
+    bool document_mask = true;
+    uint64_t seed = 0;                                   // of the samples
+    std::function<void(const std::string&)> progress{};  // may be empty
+    EvalRequest evaluation() const;
+};
+
+struct ProbeResult {
+    std::vector<ProbeRow> rows;
+    // Sampled scores z of every layer at the largest length.
+    std::vector<std::vector<double>> scores;
+};
+
+class Probe {
+  public:
+    // Device buffers for batches of the largest length; plan behind the model's evaluation.
+    void plan(Arena& arena, const ModelConfig& model, int64_t longest);
+    ProbeResult run(Ops& ops, Transformer& model, const FlatParams& weights, const LengthEvaluator& evaluator,
+                    const TokenStream& stream, const ProbeRequest& request) const;
+
+  private:
+    Tensor statistics_;  // f32 [row_statistics * heads * N], of the layer with most heads
+    Tensor rows_;        // f32 [N * widest matrix]: on its way to the host
+    Tensor projected_;   // [N, C] what a layer's attention adds to the residual stream, before a norm
+};
+
+inline constexpr const char* probe_header = "step,length,layer,head,bin,statistic,value,count";
+std::vector<std::string> probe_lines(const std::vector<ProbeRow>& rows, int64_t step);
+// For the terminal: one line per length, layer and head, of the bin with most queries.
+std::string probe_table(const std::vector<ProbeRow>& rows);
+
+}  // namespace longreach

@@ -1,0 +1,201 @@
+#include "eval/probe_gatherer.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/rng.h"
+
+namespace longreach {
+
+namespace {
+
+constexpr int64_t token_pairs = 4096;   // at each length, spread over its sequences
+constexpr int64_t score_pairs = 16384;  // of each head, likewise
+// Mass of a decade below which its weights have lost digits to the smallest f32.
+constexpr double least_mass = 1e-20;
+// Angles below which a quotient of them is rounding: 1 - cos of f32 vectors.
+constexpr double least_angle = 1e-4;
+
+// Streams of the sampling.
+enum : uint32_t { token_stream = 0, score_stream = 1 };
+
+double dot(const float* a, const float* b, int64_t n) {
+    double sum = 0;
+    for (int64_t i = 0; i < n; ++i) sum += double{a[i]} * double{b[i]};
+    return sum;
+}
+double cosine(const HostMatrix& x, int64_t a, int64_t b) {
+    return dot(x.row(a), x.row(b), x.cols) /
+           std::sqrt(dot(x.row(a), x.row(a), x.cols) * dot(x.row(b), x.row(b), x.cols));
+}
+
+}  // namespace
+
+// A matrix on the host in f32, whatever it is on the device.
+HostMatrix Gatherer::download(Ops& ops, const Tensor& x) const {
+    const Tensor on_device = rows_.shaped({x.rows(), x.cols()});
+    ops.copy(on_device, x);
+    HostMatrix host{std::vector<float>(static_cast<size_t>(x.count())), x.cols()};
+    ops.download(host.data.data(), on_device);
+    return host;
+}
+
+std::vector<Gatherer::TokenPair> Gatherer::pairs_of(const Batch& batch) const {
+    std::vector<TokenPair> pairs;
+    if (batch.length < 2) return pairs;
+    const Rng rng(seed_, Purpose::probe, token_stream);
+    const int64_t each = share(batch, token_pairs), length = batch.length;
+    const auto done = sequences_done_.find(length);
+    const int64_t first = done == sequences_done_.end() ? 0 : done->second;
+    for (int64_t s = 0; s < batch.sequences; ++s)
+        for (int64_t p = 0; p < each; ++p) {
+            const uint64_t index = 2 * static_cast<uint64_t>((first + s) * each + p);
+            const int64_t a = static_cast<int64_t>(rng.below(index, static_cast<uint64_t>(length)));
+            const int64_t other =
+                static_cast<int64_t>(rng.below(index + 1, static_cast<uint64_t>(length - 1)));
+            const int64_t b = other < a ? other : other + 1;  // any other position
+            pairs.push_back({s * length + std::min(a, b), s * length + std::max(a, b)});
+        }
+    return pairs;
+}
+
+void Gatherer::attention(const StepContext& run, const AttentionView& view) {
+    LayerSums& sums = of(run.batch.length, view.layer);
+    sums.heads.resize(static_cast<size_t>(view.scores.heads));
+    sums.sink = bool(view.scores.sink);
+    sums.gated = bool(view.gates);
+    start_.assign(static_cast<size_t>(run.batch.count()), 0);
+    if (view.scores.row_start) run.ops.download(start_.data(), view.scores.row_start);
+    add_rows(run, view, sums);
+    add_norms(run, view, sums);
+    if (view.gates) add_gates(run, view, sums);
+    add_scores(run, view, sums);
+}
+
+void Gatherer::add_rows(const StepContext& run, const AttentionView& view, LayerSums& sums) const {
+    using enum RowStatistic;
+    const int64_t n = run.batch.count(), heads = view.scores.heads;
+    const Tensor statistics = statistics_.shaped({row_statistics, heads, n});
+    run.ops.attention_statistics(statistics, view.lse, view.q, view.k, view.scores);
+    std::vector<float> host(static_cast<size_t>(statistics.count()));
+    run.ops.download(host.data(), statistics);
+    for (int64_t h = 0; h < heads; ++h)
+        for (int64_t i = 0; i < n; ++i) {
+            const auto value = [&](RowStatistic which, int plus = 0) {
+                return double{
+                    host[static_cast<size_t>(((static_cast<int>(which) + plus) * heads + h) * n + i)]};
+            };
+            const int64_t seen = visible(i, run.batch.length);
+            HeadBin& bin = sums.heads[static_cast<size_t>(h)].bin(seen);
+            const double sink = value(sink_mass);
+            double entropy = sink > 0 ? -sink * std::log(sink) : 0, near = 0;
+            for (int c = 0; c < distance_classes; ++c) {
+                entropy += value(surprise, c);
+                if (distance_class_begin[static_cast<size_t>(c)] < 100) near += value(mass, c);
+            }
+            for (size_t d = 0; d < HeadBin::decades; ++d) {
+                const int c = static_cast<int>(d) + 1;
+                const double whole = value(mass, c);
+                if (seen >= distance_class_begin[d + 2] && whole >= least_mass)
+                    bin.decade_entropy[d].add(value(surprise, c) / whole + std::log(whole));
+            }
+            bin.inverse_top_weight.add(std::exp(-value(top_weight)));
+            bin.entropy.add(entropy);
+            bin.participation.add(value(participation) + sink * sink);
+            bin.mass_100.add(near);
+            bin.sink_mass.add(value(first_mass));
+            bin.learned_sink_mass.add(sink);
+            bin.max_score = std::max(bin.max_score, value(top_score));
+            bin.max_logit = std::max(bin.max_logit, value(top_logit));
+            const double count = value(pairs);
+            bin.logits.add(
+                {count, value(mean), count * value(second), count * value(third), count * value(fourth)});
+        }
+}
+
+void Gatherer::add_norms(const StepContext& run, const AttentionView& view, LayerSums& sums) const {
+    const int64_t n = run.batch.count(), d = view.scores.head_dim;
+    const HostMatrix o = download(run.ops, view.o);
+    for (int64_t i = 0; i < n; ++i)
+        for (int64_t h = 0; h < view.scores.heads; ++h) {
+            const float* head = o.row(i) + h * d;
+            sums.heads[static_cast<size_t>(h)]
+                .bin(visible(i, run.batch.length))
+                .output_norm.add(std::sqrt(dot(head, head, d)));
+        }
+    const Tensor on_device = projected_.shaped({n, view.projection.rows()});
+    run.ops.linear(on_device, view.gathered, view.projection, Write::set);
+    const HostMatrix projected = download(run.ops, on_device);
+    for (int64_t i = 0; i < n; ++i) {
+        const size_t k = bin_of(visible(i, run.batch.length));
+        if (sums.projected_norm.size() <= k) sums.projected_norm.resize(k + 1);
+        sums.projected_norm[k].add(std::sqrt(dot(projected.row(i), projected.row(i), projected.cols)));
+    }
+    const HostMatrix input = download(run.ops, view.input);
+    for (const TokenPair& pair : pairs_of(run.batch)) {
+        const double before = 1 - cosine(input, pair.early, pair.late);
+        const double after = 1 - cosine(projected, pair.early, pair.late);  // not a number where one is zero
+        if (before >= least_angle && std::isfinite(after)) sums.angle_ratio.add(after / before);
+    }
+}
+
+void Gatherer::add_gates(const StepContext& run, const AttentionView& view, LayerSums& sums) const {
+    const int64_t n = run.batch.count(), heads = view.scores.heads;
+    const HostMatrix gates = download(run.ops, view.gates);
+    const int64_t each = gates.cols / heads;
+    for (int64_t i = 0; i < n; ++i)
+        for (int64_t g = 0; g < gates.cols; ++g) {
+            const double open = 1 / (1 + std::exp(-double{gates.row(i)[g]}));
+            HeadBin& bin = sums.heads[static_cast<size_t>(g / each)].bin(visible(i, run.batch.length));
+            bin.gate.add(open);
+            bin.gate_below.add(open < 0.1 ? 1 : 0);
+        }
+}
+
+void Gatherer::add_scores(const StepContext& run, const AttentionView& view, LayerSums& sums) const {
+    const AttentionSpec& spec = view.scores;
+    const int64_t length = run.batch.length, d = spec.head_dim, group = spec.heads / spec.kv_heads;
+    const HostMatrix q = download(run.ops, view.q), k = download(run.ops, view.k);
+    HostMatrix far_q, far_k;
+    if (spec.far_keys) far_q = download(run.ops, spec.far_queries), far_k = download(run.ops, spec.far_keys);
+    const int64_t each = share(run.batch, score_pairs);
+    const auto done = sequences_done_.find(length);
+    const int64_t first = done == sequences_done_.end() ? 0 : done->second;
+    const Rng rng(seed_, Purpose::probe, score_stream);
+    std::vector<int64_t> pairs_before(static_cast<size_t>(length) + 1);
+    for (int64_t s = 0; s < run.batch.sequences; ++s) {
+        // A query sees visible - 2 keys besides itself and the first; pairs are numbered query by query.
+        for (int64_t i = 0; i < length; ++i)
+            pairs_before[static_cast<size_t>(i) + 1] =
+                pairs_before[static_cast<size_t>(i)] +
+                std::max<int64_t>(0, visible(s * length + i, length) - 2);
+        const int64_t pairs = pairs_before.back();
+        if (pairs == 0) continue;
+        for (int64_t h = 0; h < spec.heads; ++h)
+            for (int64_t p = 0; p < each; ++p) {
+                const int64_t index = ((first + s) * spec.heads + h) * each + p;
+                const int64_t number = static_cast<int64_t>(
+                    rng.below(static_cast<uint64_t>(index), static_cast<uint64_t>(pairs)));
+                const int64_t i = std::upper_bound(pairs_before.begin(), pairs_before.end(), number) -
+                                  pairs_before.begin() - 1;
+                const int64_t j = start_[static_cast<size_t>(s * length + i)] + 1 + number -
+                                  pairs_before[static_cast<size_t>(i)];
+                const bool far = spec.far_keys && i - j >= spec.far_from;
+                const float* query = (far ? far_q : q).row(s * length + i) + h * d;
+                const float* key = (far ? far_k : k).row(s * length + j) + h / group * d;
+                sums.heads[static_cast<size_t>(h)].scores.push_back(double{spec.scale} * dot(query, key, d));
+            }
+    }
+}
+
+void Gatherer::block(const StepContext& run, int64_t layer, const Tensor& x) {
+    LayerSums& sums = of(run.batch.length, layer);
+    const HostMatrix host = download(run.ops, x);
+    for (const TokenPair& pair : pairs_of(run.batch)) {
+        const double c = cosine(host, pair.early, pair.late);
+        if (std::isfinite(c)) sums.pair_cosine.add(c);
+    }
+    if (static_cast<size_t>(layer) + 1 == layers_) sequences_done_[run.batch.length] += run.batch.sequences;
+}
+
+}  // namespace longreach

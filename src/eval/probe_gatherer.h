@@ -1,0 +1,66 @@
+// What a probe takes from an evaluation while it runs: rows of attention into sums, samples of pairs.
+#pragma once
+
+#include <map>
+
+#include "eval/probe_sums.h"
+
+namespace longreach {
+
+struct HostMatrix {
+    std::vector<float> data;
+    int64_t cols = 0;
+    const float* row(int64_t r) const { return data.data() + r * cols; }
+};
+
+// statistics, rows, projected: as Probe plans them. tokens: evaluated at each length, a multiple of it.
+class Gatherer final : public ForwardObserver {
+  public:
+    Gatherer(Tensor statistics, Tensor rows, Tensor projected, int64_t layers, uint64_t seed, int64_t tokens)
+        : statistics_(statistics),
+          rows_(rows),
+          projected_(projected),
+          layers_(static_cast<size_t>(layers)),
+          seed_(seed),
+          tokens_(tokens) {}
+
+    void attention(const StepContext& run, const AttentionView& view) override;
+    void block(const StepContext& run, int64_t layer, const Tensor& x) override;
+    const std::map<int64_t, std::vector<LayerSums>>& lengths() const { return sums_; }
+
+  private:
+    // Positions in the batch of two tokens of one sequence.
+    struct TokenPair {
+        int64_t early, late;
+    };
+
+    LayerSums& of(int64_t length, int64_t layer) {
+        std::vector<LayerSums>& all = sums_[length];
+        all.resize(layers_);
+        return all[static_cast<size_t>(layer)];
+    }
+    HostMatrix download(Ops& ops, const Tensor& x) const;
+    std::vector<TokenPair> pairs_of(const Batch& batch) const;
+    void add_rows(const StepContext& run, const AttentionView& view, LayerSums& sums) const;
+    void add_norms(const StepContext& run, const AttentionView& view, LayerSums& sums) const;
+    void add_gates(const StepContext& run, const AttentionView& view, LayerSums& sums) const;
+    void add_scores(const StepContext& run, const AttentionView& view, LayerSums& sums) const;
+    // Of the sequences of a batch, how many of `samples` each gets.
+    int64_t share(const Batch& batch, int64_t samples) const {
+        const int64_t sequences = tokens_ / batch.length;
+        return (samples + sequences - 1) / sequences;
+    }
+    int64_t visible(int64_t n, int64_t length) const {
+        return n % length - start_[static_cast<size_t>(n)] + 1;
+    }
+
+    Tensor statistics_, rows_, projected_;
+    size_t layers_;
+    uint64_t seed_;
+    int64_t tokens_;
+    std::map<int64_t, std::vector<LayerSums>> sums_;
+    std::map<int64_t, int64_t> sequences_done_;  // by length, before the batch in work
+    std::vector<int32_t> start_;                 // first visible key of every query of the layer in work
+};
+
+}  // namespace longreach

@@ -1,0 +1,165 @@
+#include "eval/probe_sums.h"
+
+#include <algorithm>
+#include <bit>
+#include <charconv>
+#include <cmath>
+
+namespace longreach {
+
+void Moments::add(const Moments& b) {
+    if (b.count == 0) return;
+    if (count == 0) {
+        *this = b;
+        return;
+    }
+    // Chan's and Pebay's formulas for the union of two samples.
+    const double n = count + b.count, d = b.mean - mean, na = count, nb = b.count;
+    fourth += b.fourth + d * d * d * d * na * nb * (na * na - na * nb + nb * nb) / (n * n * n) +
+              6 * d * d * (na * na * b.second + nb * nb * second) / (n * n) +
+              4 * d * (na * b.third - nb * third) / n;
+    third += b.third + d * d * d * na * nb * (na - nb) / (n * n) + 3 * d * (na * b.second - nb * second) / n;
+    second += b.second + d * d * na * nb / n;
+    mean += d * nb / n;
+    count = n;
+}
+
+double Moments::deviation() const {
+    return std::sqrt(std::max(0.0, second / count));
+}
+double Moments::skew() const {
+    return third / count / std::pow(deviation(), 3);
+}
+double Moments::kurtosis() const {
+    return fourth / count / std::pow(deviation(), 4);
+}
+
+void HeadBin::add(const HeadBin& b) {
+    inverse_top_weight.add(b.inverse_top_weight);
+    entropy.add(b.entropy);
+    participation.add(b.participation);
+    mass_100.add(b.mass_100);
+    sink_mass.add(b.sink_mass);
+    learned_sink_mass.add(b.learned_sink_mass);
+    output_norm.add(b.output_norm);
+    for (size_t c = 0; c < decades; ++c) decade_entropy[c].add(b.decade_entropy[c]);
+    gate.add(b.gate);
+    gate_below.add(b.gate_below);
+    max_score = std::max(max_score, b.max_score);
+    max_logit = std::max(max_logit, b.max_logit);
+    logits.add(b.logits);
+}
+
+size_t bin_of(int64_t visible) {
+    return static_cast<size_t>(std::bit_width(static_cast<uint64_t>(visible)) - 1);
+}
+
+HeadBin& HeadSums::bin(int64_t visible) {
+    const size_t k = bin_of(visible);
+    if (bins.size() <= k) bins.resize(k + 1);
+    return bins[k];
+}
+
+namespace {
+
+// Rows of one layer at one length.
+struct Writer {
+    std::vector<ProbeRow>& rows;
+    int64_t length, layer;
+
+    // What cannot be measured is left out: means of nothing, the skew of equal scores.
+    void put(int64_t head, int64_t bin, const std::string& name, double value, int64_t count) const {
+        if (count > 0 && std::isfinite(value)) rows.push_back({length, layer, head, bin, name, value, count});
+    }
+    void put(int64_t head, int64_t bin, const std::string& name, const Mean& mean) const {
+        put(head, bin, name, mean.sum / static_cast<double>(mean.count), mean.count);
+    }
+    void put(int64_t head, int64_t bin, const HeadBin& b, bool sink, bool gated) const {
+        put(head, bin, "inverse_top_weight", b.inverse_top_weight);
+        put(head, bin, "entropy", b.entropy);
+        for (size_t c = 0; c < HeadBin::decades; ++c)
+            put(head, bin, fmt::format("entropy_{}", distance_class_begin[c + 1]), b.decade_entropy[c]);
+        put(head, bin, "participation", b.participation);
+        put(head, bin, "mass_100", b.mass_100);
+        put(head, bin, "sink_mass", b.sink_mass);
+        if (sink) put(head, bin, "learned_sink_mass", b.learned_sink_mass);
+        put(head, bin, "output_norm", b.output_norm);
+        put(head, bin, "max_score", b.max_score, b.entropy.count);
+        put(head, bin, "max_logit", b.max_logit, b.entropy.count);
+        const int64_t pairs = std::llround(b.logits.count);
+        put(head, bin, "logit_mean", b.logits.mean, pairs);
+        put(head, bin, "logit_sd", b.logits.deviation(), pairs);
+        put(head, bin, "logit_skew", b.logits.skew(), pairs);
+        put(head, bin, "logit_kurtosis", b.logits.kurtosis(), pairs);
+        if (!gated) return;
+        put(head, bin, "gate_mean", b.gate);
+        put(head, bin, "gate_below_0.1", b.gate_below);
+    }
+};
+
+// The value below which the share p of the sorted sample lies, between neighbours linearly.
+double quantile(const std::vector<double>& sorted, double p) {
+    const double at = p * static_cast<double>(sorted.size() - 1);
+    const size_t low = static_cast<size_t>(at), high = std::min(low + 1, sorted.size() - 1);
+    return sorted[low] + (at - static_cast<double>(low)) * (sorted[high] - sorted[low]);
+}
+
+}  // namespace
+
+void append_rows(std::vector<ProbeRow>& rows, const LayerSums& sums, int64_t length, int64_t layer) {
+    const Writer out{rows, length, layer};
+    for (size_t h = 0; h < sums.heads.size(); ++h) {
+        const HeadSums& head = sums.heads[h];
+        const int64_t index = static_cast<int64_t>(h);
+        HeadBin all;
+        for (const HeadBin& bin : head.bins) all.add(bin);
+        out.put(index, 0, all, sums.sink, sums.gated);
+        for (size_t k = 0; k < head.bins.size(); ++k)
+            out.put(index, int64_t{1} << k, head.bins[k], sums.sink, sums.gated);
+        if (head.scores.empty()) continue;
+        std::vector<double> sorted = head.scores;
+        std::sort(sorted.begin(), sorted.end());
+        for (const int percent : {1, 5, 25, 50, 75, 95, 99})
+            out.put(index, 0, fmt::format("logit_q{:02}", percent),
+                    (quantile(sorted, percent / 100.0) - all.logits.mean) / all.logits.deviation(),
+                    static_cast<int64_t>(sorted.size()));
+    }
+    Mean all;
+    for (const Mean& bin : sums.projected_norm) all.add(bin);
+    out.put(-1, 0, "projected_norm", all);
+    for (size_t k = 0; k < sums.projected_norm.size(); ++k)
+        out.put(-1, int64_t{1} << k, "projected_norm", sums.projected_norm[k]);
+    out.put(-1, 0, "pair_cosine", sums.pair_cosine);
+    out.put(-1, 0, "angle_ratio", sums.angle_ratio);
+}
+
+void append_scalars(std::vector<ProbeRow>& rows, Ops& ops, const ParamTable& table,
+                    const FlatParams& weights) {
+    std::vector<float> host;
+    for (const Param& p : table.params()) {
+        const auto ends = [&](const char* with) { return p.name.ends_with(with); };
+        if (p.group != ParamGroup::scalar || ends("gain") || ends(".bias") || ends("weight")) continue;
+        // layers.3.attention.scale.r is r of layer 3; what several layers share keeps its name.
+        std::string name = p.name;
+        int64_t layer = -1;
+        if (constexpr std::string_view prefix = "layers."; name.starts_with(prefix)) {
+            const char* end =
+                std::from_chars(name.data() + prefix.size(), name.data() + name.size(), layer).ptr;
+            name = name.substr(static_cast<size_t>(end - name.data()) + 1);
+        }
+        for (const std::string_view section : {"attention.", "scale.", "distance."})
+            if (name.starts_with(section)) name = name.substr(section.size());
+        const size_t last = name.rfind('.') == std::string::npos ? 0 : name.rfind('.') + 1;
+        const bool logarithm = name.substr(last).starts_with("log_");
+        if (logarithm) name.erase(last, 4);
+        host.resize(static_cast<size_t>(p.count()));
+        ops.download(host.data(), weights.view(p));
+        const Writer out{rows, 0, layer};
+        for (int64_t h = 0; h < p.count(); ++h) {
+            const double value = double{host[static_cast<size_t>(h)]};
+            out.put(p.count() == 1 ? -1 : h, 0, "scalar." + name, logarithm ? std::exp(value) : value, 1);
+        }
+    }
+}
+
+}  // namespace longreach

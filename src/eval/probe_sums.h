@@ -1,0 +1,61 @@
+// Sums over rows of attention and what becomes of them. Everything in f64 and in a fixed order.
+#pragma once
+
+#include <array>
+#include <limits>
+#include <vector>
+
+#include "eval/probe.h"
+#include "kernels/row_statistics.h"
+
+namespace longreach {
+
+struct Mean {
+    double sum = 0;
+    int64_t count = 0;
+    void add(double x) { sum += x, ++count; }
+    void add(const Mean& other) { sum += other.sum, count += other.count; }
+};
+
+// Count, mean and sums of (x - mean)^k of everything added; parts are joined without going back to the data.
+struct Moments {
+    double count = 0, mean = 0, second = 0, third = 0, fourth = 0;
+    void add(const Moments& other);
+    double deviation() const;
+    double skew() const;
+    double kurtosis() const;  // 3 for a normal distribution
+};
+
+// The queries of one head that share a bin.
+struct HeadBin {
+    static constexpr int decades = distance_classes - 2;  // the query itself and the last class are none
+    Mean inverse_top_weight, entropy, participation, mass_100, sink_mass, learned_sink_mass, output_norm;
+    std::array<Mean, decades> decade_entropy;
+    Mean gate, gate_below;
+    double max_score = -std::numeric_limits<double>::infinity(), max_logit = max_score;
+    Moments logits;
+    void add(const HeadBin& other);
+};
+
+struct HeadSums {
+    std::vector<HeadBin> bins;   // bin k: 2^k <= n < 2^(k+1)
+    std::vector<double> scores;  // sampled z
+    HeadBin& bin(int64_t visible);
+};
+
+struct LayerSums {
+    std::vector<HeadSums> heads;
+    std::vector<Mean> projected_norm;  // by bin
+    Mean pair_cosine, angle_ratio;
+    bool gated = false, sink = false;
+};
+
+// `layer` of a length as rows of probe.csv.
+void append_rows(std::vector<ProbeRow>& rows, const LayerSums& sums, int64_t length, int64_t layer);
+// Learned numbers that stand for themselves: scales, taus, sinks, mixing weights. Not gains and matrices.
+void append_scalars(std::vector<ProbeRow>& rows, Ops& ops, const ParamTable& table,
+                    const FlatParams& weights);
+
+size_t bin_of(int64_t visible);
+
+}  // namespace longreach

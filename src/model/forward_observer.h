@@ -1,0 +1,30 @@
+// Somebody who looks at an evaluation while it runs. The layers share their memory, so what is not taken
+// during a call is gone.
+#pragma once
+
+#include "model/step_context.h"
+
+namespace longreach {
+
+// One attention layer between its scores and its output projection; N tokens.
+struct AttentionView {
+    int64_t layer;
+    Tensor input;                 // [N, C] what the layer reads
+    Tensor q, k;                  // [N, H d], [N, G d] as attention reads them
+    Tensor o;                     // [N, H d] before norm and gates
+    Tensor lse;                   // f32 [H, N]
+    const AttentionSpec& scores;  // what attention was asked
+    Tensor gates;                 // [N, H or H d] before the sigmoid; empty without gates
+    Tensor gathered;              // [N, H d] what the output projection reads
+    Tensor projection;            // [C, H d] the matrix of it
+};
+
+class ForwardObserver {
+  public:
+    virtual ~ForwardObserver() = default;
+    virtual void attention(const StepContext& run, const AttentionView& view) = 0;
+    // The residual stream [N, C] behind a block.
+    virtual void block(const StepContext& run, int64_t layer, const Tensor& x) = 0;
+};
+
+}  // namespace longreach

@@ -1,0 +1,84 @@
+// longreach probe from outside: where results go, what they say, what is refused.
+#include <doctest/doctest.h>
+
+#include "commands/process.h"
+#include "eval/probe.h"
+#include "train/tiny_run.h"
+
+using namespace longreach;
+using namespace longreach::test;
+
+namespace {
+
+struct Home {
+    TempDir dir, output;
+    Home() {
+        make_corpus(dir / "data");
+        put(dir / "config.json", tiny_config(dir.path(), "done"));
+        const Finished f = command({"train", dir / "config.json", "--set", "probe.every=6", "--set",
+                                    "probe.lengths=[16,64]", "--set", "probe.tokens=128"});
+        check(f.code == 0, "the run ended with {}: {}", f.code, f.err);
+    }
+    Finished command(const std::vector<std::string>& arguments) const { return run(output, arguments); }
+};
+
+const Home& home() {
+    static const Home h;
+    return h;
+}
+std::string file(const std::string& name) {
+    return home().dir / name;
+}
+
+}  // namespace
+
+TEST_CASE("probe of a run repeats its last probe to the last digit, whatever the threads") {
+    const std::string trained = get(file("done/probe.csv"));
+    for (const char* threads : {"1", "2"}) {
+        const Finished f =
+            home().command({"probe", file("done"), "--set", fmt::format("system.threads={}", threads)});
+        CAPTURE(f.err);
+        REQUIRE(f.code == 0);
+        CHECK(contains(f.out, "length 64\n"));
+        CHECK(contains(f.out, "kurtosis"));
+        CHECK(contains(f.out, "       32+ "));
+        const std::string written = get(file("done/eval/plain/probe.csv"));
+        const std::string header = std::string(probe_header) + "\n";
+        REQUIRE(written.starts_with(header));
+        CHECK(trained == header + trained.substr(header.size(), trained.find("\n12,") + 1 - header.size()) +
+                             written.substr(header.size()));
+    }
+    const std::string request = get(file("done/eval/plain/request.json"));
+    const json::Value v = json::parse(request, "request.json");
+    CHECK(v.find("checkpoint")->as_int64() == 12);
+    CHECK(v.find("tokens")->as_int64() == 128);
+}
+
+TEST_CASE("probe --lengths, --tokens, --label, --set and --rope decide what is looked at") {
+    const Finished f =
+        home().command({"probe", file("done/checkpoints/step_00000012"), "--lengths", "8,32,128", "--tokens",
+                        "256", "--label", "ntk-2.x", "--rope", "ntk", "--set", "model.train_context=32"});
+    CAPTURE(f.err);
+    REQUIRE(f.code == 0);
+    const std::string written = get(file("done/eval/ntk-2.x/probe.csv"));
+    CHECK(contains(written, "\n12,128,0,1,0,entropy,"));
+    CHECK(contains(written, "\n12,8,0,0,8,max_logit,"));
+    const json::Value v = json::parse(get(file("done/eval/ntk-2.x/request.json")), "request.json");
+    CHECK(v.find("lengths")->as_array().size() == 3);
+    CHECK(contains(json::write(v, json::Style::compact), "eval.rope.kind"));
+}
+
+TEST_CASE("probe refuses what it cannot do") {
+    const auto code = [](std::vector<std::string> more) {
+        more.insert(more.begin(), {"probe", file("done")});
+        return home().command(more).code;
+    };
+    CHECK(code({"--label", "Up"}) == 2);
+    CHECK(code({"--label", "../x"}) == 2);
+    CHECK(code({"--label", ""}) == 2);
+    CHECK(code({"--lengths", "24,64"}) == 2);
+    CHECK(code({"--lengths", "64", "--tokens", "32"}) == 2);
+    CHECK(code({"--lengths", "1048576"}) == 3);
+    CHECK(home().command({"probe", file("nowhere")}).code == 4);
+    CHECK(home().command({"probe", "--help"}).code == 0);
+}
