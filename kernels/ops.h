@@ -227,6 +227,12 @@ class Ops {
     // 0.
     virtual void attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor& q, const Tensor& k,
                            const Tensor& v, const AttentionSpec& spec) = 0;
+    // One query per sequence, at `position`, against keys and values that were computed before: o, q [B,
+    // H*d]; k, v [B*R, G*d], spec.length = R rows of each sequence, of which [first, position] are visible.
+    // In the spec row_factor is [1 or H, B], row_square [B], far_queries like q, far_keys like k; no
+    // row_start.
+    virtual void attention_decode(Tensor o, const Tensor& q, const Tensor& k, const Tensor& v,
+                                  const AttentionSpec& spec, int64_t first, int64_t position) = 0;
     // dq, dk, dv = (overwrite; slices of dqkv). workspace: attention_workspace(spec, gradients) bytes,
     // contents irrelevant.
     virtual void attention_backward(Tensor dq, Tensor dk, Tensor dv, const AttentionGradients& gradients,

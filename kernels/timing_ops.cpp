@@ -142,6 +142,13 @@ void TimingOps::attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor&
     timed(fmt::format("attention {}", spec.length), attention_flops(spec), bytes_of({&o, &q, &k, &v}),
           [&] { inner_.attention(o, lse, row_maxima, q, k, v, spec); });
 }
+void TimingOps::attention_decode(Tensor o, const Tensor& q, const Tensor& k, const Tensor& v,
+                                 const AttentionSpec& spec, int64_t first, int64_t position) {
+    const double keys = static_cast<double>(position - first + 1), queries = static_cast<double>(spec.batch);
+    timed("attention, one query", 4.0 * keys * static_cast<double>(q.count()),
+          2.0 * keys * queries * static_cast<double>(k.cols() * size_of(k.dtype)),
+          [&] { inner_.attention_decode(o, q, k, v, spec, first, position); });
+}
 void TimingOps::attention_backward(Tensor dq, Tensor dk, Tensor dv, const AttentionGradients& gradients,
                                    Tensor workspace, const Tensor& dout, const Tensor& o, const Tensor& lse,
                                    const Tensor& q, const Tensor& k, const Tensor& v,

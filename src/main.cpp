@@ -30,6 +30,7 @@ int main(int argc, char** argv) {
     Action action;
     add_train_command(app, action);
     add_eval_command(app, action);
+    add_generate_command(app, action);
     add_report_command(app, action);
     add_config_command(app, action);
     add_data_command(app, action);

@@ -53,6 +53,8 @@ class CpuOps final : public Ops {
                                   const Tensor& dbias, const DistanceFormSpec& spec) override;
     void attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor& q, const Tensor& k, const Tensor& v,
                    const AttentionSpec& spec) override;
+    void attention_decode(Tensor o, const Tensor& q, const Tensor& k, const Tensor& v,
+                          const AttentionSpec& spec, int64_t first, int64_t position) override;
     void attention_backward(Tensor dq, Tensor dk, Tensor dv, const AttentionGradients& gradients,
                             Tensor workspace, const Tensor& dout, const Tensor& o, const Tensor& lse,
                             const Tensor& q, const Tensor& k, const Tensor& v,

@@ -268,6 +268,10 @@ class CudaOps final : public Ops {
                    const AttentionSpec& spec) override {
         cuda::attention(o, lse, row_maxima, q, k, v, spec, stream());
     }
+    void attention_decode(Tensor o, const Tensor& q, const Tensor& k, const Tensor& v,
+                          const AttentionSpec& spec, int64_t first, int64_t position) override {
+        cuda::attention_decode(o, q, k, v, spec, first, position, stream());
+    }
     void attention_backward(Tensor dq, Tensor dk, Tensor dv, const AttentionGradients& gradients,
                             Tensor workspace, const Tensor& dout, const Tensor& o, const Tensor& lse,
                             const Tensor& q, const Tensor& k, const Tensor& v,

@@ -93,9 +93,11 @@ void distance_tables_backward(Tensor dlog_tau, Tensor ddecay, Tensor dp, Tensor 
 void head_maxima(Tensor out, const Tensor& row_maxima, Stream stream);
 void qk_clip(Tensor wq, Tensor wk, const Tensor& maxima, int64_t head_dim, float limit, Stream stream);
 
-// --- attention (attention_forward.cu, attention_backward.cu); head sizes up to 256
+// --- attention (attention_forward.cu, attention_decode.cu, attention_backward.cu); head sizes up to 256
 void attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor& q, const Tensor& k, const Tensor& v,
                const AttentionSpec& spec, Stream stream);
+void attention_decode(Tensor o, const Tensor& q, const Tensor& k, const Tensor& v, const AttentionSpec& spec,
+                      int64_t first, int64_t position, Stream stream);
 int64_t attention_backward_workspace(const AttentionSpec& spec, const AttentionGradients& gradients);
 void attention_backward(Tensor dq, Tensor dk, Tensor dv, const AttentionGradients& gradients,
                         Tensor workspace, const Tensor& dout, const Tensor& o, const Tensor& lse,

@@ -39,6 +39,34 @@ LossHead::Saved LossHead::plan(Arena& arena, int64_t tokens, bool training) cons
     return saved;
 }
 
+LossHead::Saved LossHead::plan_rows(Arena& arena, int64_t rows) const {
+    Saved saved;
+    saved.norm = norm_.plan(arena, "final_norm", rows);
+    saved.logits = arena.activation("logits", {rows, vocab_});
+    saved.best = arena.reserve("best", DType::i32, {rows});
+    return saved;
+}
+
+void LossHead::predict(StepContext& run, const Saved& saved, const Tensor& x) const {
+    const int64_t n = x.rows();
+    Batch rows;
+    rows.sequences = n;
+    rows.length = 1;
+    StepContext of_rows{run.ops, run.weights, {}, rows, run.masks};
+    norm_.forward(of_rows, saved.norm, x);
+    const Tensor logits = saved.logits.first_rows(n);
+    run.ops.linear(logits, saved.norm.y.first_rows(n), run.matrix(matrix_), Write::set);
+    run.ops.top1(saved.best.first(n), logits);
+}
+
+double LossHead::capped(double logit) const {
+    const double cap = spec_.cap;
+    if (spec_.softcap == Softcap::tanh) return cap * std::tanh(logit / cap);
+    if (spec_.softcap == Softcap::sigmoid)
+        return cap / (1 + std::exp(-(logit + double{spec_.shift}) / double{spec_.temperature}));
+    return logit;
+}
+
 void LossHead::forward(StepContext& run, const Saved& saved, const Tensor& x) const {
     run_chunks(run, saved, x, 0, false);
 }

@@ -25,6 +25,11 @@ class LossHead {
 
     // Losses and most likely tokens from the residual stream x.
     void forward(StepContext& run, const Saved& saved, const Tensor& x) const;
+    // Logits [B, V] of the rows of x [B, C], and the most likely tokens; for a generation.
+    Saved plan_rows(Arena& arena, int64_t rows) const;
+    void predict(StepContext& run, const Saved& saved, const Tensor& x) const;
+    // A softcap changes probabilities but not their order: what a logit counts for.
+    double capped(double logit) const;
     // The same, and dx = gradient_scale * d(sum of losses)/dx; gradients of the head accumulate.
     void forward_backward(StepContext& run, Tensor dx, const Saved& saved, const Tensor& x,
                           float gradient_scale) const;
