@@ -274,8 +274,9 @@ void AttentionLayer::forward(StepContext& run, const Saved& saved, const Workspa
     }
     if (run.decoding()) {
         scores.length = run.generation->room;
-        if (scores.far_keys) scores.far_keys = saved.cache.far_keys;
-        run.ops.attention_decode(o, q, saved.cache.keys, saved.cache.values, scores,
+        const auto kept = [&](const Tensor& cache) { return cache.first_rows(n * scores.length); };
+        if (scores.far_keys) scores.far_keys = kept(saved.cache.far_keys);
+        run.ops.attention_decode(o, q, kept(saved.cache.keys), kept(saved.cache.values), scores,
                                  first_key(run.position()), run.position());
     } else {
         run.ops.attention(o, lse, row_maxima, q, k, v, scores);

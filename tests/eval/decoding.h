@@ -108,7 +108,8 @@ inline DecodingOutcome check_decoding(const ModelConfig& config, const Text& tex
     std::vector<int32_t> whole_best(whole.tokens.size());
     fixture.ops().download(whole_best.data(), fixture.model().evaluation_best(text.sequences * text.room));
 
-    const reference::Model<double> reference(config, fixture.named_weights());
+    const reference::Params<double> named = fixture.named_weights();
+    const reference::Model<double> reference(config, named);
     DecodingOutcome outcome;
     for (size_t b = 0; b < sequences; ++b) {
         const auto expected = reference.logits(texts[b], {});
