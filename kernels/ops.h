@@ -232,6 +232,12 @@ class Ops {
     // over its scores, which like the first stores no more than a tile of them.
     virtual void attention_statistics(Tensor statistics, const Tensor& lse, const Tensor& q, const Tensor& k,
                                       const AttentionSpec& spec) = 0;
+    // One query per sequence, at `position`, against keys and values that were computed before: o, q [B,
+    // H*d]; k, v [B*R, G*d], spec.length = R rows of each sequence, of which [first, position] are visible.
+    // In the spec row_factor is [1 or H, B], row_square [B], far_queries like q, far_keys like k; no
+    // row_start.
+    virtual void attention_decode(Tensor o, const Tensor& q, const Tensor& k, const Tensor& v,
+                                  const AttentionSpec& spec, int64_t first, int64_t position) = 0;
     // dq, dk, dv = (overwrite; slices of dqkv). workspace: attention_workspace(spec, gradients) bytes,
     // contents irrelevant.
     virtual void attention_backward(Tensor dq, Tensor dk, Tensor dv, const AttentionGradients& gradients,
@@ -278,6 +284,9 @@ class Ops {
     // With `gradient` the logits are overwritten by spec.gradient_scale * dloss/dlogits.
     virtual void cross_entropy(Tensor loss, Tensor logits, const Tensor& targets, const LossSpec& spec,
                                bool gradient) = 0;
+    // best i32 [n]: column of the largest logit of each row; of equal ones the first. A NaN is never the
+    // largest, and where every logit is NaN best is -1. Softcaps leave the order of logits as it is.
+    virtual void top1(Tensor best, const Tensor& logits) = 0;
 
     // --- reductions and optimisers
     // ---------------------------------------------------------------------------------- out f64 [1] = sum of

@@ -148,6 +148,13 @@ void TimingOps::attention_statistics(Tensor statistics, const Tensor& lse, const
           bytes_of({&statistics, &lse, &q, &k}),
           [&] { inner_.attention_statistics(statistics, lse, q, k, spec); });
 }
+void TimingOps::attention_decode(Tensor o, const Tensor& q, const Tensor& k, const Tensor& v,
+                                 const AttentionSpec& spec, int64_t first, int64_t position) {
+    const double keys = static_cast<double>(position - first + 1), queries = static_cast<double>(spec.batch);
+    timed("attention, one query", 4.0 * keys * static_cast<double>(q.count()),
+          2.0 * keys * queries * static_cast<double>(k.cols() * size_of(k.dtype)),
+          [&] { inner_.attention_decode(o, q, k, v, spec, first, position); });
+}
 void TimingOps::attention_backward(Tensor dq, Tensor dk, Tensor dv, const AttentionGradients& gradients,
                                    Tensor workspace, const Tensor& dout, const Tensor& o, const Tensor& lse,
                                    const Tensor& q, const Tensor& k, const Tensor& v,
@@ -197,6 +204,9 @@ void TimingOps::cross_entropy(Tensor loss, Tensor logits, const Tensor& targets,
                               bool gradient) {
     timed("cross entropy", 0, bytes_of({&logits}) * (gradient ? 2 : 1),
           [&] { inner_.cross_entropy(loss, logits, targets, spec, gradient); });
+}
+void TimingOps::top1(Tensor best, const Tensor& logits) {
+    timed("top 1", 0, bytes_of({&logits}), [&] { inner_.top1(best, logits); });
 }
 
 void TimingOps::sum(Tensor out, const Tensor& x) {

@@ -66,6 +66,8 @@ class TimingOps final : public Ops {
                    const AttentionSpec& spec) override;
     void attention_statistics(Tensor statistics, const Tensor& lse, const Tensor& q, const Tensor& k,
                               const AttentionSpec& spec) override;
+    void attention_decode(Tensor o, const Tensor& q, const Tensor& k, const Tensor& v,
+                          const AttentionSpec& spec, int64_t first, int64_t position) override;
     void attention_backward(Tensor dq, Tensor dk, Tensor dv, const AttentionGradients& gradients,
                             Tensor workspace, const Tensor& dout, const Tensor& o, const Tensor& lse,
                             const Tensor& q, const Tensor& k, const Tensor& v,
@@ -90,6 +92,7 @@ class TimingOps final : public Ops {
                         int64_t length) override;
     void cross_entropy(Tensor loss, Tensor logits, const Tensor& targets, const LossSpec& spec,
                        bool gradient) override;
+    void top1(Tensor best, const Tensor& logits) override;
     void sum(Tensor out, const Tensor& x) override;
     void sum_squares(Tensor out, const Tensor& x) override;
     void head_maxima(Tensor out, const Tensor& row_maxima) override;

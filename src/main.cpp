@@ -31,6 +31,7 @@ int main(int argc, char** argv) {
     add_train_command(app, action);
     add_eval_command(app, action);
     add_probe_command(app, action);
+    add_generate_command(app, action);
     add_report_command(app, action);
     add_config_command(app, action);
     add_data_command(app, action);

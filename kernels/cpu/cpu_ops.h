@@ -55,6 +55,8 @@ class CpuOps final : public Ops {
                    const AttentionSpec& spec) override;
     void attention_statistics(Tensor statistics, const Tensor& lse, const Tensor& q, const Tensor& k,
                               const AttentionSpec& spec) override;
+    void attention_decode(Tensor o, const Tensor& q, const Tensor& k, const Tensor& v,
+                          const AttentionSpec& spec, int64_t first, int64_t position) override;
     void attention_backward(Tensor dq, Tensor dk, Tensor dv, const AttentionGradients& gradients,
                             Tensor workspace, const Tensor& dout, const Tensor& o, const Tensor& lse,
                             const Tensor& q, const Tensor& k, const Tensor& v,
@@ -80,6 +82,7 @@ class CpuOps final : public Ops {
 
     void cross_entropy(Tensor loss, Tensor logits, const Tensor& targets, const LossSpec& spec,
                        bool gradient) override;
+    void top1(Tensor best, const Tensor& logits) override;
 
     void sum(Tensor out, const Tensor& x) override;
     void sum_squares(Tensor out, const Tensor& x) override;

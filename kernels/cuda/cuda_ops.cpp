@@ -272,6 +272,10 @@ class CudaOps final : public Ops {
                               const AttentionSpec& spec) override {
         cuda::attention_statistics(statistics, lse, q, k, spec, stream());
     }
+    void attention_decode(Tensor o, const Tensor& q, const Tensor& k, const Tensor& v,
+                          const AttentionSpec& spec, int64_t first, int64_t position) override {
+        cuda::attention_decode(o, q, k, v, spec, first, position, stream());
+    }
     void attention_backward(Tensor dq, Tensor dk, Tensor dv, const AttentionGradients& gradients,
                             Tensor workspace, const Tensor& dout, const Tensor& o, const Tensor& lse,
                             const Tensor& q, const Tensor& k, const Tensor& v,
@@ -312,6 +316,7 @@ class CudaOps final : public Ops {
                        bool gradient) override {
         cuda::cross_entropy(loss, logits, targets, spec, gradient, stream());
     }
+    void top1(Tensor best, const Tensor& logits) override { cuda::top1(best, logits, stream()); }
     void sum(Tensor out, const Tensor& x) override {
         cuda::sum(out, scratch(cuda::sum_workspace(x.count())), x, stream());
     }

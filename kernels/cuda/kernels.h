@@ -93,11 +93,13 @@ void distance_tables_backward(Tensor dlog_tau, Tensor ddecay, Tensor dp, Tensor 
 void head_maxima(Tensor out, const Tensor& row_maxima, Stream stream);
 void qk_clip(Tensor wq, Tensor wk, const Tensor& maxima, int64_t head_dim, float limit, Stream stream);
 
-// --- attention (attention_forward.cu, attention_backward.cu); head sizes up to 256
+// --- attention (attention_forward.cu, attention_decode.cu, attention_backward.cu); head sizes up to 256
 void attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor& q, const Tensor& k, const Tensor& v,
                const AttentionSpec& spec, Stream stream);
 void attention_statistics(Tensor statistics, const Tensor& lse, const Tensor& q, const Tensor& k,
                           const AttentionSpec& spec, Stream stream);
+void attention_decode(Tensor o, const Tensor& q, const Tensor& k, const Tensor& v, const AttentionSpec& spec,
+                      int64_t first, int64_t position, Stream stream);
 int64_t attention_backward_workspace(const AttentionSpec& spec, const AttentionGradients& gradients);
 void attention_backward(Tensor dq, Tensor dk, Tensor dv, const AttentionGradients& gradients,
                         Tensor workspace, const Tensor& dout, const Tensor& o, const Tensor& lse,
@@ -126,6 +128,7 @@ void mix_backward(Tensor dx, Tensor dy, Tensor da, Tensor db, Tensor workspace, 
 // --- loss
 void cross_entropy(Tensor loss, Tensor logits, const Tensor& targets, const LossSpec& spec, bool gradient,
                    Stream stream);
+void top1(Tensor best, const Tensor& logits, Stream stream);
 
 // --- reductions and optimisers
 inline constexpr int64_t sum_workspace(int64_t count) {

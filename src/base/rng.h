@@ -20,6 +20,7 @@ enum class Purpose : uint32_t {
     bench = 6,
     theory = 7,
     probe = 9,
+    sampling = 10,
 };
 
 using Philox4 = std::array<uint32_t, 4>;

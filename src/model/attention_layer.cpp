@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "model/forward_observer.h"
+#include "model/recent_rows.h"
 
 namespace longreach {
 
@@ -144,16 +145,26 @@ AttentionSpec AttentionLayer::spec(StepContext& run, const Saved& saved, const W
     const int64_t n = run.batch.count();
     AttentionSpec spec = shape(run.batch.sequences, run.batch.length);
     spec.scale = static_cast<float>(base_ * tables_.logit_factor);
-    spec.row_start = run.masks.of(reach_);
-    spec.row_factor = scale_.factor(run, saved.factor, tables_.scale_shape, spec.row_start, fill);
+    // Tables by the number of keys; a decoding step has one query per sequence, all of which count the same
+    // number, and starts the tables there.
+    Tensor shape_table = tables_.scale_shape, square_table = tables_.square_by_row;
+    if (run.decoding()) {
+        const bool visible = config_.scale.scale_n == ScaleCount::visible;
+        const int64_t entry = run.position() - (visible ? first_key(run.position()) : 0);
+        for (Tensor* table : {&shape_table, &square_table})
+            if (*table) *table = Tensor(table->f32() + entry, DType::f32, {table->count() - entry});
+    } else {
+        spec.row_start = run.masks.of(reach_);
+    }
+    spec.row_factor = scale_.factor(run, saved.factor, shape_table, spec.row_start, fill);
     spec.distance_gain = tables_.gain;
     spec.distance_bias = tables_.bias;
-    if (tables_.square_by_row) {
+    if (square_table) {
         const Tensor square = saved.square.shaped({1, n});
         if (fill) {
             RowFactorSpec rows;
             rows.length = run.batch.length;
-            rows.shape = tables_.square_by_row;
+            rows.shape = square_table;
             rows.start = LengthScale::count_start(run, config_.scale.scale_n, spec.row_start);
             run.ops.row_factors(square, rows);
         }
@@ -183,23 +194,61 @@ AttentionGradients AttentionLayer::gradients(StepContext& run, const Workspace& 
     return g;
 }
 
+AttentionLayer::Cache AttentionLayer::plan_cache(Arena& arena, const std::string& name, int64_t sequences,
+                                                 int64_t room) const {
+    Cache cache;
+    cache.keys = arena.activation(name + "keys", {sequences * room, value_width()});
+    cache.values = arena.activation(name + "values", {sequences * room, value_width()});
+    if (far_pairs_) cache.far_keys = arena.activation(name + "far_keys", {sequences * room, value_width()});
+    if (convolves()) {
+        const int64_t rows = sequences * config_.conv.size;
+        cache.recent = arena.activation(name + "recent", {rows, total_width()});
+        cache.convolved = arena.activation(name + "convolved", {rows, total_width()});
+    }
+    return cache;
+}
+
+void AttentionLayer::remember(StepContext& run, const Tensor& cache, const Tensor& rows) const {
+    const int64_t length = run.batch.length;
+    for (int64_t b = 0; b < run.batch.sequences; ++b)
+        run.ops.copy(cache.row_range(b * run.generation->room + run.position(), length),
+                     rows.row_range(b * length, length));
+}
+
+int64_t AttentionLayer::first_key(int64_t position) const {
+    int64_t first = 0;
+    if (reach_.window > 0) first = std::max(first, position - reach_.window + 1);
+    if (reach_.chunk > 0) first = std::max(first, position / reach_.chunk * reach_.chunk);
+    return first;
+}
+
+void AttentionLayer::project(StepContext& run, const Saved& saved, const Tensor& xn) const {
+    const int64_t n = run.batch.count();
+    const Tensor qkv = saved.qkv.first_rows(n);
+    if (!convolves()) return run.ops.linear(qkv, xn, run.matrix(qkv_), Write::set);
+    Tensor projected = saved.projected.first_rows(n), result = qkv;
+    int64_t length = run.batch.length;
+    run.ops.linear(projected, xn, run.matrix(qkv_), Write::set);
+    if (run.generation != nullptr) keep_recent(run, saved.cache.recent, projected, config_.conv.size);
+    if (run.decoding()) {  // of the recent rows, of which the last is the new one
+        length = config_.conv.size;
+        projected = saved.cache.recent.first_rows(n * length);
+        result = saved.cache.convolved.first_rows(n * length);
+    }
+    const auto convolve = [&](const Tensor& to, const Tensor& from, const ParamRef& w) {
+        w ? run.ops.short_conv(to, from, run.weight(w), run.batch.doc_start, length) : run.ops.copy(to, from);
+    };
+    convolve(queries_of(result), queries_of(projected), q_conv_);
+    convolve(keys_of(result), keys_of(projected), k_conv_);
+    convolve(values_of(result), values_of(projected), v_conv_);
+    if (run.decoding()) run.ops.copy(qkv, every(result, length, length - 1));
+}
+
 void AttentionLayer::forward(StepContext& run, const Saved& saved, const Workspace& workspace, Tensor y,
                              Write write, const Tensor& xn, const SharedValues& shared) const {
     const int64_t n = run.batch.count();
     const Tensor qkv = saved.qkv.first_rows(n), q = queries_of(qkv), k = keys_of(qkv);
-    if (convolves()) {
-        const Tensor projected = saved.projected.first_rows(n);
-        run.ops.linear(projected, xn, run.matrix(qkv_), Write::set);
-        const auto convolve = [&](const Tensor& to, const Tensor& from, const ParamRef& w) {
-            w ? run.ops.short_conv(to, from, run.weight(w), run.batch.doc_start, run.batch.length)
-              : run.ops.copy(to, from);
-        };
-        convolve(q, queries_of(projected), q_conv_);
-        convolve(k, keys_of(projected), k_conv_);
-        convolve(values_of(qkv), values_of(projected), v_conv_);
-    } else {
-        run.ops.linear(qkv, xn, run.matrix(qkv_), Write::set);
-    }
+    project(run, saved, xn);
     AttentionSpec scores = spec(run, saved, workspace, true);
     if (tables_.far_from > 0) {
         const Tensor far = saved.far.first_rows(n);
@@ -208,17 +257,31 @@ void AttentionLayer::forward(StepContext& run, const Saved& saved, const Workspa
         scores.far_from = tables_.far_from;
         run.ops.copy(scores.far_queries, q);
         run.ops.copy(scores.far_keys, k);
-        query_heads_.forward(run, saved.queries, scores.far_queries, tables_.far_queries);
-        key_heads_.forward(run, saved.keys, scores.far_keys, tables_.far_keys);
+        query_heads_.forward(run, saved.queries, scores.far_queries,
+                             tables_.far_queries.from(run.position()));
+        key_heads_.forward(run, saved.keys, scores.far_keys, tables_.far_keys.from(run.position()));
     }
-    query_heads_.forward(run, saved.queries, q, tables_.rotation);
-    key_heads_.forward(run, saved.keys, k, tables_.rotation);
+    query_heads_.forward(run, saved.queries, q, tables_.rotation.from(run.position()));
+    key_heads_.forward(run, saved.keys, k, tables_.rotation.from(run.position()));
     const Tensor v = values_.forward(run, saved.values, values_of(qkv), shared);
     const Tensor o = saved.o.first_rows(n);
     const Tensor lse = saved.lse.shaped({config_.heads, n});
     Tensor row_maxima;
     if (maxima_ && run.training) row_maxima = workspace.row_maxima.shaped({config_.heads, n});
-    run.ops.attention(o, lse, row_maxima, q, k, v, scores);
+    if (run.generation != nullptr) {
+        remember(run, saved.cache.keys, k);
+        remember(run, saved.cache.values, v);
+        if (scores.far_keys) remember(run, saved.cache.far_keys, scores.far_keys);
+    }
+    if (run.decoding()) {
+        scores.length = run.generation->room;
+        const auto kept = [&](const Tensor& cache) { return cache.first_rows(n * scores.length); };
+        if (scores.far_keys) scores.far_keys = kept(saved.cache.far_keys);
+        run.ops.attention_decode(o, q, kept(saved.cache.keys), kept(saved.cache.values), scores,
+                                 first_key(run.position()), run.position());
+    } else {
+        run.ops.attention(o, lse, row_maxima, q, k, v, scores);
+    }
     if (row_maxima) run.ops.head_maxima(maxima_, row_maxima);
     const Tensor gathered = output_.forward(run, saved.output, o, xn);
     if (run.observer)

@@ -22,6 +22,12 @@ namespace longreach {
 
 class AttentionLayer {
   public:
+    // What a generation keeps of B sequences of up to R positions.
+    struct Cache {
+        Tensor keys, values, far_keys;  // [B R, G d]; far_keys only where there may be far pairs
+        // [B K, Q]: the last K projected rows of every sequence, and their convolutions; with convolutions.
+        Tensor recent, convolved;
+    };
     struct Saved {
         Tensor projected;  // [N, Q] before the convolutions; empty without any
         Tensor qkv;        // [N, Q]: q and k as attention reads them, v as projected
@@ -33,6 +39,7 @@ class AttentionLayer {
         Tensor o;       // [N, H d]
         Tensor lse;     // [H, N]
         AttentionOutput::Saved output;
+        Cache cache;
     };
     // What lives only inside one call; shared by all layers.
     struct Workspace {
@@ -50,6 +57,7 @@ class AttentionLayer {
     AttentionLayer(ParamTable& table, const ModelConfig& model, int64_t layer);
 
     Saved plan(Arena& arena, const std::string& name, int64_t tokens, bool training) const;
+    Cache plan_cache(Arena& arena, const std::string& name, int64_t sequences, int64_t room) const;
     // For the largest of `layers`, reserved once. lengths: every T it must serve.
     static Workspace plan_workspace(Arena& arena, Ops& ops, const std::vector<const AttentionLayer*>& layers,
                                     int64_t tokens, const std::vector<int64_t>& lengths, bool training);
@@ -90,6 +98,11 @@ class AttentionLayer {
         return qkv.col_range(query_width() + value_width(), value_width());
     }
     bool convolves() const { return q_conv_ || k_conv_ || v_conv_; }
+    void project(StepContext& run, const Saved& saved, const Tensor& xn) const;
+    // First key that the token of a decoding step sees.
+    int64_t first_key(int64_t position) const;
+    // Keeps the rows of a pass in a cache, at their positions.
+    void remember(StepContext& run, const Tensor& cache, const Tensor& rows) const;
     AttentionSpec shape(int64_t batch, int64_t length) const;
     // The spec of a pass. The forward fills the buffers it points into, the backward finds them filled.
     AttentionSpec spec(StepContext& run, const Saved& saved, const Workspace& workspace, bool fill) const;

@@ -57,7 +57,7 @@ DistanceFormSpec LearnedDistance::spec(const StepContext& run) const {
         case DistanceKind::alibi:
             fail(ExitCode::internal, "this distance form learns nothing");
     }
-    spec.length = run.batch.length;
+    spec.length = run.position() + run.batch.length;
     spec.log_tau = run.weight(log_tau_);
     spec.decay = run.weight(decay_);
     spec.p = run.weight(p_);

@@ -35,7 +35,36 @@ LossHead::Saved LossHead::plan(Arena& arena, int64_t tokens, bool training) cons
     saved.logits = arena.activation("logits", {std::min(tokens, chunk_rows(arena.traits())), vocab_});
     saved.losses = arena.reserve("losses", DType::f32, {tokens});
     if (training) saved.dy = arena.activation("dfinal", {tokens, width_});
+    if (!training) saved.best = arena.reserve("best", DType::i32, {tokens});
     return saved;
+}
+
+LossHead::Saved LossHead::plan_rows(Arena& arena, int64_t rows) const {
+    Saved saved;
+    saved.norm = norm_.plan(arena, "final_norm", rows);
+    saved.logits = arena.activation("logits", {rows, vocab_});
+    saved.best = arena.reserve("best", DType::i32, {rows});
+    return saved;
+}
+
+void LossHead::predict(StepContext& run, const Saved& saved, const Tensor& x) const {
+    const int64_t n = x.rows();
+    Batch rows;
+    rows.sequences = n;
+    rows.length = 1;
+    StepContext of_rows{run.ops, run.weights, {}, rows, run.masks};
+    norm_.forward(of_rows, saved.norm, x);
+    const Tensor logits = saved.logits.first_rows(n);
+    run.ops.linear(logits, saved.norm.y.first_rows(n), run.matrix(matrix_), Write::set);
+    run.ops.top1(saved.best.first(n), logits);
+}
+
+double LossHead::capped(double logit) const {
+    const double cap = spec_.cap;
+    if (spec_.softcap == Softcap::tanh) return cap * std::tanh(logit / cap);
+    if (spec_.softcap == Softcap::sigmoid)
+        return cap / (1 + std::exp(-(logit + double{spec_.shift}) / double{spec_.temperature}));
+    return logit;
 }
 
 void LossHead::forward(StepContext& run, const Saved& saved, const Tensor& x) const {
@@ -63,7 +92,10 @@ void LossHead::run_chunks(StepContext& run, const Saved& saved, const Tensor& x,
         const Tensor targets(run.batch.targets.i32() + begin, DType::i32, {rows});
         run.ops.linear(logits, y, matrix, Write::set);
         run.ops.cross_entropy(losses, logits, targets, spec, training);
-        if (!training) continue;
+        if (!training) {
+            run.ops.top1(Tensor(saved.best.i32() + begin, DType::i32, {rows}), logits);
+            continue;
+        }
         run.ops.linear_backward_weight(run.gradient(matrix_), logits, y);
         run.ops.linear_backward_input(saved.dy.row_range(begin, rows), logits, matrix, Write::set);
     }

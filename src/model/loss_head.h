@@ -15,6 +15,7 @@ class LossHead {
         Norm::Saved norm;
         Tensor logits;  // [chunk, V]
         Tensor losses;  // [N]
+        Tensor best;    // i32 [N], the most likely next token; evaluation only
         Tensor dy;      // [N, C]; training only
     };
 
@@ -22,8 +23,13 @@ class LossHead {
     LossHead(ParamTable& table, const ModelConfig& model, const ParamRef& embedding);
     Saved plan(Arena& arena, int64_t tokens, bool training) const;
 
-    // Losses per token from the residual stream x.
+    // Losses and most likely tokens from the residual stream x.
     void forward(StepContext& run, const Saved& saved, const Tensor& x) const;
+    // Logits [B, V] of the rows of x [B, C], and the most likely tokens; for a generation.
+    Saved plan_rows(Arena& arena, int64_t rows) const;
+    void predict(StepContext& run, const Saved& saved, const Tensor& x) const;
+    // A softcap changes probabilities but not their order: what a logit counts for.
+    double capped(double logit) const;
     // The same, and dx = gradient_scale * d(sum of losses)/dx; gradients of the head accumulate.
     void forward_backward(StepContext& run, Tensor dx, const Saved& saved, const Tensor& x,
                           float gradient_scale) const;

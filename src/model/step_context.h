@@ -46,6 +46,13 @@ struct Masks {
 };
 
 class ForwardObserver;
+// A generation goes through its texts once: the prompt as a whole, then token by token. Every layer keeps
+// what later tokens need of earlier ones, for `room` positions of every sequence.
+struct Generation {
+    int64_t room = 0;
+    int64_t position = 0;  // of the batch's first token: 0 for the prompt
+    bool step() const { return position > 0; }
+};
 
 struct StepContext {
     Ops& ops;
@@ -55,6 +62,10 @@ struct StepContext {
     const Masks& masks;
     bool training = false;
     ForwardObserver* observer = nullptr;  // null: nobody looks
+    const Generation* generation = nullptr;  // empty: an ordinary pass
+
+    bool decoding() const { return generation != nullptr && generation->step(); }
+    int64_t position() const { return generation != nullptr ? generation->position : 0; }
 
     Tensor weight(const ParamRef& ref) const { return ref ? weights.view(ref) : Tensor(); }
     // As an input of matrix products.

@@ -19,6 +19,12 @@ namespace longreach {
 // cos and sin of the angle of every rotated channel pair, [R, pairs]; empty: no rotation.
 struct Rotation {
     Tensor cosine, sine;
+    // For sequences whose first token is at `position`.
+    Rotation from(int64_t position) const {
+        if (!cosine || position == 0) return *this;
+        const int64_t rows = cosine.rows() - position;
+        return {cosine.row_range(position, rows), sine.row_range(position, rows)};
+    }
 };
 
 // What one layer reads; empty tensors where the layer has no such table.

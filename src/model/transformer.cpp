@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "model/recent_rows.h"
+
 namespace longreach {
 
 Transformer::Transformer(const ModelConfig& config, int64_t table_rows, const PostHocConfig& post_hoc)
@@ -124,17 +126,40 @@ void Transformer::plan_evaluation(Arena& arena, Ops& ops, const PlanSize& size, 
     arena.group("activations, evaluation");
     plan_common(arena, a, size, document_mask, false);
     a.workspace = Block::plan_workspace(arena, ops, blocks_, size.tokens, size.lengths, false);
-    // Layers may differ in layout, so each plans over the same place and the largest decides.
+    plan_layers(arena, a, size.tokens);
+    a.head = head_->plan(arena, size.tokens, false);
+}
+
+// Layers may differ in layout, so each plans over the same place and the largest decides.
+void Transformer::plan_layers(Arena& arena, Activations& a, int64_t tokens) {
     const int64_t place = arena.mark();
     int64_t end = place;
     a.blocks.clear();
     for (size_t l = 0; l < blocks_.size(); ++l) {
         arena.rewind(place);
-        a.blocks.push_back(blocks_[l].plan(arena, fmt::format("layers.{}.", l), size.tokens, false));
+        a.blocks.push_back(blocks_[l].plan(arena, fmt::format("layers.{}.", l), tokens, false));
         end = std::max(end, arena.mark());
     }
     arena.rewind(end);
-    a.head = head_->plan(arena, size.tokens, false);
+}
+
+void Transformer::plan_generation(Arena& arena, Ops& ops, int64_t sequences, int64_t prompt, int64_t room) {
+    Activations& a = generation_;
+    const PlanSize size{sequences * prompt, {room}};
+    arena.group("activations, generation");
+    plan_common(arena, a, size, false, false);
+    a.workspace = Block::plan_workspace(arena, ops, blocks_, size.tokens, size.lengths, false);
+    plan_layers(arena, a, size.tokens);
+    last_rows_ = arena.activation("last_rows", {sequences, config_.width});
+    head_of_generation_ = head_->plan_rows(arena, sequences);
+    arena.group("keys and values");
+    if (smear_mix_) {
+        recent_embeddings_ = arena.activation("recent_embeddings", {2 * sequences, config_.width});
+        smeared_ = arena.activation("smeared", {2 * sequences, config_.width});
+    }
+    for (size_t l = 0; l < blocks_.size(); ++l)
+        a.blocks[l].attention.cache =
+            blocks_[l].attention().plan_cache(arena, fmt::format("layers.{}.", l), sequences, room);
 }
 
 void Transformer::watch_scores(bool absolute) {
@@ -183,17 +208,25 @@ void Transformer::build_masks(Ops& ops, const Batch& batch, Activations& a, Mask
     }
 }
 
+void Transformer::embed(StepContext& run, Activations& a, Tensor x) {
+    if (!smear_mix_) return run.ops.embedding(x, run.weight(embedding_), run.batch.tokens);
+    const auto smear = [&](const Tensor& y, const Tensor& from, int64_t length) {
+        run.ops.smear(y, from, run.weight(smear_weight_), run.weight(smear_mix_), run.batch.doc_start,
+                      length);
+    };
+    const Tensor unsmeared = a.unsmeared.first_rows(x.rows());
+    run.ops.embedding(unsmeared, run.weight(embedding_), run.batch.tokens);
+    if (run.generation != nullptr) keep_recent(run, recent_embeddings_, unsmeared, 2);
+    if (!run.decoding()) return smear(x, unsmeared, run.batch.length);
+    const Tensor smeared = smeared_.first_rows(2 * x.rows());
+    smear(smeared, recent_embeddings_.first_rows(2 * x.rows()), 2);
+    run.ops.copy(x, every(smeared, 2, 1));
+}
+
 void Transformer::run_forward(StepContext& run, Activations& a) {
     const int64_t n = run.batch.count();
     const Tensor x = a.x.first_rows(n);
-    if (smear_mix_) {
-        const Tensor unsmeared = a.unsmeared.first_rows(n);
-        run.ops.embedding(unsmeared, run.weight(embedding_), run.batch.tokens);
-        run.ops.smear(x, unsmeared, run.weight(smear_weight_), run.weight(smear_mix_), run.batch.doc_start,
-                      run.batch.length);
-    } else {
-        run.ops.embedding(x, run.weight(embedding_), run.batch.tokens);
-    }
+    embed(run, a, x);
     if (config_.embedding_norm) {
         embedding_norm_.forward(run, a.embedding_norm, x);
         run.ops.copy(x, a.embedding_norm.y.first_rows(n));
@@ -252,12 +285,29 @@ void Transformer::forward(Ops& ops, const FlatParams& weights, const Batch& batc
     head_->forward(run, a.head, a.x.first_rows(batch.count()));
 }
 
+void Transformer::generate(Ops& ops, const FlatParams& weights, const Batch& batch, const Generation& at) {
+    check(at.position + batch.length <= at.room && (!at.step() || batch.length == 1) && !batch.doc_start,
+          "{} tokens at position {} of {}", batch.length, at.position, at.room);
+    Activations& a = generation_;
+    Masks masks;
+    if (!at.step()) build_masks(ops, batch, a, masks);
+    StepContext run{ops, weights, {}, batch, masks, false, &at};
+    run_forward(run, a);
+    const Tensor last = last_rows_.first_rows(batch.sequences);
+    ops.copy(last, every(a.x.first_rows(batch.count()), batch.length, batch.length - 1));
+    head_->predict(run, head_of_generation_, last);
+}
+
 Tensor Transformer::training_losses(int64_t tokens) const {
     return training_.head.losses.first(tokens);
 }
 
 Tensor Transformer::evaluation_losses(int64_t tokens) const {
     return evaluation_.head.losses.first(tokens);
+}
+
+Tensor Transformer::evaluation_best(int64_t tokens) const {
+    return evaluation_.head.best.first(tokens);
 }
 
 double Transformer::evaluation_flops_per_token(int64_t length) const {

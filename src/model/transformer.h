@@ -53,12 +53,27 @@ class Transformer {
     // behind in the host's memory, so that a device may repeat it (Ops::replay).
     void forward_backward(Ops& ops, const FlatParams& weights, const FlatParams& gradients,
                           const Batch& batch, float gradient_scale);
-    // Losses per token only, in evaluation_losses(). observer: may be null.
+    // Losses per token, in evaluation_losses(), and most likely tokens, in evaluation_best(). observer: may
+    // be null.
     void forward(Ops& ops, const FlatParams& weights, const Batch& batch,
                  ForwardObserver* observer = nullptr);
+    // Generation: B sequences of equal length, all of one document each. plan_generation is for prompts of up
+    // to prompt positions and texts of up to room. generate() takes the tokens [B T] that follow the position
+    // first ones: T as many as the prompt has at 0, then one. Where what positions do depends on the length
+    // of a text (use_length), that is to be the same in all calls.
+    void plan_generation(Arena& arena, Ops& ops, int64_t sequences, int64_t prompt, int64_t room);
+    void generate(Ops& ops, const FlatParams& weights, const Batch& batch, const Generation& at);
+    // Of the last position of each sequence: logits [B, V] of the device's type, tokens i32 [B].
+    Tensor generation_logits(int64_t sequences) const {
+        return head_of_generation_.logits.first_rows(sequences);
+    }
+    Tensor generation_best(int64_t sequences) const { return head_of_generation_.best.first(sequences); }
+    double capped_logit(double logit) const { return head_->capped(logit); }
     // f32 [N] of the last call; training and evaluation may share the memory.
     Tensor training_losses(int64_t tokens) const;
     Tensor evaluation_losses(int64_t tokens) const;
+    // i32 [N] of the last forward(): the most likely next token at each position, scored or not.
+    Tensor evaluation_best(int64_t tokens) const;
 
     // Model FLOPs of a training step per token: 6 per matrix parameter, 3 times the forward attention
     // products.
@@ -92,7 +107,12 @@ class Transformer {
     Norm embedding_norm_;
     std::vector<Block> blocks_;
     std::unique_ptr<LossHead> head_;
-    Activations training_, evaluation_;
+    Activations training_, evaluation_, generation_;
+    LossHead::Saved head_of_generation_;
+    Tensor last_rows_;                    // [B, C] the residual stream at the last positions
+    Tensor recent_embeddings_, smeared_;  // [2 B, C]; with smear
+    void plan_layers(Arena& arena, Activations& a, int64_t tokens);
+    void embed(StepContext& run, Activations& a, Tensor x);
 };
 
 }  // namespace longreach

@@ -75,6 +75,7 @@ class Trainer {
     TrainState state_;
     ProbeRequest probe_request() const;
     RecordFile metrics_, timing_, val_csv_, positions_csv_, probe_csv_;
+    size_t val_columns_ = 0;  // of val.csv; a run that an earlier version began keeps its columns
     EventLog events_;
     std::vector<double> host_losses_;
     double peak_flops_ = 0;

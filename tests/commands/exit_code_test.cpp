@@ -1,8 +1,10 @@
 // The command line from outside: exit codes, messages, and that each subcommand does what it says.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cstdio>
 
+#include "base/json.h"
 #include "commands/process.h"
 #include "eval/tables.h"
 #include "kernels/cuda_device.h"
@@ -50,6 +52,7 @@ TEST_CASE("command line: help and version") {
          std::vector<std::vector<std::string>>{{"--help"},
                                                {"train", "--help"},
                                                {"eval", "--help"},
+                                               {"generate", "--help"},
                                                {"report", "--help"},
                                                {"config", "--help"},
                                                {"config", "show", "--help"},
@@ -93,6 +96,11 @@ TEST_CASE("exit code 2: command lines and configs that are wrong") {
                                                {"eval", file("done"), "--lengths", "16,24"},
                                                {"eval", file("done"), "--tokens", "0"},
                                                {"eval", file("done"), "--set", "eval.lengths=[]"},
+                                               {"eval", file("done"), "--label", "Not/one"},
+                                               {"generate", file("done"), "--tokens", "0"},
+                                               {"generate", file("done"), "--ids", "--prompt", "5 900"},
+                                               {"generate", file("done"), "--ids"},
+                                               {"generate", file("done"), "--top", "5"},
                                                {"config", "explain", "model.widht"},
                                                {"data", "synth"}}) {
         CAPTURE(fmt::format("{}", fmt::join(arguments, " ")));
@@ -241,13 +249,69 @@ TEST_CASE("eval --lengths and --data replace what the config says") {
     CHECK(home().command({"eval", file("done"), "--lengths", "1048576"}).code == 3);
 }
 
+TEST_CASE("eval --label writes a run's results and what was asked for, --repeat its tasks") {
+    const Finished f = home().command({"eval", file("done"), "--label", "longer.2", "--repeat", "--lengths",
+                                       "16,64", "--set", "eval.batch_tokens=128"});
+    CAPTURE(f.err);
+    REQUIRE(f.code == 0);
+    const std::string in = file("done/eval/longer.2/");
+    CHECK(get(in + "val.csv").starts_with(std::string(val_header) + "\n12,0,16,"));
+    CHECK(get(in + "positions.csv").starts_with(positions_header));
+    const std::string tasks = get(in + "tasks.csv");
+    CHECK(
+        tasks.starts_with("step,task,length,depth,samples,accuracy,accuracy_error,margin,margin_error,loss\n"
+                          "12,repeat,16,,"));
+    CHECK(contains(tasks, "\n12,repeat,64,,"));
+    CHECK(contains(tasks, "\n12,non_repeat,64,,"));
+    const json::Value request = json::parse(get(in + "request.json"), "request.json");
+    CHECK(request.find("checkpoint")->as_int64() == 12);
+    CHECK(request.find("set")->as_array().at(0).as_string() == "eval.batch_tokens=128");
+    CHECK(request.find("lengths")->as_array().at(1).as_int64() == 64);
+    CHECK(request.find("tasks")->as_array().size() == 2);
+    // The label's next request leaves nothing of this one.
+    REQUIRE(home().command({"eval", file("done"), "--label", "longer.2"}).code == 0);
+    CHECK(kind_of(in + "tasks.csv", Links::refuse) == PathKind::missing);
+    CHECK(json::parse(get(in + "request.json"), "request.json").find("tasks")->as_array().empty());
+}
+
+TEST_CASE("generate continues a prompt of bytes or of token numbers, the same each time") {
+    const auto generate = [&](std::vector<std::string> more) {
+        std::vector<std::string> arguments{"generate", file("done"), "--tokens", "20"};
+        arguments.insert(arguments.end(), more.begin(), more.end());
+        const Finished f = home().command(arguments);
+        CAPTURE(f.err);
+        CHECK(f.code == 0);
+        return f.out;
+    };
+    const std::string text = generate({"--prompt", "The key"});
+    CHECK(text.starts_with("The key"));
+    CHECK(text.ends_with("\n"));
+    CHECK(text.size() <= 7 + 20 + 1);
+    // The same as numbers: 256 begins the document.
+    const std::string ids = generate({"--ids", "--prompt", "256,84 104 101 32 107 101 121"});
+    CHECK(std::count(ids.begin(), ids.end(), ' ') == 19);
+    const size_t shown = text.size() - 8;
+    std::string from_ids;
+    for (size_t at = 0; at < ids.size() && from_ids.size() < shown; at = ids.find_first_of(" \n", at) + 1)
+        from_ids += static_cast<char>(std::stoi(ids.substr(at)));
+    CHECK(from_ids == text.substr(7, shown));
+    put(file("prompt.txt"), "The key");
+    CHECK("The key" + generate({"--prompt-file", file("prompt.txt")}) == text);
+    // One likely token is the most likely one; of all, other seeds draw others.
+    CHECK(generate({"--prompt", "The key", "--temperature", "0.7", "--top", "1"}) == text);
+    const std::string drawn = generate({"--prompt", "The key", "--temperature", "3"});
+    CHECK(generate({"--prompt", "The key", "--temperature", "3"}) == drawn);
+    CHECK(generate({"--prompt", "The key", "--temperature", "3", "--seed", "2"}) != drawn);
+    CHECK(generate({"--prompt", std::string(60, 'a'), "--rope", "ntk"}).starts_with("aaa"));
+}
+
 TEST_CASE("report compares runs, also one that diverged") {
     make_directories(file("diverged"));
     put(file("diverged/val.csv"),
         std::string(val_header) +
-            "\n12,1536,16,nan,0,256,4,\n12,1536,64,inf,0,256,4,\n12,1536,128,5.5,0,256,4,\n");
+            "\n12,1536,16,nan,0,256,4,,0\n12,1536,64,inf,0,256,4,,0\n12,1536,128,5.5,0,256,4,,0\n");
     make_directories(file("gone"));
-    put(file("gone/val.csv"), std::string(val_header) + "\n12,1536,16,nan,0,256,4,\n");
+    put(file("gone/val.csv"), std::string(val_header) + "\n12,1536,16,nan,0,256,4,,0\n");
     const Finished f = home().command({"report", file("done"), file("diverged")});
     CAPTURE(f.err);
     CHECK(f.code == 0);

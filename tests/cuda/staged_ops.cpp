@@ -179,6 +179,22 @@ class StagedOps final : public Ops {
         inner_->attention_statistics(s(statistics), s(lse), s(q), s(k), staged(s, spec));
         s.finish();
     }
+    void attention_decode(Tensor o, const Tensor& q, const Tensor& k, const Tensor& v,
+                          const AttentionSpec& spec, int64_t first, int64_t position) override {
+        Stage s{o,
+                q,
+                k,
+                v,
+                spec.row_factor,
+                spec.distance_gain,
+                spec.distance_bias,
+                spec.row_square,
+                spec.sink,
+                spec.far_queries,
+                spec.far_keys};
+        inner_->attention_decode(s(o), s(q), s(k), s(v), staged(s, spec), first, position);
+        s.finish();
+    }
     void attention_backward(Tensor dq, Tensor dk, Tensor dv, const AttentionGradients& gradients,
                             Tensor workspace, const Tensor& dout, const Tensor& o, const Tensor& lse,
                             const Tensor& q, const Tensor& k, const Tensor& v,
@@ -362,6 +378,11 @@ class StagedOps final : public Ops {
         check_range(targets, -1, logits.cols());
         Stage s{loss, logits, targets};
         inner_->cross_entropy(s(loss), s(logits), s(targets), spec, gradient);
+        s.finish();
+    }
+    void top1(Tensor best, const Tensor& logits) override {
+        Stage s{best, logits};
+        inner_->top1(s(best), s(logits));
         s.finish();
     }
     void sum(Tensor out, const Tensor& x) override {

@@ -320,6 +320,69 @@ RowCase losses(Softcap kind, float z_loss, bool gradient) {
             }};
 }
 
+// Packs and single elements; rows shorter than a block, and longer than one pass of it. Row 0 has its largest
+// logit twice, row 1 one NaN that must not win, the last row nothing else.
+RowCase tops() {
+    return {"top1", "ties and NaN", {{5, 24}, {4, 33}, {3, 4104, 8}, {3, 4103, 3}}, [](Problem& p) {
+                const auto [rows, width, gap] = p.shape;
+                const int logits = p.in(rows, width, 3), best = p.integers_out(rows);
+                Floats& x = p.values(logits);
+                x.at(0, width / 2) = x.at(0, width - 1) = 20;
+                x.at(1, width / 3) = std::nanf("");
+                for (int64_t c = 0; c < width; ++c) x.at(rows - 1, c) = std::nanf("");
+                p.run([=](Ops& cpu, const Tensors& t) { cpu.top1(t[best], t[logits]); },
+                      [=](const Tensors& t) { cuda::top1(t[best], t[logits], nullptr); });
+            }};
+}
+
+// One query of 4 heads per sequence at position 20 of 24 cached rows, sees keys from 3 on.
+RowCase decoding(const std::string& variant, bool tables, bool far, bool sink, float softcap) {
+    return {"attention_decode", variant, {{2, 16}, {1, 40, 8}, {2, 10, 3}, {1, 96}}, [=](Problem& p) {
+                const auto [batch, d, gap] = p.shape;
+                const int64_t length = 24, heads = 4, groups = 2, position = 20, first = 3;
+                const int q = p.in(batch, heads * d), k = p.in(batch * length, groups * d),
+                          v = p.in(batch * length, groups * d);
+                const int far_q = p.in(batch, heads * d), far_k = p.in(batch * length, groups * d);
+                const int factor = p.f32(heads, batch, 0.1, 1), gain = p.f32(1, length + 5, 0.1, 1);
+                const int bias = p.f32(heads, length + 5, 0.2), square = p.vec(batch, 0.1);
+                const int logits = p.vec(heads);
+                // |z| = 0.1 / d |<q, k>| < 2.5 errs by d roundings of itself, at most 16 more through cap,
+                // factor (< 1.5) and gain (< 1.5); a probability by twice that of both sides and by less than
+                // 100 of its own and of the sums; |v| < 5.
+                const double steps = 4 * 2.5 * 1.5 * 1.5 * (static_cast<double>(d) + 16) + 100;
+                const int o = p.out(batch, heads * d, {steps, 5});
+                const auto call = [=](const Tensors& t, auto attend) {
+                    AttentionSpec s{.batch = batch,
+                                    .length = length,
+                                    .heads = heads,
+                                    .kv_heads = groups,
+                                    .head_dim = d,
+                                    .scale = 0.1f / static_cast<float>(d),
+                                    .softcap = softcap};
+                    s.row_factor = t[factor];
+                    if (tables) {
+                        s.distance_gain = t[gain];
+                        s.distance_bias = t[bias];
+                        s.row_square = t[square];
+                    }
+                    if (far) {
+                        s.far_queries = t[far_q];
+                        s.far_keys = t[far_k];
+                        s.far_from = 9;
+                    }
+                    if (sink) s.sink = t[logits];
+                    attend(t[o], t[q], t[k], t[v], s, first, position);
+                };
+                p.run(
+                    [=](Ops& cpu, const Tensors& t) {
+                        call(t, [&](const auto&... of) { cpu.attention_decode(of...); });
+                    },
+                    [=](const Tensors& t) {
+                        call(t, [](const auto&... of) { cuda::attention_decode(of..., nullptr); });
+                    });
+            }};
+}
+
 }  // namespace
 
 std::vector<RowCase> row_cases() {
@@ -349,6 +412,10 @@ std::vector<RowCase> row_cases() {
         cases.push_back(losses(kind, 1e-3f, true));
     }
     cases.push_back(losses(Softcap::tanh, 1e-3f, false));
+    cases.push_back(tops());
+    cases.push_back(decoding("plain", false, false, false, 0));
+    cases.push_back(decoding("tables, far pairs", true, true, false, 0));
+    cases.push_back(decoding("tables, softcap, sink", true, false, true, 3));
     return cases;
 }
 

@@ -74,6 +74,24 @@ TEST_CASE("resume: stopped after any step and resumed, the bytes are those of th
     }
 }
 
+TEST_CASE("resume: a val.csv begun by an earlier version keeps its columns") {
+    const auto config = load_tiny(home().config("earlier"));
+    REQUIRE(stop_after(config, 3) == ExitCode::stopped);  // before the first validation
+    const std::string file = home().dir / "earlier/val.csv";
+    const std::string header = get(file);
+    const size_t cut = header.rfind(",top1\n");
+    REQUIRE(cut != std::string::npos);
+    // As many bytes as the checkpoint says.
+    put(file, header.substr(0, cut) + "\n0,0,\n");
+    REQUIRE(train(config) == ExitCode::ok);
+    const std::string text = get(file), whole = home().whole.at("val.csv");
+    std::string expected = header.substr(0, cut) + "\n0,0,\n";
+    for (size_t at = whole.find('\n') + 1, end; (end = whole.find('\n', at)) != std::string::npos;
+         at = end + 1)
+        expected += whole.substr(at, whole.rfind(',', end) - at) + "\n";
+    CHECK(text == expected);
+}
+
 TEST_CASE("resume: many variants at once, validated with changed positions between steps") {
     REQUIRE(train(load_tiny(home().config("variants"), many_variants())) == ExitCode::ok);
     const auto config = load_tiny(home().config("stopped-variants"), many_variants());

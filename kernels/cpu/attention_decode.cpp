@@ -1,0 +1,133 @@
+// Attention of one query per sequence against keys and values computed before; scores as attention_spec.h
+// says.
+//
+//   4 d FLOPs and one exp2 per visible key; every key and value is read once, which is what takes the time.
+//
+// Online softmax over blocks of keys, in base 2; the output row itself is the running sum. Parallel over
+// (sequence, head); a head is one thread's work from its first key to its last.
+#include <cmath>
+
+#include "base/error.h"
+#include "kernels/ops.h"
+
+#include "kernels/cpu/isa_begin.h"
+#include "kernels/cpu/simd.h"
+#include "kernels/cpu/simd_math.h"
+#include "kernels/cpu/loops.h"
+#include "kernels/cpu/cpu_ops.h"
+
+namespace {
+
+constexpr int64_t key_block = 128;
+constexpr float log2_e = 1.4426950408889634f;
+
+struct Query {
+    const AttentionSpec& spec;
+    int64_t sequence, head, first, position;
+
+    float of_row(const Tensor& t, float otherwise) const {
+        return t ? t.f32()[(t.rows() == 1 ? 0 : head) * t.row_stride + sequence] : otherwise;
+    }
+    // Row `row` of a tensor of keys or values, this head's columns.
+    const float* row_of(const Tensor& t, int64_t row) const {
+        const int64_t group = head / (spec.heads / spec.kv_heads);
+        return t.f32() + (sequence * spec.length + row) * t.row_stride + group * spec.head_dim;
+    }
+    const float* query_of(const Tensor& t) const {
+        return t.f32() + sequence * t.row_stride + head * spec.head_dim;
+    }
+};
+
+float dot(const float* a, const float* b, int64_t n) {
+    return sum_vectors(n, [&](int64_t i, auto w) { return load(a + i, w) * load(b + i, w); });
+}
+
+// Exponents in base 2 of keys [begin, begin + count) into y; returns the largest.
+float exponents(float* y, const Query& at, int64_t begin, int64_t count, const Tensor& q, const Tensor& k) {
+    const AttentionSpec& s = at.spec;
+    const int64_t d = s.head_dim;
+    for (int64_t j = 0; j < count; ++j) {
+        const bool far = s.far_queries && at.position - (begin + j) >= s.far_from;
+        y[j] = dot(at.query_of(far ? s.far_queries : q), at.row_of(far ? s.far_keys : k, begin + j), d);
+    }
+    const bool capped = s.softcap > 0;
+    const float factor = at.of_row(s.row_factor, 1.0f);
+    const Vec scale = splat(capped ? s.scale / s.softcap : s.scale * factor);
+    const Vec cap = splat(s.softcap * factor);
+    const float square = s.row_square ? s.row_square.f32()[at.sequence] : 0.0f;
+    const float *gain = nullptr, *bias = nullptr;
+    if (s.distance_gain) {  // entry R-1-t belongs to distance t: ascending with the keys
+        const auto row = [&](const Tensor& t) {
+            return t.f32() + (t.rows() == 1 ? 0 : at.head) * t.row_stride + t.cols() - 1 - at.position +
+                   begin;
+        };
+        gain = row(s.distance_gain);
+        bias = row(s.distance_bias);
+    }
+    Vec most = splat(-__builtin_inff());
+    for_vectors(count, [&](int64_t i, auto n) {
+        Vec z = load(y + i, n) * scale;
+        if (capped) z = tanh(z) * cap;
+        if (gain) {
+            Vec g = load(gain + i, n);
+            if (s.row_square) g = sqrt(max(Vec{}, g + splat(square)));
+            z = z * g + (load(bias + i, n) - splat(0.5f * square));
+        }
+        z = z * splat(log2_e);
+        store(y + i, z, n);
+        most = max(most, load(y + i, n, -__builtin_inff()));
+    });
+    return reduce_max(most);
+}
+
+void attend(float* o, const Query& at, const Tensor& q, const Tensor& k, const Tensor& v) {
+    const int64_t d = at.spec.head_dim;
+    alignas(64) float y[key_block];
+    // A sink is a key seen first, without a value.
+    float top = at.spec.sink ? at.spec.sink.f32()[at.head] * log2_e : -__builtin_inff();
+    float sum = top > -__builtin_inff() ? 1.0f : 0.0f;
+    for (int64_t c = 0; c < d; ++c) o[c] = 0.0f;
+    for (int64_t begin = at.first; begin <= at.position; begin += key_block) {
+        const int64_t count = begin + key_block <= at.position + 1 ? key_block : at.position + 1 - begin;
+        const float here = exponents(y, at, begin, count, q, k);
+        const float before = top;
+        top = here > top ? here : top;
+        const Vec shift = splat(top);
+        const float shrink = sum > 0 ? exp2(splat(before) - shift)[0] : 0.0f;
+        sum = sum * shrink + sum_vectors(count, [&](int64_t i, auto n) {
+                  const Vec p = exp2(load(y + i, n, -__builtin_inff()) - shift);
+                  store(y + i, p, n);
+                  return p;
+              });
+        for_vectors(d, [&](int64_t c, auto n) {
+            Vec total = load(o + c, n) * splat(shrink);
+            for (int64_t j = 0; j < count; ++j) total += splat(y[j]) * load(at.row_of(v, begin + j) + c, n);
+            store(o + c, total, n);
+        });
+    }
+    const Vec inverse = splat(1.0f / sum);
+    for_vectors(d, [&](int64_t c, auto n) { store(o + c, load(o + c, n) * inverse, n); });
+}
+
+}  // namespace
+
+void CpuOps::attention_decode(Tensor o, const Tensor& q, const Tensor& k, const Tensor& v,
+                              const AttentionSpec& spec, int64_t first, int64_t position) {
+    check(0 <= first && first <= position && position < spec.length, "attention of keys {} .. {} of {}",
+          first, position, spec.length);
+    check(o.rows() == spec.batch && q.rows() == spec.batch && k.rows() == spec.batch * spec.length &&
+              v.rows() == k.rows(),
+          "attention of {} queries to {} keys", q.rows(), k.rows());
+    check(!spec.row_start, "attention of one query has no row starts");
+    check(!spec.distance_gain || (spec.distance_gain.cols() > position &&
+                                  spec.distance_bias.cols() == spec.distance_gain.cols()),
+          "attention: distance tables of {} and {} entries at position {}", spec.distance_gain.cols(),
+          spec.distance_bias.cols(), position);
+#pragma omp parallel for collapse(2) schedule(static) \
+    num_threads(threads_) if (q.count() * (position - first + 1) > parallel_threshold)
+    for (int64_t b = 0; b < spec.batch; ++b)
+        for (int64_t h = 0; h < spec.heads; ++h)
+            attend(o.f32() + b * o.row_stride + h * spec.head_dim, {spec, b, h, first, position}, q, k, v);
+}
+
+#include "kernels/cpu/isa_end.h"

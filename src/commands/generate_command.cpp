@@ -1,0 +1,166 @@
+// longreach generate: a text continued by a trained model.
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <cstdio>
+
+#include "base/rng.h"
+#include "base/text.h"
+#include "commands/commands.h"
+#include "eval/decoder.h"
+#include "io/file.h"
+#include "train/console.h"
+#include "train/device.h"
+#include "train/run_directory.h"
+
+namespace longreach {
+
+namespace {
+
+// The byte-level tokenizer of data tokenize: 256 before each document.
+constexpr int64_t byte_vocabulary = 257;
+constexpr int32_t document_begin = 256;
+constexpr uint64_t largest_prompt = uint64_t{1} << 30;
+
+struct GenerateOptions {
+    std::string target, prompt, prompt_file, rope;
+    std::vector<std::string> set;
+    int64_t tokens = 128, top = 0, seed = 1;
+    double temperature = 0;
+    bool ids = false;
+};
+
+std::vector<int32_t> parse_ids(std::string_view text, int64_t vocabulary) {
+    std::vector<int32_t> ids;
+    const auto separates = [](char c) { return c == ',' || c == ' ' || c == '\n' || c == '\t' || c == '\r'; };
+    for (size_t at = 0; at < text.size();) {
+        if (separates(text[at])) {
+            ++at;
+            continue;
+        }
+        int32_t id = -1;
+        const auto [end, error] = std::from_chars(text.data() + at, text.data() + text.size(), id);
+        const bool whole = end == text.data() + text.size() || separates(*end);
+        require(error == std::errc() && whole && id >= 0 && id < vocabulary, ExitCode::usage,
+                "the prompt's token {} is not a number from 0 to {}", ids.size() + 1, vocabulary - 1);
+        ids.push_back(id);
+        at = static_cast<size_t>(end - text.data());
+    }
+    return ids;
+}
+
+std::vector<int32_t> prompt_tokens(const GenerateOptions& options, int64_t vocabulary) {
+    require(options.prompt.empty() || options.prompt_file.empty(), ExitCode::usage,
+            "--prompt and --prompt-file exclude each other");
+    const std::string text = options.prompt_file.empty()
+                                 ? options.prompt
+                                 : read_file(options.prompt_file, largest_prompt, Links::follow);
+    if (options.ids) {
+        std::vector<int32_t> ids = parse_ids(text, vocabulary);
+        require(!ids.empty(), ExitCode::usage, "--ids needs a prompt of at least one token");
+        return ids;
+    }
+    require(vocabulary == byte_vocabulary, ExitCode::usage,
+            "the model's vocabulary is not that of bytes ({} tokens instead of {}), so its prompt has to be "
+            "token "
+            "numbers: --ids",
+            vocabulary, byte_vocabulary);
+    std::vector<int32_t> ids{document_begin};
+    for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
+    return ids;
+}
+
+void print(const std::string& text) {
+    require(std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0,
+            ExitCode::disk, "cannot write to standard output");
+}
+
+ExitCode generate(const GenerateOptions& options) {
+    require(options.temperature > 0 || options.top == 0, ExitCode::usage,
+            "--top has no effect without --temperature");
+    Console console(true);  // standard output is the text's alone
+    const Notice notice = [&](const std::string& text) { console.line(text); };
+    const Checkpoint checkpoint = find_checkpoint(options.target, notice);
+    std::vector<std::string> overrides = options.set;
+    if (!options.rope.empty()) overrides.push_back("eval.rope.kind=\"" + options.rope + "\"");
+    const Experiment experiment =
+        load_config<Experiment>({.file = checkpoint.file("config.json"), .overrides = overrides},
+                                [](Experiment& e, Problems& p) { e.check(p); })
+            .value;
+    std::vector<int32_t> text = prompt_tokens(options, experiment.model.vocab_size);
+    const int64_t prompt = static_cast<int64_t>(text.size()), room = prompt + options.tokens;
+
+    std::string note;
+    const std::unique_ptr<Ops> ops = open_device(experiment.system, note);
+    Transformer model(experiment.model, room, experiment.eval.rope);
+    model.set_stage_window(experiment.window_at(checkpoint.step > 0 ? checkpoint.step - 1 : 0));
+    Decoder decoder(model, {1, prompt, room});
+    Arena arena(*ops);
+    FlatParams weights;
+    const auto plan = [&] {
+        weights = plan_weights(arena, model.params());
+        model.plan_tables(arena);
+        decoder.plan(arena, *ops);
+    };
+    plan();
+    arena.commit();
+    plan();
+    model.fill_tables(*ops);
+    load_weights(checkpoint, *ops, model.params(), weights, false, notice);
+    weights.round(*ops);
+
+    const Rng rng(static_cast<uint64_t>(options.seed), Purpose::sampling);
+    if (!options.ids) print(options.prompt_file.empty() ? options.prompt : std::string());
+    int32_t next = decoder.prefill(*ops, weights, text, 1)[0];
+    for (int64_t i = 0; i < options.tokens; ++i) {
+        if (options.temperature > 0)
+            next = sample_token(decoder.logits(*ops).data(), experiment.model.vocab_size, options.temperature,
+                                options.top, rng.uniform(static_cast<uint64_t>(i)));
+        if (options.ids) {
+            print(fmt::format("{}{}", i > 0 ? " " : "", next));
+        } else {
+            if (next == document_begin) break;  // the document is over
+            print(std::string(1, static_cast<char>(next)));
+        }
+        if (i + 1 < options.tokens) next = decoder.step(*ops, weights, {next})[0];
+    }
+    print("\n");
+    return ExitCode::ok;
+}
+
+}  // namespace
+
+void add_generate_command(CLI::App& app, Action& action) {
+    auto options = std::make_shared<GenerateOptions>();
+    CLI::App* command = app.add_subcommand(
+        "generate", "Continue a text: the most likely token each time, or sampled with --temperature");
+    command
+        ->add_option("target", options->target,
+                     "Run directory (its newest checkpoint) or checkpoint directory")
+        ->required();
+    command->add_option("--prompt", options->prompt,
+                        "The text to continue, as bytes; printed before its continuation");
+    command->add_option("--prompt-file", options->prompt_file, "The same from a file; not printed");
+    command
+        ->add_option("--tokens", options->tokens,
+                     "Tokens to add at most; a text of bytes also ends where its document does")
+        ->check(CLI::Range(int64_t{1}, int64_t{1} << 31));
+    command->add_flag("--ids", options->ids,
+                      "The prompt is token numbers separated by spaces or commas, and so is what is printed: "
+                      "for other vocabularies than that of data tokenize");
+    command
+        ->add_option("--temperature", options->temperature,
+                     "Draw from the model's probabilities at this temperature; 0: take the most likely")
+        ->check(CLI::NonNegativeNumber);
+    command->add_option("--top", options->top, "Draw from this many most likely tokens; 0: from all")
+        ->check(CLI::NonNegativeNumber);
+    command->add_option("--seed", options->seed, "Of the draws")->check(CLI::NonNegativeNumber);
+    command->add_option("--set", options->set, "Override a field of the run's config")
+        ->expected(1)
+        ->take_all();
+    command->add_option("--rope", options->rope,
+                        "Change positions beyond the training context as eval --rope does, for texts of the "
+                        "prompt's length plus --tokens");
+    command->callback([options, &action] { action = [options] { return generate(*options); }; });
+}
+
+}  // namespace longreach

@@ -1,0 +1,78 @@
+#include "eval/decoder.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace longreach {
+
+void Decoder::plan(Arena& arena, Ops& ops) {
+    arena.group("batch, generation");
+    tokens_ = arena.reserve("tokens", DType::i32, {size_.sequences * size_.prompt});
+    logits_ = arena.reserve("logits", DType::f32, {size_.sequences, model_.config().vocab_size});
+    model_.plan_generation(arena, ops, size_.sequences, size_.prompt, size_.room);
+}
+
+const std::vector<int32_t>& Decoder::prefill(Ops& ops, const FlatParams& weights,
+                                             const std::vector<int32_t>& tokens, int64_t sequences) {
+    const int64_t count = static_cast<int64_t>(tokens.size());
+    check(sequences >= 1 && sequences <= size_.sequences && count > 0 && count % sequences == 0 &&
+              count / sequences <= size_.prompt,
+          "{} tokens for {} prompts of at most {}", count, sequences, size_.prompt);
+    sequences_ = sequences;
+    position_ = 0;
+    return pass(ops, weights, tokens, count / sequences);
+}
+
+const std::vector<int32_t>& Decoder::step(Ops& ops, const FlatParams& weights,
+                                          const std::vector<int32_t>& tokens) {
+    check(position_ > 0 && static_cast<int64_t>(tokens.size()) == sequences_, "{} tokens for {} texts",
+          tokens.size(), sequences_);
+    return pass(ops, weights, tokens, 1);
+}
+
+const std::vector<int32_t>& Decoder::pass(Ops& ops, const FlatParams& weights,
+                                          const std::vector<int32_t>& tokens, int64_t length) {
+    check(position_ + length <= size_.room, "position {} of {}", position_ + length, size_.room);
+    model_.use_length(ops, size_.room);
+    Batch batch{sequences_, length, tokens_.first(sequences_ * length), Tensor(), Tensor()};
+    ops.upload(batch.tokens, tokens.data());
+    model_.generate(ops, weights, batch, {size_.room, position_});
+    position_ += length;
+    best_.resize(static_cast<size_t>(sequences_));
+    ops.download(best_.data(), model_.generation_best(sequences_));
+    require(std::find(best_.begin(), best_.end(), -1) == best_.end(), ExitCode::numerics,
+            "after {} tokens the model's logits are not numbers", position_);
+    return best_;
+}
+
+std::vector<float> Decoder::logits(Ops& ops) const {
+    const Tensor logits = logits_.first_rows(sequences_);
+    ops.copy(logits, model_.generation_logits(sequences_));
+    std::vector<float> host(static_cast<size_t>(logits.count()));
+    ops.download(host.data(), logits);
+    for (float& x : host) x = static_cast<float>(model_.capped_logit(double{x}));
+    return host;
+}
+
+int32_t sample_token(const float* logits, int64_t vocabulary, double temperature, int64_t top,
+                     double uniform) {
+    std::vector<int32_t> order(static_cast<size_t>(vocabulary));
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return logits[a] > logits[b]; });
+    if (top > 0 && top < vocabulary) order.resize(static_cast<size_t>(top));
+    std::vector<double> shares;
+    double total = 0;
+    for (int32_t v : order) {
+        shares.push_back(std::exp((double{logits[v]} - double{logits[order[0]]}) / temperature));
+        total += shares.back();
+    }
+    double left = uniform * total;
+    for (size_t i = 0; i + 1 < order.size(); ++i) {
+        if (left < shares[i]) return order[i];
+        left -= shares[i];
+    }
+    return order.back();
+}
+
+}  // namespace longreach

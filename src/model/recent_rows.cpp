@@ -1,0 +1,19 @@
+#include "model/recent_rows.h"
+
+#include <algorithm>
+
+namespace longreach {
+
+void keep_recent(StepContext& run, const Tensor& recent, const Tensor& rows, int64_t count) {
+    const int64_t length = run.batch.length, added = std::min(count, length);
+    const Tensor kept = recent.first_rows(run.batch.sequences * count);
+    if (run.decoding())
+        for (int64_t m = 0; m + added < count; ++m)
+            run.ops.copy(every(kept, count, m), every(kept, count, m + added));
+    else
+        run.ops.zero(kept);
+    for (int64_t m = 0; m < added; ++m)
+        run.ops.copy(every(kept, count, count - added + m), every(rows, length, length - added + m));
+}
+
+}  // namespace longreach

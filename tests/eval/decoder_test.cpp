@@ -1,0 +1,131 @@
+// Decoding with kept keys and values: every variant as in a pass over the whole text.
+#include "eval/decoding.h"
+#include "model/random_models.h"
+#include "model/small_models.h"
+#include "model/small_variants.h"
+
+using namespace longreach;
+using namespace longreach::test;
+
+namespace {
+
+struct Sum {
+    DecodingOutcome all;
+    void add(const DecodingOutcome& one) {
+        all.worst = std::max(all.worst, one.worst);
+        all.ties += one.ties;
+        all.steps += one.steps;
+    }
+    // A near tie among tens of tokens is rare; most likely tokens that differ otherwise fail where they
+    // stand.
+    void finish() const {
+        MESSAGE("largest error, as a fraction of its bound: ", all.worst, "; near ties: ", all.ties, " of ",
+                all.steps);
+        CHECK(all.ties * 100 <= all.steps);
+    }
+};
+
+ModelConfig without_documents(ModelConfig config) {
+    const auto count_all = [](AttentionConfig& a) {
+        if (a.scale.scale_n == ScaleCount::document) a.scale.scale_n = ScaleCount::automatic;
+    };
+    count_all(config.attention);
+    for (auto& [name, layout] : config.layouts) count_all(layout);
+    return config;
+}
+
+}  // namespace
+
+TEST_CASE("decoding: every small model and variant is what the whole text gives") {
+    const std::vector<std::string> isas = available_isas();
+    Sum sum;
+    uint32_t i = 0;
+    for (const auto& models : {small_models(), small_variants()})
+        for (const SmallModel& small : models) {
+            CAPTURE(small.name);
+            // Prompts of one token, shorter and longer than convolutions, windows and chunks.
+            const int64_t prompts[] = {1, 2, 7};
+            sum.add(check_decoding(without_documents(small.config), {.prompt = prompts[i % 3], .room = 14},
+                                   {.threads = 1, .isa = isas[i % isas.size()]}, i));
+            ++i;
+        }
+    sum.finish();
+}
+
+TEST_CASE("decoding: random variants are what the whole text gives") {
+    Sum sum;
+    for (uint32_t i = 0; i < 120; ++i) {
+        CAPTURE(i);
+        const ModelConfig config = without_documents(RandomVariant(i).draw().config);
+        sum.add(check_decoding(config, {.sequences = 1 + i % 3, .prompt = 1 + i % 9, .room = 20},
+                               {.threads = 1}, i));
+    }
+    sum.finish();
+}
+
+TEST_CASE(
+    "decoding: changes of positions beyond the training length use the length of prompt and continuation") {
+    Sum sum;
+    for (const RopeMethod kind :
+         {RopeMethod::pi, RopeMethod::ntk, RopeMethod::ntk_old, RopeMethod::ntk_su, RopeMethod::ntk_mixed,
+          RopeMethod::ntk_dynamic, RopeMethod::yarn, RopeMethod::rerope, RopeMethod::leaky_rerope})
+        for (const TestScale scale : {TestScale::none, TestScale::clip_logn}) {
+            ModelConfig m = tiny_model(3);
+            m.train_context = 8;
+            m.layouts["half"] = m.attention;
+            m.layouts["half"].position = {PositionKind::p_rope, 20, 0.67, Spacing::linspace};
+            m.layouts["none"] = m.attention;
+            m.layouts["none"].position.kind = PositionKind::nope;
+            m.layouts["none"].conv = {3, true, true, true};
+            m.pattern = {"half", "none", "half"};
+            Text text{.sequences = 2, .prompt = 6, .room = 24};
+            text.post_hoc.kind = kind;
+            text.post_hoc.scale = scale;
+            if (kind == RopeMethod::ntk_old) text.post_hoc.factor = 3;
+            CAPTURE(static_cast<int>(kind));
+            sum.add(check_decoding(m, text));
+        }
+    sum.finish();
+}
+
+TEST_CASE("decoding: a batch is its texts one by one, and a text does not know of earlier ones") {
+    ModelConfig m = tiny_model(2);
+    m.residual.smear = true;
+    m.attention.conv = {3, true, true, true};
+    const Text text{.sequences = 3, .prompt = 4, .room = 8};
+    ModelFixture fixture(m, {.sequences = 3, .length = 8});
+    fixture.scatter_constants(0.3);
+    DecoderBench together(m, text, {.threads = 1}, fixture.host_weights);
+    DecoderBench alone(m, text, {.threads = 1}, fixture.host_weights);
+    const std::vector<int32_t> prompts{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, next{3, 5, 7};
+    together.prefill({9, 9, 9, 9, 8, 8, 8, 8}, 2);
+    together.step({1, 2});
+    together.prefill(prompts, 3);
+    together.step(next);
+    const std::vector<float> all = together.logits();
+    for (size_t b = 0; b < 3; ++b) {
+        alone.prefill({prompts.begin() + static_cast<std::ptrdiff_t>(4 * b),
+                       prompts.begin() + static_cast<std::ptrdiff_t>(4 * b + 4)},
+                      1);
+        alone.step({next[b]});
+        const std::vector<float> own = alone.logits();
+        for (size_t v = 0; v < 19; ++v) CHECK(own[v] == all[b * 19 + v]);
+    }
+}
+
+TEST_CASE("sampling draws tokens as often as their probabilities say") {
+    const std::vector<float> logits{0, 2, 1, 2, -50};
+    CHECK(sample_token(logits.data(), 5, 1, 1, 0.99) == 1);
+    CHECK(sample_token(logits.data(), 5, 1, 2, 0.49) == 1);
+    CHECK(sample_token(logits.data(), 5, 1, 2, 0.51) == 3);
+    CHECK(sample_token(logits.data(), 5, 1e-3, 0, 0.51) == 3);
+    std::vector<double> count(5);
+    const int draws = 1000;
+    for (int i = 0; i < draws; ++i)
+        ++count[static_cast<size_t>(sample_token(logits.data(), 5, 2, 0, (i + 0.5) / draws))];
+    double total = 0;
+    for (const float x : logits) total += std::exp(double{x} / 2);
+    // Equally spaced draws: an interval holds its share of them within one at either end.
+    for (size_t v = 0; v < 5; ++v)
+        CHECK(std::abs(count[v] - draws * std::exp(double{logits[v]} / 2) / total) <= 2);
+}

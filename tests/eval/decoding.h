@@ -1,0 +1,149 @@
+// Decoding step by step against the pass over the whole text, and against the scalar reference.
+//
+// Texts go on with the most likely token and with random ones by turns, so that they neither end in a loop
+// nor avoid what the model would say.
+//
+// The bound of a logit is that of a loss in gradient_check.h: epsilon (1 + Y), with Y the largest logit. A
+// text's whole pass and its steps may each be off by it.
+#pragma once
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "eval/decoder.h"
+#include "model/fixture.h"
+#include "model/gradient_check.h"
+
+namespace longreach::test {
+
+struct Text {
+    int64_t sequences = 2, prompt = 5, room = 16;
+    PostHocConfig post_hoc{};
+};
+
+// Everything that decoding needs, with the weights of a fixture.
+class DecoderBench {
+  public:
+    DecoderBench(const ModelConfig& config, const Text& text, const CpuOptions& cpu,
+                 const std::vector<float>& host_weights)
+        : ops_(make_cpu_ops(cpu)),
+          arena_(*ops_),
+          model_(config, text.room, text.post_hoc),
+          decoder_(model_, {text.sequences, text.prompt, text.room}) {
+        for (int pass = 0; pass < 2; ++pass) {
+            weights_ = plan_weights(arena_, model_.params());
+            model_.plan_tables(arena_);
+            decoder_.plan(arena_, *ops_);
+            if (pass == 0) arena_.commit();
+        }
+        model_.fill_tables(*ops_);
+        ops_->upload(weights_.flat, host_weights.data());
+        weights_.round(*ops_);
+    }
+    const std::vector<int32_t>& prefill(const std::vector<int32_t>& tokens, int64_t sequences) {
+        return decoder_.prefill(*ops_, weights_, tokens, sequences);
+    }
+    const std::vector<int32_t>& step(const std::vector<int32_t>& tokens) {
+        return decoder_.step(*ops_, weights_, tokens);
+    }
+    std::vector<float> logits() { return decoder_.logits(*ops_); }
+
+  private:
+    std::unique_ptr<Ops> ops_;
+    Arena arena_;
+    Transformer model_;
+    Decoder decoder_;
+    FlatParams weights_;
+};
+
+struct DecodingOutcome {
+    double worst = 0;   // error over its bound
+    int64_t ties = 0;   // most likely tokens that differ, by less than the bounds
+    int64_t steps = 0;  // tokens compared
+};
+
+inline DecodingOutcome check_decoding(const ModelConfig& config, const Text& text,
+                                      const CpuOptions& cpu = {.threads = 1}, uint32_t stream = 0) {
+    const size_t sequences = static_cast<size_t>(text.sequences), room = static_cast<size_t>(text.room),
+                 prompt = static_cast<size_t>(text.prompt), vocab = static_cast<size_t>(config.vocab_size);
+    ModelFixture fixture(config,
+                         {.sequences = text.sequences, .length = text.room, .post_hoc = text.post_hoc}, cpu);
+    fixture.scatter_constants(0.3);
+    DecoderBench bench(config, text, cpu, fixture.host_weights);
+
+    const Rng rng(29, Purpose::test, stream);
+    const auto random = [&](size_t at) { return static_cast<int32_t>(rng.below(at, vocab)); };
+    std::vector<std::vector<int32_t>> texts(sequences);
+    std::vector<int32_t> prompts;
+    for (size_t b = 0; b < sequences; ++b)
+        for (size_t i = 0; i < prompt; ++i) {
+            texts[b].push_back(random(b * room + i));
+            prompts.push_back(texts[b].back());
+        }
+    std::vector<std::vector<int32_t>> best;  // by step
+    std::vector<std::vector<float>> logits;
+    best.push_back(bench.prefill(prompts, text.sequences));
+    logits.push_back(bench.logits());
+    for (size_t i = prompt; i < room; ++i) {
+        std::vector<int32_t> next;
+        for (size_t b = 0; b < sequences; ++b) {
+            texts[b].push_back(i % 2 == 0 ? best.back()[b] : random(b * room + i));
+            next.push_back(texts[b].back());
+        }
+        best.push_back(bench.step(next));
+        logits.push_back(bench.logits());
+    }
+
+    // The whole texts at once.
+    Example whole{text.sequences, text.room, {}, {}, {}};
+    for (size_t b = 0; b < sequences; ++b)
+        for (size_t i = 0; i < room; ++i) {
+            whole.tokens.push_back(texts[b][i]);
+            whole.targets.push_back(i + 1 < room ? texts[b][i + 1] : -1);
+        }
+    fixture.model().use_length(fixture.ops(), text.room);
+    const std::vector<float> losses = fixture.evaluate(whole);
+    std::vector<int32_t> whole_best(whole.tokens.size());
+    fixture.ops().download(whole_best.data(), fixture.model().evaluation_best(text.sequences * text.room));
+
+    const reference::Params<double> named = fixture.named_weights();
+    const reference::Model<double> reference(config, named);
+    DecodingOutcome outcome;
+    for (size_t b = 0; b < sequences; ++b) {
+        const auto expected = reference.logits(texts[b], {});
+        double largest = 0;
+        for (const auto& row : expected)
+            for (const double y : row) largest = std::max(largest, std::abs(y));
+        const double bound = gradient_epsilon(config, text.room) *
+                             std::max(1.0, reference.score_size(texts[b], {})) * (1 + largest);
+        for (size_t s = 0; s < best.size(); ++s) {
+            const size_t at = prompt - 1 + s;
+            const float* row = logits[s].data() + b * vocab;
+            ++outcome.steps;
+            if (!text.post_hoc.active())
+                for (size_t v = 0; v < vocab; ++v) {
+                    const double ratio = std::abs(double{row[v]} - expected[at][v]) / bound;
+                    if (!(ratio <= outcome.worst)) outcome.worst = std::isnan(ratio) ? 1e30 : ratio;
+                }
+            const int32_t other = whole_best[b * room + at];
+            if (best[s][b] != other) {
+                ++outcome.ties;
+                CHECK(std::abs(row[best[s][b]] - row[other]) <= 2 * bound);
+            }
+            if (at + 1 == room) continue;
+            double sum = 0;
+            for (size_t v = 0; v < vocab; ++v) sum += std::exp(double{row[v]});
+            const double lse = std::log(sum), z = config.head.z_loss;
+            const double loss = lse - row[texts[b][at + 1]] + z * lse * lse;
+            const double ratio =
+                std::abs(loss - double{losses[b * room + at]}) / (2 * bound * (1 + 2 * z * std::abs(lse)));
+            if (!(ratio <= outcome.worst)) outcome.worst = std::isnan(ratio) ? 1e30 : ratio;
+        }
+    }
+    CHECK(outcome.worst <= 1);
+    return outcome;
+}
+
+}  // namespace longreach::test
