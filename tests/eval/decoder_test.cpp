@@ -94,7 +94,7 @@ TEST_CASE("decoding: a batch is its texts one by one, and a text does not know o
     m.attention.conv = {4, true, true, true};
     const Text text{.sequences = 3, .prompt = 4, .room = 8};
     ModelFixture fixture(m, {.sequences = 3, .length = 8});
-    fixture.scatter_constants(0.3);
+    scatter(fixture);
     DecoderBench together(m, text, {.threads = 1}, fixture.host_weights);
     DecoderBench alone(m, text, {.threads = 1}, fixture.host_weights);
     // Prompts shorter than the convolutions: what is before them is zero, whatever was there.
