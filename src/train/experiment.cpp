@@ -155,6 +155,7 @@ void Experiment::check(Problems& p) {
         if (p.is_set(key)) p.add(key, std::string("has no effect: ") + reason, other);
     };
     check_layers(p);
+    check_task(p);
     if (window_warmup.to == 0) {
         no_effect("window_warmup.from", "window_warmup.to is 0", "window_warmup.to");
         no_effect("window_warmup.multiple", "window_warmup.to is 0", "window_warmup.to");
@@ -214,6 +215,22 @@ void Experiment::check_layers(Problems& p) const {
         p.add("eval.rope",
               fmt::format("has no effect: no length is above the training context {}", model.train_context),
               "eval.lengths");
+}
+
+void Experiment::check_task(Problems& p) const {
+    if (data.task.kind == TaskKind::none) return;
+    for (size_t i = 0; i < stages.size(); ++i) {
+        try {
+            task_generator(nullptr).answer_tokens(stages[i].context);
+        } catch (const Error& e) {  // too short for the task
+            p.add(fmt::format("stages.{}.context", i), e.what(), "data.task.kind");
+        }
+    }
+}
+
+TaskGenerator Experiment::task_generator(const TokenStream* haystack) const {
+    const uint64_t task_seed = data.task.seed >= 0 ? static_cast<uint64_t>(data.task.seed) : data_seed();
+    return TaskGenerator(data.task.kind, data.task, model.vocab_size, task_seed, haystack);
 }
 
 std::vector<Stage> Experiment::resolved_stages() const {

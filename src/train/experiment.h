@@ -7,6 +7,7 @@
 #include "eval/eval_config.h"
 #include "model/model_config.h"
 #include "optim/optimizer_config.h"
+#include "tasks/generator.h"
 
 namespace longreach {
 
@@ -106,9 +107,12 @@ struct Experiment {
     int64_t block_tokens() const;           // the data order's block: the largest stage context
     int64_t table_rows() const;             // the longest sequence of training or validation
     int64_t eval_batch_tokens() const;
+    // Samples of data.task; `haystack` as for TaskGenerator.
+    TaskGenerator task_generator(const TokenStream* haystack) const;
 
   private:
     void check_layers(Problems& problems) const;
+    void check_task(Problems& problems) const;
 };
 
 }  // namespace longreach

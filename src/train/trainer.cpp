@@ -9,6 +9,7 @@
 
 #include "base/units.h"
 #include "eval/tables.h"
+#include "tasks/task_batches.h"
 #include "train/device.h"
 #include "train/signals.h"
 
@@ -76,6 +77,10 @@ Trainer::Trainer(const Experiment& experiment, Console& console)
     const EvalConfig& eval = experiment.eval;
     const int64_t fewest = eval.every > 0 ? std::min(eval.tokens, eval.final_tokens) : eval.final_tokens;
     LengthEvaluator::check_request(val_stream_, make_request(eval, fewest, 0, experiment.data.document_mask));
+    if (experiment.data.task.kind == TaskKind::none)
+        source_ = std::make_unique<StreamBatches>(train_stream_, batch_plan_);
+    else
+        source_ = std::make_unique<TaskBatches>(experiment.task_generator(&train_stream_));
     if (experiment.optimizer.qk_clip.limit > 0)
         model_.watch_scores(experiment.optimizer.qk_clip.measure == ScoreMeasure::absolute);
     plan(arena_);
@@ -125,7 +130,7 @@ void Trainer::allocate() {
     LoaderOptions options;
     options.max_tokens = max_micro_tokens(stages_);
     options.documents = experiment_.data.document_mask;
-    loader_ = std::make_unique<Loader>(train_stream_, batch_plan_, options);
+    loader_ = std::make_unique<Loader>(*source_, options);
 }
 
 Trainer::~Trainer() = default;
@@ -177,11 +182,14 @@ void Trainer::describe() {
                                   s.lr == 1 ? "" : fmt::format(", lr x {}", s.lr)));
         tokens += s.steps * s.tokens_per_step;
     }
-    console_.line(fmt::format("data: {} training tokens ({:.2f} epochs of {}), {} validation tokens",
-                              human_count(static_cast<double>(tokens)),
-                              batch_plan_.epochs(static_cast<uint64_t>(tokens)),
-                              human_count(static_cast<double>(train_stream_.tokens())),
-                              human_count(static_cast<double>(val_stream_.tokens()))));
+    const TaskKind task = experiment_.data.task.kind;
+    console_.line(fmt::format(
+        "data: {} training tokens ({} {}), {} validation tokens", human_count(static_cast<double>(tokens)),
+        task == TaskKind::none
+            ? fmt::format("{:.2f} epochs of", batch_plan_.epochs(static_cast<uint64_t>(tokens)))
+            : fmt::format("samples of {}, text out of", name_of(task)),
+        human_count(static_cast<double>(train_stream_.tokens())),
+        human_count(static_cast<double>(val_stream_.tokens()))));
     console_.line("memory plan (activations of training and validation share theirs):\n" + arena_.table() +
                   fmt::format("  {:<24}{:>12}", "kernel scratch", human_bytes(ops_->scratch_bytes())));
 }
@@ -190,6 +198,10 @@ const Stage& Trainer::stage_of(int64_t step) const {
     for (const Stage& s : stages_)
         if (step < s.first_step + s.steps) return s;
     return stages_.back();
+}
+
+int64_t Trainer::scored_per_step(const Stage& stage) const {
+    return stage.tokens_per_step / stage.context * source_->scored_per_sequence(stage.context);
 }
 
 void Trainer::start() {
@@ -257,7 +269,8 @@ Trainer::StepOutcome Trainer::train_step() {
     const QkClipConfig& qk_clip = experiment_.optimizer.qk_clip;
     if (qk_clip.limit > 0) model_.clear_maxima(*ops_);
     const int64_t n = stage.micro_tokens;
-    const float scale = static_cast<float>(1.0 / static_cast<double>(stage.tokens_per_step));
+    const double scored = static_cast<double>(scored_per_step(stage));
+    const float scale = static_cast<float>(1.0 / scored);
     tree_.begin_step(stage.micro_batches());
     for (int64_t m = 0; m < stage.micro_batches(); ++m) {
         const MicroBatch micro = loader_->take();
@@ -282,7 +295,7 @@ Trainer::StepOutcome Trainer::train_step() {
 
     StepOutcome outcome;
     for (int64_t m = 0; m < stage.micro_batches(); ++m) outcome.loss += host_losses_[static_cast<size_t>(m)];
-    outcome.loss /= static_cast<double>(stage.tokens_per_step);
+    outcome.loss /= scored;
     outcome.lr = schedule_multiplier(experiment_.optimizer.schedule, state_.step, total_steps_) * stage.lr;
     if (std::isfinite(outcome.loss)) {
         const Optimizer::Result result =
@@ -340,7 +353,8 @@ void Trainer::record_step(const StepOutcome& outcome, bool last) {
         .set("context", stage.context)
         .set("loss", std::isfinite(outcome.loss) ? json::Value(outcome.loss) : json::Value());
     const double bytes_per_token = train_stream_.bytes_per_token();
-    if (bytes_per_token > 0 && std::isfinite(outcome.loss))
+    // Of text: the answers of a task stand for no bytes of the corpus.
+    if (bytes_per_token > 0 && std::isfinite(outcome.loss) && experiment_.data.task.kind == TaskKind::none)
         metrics.set("bits_per_byte", outcome.loss / std::numbers::ln2 / bytes_per_token);
     metrics.set("grad_norm", outcome.applied ? json::Value(outcome.gradient_norm) : json::Value())
         .set("lr", outcome.lr)

@@ -50,6 +50,7 @@ class Trainer {
     void compare_memory();
     int64_t held_bytes() const;
     const Stage& stage_of(int64_t step) const;
+    int64_t scored_per_step(const Stage& stage) const;  // tokens with a target
 
     const Experiment& experiment_;
     RunDirectory* directory_ = nullptr;
@@ -67,6 +68,7 @@ class Trainer {
     Arena arena_;
     FlatParams weights_;
     Tensor tokens_, targets_, doc_start_, micro_losses_;
+    std::unique_ptr<BatchSource> source_;
     std::unique_ptr<Loader> loader_;
     int64_t requested_step_ = 0;
     TrainState state_;
