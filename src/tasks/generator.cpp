@@ -108,6 +108,8 @@ Sample TaskGenerator::lay_out(const Draft& d, int64_t length, uint64_t seed, dou
     } else {
         const Lexicon words(config_, vocab_size_, seed);
         words.noise(hay, around - count_tokens(d.units));
+        if (words.text() && !hay.empty() && !d.units.empty())
+            hay.back() = ' ';  // noise ends where a list begins
         for (const TokenList& unit : d.units) {
             places.push_back(static_cast<int64_t>(hay.size()));
             hay.insert(hay.end(), unit.begin(), unit.end());
