@@ -273,6 +273,9 @@ class Ops {
     // With `gradient` the logits are overwritten by spec.gradient_scale * dloss/dlogits.
     virtual void cross_entropy(Tensor loss, Tensor logits, const Tensor& targets, const LossSpec& spec,
                                bool gradient) = 0;
+    // best i32 [n]: column of the largest logit of each row; of equal ones the first. A NaN is never the
+    // largest, and where every logit is NaN best is -1. Softcaps leave the order of logits as it is.
+    virtual void top1(Tensor best, const Tensor& logits) = 0;
 
     // --- reductions and optimisers
     // ---------------------------------------------------------------------------------- out f64 [1] = sum of

@@ -192,6 +192,9 @@ void TimingOps::cross_entropy(Tensor loss, Tensor logits, const Tensor& targets,
     timed("cross entropy", 0, bytes_of({&logits}) * (gradient ? 2 : 1),
           [&] { inner_.cross_entropy(loss, logits, targets, spec, gradient); });
 }
+void TimingOps::top1(Tensor best, const Tensor& logits) {
+    timed("top 1", 0, bytes_of({&logits}), [&] { inner_.top1(best, logits); });
+}
 
 void TimingOps::sum(Tensor out, const Tensor& x) {
     timed("sum", 0, bytes_of({&x}), [&] { inner_.sum(out, x); });

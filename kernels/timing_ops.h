@@ -88,6 +88,7 @@ class TimingOps final : public Ops {
                         int64_t length) override;
     void cross_entropy(Tensor loss, Tensor logits, const Tensor& targets, const LossSpec& spec,
                        bool gradient) override;
+    void top1(Tensor best, const Tensor& logits) override;
     void sum(Tensor out, const Tensor& x) override;
     void sum_squares(Tensor out, const Tensor& x) override;
     void head_maxima(Tensor out, const Tensor& row_maxima) override;

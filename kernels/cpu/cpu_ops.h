@@ -78,6 +78,7 @@ class CpuOps final : public Ops {
 
     void cross_entropy(Tensor loss, Tensor logits, const Tensor& targets, const LossSpec& spec,
                        bool gradient) override;
+    void top1(Tensor best, const Tensor& logits) override;
 
     void sum(Tensor out, const Tensor& x) override;
     void sum_squares(Tensor out, const Tensor& x) override;

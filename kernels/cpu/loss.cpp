@@ -1,4 +1,4 @@
-// Cross-entropy over rows of logits x [n, V], with softcap and z-loss.
+// Cross-entropy over rows of logits x [n, V], with softcap and z-loss; the largest logit of each row.
 //
 //   y = x, cap tanh(x / cap) or cap sigmoid((x + shift) / temperature);  L = log sum exp y
 //   loss = L - y[target] + z L^2;   dloss/dx_v = ((1 + 2 z L) e^(y_v - L) - [v = target]) dy_v/dx_v
@@ -111,7 +111,35 @@ void rows_loss(const Tensor& loss, const Tensor& logits, const Tensor& targets, 
     }
 }
 
+// The first column that holds the row's largest number; -1: all are NaN.
+int32_t first_of_largest(const float* x, int64_t width) {
+    float top = minus_infinity;
+    int64_t place = 0;  // of the block it is first seen in
+    for (int64_t begin = 0; begin < width; begin += block) {
+        Vec most = splat(minus_infinity);
+        for_vectors(std::min(block, width - begin), [&](int64_t i, auto n) {
+            most = max(load(x + begin + i, n, minus_infinity), most);  // in this order a NaN is passed over
+        });
+        const float here = reduce_max(most);
+        if (here > top) {
+            top = here;
+            place = begin;
+        }
+    }
+    for (int64_t i = place; i < width; ++i)
+        if (x[i] == top) return static_cast<int32_t>(i);
+    return -1;
+}
+
 }  // namespace
+
+void CpuOps::top1(Tensor best, const Tensor& logits) {
+    const int64_t rows = logits.rows(), width = logits.cols();
+    check(best.count() == rows, "top 1 of {} rows into {} places", rows, best.count());
+#pragma omp parallel for schedule(static) num_threads(threads_) if (rows * width > parallel_threshold)
+    for (int64_t r = 0; r < rows; ++r)
+        best.i32()[r] = first_of_largest(logits.f32() + r * logits.row_stride, width);
+}
 
 void CpuOps::cross_entropy(Tensor loss, Tensor logits, const Tensor& targets, const LossSpec& spec,
                            bool gradient) {

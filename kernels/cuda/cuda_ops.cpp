@@ -308,6 +308,7 @@ class CudaOps final : public Ops {
                        bool gradient) override {
         cuda::cross_entropy(loss, logits, targets, spec, gradient, stream());
     }
+    void top1(Tensor best, const Tensor& logits) override { cuda::top1(best, logits, stream()); }
     void sum(Tensor out, const Tensor& x) override {
         cuda::sum(out, scratch(cuda::sum_workspace(x.count())), x, stream());
     }

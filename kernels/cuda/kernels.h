@@ -124,6 +124,7 @@ void mix_backward(Tensor dx, Tensor dy, Tensor da, Tensor db, Tensor workspace, 
 // --- loss
 void cross_entropy(Tensor loss, Tensor logits, const Tensor& targets, const LossSpec& spec, bool gradient,
                    Stream stream);
+void top1(Tensor best, const Tensor& logits, Stream stream);
 
 // --- reductions and optimisers
 inline constexpr int64_t sum_workspace(int64_t count) {

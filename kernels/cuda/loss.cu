@@ -1,4 +1,4 @@
-// Cross-entropy over rows of logits x [n, V], with softcap and z-loss.
+// Cross-entropy over rows of logits x [n, V], with softcap and z-loss; the largest logit of each row.
 //
 //   y = x, cap tanh(x / cap) or cap sigmoid((x + shift) / temperature);  L = log sum exp y
 //   loss = L - y[target] + z L^2;   dloss/dx_v = ((1 + 2 z L) e^(y_v - L) - [v = target]) dy_v/dx_v
@@ -106,7 +106,57 @@ void cross_entropy_kernel(float* loss, View<T> logits, const int32_t* targets, i
     }
 }
 
+struct Smaller {
+    DEVICE int operator()(int a, int b) const { return a < b ? a : b; }
+};
+constexpr int no_column = 0x7fffffff;
+
+union TopShared {
+    WarpResults<float, loss_threads> values;
+    WarpResults<int, loss_threads> columns;
+};
+
+// A block per row, one read per element. First the largest number, then the first of the threads' columns
+// that hold it.
+template <class T, int n>
+KERNEL(loss_threads)
+void top1_kernel(int32_t* best, View<const T> logits, int width) {
+    TopShared& space = shared<TopShared>();
+    const int64_t row = blockIdx.x;
+    const T* x = logits.at(row);
+    float own = minus_infinity;
+    int column = no_column;
+    constexpr int step = loss_threads * n;
+    for (int c = static_cast<int>(threadIdx.x) * n; c < width; c += step) {
+        const Pack<n> y = load<n>(x + c);
+#pragma unroll
+        for (int k = 0; k < n; ++k) {
+            // Columns come in order, so of equal numbers the first stays; a NaN is neither larger nor equal.
+            if (y[k] > own || (column == no_column && y[k] == own)) {
+                own = y[k];
+                column = c + k;
+            }
+        }
+    }
+    const float top = block_reduce<loss_threads>(own, space.values, Max{});
+    const int first = block_reduce<loss_threads>(own == top ? column : no_column, space.columns, Smaller{});
+    if (threadIdx.x == 0) best[row] = first == no_column ? -1 : first;
+}
+
 }  // namespace
+
+void top1(Tensor best, const Tensor& logits, Stream stream) {
+    const int64_t rows = logits.rows(), width = logits.cols();
+    check(best.count() == rows, "top 1 of {} rows into {} places", rows, best.count());
+    with_element(logits.dtype, [&](auto element) {
+        using T = typename decltype(element)::type;
+        with_pack<T>(width % wide<T> == 0 && aligned(logits), [&](auto n) {
+            launch(top1_kernel<T, decltype(n)::value>,
+                   {dim3(static_cast<unsigned>(rows)), dim3(loss_threads), sizeof(TopShared), stream},
+                   best.i32(), view<const T>(logits), static_cast<int>(width));
+        });
+    });
+}
 
 void cross_entropy(Tensor loss, Tensor logits, const Tensor& targets, const LossSpec& spec, bool gradient,
                    Stream stream) {

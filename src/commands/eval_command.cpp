@@ -4,6 +4,8 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "commands/commands.h"
+#include "base/json.h"
+#include "eval/repeat.h"
 #include "eval/tables.h"
 #include "train/console.h"
 #include "train/device.h"
@@ -14,13 +16,15 @@ namespace longreach {
 namespace {
 
 struct EvalOptions {
-    std::string target, token_losses, out;
+    std::string target, token_losses, out, label;
     std::vector<int64_t> lengths;
     std::vector<std::string> set, data;
     std::string rope;
     int64_t tokens = 0;
-    bool buckets = false;
+    bool buckets = false, repeat = false;
 };
+
+constexpr std::string_view label_characters = "abcdefghijklmnopqrstuvwxyz0123456789_.-";
 
 // The lengths on the command line replace the config's; its token count grows to one longest sequence if need
 // be.
@@ -32,8 +36,8 @@ void apply(const EvalOptions& options, Experiment& e) {
     if (!e.eval.lengths.empty()) e.eval.tokens = std::max(e.eval.tokens, e.eval.lengths.back());
 }
 
-void write_results(const std::string& directory, const std::vector<LengthResult>& results, int64_t step,
-                   double bytes_per_token) {
+void write_results(const std::string& directory, const std::vector<LengthResult>& results,
+                   const std::vector<TaskRow>& tasks, int64_t step, double bytes_per_token) {
     make_directories(directory);
     const auto file = [](const char* header, const std::vector<std::string>& lines) {
         return std::string(header) + "\n" + join(lines, "\n") + "\n";
@@ -42,12 +46,43 @@ void write_results(const std::string& directory, const std::vector<LengthResult>
                           file(val_header, val_lines(results, step, 0, bytes_per_token)));
     write_file_atomically(join_path(directory, "positions.csv"),
                           file(positions_header, positions_lines(results, step)));
+    const std::string of_tasks = join_path(directory, "tasks.csv");
+    tasks.empty() ? remove_file(of_tasks)
+                  : write_file_atomically(of_tasks, file(tasks_header, task_lines(tasks, step)));
+}
+
+// <run>/eval/<label> of the run that a checkpoint belongs to.
+std::string label_directory(const Checkpoint& checkpoint, const std::string& label) {
+    require(
+        !label.empty() && label.find_first_not_of(label_characters) == std::string::npos && label[0] != '.',
+        ExitCode::usage, "--label {}: lower case letters, digits and _.- make a label, no dot first", label);
+    const std::string checkpoints = parent_path(checkpoint.path);
+    require(base_name(checkpoints) == "checkpoints", ExitCode::usage,
+            "{} is in no run directory, so --label has no place; --out DIR writes anywhere", checkpoint.path);
+    return join_path(parent_path(checkpoints), "eval/" + label);
+}
+
+// A label holds the results of one request, and that request.
+void write_request(const std::string& directory, const Checkpoint& checkpoint, const Experiment& e,
+                   const std::vector<std::string>& overrides, const std::vector<TaskRow>& tasks) {
+    json::Value set = json::Value::array(), lengths = json::Value::array(), names = json::Value::array();
+    for (const std::string& o : overrides) set.push(o);
+    for (int64_t length : e.eval.lengths) lengths.push(length);
+    for (size_t i = 0; i < tasks.size(); ++i)
+        if (i == 0 || tasks[i].task != tasks[i - 1].task) names.push(tasks[i].task);
+    const json::Value request = json::Value::object({{"checkpoint", checkpoint.step},
+                                                     {"set", set},
+                                                     {"lengths", lengths},
+                                                     {"tokens", e.eval.final_tokens},
+                                                     {"tasks", names}});
+    write_file_atomically(join_path(directory, "request.json"), json::write(request, json::Style::pretty));
 }
 
 ExitCode evaluate(const EvalOptions& options) {
     Console console;
     const Notice notice = [&](const std::string& text) { console.line(text); };
     const Checkpoint checkpoint = find_checkpoint(options.target, notice);
+    const std::string labelled = options.label.empty() ? "" : label_directory(checkpoint, options.label);
     std::vector<std::string> overrides = options.set;
     if (!options.rope.empty()) overrides.push_back("eval.rope.kind=\"" + options.rope + "\"");
     const Experiment experiment =
@@ -70,12 +105,14 @@ ExitCode evaluate(const EvalOptions& options) {
     Transformer model(experiment.model, longest, experiment.eval.rope);
     model.set_stage_window(experiment.window_at(checkpoint.step > 0 ? checkpoint.step - 1 : 0));
     LengthEvaluator evaluator;
+    RepeatEvaluator repeater;
     Arena arena(*ops);
     FlatParams weights;
     const auto plan = [&] {
         weights = plan_weights(arena, model.params());
         model.plan_tables(arena);
         evaluator.plan(arena, batch, documents);
+        if (options.repeat) repeater.plan(arena, batch, documents);
         model.plan_evaluation(arena, *ops, {batch, experiment.eval.lengths}, documents);
     };
     plan();
@@ -94,7 +131,17 @@ ExitCode evaluate(const EvalOptions& options) {
     console.line(results_table(results, stream.bytes_per_token()));
     if (options.buckets) console.line(buckets_table(results, false) + "\n" + buckets_table(results, true));
     if (!options.token_losses.empty()) write_token_losses(options.token_losses, results);
-    if (!options.out.empty()) write_results(options.out, results, checkpoint.step, stream.bytes_per_token());
+    std::vector<TaskRow> tasks;
+    if (options.repeat) {
+        tasks = repeater.run(*ops, model, weights, stream,
+                             {experiment.eval.lengths, experiment.model.train_context, request.tokens, batch,
+                              documents, request.progress});
+        console.line(tasks_table(tasks));
+    }
+    for (const std::string& directory : {options.out, labelled})
+        if (!directory.empty())
+            write_results(directory, results, tasks, checkpoint.step, stream.bytes_per_token());
+    if (!labelled.empty()) write_request(labelled, checkpoint, experiment, overrides, tasks);
     console.line(fmt::format("peak memory of the process: {}", human_bytes(peak_resident_bytes())));
     return ExitCode::ok;
 }
@@ -125,7 +172,13 @@ void add_eval_command(CLI::App& app, Action& action) {
     command->add_flag("--buckets", options->buckets, "Also print loss by position bucket");
     command->add_option("--token-losses", options->token_losses,
                         "Write every token's loss to this safetensors file");
-    command->add_option("--out", options->out, "Write val.csv and positions.csv into this directory");
+    command->add_flag("--repeat", options->repeat,
+                      "Also score texts of the training context, repeated up to each length, and the same "
+                      "stretches unrepeated");
+    command->add_option("--out", options->out,
+                        "Write val.csv, positions.csv and tasks.csv into this directory");
+    command->add_option("--label", options->label,
+                        "Write them and request.json into eval/LABEL of the run directory");
     command->callback([options, &action] { action = [options] { return evaluate(*options); }; });
 }
 

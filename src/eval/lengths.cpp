@@ -165,7 +165,7 @@ std::vector<LengthResult> LengthEvaluator::run(Ops& ops, Transformer& model, con
                                                const TokenStream& stream, const EvalRequest& request) const {
     const Selection selection = select(stream, request);
     std::vector<LengthResult> results;
-    std::vector<int32_t> ids, tokens, targets, starts;
+    std::vector<int32_t> ids, tokens, targets, starts, best;
     std::vector<float> losses;
     for (int64_t length : request.lengths) {
         model.use_length(ops, length);
@@ -206,6 +206,8 @@ std::vector<LengthResult> LengthEvaluator::run(Ops& ops, Transformer& model, con
             model.forward(ops, weights, batch);
             losses.resize(n);
             ops.download(losses.data(), model.evaluation_losses(total));
+            best.resize(n);
+            ops.download(best.data(), model.evaluation_best(total));
             for (size_t b = 0; b < count; ++b) {
                 const Window& w = windows[first + b];
                 for (size_t i = static_cast<size_t>(w.scored_from); i < l; ++i) {
@@ -213,6 +215,7 @@ std::vector<LengthResult> LengthEvaluator::run(Ops& ops, Transformer& model, con
                     const size_t slot = w.first_slot + i - static_cast<size_t>(w.scored_from);
                     const float loss = losses[b * l + i];
                     result.loss.add(loss);
+                    result.hits.add(best[b * l + i] == targets[b * l + i] ? 1 : 0);
                     documents[static_cast<size_t>(selection.document[slot])].add(loss);
                     add_to(result.by_sequence, bucket_of(static_cast<int64_t>(i) + 1), loss);
                     add_to(result.by_document, bucket_of(static_cast<int64_t>(i) - starts[b * l + i] + 1),

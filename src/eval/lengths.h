@@ -33,6 +33,8 @@ struct LossSum {
 struct LengthResult {
     int64_t length = 0;
     LossSum loss;
+    LossSum hits;  // 1 for a scored token that is the model's most likely one, else 0
+    double top1() const { return hits.mean(); }
     double standard_error = 0;  // of the mean, by document bootstrap
     int64_t documents = 0;
     // Bucket k holds the tokens with 2^k <= c < 2^(k+1), c the number of tokens the prediction can see:

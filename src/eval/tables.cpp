@@ -1,5 +1,6 @@
 #include "eval/tables.h"
 
+#include <algorithm>
 #include <numbers>
 
 #include "io/safetensors.h"
@@ -12,7 +13,22 @@ double bits_per_byte(double loss, double bytes_per_token) {
     return loss / std::numbers::ln2 / bytes_per_token;
 }
 
+// Columns that every val.csv has.
+constexpr std::string_view first_val_header =
+    "step,tokens,length,loss,standard_error,scored,documents,bits_per_byte";
+
 }  // namespace
+
+size_t val_columns(std::string_view header) {
+    if (header != val_header && header != first_val_header) return 0;
+    return static_cast<size_t>(std::count(header.begin(), header.end(), ',')) + 1;
+}
+
+std::string first_cells(const std::string& line, size_t columns) {
+    for (size_t at = 0; at < line.size(); ++at)
+        if (line[at] == ',' && --columns == 0) return line.substr(0, at);
+    return line;
+}
 
 std::vector<std::string> val_lines(const std::vector<LengthResult>& results, int64_t step, int64_t tokens,
                                    double bytes_per_token) {
@@ -21,8 +37,8 @@ std::vector<std::string> val_lines(const std::vector<LengthResult>& results, int
         const double loss = r.loss.mean();
         const std::string bits =
             bytes_per_token > 0 ? fmt::format("{}", bits_per_byte(loss, bytes_per_token)) : "";
-        lines.push_back(fmt::format("{},{},{},{},{},{},{},{}", step, tokens, r.length, loss, r.standard_error,
-                                    r.loss.count, r.documents, bits));
+        lines.push_back(fmt::format("{},{},{},{},{},{},{},{},{}", step, tokens, r.length, loss,
+                                    r.standard_error, r.loss.count, r.documents, bits, r.top1()));
     }
     return lines;
 }
@@ -40,15 +56,15 @@ std::vector<std::string> positions_lines(const std::vector<LengthResult>& result
 }
 
 std::string results_table(const std::vector<LengthResult>& results, double bytes_per_token) {
-    std::string out =
-        fmt::format("{:>9} {:>9} {:>9}{} {:>12} {:>10}\n", "length", "loss", "std.err",
-                    bytes_per_token > 0 ? fmt::format(" {:>10}", "bits/byte") : "", "tokens", "documents");
+    std::string out = fmt::format("{:>9} {:>9} {:>9}{} {:>7} {:>12} {:>10}\n", "length", "loss", "std.err",
+                                  bytes_per_token > 0 ? fmt::format(" {:>10}", "bits/byte") : "", "top1",
+                                  "tokens", "documents");
     for (const LengthResult& r : results)
         out += fmt::format(
-            "{:>9} {:>9.4f} {:>9.4f}{} {:>12} {:>10}\n", r.length, r.loss.mean(), r.standard_error,
+            "{:>9} {:>9.4f} {:>9.4f}{} {:>7.4f} {:>12} {:>10}\n", r.length, r.loss.mean(), r.standard_error,
             bytes_per_token > 0 ? fmt::format(" {:>10.4f}", bits_per_byte(r.loss.mean(), bytes_per_token))
                                 : "",
-            r.loss.count, r.documents);
+            r.top1(), r.loss.count, r.documents);
     return out;
 }
 

@@ -35,6 +35,7 @@ LossHead::Saved LossHead::plan(Arena& arena, int64_t tokens, bool training) cons
     saved.logits = arena.activation("logits", {std::min(tokens, chunk_rows(arena.traits())), vocab_});
     saved.losses = arena.reserve("losses", DType::f32, {tokens});
     if (training) saved.dy = arena.activation("dfinal", {tokens, width_});
+    if (!training) saved.best = arena.reserve("best", DType::i32, {tokens});
     return saved;
 }
 
@@ -63,7 +64,10 @@ void LossHead::run_chunks(StepContext& run, const Saved& saved, const Tensor& x,
         const Tensor targets(run.batch.targets.i32() + begin, DType::i32, {rows});
         run.ops.linear(logits, y, matrix, Write::set);
         run.ops.cross_entropy(losses, logits, targets, spec, training);
-        if (!training) continue;
+        if (!training) {
+            run.ops.top1(Tensor(saved.best.i32() + begin, DType::i32, {rows}), logits);
+            continue;
+        }
         run.ops.linear_backward_weight(run.gradient(matrix_), logits, y);
         run.ops.linear_backward_input(saved.dy.row_range(begin, rows), logits, matrix, Write::set);
     }

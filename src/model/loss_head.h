@@ -15,6 +15,7 @@ class LossHead {
         Norm::Saved norm;
         Tensor logits;  // [chunk, V]
         Tensor losses;  // [N]
+        Tensor best;    // i32 [N], the most likely next token; evaluation only
         Tensor dy;      // [N, C]; training only
     };
 
@@ -22,7 +23,7 @@ class LossHead {
     LossHead(ParamTable& table, const ModelConfig& model, const ParamRef& embedding);
     Saved plan(Arena& arena, int64_t tokens, bool training) const;
 
-    // Losses per token from the residual stream x.
+    // Losses and most likely tokens from the residual stream x.
     void forward(StepContext& run, const Saved& saved, const Tensor& x) const;
     // The same, and dx = gradient_scale * d(sum of losses)/dx; gradients of the head accumulate.
     void forward_backward(StepContext& run, Tensor dx, const Saved& saved, const Tensor& x,

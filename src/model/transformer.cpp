@@ -258,6 +258,10 @@ Tensor Transformer::evaluation_losses(int64_t tokens) const {
     return evaluation_.head.losses.first(tokens);
 }
 
+Tensor Transformer::evaluation_best(int64_t tokens) const {
+    return evaluation_.head.best.first(tokens);
+}
+
 double Transformer::evaluation_flops_per_token(int64_t length) const {
     double flops = 0;
     for (const Param& p : table_.params()) {

@@ -52,11 +52,13 @@ class Transformer {
     // behind in the host's memory, so that a device may repeat it (Ops::replay).
     void forward_backward(Ops& ops, const FlatParams& weights, const FlatParams& gradients,
                           const Batch& batch, float gradient_scale);
-    // Losses per token only, in evaluation_losses().
+    // Losses per token, in evaluation_losses(), and most likely tokens, in evaluation_best().
     void forward(Ops& ops, const FlatParams& weights, const Batch& batch);
     // f32 [N] of the last call; training and evaluation may share the memory.
     Tensor training_losses(int64_t tokens) const;
     Tensor evaluation_losses(int64_t tokens) const;
+    // i32 [N] of the last forward(): the most likely next token at each position, scored or not.
+    Tensor evaluation_best(int64_t tokens) const;
 
     // Model FLOPs of a training step per token: 6 per matrix parameter, 3 times the forward attention
     // products.

@@ -122,8 +122,10 @@ void EventLog::train_step(int64_t step, double loss, std::optional<double> grad_
 void EventLog::validation(int64_t step, const std::vector<LengthResult>& results) {
     attempt([&](EventFile& file) {
         const double time = now();
-        for (const LengthResult& r : results)
+        for (const LengthResult& r : results) {
             file.scalar(fmt::format("val/{}", r.length), step, r.loss.mean(), time);
+            file.scalar(fmt::format("val_top1/{}", r.length), step, r.top1(), time);
+        }
     });
 }
 

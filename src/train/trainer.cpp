@@ -247,6 +247,10 @@ void Trainer::open_records() {
     const std::string timing = directory_->file("timing.jsonl");
     timing_ = RecordFile(timing, timing_bytes(timing, state_.step));
     val_csv_ = RecordFile(directory_->file("val.csv"), bytes("val.csv"), val_header);
+    const std::string val = read_file(directory_->file("val.csv"), uint64_t{1} << 30, Links::refuse);
+    val_columns_ = val_columns(std::string_view(val).substr(0, val.find('\n')));
+    require(val_columns_ > 0, ExitCode::data, "{}: the first line is not the header of a val.csv",
+            directory_->file("val.csv"));
     positions_csv_ = RecordFile(directory_->file("positions.csv"), bytes("positions.csv"), positions_header);
     if (experiment_.run.events)
         events_ = EventLog(directory_->file("events"), experiment_, state_.step, console_);
@@ -391,7 +395,7 @@ void Trainer::validate(bool final) {
     const std::vector<LengthResult> results = evaluator_.run(*ops_, model_, weights_, val_stream_, request);
     const double bytes_per_token = val_stream_.bytes_per_token();
     for (const std::string& line : val_lines(results, state_.step, state_.tokens, bytes_per_token))
-        val_csv_.append(line);
+        val_csv_.append(first_cells(line, val_columns_));
     for (const std::string& line : positions_lines(results, state_.step)) positions_csv_.append(line);
     events_.validation(state_.step, results);
     events_.weights(state_.step, *ops_, model_.params(), weights_);

@@ -73,6 +73,7 @@ class Trainer {
     int64_t requested_step_ = 0;
     TrainState state_;
     RecordFile metrics_, timing_, val_csv_, positions_csv_;
+    size_t val_columns_ = 0;  // of val.csv; a run that an earlier version began keeps its columns
     EventLog events_;
     std::vector<double> host_losses_;
     double peak_flops_ = 0;

@@ -245,9 +245,9 @@ TEST_CASE("report compares runs, also one that diverged") {
     make_directories(file("diverged"));
     put(file("diverged/val.csv"),
         std::string(val_header) +
-            "\n12,1536,16,nan,0,256,4,\n12,1536,64,inf,0,256,4,\n12,1536,128,5.5,0,256,4,\n");
+            "\n12,1536,16,nan,0,256,4,,0\n12,1536,64,inf,0,256,4,,0\n12,1536,128,5.5,0,256,4,,0\n");
     make_directories(file("gone"));
-    put(file("gone/val.csv"), std::string(val_header) + "\n12,1536,16,nan,0,256,4,\n");
+    put(file("gone/val.csv"), std::string(val_header) + "\n12,1536,16,nan,0,256,4,,0\n");
     const Finished f = home().command({"report", file("done"), file("diverged")});
     CAPTURE(f.err);
     CHECK(f.code == 0);

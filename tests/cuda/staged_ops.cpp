@@ -347,6 +347,11 @@ class StagedOps final : public Ops {
         inner_->cross_entropy(s(loss), s(logits), s(targets), spec, gradient);
         s.finish();
     }
+    void top1(Tensor best, const Tensor& logits) override {
+        Stage s{best, logits};
+        inner_->top1(s(best), s(logits));
+        s.finish();
+    }
     void sum(Tensor out, const Tensor& x) override {
         Stage s{out, x};
         inner_->sum(s(out), s(x));

@@ -1,5 +1,6 @@
 // cross_entropy against double precision; the gradient by complex steps where the vocabulary is small.
 #include <complex>
+#include <limits>
 
 #include "kernels/support.h"
 
@@ -234,6 +235,38 @@ TEST_CASE("a target outside the vocabulary is refused") {
             targets[1] = bad;
             CHECK_THROWS_AS(ops.cross_entropy(loss.vector(), x.tensor(), targets.vector(), plain, true),
                             Error);
+        }
+    });
+}
+
+TEST_CASE("top1 is the first column of the largest logit, a NaN never, and -1 where all are NaN") {
+    const float nan = std::nanf(""), low = -std::numeric_limits<float>::infinity();
+    for_each_isa([&](Ops& ops) {
+        // Less than a vector, vectors with a rest, several blocks of the CPU's.
+        for (const int64_t width : {1, 5, 16, 37, 1024, 2500}) {
+            CAPTURE(width);
+            const int64_t rows = 70;
+            Floats x = normal(rows, width, 3, 4.0);
+            // Few different values: ties everywhere.
+            for (int64_t r = 0; r < 20; ++r)
+                for (int64_t c = 0; c < width; ++c) x.at(r, c) = std::round(x.at(r, c) / 8);
+            for (int64_t r = 20; r < 40; ++r)
+                for (int64_t c = r % 3; c < width; c += 3) x.at(r, c) = r < 30 ? nan : low;
+            for (int64_t c = 0; c < width; ++c) {
+                x.at(40, c) = low;
+                x.at(41, c) = nan;
+                x.at(42, c) = c + 1 < width ? nan : low;  // the only number
+            }
+            Ints best(1, rows);
+            ops.top1(best.vector(), x.tensor());
+            for (int64_t r = 0; r < rows; ++r) {
+                int32_t expected = -1;
+                for (int64_t c = width - 1; c >= 0; --c)
+                    if (!std::isnan(x.at(r, c)) && (expected < 0 || x.at(r, c) >= x.at(r, expected)))
+                        expected = static_cast<int32_t>(c);
+                CAPTURE(r);
+                CHECK(best[r] == expected);
+            }
         }
     });
 }

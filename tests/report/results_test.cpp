@@ -20,12 +20,14 @@ std::vector<LengthResult> some_results() {
     results[0].loss = {10.0 / 3, 7};
     results[0].standard_error = 0.1 + 0.2;  // 0.30000000000000004: needs all its digits
     results[0].documents = 3;
+    results[0].hits = {2, 7};
     results[0].by_sequence = {{1.5, 2}, {0, 0}, {2.25, 5}};
     results[0].by_document = {{10.0 / 3, 7}};
     results[1].length = 4096;
     results[1].loss = {1e-300, 3};
     results[1].standard_error = 5e-324;
     results[1].documents = 1;
+    results[1].hits = {3, 3};
     results[1].by_sequence = {{1, 3}};
     return results;
 }
@@ -82,6 +84,8 @@ TEST_CASE("val.csv reads back to the same bits") {
     CHECK(line[6] == "3");
     CHECK(std::stod(line[7]) == doctest::Approx(10.0 / 21 / std::log(2.0) / 2));  // loss in bits, per byte
     CHECK(cells(val_lines(results, 250, 12345, 0)[0])[7].empty());
+    CHECK(columns[8] == "top1");
+    CHECK(std::stod(line[8]) == 2.0 / 7);
 }
 
 TEST_CASE("positions.csv has a line per bucket that is not empty, and they add up") {
@@ -105,9 +109,9 @@ TEST_CASE("positions.csv has a line per bucket that is not empty, and they add u
 
 TEST_CASE("of several validations the newest counts, and an unfinished line does not") {
     const TempDir dir;
-    const std::string row = ",1,16,2.5,0.1,64,2,\n";
-    put(dir / "val.csv",
-        std::string(val_header) + "\n10,1,64,9,0.1,64,2,\n10" + row + "20,1,16,2.25,0.1,64,2,\n20,1,64,1.");
+    const std::string row = ",1,16,2.5,0.1,64,2,,0.5\n";
+    put(dir / "val.csv", std::string(val_header) + "\n10,1,64,9,0.1,64,2,,0.5\n10" + row +
+                             "20,1,16,2.25,0.1,64,2,,0.5\n20,1,64,1.");
     const RunResults read = read_results(dir.path());
     CHECK(read.step == 20);
     REQUIRE(read.lengths.size() == 1);  // length 64 of step 20 is still being written; that of step 10 is old
@@ -121,12 +125,12 @@ TEST_CASE("a val.csv that is not one is refused, with the line") {
     CHECK(error_reading(val_header) == "3: @/val.csv holds no validation yet");
     CHECK(error_reading(head) == "3: @/val.csv holds no validation yet");
     CHECK(error_reading(head + "10,1,16") == "3: @/val.csv holds no validation yet");
-    CHECK(error_reading(head + "10,1,16,2.5\n") == "3: @/val.csv:2: 4 columns instead of 8");
-    CHECK(error_reading(head + "10,1,16,2.5,0.1,64,2,,\n") == "3: @/val.csv:2: 9 columns instead of 8");
-    CHECK(error_reading(head + "ten,1,16,2.5,0.1,64,2,\n") == "3: @/val.csv:2: 'ten' is not a number");
-    CHECK(error_reading(head + "10,1,16,2.5,0.1,64,2,\n20,1,16.5,2.5,0.1,64,2,\n") ==
+    CHECK(error_reading(head + "10,1,16,2.5\n") == "3: @/val.csv:2: 4 columns instead of 9");
+    CHECK(error_reading(head + "10,1,16,2.5,0.1,64,2,,0.5,\n") == "3: @/val.csv:2: 10 columns instead of 9");
+    CHECK(error_reading(head + "ten,1,16,2.5,0.1,64,2,,0.5\n") == "3: @/val.csv:2: 'ten' is not a number");
+    CHECK(error_reading(head + "10,1,16,2.5,0.1,64,2,,0.5\n20,1,16.5,2.5,0.1,64,2,,0.5\n") ==
           "3: @/val.csv:3: '16.5' is not a number");
-    CHECK(error_reading(head + "10,1,16,2.5x,0.1,64,2,\n") == "3: @/val.csv:2: '2.5x' is not a number");
+    CHECK(error_reading(head + "10,1,16,2.5x,0.1,64,2,,0.5\n") == "3: @/val.csv:2: '2.5x' is not a number");
     const TempDir empty;
     CHECK(error_of([&] { read_results(empty.path()); }).starts_with("3: "));
 }
@@ -165,4 +169,18 @@ TEST_CASE("report: the chart draws every run inside its frame, whatever the loss
         CHECK(contains(gap, "  3.000 |    A"));
         CHECK(contains(gap, "  2.000 |"));
     }
+}
+
+TEST_CASE("a val.csv of an earlier version, without top1, is read as it is") {
+    const TempDir dir;
+    put(dir / "val.csv",
+        "step,tokens,length,loss,standard_error,scored,documents,bits_per_byte\n10,1,64,2.5,0.1,64,2,\n");
+    const RunResults read = read_results(dir.path());
+    REQUIRE(read.lengths.size() == 1);
+    CHECK(read.lengths[0].loss == 2.5);
+    CHECK(val_columns(val_header) == 9);
+    CHECK(val_columns("step,tokens,length,loss,standard_error,scored,documents,bits_per_byte") == 8);
+    CHECK(val_columns("step,tokens,length,loss") == 0);
+    CHECK(first_cells("1,2,,4", 3) == "1,2,");
+    CHECK(first_cells("1,2,,4", 4) == "1,2,,4");
 }

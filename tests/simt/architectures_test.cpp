@@ -185,10 +185,12 @@ const std::vector<Family> families{
      }},
     {"loss",
      [](Room& room, DType type) {
-         for (int64_t width : {100, 4096})
+         for (int64_t width : {100, 4096}) {
              cuda::cross_entropy(room.f32(2), room.make(type, 2, width), room.i32(2),
                                  {.softcap = Softcap::tanh, .cap = 15, .z_loss = 1e-3f, .gradient_scale = 1},
                                  true, nullptr);
+             cuda::top1(room.i32(2), room.make(type, 2, width), nullptr);
+         }
      }},
     {"sums and optimisers",
      [](Room& room, DType) {

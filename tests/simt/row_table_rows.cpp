@@ -320,6 +320,21 @@ RowCase losses(Softcap kind, float z_loss, bool gradient) {
             }};
 }
 
+// Packs and single elements; rows shorter than a block, and longer than one pass of it. Row 0 has its largest
+// logit twice, row 1 one NaN that must not win, the last row nothing else.
+RowCase tops() {
+    return {"top1", "ties and NaN", {{5, 24}, {4, 33}, {3, 4104, 8}, {3, 4103, 3}}, [](Problem& p) {
+                const auto [rows, width, gap] = p.shape;
+                const int logits = p.in(rows, width, 3), best = p.integers_out(rows);
+                Floats& x = p.values(logits);
+                x.at(0, width / 2) = x.at(0, width - 1) = 20;
+                x.at(1, width / 3) = std::nanf("");
+                for (int64_t c = 0; c < width; ++c) x.at(rows - 1, c) = std::nanf("");
+                p.run([=](Ops& cpu, const Tensors& t) { cpu.top1(t[best], t[logits]); },
+                      [=](const Tensors& t) { cuda::top1(t[best], t[logits], nullptr); });
+            }};
+}
+
 }  // namespace
 
 std::vector<RowCase> row_cases() {
@@ -349,6 +364,7 @@ std::vector<RowCase> row_cases() {
         cases.push_back(losses(kind, 1e-3f, true));
     }
     cases.push_back(losses(Softcap::tanh, 1e-3f, false));
+    cases.push_back(tops());
     return cases;
 }
 

@@ -1,0 +1,97 @@
+#include "eval/repeat.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace longreach {
+
+void RepeatEvaluator::plan(Arena& arena, int64_t batch_tokens, bool document_mask) {
+    arena.group("batch, repeated text");
+    tokens_ = arena.reserve("tokens", DType::i32, {batch_tokens});
+    targets_ = arena.reserve("targets", DType::i32, {batch_tokens});
+    doc_start_ = document_mask ? arena.reserve("doc_start", DType::i32, {batch_tokens}) : Tensor();
+}
+
+std::vector<TaskRow> RepeatEvaluator::run(Ops& ops, Transformer& model, const FlatParams& weights,
+                                          const TokenStream& stream, const RepeatRequest& request) const {
+    const int64_t longest = request.lengths.back();
+    require(longest > request.period, ExitCode::usage,
+            "no evaluation length is above the {} tokens of a text, so nothing would be repeated",
+            request.period);
+    require(stream.tokens() > static_cast<uint64_t>(longest), ExitCode::data,
+            "the validation stream has {} tokens; a sequence of {} needs one more than its length",
+            stream.tokens(), longest);
+    const int64_t sequences =
+        std::max<int64_t>(1, std::min(request.tokens, static_cast<int64_t>(stream.tokens() - 1)) / longest);
+    std::vector<TaskRow> rows;
+    std::vector<int32_t> ids, tokens, targets, document, best;
+    std::vector<float> losses;
+    for (const bool repeated : {true, false})
+        for (const int64_t length : request.lengths) {
+            model.use_length(ops, length);
+            const size_t l = static_cast<size_t>(length);
+            const int64_t per_batch = std::max<int64_t>(1, request.batch_tokens / length);
+            double hits = 0, squares = 0, loss = 0;  // hits, and their square, of sequences
+            for (int64_t first = 0; first < sequences; first += per_batch) {
+                const int64_t count = std::min(per_batch, sequences - first);
+                const int64_t n = count * length;
+                tokens.resize(static_cast<size_t>(n));
+                targets.resize(tokens.size());
+                document.assign(tokens.size(), 0);
+                ids.resize(l + 1);
+                for (int64_t b = 0; b < count; ++b) {
+                    const size_t row = static_cast<size_t>(b) * l;
+                    const uint64_t begin = static_cast<uint64_t>((first + b) * longest);
+                    stream.read(begin, length + 1, ids.data());
+                    if (repeated) {
+                        for (size_t i = static_cast<size_t>(request.period); i <= l; ++i)
+                            ids[i] = ids[i - static_cast<size_t>(request.period)];
+                    } else if (request.document_mask && stream.knows_documents()) {
+                        stream.document_starts(begin, length, ids.data(), document.data() + row);
+                    }
+                    std::copy_n(ids.begin(), l, tokens.begin() + static_cast<std::ptrdiff_t>(row));
+                    std::copy_n(ids.begin() + 1, l, targets.begin() + static_cast<std::ptrdiff_t>(row));
+                }
+                Batch batch{count, length, tokens_.first(n), targets_.first(n), Tensor()};
+                ops.upload(batch.tokens, tokens.data());
+                ops.upload(batch.targets, targets.data());
+                if (request.document_mask) {
+                    batch.doc_start = doc_start_.first(n);
+                    ops.upload(batch.doc_start, document.data());
+                }
+                model.forward(ops, weights, batch);
+                losses.resize(tokens.size());
+                best.resize(tokens.size());
+                ops.download(losses.data(), model.evaluation_losses(n));
+                ops.download(best.data(), model.evaluation_best(n));
+                for (size_t row = 0; row < tokens.size(); row += l) {
+                    double right = 0;
+                    for (size_t i = row; i < row + l; ++i) {
+                        right += best[i] == targets[i] ? 1 : 0;
+                        loss += losses[i];
+                    }
+                    right /= static_cast<double>(l);
+                    hits += right;
+                    squares += right * right;
+                }
+                if (request.progress)
+                    request.progress(fmt::format("{} {}: {}/{} sequences",
+                                                 repeated ? "repeated text" : "unrepeated text", length,
+                                                 first + count, sequences));
+            }
+            const double k = static_cast<double>(sequences);
+            TaskRow row;
+            row.task = repeated ? "repeat" : "non_repeat";
+            row.length = length;
+            row.samples = sequences;
+            row.accuracy = hits / k;
+            if (sequences > 1)
+                row.accuracy_error = std::sqrt(std::max(0.0, squares - hits * hits / k) / (k - 1) / k);
+            row.loss = loss / (k * static_cast<double>(length));
+            rows.push_back(row);
+        }
+    model.use_length(ops, 0);
+    return rows;
+}
+
+}  // namespace longreach

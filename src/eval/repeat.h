@@ -1,0 +1,36 @@
+// Repeated text: a text as long as the sequences of training, followed by itself again and again. From its
+// second copy on every token has been seen, one text length back; a model that reads its whole context can
+// know them all. The same stretches of the stream unrepeated are what it is compared with.
+#pragma once
+
+#include <functional>
+
+#include "data/token_stream.h"
+#include "eval/task_rows.h"
+#include "model/transformer.h"
+
+namespace longreach {
+
+struct RepeatRequest {
+    std::vector<int64_t> lengths;
+    int64_t period = 0;  // tokens of a text
+    int64_t tokens = 0;  // per length at most, but at least one sequence of the largest
+    int64_t batch_tokens = 0;
+    bool document_mask = true;  // of the unrepeated text; a repeated one is a single document
+    std::function<void(const std::string&)> progress{};  // may be empty
+};
+
+class RepeatEvaluator {
+  public:
+    // Device buffers for the largest batch; plan like the model's.
+    void plan(Arena& arena, int64_t batch_tokens, bool document_mask);
+    // Rows of the tasks "repeat" and "non_repeat" per length: accuracy is the share of tokens that are the
+    // model's most likely ones, over all positions; errors come from the spread over sequences.
+    std::vector<TaskRow> run(Ops& ops, Transformer& model, const FlatParams& weights,
+                             const TokenStream& stream, const RepeatRequest& request) const;
+
+  private:
+    Tensor tokens_, targets_, doc_start_;
+};
+
+}  // namespace longreach

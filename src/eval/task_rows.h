@@ -1,0 +1,27 @@
+// Results of tasks, as tasks.csv and as text. A task asks for tokens that only its context can tell; a row is
+// one task at one length.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace longreach {
+
+struct TaskRow {
+    std::string task;
+    int64_t length = 0;        // T of the sequences
+    std::optional<int> depth;  // percent of the way into the context; none: the task has no such place
+    int64_t samples = 0;       // sequences
+    double accuracy = 0, accuracy_error = 0;     // share of answers, its standard error over samples
+    std::optional<double> margin, margin_error;  // mean log p(answer) - log p(decoy)
+    double loss = 0;                             // mean nats per answer token
+};
+
+// Columns of tasks.csv; data/README documents them.
+inline constexpr const char* tasks_header =
+    "step,task,length,depth,samples,accuracy,accuracy_error,margin,margin_error,loss";
+std::vector<std::string> task_lines(const std::vector<TaskRow>& rows, int64_t step);
+std::string tasks_table(const std::vector<TaskRow>& rows);  // for the terminal
+
+}  // namespace longreach
