@@ -93,7 +93,7 @@ TaskRow TaskEvaluator::run_one(Ops& ops, Transformer& model, const FlatParams& w
         samples.clear();
         for (size_t b = 0; b < count; ++b) {
             const size_t sequence = first + b;
-            Sample sample = generator.make(length, sequence / 2, depth);
+            Sample sample = generator.make(length, first_evaluation_sample + sequence / 2, depth);
             if (sequence % 2 == 1)
                 std::copy(sample.decoy.begin(), sample.decoy.end(),
                           sample.tokens.begin() + sample.answer_begin);
@@ -144,7 +144,7 @@ std::vector<TaskRow> TaskEvaluator::run(Ops& ops, Transformer& model, const Flat
     std::vector<TaskGenerator> generators;
     for (const TaskKind task : request.tasks) {
         generators.emplace_back(task, request.config, model.config().vocab_size, request.seed, &stream);
-        for (const int64_t length : request.lengths) generators.back().make(length, 0);
+        for (const int64_t length : request.lengths) generators.back().make(length, first_evaluation_sample);
     }
     std::vector<TaskRow> rows;
     for (const TaskGenerator& generator : generators)
@@ -172,6 +172,7 @@ std::string depth_grid(const std::vector<TaskRow>& rows, const std::string& task
         grid[*r.depth][r.length] = r.accuracy;
         if (std::find(lengths.begin(), lengths.end(), r.length) == lengths.end()) lengths.push_back(r.length);
     }
+    if (grid.empty()) return "";
     std::string out = fmt::format("{:>18}", "depth \\ length");
     for (const int64_t length : lengths) out += fmt::format(" {:>8}", length);
     for (const auto& [depth, by_length] : grid) {

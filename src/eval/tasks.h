@@ -53,7 +53,7 @@ class TaskEvaluator {
     Tensor tokens_, targets_, doc_start_;
 };
 
-// Accuracy of one task as a grid, a row per depth and a column per length. Needs rows with depths.
+// Accuracy of one task as a grid, a row per depth and a column per length; "" if no row has a depth.
 std::string depth_grid(const std::vector<TaskRow>& rows, const std::string& task);
 
 }  // namespace longreach

@@ -19,6 +19,9 @@ struct Sample {
     int64_t answer_tokens() const { return static_cast<int64_t>(tokens.size()) - answer_begin; }
 };
 
+// Samples with smaller indices are for training, which numbers them by the tokens consumed.
+inline constexpr uint64_t first_evaluation_sample = uint64_t{1} << 63;
+
 class TaskGenerator {
   public:
     // `haystack` is where essay text comes from and must outlive the generator; null: noise instead, which is

@@ -228,9 +228,12 @@ void Experiment::check_task(Problems& p) const {
     }
 }
 
+uint64_t Experiment::task_seed() const {
+    return data.task.seed >= 0 ? static_cast<uint64_t>(data.task.seed) : data_seed();
+}
+
 TaskGenerator Experiment::task_generator(const TokenStream* haystack) const {
-    const uint64_t task_seed = data.task.seed >= 0 ? static_cast<uint64_t>(data.task.seed) : data_seed();
-    return TaskGenerator(data.task.kind, data.task, model.vocab_size, task_seed, haystack);
+    return TaskGenerator(data.task.kind, data.task, model.vocab_size, task_seed(), haystack);
 }
 
 std::vector<Stage> Experiment::resolved_stages() const {
@@ -288,6 +291,8 @@ int64_t Experiment::eval_batch_tokens() const {
     int64_t tokens = eval.batch_tokens;
     if (tokens == 0)
         for (const Stage& s : resolved_stages()) tokens = std::max(tokens, s.micro_tokens);
+    if (data.task.kind != TaskKind::none)
+        tokens = std::max(tokens, block_tokens());  // its samples are scored, too
     return std::max(tokens, eval.lengths.back());
 }
 

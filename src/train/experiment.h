@@ -107,6 +107,7 @@ struct Experiment {
     int64_t block_tokens() const;           // the data order's block: the largest stage context
     int64_t table_rows() const;             // the longest sequence of training or validation
     int64_t eval_batch_tokens() const;
+    uint64_t task_seed() const;
     // Samples of data.task; `haystack` as for TaskGenerator.
     TaskGenerator task_generator(const TokenStream* haystack) const;
 

@@ -81,6 +81,8 @@ Trainer::Trainer(const Experiment& experiment, Console& console)
         source_ = std::make_unique<StreamBatches>(train_stream_, batch_plan_);
     else
         source_ = std::make_unique<TaskBatches>(experiment.task_generator(&train_stream_));
+    if (scores_task())
+        experiment.task_generator(&val_stream_).make(experiment.block_tokens(), first_evaluation_sample);
     if (experiment.optimizer.qk_clip.limit > 0)
         model_.watch_scores(experiment.optimizer.qk_clip.measure == ScoreMeasure::absolute);
     plan(arena_);
@@ -157,7 +159,12 @@ void Trainer::plan(Arena& arena) {
     arena.rewind(shared);
     const int64_t eval_tokens = experiment_.eval_batch_tokens();
     evaluator_.plan(arena, eval_tokens, documents);
-    model_.plan_evaluation(arena, *ops_, {eval_tokens, experiment_.eval.lengths}, documents);
+    PlanSize eval_size{eval_tokens, experiment_.eval.lengths};
+    if (scores_task()) {
+        task_evaluator_.plan(arena, eval_tokens, documents);
+        eval_size.lengths.insert(eval_size.lengths.end(), size.lengths.begin(), size.lengths.end());
+    }
+    model_.plan_evaluation(arena, *ops_, eval_size, documents);
 }
 
 void Trainer::describe() {
@@ -198,6 +205,10 @@ const Stage& Trainer::stage_of(int64_t step) const {
     for (const Stage& s : stages_)
         if (step < s.first_step + s.steps) return s;
     return stages_.back();
+}
+
+bool Trainer::scores_task() const {
+    return experiment_.data.task.kind != TaskKind::none && experiment_.data.task.samples > 0;
 }
 
 int64_t Trainer::scored_per_step(const Stage& stage) const {
@@ -252,6 +263,8 @@ void Trainer::open_records() {
     require(val_columns_ > 0, ExitCode::data, "{}: the first line is not the header of a val.csv",
             directory_->file("val.csv"));
     positions_csv_ = RecordFile(directory_->file("positions.csv"), bytes("positions.csv"), positions_header);
+    if (scores_task())
+        tasks_csv_ = RecordFile(directory_->file("tasks.csv"), bytes("tasks.csv"), tasks_header);
     if (experiment_.run.events)
         events_ = EventLog(directory_->file("events"), experiment_, state_.step, console_);
 }
@@ -402,12 +415,33 @@ void Trainer::validate(bool final) {
     std::string text = fmt::format("validation at step {}:", state_.step);
     for (const LengthResult& r : results) text += fmt::format("  {} {:.4f}", r.length, r.loss.mean());
     console_.line(text);
+    if (scores_task()) validate_task();
+}
+
+// At the context that was trained on; other lengths, depths and tasks are `longreach eval --tasks`.
+void Trainer::validate_task() {
+    const TaskConfig& config = experiment_.data.task;
+    TaskRequest request;
+    request.tasks = {config.kind};
+    request.lengths = {stage_of(state_.step - 1).context};
+    request.samples = config.samples;
+    request.batch_tokens = experiment_.eval_batch_tokens();
+    request.config = config;
+    request.seed = experiment_.task_seed();
+    request.progress = [&](const std::string& text) { console_.status(text); };
+    const std::vector<TaskRow> rows = task_evaluator_.run(*ops_, model_, weights_, val_stream_, request);
+    for (const std::string& line : task_lines(rows, state_.step)) tasks_csv_.append(line);
+    console_.line(fmt::format("{} at {}: accuracy {:.3f} +- {:.3f}, margin {:.2f}", rows[0].task,
+                              rows[0].length, rows[0].accuracy, rows[0].accuracy_error,
+                              rows[0].margin.value_or(0)));
 }
 
 void Trainer::save() {
     for (auto [name, file] : {std::pair{"metrics.jsonl", &metrics_},
                               {"val.csv", &val_csv_},
-                              {"positions.csv", &positions_csv_}}) {
+                              {"positions.csv", &positions_csv_},
+                              {"tasks.csv", &tasks_csv_}}) {
+        if (file == &tasks_csv_ && !scores_task()) continue;
         file->sync();
         state_.file_bytes[name] = file->bytes();
     }

@@ -9,6 +9,7 @@
 #include "data/loader.h"
 #include "data/token_stream.h"
 #include "eval/lengths.h"
+#include "eval/tasks.h"
 #include "io/record_file.h"
 #include "model/transformer.h"
 #include "optim/optimizer.h"
@@ -50,6 +51,8 @@ class Trainer {
     void compare_memory();
     int64_t held_bytes() const;
     const Stage& stage_of(int64_t step) const;
+    bool scores_task() const;  // validations score the task trained on
+    void validate_task();
     int64_t scored_per_step(const Stage& stage) const;  // tokens with a target
 
     const Experiment& experiment_;
@@ -65,6 +68,7 @@ class Trainer {
     Optimizer optimizer_;
     GradientTree tree_;
     LengthEvaluator evaluator_;
+    TaskEvaluator task_evaluator_;
     Arena arena_;
     FlatParams weights_;
     Tensor tokens_, targets_, doc_start_, micro_losses_;
@@ -72,7 +76,7 @@ class Trainer {
     std::unique_ptr<Loader> loader_;
     int64_t requested_step_ = 0;
     TrainState state_;
-    RecordFile metrics_, timing_, val_csv_, positions_csv_;
+    RecordFile metrics_, timing_, val_csv_, positions_csv_, tasks_csv_;
     size_t val_columns_ = 0;  // of val.csv; a run that an earlier version began keeps its columns
     EventLog events_;
     std::vector<double> host_losses_;
