@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <csignal>
 
 #include "train/interpose.h"
 #include "train/tiny_run.h"
