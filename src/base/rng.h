@@ -19,6 +19,7 @@ enum class Purpose : uint32_t {
     test = 5,
     bench = 6,
     theory = 7,
+    task = 8,
     probe = 9,
     sampling = 10,
 };

@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "eval/repeat.h"
 #include "eval/tables.h"
+#include "eval/tasks.h"
 #include "train/console.h"
 #include "train/device.h"
 #include "train/run_directory.h"
@@ -18,10 +19,13 @@ namespace {
 struct EvalOptions {
     std::string target, token_losses, out, label;
     std::vector<int64_t> lengths;
-    std::vector<std::string> set, data;
+    std::vector<std::string> set, data, tasks;
+    std::vector<int64_t> depths;
     std::string rope;
-    int64_t tokens = 0;
+    int64_t tokens = 0, samples = 100;
     bool buckets = false, repeat = false;
+    // Losses by length, unless tasks are all that is asked for.
+    bool losses() const { return tasks.empty() || tokens > 0 || buckets || repeat || !token_losses.empty(); }
 };
 
 constexpr std::string_view label_characters = "abcdefghijklmnopqrstuvwxyz0123456789_.-";
@@ -32,6 +36,7 @@ void apply(const EvalOptions& options, Experiment& e) {
     if (!options.lengths.empty()) e.eval.lengths = options.lengths;
     if (options.tokens > 0) e.eval.final_tokens = options.tokens;
     if (!options.data.empty()) e.data.val = options.data;
+    e.data.task.evaluated = !options.tasks.empty();
     if (!e.eval.lengths.empty()) e.eval.final_tokens = std::max(e.eval.final_tokens, e.eval.lengths.back());
     if (!e.eval.lengths.empty()) e.eval.tokens = std::max(e.eval.tokens, e.eval.lengths.back());
 }
@@ -42,13 +47,15 @@ void write_results(const std::string& directory, const std::vector<LengthResult>
     const auto file = [](const char* header, const std::vector<std::string>& lines) {
         return std::string(header) + "\n" + join(lines, "\n") + "\n";
     };
-    write_file_atomically(join_path(directory, "val.csv"),
-                          file(val_header, val_lines(results, step, 0, bytes_per_token)));
-    write_file_atomically(join_path(directory, "positions.csv"),
-                          file(positions_header, positions_lines(results, step)));
-    const std::string of_tasks = join_path(directory, "tasks.csv");
-    tasks.empty() ? remove_file(of_tasks)
-                  : write_file_atomically(of_tasks, file(tasks_header, task_lines(tasks, step)));
+    // A file of an earlier request that this one has nothing for would tell of another model.
+    const auto put = [&](const char* name, bool measured, const char* header,
+                         const std::vector<std::string>& lines) {
+        const std::string path = join_path(directory, name);
+        measured ? write_file_atomically(path, file(header, lines)) : remove_file(path);
+    };
+    put("val.csv", !results.empty(), val_header, val_lines(results, step, 0, bytes_per_token));
+    put("positions.csv", !results.empty(), positions_header, positions_lines(results, step));
+    put("tasks.csv", !tasks.empty(), tasks_header, task_lines(tasks, step));
 }
 
 // <run>/eval/<label> of the run that a checkpoint belongs to.
@@ -78,6 +85,18 @@ void write_request(const std::string& directory, const Checkpoint& checkpoint, c
     write_file_atomically(join_path(directory, "request.json"), json::write(request, json::Style::pretty));
 }
 
+TaskRequest task_request(const EvalOptions& options, const Experiment& e, int64_t batch_tokens) {
+    TaskRequest r;
+    for (const std::string& name : options.tasks) r.tasks.push_back(task_by_name(name));
+    r.lengths = e.eval.lengths;
+    r.depths = options.depths;
+    r.samples = options.samples;
+    r.batch_tokens = batch_tokens;
+    r.config = e.data.task;
+    r.seed = e.task_seed();
+    return r;
+}
+
 ExitCode evaluate(const EvalOptions& options) {
     Console console;
     const Notice notice = [&](const std::string& text) { console.line(text); };
@@ -104,14 +123,18 @@ ExitCode evaluate(const EvalOptions& options) {
     const int64_t batch = std::max(experiment.eval.batch_tokens, longest);
     Transformer model(experiment.model, longest, experiment.eval.rope);
     model.set_stage_window(experiment.window_at(checkpoint.step > 0 ? checkpoint.step - 1 : 0));
+    TaskRequest task = task_request(options, experiment, batch);
+    task.progress = [&](const std::string& text) { console.status(text); };
     LengthEvaluator evaluator;
+    TaskEvaluator task_evaluator;
     RepeatEvaluator repeater;
     Arena arena(*ops);
     FlatParams weights;
     const auto plan = [&] {
         weights = plan_weights(arena, model.params());
         model.plan_tables(arena);
-        evaluator.plan(arena, batch, documents);
+        if (options.losses()) evaluator.plan(arena, batch, documents);
+        if (!task.tasks.empty()) task_evaluator.plan(arena, batch, documents);
         if (options.repeat) repeater.plan(arena, batch, documents);
         model.plan_evaluation(arena, *ops, {batch, experiment.eval.lengths}, documents);
     };
@@ -127,8 +150,11 @@ ExitCode evaluate(const EvalOptions& options) {
     request.seed = experiment.data_seed();
     request.keep_token_losses = !options.token_losses.empty();
     request.progress = [&](const std::string& text) { console.status(text); };
-    const std::vector<LengthResult> results = evaluator.run(*ops, model, weights, stream, request);
-    console.line(results_table(results, stream.bytes_per_token()));
+    std::vector<LengthResult> results;
+    if (options.losses()) {
+        results = evaluator.run(*ops, model, weights, stream, request);
+        console.line(results_table(results, stream.bytes_per_token()));
+    }
     if (options.buckets) console.line(buckets_table(results, false) + "\n" + buckets_table(results, true));
     if (!options.token_losses.empty()) write_token_losses(options.token_losses, results);
     std::vector<TaskRow> tasks;
@@ -137,6 +163,16 @@ ExitCode evaluate(const EvalOptions& options) {
                              {experiment.eval.lengths, experiment.model.train_context, request.tokens, batch,
                               documents, request.progress});
         console.line(tasks_table(tasks));
+    }
+    if (!task.tasks.empty()) {
+        const std::vector<TaskRow> rows = task_evaluator.run(*ops, model, weights, stream, task);
+        console.line(tasks_table(rows));
+        for (const TaskKind kind : options.depths.empty() ? std::vector<TaskKind>{} : task.tasks) {
+            const std::string grid = depth_grid(rows, std::string(name_of(kind)));
+            if (!grid.empty())
+                console.line(fmt::format("accuracy of {} by depth and length\n{}", name_of(kind), grid));
+        }
+        tasks.insert(tasks.end(), rows.begin(), rows.end());
     }
     for (const std::string& directory : {options.out, labelled})
         if (!directory.empty())
@@ -175,6 +211,22 @@ void add_eval_command(CLI::App& app, Action& action) {
     command->add_flag("--repeat", options->repeat,
                       "Also score texts of the training context, repeated up to each length, and the same "
                       "stretches unrepeated");
+    std::vector<std::string> names;
+    for (const TaskKind task : all_tasks()) names.emplace_back(name_of(task));
+    command
+        ->add_option("--tasks", options->tasks,
+                     "Score tasks instead of losses: " + join(names, ", ") +
+                         " (with --tokens, losses too; how tasks are written: --set data.task.digits=5 ...)")
+        ->delimiter(',');
+    command
+        ->add_option(
+            "--depths", options->depths,
+            "Where tasks have the piece that is asked for, in percent of the context: 0,25,50,75,100; "
+            "without: at random places")
+        ->delimiter(',')
+        ->check(CLI::Range(0, 100));
+    command->add_option("--samples", options->samples, "Samples per task, length and depth (100)")
+        ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
     command->add_option("--out", options->out,
                         "Write val.csv, positions.csv and tasks.csv into this directory");
     command->add_option("--label", options->label,

@@ -28,6 +28,7 @@ void DataConfig::fields(Fields& f) {
         {{ShuffleKind::random, "random", "blocks of the largest context, in a new random order each epoch"},
          {ShuffleKind::none, "none", "file order"}},
         {"order in which the training tokens are read"});
+    f.section("task", task, {"synthetic tasks: training on one, and how all of them are written"});
 }
 
 void DataConfig::check(Problems& problems, int64_t vocab_size) const {
@@ -49,6 +50,16 @@ void DataConfig::check(Problems& problems, int64_t vocab_size) const {
         problems.add("data.boundary.token",
                      fmt::format("token {} is outside the vocabulary of {}", boundary.token, vocab_size),
                      "model.vocab_size");
+    task.check(problems, vocab_size);
+    if (task.kind != TaskKind::none) {
+        if (document_mask)
+            problems.add("data.document_mask",
+                         "a sample of a task has documents in it that its question must reach across",
+                         "data.task.kind");
+        if (shuffle == ShuffleKind::none)
+            problems.add("data.shuffle", "has no effect: a task takes its haystacks from random places",
+                         "data.task.kind");
+    }
 }
 
 StreamOptions DataConfig::stream_options(int64_t vocab_size) const {

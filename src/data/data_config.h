@@ -7,6 +7,7 @@
 #include "config/fields.h"
 #include "config/problems.h"
 #include "data/batch_plan.h"
+#include "data/task_config.h"
 #include "data/token_stream.h"
 
 namespace longreach {
@@ -26,6 +27,7 @@ struct DataConfig {
     bool document_mask = true;
     BoundaryConfig boundary;
     ShuffleKind shuffle = ShuffleKind::random;
+    TaskConfig task;
 
     void fields(Fields& f);
     // What the fields cannot say one by one. `vocab_size` is the model's.

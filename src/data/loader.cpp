@@ -33,15 +33,13 @@ void fill_batch(const TokenStream& stream, const BatchPlan& plan, const BatchReq
     }
 }
 
-Loader::Loader(const TokenStream& stream, const BatchPlan& plan, const LoaderOptions& options)
-    : stream_(stream), plan_(plan), options_(options) {
+Loader::Loader(BatchSource& source, const LoaderOptions& options) : source_(source), options_(options) {
     check(options.max_tokens >= 1, "a loader for micro-batches of {} tokens", options.max_tokens);
     const size_t size = static_cast<size_t>(options.max_tokens);
     for (Slot& slot : slots_) {
         slot.tokens.resize(size);
         slot.targets.resize(size);
         slot.doc_start.resize(options.documents ? size : 0);
-        slot.pieces.reserve(16);
     }
     ring_.resize(64);
     if (options.background) thread_ = std::thread([this] { run(); });
@@ -81,14 +79,14 @@ BatchRequest Loader::pop_request() {
     return request;
 }
 
-void Loader::fill(Slot& slot) const {
+void Loader::fill(Slot& slot) {
     slot.failure = nullptr;
     const size_t size = static_cast<size_t>(slot.request.batch * slot.request.length);
     const std::span<int32_t> starts =
         options_.documents ? std::span(slot.doc_start).first(size) : std::span<int32_t>{};
     try {
-        fill_batch(stream_, plan_, slot.request, std::span(slot.tokens).first(size),
-                   std::span(slot.targets).first(size), starts, slot.pieces);
+        source_.fill(slot.request, std::span(slot.tokens).first(size), std::span(slot.targets).first(size),
+                     starts);
     } catch (...) {
         slot.failure = std::current_exception();
     }

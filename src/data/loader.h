@@ -35,11 +35,41 @@ struct MicroBatch {
                                          // document; empty if the loader was not asked for documents
 };
 
-// Fills one micro-batch; the spans have batch * length elements (doc_start may be empty: not wanted).
-// `pieces` is scratch. This is the whole meaning of a Loader; the rest is about when it runs.
+// Where micro-batches come from. What is filled depends on the request alone, so neither the cut into
+// micro-batches nor the place where a run was interrupted changes a token.
+class BatchSource {
+  public:
+    virtual ~BatchSource() = default;
+    // The spans have batch * length elements (doc_start may be empty: not wanted). One call at a time.
+    virtual void fill(const BatchRequest& request, std::span<int32_t> tokens, std::span<int32_t> targets,
+                      std::span<int32_t> doc_start) = 0;
+    // Targets that are scored (not -1) in every sequence of this length; what a step's loss and gradient are
+    // divided by.
+    virtual int64_t scored_per_sequence(int64_t length) const = 0;
+};
+
+// Fills one micro-batch from the stream, in the plan's order; `pieces` is scratch.
 void fill_batch(const TokenStream& stream, const BatchPlan& plan, const BatchRequest& request,
                 std::span<int32_t> tokens, std::span<int32_t> targets, std::span<int32_t> doc_start,
                 std::vector<Piece>& pieces);
+
+// The stream in the order of a plan: fill_batch(). Both must outlive it.
+class StreamBatches : public BatchSource {
+  public:
+    StreamBatches(const TokenStream& stream, const BatchPlan& plan) : stream_(stream), plan_(plan) {
+        pieces_.reserve(16);
+    }
+    void fill(const BatchRequest& request, std::span<int32_t> tokens, std::span<int32_t> targets,
+              std::span<int32_t> doc_start) override {
+        fill_batch(stream_, plan_, request, tokens, targets, doc_start, pieces_);
+    }
+    int64_t scored_per_sequence(int64_t length) const override { return length; }
+
+  private:
+    const TokenStream& stream_;
+    const BatchPlan& plan_;
+    std::vector<Piece> pieces_;
+};
 
 struct LoaderOptions {
     int64_t max_tokens = 0;  // the largest batch * length that will be requested
@@ -47,10 +77,10 @@ struct LoaderOptions {
     bool background = true;
 };
 
-// `stream` and `plan` must outlive the loader. All methods are for one thread.
+// The source must outlive the loader. All methods are for one thread.
 class Loader {
   public:
-    Loader(const TokenStream& stream, const BatchPlan& plan, const LoaderOptions& options);
+    Loader(BatchSource& source, const LoaderOptions& options);
     ~Loader();
     Loader(const Loader&) = delete;
     Loader& operator=(const Loader&) = delete;
@@ -63,15 +93,13 @@ class Loader {
     struct Slot {
         BatchRequest request;
         std::vector<int32_t> tokens, targets, doc_start;
-        std::vector<Piece> pieces;
         std::exception_ptr failure;
     };
-    void fill(Slot& slot) const;
+    void fill(Slot& slot);
     void run();  // the thread
     BatchRequest pop_request();
 
-    const TokenStream& stream_;
-    const BatchPlan& plan_;
+    BatchSource& source_;
     LoaderOptions options_;
     Slot slots_[2];  // one in the caller's hands, one being filled
 

@@ -164,6 +164,7 @@ void Experiment::check(Problems& p) {
         if (p.is_set(key)) p.add(key, std::string("has no effect: ") + reason, other);
     };
     check_layers(p);
+    check_task(p);
     if (window_warmup.to == 0) {
         no_effect("window_warmup.from", "window_warmup.to is 0", "window_warmup.to");
         no_effect("window_warmup.multiple", "window_warmup.to is 0", "window_warmup.to");
@@ -225,6 +226,25 @@ void Experiment::check_layers(Problems& p) const {
               "eval.lengths");
 }
 
+void Experiment::check_task(Problems& p) const {
+    if (data.task.kind == TaskKind::none) return;
+    for (size_t i = 0; i < stages.size(); ++i) {
+        try {
+            task_generator(nullptr).answer_tokens(stages[i].context);
+        } catch (const Error& e) {  // too short for the task
+            p.add(fmt::format("stages.{}.context", i), e.what(), "data.task.kind");
+        }
+    }
+}
+
+uint64_t Experiment::task_seed() const {
+    return data.task.seed >= 0 ? static_cast<uint64_t>(data.task.seed) : data_seed();
+}
+
+TaskGenerator Experiment::task_generator(const TokenStream* haystack) const {
+    return TaskGenerator(data.task.kind, data.task, model.vocab_size, task_seed(), haystack);
+}
+
 std::vector<Stage> Experiment::resolved_stages() const {
     std::vector<Stage> out;
     int64_t step = 0, token = 0;
@@ -280,6 +300,8 @@ int64_t Experiment::eval_batch_tokens() const {
     int64_t tokens = eval.batch_tokens;
     if (tokens == 0)
         for (const Stage& s : resolved_stages()) tokens = std::max(tokens, s.micro_tokens);
+    if (data.task.kind != TaskKind::none)
+        tokens = std::max(tokens, block_tokens());  // its samples are scored, too
     return std::max(tokens, evaluated_lengths().back());
 }
 

@@ -8,6 +8,7 @@
 #include "eval/probe_config.h"
 #include "model/model_config.h"
 #include "optim/optimizer_config.h"
+#include "tasks/generator.h"
 
 namespace longreach {
 
@@ -114,9 +115,13 @@ struct Experiment {
     }
     // Every length a run evaluates the model at.
     std::vector<int64_t> evaluated_lengths() const;
+    uint64_t task_seed() const;
+    // Samples of data.task; `haystack` as for TaskGenerator.
+    TaskGenerator task_generator(const TokenStream* haystack) const;
 
   private:
     void check_layers(Problems& problems) const;
+    void check_task(Problems& problems) const;
 };
 
 }  // namespace longreach

@@ -1,7 +1,7 @@
 // runs/<name>: who holds it, what is in it, and how checkpoints map to the weights and optimiser of a run.
 //
 //     config.json  build.json  log.txt  metrics.jsonl  timing.jsonl  val.csv  positions.csv
-//     probe.csv
+//     probe.csv  tasks.csv
 //     events/events.out.tfevents.*
 //     checkpoints/step_00000800/  model.safetensors  optimizer.safetensors  state.json  config.json
 //     manifest.json

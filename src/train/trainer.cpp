@@ -9,6 +9,7 @@
 
 #include "base/units.h"
 #include "eval/tables.h"
+#include "tasks/task_batches.h"
 #include "train/device.h"
 #include "train/signals.h"
 
@@ -77,6 +78,12 @@ Trainer::Trainer(const Experiment& experiment, Console& console)
     const int64_t fewest = eval.every > 0 ? std::min(eval.tokens, eval.final_tokens) : eval.final_tokens;
     LengthEvaluator::check_request(val_stream_, make_request(eval, fewest, 0, experiment.data.document_mask));
     if (experiment.probe.every > 0) LengthEvaluator::check_request(val_stream_, probe_request().evaluation());
+    if (experiment.data.task.kind == TaskKind::none)
+        source_ = std::make_unique<StreamBatches>(train_stream_, batch_plan_);
+    else
+        source_ = std::make_unique<TaskBatches>(experiment.task_generator(&train_stream_));
+    if (scores_task())
+        experiment.task_generator(&val_stream_).make(experiment.block_tokens(), first_evaluation_sample);
     if (experiment.optimizer.qk_clip.limit > 0)
         model_.watch_scores(experiment.optimizer.qk_clip.measure == ScoreMeasure::absolute);
     plan(arena_);
@@ -126,7 +133,7 @@ void Trainer::allocate() {
     LoaderOptions options;
     options.max_tokens = max_micro_tokens(stages_);
     options.documents = experiment_.data.document_mask;
-    loader_ = std::make_unique<Loader>(train_stream_, batch_plan_, options);
+    loader_ = std::make_unique<Loader>(*source_, options);
 }
 
 Trainer::~Trainer() = default;
@@ -153,7 +160,12 @@ void Trainer::plan(Arena& arena) {
     arena.rewind(shared);
     const int64_t eval_tokens = experiment_.eval_batch_tokens();
     evaluator_.plan(arena, eval_tokens, documents);
-    model_.plan_evaluation(arena, *ops_, {eval_tokens, experiment_.evaluated_lengths()}, documents);
+    PlanSize eval_size{eval_tokens, experiment_.evaluated_lengths()};
+    if (scores_task()) {
+        task_evaluator_.plan(arena, eval_tokens, documents);
+        eval_size.lengths.insert(eval_size.lengths.end(), size.lengths.begin(), size.lengths.end());
+    }
+    model_.plan_evaluation(arena, *ops_, eval_size, documents);
     if (experiment_.probe.every > 0)
         probe_.plan(arena, experiment_.model, experiment_.probe_lengths().back());
 }
@@ -180,11 +192,14 @@ void Trainer::describe() {
                                   s.lr == 1 ? "" : fmt::format(", lr x {}", s.lr)));
         tokens += s.steps * s.tokens_per_step;
     }
-    console_.line(fmt::format("data: {} training tokens ({:.2f} epochs of {}), {} validation tokens",
-                              human_count(static_cast<double>(tokens)),
-                              batch_plan_.epochs(static_cast<uint64_t>(tokens)),
-                              human_count(static_cast<double>(train_stream_.tokens())),
-                              human_count(static_cast<double>(val_stream_.tokens()))));
+    const TaskKind task = experiment_.data.task.kind;
+    console_.line(fmt::format(
+        "data: {} training tokens ({} {}), {} validation tokens", human_count(static_cast<double>(tokens)),
+        task == TaskKind::none
+            ? fmt::format("{:.2f} epochs of", batch_plan_.epochs(static_cast<uint64_t>(tokens)))
+            : fmt::format("samples of {}, text out of", name_of(task)),
+        human_count(static_cast<double>(train_stream_.tokens())),
+        human_count(static_cast<double>(val_stream_.tokens()))));
     console_.line("memory plan (activations of training and validation share theirs):\n" + arena_.table() +
                   fmt::format("  {:<24}{:>12}", "kernel scratch", human_bytes(ops_->scratch_bytes())));
 }
@@ -193,6 +208,14 @@ const Stage& Trainer::stage_of(int64_t step) const {
     for (const Stage& s : stages_)
         if (step < s.first_step + s.steps) return s;
     return stages_.back();
+}
+
+bool Trainer::scores_task() const {
+    return experiment_.data.task.kind != TaskKind::none && experiment_.data.task.samples > 0;
+}
+
+int64_t Trainer::scored_per_step(const Stage& stage) const {
+    return stage.tokens_per_step / stage.context * source_->scored_per_sequence(stage.context);
 }
 
 void Trainer::start() {
@@ -245,6 +268,8 @@ void Trainer::open_records() {
     positions_csv_ = RecordFile(directory_->file("positions.csv"), bytes("positions.csv"), positions_header);
     if (experiment_.probe.every > 0)
         probe_csv_ = RecordFile(directory_->file("probe.csv"), bytes("probe.csv"), probe_header);
+    if (scores_task())
+        tasks_csv_ = RecordFile(directory_->file("tasks.csv"), bytes("tasks.csv"), tasks_header);
     if (experiment_.run.events)
         events_ = EventLog(directory_->file("events"), experiment_, state_.step, console_);
 }
@@ -266,7 +291,8 @@ Trainer::StepOutcome Trainer::train_step() {
     const QkClipConfig& qk_clip = experiment_.optimizer.qk_clip;
     if (qk_clip.limit > 0) model_.clear_maxima(*ops_);
     const int64_t n = stage.micro_tokens;
-    const float scale = static_cast<float>(1.0 / static_cast<double>(stage.tokens_per_step));
+    const double scored = static_cast<double>(scored_per_step(stage));
+    const float scale = static_cast<float>(1.0 / scored);
     tree_.begin_step(stage.micro_batches());
     for (int64_t m = 0; m < stage.micro_batches(); ++m) {
         const MicroBatch micro = loader_->take();
@@ -291,7 +317,7 @@ Trainer::StepOutcome Trainer::train_step() {
 
     StepOutcome outcome;
     for (int64_t m = 0; m < stage.micro_batches(); ++m) outcome.loss += host_losses_[static_cast<size_t>(m)];
-    outcome.loss /= static_cast<double>(stage.tokens_per_step);
+    outcome.loss /= scored;
     outcome.lr = schedule_multiplier(experiment_.optimizer.schedule, state_.step, total_steps_) * stage.lr;
     if (std::isfinite(outcome.loss)) {
         const Optimizer::Result result =
@@ -349,7 +375,8 @@ void Trainer::record_step(const StepOutcome& outcome, bool last) {
         .set("context", stage.context)
         .set("loss", std::isfinite(outcome.loss) ? json::Value(outcome.loss) : json::Value());
     const double bytes_per_token = train_stream_.bytes_per_token();
-    if (bytes_per_token > 0 && std::isfinite(outcome.loss))
+    // Of text: the answers of a task stand for no bytes of the corpus.
+    if (bytes_per_token > 0 && std::isfinite(outcome.loss) && experiment_.data.task.kind == TaskKind::none)
         metrics.set("bits_per_byte", outcome.loss / std::numbers::ln2 / bytes_per_token);
     metrics.set("grad_norm", outcome.applied ? json::Value(outcome.gradient_norm) : json::Value())
         .set("lr", outcome.lr)
@@ -393,6 +420,25 @@ void Trainer::validate(bool final) {
     std::string text = fmt::format("validation at step {}:", state_.step);
     for (const LengthResult& r : results) text += fmt::format("  {} {:.4f}", r.length, r.loss.mean());
     console_.line(text);
+    if (scores_task()) validate_task();
+}
+
+// At the context that was trained on; other lengths, depths and tasks are `longreach eval --tasks`.
+void Trainer::validate_task() {
+    const TaskConfig& config = experiment_.data.task;
+    TaskRequest request;
+    request.tasks = {config.kind};
+    request.lengths = {stage_of(state_.step - 1).context};
+    request.samples = config.samples;
+    request.batch_tokens = experiment_.eval_batch_tokens();
+    request.config = config;
+    request.seed = experiment_.task_seed();
+    request.progress = [&](const std::string& text) { console_.status(text); };
+    const std::vector<TaskRow> rows = task_evaluator_.run(*ops_, model_, weights_, val_stream_, request);
+    for (const std::string& line : task_lines(rows, state_.step)) tasks_csv_.append(line);
+    console_.line(fmt::format("{} at {}: accuracy {:.3f} +- {:.3f}, margin {:.2f}", rows[0].task,
+                              rows[0].length, rows[0].accuracy, rows[0].accuracy_error,
+                              rows[0].margin.value_or(0)));
 }
 
 ProbeRequest Trainer::probe_request() const {
@@ -417,6 +463,7 @@ void Trainer::save() {
         {"metrics.jsonl", &metrics_}, {"val.csv", &val_csv_}, {"positions.csv", &positions_csv_}};
     // Of a run that does not probe for a while, the length stays as it was.
     if (experiment_.probe.every > 0) files.push_back({"probe.csv", &probe_csv_});
+    if (scores_task()) files.push_back({"tasks.csv", &tasks_csv_});
     for (const auto& [name, file] : files) {
         file->sync();
         state_.file_bytes[name] = file->bytes();

@@ -10,6 +10,7 @@
 #include "data/token_stream.h"
 #include "eval/lengths.h"
 #include "eval/probe.h"
+#include "eval/tasks.h"
 #include "io/record_file.h"
 #include "model/transformer.h"
 #include "optim/optimizer.h"
@@ -52,6 +53,9 @@ class Trainer {
     void compare_memory();
     int64_t held_bytes() const;
     const Stage& stage_of(int64_t step) const;
+    bool scores_task() const;  // validations score the task trained on
+    void validate_task();
+    int64_t scored_per_step(const Stage& stage) const;  // tokens with a target
 
     const Experiment& experiment_;
     RunDirectory* directory_ = nullptr;
@@ -67,14 +71,16 @@ class Trainer {
     GradientTree tree_;
     LengthEvaluator evaluator_;
     Probe probe_;
+    TaskEvaluator task_evaluator_;
     Arena arena_;
     FlatParams weights_;
     Tensor tokens_, targets_, doc_start_, micro_losses_;
+    std::unique_ptr<BatchSource> source_;
     std::unique_ptr<Loader> loader_;
     int64_t requested_step_ = 0;
     TrainState state_;
     ProbeRequest probe_request() const;
-    RecordFile metrics_, timing_, val_csv_, positions_csv_, probe_csv_;
+    RecordFile metrics_, timing_, val_csv_, positions_csv_, probe_csv_, tasks_csv_;
     size_t val_columns_ = 0;  // of val.csv; a run that an earlier version began keeps its columns
     EventLog events_;
     std::vector<double> host_losses_;

@@ -27,7 +27,7 @@ done
 [[ ${#sources[@]} -gt 0 ]] || violation "no sources under $root: nothing was checked"
 
 # --- layers: a file may include its own layer and those with a smaller number ------------------------------------
-declare -A layer=([base]=0 [config]=1 [io]=1 [kernels]=1 [data]=2 [model]=2 [optim]=3 [dist]=3 [theory]=3 [eval]=4 [train]=5
+declare -A layer=([base]=0 [config]=1 [io]=1 [kernels]=1 [data]=2 [model]=2 [tasks]=3 [optim]=3 [dist]=3 [theory]=3 [eval]=4 [train]=5
                   [report]=6 [commands]=7 [main.cpp]=8)
 layer_of() { # of a path of this repository; empty for one that has none
     local path=$1
@@ -53,6 +53,8 @@ for f in "${sources[@]}"; do
             violation "$f:$line: includes \"$path\", which starts with no layer; write the path from src/ or the root"
         elif [[ $other != "$own" && ${layer[$other]} -ge ${layer[$own]} ]]; then
             violation "$f:$line: $own must not include $other (\"$path\")"
+        elif [[ $own == tasks && $other == model ]]; then
+            violation "$f:$line: tasks make samples for any model and include none (\"$path\")"
         elif [[ $own == kernels && $other != kernels && $other != base ]]; then
             violation "$f:$line: kernels may include base only (\"$path\")"
         fi

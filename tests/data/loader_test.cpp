@@ -38,7 +38,8 @@ struct Fixture {
 
 std::vector<Copy> load(const Fixture& f, const BatchPlan& plan, const std::vector<BatchRequest>& requests,
                        bool background, size_t ahead) {
-    Loader loader(f.stream, plan, {.max_tokens = 256, .documents = true, .background = background});
+    StreamBatches source(f.stream, plan);
+    Loader loader(source, {.max_tokens = 256, .documents = true, .background = background});
     std::vector<Copy> copies;
     size_t next = 0;
     while (copies.size() < requests.size()) {
@@ -53,7 +54,8 @@ std::vector<Copy> load(const Fixture& f, const BatchPlan& plan, const std::vecto
 TEST_CASE("a micro-batch is what the plan says: tokens, their successors and the starts of their documents") {
     const Fixture f;
     const BatchPlan plan(f.stream.tokens(), 64, 3, ShuffleKind::random);
-    Loader loader(f.stream, plan, {.max_tokens = 192});
+    StreamBatches source(f.stream, plan);
+    Loader loader(source, {.max_tokens = 192});
     loader.request({.consumed = 64, .batch = 3, .length = 64});
     const MicroBatch batch = loader.take();
     REQUIRE(batch.tokens.size() == 192);
@@ -78,7 +80,8 @@ TEST_CASE("a sequence of several pieces begins a document at each") {
     std::vector<Piece> pieces;
     plan.locate(5, 25, pieces);
     REQUIRE(pieces.size() > 1);
-    Loader loader(f.stream, plan, {.max_tokens = 25, .background = false});
+    StreamBatches source(f.stream, plan);
+    Loader loader(source, {.max_tokens = 25, .background = false});
     loader.request({.consumed = 5, .batch = 1, .length = 25});
     const MicroBatch batch = loader.take();
     size_t i = 0;
@@ -133,7 +136,8 @@ TEST_CASE("a bad token surfaces at the take that would deliver it, and the loade
     const Fixture f(900);  // tokens 900 and above are outside
     const BatchPlan plan(f.stream.tokens(), 100, 3, ShuffleKind::none);
     for (const bool background : {false, true}) {
-        Loader loader(f.stream, plan, {.max_tokens = 100, .documents = true, .background = background});
+        StreamBatches source(f.stream, plan);
+        Loader loader(source, {.max_tokens = 100, .documents = true, .background = background});
         for (uint64_t i = 0; i < 10; ++i) loader.request({.consumed = 100 * i, .batch = 1, .length = 100});
         for (int i = 0; i < 10; ++i) {
             const std::string outcome = error_of([&] { loader.take(); });
@@ -150,7 +154,8 @@ TEST_CASE("documents are left out when nobody wants them, even where they are un
     put(dir / "raw", packed<uint16_t>(counting(101, 50)));
     const TokenStream stream = TokenStream::open({dir / "raw"}, {.shard = {.raw = true, .width = 2}});
     const BatchPlan plan(stream.tokens(), 50, 1, ShuffleKind::none);
-    Loader loader(stream, plan, {.max_tokens = 50, .documents = false});
+    StreamBatches source(stream, plan);
+    Loader loader(source, {.max_tokens = 50, .documents = false});
     loader.request({.consumed = 0, .batch = 1, .length = 50});
     CHECK(loader.take().doc_start.empty());
     CHECK(contains(error_of([&] { loader.request({.consumed = 0, .batch = 2, .length = 50}); }),
@@ -161,7 +166,8 @@ TEST_CASE("a loader ends cleanly with requests outstanding") {
     const Fixture f;
     const BatchPlan plan(f.stream.tokens(), 100, 3, ShuffleKind::none);
     for (int i = 0; i < 50; ++i) {
-        Loader loader(f.stream, plan, {.max_tokens = 100});
+        StreamBatches source(f.stream, plan);
+        Loader loader(source, {.max_tokens = 100});
         for (int j = 0; j < i % 5; ++j) loader.request({.consumed = 0, .batch = 1, .length = 100});
         if (i % 3 == 1 && i % 5 > 0) loader.take();
     }

@@ -119,3 +119,12 @@ TEST_CASE("momentum warmup: from warmup_from at step 0 to momentum at step warmu
     CHECK(muon_momentum(muon, 300) == 0.95);
     CHECK(muon_momentum(muon, 100000) == 0.95);
 }
+
+TEST_CASE("schedule: fine-tuning, 100 steps up, 100 constant, 100 down to zero") {
+    const ScheduleConfig s = schedule(ScheduleKind::linear, 0.3333333333, 0, 100);
+    for (int64_t step = 0; step < 300; ++step) {
+        const double n = static_cast<double>(step);
+        const double expected = step < 100 ? (n + 1) / 100 : step < 200 ? 1.0 : (300 - n) / 100;
+        CHECK(schedule_multiplier(s, step, 300) == doctest::Approx(expected).epsilon(1e-12));
+    }
+}

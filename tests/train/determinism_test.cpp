@@ -100,7 +100,8 @@ TEST_CASE(
         const Experiment& e = config.value;
         const TokenStream stream = TokenStream::open(e.data.train, e.data.stream_options(e.model.vocab_size));
         const BatchPlan plan(stream.tokens(), e.block_tokens(), e.data_seed(), e.data.shuffle);
-        Loader loader(stream, plan, {.max_tokens = 128});
+        StreamBatches source(stream, plan);
+        Loader loader(source, {.max_tokens = 128});
         std::vector<int32_t> seen;  // tokens, targets and document starts of each step
         for (const Stage& s : e.resolved_stages())
             for (int64_t step = 0; step < s.steps; ++step) {

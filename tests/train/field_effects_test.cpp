@@ -17,7 +17,7 @@ using Overrides = std::vector<std::string>;
 // What a run shows to the outside.
 enum class Seen {
     metrics,      // training losses, gradient norms, learning rates
-    validation,   // val.csv, positions.csv and probe.csv
+    validation,   // val.csv, positions.csv, probe.csv and tasks.csv
     weights,      // model.safetensors of the last step
     moments,      // optimizer.safetensors
     plan,         // the planned memory
@@ -42,6 +42,9 @@ const Overrides layouts{"model.layers=3", "model.layouts={\"a\":{\"window\":4},\
 const Overrides p_rope{"model.attention.position.kind=p_rope", "model.attention.position.fraction=0.75"};
 const Overrides sigmoid{"model.head.softcap.kind=sigmoid"};
 const Overrides adam{"optimizer.matrices=adam"};
+const Overrides needle{"data.task.kind=needle", "data.document_mask=false", "data.task.digits=3",
+                       "stages=[{\"steps\":2,\"context\":64}]"};
+const Overrides needle_ids{needle[0], needle[1], needle[3], "data.task.form=ids", "data.task.ids=128"};
 const Overrides overflow{"optimizer.adam.embedding_lr=1000", "optimizer.adam.head_lr=1000",
                          "optimizer.muon.lr=1000",           "model.embedding_norm=false",
                          "model.head.z_loss=1e26",           "stages.0.lr=1000"};
@@ -201,6 +204,15 @@ std::vector<Effect> listed_effects() {
         {"data.boundary.token", {"data.boundary.token=32"}},
         {"data.boundary.side", {"data.boundary.side=after"}, Seen::metrics, {"data.boundary.token=32"}},
         {"data.shuffle", {"data.shuffle=none"}},
+        {"data.task.kind", needle, Seen::metrics, {needle[1], needle[3]}},
+        {"data.task.seed", {"data.task.seed=5"}, Seen::metrics, needle},
+        {"data.task.haystack", {"data.task.haystack=noise"}, Seen::metrics, needle},
+        {"data.task.form", {"data.task.form=ids", needle_ids[4]}, Seen::metrics, needle},
+        {"data.task.phrase", {"data.task.phrase=key:"}, Seen::metrics, needle},
+        {"data.task.digits", {"data.task.digits=5"}, Seen::metrics, needle},
+        {"data.task.ids_first", {"data.task.ids_first=20"}, Seen::metrics, needle_ids},
+        {"data.task.ids", {"data.task.ids=140"}, Seen::metrics, needle_ids},
+        {"data.task.samples", {"data.task.samples=7"}, Seen::validation, needle},
         {"stages.*.steps", {"stages.1.steps=3"}},
         {"stages.*.tokens",
          {"stages=[{\"tokens\":512,\"context\":32}]"},
@@ -340,8 +352,9 @@ class Laboratory {
             kind_of(run + "/events", Links::refuse) == PathKind::directory ? "written" : "none";
         seen[Seen::metrics] = get(run + "/metrics.jsonl");
         seen[Seen::validation] = get(run + "/val.csv") + get(run + "/positions.csv");
-        if (kind_of(run + "/probe.csv", Links::refuse) == PathKind::file)
-            seen[Seen::validation] += get(run + "/probe.csv");
+        for (const char* file : {"/probe.csv", "/tasks.csv"})
+            if (kind_of(run + file, Links::refuse) == PathKind::file)
+                seen[Seen::validation] += get(run + file);
         for (const std::string& line : lines_of(get(log))) {
             if (line.starts_with("device: ")) seen[Seen::device] = line;
             if (line.find(" total") != std::string::npos || line.find("activations") != std::string::npos)

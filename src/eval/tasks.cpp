@@ -1,0 +1,188 @@
+#include "eval/tasks.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "base/error.h"
+#include "tasks/task_batches.h"
+
+namespace longreach {
+
+namespace {
+
+// Mean and standard error of the mean.
+struct Moments {
+    double sum = 0, squares = 0;
+    int64_t count = 0;
+    void add(double x) {
+        sum += x;
+        squares += x * x;
+        ++count;
+    }
+    double mean() const { return sum / static_cast<double>(count); }
+    double error() const {
+        const double n = static_cast<double>(count);
+        return count < 2 ? 0 : std::sqrt(std::max(0.0, (squares - sum * sum / n) / (n - 1) / n));
+    }
+};
+
+// What the model says about one sample.
+struct Score {
+    double accuracy = 0;
+    double loss = 0, decoy_loss = 0;  // nats, sums over the answer's and the decoy's tokens
+};
+
+double sum(std::span<const float> losses) {
+    double total = 0;
+    for (const float loss : losses) total += loss;
+    return total;
+}
+
+TaskRow row_of(const std::vector<Score>& scores, int64_t answer_tokens) {
+    Moments accuracy, margin, loss;
+    for (const Score& s : scores) {
+        accuracy.add(s.accuracy);
+        margin.add(s.decoy_loss - s.loss);
+        loss.add(s.loss / static_cast<double>(answer_tokens));
+    }
+    TaskRow row;
+    row.samples = static_cast<int64_t>(scores.size());
+    row.accuracy = accuracy.mean();
+    row.accuracy_error = accuracy.error();
+    row.margin = margin.mean();
+    row.margin_error = margin.error();
+    row.loss = loss.mean();
+    return row;
+}
+
+}  // namespace
+
+double share_right(const Sample& sample, std::span<const int32_t> best) {
+    const auto answer = sample.tokens.begin() + sample.answer_begin;
+    int64_t begin = 0, right = 0;
+    for (const int64_t end : sample.reference_ends) {
+        right += std::equal(answer + begin, answer + end, best.begin() + begin);
+        begin = end;
+    }
+    return static_cast<double>(right) / static_cast<double>(sample.reference_ends.size());
+}
+
+void TaskEvaluator::plan(Arena& arena, int64_t batch_tokens, bool document_mask) {
+    arena.group("batch, tasks");
+    tokens_ = arena.reserve("tokens", DType::i32, {batch_tokens});
+    targets_ = arena.reserve("targets", DType::i32, {batch_tokens});
+    doc_start_ = document_mask ? arena.reserve("doc_start", DType::i32, {batch_tokens}) : Tensor();
+}
+
+TaskRow TaskEvaluator::run_one(Ops& ops, Transformer& model, const FlatParams& weights,
+                               const TaskGenerator& generator, const TaskRequest& request, int64_t length,
+                               double depth) const {
+    const size_t l = static_cast<size_t>(length);
+    const size_t answer = static_cast<size_t>(generator.answer_tokens(length));
+    std::vector<Score> scores(static_cast<size_t>(request.samples));
+    const size_t sequences = 2 * scores.size();  // sample i is sequence 2 i; 2 i + 1 has its decoy
+    const size_t per_batch = static_cast<size_t>(std::max<int64_t>(1, request.batch_tokens / length));
+    std::vector<Sample> samples;
+    std::vector<int32_t> tokens, targets, best;
+    std::vector<float> losses;
+    for (size_t first = 0; first < sequences; first += per_batch) {
+        const size_t count = std::min(per_batch, sequences - first), n = count * l;
+        tokens.clear();
+        targets.resize(n);
+        samples.clear();
+        for (size_t b = 0; b < count; ++b) {
+            const size_t sequence = first + b;
+            Sample sample = generator.make(length, first_evaluation_sample + sequence / 2, depth);
+            if (sequence % 2 == 1)
+                std::copy(sample.decoy.begin(), sample.decoy.end(),
+                          sample.tokens.begin() + sample.answer_begin);
+            tokens.insert(tokens.end(), sample.tokens.begin(), sample.tokens.end());
+            answer_targets(sample, std::span(targets).subspan(b * l, l));
+            samples.push_back(std::move(sample));
+        }
+        const int64_t total = static_cast<int64_t>(n);
+        Batch batch{static_cast<int64_t>(count), length, tokens_.first(total), targets_.first(total),
+                    Tensor()};
+        ops.upload(batch.tokens, tokens.data());
+        ops.upload(batch.targets, targets.data());
+        if (doc_start_) {
+            batch.doc_start = doc_start_.first(total);
+            ops.zero(batch.doc_start);
+        }
+        model.forward(ops, weights, batch);
+        losses.resize(n);
+        best.resize(n);
+        ops.download(losses.data(), model.evaluation_losses(total));
+        ops.download(best.data(), model.evaluation_best(total));
+        for (size_t b = 0; b < count; ++b) {
+            const size_t sequence = first + b;
+            // A token's prediction is at the position before it.
+            const size_t at = b * l + static_cast<size_t>(samples[b].answer_begin) - 1;
+            const double loss = sum(std::span<const float>(losses).subspan(at, answer));
+            Score& score = scores[sequence / 2];
+            if (sequence % 2 == 1) {
+                score.decoy_loss = loss;
+            } else {
+                score.loss = loss;
+                score.accuracy = share_right(samples[b], std::span<const int32_t>(best).subspan(at, answer));
+            }
+        }
+        if (request.progress)
+            request.progress(fmt::format("{} at {}: {}/{} samples", name_of(generator.task()), length,
+                                         (first + count) / 2, scores.size()));
+    }
+    TaskRow row = row_of(scores, static_cast<int64_t>(answer));
+    row.task = name_of(generator.task());
+    row.length = length;
+    return row;
+}
+
+std::vector<TaskRow> TaskEvaluator::run(Ops& ops, Transformer& model, const FlatParams& weights,
+                                        const TokenStream& stream, const TaskRequest& request) const {
+    check(request.samples >= 1 && !request.lengths.empty(), "tasks without samples or lengths");
+    std::vector<TaskGenerator> generators;
+    for (const TaskKind task : request.tasks) {
+        generators.emplace_back(task, request.config, model.config().vocab_size, request.seed, &stream);
+        for (const int64_t length : request.lengths) generators.back().make(length, first_evaluation_sample);
+    }
+    std::vector<TaskRow> rows;
+    for (const TaskGenerator& generator : generators)
+        for (const int64_t length : request.lengths) {
+            model.use_length(ops, length);
+            if (request.depths.empty() || !generator.has_depth(length)) {
+                rows.push_back(run_one(ops, model, weights, generator, request, length, -1));
+                continue;
+            }
+            for (const int64_t depth : request.depths) {
+                rows.push_back(
+                    run_one(ops, model, weights, generator, request, length, static_cast<double>(depth)));
+                rows.back().depth = static_cast<int>(depth);
+            }
+        }
+    model.use_length(ops, 0);
+    return rows;
+}
+
+std::string depth_grid(const std::vector<TaskRow>& rows, const std::string& task) {
+    std::vector<int64_t> lengths;
+    std::map<int, std::map<int64_t, double>> grid;  // depth, length
+    for (const TaskRow& r : rows) {
+        if (r.task != task || !r.depth) continue;
+        grid[*r.depth][r.length] = r.accuracy;
+        if (std::find(lengths.begin(), lengths.end(), r.length) == lengths.end()) lengths.push_back(r.length);
+    }
+    if (grid.empty()) return "";
+    std::string out = fmt::format("{:>18}", "depth \\ length");
+    for (const int64_t length : lengths) out += fmt::format(" {:>8}", length);
+    for (const auto& [depth, by_length] : grid) {
+        out += fmt::format("\n{:>17}%", depth);
+        for (const int64_t length : lengths) {
+            const auto it = by_length.find(length);
+            out += it == by_length.end() ? fmt::format(" {:>8}", "") : fmt::format(" {:>8.3f}", it->second);
+        }
+    }
+    return out;
+}
+
+}  // namespace longreach

@@ -1,0 +1,59 @@
+// Tasks scored on a model: does it find what the question asks for, at which length and depth.
+//
+// Answers are scored by teacher forcing: the right answer stands in the input, and a reference counts as
+// given if each of its tokens is the model's most likely next one. All of them are, exactly when greedy
+// decoding of as many tokens writes the answer: up to the first wrong token both see the same input.
+//
+//   accuracy   mean share of an answer's references (numbers, words) that are right, each with the right ones
+//              before it in the input; a task with one reference: share of exact matches
+//   margin     mean of log p(answer) - log p(decoy), sums over the answer's tokens in nats; the decoy stands
+//              in a second input that is the same up to the answer
+//   loss       mean nats per answer token
+//
+// Standard errors are over samples.
+#pragma once
+
+#include <functional>
+#include <span>
+
+#include "eval/task_rows.h"
+#include "model/transformer.h"
+#include "tasks/generator.h"
+
+namespace longreach {
+
+struct TaskRequest {
+    std::vector<TaskKind> tasks;
+    std::vector<int64_t> lengths;
+    std::vector<int64_t> depths;  // percent, for tasks with one piece asked for; empty: at random places
+    int64_t samples = 0;          // per task, length and depth
+    int64_t batch_tokens = 0;     // evaluated at once; at least one sequence of the largest length
+    TaskConfig config;            // how tasks are written; its kind and seed are not looked at
+    uint64_t seed = 0;
+    std::function<void(const std::string&)> progress;  // may be empty
+};
+
+// Share of the sample's references that are given; best[i] is the model's most likely token where the
+// answer's i-th token is right.
+double share_right(const Sample& sample, std::span<const int32_t> best);
+
+class TaskEvaluator {
+  public:
+    // Device buffers for the largest batch; plan like the model's. With document_mask, a sample is one
+    // document.
+    void plan(Arena& arena, int64_t batch_tokens, bool document_mask);
+    // Essay haystacks are taken from the stream. Throws if a task does not fit a length, before the first
+    // pass.
+    std::vector<TaskRow> run(Ops& ops, Transformer& model, const FlatParams& weights,
+                             const TokenStream& stream, const TaskRequest& request) const;
+
+  private:
+    TaskRow run_one(Ops& ops, Transformer& model, const FlatParams& weights, const TaskGenerator& generator,
+                    const TaskRequest& request, int64_t length, double depth) const;
+    Tensor tokens_, targets_, doc_start_;
+};
+
+// Accuracy of one task as a grid, a row per depth and a column per length; "" if no row has a depth.
+std::string depth_grid(const std::vector<TaskRow>& rows, const std::string& task);
+
+}  // namespace longreach

@@ -1,0 +1,55 @@
+// Samples of a task: a pure function of (seed, task, length, index, depth) and of the haystack's tokens.
+#pragma once
+
+#include "data/token_stream.h"
+#include "tasks/draft.h"
+
+namespace longreach {
+
+struct Sample {
+    TokenList tokens;          // exactly the length asked for: context, question, answer
+    int64_t context = 0;       // tokens before the question
+    int64_t answer_begin = 0;  // the answer is tokens[answer_begin, end)
+    // An answer of the same form whose parts do not occur in the context; where the whole answer is one
+    // random string, the whole does not.
+    TokenList decoy;
+    std::vector<int64_t> reference_ends;  // in the answer, in order; the last is its end
+    double depth = -1;  // percent of the haystack before the piece asked for; -1: there is no single one
+
+    int64_t answer_tokens() const { return static_cast<int64_t>(tokens.size()) - answer_begin; }
+};
+
+// Samples with smaller indices are for training, which numbers them by the tokens consumed.
+inline constexpr uint64_t first_evaluation_sample = uint64_t{1} << 63;
+
+class TaskGenerator {
+  public:
+    // `haystack` is where essay text comes from and must outlive the generator; null: noise instead, which is
+    // good for sizes only.
+    TaskGenerator(TaskKind task, const TaskConfig& config, int64_t vocab_size, uint64_t seed,
+                  const TokenStream* haystack);
+
+    // Sample `index` at this length; depth (0 to 100, percent) places the piece asked for, -1: anywhere.
+    // An Error if the task does not fit the length or the stream has too little text around.
+    Sample make(int64_t length, uint64_t index, double depth = -1) const;
+
+    // TokenList of the answer: the same for every sample of a length.
+    int64_t answer_tokens(int64_t length) const {
+        return static_cast<int64_t>(draft(length, 0).answer.size());
+    }
+    bool has_depth(int64_t length) const { return draft(length, 0).asked >= 0; }
+    TaskKind task() const { return task_; }
+
+  private:
+    uint64_t sample_seed(int64_t length, uint64_t index) const;
+    Draft draft(int64_t length, uint64_t seed) const;
+    Sample lay_out(const Draft& d, int64_t length, uint64_t seed, double depth) const;
+
+    TaskKind task_;
+    TaskConfig config_;
+    int64_t vocab_size_;
+    uint64_t seed_;
+    const TokenStream* haystack_;
+};
+
+}  // namespace longreach

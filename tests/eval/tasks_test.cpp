@@ -1,0 +1,160 @@
+// Scores of tasks: what counts as right, and that losses and margins are those of the model itself.
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+#include "eval/tasks.h"
+#include "model/fixture.h"
+#include "model/small_models.h"
+#include "tasks/haystack.h"
+#include "tasks/task_batches.h"
+
+using namespace longreach;
+using namespace longreach::test;
+
+namespace {
+
+ModelConfig byte_model() {
+    ModelConfig m = tiny_model(1);
+    m.vocab_size = text_vocab;
+    return m;
+}
+
+// A model with random weights and everything a task evaluation needs.
+struct Lab {
+    std::unique_ptr<Ops> ops = make_cpu_ops({.threads = 1});
+    Arena arena{*ops};
+    Transformer model;
+    TaskEvaluator evaluator;
+    FlatParams weights;
+    Tensor tokens, targets;
+
+    Lab(const ModelConfig& config, int64_t longest, int64_t batch, const std::vector<int64_t>& lengths,
+        bool mask = false)
+        : model(config, longest) {
+        for (int pass = 0; pass < 2; ++pass) {
+            weights = plan_weights(arena, model.params());
+            model.plan_tables(arena);
+            evaluator.plan(arena, batch, mask);
+            tokens = arena.reserve("tokens", DType::i32, {longest});
+            targets = arena.reserve("targets", DType::i32, {longest});
+            model.plan_evaluation(arena, *ops, {batch, lengths}, mask);
+            if (pass == 0) arena.commit();
+        }
+        model.fill_tables(*ops);
+        std::vector<float> host;
+        initialise(model.params(), 3, host);
+        ops->upload(weights.flat, host.data());
+        weights.round(*ops);
+    }
+    std::vector<TaskRow> run(const TaskRequest& request) {
+        return evaluator.run(*ops, model, weights, haystack(), request);
+    }
+    // Sum of -log p over the targets of one sequence.
+    double loss_of(const Sample& sample) {
+        const int64_t length = static_cast<int64_t>(sample.tokens.size());
+        std::vector<int32_t> wanted(sample.tokens.size());
+        answer_targets(sample, wanted);
+        ops->upload(tokens.first(length), sample.tokens.data());
+        ops->upload(targets.first(length), wanted.data());
+        model.use_length(*ops, length);
+        model.forward(*ops, weights, {1, length, tokens.first(length), targets.first(length), Tensor()});
+        std::vector<float> losses(sample.tokens.size());
+        ops->download(losses.data(), model.evaluation_losses(length));
+        double sum = 0;
+        for (size_t i = 0; i < losses.size(); ++i)
+            if (wanted[i] >= 0) sum += losses[i];
+        return sum;
+    }
+};
+
+TaskRequest request_of(std::vector<TaskKind> tasks, std::vector<int64_t> lengths, int64_t samples,
+                       int64_t batch_tokens) {
+    TaskRequest r;
+    r.tasks = std::move(tasks);
+    r.lengths = std::move(lengths);
+    r.samples = samples;
+    r.batch_tokens = batch_tokens;
+    r.seed = 1;
+    return r;
+}
+
+}  // namespace
+
+TEST_CASE("the right answer scores one, the decoy nothing, on every task") {
+    for (const bool text : {true, false})
+        for (const TaskKind task : all_tasks()) {
+            CAPTURE(name_of(task));
+            const Sample s = generator(task, text).make(512, 4);
+            const std::vector<int32_t> answer(s.tokens.begin() + s.answer_begin, s.tokens.end());
+            CHECK(share_right(s, answer) == 1);
+            const double wrong = share_right(s, s.decoy);
+            // Of the copied symbols of the text, one in 26 agrees by chance.
+            CHECK(wrong <= (task == TaskKind::copy ? 0.15 : 0));
+        }
+}
+
+TEST_CASE("each reference counts by itself, and one wrong token spoils its own") {
+    const Sample s = generator(TaskKind::needle_s3, true).make(512, 4);
+    std::vector<int32_t> best(s.tokens.begin() + s.answer_begin, s.tokens.end());
+    REQUIRE(s.reference_ends.size() == 3);
+    best[static_cast<size_t>(s.reference_ends[0]) + 3] = '?';
+    CHECK(share_right(s, best) == doctest::Approx(2.0 / 3));
+    best.back() = '?';
+    CHECK(share_right(s, best) == doctest::Approx(1.0 / 3));
+    best[0] = '?';
+    CHECK(share_right(s, best) == 0);
+}
+
+TEST_CASE("loss and margin are those of the answer and of the decoy in the model's own losses") {
+    const int64_t length = 300, samples = 7;
+    Lab lab(byte_model(), length, 3 * length, {length});
+    for (const TaskKind task : {TaskKind::needle, TaskKind::niah_multivalue}) {
+        const TaskRow row = lab.run(request_of({task}, {length}, samples, 3 * length)).at(0);
+        const TaskGenerator g = generator(task, true);
+        double loss = 0, margin = 0, squares = 0;
+        for (uint64_t i = 0; i < static_cast<uint64_t>(samples); ++i) {
+            const Sample sample = g.make(length, first_evaluation_sample + i);
+            Sample decoy = sample;
+            std::copy(sample.decoy.begin(), sample.decoy.end(), decoy.tokens.begin() + sample.answer_begin);
+            const double right = lab.loss_of(sample), wrong = lab.loss_of(decoy);
+            loss += right / static_cast<double>(sample.answer_tokens());
+            margin += wrong - right;
+            squares += (wrong - right) * (wrong - right);
+        }
+        const double n = static_cast<double>(samples);
+        // Both sum the same 32-bit losses; the batch may change their last bits: 1e-5 is 80 times 2^-23.
+        CHECK(row.loss == doctest::Approx(loss / n).epsilon(1e-5));
+        CHECK(*row.margin == doctest::Approx(margin / n).epsilon(1e-4));
+        const double deviation = std::sqrt((squares - margin * margin / n) / (n - 1));
+        CHECK(*row.margin_error == doctest::Approx(deviation / std::sqrt(n)).epsilon(1e-3));
+        CHECK(row.samples == samples);
+        CHECK(row.length == length);
+        CHECK_FALSE(row.depth.has_value());
+    }
+}
+
+TEST_CASE("rows cover tasks, lengths and depths; batches and the document mask change nothing") {
+    const std::vector<int64_t> lengths{256, 512};
+    TaskRequest request = request_of({TaskKind::needle, TaskKind::needle_s3}, lengths, 3, 512);
+    request.depths = {0, 50, 100};
+    Lab small(byte_model(), 512, 512, lengths), large(byte_model(), 512, 2048, lengths, true);
+    const std::vector<TaskRow> rows = small.run(request);
+    request.batch_tokens = 2048;
+    const std::vector<TaskRow> others = large.run(request);
+    // needle at two lengths and three depths; needle_s3, which has no single place, once per length.
+    REQUIRE(rows.size() == 8);
+    CHECK(rows[1].depth == 50);
+    CHECK(rows[3].length == 512);
+    CHECK(rows[6].task == "needle_s3");
+    CHECK_FALSE(rows[6].depth.has_value());
+    for (size_t i = 0; i < rows.size(); ++i) {
+        CHECK(others[i].loss == doctest::Approx(rows[i].loss).epsilon(1e-5));
+        CHECK(others[i].accuracy == rows[i].accuracy);
+    }
+    CHECK(rows[0].loss != rows[1].loss);  // depth moves the needle
+    const std::string grid = depth_grid(rows, "needle");
+    CHECK(grid.find("100%") != std::string::npos);
+    CHECK(grid.find("512") != std::string::npos);
+    CHECK(depth_grid(rows, "needle_s3").empty());
+}

@@ -1,0 +1,126 @@
+// Readers that answer from the prompt alone, as a person would; none knows how a sample was made.
+#pragma once
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tasks/haystack.h"
+
+namespace longreach::test {
+
+// What stands in `text` behind `cue` up to `stop`, searched from `from`; "" if the cue is not there.
+inline std::string behind(const std::string& text, const std::string& cue, const std::string& stop,
+                          size_t from = 0) {
+    const size_t at = text.find(cue, from);
+    if (at == std::string::npos) return "";
+    const size_t begin = at + cue.size();
+    return text.substr(begin, text.find(stop, begin) - begin);
+}
+
+inline std::vector<std::string> all_behind(const std::string& text, const std::string& cue,
+                                           const std::string& stop) {
+    std::vector<std::string> found;
+    for (size_t at = 0; (at = text.find(cue, at)) != std::string::npos; at += cue.size())
+        found.push_back(behind(text, cue, stop, at));
+    return found;
+}
+
+inline std::vector<std::string> split(const std::string& text, const std::string& separator) {
+    std::vector<std::string> parts;
+    size_t begin = 0;
+    for (size_t end; (end = text.find(separator, begin)) != std::string::npos; begin = end + separator.size())
+        parts.push_back(text.substr(begin, end - begin));
+    parts.push_back(text.substr(begin));
+    return parts;
+}
+
+inline std::string joined(const std::vector<std::string>& parts, const std::string& separator) {
+    std::string out;
+    for (const std::string& p : parts) out += (out.empty() ? "" : separator) + p;
+    return out;
+}
+
+// Words in the order of their first appearance, and how often each occurs.
+struct Counts {
+    std::vector<std::string> order;
+    std::map<std::string, int> of;
+    void add(const std::string& word) {
+        if (of[word]++ == 0) order.push_back(word);
+    }
+};
+
+inline std::string answer_text(TaskKind task, const std::string& context, const std::string& question,
+                               int64_t answer_tokens) {
+    switch (task) {
+        case TaskKind::needle:
+            return behind(context, question, ".");
+        case TaskKind::needle_s3: {
+            std::vector<std::string> parts;
+            for (const std::string& s : all_behind(context, "The special magic ", "."))
+                parts.push_back(s.substr(0, s.find(" number is ")) + "=" + behind(s, " number is ", "."));
+            return joined(parts, ";");
+        }
+        case TaskKind::niah_single:
+        case TaskKind::niah_multikey:
+        case TaskKind::niah_multivalue:
+        case TaskKind::niah_multiquery: {
+            std::vector<std::string> values;
+            for (const std::string& key : split(behind(question, "numbers for ", " are: "), ", "))
+                for (const std::string& v :
+                     all_behind(context, "One of the special magic numbers for " + key + " is: ", "."))
+                    values.push_back(v);
+            return joined(values, ", ");
+        }
+        case TaskKind::variable_tracking: {
+            std::vector<std::string> known;
+            const std::string value = behind(question, "value ", ":");
+            for (const std::string& s : all_behind(context, "VAR ", ". ")) {
+                const std::vector<std::string> sides = split(s, " = ");
+                if (sides.size() != 2) continue;  // the right side of another
+                const bool refers = sides[1].starts_with("VAR ");
+                const std::string source = refers ? sides[1].substr(4) : "";
+                if (sides[1] == value || std::find(known.begin(), known.end(), source) != known.end())
+                    known.push_back(sides[0]);
+            }
+            return joined(known, " ");
+        }
+        case TaskKind::common_words: {
+            Counts words;
+            int item = 1;
+            const size_t list = context.find("1. ");
+            for (const std::string& w : split(context.substr(list), " "))
+                if (w == fmt::format("{}.", item))
+                    ++item;
+                else if (!w.empty())
+                    words.add(w);
+            int most = 0;
+            for (const auto& [w, n] : words.of) most = std::max(most, n);
+            std::vector<std::string> common;
+            for (const std::string& w : words.order)
+                if (words.of[w] == most) common.push_back(w);
+            return joined(common, " ");
+        }
+        case TaskKind::frequent_words: {
+            Counts words;
+            for (const std::string& w : split(context, " "))
+                if (w.size() == 6 && w[0] != '.') words.add(w);
+            std::stable_sort(words.order.begin(), words.order.end(),
+                             [&](const auto& a, const auto& b) { return words.of.at(a) > words.of.at(b); });
+            words.order.resize(3);
+            return joined(words.order, " ");
+        }
+        case TaskKind::copy:
+            return context.substr(context.size() - static_cast<size_t>(answer_tokens));
+        case TaskKind::induction:
+            return context.substr(context.find(question) + 1, 1);
+        case TaskKind::associative_recall:
+            return behind(context, question, ";");
+        case TaskKind::none:
+            break;
+    }
+    return "";
+}
+
+}  // namespace longreach::test

@@ -1,0 +1,147 @@
+// The answer follows from the prompt: a reader of the text finds it, on every task.
+#include "tasks/oracle.h"
+
+#include <doctest/doctest.h>
+
+using namespace longreach;
+using namespace longreach::test;
+
+TEST_CASE("a reader of the prompt gives the answer of every text sample") {
+    for (const TaskKind task : all_tasks())
+        for (const int64_t length : lengths(true))
+            for (uint64_t index = 0; index < 20; ++index) {
+                CAPTURE(name_of(task));
+                CAPTURE(length);
+                CAPTURE(index);
+                const Sample s = generator(task, true).make(length, index);
+                const std::string context = as_text(s, 0, s.context),
+                                  question = as_text(s, s.context, s.answer_begin),
+                                  answer = as_text(s, s.answer_begin, length);
+                REQUIRE(answer_text(task, context, question, s.answer_tokens()) == answer);
+            }
+}
+
+TEST_CASE("a reader finds the answers among other needles, in noise and in text") {
+    for (const TaskHaystack kind : {TaskHaystack::essay, TaskHaystack::noise, TaskHaystack::needles})
+        for (const TaskKind task : {TaskKind::niah_single, TaskKind::niah_multikey, TaskKind::niah_multivalue,
+                                    TaskKind::niah_multiquery})
+            for (uint64_t index = 0; index < 10; ++index) {
+                TaskConfig config;
+                config.haystack = kind;
+                const Sample s = generator(task, true, 1, config).make(2048, index);
+                const std::string context = as_text(s, 0, s.context);
+                CHECK(answer_text(task, context, as_text(s, s.context, s.answer_begin), s.answer_tokens()) ==
+                      as_text(s, s.answer_begin, 2048));
+                const size_t needles =
+                    all_behind(context, "One of the special magic numbers for ", ".").size();
+                if (kind == TaskHaystack::needles)
+                    CHECK(needles >= 30);  // 57 bytes each
+                else
+                    CHECK(needles <= 4);
+            }
+}
+
+namespace {
+
+// Reserved tokens with the defaults: the last 1024 of the vocabulary.
+constexpr int32_t first = id_vocab - 1024, mark_needle = first, mark_is = first + 1, mark_stop = first + 2,
+                  mark_separator = first + 4, first_name = first + 32;
+
+using List = TokenList;
+
+List slice(const Sample& s, int64_t begin, int64_t end) {
+    return {s.tokens.begin() + begin, s.tokens.begin() + end};
+}
+
+// Tokens between the end of `cue` and the first `stop` behind it.
+List id_behind(const List& context, const List& cue, int32_t stop) {
+    auto at = std::search(context.begin(), context.end(), cue.begin(), cue.end());
+    if (at == context.end()) return {};
+    at += static_cast<std::ptrdiff_t>(cue.size());
+    return {at, std::find(at, context.end(), stop)};
+}
+
+// Names by how often they occur, then by first appearance.
+std::vector<std::pair<int32_t, int>> counted_names(const List& context) {
+    std::vector<std::pair<int32_t, int>> counts;
+    for (const int32_t id : context) {
+        if (id < first_name) continue;
+        const auto at =
+            std::find_if(counts.begin(), counts.end(), [&](const auto& c) { return c.first == id; });
+        if (at == counts.end())
+            counts.emplace_back(id, 1);
+        else
+            ++at->second;
+    }
+    std::stable_sort(counts.begin(), counts.end(),
+                     [](const auto& a, const auto& b) { return a.second > b.second; });
+    return counts;
+}
+
+List answer_ids(TaskKind task, const List& context, const List& question, int64_t answer_tokens) {
+    switch (task) {
+        case TaskKind::needle:
+            return id_behind(context, question, mark_stop);
+        case TaskKind::niah_single:
+        case TaskKind::niah_multikey:
+        case TaskKind::niah_multiquery: {  // ask key {separator key} is
+            List answer;
+            for (const int32_t key : question) {
+                if (key < first_name) continue;
+                if (!answer.empty()) answer.push_back(mark_separator);
+                const List value = id_behind(context, {mark_needle, key, mark_is}, mark_stop);
+                answer.insert(answer.end(), value.begin(), value.end());
+            }
+            return answer;
+        }
+        case TaskKind::common_words: {
+            List answer;
+            const auto counts = counted_names(context);
+            for (const auto& [id, n] : counts) {
+                if (n < counts[0].second) break;
+                if (!answer.empty()) answer.push_back(mark_separator);
+                answer.push_back(id);
+            }
+            return answer;
+        }
+        case TaskKind::frequent_words: {
+            const auto c = counted_names(context);
+            return {c[0].first, mark_separator, c[1].first, mark_separator, c[2].first};
+        }
+        case TaskKind::copy:
+            return {context.end() - answer_tokens, context.end()};
+        case TaskKind::induction:
+        case TaskKind::associative_recall:
+            return {*(std::find(context.begin(), context.end(), question[0]) + 1)};
+        default:
+            return {};
+    }
+}
+
+}  // namespace
+
+TEST_CASE("a reader of reserved tokens gives the answer") {
+    for (const TaskKind task : {TaskKind::needle, TaskKind::niah_single, TaskKind::niah_multikey,
+                                TaskKind::niah_multiquery, TaskKind::common_words, TaskKind::frequent_words,
+                                TaskKind::copy, TaskKind::induction, TaskKind::associative_recall})
+        for (const int64_t length : lengths(false))
+            for (uint64_t index = 0; index < 20; ++index) {
+                CAPTURE(name_of(task));
+                CAPTURE(length);
+                const Sample s = generator(task, false).make(length, index);
+                REQUIRE(answer_ids(task, slice(s, 0, s.context), slice(s, s.context, s.answer_begin),
+                                   s.answer_tokens()) == slice(s, s.answer_begin, length));
+            }
+}
+
+TEST_CASE("reserved tokens stay inside the range the config names") {
+    TaskConfig config;
+    config.ids_first = 300;
+    config.ids = 200;
+    config.haystack = TaskHaystack::noise;
+    for (const TaskKind task : all_tasks()) {
+        const Sample s = generator(task, false, 1, config).make(512, 3);
+        CAPTURE(name_of(task));
+        CHECK(std::all_of(s.tokens.begin(), s.tokens.end(), [](int32_t t) { return t >= 300 && t < 500; }));
+    }
+}
