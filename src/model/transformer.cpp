@@ -291,7 +291,7 @@ void Transformer::generate(Ops& ops, const FlatParams& weights, const Batch& bat
     Activations& a = generation_;
     Masks masks;
     if (!at.step()) build_masks(ops, batch, a, masks);
-    StepContext run{ops, weights, {}, batch, masks, false, &at};
+    StepContext run{ops, weights, {}, batch, masks, false, nullptr, &at};
     run_forward(run, a);
     const Tensor last = last_rows_.first_rows(batch.sequences);
     ops.copy(last, every(a.x.first_rows(batch.count()), batch.length, batch.length - 1));

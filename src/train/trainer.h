@@ -48,6 +48,7 @@ class Trainer {
     void record_step(const StepOutcome& outcome, bool last);
     void validate(bool final);
     void probe();
+    ProbeRequest probe_request() const;
     void save();
     void check_memory();  // before allocating: throws with what would fit
     void compare_memory();
@@ -79,7 +80,6 @@ class Trainer {
     std::unique_ptr<Loader> loader_;
     int64_t requested_step_ = 0;
     TrainState state_;
-    ProbeRequest probe_request() const;
     RecordFile metrics_, timing_, val_csv_, positions_csv_, probe_csv_, tasks_csv_;
     size_t val_columns_ = 0;  // of val.csv; a run that an earlier version began keeps its columns
     EventLog events_;
