@@ -141,6 +141,7 @@ TEST_CASE("sweep: trains, evaluates, keeps the weights only, and gathers the res
     CHECK(contains(report.out, "sweep s: 4 of 4 runs measured, 2 seeds"));
     CHECK(contains(report.out, "\na + ntk  "));
     CHECK(contains(report.out, "\nloss minus a "));
+    CHECK(contains(run(output, {"report", directory, "--baseline", "b"}).out, "\nloss minus b "));
 
     // Again: nothing is left to do.
     const auto before = results_of_sweep(directory, 12);
@@ -202,6 +203,9 @@ TEST_CASE(
     // A file where the directory of a run should be: its process ends with 5.
     make_directories(home.directory("s"));
     put(home.directory("s") + "/a.seed1", "");
+    const Finished nothing = run(output, {"report", home.directory("s")});
+    CHECK(nothing.code == 3);
+    CHECK(contains(nothing.err, "no results yet"));
     const Finished failing = run(output, {"sweep", file, "--jobs", "1", "--set", "evaluations=[]"});
     CAPTURE(failing.out);
     CHECK(failing.code == 11);
