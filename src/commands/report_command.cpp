@@ -25,12 +25,14 @@ std::string default_page(const Options& options, const Collection& collection) {
 
 ExitCode report(const Options& options) {
     const Collection collection = collect(options.paths, options.baseline);
+    require(!collection.runs.empty(), ExitCode::data,
+            "{}: no results yet (no val.csv, metrics.jsonl or eval/)", options.paths[0]);
     if (collection.sweep) {
-        fmt::print("{}", sweep_tables(read_sweep(options.paths[0])));
+        fmt::print("{}", sweep_tables(collection));
     } else {
-        std::vector<RunResults> runs;
+        std::vector<const RunRecord*> runs;
         for (const RunRecord& run : collection.runs)
-            if (!run.own.losses.empty()) runs.push_back(read_results(run.path));
+            if (!run.own.losses.empty()) runs.push_back(&run);
         if (!runs.empty()) fmt::print("{}\n{}", comparison_table(runs), comparison_chart(runs));
     }
     if (!options.svg.empty()) {

@@ -86,8 +86,8 @@ Results read_directory(const std::string& path) {
         for (size_t i = 0; i < t->rows(); ++i)
             out.tasks.push_back({t->integer(i, step), std::string(t->text(i, task)), t->integer(i, length),
                                  t->number(i, depth), t->number(i, samples), t->number(i, accuracy),
-                                 t->number(i, accuracy_error), t->number(i, margin),
-                                 t->number(i, margin_error), t->number(i, loss)});
+                                 t->number(i, accuracy_error), t->measured(i, margin),
+                                 t->number(i, margin_error), t->measured(i, loss)});
         out.tasks = newest(out.tasks);
     }
     return out;
@@ -143,6 +143,7 @@ RunRecord read_run(const std::string& path) {
         if (std::isfinite(speed)) speeds.push_back(speed);
     });
     run.tokens_per_second = median(speeds);
+    for (const LossRow& row : run.own.losses) run.validated = std::max(run.validated, row.step);
     run.group = group_of(run.name);
     const json::Value* seed = value_at(run.config, "run.seed");
     run.seed = seed ? seed->to_int64().value_or(0) : seed_suffix(run.name).seed;
@@ -159,6 +160,10 @@ std::string trimmed(std::string path) {
     return path;
 }
 
+void add_unique(const std::string& name, std::vector<std::string>& names) {
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+}
+
 void collect_sweep(const std::string& path, Collection& out) {
     const json::Value sweep = read_json(join_path(path, "sweep.json"));
     const json::Value* name = sweep.find("name");
@@ -169,6 +174,10 @@ void collect_sweep(const std::string& path, Collection& out) {
     const json::Value* runs = sweep.find("runs");
     require(runs && runs->is_array(), ExitCode::data, "{}/sweep.json: there is no list \"runs\"", path);
     for (const json::Value& entry : runs->as_array()) {
+        ++out.planned;
+        if (const json::Value* labels = entry.find("evaluations"); labels && labels->is_array())
+            for (const json::Value& label : labels->as_array())
+                if (const auto text = label.to_string()) add_unique(*text, out.labels);
         const json::Value *variant = entry.find("variant"), *directory = entry.find("directory");
         require(variant && variant->to_string() && directory && directory->to_string(), ExitCode::data,
                 "{}/sweep.json:{}: a run without \"variant\" or \"directory\"", path, entry.at().line);
@@ -193,6 +202,7 @@ void collect_loose(const std::vector<std::string>& paths, Collection& out) {
         const std::string path = trimmed(given);
         if (seen.insert(path).second) out.runs.push_back(read_run(path));
     }
+    out.planned = out.runs.size();
     // Runs of the same name in different directories are different experiments.
     std::map<std::string, std::set<std::string>> parents;
     for (const RunRecord& run : out.runs) parents[run.group].insert(parent_path(run.path));
@@ -214,25 +224,18 @@ void drop_repeated_seeds(Collection& out) {
     out.runs = std::move(kept);
 }
 
-int64_t last_validation(const RunRecord& run) {
-    int64_t step = 0;
-    for (const LossRow& r : run.own.losses) step = std::max(step, r.step);
-    return step;
-}
-
 // Marks the runs that are behind the others of their group and says where groups have come.
 void note_progress(Collection& out) {
     std::map<std::string, int64_t> newest_of;
     for (const RunRecord& run : out.runs)
-        newest_of[run.group] = std::max(newest_of[run.group], last_validation(run));
+        newest_of[run.group] = std::max(newest_of[run.group], run.validated);
     std::vector<std::string> behind;
     for (RunRecord& run : out.runs) {
-        const int64_t step = last_validation(run);
-        run.behind = step < newest_of[run.group];
+        run.behind = run.validated < newest_of[run.group];
         if (run.behind)
-            behind.push_back(step == 0
-                                 ? fmt::format("{} (no validation yet)", run.name)
-                                 : fmt::format("{} (step {} of {})", run.name, step, newest_of[run.group]));
+            behind.push_back(run.validated == 0 ? fmt::format("{} (no validation yet)", run.name)
+                                                : fmt::format("{} (step {} of {})", run.name, run.validated,
+                                                              newest_of[run.group]));
     }
     if (!behind.empty())
         out.notes.push_back(
@@ -272,6 +275,7 @@ const json::Value* value_at(const json::Value& config, std::string_view path) {
 Collection collect(const std::vector<std::string>& paths, const std::string& baseline) {
     check(!paths.empty(), "nothing to collect");
     Collection out;
+    out.labels = {"plain"};
     const auto is_sweep = [](const std::string& path) {
         return kind_of(join_path(path, "sweep.json"), Links::follow) == PathKind::file;
     };
@@ -292,11 +296,13 @@ Collection collect(const std::vector<std::string>& paths, const std::string& bas
             out.notes.push_back(fmt::format("{} has no results yet.", run.name));
     }
     out.runs = std::move(begun);
-    require(!out.runs.empty(), ExitCode::data, "{}: no results yet (no val.csv, metrics.jsonl or eval/)",
-            paths[0]);
-    for (const RunRecord& run : out.runs)
-        if (std::find(out.groups.begin(), out.groups.end(), run.group) == out.groups.end())
-            out.groups.push_back(run.group);
+    if (out.runs.empty()) return out;
+    std::set<std::string> labels;
+    for (const RunRecord& run : out.runs) {
+        add_unique(run.group, out.groups);
+        for (const auto& [label, results] : run.evaluations) labels.insert(label);
+    }
+    for (const std::string& label : labels) add_unique(label, out.labels);
     note_progress(out);
     if (!out.sweep) {
         std::set<std::string> parents;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,7 +33,10 @@ struct TaskRow {
     std::string task;
     int64_t length = 0;
     double depth = NAN;  // percent of the way into the context
-    double samples = 0, accuracy = NAN, accuracy_error = NAN, margin = NAN, margin_error = NAN, loss = NAN;
+    double samples = 0, accuracy = NAN, accuracy_error = NAN;
+    std::optional<double> margin;  // NaN if the model diverged
+    double margin_error = NAN;
+    std::optional<double> loss;  // likewise
 };
 
 // What one directory holds: a run, or one of its evaluations.
@@ -68,6 +72,7 @@ struct RunRecord {
     std::vector<TrainingRow> training;           // steps rise
     double tokens_per_second = NAN;              // the median
     json::Value config, build;                   // null if there is no such file
+    int64_t validated = 0;                       // step of the newest validation
     // Other seeds of its group have been validated at a later step: a mean with them would compare nothing.
     bool behind = false;
 };
@@ -75,14 +80,16 @@ struct RunRecord {
 struct Collection {
     std::string title;
     std::vector<std::string> groups;  // in the order of the sweep or of the command line
-    std::string baseline;             // one of them
-    std::vector<RunRecord> runs;
-    std::vector<std::string> notes;  // what a reader of the comparison should know about its runs
+    std::string baseline;             // one of them; empty without runs
+    std::vector<std::string> labels;  // of evaluations: plain, the sweep's in its order, others by name
+    std::vector<RunRecord> runs;      // those that have results
+    size_t planned = 0;               // runs asked for
+    std::vector<std::string> notes;   // what a reader of the comparison should know about its runs
     bool sweep = false;
 };
 
 // paths: run directories, or one sweep directory. baseline: a group, or empty for the sweep's own, otherwise
-// the first. Error(ExitCode::data) where there is nothing to report or a file is not understood.
+// the first. Error(ExitCode::data) where a file is not understood.
 Collection collect(const std::vector<std::string>& paths, const std::string& baseline = {});
 
 // "rope" of "rope.seed3" and "rope-seed3"; other names stay.

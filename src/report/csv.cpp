@@ -76,9 +76,14 @@ int64_t CsvTable::integer(size_t row, size_t column) const {
     return parsed<int64_t>(text(row, column), path_, rows_[row].line);
 }
 
-double CsvTable::number(size_t row, size_t column) const {
+std::optional<double> CsvTable::measured(size_t row, size_t column) const {
     const std::string_view cell = text(row, column);
-    return cell.empty() ? NAN : parsed<double>(cell, path_, rows_[row].line);
+    if (cell.empty()) return std::nullopt;
+    return parsed<double>(cell, path_, rows_[row].line);
+}
+
+double CsvTable::number(size_t row, size_t column) const {
+    return measured(row, column).value_or(NAN);
 }
 
 }  // namespace longreach

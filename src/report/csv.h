@@ -23,7 +23,9 @@ class CsvTable {
 
     std::string_view text(size_t row, size_t column) const;  // "" in an absent column
     int64_t integer(size_t row, size_t column) const;
-    double number(size_t row, size_t column) const;  // NaN if the cell is empty or its column absent
+    // Nothing if the cell is empty or its column absent: not measured. What was measured may be NaN too.
+    std::optional<double> measured(size_t row, size_t column) const;
+    double number(size_t row, size_t column) const;  // the same, with NaN for nothing
 
   private:
     std::string path_, content_;

@@ -22,8 +22,8 @@ struct Score {
         accuracy += n * row.accuracy;
         by_seed[seed].first += n * row.accuracy;
         by_seed[seed].second += n;
-        if (std::isfinite(row.margin)) margin += n * row.margin, margin_samples += n;
-        if (std::isfinite(row.loss)) loss += n * row.loss, loss_samples += n;
+        if (row.margin && std::isfinite(*row.margin)) margin += n * *row.margin, margin_samples += n;
+        if (row.loss && std::isfinite(*row.loss)) loss += n * *row.loss, loss_samples += n;
     }
     double mean_accuracy() const { return samples > 0 ? accuracy / samples : NAN; }
     double mean_margin() const { return margin_samples > 0 ? margin / margin_samples : NAN; }

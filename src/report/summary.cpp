@@ -18,17 +18,18 @@ bool has_rows(const Results& r) {
 void add_series(const Collection& collection, Summary& out) {
     for (size_t g = 0; g < collection.groups.size(); ++g) {
         const std::string& group = collection.groups[g];
-        std::set<std::string> labels;
-        for (const RunRecord& run : collection.runs)
-            if (run.group == group)
-                for (const auto& [label, results] : run.evaluations)
-                    if (label != "plain" && has_rows(results)) labels.insert(label);
         if (group == collection.baseline) out.baseline = out.series.size();
         out.series.push_back({group, "", {}, {}});
         // A group's hue stays with it; every eighth group has it again, with other dashes and another marker.
         SeriesStyle style{group, g % colour_count, g / colour_count, g % marker_count, false};
         out.styles.push_back(style);
-        for (const std::string& label : labels) {
+        for (const std::string& label : collection.labels) {
+            const auto evaluated = [&](const RunRecord& run) {
+                const auto found = run.evaluations.find(label);
+                return run.group == group && found != run.evaluations.end() && has_rows(found->second);
+            };
+            if (label == "plain" || std::none_of(collection.runs.begin(), collection.runs.end(), evaluated))
+                continue;
             out.series.push_back({group, label, {}, {}});
             ++style.dash;
             style.name = group + " + " + label;

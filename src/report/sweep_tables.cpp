@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "report/paired.h"
 #include "report/sweep_results.h"
 
 namespace longreach {
@@ -34,11 +35,10 @@ std::string row_name(const std::string& variant, const std::string& evaluation) 
     return evaluation == "plain" ? variant : fmt::format("{} + {}", variant, evaluation);
 }
 
-std::vector<std::string> row_names(const SweepResults& results) {
+std::vector<std::string> row_names(const Collection& sweep) {
     std::vector<std::string> rows;
-    for (const std::string& variant : results.variants)
-        for (const std::string& evaluation : results.evaluations)
-            rows.push_back(row_name(variant, evaluation));
+    for (const std::string& variant : sweep.groups)
+        for (const std::string& evaluation : sweep.labels) rows.push_back(row_name(variant, evaluation));
     return rows;
 }
 
@@ -106,37 +106,37 @@ std::string differences(const std::string& title, const std::vector<std::string>
 }
 
 // Both tables of one quantity; "" if nothing of it was measured.
-std::string quantity(const SweepResults& results, const std::string& name, const Measured& measured,
-                     int digits) {
+std::string quantity(const Collection& sweep, const std::string& name, const Measured& measured, int digits) {
     if (measured.cells.empty()) return "";
-    const std::vector<std::string> rows = row_names(results);
+    const std::vector<std::string> rows = row_names(sweep);
     std::string out = fmt::format("\n{}", means(name + " at context", rows, measured, digits));
-    if (results.baseline.empty() || !measured.has(results.baseline)) return out;
+    if (sweep.baseline.empty() || !measured.has(sweep.baseline)) return out;
     const std::string table =
-        differences(name + " minus " + results.baseline, rows, results.baseline, measured, digits);
+        differences(name + " minus " + sweep.baseline, rows, sweep.baseline, measured, digits);
     return table.empty() ? out : fmt::format("{}\n{}", out, table);
 }
 
 }  // namespace
 
-std::string sweep_tables(const SweepResults& results) {
+std::string sweep_tables(const Collection& sweep) {
+    const SweepResults results = sweep_results(sweep);
     std::set<int64_t> seeds;
     Measured loss, top1;
     for (const SweepLoss& l : results.losses) {
         const std::string row = row_name(l.variant, l.evaluation);
         loss.add(row, l.length, l.seed, l.loss);
-        if (l.top1) top1.add(row, l.length, l.seed, 100 * *l.top1);
+        if (!std::isnan(l.top1)) top1.add(row, l.length, l.seed, 100 * l.top1);
         seeds.insert(l.seed);
     }
-    std::string out = fmt::format("sweep {}: {} of {} measured, {}\n", results.name, results.measured,
-                                  counted(results.runs, "run"), counted(seeds.size(), "seed"));
+    std::string out = fmt::format("sweep {}: {} of {} measured, {}\n", sweep.title, results.measured,
+                                  counted(sweep.planned, "run"), counted(seeds.size(), "seed"));
     out += "± standard error of the mean over seeds";
-    if (!results.baseline.empty())
+    if (!sweep.baseline.empty())
         out += fmt::format("; [95% interval of the mean difference to {}, seed by seed], * if 0 lies outside",
-                           results.baseline);
+                           sweep.baseline);
     out += "\n";
-    out += quantity(results, "loss", loss, 4);
-    out += quantity(results, "top-1 %", top1, 2);
+    out += quantity(sweep, "loss", loss, 4);
+    out += quantity(sweep, "top-1 %", top1, 2);
 
     // Of a task, the mean over the depths at each length.
     std::vector<std::string> names;
@@ -155,7 +155,7 @@ std::string sweep_tables(const SweepResults& results) {
         for (const SweepTask& t : results.tasks) {
             if (t.task != name) continue;
             const std::tuple key(row_name(t.variant, t.evaluation), t.length, t.seed);
-            if (t.accuracy) accuracy[key].add(100 * *t.accuracy);
+            if (!std::isnan(t.accuracy)) accuracy[key].add(100 * t.accuracy);
             if (t.margin) margin[key].add(*t.margin);
         }
         const auto tables = [&](const char* what, const auto& sums, int digits) {
@@ -163,7 +163,7 @@ std::string sweep_tables(const SweepResults& results) {
             for (const auto& [key, sum] : sums)
                 measured.add(std::get<0>(key), std::get<1>(key), std::get<2>(key),
                              sum.value / static_cast<double>(sum.count));
-            out += quantity(results, name + " " + what, measured, digits);
+            out += quantity(sweep, name + " " + what, measured, digits);
         };
         tables("accuracy %", accuracy, 2);
         tables("margin", margin, 3);

@@ -8,7 +8,7 @@
 
 #include "commands/process.h"
 #include "io/run_lock.h"
-#include "report/csv_table.h"
+#include "report/csv.h"
 #include "report/sweep_results.h"
 #include "train/child_process.h"
 #include "train/sweep_queue.h"
@@ -117,16 +117,19 @@ TEST_CASE("sweep: trains, evaluates, keeps the weights only, and gathers the res
     CHECK(contains(home.log("s"), "a.seed2  ntk  16 "));
 
     // Each row of results.csv is the value of the file it comes from.
-    const CsvTable rows = CsvTable::read(join_path(directory, "results.csv"));
+    const CsvTable rows = *CsvTable::read(join_path(directory, "results.csv"));
+    const auto cell = [](const CsvTable& table, size_t row, const char* column) {
+        return std::string(table.text(row, table.column(column)));
+    };
     CHECK(rows.rows() == 4 * 2 + 2 * 2);
     for (size_t i = 0; i < rows.rows(); ++i) {
-        const std::string run = rows.text(i, "variant") + ".seed" + rows.text(i, "seed");
-        CsvTable source =
-            CsvTable::read(join_path(directory, run + "/eval/" + rows.text(i, "evaluation") + "/val.csv"));
+        const std::string run = cell(rows, i, "variant") + ".seed" + cell(rows, i, "seed");
+        const CsvTable source =
+            *CsvTable::read(join_path(directory, run + "/eval/" + cell(rows, i, "evaluation") + "/val.csv"));
         bool found = false;
         for (size_t k = 0; k < source.rows(); ++k)
-            found = found || (source.text(k, "length") == rows.text(i, "length") &&
-                              source.text(k, "loss") == rows.text(i, "loss"));
+            found = found || (cell(source, k, "length") == cell(rows, i, "length") &&
+                              cell(source, k, "loss") == cell(rows, i, "loss"));
         CHECK(found);
     }
     // ntk was measured on half the tokens and with other positions: not the losses of plain.
@@ -138,6 +141,7 @@ TEST_CASE("sweep: trains, evaluates, keeps the weights only, and gathers the res
     CHECK(contains(report.out, "sweep s: 4 of 4 runs measured, 2 seeds"));
     CHECK(contains(report.out, "\na + ntk  "));
     CHECK(contains(report.out, "\nloss minus a "));
+    CHECK(contains(run(output, {"report", directory, "--baseline", "b"}).out, "\nloss minus b "));
 
     // Again: nothing is left to do.
     const auto before = results_of_sweep(directory, 12);
@@ -179,9 +183,9 @@ TEST_CASE("sweep: a run that fails is reported with the end of its log, and the 
     CHECK(contains(log, "    broken on purpose"));
     CHECK(contains(log, "killed.seed1  failed: killed by signal 9 (Killed)"));
     CHECK(contains(log, "b.seed1  trained 12 steps"));
-    const SweepResults results = read_sweep(home.directory("s"));
-    CHECK(results.runs == 4);
-    CHECK(results.measured == 2);
+    const Collection sweep = collect({home.directory("s")});
+    CHECK(sweep.planned == 4);
+    CHECK(sweep_results(sweep).measured == 2);
 }
 
 TEST_CASE(
@@ -199,6 +203,9 @@ TEST_CASE(
     // A file where the directory of a run should be: its process ends with 5.
     make_directories(home.directory("s"));
     put(home.directory("s") + "/a.seed1", "");
+    const Finished nothing = run(output, {"report", home.directory("s")});
+    CHECK(nothing.code == 3);
+    CHECK(contains(nothing.err, "no results yet"));
     const Finished failing = run(output, {"sweep", file, "--jobs", "1", "--set", "evaluations=[]"});
     CAPTURE(failing.out);
     CHECK(failing.code == 11);

@@ -6,7 +6,8 @@
 
 #include "eval/tables.h"
 #include "io/temp_dir.h"
-#include "report/run_results.h"
+#include "report/collect.h"
+#include "report/csv.h"
 #include "report/terminal.h"
 
 using namespace longreach;
@@ -49,10 +50,18 @@ std::vector<std::string> cells(const std::string& line) {
     return out;
 }
 
+// A run whose only validation has these losses by length.
+RunRecord run_with(const std::string& name, const std::vector<std::pair<int64_t, double>>& losses) {
+    RunRecord run;
+    run.name = name;
+    for (const auto& [length, loss] : losses) run.own.losses.push_back({10, 0, length, loss});
+    return run;
+}
+
 std::string error_reading(const std::string& content) {
     const TempDir dir;
     put(dir / "val.csv", content);
-    const std::string message = error_of([&] { read_results(dir.path()); });
+    const std::string message = error_of([&] { collect({dir.path()}); });
     const size_t at = message.find(dir.path());
     if (at == std::string::npos) return message;
     return message.substr(0, at) + "@" + message.substr(at + dir.path().size());
@@ -65,14 +74,16 @@ TEST_CASE("val.csv reads back to the same bits") {
     const auto results = some_results();
     for (double bytes_per_token : {0.0, 3.7}) {
         put(dir / "val.csv", file_of(val_header, val_lines(results, 250, 12345, bytes_per_token)));
-        const RunResults read = read_results(dir.path() + "/");
-        CHECK(read.name == base_name(dir.path()));
-        CHECK(read.step == 250);
-        REQUIRE(read.lengths.size() == 2);
+        const RunRecord run = collect({dir.path() + "/"}).runs.at(0);
+        CHECK(run.name == base_name(dir.path()));
+        REQUIRE(run.own.losses.size() == 2);
         for (size_t i = 0; i < 2; ++i) {
-            CHECK(read.lengths[i].length == results[i].length);
-            CHECK(read.lengths[i].loss == results[i].loss.mean());
-            CHECK(read.lengths[i].standard_error == results[i].standard_error);
+            const LossRow& row = run.own.losses[i];
+            CHECK(row.step == 250);
+            CHECK(row.tokens == 12345);
+            CHECK(row.length == results[i].length);
+            CHECK(row.loss == results[i].loss.mean());
+            CHECK(row.standard_error == results[i].standard_error);
         }
     }
     const std::vector<std::string> columns = cells(val_header);
@@ -109,62 +120,76 @@ TEST_CASE("positions.csv has a line per bucket that is not empty, and they add u
 
 TEST_CASE("of several validations the newest counts, and an unfinished line does not") {
     const TempDir dir;
-    const std::string row = ",1,16,2.5,0.1,64,2,,0.5\n";
-    put(dir / "val.csv", std::string(val_header) + "\n10,1,64,9,0.1,64,2,,0.5\n10" + row +
-                             "20,1,16,2.25,0.1,64,2,,0.5\n20,1,64,1.");
-    const RunResults read = read_results(dir.path());
-    CHECK(read.step == 20);
-    REQUIRE(read.lengths.size() == 1);  // length 64 of step 20 is still being written; that of step 10 is old
-    CHECK(read.lengths[0].loss == 2.25);
+    put(dir / "val.csv", "step,tokens,length,loss\n10,1,64,9\n10,1,16,2.5\n20,1,16,2.25\n20,1,64,1.");
+    const Collection c = collect({dir.path()});
+    CHECK(c.runs[0].validated == 20);
+    // Length 64 of step 20 is still being written; that of step 10 is old.
+    CHECK(comparison_table({&c.runs[0]}).ends_with("   2.2500\n"));
+    CHECK_FALSE(contains(comparison_table({&c.runs[0]}), "64\n"));
+}
+
+TEST_CASE("csv: columns by name, whatever their order; a missing one and an empty cell are nothing") {
+    const TempDir dir;
+    put(dir / "t.csv", "b,step,a\n1.5,3,x\n,7,y\nnan,7,z\n9,9");
+    const CsvTable t = *CsvTable::read(dir / "t.csv");
+    REQUIRE(t.rows() == 3);  // the last line is still being written
+    const size_t a = t.column("a"), b = t.column("b"), c = t.column("c");
+    CHECK(t.measured(0, b) == 1.5);
+    CHECK_FALSE(t.measured(1, b).has_value());
+    CHECK(std::isnan(t.measured(2, b).value()));
+    CHECK_FALSE(t.measured(0, c).has_value());
+    CHECK(std::isnan(t.number(0, c)));
+    CHECK(t.text(0, c) == "");
+    CHECK(t.text(1, a) == "y");
+    CHECK(error_of([&] { t.number(2, a); }).ends_with("t.csv:4: \"z\" is not a number"));
+    CHECK(error_of([&] { t.required("c"); }).ends_with("t.csv: there is no column 'c'"));
+    CHECK_FALSE(CsvTable::read(dir / "none.csv").has_value());
 }
 
 TEST_CASE("a val.csv that is not one is refused, with the line") {
-    const std::string head = std::string(val_header) + "\n";
-    CHECK(error_reading("") == "3: @/val.csv: the first line is not the header of a val.csv");
-    CHECK(error_reading("step,loss\n") == "3: @/val.csv: the first line is not the header of a val.csv");
-    CHECK(error_reading(val_header) == "3: @/val.csv holds no validation yet");
-    CHECK(error_reading(head) == "3: @/val.csv holds no validation yet");
-    CHECK(error_reading(head + "10,1,16") == "3: @/val.csv holds no validation yet");
-    CHECK(error_reading(head + "10,1,16,2.5\n") == "3: @/val.csv:2: 4 columns instead of 9");
-    CHECK(error_reading(head + "10,1,16,2.5,0.1,64,2,,0.5,\n") == "3: @/val.csv:2: 10 columns instead of 9");
-    CHECK(error_reading(head + "ten,1,16,2.5,0.1,64,2,,0.5\n") == "3: @/val.csv:2: 'ten' is not a number");
-    CHECK(error_reading(head + "10,1,16,2.5,0.1,64,2,,0.5\n20,1,16.5,2.5,0.1,64,2,,0.5\n") ==
-          "3: @/val.csv:3: '16.5' is not a number");
-    CHECK(error_reading(head + "10,1,16,2.5x,0.1,64,2,,0.5\n") == "3: @/val.csv:2: '2.5x' is not a number");
-    const TempDir empty;
-    CHECK(error_of([&] { read_results(empty.path()); }).starts_with("3: "));
+    const std::string head = "step,tokens,length,loss,standard_error\n";
+    CHECK(error_reading("step,loss\n1,2\n") == "3: @/val.csv: there is no column 'tokens'");
+    CHECK(error_reading(head + "10,1,16\n") == "3: @/val.csv:2: 3 columns instead of 5");
+    CHECK(error_reading(head + "10,1,16,2.5,0.1,\n") == "3: @/val.csv:2: 6 columns instead of 5");
+    CHECK(error_reading(head + "ten,1,16,2.5,0.1\n") == "3: @/val.csv:2: \"ten\" is not an integer");
+    CHECK(error_reading(head + "10,1,16,2.5,0.1\n20,1,16.5,2.5,0.1\n") ==
+          "3: @/val.csv:3: \"16.5\" is not an integer");
+    CHECK(error_reading(head + "10,1,16,2.5x,0.1\n") == "3: @/val.csv:2: \"2.5x\" is not a number");
+    for (const std::string& begun : {std::string(), head.substr(0, 9), head, head + "10,1,16"})
+        CHECK(error_reading(begun) == "no error");
 }
 
 TEST_CASE("report: the table has a column per length of any run and a dash where a run has none") {
-    const std::vector<RunResults> runs{
-        {"short", "", 10, {{16, 2.5, 0}, {64, 2.25, 0}}},
-        {"a-much-longer-name-than-that", "", 10, {{64, 1.125, 0}, {256, NAN, 0}}}};
-    CHECK(comparison_table(runs) ==
+    const RunRecord one = run_with("short", {{16, 2.5}, {64, 2.25}});
+    const RunRecord two = run_with("a-much-longer-name-than-that", {{64, 1.125}, {256, NAN}});
+    CHECK(comparison_table({&one, &two}) ==
           "loss at context                      16       64      256\n"
           "short                            2.5000   2.2500        -\n"
           "a-much-longer-name-than-that          -   1.1250      nan\n");
 }
 
 TEST_CASE("report: the chart draws every run inside its frame, whatever the losses are") {
-    const auto chart = [](const std::vector<LengthLoss>& a, const std::vector<LengthLoss>& b) {
-        return comparison_chart({{"one", "", 10, a}, {"two", "", 10, b}});
+    using Losses = std::vector<std::pair<int64_t, double>>;
+    const auto chart = [](const Losses& a, const Losses& b) {
+        const RunRecord one = run_with("one", a), two = run_with("two", b);
+        return comparison_chart({&one, &two});
     };
-    const std::string plain = chart({{16, 3, 0}, {64, 2, 0}}, {{16, 1, 0}, {64, 2, 0}});
+    const std::string plain = chart({{16, 3}, {64, 2}}, {{16, 1}, {64, 2}});
     CHECK(contains(plain, "  3.000 |    A"));
     CHECK(contains(plain, "  1.000 |    B"));
     CHECK(contains(plain, "*"));  // where both have the same loss
     CHECK(contains(plain, "A one"));
     for (const double odd : {static_cast<double>(NAN), static_cast<double>(INFINITY),
                              -static_cast<double>(INFINITY), 1e300, -1e300, 0.0}) {
-        for (const auto& text : {chart({{16, odd, 0}, {64, 2, 0}}, {{16, 1, 0}, {64, odd, 0}}),
-                                 chart({{16, odd, 0}}, {{16, odd, 0}}), chart({{16, odd, 0}}, {})}) {
+        for (const auto& text : {chart({{16, odd}, {64, 2}}, {{16, 1}, {64, odd}}),
+                                 chart({{16, odd}}, {{16, odd}}), chart({{16, odd}}, {})}) {
             CHECK(contains(text, "context"));
             CHECK(contains(text, "B two"));
         }
     }
     // A loss that is not finite has no place: one mark for each of the others, and one in the legend.
     for (const double odd : {static_cast<double>(NAN), static_cast<double>(INFINITY)}) {
-        const std::string gap = chart({{16, 3, 0}, {64, odd, 0}, {256, 2, 0}}, {});
+        const std::string gap = chart({{16, 3}, {64, odd}, {256, 2}}, {});
         CHECK(std::count(gap.begin(), gap.end(), 'A') == 3);
         CHECK(contains(gap, "  3.000 |    A"));
         CHECK(contains(gap, "  2.000 |"));
