@@ -58,16 +58,25 @@ struct Layer {
         spec.distance_gain = gain.tensor();
         spec.distance_bias = bias.tensor();
     }
-    std::vector<ProbeRow> probe() {
+    // What is gathered from `batches` batches of the same sequences.
+    std::vector<ProbeRow> probe(int64_t batches = 1) {
         ops->attention(o.tensor(), lse.tensor(), Tensor(), q.tensor(), k.tensor(), k.tensor(), spec);
         Gatherer gatherer(statistics.vector(), rows.vector(), projected.vector(), 1, 7,
                           spec.batch * spec.length);
-        const Batch batch{spec.batch, spec.length, Tensor(), Tensor(), Tensor()};
         const Masks masks;
-        const StepContext run{*ops, {}, {}, batch, masks, false, nullptr};
-        gatherer.attention(run, {0, input.tensor(), q.tensor(), k.tensor(), o.tensor(), lse.tensor(), spec,
-                                 Tensor(), o.tensor(), projection.tensor()});
-        gatherer.block(run, 0, input.tensor());
+        const int64_t sequences = spec.batch / batches, n = sequences * spec.length;
+        for (int64_t b = 0; b < batches; ++b) {
+            const auto part = [&](Floats& x) { return x.tensor().row_range(b * n, n); };
+            AttentionSpec scores = spec;
+            scores.batch = sequences;
+            if (spec.row_factor) scores.row_factor = spec.row_factor.col_range(b * n, n);
+            const Batch batch{sequences, spec.length, Tensor(), Tensor(), Tensor()};
+            const StepContext run{*ops, {}, {}, batch, masks, false, nullptr};
+            gatherer.attention(
+                run, {0, part(input), part(q), part(k), part(o), lse.tensor().col_range(b * n, n), scores,
+                      Tensor(), part(o), projection.tensor()});
+            gatherer.block(run, 0, part(input));
+        }
         std::vector<ProbeRow> all;
         append_rows(all, gatherer.lengths().at(spec.length).at(0), spec.length, 0);
         return all;
@@ -266,6 +275,47 @@ TEST_CASE("equal logits and a single key") {
     CHECK(rows.at({"entropy", 0}).count == 300);
     CHECK(rows.at({"entropy", 256}).count == 45);
     CHECK(rows.at({"logit_mean", 4}).count == 2 + 3 + 4 + 5);
+}
+
+TEST_CASE("a sink is one of the outcomes of a softmax, and no key") {
+    Layer layer(1, 300, 1);
+    for (int64_t i = 0; i < layer.q.count(); ++i) layer.q[i] = 0;
+    Floats sink(1, 1);
+    layer.spec.sink = sink.vector();  // as likely as a key
+    std::map<std::string, double> value;
+    for (const ProbeRow& r : layer.probe())
+        if (r.head == 0 && r.bin == 1) value[r.statistic] = r.value;
+    CHECK(value["entropy"] == doctest::Approx(std::log(2)).epsilon(1e-5));
+    CHECK(value["participation"] == doctest::Approx(0.5).epsilon(1e-5));
+    CHECK(value["inverse_top_weight"] == doctest::Approx(2).epsilon(1e-5));
+    CHECK(value["mass_100"] == doctest::Approx(0.5).epsilon(1e-5));
+    CHECK(value["sink_mass"] == doctest::Approx(0.5).epsilon(1e-5));
+    CHECK(value["learned_sink_mass"] == doctest::Approx(0.5).epsilon(1e-5));
+}
+
+TEST_CASE(
+    "how sequences are spread over batches changes nothing, and every sequence has samples of its own") {
+    Layer layer(4, 50, 2);
+    layer.input = normal(200, 32, 9);
+    layer.scale_rows([](double n) { return std::log(n); });
+    const std::vector<std::string> together = probe_lines(layer.probe(), 1);
+    CHECK(probe_lines(layer.probe(2), 1) == together);
+    CHECK(probe_lines(layer.probe(4), 1) == together);
+    // Four times the same sequence: the samples of one would repeat, and with them the mean cosine.
+    for (int64_t n = 50; n < 200; ++n)
+        for (int64_t c = 0; c < 32; ++c) layer.input.at(n, c) = layer.input.at(n % 50, c);
+    const auto cosine = [&](Layer& of) {
+        for (const ProbeRow& r : of.probe())
+            if (r.statistic == "pair_cosine") return r;
+        return ProbeRow{};
+    };
+    Layer alone(1, 50, 2);
+    for (int64_t n = 0; n < 50; ++n)
+        for (int64_t c = 0; c < 32; ++c) alone.input.at(n, c) = layer.input.at(n, c);
+    CHECK(cosine(layer).count == 4096);
+    CHECK(cosine(alone).count == 4096);
+    // Both sample the same 4096 pairs of the same rows, numbered alike.
+    CHECK(cosine(layer).value == doctest::Approx(cosine(alone).value).epsilon(1e-12));
 }
 
 TEST_CASE("norms, angles and cosines of vectors that are known") {

@@ -1,6 +1,5 @@
 // The kernel behind Ops::attention_statistics launched directly: f32 and bf16, heads for each of its tiles,
-// under 16 schedules. Products, scores and sums are f32 in both types, so
-// bf16 inputs keep the bounds of f32 ones.
+// under 16 schedules. Products, scores and sums are f32 in both types: bf16 inputs keep the bounds of f32.
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
