@@ -255,7 +255,9 @@ class Queue {
                 finished(*ended);
             } else if (stopping_) {
                 ++outcome_.left;
-                const int64_t step = ended->evaluation ? 0 : last_step(ended->run->directory).step;
+                const std::vector<int64_t> steps =
+                    checkpoint_steps(join_path(ended->run->directory, "checkpoints"));
+                const int64_t step = ended->evaluation || steps.empty() ? 0 : steps[0];
                 console_.line(step > 0 ? fmt::format("{}  stopped after step {}", ended->name(), step)
                                        : fmt::format("{}  stopped", ended->name()));
             } else {

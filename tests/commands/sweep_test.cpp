@@ -159,6 +159,14 @@ TEST_CASE("sweep: trains, evaluates, keeps the weights only, and gathers the res
         CHECK(home.evaluations() == 7);
     }
     SUBCASE("and one of a checkpoint that changed") {
+        const SweepPlan plan = plan_sweep(load_sweep(file, {}));
+        REQUIRE(is_evaluated(plan.runs[0], plan.runs[0].evaluations[0]));
+        const std::string manifest =
+            join_path(plan.runs[0].directory, "checkpoints/step_00000012/manifest.json");
+        put(manifest, get(manifest) + " ");
+        CHECK_FALSE(is_evaluated(plan.runs[0], plan.runs[0].evaluations[0]));
+    }
+    SUBCASE("and those of a run that is gone: it is trained again, to the same bits") {
         std::filesystem::remove_all(join_path(directory, "b.seed1"));
         home.run(home.file("s"));
         CHECK(home.evaluations() == 7);
