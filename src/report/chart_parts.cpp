@@ -54,15 +54,14 @@ std::string marker_path(size_t marker, double x, double y, double r) {
 }
 
 std::string shortened(const std::string& text, size_t characters) {
-    std::string_view rest = text;
-    size_t bytes = 0, count = 0;
-    while (!rest.empty()) {
-        if (++count > characters) return text.substr(0, bytes) + "…";
-        const size_t size = std::max<size_t>(utf8_sequence(rest), 1);
-        bytes += size;
-        rest.remove_prefix(size);
+    std::vector<size_t> begins;
+    for (size_t at = 0; at < text.size();) {
+        begins.push_back(at);
+        at += std::max<size_t>(utf8_sequence(std::string_view(text).substr(at)), 1);
     }
-    return text;
+    if (begins.size() <= characters) return text;
+    const size_t back = characters / 2, front = characters - 1 - back;
+    return fmt::format("{}…{}", text.substr(0, begins[front]), text.substr(begins[begins.size() - back]));
 }
 
 std::string style_classes(const SeriesStyle& style) {

@@ -21,7 +21,7 @@ std::string svg_open(const std::string& id, const std::string& classes, const ch
 std::string svg_text(double x, double y, const char* classes, const char* anchor, const std::string& text);
 std::string svg_line(double x1, double y1, double x2, double y2, const char* classes);
 std::string marker_path(size_t marker, double x, double y, double radius);
-// Cut to about `characters` with an ellipsis.
+// At most `characters` of it: the middle gives way to an ellipsis, for names often differ at their end.
 std::string shortened(const std::string& text, size_t characters);
 
 }  // namespace longreach

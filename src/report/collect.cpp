@@ -134,8 +134,8 @@ RunRecord read_run(const std::string& path) {
                 kind_of(join_path(evaluations, label), Links::refuse) == PathKind::directory)
                 run.evaluations.emplace(label, read_directory(join_path(evaluations, label)));
     each_line(join_path(path, "metrics.jsonl"), [&](const json::Value& line) {
-        run.training.push_back(
-            {integer_of(line, "step"), integer_of(line, "tokens"), number_of(line, "loss")});
+        run.training.push_back({integer_of(line, "step"), integer_of(line, "tokens"),
+                                integer_of(line, "context"), number_of(line, "loss")});
     });
     std::vector<double> speeds;
     each_line(join_path(path, "timing.jsonl"), [&](const json::Value& line) {

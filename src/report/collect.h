@@ -59,7 +59,7 @@ std::vector<Row> newest(const std::vector<Row>& rows) {
 }
 
 struct TrainingRow {
-    int64_t step = 0, tokens = 0;
+    int64_t step = 0, tokens = 0, context = 0;
     double loss = NAN;
 };
 

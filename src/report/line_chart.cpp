@@ -92,19 +92,38 @@ struct EndLabel {
     double x, wanted, y;
 };
 
-// Moves labels apart until none covers another, keeping their order and the frame.
+// Moves labels apart until none covers another, in their order, inside the frame and no further than needed:
+// labels that would touch form a block around the mean of where its members want to be.
 void spread(std::vector<EndLabel>& labels, double top, double bottom, double step) {
     std::sort(labels.begin(), labels.end(),
               [](const EndLabel& a, const EndLabel& b) { return a.wanted < b.wanted; });
+    struct Block {
+        double first, count;  // where its first label goes
+    };
+    std::vector<Block> blocks;
+    for (const EndLabel& label : labels) {
+        blocks.push_back({label.wanted, 1});
+        while (blocks.size() > 1) {
+            const Block b = blocks.back();
+            Block& a = blocks[blocks.size() - 2];
+            if (a.first + a.count * step <= b.first) break;
+            a.first = (a.count * a.first + b.count * (b.first - a.count * step)) / (a.count + b.count);
+            a.count += b.count;
+            blocks.pop_back();
+        }
+    }
+    size_t i = 0;
+    for (const Block& block : blocks)
+        for (double k = 0; k < block.count; ++k) labels[i++].y = block.first + k * step;
     double least = top;
     for (EndLabel& label : labels) {
-        label.y = std::max(label.wanted, least);
+        label.y = std::max(label.y, least);
         least = label.y + step;
     }
     double most = bottom;
-    for (size_t i = labels.size(); i-- > 0;) {
-        labels[i].y = std::min(labels[i].y, most);
-        most = labels[i].y - step;
+    for (size_t k = labels.size(); k-- > 0;) {
+        labels[k].y = std::min(labels[k].y, most);
+        most = labels[k].y - step;
     }
 }
 
@@ -115,6 +134,7 @@ class LineDrawing {
         size_t named = 0;
         for (const ChartLine& line : chart.lines) named += !line.faint && !line.points.empty();
         frame_ = frame_of(size, named);
+        many_ = size == ChartSize::panel && named > 6;
         Range x, y;
         for (const ChartLine& line : chart.lines)
             for (const ChartPoint& p : line.points) {
@@ -222,7 +242,7 @@ class LineDrawing {
             xs += fmt::format("{}{:.1f}", comma, x_.at(p.x));
             ys += finite ? fmt::format("{}{:.1f}", comma, y_.at(p.y)) : comma;
             values += comma + p.text;
-            if (finite && line.markers)
+            if (finite && line.markers && !many_)
                 markers += marker_path(style.marker, x_.at(p.x), y_.at(p.y), frame_.radius);
         }
         const std::string band = band_of(line.points, x_, y_);
@@ -264,6 +284,7 @@ class LineDrawing {
     const LineChart& chart_;
     const std::vector<SeriesStyle>& styles_;
     ChartSize size_;
+    bool many_ = false;  // lines: their markers would cover a small panel
     Frame frame_;
     Scale x_, y_;
 };

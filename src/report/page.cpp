@@ -23,8 +23,9 @@ std::string report_page(const Collection& collection) {
             "<section id=\"{0}\" aria-labelledby=\"{0}-h\"><h2 id=\"{0}-h\">{1}</h2>\n{2}</section>\n",
             section.id, escaped(section.title), section.html);
     }
-    std::string seeds =
+    std::string what =
         counted(collection.groups.size(), "variant") + ", " + counted(collection.runs.size(), "run");
+    if (collection.groups.size() > 1) what += ", compared with " + collection.baseline;
     return "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
            "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">"
            "<meta name=\"color-scheme\" content=\"light dark\">"
@@ -39,7 +40,7 @@ std::string report_page(const Collection& collection) {
            "important}"
            "</style></noscript></head>\n<body><div class=\"sheet\">\n"
            "<header><p class=\"kicker\">longreach report</p><h1>" +
-           escaped(collection.title) + "</h1><p class=\"kicker\">" + escaped(seeds) +
+           escaped(collection.title) + "</h1><p class=\"kicker\">" + escaped(what) +
            "</p></header>\n<nav aria-label=\"Contents\"><ol>" + contents + "</ol></nav>\n<main>\n" + body +
            "</main>\n<footer>" +
            escaped(fmt::format(

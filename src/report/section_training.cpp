@@ -48,15 +48,25 @@ std::vector<Position> stage_marks(const Collection& collection) {
     std::map<int64_t, std::set<int64_t>> contexts;  // by first step
     for (const RunRecord& run : collection.runs) {
         const json::Value* stages = run.config.find("stages");
-        if (!stages || !stages->is_array()) continue;
-        int64_t step = 0;
-        for (const json::Value& stage : stages->as_array()) {
+        bool counted = stages && stages->is_array();
+        std::map<int64_t, int64_t> begins;
+        int64_t first = 0;
+        for (size_t i = 0; counted && i < stages->as_array().size(); ++i) {
+            const json::Value& stage = stages->as_array()[i];
             const json::Value *steps = stage.find("steps"), *context = stage.find("context");
-            if (step > 0 && context) contexts[step].insert(context->to_int64().value_or(0));
+            if (i > 0) begins[first] = context ? context->to_int64().value_or(0) : 0;
             const int64_t length = steps ? steps->to_int64().value_or(0) : 0;
-            if (length <= 0) break;  // given in tokens: where the next begins is not in the config
-            step += length;
+            counted = length > 0;
+            first += length;
         }
+        if (!counted) {
+            // Stages given in tokens: where the log shows another context.
+            begins.clear();
+            for (size_t i = 1; i < run.training.size(); ++i)
+                if (run.training[i].context != run.training[i - 1].context)
+                    begins[run.training[i - 1].step] = run.training[i].context;
+        }
+        for (const auto& [step, context] : begins) contexts[step].insert(context);
     }
     std::vector<Position> out;
     for (const auto& [step, to] : contexts) {

@@ -85,6 +85,7 @@ TEST_CASE("a sweep is read whole, with its evaluations, while its runs still wri
     CHECK(c.runs[4].group == "logn");
     CHECK(c.runs[4].seed == 2);
     CHECK(c.runs[0].training.size() == 80);
+    CHECK(c.runs[0].training.back().context == 256);
     CHECK(c.runs[0].own.losses.size() == 18);
     CHECK(c.runs[0].tokens_per_second == 28205);
     CHECK(c.runs[0].evaluations.size() == 3);
@@ -218,4 +219,25 @@ TEST_CASE("a page can be made of anything that can be collected") {
     const Collection nothing = collect({dir / "empty"});
     CHECK(nothing.runs.empty());
     CHECK(nothing.notes == std::vector<std::string>{"empty has no results yet."});
+}
+
+TEST_CASE("where stages begin is marked, whether they are given in steps or in tokens") {
+    const TempDir dir;
+    for (const bool by_tokens : {false, true}) {
+        const std::string run = dir / (by_tokens ? "tokens" : "steps");
+        put_run(run, 1, 2);
+        const char* unit = by_tokens ? "tokens" : "steps";
+        put(join_path(run, "config.json"),
+            fmt::format(R"({{"stages": [{{"{0}": 20, "context": 128}}, {{"{0}": 40, "context": 2048}}]}})",
+                        unit));
+        put(join_path(run, "metrics.jsonl"), R"({"step":10,"context":128,"loss":3})"
+                                             "\n"
+                                             R"({"step":20,"context":128,"loss":2})"
+                                             "\n"
+                                             R"({"step":30,"context":2048,"loss":1})"
+                                             "\n");
+        const std::string page = report_page(collect({run}));
+        CHECK(contains(page, ">context 2K<"));
+        CHECK(!contains(page, ">context 128<"));
+    }
 }

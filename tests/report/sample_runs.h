@@ -73,7 +73,8 @@ class SampleWriter {
         for (int64_t step = 5; step <= sweep_.steps; step += 5) {
             const double loss =
                 0.9 + 1.8 * std::exp(-static_cast<double>(step) / 60) + noise(v, seed, step, 0.03);
-            metrics += fmt::format("{{\"step\":{},\"tokens\":{},\"loss\":{}}}\n", step, step * 8192, loss);
+            metrics += fmt::format("{{\"step\":{},\"tokens\":{},\"context\":{},\"loss\":{}}}\n", step,
+                                   step * 8192, step <= sweep_.steps / 2 ? 128 : 256, loss);
             timing += fmt::format("{{\"step\":{},\"tokens_per_second\":{}}}\n", step, 28000 + step);
         }
         for (int64_t step : {sweep_.steps / 4, sweep_.steps / 2, sweep_.steps})

@@ -1,6 +1,7 @@
 // Axes, numbers for people and escaping.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -116,10 +117,13 @@ TEST_CASE("cells of a table show a few digits and carry all of them") {
     CHECK(spread_cell(NAN, NAN, 3).text == "");
 }
 
-TEST_CASE("names are cut between characters") {
-    CHECK(shortened("größer", 3) == "grö…");
+TEST_CASE("long names lose their middle, between characters") {
+    CHECK(shortened("größer", 5) == "gr…er");
+    CHECK(shortened("größer", 4) == "g…er");
     CHECK(shortened("größer", 6) == "größer");
-    CHECK(shortened("\xff\xff\xff", 2) == "\xff\xff…");
+    CHECK(shortened("äöüäöü", 3) == "ä…ü");
+    CHECK(shortened("\xff\xff\xff", 2) == "…\xff");
+    CHECK(shortened("", 5).empty());
 }
 
 TEST_CASE("charts have a place for every value, whatever the values are") {
@@ -144,4 +148,30 @@ TEST_CASE("charts have a place for every value, whatever the values are") {
         CHECK(svg.find("inf\"") == std::string::npos);
     }
     CHECK(line_svg(LineChart{}, styles, ChartSize::wide).find("nan") == std::string::npos);
+}
+
+TEST_CASE("names at the ends of lines do not cover each other and stay in the picture") {
+    for (const size_t count : {1, 2, 5, 22, 40})
+        for (const double spacing : {0.0, 0.001, 1.0}) {
+            std::vector<SeriesStyle> styles;
+            LineChart chart;
+            for (size_t i = 0; i < count; ++i) {
+                styles.push_back({fmt::format("name {}", i), i, i, i, false});
+                const double y = spacing * static_cast<double>(i * i);
+                chart.lines.push_back({i, {{1, y}, {2, y}}});
+            }
+            const std::string svg = line_svg(chart, styles, ChartSize::wide);
+            const double height = std::stod(svg.substr(svg.find("height=\"") + 8));
+            std::vector<double> places;
+            for (size_t at = 0; (at = svg.find("class=\"name\"", at)) != std::string::npos; ++at) {
+                const size_t y = svg.rfind(" y=\"", at);
+                places.push_back(std::stod(svg.substr(y + 4)));
+            }
+            REQUIRE(places.size() == count);
+            std::sort(places.begin(), places.end());
+            CHECK(places.front() > 12);
+            CHECK(places.back() < height - 30);
+            // Coordinates are written with one decimal: two of them differ by 14 less at most 0.1.
+            for (size_t i = 1; i < count; ++i) CHECK(places[i] - places[i - 1] > 13.85);
+        }
 }
