@@ -134,6 +134,8 @@ class LineDrawing {
         size_t named = 0;
         for (const ChartLine& line : chart.lines) named += !line.faint && !line.points.empty();
         frame_ = frame_of(size, named);
+        // The texts of marks have a line of their own above the frame.
+        if (size != ChartSize::panel && chart.marks.empty()) frame_.top -= 16;
         many_ = size == ChartSize::panel && named > 6;
         Range x, y;
         for (const ChartLine& line : chart.lines)

@@ -241,7 +241,7 @@ std::string statistic_figure(const PageContext& page, const std::string& name, c
     if (!binned)
         charts = {layer_chart(field, length, fmt::format("probe-{}-{}", name, length), title + " by layer")};
     share_axis(charts);
-    std::string caption = meaning;
+    std::string caption = fmt::format("At a context of {}. {}", full_length(length), meaning);
     caption +=
         binned ? " Means over heads and seeds, by the number of visible positions; one panel per layer, with "
                  "the same axis."
@@ -303,8 +303,9 @@ std::string quantile_figure(const PageContext& page, const std::map<std::string,
     return figure(
         fmt::format("quantiles-{}", length), panels(page, charts),
         legend(page.styles(), {used.begin(), used.end()}),
-        "Quantiles of (logit − mean) / spread, upwards, against those of the normal distribution, to the "
-        "right; normal logits lie on the dashed diagonal.",
+        fmt::format("At a context of {}: quantiles of (logit − mean) / spread, upwards, against those of the "
+                    "normal distribution, to the right; normal logits lie on the dashed diagonal.",
+                    full_length(length)),
         table);
 }
 

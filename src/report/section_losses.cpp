@@ -200,13 +200,15 @@ Section differences_section(const PageContext& page) {
         const std::string caption =
             intervals > 0
                 ? fmt::format(
-                      "Mean difference with its 95% t-interval; small dots are the single seeds. {} of {} "
-                      "intervals exclude zero; each stands for itself, without correction for their "
-                      "number.",
-                      settled, intervals)
-                : std::string(
-                      "One shared seed each: no interval can be given, and differences of the size of "
-                      "seed noise cannot be told from chance.");
+                      "At a context of {}: mean difference with its 95% t-interval; small dots are the "
+                      "single "
+                      "seeds. {} of {} intervals exclude zero; each stands for itself, without correction "
+                      "for their number.",
+                      full_length(length), settled, intervals)
+                : fmt::format(
+                      "At a context of {}. An interval needs two shared seeds with finite losses: without, "
+                      "differences of the size of seed noise cannot be told from chance.",
+                      full_length(length));
         std::sort(series.begin(), series.end());
         const std::string key = fmt::format("{}", length);
         menu.choices.push_back({key, full_length(length)});
