@@ -15,9 +15,10 @@ TEST_CASE("a run is fine-tuned on a task and scored, by depth and length, under 
     const Finished tuned =
         run(dir, {"train", dir / "config.json", "--set", "run.name=tuned", "--set",
                   "run.init_from=" + (dir / "base"), "--set", "data.document_mask=false", "--set",
-                  "data.task.kind=needle", "--set", "stages=[{\"steps\":3,\"context\":64}]"});
+                  "data.task.kind=needle", "--set", "stages=[{\"steps\":3,\"context\":64}]", "--set",
+                  "batch.micro_tokens=64"});
     REQUIRE_MESSAGE(tuned.code == 0, tuned.err);
-    CHECK(get(dir / "tuned/log.txt").find("samples of needle") != std::string::npos);
+    CHECK(tuned.out.find("samples of needle") != std::string::npos);
     CHECK(get(dir / "tuned/tasks.csv").find("\n3,needle,64,,64,") != std::string::npos);
 
     const std::vector<std::string> request{"eval",      dir / "tuned", "--tasks",  "needle,copy",

@@ -43,8 +43,9 @@ const Overrides p_rope{"model.attention.position.kind=p_rope", "model.attention.
 const Overrides sigmoid{"model.head.softcap.kind=sigmoid"};
 const Overrides adam{"optimizer.matrices=adam"};
 const Overrides needle{"data.task.kind=needle", "data.document_mask=false", "data.task.digits=3",
-                       "stages=[{\"steps\":2,\"context\":64}]"};
-const Overrides needle_ids{needle[0], needle[1], needle[3], "data.task.form=ids", "data.task.ids=128"};
+                       "stages=[{\"steps\":2,\"context\":64}]", "batch.micro_tokens=64"};
+const Overrides needle_ids{needle[0],          needle[1], needle[3], needle[4], "data.task.form=ids",
+                           "data.task.ids=128"};
 const Overrides overflow{"optimizer.adam.embedding_lr=1000", "optimizer.adam.head_lr=1000",
                          "optimizer.muon.lr=1000",           "model.embedding_norm=false",
                          "model.head.z_loss=1e26",           "stages.0.lr=1000"};
@@ -204,10 +205,10 @@ std::vector<Effect> listed_effects() {
         {"data.boundary.token", {"data.boundary.token=32"}},
         {"data.boundary.side", {"data.boundary.side=after"}, Seen::metrics, {"data.boundary.token=32"}},
         {"data.shuffle", {"data.shuffle=none"}},
-        {"data.task.kind", needle, Seen::metrics, {needle[1], needle[3]}},
+        {"data.task.kind", needle, Seen::metrics, {needle[1], needle[3], needle[4]}},
         {"data.task.seed", {"data.task.seed=5"}, Seen::metrics, needle},
         {"data.task.haystack", {"data.task.haystack=noise"}, Seen::metrics, needle},
-        {"data.task.form", {"data.task.form=ids", needle_ids[4]}, Seen::metrics, needle},
+        {"data.task.form", {"data.task.form=ids", needle_ids.back()}, Seen::metrics, needle},
         {"data.task.phrase", {"data.task.phrase=key:"}, Seen::metrics, needle},
         {"data.task.digits", {"data.task.digits=5"}, Seen::metrics, needle},
         {"data.task.ids_first", {"data.task.ids_first=20"}, Seen::metrics, needle_ids},

@@ -23,7 +23,12 @@ struct Home {
             "data.document_mask=false", "stages=[{\"steps\":4,\"context\":64},{\"steps\":6,\"context\":128}]",
             "batch.tokens=512",         "batch.micro_tokens=128",
             "eval.lengths=[16,64]"};
-        all.insert(all.end(), overrides.begin(), overrides.end());
+        for (const std::string& text : overrides) {
+            // A path may be set only once: the later one counts.
+            const std::string path = text.substr(0, text.find('=') + 1);
+            std::erase_if(all, [&](const std::string& earlier) { return earlier.starts_with(path); });
+            all.push_back(text);
+        }
         return load_tiny(tiny_config(dir.path(), name), all);
     }
 };

@@ -22,7 +22,7 @@ TEST_CASE("wrong experiments: unknown keys and where they belong") {
          "batch.size (c.json:1:38): unknown key: did you mean model.attention.conv.size or "
          "model.layouts.*.conv.size?"},
         {R"({"stages": [{"steps": 1}], "data": {"seed": 3}})",
-         "data.seed (c.json:1:37): unknown key: did you mean run.seed or seed?"},
+         "data.seed (c.json:1:37): unknown key: did you mean run.seed, seed or data.task.seed?"},
         {R"({"stages": [{"steps": 1}], "eval": {"length": [1024]}})",
          "eval.length (c.json:1:37): unknown key: did you mean eval.lengths?"},
         {R"({"stages": [{"steps": 1, "ctx": 512}]})",
