@@ -243,7 +243,7 @@ Channel::Channel(const RankPlace& place, const std::string& token, Role role, do
         if (monotonic_seconds() + pause >= deadline)
             throw Error(
                 ExitCode::peer,
-                fmt::format("rank {} found no rank 0 at {} within {:.0f} s: {}", place.rank, where_,
+                fmt::format("rank {} found no rank 0 at {} within {:.3g} s: {}", place.rank, where_,
                             deadline - start, reason),
                 "rank 0 did not start, or another address or port is meant, or a firewall is between");
         std::this_thread::sleep_for(std::chrono::duration<double>(pause));
@@ -347,7 +347,7 @@ std::optional<std::string> Channel::poll(double deadline, int wake_fd) {
 std::string Channel::receive(double deadline) {
     const double start = monotonic_seconds();
     std::optional<std::string> message = poll(deadline, -1);
-    require(message.has_value(), ExitCode::peer, "rank 0 at {} has not answered within {:.0f} s", where_,
+    require(message.has_value(), ExitCode::peer, "rank 0 at {} has not answered within {:.3g} s", where_,
             deadline - start);
     return std::move(*message);
 }

@@ -538,11 +538,11 @@ void RendezvousServer::Loop::check_deadlines() {
         const double waited = now_ - c.waiting_since;
         if (c.waiting == Waiting::key && now_ >= c.deadline) {
             reply_failed(c, ExitCode::peer,
-                         fmt::format("nobody has set {} within {:.1f} s", shown(c.key), waited));
+                         fmt::format("nobody has set {} within {:.2g} s", shown(c.key), waited));
         } else if (c.waiting == Waiting::barrier && now_ >= c.deadline) {
             const std::string missing = missing_from(c.key, false);
             reply_failed(c, ExitCode::peer,
-                         fmt::format("{} did not reach the barrier {} within {:.1f} s", missing, shown(c.key),
+                         fmt::format("{} did not reach the barrier {} within {:.2g} s", missing, shown(c.key),
                                      waited));
         }
     }
@@ -550,7 +550,7 @@ void RendezvousServer::Loop::check_deadlines() {
         std::vector<int> missing;
         for (int rank = 0; rank < ranks_; ++rank)
             if (!members_[static_cast<size_t>(rank)].fingerprints) missing.push_back(rank);
-        fail_all(fmt::format("{} of {} did not arrive within {:.0f} s", rank_list(missing), ranks_,
+        fail_all(fmt::format("{} of {} did not arrive within {:.3g} s", rank_list(missing), ranks_,
                              options_.join_timeout));
     }
 }

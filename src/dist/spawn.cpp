@@ -302,11 +302,13 @@ void Parent::ended(Child& child) {
     const bool cause = failed_ == nullptr || (failed_->code() == static_cast<int>(ExitCode::peer) &&
                                               code != static_cast<int>(ExitCode::peer) && !by_us);
     if (!cause) return;
+    std::string text = fmt::format("error: rank {} {}", child.rank, child.how());
+    if (failed_ != nullptr)
+        text += fmt::format("; rank {} had only reported that another rank failed", failed_->rank);
+    text += "\n";
     failed_ = &child;
-    std::string text = fmt::format("error: rank {} {}{}\n", child.rank, child.how(),
-                                   ending_ ? ", which is why the other ranks failed" : "");
     if (!child.last.empty()) {
-        text += fmt::format("its last lines:\n");
+        text += "its last lines:\n";
         for (const std::string& line : child.last) text += fmt::format("[rank {}] {}\n", child.rank, line);
     }
     if (!ending_) {
