@@ -131,11 +131,14 @@ std::string Watchdog::mismatch(double now) {
 }
 
 std::string Watchdog::stuck(double now) const {
-    // The oldest collective in which some rank has waited too long.
+    // The oldest collective in which some rank has waited too long, or waits while another is silent too
+    // long.
+    const bool one_is_silent = !silent(now).empty();
     uint64_t sequence = std::numeric_limits<uint64_t>::max();
     double waited = 0;
     for (const Rank& r : ranks_) {
-        if (!r.present || r.left || r.state.begun <= r.state.finished || now - r.changed <= limit()) continue;
+        if (!r.present || r.left || r.state.begun <= r.state.finished) continue;
+        if (now - r.changed <= limit() && !one_is_silent) continue;
         sequence = std::min(sequence, r.state.finished + 1);
         waited = std::max(waited, now - r.changed);
     }

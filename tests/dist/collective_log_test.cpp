@@ -95,7 +95,8 @@ TEST_CASE("a rank killed at any moment leaves whole records, at most one of them
             return std::string();
         });
         // A living rank's file can be read too; here a second slot may be torn, overtaken between the reads.
-        REQUIRE(wait_until([&] { return ::access(path.c_str(), F_OK) == 0 && std::filesystem::file_size(path) > 0; }));
+        REQUIRE(wait_until(
+            [&] { return ::access(path.c_str(), F_OK) == 0 && std::filesystem::file_size(path) > 0; }));
         sleep_for(0.002 * round);
         child.signal(SIGKILL);
         child.wait();

@@ -22,13 +22,17 @@ struct RankWork {
     Heartbeat& heartbeat;
     const std::atomic<bool>& ended;
     int rank;
-    void all_reduce(uint64_t count) { log.finish(log.begin(CollectiveOp::all_reduce, ElementType::f32, count)); }
+    void all_reduce(uint64_t count) {
+        log.finish(log.begin(CollectiveOp::all_reduce, ElementType::f32, count));
+    }
     // As a collective that never finishes: until the run is over.
     void hang(uint64_t count) {
         log.begin(CollectiveOp::all_reduce, ElementType::f32, count);
         wait();
     }
-    void wait() { wait_until([&] { return ended.load(); }); }
+    void wait() {
+        wait_until([&] { return ended.load(); });
+    }
 };
 
 // A run of `ranks` processes; rank 0's has the server. Each ends with the reason it heard as its outcome.
@@ -65,7 +69,8 @@ class Run {
                 // All ranks are there before anything happens, however slow the machine is.
                 wait_until([&] {
                     for (int other = 0; other < ranks; ++other)
-                        if (::access((directory_ / fmt::format("up.{}", other)).c_str(), F_OK) != 0) return false;
+                        if (::access((directory_ / fmt::format("up.{}", other)).c_str(), F_OK) != 0)
+                            return false;
                     return true;
                 });
                 RankWork mine{log, heartbeat, ended, rank};
@@ -128,7 +133,8 @@ TEST_CASE("a stopped rank is reported as hung, not as dead or slow") {
     });
     for (const int rank : {0, 1}) {
         const std::string reason = run[rank].outcome();
-        CHECK(contains(reason, "ranks 0 and 1 wait in collective 2 (all_reduce of 20 f32, step 1); rank 2 (process "));
+        CHECK(contains(
+            reason, "ranks 0 and 1 wait in collective 2 (all_reduce of 20 f32, step 1); rank 2 (process "));
         CHECK(contains(reason, "has not begun it: silent for "));
     }
     run[2].signal(SIGCONT);
@@ -144,7 +150,8 @@ TEST_CASE("a slow rank is reported as alive and behind") {
     });
     for (const int rank : {0, 1, 2}) {
         const std::string reason = run[rank].outcome();
-        CHECK(contains(reason, "ranks 0 and 2 wait in collective 2 (all_reduce of 20 f32, step 1); rank 1 (process "));
+        CHECK(contains(
+            reason, "ranks 0 and 2 wait in collective 2 (all_reduce of 20 f32, step 1); rank 1 (process "));
         CHECK(contains(reason, "has not begun it: alive, heard "));
         CHECK(contains(reason, "its newest is collective 1 (all_reduce of 10 f32, step 1), finished"));
     }
@@ -159,7 +166,8 @@ TEST_CASE("a rank with another size is reported long before the timeout") {
     });
     for (const int rank : {0, 1, 2})
         CHECK(run[rank].outcome() ==
-              "the ranks differ on collective 2: ranks 0 and 1 call all_reduce of 20 f32 (step 1), rank 2 calls "
+              "the ranks differ on collective 2: ranks 0 and 1 call all_reduce of 20 f32 (step 1), rank 2 "
+              "calls "
               "all_reduce of 21 f32 (step 1)");
 }
 

@@ -75,10 +75,12 @@ TEST_CASE("a slow rank is named with what the others wait in and what it did las
     run.beats(1, 10);
     CHECK(run.verdict(10) == "none");
     run.beats(11, 12);
-    CHECK(run.verdict(12) ==
-          "no progress for 11 s: ranks 0 and 2 wait in collective 2 (all_reduce of 2048 bf16, step 5); rank 1 "
-          "(process 1) has not begun it: alive, heard 0.0 s ago: slow, or busy with something else; its newest is "
-          "collective 1 (all_reduce of 100 bf16, step 5), finished");
+    CHECK(
+        run.verdict(12) ==
+        "no progress for 11 s: ranks 0 and 2 wait in collective 2 (all_reduce of 2048 bf16, step 5); rank 1 "
+        "(process 1) has not begun it: alive, heard 0.0 s ago: slow, or busy with something else; its newest "
+        "is "
+        "collective 1 (all_reduce of 100 bf16, step 5), finished");
 }
 
 TEST_CASE("before the first step is done, the longer limit holds") {
@@ -98,7 +100,8 @@ TEST_CASE("a hung rank is named as silent, in a collective or outside of one") {
     for (const size_t i : {0u, 1u}) run.ranks[i].begin(7);
     run.beats(2, 13, 2);
     CHECK(run.verdict(13) ==
-          "no progress for 11 s: ranks 0 and 1 wait in collective 2 (all_reduce of 7 bf16, step 5); rank 2 (process "
+          "no progress for 11 s: ranks 0 and 1 wait in collective 2 (all_reduce of 7 bf16, step 5); rank 2 "
+          "(process "
           "2) has not begun it: silent for 12 s: stopped, starved or cut off from the network; its newest is "
           "collective 1 (all_reduce of 100 bf16, step 5), finished");
     Run inside(2);
@@ -119,7 +122,8 @@ TEST_CASE("a collective that all have begun and none finishes is the network's o
     Run run(2);
     for (Rank& r : run.ranks) r.begin(100);
     run.beats(1, 12);
-    CHECK(contains(run.verdict(12), "which all ranks have begun and none has finished: the network or a device"));
+    CHECK(contains(run.verdict(12),
+                   "which all ranks have begun and none has finished: the network or a device"));
     Run half(2);
     for (Rank& r : half.ranks) r.begin(100);
     half.ranks[0].finish();
@@ -155,7 +159,8 @@ TEST_CASE("ranks that differ on a collective are told apart at once, the odd one
     for (const size_t i : {0u, 1u}) silent.ranks[i].begin(10 + i), silent.ranks[i].beat(1);
     CHECK(silent.verdict(2.9) == "none");
     CHECK(silent.verdict(3) ==
-          "the ranks differ on collective 1: rank 0 calls all_reduce of 10 bf16 (step 5), rank 1 calls all_reduce of "
+          "the ranks differ on collective 1: rank 0 calls all_reduce of 10 bf16 (step 5), rank 1 calls "
+          "all_reduce of "
           "11 bf16 (step 5)");
 }
 
@@ -170,14 +175,16 @@ TEST_CASE("a rank far ahead is compared when the others get there, up to the 64 
     }
 }
 
-TEST_CASE("a lost connection is a death at once, a failure is told in the rank's own words, a goodbye is neither") {
+TEST_CASE(
+    "a lost connection is a death at once, a failure is told in the rank's own words, a goodbye is neither") {
     Run run(3);
     for (Rank& r : run.ranks) r.begin(100);
     run.beats(1, 1);
     run.dog.lost(1);
-    CHECK(run.verdict(1) ==
-          "rank 1 (process 1) is gone: its connection closed without a goodbye, as when a process is killed or "
-          "crashes; its newest is collective 1 (all_reduce of 100 bf16, step 5), not finished");
+    CHECK(
+        run.verdict(1) ==
+        "rank 1 (process 1) is gone: its connection closed without a goodbye, as when a process is killed or "
+        "crashes; its newest is collective 1 (all_reduce of 100 bf16, step 5), not finished");
     CHECK(run.verdict(100) == run.verdict(1));  // the first reason stays
     Run failing(3);
     failing.dog.left(2, 5, "disk full");
