@@ -55,6 +55,8 @@ for f in "${sources[@]}"; do
             violation "$f:$line: $own must not include $other (\"$path\")"
         elif [[ $own == kernels && $other != kernels && $other != base ]]; then
             violation "$f:$line: kernels may include base only (\"$path\")"
+        elif [[ $own == dist && $other != dist && $other != base && $other != io ]]; then
+            violation "$f:$line: dist may include base and io only (\"$path\")"
         fi
     done < <(quoted_includes "$f")
 done
