@@ -234,6 +234,14 @@ void Parent::become(const Command& command, int rank, int listening, int null, i
     } else if (::dup2(out, STDOUT_FILENO) < 0 || ::dup2(err, STDERR_FILENO) < 0) {
         ::_exit(127);
     }
+    // A signal that arrives before execve() must not run a handler of the parent.
+    for (int signal = 1; signal < NSIG; ++signal) {
+        struct sigaction action {};
+        if (::sigaction(signal, nullptr, &action) != 0 || action.sa_handler == SIG_IGN) continue;
+        action.sa_handler = SIG_DFL;
+        action.sa_flags = 0;
+        ::sigaction(signal, &action, nullptr);
+    }
     ::sigprocmask(SIG_SETMASK, &before_, nullptr);
     ::execve(options_.program.c_str(), command.argv.data(), command.envp.data());
     const char* reason = ::strerror(errno);
