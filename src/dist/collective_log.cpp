@@ -29,9 +29,9 @@ struct Header {
     uint64_t check;  // of all above
 };
 
-// The two checks are written last, each after what it covers. A slot that is being filled has begin_check 0
-// from before the first change to after the last, so that a reader never takes a mixture of two records for
-// one. An end that was torn leaves the record itself readable.
+// Each check is written after what it covers, so that no reader takes a slot that was being filled, a mixture
+// of two records, for one. An end that was torn, or is that of the record before, leaves the record itself
+// readable.
 struct Slot {
     uint64_t sequence;
     int64_t step;
@@ -46,14 +46,13 @@ static_assert(sizeof(Header) == 48 && sizeof(Slot) == 64, "the layout is that of
 
 constexpr size_t file_bytes = sizeof(Header) + collective_slots * sizeof(Slot);
 
-// Never 0, which stands for a slot that is empty or being filled.
 uint64_t begin_check(const Slot& slot) {
-    return xxh64(&slot, offsetof(Slot, begin_check), 1) | 1;
+    return xxh64(&slot, offsetof(Slot, begin_check), 1);
 }
 
 uint64_t end_check(const Slot& slot) {
     const uint64_t covered[2] = {slot.sequence, static_cast<uint64_t>(slot.finished_ns)};
-    return xxh64(covered, sizeof covered, 2) | 1;
+    return xxh64(covered, sizeof covered, 2);
 }
 
 int64_t now_ns() {
@@ -201,9 +200,6 @@ uint64_t CollectiveLog::begin(CollectiveOp op, ElementType element, uint64_t cou
     const std::lock_guard lock(mutex_);
     const uint64_t sequence = ++begun_;
     Slot& slot = slot_of(map_, sequence);
-    publish(slot.begin_check, 0);
-    slot.end_check = 0;
-    slot.finished_ns = 0;
     slot.sequence = sequence;
     slot.step = step_;
     slot.count = count;
@@ -220,7 +216,6 @@ void CollectiveLog::finish(uint64_t sequence) {
           "collective {} is not one that is under way ({} begun, {} finished)", sequence, begun_, finished_);
     Slot& slot = slot_of(map_, sequence);
     if (slot.sequence == sequence) {
-        publish(slot.end_check, 0);
         slot.finished_ns = now_ns();
         publish(slot.end_check, end_check(slot));
     }
