@@ -47,18 +47,17 @@ struct RankPlace {
 //
 // MASTER_ADDR and MASTER_PORT, where set, decide where to meet under every launcher. Otherwise: SLURM takes
 // the first node of the step and a port made from job and step; MPI on one node takes 127.0.0.1 and a port
-// made from the job's name; MPI on several nodes needs them. LONGREACH_PORT overrides the port: needed under
-// torchrun only if the port made here (its agent itself listens on MASTER_PORT) is taken.
+// made from the job's name; MPI on several nodes needs them. torchrun's agent may hold MASTER_PORT itself and
+// says so: the port is then made from job and MASTER_PORT. LONGREACH_PORT overrides whatever was found.
 RankPlace place_from(const Environment& environment);
 
 // Whether `--ranks N` asks this process to start N ranks itself (0: the option was not given). Under a
 // launcher that already started several, the number must agree.
 bool must_spawn(const RankPlace& place, int ranks_option);
 
-// The shared token as lower-case hexadecimal digits. LONGREACH_RUN_TOKEN if set (our spawn makes it at
-// random); otherwise the keyed hash of the job's name and the meeting point under LONGREACH_SECRET. Without
-// that variable anybody who knows the job's number can make the same token: it then only keeps two runs from
-// mixing by accident.
+// The token all ranks share: LONGREACH_RUN_TOKEN if set (our spawn makes it at random), otherwise the keyed
+// hash of the job's name and the meeting point under LONGREACH_SECRET. Without that variable anybody who
+// knows the job's number can make the same token: it then only keeps two runs from mixing by accident.
 std::string run_token(const RankPlace& place, const Environment& environment);
 
 // "n[01-03,7],gpu-[1-2]x[0-1]": the hosts it stands for, in order. Error(usage) if it is malformed or stands

@@ -22,7 +22,7 @@ void check_key(const std::string& key) {
 }  // namespace
 
 Rendezvous::Rendezvous(const RankPlace& place, const std::string& token, double connect_seconds)
-    : place_(place), channel_(place, token, Role::store, monotonic_seconds() + connect_seconds) {}
+    : channel_(place, token, Role::store, monotonic_seconds() + connect_seconds) {}
 
 std::string Rendezvous::request(const std::string& message, double seconds) {
     const double deadline = monotonic_seconds() + seconds;

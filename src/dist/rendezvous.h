@@ -40,7 +40,6 @@ class Rendezvous {
 
   private:
     std::string request(const std::string& message, double seconds);
-    RankPlace place_;
     Channel channel_;
 };
 
