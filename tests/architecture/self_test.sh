@@ -48,6 +48,8 @@ printf '#include "config/fields.h"\n' >"$tree/src/io/wrong.cpp"
 expect "include of a sibling" 'src/io/wrong.cpp:1: io must not include config'
 printf '#include "train/trainer.h"\n' >"$tree/kernels/cpu/wrong.cpp"
 expect "kernels include src" 'kernels/cpu/wrong.cpp:1: kernels must not include train'
+mkdir "$tree/src/dist" && printf '#include "base/error.h"\n#include "config/fields.h"\n' >"$tree/src/dist/wrong.cpp"
+expect "the ranks' layer includes configuration" 'src/dist/wrong.cpp:2: dist may include base and io only ("config/fields.h")'
 mkdir "$tree/src/misc" && printf '\n' >"$tree/src/misc/wrong.h"
 expect "new layer" "src/misc/wrong.h: 'misc' is no layer"
 printf '#include "trainer.h"\n' >"$tree/src/train/wrong.cpp"
