@@ -23,12 +23,12 @@ struct BucketRow {
     int64_t bucket = 0;
     double loss = NAN, scored = 0;
 };
-struct ProbeRow {
+struct ProbeCell {
     int64_t step = 0, length = 0, layer = -1, head = -1, bin = 0;
     std::string statistic;
     double value = NAN, count = 0;
 };
-struct TaskRow {
+struct TaskCell {
     int64_t step = 0;
     std::string task;
     int64_t length = 0;
@@ -43,8 +43,8 @@ struct TaskRow {
 struct Results {
     std::vector<LossRow> losses;
     std::vector<BucketRow> buckets;
-    std::vector<ProbeRow> probes;
-    std::vector<TaskRow> tasks;
+    std::vector<ProbeCell> probes;
+    std::vector<TaskCell> tasks;
 };
 
 // The rows of the newest step among them.

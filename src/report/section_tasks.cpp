@@ -15,7 +15,7 @@ namespace {
 struct Score {
     double samples = 0, accuracy = 0, margin = 0, margin_samples = 0, loss = 0, loss_samples = 0;
     std::map<int64_t, std::pair<double, double>> by_seed;  // correct answers and samples
-    void add(const TaskRow& row, int64_t seed) {
+    void add(const TaskCell& row, int64_t seed) {
         const double n = row.samples > 0 ? row.samples : 1;
         if (!std::isfinite(row.accuracy)) return;
         samples += n;
@@ -48,7 +48,7 @@ std::map<std::string, TaskScores> scores_of(const PageContext& page) {
     const size_t count = page.summary.series.size();
     for (size_t i = 0; i < count; ++i)
         for (const RunRecord* run : runs_of(page.collection, page.summary.series[i]))
-            for (const TaskRow& row :
+            for (const TaskCell& row :
                  rows_of(*run, page.summary.series[i].label, &Results::tasks, evaluated)) {
                 TaskScores& task = out[row.task];
                 task.by_length.resize(count);

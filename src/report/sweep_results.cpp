@@ -40,7 +40,7 @@ SweepResults sweep_results(const Collection& sweep) {
             if (losses.empty() && label == "plain" && validated_at_the_end(run))
                 losses = newest(run.own.losses);
             for (const LossRow& row : losses) out.losses.push_back({row, run.group, run.seed, label});
-            for (const TaskRow& row : rows_under(run, label, &Results::tasks))
+            for (const TaskCell& row : rows_under(run, label, &Results::tasks))
                 out.tasks.push_back({row, run.group, run.seed, label});
         }
         out.measured += out.losses.size() > before;

@@ -12,7 +12,7 @@ struct SweepLoss : LossRow {
         evaluation;  // "plain": the unchanged model, evaluated or else validated at the end of training
 };
 
-struct SweepTask : TaskRow {
+struct SweepTask : TaskCell {
     std::string variant;
     int64_t seed = 0;
     std::string evaluation;

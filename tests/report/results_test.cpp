@@ -200,9 +200,10 @@ TEST_CASE("a val.csv of an earlier version, without top1, is read as it is") {
     const TempDir dir;
     put(dir / "val.csv",
         "step,tokens,length,loss,standard_error,scored,documents,bits_per_byte\n10,1,64,2.5,0.1,64,2,\n");
-    const RunResults read = read_results(dir.path());
-    REQUIRE(read.lengths.size() == 1);
-    CHECK(read.lengths[0].loss == 2.5);
+    const Collection c = collect({dir.path()});
+    REQUIRE(c.runs[0].own.losses.size() == 1);
+    CHECK(c.runs[0].own.losses[0].loss == 2.5);
+    CHECK(std::isnan(c.runs[0].own.losses[0].top1));
     CHECK(val_columns(val_header) == 9);
     CHECK(val_columns("step,tokens,length,loss,standard_error,scored,documents,bits_per_byte") == 8);
     CHECK(val_columns("step,tokens,length,loss") == 0);
