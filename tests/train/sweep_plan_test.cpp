@@ -267,7 +267,7 @@ TEST_CASE("every sweep under configs/reproduce resolves: all its runs and evalua
     int sweeps = 0;
     for (const auto& entry : std::filesystem::directory_iterator(LONGREACH_CONFIGS "/reproduce")) {
         const std::string name = entry.path().filename().string();
-        if (!name.ends_with(".json") || name.starts_with("cpu")) continue;  // cpu*.json: laid over variants
+        if (!name.ends_with(".json") || !name.starts_with("s")) continue;  // the others are laid over variants
         CAPTURE(name);
         ++sweeps;
         // Shards are the last to be looked for, and these are nowhere.
@@ -277,8 +277,12 @@ TEST_CASE("every sweep under configs/reproduce resolves: all its runs and evalua
                                   {"dir=" + dir.path(), "data.train=[\"" + (dir / "none_*.bin") + "\"]"}));
         });
         CAPTURE(text);
+        if (contains(name, "table2")) {  // its runs start from those of table 1, which are nowhere either
+            CHECK(contains(text, "holds no checkpoint"));
+            continue;
+        }
         CHECK(text.starts_with("3: every run: no file matches"));
         CHECK(text.ends_with("1 problem; nothing was started"));
     }
-    CHECK(sweeps >= 28);
+    CHECK(sweeps == 30);
 }
