@@ -3,43 +3,26 @@
 
 #include "base/text.h"
 #include "base/units.h"
-#include "commands/commands.h"
-#include "base/json.h"
+#include "commands/opened_model.h"
 #include "eval/repeat.h"
 #include "eval/tables.h"
 #include "eval/tasks.h"
-#include "train/console.h"
-#include "train/device.h"
-#include "train/run_directory.h"
 
 namespace longreach {
 
 namespace {
 
 struct EvalOptions {
-    std::string target, token_losses, out, label;
+    ModelOptions model;
+    std::string token_losses, out;
     std::vector<int64_t> lengths;
-    std::vector<std::string> set, data, tasks;
+    std::vector<std::string> data, tasks;
     std::vector<int64_t> depths;
-    std::string rope;
     int64_t tokens = 0, samples = 100;
     bool buckets = false, repeat = false;
     // Losses by length, unless tasks are all that is asked for.
     bool losses() const { return tasks.empty() || tokens > 0 || buckets || repeat || !token_losses.empty(); }
 };
-
-constexpr std::string_view label_characters = "abcdefghijklmnopqrstuvwxyz0123456789_.-";
-
-// The lengths on the command line replace the config's; its token count grows to one longest sequence if need
-// be.
-void apply(const EvalOptions& options, Experiment& e) {
-    if (!options.lengths.empty()) e.eval.lengths = options.lengths;
-    if (options.tokens > 0) e.eval.final_tokens = options.tokens;
-    if (!options.data.empty()) e.data.val = options.data;
-    e.data.task.evaluated = !options.tasks.empty();
-    if (!e.eval.lengths.empty()) e.eval.final_tokens = std::max(e.eval.final_tokens, e.eval.lengths.back());
-    if (!e.eval.lengths.empty()) e.eval.tokens = std::max(e.eval.tokens, e.eval.lengths.back());
-}
 
 void write_results(const std::string& directory, const std::vector<LengthResult>& results,
                    const std::vector<TaskRow>& tasks, int64_t step, double bytes_per_token) {
@@ -58,33 +41,6 @@ void write_results(const std::string& directory, const std::vector<LengthResult>
     put("tasks.csv", !tasks.empty(), tasks_header, task_lines(tasks, step));
 }
 
-// <run>/eval/<label> of the run that a checkpoint belongs to.
-std::string label_directory(const Checkpoint& checkpoint, const std::string& label) {
-    require(
-        !label.empty() && label.find_first_not_of(label_characters) == std::string::npos && label[0] != '.',
-        ExitCode::usage, "--label {}: lower case letters, digits and _.- make a label, no dot first", label);
-    const std::string checkpoints = parent_path(checkpoint.path);
-    require(base_name(checkpoints) == "checkpoints", ExitCode::usage,
-            "{} is in no run directory, so --label has no place; --out DIR writes anywhere", checkpoint.path);
-    return join_path(parent_path(checkpoints), "eval/" + label);
-}
-
-// A label holds the results of one request, and that request.
-void write_request(const std::string& directory, const Checkpoint& checkpoint, const Experiment& e,
-                   const std::vector<std::string>& overrides, const std::vector<TaskRow>& tasks) {
-    json::Value set = json::Value::array(), lengths = json::Value::array(), names = json::Value::array();
-    for (const std::string& o : overrides) set.push(o);
-    for (int64_t length : e.eval.lengths) lengths.push(length);
-    for (size_t i = 0; i < tasks.size(); ++i)
-        if (i == 0 || tasks[i].task != tasks[i - 1].task) names.push(tasks[i].task);
-    const json::Value request = json::Value::object({{"checkpoint", checkpoint.step},
-                                                     {"set", set},
-                                                     {"lengths", lengths},
-                                                     {"tokens", e.eval.final_tokens},
-                                                     {"tasks", names}});
-    write_file_atomically(join_path(directory, "request.json"), json::write(request, json::Style::pretty));
-}
-
 TaskRequest task_request(const EvalOptions& options, const Experiment& e, int64_t batch_tokens) {
     TaskRequest r;
     for (const std::string& name : options.tasks) r.tasks.push_back(task_by_name(name));
@@ -98,74 +54,53 @@ TaskRequest task_request(const EvalOptions& options, const Experiment& e, int64_
 }
 
 ExitCode evaluate(const EvalOptions& options) {
-    Console console;
-    const Notice notice = [&](const std::string& text) { console.line(text); };
-    const Checkpoint checkpoint = find_checkpoint(options.target, notice);
-    const std::string labelled = options.label.empty() ? "" : label_directory(checkpoint, options.label);
-    std::vector<std::string> overrides = options.set;
-    if (!options.rope.empty()) overrides.push_back("eval.rope.kind=\"" + options.rope + "\"");
-    const Experiment experiment =
-        load_config<Experiment>({.file = checkpoint.file("config.json"), .overrides = overrides},
-                                [&](Experiment& e, Problems& p) {
-                                    apply(options, e);
-                                    e.check(p);
-                                })
-            .value;
-    std::string note;
-    const std::unique_ptr<Ops> ops = open_device(experiment.system, note);
-    console.line(note);
-    console.line("checkpoint: " + checkpoint.path);
-    const TokenStream stream =
-        TokenStream::open(experiment.data.val, experiment.data.stream_options(experiment.model.vocab_size));
-
+    OpenedModel opened(options.model, false, [&](Experiment& e) {
+        e.eval.take_lengths(options.lengths, options.tokens);
+        if (!options.data.empty()) e.data.val = options.data;
+        e.data.task.evaluated = !options.tasks.empty();
+    });
+    Console& console = opened.console;
+    const Experiment& experiment = opened.experiment;
+    const TokenStream stream = opened.validation_stream();
     const bool documents = experiment.data.document_mask;
     const int64_t longest = experiment.eval.lengths.back();
     const int64_t batch = std::max(experiment.eval.batch_tokens, longest);
-    Transformer model(experiment.model, longest, experiment.eval.rope);
-    model.set_stage_window(experiment.window_at(checkpoint.step > 0 ? checkpoint.step - 1 : 0));
+    opened.build(longest);
+    Ops& ops = *opened.ops;
+    Transformer& model = *opened.model;
     TaskRequest task = task_request(options, experiment, batch);
-    task.progress = [&](const std::string& text) { console.status(text); };
+    task.progress = opened.progress;
     LengthEvaluator evaluator;
     TaskEvaluator task_evaluator;
     RepeatEvaluator repeater;
-    Arena arena(*ops);
-    FlatParams weights;
-    const auto plan = [&] {
-        weights = plan_weights(arena, model.params());
-        model.plan_tables(arena);
+    opened.load([&](Arena& arena) {
         if (options.losses()) evaluator.plan(arena, batch, documents);
         if (!task.tasks.empty()) task_evaluator.plan(arena, batch, documents);
         if (options.repeat) repeater.plan(arena, batch, documents);
-        model.plan_evaluation(arena, *ops, {batch, experiment.eval.lengths}, documents);
-    };
-    plan();
-    console.line("memory plan:\n" + arena.table());
-    arena.commit();
-    plan();
-    model.fill_tables(*ops);
-    load_weights(checkpoint, *ops, model.params(), weights, false, notice);
-    weights.round(*ops);
+        model.plan_evaluation(arena, ops, {batch, experiment.eval.lengths}, documents);
+    });
+    const FlatParams& weights = opened.weights;
 
     EvalRequest request = make_request(experiment.eval, experiment.eval.final_tokens, batch, documents);
     request.seed = experiment.data_seed();
     request.keep_token_losses = !options.token_losses.empty();
-    request.progress = [&](const std::string& text) { console.status(text); };
+    request.progress = opened.progress;
     std::vector<LengthResult> results;
     if (options.losses()) {
-        results = evaluator.run(*ops, model, weights, stream, request);
+        results = evaluator.run(ops, model, weights, stream, request);
         console.line(results_table(results, stream.bytes_per_token()));
     }
     if (options.buckets) console.line(buckets_table(results, false) + "\n" + buckets_table(results, true));
     if (!options.token_losses.empty()) write_token_losses(options.token_losses, results);
     std::vector<TaskRow> tasks;
     if (options.repeat) {
-        tasks = repeater.run(*ops, model, weights, stream,
+        tasks = repeater.run(ops, model, weights, stream,
                              {experiment.eval.lengths, experiment.model.train_context, request.tokens, batch,
                               documents, request.progress});
         console.line(tasks_table(tasks));
     }
     if (!task.tasks.empty()) {
-        const std::vector<TaskRow> rows = task_evaluator.run(*ops, model, weights, stream, task);
+        const std::vector<TaskRow> rows = task_evaluator.run(ops, model, weights, stream, task);
         console.line(tasks_table(rows));
         for (const TaskKind kind : options.depths.empty() ? std::vector<TaskKind>{} : task.tasks) {
             const std::string grid = depth_grid(rows, std::string(name_of(kind)));
@@ -174,10 +109,14 @@ ExitCode evaluate(const EvalOptions& options) {
         }
         tasks.insert(tasks.end(), rows.begin(), rows.end());
     }
-    for (const std::string& directory : {options.out, labelled})
+    for (const std::string& directory : {options.out, opened.directory})
         if (!directory.empty())
-            write_results(directory, results, tasks, checkpoint.step, stream.bytes_per_token());
-    if (!labelled.empty()) write_request(labelled, checkpoint, experiment, overrides, tasks);
+            write_results(directory, results, tasks, opened.checkpoint.step, stream.bytes_per_token());
+    std::vector<std::string> names;
+    for (size_t i = 0; i < tasks.size(); ++i)
+        if (i == 0 || tasks[i].task != tasks[i - 1].task) names.push_back(tasks[i].task);
+    if (!opened.directory.empty())
+        opened.write_request(experiment.eval.lengths, experiment.eval.final_tokens, names, false);
     console.line(fmt::format("peak memory of the process: {}", human_bytes(peak_resident_bytes())));
     return ExitCode::ok;
 }
@@ -187,22 +126,13 @@ ExitCode evaluate(const EvalOptions& options) {
 void add_eval_command(CLI::App& app, Action& action) {
     auto options = std::make_shared<EvalOptions>();
     CLI::App* command = app.add_subcommand("eval", "Loss by context length of a run or checkpoint");
-    command
-        ->add_option("target", options->target,
-                     "Run directory (its newest checkpoint) or checkpoint directory")
-        ->required();
+    add_model_options(*command, options->model);
     command->add_option("--lengths", options->lengths, "Context lengths: 2048,4096,65536")
         ->delimiter(',')
         ->check(CLI::Range(int64_t{1}, int64_t{1} << 31));
     command->add_option("--tokens", options->tokens, "Tokens scored at each length")
         ->check(CLI::PositiveNumber);
     command->add_option("--data", options->data, "Token shards instead of the config's data.val")
-        ->expected(1)
-        ->take_all();
-    command->add_option("--rope", options->rope,
-                        "Change positions beyond the training context: pi, ntk, ntk_old, ntk_su, ntk_mixed, "
-                        "ntk_dynamic, yarn, rerope, leaky_rerope (details: --set eval.rope.factor=8 ...)");
-    command->add_option("--set", options->set, "Override a field of the run's config")
         ->expected(1)
         ->take_all();
     command->add_flag("--buckets", options->buckets, "Also print loss by position bucket");
@@ -229,8 +159,8 @@ void add_eval_command(CLI::App& app, Action& action) {
         ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
     command->add_option("--out", options->out,
                         "Write val.csv, positions.csv and tasks.csv into this directory");
-    command->add_option("--label", options->label,
-                        "Write them and request.json into eval/LABEL of the run directory");
+    add_label_option(*command, options->model,
+                     "Write them and request.json into eval/LABEL of the run directory");
     command->callback([options, &action] { action = [options] { return evaluate(*options); }; });
 }
 

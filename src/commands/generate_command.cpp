@@ -5,12 +5,9 @@
 
 #include "base/rng.h"
 #include "base/text.h"
-#include "commands/commands.h"
+#include "commands/opened_model.h"
 #include "eval/decoder.h"
 #include "io/file.h"
-#include "train/console.h"
-#include "train/device.h"
-#include "train/run_directory.h"
 
 namespace longreach {
 
@@ -22,8 +19,8 @@ constexpr int32_t document_begin = 256;
 constexpr uint64_t largest_prompt = uint64_t{1} << 30;
 
 struct GenerateOptions {
-    std::string target, prompt, prompt_file, rope;
-    std::vector<std::string> set;
+    ModelOptions model;
+    std::string prompt, prompt_file;
     int64_t tokens = 128, top = 0, seed = 1;
     double temperature = 0;
     bool ids = false;
@@ -77,43 +74,22 @@ void print(const std::string& text) {
 ExitCode generate(const GenerateOptions& options) {
     require(options.temperature > 0 || options.top == 0, ExitCode::usage,
             "--top has no effect without --temperature");
-    Console console(true);  // standard output is the text's alone
-    const Notice notice = [&](const std::string& text) { console.line(text); };
-    const Checkpoint checkpoint = find_checkpoint(options.target, notice);
-    std::vector<std::string> overrides = options.set;
-    if (!options.rope.empty()) overrides.push_back("eval.rope.kind=\"" + options.rope + "\"");
-    const Experiment experiment =
-        load_config<Experiment>({.file = checkpoint.file("config.json"), .overrides = overrides},
-                                [](Experiment& e, Problems& p) { e.check(p); })
-            .value;
-    std::vector<int32_t> text = prompt_tokens(options, experiment.model.vocab_size);
+    OpenedModel opened(options.model, true, [](Experiment&) {});  // standard output is the text's alone
+    const Experiment& experiment = opened.experiment;
+    const std::vector<int32_t> text = prompt_tokens(options, experiment.model.vocab_size);
     const int64_t prompt = static_cast<int64_t>(text.size()), room = prompt + options.tokens;
-
-    std::string note;
-    const std::unique_ptr<Ops> ops = open_device(experiment.system, note);
-    Transformer model(experiment.model, room, experiment.eval.rope);
-    model.set_stage_window(experiment.window_at(checkpoint.step > 0 ? checkpoint.step - 1 : 0));
-    Decoder decoder(model, {1, prompt, room});
-    Arena arena(*ops);
-    FlatParams weights;
-    const auto plan = [&] {
-        weights = plan_weights(arena, model.params());
-        model.plan_tables(arena);
-        decoder.plan(arena, *ops);
-    };
-    plan();
-    arena.commit();
-    plan();
-    model.fill_tables(*ops);
-    load_weights(checkpoint, *ops, model.params(), weights, false, notice);
-    weights.round(*ops);
+    opened.build(room);
+    Ops& ops = *opened.ops;
+    Decoder decoder(*opened.model, {1, prompt, room});
+    opened.load([&](Arena& arena) { decoder.plan(arena, ops); });
+    const FlatParams& weights = opened.weights;
 
     const Rng rng(static_cast<uint64_t>(options.seed), Purpose::sampling);
     if (!options.ids) print(options.prompt_file.empty() ? options.prompt : std::string());
-    int32_t next = decoder.prefill(*ops, weights, text, 1)[0];
+    int32_t next = decoder.prefill(ops, weights, text, 1)[0];
     for (int64_t i = 0; i < options.tokens; ++i) {
         if (options.temperature > 0)
-            next = sample_token(decoder.logits(*ops).data(), experiment.model.vocab_size, options.temperature,
+            next = sample_token(decoder.logits(ops).data(), experiment.model.vocab_size, options.temperature,
                                 options.top, rng.uniform(static_cast<uint64_t>(i)));
         if (options.ids) {
             print(fmt::format("{}{}", i > 0 ? " " : "", next));
@@ -121,7 +97,7 @@ ExitCode generate(const GenerateOptions& options) {
             if (next == document_begin) break;  // the document is over
             print(std::string(1, static_cast<char>(next)));
         }
-        if (i + 1 < options.tokens) next = decoder.step(*ops, weights, {next})[0];
+        if (i + 1 < options.tokens) next = decoder.step(ops, weights, {next})[0];
     }
     print("\n");
     return ExitCode::ok;
@@ -133,10 +109,7 @@ void add_generate_command(CLI::App& app, Action& action) {
     auto options = std::make_shared<GenerateOptions>();
     CLI::App* command = app.add_subcommand(
         "generate", "Continue a text: the most likely token each time, or sampled with --temperature");
-    command
-        ->add_option("target", options->target,
-                     "Run directory (its newest checkpoint) or checkpoint directory")
-        ->required();
+    add_model_options(*command, options->model, ", for texts of the prompt's length plus --tokens");
     command->add_option("--prompt", options->prompt,
                         "The text to continue, as bytes; printed before its continuation");
     command->add_option("--prompt-file", options->prompt_file, "The same from a file; not printed");
@@ -154,12 +127,6 @@ void add_generate_command(CLI::App& app, Action& action) {
     command->add_option("--top", options->top, "Draw from this many most likely tokens; 0: from all")
         ->check(CLI::NonNegativeNumber);
     command->add_option("--seed", options->seed, "Of the draws")->check(CLI::NonNegativeNumber);
-    command->add_option("--set", options->set, "Override a field of the run's config")
-        ->expected(1)
-        ->take_all();
-    command->add_option("--rope", options->rope,
-                        "Change positions beyond the training context as eval --rope does, for texts of the "
-                        "prompt's length plus --tokens");
     command->callback([options, &action] { action = [options] { return generate(*options); }; });
 }
 

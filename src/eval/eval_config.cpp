@@ -6,6 +6,14 @@
 
 namespace longreach {
 
+void EvalConfig::take_lengths(const std::vector<int64_t>& given, int64_t scored) {
+    if (!given.empty()) lengths = given;
+    if (scored > 0) final_tokens = scored;
+    if (lengths.empty()) return;  // check() refuses that
+    tokens = std::max(tokens, lengths.back());
+    final_tokens = std::max(final_tokens, lengths.back());
+}
+
 void EvalConfig::fields(Fields& f) {
     f.integer("every", every, {.min = 0}, {"steps between validations; 0: only at the end", true});
     f.integers("lengths", lengths, {.min = 1, .max = int64_t{1} << 31},

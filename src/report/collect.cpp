@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "io/file.h"
 #include "report/csv.h"
+#include "train/run_directory.h"
 
 namespace longreach {
 
@@ -91,11 +92,6 @@ Results read_directory(const std::string& path) {
         out.tasks = newest(out.tasks);
     }
     return out;
-}
-
-bool is_label(const std::string& name) {
-    return !name.empty() && name[0] != '.' &&
-           name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_.-") == std::string::npos;
 }
 
 double median(std::vector<double> values) {

@@ -163,6 +163,11 @@ std::optional<TrainState> RunDirectory::load_newest(const CheckpointParts& parts
     return state;
 }
 
+bool is_label(std::string_view name) {
+    return !name.empty() && name[0] != '.' &&
+           name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_.-") == std::string_view::npos;
+}
+
 Checkpoint find_checkpoint(const std::string& path, const Notice& notice) {
     if (kind_of(join_path(path, "manifest.json"), Links::refuse) == PathKind::file) {
         const std::string root = parent_path(path);

@@ -58,6 +58,9 @@ class RunDirectory {
     std::string config_text_;
 };
 
+// Whether <run>/eval/<name> may hold the results of an evaluation.
+bool is_label(std::string_view name);
+
 // The newest valid checkpoint of a run directory, or the checkpoint itself if `path` names one.
 Checkpoint find_checkpoint(const std::string& path, const Notice& notice);
 

@@ -7,6 +7,7 @@
 #include "config/loader.h"
 #include "io/file.h"
 #include "train/experiment.h"
+#include "train/run_directory.h"
 
 namespace longreach {
 
@@ -209,11 +210,7 @@ void SweepConfig::check(Problems& p) {
         SweepEvaluation& e = evaluations[i];
         const std::string at = fmt::format("evaluations.{}", i);
         check_name(p, at + ".name", e.name, names);
-        for (const char c : e.name)
-            if (c >= 'A' && c <= 'Z') {
-                p.add(at + ".name", "a label has no capital letters");
-                break;
-            }
+        if (is_file_name(e.name) && !is_label(e.name)) p.add(at + ".name", "a label has no capital letters");
         take_settings(p, at + ".set", e.set, "", e.settings);
         if (e.name == "plain" && !e.settings.empty())
             p.add(at + ".set", "plain is the label of the unchanged model", at + ".name");

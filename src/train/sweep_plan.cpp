@@ -175,16 +175,11 @@ LoadedConfig<Experiment> resolve(const SweepConfig& sweep, const SweepVariant& v
 
 // The evaluation as the eval command will see it.
 void check_evaluation(const PlannedRun& run, const SweepEvaluation& e, const Settings& settings) {
-    load_config<Experiment>(
-        {.file = run.name, .text = run.resolved, .values = settings}, [&](Experiment& x, Problems& p) {
-            if (!e.lengths.empty()) x.eval.lengths = e.lengths;
-            if (e.tokens > 0) x.eval.final_tokens = e.tokens;
-            if (!x.eval.lengths.empty()) {
-                x.eval.final_tokens = std::max(x.eval.final_tokens, x.eval.lengths.back());
-                x.eval.tokens = std::max(x.eval.tokens, x.eval.lengths.back());
-            }
-            x.check(p);
-        });
+    load_config<Experiment>({.file = run.name, .text = run.resolved, .values = settings},
+                            [&](Experiment& x, Problems& p) {
+                                x.eval.take_lengths(e.lengths, e.tokens);
+                                x.check(p);
+                            });
 }
 
 PlannedEvaluation arguments_of(const PlannedRun& run, const SweepEvaluation& e, const Settings& settings) {

@@ -1,0 +1,58 @@
+// What eval, probe and generate share: the model of a checkpoint on a device, and the place of its results.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "commands/commands.h"
+#include "model/arena.h"
+#include "model/transformer.h"
+#include "train/console.h"
+#include "train/run_directory.h"
+
+namespace longreach {
+
+struct ModelOptions {
+    std::string target, label;
+    std::vector<std::string> set;  // overrides of the run's config, --rope among them
+};
+
+// The target, --set and --rope; rope_note: what the command adds to the help of --rope.
+void add_model_options(CLI::App& command, ModelOptions& options, const std::string& rope_note = "");
+void add_label_option(CLI::App& command, ModelOptions& options, const std::string& help);
+
+class OpenedModel {
+    std::string device_note_;  // filled by the making of ops
+
+  public:
+    // quiet: standard output stays empty. adjust: what the command's own options change in the run's config
+    // before that is checked.
+    OpenedModel(const ModelOptions& options, bool quiet, const std::function<void(Experiment&)>& adjust);
+
+    Console console;
+    const Notice notice = [this](const std::string& text) { console.line(text); };
+    const Notice progress = [this](const std::string& text) { console.status(text); };
+    const Checkpoint checkpoint;
+    const std::string directory;               // <run>/eval/<label>; empty without a label
+    const std::vector<std::string> overrides;  // of the run's config
+    const Experiment experiment;
+    const std::unique_ptr<Ops> ops;
+    std::optional<Transformer> model;
+    FlatParams weights;
+
+    TokenStream validation_stream() const;
+    // A model for sequences of up to `longest` tokens; without memory before load().
+    void build(int64_t longest);
+    // Reserves the model's memory and what plan() adds, then loads the weights.
+    void load(const std::function<void(Arena&)>& plan);
+    // Beside results in the label's directory: request.json, what they were asked with. keep: unless there
+    // is one.
+    void write_request(const std::vector<int64_t>& lengths, int64_t tokens,
+                       const std::vector<std::string>& tasks, bool keep);
+
+  private:
+    Arena arena_;
+};
+
+}  // namespace longreach
