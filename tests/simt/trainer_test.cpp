@@ -14,16 +14,20 @@ using namespace longreach::test;
 namespace {
 
 // Three steps of every tiny experiment: contexts of 24 and 48, two micro-batches of 48 tokens.
-std::vector<std::string> shrunk(const std::string& target, const std::string& precision) {
-    return {"system.device=" + target,
-            "system.precision=" + precision,
-            "model.init.zero_projections=false",
-            "stages=[{\"steps\":2,\"context\":24},{\"steps\":1,\"context\":48}]",
-            "batch.tokens=96",
-            "batch.micro_tokens=48",
-            "eval.lengths=[48,96]",
-            "eval.final_tokens=96",
-            "eval.batch_tokens=96"};
+std::vector<std::string> shrunk(const std::string& file, const std::string& target,
+                                const std::string& precision) {
+    std::vector<std::string> overrides{"system.device=" + target,
+                                       "system.precision=" + precision,
+                                       "model.init.zero_projections=false",
+                                       "stages=[{\"steps\":2,\"context\":24},{\"steps\":1,\"context\":48}]",
+                                       "batch.tokens=96",
+                                       "batch.micro_tokens=48",
+                                       "eval.lengths=[48,96]",
+                                       "eval.final_tokens=96",
+                                       "eval.batch_tokens=96"};
+    // A sample fits into 24 tokens when its phrase is short.
+    if (file.find("needle") != std::string::npos) overrides.push_back("data.task.phrase=\"k \"");
+    return overrides;
 }
 
 struct Outcome {
@@ -78,12 +82,12 @@ TEST_CASE("every tiny experiment trains and validates on the backend as it does 
     double worst_f32 = 0, worst_bf16 = 0;
     for (const std::string& file : experiments("tiny")) {
         CAPTURE(file);
-        const Outcome cpu = outcome_of(file, data, dir / "runs", shrunk("cpu", "fp32"));
+        const Outcome cpu = outcome_of(file, data, dir / "runs", shrunk(file, "cpu", "fp32"));
         REQUIRE(cpu.losses.size() == 5);
         const double f32 =
-            largest_difference(cpu, outcome_of(file, data, dir / "runs", shrunk("cuda", "fp32")));
+            largest_difference(cpu, outcome_of(file, data, dir / "runs", shrunk(file, "cuda", "fp32")));
         const double bf16 =
-            largest_difference(cpu, outcome_of(file, data, dir / "runs", shrunk("cuda", "bf16")));
+            largest_difference(cpu, outcome_of(file, data, dir / "runs", shrunk(file, "cuda", "bf16")));
         CHECK(f32 < f32_bound);
         CHECK(bf16 < bf16_bound);
         worst_f32 = std::max(worst_f32, f32);
