@@ -97,6 +97,7 @@ TEST_CASE("exit code 2: command lines and configs that are wrong") {
                                                {"eval", file("done"), "--tokens", "0"},
                                                {"eval", file("done"), "--set", "eval.lengths=[]"},
                                                {"eval", file("done"), "--label", "Not/one"},
+                                               {"eval", file("done"), "--label", ""},
                                                {"generate", file("done"), "--tokens", "0"},
                                                {"generate", file("done"), "--ids", "--prompt", "5 900"},
                                                {"generate", file("done"), "--ids"},
@@ -272,6 +273,13 @@ TEST_CASE("eval --label writes a run's results and what was asked for, --repeat 
     REQUIRE(home().command({"eval", file("done"), "--label", "longer.2"}).code == 0);
     CHECK(kind_of(in + "tasks.csv", Links::refuse) == PathKind::missing);
     CHECK(json::parse(get(in + "request.json"), "request.json").find("tasks")->as_array().empty());
+    // A probe under the label adds to it.
+    const std::string asked = get(in + "request.json");
+    const Finished probed = home().command({"probe", file("done"), "--label", "longer.2", "--lengths", "16"});
+    CHECK(probed.code == 0);
+    CHECK(contains(probed.out, "written: "));
+    CHECK(kind_of(in + "probe.csv", Links::refuse) == PathKind::file);
+    CHECK(get(in + "request.json") == asked);
 }
 
 TEST_CASE("generate continues a prompt of bytes or of token numbers, the same each time") {
