@@ -126,11 +126,18 @@ struct DeviceTraits {
     int64_t copy_bytes = int64_t{1} << 26;  // of a copy that shows its memory's rate: no cache holds them
 };
 
+// Where a device's work is queued, for the library that carries tensors between GPUs.
+struct NativeQueue {
+    int device = -1;         // -1: the CPU, which has none
+    void* stream = nullptr;  // cudaStream_t
+};
+
 class Ops {
   public:
     virtual ~Ops() = default;
     virtual std::string describe() const = 0;  // "cpu avx512, 2 threads, fp32"
     virtual DeviceTraits traits() const { return {}; }
+    virtual NativeQueue native_queue() const { return {}; }
 
     // --- memory
     // -----------------------------------------------------------------------------------------------------

@@ -57,8 +57,8 @@ for f in "${sources[@]}"; do
             violation "$f:$line: tasks make samples for any model and include none (\"$path\")"
         elif [[ $own == kernels && $other != kernels && $other != base ]]; then
             violation "$f:$line: kernels may include base only (\"$path\")"
-        elif [[ $own == dist && $other != dist && $other != base && $other != io ]]; then
-            violation "$f:$line: dist may include base and io only (\"$path\")"
+        elif [[ $own == dist && $other != dist && $other != base && $other != io && $other != kernels ]]; then
+            violation "$f:$line: dist may include base, io and kernels only (\"$path\")"
         fi
     done < <(quoted_includes "$f")
 done
