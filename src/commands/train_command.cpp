@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 
 #include "commands/commands.h"
+#include "train/device.h"
 #include "train/trainer.h"
 
 namespace longreach {
@@ -18,12 +19,16 @@ ExitCode train(const TrainOptions& options) {
     const LoadedConfig<Experiment> config = load_experiment(options.config, options.set);
     const Experiment& experiment = config.value;
     Console console(options.quiet);
-    Trainer trainer(experiment, console);
+    std::string note;
+    const std::unique_ptr<Ops> ops = open_device(experiment.system, note);
+    console.line(note);
+    Trainer trainer(experiment, console, *ops);
     if (options.dry_run) return ExitCode::ok;
     RunDirectory directory(experiment.run.dir + "/" + experiment.run.name, options.fresh);
     directory.adopt_config(describe(experiment), config.origins);
     console.open_log(directory.file("log.txt"));
-    return trainer.run(directory);
+    SingleComm comm;
+    return trainer.run(&directory, comm);
 }
 
 }  // namespace

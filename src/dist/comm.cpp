@@ -1,5 +1,8 @@
 #include "dist/comm.h"
 
+#include <cstring>
+#include <vector>
+
 namespace longreach {
 
 namespace {
@@ -55,6 +58,28 @@ Comm::Ticket Comm::all_reduce(Tensor data) {
 void Comm::wait(Ticket ticket) {
     finish(ticket);
     if (finishes_in_wait()) log_finish(ticket);
+}
+
+std::string tell(Ops& ops, Comm& comm, Tensor room, const std::string& text) {
+    if (comm.ranks() == 1) return text;
+    // The whole room travels: nobody but rank 0 knows the length.
+    std::vector<int32_t> words(static_cast<size_t>(room.count()));
+    const auto capacity = (words.size() - 1) * sizeof(int32_t);
+    std::vector<Transfer> sends, receives;
+    if (comm.rank() == 0) {
+        check(text.size() <= capacity, "{} bytes in a message of {}", text.size(), capacity);
+        words[0] = static_cast<int32_t>(text.size());
+        std::memcpy(words.data() + 1, text.data(), text.size());
+        ops.upload(room, words.data());
+        for (int r = 1; r < comm.ranks(); ++r) sends.push_back({r, room});
+    } else {
+        receives.push_back({0, room});
+    }
+    comm.wait(comm.exchange({CollectiveOp::broadcast, DType::i32, room.count()}, sends, receives));
+    ops.download(words.data(), room);
+    const auto size = static_cast<size_t>(words[0]);
+    require(size <= capacity, ExitCode::peer, "rank 0 tells {} bytes in a message of {}", size, capacity);
+    return std::string(reinterpret_cast<const char*>(words.data() + 1), size);
 }
 
 }  // namespace longreach

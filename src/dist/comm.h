@@ -2,7 +2,8 @@
 //
 // One primitive carries everything: an exchange, in which every rank names what it sends to whom and what it
 // receives from whom. Sums are made by those who receive, in an order of their own choosing; so nothing here
-// rounds, and results depend on no library's order. Pieces are Tensors: their counts are elements, never bytes.
+// rounds, and results depend on no library's order. Pieces are Tensors: their counts are elements, never
+// bytes.
 //
 // Implementations: SingleComm (one rank), GlooComm (CPU ranks over TCP), NcclComm (GPUs).
 #pragma once
@@ -12,7 +13,7 @@
 #include <string>
 
 #include "dist/collective_log.h"
-#include "kernels/tensor.h"
+#include "kernels/ops.h"
 
 namespace longreach {
 
@@ -46,13 +47,14 @@ class Comm {
 
     // Begins a collective and returns at once. All ranks begin the same ones in the same order. Between two
     // ranks the k-th piece one sends meets the k-th piece the other receives, of equal type and count; pieces
-    // of no elements are left out on both sides. What the device was told to do before is done before anything
-    // is sent; until wait(), nobody may write to what is sent or touch what is received.
-    Ticket exchange(const Collective& what, std::span<const Transfer> sends, std::span<const Transfer> receives);
+    // of no elements are left out on both sides. What the device was told to do before is done before
+    // anything is sent; until wait(), nobody may write to what is sent or touch what is received.
+    Ticket exchange(const Collective& what, std::span<const Transfer> sends,
+                    std::span<const Transfer> receives);
     // data = its sum over all ranks, f32, in the library's own order: the bits depend on the number of ranks.
     Ticket all_reduce(Tensor data);
-    // Whatever the device is told to do from now on finds the received data; sent memory may be written again.
-    // Every ticket is waited for once, in any order. Error(peer) if a peer is lost.
+    // Whatever the device is told to do from now on finds the received data; sent memory may be written
+    // again. Every ticket is waited for once, in any order. Error(peer) if a peer is lost.
     void wait(Ticket ticket);
 
     // By this rank so far. An all_reduce counts as a ring does: 2 (R - 1) / R of its bytes.
@@ -76,6 +78,10 @@ class Comm {
     uint64_t sequence_ = 0;  // without a log
     int64_t bytes_sent_ = 0, collectives_ = 0;
 };
+
+// Rank 0 tells the others a text; every rank returns it. room: i32 memory of the device, enough for the text
+// and one number.
+std::string tell(Ops& ops, Comm& comm, Tensor room, const std::string& text);
 
 class SingleComm final : public Comm {
   public:

@@ -17,15 +17,25 @@ Transformer::Transformer(const ModelConfig& config, int64_t table_rows, const Po
         smear_weight_ = table_.add({"smear.weight", {smear_channels}, InitRule{}, ParamGroup::scalar});
         smear_mix_ = table_.add({"smear_mix", {1}, InitRule{}, ParamGroup::scalar});
     }
+    end_segment();
     ParamTable parameter_free;  // the embedding norm learns nothing
     NormConfig plain;
     plain.eps = config.norm.eps;
     embedding_norm_ = Norm(parameter_free, "", plain, config.width);
     blocks_.reserve(static_cast<size_t>(config.layers));
-    for (int64_t l = 0; l < config.layers; ++l) blocks_.emplace_back(table_, config_, l);
+    for (int64_t l = 0; l < config.layers; ++l) {
+        blocks_.emplace_back(table_, config_, l);
+        end_segment();
+    }
     if (config.residual.backout >= 0)
         backout_mix_ = table_.add({"backout_mix", {1}, {InitRule::Kind::constant, 0.5}, ParamGroup::scalar});
     head_ = std::make_unique<LossHead>(table_, config_, embedding_);
+    end_segment();
+}
+
+void Transformer::end_segment() {
+    const int64_t begin = segments_.empty() ? 0 : segments_.back().end;
+    segments_.push_back({begin, table_.size()});
 }
 
 void Transformer::share_tables() {
@@ -223,9 +233,13 @@ void Transformer::embed(StepContext& run, Activations& a, Tensor x) {
     run.ops.copy(x, every(smeared, 2, 1));
 }
 
-void Transformer::run_forward(StepContext& run, Activations& a) {
+void Transformer::run_forward(StepContext& run, Activations& a, ParameterTraffic* traffic) {
     const int64_t n = run.batch.count();
     const Tensor x = a.x.first_rows(n);
+    const auto need = [&](size_t segment) {
+        if (traffic != nullptr) traffic->need(static_cast<int64_t>(segment));
+    };
+    need(0);
     embed(run, a, x);
     if (config_.embedding_norm) {
         embedding_norm_.forward(run, a.embedding_norm, x);
@@ -233,21 +247,26 @@ void Transformer::run_forward(StepContext& run, Activations& a) {
     }
     if (a.cross.x0) run.ops.copy(a.cross.x0.first_rows(n), x);
     for (size_t l = 0; l < blocks_.size(); ++l) {
+        need(l + 1);
         blocks_[l].forward(run, a.blocks[l], a.cross, a.workspace, x);
         if (run.observer) run.observer->block(run, static_cast<int64_t>(l), x);
         if (static_cast<int64_t>(l) == config_.residual.backout) run.ops.copy(a.backout.first_rows(n), x);
     }
+    need(blocks_.size() + 1);
     if (backout_mix_) run.ops.mix(x, Coefficient(), x, taken_back(run), a.backout.first_rows(n));
 }
 
 void Transformer::forward_backward(Ops& ops, const FlatParams& weights, const FlatParams& gradients,
-                                   const Batch& batch, float gradient_scale) {
+                                   const Batch& batch, float gradient_scale, ParameterTraffic* traffic) {
     check(training_tables_, "training with tables made for an evaluation");
     Activations& a = training_;
     Masks masks;
     build_masks(ops, batch, a, masks);
     StepContext run{ops, weights, gradients, batch, masks, true};
-    run_forward(run, a);
+    run_forward(run, a, traffic);
+    const auto done = [&](size_t segment) {
+        if (traffic != nullptr) traffic->done(static_cast<int64_t>(segment));
+    };
 
     const int64_t n = batch.count();
     const Tensor x = a.x.first_rows(n), dx = a.dx.first_rows(n);
@@ -259,9 +278,11 @@ void Transformer::forward_backward(Ops& ops, const FlatParams& weights, const Fl
         ops.mix_backward(dx, a.dbackout.first_rows(n), Tensor(), run.gradient(backout_mix_), dx,
                          Coefficient(), Tensor(), taken_back(run), a.backout.first_rows(n));
     }
+    done(blocks_.size() + 1);
     for (size_t l = blocks_.size(); l-- > 0;) {
         if (static_cast<int64_t>(l) == config_.residual.backout) ops.add(dx, a.dbackout.first_rows(n));
         blocks_[l].backward(run, dx, a.blocks[l], a.cross, a.workspace);
+        done(l + 1);
     }
     if (a.cross.dx0) ops.add(dx, a.cross.dx0.first_rows(n));
     if (config_.embedding_norm) embedding_norm_.backward(run, dx, dx, a.embedding_norm, Write::set);
@@ -273,6 +294,7 @@ void Transformer::forward_backward(Ops& ops, const FlatParams& weights, const Fl
                            batch.doc_start, batch.length);
     }
     ops.embedding_backward(run.gradient(embedding_), dembedding, batch.tokens);
+    done(0);
 }
 
 void Transformer::forward(Ops& ops, const FlatParams& weights, const Batch& batch,

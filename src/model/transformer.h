@@ -7,6 +7,7 @@
 #include "model/block.h"
 #include "model/forward_observer.h"
 #include "model/loss_head.h"
+#include "model/parameter_traffic.h"
 
 namespace longreach {
 
@@ -26,6 +27,7 @@ class Transformer {
 
     const ModelConfig& config() const { return config_; }
     const ParamTable& params() const { return table_; }
+    const std::vector<Segment>& segments() const { return segments_; }
 
     // Reserves tables and what lives between calls; after arena.commit() and a second pass, fill_tables
     // computes them.
@@ -43,6 +45,7 @@ class Transformer {
     // query and key matrices of heads whose largest score is above the limit. Ask before planning.
     void watch_scores(bool absolute);
     void clear_maxima(Ops& ops) const;
+    Tensor score_maxima() const { return maxima_; }  // f32 [L, most heads]; only if watched
     void clip_scores(Ops& ops, const FlatParams& weights, float limit) const;
     float largest_score(Ops& ops) const;
 
@@ -50,9 +53,10 @@ class Transformer {
     void set_stage_window(int64_t window);
 
     // Losses per token in training_losses(); gradients += gradient_scale * d(sum of losses). Leaves nothing
-    // behind in the host's memory, so that a device may repeat it (Ops::replay).
+    // behind in the host's memory, so that a device may repeat it (Ops::replay) if there is no traffic
+    // (null).
     void forward_backward(Ops& ops, const FlatParams& weights, const FlatParams& gradients,
-                          const Batch& batch, float gradient_scale);
+                          const Batch& batch, float gradient_scale, ParameterTraffic* traffic = nullptr);
     // Losses per token, in evaluation_losses(), and most likely tokens, in evaluation_best(). observer: may
     // be null.
     void forward(Ops& ops, const FlatParams& weights, const Batch& batch,
@@ -95,9 +99,11 @@ class Transformer {
     void plan_common(Arena& arena, Activations& a, const PlanSize& size, bool document_mask, bool training);
     Coefficient taken_back(const StepContext& run) const { return {run.weight(backout_mix_), -1, 0}; }
     void build_masks(Ops& ops, const Batch& batch, Activations& a, Masks& masks) const;
-    void run_forward(StepContext& run, Activations& a);
+    void run_forward(StepContext& run, Activations& a, ParameterTraffic* traffic = nullptr);
+    void end_segment();  // of the parameters added to the table so far
     ModelConfig config_;
     ParamTable table_;
+    std::vector<Segment> segments_;
     Tables tables_;
     bool watching_ = false, absolute_ = false;
     Tensor maxima_;

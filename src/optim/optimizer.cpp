@@ -4,34 +4,59 @@
 
 namespace longreach {
 
-Optimizer::Optimizer(const OptimizerConfig& config, const ParamTable& table)
-    : config_(config), table_(table) {}
+namespace {
+
+// `count` numbers of a tensor from the `begin`-th on, as one row.
+Tensor stretch(const Tensor& tensor, int64_t begin, int64_t count) {
+    return Tensor(tensor.data ? tensor.f32() + begin : nullptr, DType::f32, {count});
+}
+
+}  // namespace
+
+Optimizer::Optimizer(const OptimizerConfig& config, const ParamTable& table, const RankShare& share)
+    : config_(config),
+      table_(table),
+      share_(share),
+      ownership_(
+          table, [this](const Param& p) { return is_muon(p); }, share.ranks) {}
+
+Ownership::Range Optimizer::updated(size_t param) const {
+    if (!share_.sharded) return {0, table_.params()[param].count()};
+    return ownership_.part(param, share_.rank);
+}
 
 void Optimizer::plan(Arena& arena, Ops& ops) {
     arena.group("optimizer");
     state_.clear();
     muon_slots_.clear();
     adam_slots_.clear();
-    const auto moment = [&](const char* kind, const Param& p) {
-        const Tensor t = arena.reserve(kind, DType::f32, {p.rows(), p.cols()});
-        state_.push_back({std::string(kind) + "/" + p.name, t, p.shape});
-        return t;
-    };
-    for (const Param& p : table_.params()) {
+    for (size_t i = 0; i < table_.params().size(); ++i) {
+        const Param& p = table_.params()[i];
+        const Ownership::Range part = updated(i);
+        const auto moment = [&](const char* kind) {
+            Tensor t;
+            if (part.count == p.count())
+                t = arena.reserve(kind, DType::f32, {p.rows(), p.cols()});
+            else if (part.count > 0)
+                t = arena.reserve(kind, DType::f32, {part.count});
+            state_.push_back({std::string(kind) + "/" + p.name, i, p.shape, t});
+            return t;
+        };
         if (is_muon(p)) {
             MuonSlot slot;
             slot.param = Tensor(nullptr, DType::f32, {p.rows(), p.cols()});
             slot.gradient = slot.param;
-            slot.momentum = moment("muon.momentum", p);
-            muon_slots_.push_back(slot);
+            slot.momentum = moment("muon.momentum");
+            if (part.count > 0) muon_slots_.push_back(slot);
         } else {
             AdamSlot slot;
-            slot.first = moment("adam.first", p);
-            slot.second = moment("adam.second", p);
-            adam_slots_.push_back(slot);
+            slot.first = moment("adam.first");
+            slot.second = moment("adam.second");
+            if (part.count > 0) adam_slots_.push_back(slot);
         }
     }
-    norm_ = arena.reserve("gradient_norm", DType::f64, {1});
+    squares_ =
+        arena.reserve("gradient_squares", DType::f64, {static_cast<int64_t>(ownership_.pieces().size())});
     if (!muon_slots_.empty())
         workspace_ = arena.reserve("newton_schulz", DType::f32, {ops.muon_workspace(muon_slots_) / 4 + 1});
 }
@@ -57,14 +82,26 @@ double Optimizer::adam_rate(const Param& p) const {
 }
 
 void Optimizer::measure(Ops& ops, const FlatParams& gradients) const {
-    ops.sum_squares(norm_, gradients.flat);
+    for (const Ownership::Piece& piece : ownership_.pieces()) {
+        if (piece.owner != share_.rank) continue;
+        const int64_t begin = table_.params()[piece.param].offset + piece.begin;
+        ops.sum_squares(Tensor(squares_.f64() + piece.slot, DType::f64, {1}),
+                        stretch(gradients.flat, begin, piece.count));
+    }
+}
+
+Tensor Optimizer::squares(int rank) const {
+    return Tensor(squares_.f64() + ownership_.first_slot(rank), DType::f64, {ownership_.slots(rank)});
 }
 
 Optimizer::Result Optimizer::step(Ops& ops, const FlatParams& weights, const FlatParams& gradients,
                                   double multiplier, int64_t step) {
     Result result;
-    double squares = 0;
-    ops.download(&squares, norm_);
+    std::vector<double> by_slot(ownership_.pieces().size());
+    ops.download(by_slot.data(), squares_);
+    double squares = 0;  // in the order of the table, whoever owns what
+    for (const Ownership::Piece& piece : ownership_.pieces())
+        squares += by_slot[static_cast<size_t>(piece.slot)];
     result.gradient_norm = std::sqrt(squares);
     if (!std::isfinite(result.gradient_norm)) return result;
     const double clip = config_.clip_norm > 0 && result.gradient_norm > config_.clip_norm
@@ -76,7 +113,10 @@ Optimizer::Result Optimizer::step(Ops& ops, const FlatParams& weights, const Fla
     const MuonConfig& muon = config_.muon;
     const AdamConfig& adam = config_.adam;
     size_t next_muon = 0, next_adam = 0;
-    for (const Param& p : table_.params()) {
+    for (size_t i = 0; i < table_.params().size(); ++i) {
+        const Param& p = table_.params()[i];
+        const Ownership::Range part = updated(i);
+        if (part.count == 0) continue;
         if (is_muon(p)) {
             MuonSlot& slot = muon_slots_[next_muon++];
             const double rows = static_cast<double>(p.rows()), cols = static_cast<double>(p.cols());
@@ -88,8 +128,8 @@ Optimizer::Result Optimizer::step(Ops& ops, const FlatParams& weights, const Fla
             slot.weight_decay = p.decay ? static_cast<float>(muon.lr * multiplier * muon.weight_decay) : 0.0f;
         } else {
             AdamSlot& slot = adam_slots_[next_adam++];
-            slot.param = weights.view(p);
-            slot.gradient = gradients.view(p);
+            slot.param = stretch(weights.flat, p.offset + part.begin, part.count);
+            slot.gradient = stretch(gradients.flat, p.offset + part.begin, part.count);
             slot.learning_rate = static_cast<float>(adam_rate(p) * multiplier);
             slot.weight_decay = p.decay ? static_cast<float>(adam.weight_decay) : 0.0f;
         }
@@ -109,7 +149,7 @@ Optimizer::Result Optimizer::step(Ops& ops, const FlatParams& weights, const Fla
     spec.eps = static_cast<float>(adam.eps);
     spec.step = updates_;
     spec.gradient_scale = static_cast<float>(clip);
-    ops.adam(adam_slots_, spec);
+    if (!adam_slots_.empty()) ops.adam(adam_slots_, spec);
     return result;
 }
 

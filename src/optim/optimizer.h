@@ -7,32 +7,44 @@
 #include "model/arena.h"
 #include "model/param_table.h"
 #include "optim/optimizer_config.h"
+#include "optim/ownership.h"
 
 namespace longreach {
 
+// One of `ranks` processes that each compute the same run's share of a step.
+struct RankShare {
+    int rank = 0, ranks = 1;
+    bool sharded = true;  // this rank keeps the moments and updates the weights it owns; false: all of them
+};
+
 class Optimizer {
   public:
-    Optimizer(const OptimizerConfig& config, const ParamTable& table);
+    Optimizer(const OptimizerConfig& config, const ParamTable& table, const RankShare& share = {});
 
     void plan(Arena& arena, Ops& ops);
-    int64_t state_bytes() const;  // of what state() holds once planned
+    int64_t state_bytes() const;  // of all moments, on all ranks together
+    const Ownership& ownership() const { return ownership_; }
+    bool sharded() const { return share_.sharded && share_.ranks > 1; }
 
     struct Result {
         double gradient_norm = 0;  // before clipping
         bool applied = false;      // false: the norm was not finite and nothing changed, not even the moments
     };
-    // Queues the norm of the gradients, on which the step after it depends.
+    // Queues the sums of squares of the pieces of the gradient that this rank owns. The step after it needs
+    // those of all ranks: f64, one per piece, rank after rank (Ownership::Piece::slot).
     void measure(Ops& ops, const FlatParams& gradients) const;
-    // One update with measured gradients. multiplier: schedule times stage factor. step: 0-based step of the
-    // run (momentum warmup).
+    Tensor squares(int rank) const;
+    // One update with measured gradients of what this rank updates. multiplier: schedule times stage factor.
+    // step: 0-based step of the run (momentum warmup).
     Result step(Ops& ops, const FlatParams& weights, const FlatParams& gradients, double multiplier,
                 int64_t step);
 
-    // State to save: whole tensors under names that outlive any sharding, and the count of applied updates.
+    // State to save, under names that outlive any sharding, and the count of applied updates.
     struct Named {
         std::string name;  // "muon.momentum/<param>", "adam.first/<param>", "adam.second/<param>"
-        Tensor tensor;
+        size_t param = 0;  // index into the table
         std::vector<int64_t> shape;
+        Tensor tensor;  // what this rank keeps of it: the whole, or ownership().part(param, rank), or nothing
     };
     const std::vector<Named>& state() const { return state_; }
     int64_t updates() const { return updates_; }
@@ -44,10 +56,15 @@ class Optimizer {
     }
     double adam_rate(const Param& p) const;
 
+    // The part of a parameter that this rank updates.
+    Ownership::Range updated(size_t param) const;
+
     OptimizerConfig config_;
     const ParamTable& table_;
+    RankShare share_;
+    Ownership ownership_;
     std::vector<Named> state_;
-    Tensor norm_;       // f64 [1]
+    Tensor squares_;    // f64 [pieces]
     Tensor workspace_;  // Newton-Schulz
     std::vector<MuonSlot> muon_slots_;
     std::vector<AdamSlot> adam_slots_;

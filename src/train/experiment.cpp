@@ -1,6 +1,7 @@
 #include "train/experiment.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "model/rotary.h"
@@ -54,6 +55,10 @@ void BatchConfig::fields(Fields& f) {
     f.integer("tokens", tokens, {.min = 1, .max = most_batch_tokens}, {"tokens per optimiser step"});
     f.integer("micro_tokens", micro_tokens, {.min = 0, .max = most_batch_tokens},
               {"tokens per forward and backward pass; smaller needs less memory; 0: as many as tokens"});
+    f.integer(
+        "leaves", leaves, {.min = 1, .max = 4096},
+        {"a power of two: the most partial sums of a step's gradient that are added as a tree, and the most "
+         "ranks that a run may have"});
 }
 
 void CheckpointConfig::fields(Fields& f) {
@@ -93,6 +98,7 @@ void Experiment::fields(Fields& f) {
     f.section("eval", eval, {"losses by context length"});
     f.section("probe", probe, {"what attention does while a run trains"});
     f.section("checkpoint", checkpoint, {"what is saved, and when"});
+    f.section("parallel", parallel, {"several ranks"});
     f.section("system", system, {"device, precision, threads"});
 }
 
@@ -121,6 +127,8 @@ void Experiment::check(Problems& p) {
         if (name.empty() || model.layouts.count(name))
             windowed = windowed || model.layer_attention(l).window > 0;
     }
+    if (!std::has_single_bit(static_cast<uint64_t>(batch.leaves)))
+        p.add("batch.leaves", fmt::format("{} is not a power of two", batch.leaves));
     int64_t consumed = 0;
     const int64_t block = block_tokens();
     for (size_t i = 0; i < stages.size(); ++i) {

@@ -9,6 +9,7 @@
 #include "model/model_config.h"
 #include "optim/optimizer_config.h"
 #include "tasks/generator.h"
+#include "train/parallel_config.h"
 
 namespace longreach {
 
@@ -50,6 +51,7 @@ struct WindowWarmupConfig {
 struct BatchConfig {
     int64_t tokens = 65536;
     int64_t micro_tokens = 0;
+    int64_t leaves = 8;
     void fields(Fields& f);
 };
 
@@ -96,6 +98,7 @@ struct Experiment {
     EvalConfig eval;
     ProbeConfig probe;
     CheckpointConfig checkpoint;
+    ParallelConfig parallel;
     SystemConfig system;
     void fields(Fields& f);
     // Fills in what follows from other fields, then checks.

@@ -1,10 +1,11 @@
 // The gradient of a step as a fixed binary tree over numbered leaves.
 //
 // Micro-batches are numbered within the step; each belongs to one of L leaves (the largest power of two up to
-// min(8, micro-batches)) and adds to it in order; leaves are combined pairwise. The shape depends only on the
-// number of micro-batches, so the sum has the same bits however the leaves are spread over ranks. At most
-// log2(L) + 1 partial sums exist at once (a binary counter: two sums of equal size are merged as soon as they
-// exist).
+// min(most leaves, micro-batches)) and adds to it in order; leaves are combined pairwise. The shape depends
+// only on the number of micro-batches, so the sum has the same bits however the leaves are spread over ranks:
+// each of R ranks has L/R consecutive leaves, a whole subtree, and the ranks' sums are combined pairwise in
+// turn (RankTraffic). At most log2(L/R) + 1 partial sums exist at once on a rank (a binary counter: two sums
+// of equal size are merged as soon as they exist).
 #pragma once
 
 #include <vector>
@@ -14,24 +15,47 @@
 
 namespace longreach {
 
-inline constexpr int64_t max_gradient_leaves = 8;
-int64_t gradient_leaves(int64_t micro_batches);
+int64_t gradient_leaves(int64_t micro_batches, int64_t most);
 
 class GradientTree {
   public:
+    // most_leaves and ranks are powers of two.
+    explicit GradientTree(int64_t most_leaves = 8, int rank = 0, int ranks = 1)
+        : most_leaves_(most_leaves), rank_(rank), ranks_(ranks) {}
+
     // Serves steps of up to max_micro_batches.
     void plan(Arena& arena, int64_t parameters, int64_t max_micro_batches);
 
     void begin_step(int64_t micro_batches);
-    // Where micro-batch m adds its gradient; micro-batches come in order.
+    // The micro-batches of a rank: [first, end).
+    struct Range {
+        int64_t first, end;
+    };
+    Range of(int rank) const;
+    Range own() const { return of(rank_); }
+
+    // Where micro-batch m adds its gradient; a rank's micro-batches come in order.
     FlatParams begin(Ops& ops, int64_t m);
-    void end(Ops& ops, int64_t m);
-    FlatParams result() const;  // after the last micro-batch
+    // Merges the partial sums that m completes: all at once, or, as its gradient gets ready, stretch by
+    // stretch of the flat buffer. advance(m) ends the micro-batch.
+    void merge(Ops& ops, int64_t m, int64_t begin, int64_t end) const;
+    void advance(int64_t m);
+    void end(Ops& ops, int64_t m) {
+        merge(ops, m, 0, buffers_.front().flat.count());
+        advance(m);
+    }
+    // This rank's sum: its place from the start, its value after the last of its micro-batches.
+    FlatParams sum() const { return buffers_.front(); }
+    FlatParams result() const;  // the same, checked to be complete
 
   private:
     int64_t leaf_of(int64_t m) const { return m * leaves_ / micro_batches_; }
+    // Partial sums that m completes besides its own leaf's; -1: m does not end its leaf.
+    int merges(int64_t m) const;
 
     std::vector<FlatParams> buffers_;
+    int64_t most_leaves_;
+    int rank_, ranks_;
     int64_t micro_batches_ = 0, leaves_ = 0;
     size_t depth_ = 0;  // partial sums held; the current leaf adds to buffers_[depth_]
 };

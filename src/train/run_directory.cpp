@@ -28,18 +28,17 @@ void write_tensor(Ops& ops, const Tensor& tensor, std::vector<float>& host, Byte
     out.write(host.data(), static_cast<size_t>(tensor.bytes()));
 }
 
-// Reads `name` into `tensor`; false if the file has no such tensor.
-bool read_tensor(Ops& ops, const SafetensorsFile& file, const std::string& path, const std::string& name,
-                 const std::vector<int64_t>& shape, const Tensor& tensor, std::vector<float>& host) {
+// Reads `name` into `host`; false if the file has no such tensor.
+bool read_tensor(const SafetensorsFile& file, const std::string& path, const std::string& name,
+                 const std::vector<int64_t>& shape, std::vector<float>& host) {
     const StoredTensor* found = file.find(name);
     if (!found) return false;
     require(found->type == StoredType::f32, ExitCode::checkpoint, "{}: {} is {}, not F32", path, name,
             name_of(found->type));
     require(found->shape == shape, ExitCode::checkpoint, "{}: {} has shape [{}], this model needs [{}]", path,
             name, fmt::join(found->shape, ", "), fmt::join(shape, ", "));
-    host.resize(static_cast<size_t>(tensor.count()));
-    file.read(*found, host.data(), static_cast<uint64_t>(tensor.bytes()));
-    ops.upload(tensor, host.data());
+    host.resize(static_cast<size_t>(found->bytes()) / sizeof(float));
+    file.read(*found, host.data(), found->bytes());
     return true;
 }
 
@@ -118,49 +117,45 @@ void RunDirectory::save(const CheckpointParts& parts, const TrainState& state, c
         model_file, SafetensorsWriter(std::move(tensors)), [&](const StoredTensor& t, ByteSink& out) {
             write_tensor(parts.ops, parts.weights.view(*parts.table.find(t.name)), host, out);
         });
-    if (optimizer) {
-        tensors.clear();
-        std::map<std::string, Tensor> by_name;
-        for (const Optimizer::Named& n : parts.optimizer.state()) {
-            tensors.push_back(stored(n.name, n.shape));
-            by_name[n.name] = n.tensor;
-        }
-        writer.add_safetensors(optimizer_file, SafetensorsWriter(std::move(tensors)),
+    if (optimizer)
+        writer.add_safetensors(optimizer_file, parts.state.writer(),
                                [&](const StoredTensor& t, ByteSink& out) {
-                                   write_tensor(parts.ops, by_name.at(t.name), host, out);
+                                   write_tensor(parts.ops, parts.state.fetch(t.name), host, out);
                                });
-    }
     writer.add_text("config.json", config_text_);
     writer.add_text(state_file, json::write(state.to_json(), json::Style::pretty));
     writer.commit(retention, to_console(console));
 }
 
-std::optional<TrainState> RunDirectory::load_newest(const CheckpointParts& parts, int64_t total_steps,
-                                                    Console& console) {
+std::optional<RunDirectory::Loaded> RunDirectory::load_newest(Ops& ops, const ParamTable& table,
+                                                              const FlatParams& weights, int64_t total_steps,
+                                                              Console& console) {
     const std::optional<Checkpoint> checkpoint =
         newest_checkpoint(file("checkpoints"), Damaged::quarantine, to_console(console));
     if (!checkpoint) return std::nullopt;
-    load_weights(*checkpoint, parts.ops, parts.table, parts.weights, false, to_console(console));
+    load_weights(*checkpoint, ops, table, weights, false, to_console(console));
     const std::string text = read_file(checkpoint->file(state_file), largest_json, Links::refuse);
     const json::Value json = json::parse(text, checkpoint->file(state_file), {.code = ExitCode::checkpoint});
-    const TrainState state = TrainState::from_json(json);
-    if (!checkpoint->has(optimizer_file)) {
-        if (state.step < total_steps)
-            throw Error(
-                ExitCode::checkpoint,
-                fmt::format("{} holds the weights only (checkpoint.keep_optimizer was false): the run "
-                            "cannot go on to step {}",
-                            checkpoint->path, total_steps),
-                "another run can start from its weights: run.init_from");
-        return state;
-    }
-    const std::string path = checkpoint->file(optimizer_file);
-    const SafetensorsFile optimizer = SafetensorsFile::open(path, Links::refuse);
+    Loaded loaded{TrainState::from_json(json), {}};
+    if (checkpoint->has(optimizer_file))
+        loaded.optimizer = checkpoint->file(optimizer_file);
+    else if (loaded.state.step < total_steps)
+        throw Error(ExitCode::checkpoint,
+                    fmt::format("{} holds the weights only (checkpoint.keep_optimizer was false): the run "
+                                "cannot go on to step {}",
+                                checkpoint->path, total_steps),
+                    "another run can start from its weights: run.init_from");
+    return loaded;
+}
+
+void load_optimizer(const std::string& path, StateExchange& state) {
+    const SafetensorsFile file = SafetensorsFile::open(path, Links::refuse);
     std::vector<float> host;
-    for (const Optimizer::Named& n : parts.optimizer.state())
-        require(read_tensor(parts.ops, optimizer, path, n.name, n.shape, n.tensor, host),
-                ExitCode::checkpoint, "{}: {} is missing", path, n.name);
-    return state;
+    for (const StoredTensor& t : state.tensors()) {
+        require(read_tensor(file, path, t.name, t.shape, host), ExitCode::checkpoint, "{}: {} is missing",
+                path, t.name);
+        state.deliver(host.data());
+    }
 }
 
 bool is_label(std::string_view name) {
@@ -190,8 +185,12 @@ void load_weights(const Checkpoint& checkpoint, Ops& ops, const ParamTable& tabl
     const SafetensorsFile file = SafetensorsFile::open(path, Links::refuse);
     std::vector<float> host;
     std::vector<std::string> missing, unused;
-    for (const Param& p : table.params())
-        if (!read_tensor(ops, file, path, p.name, p.shape, weights.view(p), host)) missing.push_back(p.name);
+    for (const Param& p : table.params()) {
+        if (read_tensor(file, path, p.name, p.shape, host))
+            ops.upload(weights.view(p), host.data());
+        else
+            missing.push_back(p.name);
+    }
     for (const StoredTensor& t : file.tensors())
         if (!table.find(t.name)) unused.push_back(t.name);
     if (partial) {

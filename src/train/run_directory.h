@@ -17,16 +17,17 @@
 #include "model/param_table.h"
 #include "optim/optimizer.h"
 #include "train/console.h"
+#include "train/state_exchange.h"
 #include "train/train_state.h"
 
 namespace longreach {
 
-// What a checkpoint is made of.
+// What a checkpoint is made of. Of several ranks rank 0 writes and reads it.
 struct CheckpointParts {
     Ops& ops;
     const ParamTable& table;
     FlatParams weights;
-    const Optimizer& optimizer;
+    StateExchange& state;
 };
 
 class RunDirectory {
@@ -44,10 +45,14 @@ class RunDirectory {
     void save(const CheckpointParts& parts, const TrainState& state, int64_t keep, Console& console);
     // Without the optimiser, in place of all checkpoints but that of step 0: what a finished run may leave.
     void save_weights_only(const CheckpointParts& parts, const TrainState& state, Console& console);
-    // Weights and optimiser of the newest valid checkpoint; empty if the run has none. Without the optimiser
+    // Weights and counters of the newest valid checkpoint; empty if the run has none. Without the optimiser
     // it serves only a run with no more than its steps: Error(ExitCode::checkpoint) otherwise.
-    std::optional<TrainState> load_newest(const CheckpointParts& parts, int64_t total_steps,
-                                          Console& console);
+    struct Loaded {
+        TrainState state;
+        std::string optimizer;  // the file with its moments; empty: the checkpoint has none
+    };
+    std::optional<Loaded> load_newest(Ops& ops, const ParamTable& table, const FlatParams& weights,
+                                      int64_t total_steps, Console& console);
 
   private:
     void save(const CheckpointParts& parts, const TrainState& state, const Retention& retention,
@@ -57,6 +62,9 @@ class RunDirectory {
     std::optional<RunLock> lock_;
     std::string config_text_;
 };
+
+// The moments in such a file, to the ranks that keep them.
+void load_optimizer(const std::string& path, StateExchange& state);
 
 // Whether <run>/eval/<name> may hold the results of an evaluation.
 bool is_label(std::string_view name);

@@ -1,6 +1,8 @@
 #include "train/trainer.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <charconv>
 #include <cmath>
 #include <cstring>
@@ -22,6 +24,8 @@ using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point begin) {
     return std::chrono::duration<double>(Clock::now() - begin).count();
 }
+
+constexpr int64_t message_words = 4096;  // of 4 bytes: a TrainState as text has less than 1 KiB
 
 int64_t max_micro_tokens(const std::vector<Stage>& stages) {
     int64_t n = 0;
@@ -55,12 +59,14 @@ int64_t timing_bytes(const std::string& path, int64_t step) {
 
 }  // namespace
 
-Trainer::Trainer(const Experiment& experiment, Console& console)
+Trainer::Trainer(const Experiment& experiment, Console& console, Ops& ops, int rank, int ranks)
     : experiment_(experiment),
       console_(console),
       stages_(experiment.resolved_stages()),
       total_steps_(experiment.total_steps()),
-      ops_(open_device(experiment.system, device_note_)),
+      ops_(&ops),
+      rank_(rank),
+      ranks_(ranks),
       train_stream_(TokenStream::open(experiment.data.train,
                                       experiment.data.stream_options(experiment.model.vocab_size))),
       val_stream_(TokenStream::open(experiment.data.val,
@@ -68,8 +74,11 @@ Trainer::Trainer(const Experiment& experiment, Console& console)
       batch_plan_(train_stream_.tokens(), experiment.block_tokens(), experiment.data_seed(),
                   experiment.data.shuffle),
       model_(experiment.model, experiment.table_rows(), experiment.eval.rope),
-      optimizer_(experiment.optimizer, model_.params()),
-      arena_(*ops_) {
+      optimizer_(experiment.optimizer, model_.params(), {rank, ranks, experiment.parallel.shard_optimizer}),
+      tree_(experiment.batch.leaves, rank, ranks),
+      traffic_(experiment.parallel, optimizer_.ownership(), model_.segments(), rank),
+      arena_(ops) {
+    check_ranks();
     require(val_stream_.tokens() > static_cast<uint64_t>(experiment.eval.lengths.back()), ExitCode::data,
             "data.val has {} tokens; eval.lengths asks for sequences of {}", val_stream_.tokens(),
             experiment.eval.lengths.back());
@@ -88,6 +97,27 @@ Trainer::Trainer(const Experiment& experiment, Console& console)
         model_.watch_scores(experiment.optimizer.qk_clip.measure == ScoreMeasure::absolute);
     plan(arena_);
     describe();
+}
+
+void Trainer::check_ranks() const {
+    if (ranks_ == 1) return;
+    require(std::has_single_bit(static_cast<unsigned>(ranks_)), ExitCode::usage,
+            "{} ranks: the gradient is summed over a power of two of them", ranks_);
+    require(ranks_ <= experiment_.batch.leaves, ExitCode::usage,
+            "{} ranks, but batch.leaves={} parts of a step's gradient: set batch.leaves={}", ranks_,
+            experiment_.batch.leaves, ranks_);
+    for (const Stage& s : stages_) {
+        if (s.micro_batches() >= ranks_) continue;
+        const int64_t sequences = s.tokens_per_step / s.context;
+        throw Error(ExitCode::usage,
+                    fmt::format("{} ranks, but the steps at context {} have {} micro-batch{}", ranks_,
+                                s.context, s.micro_batches(), s.micro_batches() == 1 ? "" : "es"),
+                    sequences >= ranks_
+                        ? fmt::format("set batch.micro_tokens to at most {}", s.tokens_per_step / ranks_)
+                        : fmt::format("a step has only {} sequences: use fewer ranks, or more "
+                                      "batch.tokens",
+                                      sequences));
+    }
 }
 
 void Trainer::check_memory() {
@@ -143,8 +173,15 @@ void Trainer::plan(Arena& arena) {
     const int64_t micro = max_micro_tokens(stages_);
     weights_ = plan_weights(arena, model_.params());
     tree_.plan(arena, model_.params().size(), max_micro_batches(stages_));
+    traffic_.plan(arena);
     optimizer_.plan(arena, *ops_);
+    arena.group("ranks");
+    signals_ = arena.reserve("signals", DType::f64, {ranks_});
+    if (ranks_ > 1) messages_ = arena.reserve("messages", DType::i32, {message_words});
     model_.plan_tables(arena);
+    if (ranks_ > 1 && model_.score_maxima().count() > 0)
+        maxima_ =
+            arena.reserve("score_maxima of all ranks", DType::f32, {ranks_, model_.score_maxima().count()});
 
     // Training and validation never run at the same time: their activations share memory.
     const int64_t shared = arena.mark();
@@ -178,7 +215,6 @@ void Trainer::describe() {
     for (const auto& [group, count] : by_group)
         parameters += fmt::format("{}{} {}", parameters.empty() ? "" : ", ", group,
                                   human_count(static_cast<double>(count)));
-    console_.line(device_note_);
     console_.line(fmt::format("model: {} parameters ({}), {} FLOP per training token at context {}",
                               human_count(static_cast<double>(table.count())), parameters,
                               human_count(model_.training_flops_per_token(stages_.back().context)),
@@ -191,6 +227,12 @@ void Trainer::describe() {
                                   s.context, s.micro_batches(), s.micro_batches() == 1 ? "" : "es",
                                   s.lr == 1 ? "" : fmt::format(", lr x {}", s.lr)));
         tokens += s.steps * s.tokens_per_step;
+    }
+    if (ranks_ > 1) {
+        const bool sharded = experiment_.parallel.shard_optimizer;
+        console_.line(fmt::format("ranks: {}; {}; each sends {} per step", ranks_,
+                                  sharded ? optimizer_.ownership().describe() : "all update everything",
+                                  human_bytes(traffic_.bytes_per_step())));
     }
     const TaskKind task = experiment_.data.task.kind;
     console_.line(fmt::format(
@@ -218,10 +260,14 @@ int64_t Trainer::scored_per_step(const Stage& stage) const {
     return stage.tokens_per_step / stage.context * source_->scored_per_sequence(stage.context);
 }
 
+StateExchange Trainer::state_exchange() {
+    return {*ops_, *comm_, optimizer_, tree_.sum().flat};  // between steps nobody needs the gradients
+}
+
 void Trainer::start() {
-    const CheckpointParts parts{*ops_, model_.params(), weights_, optimizer_};
-    if (std::optional<TrainState> saved = directory_->load_newest(parts, total_steps_, console_)) {
-        state_ = *saved;
+    if (speaks()) start_from_files();
+    if (ranks_ > 1) share_start();
+    if (resumed_) {
         require(
             state_.data_fingerprint == train_stream_.fingerprint(), ExitCode::data,
             "the training data changed since step {}: a resumed run would not see the tokens it was promised",
@@ -236,20 +282,50 @@ void Trainer::start() {
         }
         optimizer_.set_updates(state_.updates);
         console_.line(fmt::format("resuming after step {}", state_.step));
-        weights_.round(*ops_);
+    }
+    weights_.round(*ops_);
+    state_.data_fingerprint = train_stream_.fingerprint();
+}
+
+void Trainer::start_from_files() {
+    if (auto loaded = directory_->load_newest(*ops_, model_.params(), weights_, total_steps_, console_)) {
+        resumed_ = true;
+        state_ = loaded->state;
+        optimizer_file_ = loaded->optimizer;
+        if (ranks_ == 1 && !optimizer_file_.empty()) {
+            StateExchange moments = state_exchange();
+            load_optimizer(optimizer_file_, moments);
+        }
         return;
     }
     std::vector<float> host;
     initialise(model_.params(), experiment_.init_seed(), host);
     ops_->upload(weights_.flat, host.data());
-    if (!experiment_.run.init_from.empty()) {
-        const Notice notice = [&](const std::string& text) { console_.line(text); };
-        const Checkpoint source = find_checkpoint(experiment_.run.init_from, notice);
-        load_weights(source, *ops_, model_.params(), weights_, true, notice);
-        console_.line("starting from the weights of " + source.path);
-    }
-    weights_.round(*ops_);
-    state_.data_fingerprint = train_stream_.fingerprint();
+    if (experiment_.run.init_from.empty()) return;
+    const Notice notice = [&](const std::string& text) { console_.line(text); };
+    const Checkpoint source = find_checkpoint(experiment_.run.init_from, notice);
+    load_weights(source, *ops_, model_.params(), weights_, true, notice);
+    console_.line("starting from the weights of " + source.path);
+}
+
+void Trainer::share_start() {
+    json::Value message = json::Value::object();
+    message.set("resumed", resumed_).set("moments", !optimizer_file_.empty()).set("state", state_.to_json());
+    const std::string told = tell(*ops_, *comm_, messages_, json::write(message, json::Style::compact));
+    const json::Value heard = json::parse(told, "rank 0's message", {.code = ExitCode::peer});
+    resumed_ = heard.find("resumed")->to_bool().value_or(false);
+    const bool moments = heard.find("moments")->to_bool().value_or(false);
+    state_ = TrainState::from_json(*heard.find("state"));
+
+    std::vector<Transfer> sends, receives;
+    if (rank_ > 0) receives.push_back({0, weights_.flat});
+    for (int r = 1; rank_ == 0 && r < ranks_; ++r) sends.push_back({r, weights_.flat});
+    comm_->wait(
+        comm_->exchange({CollectiveOp::broadcast, DType::f32, weights_.flat.count()}, sends, receives));
+    if (!moments) return;
+    StateExchange state = state_exchange();
+    if (speaks()) return load_optimizer(optimizer_file_, state);
+    for (size_t i = 0; i < state.tensors().size(); ++i) state.deliver(nullptr);
 }
 
 void Trainer::open_records() {
@@ -278,7 +354,8 @@ void Trainer::request_until(int64_t step) {
     for (; requested_step_ < std::min(step, total_steps_); ++requested_step_) {
         const Stage& s = stage_of(requested_step_);
         const int64_t first = s.tokens_before(requested_step_);
-        for (int64_t m = 0; m < s.micro_batches(); ++m)
+        tree_.begin_step(s.micro_batches());
+        for (int64_t m = tree_.own().first; m < tree_.own().end; ++m)
             loader_->request(
                 {static_cast<uint64_t>(first + m * s.micro_tokens), s.micro_tokens / s.context, s.context});
     }
@@ -294,7 +371,8 @@ Trainer::StepOutcome Trainer::train_step() {
     const double scored = static_cast<double>(scored_per_step(stage));
     const float scale = static_cast<float>(1.0 / scored);
     tree_.begin_step(stage.micro_batches());
-    for (int64_t m = 0; m < stage.micro_batches(); ++m) {
+    const GradientTree::Range own = tree_.own();
+    for (int64_t m = own.first; m < own.end; ++m) {
         const MicroBatch micro = loader_->take();
         Batch batch{micro.request.batch, stage.context, tokens_.first(n), targets_.first(n), Tensor()};
         ops_->upload(batch.tokens, micro.tokens.data());
@@ -304,15 +382,25 @@ Trainer::StepOutcome Trainer::train_step() {
             ops_->upload(batch.doc_start, micro.doc_start.data());
         }
         const FlatParams gradients = tree_.begin(*ops_, m);
-        const int64_t window = experiment_.window_at(state_.step);
-        ops_->replay(fmt::format("{} {} {} {} {}", stage.context, n, stage.tokens_per_step, window,
-                                 gradients.flat.data),
-                     [&] { model_.forward_backward(*ops_, weights_, gradients, batch, scale); });
-        tree_.end(*ops_, m);
+        const bool last = m + 1 == own.end;
+        if (ranks_ > 1 && (m == own.first || last)) {
+            // Weights still arrive during the first pass, gradients leave during the last.
+            if (last) traffic_.completes(m);
+            model_.forward_backward(*ops_, weights_, gradients, batch, scale, &traffic_);
+            last ? tree_.advance(m) : tree_.end(*ops_, m);
+        } else {
+            const int64_t window = experiment_.window_at(state_.step);
+            ops_->replay(fmt::format("{} {} {} {} {}", stage.context, n, stage.tokens_per_step, window,
+                                     gradients.flat.data),
+                         [&] { model_.forward_backward(*ops_, weights_, gradients, batch, scale); });
+            tree_.end(*ops_, m);
+        }
         ops_->sum(Tensor(micro_losses_.f64() + m, DType::f64, {1}), model_.training_losses(n));
     }
+    if (ranks_ > 1) traffic_.finish_gradients();
     // Queued before the first wait: the only one of a step is for its losses and this.
     optimizer_.measure(*ops_, tree_.result());
+    if (ranks_ > 1) share_scalars(stage.micro_batches());
     ops_->download(host_losses_.data(), micro_losses_.first(stage.micro_batches()));
 
     StepOutcome outcome;
@@ -324,11 +412,9 @@ Trainer::StepOutcome Trainer::train_step() {
             optimizer_.step(*ops_, weights_, tree_.result(), outcome.lr, state_.step);
         outcome.gradient_norm = result.gradient_norm;
         outcome.applied = result.applied;
-        if (qk_clip.limit > 0) {
-            outcome.largest_score = model_.largest_score(*ops_);
-            if (result.applied) model_.clip_scores(*ops_, weights_, static_cast<float>(qk_clip.limit));
-        }
-        if (result.applied) weights_.round(*ops_);
+        if (result.applied && ranks_ > 1) traffic_.send_weights();
+        if (qk_clip.limit > 0) clip_scores(outcome);
+        if (result.applied && ranks_ == 1) weights_.round(*ops_);
     }
     state_.step += 1;
     state_.tokens += stage.tokens_per_step;
@@ -339,6 +425,60 @@ Trainer::StepOutcome Trainer::train_step() {
     busy_flops_ +=
         model_.training_flops_per_token(stage.context) * static_cast<double>(stage.tokens_per_step);
     return outcome;
+}
+
+// The losses of all micro-batches, the squares of all gradients, and who was asked to stop: from each to all.
+void Trainer::share_scalars(int64_t micro_batches) {
+    const double signal = StopSignals::received();
+    ops_->upload(Tensor(signals_.f64() + rank_, DType::f64, {1}), &signal);
+    const auto parts = [&](int rank) {
+        const GradientTree::Range range = tree_.of(rank);
+        return std::array{Tensor(micro_losses_.f64() + range.first, DType::f64, {range.end - range.first}),
+                          optimizer_.squares(rank), Tensor(signals_.f64() + rank, DType::f64, {1})};
+    };
+    std::vector<Transfer> sends, receives;
+    for (int r = 0; r < ranks_; ++r) {
+        if (r == rank_) continue;
+        for (const Tensor& t : parts(rank_)) sends.push_back({r, t});
+        for (const Tensor& t : parts(r)) receives.push_back({r, t});
+    }
+    const int64_t pieces = static_cast<int64_t>(optimizer_.ownership().pieces().size());
+    comm_->wait(comm_->exchange({CollectiveOp::all_gather, DType::f64, micro_batches + pieces + ranks_},
+                                sends, receives));
+    std::vector<double> signals(static_cast<size_t>(ranks_));
+    ops_->download(signals.data(), signals_);
+    agreed_signal_ = static_cast<int>(*std::max_element(signals.begin(), signals.end()));
+}
+
+// Every rank clips every weight, so all of them have to be here.
+void Trainer::clip_scores(StepOutcome& outcome) {
+    const Tensor maxima = model_.score_maxima();
+    if (ranks_ > 1) {
+        traffic_.settle();
+        std::vector<Transfer> sends, receives;
+        const auto row = [&](int rank) { return maxima_.row_range(rank, 1); };
+        ops_->copy(row(rank_), maxima.shaped({1, maxima.count()}));
+        for (int r = 0; r < ranks_; ++r) {
+            if (r == rank_) continue;
+            sends.push_back({r, row(rank_)});
+            receives.push_back({r, row(r)});
+        }
+        comm_->wait(
+            comm_->exchange({CollectiveOp::all_gather, DType::f32, maxima_.count()}, sends, receives));
+        std::vector<float> all(static_cast<size_t>(maxima_.count()));
+        ops_->download(all.data(), maxima_);
+        const size_t n = all.size() / static_cast<size_t>(ranks_);
+        for (size_t i = n; i < all.size(); ++i) all[i % n] = std::max(all[i % n], all[i]);
+        ops_->upload(maxima, all.data());
+    }
+    outcome.largest_score = model_.largest_score(*ops_);
+    if (!outcome.applied) return;
+    model_.clip_scores(*ops_, weights_, static_cast<float>(experiment_.optimizer.qk_clip.limit));
+    if (ranks_ > 1) weights_.round(*ops_);
+}
+
+int Trainer::stop_signal() const {
+    return ranks_ > 1 ? agreed_signal_ : StopSignals::received();
 }
 
 void Trainer::record_step(const StepOutcome& outcome, bool last) {
@@ -366,6 +506,12 @@ void Trainer::record_step(const StepOutcome& outcome, bool last) {
 
     if (!last && state_.step % experiment_.run.log_every != 0) {
         console_.status(progress_bar(p));
+        return;
+    }
+    if (!speaks()) {
+        busy_seconds_ = 0;
+        busy_tokens_ = 0;
+        busy_flops_ = 0;
         return;
     }
     console_.line(progress_line(p));
@@ -404,6 +550,7 @@ void Trainer::record_step(const StepOutcome& outcome, bool last) {
 }
 
 void Trainer::validate(bool final) {
+    traffic_.settle();
     const EvalConfig& config = experiment_.eval;
     EvalRequest request = make_request(config, final ? config.final_tokens : config.tokens,
                                        experiment_.eval_batch_tokens(), experiment_.data.document_mask);
@@ -412,6 +559,10 @@ void Trainer::validate(bool final) {
     model_.set_stage_window(experiment_.window_at(state_.step - 1));
     const std::vector<LengthResult> results = evaluator_.run(*ops_, model_, weights_, val_stream_, request);
     const double bytes_per_token = val_stream_.bytes_per_token();
+    if (!speaks()) {
+        if (scores_task()) validate_task();
+        return;
+    }
     for (const std::string& line : val_lines(results, state_.step, state_.tokens, bytes_per_token))
         val_csv_.append(first_cells(line, val_columns_));
     for (const std::string& line : positions_lines(results, state_.step)) positions_csv_.append(line);
@@ -452,6 +603,7 @@ ProbeRequest Trainer::probe_request() const {
 }
 
 void Trainer::probe() {
+    traffic_.settle();
     model_.set_stage_window(experiment_.window_at(state_.step - 1));
     const ProbeResult result = probe_.run(*ops_, model_, weights_, evaluator_, val_stream_, probe_request());
     for (const std::string& line : probe_lines(result.rows, state_.step)) probe_csv_.append(line);
@@ -459,6 +611,13 @@ void Trainer::probe() {
 }
 
 void Trainer::save() {
+    traffic_.settle();
+    StateExchange moments = state_exchange();
+    const bool weights_only = state_.step == total_steps_ && !experiment_.checkpoint.keep_optimizer;
+    if (!speaks()) {
+        if (!weights_only) moments.fetch_rest();
+        return;
+    }
     std::vector<std::pair<const char*, RecordFile*>> files = {
         {"metrics.jsonl", &metrics_}, {"val.csv", &val_csv_}, {"positions.csv", &positions_csv_}};
     // Of a run that does not probe for a while, the length stays as it was.
@@ -468,20 +627,20 @@ void Trainer::save() {
         file->sync();
         state_.file_bytes[name] = file->bytes();
     }
-    const CheckpointParts parts{*ops_, model_.params(), weights_, optimizer_};
+    const CheckpointParts parts{*ops_, model_.params(), weights_, moments};
     try {
-        if (state_.step == total_steps_ && !experiment_.checkpoint.keep_optimizer) {
+        if (weights_only)
             directory_->save_weights_only(parts, state_, console_);
-        } else {
+        else
             directory_->save(parts, state_, experiment_.checkpoint.keep, console_);
-        }
         failed_saves_ = 0;
     } catch (const Error& e) {
         // A full disk in the middle of a long run must not throw the run away: the previous checkpoint is
         // intact.
         constexpr int tolerated = 3;
-        const bool needed = state_.step == total_steps_ || StopSignals::received() != 0;
+        const bool needed = state_.step == total_steps_ || stop_signal() != 0;
         if (e.code() != ExitCode::disk || needed || ++failed_saves_ >= tolerated) throw;
+        if (!weights_only) moments.fetch_rest();
         console_.line(fmt::format("warning: no checkpoint at step {}: {}", state_.step, e.what()));
     }
 }
@@ -499,16 +658,19 @@ void Trainer::compare_memory() {
                               taken > arena_.bytes() + tolerated ? "; warning: more than planned" : ""));
 }
 
-ExitCode Trainer::run(RunDirectory& directory) {
-    directory_ = &directory;
-    console_.line("run: " + directory.path());
+ExitCode Trainer::run(RunDirectory* directory, Comm& comm, CollectiveLog* log) {
+    check((directory != nullptr) == (rank_ == 0), "rank {} and the run directory", rank_);
+    directory_ = directory;
+    comm_ = &comm;
+    if (speaks()) console_.line("run: " + directory_->path());
     allocate();
+    traffic_.connect(*ops_, comm, weights_, tree_);
     start();
     if (state_.step >= total_steps_) {
         console_.line(fmt::format("nothing to do: all {} steps are done", total_steps_));
         return ExitCode::ok;
     }
-    open_records();
+    if (speaks()) open_records();
     requested_step_ = state_.step;
     started_ = Clock::now();
     const StopSignals signals;
@@ -518,6 +680,7 @@ ExitCode Trainer::run(RunDirectory& directory) {
         const Clock::time_point begin = Clock::now();
         const StepOutcome outcome = train_step();
         busy_seconds_ += seconds_since(begin);
+        if (log != nullptr) log->set_step(state_.step);
         const bool last = state_.step == total_steps_;
         record_step(outcome, last);
         compare_memory();
@@ -531,7 +694,7 @@ ExitCode Trainer::run(RunDirectory& directory) {
         if (last || (eval_every > 0 && state_.step % eval_every == 0)) validate(last);
         const int64_t probe_every = experiment_.probe.every;
         if (probe_every > 0 && (last || state_.step % probe_every == 0)) probe();
-        const int signal = StopSignals::received();
+        const int signal = stop_signal();
         if (last || signal != 0 || (save_every > 0 && state_.step % save_every == 0)) save();
         if (signal != 0 && !last) {
             console_.line(fmt::format("stopped by {} after step {}; the same command resumes",

@@ -1,4 +1,6 @@
 // A run from its first step to its last: plan, resume, train, validate, save.
+//
+// Of several ranks each computes its share of every step; rank 0 alone has the run directory and speaks.
 #pragma once
 
 #include <chrono>
@@ -18,6 +20,7 @@
 #include "train/event_log.h"
 #include "train/experiment.h"
 #include "train/gradient_tree.h"
+#include "train/rank_traffic.h"
 #include "train/run_directory.h"
 #include "train/train_state.h"
 
@@ -25,13 +28,16 @@ namespace longreach {
 
 class Trainer {
   public:
-    // Opens device and data, plans memory and prints the plan; allocates nothing, touches no run directory,
-    // and throws if the experiment cannot run.
-    Trainer(const Experiment& experiment, Console& console);
+    // Opens the data, plans memory and prints the plan; allocates nothing, touches no run directory, and
+    // throws if the experiment cannot run.
+    Trainer(const Experiment& experiment, Console& console, Ops& ops, int rank = 0, int ranks = 1);
     ~Trainer();
 
-    // ok, stopped (a signal; a checkpoint is saved) or numerics (gave up; nothing more is saved).
-    ExitCode run(RunDirectory& directory);
+    uint64_t data_fingerprint() const { return train_stream_.fingerprint(); }
+
+    // ok, stopped (a signal; a checkpoint is saved) or numerics (gave up; nothing more is saved). directory:
+    // null on all ranks but 0. log: told the steps done; may be null.
+    ExitCode run(RunDirectory* directory, Comm& comm, CollectiveLog* log = nullptr);
 
   private:
     struct StepOutcome {
@@ -41,16 +47,24 @@ class Trainer {
     void plan(Arena& arena);
     void describe();
     void allocate();
-    void start();  // resume, init_from or fresh weights
+    void start();             // resume, init_from or fresh weights
+    void start_from_files();  // rank 0's part of it
+    void share_start();       // what rank 0 began with, to the other ranks
+    StateExchange state_exchange();
+    bool speaks() const { return directory_ != nullptr; }
     void open_records();
     StepOutcome train_step();
+    void share_scalars(int64_t micro_batches);
+    void clip_scores(StepOutcome& outcome);
+    int stop_signal() const;           // one that all ranks know of; 0: none
     void request_until(int64_t step);  // announces the micro-batches of all steps before `step` to the loader
     void record_step(const StepOutcome& outcome, bool last);
     void validate(bool final);
     void probe();
     ProbeRequest probe_request() const;
     void save();
-    void check_memory();  // before allocating: throws with what would fit
+    void check_memory();       // before allocating: throws with what would fit
+    void check_ranks() const;  // throws if the micro-batches do not go round
     void compare_memory();
     int64_t held_bytes() const;
     const Stage& stage_of(int64_t step) const;
@@ -63,19 +77,27 @@ class Trainer {
     Console& console_;
     std::vector<Stage> stages_;
     int64_t total_steps_;
-    std::string device_note_;
-    std::unique_ptr<Ops> ops_;
+    Ops* ops_;
+    int rank_, ranks_;
+    Comm* comm_ = nullptr;
     TokenStream train_stream_, val_stream_;
     BatchPlan batch_plan_;
     Transformer model_;
     Optimizer optimizer_;
     GradientTree tree_;
+    RankTraffic traffic_;
     LengthEvaluator evaluator_;
     Probe probe_;
     TaskEvaluator task_evaluator_;
     Arena arena_;
     FlatParams weights_;
     Tensor tokens_, targets_, doc_start_, micro_losses_;
+    Tensor signals_;   // f64 [R], the signal each rank has received
+    Tensor messages_;  // i32, room for what rank 0 tells the others
+    Tensor maxima_;    // f32 [R, scores watched]
+    int agreed_signal_ = 0;
+    std::string optimizer_file_;  // of the checkpoint to resume from
+    bool resumed_ = false;
     std::unique_ptr<BatchSource> source_;
     std::unique_ptr<Loader> loader_;
     int64_t requested_step_ = 0;

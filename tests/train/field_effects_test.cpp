@@ -338,10 +338,14 @@ class Laboratory {
             if (!run.ends_with("/source")) std::filesystem::remove_all(run);
             Console console(true);
             console.open_log(log);
-            Trainer trainer(config.value, console);
+            std::string note;
+            const std::unique_ptr<Ops> ops = open_device(config.value.system, note);
+            console.line(note);
+            Trainer trainer(config.value, console, *ops);
             RunDirectory directory(run, false);
             directory.adopt_config(describe(config.value), config.origins);
-            seen[Seen::outcome] = fmt::format("{}", static_cast<int>(trainer.run(directory)));
+            SingleComm comm;
+            seen[Seen::outcome] = fmt::format("{}", static_cast<int>(trainer.run(&directory, comm)));
         } catch (const Error& error) {
             seen[Seen::outcome] = error.what();
             seen[Seen::device] = error.what();

@@ -72,8 +72,8 @@ struct Machine {
 TEST_CASE("gradient tree: leaves are the largest power of two up to 8 and the number of micro-batches") {
     const std::vector<int64_t> expected{1, 2, 2, 4, 4, 4, 4, 8, 8};
     for (size_t i = 0; i < expected.size(); ++i)
-        CHECK(gradient_leaves(static_cast<int64_t>(i) + 1) == expected[i]);
-    CHECK(gradient_leaves(1000) == 8);
+        CHECK(gradient_leaves(static_cast<int64_t>(i) + 1, 8) == expected[i]);
+    CHECK(gradient_leaves(1000, 8) == 8);
 }
 
 TEST_CASE("gradient tree: for any number of micro-batches the sum is that of the recursion, bit for bit") {
@@ -81,7 +81,7 @@ TEST_CASE("gradient tree: for any number of micro-batches the sum is that of the
     bool order_matters = false;
     for (int64_t n = 1; n <= 40; ++n) {
         CAPTURE(n);
-        const int64_t leaves = gradient_leaves(n);
+        const int64_t leaves = gradient_leaves(n, 8);
         const Vector expected = subtree(0, leaves, leaves, n);
         CHECK(largest.run(n) == expected);  // also: nothing is left over from the steps before
         CHECK(Machine(n).run(n) == expected);

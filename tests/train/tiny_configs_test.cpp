@@ -44,7 +44,9 @@ TEST_CASE("every experiment at full size shows its memory plan") {
             const std::string log = dir / "log.txt";
             std::filesystem::remove(log);
             console.open_log(log);
-            const Trainer trainer(config.value, console);
+            std::string note;
+            const std::unique_ptr<Ops> ops = open_device(config.value.system, note);
+            const Trainer trainer(config.value, console, *ops);
             const std::string text = get(log);
             CHECK(text.find("memory plan") != std::string::npos);
             CHECK(text.find("activations, training") != std::string::npos);

@@ -9,7 +9,9 @@
 #include "base/json.h"
 #include "config/loader.h"
 #include "data/synth.h"
+#include "dist/thread_comm.h"
 #include "io/temp_dir.h"
+#include "train/device.h"
 #include "train/trainer.h"
 
 #if !defined(LONGREACH_TEST_DEVICE)
@@ -92,14 +94,26 @@ inline std::vector<double> training_losses(const std::string& run) {
     return losses;
 }
 
-inline ExitCode train(const LoadedConfig<Experiment>& config, bool fresh = false) {
+inline ExitCode train(const LoadedConfig<Experiment>& config, bool fresh, Comm& comm) {
     Console console(true);
     const Experiment& e = config.value;
-    Trainer trainer(e, console);
+    std::string note;
+    const std::unique_ptr<Ops> ops = open_device(e.system, note);
+    Trainer trainer(e, console, *ops, comm.rank(), comm.ranks());
+    if (comm.rank() > 0) return trainer.run(nullptr, comm);
     RunDirectory directory(join_path(e.run.dir, e.run.name), fresh);
     directory.adopt_config(describe(e), config.origins);
     console.open_log(directory.file("log.txt"));
-    return trainer.run(directory);
+    return trainer.run(&directory, comm);
+}
+
+// With ranks as threads of this process.
+inline ExitCode train(const LoadedConfig<Experiment>& config, bool fresh = false, int ranks = 1) {
+    std::vector<ExitCode> codes(static_cast<size_t>(ranks));
+    run_ranks(ranks,
+              [&](Comm& comm) { codes[static_cast<size_t>(comm.rank())] = train(config, fresh, comm); });
+    for (ExitCode code : codes) check(code == codes[0], "ranks end with different exit codes");
+    return codes[0];
 }
 
 // Everything a run promises to reproduce, by file name.

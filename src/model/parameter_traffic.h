@@ -1,0 +1,23 @@
+// How weights may arrive and gradients leave while a pass is still running.
+//
+// The parameters of a model are cut into segments in the order in which a forward pass first reads them: what
+// comes before the layers, each layer, what comes after. A tensor that several layers share is in the segment
+// of the first of them. A backward pass completes the gradients of the segments from the last to the first.
+#pragma once
+
+#include <cstdint>
+
+namespace longreach {
+
+struct Segment {
+    int64_t begin = 0, end = 0;  // elements of a flat buffer (FlatParams)
+};
+
+class ParameterTraffic {
+  public:
+    virtual ~ParameterTraffic() = default;
+    virtual void need(int64_t segment) = 0;  // its weights, and those of all before, are read from now on
+    virtual void done(int64_t segment) = 0;  // nothing adds to its gradients any more in this pass
+};
+
+}  // namespace longreach

@@ -1,0 +1,144 @@
+// When weights are needed and gradients are complete: what the ranks' traffic relies on in the model.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "base/rng.h"
+#include "train/tiny_run.h"
+
+using namespace longreach;
+using namespace longreach::test;
+
+namespace {
+
+// A model of a tiny config with three layers, one batch, and a pass whose traffic is watched.
+struct Pass {
+    LoadedConfig<Experiment> config;
+    std::unique_ptr<Ops> ops = make_cpu_ops({.threads = 1});
+    Arena arena{*ops};
+    Transformer model;
+    FlatParams weights, gradients;
+    Batch batch;
+    static constexpr int64_t length = 32, tokens = 64;
+
+    explicit Pass(const std::vector<std::string>& overrides)
+        : config(load_tiny(tiny_config("/nowhere"), overrides)), model(config.value.model, 64) {
+        for (int pass = 0; pass < 2; ++pass) {
+            weights = plan_weights(arena, model.params());
+            gradients.flat = arena.reserve("gradients", DType::f32, {model.params().size()});
+            model.plan_tables(arena);
+            batch = {tokens / length, length, arena.reserve("tokens", DType::i32, {tokens}),
+                     arena.reserve("targets", DType::i32, {tokens}), Tensor()};
+            model.plan_training(arena, *ops, {tokens, {length}}, false);
+            if (pass == 0) arena.commit();
+        }
+        model.fill_tables(*ops);
+        std::vector<int32_t> ids(tokens);
+        const Rng rng(1, Purpose::test);
+        for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(rng.below(i, 256));
+        ops->upload(batch.tokens, ids.data());
+        ops->upload(batch.targets, ids.data());
+    }
+    std::vector<float> initial_weights() const {
+        std::vector<float> host;
+        initialise(model.params(), 1, host);
+        // No tensor may stay at zero, or its gradient's other factor may be.
+        const Rng rng(2, Purpose::test);
+        for (size_t i = 0; i < host.size(); ++i) host[i] += static_cast<float>(0.05 * rng.normal(i));
+        return host;
+    }
+    std::vector<float> host(const FlatParams& params) const {
+        std::vector<float> out(static_cast<size_t>(model.params().size()));
+        ops->download(out.data(), params.flat);
+        return out;
+    }
+    std::vector<float> run(ParameterTraffic* traffic) {
+        ops->zero(gradients.flat);
+        model.forward_backward(*ops, weights, gradients, batch, 1.0f / tokens, traffic);
+        return host(gradients);
+    }
+};
+
+std::vector<std::vector<std::string>> models() {
+    std::vector<std::string> many = many_variants();
+    std::replace(many.begin(), many.end(), std::string("model.layers=2"), std::string("model.layers=3"));
+    return {{"model.layers=3"},
+            {"model.layers=3", "model.head.tied=true"},
+            {"model.layers=3", "model.residual.x0=true", "model.residual.unet=true"},
+            {"model.layers=3", "model.attention.scale.kind=logn_bias",
+             "model.attention.scale.granularity=global"},
+            many};
+}
+
+}  // namespace
+
+TEST_CASE("traffic: segments cover the table in order, one before the layers, one each, one after") {
+    const Pass pass({"model.layers=3"});
+    const std::vector<Segment>& segments = pass.model.segments();
+    REQUIRE(segments.size() == 5);
+    CHECK(segments.front().begin == 0);
+    CHECK(segments.back().end == pass.model.params().size());
+    for (size_t s = 1; s < segments.size(); ++s) CHECK(segments[s].begin == segments[s - 1].end);
+    for (const Param& p : pass.model.params().params()) {
+        size_t s = 0;
+        while (p.offset >= segments[s].end) ++s;
+        CHECK(p.offset + p.count() <= segments[s].end);
+        if (p.name.starts_with("layers.")) CHECK(s == static_cast<size_t>(p.name[7] - '0') + 1);
+    }
+}
+
+TEST_CASE("traffic: nothing adds to a segment's gradients once it is done, and all are, the last first") {
+    for (const auto& overrides : models()) {
+        CAPTURE(overrides.back());
+        Pass pass(overrides);
+        pass.ops->upload(pass.weights.flat, pass.initial_weights().data());
+        struct Watch final : ParameterTraffic {
+            Pass& pass;
+            std::vector<int64_t> order;
+            std::vector<float> at_done;
+            explicit Watch(Pass& p) : pass(p), at_done(static_cast<size_t>(p.model.params().size())) {}
+            void need(int64_t) override {}
+            void done(int64_t s) override {
+                order.push_back(s);
+                const std::vector<float> now = pass.host(pass.gradients);
+                const Segment& segment = pass.model.segments()[static_cast<size_t>(s)];
+                std::copy(now.begin() + segment.begin, now.begin() + segment.end,
+                          at_done.begin() + segment.begin);
+            }
+        } watch(pass);
+        const std::vector<float> gradients = pass.run(&watch);
+        CHECK(watch.order == std::vector<int64_t>{4, 3, 2, 1, 0});
+        CHECK(watch.at_done == gradients);
+        CHECK(pass.run(nullptr) == gradients);
+    }
+}
+
+TEST_CASE("traffic: no weight is read before its segment is needed") {
+    for (const auto& overrides : models()) {
+        CAPTURE(overrides.back());
+        Pass pass(overrides);
+        const std::vector<float> host = pass.initial_weights();
+        pass.ops->upload(pass.weights.flat, host.data());
+        const std::vector<float> expected = pass.run(nullptr);
+        // Weights that have not arrived are NaN.
+        std::vector<float> missing(host.size(), std::numeric_limits<float>::quiet_NaN());
+        pass.ops->upload(pass.weights.flat, missing.data());
+        struct Arrive final : ParameterTraffic {
+            Pass& pass;
+            const std::vector<float>& host;
+            int64_t arrived = 0;
+            Arrive(Pass& p, const std::vector<float>& h) : pass(p), host(h) {}
+            void need(int64_t s) override {
+                CHECK(s == arrived++);
+                const Segment& segment = pass.model.segments()[static_cast<size_t>(s)];
+                pass.ops->upload(Tensor(pass.weights.flat.f32() + segment.begin, DType::f32,
+                                        {segment.end - segment.begin}),
+                                 host.data() + segment.begin);
+            }
+            void done(int64_t) override {}
+        } arrive(pass, host);
+        CHECK(pass.run(&arrive) == expected);
+        CHECK(arrive.arrived == 5);
+    }
+}
