@@ -18,4 +18,11 @@ void ParallelConfig::fields(Fields& f) {
              {"the same until every rank has completed a step", true});
 }
 
+WatchdogOptions ParallelConfig::watchdog() const {
+    WatchdogOptions options;
+    options.timeout = timeout;
+    options.first_timeout = first_timeout;
+    return options;
+}
+
 }  // namespace longreach

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "config/fields.h"
+#include "dist/watchdog.h"
 
 namespace longreach {
 
@@ -16,6 +17,7 @@ struct ParallelConfig {
     double timeout = 60;         // seconds
     double first_timeout = 300;  // seconds
     void fields(Fields& f);
+    WatchdogOptions watchdog() const;
 };
 
 }  // namespace longreach

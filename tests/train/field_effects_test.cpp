@@ -26,6 +26,8 @@ enum class Seen {
     directory,    // where the run is
     events,       // whether it writes for TensorBoard
     outcome,      // exit code, or the message of the error
+    rank_plan,    // the memory that the second of two ranks plans
+    patience,     // when the watchdog of several ranks loses it
 };
 
 struct Effect {
@@ -283,6 +285,11 @@ std::vector<Effect> listed_effects() {
         {"eval.suffix_tokens", {"eval.suffix_tokens=3"}, Seen::validation, {"eval.align=suffix"}},
         {"eval.min_document", {"eval.min_document=120"}, Seen::validation, {"eval.final_tokens=512"}},
         {"eval.batch_tokens", {"eval.batch_tokens=256"}, Seen::plan},
+        {"batch.leaves", {"batch.leaves=1"}, Seen::weights},
+        {"parallel.shard_optimizer", {"parallel.shard_optimizer=false"}, Seen::rank_plan},
+        {"parallel.reduction", {"parallel.reduction=all_reduce"}, Seen::rank_plan},
+        {"parallel.timeout", {"parallel.timeout=30"}, Seen::patience},
+        {"parallel.first_timeout", {"parallel.first_timeout=30"}, Seen::patience},
         {"eval.rope.kind", rope({"kind=yarn"}), Seen::validation, long_eval},
         {"eval.rope.factor", rope({"factor=8"}), Seen::validation, rope({"kind=pi"})},
         {"eval.rope.window", rope({"window=4"}), Seen::validation, rope({"kind=rerope"})},
@@ -342,6 +349,9 @@ class Laboratory {
             const std::unique_ptr<Ops> ops = open_device(config.value.system, note);
             console.line(note);
             Trainer trainer(config.value, console, *ops);
+            seen[Seen::rank_plan] = plan_of_second_rank(config.value, *ops);
+            const WatchdogOptions watchdog = config.value.parallel.watchdog();
+            seen[Seen::patience] = fmt::format("{} {}", watchdog.timeout, watchdog.first_timeout);
             RunDirectory directory(run, false);
             directory.adopt_config(describe(config.value), config.origins);
             SingleComm comm;
@@ -360,11 +370,9 @@ class Laboratory {
         for (const char* file : {"/probe.csv", "/tasks.csv"})
             if (kind_of(run + file, Links::refuse) == PathKind::file)
                 seen[Seen::validation] += get(run + file);
-        for (const std::string& line : lines_of(get(log))) {
+        for (const std::string& line : lines_of(get(log)))
             if (line.starts_with("device: ")) seen[Seen::device] = line;
-            if (line.find(" total") != std::string::npos || line.find("activations") != std::string::npos)
-                seen[Seen::plan] += line;
-        }
+        seen[Seen::plan] = plan_in(log);
         if (seen[Seen::outcome] != "0") return seen;
         const std::vector<int64_t> steps = checkpoint_steps(run + "/checkpoints");
         seen[Seen::checkpoints] = fmt::format("{}", fmt::join(steps, " "));
@@ -376,6 +384,25 @@ class Laboratory {
     }
 
   private:
+    std::string plan_of_second_rank(const Experiment& experiment, Ops& ops) const {
+        const std::string log = dir_ / "second.txt";
+        std::filesystem::remove(log);
+        Console console(true);
+        console.open_log(log);
+        try {
+            const Trainer trainer(experiment, console, ops, 1, 2);
+        } catch (const Error& error) {  // some of these runs have too few micro-batches
+            return error.what();
+        }
+        return plan_in(log);
+    }
+    static std::string plan_in(const std::string& log) {
+        std::string plan;
+        for (const std::string& line : lines_of(get(log)))
+            if (line.find(" total") != std::string::npos || line.find("activations") != std::string::npos)
+                plan += line;
+        return plan;
+    }
     // Lines of a log without the time in front.
     static std::vector<std::string> lines_of(const std::string& text) {
         constexpr size_t stamp = std::string_view("2000-01-01 00:00:00  ").size();
