@@ -129,7 +129,7 @@ TEST_CASE("kill: a reader that leaves, and no standard output at all, do not end
         CHECK(differing(home().whole, results_of(home().dir / "pipe", steps)) == "");
     }
     SUBCASE("standard output closed: its number must not go to a file of the run") {
-        Process process(output, home().arguments("closed"), true);
+        Process process(output, home().arguments("closed"), {.close_stdout = true});
         CHECK(process.wait() == 0);
         CHECK(process.out() == "");
         CHECK(process.err() == "");

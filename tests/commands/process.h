@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <string>
 #include <thread>
 #include <vector>
@@ -22,9 +23,15 @@ inline const char* program() {
 // A running longreach; its output goes to files in `directory`.
 class Process {
   public:
-    // close_stdout: the program starts without a standard output at all.
-    Process(const TempDir& directory, const std::vector<std::string>& arguments, bool close_stdout = false)
-        : out_(directory / "stdout.txt"), err_(directory / "stderr.txt") {
+    struct Options {
+        bool close_stdout = false;  // the program starts without a standard output at all
+        std::vector<std::pair<std::string, std::string>> variables = {};  // beside this process's environment
+        std::string name = {};                                            // of the files with its output
+    };
+    Process(const TempDir& directory, const std::vector<std::string>& arguments)
+        : Process(directory, arguments, Options{}) {}
+    Process(const TempDir& directory, const std::vector<std::string>& arguments, const Options& options)
+        : out_(directory / (options.name + "stdout.txt")), err_(directory / (options.name + "stderr.txt")) {
         std::vector<const char*> argv{program()};
         for (const std::string& a : arguments) argv.push_back(a.c_str());
         argv.push_back(nullptr);
@@ -33,7 +40,8 @@ class Process {
         if (pid_ > 0) return;
         redirect(out_, STDOUT_FILENO);
         redirect(err_, STDERR_FILENO);
-        if (close_stdout) ::close(STDOUT_FILENO);
+        if (options.close_stdout) ::close(STDOUT_FILENO);
+        for (const auto& [name, value] : options.variables) ::setenv(name.c_str(), value.c_str(), 1);
         ::execv(program(), const_cast<char* const*>(argv.data()));
         ::_exit(127);
     }
@@ -46,6 +54,7 @@ class Process {
     Process(const Process&) = delete;
     Process& operator=(const Process&) = delete;
 
+    pid_t id() const { return pid_; }
     void signal(int number) { ::kill(pid_, number); }
     bool running() {
         if (!ended_ && ::waitpid(pid_, &status_, WNOHANG) == pid_) ended_ = true;

@@ -46,7 +46,7 @@ struct Machine {
     Arena arena{*ops};
     GradientTree tree;
     Tensor scratch;
-    explicit Machine(int64_t max_micro_batches) {
+    explicit Machine(int64_t max_micro_batches, const GradientTree& kind = GradientTree()) : tree(kind) {
         for (int pass = 0; pass < 2; ++pass) {
             tree.plan(arena, parameters, max_micro_batches);
             scratch = arena.reserve("scratch", DType::f32, {parameters});
@@ -108,6 +108,35 @@ TEST_CASE("gradient tree: leaves computed anywhere and combined pairwise give th
         for (size_t apart = 1; apart < 8; apart *= 2)
             for (size_t l = 0; l < 8; l += 2 * apart) add(sums[l], sums[l + apart]);
         CHECK(Machine(n).run(n) == sums[0]);
+    }
+}
+
+TEST_CASE("gradient tree: each rank's sum is a subtree; with its stretches merged one by one, the same") {
+    for (int ranks : {2, 4, 8}) {
+        for (int64_t n : {8, 11, 16, 40}) {
+            CAPTURE(ranks);
+            CAPTURE(n);
+            const int64_t each = 8 / ranks;
+            int64_t next = 0;
+            for (int rank = 0; rank < ranks; ++rank) {
+                Machine machine(n, GradientTree(8, rank, ranks));
+                machine.tree.begin_step(n);
+                const GradientTree::Range own = machine.tree.own();
+                CHECK(own.first == next);
+                next = own.end;
+                for (int64_t m = own.first; m < own.end; ++m) {
+                    machine.ops->upload(machine.scratch, gradient_of(m).data());
+                    machine.ops->add(machine.tree.begin(*machine.ops, m).flat, machine.scratch);
+                    machine.tree.merge(*machine.ops, m, 20, parameters);
+                    machine.tree.merge(*machine.ops, m, 0, 20);
+                    machine.tree.advance(m);
+                }
+                Vector host(parameters);
+                machine.ops->download(host.data(), machine.tree.result().flat);
+                CHECK(host == subtree(rank * each, (rank + 1) * each, 8, n));
+            }
+            CHECK(next == n);
+        }
     }
 }
 
