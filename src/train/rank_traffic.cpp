@@ -6,8 +6,6 @@ namespace longreach {
 
 namespace {
 
-constexpr int64_t bundle_bytes = int64_t{1} << 20;  // at 1 GB/s a millisecond, at 10 us of latency 1% of that
-
 Tensor stretch(const Tensor& flat, int64_t begin, int64_t count) {
     void* data = flat.as<std::byte>() + begin * size_of(flat.dtype);
     return Tensor(data, flat.dtype, {count});
@@ -16,7 +14,7 @@ Tensor stretch(const Tensor& flat, int64_t begin, int64_t count) {
 }  // namespace
 
 RankTraffic::RankTraffic(const ParallelConfig& config, const Ownership& ownership,
-                         const std::vector<Segment>& segments, int rank)
+                         const std::vector<Segment>& segments, int rank, int64_t bundle_bytes)
     : config_(config), ownership_(ownership), segments_(segments), bundle_of_(segments.size()), rank_(rank) {
     // From the last segment on, as the backward pass completes them.
     for (size_t s = segments.size(); s-- > 0;) {

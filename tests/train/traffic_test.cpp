@@ -1,7 +1,7 @@
 // When weights are needed and gradients are complete: what the ranks' traffic relies on in the model.
 #include <doctest/doctest.h>
 
-#include <cmath>
+#include <algorithm>
 #include <limits>
 
 #include "base/rng.h"
@@ -58,6 +58,23 @@ struct Pass {
         model.forward_backward(*ops, weights, gradients, batch, 1.0f / tokens, traffic);
         return host(gradients);
     }
+};
+
+// Rank 0 of two, whose peer answers at once with whatever is there; says what is begun and waited for.
+class RecordingComm final : public Comm {
+  public:
+    explicit RecordingComm(std::vector<std::string>& events) : Comm(0, 2, nullptr), events_(events) {}
+    std::string describe() const override { return "a record"; }
+
+  protected:
+    void post(Ticket ticket, std::span<const Transfer>, std::span<const Transfer>) override {
+        events_.push_back(fmt::format("begin {}", ticket));
+    }
+    void post_all_reduce(Ticket, Tensor) override {}
+    void finish(Ticket ticket) override { events_.push_back(fmt::format("wait {}", ticket)); }
+
+  private:
+    std::vector<std::string>& events_;
 };
 
 std::vector<std::vector<std::string>> models() {
@@ -141,4 +158,61 @@ TEST_CASE("traffic: no weight is read before its segment is needed") {
         CHECK(pass.run(&arrive) == expected);
         CHECK(arrive.arrived == 5);
     }
+}
+
+TEST_CASE(
+    "traffic: gradients leave while earlier layers compute, and a layer waits for its own weights only") {
+    Pass pass({"model.layers=3", "batch.leaves=2"});
+    pass.ops->upload(pass.weights.flat, pass.initial_weights().data());
+    std::vector<std::string> events;
+    RecordingComm comm(events);
+    const Optimizer optimizer(pass.config.value.optimizer, pass.model.params(), {0, 2, true});
+    RankTraffic traffic(ParallelConfig(), optimizer.ownership(), pass.model.segments(), 0, 1);  // no bundling
+    GradientTree tree(2, 0, 2);
+    Arena arena(*pass.ops);
+    for (int round = 0; round < 2; ++round) {
+        traffic.plan(arena);
+        tree.plan(arena, pass.model.params().size(), 2);
+        if (round == 0) arena.commit();
+    }
+    traffic.connect(*pass.ops, comm, pass.weights, tree);
+    // Tells when the model gets to a segment, and passes it on.
+    struct Marked final : ParameterTraffic {
+        RankTraffic& traffic;
+        std::vector<std::string>& events;
+        Marked(RankTraffic& t, std::vector<std::string>& e) : traffic(t), events(e) {}
+        void need(int64_t s) override {
+            events.push_back(fmt::format("need {}", s));
+            traffic.need(s);
+        }
+        void done(int64_t s) override {
+            events.push_back(fmt::format("done {}", s));
+            traffic.done(s);
+        }
+    } marked(traffic, events);
+    tree.begin_step(2);
+    const auto step = [&] {
+        pass.gradients = tree.begin(*pass.ops, 0);
+        traffic.completes(0);
+        pass.model.forward_backward(*pass.ops, pass.weights, pass.gradients, pass.batch, 1, &marked);
+        tree.advance(0);
+        traffic.finish_gradients();
+        traffic.send_weights();
+    };
+    step();
+    const std::vector<std::string> first{"need 0",  "need 1",  "need 2",  "need 3",  "need 4",  //
+                                         "done 4",  "begin 1", "done 3",  "begin 2", "done 2",
+                                         "begin 3", "done 1",  "begin 4",                       //
+                                         "done 0",  "begin 5",                                  //
+                                         "wait 1",  "wait 2",  "wait 3",  "wait 4",  "wait 5",  //
+                                         "begin 6", "begin 7", "begin 8", "begin 9", "begin 10"};
+    CHECK(events == first);
+    events.clear();
+    tree.begin_step(2);
+    step();
+    const std::vector<std::string> arrivals{"need 0", "wait 6", "need 1", "wait 7", "need 2",
+                                            "wait 8", "need 3", "wait 9", "need 4", "wait 10"};
+    REQUIRE(events.size() > arrivals.size());
+    CHECK(std::vector<std::string>(events.begin(), events.begin() + 10) == arrivals);
+    traffic.settle();
 }
