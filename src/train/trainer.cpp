@@ -410,7 +410,8 @@ void Trainer::validate(bool final) {
     request.seed = experiment_.data_seed();
     request.progress = [&](const std::string& text) { console_.status(text); };
     model_.set_stage_window(experiment_.window_at(state_.step - 1));
-    const std::vector<LengthResult> results = evaluator_.run(*ops_, model_, weights_, val_stream_, request);
+    const std::vector<LengthResult> results =
+        evaluator_.run(*ops_, single_, model_, weights_, val_stream_, request);
     const double bytes_per_token = val_stream_.bytes_per_token();
     for (const std::string& line : val_lines(results, state_.step, state_.tokens, bytes_per_token))
         val_csv_.append(first_cells(line, val_columns_));
@@ -434,7 +435,8 @@ void Trainer::validate_task() {
     request.config = config;
     request.seed = experiment_.task_seed();
     request.progress = [&](const std::string& text) { console_.status(text); };
-    const std::vector<TaskRow> rows = task_evaluator_.run(*ops_, model_, weights_, val_stream_, request);
+    const std::vector<TaskRow> rows =
+        task_evaluator_.run(*ops_, single_, model_, weights_, val_stream_, request);
     for (const std::string& line : task_lines(rows, state_.step)) tasks_csv_.append(line);
     console_.line(fmt::format("{} at {}: accuracy {:.3f} +- {:.3f}, margin {:.2f}", rows[0].task,
                               rows[0].length, rows[0].accuracy, rows[0].accuracy_error,
@@ -453,7 +455,8 @@ ProbeRequest Trainer::probe_request() const {
 
 void Trainer::probe() {
     model_.set_stage_window(experiment_.window_at(state_.step - 1));
-    const ProbeResult result = probe_.run(*ops_, model_, weights_, evaluator_, val_stream_, probe_request());
+    const ProbeResult result =
+        probe_.run(*ops_, single_, model_, weights_, evaluator_, val_stream_, probe_request());
     for (const std::string& line : probe_lines(result.rows, state_.step)) probe_csv_.append(line);
     events_.scores(state_.step, result.scores);
 }

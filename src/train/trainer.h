@@ -70,6 +70,7 @@ class Trainer {
     Transformer model_;
     Optimizer optimizer_;
     GradientTree tree_;
+    SingleComm single_;
     LengthEvaluator evaluator_;
     Probe probe_;
     TaskEvaluator task_evaluator_;
