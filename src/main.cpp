@@ -28,18 +28,19 @@ int main(int argc, char** argv) {
     app.require_subcommand(1);
     app.set_version_flag("--version", build_info().version);
     Action action;
+    // In the order of --help: runs, what is asked of them, what goes into them, the machine.
     add_train_command(app, action);
+    add_sweep_command(app, action);
+    add_report_command(app, action);
     add_eval_command(app, action);
     add_probe_command(app, action);
     add_generate_command(app, action);
-    add_report_command(app, action);
     add_config_command(app, action);
     add_data_command(app, action);
+    add_theory_command(app, action);
     add_bench_command(app, action);
     add_bench_attention_command(app, action);
     add_doctor_command(app, action);
-    add_theory_command(app, action);
-    add_sweep_command(app, action);
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& e) {

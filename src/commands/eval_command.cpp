@@ -87,7 +87,7 @@ ExitCode evaluate(const EvalOptions& options) {
     request.progress = opened.progress;
     std::vector<LengthResult> results;
     if (options.losses()) {
-        results = evaluator.run(ops, model, weights, stream, request);
+        results = evaluator.run(ops, opened.comm, model, weights, stream, request);
         console.line(results_table(results, stream.bytes_per_token()));
     }
     if (options.buckets) console.line(buckets_table(results, false) + "\n" + buckets_table(results, true));
@@ -100,7 +100,7 @@ ExitCode evaluate(const EvalOptions& options) {
         console.line(tasks_table(tasks));
     }
     if (!task.tasks.empty()) {
-        const std::vector<TaskRow> rows = task_evaluator.run(ops, model, weights, stream, task);
+        const std::vector<TaskRow> rows = task_evaluator.run(ops, opened.comm, model, weights, stream, task);
         console.line(tasks_table(rows));
         for (const TaskKind kind : options.depths.empty() ? std::vector<TaskKind>{} : task.tasks) {
             const std::string grid = depth_grid(rows, std::string(name_of(kind)));

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "commands/commands.h"
+#include "dist/comm.h"
 #include "model/arena.h"
 #include "model/transformer.h"
 #include "train/console.h"
@@ -38,6 +39,7 @@ class OpenedModel {
     const std::vector<std::string> overrides;  // of the run's config
     const Experiment experiment;
     const std::unique_ptr<Ops> ops;
+    SingleComm comm;
     std::optional<Transformer> model;
     FlatParams weights;
 

@@ -48,7 +48,7 @@ ExitCode probe(const ProbeOptions& options) {
         probe.plan(arena, experiment.model, longest);
     });
 
-    const ProbeResult result = probe.run(ops, model, opened.weights, evaluator, stream, request);
+    const ProbeResult result = probe.run(ops, opened.comm, model, opened.weights, evaluator, stream, request);
     console.line(probe_table(result.rows));
     make_directories(opened.directory);
     write_file_atomically(join_path(opened.directory, "probe.csv"),

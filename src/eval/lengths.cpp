@@ -136,6 +136,85 @@ void add_to(std::vector<LossSum>& buckets, size_t k, double loss) {
     buckets[k].add(loss);
 }
 
+// What a batch is made of and what the model says about it.
+struct HostBatch {
+    std::vector<int32_t> tokens, targets, starts, best;  // [sequences, length]
+    std::vector<float> losses;
+
+    void fill(const TokenStream& stream, const Selection& selection, std::span<const Window> windows,
+              int64_t length) {
+        const size_t l = static_cast<size_t>(length), n = windows.size() * l;
+        tokens.resize(n);
+        targets.assign(n, -1);
+        starts.assign(n, 0);  // where nobody knows documents, a sequence is one
+        std::vector<int32_t> ids(l + 1);
+        for (size_t b = 0; b < windows.size(); ++b) {
+            const Window& w = windows[b];
+            stream.read(w.sequence_begin, length + 1, ids.data());
+            if (stream.knows_documents())
+                stream.document_starts(w.sequence_begin, length, ids.data(), starts.data() + b * l);
+            std::copy(ids.begin(), ids.end() - 1, tokens.begin() + static_cast<std::ptrdiff_t>(b * l));
+            for (size_t i = static_cast<size_t>(w.scored_from); i < l; ++i)
+                if (selection.document[w.first_slot + i - static_cast<size_t>(w.scored_from)] >= 0)
+                    targets[b * l + i] = ids[i + 1];
+        }
+    }
+    // Of every scored token: its loss, whether it is the most likely one, the tokens of its document that the
+    // prediction can see.
+    std::vector<double> findings(int64_t length) const {
+        std::vector<double> out;
+        for (size_t i = 0; i < targets.size(); ++i) {
+            if (targets[i] < 0) continue;
+            const int64_t at = static_cast<int64_t>(i) % length;
+            out.push_back(losses[i]);
+            out.push_back(best[i] == targets[i] ? 1 : 0);
+            out.push_back(static_cast<double>(at - starts[i] + 1));
+        }
+        return out;
+    }
+};
+
+// The findings of all batches of one length.
+class Sums {
+  public:
+    Sums(const Selection& selection, const EvalRequest& request, int64_t length)
+        : selection_(selection), seed_(request.seed), documents_(static_cast<size_t>(selection.documents)) {
+        result_.length = length;
+        if (request.keep_token_losses)
+            result_.token_losses.assign(selection.document.size(), std::numeric_limits<float>::quiet_NaN());
+    }
+    // Returns what is behind the findings.
+    std::span<const double> add(std::span<const Window> windows, std::span<const double> findings) {
+        for (const Window& w : windows)
+            for (int64_t i = w.scored_from; i < result_.length; ++i) {
+                const size_t slot = w.first_slot + static_cast<size_t>(i - w.scored_from);
+                if (selection_.document[slot] < 0) continue;
+                check(findings.size() >= 3, "a batch with fewer tokens than were scored");
+                const double loss = findings[0];
+                result_.loss.add(loss);
+                result_.hits.add(findings[1]);
+                documents_[static_cast<size_t>(selection_.document[slot])].add(loss);
+                add_to(result_.by_sequence, bucket_of(i + 1), loss);
+                add_to(result_.by_document, bucket_of(static_cast<int64_t>(findings[2])), loss);
+                if (!result_.token_losses.empty()) result_.token_losses[slot] = static_cast<float>(loss);
+                findings = findings.subspan(3);
+            }
+        return findings;
+    }
+    LengthResult result() {
+        std::erase_if(documents_, [](const LossSum& d) { return d.count == 0; });
+        result_.documents = static_cast<int64_t>(documents_.size());
+        result_.standard_error = bootstrap_error(documents_, seed_);
+        return std::move(result_);
+    }
+
+  private:
+    const Selection& selection_;
+    uint64_t seed_;
+    LengthResult result_;
+    std::vector<LossSum> documents_;
+};
+
 }  // namespace
 
 EvalRequest make_request(const EvalConfig& config, int64_t tokens, int64_t batch_tokens, bool document_mask) {
@@ -154,83 +233,65 @@ void LengthEvaluator::check_request(const TokenStream& stream, const EvalRequest
     select(stream, request);
 }
 
-void LengthEvaluator::plan(Arena& arena, int64_t batch_tokens, bool document_mask) {
+void LengthEvaluator::plan(Arena& arena, int64_t batch_tokens, bool document_mask, int rank, int ranks) {
     arena.group("batch, evaluation");
     tokens_ = arena.reserve("tokens", DType::i32, {batch_tokens});
     targets_ = arena.reserve("targets", DType::i32, {batch_tokens});
     doc_start_ = document_mask ? arena.reserve("doc_start", DType::i32, {batch_tokens}) : Tensor();
+    collector_.plan(arena, rank, ranks);
 }
 
-std::vector<LengthResult> LengthEvaluator::run(Ops& ops, Transformer& model, const FlatParams& weights,
-                                               const TokenStream& stream, const EvalRequest& request) const {
+std::vector<LengthResult> LengthEvaluator::run(Ops& ops, Comm& comm, Transformer& model,
+                                               const FlatParams& weights, const TokenStream& stream,
+                                               const EvalRequest& request) const {
     const Selection selection = select(stream, request);
+    const size_t rank = static_cast<size_t>(comm.rank()), ranks = static_cast<size_t>(comm.ranks());
     std::vector<LengthResult> results;
-    std::vector<int32_t> ids, tokens, targets, starts, best;
-    std::vector<float> losses;
+    HostBatch host;
     for (int64_t length : request.lengths) {
         model.use_length(ops, length);
-        LengthResult result;
-        result.length = length;
-        if (request.keep_token_losses)
-            result.token_losses.assign(selection.document.size(), std::numeric_limits<float>::quiet_NaN());
-        std::vector<LossSum> documents(static_cast<size_t>(selection.documents));
         const std::vector<Window> windows = windows_of(selection, request, length);
         const size_t per_batch = static_cast<size_t>(std::max<int64_t>(1, request.batch_tokens / length));
-        const size_t l = static_cast<size_t>(length);
-        for (size_t first = 0; first < windows.size(); first += per_batch) {
-            const size_t count = std::min(per_batch, windows.size() - first);
-            const size_t n = count * l;
-            tokens.resize(n);
-            targets.assign(n, -1);
-            starts.assign(n, 0);  // where nobody knows documents, a sequence is one
-            ids.resize(l + 1);
-            for (size_t b = 0; b < count; ++b) {
-                const Window& w = windows[first + b];
-                stream.read(w.sequence_begin, length + 1, ids.data());
-                if (stream.knows_documents())
-                    stream.document_starts(w.sequence_begin, length, ids.data(), starts.data() + b * l);
-                std::copy(ids.begin(), ids.end() - 1, tokens.begin() + static_cast<std::ptrdiff_t>(b * l));
-                for (size_t i = static_cast<size_t>(w.scored_from); i < l; ++i)
-                    if (selection.document[w.first_slot + i - static_cast<size_t>(w.scored_from)] >= 0)
-                        targets[b * l + i] = ids[i + 1];
-            }
-            const int64_t total = static_cast<int64_t>(n);
-            Batch batch{static_cast<int64_t>(count), length, tokens_.first(total), targets_.first(total),
-                        Tensor()};
-            ops.upload(batch.tokens, tokens.data());
-            ops.upload(batch.targets, targets.data());
-            if (request.document_mask) {
-                batch.doc_start = doc_start_.first(total);
-                ops.upload(batch.doc_start, starts.data());
-            }
-            model.forward(ops, weights, batch, request.observer);
-            losses.resize(n);
-            ops.download(losses.data(), model.evaluation_losses(total));
-            best.resize(n);
-            ops.download(best.data(), model.evaluation_best(total));
-            for (size_t b = 0; b < count; ++b) {
-                const Window& w = windows[first + b];
-                for (size_t i = static_cast<size_t>(w.scored_from); i < l; ++i) {
-                    if (targets[b * l + i] < 0) continue;
-                    const size_t slot = w.first_slot + i - static_cast<size_t>(w.scored_from);
-                    const float loss = losses[b * l + i];
-                    result.loss.add(loss);
-                    result.hits.add(best[b * l + i] == targets[b * l + i] ? 1 : 0);
-                    documents[static_cast<size_t>(selection.document[slot])].add(loss);
-                    add_to(result.by_sequence, bucket_of(static_cast<int64_t>(i) + 1), loss);
-                    add_to(result.by_document, bucket_of(static_cast<int64_t>(i) - starts[b * l + i] + 1),
-                           loss);
-                    if (request.keep_token_losses) result.token_losses[slot] = loss;
+        const auto batch_at = [&](size_t first) {
+            return std::span(windows).subspan(first, std::min(per_batch, windows.size() - first));
+        };
+        Sums sums(selection, request, length);
+        for (size_t round = 0; round < windows.size(); round += ranks * per_batch) {
+            std::vector<double> found;
+            if (const size_t first = round + rank * per_batch; first < windows.size()) {
+                host.fill(stream, selection, batch_at(first), length);
+                const int64_t total = static_cast<int64_t>(host.tokens.size());
+                Batch batch{total / length, length, tokens_.first(total), targets_.first(total), Tensor()};
+                ops.upload(batch.tokens, host.tokens.data());
+                ops.upload(batch.targets, host.targets.data());
+                if (request.document_mask) {
+                    batch.doc_start = doc_start_.first(total);
+                    ops.upload(batch.doc_start, host.starts.data());
+                }
+                if (request.observer) request.observer->begin(static_cast<int64_t>(first));
+                model.forward(ops, weights, batch, request.observer);
+                host.losses.resize(host.tokens.size());
+                ops.download(host.losses.data(), model.evaluation_losses(total));
+                host.best.resize(host.tokens.size());
+                ops.download(host.best.data(), model.evaluation_best(total));
+                found = host.findings(length);
+                if (request.observer) {
+                    const std::vector<double> seen = request.observer->take();
+                    found.insert(found.end(), seen.begin(), seen.end());
                 }
             }
-            if (request.progress)
-                request.progress(
-                    fmt::format("evaluating {}: {}/{} sequences", length, first + count, windows.size()));
+            size_t next = round;
+            for (const std::vector<double>& of_rank : collector_.collect(ops, comm, std::move(found))) {
+                if (next >= windows.size()) break;
+                const std::span<const double> rest = sums.add(batch_at(next), of_rank);
+                if (request.observer) request.observer->add(length, rest);
+                next += per_batch;
+            }
+            if (request.progress && rank == 0)
+                request.progress(fmt::format("evaluating {}: {}/{} sequences", length,
+                                             std::min(next, windows.size()), windows.size()));
         }
-        std::erase_if(documents, [](const LossSum& d) { return d.count == 0; });
-        result.documents = static_cast<int64_t>(documents.size());
-        result.standard_error = bootstrap_error(documents, request.seed);
-        results.push_back(std::move(result));
+        if (rank == 0) results.push_back(sums.result());
     }
     model.use_length(ops, 0);
     return results;

@@ -7,14 +7,19 @@
 //   long: the
 //           scored tokens and their targets are the same, only the context grows.
 //
+// Several ranks: batch i of a length is run by rank i modulo the number of ranks. Rank 0 adds what all of
+// them found, batch by batch in their order, so that no bit of a result depends on how many ranks there are.
+//
 // Every mean is a (sum, count) pair until the last division. The standard error comes from resampling
 // documents.
 #pragma once
 
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "data/token_stream.h"
+#include "eval/collector.h"
 #include "eval/eval_config.h"
 #include "model/transformer.h"
 
@@ -43,6 +48,16 @@ struct LengthResult {
     std::vector<float> token_losses;  // only if asked for; chunk order, NaN where not scored
 };
 
+// Somebody who looks at evaluations. What a rank saw of a batch goes to rank 0 as a list of numbers.
+class BatchObserver : public ForwardObserver {
+  public:
+    // The batch that comes next begins with this one of the sequences of its length.
+    virtual void begin(int64_t first_sequence) = 0;
+    virtual std::vector<double> take() = 0;  // what was seen since begin()
+    // On rank 0: what was taken of each batch, in the order of the batches.
+    virtual void add(int64_t length, std::span<const double> seen) = 0;
+};
+
 struct EvalRequest {
     std::vector<int64_t> lengths;
     int64_t tokens = 0;  // scored per length at most; rounded down to what the stream and the lengths allow
@@ -53,7 +68,7 @@ struct EvalRequest {
     bool document_mask = true;
     bool keep_token_losses = false;
     uint64_t seed = 0;                                 // of the bootstrap
-    ForwardObserver* observer = nullptr;               // of every forward pass
+    BatchObserver* observer = nullptr;                 // of every forward pass
     std::function<void(const std::string&)> progress;  // may be empty
 };
 EvalRequest make_request(const EvalConfig& config, int64_t tokens, int64_t batch_tokens, bool document_mask);
@@ -63,12 +78,14 @@ class LengthEvaluator {
     // Throws what run() would throw: too short a stream, no document that qualifies.
     static void check_request(const TokenStream& stream, const EvalRequest& request);
     // Device buffers for the largest batch; plan like the model's.
-    void plan(Arena& arena, int64_t batch_tokens, bool document_mask);
-    std::vector<LengthResult> run(Ops& ops, Transformer& model, const FlatParams& weights,
+    void plan(Arena& arena, int64_t batch_tokens, bool document_mask, int rank = 0, int ranks = 1);
+    // Called by all ranks with the same arguments; rank 0 gets the results, the others none.
+    std::vector<LengthResult> run(Ops& ops, Comm& comm, Transformer& model, const FlatParams& weights,
                                   const TokenStream& stream, const EvalRequest& request) const;
 
   private:
     Tensor tokens_, targets_, doc_start_;
+    Collector collector_;
 };
 
 // Standard error of sum/count over documents, by bootstrap.

@@ -32,7 +32,7 @@ void Probe::plan(Arena& arena, const ModelConfig& model, int64_t longest) {
     projected_ = arena.activation("probe_projected", {longest * model.width});
 }
 
-ProbeResult Probe::run(Ops& ops, Transformer& model, const FlatParams& weights,
+ProbeResult Probe::run(Ops& ops, Comm& comm, Transformer& model, const FlatParams& weights,
                        const LengthEvaluator& evaluator, const TokenStream& stream,
                        const ProbeRequest& request) const {
     EvalRequest evaluation = request.evaluation();
@@ -41,8 +41,9 @@ ProbeResult Probe::run(Ops& ops, Transformer& model, const FlatParams& weights,
     Gatherer gatherer(statistics_, rows_, projected_, model.config().layers, request.seed,
                       usable / longest * longest);
     evaluation.observer = &gatherer;
-    evaluator.run(ops, model, weights, stream, evaluation);
+    evaluator.run(ops, comm, model, weights, stream, evaluation);
     ProbeResult result;
+    if (comm.rank() != 0) return result;
     for (const auto& [length, layers] : gatherer.lengths())
         for (size_t l = 0; l < layers.size(); ++l) {
             append_rows(result.rows, layers[l], length, static_cast<int64_t>(l));

@@ -43,8 +43,10 @@ class Probe {
   public:
     // Device buffers for batches of the largest length; plan behind the model's evaluation.
     void plan(Arena& arena, const ModelConfig& model, int64_t longest);
-    ProbeResult run(Ops& ops, Transformer& model, const FlatParams& weights, const LengthEvaluator& evaluator,
-                    const TokenStream& stream, const ProbeRequest& request) const;
+    // Called by all ranks with the same arguments; rank 0 gets the result, the others an empty one.
+    ProbeResult run(Ops& ops, Comm& comm, Transformer& model, const FlatParams& weights,
+                    const LengthEvaluator& evaluator, const TokenStream& stream,
+                    const ProbeRequest& request) const;
 
   private:
     Tensor statistics_;  // f32 [row_statistics * heads * N], of the layer with most heads

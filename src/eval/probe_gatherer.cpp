@@ -45,11 +45,9 @@ std::vector<Gatherer::TokenPair> Gatherer::pairs_of(const Batch& batch) const {
     if (batch.length < 2) return pairs;
     const Rng rng(seed_, Purpose::probe, token_stream);
     const int64_t each = share(batch, token_pairs), length = batch.length;
-    const auto done = sequences_done_.find(length);
-    const int64_t first = done == sequences_done_.end() ? 0 : done->second;
     for (int64_t s = 0; s < batch.sequences; ++s)
         for (int64_t p = 0; p < each; ++p) {
-            const uint64_t index = 2 * static_cast<uint64_t>((first + s) * each + p);
+            const uint64_t index = 2 * static_cast<uint64_t>((first_ + s) * each + p);
             const int64_t a = static_cast<int64_t>(rng.below(index, static_cast<uint64_t>(length)));
             const int64_t other =
                 static_cast<int64_t>(rng.below(index + 1, static_cast<uint64_t>(length - 1)));
@@ -59,8 +57,25 @@ std::vector<Gatherer::TokenPair> Gatherer::pairs_of(const Batch& batch) const {
     return pairs;
 }
 
+void Gatherer::begin(int64_t first_sequence) {
+    first_ = first_sequence;
+    batch_.assign(layers_, {});
+}
+
+std::vector<double> Gatherer::take() {
+    return numbers_of(batch_);
+}
+
+void Gatherer::add(int64_t length, std::span<const double> seen) {
+    const std::vector<LayerSums> batch = layers_of(seen);
+    std::vector<LayerSums>& all = sums_[length];
+    all.resize(layers_);
+    check(batch.size() == layers_, "sums of {} layers for {}", batch.size(), layers_);
+    for (size_t l = 0; l < layers_; ++l) all[l].add(batch[l]);
+}
+
 void Gatherer::attention(const StepContext& run, const AttentionView& view) {
-    LayerSums& sums = of(run.batch.length, view.layer);
+    LayerSums& sums = batch_[static_cast<size_t>(view.layer)];
     sums.heads.resize(static_cast<size_t>(view.scores.heads));
     sums.sink = bool(view.scores.sink);
     sums.gated = bool(view.gates);
@@ -159,8 +174,6 @@ void Gatherer::add_scores(const StepContext& run, const AttentionView& view, Lay
     HostMatrix far_q, far_k;
     if (spec.far_keys) far_q = download(run.ops, spec.far_queries), far_k = download(run.ops, spec.far_keys);
     const int64_t each = share(run.batch, score_pairs);
-    const auto done = sequences_done_.find(length);
-    const int64_t first = done == sequences_done_.end() ? 0 : done->second;
     const Rng rng(seed_, Purpose::probe, score_stream);
     std::vector<int64_t> pairs_before(static_cast<size_t>(length) + 1);
     for (int64_t s = 0; s < run.batch.sequences; ++s) {
@@ -173,7 +186,7 @@ void Gatherer::add_scores(const StepContext& run, const AttentionView& view, Lay
         if (pairs == 0) continue;
         for (int64_t h = 0; h < spec.heads; ++h)
             for (int64_t p = 0; p < each; ++p) {
-                const int64_t index = ((first + s) * spec.heads + h) * each + p;
+                const int64_t index = ((first_ + s) * spec.heads + h) * each + p;
                 const int64_t number = static_cast<int64_t>(
                     rng.below(static_cast<uint64_t>(index), static_cast<uint64_t>(pairs)));
                 const int64_t i = std::upper_bound(pairs_before.begin(), pairs_before.end(), number) -
@@ -189,13 +202,12 @@ void Gatherer::add_scores(const StepContext& run, const AttentionView& view, Lay
 }
 
 void Gatherer::block(const StepContext& run, int64_t layer, const Tensor& x) {
-    LayerSums& sums = of(run.batch.length, layer);
+    LayerSums& sums = batch_[static_cast<size_t>(layer)];
     const HostMatrix host = download(run.ops, x);
     for (const TokenPair& pair : pairs_of(run.batch)) {
         const double c = cosine(host, pair.early, pair.late);
         if (std::isfinite(c)) sums.pair_cosine.add(c);
     }
-    if (static_cast<size_t>(layer) + 1 == layers_) sequences_done_[run.batch.length] += run.batch.sequences;
 }
 
 }  // namespace longreach

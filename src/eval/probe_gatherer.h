@@ -1,4 +1,5 @@
-// What a probe takes from an evaluation while it runs: rows of attention into sums, samples of pairs.
+// What a probe takes from an evaluation while it runs: rows of attention into sums, samples of pairs. Each
+// batch has sums of its own, which are added in the order of the batches, whichever rank ran them.
 #pragma once
 
 #include <map>
@@ -14,7 +15,7 @@ struct HostMatrix {
 };
 
 // statistics, rows, projected: as Probe plans them. tokens: evaluated at each length, a multiple of it.
-class Gatherer final : public ForwardObserver {
+class Gatherer final : public BatchObserver {
   public:
     Gatherer(Tensor statistics, Tensor rows, Tensor projected, int64_t layers, uint64_t seed, int64_t tokens)
         : statistics_(statistics),
@@ -26,6 +27,9 @@ class Gatherer final : public ForwardObserver {
 
     void attention(const StepContext& run, const AttentionView& view) override;
     void block(const StepContext& run, int64_t layer, const Tensor& x) override;
+    void begin(int64_t first_sequence) override;
+    std::vector<double> take() override;
+    void add(int64_t length, std::span<const double> seen) override;
     const std::map<int64_t, std::vector<LayerSums>>& lengths() const { return sums_; }
 
   private:
@@ -34,11 +38,6 @@ class Gatherer final : public ForwardObserver {
         int64_t early, late;
     };
 
-    LayerSums& of(int64_t length, int64_t layer) {
-        std::vector<LayerSums>& all = sums_[length];
-        all.resize(layers_);
-        return all[static_cast<size_t>(layer)];
-    }
     HostMatrix download(Ops& ops, const Tensor& x) const;
     std::vector<TokenPair> pairs_of(const Batch& batch) const;
     void add_rows(const StepContext& run, const AttentionView& view, LayerSums& sums) const;
@@ -58,9 +57,10 @@ class Gatherer final : public ForwardObserver {
     size_t layers_;
     uint64_t seed_;
     int64_t tokens_;
-    std::map<int64_t, std::vector<LayerSums>> sums_;
-    std::map<int64_t, int64_t> sequences_done_;  // by length, before the batch in work
-    std::vector<int32_t> start_;                 // first visible key of every query of the layer in work
+    std::map<int64_t, std::vector<LayerSums>> sums_;  // by length: of the batches that were added
+    std::vector<LayerSums> batch_;                    // of the batch in work, by layer
+    int64_t first_ = 0;                               // its first sequence, of those of its length
+    std::vector<int32_t> start_;                      // first visible key of every query of the layer in work
 };
 
 }  // namespace longreach

@@ -4,6 +4,7 @@
 #include <bit>
 #include <charconv>
 #include <cmath>
+#include <type_traits>
 
 namespace longreach {
 
@@ -58,6 +59,108 @@ HeadBin& HeadSums::bin(int64_t visible) {
     const size_t k = bin_of(visible);
     if (bins.size() <= k) bins.resize(k + 1);
     return bins[k];
+}
+
+void HeadSums::add(const HeadSums& b) {
+    if (bins.size() < b.bins.size()) bins.resize(b.bins.size());
+    for (size_t k = 0; k < b.bins.size(); ++k) bins[k].add(b.bins[k]);
+    scores.insert(scores.end(), b.scores.begin(), b.scores.end());
+}
+
+void LayerSums::add(const LayerSums& b) {
+    if (heads.size() < b.heads.size()) heads.resize(b.heads.size());
+    for (size_t h = 0; h < b.heads.size(); ++h) heads[h].add(b.heads[h]);
+    if (projected_norm.size() < b.projected_norm.size()) projected_norm.resize(b.projected_norm.size());
+    for (size_t k = 0; k < b.projected_norm.size(); ++k) projected_norm[k].add(b.projected_norm[k]);
+    pair_cosine.add(b.pair_cosine);
+    angle_ratio.add(b.angle_ratio);
+    gated |= b.gated;
+    sink |= b.sink;
+}
+
+namespace {
+
+// Two ways past the same numbers in the same order: onto a list and off it.
+struct Onto {
+    std::vector<double> list{};
+    void pass(const double& x) { list.push_back(x); }
+    void pass(const int64_t& x) { list.push_back(static_cast<double>(x)); }  // counts: far below 2^53
+    void pass(const bool& x) { list.push_back(x ? 1 : 0); }
+    template <class T>
+    void pass_size(const std::vector<T>& of) {
+        list.push_back(static_cast<double>(of.size()));
+    }
+};
+struct Off {
+    std::span<const double> list;
+    double next() {
+        check(!list.empty(), "sums that break off");
+        const double x = list.front();
+        list = list.subspan(1);
+        return x;
+    }
+    void pass(double& x) { x = next(); }
+    void pass(int64_t& x) { x = static_cast<int64_t>(next()); }
+    void pass(bool& x) { x = next() != 0; }
+    template <class T>
+    void pass_size(std::vector<T>& of) {
+        const double size = next();
+        check(size >= 0 && size <= static_cast<double>(list.size()), "{} sums among {} numbers", size,
+              list.size());
+        of.resize(static_cast<size_t>(size));
+    }
+};
+
+// Sums is const on the way onto the list.
+template <class Way, class Sums>
+void pass(Way& way, Sums& sums) {
+    using T = std::remove_const_t<Sums>;
+    if constexpr (std::is_same_v<T, Mean>) {
+        way.pass(sums.sum);
+        way.pass(sums.count);
+    } else if constexpr (std::is_same_v<T, Moments>) {
+        for (auto* x : {&sums.count, &sums.mean, &sums.second, &sums.third, &sums.fourth}) way.pass(*x);
+    } else if constexpr (std::is_same_v<T, HeadBin>) {
+        for (auto* mean :
+             {&sums.inverse_top_weight, &sums.entropy, &sums.participation, &sums.mass_100, &sums.sink_mass,
+              &sums.learned_sink_mass, &sums.output_norm, &sums.gate, &sums.gate_below})
+            pass(way, *mean);
+        for (auto& mean : sums.decade_entropy) pass(way, mean);
+        way.pass(sums.max_score);
+        way.pass(sums.max_logit);
+        pass(way, sums.logits);
+    } else if constexpr (std::is_same_v<T, HeadSums>) {
+        pass(way, sums.bins);
+        pass(way, sums.scores);
+    } else if constexpr (std::is_same_v<T, LayerSums>) {
+        pass(way, sums.heads);
+        pass(way, sums.projected_norm);
+        pass(way, sums.pair_cosine);
+        pass(way, sums.angle_ratio);
+        way.pass(sums.gated);
+        way.pass(sums.sink);
+    } else if constexpr (std::is_same_v<T, double>) {
+        way.pass(sums);
+    } else {  // a list
+        way.pass_size(sums);
+        for (auto& x : sums) pass(way, x);
+    }
+}
+
+}  // namespace
+
+std::vector<double> numbers_of(const std::vector<LayerSums>& layers) {
+    Onto way;
+    pass(way, layers);
+    return way.list;
+}
+
+std::vector<LayerSums> layers_of(std::span<const double> numbers) {
+    Off way{numbers};
+    std::vector<LayerSums> layers;
+    pass(way, layers);
+    check(way.list.empty(), "{} numbers too many behind the sums", way.list.size());
+    return layers;
 }
 
 namespace {

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <limits>
+#include <span>
 #include <vector>
 
 #include "eval/probe.h"
@@ -41,6 +42,7 @@ struct HeadSums {
     std::vector<HeadBin> bins;   // bin k: 2^k <= n < 2^(k+1)
     std::vector<double> scores;  // sampled z
     HeadBin& bin(int64_t visible);
+    void add(const HeadSums& other);
 };
 
 struct LayerSums {
@@ -48,7 +50,12 @@ struct LayerSums {
     std::vector<Mean> projected_norm;  // by bin
     Mean pair_cosine, angle_ratio;
     bool gated = false, sink = false;
+    void add(const LayerSums& other);
 };
+
+// Sums by layer as numbers that travel between ranks, and back.
+std::vector<double> numbers_of(const std::vector<LayerSums>& layers);
+std::vector<LayerSums> layers_of(std::span<const double> numbers);
 
 // `layer` of a length as rows of probe.csv.
 void append_rows(std::vector<ProbeRow>& rows, const LayerSums& sums, int64_t length, int64_t layer);

@@ -68,77 +68,88 @@ double share_right(const Sample& sample, std::span<const int32_t> best) {
     return static_cast<double>(right) / static_cast<double>(sample.reference_ends.size());
 }
 
-void TaskEvaluator::plan(Arena& arena, int64_t batch_tokens, bool document_mask) {
+void TaskEvaluator::plan(Arena& arena, int64_t batch_tokens, bool document_mask, int rank, int ranks) {
     arena.group("batch, tasks");
     tokens_ = arena.reserve("tokens", DType::i32, {batch_tokens});
     targets_ = arena.reserve("targets", DType::i32, {batch_tokens});
     doc_start_ = document_mask ? arena.reserve("doc_start", DType::i32, {batch_tokens}) : Tensor();
+    collector_.plan(arena, rank, ranks);
 }
 
-TaskRow TaskEvaluator::run_one(Ops& ops, Transformer& model, const FlatParams& weights,
-                               const TaskGenerator& generator, const TaskRequest& request, int64_t length,
-                               double depth) const {
-    const size_t l = static_cast<size_t>(length);
+std::vector<double> TaskEvaluator::run_batch(Ops& ops, Transformer& model, const FlatParams& weights,
+                                             const TaskGenerator& generator, int64_t length, double depth,
+                                             size_t first, size_t count) const {
+    const size_t l = static_cast<size_t>(length), n = count * l;
     const size_t answer = static_cast<size_t>(generator.answer_tokens(length));
+    std::vector<Sample> samples;
+    std::vector<int32_t> tokens, targets(n), best(n);
+    std::vector<float> losses(n);
+    for (size_t b = 0; b < count; ++b) {
+        const size_t sequence = first + b;
+        Sample sample = generator.make(length, first_evaluation_sample + sequence / 2, depth);
+        if (sequence % 2 == 1)
+            std::copy(sample.decoy.begin(), sample.decoy.end(), sample.tokens.begin() + sample.answer_begin);
+        tokens.insert(tokens.end(), sample.tokens.begin(), sample.tokens.end());
+        answer_targets(sample, std::span(targets).subspan(b * l, l));
+        samples.push_back(std::move(sample));
+    }
+    const int64_t total = static_cast<int64_t>(n);
+    Batch batch{static_cast<int64_t>(count), length, tokens_.first(total), targets_.first(total), Tensor()};
+    ops.upload(batch.tokens, tokens.data());
+    ops.upload(batch.targets, targets.data());
+    if (doc_start_) {
+        batch.doc_start = doc_start_.first(total);
+        ops.zero(batch.doc_start);
+    }
+    model.forward(ops, weights, batch);
+    ops.download(losses.data(), model.evaluation_losses(total));
+    ops.download(best.data(), model.evaluation_best(total));
+    std::vector<double> found;
+    for (size_t b = 0; b < count; ++b) {
+        // A token's prediction is at the position before it.
+        const size_t at = b * l + static_cast<size_t>(samples[b].answer_begin) - 1;
+        found.push_back(sum(std::span<const float>(losses).subspan(at, answer)));
+        found.push_back(share_right(samples[b], std::span<const int32_t>(best).subspan(at, answer)));
+    }
+    return found;
+}
+
+std::optional<TaskRow> TaskEvaluator::run_one(Ops& ops, Comm& comm, Transformer& model,
+                                              const FlatParams& weights, const TaskGenerator& generator,
+                                              const TaskRequest& request, int64_t length,
+                                              double depth) const {
+    const size_t rank = static_cast<size_t>(comm.rank()), ranks = static_cast<size_t>(comm.ranks());
     std::vector<Score> scores(static_cast<size_t>(request.samples));
     const size_t sequences = 2 * scores.size();  // sample i is sequence 2 i; 2 i + 1 has its decoy
     const size_t per_batch = static_cast<size_t>(std::max<int64_t>(1, request.batch_tokens / length));
-    std::vector<Sample> samples;
-    std::vector<int32_t> tokens, targets, best;
-    std::vector<float> losses;
-    for (size_t first = 0; first < sequences; first += per_batch) {
-        const size_t count = std::min(per_batch, sequences - first), n = count * l;
-        tokens.clear();
-        targets.resize(n);
-        samples.clear();
-        for (size_t b = 0; b < count; ++b) {
-            const size_t sequence = first + b;
-            Sample sample = generator.make(length, first_evaluation_sample + sequence / 2, depth);
-            if (sequence % 2 == 1)
-                std::copy(sample.decoy.begin(), sample.decoy.end(),
-                          sample.tokens.begin() + sample.answer_begin);
-            tokens.insert(tokens.end(), sample.tokens.begin(), sample.tokens.end());
-            answer_targets(sample, std::span(targets).subspan(b * l, l));
-            samples.push_back(std::move(sample));
-        }
-        const int64_t total = static_cast<int64_t>(n);
-        Batch batch{static_cast<int64_t>(count), length, tokens_.first(total), targets_.first(total),
-                    Tensor()};
-        ops.upload(batch.tokens, tokens.data());
-        ops.upload(batch.targets, targets.data());
-        if (doc_start_) {
-            batch.doc_start = doc_start_.first(total);
-            ops.zero(batch.doc_start);
-        }
-        model.forward(ops, weights, batch);
-        losses.resize(n);
-        best.resize(n);
-        ops.download(losses.data(), model.evaluation_losses(total));
-        ops.download(best.data(), model.evaluation_best(total));
-        for (size_t b = 0; b < count; ++b) {
-            const size_t sequence = first + b;
-            // A token's prediction is at the position before it.
-            const size_t at = b * l + static_cast<size_t>(samples[b].answer_begin) - 1;
-            const double loss = sum(std::span<const float>(losses).subspan(at, answer));
-            Score& score = scores[sequence / 2];
-            if (sequence % 2 == 1) {
-                score.decoy_loss = loss;
-            } else {
-                score.loss = loss;
-                score.accuracy = share_right(samples[b], std::span<const int32_t>(best).subspan(at, answer));
+    for (size_t round = 0; round < sequences; round += ranks * per_batch) {
+        std::vector<double> found;
+        if (const size_t first = round + rank * per_batch; first < sequences)
+            found = run_batch(ops, model, weights, generator, length, depth, first,
+                              std::min(per_batch, sequences - first));
+        size_t sequence = round;
+        for (const std::vector<double>& of_rank : collector_.collect(ops, comm, std::move(found)))
+            for (size_t i = 0; i < of_rank.size(); i += 2, ++sequence) {
+                Score& score = scores.at(sequence / 2);
+                if (sequence % 2 == 1) {
+                    score.decoy_loss = of_rank[i];
+                } else {
+                    score.loss = of_rank[i];
+                    score.accuracy = of_rank[i + 1];
+                }
             }
-        }
-        if (request.progress)
+        if (request.progress && rank == 0)
             request.progress(fmt::format("{} at {}: {}/{} samples", name_of(generator.task()), length,
-                                         (first + count) / 2, scores.size()));
+                                         sequence / 2, scores.size()));
     }
-    TaskRow row = row_of(scores, static_cast<int64_t>(answer));
+    if (rank != 0) return std::nullopt;
+    TaskRow row = row_of(scores, generator.answer_tokens(length));
     row.task = name_of(generator.task());
     row.length = length;
     return row;
 }
 
-std::vector<TaskRow> TaskEvaluator::run(Ops& ops, Transformer& model, const FlatParams& weights,
+std::vector<TaskRow> TaskEvaluator::run(Ops& ops, Comm& comm, Transformer& model, const FlatParams& weights,
                                         const TokenStream& stream, const TaskRequest& request) const {
     check(request.samples >= 1 && !request.lengths.empty(), "tasks without samples or lengths");
     std::vector<TaskGenerator> generators;
@@ -150,15 +161,18 @@ std::vector<TaskRow> TaskEvaluator::run(Ops& ops, Transformer& model, const Flat
     for (const TaskGenerator& generator : generators)
         for (const int64_t length : request.lengths) {
             model.use_length(ops, length);
+            const auto run_at = [&](double depth) {
+                return run_one(ops, comm, model, weights, generator, request, length, depth);
+            };
             if (request.depths.empty() || !generator.has_depth(length)) {
-                rows.push_back(run_one(ops, model, weights, generator, request, length, -1));
+                if (const std::optional<TaskRow> row = run_at(-1)) rows.push_back(*row);
                 continue;
             }
-            for (const int64_t depth : request.depths) {
-                rows.push_back(
-                    run_one(ops, model, weights, generator, request, length, static_cast<double>(depth)));
-                rows.back().depth = static_cast<int>(depth);
-            }
+            for (const int64_t depth : request.depths)
+                if (const std::optional<TaskRow> row = run_at(static_cast<double>(depth))) {
+                    rows.push_back(*row);
+                    rows.back().depth = static_cast<int>(depth);
+                }
         }
     model.use_length(ops, 0);
     return rows;

@@ -10,12 +10,14 @@
 //              in a second input that is the same up to the answer
 //   loss       mean nats per answer token
 //
-// Standard errors are over samples.
+// Standard errors are over samples. Several ranks share the batches of a row as LengthEvaluator does: the
+// bits of a result do not depend on how many there are.
 #pragma once
 
 #include <functional>
 #include <span>
 
+#include "eval/collector.h"
 #include "eval/task_rows.h"
 #include "model/transformer.h"
 #include "tasks/generator.h"
@@ -41,16 +43,23 @@ class TaskEvaluator {
   public:
     // Device buffers for the largest batch; plan like the model's. With document_mask, a sample is one
     // document.
-    void plan(Arena& arena, int64_t batch_tokens, bool document_mask);
+    void plan(Arena& arena, int64_t batch_tokens, bool document_mask, int rank = 0, int ranks = 1);
     // Essay haystacks are taken from the stream. Throws if a task does not fit a length, before the first
-    // pass.
-    std::vector<TaskRow> run(Ops& ops, Transformer& model, const FlatParams& weights,
+    // pass. Called by all ranks with the same arguments; rank 0 gets the rows, the others none.
+    std::vector<TaskRow> run(Ops& ops, Comm& comm, Transformer& model, const FlatParams& weights,
                              const TokenStream& stream, const TaskRequest& request) const;
 
   private:
-    TaskRow run_one(Ops& ops, Transformer& model, const FlatParams& weights, const TaskGenerator& generator,
-                    const TaskRequest& request, int64_t length, double depth) const;
+    // Nothing on ranks other than 0.
+    std::optional<TaskRow> run_one(Ops& ops, Comm& comm, Transformer& model, const FlatParams& weights,
+                                   const TaskGenerator& generator, const TaskRequest& request, int64_t length,
+                                   double depth) const;
+    // Loss and accuracy of the sequences [first, first + count), one behind the other.
+    std::vector<double> run_batch(Ops& ops, Transformer& model, const FlatParams& weights,
+                                  const TaskGenerator& generator, int64_t length, double depth, size_t first,
+                                  size_t count) const;
     Tensor tokens_, targets_, doc_start_;
+    Collector collector_;
 };
 
 // Accuracy of one task as a grid, a row per depth and a column per length; "" if no row has a depth.

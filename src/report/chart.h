@@ -46,6 +46,7 @@ struct LineChart {
     std::string title, description;  // for screen readers; the title also heads small panels
     std::string x_label, y_label;
     bool log_x = false;
+    bool log_y = false;            // values that are not positive leave a gap
     std::vector<Tick> x_ticks;     // empty: round places
     std::vector<Position> marks;   // vertical lines
     std::vector<Position> places;  // what the read-out calls each x

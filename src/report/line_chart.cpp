@@ -42,8 +42,19 @@ struct Range {
     bool empty() const { return !(high >= low); }
 };
 
+bool has_place(double v, const Scale& axis) {
+    return drawable(v) && (v > 0 || !axis.logarithmic);
+}
+
 // The axis a little wider than the values, and never of no width.
-Range padded(Range r) {
+Range padded(Range r, bool logarithmic) {
+    if (logarithmic) {
+        if (r.empty()) return {1, 2};
+        // Up to the last numbers there are, where the margin would lie beyond.
+        const Range powers = padded({std::log2(r.low), std::log2(r.high)}, false);
+        return {std::max(std::exp2(powers.low), std::numeric_limits<double>::min()),
+                std::min(std::exp2(powers.high), std::numeric_limits<double>::max())};
+    }
     if (r.empty()) return {0, 1};
     if (r.high == r.low) {
         const double around = r.low == 0 ? 1 : 0.05 * std::abs(r.low);
@@ -58,7 +69,7 @@ std::string path_of(const std::vector<ChartPoint>& points, const Scale& x, const
     std::string d;
     bool pen = false;
     for (const ChartPoint& p : points) {
-        if (!drawable(p.y)) {
+        if (!has_place(p.y, y)) {
             pen = false;
             continue;
         }
@@ -71,7 +82,9 @@ std::string path_of(const std::vector<ChartPoint>& points, const Scale& x, const
 std::string band_of(const std::vector<ChartPoint>& points, const Scale& x, const Scale& y) {
     std::string out;
     for (size_t begin = 0; begin < points.size();) {
-        const auto banded = [&](size_t i) { return drawable(points[i].low) && drawable(points[i].high); };
+        const auto banded = [&](size_t i) {
+            return has_place(points[i].low, y) && has_place(points[i].high, y);
+        };
         size_t end = begin;
         while (end < points.size() && banded(end)) ++end;
         if (end - begin >= 2) {
@@ -141,19 +154,18 @@ class LineDrawing {
         for (const ChartLine& line : chart.lines)
             for (const ChartPoint& p : line.points) {
                 x.include(p.x);
-                y.include(p.y);
-                y.include(p.low);
-                y.include(p.high);
+                for (double v : {p.y, p.low, p.high})
+                    if (v > 0 || !chart.log_y) y.include(v);
             }
         for (const Position& mark : chart.marks)
             if (chart.log_x) x.include(mark.x);
         if (x.empty()) x = {1, 2};
         if (x.low == x.high) x = chart.log_x ? Range{x.low / 2, x.high * 2} : Range{x.low - 1, x.high + 1};
-        y = padded(y);
+        y = padded(y, chart.log_y);
         if (drawable(chart.y_low)) y.low = chart.y_low;
         if (drawable(chart.y_high)) y.high = chart.y_high;
         x_ = {x.low, x.high, frame_.left + 8, frame_.width - frame_.right - 8, chart.log_x};
-        y_ = {y.low, y.high, frame_.height - frame_.bottom, frame_.top, false};
+        y_ = {y.low, y.high, frame_.height - frame_.bottom, frame_.top, chart.log_y};
     }
 
     std::string body() const { return axes() + lines() + (frame_.labels ? labels() : ""); }
@@ -180,7 +192,11 @@ class LineDrawing {
     std::string axes() const {
         std::string out;
         const double right = frame_.width - frame_.right, bottom = frame_.height - frame_.bottom;
-        for (const Tick& tick : round_ticks(y_.low, y_.high, frame_.y_ticks)) {
+        std::vector<Tick> levels;
+        if (chart_.log_y) levels = power_ticks(y_.low, y_.high, frame_.y_ticks);
+        // Less than a doubling has no two powers of two.
+        if (levels.size() < 2) levels = round_ticks(y_.low, y_.high, frame_.y_ticks);
+        for (const Tick& tick : levels) {
             const double y = y_.at(tick.value);
             out += svg_line(frame_.left, y, right, y, "grid");
             out += svg_text(frame_.left - 7, y + 4, "tick", "end", tick.text);
@@ -239,7 +255,7 @@ class LineDrawing {
                 style_classes(style), line.series, path_of(line.points, x_, y_));
         std::string xs, ys, values, markers;
         for (const ChartPoint& p : line.points) {
-            const bool finite = drawable(p.y);
+            const bool finite = has_place(p.y, y_);
             const char* comma = xs.empty() ? "" : "|";
             xs += fmt::format("{}{:.1f}", comma, x_.at(p.x));
             ys += finite ? fmt::format("{}{:.1f}", comma, y_.at(p.y)) : comma;
@@ -263,7 +279,7 @@ class LineDrawing {
             if (line.faint) continue;
             for (size_t i = line.points.size(); i-- > 0;) {
                 const ChartPoint& p = line.points[i];
-                if (!drawable(p.y)) continue;
+                if (!has_place(p.y, y_)) continue;
                 const double y = std::clamp(y_.at(p.y), frame_.top, frame_.height - frame_.bottom);
                 ends.push_back({line.series, x_.at(p.x), y, y});
                 break;

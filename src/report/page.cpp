@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cctype>
+
 #include "base/build_info.h"
 #include "base/error.h"
 #include "base/text.h"
@@ -10,13 +12,35 @@
 
 namespace longreach {
 
+namespace {
+
+std::string lowered(std::string title) {
+    title[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(title[0])));
+    return title;
+}
+
+}  // namespace
+
 std::string report_page(const Collection& collection) {
     const Summary summary = summarize(collection);
     const PageContext page{collection, summary};
+    std::vector<Section> sections{overview_section(page)};
+    if (summary.tasks.empty()) {
+        for (const auto make : {lengths_section, differences_section, training_section, positions_section,
+                                diagnostics_section, tasks_section})
+            sections.push_back(make(page));
+    } else {
+        for (const auto make : {tasks_section, training_section, diagnostics_section})
+            sections.push_back(make(page));
+        for (const auto make : {lengths_section, differences_section, positions_section}) {
+            Section section = make(page);
+            section.title = "Text: " + lowered(section.title);
+            sections.push_back(section);
+        }
+    }
+    sections.push_back(setup_section(page));
     std::string contents, body;
-    for (const auto make : {overview_section, lengths_section, differences_section, training_section,
-                            positions_section, diagnostics_section, tasks_section, setup_section}) {
-        const Section section = make(page);
+    for (const Section& section : sections) {
         if (section.html.empty()) continue;
         contents += fmt::format("<li><a href=\"#{}\">{}</a></li>", section.id, escaped(section.title));
         body += fmt::format(

@@ -31,6 +31,9 @@ Section diagnostics_section(const PageContext& page);
 Section tasks_section(const PageContext& page);
 Section setup_section(const PageContext& page);
 
+// Plain sentences about the tasks that the runs train on, the most important first.
+std::vector<std::string> task_headline(const PageContext& page);
+
 // Loss by context length, the chart that the report opens with; no lines without data.
 LineChart length_chart(const PageContext& page);
 

@@ -16,10 +16,12 @@ constexpr size_t most_layers = 12, most_lengths = 3;
 
 struct Known {
     const char *name, *title, *meaning;
+    bool logarithmic = false;
 };
 // In the order of the menu; a statistic that is not listed comes behind them under its own name.
 constexpr std::array known{
-    Known{"inverse_top_weight", "1 / largest weight", "One over the largest attention weight of a query."},
+    Known{"inverse_top_weight", "1 / largest weight",
+          "One over the largest attention weight of a query, on a logarithmic axis.", true},
     Known{"entropy", "Entropy of attention",
           "Entropy of the attention weights, in nats; log n for uniform ones."},
     Known{"entropy_1", "Entropy, distances 1 to 10", "Entropy of the weights on keys less than 10 back."},
@@ -171,11 +173,13 @@ void share_axis(std::vector<LineChart>& charts) {
     for (const LineChart& chart : charts)
         for (const ChartLine& line : chart.lines)
             for (const ChartPoint& p : line.points)
-                if (std::isfinite(p.y)) low = std::min(low, p.y), high = std::max(high, p.y);
+                if (std::isfinite(p.y) && (p.y > 0 || !chart.log_y))
+                    low = std::min(low, p.y), high = std::max(high, p.y);
     if (!(high > low)) return;
     for (LineChart& chart : charts) {
-        chart.y_low = low - 0.04 * (high - low);
-        chart.y_high = high + 0.04 * (high - low);
+        const double margin = chart.log_y ? std::pow(high / low, 0.04) : 0.04 * (high - low);
+        chart.y_low = chart.log_y ? low / margin : low - margin;
+        chart.y_high = chart.log_y ? high * margin : high + margin;
     }
 }
 
@@ -203,8 +207,9 @@ LineChart layer_chart(const Field& field, int64_t length, const std::string& id,
     return chart;
 }
 
-std::string statistic_figure(const PageContext& page, const std::string& name, const std::string& title,
-                             const std::string& meaning, const Field& field, int64_t length) {
+std::string statistic_figure(const PageContext& page, const Known& statistic, const Field& field,
+                             int64_t length) {
+    const std::string name = statistic.name, title = statistic.title;
     std::vector<LineChart> charts;
     const std::set<int64_t> layers = layers_of(field, length);
     if (layers.empty()) return {};
@@ -240,8 +245,9 @@ std::string statistic_figure(const PageContext& page, const std::string& name, c
     }
     if (!binned)
         charts = {layer_chart(field, length, fmt::format("probe-{}-{}", name, length), title + " by layer")};
+    for (LineChart& chart : charts) chart.log_y = statistic.logarithmic;
     share_axis(charts);
-    std::string caption = fmt::format("At a context of {}. {}", full_length(length), meaning);
+    std::string caption = fmt::format("At a context of {}. {}", full_length(length), statistic.meaning);
     caption +=
         binned ? " Means over heads and seeds, by the number of visible positions; one panel per layer, with "
                  "the same axis."
@@ -358,7 +364,7 @@ Section diagnostics_section(const PageContext& page) {
     for (const auto& [name, field] : fields)
         if (!name.starts_with("scalar.") && !is_quantile(name) &&
             std::none_of(known.begin(), known.end(), [&](const Known& k) { return name == k.name; }))
-            statistics.push_back({name.c_str(), name.c_str(), ""});
+            statistics.push_back({name.c_str(), name.c_str(), "", false});
 
     Menu which{"statistic", {}}, length_menu{"context length", {}};
     for (int64_t length : lengths)
@@ -376,9 +382,8 @@ Section diagnostics_section(const PageContext& page) {
     };
     for (const Known& k : statistics)
         if (const auto found = fields.find(k.name); found != fields.end())
-            add(k.name, k.title, [&](int64_t length) {
-                return statistic_figure(page, k.name, k.title, k.meaning, found->second, length);
-            });
+            add(k.name, k.title,
+                [&](int64_t length) { return statistic_figure(page, k, found->second, length); });
     add("quantiles", "Quantiles of the logits",
         [&](int64_t length) { return quantile_figure(page, fields, length); });
     if (!pieces.empty()) {

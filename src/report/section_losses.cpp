@@ -62,12 +62,27 @@ DataTable by_length(const PageContext& page, const std::string& caption, ByLengt
     return table;
 }
 
+std::string loss_figure(const PageContext& page) {
+    const LineChart chart = length_chart(page);
+    if (chart.lines.empty()) return {};
+    bool bands = false;
+    for (const ChartLine& line : chart.lines)
+        for (const ChartPoint& p : line.points) bands |= std::isfinite(p.low);
+    return line_figure(
+        page, "loss-by-length", chart,
+        fmt::format("Loss of the same text read with different lengths of context{}.{}",
+                    page.summary.final_losses ? "" : ", from the newest validation of each run",
+                    bands ? " Lines are means over seeds, bands one standard error to each side." : ""),
+        by_length(page, "Loss by context length (nats per token)", &Series::loss, 4, true));
+}
+
 }  // namespace
 
 LineChart length_chart(const PageContext& page) {
     LineChart chart;
     chart.id = "by-length";
-    chart.title = "Loss by context length";
+    const bool on_task = !page.summary.tasks.empty();
+    chart.title = on_task ? "Loss on text by context length" : "Loss by context length";
     chart.x_label = "context length in tokens";
     chart.y_label = "loss, nats per token";
     chart.log_x = true;
@@ -90,13 +105,17 @@ LineChart length_chart(const PageContext& page) {
         if (!line.points.empty()) chart.lines.push_back(line);
     }
     const auto sentences = headline(page.collection, page.summary);
-    chart.description = sentences.empty() ? "" : sentences[0];
+    chart.description = on_task             ? "The runs train on a task; text is not what they learn."
+                        : sentences.empty() ? ""
+                                            : sentences[0];
     return chart;
 }
 
 Section overview_section(const PageContext& page) {
     Section section{"overview", "Overview", {}};
-    const std::vector<std::string> sentences = headline(page.collection, page.summary);
+    const bool on_task = !page.summary.tasks.empty();
+    const std::vector<std::string> sentences =
+        on_task ? task_headline(page) : headline(page.collection, page.summary);
     section.html = "<p class=\"lead\">" + escaped(sentences[0]) + "</p>\n";
     std::vector<std::string> rest(sentences.begin() + 1, sentences.end());
     if (!rest.empty()) section.html += paragraph(join(rest, " "));
@@ -106,23 +125,19 @@ Section overview_section(const PageContext& page) {
             section.html += "<li>" + escaped(note) + "</li>";
         section.html += "</ul>\n";
     }
-    const LineChart chart = length_chart(page);
-    if (chart.lines.empty()) return section;
-    bool bands = false;
-    for (const ChartLine& line : chart.lines)
-        for (const ChartPoint& p : line.points) bands |= std::isfinite(p.low);
-    section.html += line_figure(
-        page, "loss-by-length", chart,
-        fmt::format("Loss of the same text read with different lengths of context{}.{}",
-                    page.summary.final_losses ? "" : ", from the newest validation of each run",
-                    bands ? " Lines are means over seeds, bands one standard error to each side." : ""),
-        by_length(page, "Loss by context length (nats per token)", &Series::loss, 4, true));
+    // The figures of the task are right below.
+    if (!on_task) section.html += loss_figure(page);
     return section;
 }
 
 Section lengths_section(const PageContext& page) {
     Section section{"lengths", "Loss by length", {}};
     if (page.summary.longest == 0) return section;
+    if (!page.summary.tasks.empty())
+        section.html += paragraph(
+                            "These runs train on samples of a task. What they lose on text, here and below, "
+                            "says little about what they can do.") +
+                        loss_figure(page);
     section.html += paragraph(
         "Mean over seeds ± its standard error; without ± there is one seed. The lowest mean of each column "
         "is bold.");

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/text.h"
 #include "report/page_parts.h"
 #include "theory/heat_map.h"
 
@@ -28,11 +29,12 @@ struct Score {
     double mean_accuracy() const { return samples > 0 ? accuracy / samples : NAN; }
     double mean_margin() const { return margin_samples > 0 ? margin / margin_samples : NAN; }
     double mean_loss() const { return loss_samples > 0 ? loss / loss_samples : NAN; }
-    double error_over_seeds() const {
-        std::vector<double> values;
-        for (const auto& [seed, sum] : by_seed) values.push_back(sum.first / sum.second);
-        return mean_interval(values).standard_error;
+    std::vector<SeedValue> seeds() const {
+        std::vector<SeedValue> values;
+        for (const auto& [seed, sum] : by_seed) values.push_back({seed, sum.first / sum.second});
+        return values;
     }
+    double error_over_seeds() const { return mean_interval(seeds()).standard_error; }
 };
 
 struct TaskScores {
@@ -175,7 +177,78 @@ std::string depth_figure(const PageContext& page, const std::string& name, const
         table);
 }
 
+// The longest of the lengths that the most variants have.
+int64_t common_length(const TaskScores& task) {
+    std::map<int64_t, size_t> variants;
+    for (const auto& lengths : task.by_length)
+        for (const auto& [length, score] : lengths) ++variants[length];
+    int64_t longest = 0;
+    size_t most = 0;
+    for (const auto& [length, count] : variants)
+        if (count >= most) most = count, longest = length;
+    return longest;
+}
+
+std::vector<std::string> headline_of(const PageContext& page, const std::string& name,
+                                     const TaskScores& task) {
+    struct Candidate {
+        std::string name;
+        const Score* score;
+        double mean;  // over seeds
+    };
+    const int64_t length = common_length(task);
+    std::vector<Candidate> candidates;
+    for (size_t i = 0; i < task.by_length.size(); ++i) {
+        const auto found = task.by_length[i].find(length);
+        if (found == task.by_length[i].end() || found->second.samples == 0) continue;
+        candidates.push_back(
+            {page.styles()[i].name, &found->second, mean_interval(found->second.seeds()).mean});
+    }
+    const std::string where = at_length(page.summary, length);
+    if (candidates.empty()) return {fmt::format("{} no accuracy in {} is a number.", where, name)};
+    std::stable_sort(candidates.begin(), candidates.end(),
+                     [](const Candidate& a, const Candidate& b) { return a.mean > b.mean; });
+    const Candidate& best = candidates[0];
+    const double error = best.score->error_over_seeds();
+    const std::string value = fixed(best.mean, 3) + (std::isfinite(error) ? " ± " + fixed(error, 3) : "") +
+                              fmt::format(" ({})", counted(best.score->by_seed.size(), "seed"));
+    if (candidates.size() == 1)
+        return {fmt::format("{}, the accuracy of {} in {} is {}.", where, best.name, name, value)};
+    std::vector<std::string> equals;
+    for (const Candidate& c : candidates)
+        if (c.mean == best.mean) equals.push_back(c.name);
+    if (equals.size() > 1)
+        return {fmt::format("{}, {} of {} share the highest accuracy in {}, {}: {}.", where, equals.size(),
+                            counted(candidates.size(), "variant"), name, fixed(best.mean, 3),
+                            join(equals, ", "))};
+    const Candidate& next = candidates[1];
+    const MeanInterval gap = paired_difference(best.score->seeds(), next.score->seeds());
+    std::vector<std::string> out{
+        fmt::format("{}, {} has the highest accuracy in {} of {}: {}.", where, best.name, name,
+                    counted(candidates.size(), "variant"), value),
+        fmt::format("The next, {}, is {} lower{}.", next.name,
+                    fixed(gap.count > 0 ? gap.mean : best.mean - next.mean, 3), gap_text(gap, 3))};
+    if (candidates.size() > 2)
+        out.push_back(
+            "The highest of many is in part the luckiest: intervals are not corrected for having chosen it.");
+    return out;
+}
+
 }  // namespace
+
+std::vector<std::string> task_headline(const PageContext& page) {
+    std::vector<std::string> out;
+    const std::map<std::string, TaskScores> scores = scores_of(page);
+    for (const std::string& name : page.summary.tasks)
+        if (const auto task = scores.find(name); task != scores.end())
+            for (const std::string& sentence : headline_of(page, name, task->second)) out.push_back(sentence);
+    if (!out.empty()) return out;
+    int64_t step = 0;
+    for (const RunRecord& run : page.collection.runs)
+        if (!run.training.empty()) step = std::max(step, run.training.back().step);
+    return {fmt::format("No results in {} yet; training has reached step {}.",
+                        fmt::join(page.summary.tasks, ", "), grouped(step))};
+}
 
 Section tasks_section(const PageContext& page) {
     Section section{"tasks", "Tasks", {}};
@@ -187,7 +260,12 @@ Section tasks_section(const PageContext& page) {
         menu.choices.push_back({id, name});
         pieces.push_back({{id}, accuracy_figure(page, name, task, id) + depth_figure(page, name, task, id)});
     }
-    if (!pieces.empty()) section.html = chooser("tasks", {menu}, pieces, pieces[0].keys);
+    if (pieces.empty()) return section;
+    // A task that the runs train on comes first.
+    size_t first = 0;
+    while (first < pieces.size() && !page.summary.tasks.contains(menu.choices[first].text)) ++first;
+    if (first == pieces.size()) first = 0;
+    section.html = chooser("tasks", {menu}, pieces, pieces[first].keys);
     return section;
 }
 

@@ -218,7 +218,8 @@ std::string validation_figures(const PageContext& page) {
                          table)});
     }
     if (pieces.empty()) return {};
-    return subheading("Validation on the way") + chooser("validation", {menu}, pieces, pieces.back().keys);
+    return subheading(page.summary.tasks.empty() ? "Validation on the way" : "Text: validation on the way") +
+           chooser("validation", {menu}, pieces, pieces.back().keys);
 }
 
 }  // namespace

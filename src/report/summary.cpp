@@ -60,10 +60,6 @@ void add_losses(const Collection& collection, Summary& out) {
     }
 }
 
-std::string interval_text(const MeanInterval& m) {
-    return fmt::format("[{}, {}]", signed_fixed(m.low, 4), signed_fixed(m.high, 4));
-}
-
 std::string seeds_text(int64_t count) {
     return counted(static_cast<size_t>(count), "seed");
 }
@@ -88,6 +84,14 @@ Summary summarize(const Collection& collection) {
     Summary out;
     add_series(collection, out);
     add_losses(collection, out);
+    for (const RunRecord& run : collection.runs) {
+        const json::Value* kind = value_at(run.config, "data.task.kind");
+        if (!kind || !kind->to_string() || *kind->to_string() == "none") {
+            out.tasks.clear();
+            break;
+        }
+        out.tasks.insert(*kind->to_string());
+    }
     std::set<int64_t> contexts;
     for (const RunRecord& run : collection.runs) {
         int64_t longest = 0;
@@ -99,6 +103,24 @@ Summary summarize(const Collection& collection) {
     }
     out.contexts = {contexts.begin(), contexts.end()};
     return out;
+}
+
+std::string at_length(const Summary& summary, int64_t length) {
+    std::string out = fmt::format("At {} tokens of context", full_length(length));
+    if (summary.contexts.size() == 1 && length > summary.contexts[0] && length % summary.contexts[0] == 0)
+        out += fmt::format(", {} times the training length", length / summary.contexts[0]);
+    return out;
+}
+
+std::string gap_text(const MeanInterval& gap, int decimals) {
+    if (gap.has_interval())
+        return fmt::format(
+            "; the 95% interval of the difference over {} shared seeds, [{}, {}], {}", gap.count,
+            signed_fixed(gap.low, decimals), signed_fixed(gap.high, decimals),
+            gap.excludes_zero() ? "excludes zero" : "includes zero: these seeds do not separate the two");
+    return gap.count == 1 ? "; one shared seed gives no interval, so nothing here says how much of that is "
+                            "chance"
+                          : "; no seed is shared, so the two cannot be paired";
 }
 
 std::vector<std::string> headline(const Collection& collection, const Summary& summary) {
@@ -123,9 +145,7 @@ std::vector<std::string> headline(const Collection& collection, const Summary& s
     }
     std::sort(candidates.begin(), candidates.end(),
               [](const Candidate& a, const Candidate& b) { return a.loss.mean < b.loss.mean; });
-    std::string where = fmt::format("At {} tokens of context", full_length(length));
-    if (summary.contexts.size() == 1 && length > summary.contexts[0] && length % summary.contexts[0] == 0)
-        where += fmt::format(", {} times the training length", length / summary.contexts[0]);
+    const std::string where = at_length(summary, length);
     if (candidates.empty()) return {where + " no loss is finite."};
 
     const Candidate& best = candidates[0];
@@ -143,19 +163,7 @@ std::vector<std::string> headline(const Collection& collection, const Summary& s
             const MeanInterval gap = paired_difference(summary.series[other.series].loss.at(length),
                                                        summary.series[best.series].loss.at(length));
             const double higher = gap.count > 0 ? gap.mean : other.loss.mean - best.loss.mean;
-            std::string text = fmt::format("{} is {} higher", who, fixed(higher, 4));
-            if (gap.has_interval())
-                text +=
-                    fmt::format("; the 95% interval of the difference over {} shared seeds, {}, {}",
-                                gap.count, interval_text(gap),
-                                gap.excludes_zero() ? "excludes zero"
-                                                    : "includes zero: these seeds do not separate the two");
-            else
-                text += gap.count == 1
-                            ? "; one shared seed gives no interval, so nothing here says how much of "
-                              "that is chance"
-                            : "; no seed is shared, so the two cannot be paired";
-            return text + ".";
+            return fmt::format("{} is {} higher{}.", who, fixed(higher, 4), gap_text(gap, 4));
         };
         out.push_back(against(candidates[1], "The next, " + summary.styles[candidates[1].series].name + ","));
         for (size_t i = 2; i < candidates.size(); ++i)

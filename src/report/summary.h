@@ -2,6 +2,8 @@
 // the sentences that open the report.
 #pragma once
 
+#include <set>
+
 #include "report/chart.h"
 #include "report/collect.h"
 #include "report/paired.h"
@@ -22,6 +24,8 @@ struct Summary {
     int64_t longest = 0;              // the longest that the most series have; 0 without losses
     std::vector<int64_t> contexts;    // longest context of each run's training, without repetition
     bool final_losses = false;        // losses come from eval/plain, not from the newest validation
+    // That the runs train on, if all of them do; their loss on text says little then.
+    std::set<std::string> tasks;
 };
 
 Summary summarize(const Collection& collection);
@@ -51,7 +55,13 @@ std::vector<Row> rows_of(const RunRecord& run, const std::string& label, std::ve
 // The runs of a series, seeds rising.
 std::vector<const RunRecord*> runs_of(const Collection& collection, const Series& series);
 
-// Plain sentences, the most important first.
+// "At 4,096 tokens of context, 16 times the training length"; the multiple where all trained at one length.
+std::string at_length(const Summary& summary, int64_t length);
+
+// How far the pairs bear out a difference, to go on behind it: "; the 95% interval of ...".
+std::string gap_text(const MeanInterval& gap, int decimals);
+
+// Plain sentences about the losses on text, the most important first.
 std::vector<std::string> headline(const Collection& collection, const Summary& summary);
 
 }  // namespace longreach

@@ -196,10 +196,10 @@ void Trainer::plan(Arena& arena) {
 
     arena.rewind(shared);
     const int64_t eval_tokens = experiment_.eval_batch_tokens();
-    evaluator_.plan(arena, eval_tokens, documents);
+    evaluator_.plan(arena, eval_tokens, documents, rank_, ranks_);
     PlanSize eval_size{eval_tokens, experiment_.evaluated_lengths()};
     if (scores_task()) {
-        task_evaluator_.plan(arena, eval_tokens, documents);
+        task_evaluator_.plan(arena, eval_tokens, documents, rank_, ranks_);
         eval_size.lengths.insert(eval_size.lengths.end(), size.lengths.begin(), size.lengths.end());
     }
     model_.plan_evaluation(arena, *ops_, eval_size, documents);
@@ -557,7 +557,8 @@ void Trainer::validate(bool final) {
     request.seed = experiment_.data_seed();
     request.progress = [&](const std::string& text) { console_.status(text); };
     model_.set_stage_window(experiment_.window_at(state_.step - 1));
-    const std::vector<LengthResult> results = evaluator_.run(*ops_, model_, weights_, val_stream_, request);
+    const std::vector<LengthResult> results =
+        evaluator_.run(*ops_, *comm_, model_, weights_, val_stream_, request);
     const double bytes_per_token = val_stream_.bytes_per_token();
     if (!speaks()) {
         if (scores_task()) validate_task();
@@ -585,7 +586,9 @@ void Trainer::validate_task() {
     request.config = config;
     request.seed = experiment_.task_seed();
     request.progress = [&](const std::string& text) { console_.status(text); };
-    const std::vector<TaskRow> rows = task_evaluator_.run(*ops_, model_, weights_, val_stream_, request);
+    const std::vector<TaskRow> rows =
+        task_evaluator_.run(*ops_, *comm_, model_, weights_, val_stream_, request);
+    if (!speaks()) return;
     for (const std::string& line : task_lines(rows, state_.step)) tasks_csv_.append(line);
     console_.line(fmt::format("{} at {}: accuracy {:.3f} +- {:.3f}, margin {:.2f}", rows[0].task,
                               rows[0].length, rows[0].accuracy, rows[0].accuracy_error,
@@ -605,7 +608,9 @@ ProbeRequest Trainer::probe_request() const {
 void Trainer::probe() {
     traffic_.settle();
     model_.set_stage_window(experiment_.window_at(state_.step - 1));
-    const ProbeResult result = probe_.run(*ops_, model_, weights_, evaluator_, val_stream_, probe_request());
+    const ProbeResult result =
+        probe_.run(*ops_, *comm_, model_, weights_, evaluator_, val_stream_, probe_request());
+    if (!speaks()) return;
     for (const std::string& line : probe_lines(result.rows, state_.step)) probe_csv_.append(line);
     events_.scores(state_.step, result.scores);
 }

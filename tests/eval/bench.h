@@ -61,13 +61,13 @@ class Bench {
   public:
     static constexpr uint64_t seed = 3;
 
-    Bench(const ModelConfig& config, const EvalRequest& request)
+    Bench(const ModelConfig& config, const EvalRequest& request, int rank = 0, int ranks = 1)
         : ops_(make_cpu_ops({.threads = 1})), arena_(*ops_), model_(config, request.lengths.back()) {
         const int64_t batch = std::max(request.batch_tokens, request.lengths.back());
         for (int pass = 0; pass < 2; ++pass) {
             weights_ = plan_weights(arena_, model_.params());
             model_.plan_tables(arena_);
-            evaluator_.plan(arena_, batch, request.document_mask);
+            evaluator_.plan(arena_, batch, request.document_mask, rank, ranks);
             model_.plan_evaluation(arena_, *ops_, {batch, request.lengths}, request.document_mask);
             if (pass == 0) arena_.commit();
         }
@@ -77,8 +77,8 @@ class Bench {
         ops_->upload(weights_.flat, host.data());
         weights_.round(*ops_);
     }
-    std::vector<LengthResult> run(const TokenStream& stream, const EvalRequest& request) {
-        return evaluator_.run(*ops_, model_, weights_, stream, request);
+    std::vector<LengthResult> run(Comm& comm, const TokenStream& stream, const EvalRequest& request) {
+        return evaluator_.run(*ops_, comm, model_, weights_, stream, request);
     }
 
   private:
@@ -91,7 +91,8 @@ class Bench {
 
 inline std::vector<LengthResult> evaluate(const ModelConfig& config, const Corpus& corpus,
                                           const EvalRequest& request) {
-    return Bench(config, request).run(corpus.stream, request);
+    SingleComm comm;
+    return Bench(config, request).run(comm, corpus.stream, request);
 }
 
 // A model whose prediction depends on the last token alone: attention and MLP add nothing to the embedding.

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "dist/thread_comm.h"
 #include "eval/bench.h"
 #include "model/fixture.h"
 
@@ -38,7 +39,68 @@ std::vector<int64_t> counts(const std::vector<LossSum>& buckets) {
     return n;
 }
 
+// On so many ranks; what rank 0 gets.
+std::vector<LengthResult> evaluate_on(int ranks, const ModelConfig& config, const Corpus& corpus,
+                                      const EvalRequest& request) {
+    std::vector<LengthResult> results;
+    run_ranks(ranks, [&](Comm& comm) {
+        EvalRequest own = request;
+        int told = 0;
+        own.progress = [&](const std::string&) { ++told; };
+        Bench bench(config, own, comm.rank(), comm.ranks());
+        std::vector<LengthResult> mine = bench.run(comm, corpus.stream, own);
+        const bool silent = mine.empty() && told == 0;
+        check(silent == (comm.rank() != 0), "rank {} returns {} results and reports {} times", comm.rank(),
+              mine.size(), told);
+        if (comm.rank() == 0) results = std::move(mine);
+    });
+    return results;
+}
+
+bool same(const LossSum& a, const LossSum& b) {
+    return a.sum == b.sum && a.count == b.count;
+}
+bool same(const std::vector<LossSum>& a, const std::vector<LossSum>& b) {
+    return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                      [](const LossSum& x, const LossSum& y) { return same(x, y); });
+}
+
 }  // namespace
+
+TEST_CASE("eval: how many ranks share the batches changes no bit of any result") {
+    const Corpus corpus(document_lengths(40, 3, 40));
+    ModelConfig config = tiny_model(2);
+    config.attention.window = 20;
+    struct Case {
+        int64_t tokens, batch_tokens;
+    };
+    // Five batches at every length; seven, the last one smaller, and five; one batch, or fewer than four.
+    for (const Case& c : {Case{320, 64}, Case{320, 48}, Case{64, 64}, Case{192, 4096}})
+        for (const EvalAlign align : {EvalAlign::chunk, EvalAlign::suffix}) {
+            EvalRequest r = request({8, 32, 64}, c.tokens);
+            r.batch_tokens = c.batch_tokens;
+            r.align = align;
+            r.min_document = 10;
+            const std::vector<LengthResult> one = evaluate_on(1, config, corpus, r);
+            REQUIRE(one.size() == 3);
+            for (int ranks : {2, 3, 4}) {
+                CAPTURE(ranks);
+                const std::vector<LengthResult> many = evaluate_on(ranks, config, corpus, r);
+                REQUIRE(many.size() == 3);
+                for (size_t i = 0; i < 3; ++i) {
+                    CHECK(many[i].length == one[i].length);
+                    CHECK(many[i].loss.count > 0);
+                    CHECK(same(many[i].loss, one[i].loss));
+                    CHECK(same(many[i].hits, one[i].hits));
+                    CHECK(many[i].standard_error == one[i].standard_error);
+                    CHECK(many[i].documents == one[i].documents);
+                    CHECK(same(many[i].by_sequence, one[i].by_sequence));
+                    CHECK(same(many[i].by_document, one[i].by_document));
+                    CHECK(same_bits(many[i].token_losses, one[i].token_losses));
+                }
+            }
+        }
+}
 
 TEST_CASE("eval: a head of zeros gives log V at every length and in every bucket") {
     const Corpus corpus(document_lengths(40, 3, 40));

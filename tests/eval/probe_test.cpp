@@ -3,6 +3,7 @@
 
 #include <map>
 
+#include "dist/thread_comm.h"
 #include "eval/bench.h"
 #include "eval/probe_sums.h"
 #include "model/fixture.h"
@@ -12,8 +13,8 @@ using namespace longreach::test;
 
 namespace {
 
-ProbeResult probe(const ModelConfig& config, const Corpus& corpus, const ProbeRequest& request,
-                  int threads = 1) {
+ProbeResult probe_on(Comm& comm, const ModelConfig& config, const Corpus& corpus, const ProbeRequest& request,
+                     int threads = 1) {
     const auto ops = make_cpu_ops({.threads = threads});
     Arena arena(*ops);
     Transformer model(config, request.lengths.back());
@@ -23,7 +24,7 @@ ProbeResult probe(const ModelConfig& config, const Corpus& corpus, const ProbeRe
     for (int pass = 0; pass < 2; ++pass) {
         weights = plan_weights(arena, model.params());
         model.plan_tables(arena);
-        evaluator.plan(arena, request.lengths.back(), request.document_mask);
+        evaluator.plan(arena, request.lengths.back(), request.document_mask, comm.rank(), comm.ranks());
         model.plan_evaluation(arena, *ops, {request.lengths.back(), request.lengths}, request.document_mask);
         probe.plan(arena, config, request.lengths.back());
         if (pass == 0) arena.commit();
@@ -33,7 +34,12 @@ ProbeResult probe(const ModelConfig& config, const Corpus& corpus, const ProbeRe
     initialise(model.params(), Bench::seed, host);
     ops->upload(weights.flat, host.data());
     weights.round(*ops);
-    return probe.run(*ops, model, weights, evaluator, corpus.stream, request);
+    return probe.run(*ops, comm, model, weights, evaluator, corpus.stream, request);
+}
+ProbeResult probe(const ModelConfig& config, const Corpus& corpus, const ProbeRequest& request,
+                  int threads = 1) {
+    SingleComm comm;
+    return probe_on(comm, config, corpus, request, threads);
 }
 
 ModelConfig varied_model() {
@@ -136,10 +142,80 @@ TEST_CASE("probe: neither threads nor looking twice change a digit") {
         CHECK(probe_lines(probe(varied_model(), corpus, request, threads).rows, 1) == expected);
 }
 
+TEST_CASE("probe: how many ranks share the batches changes no digit and no sampled score") {
+    const Corpus corpus(document_lengths(40, 3, 40));
+    for (const bool documents : {true, false})
+        for (const int64_t tokens : {64, 320}) {  // one batch, five
+            const ProbeRequest request{.lengths = {8, 64}, .tokens = tokens, .document_mask = documents};
+            const ProbeResult one = probe(varied_model(), corpus, request);
+            const std::vector<std::string> expected = probe_lines(one.rows, 1);
+            REQUIRE(one.scores.size() == 3);
+            CHECK(!one.scores[0].empty());
+            for (int ranks : {2, 4}) {
+                CAPTURE(ranks);
+                ProbeResult many;
+                run_ranks(ranks, [&](Comm& comm) {
+                    ProbeResult mine = probe_on(comm, varied_model(), corpus, request);
+                    check(mine.rows.empty() == (comm.rank() != 0), "{} rows on rank {}", mine.rows.size(),
+                          comm.rank());
+                    if (comm.rank() == 0) many = std::move(mine);
+                });
+                CHECK(probe_lines(many.rows, 1) == expected);
+                CHECK(many.scores == one.scores);
+            }
+        }
+}
+
+TEST_CASE("sums of a layer travel as numbers and come back the same; a list that breaks off is refused") {
+    const Rng rng(4, Purpose::test);
+    uint64_t next = 0;
+    const auto mean = [&] { return Mean{rng.normal(next++), static_cast<int64_t>(next)}; };
+    std::vector<LayerSums> layers(3);
+    layers[1].heads.resize(2);
+    layers[1].heads[1].scores = {0.5, -1};
+    layers[1].gated = true;
+    layers[2].sink = true;
+    layers[2].projected_norm = {mean(), mean()};
+    layers[2].pair_cosine = mean();
+    layers[2].angle_ratio = mean();
+    HeadBin& bin = layers[1].heads[0].bin(5);
+    for (Mean* m : {&bin.inverse_top_weight, &bin.entropy, &bin.participation, &bin.mass_100, &bin.sink_mass,
+                    &bin.learned_sink_mass, &bin.output_norm, &bin.gate, &bin.gate_below})
+        *m = mean();
+    for (Mean& m : bin.decade_entropy) m = mean();
+    bin.max_score = 7;
+    bin.logits = {3, 1, 2, -1, 5};
+    const auto rows_of = [](const std::vector<LayerSums>& of) {
+        std::vector<ProbeRow> rows;
+        for (size_t l = 0; l < of.size(); ++l) append_rows(rows, of[l], 8, static_cast<int64_t>(l));
+        return probe_lines(rows, 0);
+    };
+    std::vector<double> numbers = numbers_of(layers);
+    const std::vector<LayerSums> back = layers_of(numbers);
+    CHECK(numbers_of(back) == numbers);
+    CHECK(rows_of(back) == rows_of(layers));
+    CHECK(rows_of(back).size() > 30);
+    CHECK(back[1].heads[1].scores == layers[1].heads[1].scores);
+    CHECK(back[1].gated);
+    CHECK(back[2].sink);
+    numbers.pop_back();
+    CHECK_THROWS(layers_of(numbers));
+    numbers.insert(numbers.end(), {0, 0});
+    CHECK_THROWS(layers_of(numbers));
+}
+
 TEST_CASE("probe: looking changes no loss") {
     const Corpus corpus(document_lengths(40, 3, 40));
-    struct Nothing final : ForwardObserver {
+    struct Nothing final : BatchObserver {
         int attentions = 0, blocks = 0;
+        std::vector<int64_t> batches;
+        std::vector<double> added;
+        void begin(int64_t first_sequence) override { batches.push_back(first_sequence); }
+        std::vector<double> take() override { return {static_cast<double>(attentions), 0.5}; }
+        void add(int64_t length, std::span<const double> seen) override {
+            CHECK(length == 16);
+            added.insert(added.end(), seen.begin(), seen.end());
+        }
         void attention(const StepContext&, const AttentionView&) override { ++attentions; }
         void block(const StepContext&, int64_t layer, const Tensor&) override {
             CHECK(layer == blocks++ % 3);
@@ -155,6 +231,8 @@ TEST_CASE("probe: looking changes no loss") {
     CHECK(evaluate(varied_model(), corpus, request)[0].token_losses == plain[0].token_losses);
     CHECK(observer.attentions == 6);
     CHECK(observer.blocks == 6);
+    CHECK(observer.batches == std::vector<int64_t>{0, 2});
+    CHECK(observer.added == std::vector<double>{3, 0.5, 6, 0.5});
 }
 
 TEST_CASE("probe: memory grows with the length, not with its square") {

@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "dist/thread_comm.h"
 #include "eval/tasks.h"
 #include "model/fixture.h"
 #include "model/small_models.h"
@@ -30,12 +31,12 @@ struct Lab {
     Tensor tokens, targets;
 
     Lab(const ModelConfig& config, int64_t longest, int64_t batch, const std::vector<int64_t>& lengths,
-        bool mask = false)
+        bool mask = false, int rank = 0, int ranks = 1)
         : model(config, longest) {
         for (int pass = 0; pass < 2; ++pass) {
             weights = plan_weights(arena, model.params());
             model.plan_tables(arena);
-            evaluator.plan(arena, batch, mask);
+            evaluator.plan(arena, batch, mask, rank, ranks);
             tokens = arena.reserve("tokens", DType::i32, {longest});
             targets = arena.reserve("targets", DType::i32, {longest});
             model.plan_evaluation(arena, *ops, {batch, lengths}, mask);
@@ -47,8 +48,12 @@ struct Lab {
         ops->upload(weights.flat, host.data());
         weights.round(*ops);
     }
+    std::vector<TaskRow> run(Comm& comm, const TaskRequest& request) {
+        return evaluator.run(*ops, comm, model, weights, haystack(), request);
+    }
     std::vector<TaskRow> run(const TaskRequest& request) {
-        return evaluator.run(*ops, model, weights, haystack(), request);
+        SingleComm comm;
+        return run(comm, request);
     }
     // Sum of -log p over the targets of one sequence.
     double loss_of(const Sample& sample) {
@@ -157,4 +162,30 @@ TEST_CASE("rows cover tasks, lengths and depths; batches and the document mask c
     CHECK(grid.find("100%") != std::string::npos);
     CHECK(grid.find("512") != std::string::npos);
     CHECK(depth_grid(rows, "needle_s3").empty());
+}
+
+TEST_CASE("tasks: how many ranks share the batches changes no bit of any row") {
+    const std::vector<int64_t> lengths{256, 512};
+    TaskRequest request = request_of({TaskKind::needle, TaskKind::needle_s3}, lengths, 5, 0);
+    request.depths = {0, 100};
+    haystack();  // made by the first who asks
+    // Batches of ten sequences, two of each sample: an answer and its decoy are in different batches; one
+    // batch for all.
+    for (const int64_t batch : {512, 768, 8192}) {
+        request.batch_tokens = batch;
+        Lab alone(byte_model(), 512, batch, lengths);
+        const std::vector<std::string> expected = task_lines(alone.run(request), 1);
+        REQUIRE(expected.size() == 6);
+        for (int ranks : {2, 4}) {
+            CAPTURE(ranks);
+            std::vector<std::string> lines;
+            run_ranks(ranks, [&](Comm& comm) {
+                Lab lab(byte_model(), 512, batch, lengths, false, comm.rank(), comm.ranks());
+                const std::vector<TaskRow> rows = lab.run(comm, request);
+                check(rows.empty() == (comm.rank() != 0), "{} rows on rank {}", rows.size(), comm.rank());
+                if (comm.rank() == 0) lines = task_lines(rows, 1);
+            });
+            CHECK(lines == expected);
+        }
+    }
 }

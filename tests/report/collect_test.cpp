@@ -205,6 +205,61 @@ TEST_CASE("the headline says what the seeds allow and no more") {
     CHECK(contains(sentences(collect(broken)), "Not finite there: rope."));
 }
 
+TEST_CASE("a page of runs that train on a task opens with the task, and calls the losses on text that") {
+    const TempDir dir;
+    const auto add = [&](const std::string& name, int seed, const char* kind, double accuracy) {
+        const std::string path = dir / name;
+        put_run(path, seed, 5);
+        put(join_path(path, "config.json"),
+            fmt::format(R"({{"run": {{"seed": {}}}, "data": {{"task": {{"kind": "{}"}}}},
+                             "stages": [{{"steps": 100, "context": 256}}]}})",
+                        seed, kind));
+        put(join_path(path, "tasks.csv"),
+            fmt::format("step,task,length,depth,samples,accuracy,accuracy_error,margin,margin_error,loss\n"
+                        "100,copy,512,,10,1,0,,,1\n100,needle,256,,10,1,0,1,0,1\n"
+                        "100,needle,512,,10,{},0,1,0,1\n",
+                        accuracy));
+        return path;
+    };
+    std::vector<std::string> runs;
+    for (int seed = 1; seed <= 3; ++seed) {
+        runs.push_back(add(fmt::format("rope.seed{}", seed), seed, "needle", 0.1 * seed));
+        runs.push_back(add(fmt::format("si.seed{}", seed), seed, "needle", 0.5 + 0.1 * seed));
+    }
+    const std::string page = report_page(collect(runs));
+    CHECK(contains(page,
+                   "At 512 tokens of context, 2 times the training length, si has the highest accuracy "
+                   "in needle of 2 variants: 0.700 ± 0.058 (3 seeds)."));
+    CHECK(contains(page,
+                   "The next, rope, is 0.500 lower; the 95% interval of the difference over 3 shared "
+                   "seeds, [+0.500, +0.500], excludes zero."));
+    CHECK(!contains(page, "lowest loss"));
+    const auto place = [](const std::string& text, const std::string& part) {
+        const size_t at = text.find(part);
+        CHECK_MESSAGE(at != std::string::npos, part);
+        return at;
+    };
+    CHECK(place(page, "<section id=\"tasks\"") < place(page, "<section id=\"lengths\""));
+    CHECK(place(page, "<section id=\"lengths\"") < place(page, "data-chart=\"loss-by-length\""));
+    CHECK(contains(page, "Text: loss by length"));
+    CHECK(contains(page, "says little about what they can do"));
+    // Of two tasks, the one that is trained on shows first.
+    CHECK(place(page, "data-key=\"1\">") < place(page, "data-chart=\"task-needle\""));
+    CHECK(contains(page, "data-key=\"0\" hidden>"));
+
+    // Equal at the top; nothing measured yet; one run that trains on text makes it a page about text.
+    runs = {add("a.seed1", 1, "needle", 1), add("b.seed1", 1, "needle", 1), add("c.seed1", 1, "needle", 0)};
+    CHECK(contains(report_page(collect(runs)),
+                   "2 of 3 variants share the highest accuracy in needle, 1.000: a, b."));
+    remove_file(runs[0] + "/tasks.csv");
+    CHECK(contains(report_page(collect({runs[0]})), "No results in needle yet"));
+    runs.push_back(add("text.seed1", 1, "none", 1));
+    const std::string mixed = report_page(collect(runs));
+    CHECK(contains(mixed, "lowest loss of 4 variants"));
+    CHECK(!contains(mixed, "Text: "));
+    CHECK(place(mixed, "data-chart=\"loss-by-length\"") < place(mixed, "<section id=\"tasks\""));
+}
+
 TEST_CASE("a page can be made of anything that can be collected") {
     const TempDir dir;
     make_directories(dir / "young");

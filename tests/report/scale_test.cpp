@@ -135,12 +135,14 @@ TEST_CASE("charts have a place for every value, whatever the values are") {
         chart.id = "x";
         chart.log_x = true;
         chart.lines = {{0, {{256, odd}, {512, 1}}}, {1, {{256, 2, odd, odd}}}};
-        for (const ChartSize size : {ChartSize::wide, ChartSize::narrow, ChartSize::panel}) {
-            const std::string svg = line_svg(chart, styles, size);
-            CHECK(svg.find("nan") == std::string::npos);
-            CHECK(svg.find("inf") == std::string::npos);
-            CHECK(svg.find("<b>") == std::string::npos);
-        }
+        for (const bool logarithmic : {false, true})
+            for (const ChartSize size : {ChartSize::wide, ChartSize::narrow, ChartSize::panel}) {
+                chart.log_y = logarithmic;
+                const std::string svg = line_svg(chart, styles, size);
+                CHECK(svg.find("nan") == std::string::npos);
+                CHECK(svg.find("inf") == std::string::npos);
+                CHECK(svg.find("<b>") == std::string::npos);
+            }
         IntervalChart intervals;
         intervals.rows = {{0, odd, odd, odd, {odd}, ""}, {1, 1, 0, 2, {1}, ""}};
         const std::string svg = interval_svg(intervals, styles, ChartSize::wide);
@@ -148,6 +150,30 @@ TEST_CASE("charts have a place for every value, whatever the values are") {
         CHECK(svg.find("inf\"") == std::string::npos);
     }
     CHECK(line_svg(LineChart{}, styles, ChartSize::wide).find("nan") == std::string::npos);
+}
+
+TEST_CASE("on a logarithmic axis doublings are equally far apart, and what is not positive leaves a gap") {
+    const std::vector<SeriesStyle> styles{{"a", 0, 0, 0, false}};
+    LineChart chart;
+    chart.log_y = true;
+    chart.lines = {{0, {{1, 1}, {2, 4}, {3, 0}, {4, -2}, {5, 16}, {6, 64}}}};
+    const std::string svg = line_svg(chart, styles, ChartSize::wide);
+    const std::string ys =
+        svg.substr(svg.find("data-y=\"") + 8, svg.find("\" data-v") - svg.find("data-y=\"") - 8);
+    std::vector<std::string> parts(1);
+    for (const char c : ys) c == '|' ? parts.emplace_back() : parts.back() += c;
+    REQUIRE(parts.size() == 6);
+    CHECK(parts[2].empty());
+    CHECK(parts[3].empty());
+    const double step = std::stod(parts[0]) - std::stod(parts[1]);
+    CHECK(step > 20);
+    for (const auto& [high, low] : {std::pair<size_t, size_t>{4, 1}, {5, 4}})
+        CHECK(std::abs(std::stod(parts[low]) - std::stod(parts[high]) - step) < 0.21);  // one decimal each
+    CHECK(svg.find(">16</text>") != std::string::npos);
+    CHECK(svg.find(">64</text>") != std::string::npos);
+    // Within a doubling there are round places instead of powers of two.
+    chart.lines = {{0, {{1, 5}, {2, 7}}}};
+    CHECK(line_svg(chart, styles, ChartSize::wide).find(">6.0</text>") != std::string::npos);
 }
 
 TEST_CASE("names at the ends of lines do not cover each other and stay in the picture") {

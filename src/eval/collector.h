@@ -1,0 +1,25 @@
+// What the ranks found, brought to rank 0: lists of numbers of any length, through a small piece of device
+// memory. f64 holds everything that evaluations find exactly: f32 losses, counts, token ids.
+#pragma once
+
+#include <vector>
+
+#include "dist/comm.h"
+#include "model/arena.h"
+
+namespace longreach {
+
+class Collector {
+  public:
+    static constexpr int64_t piece = 1 << 15;  // numbers of one rank on their way at once: 256 KiB
+
+    // Device memory for a piece, on rank 0 for a piece of every other rank; none where there is one rank.
+    void plan(Arena& arena, int rank, int ranks);
+    // Called by all ranks. On rank 0 the lists of all ranks in the ranks' order, elsewhere nothing.
+    std::vector<std::vector<double>> collect(Ops& ops, Comm& comm, std::vector<double> mine) const;
+
+  private:
+    Tensor pieces_;  // f64 [R - 1, piece] on rank 0, [1, piece] elsewhere
+};
+
+}  // namespace longreach
