@@ -216,9 +216,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     if (!mark) return cudaSuccess;
     {
         const std::lock_guard lock(machine().mutex);
-        if (machine().deaf == (stream->communication ? Deaf::communication : Deaf::computation))
-            return cudaSuccess;
-        join(stream->past, mark->past);
+        if (machine().deaf != (stream->communication ? Deaf::communication : Deaf::computation))
+            join(stream->past, mark->past);
     }
     stream->add([mark] {
         std::unique_lock lock(mark->mutex);

@@ -54,7 +54,8 @@ class Memory {
 };
 bool allocated(Range range);  // within one Memory
 
-// Bugs to plant: waits of one kind of streams do nothing.
+// Bugs to plant: the book of what waits for what has no waits of one kind of streams. They do wait, so that a
+// planted bug is found for its order alone and breaks nothing else.
 enum class Deaf { none, communication, computation };
 void make_deaf(Deaf streams);
 void break_device(int device);  // events of it fail unless they are done

@@ -325,9 +325,9 @@ TEST_CASE("the loss of a rank ends the others with NCCL's words and the collecti
         CHECK(eventually([&] { return rank.finished() == 1; }));
         if (r == 1) others_wait.arrive_and_wait();
         const Comm::Ticket ticket = swap(rank, 300);
+        if (r != 1) others_wait.arrive_and_wait();
+        CHECK(eventually([&] { return !job.error(0).empty() && !job.error(2).empty(); }));
         if (r == 1) return;
-        others_wait.arrive_and_wait();
-        CHECK(eventually([&] { return !job.error(r).empty(); }));
         CHECK(
             job.error(r) ==
             fmt::format("rank {} of 3: NCCL: remote process exited or there was a network error; the oldest "
