@@ -215,6 +215,10 @@ ncclResult_t add(const Operation& o) {
         report("a call while the communicator is in progress");
         return ncclInvalidUsage;
     }
+    {
+        const std::lock_guard lock(o.comm->member->world->mutex);
+        if (o.comm->member->error != ncclSuccess) report("a call after an error");
+    }
     if (!fake_cuda::allocated(o.range())) {
         report(fmt::format("{} elements of {} bytes go past their memory", o.count, size_of(o.type)));
         return ncclInvalidArgument;
