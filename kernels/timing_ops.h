@@ -24,6 +24,7 @@ class TimingOps final : public Ops {
 
     std::string describe() const override { return inner_.describe(); }
     DeviceTraits traits() const override { return inner_.traits(); }
+    NativeQueue native_queue() const override { return inner_.native_queue(); }
     int64_t free_bytes() const override { return inner_.free_bytes(); }
     void* allocate(int64_t bytes) override { return inner_.allocate(bytes); }
     void release(void* memory, int64_t bytes) override { inner_.release(memory, bytes); }

@@ -57,7 +57,8 @@ std::string version_text(int version) {
 class CudaOps final : public Ops {
   public:
     explicit CudaOps(const CudaOptions& options)
-        : device_(describe_device(options.device)),
+        : index_(options.device),
+          device_(describe_device(options.device)),
           type_(options.precision == Precision::bf16 ? DType::bf16 : DType::f32),
           stream_(open_stream(options.device)),
           products_(stream_.handle),
@@ -83,6 +84,7 @@ class CudaOps final : public Ops {
                 .peak_product = 64 * device_.multiprocessors,
                 .copy_bytes = copied_bytes};
     }
+    NativeQueue native_queue() const override { return {index_, stream()}; }
     int64_t free_bytes() const override { return free_memory(); }
 
     // --- memory
@@ -405,6 +407,7 @@ class CudaOps final : public Ops {
 #endif
     static constexpr size_t most_recordings = 64;
 
+    int index_;  // of the device
     CudaDevice device_;
     DType type_;
     OwnedStream stream_;

@@ -10,28 +10,30 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "dist/comm.h"
 
 namespace longreach::test {
 
-// What has been sent and not yet received, between every pair of ranks, in order.
+// What has been sent and not yet received, between every pair of ranks, of every collective in order.
 class Mailbox {
   public:
-    void put(int from, int to, const Tensor& data) {
+    void put(int from, int to, Comm::Ticket collective, const Tensor& data) {
         const auto* bytes = static_cast<const std::byte*>(data.data);
         const std::lock_guard lock(mutex_);
-        letters_[{from, to}].push_back({data.dtype, {bytes, bytes + data.bytes()}});
+        letters_[{from, to, collective}].push_back({data.dtype, {bytes, bytes + data.bytes()}});
         arrived_.notify_all();
     }
-    void take(int from, int to, Tensor data) {
+    void take(int from, int to, Comm::Ticket collective, Tensor data) {
         std::unique_lock lock(mutex_);
-        std::deque<Letter>& waiting = letters_[{from, to}];
+        std::deque<Letter>& waiting = letters_[{from, to, collective}];
         arrived_.wait(lock, [&] { return !waiting.empty() || failed_; });
         require(!waiting.empty(), ExitCode::peer, "rank {} is lost", from);
         const Letter letter = std::move(waiting.front());
         waiting.pop_front();
+        if (waiting.empty()) letters_.erase({from, to, collective});
         check(letter.dtype == data.dtype && static_cast<int64_t>(letter.bytes.size()) == data.bytes(),
               "rank {} sends {} bytes, rank {} receives {}", from, letter.bytes.size(), to, data.bytes());
         std::memcpy(data.data, letter.bytes.data(), letter.bytes.size());
@@ -49,7 +51,7 @@ class Mailbox {
     };
     std::mutex mutex_;
     std::condition_variable arrived_;
-    std::map<std::pair<int, int>, std::deque<Letter>> letters_;
+    std::map<std::tuple<int, int, Comm::Ticket>, std::deque<Letter>> letters_;
     bool failed_ = false;
 };
 
@@ -62,19 +64,19 @@ class ThreadComm final : public Comm {
   protected:
     void post(Ticket ticket, std::span<const Transfer> sends, std::span<const Transfer> receives) override {
         for (const Transfer& t : sends)
-            if (t.data.count() > 0) mailbox_.put(rank(), t.peer, t.data);
+            if (t.data.count() > 0) mailbox_.put(rank(), t.peer, ticket, t.data);
         pending_[ticket].assign(receives.begin(), receives.end());
     }
     // Rank after rank: another order than the tree's.
     void post_all_reduce(Ticket ticket, Tensor data) override {
         std::vector<float> sum(static_cast<size_t>(data.count())), other(sum.size());
         for (int r = 0; r < ranks(); ++r)
-            if (r != rank()) mailbox_.put(rank(), r, data);
+            if (r != rank()) mailbox_.put(rank(), r, ticket, data);
         for (int r = 0; r < ranks(); ++r) {
             if (r == rank())
                 std::memcpy(other.data(), data.data, other.size() * sizeof(float));
             else
-                mailbox_.take(r, rank(), Tensor(other.data(), DType::f32, {data.count()}));
+                mailbox_.take(r, rank(), ticket, Tensor(other.data(), DType::f32, {data.count()}));
             for (size_t i = 0; i < sum.size(); ++i) sum[i] += other[i];
         }
         std::memcpy(data.data, sum.data(), sum.size() * sizeof(float));
@@ -84,7 +86,7 @@ class ThreadComm final : public Comm {
         const auto found = pending_.find(ticket);
         check(found != pending_.end(), "ticket {} is waited for twice, or was never given", ticket);
         for (const Transfer& t : found->second)
-            if (t.data.count() > 0) mailbox_.take(t.peer, rank(), t.data);
+            if (t.data.count() > 0) mailbox_.take(t.peer, rank(), ticket, t.data);
         pending_.erase(found);
     }
 
