@@ -310,6 +310,17 @@ Channel::Attempt Channel::handshake(const RankPlace& place, const std::string& t
     return Attempt::let_in;
 }
 
+std::string Channel::local_address() const {
+    sockaddr_storage name{};
+    socklen_t size = sizeof name;
+    std::array<char, NI_MAXHOST> text{};
+    const bool ok = ::getsockname(socket_.get(), reinterpret_cast<sockaddr*>(&name), &size) == 0 &&
+                    ::getnameinfo(reinterpret_cast<const sockaddr*>(&name), size, text.data(), text.size(),
+                                  nullptr, 0, NI_NUMERICHOST) == 0;
+    require(ok, ExitCode::peer, "lost the connection to rank 0 at {}", where_);
+    return text.data();
+}
+
 void Channel::send(const std::string& message, double deadline) {
     const std::string bytes = frame(message);
     for (size_t at = 0; at < bytes.size();) {
