@@ -66,14 +66,18 @@ void Team::join(const std::vector<Fingerprint>& fingerprints) {
     p.rendezvous->barrier("heartbeats", p.options.arrival);
 }
 
+CollectiveLog& Team::log() const {
+    check(parts_->log.has_value(), "the ranks have not joined");
+    return *parts_->log;
+}
+
 std::unique_ptr<Comm> Team::connect(Ops& ops) {
     if (!parts_) return std::make_unique<SingleComm>();
     Parts& p = *parts_;
-    check(p.log.has_value(), "the ranks connect before they have joined");
     if (ops.native_queue().device >= 0) return connect_gpus();
     GlooOptions options;
     options.prefix = fmt::format("gloo/{}/", p.connections++);
-    return make_gloo_comm(*p.rendezvous, place_, &*p.log, options);
+    return make_gloo_comm(*p.rendezvous, place_, &log(), options);
 }
 
 std::string Team::tell(const std::string& topic, const std::string& text) {
@@ -85,7 +89,7 @@ std::string Team::tell(const std::string& topic, const std::string& text) {
 }
 
 void Team::set_step(int64_t step) {
-    if (parts_) parts_->log->set_step(step);
+    if (parts_) log().set_step(step);
 }
 
 void Team::leave(ExitCode code, const std::string& reason) {
@@ -97,11 +101,11 @@ void Team::leave(ExitCode code, const std::string& reason) {
 }
 
 Team::Busy::Busy(Team& team, const std::string& what) : team_(team) {
-    if (team_.parts_) team_.parts_->log->set_busy(what);
+    if (team_.parts_) team_.log().set_busy(what);
 }
 
 Team::Busy::~Busy() {
-    if (team_.parts_) team_.parts_->log->set_busy("");
+    if (team_.parts_) team_.log().set_busy("");
 }
 
 }  // namespace longreach

@@ -76,6 +76,7 @@ class Team {
 
   private:
     struct Parts;
+    CollectiveLog& log() const;
     std::unique_ptr<Parts> parts_;  // null: one rank
     RankPlace place_;
 };

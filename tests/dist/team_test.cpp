@@ -36,10 +36,9 @@ TeamOptions impatient() {
 // A joined and connected rank at work; its piece of a collective is one row of `count` from every rank.
 struct Worker {
     Team& team;
-    Comm& comm;
+    std::unique_ptr<Comm> comm;
     std::vector<float> memory = {};
-    void gather(int64_t count) { comm.wait(begin_gather(count)); }
-    Comm::Ticket begin_gather(int64_t count) {
+    void gather(int64_t count) {
         const int ranks = team.ranks();
         memory.assign(static_cast<size_t>(count * ranks), 1);
         std::vector<Transfer> sends, receives;
@@ -49,11 +48,11 @@ struct Worker {
             sends.push_back({peer, row(team.rank())});
             receives.push_back({peer, row(peer)});
         }
-        return comm.exchange({CollectiveOp::all_gather, DType::f32, count}, sends, receives);
+        comm->wait(comm->exchange({CollectiveOp::all_gather, DType::f32, count}, sends, receives));
     }
     void all_reduce(int64_t count) {
         memory.assign(static_cast<size_t>(count), 1);
-        comm.wait(comm.all_reduce(Tensor(memory.data(), DType::f32, {count})));
+        comm->wait(comm->all_reduce(Tensor(memory.data(), DType::f32, {count})));
     }
 };
 
@@ -69,9 +68,8 @@ class TeamRun {
     }
     static void work_connected(Team& team, const std::function<void(Worker&)>& work) {
         const std::unique_ptr<Ops> ops = make_cpu_ops({.threads = 1});
-        const std::unique_ptr<Comm> comm = team.connect(*ops);
+        Worker worker{team, team.connect(*ops)};
         team.set_step(1);
-        Worker worker{team, *comm};
         work(worker);
     }
     // A process that does what main() does. Port 0: the one that rank 0 takes.
@@ -288,6 +286,24 @@ TEST_CASE("a rank that dies inside a collective is named with what it was in") {
     }
 }
 
+TEST_CASE("a broken connection is no news while the watchdog may have better, and is news after that") {
+    const auto breaks = [](bool dies) {
+        return [dies](Worker& w) {
+            w.gather(1000);
+            if (w.team.rank() != 1) return w.gather(2000);
+            w.comm.reset();
+            sleep_for(dies ? 1 : patience);
+            if (dies) ::raise(SIGKILL);
+        };
+    };
+    TeamRun dying(2, breaks(true));
+    const std::string last_word = "its newest is collective 1 (all_gather of 1000 f32, step 1), finished";
+    CHECK(contains(dying.line(0, 8), last_word));
+    TeamRun living(2, breaks(false));
+    CHECK(contains(living.line(0, 8), "error: lost rank 1: "));
+    CHECK(contains(living.line(1, 8), "failed with exit code 8: lost rank 1: "));
+}
+
 TEST_CASE("when rank 0 dies the others say so") {
     TeamRun run(3, [](Worker& w) {
         w.gather(1000);
@@ -340,7 +356,7 @@ TEST_CASE("ranks with different sizes in a collective are told apart") {
 
 TEST_CASE("nobody is blamed for waiting while a rank saves a checkpoint, nor that rank") {
     TeamOptions options = impatient();
-    options.watchdog.timeout = 2;
+    options.watchdog.timeout = 3;
     TeamRun run(
         2,
         [](Worker& w) {
@@ -418,7 +434,7 @@ class TwoNodes {
 TEST_CASE("two nodes train over the network between them and listen nowhere else") {
     TwoNodes nodes([](Worker& w) {
         const std::string expected = fmt::format("gloo over 10.99.7.{}", w.team.rank() + 1);
-        check(w.comm.describe() == expected, "{}", w.comm.describe());
+        check(w.comm->describe() == expected, "{}", w.comm->describe());
         for (int64_t step = 1; step <= 5; ++step) {
             w.gather(100'000 * step);
             w.all_reduce(1000);
