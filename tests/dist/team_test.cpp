@@ -88,6 +88,7 @@ class TeamRun {
                 }
                 Team team(place, token, directory_ / "run", options);
                 if (place.rank == 0) write_file_atomically(port_file, std::to_string(team.place().port));
+                put(connected(place.rank), "");
                 try {
                     work(team);
                     team.leave(ExitCode::ok, "");
@@ -103,6 +104,10 @@ class TeamRun {
             ::_exit(code);
             return std::string();
         });
+    }
+    // For a rank: until so many others have reached rank 0, however slow the machine is.
+    void wait_for_connected(int ranks) const {
+        for (int rank = 0; rank < ranks; ++rank) wait_until([&] { return exists(connected(rank)); });
     }
     Child& operator[](int rank) { return children_[static_cast<size_t>(rank)]; }
     const TempDir& directory() const { return directory_; }
@@ -136,6 +141,7 @@ class TeamRun {
     }
 
   private:
+    std::string connected(int rank) const { return directory_ / fmt::format("connected.{}", rank); }
     std::string stderr_of(int rank) const { return directory_ / fmt::format("stderr.{}", rank); }
     TempDir directory_;
     std::vector<Child> children_;
@@ -180,7 +186,8 @@ TEST_CASE("a team of one has no files, no threads and nobody to talk to") {
 TEST_CASE("ranks with another config are told apart before anything begins") {
     TeamRun run;
     for (int rank = 0; rank < 3; ++rank)
-        run.start(place_of(rank, 3, 0), impatient(), [](Team& team) {
+        run.start(place_of(rank, 3, 0), impatient(), [&run](Team& team) {
+            run.wait_for_connected(3);
             team.join({{"build", "1"}, {"config", team.rank() == 1 ? "other" : "same"}});
         });
     const std::string line = run.line_of_all({0, 1, 2});
@@ -232,7 +239,8 @@ TEST_CASE("a host that cannot be resolved is named") {
 TEST_CASE("a rank that fails on its own before all have joined tells the others why") {
     TeamRun run;
     for (int rank = 0; rank < 3; ++rank)
-        run.start(place_of(rank, 3, 0), impatient(), [](Team& team) {
+        run.start(place_of(rank, 3, 0), impatient(), [&run](Team& team) {
+            run.wait_for_connected(3);
             require(team.rank() != 1, ExitCode::device, "no room for 3 GiB");
             team.join({});
         });
