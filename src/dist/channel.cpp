@@ -355,6 +355,16 @@ std::optional<std::string> Channel::poll(double deadline, int wake_fd) {
     }
 }
 
+std::optional<std::string> Channel::last_message() noexcept {
+    std::optional<std::string> last;
+    try {
+        while (std::optional<std::string> message = poll(0, -1)) last = std::move(message);
+    } catch (const Error&) {
+        // The end of the connection.
+    }
+    return last;
+}
+
 std::string Channel::receive(double deadline) {
     const double start = monotonic_seconds();
     std::optional<std::string> message = poll(deadline, -1);

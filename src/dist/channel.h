@@ -154,6 +154,7 @@ class Channel {
     void send(const std::string& message, double deadline);
     std::string receive(double deadline);                           // one message
     std::optional<std::string> poll(double deadline, int wake_fd);  // empty at the deadline or if woken
+    std::optional<std::string> last_message() noexcept;             // of what has arrived already
     void close() { socket_.reset(); }
     const std::string& where() const { return where_; }
     // This end's address: the one by which this machine reaches rank 0.

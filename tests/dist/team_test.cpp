@@ -236,16 +236,20 @@ TEST_CASE("a host that cannot be resolved is named") {
     CHECK(contains(run.line_of_all({0, 1}, 2), "cannot resolve the host no-such-host.invalid of rank 0: "));
 }
 
-TEST_CASE("a rank that fails on its own before all have joined tells the others why") {
-    TeamRun run;
-    for (int rank = 0; rank < 3; ++rank)
-        run.start(place_of(rank, 3, 0), impatient(), [&run](Team& team) {
-            run.wait_for_connected(3);
-            require(team.rank() != 1, ExitCode::device, "no room for 3 GiB");
-            team.join({});
-        });
-    CHECK(contains(run.line(1, 6), "error: no room for 3 GiB"));
-    CHECK(contains(run.line_of_all({0, 2}), "failed with exit code 6: no room for 3 GiB"));
+TEST_CASE("a rank that fails on its own before all have joined tells the others why, late ones too") {
+    for (const int failing : {0, 1}) {
+        TeamRun run;
+        for (int rank = 0; rank < 3; ++rank)
+            run.start(place_of(rank, 3, 0), impatient(), [&run, failing](Team& team) {
+                run.wait_for_connected(3);
+                require(team.rank() != failing, ExitCode::device, "no room for 3 GiB");
+                // By then, rank 0 has ended.
+                if (team.rank() == 2) sleep_for(2);
+                team.join({});
+            });
+        CHECK(contains(run.line(failing, 6), "error: no room for 3 GiB"));
+        CHECK(contains(run.line_of_all({1 - failing, 2}), "failed with exit code 6: no room for 3 GiB"));
+    }
 }
 
 TEST_CASE("a rank that fails in a step ends the others with its own words") {
