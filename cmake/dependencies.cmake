@@ -5,6 +5,8 @@ include(FetchContent)
 
 find_package(OpenMP REQUIRED COMPONENTS CXX)
 find_package(Threads REQUIRED)
+# Optional, for it is needed only where several ranks train on CPUs, and has no pinned archive.
+find_package(Gloo QUIET)
 
 function(use_library name version url hash)
     if(NOT LONGREACH_FETCH)

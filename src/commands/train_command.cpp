@@ -1,8 +1,21 @@
-// longreach train: starts a run, or resumes it if its directory already holds a checkpoint.
-#include <CLI/CLI.hpp>
+// longreach train: starts a run, or resumes it if its directory already holds a checkpoint. With several
+// ranks every one of them runs this command.
+#include <sched.h>
 
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <optional>
+
+#include "base/build_info.h"
+#include "base/hash.h"
 #include "commands/commands.h"
+#include "dist/spawn.h"
+#include "dist/team.h"
+#include "kernels/cuda_device.h"
 #include "train/device.h"
+#include "train/trainer.h"
 #include "train/trainer.h"
 
 namespace longreach {
@@ -12,23 +25,102 @@ namespace {
 struct TrainOptions {
     std::string config;
     std::vector<std::string> set;
+    int ranks = 0, gpus = 0;  // 0: not given
     bool fresh = false, quiet = false, dry_run = false;
 };
 
+// As a shell handed them to this process.
+std::vector<std::string> own_arguments() {
+    std::ifstream file("/proc/self/cmdline", std::ios::binary);
+    std::vector<std::string> arguments;
+    for (std::string argument; std::getline(file, argument, '\0');) arguments.push_back(argument);
+    check(!arguments.empty(), "/proc/self/cmdline is empty");
+    return arguments;
+}
+
+// The number of ranks asked for on the command line; 0: none.
+int ranks_asked(const TrainOptions& options, const SystemConfig& system) {
+    if (options.gpus > 0 && system.device == Device::cpu)
+        throw Error(ExitCode::usage, fmt::format("--gpus {} but system.device is cpu", options.gpus),
+                    "use --ranks for several ranks on the CPU");
+    return options.gpus > 0 ? options.gpus : options.ranks;
+}
+
+// Not in the process that starts the ranks: asking for GPUs takes memory on them.
+void require_gpus(int count) {
+    const CudaStatus status = cuda_status();
+    require(status.unusable.empty(), ExitCode::device, "--gpus {}: {}", count, status.unusable);
+    require(count <= static_cast<int>(status.devices.size()), ExitCode::device,
+            "--gpus {}: this machine has {}", count, status.devices.size());
+}
+
+// The ranks of one machine share its cores.
+void share_cores(SystemConfig& system, const RankPlace& place) {
+    cpu_set_t cores;
+    if (system.threads > 0 || place.local_ranks <= 1 || ::sched_getaffinity(0, sizeof cores, &cores) != 0)
+        return;
+    system.threads = std::max(1, CPU_COUNT(&cores) / place.local_ranks);
+}
+
+std::vector<Fingerprint> fingerprints(const Experiment& experiment, const Trainer& trainer) {
+    const BuildInfo build = build_info();
+    return {{"build", fmt::format("{}, {}, {}", build.version, build.compiler,
+                                  format_hash64(xxh64(build.build_type + " " + build.flags)))},
+            {"config", format_hash64(xxh64(write_resolved(experiment)))},
+            {"data", format_hash64(trainer.data_fingerprint())}};
+}
+
+ExitCode train_as_rank(const TrainOptions& options, const LoadedConfig<Experiment>& config, Team& team,
+                       int ranks) {
+    Experiment experiment = config.value;
+    share_cores(experiment.system, team.place());
+    Console console(options.quiet || !team.first());
+    std::string note;
+    const std::unique_ptr<Ops> ops = open_device(experiment.system, note, team.place().local_rank);
+    console.line(note);
+    Trainer trainer(experiment, console, *ops, team.rank(), ranks);
+    if (options.dry_run) return ExitCode::ok;
+    std::optional<RunDirectory> directory;
+    if (team.first()) {
+        directory.emplace(experiment.run.dir + "/" + experiment.run.name, options.fresh);
+        directory->adopt_config(describe(config.value), config.origins);
+        console.open_log(directory->file("log.txt"));
+    }
+    team.join(fingerprints(config.value, trainer));
+    const std::unique_ptr<Comm> comm = team.connect(*ops);
+    if (team.ranks() > 1) console.line("communication: " + comm->describe());
+    return trainer.run(directory ? &*directory : nullptr, *comm, team);
+}
+
 ExitCode train(const TrainOptions& options) {
     const LoadedConfig<Experiment> config = load_experiment(options.config, options.set);
-    const Experiment& experiment = config.value;
-    Console console(options.quiet);
-    std::string note;
-    const std::unique_ptr<Ops> ops = open_device(experiment.system, note);
-    console.line(note);
-    Trainer trainer(experiment, console, *ops);
-    if (options.dry_run) return ExitCode::ok;
-    RunDirectory directory(experiment.run.dir + "/" + experiment.run.name, options.fresh);
-    directory.adopt_config(describe(experiment), config.origins);
-    console.open_log(directory.file("log.txt"));
-    SingleComm comm;
-    return trainer.run(&directory, comm);
+    const Environment environment = process_environment();
+    const RankPlace place = place_from(environment);
+    const int ranks = ranks_asked(options, config.value.system);
+    if (must_spawn(place, ranks) && !options.dry_run)
+        return static_cast<ExitCode>(spawn_ranks({.ranks = ranks, .arguments = own_arguments()}));
+    if (options.gpus > 0) require_gpus(options.gpus);
+    if (place.ranks == 1 || options.dry_run) {
+        Team team;  // a dry run plans for the first of the ranks
+        return train_as_rank(options, config, team, options.dry_run ? std::max({place.ranks, ranks, 1}) : 1);
+    }
+    const RunConfig& run = config.value.run;
+    Team team(place, run_token(place, environment), run.dir + "/" + run.name,
+              {.watchdog = config.value.parallel.watchdog()});
+    try {
+        const ExitCode code = train_as_rank(options, config, team, place.ranks);
+        team.leave(code, code == ExitCode::numerics ? "too many non-finite steps" : "");
+        return code;
+    } catch (const Error& error) {
+        team.leave(error.code(), error.what());
+        throw;
+    } catch (const std::bad_alloc&) {
+        team.leave(ExitCode::device, "out of memory");
+        throw;
+    } catch (const std::exception& error) {
+        team.leave(ExitCode::internal, error.what());
+        throw;
+    }
 }
 
 }  // namespace
@@ -46,6 +138,13 @@ void add_train_command(CLI::App& app, Action& action) {
     command->add_option("--set", options->set, "Override a field: --set model.width=256")
         ->expected(1)
         ->take_all();
+    CLI::Option* ranks =
+        command->add_option("--ranks", options->ranks,
+                            "Train with so many processes on this machine, each with its GPU or CPU threads");
+    command->add_option("--gpus", options->gpus, "The same, but fails unless there are so many GPUs")
+        ->check(CLI::Range(1, 1024))
+        ->excludes(ranks);
+    ranks->check(CLI::Range(1, 1024));
     command->add_flag("--fresh", options->fresh, "Start over: delete what an earlier run of this name left");
     command->add_flag("--quiet", options->quiet, "Write log.txt only");
     command->add_flag("--dry-run", options->dry_run, "Check everything and print the memory plan, then stop");

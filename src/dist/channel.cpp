@@ -310,6 +310,17 @@ Channel::Attempt Channel::handshake(const RankPlace& place, const std::string& t
     return Attempt::let_in;
 }
 
+std::string Channel::local_address() const {
+    sockaddr_storage name{};
+    socklen_t size = sizeof name;
+    std::array<char, NI_MAXHOST> text{};
+    const bool ok = ::getsockname(socket_.get(), reinterpret_cast<sockaddr*>(&name), &size) == 0 &&
+                    ::getnameinfo(reinterpret_cast<const sockaddr*>(&name), size, text.data(), text.size(),
+                                  nullptr, 0, NI_NUMERICHOST) == 0;
+    require(ok, ExitCode::peer, "lost the connection to rank 0 at {}", where_);
+    return text.data();
+}
+
 void Channel::send(const std::string& message, double deadline) {
     const std::string bytes = frame(message);
     for (size_t at = 0; at < bytes.size();) {
@@ -342,6 +353,16 @@ std::optional<std::string> Channel::poll(double deadline, int wake_fd) {
                  got == 0 ? "it was closed" : std::strerror(errno));
         }
     }
+}
+
+std::optional<std::string> Channel::last_message() noexcept {
+    std::optional<std::string> last;
+    try {
+        while (std::optional<std::string> message = poll(0, -1)) last = std::move(message);
+    } catch (const Error&) {
+        // The end of the connection.
+    }
+    return last;
 }
 
 std::string Channel::receive(double deadline) {

@@ -17,7 +17,7 @@
 
 namespace longreach {
 
-constexpr uint32_t protocol_version = 1;
+constexpr uint32_t protocol_version = 2;
 constexpr size_t stranger_frame_bytes = 512;    // before a connection has proved itself
 constexpr size_t member_frame_bytes = 1 << 16;  // after
 constexpr size_t nonce_bytes = 32;
@@ -154,8 +154,11 @@ class Channel {
     void send(const std::string& message, double deadline);
     std::string receive(double deadline);                           // one message
     std::optional<std::string> poll(double deadline, int wake_fd);  // empty at the deadline or if woken
+    std::optional<std::string> last_message() noexcept;             // of what has arrived already
     void close() { socket_.reset(); }
     const std::string& where() const { return where_; }
+    // This end's address: the one by which this machine reaches rank 0.
+    std::string local_address() const;
 
   private:
     enum class Attempt { let_in, again };

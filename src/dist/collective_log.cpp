@@ -196,6 +196,11 @@ void CollectiveLog::set_step(int64_t step) {
     step_ = step;
 }
 
+void CollectiveLog::set_busy(const std::string& what) {
+    const std::lock_guard lock(mutex_);
+    busy_ = what.substr(0, most_busy_bytes);
+}
+
 uint64_t CollectiveLog::begin(CollectiveOp op, ElementType element, uint64_t count) {
     const std::lock_guard lock(mutex_);
     const uint64_t sequence = ++begun_;
@@ -225,7 +230,7 @@ void CollectiveLog::finish(uint64_t sequence) {
 
 CollectiveState CollectiveLog::state() const {
     const std::lock_guard lock(mutex_);
-    CollectiveState state{step_, begun_, finished_, {}};
+    CollectiveState state{step_, begun_, finished_, {}, busy_};
     const uint64_t oldest = begun_ > collective_slots ? begun_ - collective_slots + 1 : 1;
     for (uint64_t sequence = oldest; sequence <= begun_; ++sequence) {
         CollectiveRecord record;

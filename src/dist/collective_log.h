@@ -53,8 +53,10 @@ struct CollectiveState {
     uint64_t begun = 0;                    // newest sequence begun
     uint64_t finished = 0;                 // 1 to this one have all finished
     std::vector<CollectiveRecord> recent;  // the newest records, oldest first
+    std::string busy = {};                 // what it does alone while others may wait: "saving a checkpoint"
 };
 
+constexpr size_t most_busy_bytes = 128;
 constexpr int collective_slots = 64;
 
 std::string collective_log_path(const std::string& run_directory, int rank);  // RUN/ranks/rank_2.log
@@ -69,6 +71,7 @@ class CollectiveLog {
     CollectiveLog& operator=(const CollectiveLog&) = delete;
 
     void set_step(int64_t step);  // the steps completed; copied into every record begun from now on
+    void set_busy(const std::string& what);  // "": no longer; for the heartbeats, not in the file
     uint64_t begin(CollectiveOp op, ElementType element, uint64_t count);  // returns the sequence
     void finish(uint64_t sequence);  // in any order; a record that has left the ring is only counted
     CollectiveState state() const;
@@ -77,6 +80,7 @@ class CollectiveLog {
     mutable std::mutex mutex_;
     unsigned char* map_ = nullptr;
     int64_t step_ = 0;
+    std::string busy_;
     uint64_t begun_ = 0, finished_ = 0;
     std::set<uint64_t> finished_early_;  // those beyond finished_ + 1
 };

@@ -17,7 +17,8 @@ std::string encode_beat(const CollectiveState& state, uint64_t known) {
     for (const CollectiveRecord& record : state.recent)
         if (record.sequence > known) fresh.push_back(record);
     Writer out;
-    out.i64(state.step).u64(state.begun).u64(state.finished).u32(static_cast<uint32_t>(fresh.size()));
+    out.i64(state.step).u64(state.begun).u64(state.finished).text(state.busy);
+    out.u32(static_cast<uint32_t>(fresh.size()));
     for (const CollectiveRecord& r : fresh)
         out.u64(r.sequence)
             .i64(r.step)
@@ -33,6 +34,7 @@ CollectiveState decode_beat(std::string_view body) {
     state.step = in.i64();
     state.begun = in.u64();
     state.finished = in.u64();
+    state.busy = one_line(in.text(most_busy_bytes));
     const uint32_t count = in.u32();
     require(state.finished <= state.begun && count <= collective_slots, ExitCode::peer,
             "a heartbeat contradicts itself");

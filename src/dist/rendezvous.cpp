@@ -26,8 +26,16 @@ Rendezvous::Rendezvous(const RankPlace& place, const std::string& token, double 
 
 std::string Rendezvous::request(const std::string& message, double seconds) {
     const double deadline = monotonic_seconds() + seconds;
-    channel_.send(message, deadline);
-    std::string answer = channel_.receive(deadline);
+    std::string answer;
+    try {
+        channel_.send(message, deadline);
+        answer = channel_.receive(deadline);
+    } catch (const Error&) {
+        // Before it closed the connection, rank 0 may have said why.
+        std::optional<std::string> last = channel_.last_message();
+        if (!last || static_cast<Message>(last->front()) != Message::failed) throw;
+        answer = std::move(*last);
+    }
     Reader in(answer);
     if (static_cast<Message>(in.u8()) != Message::failed) return answer;
     const uint8_t code = in.u8();

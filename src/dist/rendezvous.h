@@ -35,6 +35,9 @@ class Rendezvous {
     std::string wait(const std::string& key, double seconds);  // until somebody has set it
     void barrier(const std::string& name, double seconds);  // until all ranks are in it; names may be reused
 
+    // The address by which this machine reaches rank 0's: others can reach it there.
+    std::string local_address() const { return channel_.local_address(); }
+
     // Says goodbye. Without it the others take this rank for dead when the connection closes.
     void leave(ExitCode code, const std::string& reason);
 

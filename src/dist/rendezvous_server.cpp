@@ -131,6 +131,7 @@ class RendezvousServer::Loop {
         Claim claim;
         double since = 0;  // when it was opened, or the message that is incomplete began
         Waiting waiting = Waiting::nothing;
+        bool told = false;  // why every request fails
         std::string key;
         double deadline = 0, waiting_since = 0;
     };
@@ -493,8 +494,14 @@ void RendezvousServer::Loop::lose(Connection& c) {
 
 void RendezvousServer::Loop::fail_all(const std::string& text) {
     if (fatal_.empty()) fatal_ = text;
-    for (Connection& c : connections_)
-        if (c.socket && c.waiting != Waiting::nothing) reply_failed(c, ExitCode::peer, fatal_);
+    // Those that ask for nothing now find it when they do, even if this process has ended by then.
+    for (Connection& c : connections_) {
+        if (!c.socket || !c.member || c.claim.role != Role::store ||
+            (c.told && c.waiting == Waiting::nothing))
+            continue;
+        c.told = true;
+        reply_failed(c, ExitCode::peer, fatal_);
+    }
 }
 
 std::string RendezvousServer::Loop::missing_from(const std::string& barrier, bool only_left) const {

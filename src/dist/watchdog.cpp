@@ -32,7 +32,10 @@ void Watchdog::beat(int rank, const CollectiveState& state, double now) {
     if (state.step != r.state.step || state.begun != r.state.begun || state.finished != r.state.finished)
         r.changed = now;
     r.last_beat = now;
-    r.state = {state.step, state.begun, state.finished, {}};
+    r.state = {state.step, state.begun, state.finished, {}, state.busy};
+    // Waiting for a rank that is busy is no sign of anything.
+    for (Rank& other : ranks_)
+        if (!r.state.busy.empty() && other.state.finished + 1 > r.state.begun) other.changed = now;
     for (const CollectiveRecord& record : state.recent) {
         r.recent[record.sequence] = record;
         for (const Rank& other : ranks_) {
@@ -75,9 +78,12 @@ std::string Watchdog::last_word(const Rank& rank) const {
 std::string Watchdog::condition(const Rank& rank, double now) const {
     if (rank.left) return "it has ended in good order";
     const double age = now - rank.last_beat;
+    const std::string& busy = rank.state.busy;
     if (silent(rank, now))
-        return fmt::format("silent for {:.0f} s: stopped, starved or cut off from the network", age);
-    return fmt::format("alive, heard {:.1f} s ago: slow, or busy with something else", age);
+        return fmt::format("silent for {:.0f} s{}: stopped, starved or cut off from the network", age,
+                           busy.empty() ? "" : " while " + busy);
+    return fmt::format("alive, heard {:.1f} s ago: {}", age,
+                       busy.empty() ? "slow, or busy with something else" : busy);
 }
 
 std::string Watchdog::failures() const {

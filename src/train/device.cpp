@@ -9,14 +9,18 @@
 
 namespace longreach {
 
-std::unique_ptr<Ops> open_device(const SystemConfig& system, std::string& note) {
+std::unique_ptr<Ops> open_device(const SystemConfig& system, std::string& note, int local_rank) {
     std::string why_not;
     if (system.device != Device::cpu) {
         const CudaStatus status = cuda_status();
         require(system.device != Device::cuda || status.unusable.empty(), ExitCode::device,
                 "system.device is cuda, but {}; use system.device=cpu", status.unusable);
         if (status.unusable.empty()) {
+            const int devices = static_cast<int>(status.devices.size());
+            require(local_rank < devices, ExitCode::device,
+                    "rank {} of this machine needs a GPU of its own; it has {}", local_rank, devices);
             CudaOptions options;
+            options.device = local_rank;
             if (system.precision == PrecisionChoice::fp32) options.precision = Precision::fp32;
             std::unique_ptr<Ops> ops = make_cuda_ops(options);
             note = "device: " + ops->describe();

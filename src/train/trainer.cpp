@@ -288,6 +288,7 @@ void Trainer::start() {
 }
 
 void Trainer::start_from_files() {
+    const Team::Busy busy(*team_, "loading a checkpoint");
     if (auto loaded = directory_->load_newest(*ops_, model_.params(), weights_, total_steps_, console_)) {
         resumed_ = true;
         state_ = loaded->state;
@@ -633,6 +634,7 @@ void Trainer::save() {
         state_.file_bytes[name] = file->bytes();
     }
     const CheckpointParts parts{*ops_, model_.params(), weights_, moments};
+    const Team::Busy busy(*team_, "saving a checkpoint");
     try {
         if (weights_only)
             directory_->save_weights_only(parts, state_, console_);
@@ -663,10 +665,11 @@ void Trainer::compare_memory() {
                               taken > arena_.bytes() + tolerated ? "; warning: more than planned" : ""));
 }
 
-ExitCode Trainer::run(RunDirectory* directory, Comm& comm, CollectiveLog* log) {
+ExitCode Trainer::run(RunDirectory* directory, Comm& comm, Team& team) {
     check((directory != nullptr) == (rank_ == 0), "rank {} and the run directory", rank_);
     directory_ = directory;
     comm_ = &comm;
+    team_ = &team;
     if (speaks()) console_.line("run: " + directory_->path());
     allocate();
     traffic_.connect(*ops_, comm, weights_, tree_);
@@ -685,7 +688,7 @@ ExitCode Trainer::run(RunDirectory* directory, Comm& comm, CollectiveLog* log) {
         const Clock::time_point begin = Clock::now();
         const StepOutcome outcome = train_step();
         busy_seconds_ += seconds_since(begin);
-        if (log != nullptr) log->set_step(state_.step);
+        team.set_step(state_.step);
         const bool last = state_.step == total_steps_;
         record_step(outcome, last);
         compare_memory();
@@ -708,6 +711,7 @@ ExitCode Trainer::run(RunDirectory* directory, Comm& comm, CollectiveLog* log) {
         }
     }
     events_.end(SessionEnd::success);
+    ops_->synchronize();  // before the communicator goes
     return ExitCode::ok;
 }
 

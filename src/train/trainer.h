@@ -10,6 +10,7 @@
 #include "data/batch_plan.h"
 #include "data/loader.h"
 #include "data/token_stream.h"
+#include "dist/team.h"
 #include "eval/lengths.h"
 #include "eval/probe.h"
 #include "eval/tasks.h"
@@ -36,8 +37,8 @@ class Trainer {
     uint64_t data_fingerprint() const { return train_stream_.fingerprint(); }
 
     // ok, stopped (a signal; a checkpoint is saved) or numerics (gave up; nothing more is saved). directory:
-    // null on all ranks but 0. log: told the steps done; may be null.
-    ExitCode run(RunDirectory* directory, Comm& comm, CollectiveLog* log = nullptr);
+    // null on all ranks but 0. team: hears of the steps done, and of what takes long.
+    ExitCode run(RunDirectory* directory, Comm& comm, Team& team);
 
   private:
     struct StepOutcome {
@@ -80,6 +81,7 @@ class Trainer {
     Ops* ops_;
     int rank_, ranks_;
     Comm* comm_ = nullptr;
+    Team* team_ = nullptr;
     TokenStream train_stream_, val_stream_;
     BatchPlan batch_plan_;
     Transformer model_;

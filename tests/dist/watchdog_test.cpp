@@ -118,6 +118,41 @@ TEST_CASE("a hung rank is named as silent, in a collective or outside of one") {
     CHECK(contains(outside.verdict(12), "rank 0 (process 0) is silent for 11 s"));
 }
 
+TEST_CASE("a busy rank is waited for as long as its heartbeats come, and only it") {
+    Run run(3);
+    for (Rank& r : run.ranks) r.begin(100), r.finish();
+    for (const size_t i : {1u, 2u}) run.ranks[i].begin(7);
+    run.ranks[0].state.busy = "saving a checkpoint";
+    run.beats(1, 100);
+    CHECK(run.verdict(100) == "none");
+    // Done, and slow afterwards: the limit begins anew.
+    run.ranks[0].state.busy = "";
+    run.beats(101, 110);
+    CHECK(run.verdict(110) == "none");
+    run.beats(111, 111);
+    CHECK(contains(run.verdict(111), "no progress for 11 s: ranks 1 and 2 wait in collective 2 "));
+    CHECK(contains(run.verdict(111), "; rank 0 (process 0) has not begun it: alive, heard 0.0 s ago: slow"));
+
+    Run dying(2);
+    for (Rank& r : dying.ranks) r.begin(100), r.finish();
+    dying.ranks[1].begin(7);
+    dying.ranks[0].state.busy = "saving a checkpoint";
+    dying.beats(1, 50);
+    dying.beats(51, 60, 0);
+    CHECK(dying.verdict(60) == "none");
+    dying.beats(61, 61, 0);
+    CHECK(contains(dying.verdict(61),
+                   "rank 0 (process 0) has not begun it: silent for 11 s while saving a "
+                   "checkpoint: stopped, starved or cut off from the network"));
+
+    // Rank 0 has begun what the others wait in: it is not what they wait for.
+    Run other(3);
+    for (const size_t i : {0u, 1u}) other.ranks[i].begin(7);
+    other.ranks[0].state.busy = "saving a checkpoint";
+    other.beats(1, 31);
+    CHECK(contains(other.verdict(31), "; rank 2 (process 2) has not begun it: alive, heard 0.0 s ago: slow"));
+}
+
 TEST_CASE("a collective that all have begun and none finishes is the network's or a device's fault") {
     Run run(2);
     for (Rank& r : run.ranks) r.begin(100);
@@ -201,11 +236,12 @@ TEST_CASE(
 }
 
 TEST_CASE("heartbeats carry what is new, and malformed ones are refused") {
-    CollectiveState state{7, 3, 2, {record(1, 10), record(2, 20), record(3, 30)}};
+    CollectiveState state{7, 3, 2, {record(1, 10), record(2, 20), record(3, 30)}, "saving a checkpoint"};
     const CollectiveState back = decode_beat(encode_beat(state, 1));
     CHECK(back.step == 7);
     CHECK(back.begun == 3);
     CHECK(back.finished == 2);
+    CHECK(back.busy == "saving a checkpoint");
     REQUIRE(back.recent.size() == 2);
     CHECK(describe(back.recent[1]) == "collective 3 (all_reduce of 30 bf16, step 5)");
     const std::string whole = encode_beat(state, 0);

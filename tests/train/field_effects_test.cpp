@@ -355,7 +355,8 @@ class Laboratory {
             RunDirectory directory(run, false);
             directory.adopt_config(describe(config.value), config.origins);
             SingleComm comm;
-            seen[Seen::outcome] = fmt::format("{}", static_cast<int>(trainer.run(&directory, comm)));
+            Team team;
+            seen[Seen::outcome] = fmt::format("{}", static_cast<int>(trainer.run(&directory, comm, team)));
         } catch (const Error& error) {
             seen[Seen::outcome] = error.what();
             seen[Seen::device] = error.what();

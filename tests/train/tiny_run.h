@@ -100,11 +100,12 @@ inline ExitCode train(const LoadedConfig<Experiment>& config, bool fresh, Comm& 
     std::string note;
     const std::unique_ptr<Ops> ops = open_device(e.system, note);
     Trainer trainer(e, console, *ops, comm.rank(), comm.ranks());
-    if (comm.rank() > 0) return trainer.run(nullptr, comm);
+    Team team;
+    if (comm.rank() > 0) return trainer.run(nullptr, comm, team);
     RunDirectory directory(join_path(e.run.dir, e.run.name), fresh);
     directory.adopt_config(describe(e), config.origins);
     console.open_log(directory.file("log.txt"));
-    return trainer.run(&directory, comm);
+    return trainer.run(&directory, comm, team);
 }
 
 // With ranks as threads of this process.
