@@ -16,7 +16,6 @@
 #include "kernels/cuda_device.h"
 #include "train/device.h"
 #include "train/trainer.h"
-#include "train/trainer.h"
 
 namespace longreach {
 
@@ -62,11 +61,13 @@ void share_cores(SystemConfig& system, const RankPlace& place) {
     system.threads = std::max(1, CPU_COUNT(&cores) / place.local_ranks);
 }
 
-std::vector<Fingerprint> fingerprints(const Experiment& experiment, const Trainer& trainer) {
+std::vector<Fingerprint> fingerprints(const Experiment& experiment, const Trainer& trainer,
+                                      const Ops& ops) {
     const BuildInfo build = build_info();
     return {{"build", fmt::format("{}, {}, {}", build.version, build.compiler,
                                   format_hash64(xxh64(build.build_type + " " + build.flags)))},
             {"config", format_hash64(xxh64(write_resolved(experiment)))},
+            {"device", ops.native_queue().device < 0 ? "CPU" : "GPU"},
             {"data", format_hash64(trainer.data_fingerprint())}};
 }
 
@@ -86,7 +87,7 @@ ExitCode train_as_rank(const TrainOptions& options, const LoadedConfig<Experimen
         directory->adopt_config(describe(config.value), config.origins);
         console.open_log(directory->file("log.txt"));
     }
-    team.join(fingerprints(config.value, trainer));
+    team.join(fingerprints(config.value, trainer, *ops));
     const std::unique_ptr<Comm> comm = team.connect(*ops);
     if (team.ranks() > 1) console.line("communication: " + comm->describe());
     return trainer.run(directory ? &*directory : nullptr, *comm, team);
