@@ -14,9 +14,9 @@ struct CudaDevice {
     std::string name;
     int architecture = 0;  // compute capability times ten
     int multiprocessors = 0;
-    int64_t memory = 0, free = 0;  // bytes
-    int64_t shared_memory = 0;     // bytes a block may have
-    double datasheet_flops = 0;    // bf16, dense; 0: unknown
+    int64_t memory = 0;          // bytes
+    int64_t shared_memory = 0;   // bytes a block may have
+    double datasheet_flops = 0;  // bf16, dense; 0: unknown
 };
 
 struct CudaStatus {

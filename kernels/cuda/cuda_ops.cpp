@@ -433,16 +433,12 @@ CudaStatus cuda_status() {
         return status;
     }
     try {
-        for (int i = 0; i < count; ++i) {
-            status.devices.push_back(describe_device(i));
-            require_success(cudaSetDevice(i), "cudaSetDevice");
-            status.devices.back().free = free_memory();
-        }
+        // Opens no device: of several ranks on a machine each asks, and a context costs hundreds of megabytes.
+        for (int i = 0; i < count; ++i) status.devices.push_back(describe_device(i));
         if (count == 0) {
             status.unusable = "the driver knows no device";
         } else {
-            require_success(cudaSetDevice(0), "cudaSetDevice");
-            status.blas = cuda::MatrixProducts(nullptr).version();
+            status.blas = cuda::MatrixProducts::version();
             if (status.devices[0].architecture < 80)
                 status.unusable =
                     fmt::format("{} is older than compute capability 8.0", status.devices[0].name);

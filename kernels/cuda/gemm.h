@@ -39,7 +39,7 @@ class MatrixProducts {
     // Nothing to compute where m, n or batch is 0; k = 0 leaves beta times what is added (beta 0 or 1).
     void run(const Product& product);
     int64_t workspace_bytes() const;  // device memory held
-    std::string version() const;      // of the library, "cuBLASLt 13.0.2"
+    static std::string version();     // of the library, "cuBLASLt 13.0.2"
 
   private:
     struct State;

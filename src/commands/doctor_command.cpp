@@ -44,10 +44,8 @@ ExitCode doctor() {
                    cuda.runtime, cuda.blas.empty() ? "no cuBLASLt" : cuda.blas);
     for (const CudaDevice& d : cuda.devices)
         fmt::print(
-            "             {}: sm_{}, {} multiprocessors, {} memory ({} free), {} of shared memory per "
-            "block\n",
-            d.name, d.architecture, d.multiprocessors, human_bytes(d.memory), human_bytes(d.free),
-            human_bytes(d.shared_memory));
+            "             {}: sm_{}, {} multiprocessors, {} of memory, {} of shared memory per block\n",
+            d.name, d.architecture, d.multiprocessors, human_bytes(d.memory), human_bytes(d.shared_memory));
     rate("cpu fp32", Device::cpu, PrecisionChoice::fp32);
     rate("cpu bf16", Device::cpu, PrecisionChoice::bf16);
     if (cuda.unusable.empty()) {
