@@ -106,8 +106,9 @@ ExitCode train(const TrainOptions& options) {
         return train_as_rank(options, config, team, options.dry_run ? std::max({place.ranks, ranks, 1}) : 1);
     }
     const RunConfig& run = config.value.run;
-    Team team(place, run_token(place, environment), run.dir + "/" + run.name,
-              {.watchdog = config.value.parallel.watchdog()});
+    TeamOptions patience;
+    patience.watchdog = config.value.parallel.watchdog();
+    Team team(place, run_token(place, environment), run.dir + "/" + run.name, patience);
     try {
         const ExitCode code = train_as_rank(options, config, team, place.ranks);
         team.leave(code, code == ExitCode::numerics ? "too many non-finite steps" : "");
