@@ -497,9 +497,10 @@ void Trainer::record_step(const StepOutcome& outcome, bool last) {
     p.gradient_norm = outcome.gradient_norm;
     p.lr = outcome.lr;
     p.tokens_per_second = rate;
-    const double datasheet = ops_->traits().datasheet_flops;
+    // Of all ranks' devices together, as the FLOPs are.
+    const double datasheet = ops_->traits().datasheet_flops * ranks_, peak = peak_flops_ * ranks_;
     p.mfu = datasheet > 0 && busy_seconds_ > 0 ? busy_flops_ / busy_seconds_ / datasheet : 0;
-    p.peak_fraction = peak_flops_ > 0 && busy_seconds_ > 0 ? busy_flops_ / busy_seconds_ / peak_flops_ : 0;
+    p.peak_fraction = peak > 0 && busy_seconds_ > 0 ? busy_flops_ / busy_seconds_ / peak : 0;
     p.memory_bytes = resident_bytes();
     p.seconds_left = rate > 0 ? static_cast<double>(tokens_left) / rate : 0;
     p.skipped = state_.skipped;
@@ -541,6 +542,7 @@ void Trainer::record_step(const StepOutcome& outcome, bool last) {
         .set("peak_fraction", p.peak_fraction)
         .set("mfu", p.mfu > 0 ? json::Value(p.mfu) : json::Value())  // null: no datasheet names a rate
         .set("memory_bytes", p.memory_bytes);
+    if (ranks_ > 1) timing.set("ranks", ranks_).set("bytes_sent", comm_->bytes_sent());
     timing_.append(json::write(timing, json::Style::compact));
     events_.train_step(state_.step, outcome.loss,
                        outcome.applied ? std::optional(outcome.gradient_norm) : std::nullopt, outcome.lr,

@@ -194,7 +194,7 @@ TEST_CASE("ranks: one rank hangs: named after the timeout, the run ends with 8, 
     CHECK(home().differing_from("hung") == "");
 }
 
-TEST_CASE("ranks: another config on one rank is refused on all, before anything is written") {
+TEST_CASE("ranks: another config on one rank is refused on all, before a step") {
     const TempDir output;
     const std::string port = std::to_string(20000 + ::getpid() % 10000);
     const auto variables = [&](const std::string& rank) {
