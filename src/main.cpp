@@ -40,6 +40,7 @@ int main(int argc, char** argv) {
     add_theory_command(app, action);
     add_bench_command(app, action);
     add_bench_attention_command(app, action);
+    add_ranks_command(app, action);
     add_doctor_command(app, action);
     try {
         app.parse(argc, argv);

@@ -18,6 +18,7 @@ namespace longreach {
 using Action = std::function<ExitCode()>;
 
 void add_train_command(CLI::App& app, Action& action);
+void add_ranks_command(CLI::App& app, Action& action);
 void add_eval_command(CLI::App& app, Action& action);
 void add_probe_command(CLI::App& app, Action& action);
 void add_generate_command(CLI::App& app, Action& action);

@@ -90,6 +90,25 @@ TEST_CASE("ranks: started by --ranks, 2 and 4 processes leave the bytes of one")
     }
 }
 
+TEST_CASE("ranks: what they did last with each other is shown, and written as a trace") {
+    const TempDir output;
+    REQUIRE(run(output, home().arguments("shown", 2)).code == 0);
+    const std::string trace = output / "trace.json";
+    const Finished f = run(output, {"ranks", home().dir / "shown", "--last", "64", "--trace", trace});
+    CAPTURE(f.err);
+    REQUIRE(f.code == 0);
+    for (const char* part :
+         {"rank 0 of 2, process ", "rank 1 of 2, process ", "reduce_scatter", "all_gather"})
+        CHECK(contains(f.out, part));
+    CHECK(!contains(f.out, "not ended"));
+    // A bar begins and ends for each of 64 collectives of each rank.
+    const json::Value events = json::parse(get(trace), "trace.json");
+    CHECK(events.as_array().size() == 2 * 2 * 64);
+    const Finished none = run(output, {"ranks", home().dir / "whole"});
+    CHECK(none.code == 3);
+    CHECK(contains(none.err, "has no logs of ranks"));
+}
+
 TEST_CASE("ranks: started by hand with the variables of torchrun, mpirun and srun") {
     using Variables = std::vector<std::pair<std::string, std::string>>;
     const int port = 20000 + ::getpid() % 10000;

@@ -1,0 +1,94 @@
+// longreach ranks: what the ranks of a run did last with each other, from the logs they leave behind.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+
+#include "base/json.h"
+#include "commands/commands.h"
+#include "dist/collective_log.h"
+#include "io/file.h"
+
+namespace longreach {
+
+namespace {
+
+struct RanksOptions {
+    std::string run, trace;
+    int last = 16;
+};
+
+std::vector<CollectiveLogContents> read_logs(const std::string& run) {
+    std::vector<CollectiveLogContents> logs;
+    for (int rank = 0; logs.empty() || rank < logs[0].ranks; ++rank) {
+        const std::string path = collective_log_path(run, rank);
+        if (kind_of(path, Links::refuse) == PathKind::file)
+            logs.push_back(read_collective_log(path));
+        else
+            require(rank > 0, ExitCode::data, "{} has no logs of ranks: {} is missing", run, path);
+    }
+    return logs;
+}
+
+double milliseconds(int64_t from, int64_t to) {
+    return static_cast<double>(to - from) * 1e-6;
+}
+
+void print_log(const CollectiveLogContents& log, int last, int64_t zero) {
+    fmt::print("rank {} of {}, process {}{}\n", log.rank, log.ranks, log.process,
+               log.torn == 0 ? "" : fmt::format(", {} records damaged", log.torn));
+    fmt::print("  {:>8}{:>8}  {:<16}{:>12} {:<5}{:>12}{:>12}\n", "number", "step", "collective", "elements",
+               "", "begun, ms", "took, ms");
+    const size_t first =
+        log.records.size() > static_cast<size_t>(last) ? log.records.size() - static_cast<size_t>(last) : 0;
+    for (size_t i = first; i < log.records.size(); ++i) {
+        const CollectiveRecord& r = log.records[i];
+        fmt::print("  {:>8}{:>8}  {:<16}{:>12} {:<5}{:>12.3f}{:>12}\n", r.sequence, r.step, op_name(r.op),
+                   r.count, element_name(r.element), milliseconds(zero, r.begun_ns),
+                   r.finished_ns == 0 ? "not ended"
+                                      : fmt::format("{:.3f}", milliseconds(r.begun_ns, r.finished_ns)));
+    }
+}
+
+// In the form that chrome://tracing and Perfetto show: a row of bars per rank, from begun to waited for.
+std::string trace_of(const std::vector<CollectiveLogContents>& logs, int64_t zero) {
+    json::Value events = json::Value::array();
+    for (const CollectiveLogContents& log : logs)
+        for (const CollectiveRecord& r : log.records)
+            for (const bool end : {false, true}) {
+                const int64_t at = end ? r.finished_ns : r.begun_ns;
+                if (at == 0) continue;
+                json::Value event = json::Value::object();
+                event.set("name", fmt::format("{} {} {}", op_name(r.op), r.count, element_name(r.element)))
+                    .set("cat", "collective")
+                    .set("ph", end ? "e" : "b")
+                    .set("id", static_cast<int64_t>(r.sequence))
+                    .set("pid", log.rank)
+                    .set("ts", milliseconds(zero, at) * 1e3);
+                events.push(event);
+            }
+    return json::write(events, json::Style::compact);
+}
+
+ExitCode show(const RanksOptions& options) {
+    const std::vector<CollectiveLogContents> logs = read_logs(options.run);
+    int64_t zero = 0;
+    for (const CollectiveLogContents& log : logs)
+        if (!log.records.empty() && (zero == 0 || log.records[0].begun_ns < zero))
+            zero = log.records[0].begun_ns;
+    for (const CollectiveLogContents& log : logs) print_log(log, options.last, zero);
+    if (!options.trace.empty()) write_file_atomically(options.trace, trace_of(logs, zero));
+    return ExitCode::ok;
+}
+
+}  // namespace
+
+void add_ranks_command(CLI::App& app, Action& action) {
+    auto options = std::make_shared<RanksOptions>();
+    CLI::App* command = app.add_subcommand("ranks", "What the ranks of a run did last with each other");
+    command->add_option("run", options->run, "Run directory")->required();
+    command->add_option("--last", options->last, "Collectives shown of each rank")->check(CLI::Range(1, 64));
+    command->add_option("--trace", options->trace,
+                        "Also write them as a trace for chrome://tracing or Perfetto");
+    command->callback([options, &action] { action = [options] { return show(*options); }; });
+}
+
+}  // namespace longreach
