@@ -12,6 +12,7 @@
 #include <condition_variable>
 #include <cstring>
 #include <deque>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -72,10 +73,8 @@ struct Stream {
     // Above the computation, whose next piece waits for what is sent here.
     explicit Stream(int device) {
         require_success(cudaSetDevice(device), "cudaSetDevice");
-        int least = 0, greatest = 0;
-        require_success(cudaDeviceGetStreamPriorityRange(&least, &greatest),
-                        "cudaDeviceGetStreamPriorityRange");
-        require_success(cudaStreamCreateWithPriority(&handle, cudaStreamNonBlocking, greatest),
+        constexpr int highest = std::numeric_limits<int>::min();  // that the device has: CUDA clamps it
+        require_success(cudaStreamCreateWithPriority(&handle, cudaStreamNonBlocking, highest),
                         "cudaStreamCreateWithPriority");
     }
     Stream(const Stream&) = delete;

@@ -198,10 +198,6 @@ cudaError_t cudaGetLastError() {
 const char* cudaGetErrorString(cudaError_t error) {
     return error == cudaErrorLaunchFailure ? "unspecified launch failure" : "invalid argument";
 }
-cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
-    *least = 0, *greatest = -5;
-    return cudaSuccess;
-}
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int priority) {
     if (flags != cudaStreamNonBlocking) report("a stream that waits for the default stream");
     *stream = new CUstream_st(current_device, priority < 0);
