@@ -400,7 +400,7 @@ class Laboratory {
     static std::string plan_in(const std::string& log) {
         std::string plan;
         for (const std::string& line : lines_of(get(log)))
-            if (line.find(" total") != std::string::npos || line.find("activations") != std::string::npos)
+            if (line.find("planned") != std::string::npos || line.find("activations") != std::string::npos)
                 plan += line;
         return plan;
     }
