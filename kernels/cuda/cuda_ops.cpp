@@ -433,7 +433,8 @@ CudaStatus cuda_status() {
         return status;
     }
     try {
-        // Opens no device: of several ranks on a machine each asks, and a context costs hundreds of megabytes.
+        // Opens no device: of several ranks on a machine each asks, and a context costs hundreds of
+        // megabytes.
         for (int i = 0; i < count; ++i) status.devices.push_back(describe_device(i));
         if (count == 0) {
             status.unusable = "the driver knows no device";

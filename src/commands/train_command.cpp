@@ -61,8 +61,7 @@ void share_cores(SystemConfig& system, const RankPlace& place) {
     system.threads = std::max(1, CPU_COUNT(&cores) / place.local_ranks);
 }
 
-std::vector<Fingerprint> fingerprints(const Experiment& experiment, const Trainer& trainer,
-                                      const Ops& ops) {
+std::vector<Fingerprint> fingerprints(const Experiment& experiment, const Trainer& trainer, const Ops& ops) {
     const BuildInfo build = build_info();
     return {{"build", fmt::format("{}, {}, {}", build.version, build.compiler,
                                   format_hash64(xxh64(build.build_type + " " + build.flags)))},

@@ -1,13 +1,9 @@
 #include "train/trainer.h"
 
 #include <algorithm>
-#include <array>
-#include <bit>
-#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <numbers>
 
 #include "base/units.h"
 #include "eval/tables.h"
@@ -37,24 +33,6 @@ int64_t max_micro_batches(const std::vector<Stage>& stages) {
     int64_t n = 0;
     for (const Stage& s : stages) n = std::max(n, s.micro_batches());
     return n;
-}
-
-// Bytes of the lines of timing.jsonl up to and including `step`. Its length depends on the clock, so unlike
-// those of the other record files it is no part of a checkpoint: equal runs leave equal checkpoints.
-int64_t timing_bytes(const std::string& path, int64_t step) {
-    if (step == 0 || kind_of(path, Links::refuse) != PathKind::file) return 0;
-    constexpr uint64_t largest = uint64_t{1} << 30;
-    const std::string text = read_file(path, largest, Links::refuse);
-    size_t begin = 0;
-    for (size_t end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
-        constexpr std::string_view key = "{\"step\":";
-        const std::string_view line = std::string_view(text).substr(begin, end - begin);
-        int64_t at = 0;
-        if (!line.starts_with(key)) break;
-        if (std::from_chars(line.data() + key.size(), line.data() + line.size(), at).ec != std::errc()) break;
-        if (at > step) break;
-    }
-    return static_cast<int64_t>(begin);
 }
 
 }  // namespace
@@ -97,27 +75,6 @@ Trainer::Trainer(const Experiment& experiment, Console& console, Ops& ops, int r
         model_.watch_scores(experiment.optimizer.qk_clip.measure == ScoreMeasure::absolute);
     plan(arena_);
     describe();
-}
-
-void Trainer::check_ranks() const {
-    if (ranks_ == 1) return;
-    require(std::has_single_bit(static_cast<unsigned>(ranks_)), ExitCode::usage,
-            "{} ranks: the gradient is summed over a power of two of them", ranks_);
-    require(ranks_ <= experiment_.batch.leaves, ExitCode::usage,
-            "{} ranks, but batch.leaves={} parts of a step's gradient: set batch.leaves={}", ranks_,
-            experiment_.batch.leaves, ranks_);
-    for (const Stage& s : stages_) {
-        if (s.micro_batches() >= ranks_) continue;
-        const int64_t sequences = s.tokens_per_step / s.context;
-        throw Error(ExitCode::usage,
-                    fmt::format("{} ranks, but the steps at context {} have {} micro-batch{}", ranks_,
-                                s.context, s.micro_batches(), s.micro_batches() == 1 ? "" : "es"),
-                    sequences >= ranks_
-                        ? fmt::format("set batch.micro_tokens to at most {}", s.tokens_per_step / ranks_)
-                        : fmt::format("a step has only {} sequences: use fewer ranks, or more "
-                                      "batch.tokens",
-                                      sequences));
-    }
 }
 
 void Trainer::check_memory() {
@@ -260,10 +217,6 @@ int64_t Trainer::scored_per_step(const Stage& stage) const {
     return stage.tokens_per_step / stage.context * source_->scored_per_sequence(stage.context);
 }
 
-StateExchange Trainer::state_exchange() {
-    return {*ops_, *comm_, optimizer_, tree_.sum().flat};  // between steps nobody needs the gradients
-}
-
 void Trainer::start() {
     if (speaks()) start_from_files();
     if (ranks_ > 1) share_start();
@@ -307,48 +260,6 @@ void Trainer::start_from_files() {
     const Checkpoint source = find_checkpoint(experiment_.run.init_from, notice);
     load_weights(source, *ops_, model_.params(), weights_, true, notice);
     console_.line("starting from the weights of " + source.path);
-}
-
-void Trainer::share_start() {
-    json::Value message = json::Value::object();
-    message.set("resumed", resumed_).set("moments", !optimizer_file_.empty()).set("state", state_.to_json());
-    const std::string told = tell(*ops_, *comm_, messages_, json::write(message, json::Style::compact));
-    const json::Value heard = json::parse(told, "rank 0's message", {.code = ExitCode::peer});
-    resumed_ = heard.find("resumed")->to_bool().value_or(false);
-    const bool moments = heard.find("moments")->to_bool().value_or(false);
-    state_ = TrainState::from_json(*heard.find("state"));
-
-    std::vector<Transfer> sends, receives;
-    if (rank_ > 0) receives.push_back({0, weights_.flat});
-    for (int r = 1; rank_ == 0 && r < ranks_; ++r) sends.push_back({r, weights_.flat});
-    comm_->wait(
-        comm_->exchange({CollectiveOp::broadcast, DType::f32, weights_.flat.count()}, sends, receives));
-    if (!moments) return;
-    StateExchange state = state_exchange();
-    if (speaks()) return load_optimizer(optimizer_file_, state);
-    for (size_t i = 0; i < state.tensors().size(); ++i) state.deliver(nullptr);
-}
-
-void Trainer::open_records() {
-    const auto bytes = [&](const char* name) {
-        const auto it = state_.file_bytes.find(name);
-        return it == state_.file_bytes.end() ? int64_t{0} : it->second;
-    };
-    metrics_ = RecordFile(directory_->file("metrics.jsonl"), bytes("metrics.jsonl"));
-    const std::string timing = directory_->file("timing.jsonl");
-    timing_ = RecordFile(timing, timing_bytes(timing, state_.step));
-    val_csv_ = RecordFile(directory_->file("val.csv"), bytes("val.csv"), val_header);
-    const std::string val = read_file(directory_->file("val.csv"), uint64_t{1} << 30, Links::refuse);
-    val_columns_ = val_columns(std::string_view(val).substr(0, val.find('\n')));
-    require(val_columns_ > 0, ExitCode::data, "{}: the first line is not the header of a val.csv",
-            directory_->file("val.csv"));
-    positions_csv_ = RecordFile(directory_->file("positions.csv"), bytes("positions.csv"), positions_header);
-    if (experiment_.probe.every > 0)
-        probe_csv_ = RecordFile(directory_->file("probe.csv"), bytes("probe.csv"), probe_header);
-    if (scores_task())
-        tasks_csv_ = RecordFile(directory_->file("tasks.csv"), bytes("tasks.csv"), tasks_header);
-    if (experiment_.run.events)
-        events_ = EventLog(directory_->file("events"), experiment_, state_.step, console_);
 }
 
 void Trainer::request_until(int64_t step) {
@@ -426,130 +337,6 @@ Trainer::StepOutcome Trainer::train_step() {
     busy_flops_ +=
         model_.training_flops_per_token(stage.context) * static_cast<double>(stage.tokens_per_step);
     return outcome;
-}
-
-// The losses of all micro-batches, the squares of all gradients, and who was asked to stop: from each to all.
-void Trainer::share_scalars(int64_t micro_batches) {
-    const double signal = StopSignals::received();
-    ops_->upload(Tensor(signals_.f64() + rank_, DType::f64, {1}), &signal);
-    const auto parts = [&](int rank) {
-        const GradientTree::Range range = tree_.of(rank);
-        return std::array{Tensor(micro_losses_.f64() + range.first, DType::f64, {range.end - range.first}),
-                          optimizer_.squares(rank), Tensor(signals_.f64() + rank, DType::f64, {1})};
-    };
-    std::vector<Transfer> sends, receives;
-    for (int r = 0; r < ranks_; ++r) {
-        if (r == rank_) continue;
-        for (const Tensor& t : parts(rank_)) sends.push_back({r, t});
-        for (const Tensor& t : parts(r)) receives.push_back({r, t});
-    }
-    const int64_t pieces = static_cast<int64_t>(optimizer_.ownership().pieces().size());
-    comm_->wait(comm_->exchange({CollectiveOp::all_gather, DType::f64, micro_batches + pieces + ranks_},
-                                sends, receives));
-    std::vector<double> signals(static_cast<size_t>(ranks_));
-    ops_->download(signals.data(), signals_);
-    agreed_signal_ = static_cast<int>(*std::max_element(signals.begin(), signals.end()));
-}
-
-// Every rank clips every weight, so all of them have to be here.
-void Trainer::clip_scores(StepOutcome& outcome) {
-    const Tensor maxima = model_.score_maxima();
-    if (ranks_ > 1) {
-        traffic_.settle();
-        std::vector<Transfer> sends, receives;
-        const auto row = [&](int rank) { return maxima_.row_range(rank, 1); };
-        ops_->copy(row(rank_), maxima.shaped({1, maxima.count()}));
-        for (int r = 0; r < ranks_; ++r) {
-            if (r == rank_) continue;
-            sends.push_back({r, row(rank_)});
-            receives.push_back({r, row(r)});
-        }
-        comm_->wait(
-            comm_->exchange({CollectiveOp::all_gather, DType::f32, maxima_.count()}, sends, receives));
-        std::vector<float> all(static_cast<size_t>(maxima_.count()));
-        ops_->download(all.data(), maxima_);
-        const size_t n = all.size() / static_cast<size_t>(ranks_);
-        for (size_t i = n; i < all.size(); ++i) all[i % n] = std::max(all[i % n], all[i]);
-        ops_->upload(maxima, all.data());
-    }
-    outcome.largest_score = model_.largest_score(*ops_);
-    if (!outcome.applied) return;
-    model_.clip_scores(*ops_, weights_, static_cast<float>(experiment_.optimizer.qk_clip.limit));
-    if (ranks_ > 1) weights_.round(*ops_);
-}
-
-int Trainer::stop_signal() const {
-    return ranks_ > 1 ? agreed_signal_ : StopSignals::received();
-}
-
-void Trainer::record_step(const StepOutcome& outcome, bool last) {
-    const Stage& stage = stage_of(state_.step - 1);
-    const double rate = busy_seconds_ > 0 ? static_cast<double>(busy_tokens_) / busy_seconds_ : 0;
-    int64_t tokens_left = 0;
-    for (const Stage& s : stages_)
-        tokens_left += std::max<int64_t>(0, s.first_step + s.steps - std::max(state_.step, s.first_step)) *
-                       s.tokens_per_step;
-    Progress p;
-    p.step = state_.step;
-    p.total_steps = total_steps_;
-    p.context = stage.context;
-    p.loss = outcome.loss;
-    p.gradient_norm = outcome.gradient_norm;
-    p.lr = outcome.lr;
-    p.tokens_per_second = rate;
-    // Of all ranks' devices together, as the FLOPs are.
-    const double datasheet = ops_->traits().datasheet_flops * ranks_, peak = peak_flops_ * ranks_;
-    p.mfu = datasheet > 0 && busy_seconds_ > 0 ? busy_flops_ / busy_seconds_ / datasheet : 0;
-    p.peak_fraction = peak > 0 && busy_seconds_ > 0 ? busy_flops_ / busy_seconds_ / peak : 0;
-    p.memory_bytes = resident_bytes();
-    p.seconds_left = rate > 0 ? static_cast<double>(tokens_left) / rate : 0;
-    p.skipped = state_.skipped;
-    if (stages_.size() > 1) p.stage = fmt::format("stage {}/{}", &stage - stages_.data() + 1, stages_.size());
-
-    if (!last && state_.step % experiment_.run.log_every != 0) {
-        console_.status(progress_bar(p));
-        return;
-    }
-    if (!speaks()) {
-        busy_seconds_ = 0;
-        busy_tokens_ = 0;
-        busy_flops_ = 0;
-        return;
-    }
-    console_.line(progress_line(p));
-    json::Value metrics = json::Value::object();
-    metrics.set("step", state_.step)
-        .set("tokens", state_.tokens)
-        .set("context", stage.context)
-        .set("loss", std::isfinite(outcome.loss) ? json::Value(outcome.loss) : json::Value());
-    const double bytes_per_token = train_stream_.bytes_per_token();
-    // Of text: the answers of a task stand for no bytes of the corpus.
-    if (bytes_per_token > 0 && std::isfinite(outcome.loss) && experiment_.data.task.kind == TaskKind::none)
-        metrics.set("bits_per_byte", outcome.loss / std::numbers::ln2 / bytes_per_token);
-    metrics.set("grad_norm", outcome.applied ? json::Value(outcome.gradient_norm) : json::Value())
-        .set("lr", outcome.lr)
-        .set("skipped", state_.skipped);
-    if (experiment_.optimizer.qk_clip.limit > 0)
-        metrics.set("max_score", std::isfinite(outcome.largest_score) ? json::Value(outcome.largest_score)
-                                                                      : json::Value());
-    metrics_.append(json::write(metrics, json::Style::compact));
-
-    json::Value timing = json::Value::object();
-    timing.set("step", state_.step)
-        .set("seconds", seconds_since(started_))
-        .set("tokens_per_second", rate)
-        .set("flops_per_second", busy_seconds_ > 0 ? busy_flops_ / busy_seconds_ : 0.0)
-        .set("peak_fraction", p.peak_fraction)
-        .set("mfu", p.mfu > 0 ? json::Value(p.mfu) : json::Value())  // null: no datasheet names a rate
-        .set("memory_bytes", p.memory_bytes);
-    if (ranks_ > 1) timing.set("ranks", ranks_).set("bytes_sent", comm_->bytes_sent());
-    timing_.append(json::write(timing, json::Style::compact));
-    events_.train_step(state_.step, outcome.loss,
-                       outcome.applied ? std::optional(outcome.gradient_norm) : std::nullopt, outcome.lr,
-                       rate);
-    busy_seconds_ = 0;
-    busy_tokens_ = 0;
-    busy_flops_ = 0;
 }
 
 void Trainer::validate(bool final) {

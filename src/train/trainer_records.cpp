@@ -1,0 +1,129 @@
+// The files in which a run tells how it goes, step by step.
+#include <charconv>
+#include <cmath>
+#include <numbers>
+
+#include "eval/tables.h"
+#include "train/trainer.h"
+
+namespace longreach {
+
+namespace {
+
+// Bytes of the lines of timing.jsonl up to and including `step`. Its length depends on the clock, so unlike
+// those of the other record files it is no part of a checkpoint: equal runs leave equal checkpoints.
+int64_t timing_bytes(const std::string& path, int64_t step) {
+    if (step == 0 || kind_of(path, Links::refuse) != PathKind::file) return 0;
+    constexpr uint64_t largest = uint64_t{1} << 30;
+    const std::string text = read_file(path, largest, Links::refuse);
+    size_t begin = 0;
+    for (size_t end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
+        constexpr std::string_view key = "{\"step\":";
+        const std::string_view line = std::string_view(text).substr(begin, end - begin);
+        int64_t at = 0;
+        if (!line.starts_with(key)) break;
+        if (std::from_chars(line.data() + key.size(), line.data() + line.size(), at).ec != std::errc()) break;
+        if (at > step) break;
+    }
+    return static_cast<int64_t>(begin);
+}
+
+double seconds_since(std::chrono::steady_clock::time_point begin) {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+}  // namespace
+
+void Trainer::open_records() {
+    const auto bytes = [&](const char* name) {
+        const auto it = state_.file_bytes.find(name);
+        return it == state_.file_bytes.end() ? int64_t{0} : it->second;
+    };
+    metrics_ = RecordFile(directory_->file("metrics.jsonl"), bytes("metrics.jsonl"));
+    const std::string timing = directory_->file("timing.jsonl");
+    timing_ = RecordFile(timing, timing_bytes(timing, state_.step));
+    val_csv_ = RecordFile(directory_->file("val.csv"), bytes("val.csv"), val_header);
+    const std::string val = read_file(directory_->file("val.csv"), uint64_t{1} << 30, Links::refuse);
+    val_columns_ = val_columns(std::string_view(val).substr(0, val.find('\n')));
+    require(val_columns_ > 0, ExitCode::data, "{}: the first line is not the header of a val.csv",
+            directory_->file("val.csv"));
+    positions_csv_ = RecordFile(directory_->file("positions.csv"), bytes("positions.csv"), positions_header);
+    if (experiment_.probe.every > 0)
+        probe_csv_ = RecordFile(directory_->file("probe.csv"), bytes("probe.csv"), probe_header);
+    if (scores_task())
+        tasks_csv_ = RecordFile(directory_->file("tasks.csv"), bytes("tasks.csv"), tasks_header);
+    if (experiment_.run.events)
+        events_ = EventLog(directory_->file("events"), experiment_, state_.step, console_);
+}
+
+void Trainer::record_step(const StepOutcome& outcome, bool last) {
+    const Stage& stage = stage_of(state_.step - 1);
+    const double rate = busy_seconds_ > 0 ? static_cast<double>(busy_tokens_) / busy_seconds_ : 0;
+    int64_t tokens_left = 0;
+    for (const Stage& s : stages_)
+        tokens_left += std::max<int64_t>(0, s.first_step + s.steps - std::max(state_.step, s.first_step)) *
+                       s.tokens_per_step;
+    Progress p;
+    p.step = state_.step;
+    p.total_steps = total_steps_;
+    p.context = stage.context;
+    p.loss = outcome.loss;
+    p.gradient_norm = outcome.gradient_norm;
+    p.lr = outcome.lr;
+    p.tokens_per_second = rate;
+    // Of all ranks' devices together, as the FLOPs are.
+    const double datasheet = ops_->traits().datasheet_flops * ranks_, peak = peak_flops_ * ranks_;
+    p.mfu = datasheet > 0 && busy_seconds_ > 0 ? busy_flops_ / busy_seconds_ / datasheet : 0;
+    p.peak_fraction = peak > 0 && busy_seconds_ > 0 ? busy_flops_ / busy_seconds_ / peak : 0;
+    p.memory_bytes = resident_bytes();
+    p.seconds_left = rate > 0 ? static_cast<double>(tokens_left) / rate : 0;
+    p.skipped = state_.skipped;
+    if (stages_.size() > 1) p.stage = fmt::format("stage {}/{}", &stage - stages_.data() + 1, stages_.size());
+
+    if (!last && state_.step % experiment_.run.log_every != 0) {
+        console_.status(progress_bar(p));
+        return;
+    }
+    if (!speaks()) {
+        busy_seconds_ = 0;
+        busy_tokens_ = 0;
+        busy_flops_ = 0;
+        return;
+    }
+    console_.line(progress_line(p));
+    json::Value metrics = json::Value::object();
+    metrics.set("step", state_.step)
+        .set("tokens", state_.tokens)
+        .set("context", stage.context)
+        .set("loss", std::isfinite(outcome.loss) ? json::Value(outcome.loss) : json::Value());
+    const double bytes_per_token = train_stream_.bytes_per_token();
+    // Of text: the answers of a task stand for no bytes of the corpus.
+    if (bytes_per_token > 0 && std::isfinite(outcome.loss) && experiment_.data.task.kind == TaskKind::none)
+        metrics.set("bits_per_byte", outcome.loss / std::numbers::ln2 / bytes_per_token);
+    metrics.set("grad_norm", outcome.applied ? json::Value(outcome.gradient_norm) : json::Value())
+        .set("lr", outcome.lr)
+        .set("skipped", state_.skipped);
+    if (experiment_.optimizer.qk_clip.limit > 0)
+        metrics.set("max_score", std::isfinite(outcome.largest_score) ? json::Value(outcome.largest_score)
+                                                                      : json::Value());
+    metrics_.append(json::write(metrics, json::Style::compact));
+
+    json::Value timing = json::Value::object();
+    timing.set("step", state_.step)
+        .set("seconds", seconds_since(started_))
+        .set("tokens_per_second", rate)
+        .set("flops_per_second", busy_seconds_ > 0 ? busy_flops_ / busy_seconds_ : 0.0)
+        .set("peak_fraction", p.peak_fraction)
+        .set("mfu", p.mfu > 0 ? json::Value(p.mfu) : json::Value())  // null: no datasheet names a rate
+        .set("memory_bytes", p.memory_bytes);
+    if (ranks_ > 1) timing.set("ranks", ranks_).set("bytes_sent", comm_->bytes_sent());
+    timing_.append(json::write(timing, json::Style::compact));
+    events_.train_step(state_.step, outcome.loss,
+                       outcome.applied ? std::optional(outcome.gradient_norm) : std::nullopt, outcome.lr,
+                       rate);
+    busy_seconds_ = 0;
+    busy_tokens_ = 0;
+    busy_flops_ = 0;
+}
+
+}  // namespace longreach
