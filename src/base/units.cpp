@@ -28,6 +28,16 @@ std::string human_count(double count) {
     return fmt::format("{:.{}f}{}", count, count < 9.995 ? 2 : count < 99.95 ? 1 : 0, units[unit]);
 }
 
+std::string grouped(int64_t value) {
+    const std::string digits = fmt::format("{}", value);
+    std::string out;
+    for (size_t i = 0; i < digits.size(); ++i) {
+        if (i > 0 && digits[i - 1] != '-' && (digits.size() - i) % 3 == 0) out += ',';
+        out += digits[i];
+    }
+    return out;
+}
+
 std::string human_duration(double seconds) {
     if (!(seconds >= 0) || seconds > 1e9) return "?";
     if (seconds < 60) return fmt::format("{:.1f}s", seconds);

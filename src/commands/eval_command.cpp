@@ -65,6 +65,12 @@ ExitCode evaluate(const EvalOptions& options) {
     const bool documents = experiment.data.document_mask;
     const int64_t longest = experiment.eval.lengths.back();
     const int64_t batch = std::max(experiment.eval.batch_tokens, longest);
+    EvalRequest request = make_request(experiment.eval, experiment.eval.final_tokens, batch, documents);
+    request.seed = experiment.data_seed();
+    request.keep_token_losses = !options.token_losses.empty();
+    request.progress = opened.progress;
+    std::optional<ScoredTokens> scored;
+    if (options.losses()) scored = LengthEvaluator::check_request(stream, request);
     opened.build(longest);
     Ops& ops = *opened.ops;
     Transformer& model = *opened.model;
@@ -81,14 +87,10 @@ ExitCode evaluate(const EvalOptions& options) {
     });
     const FlatParams& weights = opened.weights;
 
-    EvalRequest request = make_request(experiment.eval, experiment.eval.final_tokens, batch, documents);
-    request.seed = experiment.data_seed();
-    request.keep_token_losses = !options.token_losses.empty();
-    request.progress = opened.progress;
     std::vector<LengthResult> results;
-    if (options.losses()) {
+    if (scored) {
         results = evaluator.run(ops, opened.comm, model, weights, stream, request);
-        console.line(results_table(results, stream.bytes_per_token()));
+        console.line(results_table(results, stream.bytes_per_token()) + scored_line(*scored));
     }
     if (options.buckets) console.line(buckets_table(results, false) + "\n" + buckets_table(results, true));
     if (!options.token_losses.empty()) write_token_losses(options.token_losses, results);
@@ -96,7 +98,7 @@ ExitCode evaluate(const EvalOptions& options) {
     if (options.repeat) {
         tasks = repeater.run(ops, model, weights, stream,
                              {experiment.eval.lengths, experiment.model.train_context, request.tokens, batch,
-                              documents, request.progress});
+                              documents, request.pick, request.progress});
         console.line(tasks_table(tasks));
     }
     if (!task.tasks.empty()) {
@@ -116,7 +118,8 @@ ExitCode evaluate(const EvalOptions& options) {
     for (size_t i = 0; i < tasks.size(); ++i)
         if (i == 0 || tasks[i].task != tasks[i - 1].task) names.push_back(tasks[i].task);
     if (!opened.directory.empty())
-        opened.write_request(experiment.eval.lengths, experiment.eval.final_tokens, names, false);
+        opened.write_request(experiment.eval.lengths, experiment.eval.final_tokens, names,
+                             scored ? &*scored : nullptr, false);
     console.line(fmt::format("peak memory of the process: {}", human_bytes(peak_resident_bytes())));
     return ExitCode::ok;
 }

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "base/hash.h"
 #include "base/json.h"
 #include "train/device.h"
 
@@ -86,15 +87,20 @@ void OpenedModel::load(const std::function<void(Arena&)>& plan) {
 }
 
 void OpenedModel::write_request(const std::vector<int64_t>& lengths, int64_t tokens,
-                                const std::vector<std::string>& tasks, bool keep) {
+                                const std::vector<std::string>& tasks, const ScoredTokens* scored,
+                                bool keep) {
     const std::string path = join_path(directory, "request.json");
     if (!keep || kind_of(path, Links::refuse) != PathKind::file) {
-        const json::Value request =
-            json::Value::object({{"checkpoint", checkpoint.step},
-                                 {"set", json::Array(overrides.begin(), overrides.end())},
-                                 {"lengths", json::Array(lengths.begin(), lengths.end())},
-                                 {"tokens", tokens},
-                                 {"tasks", json::Array(tasks.begin(), tasks.end())}});
+        json::Value request = json::Value::object({{"checkpoint", checkpoint.step},
+                                                   {"set", json::Array(overrides.begin(), overrides.end())},
+                                                   {"lengths", json::Array(lengths.begin(), lengths.end())},
+                                                   {"tokens", tokens},
+                                                   {"tasks", json::Array(tasks.begin(), tasks.end())}});
+        if (scored)
+            request.set("fingerprint", format_hash64(scored->fingerprint))
+                .set("pick", scored->pick == EvalPick::head ? "head" : "spread")
+                .set("align", scored->align == EvalAlign::suffix ? "suffix" : "chunk")
+                .set("documents", scored->documents > 0 ? json::Value(scored->documents) : json::Value());
         write_file_atomically(path, json::write(request, json::Style::pretty));
     }
     console.line("written: " + directory);

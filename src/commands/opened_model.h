@@ -7,6 +7,7 @@
 
 #include "commands/commands.h"
 #include "dist/comm.h"
+#include "eval/lengths.h"
 #include "model/arena.h"
 #include "model/transformer.h"
 #include "train/console.h"
@@ -48,10 +49,10 @@ class OpenedModel {
     void build(int64_t longest);
     // Reserves the model's memory and what plan() adds, then loads the weights.
     void load(const std::function<void(Arena&)>& plan);
-    // Beside results in the label's directory: request.json, what they were asked with. keep: unless there
-    // is one.
+    // Writes request.json, what was asked, into the label's directory. scored: null if no losses were
+    // measured. keep: leaves an existing file as it is.
     void write_request(const std::vector<int64_t>& lengths, int64_t tokens,
-                       const std::vector<std::string>& tasks, bool keep);
+                       const std::vector<std::string>& tasks, const ScoredTokens* scored, bool keep);
 
   private:
     Arena arena_;

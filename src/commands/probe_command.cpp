@@ -33,9 +33,10 @@ ExitCode probe(const ProbeOptions& options) {
     request.lengths = experiment.probe_lengths();
     request.tokens = experiment.probe.tokens;
     request.document_mask = experiment.data.document_mask;
+    request.pick = experiment.eval.pick;
     request.seed = experiment.data_seed();
     request.progress = [&](const std::string& text) { console.status("probe: " + text); };
-    LengthEvaluator::check_request(stream, request.evaluation());
+    const ScoredTokens scored = LengthEvaluator::check_request(stream, request.evaluation());
     const int64_t longest = request.lengths.back();
     opened.build(longest);
     Ops& ops = *opened.ops;
@@ -55,7 +56,7 @@ ExitCode probe(const ProbeOptions& options) {
                           std::string(probe_header) + "\n" +
                               join(probe_lines(result.rows, opened.checkpoint.step), "\n") + "\n");
     // What another evaluation under this label was asked stays.
-    opened.write_request(request.lengths, request.tokens, {}, true);
+    opened.write_request(request.lengths, request.tokens, {}, &scored, true);
     console.line(fmt::format("peak memory of the process: {}", human_bytes(peak_resident_bytes())));
     return ExitCode::ok;
 }

@@ -21,6 +21,11 @@ void EvalConfig::fields(Fields& f) {
     f.integer("tokens", tokens, {.min = 1}, {"tokens scored at each length during training", true});
     f.integer("final_tokens", final_tokens, {.min = 1},
               {"tokens scored at each length at the end of a run", true});
+    f.choice<EvalPick>(
+        "pick", pick,
+        {{EvalPick::spread, "spread", "windows (suffix: documents) spread evenly over the whole stream"},
+         {EvalPick::head, "head", "the first ones of the stream"}},
+        {"which part of the validation stream is scored if not all of it", true});
     f.choice<EvalAlign>(
         "align", align,
         {{EvalAlign::chunk, "chunk", "cut one stream into sequences of each length; every token is scored"},

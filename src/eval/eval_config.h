@@ -8,12 +8,14 @@
 namespace longreach {
 
 enum class EvalAlign { chunk, suffix };
+enum class EvalPick { spread, head };
 
 struct EvalConfig {
     int64_t every = 250;
     std::vector<int64_t> lengths{1024, 4096, 16384};
     int64_t tokens = 1048576;
     int64_t final_tokens = 10485760;
+    EvalPick pick = EvalPick::spread;
     EvalAlign align = EvalAlign::chunk;
     int64_t suffix_tokens = 0;
     int64_t min_document = 0;

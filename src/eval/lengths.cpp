@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "base/rng.h"
+#include "eval/selection.h"
 
 namespace longreach {
 
@@ -18,98 +19,6 @@ struct Window {
     int64_t scored_from;      // first scored position, relative to the sequence
     size_t first_slot;        // index of its first scored token among all scored tokens
 };
-
-// What the scored part of the stream looks like, whatever the context length.
-struct Selection {
-    std::vector<uint64_t>
-        anchors;         // chunk: starts of stretches of the largest length; suffix: ends of documents
-    int64_t scored = 0;  // tokens scored per anchor
-    std::vector<int32_t> document;  // document of every scored token, -1: filtered out
-    int32_t documents = 0;
-};
-
-// Starts of documents in the whole stream, in order; reads it once in pieces.
-std::vector<uint64_t> document_begins(const TokenStream& stream, uint64_t tokens) {
-    constexpr int64_t piece = 1 << 16;
-    std::vector<uint64_t> begins{0};
-    std::vector<int32_t> ids(piece), starts(piece);
-    for (uint64_t at = 0; at < tokens; at += piece) {
-        const int64_t count = static_cast<int64_t>(std::min<uint64_t>(piece, tokens - at));
-        stream.read(at, count, ids.data());
-        stream.document_starts(at, count, ids.data(), starts.data());
-        for (int64_t i = 1; i < count; ++i)
-            if (starts[static_cast<size_t>(i)] == i) begins.push_back(at + static_cast<uint64_t>(i));
-        // Whether a document begins exactly at the piece's first token shows when the piece before is
-        // extended by it.
-        if (at + piece < tokens) {
-            int32_t edge[2], edge_start[2];
-            stream.read(at + piece - 1, 2, edge);
-            stream.document_starts(at + piece - 1, 2, edge, edge_start);
-            if (edge_start[1] == 1) begins.push_back(at + piece);
-        }
-    }
-    return begins;
-}
-
-Selection select(const TokenStream& stream, const EvalRequest& request) {
-    const int64_t longest = request.lengths.back();
-    const uint64_t usable = stream.tokens() - 1;  // the last token is only a target
-    require(stream.tokens() > static_cast<uint64_t>(longest), ExitCode::data,
-            "the validation stream has {} tokens; a sequence of {} needs one more than its length",
-            stream.tokens(), longest);
-    std::vector<uint64_t> begins;
-    if (stream.knows_documents()) {
-        begins = document_begins(stream, stream.tokens());
-    } else {
-        require(request.min_document == 0 && request.align == EvalAlign::chunk, ExitCode::usage,
-                "eval.min_document and suffix alignment need to know where documents begin; set "
-                "data.boundary.token");
-        begins = {0};
-    }
-    Selection s;
-    if (request.align == EvalAlign::chunk) {
-        s.scored = longest;
-        const uint64_t count =
-            std::min(usable, static_cast<uint64_t>(request.tokens)) / static_cast<uint64_t>(longest);
-        for (uint64_t i = 0; i < count; ++i) s.anchors.push_back(i * static_cast<uint64_t>(longest));
-    } else {
-        s.scored = request.suffix_tokens > 0 ? request.suffix_tokens
-                                             : std::max<int64_t>(1, request.lengths.front() / 2);
-        const int64_t wanted = std::max(request.min_document, s.scored + 1);
-        for (size_t d = 0; d < begins.size(); ++d) {
-            // The last target is the document's last token, so the sequence ends one before it.
-            const uint64_t end = (d + 1 < begins.size() ? begins[d + 1] : stream.tokens()) - 1;
-            if (end + 1 - begins[d] < static_cast<uint64_t>(wanted) || end < static_cast<uint64_t>(longest))
-                continue;
-            if (static_cast<int64_t>(s.anchors.size() + 1) * s.scored > request.tokens) break;
-            s.anchors.push_back(end);
-        }
-        require(!s.anchors.empty(), ExitCode::data,
-                "no document of at least {} tokens has {} tokens of stream before its end", wanted, longest);
-    }
-    s.document.resize(s.anchors.size() * static_cast<size_t>(s.scored));
-    for (size_t a = 0; a < s.anchors.size(); ++a) {
-        const uint64_t first =
-            request.align == EvalAlign::chunk ? s.anchors[a] : s.anchors[a] - static_cast<uint64_t>(s.scored);
-        size_t d =
-            static_cast<size_t>(std::upper_bound(begins.begin(), begins.end(), first) - begins.begin()) - 1;
-        for (int64_t i = 0; i < s.scored; ++i) {
-            const uint64_t position = first + static_cast<uint64_t>(i);
-            while (d + 1 < begins.size() && begins[d + 1] <= position) ++d;
-            const uint64_t end = d + 1 < begins.size() ? begins[d + 1] : stream.tokens();
-            const bool wanted = end - begins[d] >= static_cast<uint64_t>(request.min_document);
-            s.document[a * static_cast<size_t>(s.scored) + static_cast<size_t>(i)] =
-                wanted ? static_cast<int32_t>(d) : -1;
-        }
-    }
-    s.documents = static_cast<int32_t>(begins.size());
-    require(std::any_of(s.document.begin(), s.document.end(), [](int32_t d) { return d >= 0; }),
-            ExitCode::data,
-            "none of the {} validation tokens looked at is in a document of at least {} tokens "
-            "(eval.min_document)",
-            s.document.size(), request.min_document);
-    return s;
-}
 
 // The sequences that score the selection at one length.
 std::vector<Window> windows_of(const Selection& s, const EvalRequest& request, int64_t length) {
@@ -202,9 +111,10 @@ class Sums {
         return findings;
     }
     LengthResult result() {
+        result_.fingerprint = selection_.scope.fingerprint;
+        result_.documents = selection_.scope.documents;
         std::erase_if(documents_, [](const LossSum& d) { return d.count == 0; });
-        result_.documents = static_cast<int64_t>(documents_.size());
-        result_.standard_error = bootstrap_error(documents_, seed_);
+        if (result_.documents > 0) result_.standard_error = bootstrap_error(documents_, seed_);
         return std::move(result_);
     }
 
@@ -222,6 +132,7 @@ EvalRequest make_request(const EvalConfig& config, int64_t tokens, int64_t batch
     r.lengths = config.lengths;
     r.tokens = tokens;
     r.batch_tokens = batch_tokens;
+    r.pick = config.pick;
     r.align = config.align;
     r.suffix_tokens = config.suffix_tokens;
     r.min_document = config.min_document;
@@ -229,8 +140,8 @@ EvalRequest make_request(const EvalConfig& config, int64_t tokens, int64_t batch
     return r;
 }
 
-void LengthEvaluator::check_request(const TokenStream& stream, const EvalRequest& request) {
-    select(stream, request);
+ScoredTokens LengthEvaluator::check_request(const TokenStream& stream, const EvalRequest& request) {
+    return select(stream, request).scope;
 }
 
 void LengthEvaluator::plan(Arena& arena, int64_t batch_tokens, bool document_mask, int rank, int ranks) {
@@ -299,7 +210,7 @@ std::vector<LengthResult> LengthEvaluator::run(Ops& ops, Comm& comm, Transformer
 
 double bootstrap_error(const std::vector<LossSum>& documents, uint64_t seed) {
     const uint64_t n = documents.size();
-    if (n < 2) return 0;
+    if (n < 2) return std::numeric_limits<double>::quiet_NaN();
     // At most about 2e7 draws: a second of work however many documents there are.
     const uint64_t resamples = std::clamp<uint64_t>(20000000 / n, 50, 1000);
     double sum = 0, squares = 0;

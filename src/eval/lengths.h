@@ -1,11 +1,12 @@
 // Loss by context length: the same tokens scored at every length.
 //
-//   chunk   the first E positions of the stream (E a multiple of the largest length) are cut into sequences
-//   of length L;
-//           every position is scored once at every L.
+//   chunk   windows of the largest length are cut into sequences of length L; every position of a window is
+//           scored once at every L.
 //   suffix  the last S tokens of chosen documents are scored behind prefixes that make the sequence L tokens
-//   long: the
-//           scored tokens and their targets are the same, only the context grows.
+//           long: the scored tokens and their targets are the same, only the context grows.
+//
+// Windows and documents are spread evenly over the stream or taken from its head (EvalPick). A fingerprint
+// identifies the scored tokens: two losses are comparable if theirs are equal.
 //
 // Several ranks: batch i of a length is run by rank i modulo the number of ranks. Rank 0 adds what all of
 // them found, batch by batch in their order, so that no bit of a result depends on how many ranks there are.
@@ -15,7 +16,9 @@
 #pragma once
 
 #include <functional>
+#include <limits>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "data/token_stream.h"
@@ -40,8 +43,10 @@ struct LengthResult {
     LossSum loss;
     LossSum hits;  // 1 for a scored token that is the model's most likely one, else 0
     double top1() const { return hits.mean(); }
-    double standard_error = 0;  // of the mean, by document bootstrap
-    int64_t documents = 0;
+    // Of the mean, by document bootstrap; NaN with fewer than two documents or if they are unknown.
+    double standard_error = std::numeric_limits<double>::quiet_NaN();
+    int64_t documents = 0;     // 0: unknown
+    uint64_t fingerprint = 0;  // of the scored tokens
     // Bucket k holds the tokens with 2^k <= c < 2^(k+1), c the number of tokens the prediction can see:
     // counted from the start of the sequence, or from the start of the document if that is later.
     std::vector<LossSum> by_sequence, by_document;
@@ -58,10 +63,29 @@ class BatchObserver : public ForwardObserver {
     virtual void add(int64_t length, std::span<const double> seen) = 0;
 };
 
+// Which tokens an evaluation scores, at every length.
+struct ScoredTokens {
+    EvalPick pick = EvalPick::spread;
+    EvalAlign align = EvalAlign::chunk;
+    int64_t windows = 0;        // suffix: documents whose end is scored
+    int64_t window_tokens = 0;  // looked at in each; without min_document all of them are scored
+    uint64_t choices = 0;       // windows the stream holds, or documents that qualify
+    int64_t min_document = 0;
+    int64_t tokens = 0;     // scored
+    int64_t documents = 0;  // the scored tokens come from; 0: unknown
+    // XXH64 of the stream's fingerprint, the alignment and the scored positions. Equal ones: the same tokens.
+    uint64_t fingerprint = 0;
+};
+
+// Which `count` of a row of `cells` are evaluated, in rising order. spread: the middles of `count` equal
+// parts, floor((2 i + 1) cells / (2 count)); head: the first ones.
+std::vector<uint64_t> pick_cells(EvalPick pick, uint64_t count, uint64_t cells);
+
 struct EvalRequest {
     std::vector<int64_t> lengths;
     int64_t tokens = 0;  // scored per length at most; rounded down to what the stream and the lengths allow
     int64_t batch_tokens = 0;
+    EvalPick pick = EvalPick::spread;
     EvalAlign align = EvalAlign::chunk;
     int64_t suffix_tokens = 0;
     int64_t min_document = 0;
@@ -76,7 +100,7 @@ EvalRequest make_request(const EvalConfig& config, int64_t tokens, int64_t batch
 class LengthEvaluator {
   public:
     // Throws what run() would throw: too short a stream, no document that qualifies.
-    static void check_request(const TokenStream& stream, const EvalRequest& request);
+    static ScoredTokens check_request(const TokenStream& stream, const EvalRequest& request);
     // Device buffers for the largest batch; plan like the model's.
     void plan(Arena& arena, int64_t batch_tokens, bool document_mask, int rank = 0, int ranks = 1);
     // Called by all ranks with the same arguments; rank 0 gets the results, the others none.
@@ -88,7 +112,7 @@ class LengthEvaluator {
     Collector collector_;
 };
 
-// Standard error of sum/count over documents, by bootstrap.
+// Standard error of sum/count over documents, by bootstrap; NaN for fewer than two.
 double bootstrap_error(const std::vector<LossSum>& documents, uint64_t seed);
 
 }  // namespace longreach

@@ -13,6 +13,7 @@ EvalRequest ProbeRequest::evaluation() const {
     r.lengths = lengths;
     r.tokens = std::max(tokens, lengths.back());
     r.batch_tokens = lengths.back();
+    r.pick = pick;
     r.document_mask = document_mask;
     r.seed = seed;
     r.progress = progress;

@@ -28,6 +28,7 @@ struct ProbeRequest {
     std::vector<int64_t> lengths;
     int64_t tokens = 0;  // at each length; 0: one sequence of the largest
     bool document_mask = true;
+    EvalPick pick = EvalPick::spread;
     uint64_t seed = 0;                                   // of the samples
     std::function<void(const std::string&)> progress{};  // may be empty
     EvalRequest evaluation() const;

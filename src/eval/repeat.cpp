@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/hash.h"
+#include "eval/lengths.h"
+
 namespace longreach {
 
 void RepeatEvaluator::plan(Arena& arena, int64_t batch_tokens, bool document_mask) {
@@ -21,8 +24,10 @@ std::vector<TaskRow> RepeatEvaluator::run(Ops& ops, Transformer& model, const Fl
     require(stream.tokens() > static_cast<uint64_t>(longest), ExitCode::data,
             "the validation stream has {} tokens; a sequence of {} needs one more than its length",
             stream.tokens(), longest);
-    const int64_t sequences =
-        std::max<int64_t>(1, std::min(request.tokens, static_cast<int64_t>(stream.tokens() - 1)) / longest);
+    const int64_t cells = static_cast<int64_t>(stream.tokens() - 1) / longest;
+    const int64_t sequences = std::clamp<int64_t>(request.tokens / longest, 1, cells);
+    const std::vector<uint64_t> picked =
+        pick_cells(request.pick, static_cast<uint64_t>(sequences), static_cast<uint64_t>(cells));
     std::vector<TaskRow> rows;
     std::vector<int32_t> ids, tokens, targets, document, best;
     std::vector<float> losses;
@@ -32,6 +37,7 @@ std::vector<TaskRow> RepeatEvaluator::run(Ops& ops, Transformer& model, const Fl
             const size_t l = static_cast<size_t>(length);
             const int64_t per_batch = std::max<int64_t>(1, request.batch_tokens / length);
             double hits = 0, squares = 0, loss = 0;  // hits, and their square, of sequences
+            Xxh64 fingerprint;
             for (int64_t first = 0; first < sequences; first += per_batch) {
                 const int64_t count = std::min(per_batch, sequences - first);
                 const int64_t n = count * length;
@@ -41,7 +47,8 @@ std::vector<TaskRow> RepeatEvaluator::run(Ops& ops, Transformer& model, const Fl
                 ids.resize(l + 1);
                 for (int64_t b = 0; b < count; ++b) {
                     const size_t row = static_cast<size_t>(b) * l;
-                    const uint64_t begin = static_cast<uint64_t>((first + b) * longest);
+                    const uint64_t begin =
+                        picked[static_cast<size_t>(first + b)] * static_cast<uint64_t>(longest);
                     stream.read(begin, length + 1, ids.data());
                     if (repeated) {
                         for (size_t i = static_cast<size_t>(request.period); i <= l; ++i)
@@ -49,6 +56,7 @@ std::vector<TaskRow> RepeatEvaluator::run(Ops& ops, Transformer& model, const Fl
                     } else if (request.document_mask && stream.knows_documents()) {
                         stream.document_starts(begin, length, ids.data(), document.data() + row);
                     }
+                    fingerprint.update(ids.data(), (l + 1) * sizeof(int32_t));
                     std::copy_n(ids.begin(), l, tokens.begin() + static_cast<std::ptrdiff_t>(row));
                     std::copy_n(ids.begin() + 1, l, targets.begin() + static_cast<std::ptrdiff_t>(row));
                 }
@@ -88,6 +96,7 @@ std::vector<TaskRow> RepeatEvaluator::run(Ops& ops, Transformer& model, const Fl
             if (sequences > 1)
                 row.accuracy_error = std::sqrt(std::max(0.0, squares - hits * hits / k) / (k - 1) / k);
             row.loss = loss / (k * static_cast<double>(length));
+            row.fingerprint = fingerprint.digest();
             rows.push_back(row);
         }
     model.use_length(ops, 0);

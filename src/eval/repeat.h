@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "data/token_stream.h"
+#include "eval/eval_config.h"
 #include "eval/task_rows.h"
 #include "model/transformer.h"
 
@@ -17,6 +18,7 @@ struct RepeatRequest {
     int64_t tokens = 0;  // per length at most, but at least one sequence of the largest
     int64_t batch_tokens = 0;
     bool document_mask = true;  // of the unrepeated text; a repeated one is a single document
+    EvalPick pick = EvalPick::spread;
     std::function<void(const std::string&)> progress{};  // may be empty
 };
 
@@ -25,7 +27,7 @@ class RepeatEvaluator {
     // Device buffers for the largest batch; plan like the model's.
     void plan(Arena& arena, int64_t batch_tokens, bool document_mask);
     // Rows of the tasks "repeat" and "non_repeat" per length: accuracy is the share of tokens that are the
-    // model's most likely ones, over all positions; errors come from the spread over sequences.
+    // model's most likely ones, over all positions; errors come from the variation over sequences.
     std::vector<TaskRow> run(Ops& ops, Transformer& model, const FlatParams& weights,
                              const TokenStream& stream, const RepeatRequest& request) const;
 

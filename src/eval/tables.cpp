@@ -1,8 +1,11 @@
 #include "eval/tables.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numbers>
 
+#include "base/hash.h"
+#include "base/units.h"
 #include "io/safetensors.h"
 
 namespace longreach {
@@ -13,15 +16,21 @@ double bits_per_byte(double loss, double bytes_per_token) {
     return loss / std::numbers::ln2 / bytes_per_token;
 }
 
-// Columns that every val.csv has.
-constexpr std::string_view first_val_header =
-    "step,tokens,length,loss,standard_error,scored,documents,bits_per_byte";
+// Empty cells where a value is unknown.
+std::string cell(double value) {
+    return std::isnan(value) ? "" : fmt::format("{}", value);
+}
+std::string documents_cell(const LengthResult& r) {
+    return r.documents > 0 ? fmt::format("{}", r.documents) : "";
+}
 
 }  // namespace
 
-size_t val_columns(std::string_view header) {
-    if (header != val_header && header != first_val_header) return 0;
-    return static_cast<size_t>(std::count(header.begin(), header.end(), ',')) + 1;
+size_t known_columns(std::string_view header, std::string_view newest, size_t fewest) {
+    if (!newest.starts_with(header)) return 0;
+    if (header.size() < newest.size() && newest[header.size()] != ',') return 0;
+    const size_t columns = static_cast<size_t>(std::count(header.begin(), header.end(), ',')) + 1;
+    return columns < fewest ? 0 : columns;
 }
 
 std::string first_cells(const std::string& line, size_t columns) {
@@ -37,8 +46,9 @@ std::vector<std::string> val_lines(const std::vector<LengthResult>& results, int
         const double loss = r.loss.mean();
         const std::string bits =
             bytes_per_token > 0 ? fmt::format("{}", bits_per_byte(loss, bytes_per_token)) : "";
-        lines.push_back(fmt::format("{},{},{},{},{},{},{},{},{}", step, tokens, r.length, loss,
-                                    r.standard_error, r.loss.count, r.documents, bits, r.top1()));
+        lines.push_back(fmt::format("{},{},{},{},{},{},{},{},{},{}", step, tokens, r.length, loss,
+                                    cell(r.standard_error), r.loss.count, documents_cell(r), bits, r.top1(),
+                                    format_hash64(r.fingerprint)));
     }
     return lines;
 }
@@ -50,9 +60,39 @@ std::vector<std::string> positions_lines(const std::vector<LengthResult>& result
              {std::pair{"sequence", &r.by_sequence}, {"document", &r.by_document}})
             for (size_t k = 0; k < buckets->size(); ++k)
                 if ((*buckets)[k].count > 0)
-                    lines.push_back(fmt::format("{},{},{},{},{},{}", step, r.length, by, int64_t{1} << k,
-                                                (*buckets)[k].mean(), (*buckets)[k].count));
+                    lines.push_back(fmt::format("{},{},{},{},{},{},{}", step, r.length, by, int64_t{1} << k,
+                                                (*buckets)[k].mean(), (*buckets)[k].count,
+                                                format_hash64(r.fingerprint)));
     return lines;
+}
+
+std::string scored_line(const ScoredTokens& t) {
+    const bool head = t.pick == EvalPick::head, all = static_cast<uint64_t>(t.windows) == t.choices;
+    const std::string each = grouped(t.window_tokens), windows = grouped(t.windows);
+    const auto plural = [](int64_t n) { return n == 1 ? "" : "s"; };
+    std::string text = "scored: ";
+    if (t.align == EvalAlign::suffix) {
+        text += fmt::format("the last {} tokens of {}{} document{}", each, all ? "all " : "", windows,
+                            plural(t.windows));
+        if (!all)
+            text += fmt::format("{}{} that qualify", head ? ", the first of " : " spread over ",
+                                grouped(static_cast<int64_t>(t.choices)));
+    } else {
+        text += fmt::format("{}{} window{} of {} tokens",
+                            all    ? "all "
+                            : head ? "the first "
+                                   : "",
+                            windows, plural(t.windows), each);
+        if (!all)
+            text += fmt::format("{}{}", head ? " of " : " spread over ",
+                                grouped(static_cast<int64_t>(t.choices) * t.window_tokens));
+        if (t.min_document > 0)
+            text += fmt::format(", {} of them in documents of at least {}", grouped(t.tokens),
+                                grouped(t.min_document));
+    }
+    text += t.documents > 0 ? fmt::format("; {} document{}", grouped(t.documents), plural(t.documents))
+                            : "; documents unknown";
+    return text + "; fingerprint " + format_hash64(t.fingerprint);
 }
 
 std::string results_table(const std::vector<LengthResult>& results, double bytes_per_token) {
@@ -60,11 +100,12 @@ std::string results_table(const std::vector<LengthResult>& results, double bytes
                                   bytes_per_token > 0 ? fmt::format(" {:>10}", "bits/byte") : "", "top1",
                                   "tokens", "documents");
     for (const LengthResult& r : results)
-        out += fmt::format(
-            "{:>9} {:>9.4f} {:>9.4f}{} {:>7.4f} {:>12} {:>10}\n", r.length, r.loss.mean(), r.standard_error,
-            bytes_per_token > 0 ? fmt::format(" {:>10.4f}", bits_per_byte(r.loss.mean(), bytes_per_token))
-                                : "",
-            r.top1(), r.loss.count, r.documents);
+        out += fmt::format("{:>9} {:>9.4f} {:>9}{} {:>7.4f} {:>12} {:>10}\n", r.length, r.loss.mean(),
+                           std::isnan(r.standard_error) ? "-" : fmt::format("{:.4f}", r.standard_error),
+                           bytes_per_token > 0
+                               ? fmt::format(" {:>10.4f}", bits_per_byte(r.loss.mean(), bytes_per_token))
+                               : "",
+                           r.top1(), r.loss.count, r.documents > 0 ? documents_cell(r) : "-");
     return out;
 }
 

@@ -1,10 +1,12 @@
 #include "eval/tasks.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "tasks/task_batches.h"
 
 namespace longreach {
@@ -21,9 +23,10 @@ struct Moments {
         ++count;
     }
     double mean() const { return sum / static_cast<double>(count); }
-    double error() const {
+    std::optional<double> error() const {
+        if (count < 2) return std::nullopt;
         const double n = static_cast<double>(count);
-        return count < 2 ? 0 : std::sqrt(std::max(0.0, (squares - sum * sum / n) / (n - 1) / n));
+        return std::sqrt(std::max(0.0, (squares - sum * sum / n) / (n - 1) / n));
     }
 };
 
@@ -31,7 +34,15 @@ struct Moments {
 struct Score {
     double accuracy = 0;
     double loss = 0, decoy_loss = 0;  // nats, sums over the answer's and the decoy's tokens
+    std::array<uint64_t, 2> hash{};   // of the sequences with the answer and with the decoy
 };
+
+uint64_t hash_of(std::span<const int32_t> tokens, std::span<const int32_t> targets) {
+    Xxh64 hash;
+    hash.update(tokens.data(), tokens.size_bytes());
+    hash.update(targets.data(), targets.size_bytes());
+    return hash.digest();
+}
 
 double sum(std::span<const float> losses) {
     double total = 0;
@@ -41,10 +52,12 @@ double sum(std::span<const float> losses) {
 
 TaskRow row_of(const std::vector<Score>& scores, int64_t answer_tokens) {
     Moments accuracy, margin, loss;
+    Xxh64 fingerprint;
     for (const Score& s : scores) {
         accuracy.add(s.accuracy);
         margin.add(s.decoy_loss - s.loss);
         loss.add(s.loss / static_cast<double>(answer_tokens));
+        fingerprint.update(s.hash.data(), sizeof s.hash);
     }
     TaskRow row;
     row.samples = static_cast<int64_t>(scores.size());
@@ -53,6 +66,7 @@ TaskRow row_of(const std::vector<Score>& scores, int64_t answer_tokens) {
     row.margin = margin.mean();
     row.margin_error = margin.error();
     row.loss = loss.mean();
+    row.fingerprint = fingerprint.digest();
     return row;
 }
 
@@ -110,6 +124,11 @@ std::vector<double> TaskEvaluator::run_batch(Ops& ops, Transformer& model, const
         const size_t at = b * l + static_cast<size_t>(samples[b].answer_begin) - 1;
         found.push_back(sum(std::span<const float>(losses).subspan(at, answer)));
         found.push_back(share_right(samples[b], std::span<const int32_t>(best).subspan(at, answer)));
+        // f64 holds each half exactly.
+        const uint64_t hash =
+            hash_of(std::span(tokens).subspan(b * l, l), std::span(targets).subspan(b * l, l));
+        found.push_back(static_cast<double>(hash >> 32));
+        found.push_back(static_cast<double>(hash & 0xffffffff));
     }
     return found;
 }
@@ -129,8 +148,10 @@ std::optional<TaskRow> TaskEvaluator::run_one(Ops& ops, Comm& comm, Transformer&
                               std::min(per_batch, sequences - first));
         size_t sequence = round;
         for (const std::vector<double>& of_rank : collector_.collect(ops, comm, std::move(found)))
-            for (size_t i = 0; i < of_rank.size(); i += 2, ++sequence) {
+            for (size_t i = 0; i < of_rank.size(); i += 4, ++sequence) {
                 Score& score = scores.at(sequence / 2);
+                score.hash[sequence % 2] =
+                    static_cast<uint64_t>(of_rank[i + 2]) << 32 | static_cast<uint64_t>(of_rank[i + 3]);
                 if (sequence % 2 == 1) {
                     score.decoy_loss = of_rank[i];
                 } else {

@@ -10,8 +10,8 @@
 //              in a second input that is the same up to the answer
 //   loss       mean nats per answer token
 //
-// Standard errors are over samples. Several ranks share the batches of a row as LengthEvaluator does: the
-// bits of a result do not depend on how many there are.
+// Standard errors are over samples; one sample has none. Several ranks share the batches of a row as
+// LengthEvaluator does: the bits of a result do not depend on how many there are.
 #pragma once
 
 #include <functional>
@@ -54,7 +54,8 @@ class TaskEvaluator {
     std::optional<TaskRow> run_one(Ops& ops, Comm& comm, Transformer& model, const FlatParams& weights,
                                    const TaskGenerator& generator, const TaskRequest& request, int64_t length,
                                    double depth) const;
-    // Loss and accuracy of the sequences [first, first + count), one behind the other.
+    // Loss, accuracy and hash (its upper, then its lower 32 bits) of the sequences [first, first + count),
+    // one after the other.
     std::vector<double> run_batch(Ops& ops, Transformer& model, const FlatParams& weights,
                                   const TaskGenerator& generator, int64_t length, double depth, size_t first,
                                   size_t count) const;

@@ -86,16 +86,6 @@ std::string significant(double value, int digits) {
     return with_minus(fmt::format("{:.{}g}", value + 0.0, digits));
 }
 
-std::string grouped(int64_t value) {
-    const std::string digits = fmt::format("{}", value);
-    std::string out;
-    for (size_t i = 0; i < digits.size(); ++i) {
-        if (i > 0 && digits[i - 1] != '-' && (digits.size() - i) % 3 == 0) out += ',';
-        out += digits[i];
-    }
-    return out;
-}
-
 std::string exact(double value) {
     return std::isnan(value) ? "" : fmt::format("{}", value);
 }

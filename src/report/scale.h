@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "base/units.h"  // grouped
+
 namespace longreach {
 
 // Maps [low, high] onto [from, to] in pixels, in proportion to the value or to its logarithm.
@@ -35,7 +37,6 @@ std::string full_length(int64_t length);  // 4,096
 std::string fixed(double value, int decimals);
 std::string signed_fixed(double value, int decimals);   // + in front where it is not negative
 std::string significant(double value, int digits = 4);  // 0.01235, 12.35, 1.235e-07
-std::string grouped(int64_t value);                     // 1,024,000
 
 // The shortest text that reads back to the same bits; empty for NaN.
 std::string exact(double value);

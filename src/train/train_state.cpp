@@ -15,7 +15,8 @@ json::Value TrainState::to_json() const {
         .set("skipped", skipped)
         .set("bad_in_a_row", bad_in_a_row)
         .set("data_fingerprint", format_hash64(data_fingerprint))
-        .set("file_bytes", files);
+        .set("file_bytes", files)
+        .set("fingerprints", fingerprints);
     return v;
 }
 
@@ -46,6 +47,8 @@ TrainState TrainState::from_json(const json::Value& value) {
                 m.key);
         s.file_bytes[m.key] = *bytes;
     }
+    const json::Value* fingerprints = value.find("fingerprints");
+    s.fingerprints = fingerprints && fingerprints->to_bool().value_or(false);
     return s;
 }
 

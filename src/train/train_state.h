@@ -18,6 +18,8 @@ struct TrainState {
     int64_t bad_in_a_row = 0;
     uint64_t data_fingerprint = 0;              // of the training stream
     std::map<std::string, int64_t> file_bytes;  // lengths of the record files at this step
+    // The records of the run identify the tokens they scored. false: an earlier version started it.
+    bool fingerprints = true;
 
     json::Value to_json() const;
     static TrainState from_json(const json::Value& value);

@@ -344,6 +344,7 @@ void Trainer::validate(bool final) {
     const EvalConfig& config = experiment_.eval;
     EvalRequest request = make_request(config, final ? config.final_tokens : config.tokens,
                                        experiment_.eval_batch_tokens(), experiment_.data.document_mask);
+    request.pick = pick();
     request.seed = experiment_.data_seed();
     request.progress = [&](const std::string& text) { console_.status(text); };
     model_.set_stage_window(experiment_.window_at(state_.step - 1));
@@ -356,7 +357,8 @@ void Trainer::validate(bool final) {
     }
     for (const std::string& line : val_lines(results, state_.step, state_.tokens, bytes_per_token))
         val_csv_.append(first_cells(line, val_columns_));
-    for (const std::string& line : positions_lines(results, state_.step)) positions_csv_.append(line);
+    for (const std::string& line : positions_lines(results, state_.step))
+        positions_csv_.append(first_cells(line, positions_columns_));
     events_.validation(state_.step, results);
     events_.weights(state_.step, *ops_, model_.params(), weights_);
     std::string text = fmt::format("validation at step {}:", state_.step);
@@ -379,10 +381,12 @@ void Trainer::validate_task() {
     const std::vector<TaskRow> rows =
         task_evaluator_.run(*ops_, *comm_, model_, weights_, val_stream_, request);
     if (!speaks()) return;
-    for (const std::string& line : task_lines(rows, state_.step)) tasks_csv_.append(line);
-    console_.line(fmt::format("{} at {}: accuracy {:.3f} +- {:.3f}, margin {:.2f}", rows[0].task,
-                              rows[0].length, rows[0].accuracy, rows[0].accuracy_error,
-                              rows[0].margin.value_or(0)));
+    for (const std::string& line : task_lines(rows, state_.step))
+        tasks_csv_.append(first_cells(line, tasks_columns_));
+    const TaskRow& row = rows[0];
+    console_.line(fmt::format(
+        "{} at {}: accuracy {:.3f}{}, margin {:.2f}", row.task, row.length, row.accuracy,
+        row.accuracy_error ? fmt::format(" +- {:.3f}", *row.accuracy_error) : "", row.margin.value_or(0)));
 }
 
 ProbeRequest Trainer::probe_request() const {
@@ -390,6 +394,7 @@ ProbeRequest Trainer::probe_request() const {
     request.lengths = experiment_.probe_lengths();
     request.tokens = experiment_.probe.tokens;
     request.document_mask = experiment_.data.document_mask;
+    request.pick = pick();
     request.seed = experiment_.data_seed();
     request.progress = [this](const std::string& text) { console_.status("probe: " + text); };
     return request;

@@ -63,6 +63,8 @@ class Trainer {
     void validate(bool final);
     void probe();
     ProbeRequest probe_request() const;
+    // Without fingerprints in its records, a run can compare only the tokens that it scored before.
+    EvalPick pick() const { return state_.fingerprints ? experiment_.eval.pick : EvalPick::head; }
     void save();
     void check_memory();       // before allocating: throws with what would fit
     void check_ranks() const;  // throws if the micro-batches do not go round
@@ -105,7 +107,8 @@ class Trainer {
     int64_t requested_step_ = 0;
     TrainState state_;
     RecordFile metrics_, timing_, val_csv_, positions_csv_, probe_csv_, tasks_csv_;
-    size_t val_columns_ = 0;  // of val.csv; a run that an earlier version began keeps its columns
+    // A run that an earlier version began keeps the columns of its files.
+    size_t val_columns_ = 0, positions_columns_ = 0, tasks_columns_ = 0;
     EventLog events_;
     std::vector<double> host_losses_;
     double peak_flops_ = 0;

@@ -42,16 +42,27 @@ void Trainer::open_records() {
     metrics_ = RecordFile(directory_->file("metrics.jsonl"), bytes("metrics.jsonl"));
     const std::string timing = directory_->file("timing.jsonl");
     timing_ = RecordFile(timing, timing_bytes(timing, state_.step));
+    const auto columns = [&](const char* name, const char* header, size_t fewest) {
+        const std::string text = read_file(directory_->file(name), uint64_t{1} << 30, Links::refuse);
+        const size_t n = known_columns(std::string_view(text).substr(0, text.find('\n')), header, fewest);
+        require(n > 0, ExitCode::data, "{}: the first line is not the header of a {}", directory_->file(name),
+                name);
+        return n;
+    };
     val_csv_ = RecordFile(directory_->file("val.csv"), bytes("val.csv"), val_header);
-    const std::string val = read_file(directory_->file("val.csv"), uint64_t{1} << 30, Links::refuse);
-    val_columns_ = val_columns(std::string_view(val).substr(0, val.find('\n')));
-    require(val_columns_ > 0, ExitCode::data, "{}: the first line is not the header of a val.csv",
-            directory_->file("val.csv"));
+    val_columns_ = columns("val.csv", val_header, first_val_columns);
+    if (!state_.fingerprints)
+        console_.line(
+            "note: this run was started by an earlier version; its records cannot identify the "
+            "scored tokens, so validation keeps scoring the head of the stream");
     positions_csv_ = RecordFile(directory_->file("positions.csv"), bytes("positions.csv"), positions_header);
+    positions_columns_ = columns("positions.csv", positions_header, first_positions_columns);
     if (experiment_.probe.every > 0)
         probe_csv_ = RecordFile(directory_->file("probe.csv"), bytes("probe.csv"), probe_header);
-    if (scores_task())
+    if (scores_task()) {
         tasks_csv_ = RecordFile(directory_->file("tasks.csv"), bytes("tasks.csv"), tasks_header);
+        tasks_columns_ = columns("tasks.csv", tasks_header, first_tasks_columns);
+    }
     if (experiment_.run.events)
         events_ = EventLog(directory_->file("events"), experiment_, state_.step, console_);
 }

@@ -259,9 +259,9 @@ TEST_CASE("eval --label writes a run's results and what was asked for, --repeat 
     CHECK(get(in + "val.csv").starts_with(std::string(val_header) + "\n12,0,16,"));
     CHECK(get(in + "positions.csv").starts_with(positions_header));
     const std::string tasks = get(in + "tasks.csv");
-    CHECK(
-        tasks.starts_with("step,task,length,depth,samples,accuracy,accuracy_error,margin,margin_error,loss\n"
-                          "12,repeat,16,,"));
+    CHECK(tasks.starts_with(
+        "step,task,length,depth,samples,accuracy,accuracy_error,margin,margin_error,loss,fingerprint\n"
+        "12,repeat,16,,"));
     CHECK(contains(tasks, "\n12,repeat,64,,"));
     CHECK(contains(tasks, "\n12,non_repeat,64,,"));
     const json::Value request = json::parse(get(in + "request.json"), "request.json");
@@ -269,6 +269,19 @@ TEST_CASE("eval --label writes a run's results and what was asked for, --repeat 
     CHECK(request.find("set")->as_array().at(0).as_string() == "eval.batch_tokens=128");
     CHECK(request.find("lengths")->as_array().at(1).as_int64() == 64);
     CHECK(request.find("tasks")->as_array().size() == 2);
+    CHECK(request.find("pick")->as_string() == "spread");
+    CHECK(request.find("align")->as_string() == "chunk");
+    const std::string val = get(in + "val.csv"), fingerprint = request.find("fingerprint")->as_string();
+    CHECK(contains(f.out, "spread over "));
+    CHECK(contains(f.out, fmt::format("; {} documents; fingerprint {}\n",
+                                      request.find("documents")->as_int64(), fingerprint)));
+    CHECK(val.ends_with("," + fingerprint + "\n"));
+    // Other tokens have another fingerprint.
+    const Finished fewer = home().command(
+        {"eval", file("done"), "--lengths", "16,64", "--tokens", "64", "--out", file("fewer")});
+    REQUIRE(fewer.code == 0);
+    CHECK(!contains(fewer.out, fingerprint));
+    CHECK(!contains(get(file("fewer/val.csv")), fingerprint));
     // The label's next request leaves nothing of this one.
     REQUIRE(home().command({"eval", file("done"), "--label", "longer.2"}).code == 0);
     CHECK(kind_of(in + "tasks.csv", Links::refuse) == PathKind::missing);
@@ -315,11 +328,12 @@ TEST_CASE("generate continues a prompt of bytes or of token numbers, the same ea
 
 TEST_CASE("report compares runs, also one that diverged") {
     make_directories(file("diverged"));
-    put(file("diverged/val.csv"),
-        std::string(val_header) +
-            "\n12,1536,16,nan,0,256,4,,0\n12,1536,64,inf,0,256,4,,0\n12,1536,128,5.5,0,256,4,,0\n");
+    put(file("diverged/val.csv"), std::string(val_header) +
+                                      "\n12,1536,16,nan,0,256,4,,0,0123456789abcdef\n"
+                                      "12,1536,64,inf,0,256,4,,0,0123456789abcdef\n"
+                                      "12,1536,128,5.5,0,256,4,,0,0123456789abcdef\n");
     make_directories(file("gone"));
-    put(file("gone/val.csv"), std::string(val_header) + "\n12,1536,16,nan,0,256,4,,0\n");
+    put(file("gone/val.csv"), std::string(val_header) + "\n12,1536,16,nan,0,256,4,,0,0123456789abcdef\n");
     const Finished f = home().command({"report", file("done"), file("diverged")});
     CAPTURE(f.err);
     CHECK(f.code == 0);

@@ -19,6 +19,7 @@ EvalRequest request(std::vector<int64_t> lengths, int64_t tokens) {
     r.lengths = std::move(lengths);
     r.tokens = tokens;
     r.batch_tokens = 48;
+    r.pick = EvalPick::head;  // selection_test.cpp has the others
     r.keep_token_losses = true;
     return r;
 }
@@ -94,6 +95,7 @@ TEST_CASE("eval: how many ranks share the batches changes no bit of any result")
                     CHECK(same(many[i].hits, one[i].hits));
                     CHECK(many[i].standard_error == one[i].standard_error);
                     CHECK(many[i].documents == one[i].documents);
+                    CHECK(many[i].fingerprint == one[i].fingerprint);
                     CHECK(same(many[i].by_sequence, one[i].by_sequence));
                     CHECK(same(many[i].by_document, one[i].by_document));
                     CHECK(same_bits(many[i].token_losses, one[i].token_losses));
@@ -358,6 +360,11 @@ TEST_CASE("eval: where nobody knows documents, every sequence counts as one and 
     REQUIRE(!corpus.stream.knows_documents());
     const auto unknown = evaluate(tiny_model(1), corpus, r);
     for (size_t i = 0; i < known.size(); ++i) {
+        CHECK(known[i].documents == 3);
+        CHECK(unknown[i].documents == 0);
+        CHECK(std::isfinite(known[i].standard_error));
+        CHECK(std::isnan(unknown[i].standard_error));
+        CHECK(unknown[i].fingerprint == known[i].fingerprint);  // the same tokens of the same shard
         CHECK(same_bits(known[i].token_losses, unknown[i].token_losses));
         CHECK(counts(unknown[i].by_document) == counts(unknown[i].by_sequence));
     }

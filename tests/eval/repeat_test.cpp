@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "base/hash.h"
 #include "eval/bench.h"
 #include "eval/repeat.h"
 #include "model/fixture.h"
@@ -43,30 +44,37 @@ TEST_CASE("repeat: the text returns after its period, and hits are counted per s
     config.init.zero_head = true;
     const Corpus corpus(document_lengths(40, 3, 40));
     const int64_t period = 10;
-    for (const int64_t batch : {64, 200}) {
-        const std::vector<TaskRow> rows = repeat(config, corpus, {{7, 10, 24, 64}, period, 320, batch});
-        REQUIRE(rows.size() == 8);
-        for (size_t r = 0; r < rows.size(); ++r) {
-            const bool repeated = r < 4;
-            CHECK(rows[r].task == (repeated ? "repeat" : "non_repeat"));
-            CHECK(rows[r].samples == 5);
-            CHECK(!rows[r].depth);
-            const int64_t length = rows[r].length;
-            std::vector<double> shares;
-            for (int64_t s = 0; s < 5; ++s) {
-                double hits = 0;
-                for (int64_t i = 1; i <= length; ++i)
-                    hits += corpus.tokens[static_cast<size_t>(64 * s + (repeated ? i % period : i))] == 0;
-                shares.push_back(hits / static_cast<double>(length));
+    const uint64_t cells = (corpus.tokens.size() - 1) / 64;
+    REQUIRE(cells > 10);
+    for (const int64_t batch : {64, 200})
+        for (const EvalPick pick : {EvalPick::spread, EvalPick::head}) {
+            const std::vector<TaskRow> rows =
+                repeat(config, corpus, {{7, 10, 24, 64}, period, 320, batch, true, pick});
+            REQUIRE(rows.size() == 8);
+            const std::vector<uint64_t> picked = pick_cells(pick, 5, cells);
+            for (size_t r = 0; r < rows.size(); ++r) {
+                const bool repeated = r < 4;
+                CHECK(rows[r].task == (repeated ? "repeat" : "non_repeat"));
+                CHECK(rows[r].samples == 5);
+                CHECK(!rows[r].depth);
+                const int64_t length = rows[r].length;
+                std::vector<double> shares;
+                for (const uint64_t cell : picked) {
+                    double hits = 0;
+                    for (int64_t i = 1; i <= length; ++i)
+                        hits +=
+                            corpus.tokens[64 * cell + static_cast<size_t>(repeated ? i % period : i)] == 0;
+                    shares.push_back(hits / static_cast<double>(length));
+                }
+                double mean = 0, variance = 0;
+                for (const double x : shares) mean += x / 5;
+                for (const double x : shares) variance += (x - mean) * (x - mean) / 4;
+                CHECK(rows[r].accuracy == doctest::Approx(mean).epsilon(1e-12));
+                CHECK(rows[r].accuracy_error.value() ==
+                      doctest::Approx(std::sqrt(variance / 5)).epsilon(1e-9));
+                CHECK(rows[r].loss == doctest::Approx(std::log(19.0)).epsilon(1e-6));
             }
-            double mean = 0, variance = 0;
-            for (const double x : shares) mean += x / 5;
-            for (const double x : shares) variance += (x - mean) * (x - mean) / 4;
-            CHECK(rows[r].accuracy == doctest::Approx(mean).epsilon(1e-12));
-            CHECK(rows[r].accuracy_error == doctest::Approx(std::sqrt(variance / 5)).epsilon(1e-9));
-            CHECK(rows[r].loss == doctest::Approx(std::log(19.0)).epsilon(1e-6));
         }
-    }
 }
 
 TEST_CASE("repeat: what depends on the last token alone is as good in every copy") {
@@ -92,7 +100,26 @@ TEST_CASE("repeat: the unrepeated text is the ordinary evaluation, its documents
         CHECK(rows[1].loss == doctest::Approx(expected.loss.mean()).epsilon(1e-12));
         CHECK(rows[1].accuracy == doctest::Approx(expected.top1()).epsilon(1e-12));
         CHECK(rows[0].loss != rows[1].loss);
+        CHECK(rows[0].fingerprint != rows[1].fingerprint);
     }
+}
+
+TEST_CASE("repeat: the fingerprint is that of the sequences; a single one has no standard error") {
+    const Corpus corpus(document_lengths(40, 3, 40));
+    const ModelConfig config = tiny_model(1);
+    const std::vector<TaskRow> rows = repeat(config, corpus, {{32, 64}, 16, 256, 64});
+    const std::vector<TaskRow> batches = repeat(config, corpus, {{32, 64}, 16, 256, 256});
+    for (size_t r = 0; r < rows.size(); ++r) {
+        CHECK(rows[r].fingerprint == batches[r].fingerprint);
+        for (size_t other = 0; other < r; ++other) CHECK(rows[r].fingerprint != rows[other].fingerprint);
+    }
+    const TaskRow one = repeat(config, corpus, {{64}, 16, 64, 64})[1];
+    CHECK(one.samples == 1);
+    CHECK_FALSE(one.accuracy_error.has_value());
+    Xxh64 hash;
+    const size_t begin = pick_cells(EvalPick::spread, 1, (corpus.tokens.size() - 1) / 64)[0] * 64;
+    hash.update(corpus.tokens.data() + begin, 65 * sizeof(int32_t));
+    CHECK(one.fingerprint == hash.digest());
 }
 
 TEST_CASE("repeat: nothing to repeat and too short a stream are refused") {
@@ -111,6 +138,7 @@ TEST_CASE("eval: hits are scored tokens equal to the most likely one") {
     r.lengths = {16, 64};
     r.tokens = 512;
     r.batch_tokens = 48;
+    r.pick = EvalPick::head;
     for (const int64_t least : {0, 20}) {
         r.min_document = least;
         double expected = 0;

@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "base/hash.h"
 #include "dist/thread_comm.h"
 #include "eval/tasks.h"
 #include "model/fixture.h"
@@ -156,12 +157,57 @@ TEST_CASE("rows cover tasks, lengths and depths; batches and the document mask c
     for (size_t i = 0; i < rows.size(); ++i) {
         CHECK(others[i].loss == doctest::Approx(rows[i].loss).epsilon(1e-5));
         CHECK(others[i].accuracy == rows[i].accuracy);
+        CHECK(others[i].fingerprint == rows[i].fingerprint);
+        for (size_t other = 0; other < i; ++other) CHECK(rows[i].fingerprint != rows[other].fingerprint);
     }
     CHECK(rows[0].loss != rows[1].loss);  // depth moves the needle
     const std::string grid = depth_grid(rows, "needle");
     CHECK(grid.find("100%") != std::string::npos);
     CHECK(grid.find("512") != std::string::npos);
     CHECK(depth_grid(rows, "needle_s3").empty());
+}
+
+TEST_CASE("the fingerprint of a row is that of its samples' tokens and targets") {
+    const int64_t length = 300;
+    Lab lab(byte_model(), length, 2 * length, {length});
+    TaskRequest request = request_of({TaskKind::needle}, {length}, 3, 2 * length);
+    const TaskRow row = lab.run(request).at(0);
+    const TaskGenerator g = generator(TaskKind::needle, true);
+    Xxh64 all;
+    for (uint64_t i = 0; i < 3; ++i) {
+        Sample sample = g.make(length, first_evaluation_sample + i);
+        for (const bool decoy : {false, true}) {
+            if (decoy)
+                std::copy(sample.decoy.begin(), sample.decoy.end(),
+                          sample.tokens.begin() + sample.answer_begin);
+            std::vector<int32_t> targets(sample.tokens.size());
+            answer_targets(sample, targets);
+            Xxh64 one;
+            one.update(sample.tokens.data(), sample.tokens.size() * sizeof(int32_t));
+            one.update(targets.data(), targets.size() * sizeof(int32_t));
+            const uint64_t digest = one.digest();
+            all.update(&digest, sizeof digest);
+        }
+    }
+    CHECK(row.fingerprint == all.digest());
+    // Another number of samples, other samples.
+    request.samples = 2;
+    CHECK(lab.run(request).at(0).fingerprint != row.fingerprint);
+    request.samples = 3;
+    request.seed = 2;
+    CHECK(lab.run(request).at(0).fingerprint != row.fingerprint);
+}
+
+TEST_CASE("one sample has no standard error: empty cells, never 0") {
+    const int64_t length = 300;
+    Lab lab(byte_model(), length, 2 * length, {length});
+    const std::vector<TaskRow> rows = lab.run(request_of({TaskKind::needle}, {length}, 1, 2 * length));
+    CHECK_FALSE(rows.at(0).accuracy_error.has_value());
+    CHECK_FALSE(rows[0].margin_error.has_value());
+    CHECK(task_lines(rows, 7).at(0) == fmt::format("7,needle,300,,1,{},,{},,{},{}", rows[0].accuracy,
+                                                   *rows[0].margin, rows[0].loss,
+                                                   format_hash64(rows[0].fingerprint)));
+    CHECK(tasks_table(rows).find(" - ") != std::string::npos);
 }
 
 TEST_CASE("tasks: how many ranks share the batches changes no bit of any row") {

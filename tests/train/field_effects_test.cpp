@@ -281,6 +281,7 @@ std::vector<Effect> listed_effects() {
         {"probe.every", {"probe.every=2"}, Seen::validation},
         {"probe.lengths", {"probe.lengths=[32]"}, Seen::validation, {"probe.every=2"}},
         {"probe.tokens", {"probe.tokens=128"}, Seen::validation, {"probe.every=2"}},
+        {"eval.pick", {"eval.pick=head"}, Seen::validation},
         {"eval.align", {"eval.align=suffix"}, Seen::validation},
         {"eval.suffix_tokens", {"eval.suffix_tokens=3"}, Seen::validation, {"eval.align=suffix"}},
         {"eval.min_document", {"eval.min_document=120"}, Seen::validation, {"eval.final_tokens=512"}},

@@ -1,9 +1,13 @@
 // An interrupted run ends with the bytes of an uninterrupted one; what a run may and may not resume from.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <csignal>
+#include <cstring>
+#include <functional>
 
+#include "eval/tables.h"
 #include "train/interpose.h"
 #include "train/tiny_run.h"
 
@@ -40,6 +44,32 @@ ExitCode stop_after(const LoadedConfig<Experiment>& config, int64_t step, int si
     return code;
 }
 
+void replace(std::string& text, const std::string& from, const std::string& to) {
+    const size_t at = text.find(from);
+    REQUIRE(at != std::string::npos);
+    text.replace(at, from.size(), to);
+}
+
+// Seals a checkpoint anew with a changed state.json.
+void rewrite_state(const std::string& run, int64_t step, const std::function<void(std::string&)>& change) {
+    const std::string root = run + "/checkpoints";
+    const Checkpoint saved = verify_checkpoint(root, step);
+    CheckpointWriter writer(root, step);
+    for (const ManifestEntry& entry : saved.files) {
+        std::string text = get(saved.file(entry.name));
+        if (entry.name == "state.json") change(text);
+        writer.add_text(entry.name, text);
+    }
+    writer.commit({2, {}}, [](const std::string&) {});
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+    std::vector<std::string> lines;
+    for (size_t at = 0, end; (end = text.find('\n', at)) != std::string::npos; at = end + 1)
+        lines.push_back(text.substr(at, end - at));
+    return lines;
+}
+
 void flip_a_bit(const std::string& path) {
     std::string bytes = get(path);
     bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 4);
@@ -74,22 +104,40 @@ TEST_CASE("resume: stopped after any step and resumed, the bytes are those of th
     }
 }
 
-TEST_CASE("resume: a val.csv begun by an earlier version keeps its columns") {
-    const auto config = load_tiny(home().config("earlier"));
-    REQUIRE(stop_after(config, 3) == ExitCode::stopped);  // before the first validation
-    const std::string file = home().dir / "earlier/val.csv";
-    const std::string header = get(file);
-    const size_t cut = header.rfind(",top1\n");
-    REQUIRE(cut != std::string::npos);
-    // As many bytes as the checkpoint says.
-    put(file, header.substr(0, cut) + "\n0,0,\n");
-    REQUIRE(train(config) == ExitCode::ok);
-    const std::string text = get(file), whole = home().whole.at("val.csv");
-    std::string expected = header.substr(0, cut) + "\n0,0,\n";
-    for (size_t at = whole.find('\n') + 1, end; (end = whole.find('\n', at)) != std::string::npos;
-         at = end + 1)
-        expected += whole.substr(at, whole.rfind(',', end) - at) + "\n";
-    CHECK(text == expected);
+TEST_CASE("resume: records begun by an earlier version keep their columns and their tokens") {
+    REQUIRE(train(load_tiny(home().config("head"), {"eval.pick=head"})) == ExitCode::ok);
+    for (const char* last : {"top1", "bits_per_byte"}) {
+        CAPTURE(last);
+        const std::string name = fmt::format("earlier-{}", last), run = home().dir / name;
+        const auto config = load_tiny(home().config(name));
+        REQUIRE(stop_after(config, 3) == ExitCode::stopped);  // before the first validation
+        std::map<std::string, std::string> headers;
+        for (const char* file : {"val.csv", "positions.csv"}) {
+            const std::string newest = get(join_path(run, file));
+            const char* column = std::string(file) == "val.csv" ? last : "scored";
+            headers[file] = newest.substr(0, newest.find(column) + std::strlen(column)) + "\n";
+            put(join_path(run, file), headers[file]);
+        }
+        rewrite_state(run, 3, [&](std::string& text) {
+            replace(text, ",\n  \"fingerprints\": true", "");
+            replace(text, fmt::format("\"val.csv\": {}", std::strlen(val_header) + 1),
+                    fmt::format("\"val.csv\": {}", headers["val.csv"].size()));
+            replace(text, fmt::format("\"positions.csv\": {}", std::strlen(positions_header) + 1),
+                    fmt::format("\"positions.csv\": {}", headers["positions.csv"].size()));
+        });
+        // Stopped once more, so that a checkpoint of this version carries the mark on.
+        REQUIRE(stop_after(config, 6) == ExitCode::stopped);
+        CHECK(contains(home().log(name), "validation keeps scoring the head of the stream"));
+        REQUIRE(train(config) == ExitCode::ok);
+        for (const auto& [file, header] : headers) {
+            const auto columns = std::count(header.begin(), header.end(), ',') + 1;
+            std::string expected;
+            for (const std::string& line : lines_of(get(home().dir / "head/" + file)))
+                expected += first_cells(line, static_cast<size_t>(columns)) + "\n";
+            CHECK(get(join_path(run, file)) == expected);
+            CHECK(!contains(get(home().dir / "whole/" + file), expected));  // spread over the stream
+        }
+    }
 }
 
 TEST_CASE("resume: many variants at once, validated with changed positions between steps") {
@@ -357,16 +405,8 @@ TEST_CASE("numerics: a good step ends a row of bad ones, also one that began bef
     const auto config = load_tiny(home().config("row"), {"optimizer.max_bad_steps=3"});
     REQUIRE(stop_after(config, 6) == ExitCode::stopped);
     // The checkpoint of a run that had just skipped three steps in a row.
-    const std::string root = home().dir / "row/checkpoints";
-    const Checkpoint saved = verify_checkpoint(root, 6);
-    CheckpointWriter writer(root, 6);
-    for (const ManifestEntry& entry : saved.files) {
-        std::string text = get(saved.file(entry.name));
-        const std::string none = "\"bad_in_a_row\": 0", three = "\"bad_in_a_row\": 3";
-        if (entry.name == "state.json") text.replace(text.find(none), none.size(), three);
-        writer.add_text(entry.name, text);
-    }
-    writer.commit({2, {}}, [](const std::string&) {});
+    rewrite_state(home().dir / "row", 6,
+                  [](std::string& text) { replace(text, "\"bad_in_a_row\": 0", "\"bad_in_a_row\": 3"); });
     REQUIRE(train(config) == ExitCode::ok);
     CHECK(contains(home().log("row"), "resuming after step 6"));
     CHECK(differing(home().whole, results_of(home().dir / "row", steps)) ==

@@ -96,27 +96,37 @@ def document_spans(begins: Array) -> tuple[Array, Array]:
     return first, np.append(first[1:], len(begins))
 
 
+def picked(evaluation: Config, count: int, cells: int) -> list[int]:
+    """Which `count` of `cells` are scored. Configs of earlier versions have no "pick": longreach spreads them."""
+    if evaluation.get("pick", "spread") == "head":
+        return list(range(count))
+    return [(2 * i + 1) * cells // (2 * count) for i in range(count)]
+
+
 def sequences(begins: Array, evaluation: Config, length: int, wanted: int) -> tuple[list[Sequence], int]:
     """The sequences that score `wanted` tokens, and the number of entries."""
     wanted = max(wanted, length)
     if evaluation["align"] == "chunk":
-        count = min(wanted, len(begins) - 1) // length
-        return [Sequence(s * length, 0, s * length) for s in range(count)], count * length
+        cells = (len(begins) - 1) // length
+        chosen = picked(evaluation, min(wanted // length, cells), cells)
+        return [Sequence(cell * length, 0, a * length) for a, cell in enumerate(chosen)], len(chosen) * length
     scored = evaluation["suffix_tokens"] or max(1, length // 2)
     shortest = max(evaluation["min_document"], scored + 1)
     ends = [int(end) - 1 for begin, end in zip(*document_spans(begins)) if end - begin >= shortest]
-    used = [end for end in ends if end >= length][: wanted // scored]
+    ends = [end for end in ends if end >= length]
+    used = [ends[i] for i in picked(evaluation, min(wanted // scored, len(ends)), len(ends))]
     parts = [Sequence(end - length, length - scored, a * scored) for a, end in enumerate(used)]
     return parts, len(used) * scored
 
 
-def unscored(begins: Array, evaluation: Config, entries: int) -> Array:
+def unscored(begins: Array, evaluation: Config, parts: list[Sequence], length: int) -> Array:
     """Entries that stay NaN: chunk alignment, predicted from a document shorter than min_document."""
     if evaluation["align"] != "chunk":
-        return np.zeros(entries, bool)
+        return np.zeros(0, int)
     first, end = document_spans(begins)
-    document = np.searchsorted(first, np.arange(entries), side="right") - 1
-    return (end - first)[document] < evaluation["min_document"]
+    positions = np.concatenate([np.arange(part.begin, part.begin + length) for part in parts])
+    document = np.searchsorted(first, positions, side="right") - 1
+    return np.flatnonzero((end - first)[document] < evaluation["min_document"])
 
 
 # --- comparison ---------------------------------------------------------------------------------------------
@@ -189,7 +199,7 @@ def numpy_losses(checkpoint: Path, config: Config, length: int, wanted: int, dty
         x = tokens[part.begin : part.begin + length + 1]
         all_losses = model.losses(x[:-1], x[1:], np.maximum.accumulate(starts))
         losses[part.slot : part.slot + length - part.scored] = all_losses[part.scored :]
-    losses[unscored(begins, config["eval"], entries)] = np.nan
+    losses[unscored(begins, config["eval"], parts, length)] = np.nan
     return losses
 
 
