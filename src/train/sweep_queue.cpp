@@ -50,8 +50,10 @@ std::string asked_text(const PlannedRun& run, const PlannedEvaluation& e) {
             if (i != 1) out.push(texts[i]);
         return out;
     };
+    // Results of earlier versions, which had no fingerprints, could not be compared with new ones.
     return json::write(
-        json::Value::object({{"eval", list(e.arguments)},
+        json::Value::object({{"fingerprints", true},
+                             {"eval", list(e.arguments)},
                              {"probe", list(e.probe_arguments)},
                              {"checkpoint", checkpoint_fingerprint(run)},
                              {"request", fingerprint(join_path(evaluation_directory(run, e), "request.json"),

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 
 #include "commands/process.h"
@@ -158,9 +159,15 @@ TEST_CASE("sweep: trains, evaluates, keeps the weights only, and gathers the res
         home.run(file);
         CHECK(home.evaluations() == 7);
     }
-    SUBCASE("and one of a checkpoint that changed") {
+    SUBCASE("and one of a checkpoint that changed or of a version whose results had no fingerprints") {
         const SweepPlan plan = plan_sweep(load_sweep(file, {}));
         REQUIRE(is_evaluated(plan.runs[0], plan.runs[0].evaluations[0]));
+        REQUIRE(is_evaluated(plan.runs[1], plan.runs[1].evaluations[0]));
+        const std::string asked = join_path(plan.runs[1].directory, "eval/plain/asked.json");
+        std::string text = get(asked);
+        text.erase(text.find("  \"fingerprints\": true,\n"), std::strlen("  \"fingerprints\": true,\n"));
+        put(asked, text);
+        CHECK_FALSE(is_evaluated(plan.runs[1], plan.runs[1].evaluations[0]));
         const std::string manifest =
             join_path(plan.runs[0].directory, "checkpoints/step_00000012/manifest.json");
         put(manifest, get(manifest) + " ");
