@@ -106,7 +106,7 @@ const FuzzTarget& find_target(const std::string& name) {
 int replay_all(const std::vector<std::string>& words) {
     std::string corpus;
     std::vector<std::string> names;
-    int iterations = 2000;
+    int iterations = 5000;
     for (size_t i = 0; i < words.size(); ++i) {
         const bool more = i + 1 < words.size();
         if (words[i] == "--write-seeds" && more) return write_seeds(words[i + 1]), 0;
