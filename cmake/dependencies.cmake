@@ -3,6 +3,16 @@
 option(LONGREACH_FETCH "Build fmt, CLI11 and doctest from pinned archives instead of using system packages" OFF)
 include(FetchContent)
 
+# So that the program runs when it is copied to a machine without these libraries.
+option(LONGREACH_STATIC "Link all libraries but the C library's into the program, where static ones are to be had" ON)
+if(LONGREACH_STATIC AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=libgomp.a
+                    OUTPUT_VARIABLE gomp OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+    if(IS_ABSOLUTE "${gomp}")
+        set(OpenMP_gomp_LIBRARY ${gomp} CACHE FILEPATH "GCC's OpenMP library" FORCE)
+    endif()
+endif()
+
 find_package(OpenMP REQUIRED COMPONENTS CXX)
 find_package(Threads REQUIRED)
 # Optional, for it is needed only where several ranks train on CPUs, and has no pinned archive.
@@ -22,6 +32,23 @@ endfunction()
 
 use_library(fmt 9.1.0 https://github.com/fmtlib/fmt/archive/refs/tags/9.1.0.tar.gz
     5dea48d1fcddc3ec571ce2058e13910a0d4a6bab4cc09a809d8b1dd1c88ae6f2)
+# fmt as the sources link it. A shared one gives way to cmake/fmt_static.cpp, if this version of fmt takes that.
+add_library(longreach_fmt INTERFACE)
+get_target_property(fmt_type fmt::fmt TYPE)
+if(LONGREACH_STATIC AND fmt_type STREQUAL "SHARED_LIBRARY")
+    get_target_property(fmt_headers fmt::fmt INTERFACE_INCLUDE_DIRECTORIES)
+    try_compile(LONGREACH_FMT_STATIC ${PROJECT_BINARY_DIR}/fmt_static
+                SOURCES ${CMAKE_CURRENT_LIST_DIR}/fmt_static.cpp ${CMAKE_CURRENT_LIST_DIR}/fmt_static_test.cpp
+                CMAKE_FLAGS "-DINCLUDE_DIRECTORIES=${fmt_headers}" CXX_STANDARD 20)
+endif()
+if(LONGREACH_FMT_STATIC)
+    add_library(longreach_fmt_static STATIC ${CMAKE_CURRENT_LIST_DIR}/fmt_static.cpp)
+    set_target_properties(longreach_fmt_static PROPERTIES POSITION_INDEPENDENT_CODE ON)
+    target_include_directories(longreach_fmt_static SYSTEM PUBLIC ${fmt_headers})
+    target_link_libraries(longreach_fmt INTERFACE longreach_fmt_static)
+else()
+    target_link_libraries(longreach_fmt INTERFACE fmt::fmt)
+endif()
 use_library(CLI11 2.3.2 https://github.com/CLIUtils/CLI11/archive/refs/tags/v2.3.2.tar.gz
     aac0ab42108131ac5d3344a9db0fdf25c4db652296641955720a4fbe52334e22)
 if(LONGREACH_TESTS)

@@ -26,7 +26,7 @@ int main(int argc, char** argv) {
     CLI::App app(
         "longreach trains small transformers from a JSON config and measures their loss at long contexts.");
     app.require_subcommand(1);
-    app.set_version_flag("--version", build_info().version);
+    app.set_version_flag("--version", describe(build_info()));
     Action action;
     // In the order of --help: runs, what is asked of them, what goes into them, the machine.
     add_train_command(app, action);

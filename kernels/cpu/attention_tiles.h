@@ -160,7 +160,7 @@ LONGREACH_INLINE Vec mask_unseen(Vec y, int64_t key, int64_t query, const int32_
     const VecInt j = static_cast<int32_t>(key) - VecInt{};
     const VecInt i = static_cast<int32_t>(query) + lane_index();
     const VecInt first = *reinterpret_cast<const VecInt*>(start);
-    return (j <= i) & (j >= first) ? y : splat(-__builtin_inff());
+    return ((j <= i) & (j >= first)) ? y : splat(-__builtin_inff());
 }
 
 // Packs `rows` rows of `width` floats, row i times factor[i], as the right side of products that sum over

@@ -7,13 +7,25 @@
 // all headers first.
 #if defined(LONGREACH_ISA_AVX512)
 #include <immintrin.h>
-#pragma GCC push_options
 // avx512bf16 only allows its intrinsics: no compiler turns f32 arithmetic into them, and precision bf16 is
 // refused on a CPU that lacks them.
+#if defined(__clang__)
+#pragma clang attribute push( \
+    __attribute__((           \
+        target("avx512f,avx512bw,avx512dq,avx512vl,avx512cd,avx512bf16,avx2,fma,f16c,bmi2"))), \
+    apply_to = function)
+#else
+#pragma GCC push_options
 #pragma GCC target( \
     "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,avx512bf16,avx2,fma,f16c,bmi2,prefer-vector-width=512")
+#endif
 #elif defined(LONGREACH_ISA_AVX2)
+#if defined(__clang__)
+#include <immintrin.h>
+#pragma clang attribute push(__attribute__((target("avx2,fma,f16c,bmi2"))), apply_to = function)
+#else
 #pragma GCC push_options
 #pragma GCC target("avx2,fma,f16c,bmi2")
+#endif
 #endif
 namespace longreach::LONGREACH_ISA {

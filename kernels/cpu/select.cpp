@@ -11,7 +11,7 @@ namespace longreach {
 namespace isa_generic {
 std::unique_ptr<Ops> create(int threads, Precision precision);
 }
-#if defined(__x86_64__)
+#if defined(LONGREACH_X86)
 namespace isa_avx2 {
 std::unique_ptr<Ops> create(int threads, Precision precision);
 }
@@ -38,7 +38,7 @@ namespace {
 
 bool supported(const std::string& isa) {
     if (isa == "generic") return true;
-#if defined(__x86_64__)
+#if defined(LONGREACH_X86)
     if (isa == "avx2") return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     if (isa == "avx512")
         return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
@@ -61,13 +61,13 @@ std::unique_ptr<Ops> make_cpu_ops(const CpuOptions& options) {
     require(supported(isa), ExitCode::device,
             "this CPU (or this build) does not have the instruction set '{}'", isa);
     bool has_bf16 = false;
-#if defined(__x86_64__)
+#if defined(LONGREACH_X86)
     has_bf16 = isa == "avx512" && __builtin_cpu_supports("avx512bf16");
 #endif
     require(options.precision == Precision::fp32 || has_bf16, ExitCode::device,
             "precision bf16 needs AVX512_BF16 on a CPU; use system.precision fp32");
     const int threads = options.threads > 0 ? options.threads : available_threads();
-#if defined(__x86_64__)
+#if defined(LONGREACH_X86)
     if (isa == "avx512") return isa_avx512::create(threads, options.precision);
     if (isa == "avx2") return isa_avx2::create(threads, options.precision);
 #endif

@@ -41,7 +41,9 @@ LONGREACH_INLINE Vec min(Vec a, Vec b) {
     return a < b ? a : b;
 }
 LONGREACH_INLINE Vec sqrt(Vec x) {
-#if defined(LONGREACH_ISA_AVX512)
+#if defined(LONGREACH_ISA_AVX512) && defined(__clang__)
+    return (Vec)_mm512_sqrt_ps((__m512)x);
+#elif defined(LONGREACH_ISA_AVX512)
     return __builtin_ia32_sqrtps512_mask(x, x, -1, 4);  // all lanes, current rounding
 #elif defined(LONGREACH_ISA_AVX2)
     return __builtin_ia32_sqrtps256(x);
@@ -82,10 +84,26 @@ LONGREACH_INLINE VecInt lane_index() {
     return index;
 }
 
+// Lane i is lane index[i] of a and b, one after the other: constants, or the compiler moves lanes one by one.
+// clang has no __builtin_shuffle and no cheaper form for indices in a vector.
+LONGREACH_INLINE Vec shuffle(Vec a, Vec b, VecInt index) {
+#if defined(__clang__)
+    Vec out;
+    for (int i = 0; i < lanes; ++i) out[i] = index[i] < lanes ? a[index[i]] : b[index[i] - lanes];
+    return out;
+#else
+    return __builtin_shuffle(a, b, index);
+#endif
+}
+
 // Lane i exchanged with lane i ^ distance (a power of two).
 template <int distance>
 LONGREACH_INLINE Vec swap_lanes(Vec v) {
+#if defined(__clang__)
+    return shuffle(v, v, lane_index() ^ distance);
+#else
     return __builtin_shuffle(v, lane_index() ^ distance);
+#endif
 }
 
 // Horizontal reductions: halves are folded, always in the same order.
@@ -112,8 +130,8 @@ LONGREACH_INLINE void transpose(Vec (&rows)[lanes]) {
     for (int i = 0; i < lanes; ++i) {
         if (i & block) continue;
         const Vec a = rows[i], b = rows[i + block];
-        rows[i] = __builtin_shuffle(a, b, upper);
-        rows[i + block] = __builtin_shuffle(a, b, lower);
+        rows[i] = shuffle(a, b, upper);
+        rows[i + block] = shuffle(a, b, lower);
     }
     if constexpr (block > 1) transpose<block / 2>(rows);
 }

@@ -12,7 +12,6 @@
 #endif
 #include <fmt/format.h>
 
-#include <source_location>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
@@ -48,14 +47,15 @@ class Error : public std::runtime_error {
     std::string hint_;
 };
 
-// A format string that remembers where it was written.
+// A format string that remembers where it was written. Not std::source_location: clang has it from 16 on.
 template <class... Args>
 struct LocatedFormat {
     fmt::format_string<Args...> format;
-    std::source_location where;
+    const char* file;
+    int line;
     template <class S>
-    consteval LocatedFormat(const S& s, std::source_location w = std::source_location::current())
-        : format(s), where(w) {}
+    consteval LocatedFormat(const S& s, const char* f = __builtin_FILE(), int l = __builtin_LINE())
+        : format(s), file(f), line(l) {}
 };
 
 template <class... Args>
@@ -73,7 +73,7 @@ template <class... Args>
 void check(bool ok, LocatedFormat<std::type_identity_t<Args>...> format, Args&&... args) {
     if (ok) [[likely]]
         return;
-    throw Error(ExitCode::internal, fmt::format("{}:{}: {}", format.where.file_name(), format.where.line(),
+    throw Error(ExitCode::internal, fmt::format("{}:{}: {}", format.file, format.line,
                                                 fmt::format(format.format, std::forward<Args>(args)...)));
 }
 

@@ -39,17 +39,23 @@ using Object = std::vector<Member>;  // in the order written
 
 class Value {
   public:
-    Value() = default;  // null
-    Value(std::nullptr_t) {}
+    // The constructors and the destructor are defined below Member, which data_ may hold.
+    Value();  // null
+    Value(std::nullptr_t);
+    Value(const Value& other);
+    Value(Value&& other) noexcept;
+    Value& operator=(const Value& other);
+    Value& operator=(Value&& other) noexcept;
+    ~Value();
     template <std::same_as<bool> B>
-    Value(B value) : data_(value) {}
+    Value(B value);
     template <std::integral I>
-    requires(!std::same_as<I, bool>) Value(I value) : data_(integer_data(value)) {}
+    requires(!std::same_as<I, bool>) Value(I value);
     template <std::floating_point F>
-    Value(F value) : data_(static_cast<double>(value)) {}
-    Value(std::string value) : data_(std::move(value)) {}
-    Value(std::string_view value) : data_(std::string(value)) {}
-    Value(const char* value) : data_(std::string(value)) {}
+    Value(F value);
+    Value(std::string value);
+    Value(std::string_view value);
+    Value(const char* value);
     Value(Array value);
     Value(Object value);
     static Value array(std::initializer_list<Value> elements = {});
@@ -103,13 +109,6 @@ class Value {
     // uint64_t only above the range of int64_t, so that every integer has one form.
     using Data = std::variant<std::monostate, bool, int64_t, uint64_t, double, std::string, Array, Object>;
 
-    template <std::integral I>
-    static Data integer_data(I value) {
-        if (std::in_range<int64_t>(value))
-            return Data(std::in_place_type<int64_t>, static_cast<int64_t>(value));
-        return Data(std::in_place_type<uint64_t>, static_cast<uint64_t>(value));
-    }
-
     Data data_;
     Position at_;
 };
@@ -121,6 +120,29 @@ struct Member {
 };
 
 bool operator==(const Member& a, const Member& b);
+
+inline Value::Value() = default;
+inline Value::Value(std::nullptr_t) {}
+inline Value::Value(const Value& other) = default;
+inline Value::Value(Value&& other) noexcept = default;
+inline Value& Value::operator=(const Value& other) = default;
+inline Value& Value::operator=(Value&& other) noexcept = default;
+inline Value::~Value() = default;
+template <std::same_as<bool> B>
+Value::Value(B value) : data_(value) {}
+template <std::integral I>
+requires(!std::same_as<I, bool>) Value::Value(I value) {
+    if (std::in_range<int64_t>(value)) {
+        data_.emplace<int64_t>(static_cast<int64_t>(value));
+    } else {
+        data_.emplace<uint64_t>(static_cast<uint64_t>(value));
+    }
+}
+template <std::floating_point F>
+Value::Value(F value) : data_(static_cast<double>(value)) {}
+inline Value::Value(std::string value) : data_(std::move(value)) {}
+inline Value::Value(std::string_view value) : data_(std::string(value)) {}
+inline Value::Value(const char* value) : data_(std::string(value)) {}
 
 struct ParseOptions {
     bool comments = false;  // `//` to the end of the line counts as white space

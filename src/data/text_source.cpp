@@ -15,25 +15,48 @@ namespace {
 constexpr size_t window = size_t{1} << 16;          // bytes read at a time; a licence header must fit
 constexpr size_t longest_line = size_t{256} << 20;  // bytes of one JSONL line
 
-bool wanted(const SourceOptions& options, const std::string& name) {
+bool has_extension(const SourceOptions& options, const std::string& name) {
     const auto ends = [&](const std::string& extension) { return name.ends_with(extension); };
-    if (!options.extensions.empty() &&
-        std::none_of(options.extensions.begin(), options.extensions.end(), ends))
-        return false;
-    const auto matches = [&](const std::string& pattern) {
-        return ::fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
-    };
-    return std::none_of(options.exclude.begin(), options.exclude.end(), matches);
+    return options.extensions.empty() ||
+           std::any_of(options.extensions.begin(), options.extensions.end(), ends);
+}
+
+// Counts the match for every pattern: one that another pattern made superfluous is no mistake.
+bool is_excluded(const SourceOptions& options, const std::string& name, Excluded& excluded) {
+    bool any = false;
+    for (size_t i = 0; i < options.exclude.size(); ++i) {
+        if (::fnmatch(options.exclude[i].c_str(), name.c_str(), 0) != 0) continue;
+        ++excluded.matches[i];
+        any = true;
+    }
+    return any;
+}
+
+// What may not be read may still be excluded.
+uint64_t size_if_readable(const std::string& path) {
+    try {
+        return File::open(path, Links::refuse).size();
+    } catch (const Error&) {
+        return 0;
+    }
 }
 
 void walk(const SourceOptions& options, const std::string& directory, const std::string& relative,
-          std::vector<SourceFile>& files) {
+          std::vector<SourceFile>& files, Excluded& excluded) {
     for (const std::string& entry : list_directory(directory)) {
         const std::string path = join_path(directory, entry), name = join_path(relative, entry);
         const PathKind kind = kind_of(path, Links::refuse);
         if (kind == PathKind::directory) {
-            walk(options, path, name, files);
-        } else if (kind == PathKind::file && wanted(options, name)) {
+            walk(options, path, name, files, excluded);
+            continue;
+        }
+        if (kind != PathKind::file) continue;
+        const bool left_out = is_excluded(options, name, excluded);
+        if (!has_extension(options, name)) continue;
+        if (left_out) {
+            ++excluded.files;
+            excluded.bytes += size_if_readable(path);
+        } else {
             files.push_back({path, name, File::open(path, Links::refuse).size(), true});
         }
     }
@@ -145,11 +168,13 @@ SourceOutcome read_lines(const SourceFile& source, const File& file, const Sourc
 
 }  // namespace
 
-std::vector<SourceFile> find_sources(const SourceOptions& options) {
+std::vector<SourceFile> find_sources(const SourceOptions& options, Excluded& excluded) {
     std::vector<SourceFile> files;
+    excluded = {};
+    excluded.matches.resize(options.exclude.size());
     for (const std::string& input : options.inputs) {
         if (kind_of(input, Links::follow) == PathKind::directory) {
-            walk(options, input, {}, files);
+            walk(options, input, {}, files, excluded);
         } else {
             const File file = File::open(input, Links::follow);
             const FileHead head = FileHead::read(file);

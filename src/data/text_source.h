@@ -28,9 +28,15 @@ struct SourceOptions {
     bool strip_licence = false;  // drop leading C and C++ comments up to the last that speaks of a licence
 };
 
+// What `exclude` left out.
+struct Excluded {
+    uint64_t files = 0, bytes = 0;
+    std::vector<uint64_t> matches = {};  // of each pattern: files whose name it matches
+};
+
 // The files behind the inputs: inputs in the order given, directories walked in byte order of the names.
 // Links inside directories are not followed.
-std::vector<SourceFile> find_sources(const SourceOptions& options);
+std::vector<SourceFile> find_sources(const SourceOptions& options, Excluded& excluded);
 
 // Receives documents: begin, then pieces, then end. `name` is unique and the same on every machine; `bytes`
 // is the size of the document before a licence is dropped.

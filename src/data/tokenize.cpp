@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "base/units.h"
 
 namespace longreach {
@@ -62,15 +63,18 @@ TokenizeResult tokenize(const TokenizeOptions& options) {
     require(options.val_every == 0 || options.val_fraction == 0, ExitCode::usage,
             "choose validation documents by number or by fraction, not both");
     require(options.max_shard_tokens >= 1, ExitCode::usage, "shards of no tokens");
-    const std::vector<SourceFile> sources = find_sources(options.source);
-    require(!sources.empty(), ExitCode::data, "the inputs hold no file to read");
+    TokenizeResult result;
+    const std::vector<SourceFile> sources = find_sources(options.source, result.excluded);
+    require(!sources.empty(), ExitCode::data, "the inputs hold no file to read{}",
+            result.excluded.files > 0 ? fmt::format(" ({} files are excluded)", result.excluded.files) : "");
+    for (size_t i = 0; i < options.source.exclude.size(); ++i)
+        if (result.excluded.matches[i] == 0) result.unmatched.push_back(options.source.exclude[i]);
     uint64_t total = 0;
     for (const SourceFile& source : sources) total += source.bytes;
     if (options.max_bytes > 0) total = std::min(total, options.max_bytes);
     prepare_output(options.output, options.replace,
                    2 * total + total / 64);  // 2 bytes per token, tables, checksums
 
-    TokenizeResult result;
     Splitter splitter(options);
     for (const SourceFile& source : sources) {
         const SourceOutcome outcome = read_source(source, options.source, splitter);
@@ -88,6 +92,14 @@ std::string to_text(const TokenizeResult& result) {
     if (result.binary_files > 0) text += fmt::format(", {} binary files skipped", result.binary_files);
     if (result.limited) text += ", the rest left out (limit of bytes)";
     text += "\n";
+    if (result.excluded.files > 0)
+        text += fmt::format("{} files excluded, {} of text\n", result.excluded.files,
+                            human_bytes(static_cast<int64_t>(result.excluded.bytes)));
+    for (const std::string& pattern : result.unmatched)
+        text += fmt::format(
+            "warning: --exclude {} matches no file (patterns are compared with the path below the input "
+            "directory)\n",
+            shown(pattern));
     const auto line = [&](const char* name, const SplitResult& split) {
         if (split.shards.empty()) return;
         text += fmt::format("{:<6} {} tokens in {} documents, {} of text, {} shards, fingerprint {}\n", name,

@@ -31,6 +31,8 @@ struct TokenizeResult {
     SplitResult train, val;
     uint64_t files = 0, binary_files = 0;  // read; skipped
     bool limited = false;                  // max_bytes left something out
+    Excluded excluded = {};
+    std::vector<std::string> unmatched = {};  // patterns of `exclude` that match no file
 };
 
 // Deterministic: the same text under the same names gives the same bytes. Memory does not grow with the text

@@ -1,159 +1,64 @@
 #include "dist/gloo_comm.h"
 
-#include <gloo/allreduce.h>
-#include <gloo/math.h>
-#include <gloo/rendezvous/context.h>
-#include <gloo/rendezvous/store.h>
-#include <gloo/transport/tcp/device.h>
-#include <gloo/transport/unbound_buffer.h>
-#include <signal.h>
+#include <dlfcn.h>
 
-#include <chrono>
-#include <map>
-#include <thread>
-#include <vector>
-
-#include "base/hash.h"
 #include "dist/channel.h"
+#include "dist/gloo_module.h"
 
 namespace longreach {
 
 namespace {
 
-constexpr std::chrono::hours no_limit{24};
 constexpr double meeting_seconds =
     3600;  // for the slowest rank to get as far; a dead one is heard of at once
+constexpr const char* module_name = "longreach_gloo.so";
 
-// Gloo's view of the run's store.
-class MeetingPlace final : public gloo::rendezvous::Store {
-  public:
-    MeetingPlace(Rendezvous& rendezvous, std::string prefix)
-        : rendezvous_(rendezvous), prefix_(std::move(prefix)) {}
-    void set(const std::string& key, const std::vector<char>& value) override {
-        rendezvous_.set(prefix_ + key, {value.begin(), value.end()});
-    }
-    std::vector<char> get(const std::string& key) override {
-        const std::string value = rendezvous_.wait(prefix_ + key, meeting_seconds);
-        return {value.begin(), value.end()};
-    }
-    void wait(const std::vector<std::string>& keys) override {
-        for (const std::string& key : keys) rendezvous_.wait(prefix_ + key, meeting_seconds);
-    }
-    void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds&) override { wait(keys); }
-
-  private:
-    Rendezvous& rendezvous_;
-    const std::string prefix_;
-};
-
-// "[/build/gloo/pair.cc:598] Connection closed by peer [127.0.0.1]:4711" without the place in Gloo's source.
-std::string words_of(const std::exception& error) {
-    const std::string text = error.what();
-    const size_t end = text.find("] ");
-    return text.starts_with('[') && end != std::string::npos ? text.substr(end + 2) : text;
+// Looked for where the program lies (its run path is $ORIGIN), then where the system's libraries are.
+OpenGloo open_gloo() {
+    void* module = ::dlopen(module_name, RTLD_NOW | RTLD_LOCAL);
+    void* symbol = module != nullptr ? ::dlsym(module, "longreach_open_gloo") : nullptr;
+    if (symbol == nullptr)
+        throw Error(ExitCode::usage, fmt::format("several CPU ranks need {}: {}", module_name, ::dlerror()),
+                    "it belongs into the directory of the program, and needs the package libgloo0 (Debian, "
+                    "Ubuntu)");
+    return reinterpret_cast<OpenGloo>(symbol);
 }
 
-// Sizes belong to the name: Gloo takes a piece that is larger than its buffer for a bug and aborts the
-// process. The top bit keeps clear of Gloo's own collectives.
-constexpr uint64_t most_in_flight = 1 << 15, most_pieces = 1 << 16;
-uint64_t slot_of(uint64_t ticket, uint64_t piece, int64_t bytes) {
-    check(piece < most_pieces, "{} pieces for one rank", piece);
-    return uint64_t{1} << 63 | (ticket % most_in_flight) << 48 | piece << 32 |
-           (static_cast<uint64_t>(bytes) & 0xffffffff);
+GlooStore store_of(Rendezvous& rendezvous) {
+    return {&rendezvous,
+            [](Rendezvous& r, const std::string& key, const std::string& value) {
+                return GlooFailure::of([&] { r.set(key, value); });
+            },
+            [](Rendezvous& r, const std::string& key, std::string& value) {
+                return GlooFailure::of([&] { value = r.wait(key, meeting_seconds); });
+            }};
 }
 
 class GlooComm final : public Comm {
   public:
     GlooComm(Rendezvous& rendezvous, const RankPlace& place, CollectiveLog* log, const GlooOptions& options)
         : Comm(place.rank, place.ranks, log),
-          address_(place.one_node() ? "127.0.0.1" : rendezvous.local_address()),
-          hold_back_(options.hold_back) {
-        // Gloo writes to connections that the other side may have closed; it looks at the error as well.
-        ::signal(SIGPIPE, SIG_IGN);
+          address_(place.one_node() ? "127.0.0.1" : rendezvous.local_address()) {
+        const OpenGloo open = open_gloo();
         const SignalsElsewhere guard;  // for Gloo's thread
-        guarded("a rank while connecting", [&] {
-            MeetingPlace meeting(rendezvous, options.prefix);
-            auto device = gloo::transport::tcp::CreateDevice(gloo::transport::tcp::attr(address_.c_str()));
-            context_ = std::make_shared<gloo::rendezvous::Context>(rank(), ranks());
-            context_->setTimeout(no_limit);
-            context_->connectFullMesh(meeting, device);
-        });
+        open(store_of(rendezvous), {place.rank, place.ranks, address_, options.prefix, options.hold_back},
+             port_)
+            .rethrow();
     }
     std::string describe() const override { return "gloo over " + address_; }
 
   protected:
     void post(Ticket ticket, std::span<const Transfer> sends, std::span<const Transfer> receives) override {
-        check(pending_.empty() || ticket - pending_.begin()->first < most_in_flight,
-              "collective {} begins while {} is not waited for", ticket, pending_.begin()->first);
-        Pending& pending = pending_[ticket];
-        start(pending.receives, ticket, receives,
-              [](gloo::transport::UnboundBuffer& b, int peer, uint64_t slot) { b.recv(peer, slot); });
-        start(pending.sends, ticket, sends,
-              [](gloo::transport::UnboundBuffer& b, int peer, uint64_t slot) { b.send(peer, slot); });
+        port_->post(ticket, sends, receives).rethrow();
     }
     void post_all_reduce(Ticket ticket, Tensor data) override {
-        pending_[ticket] = {};
-        if (data.count() == 0) return;
-        gloo::AllreduceOptions options(context_);
-        options.setAlgorithm(gloo::AllreduceOptions::Algorithm::RING);
-        options.setOutput(data.f32(), static_cast<size_t>(data.count()));
-        void (*const sum)(void*, const void*, const void*, size_t) = &gloo::sum<float>;
-        options.setReduceFunction(sum);
-        // The size is part of the name here too.
-        const uint64_t name[2] = {ticket, static_cast<uint64_t>(data.count())};
-        options.setTag(static_cast<uint32_t>(xxh64(name, sizeof name)));
-        guarded("a rank in an all_reduce", [&] { gloo::allreduce(options); });
+        port_->post_all_reduce(ticket, data).rethrow();
     }
-    void finish(Ticket ticket) override {
-        const auto found = pending_.find(ticket);
-        check(found != pending_.end(), "ticket {} is waited for twice, or was never given", ticket);
-        for (const Piece& p : found->second.receives) guarded(p.peer, [&] { p.buffer->waitRecv(); });
-        for (const Piece& p : found->second.sends) guarded(p.peer, [&] { p.buffer->waitSend(); });
-        pending_.erase(found);
-    }
+    void finish(Ticket ticket) override { port_->finish(ticket).rethrow(); }
 
   private:
-    struct Piece {
-        int peer;
-        std::unique_ptr<gloo::transport::UnboundBuffer> buffer;
-    };
-    struct Pending {
-        std::vector<Piece> receives, sends;
-    };
-
-    template <class Begin>
-    void start(std::vector<Piece>& pieces, Ticket ticket, std::span<const Transfer> transfers, Begin begin) {
-        std::vector<uint64_t> next(static_cast<size_t>(ranks()));  // piece, by peer
-        for (const Transfer& t : transfers) {
-            if (t.data.count() == 0) continue;
-            const uint64_t slot = slot_of(ticket, next[static_cast<size_t>(t.peer)]++, t.data.bytes());
-            guarded(t.peer, [&] {
-                pieces.push_back({t.peer, context_->createUnboundBuffer(
-                                              t.data.data, static_cast<size_t>(t.data.bytes()))});
-                begin(*pieces.back().buffer, t.peer, slot);
-            });
-        }
-    }
-    template <class Action>
-    void guarded(int peer, Action action) {
-        guarded(fmt::format("rank {}", peer), action);
-    }
-    template <class Action>
-    void guarded(const std::string& who, Action action) {
-        try {
-            action();
-        } catch (const Error&) {
-            throw;
-        } catch (const std::exception& error) {
-            std::this_thread::sleep_for(std::chrono::duration<double>(hold_back_));
-            fail(ExitCode::peer, "lost {}: {}", who, words_of(error));
-        }
-    }
-
     const std::string address_;
-    const double hold_back_;
-    std::shared_ptr<gloo::rendezvous::Context> context_;
-    std::map<Ticket, Pending> pending_;
+    std::unique_ptr<GlooPort> port_;
 };
 
 }  // namespace

@@ -42,6 +42,25 @@ bool read_tensor(const SafetensorsFile& file, const std::string& path, const std
     return true;
 }
 
+// What ran, and where: for people, not for reproduction, which depends on none of the last lines.
+json::Value build_json() {
+    const BuildInfo build = build_info();
+    const ProcessInfo process = process_info();
+    json::Value info = json::Value::object();
+    info.set("version", build.version)
+        .set("commit", build.commit)
+        .set("compiler", build.compiler)
+        .set("build_type", build.build_type)
+        .set("flags", build.flags)
+        .set("system", build.system)
+        .set("command_line", one_line(process.command_line))
+        .set("host", one_line(process.host))
+        .set("cpu", process.cpu)
+        .set("cores", process.cores)
+        .set("memory_bytes", process.memory_bytes);
+    return info;
+}
+
 Notice to_console(Console& console) {
     return [&console](const std::string& text) { console.line(text); };
 }
@@ -87,14 +106,7 @@ void RunDirectory::adopt_config(const FieldInfo& config, const std::vector<Field
     }
     write_file_atomically(file("origins.json"), json::write(origin_list, json::Style::pretty));
 
-    const BuildInfo build = build_info();
-    json::Value info = json::Value::object();
-    info.set("version", build.version)
-        .set("compiler", build.compiler)
-        .set("build_type", build.build_type)
-        .set("flags", build.flags)
-        .set("system", build.system);
-    write_file_atomically(file("build.json"), json::write(info, json::Style::pretty));
+    write_file_atomically(file("build.json"), json::write(build_json(), json::Style::pretty));
 }
 
 void RunDirectory::save(const CheckpointParts& parts, const TrainState& state, int64_t keep,

@@ -47,7 +47,8 @@ std::string last_lines(const std::string& text, size_t count) {
 TEST_CASE("command line: help and version") {
     const Finished version = home().command({"--version"});
     CHECK(version.code == 0);
-    CHECK(contains(version.out, "."));
+    CHECK(contains(version.out, "longreach 0."));
+    CHECK(contains(version.out, "flags"));
     for (const std::vector<std::string>& arguments :
          std::vector<std::vector<std::string>>{{"--help"},
                                                {"train", "--help"},

@@ -70,6 +70,24 @@ TEST_CASE("a directory is walked in byte order; links and binary files are left 
     CHECK(documents_of(tokenize(options).train) == Texts{"ten", "two"});
 }
 
+TEST_CASE("tokenizing names what --exclude left out, and a pattern that matches nothing") {
+    const TempDir dir;
+    make_tree(dir / "in");
+    TokenizeOptions options{.source = {.inputs = {dir / "in"}}, .output = dir / "out"};
+    options.source.exclude = {"a/*", "a/2.h", "*.md"};
+    const TokenizeResult result = tokenize(options);
+    CHECK(documents_of(result.train) == Texts{"deep", "last"});
+    CHECK(result.excluded.files == 2);
+    CHECK(result.excluded.bytes == 6);
+    CHECK(result.unmatched == Texts{"*.md"});
+    CHECK(contains(to_text(result), "2 files excluded, 6 B of text\n"));
+    CHECK(contains(to_text(result), "warning: --exclude \"*.md\" matches no file"));
+
+    options.output = dir / "out2";
+    options.source.exclude = {"*"};
+    CHECK(contains(error_of([&] { tokenize(options); }), "no file to read (6 files are excluded)"));
+}
+
 TEST_CASE("tokenizing is deterministic, wherever the text lies") {
     const TempDir a, b;
     make_tree(a / "here");

@@ -1,0 +1,48 @@
+// A run directory as the report reads it: its records, one part of the input each, in the order below; then
+// the page, the picture and the tables. No part can put a script into the page.
+#include "fuzz/target.h"
+#include "report/page.h"
+#include "report/sweep_results.h"
+#include "report/terminal.h"
+
+using namespace longreach;
+using namespace longreach::fuzz;
+
+namespace {
+
+constexpr const char* files[] = {"val.csv",       "positions.csv", "probe.csv",   "tasks.csv",
+                                 "metrics.jsonl", "timing.jsonl",  "config.json", "build.json"};
+
+size_t count_of(std::string_view text, std::string_view part) {
+    size_t count = 0;
+    for (size_t at = 0; (at = text.find(part, at)) != std::string_view::npos; at += part.size()) ++count;
+    return count;
+}
+
+}  // namespace
+
+int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+    static const Scratch scratch;
+    static const size_t scripts = [] {
+        const Collection empty = collect({scratch.path()});
+        return count_of(report_page(empty), "<script");
+    }();
+    const std::vector<std::string_view> parts = parts_of(text_of(data, size));
+    for (size_t i = 0; i < std::size(files); ++i) {
+        if (i < parts.size() && !parts[i].empty())
+            scratch.put(files[i], parts[i]);
+        else
+            remove_file(scratch / files[i]);
+    }
+    accepts([&] {
+        const Collection collection = collect({scratch.path()});
+        std::vector<const RunRecord*> runs;
+        for (const RunRecord& run : collection.runs)
+            if (!run.own.losses.empty()) runs.push_back(&run);
+        if (!runs.empty()) comparison_table(runs), comparison_chart(runs);
+        const std::string page = report_page(collection);
+        holds(count_of(page, "<script") <= scripts + 1, "a record put a script into the page");
+        accepts([&] { report_picture(collection); });
+    });
+    return 0;
+}

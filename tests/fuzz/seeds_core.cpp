@@ -1,0 +1,174 @@
+#include <cstring>
+
+#include "base/json.h"
+#include "data/shard_fixtures.h"
+#include "dist/channel.h"
+#include "dist/control.h"
+#include "fuzz/seeds.h"
+#include "fuzz/target.h"
+#include "io/manifest.h"
+#include "io/safetensors.h"
+#include "train/train_state.h"
+
+namespace longreach::fuzz {
+
+namespace {
+
+using test::bytes_of;
+using test::get;
+using test::put;
+using test::TempDir;
+
+class StringSink final : public ByteSink {
+  public:
+    using ByteSink::write;
+    void write(const void* data, size_t size) override { text.append(static_cast<const char*>(data), size); }
+    std::string text;
+};
+
+std::string safetensors() {
+    std::vector<StoredTensor> tensors(3);
+    tensors[0] = {"blocks.0.q", StoredType::f32, {2, 3}};
+    tensors[1] = {"scale", StoredType::bf16, {}};
+    tensors[2] = {"empty", StoredType::u8, {0, 4}};
+    StringSink sink;
+    SafetensorsWriter(tensors, {{"made by", "a test"}}).write(sink, [](const StoredTensor& t, ByteSink& out) {
+        out.write(std::string(static_cast<size_t>(t.bytes()), '\1'));
+    });
+    return sink.text;
+}
+
+std::vector<Seed> shard_longreach() {
+    std::vector<Seed> seeds;
+    const TempDir directory;
+    for (const int width : {2, 4})
+        for (const int64_t boundary : {int64_t{-1}, int64_t{256}}) {
+            const std::string path = directory / "shard.bin";
+            test::write_documents(path, {.width = width, .vocab = 257, .boundary_token = boundary},
+                                  {{256, 'a', 'b', 'c'}, {256, 'd'}, {256, 'e', 'f'}}, 6);
+            // The target adds the magic.
+            seeds.push_back({fmt::format("width_{}_boundary_{}", width, boundary), get(path).substr(8)});
+        }
+    return seeds;
+}
+
+std::vector<Seed> shard_foreign() {
+    const test::Tokens tokens = {50256, 1, 2, 3, 50256, 4, 5};
+    return {{"llmc_v1", test::llmc_v1(tokens)},
+            {"llmc_v7", test::llmc_v7({128000, 1, 2, 128000, 3})},
+            {"llmq_v1", test::llmq(tokens, 1, 50257, 0x2a2a2a2a)},
+            {"llmq_v2_masks", test::llmq(tokens, 2, 50257, 1)},
+            {"gzip", "\x1f\x8b\x08 and so on"},
+            {"npy", "\x93NUMPY\x01"}};
+}
+
+std::vector<Seed> shard_megatron() {
+    std::vector<Seed> seeds;
+    const std::vector<std::pair<int, int>> types = {{1, 1}, {2, 1}, {3, 2}, {4, 4}, {5, 8}, {8, 2}};
+    for (const auto& [code, width] : types) {
+        const std::string tokens(static_cast<size_t>(7 * width), '\1');
+        seeds.push_back({fmt::format("type_{}", code),
+                         bytes_of(static_cast<uint16_t>(tokens.size())) +
+                             test::megatron_index(code, width, {{3, 2}, {}, {2}}) + tokens});
+    }
+    return seeds;
+}
+
+std::string beat() {
+    CollectiveState state{3, 2, 1, {}, "saving a checkpoint"};
+    state.recent = {{1, 2, CollectiveOp::all_reduce, ElementType::bf16, 1024, 0, 0},
+                    {2, 3, CollectiveOp::barrier, ElementType::u8, 0, 0, 0}};
+    return encode_beat(state, 0);
+}
+
+std::string collective_log() {
+    const TempDir directory;
+    const std::string path = directory / "rank_0.log";
+    CollectiveLog log(path, 0, 2);
+    log.finish(log.begin(CollectiveOp::all_gather, ElementType::f32, 7));
+    log.begin(CollectiveOp::send, ElementType::i32, 1);
+    return get(path);
+}
+
+// An action of the target `rendezvous`: which connection, then a message with its length.
+std::string action(uint8_t connection, const std::string& message) {
+    return bytes_of(connection) + bytes_of(static_cast<uint16_t>(message.size())) + message;
+}
+
+std::vector<Seed> rendezvous() {
+    const auto message = [](Message kind) { return Writer(kind); };
+    const std::string join = message(Message::join).u32(1).text("build").text("0.1.0").str();
+    const std::string set = message(Message::set).text("key").text("value").str();
+    const std::string get_key = message(Message::get).text("key").str();
+    const std::string wait = message(Message::wait).text("key").u32(1000).str();
+    const std::string barrier = message(Message::barrier).text("start").u32(1000).str();
+    const std::string bye = message(Message::bye).u8(0).text("done").str();
+    const std::string heartbeat = message(Message::beat).text(beat()).str();
+    return {{"join", action(2, join) + action(3, join)},
+            {"store", action(2, set) + action(3, get_key)},
+            {"wait", action(2, wait) + action(3, set)},
+            {"barrier", action(2, barrier) + action(3, barrier)},
+            {"goodbye", action(2, bye) + action(4, bye)},
+            {"heartbeat", action(4, heartbeat) + action(5, heartbeat)},
+            {"stranger", action(0, frame("\1hello")) + action(1, std::string(8, '\xff'))}};
+}
+
+}  // namespace
+
+std::vector<Seed> seeds_of(std::string_view target) {
+    if (target == "json")
+        return {{"all", "\x01{\"a\": [1, -2.5e3, true, null, \"\\u00e9\\ud83d\\ude00\"], // why\n\"b\": {}}"},
+                {"twice", "\x02{\"a\": 1, \"a\": 18446744073709551615}"},
+                {"plain", std::string(1, '\0') + "[0.1, 1e-5, \"\\\\\\n\"]"}};
+    if (target == "safetensors") return {{"three", safetensors()}};
+    if (target == "manifest")
+        return {{"two", format_manifest(800, {{"model.safetensors", 4096, 0x1234}, {"state.json", 17, 1}})},
+                {"none", format_manifest(0, {})}};
+    if (target == "state") {
+        TrainState state;
+        state.step = 800;
+        state.file_bytes = {{"metrics.jsonl", 4096}, {"val.csv", 17}};
+        return {{"state", json::write(state.to_json(), json::Style::pretty)}};
+    }
+    if (target == "shard_longreach") return shard_longreach();
+    if (target == "shard_foreign") return shard_foreign();
+    if (target == "shard_megatron") return shard_megatron();
+    if (target == "shard_raw")
+        return {{"u16", std::string(1, '\7') + test::packed<uint16_t>({1, 2, 0, 3})},
+                {"u32", std::string(1, '\0') + test::packed<uint32_t>({1, 2, 0, 3})}};
+    if (target == "csv")
+        return {
+            {"losses",
+             "step,tokens,length,loss,standard_error,top1\n100,819200,256,1.25,,0.5\n200,1,512,nan,1e-3,0\n"},
+            {"unfinished", "step,length\n1,2\n3,"}};
+    if (target == "text")
+        return {{"plain", std::string("\x02/* Copyright */\n// SPDX-License-Identifier: MIT\n\nint x;\n")},
+                {"lines", std::string("\x01{\"text\": \"one\"}\n\n{\"id\": 2, \"text\": \"two\\n\"}\n")},
+                {"binary", std::string("\x04"
+                                       "a\0b",
+                                       4)}};
+    if (target == "messages") return {{"beat", beat()}, {"frames", frame("one") + frame("two")}};
+    if (target == "rendezvous") return rendezvous();
+    if (target == "collectives") return {{"log", collective_log()}};
+    if (target == "launch")
+        return {
+            {"torchrun",
+             "RANK=1\nWORLD_SIZE=4\nLOCAL_RANK=1\nLOCAL_WORLD_SIZE=2\nMASTER_ADDR=n1\nMASTER_PORT=29500\n"},
+            {"slurm",
+             "SLURM_STEP_ID=0\nSLURM_JOB_ID=7\nSLURM_PROCID=3\nSLURM_NTASKS=4\nSLURM_LOCALID=1\nSLURM_NODEID="
+             "1\n"
+             "SLURM_STEP_NODELIST=n[01-02]\nSLURM_STEP_TASKS_PER_NODE=2(x2)\n"},
+            {"open_mpi",
+             "OMPI_COMM_WORLD_RANK=0\nOMPI_COMM_WORLD_SIZE=2\nOMPI_COMM_WORLD_LOCAL_RANK=0\n"
+             "OMPI_COMM_WORLD_LOCAL_SIZE=2\n"},
+            {"pmi", "PMI_RANK=1\nPMI_SIZE=2\nMPI_LOCALRANKID=1\nMPI_LOCALNRANKS=2\n"},
+            {"nodes", "n[01-03,7],gpu-[1-2]x[0-1]"},
+            {"tasks", "2(x3),1"}};
+    fail(ExitCode::internal, "no seeds for the target '{}'", target);
+}
+
+std::string dictionary_of(std::string_view) {
+    return "";
+}
+
+}  // namespace longreach::fuzz
