@@ -76,7 +76,10 @@ Checkpoint parse_manifest(const std::string& text, const std::string& path) {
     Checkpoint checkpoint;
     checkpoint.manifest_hash = hash_member(root, "checksum", path);
     std::string zeroed = text;
-    zeroed.replace(zeroed.rfind(format_hash64(checkpoint.manifest_hash)), no_checksum.size(), no_checksum);
+    // The digits may be missing from the text although the value has them: written with JSON escapes.
+    const size_t digits = zeroed.rfind(format_hash64(checkpoint.manifest_hash));
+    refuse_unless(digits != std::string::npos, path, "the checksum is not written as plain digits");
+    zeroed.replace(digits, no_checksum.size(), no_checksum);
     refuse_unless(xxh64(zeroed) == checkpoint.manifest_hash, path,
                   "the manifest does not match its checksum");
 
