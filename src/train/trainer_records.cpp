@@ -39,21 +39,21 @@ void Trainer::open_records() {
         const auto it = state_.file_bytes.find(name);
         return it == state_.file_bytes.end() ? int64_t{0} : it->second;
     };
-    metrics_ = RecordFile(directory_->file("metrics.jsonl"), bytes("metrics.jsonl"));
-    const std::string timing = directory_->file("timing.jsonl");
-    timing_ = RecordFile(timing, timing_bytes(timing, state_.step));
-    val_csv_ = RecordFile(directory_->file("val.csv"), bytes("val.csv"), val_header);
+    metrics_ = directory_->open_record("metrics.jsonl", bytes("metrics.jsonl"));
+    timing_ =
+        directory_->open_record("timing.jsonl", timing_bytes(directory_->file("timing.jsonl"), state_.step));
+    val_csv_ = directory_->open_record("val.csv", bytes("val.csv"), val_header);
     const std::string val = read_file(directory_->file("val.csv"), uint64_t{1} << 30, Links::refuse);
     val_columns_ = val_columns(std::string_view(val).substr(0, val.find('\n')));
     require(val_columns_ > 0, ExitCode::data, "{}: the first line is not the header of a val.csv",
             directory_->file("val.csv"));
-    positions_csv_ = RecordFile(directory_->file("positions.csv"), bytes("positions.csv"), positions_header);
+    positions_csv_ = directory_->open_record("positions.csv", bytes("positions.csv"), positions_header);
     if (experiment_.probe.every > 0)
-        probe_csv_ = RecordFile(directory_->file("probe.csv"), bytes("probe.csv"), probe_header);
+        probe_csv_ = directory_->open_record("probe.csv", bytes("probe.csv"), probe_header);
     if (scores_task())
-        tasks_csv_ = RecordFile(directory_->file("tasks.csv"), bytes("tasks.csv"), tasks_header);
+        tasks_csv_ = directory_->open_record("tasks.csv", bytes("tasks.csv"), tasks_header);
     if (experiment_.run.events)
-        events_ = EventLog(directory_->file("events"), experiment_, state_.step, console_);
+        events_ = EventLog(directory_->file("events"), experiment_, state_.step, console_, directory_->disk());
 }
 
 void Trainer::record_step(const StepOutcome& outcome, bool last) {
