@@ -10,7 +10,7 @@
 
 namespace longreach {
 
-class TimingOps final : public Ops {
+class TimingOps : public Ops {
   public:
     explicit TimingOps(Ops& inner) : inner_(inner) {}
 

@@ -2,10 +2,19 @@
 #include <CLI/CLI.hpp>
 #include <fcntl.h>
 
+#include <cerrno>
+#include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <new>
+#include <system_error>
 
 #include "base/build_info.h"
+#include "base/memory.h"
+#include "base/process.h"
+#include "base/units.h"
 #include "commands/commands.h"
+#include "train/console.h"
 
 using namespace longreach;
 
@@ -19,10 +28,7 @@ void occupy_standard_streams() {
             std::_Exit(static_cast<int>(ExitCode::internal));
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-    occupy_standard_streams();
+ExitCode run_command(int argc, char** argv) {
     CLI::App app(
         "longreach trains small transformers from a JSON config and measures their loss at long contexts.");
     app.require_subcommand(1);
@@ -45,19 +51,54 @@ int main(int argc, char** argv) {
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& e) {
-        return app.exit(e) == 0 ? 0 : static_cast<int>(ExitCode::usage);
+        return app.exit(e) == 0 ? ExitCode::ok : ExitCode::usage;
     }
+    const ExitCode code = action();
+    // Progress that a console does not take is dropped where it is written; this is for what was asked for.
+    require(std::fflush(stdout) == 0 && std::ferror(stdout) == 0, ExitCode::disk,
+            "cannot write to standard output: {}", std::strerror(errno));
+    return code;
+}
+
+// What the system calls of the C++ library report: a full disk under standard output, no room for a thread.
+ExitCode code_of(const std::system_error& error) {
+    const std::error_code& code = error.code();
+    if (code == std::errc::resource_unavailable_try_again || code == std::errc::not_enough_memory)
+        return ExitCode::device;
+    return code.category() == std::generic_category() || code.category() == std::system_category()
+               ? ExitCode::disk
+               : ExitCode::internal;
+}
+
+int run_guarded(int argc, char** argv) noexcept {
+    const auto end = [](ExitCode code, std::string_view message, std::string_view hint = {}) {
+        print_error(message, hint);
+        return static_cast<int>(code);
+    };
     try {
-        return static_cast<int>(action());
-    } catch (const Error& e) {
-        fmt::print(stderr, "error: {}\n", e.what());
-        if (!e.hint().empty()) fmt::print(stderr, "hint: {}\n", e.hint());
-        return static_cast<int>(e.code());
-    } catch (const std::bad_alloc&) {
-        fmt::print(stderr, "error: out of memory\n");
-        return static_cast<int>(ExitCode::device);
-    } catch (const std::exception& e) {
-        fmt::print(stderr, "error: {}\n", e.what());
-        return static_cast<int>(ExitCode::internal);
+        try {
+            return static_cast<int>(run_command(argc, argv));
+        } catch (const Error& e) {
+            return end(e.code(), e.what(), e.hint());
+        } catch (const std::bad_alloc&) {
+            const FreeMemory free = free_memory();
+            return end(ExitCode::device,
+                       fmt::format("out of memory: this process holds {}, {} are free (limit: {})",
+                                   human_bytes(resident_bytes()), human_bytes(free.bytes), free.limit));
+        } catch (const std::system_error& e) {
+            return end(code_of(e), e.what());
+        } catch (const std::exception& e) {
+            return end(ExitCode::internal, e.what());
+        }
+    } catch (...) {
+        return end(ExitCode::device, "out of memory");
     }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    occupy_standard_streams();
+    ignore_file_size_signal();
+    return with_enough_stack([&] { return run_guarded(argc, argv); });
 }

@@ -69,7 +69,8 @@ int64_t CpuOps::scratch_bytes() const {
 }
 
 void* CpuOps::allocate(int64_t bytes) {
-    void* memory = ::operator new(static_cast<size_t>(bytes), alignment_of(bytes));
+    void* memory = ::operator new(static_cast<size_t>(bytes), alignment_of(bytes), std::nothrow);
+    require(memory != nullptr, ExitCode::device, "cannot allocate {} bytes of memory", bytes);
     ask_for_huge_pages(memory, bytes);
     std::byte* p = static_cast<std::byte*>(memory);
     for_blocks(bytes, threads_, [&](int64_t begin, int64_t end) {

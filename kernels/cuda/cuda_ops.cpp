@@ -10,6 +10,7 @@
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/runtime.h"
 #include "kernels/cuda_device.h"
+#include "kernels/timing_ops.h"
 
 namespace longreach {
 
@@ -54,6 +55,29 @@ std::string version_text(int version) {
     return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
 }
 
+// What planning has to know, but for what depends on the very device.
+DeviceTraits planning_traits(DType type) {
+    return {.activations = type, .chunk_logits = int64_t{1} << 29, .chunk_rows = 8192};
+}
+
+// Answers what planning asks as CudaOps does, without a GPU; everything else goes to the CPU.
+class CudaPlan final : public TimingOps {
+  public:
+    CudaPlan(std::unique_ptr<Ops> cpu, DType type) : TimingOps(*cpu), cpu_(std::move(cpu)), type_(type) {}
+    DeviceTraits traits() const override { return planning_traits(type_); }
+    int64_t attention_workspace(const AttentionSpec& spec,
+                                const AttentionGradients& gradients) const override {
+        return cuda::attention_backward_workspace(spec, gradients);
+    }
+    int64_t muon_workspace(std::span<const MuonSlot> slots) const override {
+        return cuda::muon_workspace(slots, type_);
+    }
+
+  private:
+    std::unique_ptr<Ops> cpu_;
+    DType type_;
+};
+
 class CudaOps final : public Ops {
   public:
     explicit CudaOps(const CudaOptions& options)
@@ -77,12 +101,11 @@ class CudaOps final : public Ops {
                            type_ == DType::bf16 ? "bf16" : "fp32");
     }
     DeviceTraits traits() const override {
-        return {.activations = type_,
-                .chunk_logits = int64_t{1} << 29,
-                .chunk_rows = 8192,
-                .datasheet_flops = type_ == DType::bf16 ? device_.datasheet_flops : 0,
-                .peak_product = 64 * device_.multiprocessors,
-                .copy_bytes = copied_bytes};
+        DeviceTraits traits = planning_traits(type_);
+        traits.datasheet_flops = type_ == DType::bf16 ? device_.datasheet_flops : 0;
+        traits.peak_product = 64 * device_.multiprocessors;
+        traits.copy_bytes = copied_bytes;
+        return traits;
     }
     NativeQueue native_queue() const override { return {index_, stream()}; }
     int64_t free_bytes() const override { return free_memory(); }
@@ -457,6 +480,11 @@ std::unique_ptr<Ops> make_cuda_ops(const CudaOptions& options) {
     require(options.device < std::ssize(status.devices), ExitCode::device, "there is no GPU {}, only {}",
             options.device, status.devices.size());
     return std::make_unique<CudaOps>(options);
+}
+
+std::unique_ptr<Ops> make_cuda_plan(const CudaOptions& options) {
+    return std::make_unique<CudaPlan>(make_cpu_ops({}),
+                                      options.precision == Precision::bf16 ? DType::bf16 : DType::f32);
 }
 
 }  // namespace longreach

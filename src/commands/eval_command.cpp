@@ -79,12 +79,14 @@ ExitCode evaluate(const EvalOptions& options) {
     LengthEvaluator evaluator;
     TaskEvaluator task_evaluator;
     RepeatEvaluator repeater;
-    opened.load([&](Arena& arena) {
-        if (options.losses()) evaluator.plan(arena, batch, documents);
-        if (!task.tasks.empty()) task_evaluator.plan(arena, batch, documents);
-        if (options.repeat) repeater.plan(arena, batch, documents);
-        model.plan_evaluation(arena, ops, {batch, experiment.eval.lengths}, documents);
-    });
+    const auto plan = [&](Arena& arena, int64_t length) {
+        const int64_t tokens = std::max(experiment.eval.batch_tokens, length);
+        if (options.losses()) evaluator.plan(arena, tokens, documents);
+        if (!task.tasks.empty()) task_evaluator.plan(arena, tokens, documents);
+        if (options.repeat) repeater.plan(arena, tokens, documents);
+        model.plan_evaluation(arena, ops, {tokens, lengths_up_to(experiment.eval.lengths, length)}, documents);
+    };
+    opened.load(plan, longest);
     const FlatParams& weights = opened.weights;
 
     std::vector<LengthResult> results;

@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 #include <charconv>
 #include <cstdio>
+#include <optional>
 
 #include "base/rng.h"
 #include "base/text.h"
@@ -80,16 +81,20 @@ ExitCode generate(const GenerateOptions& options) {
     const int64_t prompt = static_cast<int64_t>(text.size()), room = prompt + options.tokens;
     opened.build(room);
     Ops& ops = *opened.ops;
-    Decoder decoder(*opened.model, {1, prompt, room});
-    opened.load([&](Arena& arena) { decoder.plan(arena, ops); });
+    std::optional<Decoder> decoder;
+    const auto plan = [&](Arena& arena, int64_t length) {
+        decoder.emplace(*opened.model, DecoderSize{1, std::min(prompt, length), length});
+        decoder->plan(arena, ops);
+    };
+    opened.load(plan, room);
     const FlatParams& weights = opened.weights;
 
     const Rng rng(static_cast<uint64_t>(options.seed), Purpose::sampling);
     if (!options.ids) print(options.prompt_file.empty() ? options.prompt : std::string());
-    int32_t next = decoder.prefill(ops, weights, text, 1)[0];
+    int32_t next = decoder->prefill(ops, weights, text, 1)[0];
     for (int64_t i = 0; i < options.tokens; ++i) {
         if (options.temperature > 0)
-            next = sample_token(decoder.logits(ops).data(), experiment.model.vocab_size, options.temperature,
+            next = sample_token(decoder->logits(ops).data(), experiment.model.vocab_size, options.temperature,
                                 options.top, rng.uniform(static_cast<uint64_t>(i)));
         if (options.ids) {
             print(fmt::format("{}{}", i > 0 ? " " : "", next));
@@ -97,7 +102,7 @@ ExitCode generate(const GenerateOptions& options) {
             if (next == document_begin) break;  // the document is over
             print(std::string(1, static_cast<char>(next)));
         }
-        if (i + 1 < options.tokens) next = decoder.step(ops, weights, {next})[0];
+        if (i + 1 < options.tokens) next = decoder->step(ops, weights, {next})[0];
     }
     print("\n");
     return ExitCode::ok;

@@ -4,6 +4,8 @@
 
 #include "base/hash.h"
 #include "base/json.h"
+#include "base/text.h"
+#include "base/units.h"
 #include "train/device.h"
 
 namespace longreach {
@@ -38,7 +40,7 @@ void add_model_options(CLI::App& command, ModelOptions& options, const std::stri
 void add_label_option(CLI::App& command, ModelOptions& options, const std::string& help) {
     const auto problem = [](const std::string& label) -> std::string {
         if (is_label(label)) return "";
-        return "'" + label + "' is no label: lower case letters, digits and _.- make one, no dot first";
+        return "'" + one_line(label) + "' is no label: lower case letters, digits and _.- make one, no dot first";
     };
     command.add_option("--label", options.label, help)->check(problem, "")->capture_default_str();
 }
@@ -71,14 +73,46 @@ void OpenedModel::build(int64_t longest) {
     model->set_stage_window(experiment.window_at(checkpoint.step > 0 ? checkpoint.step - 1 : 0));
 }
 
-void OpenedModel::load(const std::function<void(Arena&)>& plan) {
+std::vector<int64_t> lengths_up_to(const std::vector<int64_t>& lengths, int64_t longest) {
+    std::vector<int64_t> out;
+    for (const int64_t length : lengths)
+        if (length < longest) out.push_back(length);
+    out.push_back(longest);
+    return out;
+}
+
+void OpenedModel::check_memory(const Plan& plan, int64_t longest) {
+    const FreeMemory free = free_memory_of(*ops);
+    const int64_t wanted = arena_.bytes();
+    if (wanted <= free.bytes) return;
+    const auto fits = [&](int64_t length) {
+        build(length);
+        Arena trial(*ops);
+        plan_weights(trial, model->params());
+        model->plan_tables(trial);
+        plan(trial, length);
+        return trial.bytes() <= free.bytes;
+    };
+    int64_t length = longest / 2;
+    while (length > 0 && !fits(length)) length /= 2;
+    // Between it and its double, to three digits in binary.
+    for (int64_t part = length / 2; part > 0 && part >= length / 8; part /= 2)
+        if (length + part < longest && fits(length + part)) length += part;
+    const std::string advice = length > 0 ? fmt::format("the longest length that fits: {}", length)
+                                          : "not even the shortest sequence fits";
+    fail(ExitCode::device, "sequences of {} tokens need {} of memory, {} are free ({}); {}", longest,
+         human_bytes(wanted), human_bytes(free.bytes), free.limit, advice);
+}
+
+void OpenedModel::load(const Plan& plan, int64_t longest) {
     const auto reserve = [&] {
         weights = plan_weights(arena_, model->params());
         model->plan_tables(arena_);
-        plan(arena_);
+        plan(arena_, longest);
     };
     reserve();
     console.line("memory plan:\n" + arena_.table());
+    check_memory(plan, longest);
     arena_.commit();
     reserve();
     model->fill_tables(*ops);

@@ -24,6 +24,9 @@ struct ModelOptions {
 void add_model_options(CLI::App& command, ModelOptions& options, const std::string& rope_note = "");
 void add_label_option(CLI::App& command, ModelOptions& options, const std::string& help);
 
+// The lengths up to `longest`, which is among them.
+std::vector<int64_t> lengths_up_to(const std::vector<int64_t>& lengths, int64_t longest);
+
 class OpenedModel {
     std::string device_note_;  // filled by the making of ops
 
@@ -47,14 +50,18 @@ class OpenedModel {
     TokenStream validation_stream() const;
     // A model for sequences of up to `longest` tokens; without memory before load().
     void build(int64_t longest);
-    // Reserves the model's memory and what plan() adds, then loads the weights.
-    void load(const std::function<void(Arena&)>& plan);
+    // Reserves the model's memory and what plan() adds for sequences of up to `longest` tokens, then loads the
+    // weights. If there is too little memory, the error names the longest length that fits.
+    using Plan = std::function<void(Arena& arena, int64_t longest)>;
+    void load(const Plan& plan, int64_t longest);
     // Writes request.json, what was asked, into the label's directory. scored: null if no losses were
     // measured. keep: leaves an existing file as it is.
     void write_request(const std::vector<int64_t>& lengths, int64_t tokens,
                        const std::vector<std::string>& tasks, const ScoredTokens* scored, bool keep);
 
   private:
+    void check_memory(const Plan& plan, int64_t longest);
+
     Arena arena_;
 };
 

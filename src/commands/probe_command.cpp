@@ -43,11 +43,13 @@ ExitCode probe(const ProbeOptions& options) {
     Transformer& model = *opened.model;
     LengthEvaluator evaluator;
     Probe probe;
-    opened.load([&](Arena& arena) {
-        evaluator.plan(arena, longest, request.document_mask);
-        model.plan_evaluation(arena, ops, {longest, request.lengths}, request.document_mask);
-        probe.plan(arena, experiment.model, longest);
-    });
+    const auto plan = [&](Arena& arena, int64_t length) {
+        evaluator.plan(arena, length, request.document_mask);
+        model.plan_evaluation(arena, ops, {length, lengths_up_to(request.lengths, length)},
+                              request.document_mask);
+        probe.plan(arena, experiment.model, length);
+    };
+    opened.load(plan, longest);
 
     const ProbeResult result = probe.run(ops, opened.comm, model, opened.weights, evaluator, stream, request);
     console.line(probe_table(result.rows));

@@ -10,6 +10,7 @@
 
 #include "base/build_info.h"
 #include "base/hash.h"
+#include "base/text.h"
 #include "commands/commands.h"
 #include "dist/spawn.h"
 #include "dist/team.h"
@@ -26,6 +27,7 @@ struct TrainOptions {
     std::vector<std::string> set;
     int ranks = 0, gpus = 0;  // 0: not given
     bool fresh = false, quiet = false, dry_run = false;
+    std::string plan_for;  // the text of the option
 };
 
 // As a shell handed them to this process.
@@ -70,21 +72,58 @@ std::vector<Fingerprint> fingerprints(const Experiment& experiment, const Traine
             {"data", format_hash64(trainer.data_fingerprint())}};
 }
 
+// The first name of data.train and data.val that no file has; empty: all are there.
+std::string absent_data(const DataConfig& data) {
+    for (const std::vector<std::string>* list : {&data.train, &data.val})
+        for (const std::string& path : *list) {
+            if (kind_of(path, Links::follow) != PathKind::missing) continue;
+            const bool pattern = path.find_first_of("*?[") != std::string::npos;
+            if (!pattern || expand_pattern(path).empty()) return path;
+        }
+    return "";
+}
+
+Surroundings surroundings_of(const TrainOptions& options, const Experiment& experiment, int local_ranks) {
+    Surroundings s;
+    s.local_ranks = local_ranks;
+    if (!options.dry_run) return s;
+    if (!options.plan_for.empty()) s.memory = parse_plan_for(options.plan_for).bytes;
+    if (const std::string path = absent_data(experiment.data); !path.empty())
+        s.no_data = fmt::format("there is no file {}", shown(path, 200));
+    return s;
+}
+
+// What a run would find out only after its plan: a place to write to, and weights to start from.
+void check_places(const RunConfig& run, Console& console) {
+    const std::string directory = join_path(run.dir, run.name);
+    require_writable(directory);
+    const bool resumes = !checkpoint_steps(join_path(directory, "checkpoints")).empty();
+    if (run.init_from.empty() || resumes) return;
+    find_checkpoint(run.init_from, [&](const std::string& text) { console.line(text); });
+}
+
 ExitCode train_as_rank(const TrainOptions& options, const LoadedConfig<Experiment>& config, Team& team,
                        int ranks) {
     Experiment experiment = config.value;
     share_cores(experiment.system, team.place());
     Console console(options.quiet || !team.first());
     std::string note;
-    const std::unique_ptr<Ops> ops = open_device(experiment.system, note, team.place().local_rank);
+    const std::unique_ptr<Ops> ops = options.plan_for.empty()
+                                         ? open_device(experiment.system, note, team.place().local_rank)
+                                         : open_planned_device(experiment.system, options.plan_for, note);
     console.line(note);
-    Trainer trainer(experiment, console, *ops, team.rank(), ranks);
-    if (options.dry_run) return ExitCode::ok;
+    const int local_ranks = options.dry_run ? std::max(team.place().local_ranks, ranks) : team.place().local_ranks;
+    Trainer trainer(experiment, console, *ops, team.rank(), ranks,
+                    surroundings_of(options, experiment, local_ranks));
+    if (options.dry_run) {
+        check_places(experiment.run, console);
+        return ExitCode::ok;
+    }
     std::optional<RunDirectory> directory;
     if (team.first()) {
         directory.emplace(experiment.run.dir + "/" + experiment.run.name, options.fresh);
         directory->adopt_config(describe(config.value), config.origins);
-        console.open_log(directory->file("log.txt"));
+        console.open_log(directory->file("log.txt"), directory->disk());
     }
     team.join(fingerprints(config.value, trainer, *ops));
     const std::unique_ptr<Comm> comm = team.connect(*ops);
@@ -148,7 +187,15 @@ void add_train_command(CLI::App& app, Action& action) {
     ranks->check(CLI::Range(1, 1024));
     command->add_flag("--fresh", options->fresh, "Start over: delete what an earlier run of this name left");
     command->add_flag("--quiet", options->quiet, "Write log.txt only");
-    command->add_flag("--dry-run", options->dry_run, "Check everything and print the memory plan, then stop");
+    CLI::Option* dry_run =
+        command->add_flag("--dry-run", options->dry_run,
+                          "Check everything and print the memory plan, then stop; data that are not here are "
+                          "left out");
+    command
+        ->add_option("--plan-for", options->plan_for,
+                     "With --dry-run: hold the plan against a device with this much memory, which need not be "
+                     "here: 80GiB, or 80GiB:cuda for a GPU")
+        ->needs(dry_run);
     command->callback([options, &action] { action = [options] { return train(*options); }; });
 }
 

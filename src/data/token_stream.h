@@ -30,6 +30,9 @@ class TokenStream {
     // Each path is a shard, a directory of shards (*.bin, *.idx) or a shell pattern.
     static TokenStream open(const std::vector<std::string>& paths, const StreamOptions& options);
 
+    // Of data that are not here, for a plan without them: no tokens.
+    static TokenStream absent() { return {}; }
+
     uint64_t tokens() const { return first_.back(); }
 
     // Tokens [begin, begin + count), which must lie inside the stream. Safe to call from several threads.

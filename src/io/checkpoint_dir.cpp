@@ -1,6 +1,7 @@
 #include "io/checkpoint_dir.h"
 
 #include <algorithm>
+#include <new>
 
 #include "base/error.h"
 #include "io/manifest.h"
@@ -198,7 +199,13 @@ Checkpoint CheckpointWriter::commit(const Retention& retention, const Notice& no
     attempt("the file latest could not be replaced", [&] {
         write_file_atomically(join_path(root_, "latest"), checkpoint_name(step_) + "\n", *disk_);
     });
-    Checkpoint checkpoint = verify_checkpoint(root_, step_, *disk_);
+    Checkpoint checkpoint;
+    try {
+        checkpoint = verify_checkpoint(root_, step_, *disk_);
+    } catch (const Error& error) {
+        // What was just written is not what is read: no fault of whoever asked for it.
+        throw Error(ExitCode::disk, error.what(), error.hint());
+    }
     attempt("an older one could not be removed", [&] { prune(root_, step_, retention, *disk_); });
     return checkpoint;
 }
@@ -215,23 +222,34 @@ std::vector<int64_t> checkpoint_steps(const std::string& root) {
     return steps;
 }
 
-Checkpoint verify_checkpoint(const std::string& root, int64_t step, Disk& disk) {
+Checkpoint verify_checkpoint(const std::string& root, int64_t step, Disk& disk, const Examine& examine) {
     try {
-        return verify_files(root, step, disk);
+        Checkpoint checkpoint = verify_files(root, step, disk);
+        if (examine) examine(checkpoint);
+        return checkpoint;
     } catch (const Error& error) {
-        if (error.code() != ExitCode::data) throw;
+        // A disk and a device that fail say nothing about the files.
+        const bool files =
+            error.code() != ExitCode::disk && error.code() != ExitCode::device && error.code() != ExitCode::peer;
+        if (!files) throw;
         throw Error(ExitCode::checkpoint, error.what(), error.hint());
+    } catch (const std::bad_alloc&) {
+        throw;
+    } catch (const std::exception& error) {
+        throw Error(ExitCode::checkpoint,
+                    fmt::format("{}: {}", join_path(root, checkpoint_name(step)), error.what()));
     }
 }
 
 std::optional<Checkpoint> newest_checkpoint(const std::string& root, Damaged damaged, const Notice& notice,
-                                            Disk& disk) {
+                                            Disk& disk, const Examine& examine) {
     const std::vector<int64_t> steps = checkpoint_steps(root);
     for (const int64_t step : steps) {
         const std::string path = join_path(root, checkpoint_name(step));
         try {
-            return verify_checkpoint(root, step, disk);
+            return verify_checkpoint(root, step, disk, examine);
         } catch (const Error& error) {
+            if (error.code() == ExitCode::device || error.code() == ExitCode::peer) throw;
             // A disk that fails may work tomorrow: only what was read and found wrong is renamed.
             if (damaged == Damaged::leave || error.code() != ExitCode::checkpoint) {
                 notice(fmt::format("checkpoint {} is not usable: {}", path, error.what()));

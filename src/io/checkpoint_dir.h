@@ -87,9 +87,14 @@ class CheckpointWriter {
 // Steps that have a directory under a final name, newest first. Nothing is verified.
 std::vector<int64_t> checkpoint_steps(const std::string& root);
 
+// What the owner of the files checks in a checkpoint whose files agree with the manifest. Whatever it throws,
+// but an Error(ExitCode::disk) and lack of memory, means that the checkpoint is damaged.
+using Examine = std::function<void(const Checkpoint& checkpoint)>;
+
 // Compares every file of a step's checkpoint with its manifest. Error(ExitCode::checkpoint) says what is
 // wrong; Error(ExitCode::disk) that the disk failed.
-Checkpoint verify_checkpoint(const std::string& root, int64_t step, Disk& disk = Disk::system());
+Checkpoint verify_checkpoint(const std::string& root, int64_t step, Disk& disk = Disk::system(),
+                             const Examine& examine = {});
 
 // What to do with a checkpoint that fails its checks: leave it (a reader of somebody else's run), or rename
 // it to
@@ -100,7 +105,7 @@ enum class Damaged { leave, quarantine };
 // none at all; Error(ExitCode::checkpoint) if there are some but none is usable: a run must not silently
 // begin anew.
 std::optional<Checkpoint> newest_checkpoint(const std::string& root, Damaged damaged, const Notice& notice,
-                                            Disk& disk = Disk::system());
+                                            Disk& disk = Disk::system(), const Examine& examine = {});
 
 std::string checkpoint_name(int64_t step);  // "step_00000800"
 

@@ -1,6 +1,7 @@
 #include "io/disk.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -30,6 +31,9 @@ int Disk::fallocate(int fd, off_t size) {
 }
 int Disk::ftruncate(int fd, off_t size) {
     return ::ftruncate(fd, size);
+}
+int Disk::flock(int fd, int operation) {
+    return ::flock(fd, operation);
 }
 int Disk::rename(const char* from, const char* to) {
     return ::rename(from, to);

@@ -23,6 +23,7 @@ class Disk {
     virtual int fsync(int fd);
     virtual int fallocate(int fd, off_t size);  // posix_fallocate from 0, but -1 and errno like the others
     virtual int ftruncate(int fd, off_t size);
+    virtual int flock(int fd, int operation);
     virtual int rename(const char* from, const char* to);
     virtual int exchange(const char* a, const char* b);  // renameat2 with RENAME_EXCHANGE
     virtual int unlink(const char* path);

@@ -1,6 +1,8 @@
 #include "io/file.h"
 
 #include <fcntl.h>
+#include <limits.h>
+#include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -27,9 +29,11 @@ constexpr size_t largest_transfer = size_t{1} << 30;
 }
 
 [[noreturn]] void fail_writing(const char* what, const std::string& path, int reason) {
-    const bool full = reason == ENOSPC || reason == EDQUOT;
-    throw Error(ExitCode::disk, fmt::format("cannot {} {}: {}", what, path, std::strerror(reason)),
-                full ? "free some space, or write elsewhere" : "");
+    const char* text = reason == ELOOP ? "it is a symbolic link" : std::strerror(reason);
+    std::string hint;
+    if (reason == ENOSPC || reason == EDQUOT) hint = "free some space, or write elsewhere";
+    if (reason == EFBIG) hint = "the limit is the shell's (ulimit -f) or the file system's";
+    throw Error(ExitCode::disk, fmt::format("cannot {} {}: {}", what, path, text), hint);
 }
 
 // Repeats a call for as long as a signal interrupts it.
@@ -89,6 +93,26 @@ File File::open(const std::string& path, Links links, Disk& disk) {
     if (::fstat(fd, &status) != 0) fail_reading("examine", path, errno);
     require(S_ISREG(status.st_mode), ExitCode::data, "{} is not a regular file", path);
     return file;
+}
+
+File File::open_or_create(const std::string& path, Writes writes, Disk& disk) {
+    // O_RDWR and O_NONBLOCK: opening a FIFO neither waits nor fails, so that it is recognised below.
+    const int flags = O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC |
+                      (writes == Writes::appended ? O_APPEND : 0);
+    const int fd = uninterrupted([&] { return disk.open(path.c_str(), flags, 0644); });
+    if (fd < 0) fail_writing("open", path, errno);
+    File file(fd, path, disk);
+    struct stat status;
+    if (::fstat(fd, &status) != 0) fail_writing("examine", path, errno);
+    require(S_ISREG(status.st_mode), ExitCode::disk, "{} is not a regular file", path);
+    return file;
+}
+
+File File::open_directory(const std::string& path, Disk& disk) {
+    const int flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
+    const int fd = uninterrupted([&] { return disk.open(path.c_str(), flags, 0); });
+    if (fd < 0) fail_writing("open directory", path, errno);
+    return File(fd, path, disk);
 }
 
 void File::write(const void* data, size_t size) {
@@ -155,6 +179,34 @@ uint64_t File::size() const {
     struct stat status;
     if (::fstat(fd_, &status) != 0) fail_reading("examine", path_, errno);
     return static_cast<uint64_t>(status.st_size);
+}
+
+File::Lock File::lock() {
+    if (uninterrupted([&] { return disk_->flock(fd_, LOCK_EX | LOCK_NB); }) == 0) return Lock::taken;
+    const int reason = errno;
+    if (reason == EWOULDBLOCK) return Lock::busy;
+    // EBADF: network file systems that lock only what is open for writing, which a directory cannot be.
+    const bool unsupported =
+        reason == ENOLCK || reason == EOPNOTSUPP || reason == ENOSYS || reason == EINVAL || reason == EBADF;
+    if (!unsupported) fail_writing("lock", path_, reason);
+    return Lock::unsupported;
+}
+
+bool File::is_at_path(Links links) const {
+    struct stat here, there;
+    if (::fstat(fd_, &here) != 0) fail_reading("examine", path_, errno);
+    const int result =
+        links == Links::follow ? ::stat(path_.c_str(), &there) : ::lstat(path_.c_str(), &there);
+    return result == 0 && here.st_dev == there.st_dev && here.st_ino == there.st_ino;
+}
+
+std::string File::whereabouts() const {
+    std::string name(PATH_MAX, '\0');
+    const std::string link = fmt::format("/proc/self/fd/{}", fd_);
+    const ssize_t size = ::readlink(link.c_str(), name.data(), name.size());
+    if (size <= 0) return "was moved or removed";
+    name.resize(static_cast<size_t>(size));
+    return name.ends_with(" (deleted)") ? "was removed" : "was moved to " + name;
 }
 
 AtomicFile::AtomicFile(std::string path, Disk& disk)
@@ -241,6 +293,16 @@ void remove_tree(const std::string& path, Disk& disk) {
     for (const std::string& name : list_directory(path)) remove_tree(join_path(path, name), disk);
     if (uninterrupted([&] { return disk.rmdir(path.c_str()); }) != 0 && errno != ENOENT)
         fail_writing("remove directory", path, errno);
+}
+
+void require_writable(const std::string& directory, Disk& disk) {
+    const PathKind kind = kind_of(directory, Links::follow);
+    if (kind == PathKind::missing && parent_path(directory) != directory)
+        return require_writable(parent_path(directory), disk);
+    require(kind == PathKind::directory, ExitCode::disk, "{} is not a directory", directory);
+    const std::string trial = join_path(directory, ".longreach." + unique_suffix());
+    make_directory(trial, disk);
+    remove_tree(trial, disk);
 }
 
 std::string unique_suffix() {

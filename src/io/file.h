@@ -32,6 +32,9 @@ class ByteSink {
     void write(std::string_view text) { write(text.data(), text.size()); }
 };
 
+// Where the writes of a file go: to the position given, or always behind what the file holds by then.
+enum class Writes { placed, appended };
+
 // An open regular file; owns the descriptor. Movable. The destructor closes without a check: call close()
 // after writing, for that is where some file systems report a full disk.
 class File final : public ByteSink {
@@ -43,6 +46,11 @@ class File final : public ByteSink {
 
     static File create(const std::string& path, Disk& disk = Disk::system());  // must not exist; for writing
     static File open(const std::string& path, Links links, Disk& disk = Disk::system());  // for reading
+    // For reading and writing; made if it is missing. Error(ExitCode::disk) for a link, a FIFO and whatever else
+    // is not a regular file.
+    static File open_or_create(const std::string& path, Writes writes, Disk& disk = Disk::system());
+    // A directory, for lock() and is_at() only.
+    static File open_directory(const std::string& path, Disk& disk = Disk::system());
 
     using ByteSink::write;
     void write(const void* data, size_t size) override;  // appends
@@ -55,6 +63,13 @@ class File final : public ByteSink {
 
     void read_at(void* out, size_t size, uint64_t offset) const;  // all of it, or an Error
     uint64_t size() const;
+    // Takes the kernel's exclusive lock (flock) without waiting. Error(ExitCode::disk) if that fails otherwise.
+    enum class Lock { taken, busy, unsupported };
+    Lock lock();
+    // Whether path() still names this very file or directory, compared by device and inode.
+    bool is_at_path(Links links) const;
+    // For messages about one that is not at its path: "was moved to /elsewhere", "was removed".
+    std::string whereabouts() const;
     bool is_open() const { return fd_ >= 0; }
     const std::string& path() const { return path_; }
 
@@ -107,6 +122,10 @@ void rename_path(const std::string& from, const std::string& to, Disk& disk = Di
 bool exchange_paths(const std::string& a, const std::string& b, Disk& disk = Disk::system());
 void remove_file(const std::string& path, Disk& disk = Disk::system());  // no error if missing
 void remove_tree(const std::string& path, Disk& disk = Disk::system());  // links are removed, not followed
+
+// Throws what making an entry in `directory`, or in the nearest of its parents that exists, would throw; leaves
+// nothing there.
+void require_writable(const std::string& directory, Disk& disk = Disk::system());
 
 uint64_t free_bytes(const std::string& directory);  // available to this user
 std::string join_path(std::string_view directory, std::string_view name);

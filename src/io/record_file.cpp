@@ -1,59 +1,42 @@
 #include "io/record_file.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
-#include <utility>
+#include <algorithm>
+#include <vector>
 
 #include "base/error.h"
 
 namespace longreach {
 
-RecordFile::RecordFile(const std::string& path, int64_t bytes, std::string_view header) : path_(path) {
-    fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
-    require(fd_ >= 0, ExitCode::disk, "cannot open {}: {}", path, std::strerror(errno));
-    struct stat info {};
-    require(fstat(fd_, &info) == 0, ExitCode::disk, "cannot stat {}: {}", path, std::strerror(errno));
-    require(info.st_size >= bytes, ExitCode::disk,
-            "{} has {} bytes, but the checkpoint was made when it had {}", path, info.st_size, bytes);
-    require(ftruncate(fd_, bytes) == 0, ExitCode::disk, "cannot truncate {}: {}", path, std::strerror(errno));
-    bytes_ = bytes;
+RecordFile::RecordFile(const std::string& path, int64_t bytes, std::string_view header, Disk& disk)
+    : open_(std::make_shared<Open>()) {
+    open_->file = File::open_or_create(path, Writes::placed, disk);
+    const uint64_t present = open_->file.size();
+    require(present >= static_cast<uint64_t>(bytes), ExitCode::disk,
+            "{} has {} bytes, but the checkpoint was made when it had {}", path, present, bytes);
+    open_->file.truncate(static_cast<uint64_t>(bytes));
+    open_->bytes = bytes;
     if (bytes == 0 && !header.empty()) append(header);
-}
-
-RecordFile::~RecordFile() {
-    if (fd_ >= 0) ::close(fd_);
-}
-
-RecordFile::RecordFile(RecordFile&& other) noexcept
-    : fd_(std::exchange(other.fd_, -1)), bytes_(other.bytes_), path_(std::move(other.path_)) {}
-
-RecordFile& RecordFile::operator=(RecordFile&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    std::swap(bytes_, other.bytes_);
-    std::swap(path_, other.path_);
-    return *this;
 }
 
 void RecordFile::append(std::string_view line) {
     std::string text(line);
     text += '\n';
-    size_t done = 0;
-    while (done < text.size()) {
-        const ssize_t n =
-            ::pwrite(fd_, text.data() + done, text.size() - done, bytes_ + static_cast<off_t>(done));
-        if (n < 0 && errno == EINTR) continue;
-        require(n > 0, ExitCode::disk, "cannot write {}: {}", path_, std::strerror(errno));
-        done += static_cast<size_t>(n);
-    }
-    bytes_ += static_cast<int64_t>(text.size());
+    open_->file.write_at(text.data(), text.size(), static_cast<uint64_t>(open_->bytes));
+    open_->bytes += static_cast<int64_t>(text.size());
 }
 
 void RecordFile::sync() {
-    require(::fsync(fd_) == 0, ExitCode::disk, "cannot sync {}: {}", path_, std::strerror(errno));
+    open_->file.sync();
+}
+
+void RecordFile::copy_to(ByteSink& out, int64_t bytes) const {
+    std::vector<char> buffer(static_cast<size_t>(std::min<int64_t>(bytes, 1 << 20)));
+    for (int64_t at = 0; at < bytes;) {
+        const auto part = static_cast<size_t>(std::min<int64_t>(bytes - at, std::ssize(buffer)));
+        open_->file.read_at(buffer.data(), part, static_cast<uint64_t>(at));
+        out.write(buffer.data(), part);
+        at += static_cast<int64_t>(part);
+    }
 }
 
 }  // namespace longreach

@@ -6,29 +6,42 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 
+#include "io/file.h"
+
 namespace longreach {
 
+// Copies refer to the same open file.
 class RecordFile {
   public:
     RecordFile() = default;
     // Opens for appending after cutting the file to `bytes` (it must not be shorter); 0 and a missing file: a
-    // new one that starts with `header`.
-    RecordFile(const std::string& path, int64_t bytes, std::string_view header = {});
-    ~RecordFile();
-    RecordFile(RecordFile&& other) noexcept;
-    RecordFile& operator=(RecordFile&& other) noexcept;
+    // new one that starts with `header`. Error(ExitCode::disk) for a link and anything but a regular file.
+    RecordFile(const std::string& path, int64_t bytes, std::string_view header = {},
+               Disk& disk = Disk::system());
 
     void append(std::string_view line);  // adds the newline; handed to the system before returning
     void sync();                         // durable; before a checkpoint refers to its length
-    int64_t bytes() const { return bytes_; }
+    int64_t bytes() const { return open_ ? open_->bytes : 0; }
+    const std::string& path() const { return open_->file.path(); }
+
+    // The first `bytes` bytes, read from the open file: also of one that lost its name.
+    void copy_to(ByteSink& out, int64_t bytes) const;
+    // Whether the path still names this file.
+    bool in_place() const { return open_->file.is_at_path(Links::refuse); }
+    // Whether everything that was appended is still in it.
+    bool whole() const { return open_->file.size() >= static_cast<uint64_t>(open_->bytes); }
+    std::string whereabouts() const { return open_->file.whereabouts(); }
 
   private:
-    int fd_ = -1;
-    int64_t bytes_ = 0;
-    std::string path_;
+    struct Open {
+        File file;
+        int64_t bytes = 0;
+    };
+    std::shared_ptr<Open> open_;
 };
 
 }  // namespace longreach

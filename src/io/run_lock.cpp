@@ -1,16 +1,13 @@
 #include "io/run_lock.h"
 
-#include <fcntl.h>
 #include <signal.h>
-#include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
 #include <chrono>
-#include <cstring>
 
 #include <fmt/chrono.h>
 
@@ -32,12 +29,15 @@ std::string describe_self() {
                        fmt::gmtime(std::chrono::system_clock::to_time_t(now)));
 }
 
-std::string read_holder(int fd) {
-    std::array<char, 512> text{};
-    const ssize_t size = ::pread(fd, text.data(), text.size(), 0);
-    std::string holder(text.data(), size > 0 ? static_cast<size_t>(size) : 0);
+std::string read_holder(const File& file) {
+    std::string holder(static_cast<size_t>(std::min<uint64_t>(file.size(), 512)), '\0');
+    try {
+        file.read_at(holder.data(), holder.size(), 0);
+    } catch (const Error&) {  // emptied meanwhile by a holder that ends
+        holder.clear();
+    }
     for (char& c : holder)
-        if (static_cast<unsigned char>(c) < 0x20) c = ' ';
+        if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
     while (!holder.empty() && holder.back() == ' ') holder.pop_back();
     return holder;
 }
@@ -56,54 +56,41 @@ bool holder_is_alive(const std::string& holder) {
     return ::kill(pid, 0) == 0 || errno == EPERM;
 }
 
-void write_holder(int fd, const std::string& text, const std::string& path) {
-    const bool ok = ::ftruncate(fd, 0) == 0 &&
-                    ::pwrite(fd, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size());
-    require(ok, ExitCode::disk, "cannot write {}: {}", path, std::strerror(errno));
-}
-
 }  // namespace
 
-RunLock::RunLock(const std::string& directory) {
-    const std::string path = join_path(directory, "lock");
-    const int fd = ::open(path.c_str(), O_CREAT | O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0644);
-    require(fd >= 0, ExitCode::disk, "cannot open {}: {}", path, std::strerror(errno));
-    try {
-        struct stat status;
-        const bool regular = ::fstat(fd, &status) == 0 && S_ISREG(status.st_mode);
-        require(regular, ExitCode::disk, "{} is not a regular file", path);
-        int result;
-        do {
-            result = ::flock(fd, LOCK_EX | LOCK_NB);
-        } while (result != 0 && errno == EINTR);
-        const int reason = errno;
-        const std::string holder = read_holder(fd);
-        const bool held = result != 0 && (reason == EWOULDBLOCK || holder_is_alive(holder));
-        if (held)
-            throw Error(
-                ExitCode::locked,
-                fmt::format("{} is in use by {}", directory, holder.empty() ? "another process" : holder),
-                "wait for it, stop it, or choose another run name");
-        const bool unsupported =
-            reason == ENOLCK || reason == EOPNOTSUPP || reason == ENOSYS || reason == EINVAL;
-        require(result == 0 || unsupported, ExitCode::disk, "cannot lock {}: {}", path,
-                std::strerror(reason));
-        previous_ = holder;
-        write_holder(fd, describe_self() + "\n", path);
-    } catch (...) {
-        ::close(fd);
-        throw;
-    }
-    fd_ = fd;
+RunLock::RunLock(const std::string& directory, Disk& disk)
+    : directory_(File::open_directory(directory, disk)),
+      lock_(File::open_or_create(join_path(directory, "lock"), Writes::placed, disk)) {
+    const File::Lock whole = directory_.lock();
+    const File::Lock own = whole == File::Lock::busy ? File::Lock::busy : lock_.lock();
+    const std::string holder = read_holder(lock_);
+    if (own == File::Lock::busy || (own == File::Lock::unsupported && holder_is_alive(holder)))
+        throw Error(ExitCode::locked,
+                    fmt::format("{} is in use by {}", directory, holder.empty() ? "another process" : holder),
+                    "wait for it, stop it, or choose another run name");
+    holds_directory_ = whole == File::Lock::taken;
+    previous_ = holder;
+    lock_.truncate(0);
+    const std::string self = describe_self() + "\n";
+    lock_.write_at(self.data(), self.size(), 0);
 }
 
 RunLock::~RunLock() {
     // The file stays: removing it would let a process that opened it just before hold a lock nobody else can
-    // see. Emptied, it tells the next holder that this one ended in good order. If that fails, the lock still
+    // see. Emptied, it says to the next holder that this one ended in good order. If that fails, the lock still
     // goes.
-    const int ignored = ::ftruncate(fd_, 0);
-    static_cast<void>(ignored);
-    ::close(fd_);
+    try {
+        lock_.truncate(0);
+    } catch (const Error&) {
+    }
+}
+
+std::string RunLock::directory_lost() const {
+    return directory_.is_at_path(Links::follow) ? "" : directory_.whereabouts();
+}
+
+std::string RunLock::lock_lost() const {
+    return lock_.is_at_path(Links::refuse) ? "" : lock_.whereabouts();
 }
 
 }  // namespace longreach

@@ -7,13 +7,14 @@
 
 namespace longreach {
 
-// Holds `directory`/lock for as long as it lives. The kernel's lock on the open file decides, so a dead
-// process holds nothing; the text inside (process, host, start time) is for the message. On file systems
-// without such locks the text decides: its process must be alive on this host.
+// Holds `directory`/lock and the directory itself for as long as it lives. The kernel's locks on the open files
+// decide, so a dead process holds nothing; the text inside (process, host, start time) is for the message. The
+// directory is locked too so that deleting `lock` lets nobody in. On file systems without such locks the text
+// decides: its process must be alive on this host.
 class RunLock {
   public:
     // Error(ExitCode::locked) names the holder.
-    explicit RunLock(const std::string& directory);
+    explicit RunLock(const std::string& directory, Disk& disk = Disk::system());
     ~RunLock();
     RunLock(const RunLock&) = delete;
     RunLock& operator=(const RunLock&) = delete;
@@ -22,8 +23,17 @@ class RunLock {
     // killed.
     const std::string& taken_over_from() const { return previous_; }
 
+    // What happened if the path of the directory no longer names what was locked; else empty. Nothing more may
+    // then be written to that path.
+    std::string directory_lost() const;
+    // The same of the lock file.
+    std::string lock_lost() const;
+    // Whether others are kept out even if the lock file is lost.
+    bool holds_directory() const { return holds_directory_; }
+
   private:
-    int fd_ = -1;
+    File directory_, lock_;
+    bool holds_directory_ = false;
     std::string previous_;
 };
 

@@ -16,6 +16,12 @@ Arena::~Arena() {
 }
 
 Tensor Arena::reserve(const std::string& name, DType dtype, std::initializer_list<int64_t> dims) {
+    // Sizes multiply what a config says; far below the end of 64 bits no machine has room any more.
+    constexpr double most_bytes = 1e18;
+    double size = static_cast<double>(size_of(dtype));
+    for (const int64_t d : dims) size *= static_cast<double>(d);
+    require(size + static_cast<double>(offset_) < most_bytes, ExitCode::device,
+            "the memory plan needs more than {:.0e} bytes: {} alone has {:.2g}", most_bytes, name, size);
     Tensor t(nullptr, dtype, dims);
     const int64_t bytes = (t.bytes() + alignment - 1) / alignment * alignment;
     if (placing_) {

@@ -39,7 +39,8 @@ ChildProcess::ChildProcess(const std::string& program, const std::vector<std::st
     std::vector<char*> argv{const_cast<char*>(program.c_str())};
     for (const std::string& a : arguments) argv.push_back(const_cast<char*>(a.c_str()));
     argv.push_back(nullptr);
-    const int output = ::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    const int flags = O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+    const int output = ::open(log.c_str(), flags, 0644);
     require(output >= 0, ExitCode::disk, "cannot append to {}: {}", log, std::strerror(errno));
     const pid_t parent = ::getpid();
     pid_ = ::fork();

@@ -7,6 +7,7 @@
 #include <csignal>
 #include <cstring>
 #include <fstream>
+#include <utility>
 
 #include "base/error.h"
 #include "base/units.h"
@@ -15,8 +16,7 @@ namespace longreach {
 
 namespace {
 
-// A console that went away and a full disk under log.txt must not end a run: what cannot be written is
-// dropped (fmt::print would throw).
+// A console that went away must not end a run: what cannot be written is dropped (fmt::print would throw).
 void write_or_drop(const std::string& text, std::FILE* file) {
     std::fwrite(text.data(), 1, text.size(), file);
     if (std::fflush(file) != 0) std::clearerr(file);
@@ -31,19 +31,16 @@ Console::Console(bool quiet) : quiet_(quiet), terminal_(!quiet && isatty(STDOUT_
 
 Console::~Console() {
     clear_status();
-    if (log_) std::fclose(log_);
 }
 
-void Console::open_log(const std::string& path) {
-    if (log_) std::fclose(log_);
-    log_ = std::fopen(path.c_str(), "ae");
-    require(log_ != nullptr, ExitCode::disk, "cannot append to {}: {}", path, std::strerror(errno));
+void Console::open_log(const std::string& path, Disk& disk) {
+    log_ = File::open_or_create(path, Writes::appended, disk);
 }
 
 void Console::line(const std::string& text) {
     clear_status();
     if (!quiet_) write_or_drop(text + "\n", stdout);
-    if (!log_) return;
+    if (!log_.is_open()) return;
     const std::time_t now = std::time(nullptr);
     const std::string stamp = fmt::format("{:%Y-%m-%d %H:%M:%S}  ", fmt::localtime(now));
     std::string lines;
@@ -53,7 +50,13 @@ void Console::line(const std::string& text) {
         lines += fmt::format("{}{}\n", stamp, text.substr(begin, end - begin));
         begin = end + 1;
     }
-    write_or_drop(lines, log_);
+    try {
+        log_.write(lines);
+        log_failed_ = false;
+    } catch (const Error& e) {
+        if (!std::exchange(log_failed_, true) && !quiet_)
+            write_or_drop(fmt::format("warning: lines are missing from the log: {}\n", e.what()), stdout);
+    }
 }
 
 void Console::status(const std::string& text) {

@@ -20,7 +20,9 @@ class Console {
     Console(const Console&) = delete;
     Console& operator=(const Console&) = delete;
 
-    void open_log(const std::string& path);  // appends
+    // Appends. What cannot be written later is dropped, and the console says so once: a full disk under the log
+    // must not end a run.
+    void open_log(const std::string& path, Disk& disk = Disk::system());
     void line(const std::string& text);      // permanent; may hold several lines
     void status(const std::string& text);    // redrawn on a terminal, dropped elsewhere
     void clear_status();
@@ -28,7 +30,8 @@ class Console {
   private:
     bool quiet_, terminal_;
     bool status_shown_ = false;
-    std::FILE* log_ = nullptr;
+    File log_;
+    bool log_failed_ = false;
 };
 
 // The fields of the progress line.

@@ -1,10 +1,15 @@
 #include "train/device.h"
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
+#include <cmath>
 #include <cstdlib>
+#include <iterator>
 
 #include "base/rng.h"
+#include "base/text.h"
+#include "base/units.h"
 #include "kernels/cuda_device.h"
 
 namespace longreach {
@@ -37,6 +42,59 @@ std::unique_ptr<Ops> open_device(const SystemConfig& system, std::string& note, 
     std::unique_ptr<Ops> ops = make_cpu_ops(options);
     note = "device: " + ops->describe() + why_not;
     return ops;
+}
+
+PlannedDevice parse_plan_for(const std::string& text) {
+    const auto refuse = [&]() -> PlannedDevice {
+        throw Error(ExitCode::usage, fmt::format("--plan-for {}: not an amount of memory", quoted(text)),
+                    "write 80GiB, 512MiB, or 80GiB:cuda for a GPU");
+    };
+    PlannedDevice device;
+    const size_t colon = text.find(':');
+    if (colon != std::string::npos) {
+        if (text.substr(colon + 1) != "cuda" && text.substr(colon + 1) != "cpu") return refuse();
+        device.cuda = text.substr(colon + 1) == "cuda";
+    }
+    const std::string amount = text.substr(0, colon);
+    double number = 0;
+    const auto [end, error] = std::from_chars(amount.data(), amount.data() + amount.size(), number);
+    const std::string_view unit(end, static_cast<size_t>(amount.data() + amount.size() - end));
+    constexpr std::string_view units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    const auto found = std::find(std::begin(units), std::end(units), unit);
+    if (error != std::errc() || found == std::end(units)) return refuse();
+    const double bytes = std::ldexp(number, 10 * static_cast<int>(found - std::begin(units)));
+    if (!(bytes >= 1 && bytes < 1e18)) return refuse();
+    device.bytes = static_cast<int64_t>(bytes);
+    return device;
+}
+
+std::unique_ptr<Ops> open_planned_device(const SystemConfig& system, const std::string& plan_for,
+                                         std::string& note) {
+    const PlannedDevice device = parse_plan_for(plan_for);
+    if (!device.cuda) {
+        require(system.device != Device::cuda, ExitCode::usage,
+                "--plan-for {} is for a CPU, but system.device is cuda: write {}:cuda", plan_for, plan_for);
+        SystemConfig cpu = system;
+        cpu.device = Device::cpu;
+        std::unique_ptr<Ops> ops = open_device(cpu, note);
+        note = fmt::format("planned for: a CPU with {}", human_bytes(device.bytes));
+        return ops;
+    }
+    require(system.device != Device::cpu, ExitCode::usage,
+            "--plan-for {} is for a GPU, but system.device is cpu", plan_for);
+    CudaOptions options;
+    if (system.precision == PrecisionChoice::fp32) options.precision = Precision::fp32;
+    std::unique_ptr<Ops> ops = make_cuda_plan(options);
+    note = fmt::format("planned for: a GPU with {}, {}", human_bytes(device.bytes),
+                       options.precision == Precision::bf16 ? "bf16" : "fp32");
+    return ops;
+}
+
+FreeMemory free_memory_of(const Ops& ops, int processes) {
+    if (ops.native_queue().device >= 0) return {ops.free_bytes(), "the GPU"};
+    FreeMemory free = free_memory();
+    free.bytes /= processes;
+    return free;
 }
 
 double measure_peak(Ops& ops) {

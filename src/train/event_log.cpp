@@ -86,12 +86,13 @@ void EventLog::attempt(Action action) {
     }
 }
 
-EventLog::EventLog(const std::string& directory, const Experiment& experiment, int64_t step, Console& console)
+EventLog::EventLog(const std::string& directory, const Experiment& experiment, int64_t step, Console& console,
+                   Disk& disk)
     : console_(&console) {
     const double time = now();
     try {
-        make_directories(directory);
-        file_.emplace(directory, time);
+        make_directories(directory, disk);
+        file_.emplace(directory, time, disk);
     } catch (const Error& e) {
         console.line(fmt::format("warning: no events for TensorBoard: {}", e.what()));
     }

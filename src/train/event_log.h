@@ -28,7 +28,8 @@ class EventLog {
   public:
     EventLog() = default;  // writes nothing
     // `step`: steps done when this process goes on.
-    EventLog(const std::string& directory, const Experiment& experiment, int64_t step, Console& console);
+    EventLog(const std::string& directory, const Experiment& experiment, int64_t step, Console& console,
+             Disk& disk = Disk::system());
 
     // grad_norm is empty if the step was skipped.
     void train_step(int64_t step, double loss, std::optional<double> grad_norm, double lr,

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 
+#include "base/text.h"
 #include "model/rotary.h"
 #include "model/scale_law.h"
 
@@ -13,6 +14,16 @@ namespace {
 // Far beyond any use; they keep every product and sum of counts inside 64 bits.
 constexpr int64_t most_batch_tokens = int64_t{1} << 31;
 constexpr int64_t most_tokens = int64_t{1} << 60;
+
+// Whether a terminal might obey a part of `text`, or a line-based file be torn by it: C0, DEL, and C1 in UTF-8.
+bool has_control_characters(std::string_view text) {
+    for (size_t i = 0; i < text.size(); ++i) {
+        const auto byte = static_cast<unsigned char>(text[i]);
+        if (byte < 0x20 || byte == 0x7f) return true;
+        if (byte == 0xc2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xa0) return true;
+    }
+    return false;
+}
 }  // namespace
 
 void RunConfig::fields(Fields& f) {
@@ -116,7 +127,11 @@ void Experiment::check(Problems& p) {
               probe.lengths.empty() ? "eval.lengths" : "probe.lengths");
 
     if (run.name.empty() || run.name.find('/') != std::string::npos || run.name[0] == '.')
-        p.add("run.name", fmt::format("'{}' is not a plain directory name", run.name));
+        p.add("run.name", fmt::format("'{}' is not a plain directory name", one_line(run.name)));
+    if (has_control_characters(run.name))
+        p.add("run.name", fmt::format("{} holds control characters", quoted(run.name)));
+    if (has_control_characters(run.dir))
+        p.add("run.dir", fmt::format("{} holds control characters", quoted(run.dir)));
     if (stages.empty()) {
         p.add("stages", "at least one stage is needed");
         return;

@@ -1,5 +1,7 @@
 #include "train/run_directory.h"
 
+#include <algorithm>
+
 #include "base/build_info.h"
 #include "base/text.h"
 #include "config/diff.h"
@@ -12,6 +14,7 @@ namespace {
 constexpr const char* model_file = "model.safetensors";
 constexpr const char* optimizer_file = "optimizer.safetensors";
 constexpr const char* state_file = "state.json";
+constexpr const char* config_file = "config.json";
 constexpr uint64_t largest_json = 1 << 20;
 
 StoredTensor stored(const std::string& name, const std::vector<int64_t>& shape) {
@@ -61,21 +64,65 @@ json::Value build_json() {
     return info;
 }
 
+TrainState read_state(const Checkpoint& checkpoint) {
+    const std::string path = checkpoint.file(state_file), text = read_file(path, largest_json, Links::refuse);
+    const TrainState state = TrainState::from_json(json::parse(text, path, {.code = ExitCode::checkpoint}));
+    require(state.step == checkpoint.step, ExitCode::checkpoint,
+            "{} is of step {}, the checkpoint of step {}", path, state.step, checkpoint.step);
+    return state;
+}
+
+// What the manifest cannot know of. A checkpoint made elsewhere may have weights only.
+void examine_checkpoint(const Checkpoint& checkpoint) {
+    for (const char* name : {model_file, optimizer_file})
+        if (checkpoint.has(name)) SafetensorsFile::open(checkpoint.file(name), Links::refuse);
+    if (checkpoint.has(state_file)) read_state(checkpoint);
+    if (!checkpoint.has(config_file)) return;
+    // The loader of configs would accept comments, and follow `base` to any file of this machine.
+    const std::string path = checkpoint.file(config_file), text = read_file(path, largest_json, Links::refuse);
+    const json::Value config = json::parse(text, path, {.code = ExitCode::checkpoint});
+    const json::Value* resolved = config.find("resolved");
+    require(resolved != nullptr && resolved->to_bool() == true && config.find("base") == nullptr,
+            ExitCode::checkpoint, "{} is not a resolved config", path);
+}
+
+void examine_optimizer(const std::string& path, const std::vector<StoredTensor>& moments) {
+    const SafetensorsFile file = SafetensorsFile::open(path, Links::refuse);
+    for (const StoredTensor& t : moments) {
+        const StoredTensor* found = file.find(t.name);
+        require(found && found->type == t.type && found->shape == t.shape, ExitCode::checkpoint,
+                "{}: {} is missing, or of another type or shape", path, t.name);
+    }
+}
+
 Notice to_console(Console& console) {
     return [&console](const std::string& text) { console.line(text); };
 }
 
 }  // namespace
 
-RunDirectory::RunDirectory(const std::string& path, bool fresh) : path_(path) {
-    make_directories(path_);
-    lock_.emplace(path_);
-    if (!fresh) return;
-    remove_tree(file("checkpoints"));
-    remove_tree(file("eval"));
-    remove_tree(file("events"));
-    for (const std::string& name : list_directory(path_))
-        if (name != "lock" && kind_of(file(name), Links::refuse) == PathKind::file) remove_file(file(name));
+RunDirectory::RunDirectory(const std::string& path, bool fresh, Disk& disk) : path_(path), disk_(&disk) {
+    make_directories(path_, disk);
+    lock_.emplace(path_, disk);
+    if (fresh) {
+        for (const char* name : {"checkpoints", "eval", "events"}) remove_tree(file(name), disk);
+        for (const std::string& name : list_directory(path_))
+            if (name != "lock" && kind_of(file(name), Links::refuse) != PathKind::directory)
+                remove_file(file(name), disk);
+    }
+    check_kinds();
+}
+
+void RunDirectory::check_kinds() const {
+    const auto check = [&](const char* name, PathKind wanted, const char* what) {
+        const PathKind kind = kind_of(file(name), Links::refuse);
+        require(kind == PathKind::missing || kind == wanted, ExitCode::disk,
+                "{} is not {}: links and special files are not accepted in a run directory", file(name), what);
+    };
+    for (const char* name : {"config.json", "origins.json", "build.json", "validated.json", "log.txt",
+                             "metrics.jsonl", "timing.jsonl", "val.csv", "positions.csv", "probe.csv", "tasks.csv"})
+        check(name, PathKind::file, "a regular file");
+    for (const char* name : {"checkpoints", "eval", "events"}) check(name, PathKind::directory, "a directory");
 }
 
 std::string RunDirectory::file(const std::string& name) const {
@@ -94,7 +141,7 @@ void RunDirectory::adopt_config(const FieldInfo& config, const std::vector<Field
                 fmt::format("{} was started with another config:\n{}", path_, diff_table(differences)),
                 "give the run another run.name, or start it over with --fresh");
     }
-    write_file_atomically(file("config.json"), config_text_);
+    write_file_atomically(file("config.json"), config_text_, *disk_);
 
     json::Value origin_list = json::Value::object();
     for (const FieldOrigin& o : origins) {
@@ -104,9 +151,45 @@ void RunDirectory::adopt_config(const FieldInfo& config, const std::vector<Field
             where = fmt::format("{}:{}:{}", o.origin.file, o.origin.line, o.origin.column);
         origin_list.set(o.path, where);
     }
-    write_file_atomically(file("origins.json"), json::write(origin_list, json::Style::pretty));
+    write_file_atomically(file("origins.json"), json::write(origin_list, json::Style::pretty), *disk_);
 
     write_file_atomically(file("build.json"), json::write(build_json(), json::Style::pretty));
+}
+
+RecordFile RunDirectory::open_record(const std::string& name, int64_t bytes, std::string_view header) {
+    const bool made = kind_of(file(name), Links::refuse) == PathKind::missing;
+    RecordFile record(file(name), bytes, header, *disk_);
+    if (made) sync_directory(path_, *disk_);  // a checkpoint that refers to it must not outlive its name
+    records_.push_back(record);
+    return record;
+}
+
+void RunDirectory::check_in_place() const {
+    if (const std::string lost = lock_->directory_lost(); !lost.empty())
+        throw Error(ExitCode::disk, fmt::format("{} {} while the run used it", path_, lost),
+                    "its checkpoints are still in it: put it back and the same command resumes");
+    const std::string lock = lock_->holds_directory() ? "" : lock_->lock_lost();
+    if (!lock.empty())
+        throw Error(ExitCode::disk,
+                    fmt::format("{} {} while the run used it: another process may be at work there",
+                                file("lock"), lock),
+                    "make sure that there is none; the same command then resumes");
+    for (const RecordFile& record : records_)
+        if (!record.whole())
+            throw Error(ExitCode::disk, fmt::format("{} was cut while the run used it", record.path()),
+                        "the checkpoints hold its lines: the same command resumes and restores it");
+}
+
+void RunDirectory::check_names() const {
+    check_in_place();
+    if (const std::string lost = lock_->lock_lost(); !lost.empty())
+        throw Error(ExitCode::disk, fmt::format("{} {} while the run used it", file("lock"), lost),
+                    "make sure that no other process is at work there; the same command then resumes");
+    for (const RecordFile& record : records_)
+        if (!record.in_place())
+            throw Error(ExitCode::disk,
+                        fmt::format("{} {} while the run used it", record.path(), record.whereabouts()),
+                        "the checkpoints hold its lines: the same command resumes and restores it");
 }
 
 void RunDirectory::save(const CheckpointParts& parts, const TrainState& state, int64_t keep,
@@ -121,7 +204,7 @@ void RunDirectory::save_weights_only(const CheckpointParts& parts, const TrainSt
 
 void RunDirectory::save(const CheckpointParts& parts, const TrainState& state, const Retention& retention,
                         bool optimizer, Console& console) {
-    CheckpointWriter writer(file("checkpoints"), state.step);
+    CheckpointWriter writer(file("checkpoints"), state.step, *disk_);
     std::vector<float> host;
     std::vector<StoredTensor> tensors;
     for (const Param& p : parts.table.params()) tensors.push_back(stored(p.name, p.shape));
@@ -134,21 +217,35 @@ void RunDirectory::save(const CheckpointParts& parts, const TrainState& state, c
                                [&](const StoredTensor& t, ByteSink& out) {
                                    write_tensor(parts.ops, parts.state.fetch(t.name), host, out);
                                });
-    writer.add_text("config.json", config_text_);
+    writer.add_text(config_file, config_text_);
     writer.add_text(state_file, json::write(state.to_json(), json::Style::pretty));
+    for (const RecordFile& record : records_) {
+        const std::string name = base_name(record.path());
+        const auto bytes = state.file_bytes.find(name);
+        if (bytes == state.file_bytes.end()) continue;
+        writer.add(name, static_cast<uint64_t>(bytes->second),
+                   [&](ByteSink& out) { record.copy_to(out, bytes->second); });
+    }
     writer.commit(retention, to_console(console));
 }
 
 std::optional<RunDirectory::Loaded> RunDirectory::load_newest(Ops& ops, const ParamTable& table,
                                                               const FlatParams& weights, int64_t total_steps,
+                                                              const std::vector<StoredTensor>& moments,
                                                               Console& console) {
-    const std::optional<Checkpoint> checkpoint =
-        newest_checkpoint(file("checkpoints"), Damaged::quarantine, to_console(console));
+    // All that a resume reads is read here, so that a checkpoint in which something is wrong gives way to the
+    // one before.
+    Loaded loaded;
+    const auto examine = [&](const Checkpoint& c) {
+        examine_checkpoint(c);
+        load_weights(c, ops, table, weights, false, to_console(console));
+        loaded.state = read_state(c);
+        if (c.has(optimizer_file)) examine_optimizer(c.file(optimizer_file), moments);
+    };
+    const std::optional<Checkpoint> checkpoint = newest_checkpoint(file("checkpoints"), Damaged::quarantine,
+                                                                   to_console(console), *disk_, examine);
     if (!checkpoint) return std::nullopt;
-    load_weights(*checkpoint, ops, table, weights, false, to_console(console));
-    const std::string text = read_file(checkpoint->file(state_file), largest_json, Links::refuse);
-    const json::Value json = json::parse(text, checkpoint->file(state_file), {.code = ExitCode::checkpoint});
-    Loaded loaded{TrainState::from_json(json), {}};
+    restore_records(*checkpoint, loaded.state, console);
     if (checkpoint->has(optimizer_file))
         loaded.optimizer = checkpoint->file(optimizer_file);
     else if (loaded.state.step < total_steps)
@@ -158,6 +255,38 @@ std::optional<RunDirectory::Loaded> RunDirectory::load_newest(Ops& ops, const Pa
                                 checkpoint->path, total_steps),
                     "another run can start from its weights: run.init_from");
     return loaded;
+}
+
+namespace {
+
+// Whether the first entry.bytes bytes of a file are those of the manifest.
+bool begins_as(const std::string& path, const ManifestEntry& entry, Disk& disk) {
+    if (kind_of(path, Links::refuse) == PathKind::missing) return false;
+    const File file = File::open(path, Links::refuse, disk);
+    if (file.size() < entry.bytes) return false;
+    std::vector<char> buffer(static_cast<size_t>(std::min<uint64_t>(entry.bytes, uint64_t{1} << 20)));
+    Xxh64 hash;
+    for (uint64_t at = 0; at < entry.bytes;) {
+        const auto part = static_cast<size_t>(std::min<uint64_t>(entry.bytes - at, buffer.size()));
+        file.read_at(buffer.data(), part, at);
+        hash.update(buffer.data(), part);
+        at += part;
+    }
+    return hash.digest() == entry.hash;
+}
+
+}  // namespace
+
+void RunDirectory::restore_records(const Checkpoint& checkpoint, const TrainState& state,
+                                   Console& console) const {
+    constexpr uint64_t largest = uint64_t{1} << 32;
+    for (const ManifestEntry& entry : checkpoint.files) {
+        if (!state.file_bytes.count(entry.name) || begins_as(file(entry.name), entry, *disk_)) continue;
+        const std::string text = read_file(checkpoint.file(entry.name), largest, Links::refuse, *disk_);
+        write_file_atomically(file(entry.name), text, *disk_);
+        console.line(fmt::format("{} was missing or changed; restored from {}", file(entry.name),
+                                 checkpoint.path));
+    }
 }
 
 void load_optimizer(const std::string& path, StateExchange& state) {
@@ -179,14 +308,15 @@ Checkpoint find_checkpoint(const std::string& path, const Notice& notice) {
     if (kind_of(join_path(path, "manifest.json"), Links::refuse) == PathKind::file) {
         const std::string root = parent_path(path);
         for (int64_t step : checkpoint_steps(root))
-            if (checkpoint_name(step) == base_name(path)) return verify_checkpoint(root, step);
+            if (checkpoint_name(step) == base_name(path))
+                return verify_checkpoint(root, step, Disk::system(), examine_checkpoint);
         fail(ExitCode::checkpoint, "{} has a manifest but not the name of a checkpoint (step_00000000)",
              path);
     }
     require(kind_of(path, Links::follow) == PathKind::directory, ExitCode::checkpoint,
             "{} is neither a run directory nor a checkpoint", path);
     std::optional<Checkpoint> newest =
-        newest_checkpoint(join_path(path, "checkpoints"), Damaged::leave, notice);
+        newest_checkpoint(join_path(path, "checkpoints"), Damaged::leave, notice, Disk::system(), examine_checkpoint);
     require(newest.has_value(), ExitCode::checkpoint, "{} has no checkpoint", path);
     return *newest;
 }

@@ -4,7 +4,9 @@
 //     probe.csv  tasks.csv
 //     events/events.out.tfevents.*
 //     checkpoints/step_00000800/  model.safetensors  optimizer.safetensors  state.json  config.json
-//     manifest.json
+//     metrics.jsonl  val.csv  positions.csv  probe.csv  tasks.csv  manifest.json
+//
+// Whatever this program writes there is a regular file or a directory: links and FIFOs are refused.
 #pragma once
 
 #include <optional>
@@ -13,6 +15,7 @@
 
 #include "config/loader.h"
 #include "io/checkpoint_dir.h"
+#include "io/record_file.h"
 #include "io/run_lock.h"
 #include "model/param_table.h"
 #include "optim/optimizer.h"
@@ -33,33 +36,51 @@ struct CheckpointParts {
 class RunDirectory {
   public:
     // Creates the directory if needed and locks it. fresh: deletes what an earlier run left there.
-    RunDirectory(const std::string& path, bool fresh);
+    RunDirectory(const std::string& path, bool fresh, Disk& disk = Disk::system());
 
     const std::string& path() const { return path_; }
+    Disk& disk() const { return *disk_; }
     std::string file(const std::string& name) const;
 
     // Writes config.json, origins and build.json. If a config is already there, every difference must be one
     // across which a run may resume; Error(ExitCode::usage) lists those that are not.
     void adopt_config(const FieldInfo& config, const std::vector<FieldOrigin>& origins);
 
+    // One of the record files, of which RecordFile's constructor says more. Every one that state.file_bytes
+    // names is also a file of the checkpoints, so that a checkpoint alone brings it back.
+    RecordFile open_record(const std::string& name, int64_t bytes, std::string_view header = {});
+
+    // Before anything is written: Error(ExitCode::disk) if the directory was moved or removed while the run used
+    // it, another process may have come in, or a record file lost what was in it.
+    void check_in_place() const;
+    // After a checkpoint, and before a validation: the same also if only the name of a record file or of the lock
+    // was removed or given to another file. What was recorded is then in the checkpoint.
+    void check_names() const;
+
     void save(const CheckpointParts& parts, const TrainState& state, int64_t keep, Console& console);
     // Without the optimiser, in place of all checkpoints but that of step 0: what a finished run may leave.
     void save_weights_only(const CheckpointParts& parts, const TrainState& state, Console& console);
-    // Weights and counters of the newest valid checkpoint; empty if the run has none. Without the optimiser
-    // it serves only a run with no more than its steps: Error(ExitCode::checkpoint) otherwise.
+    // Weights and counters of the newest valid checkpoint; empty if the run has none. Record files that were
+    // lost are restored from it. moments: what its optimiser's file must hold. Without the optimiser it serves only a run with no more than its steps: Error(ExitCode::checkpoint) otherwise.
     struct Loaded {
         TrainState state;
         std::string optimizer;  // the file with its moments; empty: the checkpoint has none
     };
     std::optional<Loaded> load_newest(Ops& ops, const ParamTable& table, const FlatParams& weights,
-                                      int64_t total_steps, Console& console);
+                                      int64_t total_steps, const std::vector<StoredTensor>& moments,
+                                      Console& console);
 
   private:
     void save(const CheckpointParts& parts, const TrainState& state, const Retention& retention,
               bool optimizer, Console& console);
 
+    void check_kinds() const;
+    void restore_records(const Checkpoint& checkpoint, const TrainState& state, Console& console) const;
+
     std::string path_;
+    Disk* disk_;
     std::optional<RunLock> lock_;
+    std::vector<RecordFile> records_;  // open
     std::string config_text_;
 };
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <limits>
 
 #include "base/units.h"
 #include "eval/tables.h"
@@ -23,89 +22,59 @@ double seconds_since(Clock::time_point begin) {
 
 constexpr int64_t message_words = 4096;  // of 4 bytes: a TrainState as text has less than 1 KiB
 
-int64_t max_micro_tokens(const std::vector<Stage>& stages) {
-    int64_t n = 0;
-    for (const Stage& s : stages) n = std::max(n, s.micro_tokens);
-    return n;
-}
-
-int64_t max_micro_batches(const std::vector<Stage>& stages) {
-    int64_t n = 0;
-    for (const Stage& s : stages) n = std::max(n, s.micro_batches());
-    return n;
+TokenStream open_stream(const Experiment& experiment, const std::vector<std::string>& paths,
+                        const Surroundings& surroundings) {
+    if (!surroundings.no_data.empty()) return TokenStream::absent();
+    return TokenStream::open(paths, experiment.data.stream_options(experiment.model.vocab_size));
 }
 
 }  // namespace
 
-Trainer::Trainer(const Experiment& experiment, Console& console, Ops& ops, int rank, int ranks)
+Trainer::Trainer(const Experiment& experiment, Console& console, Ops& ops, int rank, int ranks,
+                 const Surroundings& surroundings)
     : experiment_(experiment),
+      surroundings_(surroundings),
       console_(console),
       stages_(experiment.resolved_stages()),
       total_steps_(experiment.total_steps()),
       ops_(&ops),
       rank_(rank),
       ranks_(ranks),
-      train_stream_(TokenStream::open(experiment.data.train,
-                                      experiment.data.stream_options(experiment.model.vocab_size))),
-      val_stream_(TokenStream::open(experiment.data.val,
-                                    experiment.data.stream_options(experiment.model.vocab_size))),
-      batch_plan_(train_stream_.tokens(), experiment.block_tokens(), experiment.data_seed(),
-                  experiment.data.shuffle),
+      train_stream_(open_stream(experiment, experiment.data.train, surroundings)),
+      val_stream_(open_stream(experiment, experiment.data.val, surroundings)),
+      batch_plan_(surroundings.no_data.empty() ? train_stream_.tokens()
+                                               : static_cast<uint64_t>(experiment.block_tokens()) + 1,
+                  experiment.block_tokens(), experiment.data_seed(), experiment.data.shuffle),
       model_(experiment.model, experiment.table_rows(), experiment.eval.rope),
       optimizer_(experiment.optimizer, model_.params(), {rank, ranks, experiment.parallel.shard_optimizer}),
       tree_(experiment.batch.leaves, rank, ranks),
       traffic_(experiment.parallel, optimizer_.ownership(), model_.segments(), rank),
       arena_(ops) {
     check_ranks();
-    require(val_stream_.tokens() > static_cast<uint64_t>(experiment.eval.lengths.back()), ExitCode::data,
-            "data.val has {} tokens; eval.lengths asks for sequences of {}", val_stream_.tokens(),
-            experiment.eval.lengths.back());
-    // Now, not at the first validation hours from here.
-    const EvalConfig& eval = experiment.eval;
-    const int64_t fewest = eval.every > 0 ? std::min(eval.tokens, eval.final_tokens) : eval.final_tokens;
-    LengthEvaluator::check_request(val_stream_, make_request(eval, fewest, 0, experiment.data.document_mask));
-    if (experiment.probe.every > 0) LengthEvaluator::check_request(val_stream_, probe_request().evaluation());
+    if (surroundings.no_data.empty()) check_data();
     if (experiment.data.task.kind == TaskKind::none)
         source_ = std::make_unique<StreamBatches>(train_stream_, batch_plan_);
     else
         source_ = std::make_unique<TaskBatches>(experiment.task_generator(&train_stream_));
-    if (scores_task())
-        experiment.task_generator(&val_stream_).make(experiment.block_tokens(), first_evaluation_sample);
     if (experiment.optimizer.qk_clip.limit > 0)
         model_.watch_scores(experiment.optimizer.qk_clip.measure == ScoreMeasure::absolute);
     plan(arena_);
     describe();
+    check_memory();
 }
 
-void Trainer::check_memory() {
-    const int64_t available = ops_->free_bytes(), wanted = arena_.bytes();
-    if (wanted <= available) return;
-    // Smaller micro-batches until one fits or every stage takes one sequence at a time.
-    int64_t fits = 0;
-    for (int64_t most = max_micro_tokens(stages_) / 2; fits == 0; most /= 2) {
-        bool smaller = false;
-        for (Stage& s : stages_) {
-            int64_t sequences = std::max<int64_t>(1, std::min(s.micro_tokens, most) / s.context);
-            while (s.tokens_per_step % (sequences * s.context) != 0) --sequences;
-            smaller = smaller || sequences * s.context < s.micro_tokens;
-            s.micro_tokens = sequences * s.context;
-        }
-        if (!smaller) break;
-        Arena trial(*ops_);
-        plan(trial);
-        if (trial.bytes() <= available) fits = max_micro_tokens(stages_);
-    }
-    const std::string advice =
-        fits > 0 ? fmt::format("the largest micro-batch that fits: batch.micro_tokens={}", fits)
-                 : "not even one sequence at a time fits";
-    fail(ExitCode::device, "the plan above needs {} of memory, {} are free; {}", human_bytes(wanted),
-         human_bytes(available), advice);
-}
-
-// Of the device where it tells, else of this process.
-int64_t Trainer::held_bytes() const {
-    const int64_t available = ops_->free_bytes();
-    return available < std::numeric_limits<int64_t>::max() ? -available : resident_bytes();
+void Trainer::check_data() const {
+    require(val_stream_.tokens() > static_cast<uint64_t>(experiment_.eval.lengths.back()), ExitCode::data,
+            "data.val has {} tokens; eval.lengths asks for sequences of {}", val_stream_.tokens(),
+            experiment_.eval.lengths.back());
+    // Now, not at the first validation hours from here.
+    const EvalConfig& eval = experiment_.eval;
+    const int64_t fewest = eval.every > 0 ? std::min(eval.tokens, eval.final_tokens) : eval.final_tokens;
+    LengthEvaluator::check_request(val_stream_, make_request(eval, fewest, 0, experiment_.data.document_mask));
+    if (experiment_.probe.every > 0)
+        LengthEvaluator::check_request(val_stream_, probe_request().evaluation());
+    if (scores_task())
+        experiment_.task_generator(&val_stream_).make(experiment_.block_tokens(), first_evaluation_sample);
 }
 
 void Trainer::allocate() {
@@ -115,21 +84,21 @@ void Trainer::allocate() {
     arena_.commit();
     plan(arena_);
     model_.fill_tables(*ops_);
-    host_losses_.resize(static_cast<size_t>(max_micro_batches(stages_)));
+    host_losses_.resize(static_cast<size_t>(most_micro_batches()));
 
     LoaderOptions options;
-    options.max_tokens = max_micro_tokens(stages_);
+    options.max_tokens = most_micro_tokens();
     options.documents = experiment_.data.document_mask;
     loader_ = std::make_unique<Loader>(*source_, options);
 }
 
 Trainer::~Trainer() = default;
 
-void Trainer::plan(Arena& arena) {
+void Trainer::plan(Arena& arena, int64_t longest) {
     const bool documents = experiment_.data.document_mask;
-    const int64_t micro = max_micro_tokens(stages_);
+    const int64_t micro = most_micro_tokens();
     weights_ = plan_weights(arena, model_.params());
-    tree_.plan(arena, model_.params().size(), max_micro_batches(stages_));
+    tree_.plan(arena, model_.params().size(), most_micro_batches());
     traffic_.plan(arena);
     optimizer_.plan(arena, *ops_);
     arena.group("ranks");
@@ -146,22 +115,23 @@ void Trainer::plan(Arena& arena) {
     tokens_ = arena.reserve("tokens", DType::i32, {micro});
     targets_ = arena.reserve("targets", DType::i32, {micro});
     if (documents) doc_start_ = arena.reserve("doc_start", DType::i32, {micro});
-    micro_losses_ = arena.reserve("losses", DType::f64, {max_micro_batches(stages_)});
+    micro_losses_ = arena.reserve("losses", DType::f64, {most_micro_batches()});
     PlanSize size{micro, {}};
     for (const Stage& s : stages_) size.lengths.push_back(s.context);
     model_.plan_training(arena, *ops_, size, documents);
 
     arena.rewind(shared);
-    const int64_t eval_tokens = experiment_.eval_batch_tokens();
+    PlanSize eval_size{0, evaluated_up_to(longest)};
+    eval_size.tokens = evaluated_tokens(eval_size.lengths.back());
+    const int64_t eval_tokens = eval_size.tokens;
     evaluator_.plan(arena, eval_tokens, documents, rank_, ranks_);
-    PlanSize eval_size{eval_tokens, experiment_.evaluated_lengths()};
     if (scores_task()) {
         task_evaluator_.plan(arena, eval_tokens, documents, rank_, ranks_);
         eval_size.lengths.insert(eval_size.lengths.end(), size.lengths.begin(), size.lengths.end());
     }
     model_.plan_evaluation(arena, *ops_, eval_size, documents);
     if (experiment_.probe.every > 0)
-        probe_.plan(arena, experiment_.model, experiment_.probe_lengths().back());
+        probe_.plan(arena, experiment_.model, std::min(experiment_.probe_lengths().back(), longest));
 }
 
 void Trainer::describe() {
@@ -192,7 +162,11 @@ void Trainer::describe() {
                                   human_bytes(traffic_.bytes_per_step())));
     }
     const TaskKind task = experiment_.data.task.kind;
-    console_.line(fmt::format(
+    if (!surroundings_.no_data.empty())
+        console_.line(fmt::format("data: {} training tokens; not looked at: {}",
+                                  human_count(static_cast<double>(tokens)), surroundings_.no_data));
+    else
+        console_.line(fmt::format(
         "data: {} training tokens ({} {}), {} validation tokens", human_count(static_cast<double>(tokens)),
         task == TaskKind::none
             ? fmt::format("{:.2f} epochs of", batch_plan_.epochs(static_cast<uint64_t>(tokens)))
@@ -242,7 +216,8 @@ void Trainer::start() {
 
 void Trainer::start_from_files() {
     const Team::Busy busy(*team_, "loading a checkpoint");
-    if (auto loaded = directory_->load_newest(*ops_, model_.params(), weights_, total_steps_, console_)) {
+    if (auto loaded = directory_->load_newest(*ops_, model_.params(), weights_, total_steps_,
+                                              state_exchange().tensors(), console_)) {
         resumed_ = true;
         state_ = loaded->state;
         optimizer_file_ = loaded->optimizer;
@@ -340,6 +315,7 @@ Trainer::StepOutcome Trainer::train_step() {
 }
 
 void Trainer::validate(bool final) {
+    if (speaks()) directory_->check_names();
     traffic_.settle();
     const EvalConfig& config = experiment_.eval;
     EvalRequest request = make_request(config, final ? config.final_tokens : config.tokens,
@@ -423,6 +399,7 @@ void Trainer::save() {
     // Of a run that does not probe for a while, the length stays as it was.
     if (experiment_.probe.every > 0) files.push_back({"probe.csv", &probe_csv_});
     if (scores_task()) files.push_back({"tasks.csv", &tasks_csv_});
+    directory_->check_in_place();
     for (const auto& [name, file] : files) {
         file->sync();
         state_.file_bytes[name] = file->bytes();
@@ -436,6 +413,7 @@ void Trainer::save() {
             directory_->save(parts, state_, experiment_.checkpoint.keep, console_);
         failed_saves_ = 0;
     } catch (const Error& e) {
+        directory_->check_in_place();  // whatever failed, a lost directory is the reason to give
         // A full disk in the middle of a long run must not throw the run away: the previous checkpoint is
         // intact.
         constexpr int tolerated = 3;
@@ -444,19 +422,7 @@ void Trainer::save() {
         if (!weights_only) moments.fetch_rest();
         console_.line(fmt::format("warning: no checkpoint at step {}: {}", state_.step, e.what()));
     }
-}
-
-void Trainer::compare_memory() {
-    if (memory_compared_) return;
-    memory_compared_ = true;
-    const bool on_device = held_before_plan_ < 0;
-    const int64_t taken = (on_device ? held_bytes() : peak_resident_bytes()) - held_before_plan_;
-    // Besides the plan a run holds batches in the loader, tables while they are filled and pages of the
-    // allocator.
-    constexpr int64_t tolerated = 64 << 20;
-    console_.line(fmt::format("memory: planned {}, taken {}{}", human_bytes(arena_.bytes()),
-                              human_bytes(taken),
-                              taken > arena_.bytes() + tolerated ? "; warning: more than planned" : ""));
+    directory_->check_names();
 }
 
 ExitCode Trainer::run(RunDirectory* directory, Comm& comm, Team& team) {

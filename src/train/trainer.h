@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <limits>
 #include <memory>
 #include <optional>
 
@@ -27,11 +28,19 @@
 
 namespace longreach {
 
+// Under which circumstances a run is planned.
+struct Surroundings {
+    int local_ranks = 1;      // ranks that share this machine's memory
+    int64_t memory = 0;       // bytes of the device that is planned for; 0: what is free
+    std::string no_data = {};  // why the data are not looked at; empty: they are
+};
+
 class Trainer {
   public:
     // Opens the data, plans memory and prints the plan; allocates nothing, touches no run directory, and
     // throws if the experiment cannot run.
-    Trainer(const Experiment& experiment, Console& console, Ops& ops, int rank = 0, int ranks = 1);
+    Trainer(const Experiment& experiment, Console& console, Ops& ops, int rank = 0, int ranks = 1,
+            const Surroundings& surroundings = {});
     ~Trainer();
 
     uint64_t data_fingerprint() const { return train_stream_.fingerprint(); }
@@ -45,7 +54,15 @@ class Trainer {
         double loss = 0, gradient_norm = 0, lr = 0, largest_score = 0;
         bool applied = false;
     };
-    void plan(Arena& arena);
+    // longest: evaluations at longer lengths are left out.
+    void plan(Arena& arena, int64_t longest = std::numeric_limits<int64_t>::max());
+    int64_t needed(const Arena& arena) const;
+    bool halve_micro_batches();
+    std::vector<int64_t> evaluated_up_to(int64_t longest) const;
+    int64_t evaluated_tokens(int64_t longest) const;  // of a batch of evaluations at lengths up to this
+    int64_t most_micro_tokens() const;                // of all stages
+    int64_t most_micro_batches() const;
+    void check_data() const;
     void describe();
     void allocate();
     void start();             // resume, init_from or fresh weights
@@ -76,6 +93,7 @@ class Trainer {
     int64_t scored_per_step(const Stage& stage) const;  // tokens with a target
 
     const Experiment& experiment_;
+    const Surroundings surroundings_;
     RunDirectory* directory_ = nullptr;
     Console& console_;
     std::vector<Stage> stages_;

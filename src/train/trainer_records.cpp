@@ -39,9 +39,9 @@ void Trainer::open_records() {
         const auto it = state_.file_bytes.find(name);
         return it == state_.file_bytes.end() ? int64_t{0} : it->second;
     };
-    metrics_ = RecordFile(directory_->file("metrics.jsonl"), bytes("metrics.jsonl"));
-    const std::string timing = directory_->file("timing.jsonl");
-    timing_ = RecordFile(timing, timing_bytes(timing, state_.step));
+    metrics_ = directory_->open_record("metrics.jsonl", bytes("metrics.jsonl"));
+    timing_ =
+        directory_->open_record("timing.jsonl", timing_bytes(directory_->file("timing.jsonl"), state_.step));
     const auto columns = [&](const char* name, const char* header, size_t fewest) {
         const std::string text = read_file(directory_->file(name), uint64_t{1} << 30, Links::refuse);
         const size_t n = known_columns(std::string_view(text).substr(0, text.find('\n')), header, fewest);
@@ -49,22 +49,22 @@ void Trainer::open_records() {
                 name);
         return n;
     };
-    val_csv_ = RecordFile(directory_->file("val.csv"), bytes("val.csv"), val_header);
+    val_csv_ = directory_->open_record("val.csv", bytes("val.csv"), val_header);
     val_columns_ = columns("val.csv", val_header, first_val_columns);
     if (!state_.fingerprints)
         console_.line(
             "note: this run was started by an earlier version; its records cannot identify the "
             "scored tokens, so validation keeps scoring the head of the stream");
-    positions_csv_ = RecordFile(directory_->file("positions.csv"), bytes("positions.csv"), positions_header);
+    positions_csv_ = directory_->open_record("positions.csv", bytes("positions.csv"), positions_header);
     positions_columns_ = columns("positions.csv", positions_header, first_positions_columns);
     if (experiment_.probe.every > 0)
-        probe_csv_ = RecordFile(directory_->file("probe.csv"), bytes("probe.csv"), probe_header);
+        probe_csv_ = directory_->open_record("probe.csv", bytes("probe.csv"), probe_header);
     if (scores_task()) {
-        tasks_csv_ = RecordFile(directory_->file("tasks.csv"), bytes("tasks.csv"), tasks_header);
+        tasks_csv_ = directory_->open_record("tasks.csv", bytes("tasks.csv"), tasks_header);
         tasks_columns_ = columns("tasks.csv", tasks_header, first_tasks_columns);
     }
     if (experiment_.run.events)
-        events_ = EventLog(directory_->file("events"), experiment_, state_.step, console_);
+        events_ = EventLog(directory_->file("events"), experiment_, state_.step, console_, directory_->disk());
 }
 
 void Trainer::record_step(const StepOutcome& outcome, bool last) {

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -27,11 +28,14 @@ class Process {
         bool close_stdout = false;  // the program starts without a standard output at all
         std::vector<std::pair<std::string, std::string>> variables = {};  // beside this process's environment
         std::string name = {};                                            // of the files with its output
+        std::vector<std::pair<int, rlim_t>> limits = {};                  // of setrlimit
+        std::string out = {}, err = {};                                   // where output goes instead
     };
     Process(const TempDir& directory, const std::vector<std::string>& arguments)
         : Process(directory, arguments, Options{}) {}
     Process(const TempDir& directory, const std::vector<std::string>& arguments, const Options& options)
-        : out_(directory / (options.name + "stdout.txt")), err_(directory / (options.name + "stderr.txt")) {
+        : out_(options.out.empty() ? directory / (options.name + "stdout.txt") : options.out),
+          err_(options.err.empty() ? directory / (options.name + "stderr.txt") : options.err) {
         std::vector<const char*> argv{program()};
         for (const std::string& a : arguments) argv.push_back(a.c_str());
         argv.push_back(nullptr);
@@ -42,6 +46,10 @@ class Process {
         redirect(err_, STDERR_FILENO);
         if (options.close_stdout) ::close(STDOUT_FILENO);
         for (const auto& [name, value] : options.variables) ::setenv(name.c_str(), value.c_str(), 1);
+        for (const auto& [resource, most] : options.limits) {
+            const rlimit limit{most, most};
+            if (::setrlimit(static_cast<__rlimit_resource_t>(resource), &limit) != 0) ::_exit(125);
+        }
         ::execv(program(), const_cast<char* const*>(argv.data()));
         ::_exit(127);
     }
@@ -85,10 +93,11 @@ struct Finished {
     int code = 0;
     std::string out, err;
 };
-inline Finished run(const TempDir& directory, const std::vector<std::string>& arguments) {
-    Process process(directory, arguments);
+inline Finished run(const TempDir& directory, const std::vector<std::string>& arguments,
+                    const Process::Options& options = {}) {
+    Process process(directory, arguments, options);
     const int code = process.wait();
-    return {code, process.out(), process.err()};
+    return {code, options.out.empty() ? process.out() : "", options.err.empty() ? process.err() : ""};
 }
 
 inline void sleep_for(double seconds) {

@@ -1,6 +1,8 @@
 #include <doctest/doctest.h>
 
 #include <filesystem>
+#include <new>
+#include <stdexcept>
 #include <vector>
 
 #include "io/checkpoint_dir.h"
@@ -236,4 +238,47 @@ TEST_CASE("a writer holds its callers to their word and leaves nothing without a
             "7: NaN"));
     }
     CHECK(list_directory(dir.path()).empty());
+}
+
+TEST_CASE("a manifest whose checksum has a digit written as a JSON escape is damaged, and no reason to stop") {
+    const TempDir dir;
+    save(dir.path(), 100);
+    const Checkpoint newest = save(dir.path(), 200);
+    const std::string path = newest.file("manifest.json"), good = get(path);
+    const std::string mark = "\"checksum\": \"";
+    const size_t last = good.rfind(mark) + mark.size() + 15;
+    put(path, good.substr(0, last) + fmt::format("\\u00{:02x}", good[last]) + good.substr(last + 1));
+    CHECK(error_of([&] { verify_checkpoint(dir.path(), 200); }) ==
+          fmt::format("4: {}: the checksum is not written as plain digits", path));
+    const auto found = newest_checkpoint(dir.path(), Damaged::quarantine, ignore);
+    REQUIRE(found.has_value());
+    CHECK(found->step == 100);
+    CHECK(std::filesystem::exists(dir / "step_00000200.bad"));
+}
+
+TEST_CASE("whatever is thrown while a checkpoint is examined means that it is damaged, but for disks and memory") {
+    const TempDir dir;
+    const std::string& root = dir.path();
+    const auto outcome = [&](const Examine& examine) {
+        for (const int64_t step : {100, 200}) save(root, step);
+        const std::string result =
+            error_of([&] { newest_checkpoint(root, Damaged::quarantine, ignore, Disk::system(), examine); });
+        const bool renamed = std::filesystem::exists(dir / "step_00000200.bad");
+        std::filesystem::remove_all(dir / "step_00000200.bad");
+        return fmt::format("{} {}", result, renamed ? "renamed" : "kept");
+    };
+    const auto of_newest = [](auto error) {
+        return [error](const Checkpoint& c) {
+            if (c.step == 200) throw error;
+        };
+    };
+    CHECK(outcome({}) == "no error kept");
+    CHECK(outcome(of_newest(std::out_of_range("basic_string::replace"))) == "no error renamed");
+    CHECK(outcome(of_newest(Error(ExitCode::internal, "a bug"))) == "no error renamed");
+    CHECK(outcome(of_newest(Error(ExitCode::usage, "a config"))) == "no error renamed");
+    CHECK(outcome(of_newest(Error(ExitCode::data, "short"))) == "no error renamed");
+    CHECK(outcome(of_newest(Error(ExitCode::disk, "EIO"))) == "no error kept");
+    CHECK(outcome(of_newest(Error(ExitCode::device, "no memory"))) == "6: no memory kept");
+    CHECK_THROWS_AS(outcome(of_newest(std::bad_alloc())), std::bad_alloc);
+    CHECK_FALSE(std::filesystem::exists(dir / "step_00000200.bad"));
 }

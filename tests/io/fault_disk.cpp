@@ -138,6 +138,11 @@ int FaultDisk::ftruncate(int fd, off_t size) {
     return ::ftruncate(fd, size);
 }
 
+int FaultDisk::flock(int fd, int operation) {
+    if (refused(Call::plain)) return -1;
+    return Disk::flock(fd, operation);
+}
+
 int FaultDisk::rename(const char* from, const char* to) {
     if (refused(Call::allocating)) return -1;
     const std::string saved = save(to);

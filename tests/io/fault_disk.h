@@ -52,6 +52,7 @@ class FaultDisk final : public Disk {
     int fsync(int fd) override;
     int fallocate(int fd, off_t size) override;
     int ftruncate(int fd, off_t size) override;
+    int flock(int fd, int operation) override;
     int rename(const char* from, const char* to) override;
     int exchange(const char* a, const char* b) override;
     int unlink(const char* path) override;

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -78,4 +79,41 @@ TEST_CASE("a lock file that is garbage, a link or a directory") {
     std::filesystem::create_directory(dir / "lock");
     CHECK(contains(error_of([&] { const RunLock lock(dir.path()); }), "5: cannot open"));
     CHECK(contains(error_of([&] { const RunLock lock(dir / "missing"); }), "5: cannot open"));
+}
+
+TEST_CASE("deleting the lock file lets nobody in, and its holder sees that it is gone") {
+    const TempDir dir;
+    const RunLock lock(dir.path());
+    CHECK(lock.lock_lost() == "");
+    CHECK(lock.holds_directory());
+    std::filesystem::remove(dir / "lock");
+    CHECK(lock.lock_lost() == "was removed");
+    CHECK(contains(error_of([&] { const RunLock second(dir.path()); }), "10: "));
+    // The second process has made a file of that name, which is not the one that is locked.
+    CHECK(std::filesystem::exists(dir / "lock"));
+    CHECK(lock.lock_lost() == "was removed");
+    CHECK(lock.directory_lost() == "");
+}
+
+TEST_CASE("a directory that was moved, replaced or removed is noticed by the holder of its lock") {
+    const TempDir dir;
+    make_directories(dir / "run");
+    const RunLock lock(dir / "run");
+    CHECK(lock.directory_lost() == "");
+    std::filesystem::rename(dir / "run", dir / "elsewhere");
+    CHECK(lock.directory_lost() == "was moved to " + std::filesystem::canonical(dir / "elsewhere").string());
+    make_directories(dir / "run");
+    CHECK(contains(lock.directory_lost(), "was moved to "));
+    std::filesystem::remove(dir / "run");
+    std::filesystem::rename(dir / "elsewhere", dir / "run");
+    CHECK(lock.directory_lost() == "");
+    std::filesystem::remove_all(dir / "run");
+    CHECK(lock.directory_lost() == "was removed");
+}
+
+TEST_CASE("a FIFO in the place of the lock file is refused without waiting for its other end") {
+    const TempDir dir;
+    REQUIRE(::mkfifo((dir / "lock").c_str(), 0600) == 0);
+    CHECK(error_of([&] { const RunLock lock(dir.path()); }) ==
+          fmt::format("5: {} is not a regular file", dir / "lock"));
 }

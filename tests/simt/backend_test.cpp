@@ -191,6 +191,33 @@ TEST_CASE("a plan that does not fit names the largest micro-batch that does") {
     CHECK(train(smaller) == ExitCode::ok);
 }
 
+TEST_CASE("a plan for a GPU that is not here is that of the GPU itself") {
+    const HarnessOptions options;
+    const TempDir dir;
+    make_corpus(dir / "data");
+    for (const auto& [precision, matrices] : {std::pair{Precision::bf16, "adam"}, {Precision::fp32, "muon"}}) {
+        const auto config = load_tiny(config_text(dir.path(), "run"),
+                                      {fmt::format("optimizer.matrices={}", matrices),
+                                       "model.attention.distance.kind=scale_invariant",
+                                       "model.attention.distance.learn_tau=true"});
+        const auto plan = [&](std::unique_ptr<Ops> ops, const std::string& log) {
+            Console console(true);
+            console.open_log(dir / log);
+            const Trainer trainer(config.value, console, *ops, 0, 1, {.memory = int64_t{1} << 40});
+            const std::string text = get(dir / log);
+            const size_t begin = text.find("memory plan"), end = text.find("planned ", begin);
+            std::string lines = text.substr(begin, text.find('\n', end) - begin);
+            // Without the time of day in front.
+            for (size_t at = 0; (at = lines.find('\n', at)) != std::string::npos; ++at) lines.erase(at + 1, 19);
+            return lines;
+        };
+        const std::string real = plan(make_cuda_ops({.precision = precision}), "real.txt");
+        CHECK(plan(make_cuda_plan({.precision = precision}), "planned.txt") == real);
+        CHECK(contains(real, "planned"));
+        CHECK(plan(make_cpu_ops({}), "cpu.txt") != real);
+    }
+}
+
 TEST_CASE("the device: auto takes the GPU that answers, cpu does not ask, and the first line says which") {
     const HarnessOptions options;
     std::string note;

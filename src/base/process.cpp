@@ -1,0 +1,89 @@
+#include "base/process.h"
+
+#include <pthread.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <string>
+
+namespace longreach {
+
+namespace {
+
+constexpr size_t enough_stack = size_t{8} << 20;
+
+struct Body {
+    const std::function<int()>* run;
+    int result = 0;
+};
+
+void* run_body(void* argument) {
+    Body& body = *static_cast<Body*>(argument);
+    body.result = (*body.run)();
+    return nullptr;
+}
+
+void write_all(std::string_view text) noexcept {
+    while (!text.empty()) {
+        const ssize_t done = ::write(STDERR_FILENO, text.data(), text.size());
+        if (done < 0 && errno == EINTR) continue;
+        if (done <= 0) return;
+        text.remove_prefix(static_cast<size_t>(done));
+    }
+}
+
+}  // namespace
+
+void print_error(std::string_view message, std::string_view hint) noexcept {
+    try {
+        std::string text;
+        const auto add = [&](std::string_view label, std::string_view what) {
+            text += label;
+            for (const char c : what) {
+                const auto byte = static_cast<unsigned char>(c);
+                text += (byte < 0x20 && c != '\n' && c != '\t') || byte == 0x7f ? '?' : c;
+            }
+            text += '\n';
+        };
+        add("error: ", message);
+        if (!hint.empty()) add("hint: ", hint);
+        write_all(text);
+    } catch (...) {  // no memory to put it together
+        write_all("error: ");
+        write_all(message);
+        write_all("\n");
+    }
+}
+
+int with_enough_stack(const std::function<int()>& body) {
+    pthread_attr_t attributes;
+    if (::pthread_attr_init(&attributes) != 0) return body();
+    // OpenMP's threads and the loader's have the default size, which the C library took from the limit.
+    size_t usual = 0;
+    if (::pthread_getattr_default_np(&attributes) == 0 &&
+        ::pthread_attr_getstacksize(&attributes, &usual) == 0 && usual < enough_stack &&
+        ::pthread_attr_setstacksize(&attributes, enough_stack) == 0)
+        ::pthread_setattr_default_np(&attributes);
+
+    rlimit limit{};
+    const bool enough = ::getrlimit(RLIMIT_STACK, &limit) == 0 &&
+                        (limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= enough_stack);
+    Body argument{&body};
+    pthread_t thread;
+    const bool started =
+        !enough && ::pthread_attr_setstacksize(&attributes, enough_stack) == 0 &&
+        ::pthread_create(&thread, &attributes, run_body, &argument) == 0;
+    ::pthread_attr_destroy(&attributes);
+    if (!started) return body();
+    ::pthread_join(thread, nullptr);
+    return argument.result;
+}
+
+void ignore_file_size_signal() {
+    std::signal(SIGXFSZ, SIG_IGN);
+}
+
+}  // namespace longreach

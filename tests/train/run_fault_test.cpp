@@ -1,0 +1,116 @@
+// A whole small run on a disk that fails: lock, log, record files, event files and checkpoints. Whatever happens at
+// whichever call, the same command then ends with the bytes of a run that nothing disturbed.
+#include <doctest/doctest.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+
+#include "io/fault_disk.h"
+#include "train/tiny_run.h"
+
+using namespace longreach;
+using namespace longreach::test;
+
+namespace {
+
+constexpr int64_t steps = 12;
+
+// As test::train, but on `disk`. The exit code, or that of the error.
+ExitCode train_on(Disk& disk, const LoadedConfig<Experiment>& config) {
+    Console console(true);
+    const Experiment& e = config.value;
+    std::string note;
+    const std::unique_ptr<Ops> ops = open_device(e.system, note);
+    try {
+        Trainer trainer(e, console, *ops);
+        RunDirectory directory(join_path(e.run.dir, e.run.name), false, disk);
+        directory.adopt_config(describe(e), config.origins);
+        console.open_log(directory.file("log.txt"), disk);
+        SingleComm comm;
+        Team team;
+        return trainer.run(&directory, comm, team);
+    } catch (const Error& error) {
+        CAPTURE(error.what());
+        CHECK(error.code() == ExitCode::disk);
+        return error.code();
+    }
+}
+
+struct Home {
+    TempDir dir;
+    LoadedConfig<Experiment> config;
+    Results whole;
+    int64_t operations = 0;
+    Home() {
+        make_corpus(dir / "data");
+        config = load_tiny(tiny_config(dir.path(), "run"));
+        FaultDisk disk;
+        check(train_on(disk, config) == ExitCode::ok, "the reference run failed");
+        whole = results_of(run(), steps);
+        operations = disk.operations();
+        std::filesystem::remove_all(run());
+    }
+    std::string run() const { return dir / "run"; }
+};
+
+const Home& home() {
+    static const Home h;
+    return h;
+}
+
+// Every call of the run, or a sample of them that differs between faults.
+void enumerate(Fault fault, int error, Loss loss) {
+    const int64_t stride = std::getenv("LONGREACH_LONG_TESTS") ? 1 : home().operations / 24;
+    for (int64_t at = (7 * static_cast<int64_t>(fault) + error) % stride; at < home().operations; at += stride) {
+        CAPTURE(static_cast<int>(fault));
+        CAPTURE(error);
+        CAPTURE(at);
+        FaultDisk disk(fault, at, error);
+        const ExitCode code = train_on(disk, home().config);
+        CHECK(disk.fault_happened());
+        if (fault == Fault::interrupt || fault == Fault::short_write) CHECK(code == ExitCode::ok);
+        disk.lose_power(loss);
+        REQUIRE(train(home().config) == ExitCode::ok);
+        CHECK(differing(home().whole, results_of(home().run(), steps)) == "");
+        std::filesystem::remove_all(home().run());
+    }
+}
+
+}  // namespace
+
+TEST_CASE("the files of a whole run go through the disk that it is given") {
+    // Two calls at least for each logged line, and many more for each checkpoint.
+    CHECK(home().operations > 300);
+}
+
+TEST_CASE("a power cut at any call of a whole run loses nothing that a resume does not bring back") {
+    enumerate(Fault::crash, 0, Loss::nothing);
+    enumerate(Fault::crash, 1, Loss::data);
+    enumerate(Fault::crash, 2, Loss::everything);
+}
+
+TEST_CASE("a disk that fails or becomes full at any call of a whole run ends it with 5, or not at all") {
+    enumerate(Fault::error, EIO, Loss::nothing);
+    enumerate(Fault::error, ENOSPC, Loss::everything);
+    enumerate(Fault::full, 0, Loss::nothing);
+}
+
+TEST_CASE("interrupted calls and short writes do not disturb a run") {
+    enumerate(Fault::interrupt, 0, Loss::nothing);
+    enumerate(Fault::short_write, 0, Loss::nothing);
+}
+
+TEST_CASE("a full disk under log.txt ends no run, and is said once") {
+    const TempDir dir;
+    FaultDisk disk(Fault::full, 1);
+    Console console(true);
+    FaultDisk good;
+    console.open_log(dir / "log.txt", good);
+    console.line("first");
+    CHECK(contains(get(dir / "log.txt"), "first\n"));
+    Console refused(true);
+    refused.open_log(dir / "other.txt", disk);
+    for (int i = 0; i < 3; ++i) refused.line("lost");
+    CHECK(get(dir / "other.txt") == "");
+}
