@@ -153,7 +153,7 @@ void RunDirectory::adopt_config(const FieldInfo& config, const std::vector<Field
     }
     write_file_atomically(file("origins.json"), json::write(origin_list, json::Style::pretty), *disk_);
 
-    write_file_atomically(file("build.json"), json::write(build_json(), json::Style::pretty));
+    write_file_atomically(file("build.json"), json::write(build_json(), json::Style::pretty), *disk_);
 }
 
 RecordFile RunDirectory::open_record(const std::string& name, int64_t bytes, std::string_view header) {
