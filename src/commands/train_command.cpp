@@ -103,7 +103,7 @@ void check_places(const RunConfig& run, Console& console) {
 }
 
 ExitCode train_as_rank(const TrainOptions& options, const LoadedConfig<Experiment>& config, Team& team,
-                       int ranks) {
+                       int ranks, int local_ranks) {
     Experiment experiment = config.value;
     share_cores(experiment.system, team.place());
     Console console(options.quiet || !team.first());
@@ -112,7 +112,6 @@ ExitCode train_as_rank(const TrainOptions& options, const LoadedConfig<Experimen
                                          ? open_device(experiment.system, note, team.place().local_rank)
                                          : open_planned_device(experiment.system, options.plan_for, note);
     console.line(note);
-    const int local_ranks = options.dry_run ? std::max(team.place().local_ranks, ranks) : team.place().local_ranks;
     Trainer trainer(experiment, console, *ops, team.rank(), ranks,
                     surroundings_of(options, experiment, local_ranks));
     if (options.dry_run) {
@@ -138,17 +137,20 @@ ExitCode train(const TrainOptions& options) {
     const int ranks = ranks_asked(options, config.value.system);
     if (must_spawn(place, ranks) && !options.dry_run)
         return static_cast<ExitCode>(spawn_ranks({.ranks = ranks, .arguments = own_arguments()}));
-    if (options.gpus > 0) require_gpus(options.gpus);
+    if (options.gpus > 0 && options.plan_for.empty()) require_gpus(options.gpus);
     if (place.ranks == 1 || options.dry_run) {
         Team team;  // a dry run plans for the first of the ranks
-        return train_as_rank(options, config, team, options.dry_run ? std::max({place.ranks, ranks, 1}) : 1);
+        const int planned = options.dry_run ? std::max({place.ranks, ranks, 1}) : 1;
+        // Without a launcher all of them would be started here.
+        const int here = place.ranks > 1 ? place.local_ranks : planned;
+        return train_as_rank(options, config, team, planned, here);
     }
     const RunConfig& run = config.value.run;
     TeamOptions patience;
     patience.watchdog = config.value.parallel.watchdog();
     Team team(place, run_token(place, environment), run.dir + "/" + run.name, patience);
     try {
-        const ExitCode code = train_as_rank(options, config, team, place.ranks);
+        const ExitCode code = train_as_rank(options, config, team, place.ranks, place.local_ranks);
         team.leave(code, code == ExitCode::numerics ? "too many non-finite steps" : "");
         return code;
     } catch (const Error& error) {

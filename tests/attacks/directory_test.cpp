@@ -32,7 +32,8 @@ Finished attacked(const std::string& name, int round, Attack attack) {
 
 // The run goes on after "resuming" until it is asked to stop. Its record of steps must have no hole.
 void resumes(const std::string& name) {
-    Process process(target().output(), target().endless(name));
+    put(target().output() / "resumedstdout.txt", "");  // not what an earlier run left there
+    Process process(target().output(), target().endless(name), {.name = "resumed"});
     REQUIRE(wait_until([&] { return contains(process.out(), "tok/s") || !process.running(); }));
     process.signal(SIGTERM);
     const int code = process.wait();

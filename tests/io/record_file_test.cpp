@@ -61,6 +61,9 @@ TEST_CASE("a record file that was cut is noticed") {
     put(dir / "metrics.jsonl", "");
     CHECK(file.in_place());
     CHECK_FALSE(file.whole());
+    CHECK(error_of([&] { file.append("{}"); }) ==
+          fmt::format("5: {} was cut while the run used it", dir / "metrics.jsonl"));
+    CHECK(get(dir / "metrics.jsonl") == "");
 }
 
 TEST_CASE("links and FIFOs in the place of a record file are refused, without waiting") {
