@@ -120,9 +120,9 @@ double schedule_multiplier(const ScheduleConfig& schedule, int64_t step, int64_t
         case ScheduleKind::constant:
             return 1;
         case ScheduleKind::linear: {
-            const double decay = std::round(schedule.decay_fraction * n);
-            if (decay == 0 || s < n - decay) return 1;
-            return schedule.final + (1 - schedule.final) * (n - s) / decay;
+            const double falling = std::round(schedule.decay_fraction * n);
+            if (falling == 0 || s < n - falling) return 1;
+            return schedule.final + (1 - schedule.final) * (n - s) / falling;
         }
         case ScheduleKind::cosine: {
             const double progress = n > warmup ? std::min(1.0, (s - warmup) / (n - warmup)) : 1.0;
