@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "base/build_info.h"
+#include "commands/command_line.h"
 #include "commands/commands.h"
 
 using namespace longreach;
@@ -45,6 +46,11 @@ int main(int argc, char** argv) {
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& e) {
+        const std::string unknown = e.get_exit_code() == 0 ? "" : unknown_name(app, argc, argv);
+        if (!unknown.empty()) {
+            fmt::print(stderr, "error: {}\nhint: longreach --help\n", unknown);
+            return static_cast<int>(ExitCode::usage);
+        }
         return app.exit(e) == 0 ? 0 : static_cast<int>(ExitCode::usage);
     }
     try {

@@ -3,6 +3,8 @@
 #include <CLI/CLI.hpp>
 
 #include "base/json.h"
+#include "commands/command_line.h"
+#include "model/changed_layers.h"
 #include "train/device.h"
 
 namespace longreach {
@@ -48,12 +50,16 @@ OpenedModel::OpenedModel(const ModelOptions& options, bool quiet,
       checkpoint(find_checkpoint(options.target, notice)),
       directory(label_directory(checkpoint, options.label)),
       overrides(options.set),
-      experiment(load_config<Experiment>({.file = checkpoint.file("config.json"), .overrides = overrides},
-                                         [&](Experiment& e, Problems& p) {
-                                             adjust(e);
-                                             e.check(p);
-                                         })
-                     .value),
+      experiment([&] {
+          auto loaded =
+              load_config<Experiment>({.file = checkpoint.file("config.json"), .overrides = overrides},
+                                      [&](Experiment& e, Problems& p) {
+                                          adjust(e);
+                                          e.check(p);
+                                      });
+          print_warnings(loaded.warnings);
+          return loaded.value;
+      }()),
       ops(open_device(experiment.system, device_note_)),
       arena_(*ops) {
     console.line(device_note_);
@@ -67,7 +73,14 @@ TokenStream OpenedModel::validation_stream() const {
 
 void OpenedModel::build(int64_t longest) {
     model.emplace(experiment.model, longest, experiment.eval.rope);
-    model->set_stage_window(experiment.window_at(checkpoint.step > 0 ? checkpoint.step - 1 : 0));
+    const int64_t window = experiment.window_at(checkpoint.step > 0 ? checkpoint.step - 1 : 0);
+    model->set_stage_window(window);
+    std::vector<int64_t> lengths;
+    for (const int64_t length : experiment.eval.lengths)
+        if (length < longest) lengths.push_back(length);
+    lengths.push_back(longest);
+    const std::string changed = changed_layers_line(experiment.model, experiment.eval.rope, lengths, window);
+    if (!changed.empty()) console.line(changed);
 }
 
 void OpenedModel::load(const std::function<void(Arena&)>& plan) {
