@@ -13,6 +13,7 @@
 #include "base/memory.h"
 #include "base/process.h"
 #include "base/units.h"
+#include "commands/command_line.h"
 #include "commands/commands.h"
 #include "train/console.h"
 
@@ -51,6 +52,11 @@ ExitCode run_command(int argc, char** argv) {
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& e) {
+        const std::string unknown = e.get_exit_code() == 0 ? "" : unknown_name(app, argc, argv);
+        if (!unknown.empty()) {
+            print_error(unknown, "longreach --help");
+            return ExitCode::usage;
+        }
         return app.exit(e) == 0 ? ExitCode::ok : ExitCode::usage;
     }
     const ExitCode code = action();

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
 #include <cmath>
+#include <limits>
 
 namespace longreach {
 
@@ -45,6 +47,20 @@ std::string human_duration(double seconds) {
     if (s < 3600) return fmt::format("{}m{:02}s", s / 60, s % 60);
     if (s < 86400) return fmt::format("{}h{:02}m", s / 3600, s / 60 % 60);
     return fmt::format("{}d{:02}h", s / 86400, s / 3600 % 24);
+}
+
+std::optional<int64_t> parse_token_count(std::string_view text) {
+    int64_t factor = 1;
+    const size_t unit = text.empty() ? std::string_view::npos : std::string_view("KMG").find(text.back());
+    if (unit != std::string_view::npos) {
+        factor = int64_t{1} << (10 * (unit + 1));
+        text.remove_suffix(1);
+    }
+    uint64_t count = 0;  // unsigned: no sign is read
+    const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), count);
+    if (failed != std::errc() || end != text.data() + text.size()) return std::nullopt;
+    if (count > static_cast<uint64_t>(std::numeric_limits<int64_t>::max() / factor)) return std::nullopt;
+    return static_cast<int64_t>(count) * factor;
 }
 
 }  // namespace longreach

@@ -5,6 +5,8 @@
 #include "config/diff.h"
 #include "config/help.h"
 #include "config/schema.h"
+#include "io/file.h"
+#include "train/sweep_config.h"
 
 namespace longreach {
 
@@ -13,8 +15,14 @@ namespace {
 struct ConfigOptions {
     std::string file, other, path;
     std::vector<std::string> set;
-    bool origins = false;
+    bool origins = false, sweep = false;
 };
+
+// A config file, or that of a run or checkpoint directory.
+std::string config_file(const std::string& target) {
+    const bool directory = kind_of(target, Links::follow) == PathKind::directory;
+    return directory ? join_path(target, "config.json") : target;
+}
 
 void print(const std::string& text) {
     fmt::print("{}", text);
@@ -36,30 +44,33 @@ void add_config_command(CLI::App& app, Action& action) {
     };
 
     CLI::App* show = config->add_subcommand("show", "The resolved config: every field");
-    show->add_option("config", options->file, "JSON config file")->required();
+    show->add_option("config", options->file, "JSON config file, run or checkpoint directory")->required();
     show->add_option("--set", options->set, "Override a field")->expected(1)->take_all();
     show->add_flag("--origins", options->origins, "A table of values and where each came from");
     on(show, [options] {
-        const auto loaded = load_experiment(options->file, options->set);
+        const auto loaded = load_experiment(config_file(options->file), options->set);
         print(options->origins ? origins_table(loaded.origins) : write_resolved(loaded.value));
     });
 
     CLI::App* schema = config->add_subcommand("schema", "JSON Schema for editors");
-    on(schema, [] {
-        print(
-            json::write(config_schema(describe<Experiment>(), "longreach experiment"), json::Style::pretty));
+    schema->add_flag("--sweep", options->sweep, "Of sweep files instead of configs");
+    on(schema, [options] {
+        print(json::write(
+            options->sweep ? sweep_schema() : config_schema(describe<Experiment>(), "longreach experiment"),
+            json::Style::pretty));
     });
 
     CLI::App* explain_command = config->add_subcommand("explain", "What a field or section means");
     explain_command->add_option("path", options->path, "Dotted path: model.attention.window");
     on(explain_command, [options] { print(explain(describe<Experiment>(), options->path)); });
 
-    CLI::App* diff_command = config->add_subcommand("diff", "Fields in which two configs differ");
-    diff_command->add_option("left", options->file, "JSON config file")->required();
-    diff_command->add_option("right", options->other, "JSON config file")->required();
+    CLI::App* diff_command = config->add_subcommand("diff", "Fields in which two configs or runs differ");
+    diff_command->add_option("left", options->file, "JSON config file, run or checkpoint directory")
+        ->required();
+    diff_command->add_option("right", options->other, "The same")->required();
     on(diff_command, [options] {
-        print(diff_table(diff(describe(load_experiment(options->file, {}).value),
-                              describe(load_experiment(options->other, {}).value))));
+        print(diff_table(diff(describe(load_experiment(config_file(options->file), {}).value),
+                              describe(load_experiment(config_file(options->other), {}).value))));
     });
 
     CLI::App* reference =

@@ -3,6 +3,7 @@
 
 #include "base/text.h"
 #include "base/units.h"
+#include "commands/command_line.h"
 #include "commands/opened_model.h"
 #include "eval/repeat.h"
 #include "eval/tables.h"
@@ -132,11 +133,12 @@ void add_eval_command(CLI::App& app, Action& action) {
     auto options = std::make_shared<EvalOptions>();
     CLI::App* command = app.add_subcommand("eval", "Loss by context length of a run or checkpoint");
     add_model_options(*command, options->model);
-    command->add_option("--lengths", options->lengths, "Context lengths: 2048,4096,65536")
-        ->delimiter(',')
-        ->check(CLI::Range(int64_t{1}, int64_t{1} << 31));
-    command->add_option("--tokens", options->tokens, "Tokens scored at each length")
-        ->check(CLI::PositiveNumber);
+    take_token_counts(
+        *command->add_option("--lengths", options->lengths, "Context lengths: 2K,4K,64K (K is 1024)")
+             ->delimiter(',')
+             ->check(CLI::Range(int64_t{1}, int64_t{1} << 31)));
+    take_token_counts(*command->add_option("--tokens", options->tokens, "Tokens scored at each length: 1M")
+                           ->check(CLI::PositiveNumber));
     command->add_option("--data", options->data, "Token shards instead of the config's data.val")
         ->expected(1)
         ->take_all();

@@ -6,6 +6,8 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "commands/command_line.h"
+#include "model/changed_layers.h"
 #include "train/device.h"
 
 namespace longreach {
@@ -51,12 +53,16 @@ OpenedModel::OpenedModel(const ModelOptions& options, bool quiet,
       checkpoint(find_checkpoint(options.target, notice)),
       directory(label_directory(checkpoint, options.label)),
       overrides(options.set),
-      experiment(load_config<Experiment>({.file = checkpoint.file("config.json"), .overrides = overrides},
-                                         [&](Experiment& e, Problems& p) {
-                                             adjust(e);
-                                             e.check(p);
-                                         })
-                     .value),
+      experiment([&] {
+          auto loaded =
+              load_config<Experiment>({.file = checkpoint.file("config.json"), .overrides = overrides},
+                                      [&](Experiment& e, Problems& p) {
+                                          adjust(e);
+                                          e.check(p);
+                                      });
+          print_warnings(loaded.warnings);
+          return loaded.value;
+      }()),
       ops(open_device(experiment.system, device_note_)),
       arena_(*ops) {
     console.line(device_note_);
@@ -68,9 +74,13 @@ TokenStream OpenedModel::validation_stream() const {
                              experiment.data.stream_options(experiment.model.vocab_size));
 }
 
+int64_t OpenedModel::stage_window() const {
+    return experiment.window_at(checkpoint.step > 0 ? checkpoint.step - 1 : 0);
+}
+
 void OpenedModel::build(int64_t longest) {
     model.emplace(experiment.model, longest, experiment.eval.rope);
-    model->set_stage_window(experiment.window_at(checkpoint.step > 0 ? checkpoint.step - 1 : 0));
+    model->set_stage_window(stage_window());
 }
 
 std::vector<int64_t> lengths_up_to(const std::vector<int64_t>& lengths, int64_t longest) {
@@ -105,6 +115,10 @@ void OpenedModel::check_memory(const Plan& plan, int64_t longest) {
 }
 
 void OpenedModel::load(const Plan& plan, int64_t longest) {
+    const std::string changed =
+        changed_layers_line(experiment.model, experiment.eval.rope,
+                            lengths_up_to(experiment.eval.lengths, longest), stage_window());
+    if (!changed.empty()) console.line(changed);
     const auto reserve = [&] {
         weights = plan_weights(arena_, model->params());
         model->plan_tables(arena_);

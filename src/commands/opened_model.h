@@ -60,6 +60,7 @@ class OpenedModel {
                        const std::vector<std::string>& tasks, const ScoredTokens* scored, bool keep);
 
   private:
+    int64_t stage_window() const;
     void check_memory(const Plan& plan, int64_t longest);
 
     Arena arena_;

@@ -3,6 +3,7 @@
 
 #include "base/text.h"
 #include "base/units.h"
+#include "commands/command_line.h"
 #include "commands/opened_model.h"
 #include "eval/probe.h"
 
@@ -70,15 +71,17 @@ void add_probe_command(CLI::App& app, Action& action) {
     CLI::App* command =
         app.add_subcommand("probe", "What attention does, by layer, head and number of visible keys");
     add_model_options(*command, options->model);
-    command
-        ->add_option("--lengths", options->lengths,
-                     "Context lengths: 1024,4096,65536; default: probe.lengths, else eval.lengths of the run")
-        ->delimiter(',')
-        ->check(CLI::Range(int64_t{1}, int64_t{1} << 31));
-    command
-        ->add_option("--tokens", options->tokens,
-                     "Tokens looked at, at each length; default: one sequence of the largest")
-        ->check(CLI::PositiveNumber);
+    take_token_counts(
+        *command
+             ->add_option("--lengths", options->lengths,
+                          "Context lengths: 1K,4K,64K; default: probe.lengths, else eval.lengths of the run")
+             ->delimiter(',')
+             ->check(CLI::Range(int64_t{1}, int64_t{1} << 31)));
+    take_token_counts(
+        *command
+             ->add_option("--tokens", options->tokens,
+                          "Tokens looked at, at each length; default: one sequence of the largest")
+             ->check(CLI::PositiveNumber));
     add_label_option(*command, options->model, "Results go to RUN/eval/LABEL/probe.csv");
     command->callback([options, &action] { action = [options] { return probe(*options); }; });
 }

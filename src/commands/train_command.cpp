@@ -11,6 +11,7 @@
 #include "base/build_info.h"
 #include "base/hash.h"
 #include "base/text.h"
+#include "commands/command_line.h"
 #include "commands/commands.h"
 #include "dist/spawn.h"
 #include "dist/team.h"
@@ -168,8 +169,11 @@ ExitCode train(const TrainOptions& options) {
 }  // namespace
 
 LoadedConfig<Experiment> load_experiment(const std::string& file, const std::vector<std::string>& overrides) {
-    return load_config<Experiment>({.file = file, .overrides = overrides},
-                                   [](Experiment& e, Problems& p) { e.check(p); });
+    auto loaded = load_config<Experiment>({.file = file, .overrides = overrides},
+                                          [](Experiment& e, Problems& p) { e.check(p); });
+    // Once for all ranks of a run.
+    if (place_from(process_environment()).rank == 0) print_warnings(loaded.warnings);
+    return loaded;
 }
 
 void add_train_command(CLI::App& app, Action& action) {

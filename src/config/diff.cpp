@@ -13,6 +13,35 @@ const FieldInfo* element_named(const FieldInfo& container, std::string_view name
     return nullptr;
 }
 
+// The leaves of a list entry or variation that one side lacks, as far as they differ from what such an entry
+// starts with; the empty entry itself if none does.
+void add_leaves(const FieldInfo& held, const FieldInfo& start, bool on_left, bool resumable,
+                std::vector<Difference>& out) {
+    const auto add = [&](const FieldInfo& at) {
+        Difference d{at.path, std::nullopt, std::nullopt, resumable};
+        (on_left ? d.left : d.right) = to_json(at);
+        out.push_back(std::move(d));
+    };
+    if (held.kind != FieldInfo::Kind::section) {
+        if (to_json(held) != to_json(start)) add(held);
+        return;
+    }
+    for (size_t i = 0; i < held.fields.size(); ++i)
+        add_leaves(held.fields[i], start.fields[i], on_left, resumable, out);
+}
+
+void add_entry(const FieldInfo& container, const FieldInfo& entry, bool on_left,
+               std::vector<Difference>& out) {
+    const size_t before = out.size();
+    FieldInfo start;
+    start.fields = container.fields;
+    add_leaves(entry, start, on_left, entry.resumable, out);
+    if (out.size() > before) return;
+    const json::Value empty = json::Value::object();
+    out.push_back({entry.path, on_left ? std::optional(empty) : std::nullopt,
+                   on_left ? std::nullopt : std::optional(empty), entry.resumable});
+}
+
 void compare(const FieldInfo& left, const FieldInfo& right, std::vector<Difference>& out) {
     check(left.kind == right.kind && left.fields.size() == right.fields.size(),
           "configs of two structs compared at {}", left.path);
@@ -28,12 +57,11 @@ void compare(const FieldInfo& left, const FieldInfo& right, std::vector<Differen
         if (const FieldInfo* other = element_named(right, element.name)) {
             compare(element, *other, out);
         } else {
-            out.push_back({element.path, to_json(element), std::nullopt, element.resumable});
+            add_entry(left, element, true, out);
         }
     }
     for (const FieldInfo& element : right.elements)
-        if (element_named(left, element.name) == nullptr)
-            out.push_back({element.path, std::nullopt, to_json(element), element.resumable});
+        if (element_named(left, element.name) == nullptr) add_entry(right, element, false, out);
 }
 
 std::string in_table(const std::optional<json::Value>& value) {

@@ -11,7 +11,9 @@
 namespace longreach {
 
 struct Difference {
-    std::string path;  // of a field, or of a list entry or variation that one side lacks
+    // Of a field; of a list entry or variation that one side lacks: of its fields that are not as such an
+    // entry starts, or of the entry if all are.
+    std::string path;
     std::optional<json::Value> left, right;  // empty: absent on that side
     bool resumable = false;                  // a run may resume across this difference
 };

@@ -9,6 +9,7 @@
 #include <tuple>
 #include <unordered_map>
 
+#include "base/nearest_path.h"
 #include "base/text.h"
 #include "config/field_info.h"
 
@@ -31,8 +32,10 @@ std::string read_text(const std::string& name) {
             shown(name, 200));
     errno = 0;
     std::ifstream in(name, std::ios::binary);
-    require(in.good(), ExitCode::usage, "cannot read config {}: {}", shown(name, 200),
-            errno != 0 ? std::strerror(errno) : "cannot be opened");
+    if (!in.good()) {
+        const std::string reason = errno != 0 ? std::strerror(errno) : "cannot be opened";
+        fail(ExitCode::usage, "cannot read config {}: {}{}", shown(name, 200), reason, path_suggestion(name));
+    }
     std::string text(max_bytes + 1,
                      '\0');  // one more than allowed, so that the parser sees that it is too much
     in.read(text.data(), static_cast<std::streamsize>(text.size()));
@@ -88,12 +91,36 @@ std::optional<size_t> to_index(std::string_view text) {
     return index;
 }
 
+// Whether both are the same text of the same files.
+bool same_places(const json::Value& a, const json::Value& b) {
+    const json::Position &p = a.at(), &q = b.at();
+    if (p.source != q.source || p.line != q.line || p.column != q.column) return false;
+    const json::Object *left = a.to_object(), *right = b.to_object();
+    if (left == nullptr || right == nullptr) return left == right;
+    if (left->size() != right->size()) return false;
+    for (size_t i = 0; i < left->size(); ++i)
+        if (!same_places((*left)[i].value, (*right)[i].value)) return false;
+    return true;
+}
+
 // One step of a dotted path, or null.
 const json::Value* child(const json::Value& value, std::string_view part) {
     const json::Array* array = value.to_array();
     if (array == nullptr) return value.find(part);
     const auto index = to_index(part);
     return index && *index < array->size() ? &(*array)[*index] : nullptr;
+}
+
+json::Value* child(json::Value& value, std::string_view part) {
+    return const_cast<json::Value*>(child(std::as_const(value), part));
+}
+
+// The value at a path, one key or index for every part of it, or null.
+json::Value* value_at(json::Value& root, std::string_view path) {
+    json::Value* at = &root;
+    for (const std::string_view part : split_path(path))
+        if (at = child(*at, part); at == nullptr) return nullptr;
+    return at;
 }
 
 const json::Value* descend(const json::Value& at, std::string_view path) {
@@ -126,6 +153,8 @@ PlacedValue parse_override(const std::string& text) {
     const size_t equals = text.find('=');
     PlacedValue out{text.substr(0, equals), {}, {.kind = Origin::Kind::command_line, .argument = text}};
     if (equals == std::string::npos) return out;
+    out.unset = equals + 1 == text.size();
+    if (out.unset) return out;
     try {
         out.value = json::parse(std::string_view(text).substr(equals + 1), "--set",
                                 {.max_bytes = max_bytes, .keep_duplicates = true});
@@ -144,34 +173,34 @@ std::vector<ProblemList::Problem> ProblemList::sorted() const {
     return out;
 }
 
-Document::Document(const ConfigSource& source, const json::Value& defaults, ProblemList& problems)
-    : problems_(problems), sources_(1), root_(json::Value::object()) {
+Document::Document(const ConfigSource& source, const FieldInfo& fields, ProblemList& problems)
+    : problems_(problems),
+      fields_(fields),
+      defaults_(to_json(fields)),
+      bases_(json::Value::object()),
+      sources_(1),
+      root_(json::Value::object()) {
     if (!source.file.empty() || source.text) {
         std::vector<std::string> chain;
         root_ = read_file(source.file, source.text, true, chain);
     }
-    for (const PlacedValue& placed : source.values) {
-        const bool file = placed.origin.kind == Origin::Kind::file;
-        const json::Position place{placed.origin.line, placed.origin.column,
-                                   static_cast<int>(sources_.size())};
-        sources_.push_back({placed.origin.kind, file ? placed.origin.file : placed.origin.argument, true});
-        lay(placed.path, placed.value, place, defaults);
-    }
-    for (const std::string& text : source.overrides) apply(text, defaults);
+    for (const PlacedValue& placed : source.values) apply(placed);
+    for (const std::string& text : source.overrides) apply(parse_override(text));
 }
 
 const json::Value* Document::find(std::string_view path) const {
     return path.empty() ? &root_ : descend(root_, path);
 }
 
-bool Document::is_chosen(const json::Value& value) const {
-    if (const json::Object* object = value.to_object(); object != nullptr && !object->empty())
-        return std::any_of(object->begin(), object->end(),
-                           [&](auto& member) { return is_chosen(member.value); });
+Document::Giver Document::giver(const json::Value& value) const {
+    Giver strongest = Giver::nobody;
+    if (const json::Object* object = value.to_object(); object != nullptr && !object->empty()) {
+        for (const json::Member& member : *object) strongest = std::max(strongest, giver(member.value));
+        return strongest;
+    }
     if (const json::Array* array = value.to_array())
-        if (std::any_of(array->begin(), array->end(), [&](auto& element) { return is_chosen(element); }))
-            return true;
-    return sources_[static_cast<size_t>(value.at().source)].chosen;
+        for (const json::Value& element : *array) strongest = std::max(strongest, giver(element));
+    return std::max(strongest, sources_[static_cast<size_t>(value.at().source)].giver);
 }
 
 bool Document::from_command_line(const json::Position& at) const {
@@ -195,7 +224,7 @@ json::Value Document::read_file(const std::string& name, const std::optional<std
     require(++files_read_ <= max_files, ExitCode::usage, "{}: the base files come to more than {}",
             shown(name, 200), max_files);
     const size_t number = sources_.size();
-    sources_.push_back({Origin::Kind::file, name, main_file});
+    sources_.push_back({Origin::Kind::file, name, main_file ? Giver::file : Giver::base});
     json::Value file = json::parse(text ? *text : read_text(name), shown(name, 200),
                                    {.comments = true,
                                     .max_bytes = max_bytes,
@@ -208,7 +237,7 @@ json::Value Document::read_file(const std::string& name, const std::optional<std
     report_duplicates(file, "");
     if (const json::Value* mark = file.find("resolved")) {
         if (mark->to_bool() == true) {
-            sources_[number].chosen = false;
+            sources_[number].giver = Giver::nobody;
         } else {
             problems_.add(
                 {"resolved", mark->at(), "expected true: it marks a config written by this program"});
@@ -221,6 +250,7 @@ json::Value Document::read_file(const std::string& name, const std::optional<std
     std::erase_if(file.as_object(), [](const json::Member& member) {
         return std::find(std::begin(reserved), std::end(reserved), member.key) != std::end(reserved);
     });
+    if (main_file) bases_ = merged;
     merge(merged, std::move(file));
     return merged;
 }
@@ -256,7 +286,8 @@ void Document::include(const json::Value& base, const std::string& including, js
     }
     std::error_code ignored;
     if (!fs::exists(name, ignored)) {
-        problems_.add({"base", base.at(), fmt::format("there is no file {}", shown(name, 200))});
+        problems_.add({"base", base.at(),
+                       fmt::format("there is no file {}{}", shown(name, 200), path_suggestion(name))});
         return;
     }
     merge(into, read_file(name, std::nullopt, false, chain));
@@ -276,18 +307,26 @@ void Document::report_duplicates(const json::Value& value, const std::string& pa
     for (const json::Member& member : *object) report_duplicates(member.value, field_path(path, member.key));
 }
 
-void Document::apply(const std::string& text, const json::Value& defaults) {
-    const json::Position place{.line = 0, .column = 0, .source = static_cast<int>(sources_.size())};
-    sources_.push_back({Origin::Kind::command_line, text, true});
-    const size_t equals = text.find('=');
-    if (!is_utf8(text)) return problems_.add({"config", place, "not UTF-8"});
-    if (equals == std::string::npos || equals == 0)
-        return problems_.add({"config", place, "expected path=value, such as model.width=256"});
-    lay(text.substr(0, equals), parse_override(text).value, place, defaults);
+void Document::apply(const PlacedValue& placed) {
+    const Origin& origin = placed.origin;
+    const json::Position place{origin.line, origin.column, static_cast<int>(sources_.size())};
+    switch (origin.kind) {
+        case Origin::Kind::file:
+            sources_.push_back({origin.kind, origin.file, Giver::file});
+            break;
+        case Origin::Kind::command_line:
+            sources_.push_back({origin.kind, origin.argument, Giver::command_line});
+            if (!is_utf8(origin.argument)) return problems_.add({"config", place, "not UTF-8"});
+            if (placed.path.empty() || origin.argument.find('=') == std::string::npos)
+                return problems_.add({"config", place, "expected path=value, such as model.width=256"});
+            break;
+        default:
+            sources_.push_back({origin.kind, "", Giver::nobody});
+    }
+    placed.unset ? unset(placed.path, place) : lay(placed.path, placed.value, place);
 }
 
-void Document::lay(const std::string& key, json::Value value, const json::Position& place,
-                   const json::Value& defaults) {
+void Document::lay(const std::string& key, json::Value value, const json::Position& place) {
     const auto parts = split_path(key);
     if (parts.size() > max_segments || std::find(parts.begin(), parts.end(), "") != parts.end())
         return problems_.add({shown(key), place, "expected names or indices with single dots between them"});
@@ -296,11 +335,13 @@ void Document::lay(const std::string& key, json::Value value, const json::Positi
     std::string path;
     for (const std::string_view part : parts) path = field_path(path, part);
 
+    for (const auto& [earlier, at] : unset_)
+        if (earlier == key) return problems_.add({path, place, "the key is given twice", path, at});
     set_positions(value, place);
     report_duplicates(value, path);
 
     json::Value* at = &root_;
-    const json::Value* shadow = &defaults;  // what the defaults hold at the same path
+    const json::Value* shadow = &defaults_;  // what the defaults hold at the same path
     std::string walked;
     for (const std::string_view part : parts) {
         shadow = shadow != nullptr ? child(*shadow, part) : nullptr;
@@ -334,6 +375,30 @@ void Document::lay(const std::string& key, json::Value value, const json::Positi
         walked = field_path(walked, part);
     }
     assign(*at, std::move(value), path, place);
+}
+
+void Document::unset(const std::string& key, const json::Position& place) {
+    const size_t dot = key.rfind('.');
+    const std::string name = key.substr(dot == std::string::npos ? 0 : dot + 1);
+    json::Value* parent = dot == std::string::npos ? &root_ : value_at(root_, key.substr(0, dot));
+    json::Value* value = parent != nullptr ? child(*parent, name) : nullptr;
+    // Nobody gives it: nothing to do, or an unknown key, which the reader reports.
+    if (value == nullptr && find_field(fields_, key) == nullptr) return lay(key, "", place);
+    if (value == nullptr) {
+        unset_.emplace_back(key, place);
+        return;
+    }
+    if (parent->is_array())
+        return problems_.add({key, place, "one entry of a list cannot be unset; unset the list"});
+    if (const json::Value* given = already_given(*value, place.source))
+        return problems_.add({key, place, "the key is given twice", key, given->at()});
+    unset_.emplace_back(key, place);
+    const json::Value* below = descend(bases_, key);
+    if (below != nullptr && !same_places(*below, *value)) {
+        *value = *below;
+    } else {
+        std::erase_if(parent->as_object(), [&](const json::Member& member) { return member.key == name; });
+    }
 }
 
 // A key given twice on the command line is an error wherever the two meet; sections given in parts are

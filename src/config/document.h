@@ -2,7 +2,9 @@
 // overrides, merged into one JSON tree in which every value still knows where it was written.
 //
 // Order, later wins: bases in the order listed, the file, the overrides in the order given. Objects are
-// merged, anything else is replaced. Three keys at the top level of a file are the loader's own:
+// merged, anything else is replaced. An override without a value, "a.b=", takes the key's newest value back:
+// what the file gives, so that a base's value shows again, or else the base's, so that the default does.
+// Three keys at the top level of a file are the loader's own:
 //   "base"      a path or a list of paths, relative to the file that names them
 //   "resolved"  true in a config written by this program: its values count as inherited, not as chosen by the
 //   user
@@ -20,14 +22,18 @@
 
 namespace longreach {
 
+struct FieldInfo;
+
 // A value that another file or command line lays over a config; reported where it was written there.
 struct PlacedValue {
     std::string path;  // "model.width"
     json::Value value;
-    Origin origin;  // file or command_line
+    Origin origin;       // file or command_line
+    bool unset = false;  // no value: takes back the one that is there
 };
 
-// "a.b=c": the value is JSON if it parses as JSON, else a string. Text without '=' has no value (null).
+// "a.b=c": the value is JSON if it parses as JSON, else a string; "a.b=" unsets. Text without '=' has no
+// value (null).
 PlacedValue parse_override(const std::string& text);
 
 // What to load.
@@ -42,10 +48,10 @@ struct ConfigSource {
 
 class Document {
   public:
-    // `defaults` is the config nobody touched: an override of one element of a list that no file gives starts
-    // from it. Throws Error(ExitCode::usage) if a file cannot be read or is not JSON; all other problems are
-    // added to `problems`.
-    Document(const ConfigSource& source, const json::Value& defaults, ProblemList& problems);
+    // `fields` describes the config nobody touched: an override of one element of a list that no file gives
+    // starts from its value. Throws Error(ExitCode::usage) if a file cannot be read or is not JSON; all other
+    // problems are added to `problems`.
+    Document(const ConfigSource& source, const FieldInfo& fields, ProblemList& problems);
 
     const json::Value& root() const { return root_; }
 
@@ -53,9 +59,12 @@ class Document {
     // "a.b".
     const json::Value* find(std::string_view path) const;
 
-    // True if the value, or anything in it, comes from the main file or the command line (and not from a
-    // resolved file).
-    bool is_chosen(const json::Value& value) const;
+    // Who wrote a value, weakest first. Values of a resolved file count as nobody's.
+    enum class Giver { nobody, base, command_line, file };
+    // Of a section or list: the strongest of all who wrote something in it.
+    Giver giver(const json::Value& value) const;
+    // True if the value, or anything in it, comes from the main file or the command line.
+    bool is_chosen(const json::Value& value) const { return giver(value) > Giver::base; }
 
     Origin origin(const json::Position& at) const;
     bool from_command_line(const json::Position& at) const;
@@ -63,24 +72,29 @@ class Document {
   private:
     struct Source {
         Origin::Kind kind = Origin::Kind::default_value;
-        std::string name;     // file name, or "a.b=c"
-        bool chosen = false;  // see is_chosen
+        std::string name;  // file name, or "a.b=c"
+        Giver giver = Giver::nobody;
     };
 
     json::Value read_file(const std::string& name, const std::optional<std::string>& text, bool main_file,
                           std::vector<std::string>& chain);
     void include(const json::Value& base, const std::string& including, json::Value& into,
                  std::vector<std::string>& chain);
-    void apply(const std::string& override_text, const json::Value& defaults);
+    void apply(const PlacedValue& placed);
     // Lays a value over what is at the path, reporting as at `place`.
-    void lay(const std::string& key, json::Value value, const json::Position& place,
-             const json::Value& defaults);
+    void lay(const std::string& key, json::Value value, const json::Position& place);
+    // Takes back the value at the path.
+    void unset(const std::string& key, const json::Position& place);
     void assign(json::Value& target, json::Value value, const std::string& path, const json::Position& place);
     // Something in `value` that an earlier override than number `now` gave, or null.
     const json::Value* already_given(const json::Value& value, int now) const;
     void report_duplicates(const json::Value& value, const std::string& path);
 
     ProblemList& problems_;
+    const FieldInfo& fields_;
+    const json::Value defaults_;
+    json::Value bases_;  // what the main file was laid over
+    std::vector<std::pair<std::string, json::Position>> unset_;
     std::vector<Source> sources_;  // by Position::source; 0 is "nobody wrote it"
     int files_read_ = 0;
     json::Value root_;

@@ -37,6 +37,7 @@ struct Doc {
 struct IntegerRange {
     int64_t min = 0;
     int64_t max = std::numeric_limits<int64_t>::max();
+    bool tokens = false;  // a length or count of tokens: "64K" is read too (base/units.h)
 };
 
 struct NumberRange {

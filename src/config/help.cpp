@@ -33,6 +33,7 @@ std::string type_of(const FieldInfo& info) {
     std::string out(type_name(info.kind));
     if (info.kind == Kind::choice) out += fmt::format(" {}", join(words_of(info), ", "));
     if (const std::string range = range_of(info); !range.empty()) out += fmt::format(", {}", range);
+    if (info.integer_range.tokens) out += ", like 4096 or \"4K\"";
     return out;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "base/units.h"
 #include "config/reader.h"
 
 namespace longreach {
@@ -33,16 +34,23 @@ const FieldInfo* held_field(const FieldInfo& root, std::string_view path) {
     return at;
 }
 
-// A number may have been written as an integer.
+// A number may have been written as an integer, a count of tokens as "2K" and a list on the command line as
+// "2K,4K".
 bool same_value(const json::Value& written, const json::Value& held) {
     const auto a = written.to_number(), b = held.to_number();
-    return written == held || (a && b && *a == *b);
+    if (written == held || (a && b && *a == *b)) return true;
+    if (const std::string* text = written.to_string(); text != nullptr && held.to_int64())
+        return parse_token_count(*text) == held.to_int64();
+    const json::Array* list = held.to_array();
+    if (list == nullptr || written.is_object()) return false;
+    const std::vector<json::Value> parts = written.is_array() ? written.as_array() : split_list(written);
+    return std::equal(parts.begin(), parts.end(), list->begin(), list->end(), same_value);
 }
 
 }  // namespace
 
 ConfigLoad::ConfigLoad(const ConfigSource& source, FieldInfo defaults)
-    : defaults_(std::move(defaults)), document_(source, to_json(defaults_), problems_) {}
+    : defaults_(std::move(defaults)), document_(source, defaults_, problems_) {}
 
 void ConfigLoad::read(const Fields::Body& body) {
     Reader(document_, defaults_, problems_).read(body);
@@ -58,12 +66,27 @@ bool ConfigLoad::is_inherited(std::string_view path) const {
     return value != nullptr && value->at().source != 0 && !document_.is_chosen(*value);
 }
 
-void ConfigLoad::add(std::string_view path, std::string message, std::string_view other) {
+ProblemList::Problem ConfigLoad::placed(std::string_view path, std::string_view message,
+                                        std::string_view other) const {
     const auto at = [&](std::string_view p) {
         const json::Value* value = p.empty() ? nullptr : document_.find(p);
         return value != nullptr ? value->at() : json::Position{};
     };
-    problems_.add({one_line(path), at(path), one_line(message), one_line(other), at(other)});
+    return {one_line(path), at(path), one_line(message), one_line(other), at(other)};
+}
+
+void ConfigLoad::add(std::string_view path, std::string message, std::string_view other) {
+    problems_.add(placed(path, message, other));
+}
+
+void ConfigLoad::no_effect(std::string_view path, const std::string& reason, std::string_view other) {
+    using Giver = Document::Giver;
+    const json::Value *value = document_.find(path), *reason_value = document_.find(other);
+    const Giver giver = value != nullptr ? document_.giver(*value) : Giver::nobody;
+    if (giver == Giver::nobody) return;
+    const bool other_set = reason_value != nullptr && document_.giver(*reason_value) == Giver::command_line;
+    const bool wrong = giver == Giver::file && !other_set;
+    (wrong ? problems_ : warnings_).add(placed(path, "has no effect: " + reason, other));
 }
 
 Origin ConfigLoad::origin(std::string_view path) const {
@@ -71,11 +94,9 @@ Origin ConfigLoad::origin(std::string_view path) const {
     return value != nullptr ? document_.origin(value->at()) : Origin{};
 }
 
-void ConfigLoad::finish(bool checked) const {
-    if (problems_.empty()) return;
-    const auto problems = problems_.sorted();
+std::vector<std::string> ConfigLoad::lines(const ProblemList& problems) const {
     std::vector<std::string> lines;
-    for (const auto& problem : problems) {
+    for (const auto& problem : problems.sorted()) {
         std::string line = fmt::format("{} ({}): {}", problem.path, to_string(document_.origin(problem.at)),
                                        problem.message);
         if (!problem.other.empty() && problem.other != problem.path) {
@@ -86,12 +107,19 @@ void ConfigLoad::finish(bool checked) const {
         }
         lines.push_back(std::move(line));
     }
+    return lines;
+}
+
+void ConfigLoad::finish(bool checked) const {
+    if (problems_.empty()) return;
+    std::vector<std::string> lines = this->lines(problems_);
     std::string message = join(lines, "\n") + "\n";
-    if (problems_.count() > problems.size())
-        message += fmt::format("... and {} more\n", problems_.count() - problems.size());
+    if (problems_.count() > lines.size())
+        message += fmt::format("... and {} more\n", problems_.count() - lines.size());
     message += counted(problems_.count(), "problem");
     if (!checked) message += "; the rules between fields are checked once these are solved";
-    throw ConfigError(message, hint(problems.front().path), std::move(lines), checked);
+    const std::string about = hint(problems_.sorted().front().path);
+    throw ConfigError(message, about, std::move(lines), checked);
 }
 
 // Explains the field itself, or else the section in which the unknown key stands.

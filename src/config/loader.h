@@ -47,6 +47,7 @@ template <class S>
 struct LoadedConfig {
     S value;
     std::vector<FieldOrigin> origins;  // of every field, in the order of the list
+    std::vector<std::string> warnings;  // lines like those of problems: keys without effect, see Problems
 };
 
 // One loading; load_config below is the way in.
@@ -61,9 +62,11 @@ class ConfigLoad final : public Problems {
     bool is_inherited(std::string_view path) const override;
     Origin origin(std::string_view path) const override;
     void add(std::string_view path, std::string message, std::string_view other = {}) override;
+    void no_effect(std::string_view path, const std::string& reason, std::string_view other) override;
 
     // Throws if there was any problem. `checked`: the cross-field checks ran.
     void finish(bool checked) const;
+    std::vector<std::string> warnings() const { return lines(warnings_); }
 
     // Of what the reading and the checks left: a value that is neither as written nor the default was
     // derived.
@@ -71,9 +74,12 @@ class ConfigLoad final : public Problems {
 
   private:
     std::string hint(const std::string& path) const;
+    ProblemList::Problem placed(std::string_view path, std::string_view message,
+                                std::string_view other) const;
+    std::vector<std::string> lines(const ProblemList& problems) const;
 
     FieldInfo defaults_;
-    ProblemList problems_;
+    ProblemList problems_, warnings_;
     Document document_;
 };
 
@@ -89,6 +95,7 @@ LoadedConfig<S> load_config(const ConfigSource& source, Check&& check_rules) {
     check_rules(out.value, static_cast<Problems&>(load));
     load.finish(true);
     out.origins = load.origins(describe<S>(out.value));
+    out.warnings = load.warnings();
     return out;
 }
 

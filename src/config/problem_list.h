@@ -18,7 +18,11 @@ class ProblemList {
         json::Position other_at = {};
     };
 
+    // A problem that repeats an earlier one is dropped: the same words about the same key, or about a key of
+    // that name which nobody wrote (a variation has what the section it starts from has).
     void add(Problem problem) {
+        for (const Problem& earlier : problems_)
+            if (repeats(problem, earlier)) return;
         if (problems_.size() < kept) problems_.push_back(std::move(problem));
         ++count_;
     }
@@ -32,6 +36,13 @@ class ProblemList {
         200;  // a file of nothing but errors should not fill the terminal for minutes
 
   private:
+    static bool repeats(const Problem& a, const Problem& b) {
+        const auto last = [](const std::string& path) { return path.substr(path.rfind('.') + 1); };
+        if (a.message != b.message) return false;
+        if (a.path == b.path) return a.at.line == b.at.line && a.at.column == b.at.column;
+        return a.at.source == 0 && last(a.path) == last(b.path);
+    }
+
     std::vector<Problem> problems_;
     size_t count_ = 0;
 };

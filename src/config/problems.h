@@ -32,8 +32,7 @@ class Problems {
 
     // True if the key at `path` ("model.attention.window") was written by the user for this very run: in the
     // file being loaded, or with --set. A value inherited through "base" or read back from a resolved config
-    // does not count: this is the question behind "a knob without effect is an error". For a section: true if
-    // anything in it is set.
+    // does not count. For a section: true if anything in it is set.
     virtual bool is_set(std::string_view path) const = 0;
 
     // True if the key at `path` was written, but only in a base file or a resolved config. A rule that fills
@@ -52,6 +51,13 @@ class Problems {
 
     // Reports a problem with the value at `path`; `other`, if given, is the second half of a contradiction.
     virtual void add(std::string_view path, std::string message, std::string_view other = {}) = 0;
+
+    // Reports that the key at `path` has no effect, and the key `other` that decides so. A problem if the
+    // file being loaded gives the key; a warning if --set or a base file gives it, or if --set gives `other`;
+    // nothing if nobody wrote the key or a resolved config holds it.
+    virtual void no_effect(std::string_view path, const std::string& reason, std::string_view other) {
+        if (is_set(path)) add(path, "has no effect: " + reason, other);
+    }
 };
 
 }  // namespace longreach

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/text.h"
+#include "base/units.h"
 
 namespace longreach {
 namespace {
@@ -27,6 +28,23 @@ std::string in_words(const json::Value& value) {
 }
 
 }  // namespace
+
+json::Array split_list(const json::Value& value) {
+    const std::string* text = value.to_string();
+    if (text == nullptr) return {value};
+    std::string_view rest = *text;
+    if (rest.starts_with('[') && rest.ends_with(']')) rest = rest.substr(1, rest.size() - 2);
+    json::Array out;
+    while (true) {
+        const size_t comma = rest.find(',');
+        json::Value part(std::string(rest.substr(0, comma)));
+        part.set_position(value.at());
+        out.push_back(std::move(part));
+        if (comma == std::string_view::npos) return out;
+        rest.remove_prefix(comma + 1);
+        rest.remove_prefix(std::min(rest.find_first_not_of(' '), rest.size()));
+    }
+}
 
 Reader::Reader(const Document& document, const FieldInfo& table, ProblemList& problems)
     : document_(document), table_(table), problems_(problems), frame_{nullptr, "", {}} {}
@@ -69,11 +87,17 @@ void Reader::flag(std::string_view name, bool& value, Doc) {
 
 bool Reader::read_integer(const std::string& path, const json::Value& value, const IntegerRange& range,
                           int64_t& into) {
-    if (value.kind() != json::Kind::integer) {
-        wrong_type(path, value, "an integer");
+    std::optional<int64_t> i = value.to_int64();
+    if (const std::string* text = value.to_string(); text != nullptr && range.tokens) {
+        // Digits alone are an integer in quotes, unless a command line had no other way to write them.
+        const bool digits = text->find_first_not_of("0123456789") == std::string::npos;
+        if (!digits || document_.from_command_line(value.at())) i = parse_token_count(*text);
+    }
+    if (value.kind() != json::Kind::integer && !i) {
+        wrong_type(path, value,
+                   range.tokens && value.is_string() ? "an integer or a count like \"2K\"" : "an integer");
         return false;
     }
-    const auto i = value.to_int64();
     if (!i || !contains(range, *i)) {
         const std::string bounds = range.max == std::numeric_limits<int64_t>::max() && !i
                                        ? fmt::format("at most {}", range.max)
@@ -134,8 +158,10 @@ void Reader::integers(std::string_view name, std::vector<int64_t>& value, Intege
     const json::Value* written = take(name);
     if (written == nullptr) return;
     const std::string path = path_of(name);
-    if (!written->is_array()) return wrong_type(path, *written, "a list of integers");
-    const json::Array& elements = written->as_array();
+    const bool split = !written->is_array() && !written->is_object() && range.tokens &&
+                       document_.from_command_line(written->at());
+    if (!written->is_array() && !split) return wrong_type(path, *written, "a list of integers");
+    const json::Array elements = split ? split_list(*written) : written->as_array();
     std::vector<int64_t> read(elements.size());
     bool ok = true;
     for (size_t i = 0; i < elements.size(); ++i)
@@ -165,8 +191,11 @@ void Reader::choice_value(std::string_view name, int& value, const std::vector<N
             if (std::find(ordered.begin(), ordered.end(), one) == ordered.end()) ordered.push_back(one);
         allowed = std::move(ordered);
     }
+    const std::vector<std::string> meant =
+        word != nullptr ? nearest(*word, allowed, 1) : std::vector<std::string>();
     refuse(path_of(name), *written,
-           fmt::format("expected {}, got {}", alternatives(allowed), in_words(*written)));
+           fmt::format("expected {}, got {}{}", alternatives(allowed), in_words(*written),
+                       meant.empty() ? "" : fmt::format(": did you mean {}?", meant.front())));
 }
 
 void Reader::section_value(std::string_view name, const Body& body, Doc) {

@@ -14,6 +14,10 @@ json::Value type(std::string_view name) {
 
 json::Value integer_schema(const IntegerRange& range) {
     json::Value out = type("integer");
+    if (range.tokens) {
+        out.set("type", json::Value::array({"integer", "string"}));
+        out.set("pattern", "^[0-9]+[KMG]$");
+    }
     if (range.min != std::numeric_limits<int64_t>::min()) out.set("minimum", range.min);
     if (range.max != std::numeric_limits<int64_t>::max()) out.set("maximum", range.max);
     return out;

@@ -36,16 +36,15 @@ void DataConfig::check(Problems& problems, int64_t vocab_size) const {
     if (is_raw && width != 2 && width != 4)
         problems.add("data.width", fmt::format("raw shards need 2 or 4 bytes per token, not {}", width),
                      "data.format");
-    if (!is_raw && problems.is_set("data.width"))
-        problems.add("data.width", "has no effect: the shards' headers state the width", "data.format");
+    if (!is_raw) problems.no_effect("data.width", "the shards' headers state the width", "data.format");
     if (is_raw && document_mask && boundary.token < 0)
         problems.add("data.boundary.token",
                      "raw shards do not say where documents begin: name the marker, or switch "
                      "the document mask off",
                      "data.document_mask");
-    if (boundary.token < 0 && problems.is_set("data.boundary.side"))
-        problems.add("data.boundary.side", "has no effect: with token -1 the shards state the side",
-                     "data.boundary.token");
+    if (boundary.token < 0)
+        problems.no_effect("data.boundary.side", "with token -1 the shards state the side",
+                           "data.boundary.token");
     if (boundary.token >= vocab_size)
         problems.add("data.boundary.token",
                      fmt::format("token {} is outside the vocabulary of {}", boundary.token, vocab_size),
@@ -57,8 +56,8 @@ void DataConfig::check(Problems& problems, int64_t vocab_size) const {
                          "a sample of a task has documents in it that its question must reach across",
                          "data.task.kind");
         if (shuffle == ShuffleKind::none)
-            problems.add("data.shuffle", "has no effect: a task takes its haystacks from random places",
-                         "data.task.kind");
+            problems.no_effect("data.shuffle", "a task takes its haystacks from random places",
+                               "data.task.kind");
     }
 }
 

@@ -67,7 +67,7 @@ int64_t TaskConfig::digits_of(TaskKind task) const {
 
 void TaskConfig::check(Problems& p, int64_t vocab_size) const {
     const auto no_effect = [&](const char* key, const char* reason, const char* other) {
-        if (p.is_set(key)) p.add(key, std::string("has no effect: ") + reason, other);
+        p.no_effect(key, reason, other);
     };
     if (kind == TaskKind::none) {
         for (const char* key : {"data.task.seed", "data.task.samples"})

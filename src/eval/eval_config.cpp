@@ -1,6 +1,7 @@
 #include "eval/eval_config.h"
 
 #include <algorithm>
+#include <functional>
 
 #include <fmt/format.h>
 
@@ -16,10 +17,11 @@ void EvalConfig::take_lengths(const std::vector<int64_t>& given, int64_t scored)
 
 void EvalConfig::fields(Fields& f) {
     f.integer("every", every, {.min = 0}, {"steps between validations; 0: only at the end", true});
-    f.integers("lengths", lengths, {.min = 1, .max = int64_t{1} << 31},
+    f.integers("lengths", lengths, {.min = 1, .max = int64_t{1} << 31, .tokens = true},
                {"context lengths, in tokens; the same tokens are scored at every length", true});
-    f.integer("tokens", tokens, {.min = 1}, {"tokens scored at each length during training", true});
-    f.integer("final_tokens", final_tokens, {.min = 1},
+    f.integer("tokens", tokens, {.min = 1, .tokens = true},
+              {"tokens scored at each length during training", true});
+    f.integer("final_tokens", final_tokens, {.min = 1, .tokens = true},
               {"tokens scored at each length at the end of a run", true});
     f.choice<EvalPick>(
         "pick", pick,
@@ -32,12 +34,12 @@ void EvalConfig::fields(Fields& f) {
          {EvalAlign::suffix, "suffix",
           "score the last tokens of documents behind prefixes of each length: context is the only change"}},
         {"which tokens are scored at which context", true});
-    f.integer("suffix_tokens", suffix_tokens, {.min = 0},
+    f.integer("suffix_tokens", suffix_tokens, {.min = 0, .tokens = true},
               {"suffix: tokens scored at the end of each document; 0: half the smallest length", true});
-    f.integer("min_document", min_document, {.min = 0},
+    f.integer("min_document", min_document, {.min = 0, .tokens = true},
               {"score only tokens of documents at least this long, in tokens; 0: all", true});
     f.integer(
-        "batch_tokens", batch_tokens, {.min = 0},
+        "batch_tokens", batch_tokens, {.min = 0, .tokens = true},
         {"tokens evaluated at once; 0: as many as a training micro-batch, at least one longest sequence",
          true});
     f.section("rope", rope, {"changes of a finished model for sequences longer than train_context"});
@@ -46,22 +48,21 @@ void EvalConfig::fields(Fields& f) {
 void EvalConfig::check(Problems& p) const {
     rope.check("eval.rope", p);
     if (lengths.empty()) p.add("eval.lengths", "needs at least one length");
-    for (size_t i = 1; i < lengths.size(); ++i)
-        if (lengths[i] <= lengths[i - 1]) p.add("eval.lengths", "lengths must rise");
+    const bool rising = std::is_sorted(lengths.begin(), lengths.end(), std::less_equal<>());
+    if (!rising) p.add("eval.lengths", "lengths must rise");
     for (int64_t length : lengths)
-        if (!lengths.empty() && lengths.back() % length != 0)
+        if (rising && lengths.back() % length != 0)
             p.add("eval.lengths",
                   fmt::format("{} does not divide the largest length {}, so the two could not score "
                               "the same tokens",
                               length, lengths.back()));
-    if (align == EvalAlign::chunk && p.is_set("eval.suffix_tokens"))
-        p.add("eval.suffix_tokens", "has no effect: align is chunk", "eval.align");
+    if (align == EvalAlign::chunk) p.no_effect("eval.suffix_tokens", "align is chunk", "eval.align");
     if (align == EvalAlign::suffix && !lengths.empty() && suffix_tokens > lengths.front())
         p.add("eval.suffix_tokens",
               fmt::format("{} tokens do not fit the smallest length {}", suffix_tokens, lengths.front()),
               "eval.lengths");
-    if (every == 0 && p.is_set("eval.tokens"))
-        p.add("eval.tokens", "has no effect: every is 0; the end of a run scores final_tokens", "eval.every");
+    if (every == 0)
+        p.no_effect("eval.tokens", "every is 0; the end of a run scores final_tokens", "eval.every");
     if (every > 0 && !lengths.empty() && tokens < lengths.back())
         p.add("eval.tokens",
               fmt::format("{} tokens are fewer than one sequence of the largest length {}", tokens,

@@ -39,7 +39,7 @@ void PositionConfig::fields(Fields& f) {
 void ScaleConfig::fields(Fields& f) {
     f.choice<ScaleKind>(
         "kind", kind,
-        {{ScaleKind::none, "none", "f = 1; with a granularity a learned factor"},
+        {{ScaleKind::none, "none", "f = 1; with a granularity a learned factor r, 1 at the start"},
          {ScaleKind::logn, "logn", "r log n (scalable softmax)"},
          {ScaleKind::logn_bias, "logn_bias", "r log n + b"},
          {ScaleKind::logn_fixed04, "logn_fixed04", "0.4 log n"},
@@ -91,9 +91,10 @@ void ScaleConfig::fields(Fields& f) {
     f.number("target", target, {.min = 1, .max = 1e6, .open_min = true},
              {"solve_c, solve_c_cos: keys attended to, 1 / (largest weight)"});
     f.number("attn_scale", attn_scale, non_negative, {"llama4"});
-    f.integer("floor_scale", floor_scale, {.min = 1, .max = int64_t{1} << 40}, {"llama4, in tokens"});
-    f.integer("attn_temperature_len", attn_temperature_len, {.min = 2, .max = int64_t{1} << 40},
-              {"grok2, in tokens"});
+    f.integer("floor_scale", floor_scale, {.min = 1, .max = int64_t{1} << 40, .tokens = true},
+              {"llama4, in tokens"});
+    f.integer("attn_temperature_len", attn_temperature_len,
+              {.min = 2, .max = int64_t{1} << 40, .tokens = true}, {"grok2, in tokens"});
     f.choice<ScaleCount>("scale_n", scale_n,
                          {{ScaleCount::automatic, "auto", "document with a document mask, else sequence"},
                           {ScaleCount::sequence, "sequence", "position in the sequence, from 1"},
@@ -210,10 +211,10 @@ void AttentionConfig::fields(Fields& f) {
               {"key/value heads G, each shared by H/G consecutive query heads; 0: as many as heads"});
     f.integer("head_dim", head_dim, {.min = 4, .max = 256},
               {"channels per head d; heads * head_dim need not be width"});
-    f.integer("window", window, {.min = 0, .max = int64_t{1} << 40},
+    f.integer("window", window, {.min = 0, .max = int64_t{1} << 40, .tokens = true},
               {"keys a query sees, its own included (key j visible to query i if i - j < window); 0: all "
                "before it"});
-    f.integer("chunk", chunk, {.min = 0, .max = int64_t{1} << 40},
+    f.integer("chunk", chunk, {.min = 0, .max = int64_t{1} << 40, .tokens = true},
               {"positions per block; a query sees only keys of its own block; 0: no blocks"});
     f.section("position", position, {"rotary position embedding"});
     f.section("conv", conv, {"short causal convolution of queries, keys and values"});
@@ -240,9 +241,10 @@ struct AttentionRules {
     const AttentionConfig& a;
     const std::string& path;
     Problems& p;
+    bool counted;
 
     void no_effect(const std::string& key, const std::string& reason, const std::string& other) const {
-        if (p.is_set(path + key)) p.add(path + key, "has no effect: " + reason, path + other);
+        p.no_effect(path + key, reason, path + other);
     }
     void refuse(const std::string& key, const std::string& message, const std::string& other) const {
         p.add(path + key, message, path + other);
@@ -299,7 +301,11 @@ struct AttentionRules {
                 no_effect(std::string(".scale.") + key, std::string("it belongs to ") + users,
                           ".scale.kind");
         };
-        only("init", has_r, "scales with an r");
+        const bool plain = kind == ScaleKind::none && s.learned();  // r itself, of shape 1
+        only("init", has_r || plain, "scales with an r");
+        if (plain && s.init == ScaleInit::parity)
+            no_effect(".scale.init", "kind none starts at r = 1 or at a value; base is its multiplier",
+                      ".scale.kind");
         only("bias", kind == ScaleKind::logn_bias, "logn_bias");
         only("a", kind == ScaleKind::sqrt_abc, "sqrt_abc");
         const bool abc = kind == ScaleKind::sqrt_abc || kind == ScaleKind::logn_abc;
@@ -312,16 +318,17 @@ struct AttentionRules {
         only("attn_temperature_len", kind == ScaleKind::grok2, "grok2");
         if (abc && s.b + s.c < 1)
             refuse(".scale.c", fmt::format("log(b + c) is negative for b {}, c {}", s.b, s.c), ".scale.b");
-        const bool valued = has_r && s.init == ScaleInit::value;
-        if (!valued) no_effect(".scale.r", "init is not value", has_r ? ".scale.init" : ".scale.kind");
+        const bool valued = (has_r || plain) && s.init == ScaleInit::value;
+        if (!valued)
+            no_effect(".scale.r", "init is not value", has_r || plain ? ".scale.init" : ".scale.kind");
         const bool own_first =
             kind == ScaleKind::logn || kind == ScaleKind::logn_bias || kind == ScaleKind::qknorm_g;
         const bool parity =
             has_r && (s.init == ScaleInit::parity || (s.init == ScaleInit::by_kind && !own_first));
         if (kind != ScaleKind::none && !parity)
             no_effect(".scale.base", "r does not start at parity", has_r ? ".scale.init" : ".scale.kind");
-        const bool counts =
-            kind != ScaleKind::none && kind != ScaleKind::cosa_const && kind != ScaleKind::qknorm_g;
+        const bool counts = counted || (kind != ScaleKind::none && kind != ScaleKind::cosa_const &&
+                                        kind != ScaleKind::qknorm_g);
         if (!counts && a.distance.kind != DistanceKind::si_interp)
             no_effect(".scale.scale_n", "nothing depends on n", ".scale.kind");
     }
@@ -367,8 +374,9 @@ struct AttentionRules {
 
 }  // namespace
 
-void check_attention(const AttentionConfig& attention, const std::string& path, Problems& problems) {
-    const AttentionRules rules{attention, path, problems};
+void check_attention(const AttentionConfig& attention, const std::string& path, Problems& problems,
+                     bool counted) {
+    const AttentionRules rules{attention, path, problems, counted};
     rules.shape();
     rules.position();
     rules.queries_and_keys();

@@ -142,6 +142,8 @@ struct AttentionConfig {
 };
 
 // path: where the section stands, "model.attention" or "model.layouts.NAME".
-void check_attention(const AttentionConfig& attention, const std::string& path, Problems& problems);
+// counted: an evaluation scales its scores by the number of keys.
+void check_attention(const AttentionConfig& attention, const std::string& path, Problems& problems,
+                     bool counted = false);
 
 }  // namespace longreach

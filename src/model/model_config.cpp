@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 
 #include <fmt/format.h>
+
+#include "base/text.h"
 
 namespace longreach {
 
@@ -95,7 +96,7 @@ void ModelConfig::fields(Fields& f) {
     f.integer("width", width, {.min = 4, .max = 1 << 16}, {"residual stream channels C"});
     f.integer("vocab_size", vocab_size, {.min = 2, .max = 1 << 24},
               {"tokens V; every token of the data must be below it"});
-    f.integer("train_context", train_context, {.min = 0, .max = int64_t{1} << 31},
+    f.integer("train_context", train_context, {.min = 0, .max = int64_t{1} << 31, .tokens = true},
               {"L_train in formulas, in tokens; 0: the context of the last training stage"});
     f.flag("embedding_norm", embedding_norm,
            {"parameter-free RMS norm of the embedding before the first block"});
@@ -148,26 +149,37 @@ const AttentionConfig& ModelConfig::layer_attention(int64_t layer) const {
     return layouts.at(name);
 }
 
-void ModelConfig::check(Problems& p) const {
-    check_attention(attention, "model.attention", p);
-    for (const auto& [name, layout] : layouts) check_attention(layout, "model.layouts." + name, p);
+void ModelConfig::check(Problems& p, const std::set<std::string>& counting) const {
+    check_attention(attention, "model.attention", p, counting.count("model.attention") > 0);
+    for (const auto& [name, layout] : layouts) {
+        const std::string path = "model.layouts." + name;
+        check_attention(layout, path, p, counting.count(path) > 0);
+    }
 
     const auto known = [&](const std::string& name) { return layouts.count(name) > 0; };
+    const auto unknown = [&](const char* path, const std::string& name) {
+        std::vector<std::string> names;
+        for (const auto& [layout, unused] : layouts) names.push_back(layout);
+        const std::vector<std::string> near = nearest(name, names, 2);
+        p.add(path,
+              fmt::format("no layout is named '{}'{}", name,
+                          near.empty() ? "" : ": did you mean " + alternatives(near) + "?"),
+              "model.layouts");
+    };
     for (size_t i = 0; i < pattern.size(); ++i)
-        if (!known(pattern[i]))
-            p.add("model.pattern", fmt::format("no layout is named '{}'", pattern[i]), "model.layouts");
-    if (!last.empty() && !known(last))
-        p.add("model.last", fmt::format("no layout is named '{}'", last), "model.layouts");
+        if (!known(pattern[i])) unknown("model.pattern", pattern[i]);
+    if (!last.empty() && !known(last)) unknown("model.last", last);
     const bool all_known =
         (last.empty() || known(last)) && std::all_of(pattern.begin(), pattern.end(), known);
-    for (const auto& [name, layout] : layouts) {
+    // A name misspelt in the pattern is that problem alone.
+    for (const auto& [name, layout] : all_known ? layouts : decltype(layouts)()) {
         bool used = false;
         for (int64_t l = 0; l < layers; ++l) used = used || layout_name(l) == name;
         if (!used) p.add("model.layouts." + name, "no layer uses this layout", "model.pattern");
     }
 
     const auto no_effect = [&](const char* key, const char* reason, const char* other) {
-        if (p.is_set(key)) p.add(key, std::string("has no effect: ") + reason, other);
+        p.no_effect(key, reason, other);
     };
     if (head.softcap.kind == Softcap::none)
         no_effect("model.head.softcap.cap", "softcap.kind is none", "model.head.softcap.kind");
@@ -226,12 +238,12 @@ void ModelConfig::check_layers(Problems& p) const {
             p.add(path + ".qk.kind",
                   "placement hybrid has no norm before attention; qk.kind must be qkv_rms_w or qkv_ln",
                   "model.norm.placement");
-        if (hybrid && p.is_set(path + ".pre_norm"))
-            p.add(path + ".pre_norm", "has no effect: placement hybrid has no norm before attention",
-                  "model.norm.placement");
-        if (peri && p.is_set(path + ".post_norm"))
-            p.add(path + ".post_norm", "has no effect: placement peri has a norm behind every module",
-                  "model.norm.placement");
+        if (hybrid)
+            p.no_effect(path + ".pre_norm", "placement hybrid has no norm before attention",
+                        "model.norm.placement");
+        if (peri)
+            p.no_effect(path + ".post_norm", "placement peri has a norm behind every module",
+                        "model.norm.placement");
         if (a.gate.kind == GateKind::sparse && width < sparse_gate_channels)
             p.add(path + ".gate.kind",
                   fmt::format("reads {} channels; width is {}", sparse_gate_channels, width), "model.width");
@@ -240,9 +252,8 @@ void ModelConfig::check_layers(Problems& p) const {
     if (behind && init.zero_projections)
         p.add(behind_path, "a norm behind a module needs output matrices that do not start at zero",
               "model.init.zero_projections");
-    if (!behind && p.is_set("model.norm.out_gain"))
-        p.add("model.norm.out_gain", "has no effect: there is no norm behind a module",
-              "model.norm.placement");
+    if (!behind)
+        p.no_effect("model.norm.out_gain", "there is no norm behind a module", "model.norm.placement");
 }
 
 }  // namespace longreach

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -80,7 +81,8 @@ struct ModelConfig {
     std::vector<std::string> pattern;
     std::string last;
     void fields(Fields& f);
-    void check(Problems& problems) const;
+    // counting: paths of the attention sections in which an evaluation scales scores by the number of keys.
+    void check(Problems& problems, const std::set<std::string>& counting = {}) const;
 
     int64_t mlp_hidden() const { return mlp.hidden == 0 ? 4 * width : mlp.hidden; }
     double embedding_deviation() const;

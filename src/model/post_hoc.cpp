@@ -7,6 +7,20 @@
 
 namespace longreach {
 
+namespace {
+
+// "a,b": what a command line may give in place of a list.
+std::vector<std::string> split_names(const std::string& text) {
+    std::vector<std::string> names;
+    for (size_t at = 0, comma = 0; comma != std::string::npos; at = comma + 1) {
+        comma = text.find(',', at);
+        names.push_back(text.substr(at, comma == std::string::npos ? comma : comma - at));
+    }
+    return names;
+}
+
+}  // namespace
+
 void PostHocConfig::fields(Fields& f) {
     f.choice<RopeMethod>(
         "kind", kind,
@@ -24,7 +38,7 @@ void PostHocConfig::fields(Fields& f) {
         {"change of the rotary embedding at lengths beyond the trained one", true});
     f.number("factor", factor, {.min = 0, .max = 1e6},
              {"pi, ntk*, yarn, yarn_temp: k; 0: length / L_train (ntk_dynamic: 1)", true});
-    f.integer("window", window, {.min = 0, .max = int64_t{1} << 40},
+    f.integer("window", window, {.min = 0, .max = int64_t{1} << 40, .tokens = true},
               {"rerope, leaky_rerope: distance w, in tokens; 0: L_train / 4", true});
     f.number("leak", leak, {.min = 0, .max = 1e9},
              {"leaky_rerope: distance beyond the window is divided by this; 0: so that the largest one was "
@@ -36,12 +50,20 @@ void PostHocConfig::fields(Fields& f) {
                          {TestScale::clip_logn, "clip_logn", "log n / log L_train where n is beyond L_train"},
                          {TestScale::yarn_temp, "yarn_temp", "(0.1 log k + 1)^2, layers with rotary only"}},
                         {"factor of all scores at lengths beyond the trained one", true});
+    f.any(
+        "layers", layers,
+        {"layers that are changed: full, those that attend to the whole sequence (no window or chunks below "
+         "the length); all; or layout names, [\"global\"] (attention: layers that no layout changes)",
+         true});
 }
 
 void PostHocConfig::check(const std::string& path, Problems& p) const {
     const auto no_effect = [&](const char* key, const std::string& reason) {
-        if (p.is_set(path + key)) p.add(path + key, "has no effect: " + reason, path + ".kind");
+        p.no_effect(path + key, reason, path + ".kind");
     };
+    if (!layers_readable()) p.add(path + ".layers", "expected \"full\", \"all\" or a list of layout names");
+    if (!active())
+        p.no_effect(path + ".layers", "kind and scale are none, so nothing is changed", path + ".kind");
     const bool windowed = kind == RopeMethod::rerope || kind == RopeMethod::leaky_rerope;
     if ((kind == RopeMethod::none || windowed) && scale != TestScale::yarn_temp)
         no_effect(".factor", kind == RopeMethod::none ? "kind is none" : "the window takes its place");
@@ -49,11 +71,25 @@ void PostHocConfig::check(const std::string& path, Problems& p) const {
     if (kind != RopeMethod::leaky_rerope) no_effect(".leak", "kind is not leaky_rerope");
     if (kind != RopeMethod::ntk_mixed) no_effect(".exponent", "kind is not ntk_mixed");
     if (kind == RopeMethod::yarn && scale == TestScale::yarn_temp)
-        p.add(path + ".scale", "has no effect: yarn already carries yarn_temp", path + ".kind");
+        p.no_effect(path + ".scale", "yarn already carries yarn_temp", path + ".kind");
     if (factor > 0 && factor < 1)
         p.add(path + ".factor", fmt::format("{} is below 1: it would shorten the range", factor));
     if (leak > 0 && leak < 1)
         p.add(path + ".leak", fmt::format("{} is below 1: it would lengthen distances", leak));
+}
+
+bool PostHocConfig::layers_readable() const {
+    const json::Array* list = layers.to_array();
+    if (list == nullptr) return layers.is_string();
+    return std::all_of(list->begin(), list->end(), [](const json::Value& name) { return name.is_string(); });
+}
+
+std::vector<std::string> PostHocConfig::layer_names() const {
+    if (const std::string* text = layers.to_string()) return split_names(*text);
+    std::vector<std::string> names;
+    for (const json::Value& name : layers_readable() ? layers.as_array() : json::Array())
+        names.push_back(name.as_string());
+    return names;
 }
 
 double clip_logn(double n, int64_t train_context) {

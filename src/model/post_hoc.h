@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "config/fields.h"
 #include "config/problems.h"
@@ -34,7 +35,14 @@ struct PostHocConfig {
     double leak = 0;
     double exponent = 0.625;  // ntk_mixed: b
     TestScale scale = TestScale::none;
+    // "full": layers that attend to the whole sequence at the evaluation; "all"; or layout names, as a list
+    // or as "a,b".
+    json::Value layers = "full";
     void fields(Fields& f);
+    bool takes_full() const { return layers == json::Value("full"); }
+    bool takes_all() const { return layers == json::Value("all"); }
+    bool layers_readable() const;
+    std::vector<std::string> layer_names() const;  // where it is neither full nor all
     bool active() const { return kind != RopeMethod::none || scale != TestScale::none; }
 
     // path: where the section stands, "eval.rope".

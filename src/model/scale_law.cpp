@@ -150,7 +150,7 @@ double score_base(const AttentionConfig& attention) {
 double initial_r(const AttentionConfig& attention, int64_t train_context) {
     const ScaleConfig& scale = attention.scale;
     const double trained = static_cast<double>(train_context);
-    if (!has_r(scale.kind)) return 1;  // whatever init was inherited
+    if (!has_r(scale.kind) && !scale.learned()) return 1;  // whatever init was inherited
     if (scale.init == ScaleInit::value) return scale.r;
     if (!starts_at_parity(scale)) {
         if (scale.kind == ScaleKind::logn || scale.kind == ScaleKind::logn_bias) return 0.43;

@@ -25,21 +25,28 @@ const T* at(const std::vector<T>& all, int index) {
 
 Tables::Tables(const ModelConfig& config, int64_t rows, const PostHocConfig& post_hoc)
     : rows_(rows), train_context_(config.train_context), post_hoc_(post_hoc) {
-    for (int64_t l = 0; l < config.layers; ++l) add_layer(config.layer_attention(l));
+    for (int64_t l = 0; l < config.layers; ++l)
+        add_layer(config.layer_attention(l), layer_choice(config, post_hoc, l));
 }
 
-void Tables::add_layer(const AttentionConfig& a) {
+void Tables::add_layer(const AttentionConfig& a, const LayerChoice& choice) {
     most_heads_ = std::max(most_heads_, a.heads);
     int rotary = -1, shape = -1, distance = -1;
     const std::vector<double> theta = rotary_frequencies(a.position, a.head_dim);
     if (!theta.empty())
-        rotary = index_of(
-            rotary_, [&](const Rotary& r) { return rotary_frequencies(r.position, r.head_dim) == theta; },
-            {a.position, a.head_dim, {}, {}, {}});
-    if (a.scale.kind != ScaleKind::none || a.scale.learned() || post_hoc_.scale == TestScale::clip_logn)
-        shape =
-            index_of(shapes_, [&](const Shape& s) { return s.config == a.scale && s.head_dim == a.head_dim; },
-                     {a.scale, a.head_dim, {}});
+        rotary =
+            index_of(rotary_,
+                     [&](const Rotary& r) {
+                         return rotary_frequencies(r.position, r.head_dim) == theta && r.choice == choice;
+                     },
+                     {a.position, a.head_dim, choice, {}, {}, {}});
+    const bool clipped = post_hoc_.scale == TestScale::clip_logn && choice.possible(train_context_);
+    if (a.scale.kind != ScaleKind::none || a.scale.learned() || clipped)
+        shape = index_of(shapes_,
+                         [&](const Shape& s) {
+                             return s.config == a.scale && s.head_dim == a.head_dim && s.choice == choice;
+                         },
+                         {a.scale, a.head_dim, choice, {}});
     if (a.distance.kind != DistanceKind::none && !a.distance.learned()) {
         const int64_t heads = a.distance.kind == DistanceKind::alibi ? a.heads : 1;
         distance =
@@ -51,12 +58,14 @@ void Tables::add_layer(const AttentionConfig& a) {
     distance_of_.push_back(distance);
 }
 
-bool Tables::far_possible() const {
-    return post_hoc_.kind == RopeMethod::rerope || post_hoc_.kind == RopeMethod::leaky_rerope;
+bool Tables::far_possible(const Rotary& rotary) const {
+    const bool far = post_hoc_.kind == RopeMethod::rerope || post_hoc_.kind == RopeMethod::leaky_rerope;
+    return far && rotary.choice.possible(train_context_);
 }
 
 bool Tables::has_far_pairs(int64_t layer) const {
-    return far_possible() && rotary_of_[static_cast<size_t>(layer)] >= 0;
+    const Rotary* rotary = at(rotary_, rotary_of_[static_cast<size_t>(layer)]);
+    return rotary != nullptr && far_possible(*rotary);
 }
 
 void Tables::plan(Arena& arena) {
@@ -71,7 +80,7 @@ void Tables::plan(Arena& arena) {
     for (Rotary& r : rotary_) {
         const int64_t pairs = static_cast<int64_t>(rotary_frequencies(r.position, r.head_dim).size());
         r.near = rotation(pairs);
-        if (!far_possible()) continue;
+        if (!far_possible(r)) continue;
         r.far_queries = rotation(pairs);
         r.far_keys = rotation(pairs);
     }
@@ -98,7 +107,7 @@ LayerTables Tables::layer(int64_t layer) const {
         }
     }
     if (const Shape* s = at(shapes_, shape_of_[l])) {
-        const bool one = s->config.kind == ScaleKind::none && !s->config.learned() && !clipping_;
+        const bool one = s->config.kind == ScaleKind::none && !s->config.learned() && !s->clipping;
         if (!one) t.scale_shape = s->table;
     }
     if (const Distance* d = at(distance_, distance_of_[l])) {
@@ -132,7 +141,7 @@ void Tables::fill_rotary(Ops& ops, Rotary& rotary, const RotaryPlan& plan) const
 
 void Tables::fill_shape(Ops& ops, const Shape& shape) const {
     std::vector<double> values = scale_shapes(shape.config, shape.head_dim, train_context_, rows_);
-    if (clipping_)
+    if (shape.clipping)
         for (int64_t n = 1; n <= rows_; ++n)
             values[static_cast<size_t>(n - 1)] *= clip_logn(static_cast<double>(n), train_context_);
     const std::vector<float> table(values.begin(), values.end());
@@ -164,18 +173,21 @@ void Tables::fill(Ops& ops) {
         fill_rotary(ops, r, plan_rotary(r.position, r.head_dim, post_hoc_, train_context_, 0));
 }
 
-bool Tables::use_length(Ops& ops, int64_t length) {
+bool Tables::use_length(Ops& ops, int64_t length, int64_t stage_window) {
     bool changed = false;
     for (Rotary& r : rotary_) {
-        const RotaryPlan plan = plan_rotary(r.position, r.head_dim, post_hoc_, train_context_, length);
+        const PostHocConfig& change = r.choice.at(length, stage_window) ? post_hoc_ : PostHocConfig();
+        const RotaryPlan plan = plan_rotary(r.position, r.head_dim, change, train_context_, length);
         if (plan == r.plan) continue;
         fill_rotary(ops, r, plan);
         changed = true;
     }
     const bool clipping = post_hoc_.scale == TestScale::clip_logn && length > train_context_;
-    if (clipping != clipping_) {
-        clipping_ = clipping;
-        for (const Shape& s : shapes_) fill_shape(ops, s);
+    for (Shape& s : shapes_) {
+        const bool clips = clipping && s.choice.at(length, stage_window);
+        if (clips == s.clipping) continue;
+        s.clipping = clips;
+        fill_shape(ops, s);
         changed = true;
     }
     return changed;

@@ -1,13 +1,15 @@
 // Tables by position, by number of keys and by distance: computed in double, stored as f32, shared by the
 // layers that agree on them.
 //
-// What a model learns with may be changed for sequences longer than it was trained on (PostHocConfig): the
-// tables are then filled anew for each length, and the layers never know.
+// What a model learns with may be changed for sequences longer than it was trained on (PostHocConfig), in all
+// layers or in some: the tables are then filled anew for each length, and the layers never know. Layers share
+// a table only if both are changed at the same lengths.
 #pragma once
 
 #include <vector>
 
 #include "model/arena.h"
+#include "model/changed_layers.h"
 #include "model/distance_law.h"
 #include "model/model_config.h"
 #include "model/post_hoc.h"
@@ -45,8 +47,8 @@ class Tables {
     Tables(const ModelConfig& config, int64_t rows, const PostHocConfig& post_hoc = {});
     void plan(Arena& arena);
     void fill(Ops& ops);  // after the arena is committed; as training wants them
-    // As sequences of `length` want them; returns whether anything changed.
-    bool use_length(Ops& ops, int64_t length);
+    // Refills tables for sequences of `length`; returns true if any changed. stage_window: see LayerChoice.
+    bool use_length(Ops& ops, int64_t length, int64_t stage_window = 0);
     LayerTables layer(int64_t layer) const;
     bool has_far_pairs(int64_t layer) const;  // at some length
 
@@ -54,30 +56,32 @@ class Tables {
     struct Rotary {
         PositionConfig position;
         int64_t head_dim;
+        LayerChoice choice;
         Rotation near, far_queries, far_keys;
         RotaryPlan plan{};  // what they hold now
     };
     struct Shape {
         ScaleConfig config;
         int64_t head_dim;
+        LayerChoice choice;
         Tensor table;
+        bool clipping = false;  // it holds clip_logn now
     };
     struct Distance {
         DistanceConfig config;
         int64_t heads;  // 1 where all heads are alike
         Tensor gain, bias, square_by_row;
     };
-    void add_layer(const AttentionConfig& attention);
+    void add_layer(const AttentionConfig& attention, const LayerChoice& choice);
     void fill_rotary(Ops& ops, Rotary& rotary, const RotaryPlan& plan) const;
     void fill_shape(Ops& ops, const Shape& shape) const;
     void fill_distance(Ops& ops, const Distance& distance) const;
-    bool far_possible() const;
+    bool far_possible(const Rotary& rotary) const;
 
     int64_t rows_, train_context_;
     int64_t most_heads_ = 0;
     Tensor zeros_;
     PostHocConfig post_hoc_;
-    bool clipping_ = false;  // the shapes hold clip_logn now
     std::vector<Rotary> rotary_;
     std::vector<Shape> shapes_;
     std::vector<Distance> distance_;

@@ -68,7 +68,7 @@ void Transformer::fill_tables(Ops& ops) {
 }
 
 void Transformer::use_length(Ops& ops, int64_t length) {
-    if (tables_.use_length(ops, length)) share_tables();
+    if (tables_.use_length(ops, length, stage_window_)) share_tables();
     training_tables_ = length == 0;
 }
 
@@ -194,6 +194,7 @@ float Transformer::largest_score(Ops& ops) const {
 }
 
 void Transformer::set_stage_window(int64_t window) {
+    stage_window_ = window;
     for (Block& block : blocks_) {
         const int64_t configured = block.attention().configured_reach().window;
         block.attention().set_window(window > 0 && configured > 0 ? std::min(window, configured)

@@ -108,6 +108,7 @@ class Transformer {
     bool watching_ = false, absolute_ = false;
     Tensor maxima_;
     bool training_tables_ = true;
+    int64_t stage_window_ = 0;
     void share_tables();
     ParamRef embedding_, smear_weight_, smear_mix_, backout_mix_;
     Norm embedding_norm_;

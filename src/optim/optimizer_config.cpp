@@ -87,11 +87,10 @@ void OptimizerConfig::fields(Fields& f) {
 }
 
 void OptimizerConfig::check(Problems& p) const {
-    if (qk_clip.limit == 0 && p.is_set("optimizer.qk_clip.measure"))
-        p.add("optimizer.qk_clip.measure", "has no effect: limit is 0", "optimizer.qk_clip.limit");
     const auto no_effect = [&](const std::string& key, const char* reason, const char* other) {
-        if (p.is_set(key)) p.add(key, std::string("has no effect: ") + reason, other);
+        p.no_effect(key, reason, other);
     };
+    if (qk_clip.limit == 0) no_effect("optimizer.qk_clip.measure", "limit is 0", "optimizer.qk_clip.limit");
     if (matrices == MatrixOptimizer::adam) {
         for (const char* key : {"lr", "momentum", "nesterov", "form", "warmup_from", "warmup_steps", "scale",
                                 "weight_decay", "iterations"})

@@ -10,7 +10,18 @@ namespace longreach {
 
 struct Estimate {
     double mean = 0, error = 0;  // error: standard error of the mean
+    // How much farther below or above the true value this mean may fall than a normal one, at least 1: where
+    // rare samples carry the sum, a set without them has both a low mean and a small error.
+    double stretch_below = 1, stretch_above = 1;
+
+    // How far the mean is from `exact`, in standard errors times stretch; NaN without an error.
+    double deviations(double exact) const;
 };
+
+// Of equally distributed values in a fixed order, at least two. The stretches are quantiles of the mean over
+// its error in 500 resamplings (of batch means if there are many values), and what a tail that no sample has
+// reached may add to the mean.
+Estimate estimate_mean(std::span<const double> values);
 
 struct SoftmaxEstimates {
     Estimate inverse_largest;  // 1 / w_max

@@ -42,8 +42,7 @@ NumberTable by_power(const StudyOptions& options, const char* name, const char* 
 const std::vector<std::string> sampled_columns = {"exact", "sampled", "standard_error", "deviations"};
 
 void append_sampled(std::vector<Cell>& row, double exact, const Estimate& sampled) {
-    const double deviations = sampled.error > 0 ? (sampled.mean - exact) / sampled.error : missing;
-    for (double value : {exact, sampled.mean, sampled.error, deviations}) row.push_back(value);
+    for (double value : {exact, sampled.mean, sampled.error, sampled.deviations(exact)}) row.push_back(value);
 }
 
 template <class Exact, class Which>

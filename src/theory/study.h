@@ -19,7 +19,8 @@ struct StudyOptions {
 };
 
 // Each begins with exact values and, where there is one, ends with the same quantity sampled: columns exact,
-// sampled, standard_error, deviations = (sampled - exact) / standard_error.
+// sampled, standard_error, and deviations = (sampled - exact) / standard_error, which counts for less where
+// samples are skewed (Estimate).
 std::vector<NumberTable> extreme_tables(const StudyOptions& options);        // E[1 / w_max], normal scores
 std::vector<NumberTable> participation_tables(const StudyOptions& options);  // E[sum w^2], normal scores
 std::vector<NumberTable> entropy_tables(const StudyOptions& options);        // entropy, normal scores

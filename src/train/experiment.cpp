@@ -3,8 +3,12 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <set>
+
+#include <fmt/ranges.h>
 
 #include "base/text.h"
+#include "model/changed_layers.h"
 #include "model/rotary.h"
 #include "model/scale_law.h"
 
@@ -44,27 +48,29 @@ void SeedConfig::fields(Fields& f) {
 void StageConfig::fields(Fields& f) {
     f.integer("steps", steps, {.min = 0},
               {"length of the stage in steps; give either steps or tokens", true});
-    f.integer("tokens", tokens, {.min = 0, .max = most_tokens},
+    f.integer("tokens", tokens, {.min = 0, .max = most_tokens, .tokens = true},
               {"length of the stage in tokens, rounded up to whole steps", true});
-    f.integer("context", context, {.min = 1, .max = int64_t{1} << 31}, {"tokens per training sequence"});
-    f.integer("batch_tokens", batch_tokens, {.min = 0, .max = most_batch_tokens},
+    f.integer("context", context, {.min = 1, .max = int64_t{1} << 31, .tokens = true},
+              {"tokens per training sequence"});
+    f.integer("batch_tokens", batch_tokens, {.min = 0, .max = most_batch_tokens, .tokens = true},
               {"tokens per step in this stage; 0: batch.tokens"});
-    f.integer("window", window, {.min = 0},
+    f.integer("window", window, {.min = 0, .tokens = true},
               {"narrows the windows of windowed layers to at most this; 0: as configured"});
     f.number("lr", lr, {.min = 0, .max = 1e3}, {"multiplies every learning rate in this stage"});
 }
 
 void WindowWarmupConfig::fields(Fields& f) {
-    f.integer("to", to, {.min = 0, .max = int64_t{1} << 31},
+    f.integer("to", to, {.min = 0, .max = int64_t{1} << 31, .tokens = true},
               {"window that windowed layers reach at the end of the run, in tokens; 0: no warmup"});
-    f.integer("from", from, {.min = 1, .max = int64_t{1} << 31}, {"smallest window"});
-    f.integer("multiple", multiple, {.min = 1, .max = int64_t{1} << 31},
+    f.integer("from", from, {.min = 1, .max = int64_t{1} << 31, .tokens = true}, {"smallest window"});
+    f.integer("multiple", multiple, {.min = 1, .max = int64_t{1} << 31, .tokens = true},
               {"windows are rounded up to multiples"});
 }
 
 void BatchConfig::fields(Fields& f) {
-    f.integer("tokens", tokens, {.min = 1, .max = most_batch_tokens}, {"tokens per optimiser step"});
-    f.integer("micro_tokens", micro_tokens, {.min = 0, .max = most_batch_tokens},
+    f.integer("tokens", tokens, {.min = 1, .max = most_batch_tokens, .tokens = true},
+              {"tokens per optimiser step"});
+    f.integer("micro_tokens", micro_tokens, {.min = 0, .max = most_batch_tokens, .tokens = true},
               {"tokens per forward and backward pass; smaller needs less memory; 0: as many as tokens"});
     f.integer(
         "leaves", leaves, {.min = 1, .max = 4096},
@@ -115,7 +121,11 @@ void Experiment::fields(Fields& f) {
 
 void Experiment::check(Problems& p) {
     if (model.train_context == 0 && !stages.empty()) model.train_context = stages.back().context;
-    model.check(p);
+    // Where clip_logn counts keys at the evaluation; layouts start from model.attention.
+    std::set<std::string> counting;
+    if (eval.rope.scale == TestScale::clip_logn && knows_layouts())
+        for (const int64_t l : layers_of_rope()) counting.insert({"model.attention", model.layout_path(l)});
+    model.check(p, counting);
     data.check(p, model.vocab_size);
     optimizer.check(p);
     eval.check(p);
@@ -136,12 +146,10 @@ void Experiment::check(Problems& p) {
         p.add("stages", "at least one stage is needed");
         return;
     }
-    bool windowed = false;
-    for (int64_t l = 0; l < model.layers; ++l) {
-        const std::string name = model.layout_name(l);
-        if (name.empty() || model.layouts.count(name))
-            windowed = windowed || model.layer_attention(l).window > 0;
-    }
+    const bool all_known = knows_layouts();
+    bool windowed = !all_known;  // what a missing layout holds is not known
+    for (int64_t l = 0; all_known && l < model.layers; ++l)
+        windowed = windowed || model.layer_attention(l).window > 0;
     if (!std::has_single_bit(static_cast<uint64_t>(batch.leaves)))
         p.add("batch.leaves", fmt::format("{} is not a power of two", batch.leaves));
     int64_t consumed = 0;
@@ -153,22 +161,23 @@ void Experiment::check(Problems& p) {
         const int64_t per_step = s.batch_tokens > 0 ? s.batch_tokens : batch.tokens;
         const std::string per_step_path = s.batch_tokens > 0 ? path + ".batch_tokens" : "batch.tokens";
         const int64_t micro = batch.micro_tokens > 0 ? batch.micro_tokens : per_step;
-        if (per_step % s.context != 0)
+        const bool divides = per_step % s.context == 0;  // else the context is the problem, once
+        if (!divides)
             p.add(path + ".context",
                   fmt::format("{} does not divide the {} tokens of a step", s.context, per_step),
                   per_step_path);
         if (batch.micro_tokens > 0 && per_step % micro != 0)
             p.add("batch.micro_tokens",
                   fmt::format("{} does not divide the {} tokens of a step", micro, per_step), per_step_path);
-        if (batch.micro_tokens > 0 && micro % s.context != 0)
+        if (divides && batch.micro_tokens > 0 && micro % s.context != 0)
             p.add("batch.micro_tokens",
                   fmt::format("{} is not a multiple of the context {}", micro, s.context), path + ".context");
-        if (block % s.context != 0)
+        if (divides && block % s.context != 0)
             p.add(
                 path + ".context",
                 fmt::format("{} does not divide {}, the largest context, in whose blocks the data is ordered",
                             s.context, block));
-        if (consumed % s.context != 0)
+        if (divides && consumed % s.context != 0)
             p.add(path + ".context",
                   fmt::format(
                       "the stages before consume {} tokens, not a multiple of this context {}; choose their "
@@ -181,10 +190,10 @@ void Experiment::check(Problems& p) {
         }
         consumed += steps * per_step;
         if (s.window > 0 && !windowed)
-            p.add(path + ".window", "has no effect: no layer has a window", "model.attention.window");
+            p.no_effect(path + ".window", "no layer has a window", "model.attention.window");
     }
     const auto no_effect = [&](const char* key, const char* reason, const char* other) {
-        if (p.is_set(key)) p.add(key, std::string("has no effect: ") + reason, other);
+        p.no_effect(key, reason, other);
     };
     check_layers(p);
     check_task(p);
@@ -192,8 +201,7 @@ void Experiment::check(Problems& p) {
         no_effect("window_warmup.from", "window_warmup.to is 0", "window_warmup.to");
         no_effect("window_warmup.multiple", "window_warmup.to is 0", "window_warmup.to");
     } else {
-        if (!windowed)
-            p.add("window_warmup.to", "has no effect: no layer has a window", "model.attention.window");
+        if (!windowed) p.no_effect("window_warmup.to", "no layer has a window", "model.attention.window");
         if (window_warmup.from > window_warmup.to)
             p.add("window_warmup.from", "is above the last window", "window_warmup.to");
         for (size_t i = 0; i < stages.size(); ++i)
@@ -213,40 +221,94 @@ void Experiment::check(Problems& p) {
     }
 }
 
-// What depends on the layers as pattern and layouts make them.
-void Experiment::check_layers(Problems& p) const {
-    bool all_known = true;
+bool Experiment::knows_layouts() const {
     for (int64_t l = 0; l < model.layers; ++l) {
         const std::string name = model.layout_name(l);
-        all_known = all_known && (name.empty() || model.layouts.count(name) > 0);
+        if (!name.empty() && model.layouts.count(name) == 0) return false;
     }
-    if (!all_known) return;  // reported elsewhere
-    bool plain = false, rotated = false, uses_context = eval.rope.active();
+    return true;
+}
+
+// What depends on the layers as pattern and layouts make them.
+void Experiment::check_layers(Problems& p) const {
+    if (!knows_layouts()) return;  // reported elsewhere
+    bool plain = false, uses_context = eval.rope.active();
     for (int64_t l : model.distinct_layers()) {
         const AttentionConfig& a = model.layer_attention(l);
         const std::string path = model.layout_path(l);
         plain = plain || a.qk.kind == QkKind::none;
-        rotated = rotated || !rotary_frequencies(a.position, a.head_dim).empty();
         uses_context = uses_context || uses_train_context(a.scale);
         if (a.scale.scale_n == ScaleCount::document && !data.document_mask)
             p.add(path + ".scale.scale_n", "document needs the document mask", "data.document_mask");
-        if (eval.rope.scale == TestScale::clip_logn && a.scale.kind != ScaleKind::none)
-            p.add("eval.rope.scale", "clip_logn is for models whose scores do not already grow with n",
-                  path + ".scale.kind");
     }
     if (optimizer.qk_clip.limit > 0 && !plain)
-        p.add("optimizer.qk_clip.limit", "has no effect: every layer norms its queries or keys",
-              "model.attention.qk.kind");
-    if (!uses_context && p.is_set("model.train_context"))
-        p.add("model.train_context", "has no effect: no formula uses it", "model.attention.scale.kind");
-    const bool turns = eval.rope.kind != RopeMethod::none || eval.rope.scale == TestScale::yarn_temp;
-    if (turns && !rotated)
-        p.add(eval.rope.kind != RopeMethod::none ? "eval.rope.kind" : "eval.rope.scale",
-              "has no effect: no layer has rotary positions", "model.attention.position.kind");
-    if (eval.rope.active() && !eval.lengths.empty() && eval.lengths.back() <= model.train_context)
-        p.add("eval.rope",
-              fmt::format("has no effect: no length is above the training context {}", model.train_context),
-              "eval.lengths");
+        p.no_effect("optimizer.qk_clip.limit", "every layer norms its queries or keys",
+                    "model.attention.qk.kind");
+    if (!uses_context) p.no_effect("model.train_context", "no formula uses it", "model.attention.scale.kind");
+    check_rope(p);
+}
+
+// Layers that eval.rope changes at some length evaluated, by its choice of layers alone.
+std::vector<int64_t> Experiment::layers_of_rope() const {
+    std::vector<int64_t> layers;
+    for (int64_t l = 0; l < model.layers; ++l) {
+        const LayerChoice choice = layer_choice(model, eval.rope, l);
+        const bool chosen = std::any_of(eval.lengths.begin(), eval.lengths.end(), [&](int64_t length) {
+            return length > model.train_context && choice.at(length);
+        });
+        if (chosen) layers.push_back(l);
+    }
+    return layers;
+}
+
+void Experiment::check_rope(Problems& p) const {
+    const PostHocConfig& rope = eval.rope;
+    if (!rope.active() || !rope.layers_readable()) return;
+    if (!rope.takes_full() && !rope.takes_all()) {
+        std::vector<std::string> known{"attention"};
+        for (const auto& [layout, unused] : model.layouts) known.push_back(layout);
+        bool unknown = false;
+        for (const std::string& name : rope.layer_names()) {
+            if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+            unknown = true;
+            std::vector<std::string> words = known;
+            if (rope.layers.is_string()) words.insert(words.end(), {"full", "all"});
+            const std::vector<std::string> near = nearest(name, words, 2);
+            p.add("eval.rope.layers",
+                  fmt::format("no layout is named '{}': {}", name,
+                              near.empty() ? "known are " + join(known, ", ")
+                                           : "did you mean " + alternatives(near) + "?"),
+                  "model.layouts");
+        }
+        if (unknown) return;
+    }
+    if (!eval.lengths.empty() && eval.lengths.back() <= model.train_context)
+        return p.no_effect("eval.rope",
+                           fmt::format("no length is above the training context {}", model.train_context),
+                           "eval.lengths");
+    const auto rotated = [&](int64_t l) {
+        const AttentionConfig& a = model.layer_attention(l);
+        return !rotary_frequencies(a.position, a.head_dim).empty();
+    };
+    const std::vector<int64_t> all = model.distinct_layers(), chosen = layers_of_rope();
+    const bool turns = rope.kind != RopeMethod::none || rope.scale == TestScale::yarn_temp;
+    if (turns && std::none_of(all.begin(), all.end(), rotated))
+        return p.no_effect(rope.kind != RopeMethod::none ? "eval.rope.kind" : "eval.rope.scale",
+                           "no layer has rotary positions", "model.attention.position.kind");
+    if (chosen.empty())
+        return p.add("eval.rope.layers",
+                     rope.takes_full() ? "no layer attends to a whole sequence above the training context: "
+                                         "all, or layout names, choose others"
+                                       : "no layer is of these layouts",
+                     "model.pattern");
+    if (turns && std::none_of(chosen.begin(), chosen.end(), rotated))
+        p.add("eval.rope.layers",
+              fmt::format("no layer of those chosen ({}) has rotary positions", fmt::join(chosen, ", ")),
+              rope.kind != RopeMethod::none ? "eval.rope.kind" : "eval.rope.scale");
+    for (const int64_t l : rope.scale == TestScale::clip_logn ? chosen : std::vector<int64_t>())
+        if (model.layer_attention(l).scale.kind != ScaleKind::none)
+            p.add("eval.rope.scale", "clip_logn is for models whose scores do not already grow with n",
+                  model.layout_path(l) + ".scale.kind");
 }
 
 void Experiment::check_task(Problems& p) const {

@@ -123,7 +123,10 @@ struct Experiment {
     TaskGenerator task_generator(const TokenStream* haystack) const;
 
   private:
+    bool knows_layouts() const;  // every layer's layout exists
+    std::vector<int64_t> layers_of_rope() const;
     void check_layers(Problems& problems) const;
+    void check_rope(Problems& problems) const;
     void check_task(Problems& problems) const;
 };
 

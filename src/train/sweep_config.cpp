@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/nearest_path.h"
 #include "base/text.h"
 #include "config/loader.h"
 #include "io/file.h"
@@ -36,7 +37,8 @@ void take_file(Problems& p, const std::string& path, const std::string& written,
                std::vector<std::string>& files) {
     files.push_back(named_file(p, path, written));
     if (written.empty() || kind_of(files.back(), Links::follow) == PathKind::missing)
-        p.add(path, fmt::format("there is no file {}", shown(files.back(), 200)));
+        p.add(path, fmt::format("there is no file {}{}", shown(files.back(), 200),
+                                written.empty() ? "" : path_suggestion(files.back())));
 }
 
 void check_setting(Problems& p, const std::string& at, const std::string& path) {
@@ -132,9 +134,10 @@ void SweepEvaluation::fields(Fields& f) {
     f.text("name", name, {"label of the results, <run>/eval/<name>; plain: the unchanged model"});
     f.texts("variants", variants, {"variants to evaluate; empty: all"});
     f.any("set", set, {"fields to change: {\"eval.rope.kind\": \"yarn\"}"});
-    f.integers("lengths", lengths, {.min = 1, .max = int64_t{1} << 31},
+    f.integers("lengths", lengths, {.min = 1, .max = int64_t{1} << 31, .tokens = true},
                {"context lengths, in tokens; empty: those of the config"});
-    f.integer("tokens", tokens, {.min = 0}, {"tokens scored at each length; 0: eval.final_tokens"});
+    f.integer("tokens", tokens, {.min = 0, .tokens = true},
+              {"tokens scored at each length; 0: eval.final_tokens"});
     f.texts("tasks", tasks, {"tasks to score besides the loss"});
     f.integers("depths", depths, {.min = 0, .max = 100}, {"depths of the tasks, percent of the context"});
     f.integer("samples", samples, {.min = 0}, {"samples per task, length and depth; 0: as the task has it"});

@@ -83,6 +83,9 @@ struct SweepConfig {
 // others are of the sweep's own fields ("seeds=[1]").
 SweepConfig load_sweep(const std::string& file, const std::vector<std::string>& overrides);
 
+// JSON Schema (draft 2020-12) of a sweep file.
+json::Value sweep_schema();
+
 // Whether a name may stand in a file name: letters, digits, '_', '-' and '.', not beginning with a dot.
 bool is_file_name(std::string_view name);
 

@@ -99,7 +99,7 @@ json::Value filled_in(const json::Value& value, const PlannedRun& run) {
 }
 
 void append(Settings& into, const Settings& from, const PlannedRun& run) {
-    for (const PlacedValue& v : from) into.push_back({v.path, filled_in(v.value, run), v.origin});
+    for (const PlacedValue& v : from) into.push_back({v.path, filled_in(v.value, run), v.origin, v.unset});
 }
 
 std::string as_argument(const PlacedValue& v) {
@@ -123,15 +123,20 @@ class RunProblems {
     void add(const std::string& run, const ConfigError& error, const std::string& lead = "") {
         for (const std::string& line : error.lines()) add(run, lead + line);
     }
-    void finish(size_t runs, ExitCode code) const {
-        if (lines_.empty()) return;
-        std::string message;
+    // One line each; runs: how many there are.
+    std::vector<std::string> lines(size_t runs) const {
+        std::vector<std::string> out;
         for (const Line& line : lines_) {
             std::string who = line.runs[0];
             if (line.runs.size() > 1) who += fmt::format(" and {} more", line.runs.size() - 1);
             if (line.runs.size() == runs && runs > 1) who = "every run";
-            message += fmt::format("{}: {}\n", who, line.text);
+            out.push_back(fmt::format("{}: {}", who, line.text));
         }
+        return out;
+    }
+    void finish(size_t runs, ExitCode code) const {
+        if (lines_.empty()) return;
+        const std::string message = join(lines(runs), "\n") + "\n";
         throw Error(code, message + counted(lines_.size(), "problem") + "; nothing was started",
                     code == ExitCode::usage ? "longreach config explain tells what a field means" : "");
     }
@@ -363,7 +368,7 @@ SweepPlan plan_sweep(const SweepConfig& sweep) {
     plan.jobs = sweep.jobs;
     plan.threads = sweep.threads > 0 ? sweep.threads : std::max<int64_t>(1, usable_cores() / sweep.jobs);
     const std::vector<Point> points = points_of(sweep);
-    RunProblems problems;
+    RunProblems problems, warnings;
     std::set<std::string> names, directories, refused;
     size_t asked = 0;
     for (const int64_t seed : sweep.seeds)
@@ -384,7 +389,9 @@ SweepPlan plan_sweep(const SweepConfig& sweep) {
                     continue;
                 }
                 try {
-                    run.experiment = resolve(sweep, variant, point, run, plan.threads).value;
+                    auto loaded = resolve(sweep, variant, point, run, plan.threads);
+                    run.experiment = std::move(loaded.value);
+                    for (const std::string& line : loaded.warnings) warnings.add(run.name, line);
                     run.resolved = write_resolved(run.experiment);
                     plan.runs.push_back(std::move(run));
                 } catch (const ConfigError& e) {
@@ -397,6 +404,7 @@ SweepPlan plan_sweep(const SweepConfig& sweep) {
                     }
                 }
             }
+    for (const std::string& line : warnings.lines(asked)) plan.notes.push_back(line);
     check_names(sweep, plan, names, refused, problems);
     check_seeds(sweep, plan, problems);
     for (PlannedRun& run : plan.runs) {

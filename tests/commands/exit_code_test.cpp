@@ -112,6 +112,67 @@ TEST_CASE("exit code 2: command lines and configs that are wrong") {
     }
 }
 
+TEST_CASE("names that do not exist are answered with the nearest one") {
+    const auto says = [&](const std::vector<std::string>& arguments, const std::string& text) {
+        CAPTURE(fmt::format("{}", fmt::join(arguments, " ")));
+        const Finished f = home().command(arguments);
+        CHECK(f.code == 2);
+        CHECK_MESSAGE(contains(f.err, text), f.err);
+    };
+    says({"trian", home().config}, "error: longreach has no command trian: did you mean train?");
+    says({"frobnicate"}, "error: longreach has no command frobnicate: known are train, sweep,");
+    says({"config", "shwo", home().config},
+         "error: longreach config has no command shwo: did you mean show?");
+    says({"eval", file("done"), "--lenghts", "16"},
+         "error: longreach eval has no option --lenghts: did you mean --lengths?");
+    says({"train", file("confg.json")}, "did you mean " + home().config + "?");
+    says({"eval", file("done"), "--rope", "yarm"}, "did you mean yarn?");
+    says({"config", "show", home().config, "--set", "model.last=x"}, "no layout is named 'x'");
+    says({"config", "explain", "model.widht"}, "did you mean model.width?");
+}
+
+TEST_CASE("a key without effect is warned of once, and --set KEY= takes it back") {
+    const std::string warning =
+        "warning: model.attention.distance.tau (--set model.attention.distance.tau=5): has no effect: "
+        "distance.kind is none; see model.attention.distance.kind (";
+    const std::string tau = "model.attention.distance.tau=5";
+    for (const std::vector<std::string>& arguments :
+         std::vector<std::vector<std::string>>{{"config", "show", home().config, "--set", tau},
+                                               {"train", home().config, "--dry-run", "--set", tau},
+                                               {"eval", file("done"), "--set", tau}}) {
+        CAPTURE(fmt::format("{}", fmt::join(arguments, " ")));
+        const Finished f = home().command(arguments);
+        CHECK(f.code == 0);
+        CHECK(f.err.starts_with(warning));
+        CHECK(std::count(f.err.begin(), f.err.end(), '\n') == 1);
+    }
+    const Finished shown =
+        home().command({"config", "show", home().config, "--set", "model.layers=", "--origins"});
+    CHECK(shown.code == 0);
+    CHECK(shown.err == "");
+    CHECK(contains(shown.out, "model.layers "));
+    const std::string line = shown.out.substr(shown.out.find("model.layers "), 200);
+    CHECK(contains(line.substr(0, line.find('\n')), "default"));
+}
+
+TEST_CASE("eval: lengths and counts of tokens as 1K, and the layers that --rope changes") {
+    // More than there is: so the counts were read as what they mean.
+    const Finished f = home().command({"eval", file("done"), "--lengths", "1K"});
+    CHECK(f.code == 3);
+    CHECK(f.err == home().command({"eval", file("done"), "--lengths", "1024"}).err);
+    CHECK(home().command({"eval", file("done"), "--lengths", "16,64", "--tokens", "1K"}).code == 0);
+    CHECK(home().command({"eval", file("done"), "--lengths", "16,64", "--tokens", "1X"}).code == 2);
+    CHECK(home().command({"probe", file("done"), "--lengths", "1K", "--label", "k"}).code == 3);
+    const Finished rope = home().command({"eval", file("done"), "--lengths", "16,64", "--rope", "pi"});
+    CHECK(rope.code == 0);
+    CHECK(contains(rope.out, "changed positions (pi) on 1 of 1 layers: 0\n"));
+    CHECK(!contains(home().command({"eval", file("done")}).out, "changed positions"));
+    const Finished none =
+        home().command({"eval", file("done"), "--rope", "pi", "--set", "eval.rope.layers=local"});
+    CHECK(none.code == 2);
+    CHECK(contains(none.err, "no layout is named 'local'"));
+}
+
 TEST_CASE("exit code 3: data that are missing, damaged or too few") {
     const auto code = [&](const std::string& override_) {
         const Finished f =
@@ -357,6 +418,13 @@ TEST_CASE(
     CHECK(diff.code == 0);
     CHECK(contains(diff.out, "model.layers"));
     CHECK(contains(home().command({"config", "show", home().config, "--origins"}).out, home().config + ":"));
+    // Between runs, and between a run and a config.
+    CHECK(home().command({"config", "diff", file("done"), home().config}).out == "");
+    const Finished between = home().command({"config", "diff", file("done"), file("other.json")});
+    CHECK(between.code == 0);
+    CHECK(contains(between.out, "model.layers  1  2"));
+    CHECK(home().command({"config", "diff", file("done/checkpoints"), file("done")}).code == 2);
+    CHECK(contains(home().command({"config", "schema", "--sweep"}).out, "\"model.attention.window\""));
     const std::string schema = home().command({"config", "schema"}).out;
     const std::string reference = home().command({"config", "reference"}).out;
     for (const std::string& path : all_paths(describe<Experiment>())) {

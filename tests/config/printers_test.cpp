@@ -24,7 +24,9 @@ const Value& at(const Value& value, std::initializer_list<const char*> keys) {
 // Every object is closed and described, every value has a type, a meaning and a default within its own
 // bounds.
 void check_schema(const Value& schema) {
-    const std::string type = at(schema, {"type"}).as_string();
+    // A count of tokens is an integer or a string like "2K".
+    const Value& types = at(schema, {"type"});
+    const std::string type = types.is_string() ? types.as_string() : "integer";
     if (type == "object") {
         const Value* properties = schema.find("properties");
         if (properties == nullptr) return check_schema(at(schema, {"additionalProperties"}));
@@ -192,7 +194,7 @@ TEST_CASE("printers: explain") {
         "run.name\n    of the run directory\n    string; default \"\"\n    may change when a run resumes\n");
     CHECK(explain(config, "eval.lengths") ==
           "eval.lengths\n    context lengths | all scored on the same tokens\n    list of integers, each 1 "
-          "to 1048576; "
+          "to 1048576, like 4096 or \"4K\"; "
           "default [2048,4096]\n    may change when a run resumes\n");
     CHECK(explain(config, "model.layouts.local.window.shape") ==
           "model.layouts.*.window.shape\n    form of the window\n    one of round, square, squircle; default "
@@ -258,19 +260,35 @@ TEST_CASE("printers: diff names what differs and what a run cannot resume across
     for (const Difference& d : differences) paths.push_back(d.path);
     for (const Difference& d : not_resumable(differences)) fixed.push_back(d.path);
     CHECK(paths == std::vector<std::string>{"run.name", "model.width", "model.layouts.x.heads",
-                                            "model.layouts.y", "model.layouts.z", "stages.1",
+                                            "model.layouts.y", "model.layouts.z", "stages.1.steps",
                                             "eval.lengths"});
     CHECK(fixed == std::vector<std::string>{"model.width", "model.layouts.x.heads", "model.layouts.y",
-                                            "model.layouts.z", "stages.1"});
+                                            "model.layouts.z", "stages.1.steps"});
     CHECK(differences[1].left == Value(128));
     CHECK(differences[1].right == Value(64));
     CHECK(differences[3].left);
     CHECK_FALSE(differences[3].right);
     CHECK_FALSE(differences[5].left);
+    // Of what one side lacks: the fields that are not as such an entry starts, or the entry.
+    CHECK(differences[5].right == Value(5));
+    CHECK(differences[3].left == Value::object());
     CHECK(diff_table({differences[0], differences[1], differences[5]}) ==
-          "run.name     \"\"      \"b\"\n"
-          "model.width  128     64                          fixed once a run has begun\n"
-          "stages.1     absent  {\"steps\":5,\"context\":2048}  fixed once a run has begun\n");
+          "run.name        \"\"      \"b\"\n"
+          "model.width     128     64   fixed once a run has begun\n"
+          "stages.1.steps  absent  5    fixed once a run has begun\n");
+}
+
+TEST_CASE("printers: diff shows the leaves of a layout that one side lacks, not its whole section") {
+    const Experiment a = load(R"({"model": {"attention": {"heads": 8}}})").value;
+    const Experiment b =
+        load(
+            R"({"model": {"attention": {"heads": 8}, "layouts": {"y": {"gate": true, "window": {"size": 8}}}}})")
+            .value;
+    CHECK(diff_table(diff(describe(a), describe(b))) ==
+          "model.layouts.y.gate         absent  true  fixed once a run has begun\n"
+          "model.layouts.y.window.size  absent  8     fixed once a run has begun\n");
+    CHECK(diff_table(diff(describe(b), describe(a)))
+              .starts_with("model.layouts.y.gate         true  absent  fixed"));
 }
 
 TEST_CASE("printers: a field list that breaks its contract is a bug, found at once") {

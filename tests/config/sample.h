@@ -58,7 +58,8 @@ struct Stage {
     int64_t context = 2048;
     void fields(Fields& f) {
         f.integer("steps", steps, {.min = 1}, {"optimiser steps"});
-        f.integer("context", context, {.min = 16, .max = 1 << 20}, {"sequence length, in tokens"});
+        f.integer("context", context, {.min = 16, .max = 1 << 20, .tokens = true},
+                  {"sequence length, in tokens"});
     }
 };
 
@@ -80,7 +81,7 @@ struct Eval {
     std::vector<int64_t> lengths = {2048, 4096};
     void fields(Fields& f) {
         f.integer("every", every, {.min = 1}, {"steps between evaluations"});
-        f.integers("lengths", lengths, {.min = 1, .max = 1 << 20},
+        f.integers("lengths", lengths, {.min = 1, .max = 1 << 20, .tokens = true},
                    {"context lengths | all scored on the same tokens"});
     }
 };
@@ -100,9 +101,8 @@ struct Experiment {
     void check(Problems& p) {
         if (model.width % model.attention.heads != 0)
             p.add("model.width", "not a multiple of the heads", "model.attention.heads");
-        if (model.attention.window.size == 0 && p.is_set("model.attention.window.tau"))
-            p.add("model.attention.window.tau", "has no effect without a window",
-                  "model.attention.window.size");
+        if (model.attention.window.size == 0)
+            p.no_effect("model.attention.window.tau", "there is no window", "model.attention.window.size");
         if (run.init_seed == -1 && run.seed >= 0) run.init_seed = run.seed;
     }
 };

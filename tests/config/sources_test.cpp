@@ -199,7 +199,7 @@ TEST_CASE("sources: wrong bases and unreadable files") {
           std::string::npos);
 }
 
-TEST_CASE("sources: a knob without effect is an error only where the user turned it") {
+TEST_CASE("sources: a knob without effect is an error where the file turns it") {
     const Folder folder;
     const std::string base =
         folder.write("base.json", R"({"model": {"attention": {"window": {"size": 16, "tau": 3}}}})");
@@ -210,8 +210,92 @@ TEST_CASE("sources: a knob without effect is an error only where the user turned
     CHECK(config.value.model.attention.window.tau == 3);
     // Nor in a resolved config, which holds every field.
     CHECK_NOTHROW(load(write_resolved(config.value)));
-    CHECK_THROWS_AS(load(write_resolved(config.value), {"model.attention.window.tau=4"}), Error);
-    CHECK_THROWS_AS(load_file(child, {"model.attention.window.tau=4"}), Error);
+    CHECK_THROWS_AS(load(R"({"model": {"attention": {"window": {"tau": 3}}}})"), Error);
+    CHECK(load(write_resolved(config.value)).warnings.empty());
+}
+
+TEST_CASE("sources: a knob without effect is a warning where --set or a base turns it") {
+    const Folder folder;
+    const std::string base =
+        folder.write("base.json", R"({"model": {"attention": {"window": {"size": 16, "tau": 3}}}})");
+    const std::string child = folder.write(
+        "child.json", R"({"base": "base.json", "model": {"attention": {"window": {"size": 0}}}})");
+    using Lines = std::vector<std::string>;
+    CHECK(load_file(base).warnings.empty());
+    CHECK(load_file(child).warnings == Lines{"model.attention.window.tau (" + base +
+                                             ":1:56): has no effect: there is no window; see "
+                                             "model.attention.window.size (" +
+                                             child + ":1:66)"});
+    CHECK(load_file(child, {"model.attention.window.tau=4"}).warnings ==
+          Lines{"model.attention.window.tau (--set model.attention.window.tau=4): has no effect: there is no "
+                "window; see model.attention.window.size (" +
+                child + ":1:66)"});
+    // The file is right by itself: --set makes its key one without effect.
+    CHECK(load_file(base, {"model.attention.window.size=0"}).warnings.size() == 1);
+    // Taking the key back leaves nothing to warn about.
+    CHECK(load_file(base, {"model.attention.window.size=0", "model.attention.window.tau="}).warnings.empty());
+    CHECK(load_file(child, {"model.attention.window.tau="}).warnings.empty());
+}
+
+TEST_CASE(
+    "sources: --set with nothing behind '=' takes back what the file gives, or else what a base gives") {
+    const Folder folder;
+    folder.write("base.json", R"({"model": {"width": 64, "dropout": 0.5}, "eval": {"every": 7}})");
+    const std::string file = folder.write(
+        "main.json",
+        R"({"base": "base.json", "model": {"width": 96, "pattern": ["a"], "layouts": {"a": {"heads": 2}}}, "stages": [{"steps": 3}, {"steps": 4, "context": 32}]})");
+    const auto width = load_file(file, {"model.width="});
+    CHECK(width.value.model.width == 64);
+    CHECK(origin_of(width, "model.width") == folder.path("base.json") + ":1:21");
+    const auto dropout = load_file(file, {"model.dropout="});
+    CHECK(dropout.value.model.dropout == 0);
+    CHECK(origin_of(dropout, "model.dropout") == "default");
+    CHECK(dropout.value.model.width == 96);
+    CHECK(load_file(file, {"model.layouts.a.heads="}).value.model.layouts.at("a").heads == 4);
+    CHECK(load_file(file, {"model.layouts=", "model.pattern="}).value.model.layouts.empty());
+    CHECK(load_file(file, {"stages.1.context="}).value.stages[1].context == 2048);
+    CHECK(load_file(file, {"stages="}).value.stages.size() == 1);
+    CHECK(load_file(file, {"stages="}).value.stages[0].steps == 10);
+    // What the file says again in a section that the base has too.
+    const auto model = load_file(file, {"model="});
+    CHECK(model.value.model.width == 64);
+    CHECK(model.value.model.dropout == 0.5);
+    CHECK(model.value.model.pattern.empty());
+    // Nobody gave it: nothing to take back.
+    CHECK(load_file(file, {"run.name="}).value.run.name.empty());
+    // A value laid over the config counts as the newest one.
+    const auto laid = load_config<Experiment>(
+        {.file = file,
+         .overrides = {"eval.every="},
+         .values = {{"eval.every", 9, {.kind = Origin::Kind::file, .file = "s.json"}}}});
+    CHECK(laid.value.eval.every == 7);
+}
+
+TEST_CASE("sources: lengths and token counts as 2K") {
+    const auto config = load(R"({"stages": [{"context": "2K"}], "eval": {"lengths": [512, "1K", "64K"]}})");
+    CHECK(config.value.stages[0].context == 2048);
+    CHECK(config.value.eval.lengths == std::vector<int64_t>{512, 1024, 65536});
+    CHECK(origin_of(config, "stages.0.context") == "c.json:1:25");
+    CHECK(origin_of(config, "eval.lengths").starts_with("c.json:1:"));
+    for (const char* lengths : {"eval.lengths=2K,64K", "eval.lengths=[2K, 64K]",
+                                "eval.lengths=[\"2K\",65536]", "eval.lengths=2048,65536"}) {
+        CAPTURE(lengths);
+        const auto set = load("{}", {"stages.0.context=1K", lengths});
+        CHECK(set.value.stages[0].context == 1024);
+        CHECK(set.value.eval.lengths == std::vector<int64_t>{2048, 65536});
+        CHECK(origin_of(set, "eval.lengths") == std::string("--set ") + lengths);
+    }
+    CHECK(load("{}", {"eval.lengths=2K"}).value.eval.lengths == std::vector<int64_t>{2048});
+    CHECK(load("{}", {"eval.lengths=2048"}).value.eval.lengths == std::vector<int64_t>{2048});
+}
+
+TEST_CASE("sources: a missing file is answered with the nearest one") {
+    const Folder folder;
+    folder.write("sqrt2logn.json", "{}");
+    CHECK(failure(folder, folder.path("sqrt2lgn.json")) ==
+          "cannot read config sqrt2lgn.json: No such file or directory: did you mean sqrt2logn.json?");
+    CHECK(failure(folder, folder.write("child.json", R"({"base": "sqrt2logn.jsn"})")) ==
+          "base (child.json:1:10): there is no file sqrt2logn.jsn: did you mean sqrt2logn.json?");
 }
 
 TEST_CASE("sources: is_set and is_inherited") {

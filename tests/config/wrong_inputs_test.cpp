@@ -53,7 +53,7 @@ TEST_CASE("wrong inputs: types are never converted") {
          "eval.lengths (c.json:1:22): expected a list of integers, got the integer 2048"},
         {R"({"eval": {"lengths": [16, 32.5, "x"]}})",
          "eval.lengths.1 (c.json:1:27): expected an integer, got the real number 32.5\n"
-         "eval.lengths.2 (c.json:1:33): expected an integer, got the string \"x\""},
+         "eval.lengths.2 (c.json:1:33): expected an integer or a count like \"2K\", got the string \"x\""},
         {R"({"model": []})", "model (c.json:1:11): expected an object, got a list"},
         {R"({"model": 3})", "model (c.json:1:11): expected an object, got the integer 3"},
         {R"({"stages": {"steps": 5}})", "stages (c.json:1:12): expected a list of objects, got an object"},
@@ -92,10 +92,10 @@ TEST_CASE("wrong inputs: unknown words list the known ones, nearest first") {
     check_all({
         {R"({"model": {"attention": {"window": {"shape": "sqaure"}}}})",
          "model.attention.window.shape (c.json:1:46): expected square, round or squircle, got the string "
-         "\"sqaure\""},
+         "\"sqaure\": did you mean square?"},
         {R"({"model": {"attention": {"window": {"shape": "Round"}}}})",
          "model.attention.window.shape (c.json:1:46): expected round, square or squircle, got the string "
-         "\"Round\""},
+         "\"Round\": did you mean round?"},
         {R"({"model": {"attention": {"window": {"shape": 2}}}})",
          "model.attention.window.shape (c.json:1:46): expected round, square or squircle, got the integer 2"},
     });
@@ -149,9 +149,15 @@ TEST_CASE("wrong inputs: overrides go through the same table and name themselves
         {"{}",
          "model.width (--set model.width=wide): expected an integer, got the string \"wide\"",
          {"model.width=wide"}},
-        {"{}",
-         "model.width (--set model.width=): expected an integer, got the string \"\"",
-         {"model.width="}},
+        {"{}", "model.widht (--set model.widht=): unknown key: did you mean model.width?", {"model.widht="}},
+        {
+            "{}",
+            "model.width (--set model.width=2): the key is given twice; first --set model.width=",
+            {"model.width=", "model.width=2"},
+        },
+        {R"({"stages": [{}, {}]})",
+         "stages.1 (--set stages.1=): one entry of a list cannot be unset; unset the list",
+         {"stages.1="}},
         {"{}",
          "run.name (--set run.name=7): expected a string, got the integer 7: write --set 'run.name=\"7\"'",
          {"run.name=7"}},
@@ -209,11 +215,58 @@ TEST_CASE("wrong inputs: rules between fields name both halves") {
          "model.width (c.json:1:21): not a multiple of the heads; see model.attention.heads (default)"},
         {R"({"model": {"attention": {"heads": 3}}})",
          "model.width (default): not a multiple of the heads; see model.attention.heads (c.json:1:35)"},
-        {"{}",
-         "model.attention.window.tau (--set model.attention.window.tau=2): has no effect without a window; "
-         "see model.attention.window.size (default)",
-         {"model.attention.window.tau=2"}},
+        {R"({"model": {"attention": {"window": {"tau": 2}}}})",
+         "model.attention.window.tau (c.json:1:44): has no effect: there is no window; see "
+         "model.attention.window.size (default)"},
     });
+}
+
+TEST_CASE("wrong inputs: counts of tokens may have a K, an M or a G, other integers may not") {
+    check_all({
+        {R"({"stages": [{"context": "2k"}]})",
+         "stages.0.context (c.json:1:25): expected an integer or a count like \"2K\", got the string \"2k\""},
+        {R"({"stages": [{"context": "2048"}]})",
+         "stages.0.context (c.json:1:25): expected an integer or a count like \"2K\", got the string "
+         "\"2048\""},
+        {R"({"stages": [{"context": "2M"}]})",
+         "stages.0.context (c.json:1:25): must be 16 to 1048576, got \"2M\""},
+        {R"({"stages": [{"steps": "2K"}]})",
+         "stages.0.steps (c.json:1:23): expected an integer, got the string \"2K\""},
+        {R"({"eval": {"lengths": "2K,4K"}})",
+         "eval.lengths (c.json:1:22): expected a list of integers, got the string \"2K,4K\""},
+        {"{}",
+         "eval.lengths.1 (--set eval.lengths=2K,x): expected an integer or a count like \"2K\", got the "
+         "string "
+         "\"x\"",
+         {"eval.lengths=2K,x"}},
+    });
+}
+
+TEST_CASE("wrong inputs: a problem is reported once, not again for every variation that inherits it") {
+    // Both layouts start from the attention whose window has no size.
+    struct Rules {
+        static std::string of(const std::string& text) {
+            try {
+                load_config<Experiment>({.file = "c.json", .text = text}, [](Experiment& e, Problems& p) {
+                    const auto check = [&](const Attention& a, const std::string& path) {
+                        if (a.heads == 3) p.add(path + ".heads", "three heads are unlucky");
+                    };
+                    check(e.model.attention, "model.attention");
+                    for (const auto& [name, layout] : e.model.layouts) check(layout, "model.layouts." + name);
+                    check(e.model.attention, "model.attention");
+                });
+            } catch (const Error& error) {
+                return error.what();
+            }
+            return "";
+        }
+    };
+    CHECK(Rules::of(R"({"model": {"attention": {"heads": 3}, "layouts": {"a": {}, "b": {}}}})") ==
+          "model.attention.heads (c.json:1:35): three heads are unlucky\n1 problem");
+    // Written twice, wrong twice.
+    CHECK(Rules::of(R"({"model": {"attention": {"heads": 3}, "layouts": {"a": {"heads": 3}}}})") ==
+          "model.attention.heads (c.json:1:35): three heads are unlucky\n"
+          "model.layouts.a.heads (c.json:1:66): three heads are unlucky\n2 problems");
 }
 
 TEST_CASE("wrong inputs: a file that is not JSON ends the reading at once") {

@@ -8,6 +8,8 @@
 #include <set>
 #include <sstream>
 
+#include "base/rng.h"
+#include "theory/sampled_softmax.h"
 #include "theory/study.h"
 
 using namespace longreach;
@@ -86,6 +88,60 @@ TEST_CASE(
     }
     // Three tables of 2 n by 8 r, and three quantities of 2 n for one dimension.
     CHECK(deviations == 3 * 2 * 8 + 3 * 2);
+}
+
+TEST_CASE("deviations of heavy-tailed columns: a right value stays within four, whatever the seed") {
+    // Rare samples carry E[sum w^2] at small r: a set without them has a low mean and a small error at once.
+    for (const uint64_t seed : {2u, 3u}) {
+        const NumberTable table = participation_tables({{256}, {16}, 400, seed})[2];
+        REQUIRE(table.columns[6] == "deviations");
+        for (const std::vector<Cell>& row : table.rows) {
+            CAPTURE(seed);
+            CAPTURE(row[1].value);
+            CHECK(std::abs(row[6].value) < 3.4);
+            CHECK(std::abs(row[6].value) <= std::abs((row[4].value - row[3].value) / row[5].value));
+        }
+    }
+    // Power laws cut at 1000, of known mean. One standard error makes -5 to -9 of the worst seed.
+    for (const double index : {1.3, 2.0, 3.0}) {
+        const double cut = 1000, a = 1 / index, u = std::pow(cut, -index);
+        const double exact = cut * u + (1 - std::pow(u, 1 - a)) / (1 - a);
+        double worst = 0, plain_worst = 0;
+        for (uint64_t seed = 1; seed <= 60; ++seed) {
+            const Rng rng(seed, Purpose::test, 7);
+            std::vector<double> values;
+            for (uint64_t i = 0; i < 400; ++i)
+                values.push_back(std::min(cut, std::pow(1 - rng.uniform(i), -a)));
+            const Estimate e = estimate_mean(values);
+            worst = std::min(worst, e.deviations(exact));
+            plain_worst = std::min(plain_worst, (e.mean - exact) / e.error);
+        }
+        CAPTURE(index);
+        CHECK(worst > -4);
+        CHECK(plain_worst < worst);
+        if (index < 2) CHECK(plain_worst < -4);
+    }
+}
+
+TEST_CASE("deviations: a wrong value is still seen, and light tails count almost in full") {
+    std::vector<double> heavy, light;
+    for (int i = 0; i < 400; ++i) {
+        const double u = (i * 37 % 400 + 0.5) / 400;
+        heavy.push_back(std::pow(u, -1.0 / 3));  // mean 1.5
+        light.push_back(u);
+    }
+    const Estimate skewed = estimate_mean(heavy), even = estimate_mean(light);
+    CHECK(skewed.stretch_below > 1.3);
+    CHECK(even.stretch_below < 1.2);
+    CHECK(even.stretch_above < 1.2);
+    CHECK(std::abs(even.deviations(0.5)) < 1e-9);
+    CHECK(skewed.deviations(2) < -4);
+    CHECK(skewed.deviations(1.2) > 4);
+    CHECK(std::isnan(estimate_mean(std::vector<double>{1, 1}).deviations(1)));
+    // Batch means of many values: the same mean.
+    std::vector<double> many;
+    for (int k = 0; k < 10; ++k) many.insert(many.end(), heavy.begin(), heavy.end());
+    CHECK(estimate_mean(many).mean == doctest::Approx(skewed.mean));
 }
 
 TEST_CASE("columns that programs read") {

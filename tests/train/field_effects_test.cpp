@@ -100,6 +100,8 @@ std::vector<Effect> listed_effects() {
         for (const char* setting : settings) all.push_back(std::string("eval.rope.") + setting);
         return all;
     };
+    Overrides some_windowed = layouts;
+    some_windowed.push_back("eval.rope.kind=pi");
     std::vector<Effect> all{
         {"run.name", {"run.name=another"}, Seen::directory},
         {"run.dir", {"run.dir=@/elsewhere"}, Seen::directory},
@@ -297,6 +299,7 @@ std::vector<Effect> listed_effects() {
         {"eval.rope.leak", rope({"leak=8"}), Seen::validation, rope({"kind=leaky_rerope"})},
         {"eval.rope.exponent", rope({"exponent=0.9"}), Seen::validation, rope({"kind=ntk_mixed"})},
         {"eval.rope.scale", rope({"scale=clip_logn"}), Seen::validation, {}},
+        {"eval.rope.layers", rope({"layers=all"}), Seen::validation, some_windowed},
         {"checkpoint.every", {"checkpoint.every=3"}, Seen::checkpoints},
         {"checkpoint.keep", {"checkpoint.keep=3"}, Seen::checkpoints, {"checkpoint.every=1"}},
         {"checkpoint.at_start", {"checkpoint.at_start=true"}, Seen::checkpoints},
@@ -463,6 +466,15 @@ TEST_CASE("changing a field changes what its entry says") {
         const bool changes = with.at(e.seen) != without.at(e.seen);
         CHECK(changes);
     }
+}
+
+TEST_CASE("clip_logn: whether n counts positions or visible keys changes losses") {
+    Laboratory laboratory;
+    const Overrides clip{"eval.rope.scale=clip_logn", "eval.rope.layers=all", "model.attention.window=40",
+                         "data.document_mask=false", "eval.lengths=[16,64]"};
+    Overrides visible = clip;
+    visible.push_back("model.attention.scale.scale_n=visible");
+    CHECK(laboratory.observe(clip).at(Seen::validation) != laboratory.observe(visible).at(Seen::validation));
 }
 
 TEST_CASE("what is said to change no result changes none") {

@@ -82,7 +82,8 @@ inline std::vector<std::string> many_variants() {
             "model.residual.value_embeddings=1",
             "model.residual.smear=true",
             "model.residual.backout=0",
-            "eval.rope.kind=rerope"};
+            "eval.rope.kind=rerope",
+            "eval.rope.layers=all"};
 }
 
 // What `longreach train` does, without a console.

@@ -157,6 +157,65 @@ TEST_CASE("wrong variants: modules and the residual stream") {
     });
 }
 
+TEST_CASE("wrong variants: layers that an evaluation changes") {
+    check_all({
+        {R"({"stages": [{"steps": 1}], "eval": {"rope": {"kind": "yarn", "layers": ["gobal"]}}, "model": {"layouts": {"global": {}, "local": {"window": 64}}, "pattern": ["local", "global"]}})",
+         "eval.rope.layers (c.json:1:72): no layout is named 'gobal': did you mean global or local?; see "
+         "model.layouts "
+         "(c.json:1:106)"},
+        {R"({"stages": [{"steps": 1}], "eval": {"rope": {"kind": "yarn", "layers": "ful"}}})",
+         "eval.rope.layers (c.json:1:72): no layout is named 'ful': did you mean full or all?; see model.layouts "
+         "(default)"},
+        {R"({"stages": [{"steps": 1}], "eval": {"rope": {"kind": "yarn", "layers": ["x"]}}})",
+         "eval.rope.layers (c.json:1:72): no layout is named 'x': known are attention; see model.layouts "
+         "(default)"},
+        {R"({"stages": [{"steps": 1}], "eval": {"rope": {"kind": "yarn", "layers": [1]}}})",
+         "eval.rope.layers (c.json:1:72): expected \"full\", \"all\" or a list of layout names"},
+        {R"({"stages": [{"steps": 1}], "eval": {"rope": {"layers": "all"}}})",
+         "eval.rope.layers (c.json:1:56): has no effect: kind and scale are none, so nothing is changed; see "
+         "eval.rope.kind (default)"},
+        {R"({"stages": [{"steps": 1}], "eval": {"rope": {"kind": "yarn"}}, "model": {"attention": {"window": 64}}})",
+         "eval.rope.layers (default): no layer attends to a whole sequence above the training context: all, "
+         "or layout names, choose others; see model.pattern (default)"},
+        {R"({"stages": [{"steps": 1}], "eval": {"rope": {"kind": "yarn", "layers": []}}})",
+         "eval.rope.layers (c.json:1:72): no layer is of these layouts; see model.pattern (default)"},
+        {R"({"stages": [{"steps": 1}], "eval": {"rope": {"kind": "yarn", "layers": ["g"]}}, "model": {"layouts": {"g": {"position": {"kind": "nope"}}}, "last": "g"}})",
+         "eval.rope.layers (c.json:1:72): no layer of those chosen (3) has rotary positions; see "
+         "eval.rope.kind (c.json:1:54)"},
+        // The layer that clip_logn does not touch may have a scale of its own.
+        {R"({"stages": [{"steps": 1}], "eval": {"rope": {"scale": "clip_logn"}}, "model": {"layouts": {"l": {"window": 64, "scale": {"kind": "logn"}}}, "last": "l"}})",
+         "no problem"},
+        {R"({"stages": [{"steps": 1}], "eval": {"rope": {"scale": "clip_logn", "layers": "all"}}, "model": {"layouts": {"l": {"window": 64, "scale": {"kind": "logn"}}}, "last": "l"}})",
+         "eval.rope.scale (c.json:1:55): clip_logn is for models whose scores do not already grow with n; "
+         "see "
+         "model.layouts.l.scale.kind (c.json:1:147)"},
+    });
+}
+
+TEST_CASE("clip_logn counts keys: scale_n has an effect where it acts, and only there") {
+    check_all({
+        {R"({"stages": [{"steps": 1}], "eval": {"rope": {"scale": "clip_logn"}}, "model": {"attention": {"scale": {"scale_n": "visible"}}}})",
+         "no problem"},
+        {R"({"stages": [{"steps": 1}], "eval": {"rope": {"scale": "clip_logn"}}, "model": {"layouts": {"l": {"window": 64, "scale": {"scale_n": "visible"}}}, "last": "l"}})",
+         "model.layouts.l.scale.scale_n (c.json:1:133): has no effect: nothing depends on n; see "
+         "model.layouts.l.scale.kind (default)"},
+        {R"({"stages": [{"steps": 1}], "eval": {"rope": {"scale": "clip_logn", "layers": "all"}}, "model": {"layouts": {"l": {"window": 64, "scale": {"scale_n": "visible"}}}, "last": "l"}})",
+         "no problem"},
+    });
+}
+
+TEST_CASE("a learned factor without a shape may start at any value") {
+    check_all({
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"scale": {"granularity": "layer", "base": 1, "init": "value", "r": 0.12}}}})",
+         "no problem"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"scale": {"init": "value", "r": 0.12}}}})",
+         "model.attention.scale.init (c.json:1:70): has no effect: it belongs to scales with an r; see "
+         "model.attention.scale.kind (default)\n"
+         "model.attention.scale.r (c.json:1:84): has no effect: init is not value; see "
+         "model.attention.scale.kind (default)"},
+    });
+}
+
 TEST_CASE("wrong variants: training and evaluation") {
     check_all({
         {R"({"stages": [{"steps": 1}], "optimizer": {"qk_clip": {"limit": 30}}})",

@@ -115,7 +115,7 @@ class Model:
             v = self.treated(v, name, "v", layout)
         visible = self.visible(layout)
         counted = self.counted(layout, visible)
-        product = self.products(q, k, layout)
+        product = self.products(q, k, layout, layer)
         factor = self.factors(layout, layer, counted)
         sink = self.weights[name + "sink"] if layout["sink"] == "learned" else np.zeros(heads)
         out = np.empty((len(n), heads, d), self.dtype)
@@ -196,12 +196,23 @@ class Model:
             return i + 1
         return i - self.doc_start + 1
 
-    def products(self, q: Array, k: Array, layout: Config):
+    def changed(self, layer: int, length: int) -> bool:
+        """Whether eval.rope.layers takes in this layer at this length."""
+        if length <= self.model["train_context"]:
+            return False
+        layout, chosen = self.layout(layer), self.rope.get("layers", "all")
+        if chosen == "full":
+            window = min(layout["window"], self.stage_window or layout["window"])
+            return all(limit == 0 or limit >= length for limit in (window, layout["chunk"]))
+        names = chosen.split(",") if isinstance(chosen, str) else chosen
+        return chosen == "all" or (self.layout_name(layer) or "attention") in names
+
+    def products(self, q: Array, k: Array, layout: Config, layer: int):
         """A function of query and key head: z [T, T]."""
         length, trained, d = len(q), self.model["train_context"], layout["head_dim"]
         i, rope = np.arange(length), self.rope
         theta, base = laws.frequencies(layout["position"], d), laws.score_base(layout)
-        changed = length > trained and len(theta) > 0
+        changed = self.changed(layer, length) and len(theta) > 0
         if changed:
             theta = laws.stretched(theta, layout["position"], d, rope, trained, length)
             base *= laws.temperature(rope, trained, length)
@@ -217,7 +228,7 @@ class Model:
         """f [heads, T]"""
         trained, scale = self.model["train_context"], layout["scale"]
         shape = laws.scale_shape(layout, trained, n)
-        if self.rope["scale"] == "clip_logn" and len(n) > trained:
+        if self.rope["scale"] == "clip_logn" and self.changed(layer, len(n)):
             shape = shape * np.maximum(1, np.log(n) / math.log(trained))
         shape = np.asarray(shape, self.dtype)
         where = laws.granularity(scale)
