@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "base/build_info.h"
+#include "base/text.h"
 #include "commands/commands.h"
 
 using namespace longreach;
@@ -17,6 +18,18 @@ void occupy_standard_streams() {
     for (int fd = 0; fd <= 2; ++fd)
         if (::fcntl(fd, F_GETFD) < 0 && ::open("/dev/null", O_RDWR) < 0)
             std::_Exit(static_cast<int>(ExitCode::internal));
+}
+
+// Paths and file contents in a message must not reach the terminal as escape sequences. Lines stay lines.
+std::string printable(std::string_view text) {
+    std::string out;
+    while (true) {
+        const size_t end = text.find('\n');
+        out += one_line(text.substr(0, end));
+        if (end == std::string_view::npos) return out;
+        out += '\n';
+        text.remove_prefix(end + 1);
+    }
 }
 
 }  // namespace
@@ -32,6 +45,7 @@ int main(int argc, char** argv) {
     add_train_command(app, action);
     add_sweep_command(app, action);
     add_report_command(app, action);
+    add_runs_command(app, action);
     add_eval_command(app, action);
     add_probe_command(app, action);
     add_generate_command(app, action);
@@ -50,14 +64,14 @@ int main(int argc, char** argv) {
     try {
         return static_cast<int>(action());
     } catch (const Error& e) {
-        fmt::print(stderr, "error: {}\n", e.what());
-        if (!e.hint().empty()) fmt::print(stderr, "hint: {}\n", e.hint());
+        fmt::print(stderr, "error: {}\n", printable(e.what()));
+        if (!e.hint().empty()) fmt::print(stderr, "hint: {}\n", printable(e.hint()));
         return static_cast<int>(e.code());
     } catch (const std::bad_alloc&) {
         fmt::print(stderr, "error: out of memory\n");
         return static_cast<int>(ExitCode::device);
     } catch (const std::exception& e) {
-        fmt::print(stderr, "error: {}\n", e.what());
+        fmt::print(stderr, "error: {}\n", printable(e.what()));
         return static_cast<int>(ExitCode::internal);
     }
 }
