@@ -79,12 +79,15 @@ std::string toned(const std::string& text, bool number) {
 }  // namespace
 
 std::string table_html(const DataTable& table) {
-    std::string out =
-        "<div class=\"table\">"
-        "<div class=\"copy\"><button type=\"button\" data-copy=\"csv\">Copy CSV</button>"
-        "<button type=\"button\" data-copy=\"markdown\">Copy Markdown</button></div>"
-        "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"" +
-        escaped(table.caption) + "\"><table><caption>" + escaped(table.caption) + "</caption><thead><tr>";
+    // The errors of many columns go under their means, or the table would be twice as wide as the page.
+    constexpr size_t most_wide = 5;
+    std::string out = std::string(table.header.size() > most_wide ? "<div class=\"table many\">"
+                                                                  : "<div class=\"table\">") +
+                      "<div class=\"copy\"><button type=\"button\" data-copy=\"csv\">Copy CSV</button>"
+                      "<button type=\"button\" data-copy=\"markdown\">Copy Markdown</button></div>"
+                      "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"" +
+                      escaped(table.caption) + "\"><table><caption>" + escaped(table.caption) +
+                      "</caption><thead><tr>";
     for (size_t i = 0; i < table.header.size(); ++i) {
         const bool number = !table.rows.empty() && i < table.rows[0].size() && table.rows[0][i].number;
         out += fmt::format("<th scope=\"col\"{}>{}</th>", number ? " class=\"n\"" : "",

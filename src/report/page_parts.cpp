@@ -108,8 +108,8 @@ Cell seeds_cell(const std::vector<SeedValue>& values, int decimals) {
     Cell cell = number_cell(mean_interval(values).mean, decimals);
     if (values.size() < 2) return cell;
     std::vector<std::string> seeds;
-    for (const SeedValue& v : values) seeds.push_back(fixed(v.value, std::min(decimals, 3)));
-    cell.text += " (" + join(seeds, " / ") + ")";
+    for (const SeedValue& v : values) seeds.push_back(fixed(v.value, std::min(decimals, 2)));
+    cell.text += " (" + join(seeds, "/") + ")";
     return cell;
 }
 

@@ -176,7 +176,10 @@ std::vector<std::string> headline(const Collection& collection, const Summary& s
             fmt::format("{}, the loss of {} is {} ({}).", where, name, value, seeds_text(best.loss.count)));
     } else {
         std::string of = counted(variants.size(), "variant");
-        if (candidates.size() > variants.size()) of += fmt::format(" in {} evaluations", candidates.size());
+        if (variants.size() == 1)
+            of = fmt::format("{} evaluations", candidates.size());
+        else if (candidates.size() > variants.size())
+            of += fmt::format(" in {} evaluations", candidates.size());
         out.push_back(fmt::format("{}, {} has the lowest loss of {}: {} ({}).", where, name, of, value,
                                   seeds_text(best.loss.count)));
         const auto against = [&](const Candidate& other, const std::string& who) {

@@ -64,7 +64,7 @@ std::string comparison_table(const Collection& collection, const Terminal& termi
         }
         table.push_back(row);
     }
-    return text_table(table, terminal) + fmt::format("({})\n", measured_on(collection));
+    return text_table(table, terminal) + fmt::format("losses: {}\n", measured_on(collection));
 }
 
 std::string comparison_chart(const Collection& collection, const Terminal& terminal) {

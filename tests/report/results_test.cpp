@@ -176,7 +176,7 @@ TEST_CASE("report: the table has a column per length of any run and a dash where
           "loss at context                   16      64  256\n"
           "short                         2.5000  2.2500    -\n"
           "a-much-longer-name-than-that       -  1.1250  nan\n"
-          "(how many tokens were scored is not recorded)\n");
+          "losses: how many tokens were scored is not recorded\n");
 }
 
 TEST_CASE("report: the chart draws every run inside its frame, whatever the losses are") {
