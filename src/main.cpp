@@ -39,6 +39,7 @@ ExitCode run_command(int argc, char** argv) {
     add_train_command(app, action);
     add_sweep_command(app, action);
     add_report_command(app, action);
+    add_runs_command(app, action);
     add_eval_command(app, action);
     add_probe_command(app, action);
     add_generate_command(app, action);

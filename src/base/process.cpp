@@ -9,6 +9,8 @@
 #include <cstdlib>
 #include <string>
 
+#include "base/text.h"
+
 namespace longreach {
 
 namespace {
@@ -40,13 +42,13 @@ void write_all(std::string_view text) noexcept {
 void print_error(std::string_view message, std::string_view hint) noexcept {
     try {
         std::string text;
+        // Lines stay lines; what else in them could steer a terminal is shown as an escape.
         const auto add = [&](std::string_view label, std::string_view what) {
             text += label;
-            for (const char c : what) {
-                const auto byte = static_cast<unsigned char>(c);
-                text += (byte < 0x20 && c != '\n' && c != '\t') || byte == 0x7f ? '?' : c;
+            for (size_t begin = 0, end = 0; end != std::string_view::npos; begin = end + 1) {
+                end = what.find('\n', begin);
+                text += one_line(what.substr(begin, end - begin)) + "\n";
             }
-            text += '\n';
         };
         add("error: ", message);
         if (!hint.empty()) add("hint: ", hint);

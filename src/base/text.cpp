@@ -44,6 +44,20 @@ size_t utf8_length(std::string_view text) {
 
 namespace {
 
+// Characters of two or three bytes that a terminal or a reader does not see as themselves: controls U+0080 to
+// U+009F (some terminals take U+009B for ESC [), line separators, changes of writing direction. 0 if not one.
+unsigned hidden_control(std::string_view sequence) {
+    const auto byte = [&](size_t i) {
+        return static_cast<unsigned>(static_cast<unsigned char>(sequence[i]));
+    };
+    unsigned code = 0;
+    if (sequence.size() == 2) code = (byte(0) & 0x1F) << 6 | (byte(1) & 0x3F);
+    if (sequence.size() == 3) code = (byte(0) & 0x0F) << 12 | (byte(1) & 0x3F) << 6 | (byte(2) & 0x3F);
+    const bool hidden = (code >= 0x80 && code <= 0x9F) || (code >= 0x2028 && code <= 0x202E) ||
+                        (code >= 0x2066 && code <= 0x2069);
+    return hidden ? code : 0;
+}
+
 // Appends the first character of `text` and removes it, escaped if it is a control character or not UTF-8.
 void take_printable(std::string_view& text, std::string& out) {
     const size_t length = utf8_sequence(text);
@@ -56,6 +70,8 @@ void take_printable(std::string_view& text, std::string& out) {
         out += "\\t";
     } else if (c < 0x20 || c == 0x7F) {
         fmt::format_to(std::back_inserter(out), "\\u{:04x}", c);
+    } else if (const unsigned code = hidden_control(text.substr(0, length))) {
+        fmt::format_to(std::back_inserter(out), "\\u{:04x}", code);
     } else {
         out += text.substr(0, length);
     }

@@ -23,6 +23,7 @@ void add_eval_command(CLI::App& app, Action& action);
 void add_probe_command(CLI::App& app, Action& action);
 void add_generate_command(CLI::App& app, Action& action);
 void add_report_command(CLI::App& app, Action& action);
+void add_runs_command(CLI::App& app, Action& action);
 void add_config_command(CLI::App& app, Action& action);
 void add_data_command(CLI::App& app, Action& action);
 void add_bench_command(CLI::App& app, Action& action);

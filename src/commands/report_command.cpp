@@ -1,6 +1,7 @@
 // longreach report: runs side by side, on the terminal and as a page.
 #include <CLI/CLI.hpp>
 
+#include "base/text.h"
 #include "commands/commands.h"
 #include "io/file.h"
 #include "report/collect.h"
@@ -27,19 +28,24 @@ ExitCode report(const Options& options) {
     const Collection collection = collect(options.paths, options.baseline);
     require(!collection.runs.empty(), ExitCode::data,
             "{}: no results yet (no val.csv, metrics.jsonl or eval/)", options.paths[0]);
+    const Terminal terminal = Terminal::standard_output();
     if (collection.sweep) {
-        fmt::print("{}", sweep_tables(collection));
+        fmt::print("{}", sweep_tables(collection, {terminal}));
     } else {
-        std::vector<const RunRecord*> runs;
-        for (const RunRecord& run : collection.runs)
-            if (!run.own.losses.empty()) runs.push_back(&run);
-        if (!runs.empty()) fmt::print("{}\n{}", comparison_table(runs), comparison_chart(runs));
+        fmt::print("{}", comparison_table(collection, terminal));
+        fmt::print("{}", comparison_chart(collection, terminal));
+        for (const std::string& note : collection.notes) fmt::print("note: {}\n", one_line(note));
     }
     if (!options.svg.empty()) {
         write_file_atomically(options.svg, report_picture(collection));
         fmt::print("picture: {}\n", options.svg);
     }
     const std::string page = options.html.empty() ? default_page(options, collection) : options.html;
+    if (collection.sweep) {
+        const std::string tables = join_path(parent_path(page), "tables.txt");
+        write_file_atomically(tables, sweep_tables(collection, {.pairs = true}));
+        fmt::print("tables, with every pair of variants: {}\n", tables);
+    }
     write_file_atomically(page, report_page(collection));
     fmt::print("page: {}\n", page);
     return ExitCode::ok;
@@ -59,10 +65,12 @@ void add_report_command(CLI::App& app, Action& action) {
         ->required();
     command->add_option(
         "--html", options->html,
-        "Where to write the page (default: report.html in the run or sweep, here for several runs)");
+        "Where to write the page, and the tables of a sweep next to it (default: report.html in the run or "
+        "sweep, here for several runs)");
     command->add_option("--svg", options->svg, "Also write the chart of losses by length as a picture");
     command->add_option("--baseline", options->baseline,
-                        "Group that others are compared with (default: the sweep's, else the first)");
+                        "Variant that others are compared with, or one of its evaluations: NAME or \"NAME + "
+                        "LABEL\" (default: the sweep's, else the first)");
     command->callback([options, &action] { action = [options] { return report(*options); }; });
 }
 

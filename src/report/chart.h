@@ -27,6 +27,8 @@ struct ChartPoint {
     double x = 0, y = 0;
     double low = NAN, high = NAN;  // a band around the line
     std::string text = {};         // of the value, for the read-out
+    bool joined = true;            // by a line with the point before it
+    std::vector<double> seeds = {};  // values behind this one, as dots
 };
 
 struct ChartLine {

@@ -12,7 +12,7 @@ std::string svg_open(const std::string& id, const std::string& classes, const ch
         "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"chart {1}\" data-kind=\"{2}\" "
         "viewBox=\"0 0 {3:g} {4:g}\" width=\"{3:g}\" height=\"{4:g}\" tabindex=\"0\" role=\"img\" "
         "aria-labelledby=\"{0}-t {0}-d\"{7}><title id=\"{0}-t\">{5}</title><desc id=\"{0}-d\">{6}</desc>\n",
-        id, classes, kind, width, height, escaped(title), escaped(description), more);
+        identifier(id), classes, kind, width, height, escaped(title), escaped(description), more);
 }
 
 std::string svg_text(double x, double y, const char* classes, const char* anchor, const std::string& text) {

@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "io/file.h"
+#include "report/comparable.h"
 #include "report/csv.h"
 #include "train/run_directory.h"
 
@@ -54,18 +55,41 @@ Results read_directory(const std::string& path) {
     if (const auto t = CsvTable::read(join_path(path, "val.csv"))) {
         const size_t step = t->required("step"), tokens = t->required("tokens"),
                      length = t->required("length"), loss = t->required("loss"),
-                     error = t->column("standard_error"), top1 = t->column("top1");
-        for (size_t i = 0; i < t->rows(); ++i)
-            out.losses.push_back({t->integer(i, step), t->integer(i, tokens), t->integer(i, length),
-                                  t->number(i, loss), t->number(i, error), t->number(i, top1)});
+                     error = t->column("standard_error"), top1 = t->column("top1"),
+                     scored = t->column("scored"), documents = t->column("documents"),
+                     fingerprint = t->column("fingerprint");
+        for (size_t i = 0; i < t->rows(); ++i) {
+            LossRow row{
+                t->integer(i, step),
+                t->integer(i, tokens),
+                t->integer(i, length),
+                t->number(i, loss),
+                t->number(i, error),
+                t->number(i, top1),
+                {std::string(t->text(i, fingerprint)), t->number(i, scored), t->number(i, documents)}};
+            // Earlier versions wrote 0 where a single document gives no error.
+            if (row.measure.documents < 2) row.standard_error = NAN;
+            out.losses.push_back(std::move(row));
+        }
     }
     if (const auto t = CsvTable::read(join_path(path, "positions.csv"))) {
         const size_t step = t->required("step"), length = t->required("length"), by = t->required("by"),
                      bucket = t->required("bucket"), loss = t->required("loss"),
-                     scored = t->required("scored");
-        for (size_t i = 0; i < t->rows(); ++i)
-            out.buckets.push_back({t->integer(i, step), t->integer(i, length), t->text(i, by) == "document",
-                                   t->integer(i, bucket), t->number(i, loss), t->number(i, scored)});
+                     scored = t->required("scored"), fingerprint = t->column("fingerprint");
+        std::map<std::tuple<int64_t, int64_t, bool>, double> counts;
+        for (size_t i = 0; i < t->rows(); ++i) {
+            out.buckets.push_back({t->integer(i, step),
+                                   t->integer(i, length),
+                                   t->text(i, by) == "document",
+                                   t->integer(i, bucket),
+                                   t->number(i, loss),
+                                   t->number(i, scored),
+                                   {std::string(t->text(i, fingerprint))}});
+            const BucketRow& row = out.buckets.back();
+            counts[{row.step, row.length, row.by_document}] += row.scored;
+        }
+        for (BucketRow& row : out.buckets)
+            row.measure.count = counts[{row.step, row.length, row.by_document}];
     }
     if (const auto t = CsvTable::read(join_path(path, "probe.csv"))) {
         const size_t step = t->required("step"), length = t->required("length"), layer = t->required("layer"),
@@ -83,12 +107,19 @@ Results read_directory(const std::string& path) {
                      depth = t->column("depth"), samples = t->column("samples"),
                      accuracy = t->required("accuracy"), accuracy_error = t->column("accuracy_error"),
                      margin = t->column("margin"), margin_error = t->column("margin_error"),
-                     loss = t->column("loss");
+                     loss = t->column("loss"), fingerprint = t->column("fingerprint");
         for (size_t i = 0; i < t->rows(); ++i)
-            out.tasks.push_back({t->integer(i, step), std::string(t->text(i, task)), t->integer(i, length),
-                                 t->number(i, depth), t->number(i, samples), t->number(i, accuracy),
-                                 t->number(i, accuracy_error), t->measured(i, margin),
-                                 t->number(i, margin_error), t->measured(i, loss)});
+            out.tasks.push_back({t->integer(i, step),
+                                 std::string(t->text(i, task)),
+                                 t->integer(i, length),
+                                 t->number(i, depth),
+                                 t->number(i, samples),
+                                 t->number(i, accuracy),
+                                 t->number(i, accuracy_error),
+                                 t->measured(i, margin),
+                                 t->number(i, margin_error),
+                                 t->measured(i, loss),
+                                 {std::string(t->text(i, fingerprint)), t->number(i, samples)}});
         out.tasks = newest(out.tasks);
     }
     return out;
@@ -115,6 +146,21 @@ SeedSuffix seed_suffix(const std::string& name) {
     return {at - 1, std::stoll(digits)};
 }
 
+// Lines of the log that say that something went wrong.
+void read_warnings(const std::string& path, RunRecord& run) {
+    run.has_log = kind_of(path, Links::follow) == PathKind::file;
+    if (!run.has_log) return;
+    const std::string text = read_file(path, largest_lines, Links::follow);
+    for (size_t begin = 0, end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
+        const std::string_view line = std::string_view(text).substr(begin, end - begin);
+        for (const char* word : {"warning", "error", "giving up", "not finite", "non-finite", "damaged"})
+            if (line.find(word) != std::string_view::npos) {
+                run.warnings.emplace_back(line);
+                break;
+            }
+    }
+}
+
 RunRecord read_run(const std::string& path) {
     require(kind_of(path, Links::follow) == PathKind::directory, ExitCode::data, "{} is no directory", path);
     RunRecord run;
@@ -122,6 +168,10 @@ RunRecord read_run(const std::string& path) {
     run.name = base_name(path);
     run.config = read_json(join_path(path, "config.json"));
     run.build = read_json(join_path(path, "build.json"));
+    if (const json::Value origins = read_json(join_path(path, "origins.json")); origins.is_object())
+        for (const json::Member& member : origins.as_object())
+            if (const std::string* text = member.value.to_string()) run.origins.emplace(member.key, *text);
+    read_warnings(join_path(path, "log.txt"), run);
     run.own = read_directory(path);
     const std::string evaluations = join_path(path, "eval");
     if (kind_of(evaluations, Links::refuse) == PathKind::directory)
@@ -131,12 +181,17 @@ RunRecord read_run(const std::string& path) {
                 run.evaluations.emplace(label, read_directory(join_path(evaluations, label)));
     each_line(join_path(path, "metrics.jsonl"), [&](const json::Value& line) {
         run.training.push_back({integer_of(line, "step"), integer_of(line, "tokens"),
-                                integer_of(line, "context"), number_of(line, "loss")});
+                                integer_of(line, "context"), number_of(line, "loss"),
+                                number_of(line, "grad_norm"), number_of(line, "lr"),
+                                integer_of(line, "skipped")});
     });
     std::vector<double> speeds;
     each_line(join_path(path, "timing.jsonl"), [&](const json::Value& line) {
-        const double speed = number_of(line, "tokens_per_second");
-        if (std::isfinite(speed)) speeds.push_back(speed);
+        run.timing.push_back({integer_of(line, "step"), number_of(line, "seconds"),
+                              number_of(line, "tokens_per_second"), number_of(line, "mfu"),
+                              number_of(line, "memory_bytes")});
+        if (std::isfinite(run.timing.back().tokens_per_second))
+            speeds.push_back(run.timing.back().tokens_per_second);
     });
     run.tokens_per_second = median(speeds);
     for (const LossRow& row : run.own.losses) run.validated = std::max(run.validated, row.step);
@@ -165,6 +220,7 @@ void collect_sweep(const std::string& path, Collection& out) {
     const json::Value* name = sweep.find("name");
     out.title = name && name->to_string() ? *name->to_string() : base_name(path);
     out.sweep = true;
+    out.own_labels = {"plain"};
     const json::Value* baseline = sweep.find("baseline");
     if (baseline && baseline->to_string()) out.baseline = *baseline->to_string();
     const json::Value* runs = sweep.find("runs");
@@ -173,7 +229,10 @@ void collect_sweep(const std::string& path, Collection& out) {
         ++out.planned;
         if (const json::Value* labels = entry.find("evaluations"); labels && labels->is_array())
             for (const json::Value& label : labels->as_array())
-                if (const auto text = label.to_string()) add_unique(*text, out.labels);
+                if (const auto text = label.to_string()) {
+                    add_unique(*text, out.labels);
+                    out.own_labels.insert(*text);
+                }
         const json::Value *variant = entry.find("variant"), *directory = entry.find("directory");
         require(variant && variant->to_string() && directory && directory->to_string(), ExitCode::data,
                 "{}/sweep.json:{}: a run without \"variant\" or \"directory\"", path, entry.at().line);
@@ -251,7 +310,46 @@ void note_progress(Collection& out) {
         join(parts, "; ")));
 }
 
+// A group, or "group + evaluation"; empty: the sweep's own, otherwise the first.
+void choose_baseline(const std::string& asked, Collection& out) {
+    std::vector<std::string> known = out.groups;
+    for (const std::string& group : out.groups)
+        for (const std::string& label : out.labels) {
+            const auto evaluated = [&](const RunRecord& run) {
+                return run.group == group && run.evaluations.contains(label);
+            };
+            if (label == "plain" || std::none_of(out.runs.begin(), out.runs.end(), evaluated)) continue;
+            known.push_back(series_name(group, label));
+            if (asked != known.back() && asked != group + "+" + label) continue;
+            out.baseline = group;
+            out.baseline_label = label;
+            return;
+        }
+    const auto is_group = [&](const std::string& name) {
+        return std::find(out.groups.begin(), out.groups.end(), name) != out.groups.end();
+    };
+    if (is_group(asked)) {
+        out.baseline = asked;
+    } else if (!asked.empty()) {
+        throw Error(ExitCode::usage, fmt::format("--baseline {}: there is no such variant", shown(asked)),
+                    fmt::format("the variants and their evaluations are {}", one_line(join(known, ", "))));
+    } else if (!is_group(out.baseline)) {
+        if (!out.baseline.empty())
+            out.notes.push_back(fmt::format("The baseline {} has no results yet; differences are to {}.",
+                                            out.baseline, out.groups[0]));
+        out.baseline = out.groups[0];
+    }
+}
+
 }  // namespace
+
+std::string series_name(const std::string& group, const std::string& label) {
+    return label.empty() || label == "plain" ? group : group + " + " + label;
+}
+
+std::string Collection::baseline_name() const {
+    return series_name(baseline, baseline_label);
+}
 
 std::string group_of(const std::string& run_name) {
     return run_name.substr(0, seed_suffix(run_name).at);
@@ -299,7 +397,9 @@ Collection collect(const std::vector<std::string>& paths, const std::string& bas
         for (const auto& [label, results] : run.evaluations) labels.insert(label);
     }
     for (const std::string& label : labels) add_unique(label, out.labels);
+    if (!out.sweep) out.own_labels = {out.labels.begin(), out.labels.end()};
     note_progress(out);
+    set_apart(out);
     if (!out.sweep) {
         std::set<std::string> parents;
         for (const RunRecord& run : out.runs) parents.insert(base_name(parent_path(run.path)));
@@ -314,17 +414,7 @@ Collection collect(const std::vector<std::string>& paths, const std::string& bas
         else
             out.title = counted(out.groups.size(), "variant");
     }
-    if (!baseline.empty()) out.baseline = baseline;
-    const bool known = std::find(out.groups.begin(), out.groups.end(), out.baseline) != out.groups.end();
-    if (!known && !baseline.empty())
-        throw Error(ExitCode::usage, fmt::format("--baseline {}: there is no such group", baseline),
-                    fmt::format("the groups are {}", fmt::join(out.groups, ", ")));
-    if (!known) {
-        if (!out.baseline.empty())
-            out.notes.push_back(fmt::format("The baseline {} has no results yet; {} stands in for it.",
-                                            out.baseline, out.groups[0]));
-        out.baseline = out.groups[0];
-    }
+    choose_baseline(baseline, out);
     return out;
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -12,16 +13,34 @@
 
 namespace longreach {
 
-// One line of the files that data/README describes; NaN: not measured.
+// What a result was measured on. Equal fingerprints: the very same target tokens (of a task: the same
+// samples). Files of earlier versions hold no fingerprint.
+struct Measure {
+    std::string fingerprint;
+    double count = NAN;      // tokens, or samples of a task
+    double documents = NAN;  // that the tokens come from
+
+    bool identified() const { return !fingerprint.empty(); }
+    // Results with equal keys may be compared. Without fingerprints all that can be asked is the same count.
+    std::string key() const;
+    std::string text() const;  // "65,536 tokens of 6 documents"
+};
+
+// One line of the files that data/README describes; NaN: not measured. apart: measured on something else than
+// the results that are compared (report/comparable.h).
 struct LossRow {
     int64_t step = 0, tokens = 0, length = 0;
     double loss = NAN, standard_error = NAN, top1 = NAN;
+    Measure measure = {};
+    bool apart = false;
 };
 struct BucketRow {
     int64_t step = 0, length = 0;
     bool by_document = false;
     int64_t bucket = 0;
     double loss = NAN, scored = 0;
+    Measure measure = {};  // of all buckets of the length together
+    bool apart = false;
 };
 struct ProbeCell {
     int64_t step = 0, length = 0, layer = -1, head = -1, bin = 0;
@@ -37,6 +56,8 @@ struct TaskCell {
     std::optional<double> margin;  // NaN if the model diverged
     double margin_error = NAN;
     std::optional<double> loss;  // likewise
+    Measure measure = {};
+    bool apart = false;
 };
 
 // What one directory holds: a run, or one of its evaluations.
@@ -58,9 +79,16 @@ std::vector<Row> newest(const std::vector<Row>& rows) {
     return out;
 }
 
+// A line of metrics.jsonl.
 struct TrainingRow {
     int64_t step = 0, tokens = 0, context = 0;
-    double loss = NAN;
+    double loss = NAN, gradient_norm = NAN, lr = NAN;
+    int64_t skipped = 0;  // steps so far
+};
+// A line of timing.jsonl.
+struct TimingRow {
+    int64_t step = 0;
+    double seconds = NAN, tokens_per_second = NAN, mfu = NAN, memory_bytes = NAN;
 };
 
 struct RunRecord {
@@ -70,8 +98,12 @@ struct RunRecord {
     Results own;                                 // written while training
     std::map<std::string, Results> evaluations;  // by label; "plain" is the unchanged model
     std::vector<TrainingRow> training;           // steps rise
+    std::vector<TimingRow> timing;
     double tokens_per_second = NAN;              // the median
     json::Value config, build;                   // null if there is no such file
+    std::map<std::string, std::string> origins;  // by dotted path: where a field of the config was set
+    bool has_log = false;
+    std::vector<std::string> warnings;           // lines of log.txt
     int64_t validated = 0;                       // step of the newest validation
     // Other seeds of its group have been validated at a later step: a mean with them would compare nothing.
     bool behind = false;
@@ -81,15 +113,23 @@ struct Collection {
     std::string title;
     std::vector<std::string> groups;  // in the order of the sweep or of the command line
     std::string baseline;             // one of them; empty without runs
+    std::string baseline_label;       // an evaluation of it; empty: as trained
     std::vector<std::string> labels;  // of evaluations: plain, the sweep's in its order, others by name
+    std::set<std::string> own_labels;  // those that the sweep itself asked for; without a sweep, all
     std::vector<RunRecord> runs;      // those that have results
     size_t planned = 0;               // runs asked for
     std::vector<std::string> notes;   // what a reader of the comparison should know about its runs
     bool sweep = false;
+    Measure measure;  // what the losses that are compared were measured on; count NaN without losses
+
+    std::string baseline_name() const;
 };
 
-// paths: run directories, or one sweep directory. baseline: a group, or empty for the sweep's own, otherwise
-// the first. Error(ExitCode::data) where a file is not understood.
+// "rope" as trained, or "rope + ntk".
+std::string series_name(const std::string& group, const std::string& label);
+
+// paths: run directories, or one sweep directory. baseline: a group or one of its evaluations ("rope + ntk"),
+// or empty for the sweep's own, otherwise the first. Error(ExitCode::data) where a file is not understood.
 Collection collect(const std::vector<std::string>& paths, const std::string& baseline = {});
 
 // "rope" of "rope.seed3" and "rope-seed3"; other names stay.

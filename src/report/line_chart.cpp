@@ -64,7 +64,7 @@ Range padded(Range r, bool logarithmic) {
     return {r.low - margin, r.high + margin};
 }
 
-// A path through the points, broken where a value is not finite.
+// A path through the points, broken where a value is not finite or where a point is not joined.
 std::string path_of(const std::vector<ChartPoint>& points, const Scale& x, const Scale& y) {
     std::string d;
     bool pen = false;
@@ -73,7 +73,7 @@ std::string path_of(const std::vector<ChartPoint>& points, const Scale& x, const
             pen = false;
             continue;
         }
-        d += fmt::format("{}{:.1f} {:.1f}", pen ? "L" : "M", x.at(p.x), y.at(p.y));
+        d += fmt::format("{}{:.1f} {:.1f}", pen && p.joined ? "L" : "M", x.at(p.x), y.at(p.y));
         pen = true;
     }
     return d;
@@ -83,7 +83,8 @@ std::string band_of(const std::vector<ChartPoint>& points, const Scale& x, const
     std::string out;
     for (size_t begin = 0; begin < points.size();) {
         const auto banded = [&](size_t i) {
-            return has_place(points[i].low, y) && has_place(points[i].high, y);
+            return has_place(points[i].low, y) && has_place(points[i].high, y) &&
+                   (i == begin || points[i].joined);
         };
         size_t end = begin;
         while (end < points.size() && banded(end)) ++end;
@@ -156,6 +157,8 @@ class LineDrawing {
                 x.include(p.x);
                 for (double v : {p.y, p.low, p.high})
                     if (v > 0 || !chart.log_y) y.include(v);
+                for (double v : p.seeds)
+                    if (v > 0 || !chart.log_y) y.include(v);
             }
         for (const Position& mark : chart.marks)
             if (chart.log_x) x.include(mark.x);
@@ -182,7 +185,7 @@ class LineDrawing {
                fmt::format(
                    "<clipPath id=\"{0}-c\"><rect x=\"{1:g}\" y=\"{2:g}\" width=\"{3:g}\" "
                    "height=\"{4:g}\"/></clipPath>\n",
-                   id, frame_.left, frame_.top - 4, frame_.width - frame_.left - frame_.right,
+                   identifier(id), frame_.left, frame_.top - 4, frame_.width - frame_.left - frame_.right,
                    frame_.height - frame_.top - frame_.bottom + 8) +
                body() + "</svg>\n";
     }
@@ -239,8 +242,8 @@ class LineDrawing {
     }
 
     std::string lines() const {
-        const std::string id = fmt::format("{}-{}-c", chart_.id, frame_.classes);
-        std::string out = fmt::format("<g clip-path=\"url(#{})\">\n", id);
+        const std::string id = identifier(fmt::format("{}-{}", chart_.id, frame_.classes));
+        std::string out = fmt::format("<g clip-path=\"url(#{}-c)\">\n", id);
         for (const bool faint : {true, false})
             for (const ChartLine& line : chart_.lines)
                 if (line.faint == faint && !line.points.empty()) out += one_line(line);
@@ -253,23 +256,31 @@ class LineDrawing {
             return fmt::format(
                 "<g class=\"series faint {}\" data-g=\"{}\"><path class=\"line\" d=\"{}\"/></g>\n",
                 style_classes(style), line.series, path_of(line.points, x_, y_));
-        std::string xs, ys, values, markers;
-        for (const ChartPoint& p : line.points) {
+        std::string xs, ys, values, markers, seeds;
+        for (size_t i = 0; i < line.points.size(); ++i) {
+            const ChartPoint& p = line.points[i];
+            // A point without a line to a neighbour would not be seen.
+            const bool alone =
+                (i == 0 || !p.joined) && (i + 1 == line.points.size() || !line.points[i + 1].joined);
             const bool finite = has_place(p.y, y_);
             const char* comma = xs.empty() ? "" : "|";
             xs += fmt::format("{}{:.1f}", comma, x_.at(p.x));
             ys += finite ? fmt::format("{}{:.1f}", comma, y_.at(p.y)) : comma;
             values += comma + p.text;
-            if (finite && line.markers && !many_)
+            if (finite && ((line.markers && !many_) || alone))
                 markers += marker_path(style.marker, x_.at(p.x), y_.at(p.y), frame_.radius);
+            for (const double v : p.seeds)
+                if (has_place(v, y_))
+                    seeds += fmt::format("<circle class=\"seed\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"2.4\"/>",
+                                         x_.at(p.x), y_.at(v));
         }
         const std::string band = band_of(line.points, x_, y_);
         return fmt::format(
             "<g class=\"series {}\" data-g=\"{}\" data-n=\"{}\" data-x=\"{}\" data-y=\"{}\" data-v=\"{}\">{}"
-            "<path class=\"line\" d=\"{}\"/>{}</g>\n",
+            "<path class=\"line\" d=\"{}\"/>{}{}</g>\n",
             style_classes(style), line.series, escaped(style.name), xs, ys, escaped(values),
             band.empty() ? "" : fmt::format("<path class=\"band\" d=\"{}\"/>", band),
-            path_of(line.points, x_, y_),
+            path_of(line.points, x_, y_), seeds,
             markers.empty() ? "" : fmt::format("<path class=\"marker\" d=\"{}\"/>", markers));
     }
 
@@ -329,10 +340,10 @@ std::string standalone_svg(const LineChart& chart, const std::vector<SeriesStyle
            fmt::format("<svg class=\"chart\" x=\"{:g}\" y=\"{:g}\" width=\"{:g}\" height=\"{:g}\">\n", margin,
                        margin + heading, frame.width, frame.height) +
            fmt::format(
-               "<clipPath id=\"{0}-{5}-c\"><rect x=\"{1:g}\" y=\"{2:g}\" width=\"{3:g}\" "
+               "<clipPath id=\"{0}-c\"><rect x=\"{1:g}\" y=\"{2:g}\" width=\"{3:g}\" "
                "height=\"{4:g}\"/></clipPath>\n",
-               chart.id, frame.left, frame.top - 4, frame.width - frame.left - frame.right,
-               frame.height - frame.top - frame.bottom + 8, frame.classes) +
+               identifier(fmt::format("{}-{}", chart.id, frame.classes)), frame.left, frame.top - 4,
+               frame.width - frame.left - frame.right, frame.height - frame.top - frame.bottom + 8) +
            drawing.body() + "</svg>\n</svg>\n";
 }
 

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "base/hash.h"
 #include "base/text.h"
 #include "report/scale.h"
 
@@ -24,11 +25,23 @@ std::string escaped(std::string_view text) {
             out += "&gt;";
         else if (c == '"')
             out += "&quot;";
+        else if (c == '\'')
+            out += "&#39;";
         else
             out += text.substr(0, length);
         text.remove_prefix(std::max<size_t>(length, 1));
     }
     return out;
+}
+
+std::string identifier(std::string_view text) {
+    constexpr size_t longest = 64;
+    std::string out;
+    for (const char c : text.substr(0, longest)) {
+        const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+        out += plain || c == '-' || c == '_' || c == '.' ? c : '-';
+    }
+    return out == text ? out : fmt::format("{}-{}", out, format_hash64(xxh64(text)));
 }
 
 Cell name_cell(std::string text) {
@@ -55,9 +68,9 @@ Cell spread_cell(double mean, double error, int decimals) {
 
 namespace {
 
-// The error of a mean a little quieter than the mean.
-std::string toned(const std::string& text) {
-    const size_t at = text.find(" ± ");
+// The error of a mean, or the seeds behind it, a little quieter than the mean.
+std::string toned(const std::string& text, bool number) {
+    const size_t at = number ? std::min(text.find(" ± "), text.find(" (")) : std::string::npos;
     if (at == std::string::npos) return escaped(text);
     return fmt::format("{}<span class=\"pm\">{}</span>", escaped(text.substr(0, at)),
                        escaped(text.substr(at)));
@@ -66,12 +79,15 @@ std::string toned(const std::string& text) {
 }  // namespace
 
 std::string table_html(const DataTable& table) {
-    std::string out =
-        "<div class=\"table\">"
-        "<div class=\"copy\"><button type=\"button\" data-copy=\"csv\">Copy CSV</button>"
-        "<button type=\"button\" data-copy=\"markdown\">Copy Markdown</button></div>"
-        "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"" +
-        escaped(table.caption) + "\"><table><caption>" + escaped(table.caption) + "</caption><thead><tr>";
+    // The errors of many columns go under their means, or the table would be twice as wide as the page.
+    constexpr size_t most_wide = 5;
+    std::string out = std::string(table.header.size() > most_wide ? "<div class=\"table many\">"
+                                                                  : "<div class=\"table\">") +
+                      "<div class=\"copy\"><button type=\"button\" data-copy=\"csv\">Copy CSV</button>"
+                      "<button type=\"button\" data-copy=\"markdown\">Copy Markdown</button></div>"
+                      "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"" +
+                      escaped(table.caption) + "\"><table><caption>" + escaped(table.caption) +
+                      "</caption><thead><tr>";
     for (size_t i = 0; i < table.header.size(); ++i) {
         const bool number = !table.rows.empty() && i < table.rows[0].size() && table.rows[0][i].number;
         out += fmt::format("<th scope=\"col\"{}>{}</th>", number ? " class=\"n\"" : "",
@@ -89,7 +105,7 @@ std::string table_html(const DataTable& table) {
                                cell.exact.empty() || cell.exact == cell.text
                                    ? ""
                                    : " data-v=\"" + escaped(cell.exact) + "\"",
-                               toned(cell.text), tag);
+                               toned(cell.text, cell.number), tag);
         }
         out += "</tr>\n";
     }

@@ -1,4 +1,4 @@
-// Pieces of HTML. Every text from outside passes escaped() exactly once, here or in charts.cpp.
+// Pieces of HTML. Every text from outside passes escaped() exactly once, and every id identifier().
 #pragma once
 
 #include <string>
@@ -7,9 +7,11 @@
 
 namespace longreach {
 
-// For text and for attributes in double quotes. Control characters and bytes that are not UTF-8 become
-// U+FFFD.
+// For text and for quoted attributes. Control characters and bytes that are not UTF-8 become U+FFFD.
 std::string escaped(std::string_view text);
+
+// For ids: letters, digits and - _ . only. Different texts have different identifiers.
+std::string identifier(std::string_view text);
 
 struct Cell {
     std::string text;        // shown

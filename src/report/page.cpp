@@ -7,6 +7,7 @@
 #include "base/build_info.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "dist/token.h"
 #include "report/chart_style.h"
 #include "report/page_parts.h"
 
@@ -19,12 +20,40 @@ std::string lowered(std::string title) {
     return title;
 }
 
+std::string base64(std::string_view bytes) {
+    constexpr const char* digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    std::string out;
+    for (size_t i = 0; i < bytes.size(); i += 3) {
+        uint32_t group = 0;
+        for (size_t k = i; k < i + 3; ++k)
+            group = group << 8 | (k < bytes.size() ? static_cast<unsigned char>(bytes[k]) : 0u);
+        for (size_t k = 0; k < 4; ++k) out += i + k > bytes.size() ? '=' : digits[group >> (18 - 6 * k) & 63];
+    }
+    return out;
+}
+
+// Allows an inline style or script with exactly this text.
+std::string source_hash(const std::string& text) {
+    return " 'sha256-" + base64(bytes_of(sha256(text))) + "'";
+}
+
+constexpr const char* without_scripts =
+    "[data-piece][hidden]{display:block!important}.menus,.copy{display:none!important}";
+
+// Nothing from outside and no script but ours, whatever a name may hold; the icon keeps a browser from asking
+// for one.
+std::string content_policy(const std::string& style, const std::string& script) {
+    return "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src" +
+           source_hash(style) + source_hash(without_scripts) + "; script-src" + source_hash(script) +
+           "; img-src data:; base-uri 'none'; form-action 'none'\"><link rel=\"icon\" href=\"data:,\">";
+}
+
 }  // namespace
 
 std::string report_page(const Collection& collection) {
     const Summary summary = summarize(collection);
     const PageContext page{collection, summary};
-    std::vector<Section> sections{overview_section(page)};
+    std::vector<Section> sections{overview_section(page), run_section(page)};
     if (summary.tasks.empty()) {
         for (const auto make : {lengths_section, differences_section, training_section, positions_section,
                                 diagnostics_section, tasks_section})
@@ -38,6 +67,7 @@ std::string report_page(const Collection& collection) {
             sections.push_back(section);
         }
     }
+    sections.push_back(apart_section(page));
     sections.push_back(setup_section(page));
     std::string contents, body;
     for (const Section& section : sections) {
@@ -49,19 +79,13 @@ std::string report_page(const Collection& collection) {
     }
     std::string what =
         counted(collection.groups.size(), "variant") + ", " + counted(collection.runs.size(), "run");
-    if (collection.groups.size() > 1) what += ", compared with " + collection.baseline;
+    if (collection.groups.size() > 1) what += ", compared with " + collection.baseline_name();
+    const std::string style = std::string(chart_style()) + page_style(), script = page_script();
     return "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
            "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">"
-           "<meta name=\"color-scheme\" content=\"light dark\">"
-           // Nothing from outside, whatever a name may hold; also keeps a browser from asking for an icon.
-           "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
-           "'unsafe-inline'; "
-           "script-src 'unsafe-inline'; img-src data:\"><link rel=\"icon\" href=\"data:,\">"
-           "<title>" +
-           escaped(collection.title) + " · longreach</title>\n<style>" + chart_style() + page_style() +
-           "</"
-           "style>\n<noscript><style>[data-piece][hidden]{display:block!important}.menus,.copy{display:none!"
-           "important}"
+           "<meta name=\"color-scheme\" content=\"light dark\">" +
+           content_policy(style, script) + "<title>" + escaped(collection.title) +
+           " · longreach</title>\n<style>" + style + "</style>\n<noscript><style>" + without_scripts +
            "</style></noscript></head>\n<body><div class=\"sheet\">\n"
            "<header><p class=\"kicker\">longreach report</p><h1>" +
            escaped(collection.title) + "</h1><p class=\"kicker\">" + escaped(what) +
@@ -72,7 +96,7 @@ std::string report_page(const Collection& collection) {
                "or shows it, with Shift it shows it alone.",
                build_info().version)) +
            "</footer></div>\n<div id=\"tip\" role=\"status\" aria-live=\"polite\" hidden></div>\n<script>" +
-           page_script() + "</script></body></html>\n";
+           script + "</script></body></html>\n";
 }
 
 std::string report_picture(const Collection& collection) {

@@ -104,6 +104,15 @@ std::vector<Position> length_places(const std::vector<int64_t>& lengths, const c
     return out;
 }
 
+Cell seeds_cell(const std::vector<SeedValue>& values, int decimals) {
+    Cell cell = number_cell(mean_interval(values).mean, decimals);
+    if (values.size() < 2) return cell;
+    std::vector<std::string> seeds;
+    for (const SeedValue& v : values) seeds.push_back(fixed(v.value, std::min(decimals, 2)));
+    cell.text += " (" + join(seeds, "/") + ")";
+    return cell;
+}
+
 double mean_of(const std::vector<double>& values, double* error) {
     const MeanInterval m = mean_interval(values);
     if (error) *error = m.standard_error;

@@ -25,6 +25,8 @@ struct Section {
 Section overview_section(const PageContext& page);
 Section lengths_section(const PageContext& page);
 Section differences_section(const PageContext& page);
+Section apart_section(const PageContext& page);
+Section run_section(const PageContext& page);  // of a single run
 Section training_section(const PageContext& page);
 Section positions_section(const PageContext& page);
 Section diagnostics_section(const PageContext& page);
@@ -75,6 +77,9 @@ std::vector<Position> context_marks(const PageContext& page);
 // Lengths as ticks and as the read-out names them.
 std::vector<Tick> length_ticks(const std::vector<int64_t>& lengths);
 std::vector<Position> length_places(const std::vector<int64_t>& lengths, const char* what);
+
+// The mean and behind it the value of each seed, for shares: their spread over few seeds is far from normal.
+Cell seeds_cell(const std::vector<SeedValue>& values, int decimals);
 
 // The mean of values and, with two or more, their standard error in `error`.
 double mean_of(const std::vector<double>& values, double* error = nullptr);

@@ -38,7 +38,7 @@ std::vector<Tick> round_ticks(double low, double high, int about) {
     const double step = power * (ratio < 1.42 ? 1 : ratio < 3.17 ? 2 : ratio < 7.08 ? 5 : 10);
     const int decimals = std::max(0, -static_cast<int>(std::floor(std::log10(step) + 1e-9)));
     // Where the numbers would be too long, powers of ten are clearer.
-    const bool scientific = largest >= 1e6 || decimals > 4;
+    const bool scientific = largest >= 1e6 || decimals > 6 || (decimals > 4 && largest < 0.01);
     for (double k = std::ceil(low / step - 1e-9); k * step <= high + 1e-9 * step; ++k) {
         const double value = k * step + 0.0;  // -0 + 0 is 0
         out.push_back({value, scientific ? significant(value, 3) : fixed(value, decimals)});

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/text.h"
+#include "report/comparable.h"
 #include "report/page_parts.h"
 
 namespace longreach {
@@ -53,13 +54,41 @@ DataTable by_length(const PageContext& page, const std::string& caption, ByLengt
             const MeanInterval m = mean_interval(found->second);
             // NaN here is a loss that is not finite, and not one that was not measured.
             Cell cell = std::isnan(m.mean) ? Cell{"not finite", "nan"}
-                                           : spread_cell(m.mean, m.standard_error, decimals);
+                        : low_is_good      ? spread_cell(m.mean, m.standard_error, decimals)
+                                           : seeds_cell(found->second, decimals);
             if (best.contains(length) && m.mean == best[length]) cell.tone = "best";
             row.push_back(cell);
         }
         table.rows.push_back(row);
     }
     return table;
+}
+
+// What another choice of documents would change: empty where that is not known.
+std::string document_errors(const PageContext& page) {
+    DataTable table;
+    table.caption = "Standard error over documents, mean over seeds (nats per token)";
+    table.header = {"variant"};
+    for (int64_t length : page.summary.lengths) table.header.push_back(full_length(length));
+    for (size_t i = 0; i < page.summary.series.size(); ++i) {
+        const Series& s = page.summary.series[i];
+        if (s.document_error.empty()) continue;
+        std::vector<Cell> row{name_cell(page.styles()[i].name)};
+        for (int64_t length : page.summary.lengths) {
+            const auto found = s.document_error.find(length);
+            row.push_back(number_cell(found == s.document_error.end() ? NAN : mean_of(found->second), 4));
+        }
+        table.rows.push_back(row);
+    }
+    if (table.rows.empty()) return {};
+    const double documents = page.collection.measure.documents;
+    return subheading("Error over documents") +
+           paragraph(fmt::format(
+               "The losses come from {}. All seeds read the same text, so this error does not shrink with "
+               "their number; differences between variants share most of it.",
+               std::isnan(documents) ? std::string("an unknown number of documents")
+                                     : counted(static_cast<size_t>(documents), "document"))) +
+           table_html(table);
 }
 
 std::string loss_figure(const PageContext& page) {
@@ -70,8 +99,12 @@ std::string loss_figure(const PageContext& page) {
         for (const ChartPoint& p : line.points) bands |= std::isfinite(p.low);
     return line_figure(
         page, "loss-by-length", chart,
-        fmt::format("Loss of the same text read with different lengths of context{}.{}",
+        fmt::format("{}{}: {}.{}",
+                    page.collection.measure.identified()
+                        ? "Loss of the same text read with different lengths of context"
+                        : "Loss by length of context",
                     page.summary.final_losses ? "" : ", from the newest validation of each run",
+                    measured_on(page.collection),
                     bands ? " Lines are means over seeds, bands one standard error to each side." : ""),
         by_length(page, "Loss by context length (nats per token)", &Series::loss, 4, true));
 }
@@ -139,30 +172,82 @@ Section lengths_section(const PageContext& page) {
                             "says little about what they can do.") +
                         loss_figure(page);
     section.html += paragraph(
-        "Mean over seeds ± its standard error; without ± there is one seed. The lowest mean of each column "
-        "is bold.");
+        "Mean over seeds ± its standard error over seeds; without ± there is one seed. The lowest mean of "
+        "each "
+        "column is bold.");
     section.html +=
         table_html(by_length(page, "Loss by context length (nats per token)", &Series::loss, 4, true));
     const DataTable top1 = by_length(page, "Share of tokens whose most likely next token is the right one",
                                      &Series::top1, 4, false);
-    if (!top1.rows.empty()) section.html += subheading("Top-1 accuracy") + table_html(top1);
+    if (!top1.rows.empty())
+        section.html += subheading("Top-1 accuracy") +
+                        paragraph("Mean over seeds, with the value of each seed.") + table_html(top1);
+    section.html += document_errors(page);
+    return section;
+}
+
+Section apart_section(const PageContext& page) {
+    Section section{"apart", "Shown apart", {}};
+    for (const ApartLosses& apart : losses_apart(page.collection)) {
+        DataTable table;
+        table.caption = fmt::format("Loss by context length on {} (nats per token)", apart.measure.text());
+        table.header = {"variant"};
+        std::set<int64_t> lengths;
+        for (const ApartLosses::Row& row : apart.rows)
+            for (const auto& [length, values] : row.loss) lengths.insert(length);
+        for (int64_t length : lengths) table.header.push_back(full_length(length));
+        for (const ApartLosses::Row& row : apart.rows) {
+            std::vector<Cell> cells{name_cell(series_name(row.group, row.label))};
+            for (int64_t length : lengths) {
+                const auto found = row.loss.find(length);
+                if (found == row.loss.end()) {
+                    cells.push_back({""});
+                    continue;
+                }
+                const MeanInterval m = mean_interval(found->second);
+                cells.push_back(std::isnan(m.mean) ? Cell{"not finite", "nan"}
+                                                   : spread_cell(m.mean, m.standard_error, 4));
+            }
+            table.rows.push_back(cells);
+        }
+        section.html += table_html(table);
+    }
+    DataTable tasks;
+    tasks.caption = "Tasks on other samples";
+    tasks.header = {"variant", "seed", "task", "context", "depth %", "samples", "accuracy"};
+    for (const ApartTask& t : tasks_apart(page.collection))
+        tasks.rows.push_back({name_cell(series_name(t.group, t.label)),
+                              {fmt::format("{}", t.seed)},
+                              {t.cell.task, {}, false},
+                              {full_length(t.cell.length), fmt::format("{}", t.cell.length)},
+                              significant_cell(t.cell.depth),
+                              number_cell(t.cell.samples, 0),
+                              number_cell(t.cell.accuracy, 3)});
+    if (!tasks.rows.empty()) section.html += table_html(tasks);
+    if (!section.html.empty())
+        section.html =
+            paragraph(
+                "Measured on other tokens or samples than the results above, or on tokens that cannot be "
+                "shown to be the same: these numbers compare with those of their own table only.") +
+            section.html;
     return section;
 }
 
 Section differences_section(const PageContext& page) {
-    Section section{"differences", "Differences to " + page.collection.baseline, {}};
+    Section section{"differences", "Differences to " + page.collection.baseline_name(), {}};
     const Series& baseline = page.summary.series[page.summary.baseline];
     Menu menu{"context length", {}};
     std::vector<ChosenPiece> pieces;
     DataTable table;
-    table.caption = "Difference of loss to " + page.collection.baseline + ", paired by seed (nats per token)";
+    table.caption =
+        "Difference of loss to " + page.collection.baseline_name() + ", paired by seed (nats per token)";
     table.header = {"variant", "context", "shared seeds", "difference", "95% interval from", "to"};
     std::map<int64_t, DataTable> tables;
     for (const auto& [length, base] : baseline.loss) {
         IntervalChart chart;
         chart.id = fmt::format("difference-{}", length);
-        chart.title = fmt::format("Difference of loss to {} at a context of {}", page.collection.baseline,
-                                  full_length(length));
+        chart.title = fmt::format("Difference of loss to {} at a context of {}",
+                                  page.collection.baseline_name(), full_length(length));
         chart.x_label = "difference of loss in nats (left of 0 is better)";
         DataTable here = table;
         size_t settled = 0, intervals = 0;

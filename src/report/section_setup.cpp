@@ -4,15 +4,15 @@
 #include <algorithm>
 #include <set>
 
+#include "report/flat_config.h"
 #include "report/page_parts.h"
 
 namespace longreach {
 
 namespace {
 
-using Flat = std::map<std::string, std::string>;
+using Flat = FlatConfig;
 
-// One entry per value; lists of plain values count as one.
 void flatten(const json::Value& value, const std::string& path, Flat& out) {
     const auto* list = value.to_array();
     const bool nested = list && std::any_of(list->begin(), list->end(), [](const json::Value& v) {
@@ -37,10 +37,9 @@ bool incidental(const std::string& key) {
     return key.starts_with("seed.") || key.starts_with("checkpoint.") || key == "resolved";
 }
 
-Flat flat_config(const json::Value& config) {
-    Flat all, out;
-    flatten(config, "", all);
-    for (const auto& [key, value] : all)
+Flat experiment_config(const json::Value& config) {
+    Flat out;
+    for (const auto& [key, value] : flat_config(config))
         if (!incidental(key)) out.emplace(key, value);
     return out;
 }
@@ -66,7 +65,8 @@ std::string differences(const PageContext& page) {
     for (const std::string& group : page.collection.groups) {
         std::vector<Flat> configs;
         for (const RunRecord& run : page.collection.runs)
-            if (run.group == group && run.config.is_object()) configs.push_back(flat_config(run.config));
+            if (run.group == group && run.config.is_object())
+                configs.push_back(experiment_config(run.config));
         if (configs.empty()) continue;
         const std::set<std::string> inside = differing(configs);
         if (!inside.empty())
@@ -141,6 +141,12 @@ std::string runs_table(const PageContext& page) {
 }
 
 }  // namespace
+
+FlatConfig flat_config(const json::Value& config) {
+    FlatConfig out;
+    flatten(config, "", out);
+    return out;
+}
 
 Section setup_section(const PageContext& page) {
     const std::string configs = differences(page);

@@ -34,7 +34,6 @@ struct Score {
         for (const auto& [seed, sum] : by_seed) values.push_back({seed, sum.first / sum.second});
         return values;
     }
-    double error_over_seeds() const { return mean_interval(seeds()).standard_error; }
 };
 
 struct TaskScores {
@@ -94,18 +93,16 @@ std::string accuracy_figure(const PageContext& page, const std::string& name, co
         ChartLine line;
         line.series = i;
         for (const auto& [length, score] : task.by_length[i]) {
-            const double mean = score.mean_accuracy(), error = score.error_over_seeds();
-            ChartPoint p{static_cast<double>(length), mean};
-            if (std::isfinite(error)) {
-                p.low = std::max(0.0, mean - error);
-                p.high = std::min(1.0, mean + error);
-            }
-            p.text = fixed(mean, 3);
+            ChartPoint p{static_cast<double>(length), score.mean_accuracy()};
+            const std::vector<SeedValue> seeds = score.seeds();
+            if (seeds.size() > 1)
+                for (const SeedValue& seed : seeds) p.seeds.push_back(seed.value);
+            p.text = seeds_cell(seeds, 3).text;
             line.points.push_back(p);
             table.rows.push_back({name_cell(page.styles()[i].name),
                                   {full_length(length), fmt::format("{}", length)},
                                   {grouped(static_cast<int64_t>(score.samples)), exact(score.samples)},
-                                  spread_cell(mean, error, 3),
+                                  seeds_cell(seeds, 3),
                                   number_cell(score.mean_margin(), 3),
                                   number_cell(score.mean_loss(), 3)});
         }
@@ -113,7 +110,8 @@ std::string accuracy_figure(const PageContext& page, const std::string& name, co
     }
     return line_figure(
         page, "task-" + name, chart,
-        "Share of right answers, over seeds and all depths; bands are one standard error over seeds.", table);
+        "Share of right answers over all depths: lines are means over seeds, small dots the single seeds.",
+        table);
 }
 
 std::string colour_key() {
@@ -177,60 +175,77 @@ std::string depth_figure(const PageContext& page, const std::string& name, const
         table);
 }
 
-// The longest of the lengths that the most variants have.
-int64_t common_length(const TaskScores& task) {
-    std::map<int64_t, size_t> variants;
-    for (const auto& lengths : task.by_length)
-        for (const auto& [length, score] : lengths) ++variants[length];
+// The longest of the lengths that the most variants have in the sweep's own evaluations.
+int64_t common_length(const PageContext& page, const TaskScores& task) {
+    std::map<int64_t, std::set<std::string>> variants;
+    for (size_t i = 0; i < task.by_length.size(); ++i)
+        if (page.summary.series[i].own)
+            for (const auto& [length, score] : task.by_length[i])
+                variants[length].insert(page.summary.series[i].group);
     int64_t longest = 0;
     size_t most = 0;
-    for (const auto& [length, count] : variants)
-        if (count >= most) most = count, longest = length;
+    for (const auto& [length, groups] : variants)
+        if (groups.size() >= most) most = groups.size(), longest = length;
     return longest;
+}
+
+// The values of single seeds: with few of them, shares near 0 and 1 have no interval worth printing.
+std::string seed_list(const std::vector<SeedValue>& values, bool with_sign) {
+    std::vector<std::string> out;
+    for (const SeedValue& v : values) out.push_back(with_sign ? signed_fixed(v.value, 3) : fixed(v.value, 3));
+    return join(out, ", ");
 }
 
 std::vector<std::string> headline_of(const PageContext& page, const std::string& name,
                                      const TaskScores& task) {
     struct Candidate {
-        std::string name;
+        std::string name, group;
         const Score* score;
         double mean;  // over seeds
     };
-    const int64_t length = common_length(task);
+    const int64_t length = common_length(page, task);
     std::vector<Candidate> candidates;
     for (size_t i = 0; i < task.by_length.size(); ++i) {
+        const Series& series = page.summary.series[i];
         const auto found = task.by_length[i].find(length);
-        if (found == task.by_length[i].end() || found->second.samples == 0) continue;
+        if (!series.own || found == task.by_length[i].end() || found->second.samples == 0) continue;
         candidates.push_back(
-            {page.styles()[i].name, &found->second, mean_interval(found->second.seeds()).mean});
+            {page.styles()[i].name, series.group, &found->second, mean_interval(found->second.seeds()).mean});
     }
     const std::string where = at_length(page.summary, length);
     if (candidates.empty()) return {fmt::format("{} no accuracy in {} is a number.", where, name)};
     std::stable_sort(candidates.begin(), candidates.end(),
                      [](const Candidate& a, const Candidate& b) { return a.mean > b.mean; });
     const Candidate& best = candidates[0];
-    const double error = best.score->error_over_seeds();
-    const std::string value = fixed(best.mean, 3) + (std::isfinite(error) ? " ± " + fixed(error, 3) : "") +
-                              fmt::format(" ({})", counted(best.score->by_seed.size(), "seed"));
+    const size_t seeds = best.score->by_seed.size();
+    std::string value = fixed(best.mean, 3) + fmt::format(" ({}", counted(seeds, "seed"));
+    if (seeds > 1) value += ": " + seed_list(best.score->seeds(), false);
+    value += ")";
     if (candidates.size() == 1)
         return {fmt::format("{}, the accuracy of {} in {} is {}.", where, best.name, name, value)};
     std::vector<std::string> equals;
     for (const Candidate& c : candidates)
         if (c.mean == best.mean) equals.push_back(c.name);
     if (equals.size() > 1)
-        return {fmt::format("{}, {} of {} share the highest accuracy in {}, {}: {}.", where, equals.size(),
-                            counted(candidates.size(), "variant"), name, fixed(best.mean, 3),
-                            join(equals, ", "))};
+        return {fmt::format(
+            "{}, {} of {} share the highest accuracy in {}, {}: {}.", where, equals.size(),
+            counted(candidates.size(),
+                    candidates.size() == page.collection.groups.size() ? "variant" : "evaluation"),
+            name, fixed(best.mean, 3), join(equals, ", "))};
     const Candidate& next = candidates[1];
-    const MeanInterval gap = paired_difference(best.score->seeds(), next.score->seeds());
+    const std::vector<SeedValue> gaps = paired_differences(next.score->seeds(), best.score->seeds());
+    const double gap = gaps.empty() ? next.mean - best.mean : mean_interval(gaps).mean;
+    std::set<std::string> variants;
+    for (const Candidate& c : candidates) variants.insert(c.group);
+    std::string of = counted(variants.size(), "variant");
+    if (candidates.size() > variants.size()) of += fmt::format(" in {} evaluations", candidates.size());
     std::vector<std::string> out{
-        fmt::format("{}, {} has the highest accuracy in {} of {}: {}.", where, best.name, name,
-                    counted(candidates.size(), "variant"), value),
-        fmt::format("The next, {}, is {} lower{}.", next.name,
-                    fixed(gap.count > 0 ? gap.mean : best.mean - next.mean, 3), gap_text(gap, 3))};
-    if (candidates.size() > 2)
-        out.push_back(
-            "The highest of many is in part the luckiest: intervals are not corrected for having chosen it.");
+        fmt::format("{}, {} has the highest accuracy in {} of {}: {}.", where, best.name, name, of, value),
+        fmt::format("The next, {}, is {} lower{}.", next.name, fixed(-gap, 3),
+                    gaps.empty()       ? "; no seed is shared, so the two cannot be paired"
+                    : gaps.size() == 1 ? "; one shared seed says nothing about chance"
+                                       : "; seed by seed " + seed_list(gaps, true))};
+    if (candidates.size() > 2) out.push_back("The highest of many is in part the luckiest.");
     return out;
 }
 

@@ -155,6 +155,18 @@ std::string training_figure(const PageContext& page) {
         table);
 }
 
+// How many tokens the validations of each step scored.
+std::vector<Cell> scored_row(const std::set<int64_t>& steps,
+                             const std::map<int64_t, std::map<std::string, Measure>>& measures) {
+    std::vector<Cell> row{name_cell("tokens scored")};
+    for (int64_t step : steps) {
+        std::set<double> counts;
+        for (const auto& [key, measure] : measures.at(step)) counts.insert(measure.count);
+        row.push_back(counts.size() == 1 ? number_cell(*counts.begin(), 0) : Cell{"several"});
+    }
+    return row;
+}
+
 std::string validation_figures(const PageContext& page) {
     Menu menu{"context length", {}};
     std::vector<ChosenPiece> pieces;
@@ -173,16 +185,21 @@ std::string validation_figures(const PageContext& page) {
         table.header = {"variant"};
         std::set<int64_t> steps;
         std::vector<std::map<int64_t, std::vector<double>>> values(page.summary.series.size());
+        std::vector<std::map<int64_t, std::set<std::string>>> keys(values.size());  // what was scored
+        std::map<int64_t, std::map<std::string, Measure>> measures;                 // by step and key
         for (size_t i = 0; i < page.summary.series.size(); ++i) {
             if (!page.summary.series[i].label.empty()) continue;
             for (const RunRecord* run : runs_of(page.collection, page.summary.series[i]))
                 for (const LossRow& row : run->own.losses)
                     if (row.length == length) {
                         values[i][row.step].push_back(row.loss);
+                        keys[i][row.step].insert(row.measure.key());
+                        measures[row.step].emplace(row.measure.key(), row.measure);
                         steps.insert(row.step);
                     }
         }
         if (steps.size() < 2) continue;
+        bool broken = false;
         for (int64_t step : steps) {
             table.header.push_back(fmt::format("step {}", grouped(step)));
             chart.places.push_back({static_cast<double>(step), "step " + grouped(step)});
@@ -193,6 +210,7 @@ std::string validation_figures(const PageContext& page) {
             line.series = i;
             line.markers = steps.size() <= 30;
             std::vector<Cell> row{name_cell(page.styles()[i].name)};
+            const std::set<std::string>* before = nullptr;
             for (int64_t step : steps) {
                 const auto found = values[i].find(step);
                 double error = NAN;
@@ -200,6 +218,9 @@ std::string validation_figures(const PageContext& page) {
                 row.push_back(spread_cell(mean, error, 4));
                 if (found == values[i].end()) continue;
                 ChartPoint p{static_cast<double>(step), mean};
+                p.joined = !before || *before == keys[i][step];
+                before = &keys[i][step];
+                broken |= !p.joined;
                 if (std::isfinite(error)) p.low = mean - error, p.high = mean + error;
                 p.text = fixed(mean, 4);
                 line.points.push_back(p);
@@ -207,14 +228,16 @@ std::string validation_figures(const PageContext& page) {
             chart.lines.push_back(line);
             table.rows.push_back(row);
         }
+        table.rows.push_back(scored_row(steps, measures));
         chart.description = "Validation losses over training steps.";
         const std::string key = fmt::format("{}", length);
         menu.choices.push_back({key, full_length(length)});
         pieces.push_back(
             {{key},
              line_figure(page, "validation-" + key, chart,
-                         "Validations while training. The last one may score more tokens than those "
-                         "before it.",
+                         broken ? "Validations while training. Points that scored other tokens than those "
+                                  "before them are not joined with them: their losses do not compare."
+                                : "Validations while training, all on the same number of tokens.",
                          table)});
     }
     if (pieces.empty()) return {};

@@ -19,7 +19,7 @@ void add_series(const Collection& collection, Summary& out) {
     for (size_t g = 0; g < collection.groups.size(); ++g) {
         const std::string& group = collection.groups[g];
         if (group == collection.baseline) out.baseline = out.series.size();
-        out.series.push_back({group, "", {}, {}});
+        out.series.push_back({group, "", {}, {}, {}});
         // A group's hue stays with it; every eighth group has it again, with other dashes and another marker.
         SeriesStyle style{group, g % colour_count, g / colour_count, g % marker_count, false};
         out.styles.push_back(style);
@@ -30,9 +30,11 @@ void add_series(const Collection& collection, Summary& out) {
             };
             if (label == "plain" || std::none_of(collection.runs.begin(), collection.runs.end(), evaluated))
                 continue;
-            out.series.push_back({group, label, {}, {}});
+            if (group == collection.baseline && label == collection.baseline_label)
+                out.baseline = out.series.size();
+            out.series.push_back({group, label, {}, {}, {}, collection.own_labels.contains(label)});
             ++style.dash;
-            style.name = group + " + " + label;
+            style.name = series_name(group, label);
             style.hollow = true;
             out.styles.push_back(style);
         }
@@ -45,16 +47,21 @@ void add_losses(const Collection& collection, Summary& out) {
         for (const RunRecord* run : runs_of(collection, s))
             for (const LossRow& row : rows_of(*run, s.label, &Results::losses, out.final_losses)) {
                 s.loss[row.length].push_back({run->seed, row.loss});
+                if (!std::isnan(row.standard_error))
+                    s.document_error[row.length].push_back(row.standard_error);
                 if (!std::isnan(row.top1)) s.top1[row.length].push_back({run->seed, row.top1});
             }
-    std::map<int64_t, size_t> series_at;
+    std::map<int64_t, std::set<std::string>> variants;
     for (const Series& s : out.series)
-        for (const auto& [length, values] : s.loss) ++series_at[length];
-    size_t most = 0;
-    for (const auto& [length, count] : series_at) {
+        for (const auto& [length, values] : s.loss) {
+            std::set<std::string>& groups = variants[length];
+            if (s.own) groups.insert(s.group);
+        }
+    size_t most = 1;
+    for (const auto& [length, groups] : variants) {
         out.lengths.push_back(length);
-        if (count >= most) {
-            most = count;
+        if (groups.size() >= most) {
+            most = groups.size();
             out.longest = length;
         }
     }
@@ -123,6 +130,13 @@ std::string gap_text(const MeanInterval& gap, int decimals) {
                           : "; no seed is shared, so the two cannot be paired";
 }
 
+std::string measured_on(const Collection& collection) {
+    const Measure& m = collection.measure;
+    if (std::isnan(m.count)) return "how many tokens were scored is not recorded";
+    return m.identified() ? "the same " + m.text() + " for all"
+                          : m.text() + " each (files of an earlier version do not record which)";
+}
+
 std::vector<std::string> headline(const Collection& collection, const Summary& summary) {
     std::vector<std::string> out;
     if (summary.longest == 0) {
@@ -134,14 +148,18 @@ std::vector<std::string> headline(const Collection& collection, const Summary& s
     const int64_t length = summary.longest;
     std::vector<Candidate> candidates;
     std::vector<std::string> broken;
+    std::set<std::string> variants;
     for (size_t i = 0; i < summary.series.size(); ++i) {
+        if (!summary.series[i].own) continue;
         const auto found = summary.series[i].loss.find(length);
         if (found == summary.series[i].loss.end()) continue;
         const MeanInterval loss = mean_interval(found->second);
-        if (std::isfinite(loss.mean))
+        if (std::isfinite(loss.mean)) {
             candidates.push_back({i, loss});
-        else
+            variants.insert(summary.series[i].group);
+        } else {
             broken.push_back(summary.styles[i].name);
+        }
     }
     std::sort(candidates.begin(), candidates.end(),
               [](const Candidate& a, const Candidate& b) { return a.loss.mean < b.loss.mean; });
@@ -157,8 +175,13 @@ std::vector<std::string> headline(const Collection& collection, const Summary& s
         out.push_back(
             fmt::format("{}, the loss of {} is {} ({}).", where, name, value, seeds_text(best.loss.count)));
     } else {
-        out.push_back(fmt::format("{}, {} has the lowest loss of {}: {} ({}).", where, name,
-                                  counted(candidates.size(), "variant"), value, seeds_text(best.loss.count)));
+        std::string of = counted(variants.size(), "variant");
+        if (variants.size() == 1)
+            of = fmt::format("{} evaluations", candidates.size());
+        else if (candidates.size() > variants.size())
+            of += fmt::format(" in {} evaluations", candidates.size());
+        out.push_back(fmt::format("{}, {} has the lowest loss of {}: {} ({}).", where, name, of, value,
+                                  seeds_text(best.loss.count)));
         const auto against = [&](const Candidate& other, const std::string& who) {
             const MeanInterval gap = paired_difference(summary.series[other.series].loss.at(length),
                                                        summary.series[best.series].loss.at(length));

@@ -14,6 +14,8 @@ namespace longreach {
 struct Series {
     std::string group, label;                              // label: empty for the group as trained
     std::map<int64_t, std::vector<SeedValue>> loss, top1;  // by length; seeds rise
+    std::map<int64_t, std::vector<double>> document_error;  // of the losses, by resampling documents
+    bool own = true;  // asked for by the sweep itself, rather than evaluated by hand
 };
 
 struct Summary {
@@ -21,7 +23,7 @@ struct Summary {
     std::vector<SeriesStyle> styles;  // of the series
     size_t baseline = 0;              // index of a series
     std::vector<int64_t> lengths;     // that any series has
-    int64_t longest = 0;              // the longest that the most series have; 0 without losses
+    int64_t longest = 0;              // the longest that the most variants have; 0 without losses
     std::vector<int64_t> contexts;    // longest context of each run's training, without repetition
     bool final_losses = false;        // losses come from eval/plain, not from the newest validation
     // That the runs train on, if all of them do; their loss on text says little then.
@@ -30,9 +32,8 @@ struct Summary {
 
 Summary summarize(const Collection& collection);
 
-// The rows of a kind for a run under a label. As trained (label ""): from eval/plain if every run that has
-// such rows has them there, else what training itself wrote; one source for all, or the runs would have been
-// scored on different tokens.
+// The rows of a kind for a run under a label, without those set apart. As trained (label ""): from eval/plain
+// if every run that has such rows has them there, else what training itself wrote.
 template <class Row>
 bool all_evaluated(const Collection& collection, std::vector<Row> Results::*kind) {
     bool any = false;
@@ -47,9 +48,16 @@ bool all_evaluated(const Collection& collection, std::vector<Row> Results::*kind
 template <class Row>
 std::vector<Row> rows_of(const RunRecord& run, const std::string& label, std::vector<Row> Results::*kind,
                          bool evaluated) {
-    if (label.empty() && !evaluated) return run.behind ? std::vector<Row>{} : newest(run.own.*kind);
-    const auto found = run.evaluations.find(label.empty() ? "plain" : label);
-    return found == run.evaluations.end() ? std::vector<Row>{} : newest(found->second.*kind);
+    std::vector<Row> rows;
+    if (label.empty() && !evaluated) {
+        if (!run.behind) rows = newest(run.own.*kind);
+    } else if (const auto found = run.evaluations.find(label.empty() ? "plain" : label);
+               found != run.evaluations.end()) {
+        rows = newest(found->second.*kind);
+    }
+    if constexpr (requires(const Row& r) { r.apart; })
+        std::erase_if(rows, [](const Row& r) { return r.apart; });
+    return rows;
 }
 
 // The runs of a series, seeds rising.
@@ -60,6 +68,9 @@ std::string at_length(const Summary& summary, int64_t length);
 
 // How far the pairs bear out a difference, to go on behind it: "; the 95% interval of ...".
 std::string gap_text(const MeanInterval& gap, int decimals);
+
+// "65,536 tokens of 6 documents", and whether they are known to be the same for all.
+std::string measured_on(const Collection& collection);
 
 // Plain sentences about the losses on text, the most important first.
 std::vector<std::string> headline(const Collection& collection, const Summary& summary);

@@ -1,5 +1,8 @@
 #include "report/sweep_results.h"
 
+#include <algorithm>
+
+#include "base/text.h"
 #include "config/loader.h"
 #include "io/file.h"
 #include "train/experiment.h"
@@ -24,6 +27,11 @@ std::vector<Row> rows_under(const RunRecord& run, const std::string& label, std:
 
 std::string cell(double value) {
     return std::isnan(value) ? "" : fmt::format("{}", value);
+}
+// Names of this program hold neither commas nor control characters; those of others must not add cells.
+std::string cell(std::string text) {
+    std::replace(text.begin(), text.end(), ',', ';');
+    return one_line(text);
 }
 std::string cell(const std::optional<double>& value) {
     return value ? fmt::format("{}", *value) : "";
@@ -50,16 +58,19 @@ SweepResults sweep_results(const Collection& sweep) {
 
 void write_sweep_csv(const std::string& directory) {
     const SweepResults results = sweep_results(collect({directory}));
-    std::string losses = "variant,seed,evaluation,length,loss,top1\n";
+    std::string losses =
+        "variant,seed,evaluation,length,loss,top1,standard_error,scored,documents,fingerprint\n";
     for (const SweepLoss& l : results.losses)
-        losses += fmt::format("{},{},{},{},{},{}\n", l.variant, l.seed, l.evaluation, l.length, l.loss,
-                              cell(l.top1));
+        losses += fmt::format("{},{},{},{},{},{},{},{},{},{}\n", cell(l.variant), l.seed, cell(l.evaluation),
+                              l.length, l.loss, cell(l.top1), cell(l.standard_error), cell(l.measure.count),
+                              cell(l.measure.documents), cell(l.measure.fingerprint));
     write_file_atomically(join_path(directory, "results.csv"), losses);
-    std::string tasks = "variant,seed,evaluation,task,length,depth,samples,accuracy,margin,loss\n";
+    std::string tasks =
+        "variant,seed,evaluation,task,length,depth,samples,accuracy,margin,loss,fingerprint\n";
     for (const SweepTask& t : results.tasks)
-        tasks +=
-            fmt::format("{},{},{},{},{},{},{},{},{},{}\n", t.variant, t.seed, t.evaluation, t.task, t.length,
-                        cell(t.depth), cell(t.samples), cell(t.accuracy), cell(t.margin), cell(t.loss));
+        tasks += fmt::format("{},{},{},{},{},{},{},{},{},{},{}\n", cell(t.variant), t.seed,
+                             cell(t.evaluation), cell(t.task), t.length, cell(t.depth), cell(t.samples),
+                             cell(t.accuracy), cell(t.margin), cell(t.loss), cell(t.measure.fingerprint));
     write_file_atomically(join_path(directory, "results_tasks.csv"), tasks);
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "report/collect.h"
+#include "report/text_table.h"
 
 namespace longreach {
 
@@ -28,13 +29,18 @@ struct SweepResults {
 // validation of a run counts once it was made after its last step.
 SweepResults sweep_results(const Collection& sweep);
 
-// Writes results.csv (variant,seed,evaluation,length,loss,top1) and results_tasks.csv
-// (variant,seed,evaluation,task,length,depth,samples,accuracy,margin,loss) into the sweep directory; without
-// results, only their headers.
+// Writes results.csv (variant,seed,evaluation,length,loss,top1,standard_error,scored,documents,fingerprint)
+// and results_tasks.csv (variant,seed,evaluation,task,length,depth,samples,accuracy,margin,loss,fingerprint)
+// into the sweep directory; without results, only their headers.
 void write_sweep_csv(const std::string& directory);
 
+struct TableOptions {
+    Terminal terminal = {};
+    bool pairs = false;  // also the difference of every two variants
+};
+
 // Means over seeds and their standard errors, then the differences to the baseline, seed by seed, with 95%
-// intervals: losses by length, top-1, tasks.
-std::string sweep_tables(const Collection& sweep);
+// intervals: losses by length, top-1, tasks; at the end what was measured on other tokens.
+std::string sweep_tables(const Collection& sweep, const TableOptions& options = {});
 
 }  // namespace longreach

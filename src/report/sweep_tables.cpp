@@ -1,4 +1,4 @@
-// The terminal tables of a sweep: one row per variant and evaluation, one column per length.
+// The tables of a sweep as text: one row per variant and evaluation, one column per length.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -6,17 +6,26 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "report/comparable.h"
 #include "report/paired.h"
+#include "report/summary.h"
 #include "report/sweep_results.h"
 
 namespace longreach {
 
 namespace {
 
+// Losses get intervals over seeds. Shares in percent do not: few seeds of something between 0 and 100 are far
+// from normal, so each seed's value is shown.
+enum class Kind { loss, percent };
+
 // One quantity of every run, by row and column.
 struct Measured {
-    std::map<std::pair<std::string, int64_t>, std::vector<SeedValue>> cells;  // (row, length) -> seeds
-    std::set<int64_t> lengths;
+    Kind kind = Kind::loss;
+    int digits = 4;
+    std::map<std::pair<std::string, int64_t>, std::vector<SeedValue>> cells = {};  // (row, length) -> seeds
+    std::map<std::pair<std::string, int64_t>, std::vector<double>> document_errors = {};
+    std::set<int64_t> lengths = {};
 
     void add(const std::string& row, int64_t length, int64_t seed, double value) {
         cells[{row, length}].push_back({seed, value});
@@ -29,146 +38,224 @@ struct Measured {
     bool has(const std::string& row) const {
         return std::any_of(cells.begin(), cells.end(), [&](auto& c) { return c.first.first == row; });
     }
+    // Over documents, the mean over seeds: all seeds read the same text. Empty if unknown.
+    std::string document_error(const std::string& row, int64_t length) const {
+        const auto it = document_errors.find({row, length});
+        if (it == document_errors.end()) return {};
+        return fmt::format("{:.{}f}", mean_interval(it->second).mean, digits);
+    }
 };
-
-std::string row_name(const std::string& variant, const std::string& evaluation) {
-    return evaluation == "plain" ? variant : fmt::format("{} + {}", variant, evaluation);
-}
 
 std::vector<std::string> row_names(const Collection& sweep) {
     std::vector<std::string> rows;
     for (const std::string& variant : sweep.groups)
-        for (const std::string& evaluation : sweep.labels) rows.push_back(row_name(variant, evaluation));
+        for (const std::string& evaluation : sweep.labels) rows.push_back(series_name(variant, evaluation));
     return rows;
 }
 
-// Lines up columns: the first to the left, the others to the right.
-std::string aligned(const std::vector<std::vector<std::string>>& lines) {
-    std::vector<size_t> widths;
-    for (const auto& line : lines) {
-        widths.resize(std::max(widths.size(), line.size()));
-        for (size_t i = 0; i < line.size(); ++i) widths[i] = std::max(widths[i], utf8_length(line[i]));
-    }
-    std::string out;
-    for (const auto& line : lines) {
-        std::string text;
-        for (size_t i = 0; i < line.size(); ++i) {
-            const size_t space = widths[i] - utf8_length(line[i]);
-            text += i == 0 ? fmt::format("{}{:{}}", line[i], "", space)
-                           : fmt::format("  {:{}}{}", "", space, line[i]);
-        }
-        text.erase(text.find_last_not_of(' ') + 1);
-        out += fmt::format("{}\n", text);
-    }
-    return out;
-}
-
-std::vector<std::string> header(const std::string& title, const Measured& measured) {
-    std::vector<std::string> line{title};
-    for (const int64_t length : measured.lengths) line.push_back(std::to_string(length));
+TextLine header(const std::string& title, const std::set<int64_t>& lengths) {
+    TextLine line{title};
+    for (const int64_t length : lengths) line.push_back(std::to_string(length));
     return line;
 }
 
+// " (50.0/75.0)", each seed's value; of many seeds " (50.0..75.0)"; empty for one.
+std::string seeds_text(const std::vector<SeedValue>& values, bool with_sign) {
+    constexpr size_t most = 5;
+    if (values.size() < 2) return {};
+    const auto text = [&](double v) {
+        return with_sign ? fmt::format("{:+.1f}", v) : fmt::format("{:.1f}", v);
+    };
+    std::vector<std::string> all;
+    for (const SeedValue& v : values) all.push_back(text(v.value));
+    if (values.size() <= most) return fmt::format(" ({})", join(all, "/"));
+    const auto less = [](const SeedValue& a, const SeedValue& b) { return a.value < b.value; };
+    const auto [low, high] = std::minmax_element(values.begin(), values.end(), less);
+    return fmt::format(" ({}..{})", text(low->value), text(high->value));
+}
+
+std::string mean_text(const Measured& measured, const std::string& row, int64_t length) {
+    const std::vector<SeedValue> values = measured.at(row, length);
+    const MeanInterval m = mean_interval(values);
+    if (m.count == 0) return "-";
+    if (measured.kind == Kind::percent) return fmt::format("{:.1f}", m.mean) + seeds_text(values, false);
+    std::string cell = fmt::format("{:.{}f}", m.mean, measured.digits);
+    const std::string documents = measured.document_error(row, length);
+    if (m.count > 1) cell += fmt::format(" ±{:.{}f}", m.standard_error, measured.digits);
+    if (!documents.empty()) cell += fmt::format("{}{}", m.count > 1 ? "/" : " ±-/", documents);
+    return cell;
+}
+
 std::string means(const std::string& title, const std::vector<std::string>& rows, const Measured& measured,
-                  int digits) {
-    std::vector<std::vector<std::string>> lines{header(title, measured)};
+                  const Terminal& terminal) {
+    std::map<int64_t, double> best;
+    for (const auto& [at, values] : measured.cells) {
+        const double mean = mean_interval(values).mean;
+        if (measured.kind != Kind::loss || !std::isfinite(mean)) continue;
+        double& least = best.emplace(at.second, mean).first->second;
+        least = std::min(least, mean);
+    }
+    std::vector<TextLine> lines{header(title, measured.lengths)};
     for (const std::string& row : rows) {
         if (!measured.has(row)) continue;
-        std::vector<std::string> line{row};
+        TextLine line{row};
         for (const int64_t length : measured.lengths) {
-            const MeanInterval m = mean_interval(measured.at(row, length));
-            std::string cell = m.count > 0 ? fmt::format("{:.{}f}", m.mean, digits) : "-";
-            if (m.count > 1) cell += fmt::format(" ±{:.{}f}", m.standard_error, digits);
-            line.push_back(cell);
+            const double mean = mean_interval(measured.at(row, length)).mean;
+            line.push_back({mean_text(measured, row, length), best.contains(length) && mean == best[length]});
         }
         lines.push_back(line);
     }
-    return aligned(lines);
+    return text_table(lines, terminal);
+}
+
+TextCell difference_text(const Measured& measured, const std::string& row, const std::string& baseline,
+                         int64_t length) {
+    const std::vector<SeedValue> pairs =
+        paired_differences(measured.at(row, length), measured.at(baseline, length));
+    const MeanInterval m = mean_interval(pairs);
+    if (m.count == 0) return "-";
+    if (measured.kind == Kind::percent) return fmt::format("{:+.1f}", m.mean) + seeds_text(pairs, true);
+    std::string cell = fmt::format("{:+.{}f}", m.mean, measured.digits);
+    if (m.has_interval())
+        cell += fmt::format(" [{:+.{}f}, {:+.{}f}]{}", m.low, measured.digits, m.high, measured.digits,
+                            m.excludes_zero() ? "*" : " ");
+    return {cell, m.excludes_zero()};
 }
 
 std::string differences(const std::string& title, const std::vector<std::string>& rows,
-                        const std::string& baseline, const Measured& measured, int digits) {
-    std::vector<std::vector<std::string>> lines{header(title, measured)};
+                        const std::string& baseline, const Measured& measured, const Terminal& terminal) {
+    std::vector<TextLine> lines{header(title, measured.lengths)};
     for (const std::string& row : rows) {
         if (row == baseline || !measured.has(row)) continue;
-        std::vector<std::string> line{row};
-        for (const int64_t length : measured.lengths) {
-            const MeanInterval m = paired_difference(measured.at(row, length), measured.at(baseline, length));
-            std::string cell = m.count > 0 ? fmt::format("{:+.{}f}", m.mean, digits) : "-";
-            if (m.has_interval())
-                cell += fmt::format(" [{:+.{}f}, {:+.{}f}]{}", m.low, digits, m.high, digits,
-                                    m.excludes_zero() ? "*" : " ");
-            line.push_back(cell);
-        }
+        TextLine line{row};
+        for (const int64_t length : measured.lengths)
+            line.push_back(difference_text(measured, row, baseline, length));
         lines.push_back(line);
     }
-    return lines.size() > 1 ? aligned(lines) : "";
+    return lines.size() > 1 ? text_table(lines, terminal) : "";
 }
 
-// Both tables of one quantity; "" if nothing of it was measured.
-std::string quantity(const Collection& sweep, const std::string& name, const Measured& measured, int digits) {
+// Each variant as trained minus each one before it.
+std::string pairs(const std::string& title, const Collection& sweep, const Measured& measured,
+                  const Terminal& terminal) {
+    std::vector<TextLine> lines{header(title, measured.lengths)};
+    for (size_t i = 0; i < sweep.groups.size(); ++i)
+        for (size_t k = 0; k < i; ++k) {
+            const std::string &a = sweep.groups[i], &b = sweep.groups[k];
+            if (!measured.has(a) || !measured.has(b)) continue;
+            TextLine line{a + " - " + b};
+            for (const int64_t length : measured.lengths)
+                line.push_back(difference_text(measured, a, b, length));
+            lines.push_back(line);
+        }
+    return lines.size() > 1 ? text_table(lines, terminal) : "";
+}
+
+// The tables of one quantity; "" if nothing of it was measured.
+std::string quantity(const Collection& sweep, const std::string& name, const Measured& measured,
+                     const TableOptions& options) {
     if (measured.cells.empty()) return "";
     const std::vector<std::string> rows = row_names(sweep);
-    std::string out = fmt::format("\n{}", means(name + " at context", rows, measured, digits));
-    if (sweep.baseline.empty() || !measured.has(sweep.baseline)) return out;
-    const std::string table =
-        differences(name + " minus " + sweep.baseline, rows, sweep.baseline, measured, digits);
-    return table.empty() ? out : fmt::format("{}\n{}", out, table);
+    const std::string baseline = sweep.baseline_name();
+    std::string out = fmt::format("\n{}", means(name + " at context", rows, measured, options.terminal));
+    const auto add = [&](const std::string& table) {
+        if (!table.empty()) out += fmt::format("\n{}", table);
+    };
+    if (!sweep.baseline.empty() && measured.has(baseline))
+        add(differences(name + " minus " + baseline, rows, baseline, measured, options.terminal));
+    if (options.pairs && sweep.groups.size() > 2)
+        add(pairs(name + ", every pair", sweep, measured, options.terminal));
+    return out;
+}
+
+std::string apart(const Collection& sweep, const TableOptions& options) {
+    std::string out;
+    for (const ApartLosses& table : losses_apart(sweep)) {
+        Measured measured;
+        std::vector<std::string> rows;
+        for (const ApartLosses::Row& row : table.rows) {
+            rows.push_back(series_name(row.group, row.label));
+            for (const auto& [length, values] : row.loss)
+                for (const SeedValue& v : values) measured.add(rows.back(), length, v.seed, v.value);
+        }
+        out += fmt::format("\nshown apart, for it compares with nothing above: {}\n{}", table.measure.text(),
+                           means("loss at context", rows, measured, options.terminal));
+    }
+    const std::vector<ApartTask> tasks = tasks_apart(sweep);
+    if (tasks.empty()) return out;
+    std::vector<TextLine> lines{
+        {"tasks on other samples", "seed", "task", "length", "depth", "samples", "accuracy %"}};
+    for (const ApartTask& t : tasks)
+        lines.push_back({series_name(t.group, t.label), std::to_string(t.seed), t.cell.task,
+                         std::to_string(t.cell.length),
+                         std::isnan(t.cell.depth) ? "-" : fmt::format("{:g}", t.cell.depth),
+                         fmt::format("{:g}", t.cell.samples), fmt::format("{:.1f}", 100 * t.cell.accuracy)});
+    return fmt::format("{}\n{}", out, text_table(lines, options.terminal));
+}
+
+// Of a task, the mean over the depths at each length.
+std::string task_tables(const Collection& sweep, const std::vector<SweepTask>& cells, const std::string& name,
+                        const TableOptions& options) {
+    struct Sum {
+        double value = 0;
+        int64_t count = 0;
+        void add(double v) {
+            value += v;
+            ++count;
+        }
+    };
+    std::map<std::tuple<std::string, int64_t, int64_t>, Sum> accuracy, margin;  // row, length, seed
+    for (const SweepTask& t : cells) {
+        if (t.task != name || t.apart) continue;
+        const std::tuple key(series_name(t.variant, t.evaluation), t.length, t.seed);
+        if (!std::isnan(t.accuracy)) accuracy[key].add(100 * t.accuracy);
+        if (t.margin) margin[key].add(*t.margin);
+    }
+    const auto tables = [&](const char* what, const auto& sums, Kind kind, int digits) {
+        Measured measured{kind, digits};
+        for (const auto& [key, sum] : sums)
+            measured.add(std::get<0>(key), std::get<1>(key), std::get<2>(key),
+                         sum.value / static_cast<double>(sum.count));
+        return quantity(sweep, name + " " + what, measured, options);
+    };
+    return tables("accuracy %", accuracy, Kind::percent, 1) + tables("margin", margin, Kind::loss, 3);
 }
 
 }  // namespace
 
-std::string sweep_tables(const Collection& sweep) {
+std::string sweep_tables(const Collection& sweep, const TableOptions& options) {
     const SweepResults results = sweep_results(sweep);
     std::set<int64_t> seeds;
-    Measured loss, top1;
+    Measured loss, top1{Kind::percent, 1};
     for (const SweepLoss& l : results.losses) {
-        const std::string row = row_name(l.variant, l.evaluation);
+        if (l.apart) continue;
+        const std::string row = series_name(l.variant, l.evaluation);
         loss.add(row, l.length, l.seed, l.loss);
+        if (!std::isnan(l.standard_error)) loss.document_errors[{row, l.length}].push_back(l.standard_error);
         if (!std::isnan(l.top1)) top1.add(row, l.length, l.seed, 100 * l.top1);
         seeds.insert(l.seed);
     }
-    std::string out = fmt::format("sweep {}: {} of {} measured, {}\n", sweep.title, results.measured,
-                                  counted(sweep.planned, "run"), counted(seeds.size(), "seed"));
+    std::string out = one_line(fmt::format("sweep {}: {} of {} measured, {}", sweep.title, results.measured,
+                                           counted(sweep.planned, "run"), counted(seeds.size(), "seed"))) +
+                      "\n";
+    if (!loss.cells.empty()) out += fmt::format("losses: {}\n", one_line(measured_on(sweep)));
     out += "± standard error of the mean over seeds";
+    if (!loss.document_errors.empty()) out += " / over documents, which all seeds share";
+    out += "; of percentages (the value of each seed)\n";
     if (!sweep.baseline.empty())
-        out += fmt::format("; [95% interval of the mean difference to {}, seed by seed], * if 0 lies outside",
-                           sweep.baseline);
-    out += "\n";
-    out += quantity(sweep, "loss", loss, 4);
-    out += quantity(sweep, "top-1 %", top1, 2);
-
-    // Of a task, the mean over the depths at each length.
+        out += one_line(
+                   fmt::format("[95% interval over seeds of the mean difference to {}, seed by seed], * if 0 "
+                               "lies outside",
+                               sweep.baseline_name())) +
+               "\n";
+    for (const std::string& note : sweep.notes) out += fmt::format("note: {}\n", one_line(note));
+    out += quantity(sweep, "loss", loss, options);
+    out += quantity(sweep, "top-1 %", top1, options);
     std::vector<std::string> names;
     for (const SweepTask& t : results.tasks)
         if (std::find(names.begin(), names.end(), t.task) == names.end()) names.push_back(t.task);
-    for (const std::string& name : names) {
-        struct Sum {
-            double value = 0;
-            int64_t count = 0;
-            void add(double v) {
-                value += v;
-                ++count;
-            }
-        };
-        std::map<std::tuple<std::string, int64_t, int64_t>, Sum> accuracy, margin;  // row, length, seed
-        for (const SweepTask& t : results.tasks) {
-            if (t.task != name) continue;
-            const std::tuple key(row_name(t.variant, t.evaluation), t.length, t.seed);
-            if (!std::isnan(t.accuracy)) accuracy[key].add(100 * t.accuracy);
-            if (t.margin) margin[key].add(*t.margin);
-        }
-        const auto tables = [&](const char* what, const auto& sums, int digits) {
-            Measured measured;
-            for (const auto& [key, sum] : sums)
-                measured.add(std::get<0>(key), std::get<1>(key), std::get<2>(key),
-                             sum.value / static_cast<double>(sum.count));
-            out += quantity(sweep, name + " " + what, measured, digits);
-        };
-        tables("accuracy %", accuracy, 2);
-        tables("margin", margin, 3);
-    }
-    return out;
+    for (const std::string& name : names) out += task_tables(sweep, results.tasks, name, options);
+    return out + apart(sweep, options);
 }
 
 }  // namespace longreach

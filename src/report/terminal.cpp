@@ -7,55 +7,79 @@
 #include <map>
 #include <set>
 
+#include "base/text.h"
+#include "report/summary.h"
+
 namespace longreach {
 
 namespace {
 
-std::map<int64_t, double> loss_by_length(const RunRecord& run) {
-    std::map<int64_t, double> out;
-    for (const LossRow& row : newest(run.own.losses)) out[row.length] = row.loss;
-    return out;
-}
+struct Line {
+    std::string name;
+    std::map<int64_t, double> losses;  // by length
+};
 
-std::vector<int64_t> all_lengths(const std::vector<const RunRecord*>& runs) {
-    std::set<int64_t> lengths;
-    for (const RunRecord* run : runs)
-        for (const auto& [length, loss] : loss_by_length(*run)) lengths.insert(length);
-    return {lengths.begin(), lengths.end()};
-}
-
-size_t name_width(const std::vector<const RunRecord*>& runs) {
-    size_t width = 3;
-    for (const RunRecord* run : runs) width = std::max(width, run->name.size());
-    return width;
-}
-
-}  // namespace
-
-std::string comparison_table(const std::vector<const RunRecord*>& runs) {
-    const std::vector<int64_t> lengths = all_lengths(runs);
-    const size_t width = name_width(runs);
-    std::string out = fmt::format("{:<{}}", "loss at context", width + 2);
-    for (int64_t length : lengths) out += fmt::format(" {:>8}", length);
-    out += '\n';
-    for (const RunRecord* run : runs) {
-        const std::map<int64_t, double> losses = loss_by_length(*run);
-        out += fmt::format("{:<{}}", run->name, std::max(width + 2, std::string("loss at context").size()));
-        for (int64_t length : lengths) {
-            const auto it = losses.find(length);
-            out += it == losses.end() ? fmt::format(" {:>8}", "-") : fmt::format(" {:>8.4f}", it->second);
-        }
-        out += '\n';
+std::vector<Line> lines_of(const Collection& collection) {
+    std::vector<Line> out;
+    const bool evaluated = all_evaluated(collection, &Results::losses);
+    for (const RunRecord& run : collection.runs) {
+        Line line{run.name, {}};
+        for (const LossRow& row : rows_of(run, "", &Results::losses, evaluated))
+            line.losses[row.length] = row.loss;
+        if (!line.losses.empty()) out.push_back(line);
     }
     return out;
 }
 
-std::string comparison_chart(const std::vector<const RunRecord*>& runs) {
-    constexpr int height = 12, column = 8;
+std::vector<int64_t> all_lengths(const std::vector<Line>& lines) {
+    std::set<int64_t> lengths;
+    for (const Line& line : lines)
+        for (const auto& [length, loss] : line.losses) lengths.insert(length);
+    return {lengths.begin(), lengths.end()};
+}
+
+}  // namespace
+
+std::string comparison_table(const Collection& collection, const Terminal& terminal) {
+    const std::vector<Line> lines = lines_of(collection);
+    const std::vector<int64_t> lengths = all_lengths(lines);
+    if (lines.empty()) return {};
+    std::vector<TextLine> table{{"loss at context"}};
+    std::map<int64_t, double> best;
+    for (int64_t length : lengths) {
+        table[0].push_back(std::to_string(length));
+        for (const Line& line : lines)
+            if (const auto it = line.losses.find(length);
+                it != line.losses.end() && std::isfinite(it->second))
+                best[length] = std::min(best.emplace(length, it->second).first->second, it->second);
+    }
+    for (const Line& line : lines) {
+        TextLine row{line.name};
+        for (int64_t length : lengths) {
+            const auto it = line.losses.find(length);
+            row.push_back(it == line.losses.end() ? TextCell("-")
+                                                  : TextCell(fmt::format("{:.4f}", it->second),
+                                                             lines.size() > 1 && best.contains(length) &&
+                                                                 it->second == best[length]));
+        }
+        table.push_back(row);
+    }
+    return text_table(table, terminal) + fmt::format("losses: {}\n", measured_on(collection));
+}
+
+std::string comparison_chart(const Collection& collection, const Terminal& terminal) {
+    constexpr int height = 12, margin = 9;
+    const std::vector<Line> runs = lines_of(collection);
     const std::vector<int64_t> lengths = all_lengths(runs);
+    if (runs.empty()) return {};
+    size_t column = 8;
+    if (terminal.width > 0)
+        column = std::clamp<size_t>(
+            (static_cast<size_t>(terminal.width) - std::min(terminal.width, margin + 9)) / lengths.size(), 5,
+            column);
     double low = INFINITY, high = -INFINITY;
-    for (const RunRecord* run : runs)
-        for (const auto& [length, loss] : loss_by_length(*run)) {
+    for (const Line& run : runs)
+        for (const auto& [length, loss] : run.losses) {
             if (!std::isfinite(loss)) continue;
             low = std::min(low, loss);
             high = std::max(high, loss);
@@ -70,10 +94,10 @@ std::string comparison_chart(const std::vector<const RunRecord*>& runs) {
     std::string legend;
     for (size_t i = 0; i < runs.size(); ++i) {
         const char mark = static_cast<char>('A' + i % 26);
-        legend += fmt::format("  {} {}", mark, runs[i]->name);
+        legend += fmt::format("  {} {}{}", mark, one_line(runs[i].name), i + 1 < runs.size() ? "\n" : "");
         std::optional<double> before;
         size_t before_x = 0;
-        for (const auto& [length, loss] : loss_by_length(*runs[i])) {
+        for (const auto& [length, loss] : runs[i].losses) {
             if (!std::isfinite(loss)) continue;  // a diverged run leaves a gap; the table has its value
             const size_t index =
                 static_cast<size_t>(std::find(lengths.begin(), lengths.end(), length) - lengths.begin());

@@ -1,18 +1,17 @@
-// Runs side by side on the terminal: loss by context length as a table and as a small chart, of the newest
-// validation of each run.
+// Runs next to each other on the terminal: loss by context length as a table and as a small chart.
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "report/collect.h"
+#include "report/text_table.h"
 
 namespace longreach {
 
-// One row per run, one column per length that any of them has.
-std::string comparison_table(const std::vector<const RunRecord*>& runs);
+// One row per run, one column per length that any of them has; only what may be compared.
+std::string comparison_table(const Collection& collection, const Terminal& terminal = {});
 
 // Loss over log2 length; each run drawn with the letter that the legend gives it.
-std::string comparison_chart(const std::vector<const RunRecord*>& runs);
+std::string comparison_chart(const Collection& collection, const Terminal& terminal = {});
 
 }  // namespace longreach

@@ -6,7 +6,8 @@
   const check = (ok, what) => { if (!ok) failures.push(what); };
   addEventListener('error', e => failures.push('error: ' + (e.message || e.target?.src)), true);
   addEventListener('unhandledrejection', e => failures.push('unhandled: ' + e.reason));
-  addEventListener('securitypolicyviolation', e => failures.push('outside request: ' + e.blockedURI));
+  let refused = 0, refusal = false;  // what the page's policy refuses; once it is expected to
+  addEventListener('securitypolicyviolation', e => refusal ? ++refused : failures.push('policy violation: ' + e.blockedURI + ' ' + e.violatedDirective));
   let copied = null;
   Object.defineProperty(navigator, 'clipboard', { value: { writeText: async text => { copied = text; } } });
   const pause = () => new Promise(done => setTimeout(done, 20));
@@ -29,6 +30,23 @@
     }
   }
 
+  // Scrolled to its end, a table shows its last column whole and its first still.
+  function checkTables() {
+    for (const box of all('.scroll').filter(shown)) {
+      const table = box.querySelector('table'), name = table.caption.textContent;
+      box.scrollLeft = box.scrollWidth;
+      const inner = box.getBoundingClientRect();
+      check(inner.right <= innerWidth + 0.5, 'a table sticks out: ' + name);
+      for (const row of [...table.rows].slice(0, 3)) {
+        const first = row.cells[0].getBoundingClientRect(), last = row.cells[row.cells.length - 1].getBoundingClientRect();
+        check(last.right <= inner.right + 0.5, 'the last column is cut: ' + name);
+        check(Math.abs(first.left - inner.left) < 1.5, `the first column is gone by ${first.left - inner.left}: ${name}`);
+        if (row.cells.length > 1) check(last.left >= first.right - 0.5 || last.right - first.right > 24, 'the first column covers the last: ' + name);
+      }
+      box.scrollLeft = 0;
+    }
+  }
+
   async function run() {
     const dark = location.hash.includes('dark'), narrow = innerWidth < 500;
 
@@ -45,7 +63,10 @@
       check(all('[data-copy]', figure).length === 2, name + ' cannot be copied');
     }
     check(!all('figure').some(f => f.dataset.chart === 'depth-copy'), 'a heat map without depths');
-    check(all('nav a').length === 8, all('nav a').length + ' entries in the contents');
+    check(all('nav a').length === 9, all('nav a').length + ' entries in the contents');
+    check(document.getElementById('apart')?.textContent.includes('16,384 tokens of 3 documents'), 'nothing is shown apart');
+    check(!all('.chip').some(c => c.textContent === 'rope + tried'), 'what is apart has a place in a legend');
+    check((document.querySelector('[data-chart="validation-8192"] svg.wide path.line').getAttribute('d').match(/M/g) ?? []).length === 2, 'validations of other tokens are joined');
     for (const a of all('nav a')) check(document.getElementById(a.hash.slice(1)), 'no section ' + a.hash);
     check(all('h1').length === 1, 'not one h1');
     const main = document.querySelector('[data-chart="loss-by-length"]');
@@ -72,6 +93,7 @@
     for (const e of all('main > section, p, figure, svg.chart, .legend, .menus, .scroll, h1, h2, h3, nav'))
       if (shown(e) && e.getBoundingClientRect().right > innerWidth + 0.5) check(false, 'sticks out: ' + e.outerHTML.slice(0, 80));
     checkTexts();
+    checkTables();
     check(shown(main.querySelector('svg.narrow')) === narrow && shown(main.querySelector('svg.wide')) !== narrow, 'wrong size of chart');
     const chart = main.querySelector(narrow ? 'svg.narrow' : 'svg.wide');
 
@@ -171,6 +193,18 @@
     lines = copied.trim().split('\n');
     check(lines.length === 8 && /^\| variant \| seeds \| 256 \|/.test(lines[0]) && /^\| --- \| ---: \|/.test(lines[1]), 'Markdown ' + lines.slice(0, 2));
     check(/^\| rope \| 3 \| 0\.\d{4} ± 0\.\d{4} \|/.test(lines[2]), 'Markdown row ' + lines[2]);
+
+    // The policy of the page refuses any other script.
+    refusal = true;
+    const script = document.createElement('script');
+    script.textContent = 'window.pwned = 1';
+    document.body.append(script);
+    const handler = document.createElement('b');
+    handler.setAttribute('onclick', 'window.pwned = 1');
+    document.body.append(handler);
+    handler.click();
+    await pause();
+    check(window.pwned === undefined && refused >= 2, `the policy let a script pass (${refused} refused)`);
 
     check(performance.getEntriesByType('resource').length === 0, 'loaded something');
   }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The report in a browser: page_test.sh WRITE_SAMPLE CHECKS_JS. Exit code 77 (skipped) where there is no chromium.
 set -euo pipefail
-writer=$1 checks=$2
+writer=$1 checks=$2 hostile_checks=$(dirname "$2")/hostile_checks.js
 
 browser=""
 for name in chromium chromium-browser google-chrome; do
@@ -22,18 +22,22 @@ if grep -oE '<(link|script|img|iframe|object|embed|use|image)[^>]*(src|href)="[^
     exit 1
 fi
 
-# The checks run in the page before its own script, at two widths; their verdicts go to the page around them.
-{
-    sed -n '1,/<html/s/<head>.*/<head><script>/p' "$page" | head -2
-    cat "$checks"
+# Checks run in a page before its own script and its policy, at two widths; their verdicts go to the page around them.
+with_checks() { # page, checks
+    sed -n '1,/<html/s/<head>.*/<head><script>/p' "$1" | head -2
+    cat "$2"
     printf '</script>'
-    sed '1d;s/^<html lang="en"><head>//' "$page"
-} >"$work/checked.html"
+    sed '1d;s/^<html lang="en"><head>//' "$1"
+}
+with_checks "$page" "$checks" >"$work/checked.html"
+for name in hostile hostile-run run; do
+    with_checks "$work/sample/$name.html" "$hostile_checks" >"$work/$name.html"
+done
 verdict() { # scheme (0 dark, 1 light), its name
     cat >"$work/frames.html" <<END
 <!doctype html><meta charset="utf-8"><pre id="verdict"></pre>
 <script>
-let open = 2;
+let open = 6;
 addEventListener('message', e => {
   const list = e.data.failures.map(f => 'FAILED ' + e.data.frame + ' ' + f + '\n').join('');
   document.getElementById('verdict').textContent += list + 'DONE ' + e.data.frame + '\n';
@@ -42,6 +46,10 @@ addEventListener('message', e => {
 </script>
 <iframe style="border:0;width:360px;height:740px;color-scheme:$2" src="checked.html#$2-360"></iframe>
 <iframe style="border:0;width:1200px;height:900px;color-scheme:$2" src="checked.html#$2-1200"></iframe>
+<iframe style="border:0;width:360px;height:740px" src="hostile.html#hostile-360"></iframe>
+<iframe style="border:0;width:1200px;height:900px" src="hostile.html#hostile-1200"></iframe>
+<iframe style="border:0;width:360px;height:740px" src="hostile-run.html#hostile-run"></iframe>
+<iframe style="border:0;width:360px;height:740px" src="run.html#run"></iframe>
 END
     timeout 120 "$browser" --headless=new --no-sandbox --disable-gpu --no-first-run --disable-background-networking \
         --user-data-dir="$work/profile" --host-resolver-rules="MAP * ~NOTFOUND" --window-size=1400,1000 \
@@ -54,11 +62,12 @@ for scheme in "0 dark" "1 light"; do
     verdict $scheme || { echo "the browser failed:"; tail -5 "$work/log"; exit 1; }
     sed -n '/<pre id="verdict">/,/<\/pre>/p' "$work/dom" >"$work/verdict"
     grep -o 'FAILED #.*' "$work/verdict" && failed=1
-    if [ "$(grep -c 'DONE #' "$work/verdict")" -ne 2 ] || ! grep -q '^END' "$work/verdict"; then
+    if [ "$(grep -c 'DONE #' "$work/verdict")" -ne 6 ] || ! grep -q '^END' "$work/verdict"; then
         echo "the checks did not end under: $scheme"
         failed=1
     fi
-    if grep CONSOLE "$work/log"; then
+    # The checks provoke a refusal of the policy on purpose.
+    if grep CONSOLE "$work/log" | grep -vE "(Refused to execute|Executing) inline (script|event handler).*checked.html"; then
         echo "messages on the console under: $scheme"
         failed=1
     fi

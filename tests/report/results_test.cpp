@@ -58,6 +58,12 @@ RunRecord run_with(const std::string& name, const std::vector<std::pair<int64_t,
     return run;
 }
 
+Collection collection_of(const std::vector<RunRecord>& runs) {
+    Collection out;
+    out.runs = runs;
+    return out;
+}
+
 std::string error_reading(const std::string& content) {
     const TempDir dir;
     put(dir / "val.csv", content);
@@ -83,7 +89,11 @@ TEST_CASE("val.csv reads back to the same bits") {
             CHECK(row.tokens == 12345);
             CHECK(row.length == results[i].length);
             CHECK(row.loss == results[i].loss.mean());
-            CHECK(row.standard_error == results[i].standard_error);
+            // One document has no error, whatever an earlier version wrote.
+            if (results[i].documents < 2)
+                CHECK(std::isnan(row.standard_error));
+            else
+                CHECK(row.standard_error == results[i].standard_error);
         }
     }
     const std::vector<std::string> columns = cells(val_header);
@@ -124,8 +134,8 @@ TEST_CASE("of several validations the newest counts, and an unfinished line does
     const Collection c = collect({dir.path()});
     CHECK(c.runs[0].validated == 20);
     // Length 64 of step 20 is still being written; that of step 10 is old.
-    CHECK(comparison_table({&c.runs[0]}).ends_with("   2.2500\n"));
-    CHECK_FALSE(contains(comparison_table({&c.runs[0]}), "64\n"));
+    CHECK(contains(comparison_table(c), "  2.2500\n"));
+    CHECK_FALSE(contains(comparison_table(c), "64\n"));
 }
 
 TEST_CASE("csv: columns by name, whatever their order; a missing one and an empty cell are nothing") {
@@ -162,17 +172,18 @@ TEST_CASE("a val.csv that is not one is refused, with the line") {
 TEST_CASE("report: the table has a column per length of any run and a dash where a run has none") {
     const RunRecord one = run_with("short", {{16, 2.5}, {64, 2.25}});
     const RunRecord two = run_with("a-much-longer-name-than-that", {{64, 1.125}, {256, NAN}});
-    CHECK(comparison_table({&one, &two}) ==
-          "loss at context                      16       64      256\n"
-          "short                            2.5000   2.2500        -\n"
-          "a-much-longer-name-than-that          -   1.1250      nan\n");
+    CHECK(comparison_table(collection_of({one, two})) ==
+          "loss at context                   16      64  256\n"
+          "short                         2.5000  2.2500    -\n"
+          "a-much-longer-name-than-that       -  1.1250  nan\n"
+          "losses: how many tokens were scored is not recorded\n");
 }
 
 TEST_CASE("report: the chart draws every run inside its frame, whatever the losses are") {
     using Losses = std::vector<std::pair<int64_t, double>>;
     const auto chart = [](const Losses& a, const Losses& b) {
         const RunRecord one = run_with("one", a), two = run_with("two", b);
-        return comparison_chart({&one, &two});
+        return comparison_chart(collection_of({one, two}));
     };
     const std::string plain = chart({{16, 3}, {64, 2}}, {{16, 1}, {64, 2}});
     CHECK(contains(plain, "  3.000 |    A"));
@@ -182,7 +193,7 @@ TEST_CASE("report: the chart draws every run inside its frame, whatever the loss
     for (const double odd : {static_cast<double>(NAN), static_cast<double>(INFINITY),
                              -static_cast<double>(INFINITY), 1e300, -1e300, 0.0}) {
         for (const auto& text : {chart({{16, odd}, {64, 2}}, {{16, 1}, {64, odd}}),
-                                 chart({{16, odd}}, {{16, odd}}), chart({{16, odd}}, {})}) {
+                                 chart({{16, odd}}, {{16, odd}}), chart({{16, odd}}, {{64, odd}})}) {
             CHECK(contains(text, "context"));
             CHECK(contains(text, "B two"));
         }

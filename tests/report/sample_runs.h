@@ -54,6 +54,17 @@ class SampleWriter {
                         json::Style::pretty));
     }
 
+    // An evaluation of the run that scored other tokens than all others.
+    void write_apart(const std::string& run, const std::string& label) const {
+        const std::string at = join_path(run, "eval/" + label);
+        make_directories(at);
+        std::string rows;
+        for (int64_t length : sweep_.lengths)
+            rows +=
+                fmt::format("{},0,{},0.5,0.02,16384,3,,0.9,{}\n", sweep_.steps, length, "00000000000000bb");
+        put(join_path(at, "val.csv"), val_head() + rows);
+    }
+
     void write_run(const std::string& path, size_t v, int seed) const {
         const SampleVariant& variant = sweep_.variants[v];
         make_directories(path);
@@ -67,15 +78,21 @@ class SampleWriter {
                                   {json::Value::object({{"steps", sweep_.steps / 2}, {"context", 128}}),
                                    json::Value::object({{"steps", sweep_.steps / 2}, {"context", 256}})})}}),
                         json::Style::pretty));
+        put(join_path(path, "log.txt"), "10:00:00 run: here\n10:01:00 warning: step 101 was skipped\n");
         put(join_path(path, "build.json"),
             R"({"version": "0.1.0", "compiler": "GNU 12.2.0", "system": "Linux x86_64"})");
         std::string metrics, timing, val = val_head(), positions = "step,length,by,bucket,loss,scored\n";
         for (int64_t step = 5; step <= sweep_.steps; step += 5) {
             const double loss =
                 0.9 + 1.8 * std::exp(-static_cast<double>(step) / 60) + noise(v, seed, step, 0.03);
-            metrics += fmt::format("{{\"step\":{},\"tokens\":{},\"context\":{},\"loss\":{}}}\n", step,
-                                   step * 8192, step <= sweep_.steps / 2 ? 128 : 256, loss);
-            timing += fmt::format("{{\"step\":{},\"tokens_per_second\":{}}}\n", step, 28000 + step);
+            metrics += fmt::format(
+                "{{\"step\":{},\"tokens\":{},\"context\":{},\"loss\":{},\"grad_norm\":{},\"lr\":{},"
+                "\"skipped\":{}}}\n",
+                step, step * 8192, step <= sweep_.steps / 2 ? 128 : 256, loss,
+                0.2 + std::exp(-static_cast<double>(step) / 40),
+                std::min(1.0, static_cast<double>(step) / 50), step > 100 ? 1 : 0);
+            timing += fmt::format("{{\"step\":{},\"seconds\":{},\"tokens_per_second\":{}}}\n", step,
+                                  0.3 * step, 28000 + step);
         }
         for (int64_t step : {sweep_.steps / 4, sweep_.steps / 2, sweep_.steps})
             val += val_rows(v, seed, step, "");
@@ -104,7 +121,7 @@ class SampleWriter {
 
   private:
     static std::string val_head() {
-        return "step,tokens,length,loss,standard_error,scored,documents,bits_per_byte,top1\n";
+        return "step,tokens,length,loss,standard_error,scored,documents,bits_per_byte,top1,fingerprint\n";
     }
     double noise(size_t v, int seed, int64_t at, double size) const {
         uint64_t h = (static_cast<uint64_t>(at) * 1000003 + v * 7919 + static_cast<uint64_t>(seed)) *
@@ -122,8 +139,11 @@ class SampleWriter {
         for (int64_t length : sweep_.lengths) {
             const double loss = 0.85 + 100.0 / static_cast<double>(step) * 0.3 + kept * growth(v, length) +
                                 noise(v, seed, length, 0.02);
-            out += fmt::format("{},{},{},{},{},32768,6,{},{}\n", step, step * 8192, length, loss, 0.01,
-                               loss * 1.44, std::exp(-loss) + 0.2);
+            // While training fewer tokens are scored than at the end.
+            const bool last = step == sweep_.steps;
+            out += fmt::format("{},{},{},{},{},{},{},{},{},{}\n", step, step * 8192, length, loss, 0.01,
+                               last ? 65536 : 32768, last ? 320 : 160, loss * 1.44, std::exp(-loss) + 0.2,
+                               last ? "00000000000000aa" : "00000000000000cc");
         }
         return out;
     }

@@ -9,6 +9,11 @@ using namespace longreach::test;
 
 namespace {
 
+constexpr const char* loss_header =
+    "variant,seed,evaluation,length,loss,top1,standard_error,scored,documents,fingerprint\n";
+constexpr const char* task_header =
+    "variant,seed,evaluation,task,length,depth,samples,accuracy,margin,loss,fingerprint\n";
+
 // Two variants and two seeds; b.seed2 is not there yet.
 struct Sweep {
     TempDir dir;
@@ -45,13 +50,13 @@ TEST_CASE("sweep results: what is there is gathered, what is not is missing") {
     CHECK(results.losses.size() == 7);
     write_sweep_csv(sweep.dir.path());
     CHECK(get(sweep.dir / "results.csv") ==
-          "variant,seed,evaluation,length,loss,top1\n"
-          "a,1,plain,16,2.5,0.25\na,1,plain,64,3,0.125\na,1,ntk,16,2.5,0.25\n"
-          "a,2,plain,16,2.25,0.5\na,2,plain,64,3.5,0.25\n"
-          "b,1,plain,16,2,0.75\nb,1,plain,64,2.5,0.5\n");
+          std::string(loss_header) +
+              "a,1,plain,16,2.5,0.25,,,,\na,1,plain,64,3,0.125,,,,\na,1,ntk,16,2.5,0.25,,,,\n"
+              "a,2,plain,16,2.25,0.5,,,,\na,2,plain,64,3.5,0.25,,,,\n"
+              "b,1,plain,16,2,0.75,,,,\nb,1,plain,64,2.5,0.5,,,,\n");
     CHECK(get(sweep.dir / "results_tasks.csv") ==
-          "variant,seed,evaluation,task,length,depth,samples,accuracy,margin,loss\n"
-          "a,1,plain,needle,64,0,32,0.25,1.5,2\na,1,plain,needle,64,100,32,0.75,,3\n");
+          std::string(task_header) +
+              "a,1,plain,needle,64,0,32,0.25,1.5,2,\na,1,plain,needle,64,100,32,0.75,,3,\n");
 }
 
 TEST_CASE("sweep results: a run under way is not measured by its val.csv") {
@@ -75,9 +80,8 @@ TEST_CASE("sweep results: before any run has results there are only headers") {
     put(dir / "sweep.json", R"({ "name": "s", "baseline": "a", "runs": [
         { "variant": "a", "seed": 1, "directory": "a.seed1", "evaluations": ["plain"] }] })");
     write_sweep_csv(dir.path());
-    CHECK(get(dir / "results.csv") == "variant,seed,evaluation,length,loss,top1\n");
-    CHECK(get(dir / "results_tasks.csv") ==
-          "variant,seed,evaluation,task,length,depth,samples,accuracy,margin,loss\n");
+    CHECK(get(dir / "results.csv") == loss_header);
+    CHECK(get(dir / "results_tasks.csv") == task_header);
     CHECK(sweep_tables(collect({dir.path()})).starts_with("sweep s: 0 of 1 run measured"));
 }
 
@@ -87,8 +91,8 @@ TEST_CASE("sweep results: of a model that diverged nan is gathered, not nothing"
     put(sweep.dir / "b.seed1/eval/plain/tasks.csv",
         "step,task,length,depth,samples,accuracy,margin,loss\n10,needle,64,12.5,32,0,nan,nan\n");
     write_sweep_csv(sweep.dir.path());
-    CHECK(get(sweep.dir / "results.csv").ends_with("b,1,plain,16,nan,0\n"));
-    CHECK(get(sweep.dir / "results_tasks.csv").ends_with("b,1,plain,needle,64,12.5,32,0,nan,nan\n"));
+    CHECK(get(sweep.dir / "results.csv").ends_with("b,1,plain,16,nan,0,,,,\n"));
+    CHECK(get(sweep.dir / "results_tasks.csv").ends_with("b,1,plain,needle,64,12.5,32,0,nan,nan,\n"));
 }
 
 TEST_CASE("sweep results: tables by hand") {
@@ -99,9 +103,9 @@ TEST_CASE("sweep results: tables by hand") {
     // same width. Tasks: the mean of 25% and 75%, one seed.
     CHECK(sweep_tables(collect({sweep.dir.path()})) ==
           "sweep s: 4 of 4 runs measured, 2 seeds\n"
-          "± standard error of the mean over seeds; [95% interval of the mean difference to a, seed by "
-          "seed], * if 0 "
-          "lies outside\n"
+          "losses: how many tokens were scored is not recorded\n"
+          "± standard error of the mean over seeds; of percentages (the value of each seed)\n"
+          "[95% interval over seeds of the mean difference to a, seed by seed], * if 0 lies outside\n"
           "\n"
           "loss at context              16              64\n"
           "a                2.3750 ±0.1250  3.2500 ±0.2500\n"
@@ -112,17 +116,17 @@ TEST_CASE("sweep results: tables by hand") {
           "a + ntk                           +0.0000                            -\n"
           "b             -0.3750 [-1.9633, +1.2133]   -0.6250 [-2.2133, +0.9633]\n"
           "\n"
-          "top-1 % at context            16           64\n"
-          "a                   37.50 ±12.50  18.75 ±6.25\n"
-          "a + ntk                    25.00            -\n"
-          "b                    75.00 ±0.00  50.00 ±0.00\n"
+          "top-1 % at context                16                64\n"
+          "a                   37.5 (25.0/50.0)  18.8 (12.5/25.0)\n"
+          "a + ntk                         25.0                 -\n"
+          "b                   75.0 (75.0/75.0)  50.0 (50.0/50.0)\n"
           "\n"
-          "top-1 % minus a                          16                         64\n"
-          "a + ntk                               +0.00                          -\n"
-          "b                +37.50 [-121.33, +196.33]   +31.25 [-48.16, +110.66]\n"
+          "top-1 % minus a                   16                   64\n"
+          "a + ntk                         +0.0                    -\n"
+          "b                +37.5 (+50.0/+25.0)  +31.2 (+37.5/+25.0)\n"
           "\n"
-          "needle accuracy % at context     64\n"
-          "a                             50.00\n"
+          "needle accuracy % at context    64\n"
+          "a                             50.0\n"
           "\n"
           "needle margin at context     64\n"
           "a                         1.500\n");

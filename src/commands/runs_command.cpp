@@ -1,0 +1,51 @@
+// longreach runs: the runs of a directory, how far they are and how they do.
+#include <CLI/CLI.hpp>
+
+#include "base/text.h"
+#include "base/units.h"
+#include "commands/commands.h"
+#include "report/run_list.h"
+#include "report/text_table.h"
+
+namespace longreach {
+
+namespace {
+
+ExitCode runs(const std::string& directory) {
+    const std::vector<RunSummary> found = list_runs(directory);
+    if (found.empty()) {
+        fmt::print("{}: no runs\n", one_line(directory));
+        return ExitCode::ok;
+    }
+    std::vector<TextLine> lines{{"run", "state", "step", "loss", "validation", "at length", "age"}};
+    const auto number = [](double v) { return std::isnan(v) ? std::string("-") : fmt::format("{:.4f}", v); };
+    for (const RunSummary& run : found) {
+        const bool bad = run.state == RunState::failed || run.state == RunState::damaged;
+        lines.push_back({run.name,
+                         {name_of(run.state), bad || run.state == RunState::running},
+                         run.steps > 0 ? fmt::format("{}/{}", run.step, run.steps) : std::to_string(run.step),
+                         number(run.loss),
+                         number(run.validation),
+                         run.length > 0 ? std::to_string(run.length) : "-",
+                         std::isnan(run.age) ? "-" : human_duration(run.age)});
+    }
+    fmt::print("{}", text_table(lines, Terminal::standard_output()));
+    for (const RunSummary& run : found)
+        if (!run.problem.empty()) fmt::print("{}: {}\n", one_line(run.name), one_line(run.problem));
+    return ExitCode::ok;
+}
+
+}  // namespace
+
+void add_runs_command(CLI::App& app, Action& action) {
+    auto directory = std::make_shared<std::string>("runs");
+    CLI::App* command = app.add_subcommand(
+        "runs", "List runs: state, steps, last training loss, last validation at the longest length");
+    command
+        ->add_option("directory", *directory,
+                     "Where to look: a directory of runs or sweeps, a sweep, or one run")
+        ->capture_default_str();
+    command->callback([directory, &action] { action = [directory] { return runs(*directory); }; });
+}
+
+}  // namespace longreach

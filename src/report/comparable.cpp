@@ -1,0 +1,189 @@
+#include "report/comparable.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "report/scale.h"
+#include "report/summary.h"
+
+namespace longreach {
+
+namespace {
+
+std::string counted_number(double count, const char* noun) {
+    return fmt::format("{} {}{}", grouped(std::llround(count)), noun, count == 1 ? "" : "s");
+}
+
+template <class Rows, class Visit>
+void each_newest(Rows& rows, const Visit& visit) {
+    int64_t step = -1;
+    for (const auto& row : rows) step = std::max(step, row.step);
+    for (auto& row : rows)
+        if (row.step == step) visit(row);
+}
+
+// visit(run, label, row) for the rows that a comparison takes from each run.
+template <class Collected, class Row, class Visit>
+void each_row(Collected& collection, std::vector<Row> Results::*kind, const Visit& visit) {
+    const bool evaluated = all_evaluated(collection, kind);
+    for (auto& run : collection.runs) {
+        for (auto& [label, results] : run.evaluations)
+            if (label != "plain" || evaluated)
+                each_newest(results.*kind, [&](auto& row) { visit(run, label, row); });
+        if (!evaluated && !run.behind)
+            each_newest(run.own.*kind, [&](auto& row) { visit(run, std::string("plain"), row); });
+    }
+}
+
+// The measure that the most variants share; of several, that of the most tokens.
+struct Votes {
+    std::map<std::string, std::pair<Measure, std::set<std::string>>> groups;  // by key
+    void add(const Measure& measure, const std::string& group) {
+        auto& [kept, voters] = groups[measure.key()];
+        kept = measure;
+        voters.insert(group);
+    }
+    Measure winner() const {
+        const std::pair<Measure, std::set<std::string>>* best = nullptr;
+        for (const auto& [key, entry] : groups) {
+            const bool more =
+                !best || entry.second.size() > best->second.size() ||
+                (entry.second.size() == best->second.size() && !(entry.first.count <= best->first.count));
+            if (more) best = &entry;
+        }
+        return best ? best->first : Measure{};
+    }
+};
+
+// What was set apart, for the notes: by label and measure, the variants and their seeds.
+struct Strangers {
+    struct Entry {
+        Measure measure;
+        std::vector<std::string> variants;
+    };
+    std::map<std::pair<std::string, std::string>, Entry> entries;  // by what, key of the measure
+    void add(const std::string& what, const Measure& measure, const std::string& variant) {
+        Entry& entry = entries[{what, measure.key()}];
+        entry.measure = measure;
+        if (std::find(entry.variants.begin(), entry.variants.end(), variant) == entry.variants.end())
+            entry.variants.push_back(variant);
+    }
+};
+
+template <class Row>
+Measure set_rows_apart(Collection& collection, std::vector<Row> Results::*kind, Strangers* strangers) {
+    Votes own, all;
+    each_row(collection, kind, [&](const RunRecord& run, const std::string& label, const Row& row) {
+        all.add(row.measure, run.group);
+        if (collection.own_labels.contains(label)) own.add(row.measure, run.group);
+    });
+    const Measure chosen = (own.groups.empty() ? all : own).winner();
+    const std::string key = chosen.key();
+    const auto mark = [&](Row& row) { row.apart = row.measure.key() != key; };
+    for (RunRecord& run : collection.runs) {
+        each_newest(run.own.*kind, mark);
+        for (auto& [label, results] : run.evaluations) each_newest(results.*kind, mark);
+    }
+    if (!strangers) return chosen;
+    std::set<std::pair<std::string, std::string>> kept;
+    each_row(collection, kind, [&](const RunRecord& run, const std::string& label, const Row& row) {
+        if (!row.apart) kept.insert({run.group, label});
+    });
+    each_row(collection, kind, [&](const RunRecord& run, const std::string& label, const Row& row) {
+        if (row.apart)
+            strangers->add(label, row.measure,
+                           kept.contains({run.group, label})
+                               ? fmt::format("{} (seed {})", run.group, run.seed)
+                               : run.group);
+    });
+    return chosen;
+}
+
+void set_tasks_apart(Collection& collection, Strangers& strangers) {
+    using Place = std::tuple<int64_t, std::string, int64_t, double>;
+    const auto place = [](const RunRecord& run, const TaskCell& row) {
+        return Place(run.seed, row.task, row.length, std::isnan(row.depth) ? -1 : row.depth);
+    };
+    std::map<Place, Votes> own, all;
+    each_row(collection, &Results::tasks,
+             [&](const RunRecord& run, const std::string& label, const TaskCell& row) {
+                 all[place(run, row)].add(row.measure, run.group);
+                 if (collection.own_labels.contains(label)) own[place(run, row)].add(row.measure, run.group);
+             });
+    each_row(collection, &Results::tasks, [&](const RunRecord& run, const std::string& label, TaskCell& row) {
+        const auto found = own.find(place(run, row));
+        const Votes& votes = found == own.end() ? all[place(run, row)] : found->second;
+        row.apart = row.measure.key() != votes.winner().key();
+        if (row.apart) strangers.add(fmt::format("{}\n{}", label, row.task), {}, run.group);
+    });
+}
+
+}  // namespace
+
+std::string Measure::key() const {
+    return identified() ? fingerprint : fmt::format("{} unidentified", count);
+}
+
+std::string Measure::text() const {
+    if (std::isnan(count)) return "an unknown number of tokens";
+    const std::string tokens = counted_number(count, "token");
+    return documents > 0 ? fmt::format("{} of {}", tokens, counted_number(documents, "document")) : tokens;
+}
+
+void set_apart(Collection& collection) {
+    Strangers losses, tasks;
+    collection.measure = set_rows_apart(collection, &Results::losses, &losses);
+    set_rows_apart(collection, &Results::buckets, nullptr);
+    set_tasks_apart(collection, tasks);
+    for (const auto& [what, entry] : losses.entries) {
+        const bool differs = entry.measure.count != collection.measure.count ||
+                             entry.measure.identified() == collection.measure.identified();
+        collection.notes.push_back(fmt::format(
+            "Evaluation {} of {} scored {} ({}) and is shown apart.", what.first, join(entry.variants, ", "),
+            differs ? "other tokens" : "tokens that cannot be shown to be the same", entry.measure.text()));
+    }
+    for (const auto& [what, entry] : tasks.entries) {
+        const size_t cut = what.first.find('\n');
+        collection.notes.push_back(fmt::format(
+            "Evaluation {} of {} asked other samples of {}, at one length or more; those are shown apart.",
+            what.first.substr(0, cut), join(entry.variants, ", "), what.first.substr(cut + 1)));
+    }
+}
+
+std::vector<ApartLosses> losses_apart(const Collection& collection) {
+    std::map<std::string, ApartLosses> tables;
+    const auto place = [](const auto& names, const std::string& name) {
+        return std::find(names.begin(), names.end(), name) - names.begin();
+    };
+    std::map<std::string, std::map<std::pair<int64_t, int64_t>, ApartLosses::Row>> rows;
+    each_row(collection, &Results::losses,
+             [&](const RunRecord& run, const std::string& label, const LossRow& row) {
+                 if (!row.apart) return;
+                 const std::string key = row.measure.key();
+                 tables[key].measure = row.measure;
+                 ApartLosses::Row& out =
+                     rows[key][{place(collection.groups, run.group), place(collection.labels, label)}];
+                 out.group = run.group;
+                 out.label = label;
+                 out.loss[row.length].push_back({run.seed, row.loss});
+             });
+    std::vector<ApartLosses> out;
+    for (auto& [key, table] : tables) {
+        for (auto& [at, row] : rows[key]) table.rows.push_back(std::move(row));
+        out.push_back(std::move(table));
+    }
+    return out;
+}
+
+std::vector<ApartTask> tasks_apart(const Collection& collection) {
+    std::vector<ApartTask> out;
+    each_row(collection, &Results::tasks,
+             [&](const RunRecord& run, const std::string& label, const TaskCell& row) {
+                 if (row.apart) out.push_back({run.group, label, run.seed, row});
+             });
+    return out;
+}
+
+}  // namespace longreach

@@ -1,0 +1,200 @@
+#include "report/run_list.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+
+#include "base/json.h"
+#include "config/loader.h"
+#include "io/checkpoint_dir.h"
+#include "io/file.h"
+#include "report/csv.h"
+#include "train/experiment.h"
+
+namespace longreach {
+
+namespace {
+
+constexpr int deepest = 3;  // runs/reference/<sweep>/<run>
+constexpr uint64_t tail_bytes = uint64_t{1} << 16;
+
+enum class Holder { none, alive, gone };
+
+// A holder writes its name into the lock file, and empties the file when it ends in good order. The shared
+// lock is asked for only if there is a name, so that a process starting at this moment is not turned away.
+Holder holder_of(const std::string& run) {
+    const std::string path = join_path(run, "lock");
+    const int fd = ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) return Holder::none;
+    struct stat status {};
+    Holder holder = Holder::none;
+    if (::fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_size > 0) {
+        const bool free = ::flock(fd, LOCK_SH | LOCK_NB) == 0;
+        holder = free ? Holder::gone : Holder::alive;
+    }
+    ::close(fd);
+    return holder;
+}
+
+// The last finished lines of a file that may be long.
+std::string tail_of(const std::string& path) {
+    const File file = File::open(path, Links::refuse);
+    const uint64_t size = file.size(), bytes = std::min(size, tail_bytes);
+    std::string text(static_cast<size_t>(bytes), '\0');
+    file.read_at(text.data(), text.size(), size - bytes);
+    text.erase(text.rfind('\n') + 1);  // npos + 1 is 0
+    return text;
+}
+
+std::string last_line(const std::string& text) {
+    if (text.empty()) return {};
+    const size_t begin = text.rfind('\n', text.size() - 2);
+    return text.substr(begin == std::string::npos ? 0 : begin + 1,
+                       text.size() - 1 - (begin == std::string::npos ? 0 : begin + 1));
+}
+
+bool has_file(const std::string& run, const char* name) {
+    return kind_of(join_path(run, name), Links::refuse) != PathKind::missing;
+}
+
+bool is_run(const std::string& path) {
+    for (const char* name : {"config.json", "metrics.jsonl", "val.csv", "checkpoints"})
+        if (has_file(path, name)) return true;
+    return false;
+}
+
+double age_of(const std::string& run) {
+    double newest = -1;
+    for (const char* name : {"metrics.jsonl", "val.csv", "log.txt", "checkpoints", "config.json"}) {
+        struct stat status {};
+        if (::lstat(join_path(run, name).c_str(), &status) != 0) continue;
+        newest = std::max(newest, static_cast<double>(status.st_mtim.tv_sec) +
+                                      1e-9 * static_cast<double>(status.st_mtim.tv_nsec));
+    }
+    const double now =
+        std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+    return newest < 0 ? static_cast<double>(NAN) : std::max(0.0, now - newest);
+}
+
+int64_t planned_steps(const std::string& run) {
+    const std::string path = join_path(run, "config.json");
+    json::ParseOptions options;
+    options.code = ExitCode::data;
+    json::parse(read_file(path, uint64_t{1} << 24, Links::refuse), path, options);  // damaged if it throws
+    try {
+        return load_config<Experiment>({.file = path}).value.total_steps();
+    } catch (const Error&) {
+        return 0;  // of a version that does not load any more
+    }
+}
+
+void read_records(const std::string& run, RunSummary& out) {
+    if (has_file(run, "metrics.jsonl")) {
+        const std::string path = join_path(run, "metrics.jsonl"), line = last_line(tail_of(path));
+        if (!line.empty()) {
+            json::ParseOptions options;
+            options.code = ExitCode::data;
+            const json::Value record = json::parse(line, path + ", last line", options);
+            const json::Value *step = record.find("step"), *loss = record.find("loss");
+            require(step && step->to_int64(), ExitCode::data, "{}: the last line has no step", path);
+            out.step = *step->to_int64();
+            if (loss) out.loss = loss->to_number().value_or(NAN);
+        }
+    }
+    if (!has_file(run, "val.csv")) return;
+    const auto table = CsvTable::read(join_path(run, "val.csv"));
+    if (!table) return;
+    const size_t step = table->required("step"), length = table->required("length"),
+                 loss = table->required("loss");
+    int64_t newest = -1;
+    for (size_t i = 0; i < table->rows(); ++i) {
+        const int64_t at = table->integer(i, step), tokens = table->integer(i, length);
+        if (at < newest || (at == newest && tokens < out.length)) continue;
+        newest = at;
+        out.length = tokens;
+        out.validation = table->number(i, loss);
+    }
+    out.step = std::max(out.step, newest);
+}
+
+bool gave_up(const std::string& run) {
+    if (!has_file(run, "log.txt")) return false;
+    const std::string line = last_line(tail_of(join_path(run, "log.txt")));
+    return line.find("giving up") != std::string::npos || line.find("error:") != std::string::npos;
+}
+
+RunState state_of(const std::string& run, RunSummary& out) {
+    const Holder holder = holder_of(run);
+    if (holder == Holder::alive) return RunState::running;
+    const std::string checkpoints = join_path(run, "checkpoints");
+    bool any = false;
+    if (kind_of(checkpoints, Links::refuse) == PathKind::directory) {
+        const std::vector<int64_t> steps = checkpoint_steps(checkpoints);
+        any = !list_directory(checkpoints).empty();
+        require(!any || !steps.empty() || out.step == 0, ExitCode::checkpoint, "{}: no checkpoint is whole",
+                checkpoints);
+        // Records behind the newest checkpoint are cut off on resuming; until then they show how far it came.
+        if (!steps.empty()) out.step = std::max(out.step, steps[0]);
+    }
+    if (out.steps > 0 && out.step >= out.steps) return RunState::finished;
+    if (holder == Holder::gone || gave_up(run)) return RunState::failed;
+    return out.step > 0 || any ? RunState::stopped : RunState::unknown;
+}
+
+RunSummary summary_of(const std::string& run, const std::string& name) {
+    RunSummary out;
+    out.name = name;
+    out.age = age_of(run);
+    try {
+        out.steps = planned_steps(run);
+        read_records(run, out);
+        out.state = state_of(run, out);
+    } catch (const std::exception& e) {
+        out.state = RunState::damaged;
+        out.problem = e.what();
+    }
+    return out;
+}
+
+void add_runs(const std::string& path, const std::string& name, int depth, std::vector<RunSummary>& out) {
+    if (is_run(path)) {
+        out.push_back(summary_of(path, name.empty() ? base_name(path) : name));
+        return;
+    }
+    if (depth == deepest) return;
+    std::vector<std::string> entries;
+    try {
+        entries = list_directory(path);
+    } catch (const Error&) {
+        if (depth == 0) throw;
+        return;  // a directory of somebody else
+    }
+    for (const std::string& entry : entries) {
+        const std::string below = join_path(path, entry);
+        if (entry[0] == '.' || kind_of(below, Links::refuse) != PathKind::directory) continue;
+        add_runs(below, name.empty() ? entry : join_path(name, entry), depth + 1, out);
+    }
+}
+
+}  // namespace
+
+const char* name_of(RunState state) {
+    constexpr std::array names{"running", "finished", "stopped", "failed", "damaged", "new"};
+    return names[static_cast<size_t>(state)];
+}
+
+std::vector<RunSummary> list_runs(const std::string& directory) {
+    require(kind_of(directory, Links::follow) == PathKind::directory, ExitCode::data, "{} is not a directory",
+            directory);
+    std::vector<RunSummary> out;
+    add_runs(directory, "", 0, out);
+    return out;
+}
+
+}  // namespace longreach

@@ -1,0 +1,37 @@
+// The runs below a directory: how far they are and how they do.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace longreach {
+
+enum class RunState {
+    running,   // a process holds its lock
+    finished,  // its last checkpoint, or its last record, is of the last step
+    stopped,   // ended in good order before its last step; the same command resumes it
+    failed,    // its process ended without letting go of the lock, or gave up
+    damaged,   // its files cannot be read
+    unknown,   // "new": has neither records nor checkpoints
+};
+const char* name_of(RunState state);
+
+struct RunSummary {
+    std::string name;  // below the directory asked for: "rope.seed1", "sweep/rope.seed1"
+    RunState state = RunState::unknown;
+    int64_t step = 0, steps = 0;  // steps: 0 if the config does not say
+    double loss = NAN;            // of the last record
+    double validation = NAN;      // of the last validation at its longest length
+    int64_t length = 0;           // that length
+    double age = NAN;             // seconds since something was written
+    std::string problem;          // damaged: what
+};
+
+// Run directories up to three levels below `directory` (runs, runs of a sweep, of several sweeps), or the
+// directory itself if it is a run; in the order of their names, links not followed. A file that cannot be
+// read makes its run damaged and is no Error.
+std::vector<RunSummary> list_runs(const std::string& directory);
+
+}  // namespace longreach
