@@ -30,6 +30,7 @@ struct ProbeRequest {
     bool document_mask = true;
     uint64_t seed = 0;                                   // of the samples
     std::function<void(const std::string&)> progress{};  // may be empty
+    Pause* pause = nullptr;                              // null: nothing stops it
     EvalRequest evaluation() const;
 };
 
