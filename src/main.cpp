@@ -3,9 +3,11 @@
 #include <fcntl.h>
 
 #include <cstdlib>
+#include <string_view>
 
 #include "base/build_info.h"
 #include "commands/commands.h"
+#include "train/signals.h"
 
 using namespace longreach;
 
@@ -22,6 +24,9 @@ void occupy_standard_streams() {
 }  // namespace
 
 int main(int argc, char** argv) {
+    // Before anything slow: a stop signal must never end a training run by its default action.
+    const std::string_view command = argc > 1 ? argv[1] : "";
+    command == "train" || command == "sweep" ? end_at_stop_signals() : unblock_stop_signals();
     occupy_standard_streams();
     CLI::App app(
         "longreach trains small transformers from a JSON config and measures their loss at long contexts.");
