@@ -81,7 +81,7 @@ void OpenedModel::load(const std::function<void(Arena&)>& plan) {
     arena_.commit();
     reserve();
     model->fill_tables(*ops);
-    load_weights(checkpoint, *ops, model->params(), weights, false, notice);
+    load_weights(checkpoint, *ops, model->params(), weights, {.non_finite = true}, notice);
     weights.round(*ops);
 }
 
