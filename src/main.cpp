@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <string_view>
 #include <system_error>
 
 #include "base/build_info.h"
@@ -16,6 +17,7 @@
 #include "commands/command_line.h"
 #include "commands/commands.h"
 #include "train/console.h"
+#include "train/signals.h"
 
 using namespace longreach;
 
@@ -105,6 +107,9 @@ int run_guarded(int argc, char** argv) noexcept {
 }  // namespace
 
 int main(int argc, char** argv) {
+    // Before anything slow: a stop signal must never end a training run by its default action.
+    const std::string_view command = argc > 1 ? argv[1] : "";
+    command == "train" || command == "sweep" ? end_at_stop_signals() : unblock_stop_signals();
     occupy_standard_streams();
     ignore_file_size_signal();
     return with_enough_stack([&] { return run_guarded(argc, argv); });

@@ -130,7 +130,7 @@ void OpenedModel::load(const Plan& plan, int64_t longest) {
     arena_.commit();
     reserve();
     model->fill_tables(*ops);
-    load_weights(checkpoint, *ops, model->params(), weights, false, notice);
+    load_weights(checkpoint, *ops, model->params(), weights, {.non_finite = true}, notice);
     weights.round(*ops);
 }
 

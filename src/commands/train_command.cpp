@@ -137,7 +137,8 @@ ExitCode train(const TrainOptions& options) {
     const RankPlace place = place_from(environment);
     const int ranks = ranks_asked(options, config.value.system);
     if (must_spawn(place, ranks) && !options.dry_run)
-        return static_cast<ExitCode>(spawn_ranks({.ranks = ranks, .arguments = own_arguments()}));
+        return static_cast<ExitCode>(
+            spawn_ranks({.ranks = ranks, .arguments = own_arguments(), .block_signals = true}));
     if (options.gpus > 0 && options.plan_for.empty()) require_gpus(options.gpus);
     if (place.ranks == 1 || options.dry_run) {
         Team team;  // a dry run plans for the first of the ranks
@@ -152,7 +153,7 @@ ExitCode train(const TrainOptions& options) {
     Team team(place, run_token(place, environment), run.dir + "/" + run.name, patience);
     try {
         const ExitCode code = train_as_rank(options, config, team, place.ranks, place.local_ranks);
-        team.leave(code, code == ExitCode::numerics ? "too many non-finite steps" : "");
+        team.leave(code, code == ExitCode::numerics ? "a number is not finite; its log.txt says which" : "");
         return code;
     } catch (const Error& error) {
         team.leave(error.code(), error.what());

@@ -242,7 +242,10 @@ void Parent::become(const Command& command, int rank, int listening, int null, i
         action.sa_flags = 0;
         ::sigaction(signal, &action, nullptr);
     }
-    ::sigprocmask(SIG_SETMASK, &before_, nullptr);
+    sigset_t mask = before_;
+    for (const int signal : passed_on)
+        if (options_.block_signals) sigaddset(&mask, signal);
+    ::sigprocmask(SIG_SETMASK, &mask, nullptr);
     ::execve(options_.program.c_str(), command.argv.data(), command.envp.data());
     const char* reason = ::strerror(errno);
     const char* parts[] = {"error: cannot start ", options_.program.c_str(), ": ", reason, "\n"};

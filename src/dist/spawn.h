@@ -13,6 +13,9 @@ struct SpawnOptions {
     std::string program = "/proc/self/exe";  // the very file this process runs, even if it was rebuilt since
     std::vector<std::string> arguments;      // with the program's name in front
     double grace = 30;                       // seconds between the polite end of the other ranks and SIGKILL
+    // The ranks start with the signals that are passed on blocked, and unblock them themselves: none can
+    // arrive before a rank has its handlers.
+    bool block_signals = false;
 };
 
 // The variables that rank `rank` gets beside those of `parent`.

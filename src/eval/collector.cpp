@@ -9,7 +9,8 @@ void Collector::plan(Arena& arena, int rank, int ranks) {
         ranks > 1 ? arena.reserve("from_ranks", DType::f64, {rank == 0 ? ranks - 1 : 1, piece}) : Tensor();
 }
 
-std::vector<std::vector<double>> Collector::collect(Ops& ops, Comm& comm, std::vector<double> mine) const {
+std::vector<std::vector<double>> Collector::collect(Ops& ops, Comm& comm, std::vector<double> mine,
+                                                    bool& stop) const {
     std::vector<std::vector<double>> all;
     if (comm.ranks() == 1) {
         all.push_back(std::move(mine));
@@ -27,32 +28,36 @@ std::vector<std::vector<double>> Collector::collect(Ops& ops, Comm& comm, std::v
         comm.wait(comm.exchange({CollectiveOp::send, DType::f64, most}, sends, receives));
     };
 
-    // How many numbers each has: rank 0 learns it of all, and all learn the most.
+    // How many numbers each has: rank 0 learns it of all, and all learn the most. A number sent is twice the
+    // count, and one more if the sender wants to stop.
     std::vector<int64_t> counts(static_cast<size_t>(others));
-    double most = static_cast<double>(mine.size());
+    double head = 2 * static_cast<double>(mine.size()) + (stop ? 1 : 0);
     if (collects) {
         std::vector<Transfer> heads;
         for (int64_t r = 0; r < others; ++r) heads.push_back({static_cast<int>(r) + 1, numbers(r, 1)});
         exchange(1, {}, heads);
-        most = 0;
+        int64_t most = 0;
         for (int64_t r = 0; r < others; ++r) {
-            double count = 0;
-            ops.download(&count, numbers(r, 1));
-            counts[static_cast<size_t>(r)] = static_cast<int64_t>(count);
-            most = std::max(most, count);
+            ops.download(&head, numbers(r, 1));
+            const int64_t sent = static_cast<int64_t>(head);
+            counts[static_cast<size_t>(r)] = sent / 2;
+            most = std::max(most, sent / 2);
+            stop = stop || sent % 2 == 1;
         }
-        for (const Transfer& head : heads) ops.upload(head.data, &most);
+        head = static_cast<double>(2 * most + (stop ? 1 : 0));
+        for (const Transfer& t : heads) ops.upload(t.data, &head);
         exchange(1, heads, {});
         all.push_back(std::move(mine));
         for (const int64_t count : counts) all.emplace_back(static_cast<size_t>(count));
     } else {
-        ops.upload(numbers(0, 1), &most);
+        ops.upload(numbers(0, 1), &head);
         exchange(1, {{{0, numbers(0, 1)}}}, {});
         exchange(1, {}, {{{0, numbers(0, 1)}}});
-        ops.download(&most, numbers(0, 1));
+        ops.download(&head, numbers(0, 1));
+        stop = static_cast<int64_t>(head) % 2 == 1;
     }
 
-    const int64_t total = static_cast<int64_t>(most);
+    const int64_t total = static_cast<int64_t>(head) / 2;
     for (int64_t at = 0; at < total; at += piece) {
         const int64_t width = std::min(piece, total - at);
         std::vector<Transfer> sends, receives;
@@ -69,6 +74,21 @@ std::vector<std::vector<double>> Collector::collect(Ops& ops, Comm& comm, std::v
         for (const Transfer& t : receives) ops.download(all[static_cast<size_t>(t.peer)].data() + at, t.data);
     }
     return all;
+}
+
+void Collector::share(Ops& ops, Comm& comm, std::vector<double>& numbers) const {
+    if (comm.ranks() == 1) return;
+    const int64_t count = static_cast<int64_t>(numbers.size());
+    const Tensor room = pieces_.row_range(0, 1).col_range(0, count);
+    std::vector<Transfer> sends, receives;
+    if (comm.rank() == 0) {
+        ops.upload(room, numbers.data());
+        for (int r = 1; r < comm.ranks(); ++r) sends.push_back({r, room});
+    } else {
+        receives.push_back({0, room});
+    }
+    comm.wait(comm.exchange({CollectiveOp::broadcast, DType::f64, count}, sends, receives));
+    ops.download(numbers.data(), room);
 }
 
 }  // namespace longreach

@@ -1,11 +1,14 @@
 #include "eval/lengths.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <limits>
 
+#include "base/hash.h"
 #include "base/rng.h"
+#include "eval/partial_sums.h"
 #include "eval/selection.h"
 
 namespace longreach {
@@ -110,6 +113,16 @@ class Sums {
             }
         return findings;
     }
+    PartialLength so_far() const {
+        return {result_.loss, result_.hits, result_.by_sequence, result_.by_document, documents_};
+    }
+    void go_on_from(const PartialLength& sums) {
+        result_.loss = sums.loss;
+        result_.hits = sums.hits;
+        result_.by_sequence = sums.by_sequence;
+        result_.by_document = sums.by_document;
+        documents_ = sums.documents;
+    }
     LengthResult result() {
         result_.fingerprint = selection_.scope.fingerprint;
         result_.documents = selection_.scope.documents;
@@ -124,6 +137,29 @@ class Sums {
     LengthResult result_;
     std::vector<LossSum> documents_;
 };
+
+// Names everything that sums depend on.
+uint64_t context_of(const Selection& s, const EvalRequest& request) {
+    Xxh64 hash;
+    const auto add = [&](const auto& values) { hash.update(values.data(), values.size() * sizeof values[0]); };
+    add(s.anchors);
+    add(s.document);
+    add(request.lengths);
+    add(std::array<uint64_t, 4>{request.pause->context ? request.pause->context() : 0,
+                                static_cast<uint64_t>(request.batch_tokens),
+                                static_cast<uint64_t>(request.align),
+                                static_cast<uint64_t>(request.document_mask)});
+    return hash.digest();
+}
+
+// What an evaluation that was stopped has left; of use on rank 0 alone.
+PartialSums sums_left(const Selection& s, const EvalRequest& request) {
+    const Pause& pause = *request.pause;
+    if (pause.sums.empty()) return {};
+    const auto sums = PartialSums::read(pause.sums, context_of(s, request), static_cast<size_t>(s.documents));
+    if (!sums || sums->lengths.size() > request.lengths.size()) return {};
+    return *sums;
+}
 
 }  // namespace
 
@@ -159,15 +195,34 @@ std::vector<LengthResult> LengthEvaluator::run(Ops& ops, Comm& comm, Transformer
     const size_t rank = static_cast<size_t>(comm.rank()), ranks = static_cast<size_t>(comm.ranks());
     std::vector<LengthResult> results;
     HostBatch host;
-    for (int64_t length : request.lengths) {
+    Pause* const pause = request.pause;
+    const bool resumable = pause != nullptr && pause->resumable;
+    PartialSums left, all;  // of an earlier call; of this one
+    std::vector<double> place(2);
+    if (resumable) {
+        check(!request.keep_token_losses && !request.observer, "an evaluation of more than sums is resumed");
+        if (rank == 0) left = sums_left(selection, request);
+        place = {static_cast<double>(left.lengths.size()), static_cast<double>(left.next)};
+        collector_.share(ops, comm, place);
+    }
+    const size_t lengths_left = static_cast<size_t>(place[0]);  // the last of them is perhaps not complete
+    for (size_t l = 0; l < request.lengths.size(); ++l) {
+        const int64_t length = request.lengths[l];
+        Sums sums(selection, request, length);
+        if (l < left.lengths.size()) sums.go_on_from(left.lengths[l]);
+        if (l + 1 < lengths_left) {
+            if (rank == 0) all.lengths.push_back(sums.so_far());
+            if (rank == 0) results.push_back(sums.result());
+            continue;
+        }
         model.use_length(ops, length);
         const std::vector<Window> windows = windows_of(selection, request, length);
         const size_t per_batch = static_cast<size_t>(std::max<int64_t>(1, request.batch_tokens / length));
         const auto batch_at = [&](size_t first) {
             return std::span(windows).subspan(first, std::min(per_batch, windows.size() - first));
         };
-        Sums sums(selection, request, length);
-        for (size_t round = 0; round < windows.size(); round += ranks * per_batch) {
+        const size_t begin = l + 1 == lengths_left ? static_cast<size_t>(place[1]) : 0;
+        for (size_t round = begin; round < windows.size(); round += ranks * per_batch) {
             std::vector<double> found;
             if (const size_t first = round + rank * per_batch; first < windows.size()) {
                 host.fill(stream, selection, batch_at(first), length);
@@ -192,7 +247,8 @@ std::vector<LengthResult> LengthEvaluator::run(Ops& ops, Comm& comm, Transformer
                 }
             }
             size_t next = round;
-            for (const std::vector<double>& of_rank : collector_.collect(ops, comm, std::move(found))) {
+            bool stop = pause != nullptr && pause->asked && pause->asked();
+            for (const std::vector<double>& of_rank : collector_.collect(ops, comm, std::move(found), stop)) {
                 if (next >= windows.size()) break;
                 const std::span<const double> rest = sums.add(batch_at(next), of_rank);
                 if (request.observer) request.observer->add(length, rest);
@@ -201,7 +257,19 @@ std::vector<LengthResult> LengthEvaluator::run(Ops& ops, Comm& comm, Transformer
             if (request.progress && rank == 0)
                 request.progress(fmt::format("evaluating {}: {}/{} sequences", length,
                                              std::min(next, windows.size()), windows.size()));
+            const size_t done = std::min(round + ranks * per_batch, windows.size());
+            if (!stop || (done == windows.size() && l + 1 == request.lengths.size())) continue;
+            pause->stopped = true;
+            if (resumable && rank == 0) {
+                all.lengths.push_back(sums.so_far());
+                all.next = done;
+                all.context = context_of(selection, request);
+                pause->sums = all.write();
+            }
+            model.use_length(ops, 0);
+            return {};
         }
+        if (resumable && rank == 0) all.lengths.push_back(sums.so_far());
         if (rank == 0) results.push_back(sums.result());
     }
     model.use_length(ops, 0);

@@ -24,19 +24,11 @@
 #include "data/token_stream.h"
 #include "eval/collector.h"
 #include "eval/eval_config.h"
+#include "eval/loss_sum.h"
+#include "eval/pause.h"
 #include "model/transformer.h"
 
 namespace longreach {
-
-struct LossSum {
-    double sum = 0;
-    int64_t count = 0;
-    double mean() const { return count > 0 ? sum / static_cast<double>(count) : 0; }
-    void add(double loss) {
-        sum += loss;
-        ++count;
-    }
-};
 
 struct LengthResult {
     int64_t length = 0;
@@ -94,6 +86,7 @@ struct EvalRequest {
     uint64_t seed = 0;                                 // of the bootstrap
     BatchObserver* observer = nullptr;                 // of every forward pass
     std::function<void(const std::string&)> progress;  // may be empty
+    Pause* pause = nullptr;                            // null: nothing stops it
 };
 EvalRequest make_request(const EvalConfig& config, int64_t tokens, int64_t batch_tokens, bool document_mask);
 

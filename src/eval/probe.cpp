@@ -17,6 +17,7 @@ EvalRequest ProbeRequest::evaluation() const {
     r.document_mask = document_mask;
     r.seed = seed;
     r.progress = progress;
+    r.pause = pause;
     return r;
 }
 
@@ -44,7 +45,7 @@ ProbeResult Probe::run(Ops& ops, Comm& comm, Transformer& model, const FlatParam
     evaluation.observer = &gatherer;
     evaluator.run(ops, comm, model, weights, stream, evaluation);
     ProbeResult result;
-    if (comm.rank() != 0) return result;
+    if (comm.rank() != 0 || (request.pause != nullptr && request.pause->stopped)) return result;
     for (const auto& [length, layers] : gatherer.lengths())
         for (size_t l = 0; l < layers.size(); ++l) {
             append_rows(result.rows, layers[l], length, static_cast<int64_t>(l));

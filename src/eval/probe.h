@@ -31,6 +31,7 @@ struct ProbeRequest {
     EvalPick pick = EvalPick::spread;
     uint64_t seed = 0;                                   // of the samples
     std::function<void(const std::string&)> progress{};  // may be empty
+    Pause* pause = nullptr;                              // null: nothing stops it
     EvalRequest evaluation() const;
 };
 

@@ -147,7 +147,8 @@ std::optional<TaskRow> TaskEvaluator::run_one(Ops& ops, Comm& comm, Transformer&
             found = run_batch(ops, model, weights, generator, length, depth, first,
                               std::min(per_batch, sequences - first));
         size_t sequence = round;
-        for (const std::vector<double>& of_rank : collector_.collect(ops, comm, std::move(found)))
+        bool stop = request.pause != nullptr && request.pause->asked && request.pause->asked();
+        for (const std::vector<double>& of_rank : collector_.collect(ops, comm, std::move(found), stop))
             for (size_t i = 0; i < of_rank.size(); i += 4, ++sequence) {
                 Score& score = scores.at(sequence / 2);
                 score.hash[sequence % 2] =
@@ -162,6 +163,10 @@ std::optional<TaskRow> TaskEvaluator::run_one(Ops& ops, Comm& comm, Transformer&
         if (request.progress && rank == 0)
             request.progress(fmt::format("{} at {}: {}/{} samples", name_of(generator.task()), length,
                                          sequence / 2, scores.size()));
+        if (stop && round + ranks * per_batch < sequences) {
+            request.pause->stopped = true;
+            return std::nullopt;
+        }
     }
     if (rank != 0) return std::nullopt;
     TaskRow row = row_of(scores, generator.answer_tokens(length));
@@ -182,7 +187,8 @@ std::vector<TaskRow> TaskEvaluator::run(Ops& ops, Comm& comm, Transformer& model
     for (const TaskGenerator& generator : generators)
         for (const int64_t length : request.lengths) {
             model.use_length(ops, length);
-            const auto run_at = [&](double depth) {
+            const auto run_at = [&](double depth) -> std::optional<TaskRow> {
+                if (request.pause != nullptr && request.pause->stopped) return std::nullopt;
                 return run_one(ops, comm, model, weights, generator, request, length, depth);
             };
             if (request.depths.empty() || !generator.has_depth(length)) {
@@ -196,6 +202,7 @@ std::vector<TaskRow> TaskEvaluator::run(Ops& ops, Comm& comm, Transformer& model
                 }
         }
     model.use_length(ops, 0);
+    if (request.pause != nullptr && request.pause->stopped) rows.clear();
     return rows;
 }
 

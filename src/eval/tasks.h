@@ -18,6 +18,7 @@
 #include <span>
 
 #include "eval/collector.h"
+#include "eval/pause.h"
 #include "eval/task_rows.h"
 #include "model/transformer.h"
 #include "tasks/generator.h"
@@ -33,6 +34,7 @@ struct TaskRequest {
     TaskConfig config;            // how tasks are written; its kind and seed are not looked at
     uint64_t seed = 0;
     std::function<void(const std::string&)> progress;  // may be empty
+    Pause* pause = nullptr;                            // null: nothing stops it
 };
 
 // Share of the sample's references that are given; best[i] is the model's most likely token where the

@@ -228,9 +228,10 @@ Checkpoint verify_checkpoint(const std::string& root, int64_t step, Disk& disk, 
         if (examine) examine(checkpoint);
         return checkpoint;
     } catch (const Error& error) {
-        // A disk and a device that fail say nothing about the files.
-        const bool files =
-            error.code() != ExitCode::disk && error.code() != ExitCode::device && error.code() != ExitCode::peer;
+        // A disk and a device that fail say nothing about the files; numbers that are not finite are what the
+        // run saved.
+        const bool files = error.code() != ExitCode::disk && error.code() != ExitCode::device &&
+                           error.code() != ExitCode::peer && error.code() != ExitCode::numerics;
         if (!files) throw;
         throw Error(ExitCode::checkpoint, error.what(), error.hint());
     } catch (const std::bad_alloc&) {
@@ -249,7 +250,9 @@ std::optional<Checkpoint> newest_checkpoint(const std::string& root, Damaged dam
         try {
             return verify_checkpoint(root, step, disk, examine);
         } catch (const Error& error) {
-            if (error.code() == ExitCode::device || error.code() == ExitCode::peer) throw;
+            if (error.code() == ExitCode::device || error.code() == ExitCode::peer ||
+                error.code() == ExitCode::numerics)
+                throw;
             // A disk that fails may work tomorrow: only what was read and found wrong is renamed.
             if (damaged == Damaged::leave || error.code() != ExitCode::checkpoint) {
                 notice(fmt::format("checkpoint {} is not usable: {}", path, error.what()));

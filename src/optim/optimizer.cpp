@@ -94,21 +94,28 @@ Tensor Optimizer::squares(int rank) const {
     return Tensor(squares_.f64() + ownership_.first_slot(rank), DType::f64, {ownership_.slots(rank)});
 }
 
-Optimizer::Result Optimizer::step(Ops& ops, const FlatParams& weights, const FlatParams& gradients,
-                                  double multiplier, int64_t step) {
-    Result result;
+double Optimizer::gradient_norm(Ops& ops) const {
     std::vector<double> by_slot(ownership_.pieces().size());
     ops.download(by_slot.data(), squares_);
     double squares = 0;  // in the order of the table, whoever owns what
     for (const Ownership::Piece& piece : ownership_.pieces())
         squares += by_slot[static_cast<size_t>(piece.slot)];
-    result.gradient_norm = std::sqrt(squares);
-    if (!std::isfinite(result.gradient_norm)) return result;
-    const double clip = config_.clip_norm > 0 && result.gradient_norm > config_.clip_norm
-                            ? config_.clip_norm / result.gradient_norm
+    return std::sqrt(squares);
+}
+
+Optimizer::Result Optimizer::step(Ops& ops, const FlatParams& weights, const FlatParams& gradients,
+                                  double multiplier, int64_t step) {
+    const double norm = gradient_norm(ops);
+    return {norm, update(ops, weights, gradients, norm, multiplier, step)};
+}
+
+bool Optimizer::update(Ops& ops, const FlatParams& weights, const FlatParams& gradients, double gradient_norm,
+                       double multiplier, int64_t step) {
+    if (!std::isfinite(gradient_norm)) return false;
+    const double clip = config_.clip_norm > 0 && gradient_norm > config_.clip_norm
+                            ? config_.clip_norm / gradient_norm
                             : 1.0;
     ++updates_;
-    result.applied = true;
 
     const MuonConfig& muon = config_.muon;
     const AdamConfig& adam = config_.adam;
@@ -150,7 +157,7 @@ Optimizer::Result Optimizer::step(Ops& ops, const FlatParams& weights, const Fla
     spec.step = updates_;
     spec.gradient_scale = static_cast<float>(clip);
     if (!adam_slots_.empty()) ops.adam(adam_slots_, spec);
-    return result;
+    return true;
 }
 
 }  // namespace longreach

@@ -34,8 +34,12 @@ class Optimizer {
     // those of all ranks: f64, one per piece, rank after rank (Ownership::Piece::slot).
     void measure(Ops& ops, const FlatParams& gradients) const;
     Tensor squares(int rank) const;
+    // Of measured gradients. Waits for the device.
+    double gradient_norm(Ops& ops) const;
     // One update with measured gradients of what this rank updates. multiplier: schedule times stage factor.
-    // step: 0-based step of the run (momentum warmup).
+    // step: 0-based step of the run (momentum warmup). Nothing changes unless the norm is finite.
+    bool update(Ops& ops, const FlatParams& weights, const FlatParams& gradients, double gradient_norm,
+                double multiplier, int64_t step);
     Result step(Ops& ops, const FlatParams& weights, const FlatParams& gradients, double multiplier,
                 int64_t step);
 

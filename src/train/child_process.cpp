@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "io/file.h"
+#include "train/signals.h"
 
 namespace longreach {
 
@@ -43,6 +44,8 @@ ChildProcess::ChildProcess(const std::string& program, const std::vector<std::st
     const int output = ::open(log.c_str(), flags, 0644);
     require(output >= 0, ExitCode::disk, "cannot append to {}: {}", log, std::strerror(errno));
     const pid_t parent = ::getpid();
+    // The child has none of our handlers and not yet its own: it unblocks the signals once it has.
+    const BlockedStopSignals blocked;
     pid_ = ::fork();
     if (pid_ == 0) become(program.c_str(), argv.data(), output, parent);
     const int reason = errno;

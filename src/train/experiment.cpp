@@ -112,6 +112,7 @@ void Experiment::fields(Fields& f) {
     f.section("window_warmup", window_warmup, {"windows that grow with the steps"});
     f.section("batch", batch, {"tokens per step"});
     f.section("optimizer", optimizer, {"how weights move"});
+    f.section("train", train, {"what a run does about trouble"});
     f.section("eval", eval, {"losses by context length"});
     f.section("probe", probe, {"what attention does while a run trains"});
     f.section("checkpoint", checkpoint, {"what is saved, and when"});
@@ -128,6 +129,7 @@ void Experiment::check(Problems& p) {
     model.check(p, counting);
     data.check(p, model.vocab_size);
     optimizer.check(p);
+    train.spike.check(p);
     eval.check(p);
     probe.check(p);
     if (probe.tokens > 0 && !probe_lengths().empty() && probe.tokens < probe_lengths().back())
@@ -320,6 +322,33 @@ void Experiment::check_task(Problems& p) const {
             p.add(fmt::format("stages.{}.context", i), e.what(), "data.task.kind");
         }
     }
+}
+
+const char* name_of(Part part) {
+    switch (part) {
+        case Part::losses:
+            return "losses";
+        case Part::task:
+            return "task";
+        case Part::probe:
+            return "probe";
+    }
+    return "";
+}
+
+bool Experiment::scores_task() const {
+    return data.task.kind != TaskKind::none && data.task.samples > 0;
+}
+
+std::vector<Part> Experiment::parts_after(int64_t step) const {
+    const bool last = step == total_steps();
+    std::vector<Part> parts;
+    if (last || (eval.every > 0 && step % eval.every == 0)) {
+        parts.push_back(Part::losses);
+        if (scores_task()) parts.push_back(Part::task);
+    }
+    if (probe.every > 0 && (last || step % probe.every == 0)) parts.push_back(Part::probe);
+    return parts;
 }
 
 uint64_t Experiment::task_seed() const {

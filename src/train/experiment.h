@@ -10,6 +10,7 @@
 #include "optim/optimizer_config.h"
 #include "tasks/generator.h"
 #include "train/parallel_config.h"
+#include "train/spike.h"
 
 namespace longreach {
 
@@ -63,6 +64,9 @@ struct CheckpointConfig {
     void fields(Fields& f);
 };
 
+enum class Part { losses, task, probe };
+const char* name_of(Part part);
+
 enum class Device { automatic, cpu, cuda };
 enum class PrecisionChoice { automatic, fp32, bf16 };
 struct SystemConfig {
@@ -95,6 +99,7 @@ struct Experiment {
     WindowWarmupConfig window_warmup;
     BatchConfig batch;
     OptimizerConfig optimizer;
+    TrainConfig train;
     EvalConfig eval;
     ProbeConfig probe;
     CheckpointConfig checkpoint;
@@ -119,6 +124,9 @@ struct Experiment {
     // Every length a run evaluates the model at.
     std::vector<int64_t> evaluated_lengths() const;
     uint64_t task_seed() const;
+    bool scores_task() const;  // validations score the task trained on
+    // What is evaluated after the step that makes `step` steps done, in this order.
+    std::vector<Part> parts_after(int64_t step) const;
     // Samples of data.task; `haystack` as for TaskGenerator.
     TaskGenerator task_generator(const TokenStream* haystack) const;
 

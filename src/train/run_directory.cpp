@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/build_info.h"
+#include "base/finite.h"
 #include "base/text.h"
 #include "config/diff.h"
 #include "train/experiment.h"
@@ -25,9 +26,30 @@ StoredTensor stored(const std::string& name, const std::vector<int64_t>& shape) 
     return t;
 }
 
-void write_tensor(Ops& ops, const Tensor& tensor, std::vector<float>& host, ByteSink& out) {
+// "layers.0.mlp.up: 2 of 384 values are not finite, the first at index 7"; "" if all are.
+std::string non_finite(const std::string& name, const std::vector<float>& values) {
+    const NonFinite found = find_non_finite(values);
+    if (found.count == 0) return "";
+    return fmt::format("{}: {} of {} values {} not finite, the first at index {}", name, found.count,
+                       values.size(), found.count == 1 ? "is" : "are", found.first);
+}
+
+// What to do when the numbers of this file of a checkpoint are of no use.
+std::string advice_against(const std::string& file) {
+    const std::string checkpoint = parent_path(file), root = parent_path(checkpoint);
+    for (const int64_t step : checkpoint_steps(root))
+        if (checkpoint_name(step) < base_name(checkpoint))
+            return fmt::format("move {} away; the same command then resumes from {}", checkpoint,
+                               checkpoint_name(step));
+    return "there is no older checkpoint in " + root;
+}
+
+void write_tensor(Ops& ops, const std::string& name, const Tensor& tensor, std::vector<float>& host,
+                  ByteSink& out) {
     host.resize(static_cast<size_t>(tensor.count()));
     ops.download(host.data(), tensor);
+    const std::string problem = non_finite(name, host);
+    require(problem.empty(), ExitCode::numerics, "{}", problem);
     out.write(host.data(), static_cast<size_t>(tensor.bytes()));
 }
 
@@ -210,12 +232,12 @@ void RunDirectory::save(const CheckpointParts& parts, const TrainState& state, c
     for (const Param& p : parts.table.params()) tensors.push_back(stored(p.name, p.shape));
     writer.add_safetensors(
         model_file, SafetensorsWriter(std::move(tensors)), [&](const StoredTensor& t, ByteSink& out) {
-            write_tensor(parts.ops, parts.weights.view(*parts.table.find(t.name)), host, out);
+            write_tensor(parts.ops, t.name, parts.weights.view(*parts.table.find(t.name)), host, out);
         });
     if (optimizer)
         writer.add_safetensors(optimizer_file, parts.state.writer(),
                                [&](const StoredTensor& t, ByteSink& out) {
-                                   write_tensor(parts.ops, parts.state.fetch(t.name), host, out);
+                                   write_tensor(parts.ops, t.name, parts.state.fetch(t.name), host, out);
                                });
     writer.add_text(config_file, config_text_);
     writer.add_text(state_file, json::write(state.to_json(), json::Style::pretty));
@@ -238,7 +260,7 @@ std::optional<RunDirectory::Loaded> RunDirectory::load_newest(Ops& ops, const Pa
     Loaded loaded;
     const auto examine = [&](const Checkpoint& c) {
         examine_checkpoint(c);
-        load_weights(c, ops, table, weights, false, to_console(console));
+        load_weights(c, ops, table, weights, {}, to_console(console));
         loaded.state = read_state(c);
         if (c.has(optimizer_file)) examine_optimizer(c.file(optimizer_file), moments);
     };
@@ -295,6 +317,9 @@ void load_optimizer(const std::string& path, StateExchange& state) {
     for (const StoredTensor& t : state.tensors()) {
         require(read_tensor(file, path, t.name, t.shape, host), ExitCode::checkpoint, "{}: {} is missing",
                 path, t.name);
+        const std::string problem = non_finite(t.name, host);
+        if (!problem.empty())
+            throw Error(ExitCode::numerics, fmt::format("{}: {}", path, problem), advice_against(path));
         state.deliver(host.data());
     }
 }
@@ -322,20 +347,26 @@ Checkpoint find_checkpoint(const std::string& path, const Notice& notice) {
 }
 
 void load_weights(const Checkpoint& checkpoint, Ops& ops, const ParamTable& table, const FlatParams& weights,
-                  bool partial, const Notice& notice) {
+                  const LoadOptions& options, const Notice& notice) {
     const std::string path = checkpoint.file(model_file);
     const SafetensorsFile file = SafetensorsFile::open(path, Links::refuse);
     std::vector<float> host;
     std::vector<std::string> missing, unused;
     for (const Param& p : table.params()) {
-        if (read_tensor(file, path, p.name, p.shape, host))
-            ops.upload(weights.view(p), host.data());
-        else
+        if (!read_tensor(file, path, p.name, p.shape, host)) {
             missing.push_back(p.name);
+            continue;
+        }
+        ops.upload(weights.view(p), host.data());
+        const std::string problem = non_finite(p.name, host);
+        if (problem.empty()) continue;
+        if (!options.non_finite)
+            throw Error(ExitCode::numerics, fmt::format("{}: {}", path, problem), advice_against(path));
+        notice(fmt::format("warning: {}: {}", path, problem));
     }
     for (const StoredTensor& t : file.tensors())
         if (!table.find(t.name)) unused.push_back(t.name);
-    if (partial) {
+    if (options.partial) {
         if (!missing.empty())
             notice(fmt::format("not in {}, kept as initialised: {}", path, join(missing, ", ")));
         if (!unused.empty())

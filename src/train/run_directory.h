@@ -1,7 +1,7 @@
 // runs/<name>: who holds it, what is in it, and how checkpoints map to the weights and optimiser of a run.
 //
 //     config.json  build.json  log.txt  metrics.jsonl  timing.jsonl  val.csv  positions.csv
-//     probe.csv  tasks.csv
+//     probe.csv  tasks.csv  validated.json  validation.partial
 //     events/events.out.tfevents.*
 //     checkpoints/step_00000800/  model.safetensors  optimizer.safetensors  state.json  config.json
 //     metrics.jsonl  val.csv  positions.csv  probe.csv  tasks.csv  manifest.json
@@ -57,6 +57,7 @@ class RunDirectory {
     // was removed or given to another file. What was recorded is then in the checkpoint.
     void check_names() const;
 
+    // Error(ExitCode::numerics) if a weight or a moment is not finite: nothing is saved or removed then.
     void save(const CheckpointParts& parts, const TrainState& state, int64_t keep, Console& console);
     // Without the optimiser, in place of all checkpoints but that of step 0: what a finished run may leave.
     void save_weights_only(const CheckpointParts& parts, const TrainState& state, Console& console);
@@ -93,9 +94,12 @@ bool is_label(std::string_view name);
 // The newest valid checkpoint of a run directory, or the checkpoint itself if `path` names one.
 Checkpoint find_checkpoint(const std::string& path, const Notice& notice);
 
-// Weights by name. Every tensor of the table must be in the file with its shape; with `partial`, tensors that
-// are missing keep their values and both kinds of leftovers are reported.
+struct LoadOptions {
+    bool partial = false;     // tensors that are missing keep their values; both kinds of leftovers are reported
+    bool non_finite = false;  // values that are not finite are reported, and otherwise an Error(numerics)
+};
+// Weights by name. Every tensor of the table must be in the file with its shape.
 void load_weights(const Checkpoint& checkpoint, Ops& ops, const ParamTable& table, const FlatParams& weights,
-                  bool partial, const Notice& notice);
+                  const LoadOptions& options, const Notice& notice);
 
 }  // namespace longreach

@@ -14,6 +14,7 @@
 #include "io/checkpoint_dir.h"
 #include "model/transformer.h"
 #include "optim/optimizer.h"
+#include "train/validated.h"
 
 namespace longreach {
 
@@ -351,7 +352,11 @@ RunFound look_at_run(const std::string& directory, const Experiment& experiment)
     }
     found.step = steps[0];
     const int64_t total = experiment.total_steps();
-    found.state = found.step == total ? RunState::trained : RunState::begun;
+    const std::string state_file =
+        join_path(directory, "checkpoints/" + checkpoint_name(found.step) + "/state.json");
+    const bool trained =
+        found.step == total && !awaits_evaluation(directory, state_file, earlier.parts_after(total));
+    found.state = trained ? RunState::trained : RunState::begun;
     if (found.state != RunState::trained)
         found.notes.clear();  // what is still to come follows the new config
     if (found.step > total)

@@ -14,6 +14,10 @@ json::Value TrainState::to_json() const {
         .set("updates", updates)
         .set("skipped", skipped)
         .set("bad_in_a_row", bad_in_a_row)
+        .set("spikes", spikes)
+        .set("spikes_skipped", spikes_skipped)
+        .set("spike_window", spike_window.to_json())
+        .set("pending", pending)
         .set("data_fingerprint", format_hash64(data_fingerprint))
         .set("file_bytes", files)
         .set("fingerprints", fingerprints);
@@ -35,6 +39,16 @@ TrainState TrainState::from_json(const json::Value& value) {
     s.updates = integer("updates");
     s.skipped = integer("skipped");
     s.bad_in_a_row = integer("bad_in_a_row");
+    // Members that earlier versions did not write.
+    if (value.find("spikes")) s.spikes = integer("spikes");
+    if (value.find("spikes_skipped")) s.spikes_skipped = integer("spikes_skipped");
+    if (const json::Value* window = value.find("spike_window"))
+        s.spike_window = SpikeWindow::from_json(*window);
+    if (const json::Value* pending = value.find("pending")) {
+        require(pending->to_bool().has_value(), ExitCode::checkpoint,
+                "state.json: pending is neither true nor false");
+        s.pending = pending->as_bool();
+    }
     const json::Value* fingerprint = value.find("data_fingerprint");
     const std::string* text = fingerprint ? fingerprint->to_string() : nullptr;
     require(text && parse_hash64(*text, s.data_fingerprint), ExitCode::checkpoint,

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/json.h"
+#include "train/spike.h"
 
 namespace longreach {
 
@@ -16,8 +17,14 @@ struct TrainState {
     int64_t updates = 0;  // optimiser updates applied (Adam's bias correction)
     int64_t skipped = 0;  // steps skipped because something was not finite
     int64_t bad_in_a_row = 0;
+    int64_t spikes = 0, spikes_skipped = 0;  // steps far above those before; those of them not applied
+    SpikeWindow spike_window;
+    // Saved before the evaluations that are due after this step; validated.json says which are done. Older
+    // versions saved after them.
+    bool pending = false;
     uint64_t data_fingerprint = 0;              // of the training stream
-    std::map<std::string, int64_t> file_bytes;  // lengths of the record files at this step
+    // Lengths of the record files at this step, without what evaluations that are pending will append.
+    std::map<std::string, int64_t> file_bytes;
     // The records of the run identify the tokens they scored. false: an earlier version started it.
     bool fingerprints = true;
 

@@ -5,8 +5,6 @@
 #include <cstring>
 
 #include "base/units.h"
-#include "eval/tables.h"
-#include "tasks/task_batches.h"
 #include "train/device.h"
 #include "train/signals.h"
 
@@ -20,7 +18,11 @@ double seconds_since(Clock::time_point begin) {
     return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-constexpr int64_t message_words = 4096;  // of 4 bytes: a TrainState as text has less than 1 KiB
+// Room for a TrainState as text, in 4 bytes each: less than 2 KiB and, per step in the spike window, two
+// numbers.
+int64_t message_words(const Experiment& experiment) {
+    return 4096 + 16 * experiment.train.spike.window;
+}
 
 TokenStream open_stream(const Experiment& experiment, const std::vector<std::string>& paths,
                         const Surroundings& surroundings) {
@@ -52,10 +54,7 @@ Trainer::Trainer(const Experiment& experiment, Console& console, Ops& ops, int r
       arena_(ops) {
     check_ranks();
     if (surroundings.no_data.empty()) check_data();
-    if (experiment.data.task.kind == TaskKind::none)
-        source_ = std::make_unique<StreamBatches>(train_stream_, batch_plan_);
-    else
-        source_ = std::make_unique<TaskBatches>(experiment.task_generator(&train_stream_));
+    source_ = make_source();
     if (experiment.optimizer.qk_clip.limit > 0)
         model_.watch_scores(experiment.optimizer.qk_clip.measure == ScoreMeasure::absolute);
     plan(arena_);
@@ -73,7 +72,7 @@ void Trainer::check_data() const {
     LengthEvaluator::check_request(val_stream_, make_request(eval, fewest, 0, experiment_.data.document_mask));
     if (experiment_.probe.every > 0)
         LengthEvaluator::check_request(val_stream_, probe_request().evaluation());
-    if (scores_task())
+    if (experiment_.scores_task())
         experiment_.task_generator(&val_stream_).make(experiment_.block_tokens(), first_evaluation_sample);
 }
 
@@ -84,7 +83,6 @@ void Trainer::allocate() {
     arena_.commit();
     plan(arena_);
     model_.fill_tables(*ops_);
-    host_losses_.resize(static_cast<size_t>(most_micro_batches()));
 
     LoaderOptions options;
     options.max_tokens = most_micro_tokens();
@@ -103,7 +101,7 @@ void Trainer::plan(Arena& arena, int64_t longest) {
     optimizer_.plan(arena, *ops_);
     arena.group("ranks");
     signals_ = arena.reserve("signals", DType::f64, {ranks_});
-    if (ranks_ > 1) messages_ = arena.reserve("messages", DType::i32, {message_words});
+    if (ranks_ > 1) messages_ = arena.reserve("messages", DType::i32, {message_words(experiment_)});
     model_.plan_tables(arena);
     if (ranks_ > 1 && model_.score_maxima().count() > 0)
         maxima_ =
@@ -125,7 +123,7 @@ void Trainer::plan(Arena& arena, int64_t longest) {
     eval_size.tokens = evaluated_tokens(eval_size.lengths.back());
     const int64_t eval_tokens = eval_size.tokens;
     evaluator_.plan(arena, eval_tokens, documents, rank_, ranks_);
-    if (scores_task()) {
+    if (experiment_.scores_task()) {
         task_evaluator_.plan(arena, eval_tokens, documents, rank_, ranks_);
         eval_size.lengths.insert(eval_size.lengths.end(), size.lengths.begin(), size.lengths.end());
     }
@@ -173,6 +171,7 @@ void Trainer::describe() {
             : fmt::format("samples of {}, text out of", name_of(task)),
         human_count(static_cast<double>(train_stream_.tokens())),
         human_count(static_cast<double>(val_stream_.tokens()))));
+    console_.line(evaluation_plan());
     console_.line("memory plan (activations of training and validation share theirs):\n" + arena_.table() +
                   fmt::format("  {:<24}{:>12}", "kernel scratch", human_bytes(ops_->scratch_bytes())));
 }
@@ -181,10 +180,6 @@ const Stage& Trainer::stage_of(int64_t step) const {
     for (const Stage& s : stages_)
         if (step < s.first_step + s.steps) return s;
     return stages_.back();
-}
-
-bool Trainer::scores_task() const {
-    return experiment_.data.task.kind != TaskKind::none && experiment_.data.task.samples > 0;
 }
 
 int64_t Trainer::scored_per_step(const Stage& stage) const {
@@ -208,6 +203,7 @@ void Trainer::start() {
                     state_.tokens, state_.step, planned);
         }
         optimizer_.set_updates(state_.updates);
+        saved_step_ = state_.step;
         console_.line(fmt::format("resuming after step {}", state_.step));
     }
     weights_.round(*ops_);
@@ -221,208 +217,116 @@ void Trainer::start_from_files() {
         resumed_ = true;
         state_ = loaded->state;
         optimizer_file_ = loaded->optimizer;
+        const std::optional<Validated> validated = read_validated(directory_->path());
+        if (state_.pending && validated && validated->step == state_.step) {
+            done_ = validated->done;
+            resumed_bytes_ = validated->file_bytes;
+        } else if (validated && validated->step > state_.step) {
+            remove_file(directory_->file("validated.json"));  // of steps that come again
+        }
         if (ranks_ == 1 && !optimizer_file_.empty()) {
             StateExchange moments = state_exchange();
             load_optimizer(optimizer_file_, moments);
         }
         return;
     }
+    for (const char* name : {"validated.json", "validation.partial"}) remove_file(directory_->file(name));
     std::vector<float> host;
     initialise(model_.params(), experiment_.init_seed(), host);
     ops_->upload(weights_.flat, host.data());
     if (experiment_.run.init_from.empty()) return;
     const Notice notice = [&](const std::string& text) { console_.line(text); };
     const Checkpoint source = find_checkpoint(experiment_.run.init_from, notice);
-    load_weights(source, *ops_, model_.params(), weights_, true, notice);
+    load_weights(source, *ops_, model_.params(), weights_, {.partial = true}, notice);
     console_.line("starting from the weights of " + source.path);
 }
 
-void Trainer::request_until(int64_t step) {
-    for (; requested_step_ < std::min(step, total_steps_); ++requested_step_) {
-        const Stage& s = stage_of(requested_step_);
-        const int64_t first = s.tokens_before(requested_step_);
-        tree_.begin_step(s.micro_batches());
-        for (int64_t m = tree_.own().first; m < tree_.own().end; ++m)
-            loader_->request(
-                {static_cast<uint64_t>(first + m * s.micro_tokens), s.micro_tokens / s.context, s.context});
-    }
+std::string Trainer::newest_checkpoint_before(int64_t step) const {
+    const std::string root = directory_->file("checkpoints");
+    for (const int64_t saved : checkpoint_steps(root))
+        if (saved < step) return "go back to " + join_path(root, checkpoint_name(saved));
+    return "there is no earlier checkpoint to go back to";
 }
 
-Trainer::StepOutcome Trainer::train_step() {
-    const Stage& stage = stage_of(state_.step);
-    request_until(state_.step + 2);
-    model_.set_stage_window(experiment_.window_at(state_.step));
-    const QkClipConfig& qk_clip = experiment_.optimizer.qk_clip;
-    if (qk_clip.limit > 0) model_.clear_maxima(*ops_);
-    const int64_t n = stage.micro_tokens;
-    const double scored = static_cast<double>(scored_per_step(stage));
-    const float scale = static_cast<float>(1.0 / scored);
-    tree_.begin_step(stage.micro_batches());
-    const GradientTree::Range own = tree_.own();
-    for (int64_t m = own.first; m < own.end; ++m) {
-        const MicroBatch micro = loader_->take();
-        Batch batch{micro.request.batch, stage.context, tokens_.first(n), targets_.first(n), Tensor()};
-        ops_->upload(batch.tokens, micro.tokens.data());
-        ops_->upload(batch.targets, micro.targets.data());
-        if (doc_start_) {
-            batch.doc_start = doc_start_.first(n);
-            ops_->upload(batch.doc_start, micro.doc_start.data());
-        }
-        const FlatParams gradients = tree_.begin(*ops_, m);
-        const bool last = m + 1 == own.end;
-        if (ranks_ > 1 && (m == own.first || last)) {
-            // Weights still arrive during the first pass, gradients leave during the last.
-            if (last) traffic_.completes(m);
-            model_.forward_backward(*ops_, weights_, gradients, batch, scale, &traffic_);
-            last ? tree_.advance(m) : tree_.end(*ops_, m);
-        } else {
-            const int64_t window = experiment_.window_at(state_.step);
-            ops_->replay(fmt::format("{} {} {} {} {}", stage.context, n, stage.tokens_per_step, window,
-                                     gradients.flat.data),
-                         [&] { model_.forward_backward(*ops_, weights_, gradients, batch, scale); });
-            tree_.end(*ops_, m);
-        }
-        ops_->sum(Tensor(micro_losses_.f64() + m, DType::f64, {1}), model_.training_losses(n));
-    }
-    if (ranks_ > 1) traffic_.finish_gradients();
-    // Queued before the first wait: the only one of a step is for its losses and this.
-    optimizer_.measure(*ops_, tree_.result());
-    if (ranks_ > 1) share_scalars(stage.micro_batches());
-    ops_->download(host_losses_.data(), micro_losses_.first(stage.micro_batches()));
-
-    StepOutcome outcome;
-    for (int64_t m = 0; m < stage.micro_batches(); ++m) outcome.loss += host_losses_[static_cast<size_t>(m)];
-    outcome.loss /= scored;
-    outcome.lr = schedule_multiplier(experiment_.optimizer.schedule, state_.step, total_steps_) * stage.lr;
-    if (std::isfinite(outcome.loss)) {
-        const Optimizer::Result result =
-            optimizer_.step(*ops_, weights_, tree_.result(), outcome.lr, state_.step);
-        outcome.gradient_norm = result.gradient_norm;
-        outcome.applied = result.applied;
-        if (result.applied && ranks_ > 1) traffic_.send_weights();
-        if (qk_clip.limit > 0) clip_scores(outcome);
-        if (result.applied && ranks_ == 1) weights_.round(*ops_);
-    }
-    state_.step += 1;
-    state_.tokens += stage.tokens_per_step;
-    state_.updates = optimizer_.updates();
-    state_.bad_in_a_row = outcome.applied ? 0 : state_.bad_in_a_row + 1;
-    state_.skipped += outcome.applied ? 0 : 1;
-    busy_tokens_ += stage.tokens_per_step;
-    busy_flops_ +=
-        model_.training_flops_per_token(stage.context) * static_cast<double>(stage.tokens_per_step);
-    return outcome;
-}
-
-void Trainer::validate(bool final) {
-    if (speaks()) directory_->check_names();
+bool Trainer::save() {
     traffic_.settle();
-    const EvalConfig& config = experiment_.eval;
-    EvalRequest request = make_request(config, final ? config.final_tokens : config.tokens,
-                                       experiment_.eval_batch_tokens(), experiment_.data.document_mask);
-    request.pick = pick();
-    request.seed = experiment_.data_seed();
-    request.progress = [&](const std::string& text) { console_.status(text); };
-    model_.set_stage_window(experiment_.window_at(state_.step - 1));
-    const std::vector<LengthResult> results =
-        evaluator_.run(*ops_, *comm_, model_, weights_, val_stream_, request);
-    const double bytes_per_token = val_stream_.bytes_per_token();
-    if (!speaks()) {
-        if (scores_task()) validate_task();
-        return;
-    }
-    for (const std::string& line : val_lines(results, state_.step, state_.tokens, bytes_per_token))
-        val_csv_.append(first_cells(line, val_columns_));
-    for (const std::string& line : positions_lines(results, state_.step))
-        positions_csv_.append(first_cells(line, positions_columns_));
-    events_.validation(state_.step, results);
-    events_.weights(state_.step, *ops_, model_.params(), weights_);
-    std::string text = fmt::format("validation at step {}:", state_.step);
-    for (const LengthResult& r : results) text += fmt::format("  {} {:.4f}", r.length, r.loss.mean());
-    console_.line(text);
-    if (scores_task()) validate_task();
-}
-
-// At the context that was trained on; other lengths, depths and tasks are `longreach eval --tasks`.
-void Trainer::validate_task() {
-    const TaskConfig& config = experiment_.data.task;
-    TaskRequest request;
-    request.tasks = {config.kind};
-    request.lengths = {stage_of(state_.step - 1).context};
-    request.samples = config.samples;
-    request.batch_tokens = experiment_.eval_batch_tokens();
-    request.config = config;
-    request.seed = experiment_.task_seed();
-    request.progress = [&](const std::string& text) { console_.status(text); };
-    const std::vector<TaskRow> rows =
-        task_evaluator_.run(*ops_, *comm_, model_, weights_, val_stream_, request);
-    if (!speaks()) return;
-    for (const std::string& line : task_lines(rows, state_.step))
-        tasks_csv_.append(first_cells(line, tasks_columns_));
-    const TaskRow& row = rows[0];
-    console_.line(fmt::format(
-        "{} at {}: accuracy {:.3f}{}, margin {:.2f}", row.task, row.length, row.accuracy,
-        row.accuracy_error ? fmt::format(" +- {:.3f}", *row.accuracy_error) : "", row.margin.value_or(0)));
-}
-
-ProbeRequest Trainer::probe_request() const {
-    ProbeRequest request;
-    request.lengths = experiment_.probe_lengths();
-    request.tokens = experiment_.probe.tokens;
-    request.document_mask = experiment_.data.document_mask;
-    request.pick = pick();
-    request.seed = experiment_.data_seed();
-    request.progress = [this](const std::string& text) { console_.status("probe: " + text); };
-    return request;
-}
-
-void Trainer::probe() {
-    traffic_.settle();
-    model_.set_stage_window(experiment_.window_at(state_.step - 1));
-    const ProbeResult result =
-        probe_.run(*ops_, *comm_, model_, weights_, evaluator_, val_stream_, probe_request());
-    if (!speaks()) return;
-    for (const std::string& line : probe_lines(result.rows, state_.step)) probe_csv_.append(line);
-    events_.scores(state_.step, result.scores);
-}
-
-void Trainer::save() {
-    traffic_.settle();
+    const Clock::time_point begin = Clock::now();
     StateExchange moments = state_exchange();
     const bool weights_only = state_.step == total_steps_ && !experiment_.checkpoint.keep_optimizer;
+    // What all ranks then know: "saved", "postponed", or what is not finite.
+    std::string end = "saved";
     if (!speaks()) {
         if (!weights_only) moments.fetch_rest();
-        return;
+        end = share_text("");
+    } else {
+        directory_->check_in_place();
+        for (const Record& r : records()) r.file->sync();
+        const CheckpointParts parts{*ops_, model_.params(), weights_, moments};
+        const Team::Busy busy(*team_, "saving a checkpoint");
+        try {
+            if (weights_only)
+                directory_->save_weights_only(parts, state_, console_);
+            else
+                directory_->save(parts, state_, experiment_.checkpoint.keep, console_);
+            failed_saves_ = 0;
+        } catch (const Error& e) {
+            directory_->check_in_place();  // whatever failed, a lost directory is the reason to give
+            // A full disk in the middle of a long run must not throw the run away: the previous checkpoint
+            // is intact.
+            constexpr int tolerated = 3;
+            const bool needed = state_.step == total_steps_ || stop_signal() != 0;
+            const bool finite = e.code() != ExitCode::numerics;
+            if (finite && (e.code() != ExitCode::disk || needed || ++failed_saves_ >= tolerated)) throw;
+            if (!weights_only) moments.fetch_rest();
+            end = finite ? "postponed" : "not finite";
+            console_.line(finite ? fmt::format("warning: no checkpoint at step {}: {}", state_.step, e.what())
+                                 : fmt::format("no checkpoint at step {}: {}; {}", state_.step, e.what(),
+                                               newest_checkpoint_before(state_.step)));
+        }
+        directory_->check_names();
+        share_text(end);
     }
-    std::vector<std::pair<const char*, RecordFile*>> files = {
-        {"metrics.jsonl", &metrics_}, {"val.csv", &val_csv_}, {"positions.csv", &positions_csv_}};
-    // Of a run that does not probe for a while, the length stays as it was.
-    if (experiment_.probe.every > 0) files.push_back({"probe.csv", &probe_csv_});
-    if (scores_task()) files.push_back({"tasks.csv", &tasks_csv_});
-    directory_->check_in_place();
-    for (const auto& [name, file] : files) {
-        file->sync();
-        state_.file_bytes[name] = file->bytes();
-    }
-    const CheckpointParts parts{*ops_, model_.params(), weights_, moments};
-    const Team::Busy busy(*team_, "saving a checkpoint");
-    try {
-        if (weights_only)
-            directory_->save_weights_only(parts, state_, console_);
-        else
-            directory_->save(parts, state_, experiment_.checkpoint.keep, console_);
-        failed_saves_ = 0;
-    } catch (const Error& e) {
-        directory_->check_in_place();  // whatever failed, a lost directory is the reason to give
-        // A full disk in the middle of a long run must not throw the run away: the previous checkpoint is
-        // intact.
-        constexpr int tolerated = 3;
-        const bool needed = state_.step == total_steps_ || stop_signal() != 0;
-        if (e.code() != ExitCode::disk || needed || ++failed_saves_ >= tolerated) throw;
-        if (!weights_only) moments.fetch_rest();
-        console_.line(fmt::format("warning: no checkpoint at step {}: {}", state_.step, e.what()));
-    }
-    directory_->check_names();
+    saving_seconds_ += seconds_since(begin);
+    ++saves_;
+    if (end == "saved") saved_step_ = state_.step;
+    return end != "not finite";
+}
+
+ExitCode Trainer::stop() {
+    if (state_.step > 0 && saved_step_ != state_.step && !save()) return ExitCode::numerics;
+    console_.line(fmt::format("stopped by {} after step {}; the same command resumes",
+                              strsignal(stop_signal()), state_.step));
+    return ExitCode::stopped;
+}
+
+// The checkpoint comes first: a signal must not wait for an evaluation, which may take longer than whoever
+// sent it is willing to wait.
+ExitCode Trainer::finish_step() {
+    note_lengths();
+    done_.clear();
+    state_.pending = !experiment_.parts_after(state_.step).empty();
+    const bool last = state_.step == total_steps_, stopping = stop_signal() != 0;
+    const int64_t save_every = experiment_.checkpoint.every;
+    const bool due = last || stopping || (save_every > 0 && state_.step % save_every == 0);
+    if (due && !save()) return ExitCode::numerics;
+    if (stopping) return stop();
+    const ExitCode code = evaluate();
+    if (code != ExitCode::ok || last || stop_signal() == 0) return code;
+    return stop();
+}
+
+ExitCode Trainer::advance() {
+    const Clock::time_point begin = Clock::now();
+    const StepOutcome outcome = train_step();
+    busy_seconds_ += seconds_since(begin);
+    if (outcome.refused) return ExitCode::numerics;
+    team_->set_step(state_.step);
+    record_step(outcome, state_.step == total_steps_);
+    compare_memory();
+    if (state_.bad_in_a_row <= experiment_.optimizer.max_bad_steps) return finish_step();
+    console_.line(fmt::format("giving up: {} steps in a row had a non-finite loss or gradient",
+                              state_.bad_in_a_row));
+    return ExitCode::numerics;
 }
 
 ExitCode Trainer::run(RunDirectory* directory, Comm& comm, Team& team) {
@@ -430,49 +334,34 @@ ExitCode Trainer::run(RunDirectory* directory, Comm& comm, Team& team) {
     directory_ = directory;
     comm_ = &comm;
     team_ = &team;
+    // Until there is something to save, a signal may end the process at once. Of several ranks none may go
+    // alone.
+    std::optional<StopSignals> signals;
+    if (ranks_ > 1) signals.emplace();
     if (speaks()) console_.line("run: " + directory_->path());
     allocate();
     traffic_.connect(*ops_, comm, weights_, tree_);
     start();
-    if (state_.step >= total_steps_) {
+    if (state_.step >= total_steps_ && parts_left().empty()) {
         console_.line(fmt::format("nothing to do: all {} steps are done", total_steps_));
         return ExitCode::ok;
     }
     if (speaks()) open_records();
     requested_step_ = state_.step;
     started_ = Clock::now();
-    const StopSignals signals;
-    if (state_.step == 0 && experiment_.checkpoint.at_start) save();
-
-    while (state_.step < total_steps_) {
-        const Clock::time_point begin = Clock::now();
-        const StepOutcome outcome = train_step();
-        busy_seconds_ += seconds_since(begin);
-        team.set_step(state_.step);
-        const bool last = state_.step == total_steps_;
-        record_step(outcome, last);
-        compare_memory();
-        if (state_.bad_in_a_row > experiment_.optimizer.max_bad_steps) {
-            console_.line(fmt::format("giving up: {} steps in a row had a non-finite loss or gradient",
-                                      state_.bad_in_a_row));
-            events_.end(SessionEnd::failure);
-            return ExitCode::numerics;
-        }
-        const int64_t eval_every = experiment_.eval.every, save_every = experiment_.checkpoint.every;
-        if (last || (eval_every > 0 && state_.step % eval_every == 0)) validate(last);
-        const int64_t probe_every = experiment_.probe.every;
-        if (probe_every > 0 && (last || state_.step % probe_every == 0)) probe();
-        const int signal = stop_signal();
-        if (last || signal != 0 || (save_every > 0 && state_.step % save_every == 0)) save();
-        if (signal != 0 && !last) {
-            console_.line(fmt::format("stopped by {} after step {}; the same command resumes",
-                                      strsignal(signal), state_.step));
-            return ExitCode::stopped;
-        }
+    if (!signals) signals.emplace();
+    ExitCode code = ExitCode::ok;
+    if (state_.step == 0 && experiment_.checkpoint.at_start) {
+        note_lengths();
+        code = save() ? ExitCode::ok : ExitCode::numerics;
+    } else if (state_.pending) {
+        code = evaluate();
     }
-    events_.end(SessionEnd::success);
+    while (code == ExitCode::ok && state_.step < total_steps_) code = advance();
+    if (code == ExitCode::ok) events_.end(SessionEnd::success);
+    if (code == ExitCode::numerics) events_.end(SessionEnd::failure);
     ops_->synchronize();  // before the communicator goes
-    return ExitCode::ok;
+    return code;
 }
 
 }  // namespace longreach

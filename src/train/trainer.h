@@ -25,6 +25,7 @@
 #include "train/rank_traffic.h"
 #include "train/run_directory.h"
 #include "train/train_state.h"
+#include "train/validated.h"
 
 namespace longreach {
 
@@ -45,14 +46,25 @@ class Trainer {
 
     uint64_t data_fingerprint() const { return train_stream_.fingerprint(); }
 
-    // ok, stopped (a signal; a checkpoint is saved) or numerics (gave up; nothing more is saved). directory:
-    // null on all ranks but 0. team: hears of the steps done, and of what takes long.
+    // ok, stopped (a signal; a checkpoint is saved) or numerics (gave up; nothing more is saved), the same on
+    // all ranks. directory: null on all ranks but 0. team: hears of the steps done, and of what takes long.
     ExitCode run(RunDirectory* directory, Comm& comm, Team& team);
 
   private:
     struct StepOutcome {
         double loss = 0, gradient_norm = 0, lr = 0, largest_score = 0;
-        bool applied = false;
+        bool finite = false;   // loss and gradient norm are
+        bool applied = false;  // false: nothing changed, not even the moments
+        bool refused = false;  // a spike that ends the run: the step does not count
+    };
+    // What a forward and backward pass over a step says: the same bits however often it is made.
+    struct Measured {
+        std::vector<double> losses;  // sums, by micro-batch of all ranks
+        double loss = 0, gradient_norm = 0;
+    };
+    // Time taken by something whose FLOPs are known.
+    struct Spent {
+        double seconds = 0, flops = 0;
     };
     // longest: evaluations at longer lengths are left out.
     void plan(Arena& arena, int64_t longest = std::numeric_limits<int64_t>::max());
@@ -71,25 +83,56 @@ class Trainer {
     StateExchange state_exchange();
     bool speaks() const { return directory_ != nullptr; }
     void open_records();
+    ExitCode advance();  // a step and what follows it
     StepOutcome train_step();
+    Measured measure_step(const Stage& stage, Loader& loader);
+    void measure_again(const Stage& stage, const Measured& first);
+    std::unique_ptr<BatchSource> make_source() const;
+    BatchRequest request_of(const Stage& stage, int64_t step, int64_t micro_batch) const;
     void share_scalars(int64_t micro_batches);
+    void share_signals();
+    std::string share_text(const std::string& text);  // rank 0's, on all
     void clip_scores(StepOutcome& outcome);
     int stop_signal() const;           // one that all ranks know of; 0: none
     void request_until(int64_t step);  // announces the micro-batches of all steps before `step` to the loader
     void record_step(const StepOutcome& outcome, bool last);
-    void validate(bool final);
-    void probe();
+    // Evaluations after a step: each part is false if it was stopped by a signal.
+    ExitCode finish_step();
+    ExitCode evaluate();
+    bool run_part(Part part, std::string& not_finite);
+    bool validate(std::string& not_finite);
+    bool validate_task();
+    bool probe();
     ProbeRequest probe_request() const;
     // Without fingerprints in its records, a run can compare only the tokens that it scored before.
     EvalPick pick() const { return state_.fingerprints ? experiment_.eval.pick : EvalPick::head; }
-    void save();
+    Pause make_pause() const;
+    uint64_t evaluation_context() const;  // what the results of a validation depend on
+    std::vector<Part> parts_left() const;
+    void record_done();
+    // A signal has been received: saves if need be.
+    ExitCode stop();
+    bool save();  // false: something is not finite, and nothing was saved
+    std::string newest_checkpoint_before(int64_t step) const;
+    // The record files of this run and whether only evaluations append to them.
+    struct Record {
+        const char* name;
+        RecordFile* file;
+        bool evaluations;
+    };
+    std::vector<Record> records();
+    void note_lengths();
+    // FLOPs of all that is to come, and what it costs.
+    double training_flops(int64_t from_step) const;
+    double validation_flops(bool final) const;
+    double probe_flops() const;
+    double seconds_left(double flops_per_second) const;
+    std::string evaluation_plan() const;
     void check_memory();       // before allocating: throws with what would fit
     void check_ranks() const;  // throws if the micro-batches do not go round
     void compare_memory();
     int64_t held_bytes() const;
     const Stage& stage_of(int64_t step) const;
-    bool scores_task() const;  // validations score the task trained on
-    void validate_task();
     int64_t scored_per_step(const Stage& stage) const;  // tokens with a target
 
     const Experiment& experiment_;
@@ -128,17 +171,24 @@ class Trainer {
     // A run that an earlier version began keeps the columns of its files.
     size_t val_columns_ = 0, positions_columns_ = 0, tasks_columns_ = 0;
     EventLog events_;
-    std::vector<double> host_losses_;
     double peak_flops_ = 0;
     int64_t held_before_plan_ = 0;  // bytes
     bool memory_compared_ = false;
     int failed_saves_ = 0;  // in a row
+    int64_t saved_step_ = -1;
+    std::vector<Part> done_;                        // of the evaluations after this step
+    std::map<std::string, int64_t> resumed_bytes_;  // lengths of record files, where validated.json says more
+    bool suspicious_ = false;                       // the step before was a spike or not finite
 
     // What the clock decides: since the last recorded step.
     std::chrono::steady_clock::time_point started_;
     double busy_seconds_ = 0;  // in training steps
     int64_t busy_tokens_ = 0;
     double busy_flops_ = 0;
+    // Since this process began to train.
+    Spent validations_, probes_;
+    double evaluation_seconds_ = 0, saving_seconds_ = 0;
+    int64_t saves_ = 0;
 };
 
 }  // namespace longreach

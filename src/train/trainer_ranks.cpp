@@ -36,9 +36,17 @@ StateExchange Trainer::state_exchange() {
 
 void Trainer::share_start() {
     json::Value message = json::Value::object();
-    message.set("resumed", resumed_).set("moments", !optimizer_file_.empty()).set("state", state_.to_json());
-    const std::string told = tell(*ops_, *comm_, messages_, json::write(message, json::Style::compact));
+    json::Value done = json::Value::array();
+    for (const Part part : done_) done.push(static_cast<int64_t>(part));
+    message.set("resumed", resumed_)
+        .set("moments", !optimizer_file_.empty())
+        .set("done", done)
+        .set("state", state_.to_json());
+    const std::string told = share_text(json::write(message, json::Style::compact));
     const json::Value heard = json::parse(told, "rank 0's message", {.code = ExitCode::peer});
+    done_.clear();
+    for (const json::Value& part : heard.find("done")->as_array())
+        done_.push_back(static_cast<Part>(part.as_int64()));
     resumed_ = heard.find("resumed")->to_bool().value_or(false);
     const bool moments = heard.find("moments")->to_bool().value_or(false);
     state_ = TrainState::from_json(*heard.find("state"));
@@ -52,6 +60,27 @@ void Trainer::share_start() {
     StateExchange state = state_exchange();
     if (speaks()) return load_optimizer(optimizer_file_, state);
     for (size_t i = 0; i < state.tensors().size(); ++i) state.deliver(nullptr);
+}
+
+std::string Trainer::share_text(const std::string& text) {
+    return tell(*ops_, *comm_, messages_, text);
+}
+
+// One of the signals that ranks have received, if any has: from each to all.
+void Trainer::share_signals() {
+    const double signal = StopSignals::received();
+    const auto of = [&](int rank) { return Tensor(signals_.f64() + rank, DType::f64, {1}); };
+    ops_->upload(of(rank_), &signal);
+    std::vector<Transfer> sends, receives;
+    for (int r = 0; r < ranks_; ++r) {
+        if (r == rank_) continue;
+        sends.push_back({r, of(rank_)});
+        receives.push_back({r, of(r)});
+    }
+    comm_->wait(comm_->exchange({CollectiveOp::all_gather, DType::f64, ranks_}, sends, receives));
+    std::vector<double> signals(static_cast<size_t>(ranks_));
+    ops_->download(signals.data(), signals_);
+    agreed_signal_ = static_cast<int>(*std::max_element(signals.begin(), signals.end()));
 }
 
 // The losses of all micro-batches, the squares of all gradients, and who was asked to stop: from each to all.

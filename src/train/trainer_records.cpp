@@ -1,4 +1,6 @@
 // The files in which a run tells how it goes, step by step.
+#include <fmt/chrono.h>
+
 #include <charconv>
 #include <cmath>
 #include <numbers>
@@ -36,7 +38,8 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
 
 void Trainer::open_records() {
     const auto bytes = [&](const char* name) {
-        const auto it = state_.file_bytes.find(name);
+        const auto later = resumed_bytes_.find(name), it = state_.file_bytes.find(name);
+        if (later != resumed_bytes_.end()) return later->second;
         return it == state_.file_bytes.end() ? int64_t{0} : it->second;
     };
     metrics_ = directory_->open_record("metrics.jsonl", bytes("metrics.jsonl"));
@@ -59,7 +62,7 @@ void Trainer::open_records() {
     positions_columns_ = columns("positions.csv", positions_header, first_positions_columns);
     if (experiment_.probe.every > 0)
         probe_csv_ = directory_->open_record("probe.csv", bytes("probe.csv"), probe_header);
-    if (scores_task()) {
+    if (experiment_.scores_task()) {
         tasks_csv_ = directory_->open_record("tasks.csv", bytes("tasks.csv"), tasks_header);
         tasks_columns_ = columns("tasks.csv", tasks_header, first_tasks_columns);
     }
@@ -67,13 +70,34 @@ void Trainer::open_records() {
         events_ = EventLog(directory_->file("events"), experiment_, state_.step, console_, directory_->disk());
 }
 
+// Of a run that does not probe for a while, the length of probe.csv stays as it was.
+std::vector<Trainer::Record> Trainer::records() {
+    std::vector<Record> all = {{"metrics.jsonl", &metrics_, false},
+                               {"val.csv", &val_csv_, true},
+                               {"positions.csv", &positions_csv_, true}};
+    if (experiment_.probe.every > 0) all.push_back({"probe.csv", &probe_csv_, true});
+    if (experiment_.scores_task()) all.push_back({"tasks.csv", &tasks_csv_, true});
+    return all;
+}
+
+void Trainer::note_lengths() {
+    if (!speaks()) return;
+    for (const Record& r : records()) state_.file_bytes[r.name] = r.file->bytes();
+}
+
+void Trainer::record_done() {
+    Validated validated{state_.step, done_, {}};
+    for (const Record& r : records()) {
+        if (!r.evaluations) continue;
+        r.file->sync();
+        validated.file_bytes[r.name] = r.file->bytes();
+    }
+    write_file_atomically(directory_->file("validated.json"), format_validated(validated));
+}
+
 void Trainer::record_step(const StepOutcome& outcome, bool last) {
     const Stage& stage = stage_of(state_.step - 1);
     const double rate = busy_seconds_ > 0 ? static_cast<double>(busy_tokens_) / busy_seconds_ : 0;
-    int64_t tokens_left = 0;
-    for (const Stage& s : stages_)
-        tokens_left += std::max<int64_t>(0, s.first_step + s.steps - std::max(state_.step, s.first_step)) *
-                       s.tokens_per_step;
     Progress p;
     p.step = state_.step;
     p.total_steps = total_steps_;
@@ -87,8 +111,8 @@ void Trainer::record_step(const StepOutcome& outcome, bool last) {
     p.mfu = datasheet > 0 && busy_seconds_ > 0 ? busy_flops_ / busy_seconds_ / datasheet : 0;
     p.peak_fraction = peak > 0 && busy_seconds_ > 0 ? busy_flops_ / busy_seconds_ / peak : 0;
     p.memory_bytes = resident_bytes();
-    p.seconds_left = rate > 0 ? static_cast<double>(tokens_left) / rate : 0;
-    p.skipped = state_.skipped;
+    p.seconds_left = busy_seconds_ > 0 ? seconds_left(busy_flops_ / busy_seconds_) : 0;
+    p.skipped = state_.skipped + state_.spikes_skipped;
     if (stages_.size() > 1) p.stage = fmt::format("stage {}/{}", &stage - stages_.data() + 1, stages_.size());
 
     if (!last && state_.step % experiment_.run.log_every != 0) {
@@ -111,17 +135,23 @@ void Trainer::record_step(const StepOutcome& outcome, bool last) {
     // Of text: the answers of a task stand for no bytes of the corpus.
     if (bytes_per_token > 0 && std::isfinite(outcome.loss) && experiment_.data.task.kind == TaskKind::none)
         metrics.set("bits_per_byte", outcome.loss / std::numbers::ln2 / bytes_per_token);
-    metrics.set("grad_norm", outcome.applied ? json::Value(outcome.gradient_norm) : json::Value())
+    metrics.set("grad_norm", outcome.finite ? json::Value(outcome.gradient_norm) : json::Value())
         .set("lr", outcome.lr)
         .set("skipped", state_.skipped);
+    if (state_.spikes > 0)
+        metrics.set("spikes", state_.spikes).set("spikes_skipped", state_.spikes_skipped);
     if (experiment_.optimizer.qk_clip.limit > 0)
         metrics.set("max_score", std::isfinite(outcome.largest_score) ? json::Value(outcome.largest_score)
                                                                       : json::Value());
     metrics_.append(json::write(metrics, json::Style::compact));
 
     json::Value timing = json::Value::object();
+    const std::time_t now = std::time(nullptr);
     timing.set("step", state_.step)
+        .set("time", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(now)))
         .set("seconds", seconds_since(started_))
+        .set("evaluation_seconds", evaluation_seconds_)
+        .set("saving_seconds", saving_seconds_)
         .set("tokens_per_second", rate)
         .set("flops_per_second", busy_seconds_ > 0 ? busy_flops_ / busy_seconds_ : 0.0)
         .set("peak_fraction", p.peak_fraction)
@@ -130,7 +160,7 @@ void Trainer::record_step(const StepOutcome& outcome, bool last) {
     if (ranks_ > 1) timing.set("ranks", ranks_).set("bytes_sent", comm_->bytes_sent());
     timing_.append(json::write(timing, json::Style::compact));
     events_.train_step(state_.step, outcome.loss,
-                       outcome.applied ? std::optional(outcome.gradient_norm) : std::nullopt, outcome.lr,
+                       outcome.finite ? std::optional(outcome.gradient_norm) : std::nullopt, outcome.lr,
                        rate);
     busy_seconds_ = 0;
     busy_tokens_ = 0;

@@ -30,6 +30,9 @@ class Process {
         std::string name = {};                                            // of the files with its output
         std::vector<std::pair<int, rlim_t>> limits = {};                  // of setrlimit
         std::string out = {}, err = {};                                   // where output goes instead
+        // The program starts with stop signals blocked, so that none ends this process's child before it is
+        // the program.
+        bool block_signals = false;
     };
     Process(const TempDir& directory, const std::vector<std::string>& arguments)
         : Process(directory, arguments, Options{}) {}
@@ -39,7 +42,12 @@ class Process {
         std::vector<const char*> argv{program()};
         for (const std::string& a : arguments) argv.push_back(a.c_str());
         argv.push_back(nullptr);
+        sigset_t blocked, before;
+        sigemptyset(&blocked);
+        for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2}) sigaddset(&blocked, number);
+        if (options.block_signals) ::pthread_sigmask(SIG_BLOCK, &blocked, &before);
         pid_ = ::fork();
+        if (options.block_signals && pid_ != 0) ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
         check(pid_ >= 0, "cannot fork");
         if (pid_ > 0) return;
         redirect(out_, STDOUT_FILENO);

@@ -24,9 +24,17 @@ std::vector<std::vector<double>> collected(const std::vector<int64_t>& sizes, in
         std::vector<double> mine;
         for (int64_t i = 0; i < sizes[static_cast<size_t>(comm.rank())]; ++i)
             mine.push_back(1e6 * comm.rank() + static_cast<double>(i) + 1.0 / 3);
-        // Twice: the memory is used again.
-        collector.collect(*ops, comm, mine);
-        std::vector<std::vector<double>> all = collector.collect(*ops, comm, mine);
+        // Twice: the memory is used again. The last rank alone wants to stop, and all hear of it.
+        bool stop = comm.rank() == comm.ranks() - 1;
+        collector.collect(*ops, comm, mine, stop);
+        std::vector<std::vector<double>> all = collector.collect(*ops, comm, mine, stop);
+        check(stop, "rank {} goes on", comm.rank());
+        stop = false;
+        collector.collect(*ops, comm, mine, stop);
+        check(!stop, "rank {} stops", comm.rank());
+        std::vector<double> told{1.0 * comm.rank() + 0.5, 2};
+        collector.share(*ops, comm, told);
+        check(told == std::vector<double>{0.5, 2}, "rank {} was told something else", comm.rank());
         check(all.empty() == (comm.rank() != 0), "{} lists on rank {}", all.size(), comm.rank());
         if (comm.rank() == 0) out = std::move(all);
     });

@@ -48,6 +48,9 @@ const Overrides needle{"data.task.kind=needle", "data.document_mask=false", "dat
                        "stages=[{\"steps\":2,\"context\":64}]", "batch.micro_tokens=64"};
 const Overrides needle_ids{needle[0],          needle[1], needle[3], needle[4], "data.task.form=ids",
                            "data.task.ids=128"};
+const Overrides spiky{"stages=[{\"steps\":12,\"context\":16}]", "train.spike.threshold=0.1", "train.spike.window=4",
+                      "train.spike.min_steps=2"};
+const Overrides skipping{spiky[0], spiky[1], spiky[2], spiky[3], "train.spike.action=skip"};
 const Overrides overflow{"optimizer.adam.embedding_lr=1000", "optimizer.adam.head_lr=1000",
                          "optimizer.muon.lr=1000",           "model.embedding_norm=false",
                          "model.head.z_loss=1e26",           "stages.0.lr=1000"};
@@ -248,6 +251,10 @@ std::vector<Effect> listed_effects() {
          Seen::metrics,
          {kind("qk", "none")[0], "optimizer.qk_clip.limit=0.01"}},
         {"optimizer.clip_norm", {"optimizer.clip_norm=0.001"}, Seen::moments},
+        {"train.spike.action", {"train.spike.action=skip"}, Seen::weights, spiky},
+        {"train.spike.threshold", {"train.spike.threshold=1e9"}, Seen::metrics, spiky},
+        {"train.spike.window", {"train.spike.window=12"}, Seen::moments, skipping},
+        {"train.spike.min_steps", {"train.spike.min_steps=4"}, Seen::metrics, spiky},
         {"optimizer.max_bad_steps", {"optimizer.max_bad_steps=0"}, Seen::outcome, overflow},
         {"optimizer.muon.lr", {"optimizer.muon.lr=0.01"}, Seen::weights},
         {"optimizer.muon.momentum", {"optimizer.muon.momentum=0.5"}, Seen::weights},

@@ -1,0 +1,18 @@
+// A mean as a (sum, count) pair until the last division.
+#pragma once
+
+#include <cstdint>
+
+namespace longreach {
+
+struct LossSum {
+    double sum = 0;
+    int64_t count = 0;
+    double mean() const { return count > 0 ? sum / static_cast<double>(count) : 0; }
+    void add(double loss) {
+        sum += loss;
+        ++count;
+    }
+};
+
+}  // namespace longreach

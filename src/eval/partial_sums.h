@@ -1,0 +1,32 @@
+// The sums of an evaluation that was stopped between two batches, as bytes.
+//
+// data/README.md has the format. Bytes that are not exactly what write() makes for the same context are
+// refused: the evaluation then begins anew.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "eval/loss_sum.h"
+
+namespace longreach {
+
+// Of one length.
+struct PartialLength {
+    LossSum loss, hits;
+    std::vector<LossSum> by_sequence, by_document;
+    std::vector<LossSum> documents;  // by index; those without a scored token are not written
+};
+
+struct PartialSums {
+    uint64_t context = 0;                // what the sums depend on
+    uint64_t next = 0;                   // first sequence of the last length that is not in its sums
+    std::vector<PartialLength> lengths;  // all but the last are complete
+
+    std::string write() const;
+    // documents: how many each length has. Nothing if the bytes are damaged or of another context.
+    static std::optional<PartialSums> read(const std::string& bytes, uint64_t context, size_t documents);
+};
+
+}  // namespace longreach

@@ -1,0 +1,26 @@
+// How an evaluation is stopped between its batches, and how it goes on later.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+namespace longreach {
+
+struct Pause {
+    // Whether this rank was asked to stop; called between batches. If any rank was, all of them stop, unless
+    // the evaluation is complete by then.
+    std::function<bool()> asked;
+    // After the evaluation, on all ranks alike: it was stopped, and returned nothing of use.
+    bool stopped = false;
+
+    // LengthEvaluator only. true: on rank 0 `sums` holds what was found until the evaluation was stopped, and
+    // handed to the next one it is not computed again. The result has the bits of an undisturbed evaluation.
+    bool resumable = false;
+    std::string sums = {};
+    // Rank 0: names the weights and whatever else a result depends on. Sums of another context are ignored.
+    // Called only where sums are read or made.
+    std::function<uint64_t()> context = {};
+};
+
+}  // namespace longreach
