@@ -30,8 +30,7 @@ struct BenchOptions {
 class StepBench {
   public:
     StepBench(const Experiment& e, Ops& ops, int64_t context)
-        : experiment_(e),
-          ops_(ops),
+        : ops_(ops),
           context_(context),
           tokens_(step_tokens(e, context)),
           model_(e.model, context),
@@ -86,7 +85,6 @@ class StepBench {
         model_.plan_training(arena_, ops_, {tokens_, {context_}}, false);
     }
 
-    const Experiment& experiment_;
     Ops& ops_;
     int64_t context_, tokens_;
     Transformer model_;

@@ -41,9 +41,10 @@ class GlooComm final : public Comm {
           address_(place.one_node() ? "127.0.0.1" : rendezvous.local_address()) {
         const OpenGloo open = open_gloo();
         const SignalsElsewhere guard;  // for Gloo's thread
+        GlooFailure failure;
         open(store_of(rendezvous), {place.rank, place.ranks, address_, options.prefix, options.hold_back},
-             port_)
-            .rethrow();
+             port_, failure);
+        failure.rethrow();
     }
     std::string describe() const override { return "gloo over " + address_; }
 

@@ -158,11 +158,13 @@ class Port final : public GlooPort {
 
 }  // namespace
 
-extern "C" [[gnu::visibility("default")]] GlooFailure longreach_open_gloo(
-    const GlooStore& store, const GlooPlace& place, std::unique_ptr<GlooPort>& port) noexcept;
-GlooFailure longreach_open_gloo(const GlooStore& store, const GlooPlace& place,
-                                std::unique_ptr<GlooPort>& port) noexcept {
-    return GlooFailure::of([&] { port = std::make_unique<Port>(store, place); });
+extern "C" [[gnu::visibility("default")]] void longreach_open_gloo(const GlooStore& store,
+                                                                   const GlooPlace& place,
+                                                                   std::unique_ptr<GlooPort>& port,
+                                                                   GlooFailure& failure) noexcept;
+void longreach_open_gloo(const GlooStore& store, const GlooPlace& place, std::unique_ptr<GlooPort>& port,
+                         GlooFailure& failure) noexcept {
+    failure = GlooFailure::of([&] { port = std::make_unique<Port>(store, place); });
 }
 
 }  // namespace longreach

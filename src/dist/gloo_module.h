@@ -63,7 +63,7 @@ class GlooPort {
 };
 
 // The module's one symbol, longreach_open_gloo: returns once all ranks are connected.
-using OpenGloo = GlooFailure (*)(const GlooStore& store, const GlooPlace& place,
-                                 std::unique_ptr<GlooPort>& port) noexcept;
+using OpenGloo = void (*)(const GlooStore& store, const GlooPlace& place, std::unique_ptr<GlooPort>& port,
+                          GlooFailure& failure) noexcept;
 
 }  // namespace longreach

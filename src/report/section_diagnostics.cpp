@@ -363,7 +363,8 @@ Section diagnostics_section(const PageContext& page) {
     };
     for (const auto& [name, field] : fields)
         if (!name.starts_with("scalar.") && !is_quantile(name) &&
-            std::none_of(known.begin(), known.end(), [&](const Known& k) { return name == k.name; }))
+            std::none_of(known.begin(), known.end(),
+                         [&word = name](const Known& k) { return word == k.name; }))
             statistics.push_back({name.c_str(), name.c_str(), "", false});
 
     Menu which{"statistic", {}}, length_menu{"context length", {}};

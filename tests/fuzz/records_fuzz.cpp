@@ -24,8 +24,8 @@ size_t count_of(std::string_view text, std::string_view part) {
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     static const Scratch scratch;
     static const size_t scripts = [] {
-        const Collection empty = collect({scratch.path()});
-        return count_of(report_page(empty), "<script");
+        scratch.put("val.csv", "step,tokens,length,loss\n1,16,16,1.5\n");
+        return count_of(report_page(collect({scratch.path()})), "<script");
     }();
     const std::vector<std::string_view> parts = parts_of(text_of(data, size));
     for (size_t i = 0; i < std::size(files); ++i) {
@@ -36,12 +36,13 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     }
     accepts([&] {
         const Collection collection = collect({scratch.path()});
+        if (collection.runs.empty()) return;  // the command refuses to draw nothing
         std::vector<const RunRecord*> runs;
         for (const RunRecord& run : collection.runs)
             if (!run.own.losses.empty()) runs.push_back(&run);
         if (!runs.empty()) comparison_table(runs), comparison_chart(runs);
         const std::string page = report_page(collection);
-        holds(count_of(page, "<script") <= scripts + 1, "a record put a script into the page");
+        holds(count_of(page, "<script") == scripts, "a record put a script into the page");
         accepts([&] { report_picture(collection); });
     });
     return 0;

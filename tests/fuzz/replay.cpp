@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <filesystem>
 
 #include "base/hash.h"
@@ -130,6 +131,7 @@ int replay_all(const std::vector<std::string>& words) {
 }  // namespace
 
 int main(int argc, char** argv) {
+    ::setvbuf(stdout, nullptr, _IOLBF, 0);
     ::signal(SIGABRT, on_crash);
     ::signal(SIGFPE, on_crash);
     ::signal(SIGSEGV, on_crash);
