@@ -229,8 +229,8 @@ Checkpoint verify_checkpoint(const std::string& root, int64_t step, Disk& disk, 
         return checkpoint;
     } catch (const Error& error) {
         // A disk and a device that fail say nothing about the files.
-        const bool files =
-            error.code() != ExitCode::disk && error.code() != ExitCode::device && error.code() != ExitCode::peer;
+        const bool files = error.code() != ExitCode::disk && error.code() != ExitCode::device &&
+                           error.code() != ExitCode::peer;
         if (!files) throw;
         throw Error(ExitCode::checkpoint, error.what(), error.hint());
     } catch (const std::bad_alloc&) {

@@ -50,10 +50,10 @@ void Trainer::open_records() {
     positions_csv_ = directory_->open_record("positions.csv", bytes("positions.csv"), positions_header);
     if (experiment_.probe.every > 0)
         probe_csv_ = directory_->open_record("probe.csv", bytes("probe.csv"), probe_header);
-    if (scores_task())
-        tasks_csv_ = directory_->open_record("tasks.csv", bytes("tasks.csv"), tasks_header);
+    if (scores_task()) tasks_csv_ = directory_->open_record("tasks.csv", bytes("tasks.csv"), tasks_header);
     if (experiment_.run.events)
-        events_ = EventLog(directory_->file("events"), experiment_, state_.step, console_, directory_->disk());
+        events_ =
+            EventLog(directory_->file("events"), experiment_, state_.step, console_, directory_->disk());
 }
 
 void Trainer::record_step(const StepOutcome& outcome, bool last) {
