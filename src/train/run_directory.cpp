@@ -106,7 +106,7 @@ void RunDirectory::check_kinds() const {
          {"config.json", "origins.json", "build.json", "validated.json", "log.txt", "metrics.jsonl",
           "timing.jsonl", "val.csv", "positions.csv", "probe.csv", "tasks.csv"})
         check(name, PathKind::file, "a regular file");
-    for (const char* name : {"checkpoints", "eval", "events"})
+    for (const char* name : {"checkpoints", "eval"})
         check(name, PathKind::directory, "a directory");
 }
 

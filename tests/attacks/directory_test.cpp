@@ -146,7 +146,7 @@ TEST_CASE("FIFOs and links in a run directory are refused at once and not follow
             CHECK((contains(process.err(), "regular file") || contains(process.err(), "symbolic link")));
             CHECK(get(outside) == "precious");
         }
-    for (const char* directory : {"checkpoints", "events", "eval"}) {
+    for (const char* directory : {"checkpoints", "eval", "events"}) {
         CAPTURE(directory);
         const std::string run = target().path("trap");
         fs::remove_all(run);
@@ -154,8 +154,9 @@ TEST_CASE("FIFOs and links in a run directory are refused at once and not follow
         fs::create_directories(outside + ".d");
         fs::create_symlink(outside + ".d", join_path(run, directory));
         const Finished f = target().run(target().command("trap"));
-        CHECK(f.code == 5);
-        CHECK(contains(f.err, std::string(directory) + " is not a directory"));
+        const bool events = std::string(directory) == "events";  // which end no run
+        CHECK(f.code == (events ? 0 : 5));
+        CHECK(contains(events ? f.out : f.err, std::string(directory) + " is not a directory"));
         CHECK(fs::is_empty(outside + ".d"));
     }
     // --fresh clears what does not belong there.

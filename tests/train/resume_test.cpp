@@ -4,6 +4,7 @@
 #include <cmath>
 #include <csignal>
 
+#include "io/manifest.h"
 #include "train/interpose.h"
 #include "train/tiny_run.h"
 
@@ -77,6 +78,13 @@ TEST_CASE("resume: stopped after any step and resumed, the bytes are those of th
 TEST_CASE("resume: a val.csv begun by an earlier version keeps its columns") {
     const auto config = load_tiny(home().config("earlier"));
     REQUIRE(stop_after(config, 3) == ExitCode::stopped);  // before the first validation
+    // Whose checkpoints hold no record files.
+    const std::string root = home().dir / "earlier/checkpoints";
+    Checkpoint saved = verify_checkpoint(root, 3);
+    std::erase_if(saved.files, [](const ManifestEntry& e) {
+        return e.name.ends_with(".csv") || e.name.ends_with(".jsonl");
+    });
+    put(saved.file(manifest_name), format_manifest(3, saved.files));
     const std::string file = home().dir / "earlier/val.csv";
     const std::string header = get(file);
     const size_t cut = header.rfind(",top1\n");
