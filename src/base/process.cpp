@@ -75,9 +75,8 @@ int with_enough_stack(const std::function<int()>& body) {
                         (limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= enough_stack);
     Body argument{&body};
     pthread_t thread;
-    const bool started =
-        !enough && ::pthread_attr_setstacksize(&attributes, enough_stack) == 0 &&
-        ::pthread_create(&thread, &attributes, run_body, &argument) == 0;
+    const bool started = !enough && ::pthread_attr_setstacksize(&attributes, enough_stack) == 0 &&
+                         ::pthread_create(&thread, &attributes, run_body, &argument) == 0;
     ::pthread_attr_destroy(&attributes);
     if (!started) return body();
     ::pthread_join(thread, nullptr);

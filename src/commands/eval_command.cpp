@@ -85,7 +85,8 @@ ExitCode evaluate(const EvalOptions& options) {
         if (options.losses()) evaluator.plan(arena, tokens, documents);
         if (!task.tasks.empty()) task_evaluator.plan(arena, tokens, documents);
         if (options.repeat) repeater.plan(arena, tokens, documents);
-        model.plan_evaluation(arena, ops, {tokens, lengths_up_to(experiment.eval.lengths, length)}, documents);
+        model.plan_evaluation(arena, ops, {tokens, lengths_up_to(experiment.eval.lengths, length)},
+                              documents);
     };
     opened.load(plan, longest);
     const FlatParams& weights = opened.weights;

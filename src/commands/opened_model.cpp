@@ -42,7 +42,8 @@ void add_model_options(CLI::App& command, ModelOptions& options, const std::stri
 void add_label_option(CLI::App& command, ModelOptions& options, const std::string& help) {
     const auto problem = [](const std::string& label) -> std::string {
         if (is_label(label)) return "";
-        return "'" + one_line(label) + "' is no label: lower case letters, digits and _.- make one, no dot first";
+        return "'" + one_line(label) +
+               "' is no label: lower case letters, digits and _.- make one, no dot first";
     };
     command.add_option("--label", options.label, help)->check(problem, "")->capture_default_str();
 }

@@ -50,8 +50,8 @@ class OpenedModel {
     TokenStream validation_stream() const;
     // A model for sequences of up to `longest` tokens; without memory before load().
     void build(int64_t longest);
-    // Reserves the model's memory and what plan() adds for sequences of up to `longest` tokens, then loads the
-    // weights. If there is too little memory, the error names the longest length that fits.
+    // Reserves the model's memory and what plan() adds for sequences of up to `longest` tokens, then loads
+    // the weights. If there is too little memory, the error names the longest length that fits.
     using Plan = std::function<void(Arena& arena, int64_t longest)>;
     void load(const Plan& plan, int64_t longest);
     // Writes request.json, what was asked, into the label's directory. scored: null if no losses were

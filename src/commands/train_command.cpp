@@ -199,9 +199,10 @@ void add_train_command(CLI::App& app, Action& action) {
                           "Check everything and print the memory plan, then stop; data that are not here are "
                           "left out");
     command
-        ->add_option("--plan-for", options->plan_for,
-                     "With --dry-run: hold the plan against a device with this much memory, which need not be "
-                     "here: 80GiB, or 80GiB:cuda for a GPU")
+        ->add_option(
+            "--plan-for", options->plan_for,
+            "With --dry-run: hold the plan against a device with this much memory, which need not be "
+            "here: 80GiB, or 80GiB:cuda for a GPU")
         ->needs(dry_run);
     command->callback([options, &action] { action = [options] { return train(*options); }; });
 }

@@ -97,8 +97,8 @@ File File::open(const std::string& path, Links links, Disk& disk) {
 
 File File::open_or_create(const std::string& path, Writes writes, Disk& disk) {
     // O_RDWR and O_NONBLOCK: opening a FIFO neither waits nor fails, so that it is recognised below.
-    const int flags = O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC |
-                      (writes == Writes::appended ? O_APPEND : 0);
+    const int flags =
+        O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | (writes == Writes::appended ? O_APPEND : 0);
     const int fd = uninterrupted([&] { return disk.open(path.c_str(), flags, 0644); });
     if (fd < 0) fail_writing("open", path, errno);
     File file(fd, path, disk);

@@ -46,8 +46,8 @@ class File final : public ByteSink {
 
     static File create(const std::string& path, Disk& disk = Disk::system());  // must not exist; for writing
     static File open(const std::string& path, Links links, Disk& disk = Disk::system());  // for reading
-    // For reading and writing; made if it is missing. Error(ExitCode::disk) for a link, a FIFO and whatever else
-    // is not a regular file.
+    // For reading and writing; made if it is missing. Error(ExitCode::disk) for a link, a FIFO and whatever
+    // else is not a regular file.
     static File open_or_create(const std::string& path, Writes writes, Disk& disk = Disk::system());
     // A directory, for lock() and is_at() only.
     static File open_directory(const std::string& path, Disk& disk = Disk::system());
@@ -63,7 +63,8 @@ class File final : public ByteSink {
 
     void read_at(void* out, size_t size, uint64_t offset) const;  // all of it, or an Error
     uint64_t size() const;
-    // Takes the kernel's exclusive lock (flock) without waiting. Error(ExitCode::disk) if that fails otherwise.
+    // Takes the kernel's exclusive lock (flock) without waiting. Error(ExitCode::disk) if that fails
+    // otherwise.
     enum class Lock { taken, busy, unsupported };
     Lock lock();
     // Whether path() still names this very file or directory, compared by device and inode.
@@ -123,8 +124,8 @@ bool exchange_paths(const std::string& a, const std::string& b, Disk& disk = Dis
 void remove_file(const std::string& path, Disk& disk = Disk::system());  // no error if missing
 void remove_tree(const std::string& path, Disk& disk = Disk::system());  // links are removed, not followed
 
-// Throws what making an entry in `directory`, or in the nearest of its parents that exists, would throw; leaves
-// nothing there.
+// Throws what making an entry in `directory`, or in the nearest of its parents that exists, would throw;
+// leaves nothing there.
 void require_writable(const std::string& directory, Disk& disk = Disk::system());
 
 uint64_t free_bytes(const std::string& directory);  // available to this user

@@ -7,10 +7,10 @@
 
 namespace longreach {
 
-// Holds `directory`/lock and the directory itself for as long as it lives. The kernel's locks on the open files
-// decide, so a dead process holds nothing; the text inside (process, host, start time) is for the message. The
-// directory is locked too so that deleting `lock` lets nobody in. On file systems without such locks the text
-// decides: its process must be alive on this host.
+// Holds `directory`/lock and the directory itself for as long as it lives. The kernel's locks on the open
+// files decide, so a dead process holds nothing; the text inside (process, host, start time) is for the
+// message. The directory is locked too so that deleting `lock` lets nobody in. On file systems without such
+// locks the text decides: its process must be alive on this host.
 class RunLock {
   public:
     // Error(ExitCode::locked) names the holder.
@@ -23,8 +23,8 @@ class RunLock {
     // killed.
     const std::string& taken_over_from() const { return previous_; }
 
-    // What happened if the path of the directory no longer names what was locked; else empty. Nothing more may
-    // then be written to that path.
+    // What happened if the path of the directory no longer names what was locked; else empty. Nothing more
+    // may then be written to that path.
     std::string directory_lost() const;
     // The same of the lock file.
     std::string lock_lost() const;

@@ -20,8 +20,8 @@ class Console {
     Console(const Console&) = delete;
     Console& operator=(const Console&) = delete;
 
-    // Appends. What cannot be written later is dropped, and the console says so once: a full disk under the log
-    // must not end a run.
+    // Appends. What cannot be written later is dropped, and the console says so once: a full disk under the
+    // log must not end a run.
     void open_log(const std::string& path, Disk& disk = Disk::system());
     void line(const std::string& text);      // permanent; may hold several lines
     void status(const std::string& text);    // redrawn on a terminal, dropped elsewhere

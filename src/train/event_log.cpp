@@ -91,6 +91,9 @@ EventLog::EventLog(const std::string& directory, const Experiment& experiment, i
     : console_(&console) {
     const double time = now();
     try {
+        const PathKind kind = kind_of(directory, Links::refuse);
+        require(kind == PathKind::missing || kind == PathKind::directory, ExitCode::disk,
+                "{} is not a directory", directory);
         make_directories(directory, disk);
         file_.emplace(directory, time, disk);
     } catch (const Error& e) {

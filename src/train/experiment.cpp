@@ -19,12 +19,14 @@ namespace {
 constexpr int64_t most_batch_tokens = int64_t{1} << 31;
 constexpr int64_t most_tokens = int64_t{1} << 60;
 
-// Whether a terminal might obey a part of `text`, or a line-based file be torn by it: C0, DEL, and C1 in UTF-8.
+// Whether a terminal might obey a part of `text`, or a line-based file be torn by it: C0, DEL, and C1 in
+// UTF-8.
 bool has_control_characters(std::string_view text) {
     for (size_t i = 0; i < text.size(); ++i) {
         const auto byte = static_cast<unsigned char>(text[i]);
         if (byte < 0x20 || byte == 0x7f) return true;
-        if (byte == 0xc2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xa0) return true;
+        if (byte == 0xc2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xa0)
+            return true;
     }
     return false;
 }

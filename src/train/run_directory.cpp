@@ -101,7 +101,8 @@ void examine_checkpoint(const Checkpoint& checkpoint) {
     if (checkpoint.has(state_file)) read_state(checkpoint);
     if (!checkpoint.has(config_file)) return;
     // The loader of configs would accept comments, and follow `base` to any file of this machine.
-    const std::string path = checkpoint.file(config_file), text = read_file(path, largest_json, Links::refuse);
+    const std::string path = checkpoint.file(config_file),
+                      text = read_file(path, largest_json, Links::refuse);
     const json::Value config = json::parse(text, path, {.code = ExitCode::checkpoint});
     const json::Value* resolved = config.find("resolved");
     require(resolved != nullptr && resolved->to_bool() == true && config.find("base") == nullptr,
@@ -139,12 +140,15 @@ void RunDirectory::check_kinds() const {
     const auto check = [&](const char* name, PathKind wanted, const char* what) {
         const PathKind kind = kind_of(file(name), Links::refuse);
         require(kind == PathKind::missing || kind == wanted, ExitCode::disk,
-                "{} is not {}: links and special files are not accepted in a run directory", file(name), what);
+                "{} is not {}: links and special files are not accepted in a run directory", file(name),
+                what);
     };
-    for (const char* name : {"config.json", "origins.json", "build.json", "validated.json", "log.txt",
-                             "metrics.jsonl", "timing.jsonl", "val.csv", "positions.csv", "probe.csv", "tasks.csv"})
+    for (const char* name :
+         {"config.json", "origins.json", "build.json", "validated.json", "log.txt", "metrics.jsonl",
+          "timing.jsonl", "val.csv", "positions.csv", "probe.csv", "tasks.csv"})
         check(name, PathKind::file, "a regular file");
-    for (const char* name : {"checkpoints", "eval", "events"}) check(name, PathKind::directory, "a directory");
+    for (const char* name : {"checkpoints", "eval"})
+        check(name, PathKind::directory, "a directory");
 }
 
 std::string RunDirectory::file(const std::string& name) const {
@@ -264,8 +268,8 @@ std::optional<RunDirectory::Loaded> RunDirectory::load_newest(Ops& ops, const Pa
         loaded.state = read_state(c);
         if (c.has(optimizer_file)) examine_optimizer(c.file(optimizer_file), moments);
     };
-    const std::optional<Checkpoint> checkpoint = newest_checkpoint(file("checkpoints"), Damaged::quarantine,
-                                                                   to_console(console), *disk_, examine);
+    const std::optional<Checkpoint> checkpoint =
+        newest_checkpoint(file("checkpoints"), Damaged::quarantine, to_console(console), *disk_, examine);
     if (!checkpoint) return std::nullopt;
     restore_records(*checkpoint, loaded.state, console);
     if (checkpoint->has(optimizer_file))
@@ -306,8 +310,8 @@ void RunDirectory::restore_records(const Checkpoint& checkpoint, const TrainStat
         if (!state.file_bytes.count(entry.name) || begins_as(file(entry.name), entry, *disk_)) continue;
         const std::string text = read_file(checkpoint.file(entry.name), largest, Links::refuse, *disk_);
         write_file_atomically(file(entry.name), text, *disk_);
-        console.line(fmt::format("{} was missing or changed; restored from {}", file(entry.name),
-                                 checkpoint.path));
+        console.line(
+            fmt::format("{} was missing or changed; restored from {}", file(entry.name), checkpoint.path));
     }
 }
 
@@ -340,8 +344,8 @@ Checkpoint find_checkpoint(const std::string& path, const Notice& notice) {
     }
     require(kind_of(path, Links::follow) == PathKind::directory, ExitCode::checkpoint,
             "{} is neither a run directory nor a checkpoint", path);
-    std::optional<Checkpoint> newest =
-        newest_checkpoint(join_path(path, "checkpoints"), Damaged::leave, notice, Disk::system(), examine_checkpoint);
+    std::optional<Checkpoint> newest = newest_checkpoint(join_path(path, "checkpoints"), Damaged::leave,
+                                                         notice, Disk::system(), examine_checkpoint);
     require(newest.has_value(), ExitCode::checkpoint, "{} has no checkpoint", path);
     return *newest;
 }

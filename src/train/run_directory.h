@@ -50,11 +50,11 @@ class RunDirectory {
     // names is also a file of the checkpoints, so that a checkpoint alone brings it back.
     RecordFile open_record(const std::string& name, int64_t bytes, std::string_view header = {});
 
-    // Before anything is written: Error(ExitCode::disk) if the directory was moved or removed while the run used
-    // it, another process may have come in, or a record file lost what was in it.
+    // Before anything is written: Error(ExitCode::disk) if the directory was moved or removed while the run
+    // used it, another process may have come in, or a record file lost what was in it.
     void check_in_place() const;
-    // After a checkpoint, and before a validation: the same also if only the name of a record file or of the lock
-    // was removed or given to another file. What was recorded is then in the checkpoint.
+    // After a checkpoint, and before a validation: the same also if only the name of a record file or of the
+    // lock was removed or given to another file. What was recorded is then in the checkpoint.
     void check_names() const;
 
     // Error(ExitCode::numerics) if a weight or a moment is not finite: nothing is saved or removed then.
@@ -62,7 +62,8 @@ class RunDirectory {
     // Without the optimiser, in place of all checkpoints but that of step 0: what a finished run may leave.
     void save_weights_only(const CheckpointParts& parts, const TrainState& state, Console& console);
     // Weights and counters of the newest valid checkpoint; empty if the run has none. Record files that were
-    // lost are restored from it. moments: what its optimiser's file must hold. Without the optimiser it serves only a run with no more than its steps: Error(ExitCode::checkpoint) otherwise.
+    // lost are restored from it. moments: what its optimiser's file must hold. Without the optimiser it
+    // serves only a run with no more than its steps: Error(ExitCode::checkpoint) otherwise.
     struct Loaded {
         TrainState state;
         std::string optimizer;  // the file with its moments; empty: the checkpoint has none

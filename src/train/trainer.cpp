@@ -69,7 +69,8 @@ void Trainer::check_data() const {
     // Now, not at the first validation hours from here.
     const EvalConfig& eval = experiment_.eval;
     const int64_t fewest = eval.every > 0 ? std::min(eval.tokens, eval.final_tokens) : eval.final_tokens;
-    LengthEvaluator::check_request(val_stream_, make_request(eval, fewest, 0, experiment_.data.document_mask));
+    LengthEvaluator::check_request(val_stream_,
+                                   make_request(eval, fewest, 0, experiment_.data.document_mask));
     if (experiment_.probe.every > 0)
         LengthEvaluator::check_request(val_stream_, probe_request().evaluation());
     if (experiment_.scores_task())
@@ -165,12 +166,13 @@ void Trainer::describe() {
                                   human_count(static_cast<double>(tokens)), surroundings_.no_data));
     else
         console_.line(fmt::format(
-        "data: {} training tokens ({} {}), {} validation tokens", human_count(static_cast<double>(tokens)),
-        task == TaskKind::none
-            ? fmt::format("{:.2f} epochs of", batch_plan_.epochs(static_cast<uint64_t>(tokens)))
-            : fmt::format("samples of {}, text out of", name_of(task)),
-        human_count(static_cast<double>(train_stream_.tokens())),
-        human_count(static_cast<double>(val_stream_.tokens()))));
+            "data: {} training tokens ({} {}), {} validation tokens",
+            human_count(static_cast<double>(tokens)),
+            task == TaskKind::none
+                ? fmt::format("{:.2f} epochs of", batch_plan_.epochs(static_cast<uint64_t>(tokens)))
+                : fmt::format("samples of {}, text out of", name_of(task)),
+            human_count(static_cast<double>(train_stream_.tokens())),
+            human_count(static_cast<double>(val_stream_.tokens()))));
     console_.line(evaluation_plan());
     console_.line("memory plan (activations of training and validation share theirs):\n" + arena_.table() +
                   fmt::format("  {:<24}{:>12}", "kernel scratch", human_bytes(ops_->scratch_bytes())));

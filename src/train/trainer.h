@@ -31,8 +31,8 @@ namespace longreach {
 
 // Under which circumstances a run is planned.
 struct Surroundings {
-    int local_ranks = 1;      // ranks that share this machine's memory
-    int64_t memory = 0;       // bytes of the device that is planned for; 0: what is free
+    int local_ranks = 1;       // ranks that share this machine's memory
+    int64_t memory = 0;        // bytes of the device that is planned for; 0: what is free
     std::string no_data = {};  // why the data are not looked at; empty: they are
 };
 

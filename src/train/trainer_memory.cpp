@@ -74,9 +74,10 @@ void Trainer::check_memory() {
         const std::string micro = fmt::format("batch.micro_tokens={}", most_micro_tokens());
         advice = *length == lengths.back()
                      ? "the largest micro-batch that fits: " + micro
-                     : fmt::format("no micro-batch fits with evaluations at {}; the longest length that "
-                                   "fits: {}, with {}",
-                                   lengths.back(), *length, micro);
+                     : fmt::format(
+                           "no micro-batch fits with evaluations at {}; the longest length that "
+                           "fits: {}, with {}",
+                           lengths.back(), *length, micro);
         break;
     }
     fail(ExitCode::device, "the plan needs {} of memory, {} are free ({}); {}", human_bytes(wanted),

@@ -67,7 +67,8 @@ void Trainer::open_records() {
         tasks_columns_ = columns("tasks.csv", tasks_header, first_tasks_columns);
     }
     if (experiment_.run.events)
-        events_ = EventLog(directory_->file("events"), experiment_, state_.step, console_, directory_->disk());
+        events_ =
+            EventLog(directory_->file("events"), experiment_, state_.step, console_, directory_->disk());
 }
 
 // Of a run that does not probe for a while, the length of probe.csv stays as it was.

@@ -1,5 +1,6 @@
-// Checkpoints that somebody wrote on purpose: each of their files is wrong in some way, and the manifest agrees with
-// it. A run falls back to the checkpoint before and ends with the bytes of a run that nobody touched.
+// Checkpoints that somebody wrote on purpose: each of their files is wrong in some way, and the manifest
+// agrees with it. A run falls back to the checkpoint before and ends with the bytes of a run that nobody
+// touched.
 #include <doctest/doctest.h>
 
 #include <filesystem>
@@ -112,7 +113,8 @@ TEST_CASE("crafted manifests are damage and not the end") {
     manifest("the checksum's last digit escaped", escaped(15));
     if (!std::getenv("LONGREACH_LONG_TESTS") && attack_rounds() <= 3) {
         manifest("empty", [](const std::string&) { return std::string(); });
-        manifest("another step", [](const std::string& good) { return replaced(good, "\"step\": 9", "\"step\": 6"); });
+        manifest("another step",
+                 [](const std::string& good) { return replaced(good, "\"step\": 9", "\"step\": 6"); });
         return;
     }
     for (size_t digit = 0; digit < 15; ++digit) manifest("a digit escaped", escaped(digit));
@@ -161,14 +163,17 @@ TEST_CASE("crafted states, configs and tensors under a right manifest are damage
     });
 }
 
-TEST_CASE("random bytes in a random file of a checkpoint, with or without a right manifest, never end a run badly") {
+TEST_CASE(
+    "random bytes in a random file of a checkpoint, with or without a right manifest, never end a run "
+    "badly") {
     const std::string name = "random", run = stopped().run(name);
     for (int round = 0; round < attack_rounds(); ++round) {
         const Rng rng(6, Purpose::test, static_cast<uint32_t>(round));
         stopped().copy_to(name);
         const std::string checkpoint = stopped().checkpoint(name);
         const std::vector<std::string> files = list_directory(checkpoint);
-        const std::string file = files[static_cast<size_t>(rng.uniform(0) * static_cast<double>(files.size()))];
+        const std::string file =
+            files[static_cast<size_t>(rng.uniform(0) * static_cast<double>(files.size()))];
         std::string content = get(join_path(checkpoint, file));
         const bool sealed = rng.uniform(1) < 0.5 && file != manifest_name && !file.ends_with(".safetensors");
         const size_t at = static_cast<size_t>(rng.uniform(2) * static_cast<double>(content.size()));

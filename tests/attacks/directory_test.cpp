@@ -1,5 +1,5 @@
-// The run directory under attack while a run uses it: removed, moved, its lock deleted, its records deleted, cut or
-// replaced; and links and FIFOs that wait in it.
+// The run directory under attack while a run uses it: removed, moved, its lock deleted, its records deleted,
+// cut or replaced; and links and FIFOs that wait in it.
 #include <doctest/doctest.h>
 #include <sys/stat.h>
 
@@ -41,8 +41,8 @@ void resumes(const std::string& name) {
     CAPTURE(err);
     REQUIRE(code == 75);
     const std::vector<double> losses = training_losses(target().path(name));
-    const auto newest = newest_checkpoint(target().path(name) + "/checkpoints", Damaged::leave,
-                                          [](const std::string&) {});
+    const auto newest =
+        newest_checkpoint(target().path(name) + "/checkpoints", Damaged::leave, [](const std::string&) {});
     REQUIRE(newest.has_value());
     CHECK(static_cast<int64_t>(losses.size()) == newest->step);
     const std::string first = get(target().path(name) + "/metrics.jsonl").substr(0, 9);
@@ -71,8 +71,8 @@ TEST_CASE("a run directory that is moved ends the run with 5, and keeps its chec
     for (int round = 0; round < attack_rounds(); ++round) {
         const std::string moved = target().path("elsewhere");
         fs::remove_all(moved);
-        const Finished f = attacked("moved", round,
-                                    [&](const std::string& path, Process&) { fs::rename(path, moved); });
+        const Finished f =
+            attacked("moved", round, [&](const std::string& path, Process&) { fs::rename(path, moved); });
         CAPTURE(f.err);
         CHECK(f.code == 5);
         CHECK(contains(f.err, "moved was moved to "));
@@ -124,7 +124,7 @@ TEST_CASE("record files that are deleted, replaced or cut end the run with 5 and
 }
 
 TEST_CASE("FIFOs and links in a run directory are refused at once and not followed") {
-    const std::vector<std::string> files = {"metrics.jsonl", "timing.jsonl", "val.csv",  "positions.csv",
+    const std::vector<std::string> files = {"metrics.jsonl", "timing.jsonl", "val.csv",    "positions.csv",
                                             "log.txt",       "lock",         "config.json"};
     const std::string outside = target().path("outside");
     for (const std::string& file : files)
@@ -146,7 +146,7 @@ TEST_CASE("FIFOs and links in a run directory are refused at once and not follow
             CHECK((contains(process.err(), "regular file") || contains(process.err(), "symbolic link")));
             CHECK(get(outside) == "precious");
         }
-    for (const char* directory : {"checkpoints", "events", "eval"}) {
+    for (const char* directory : {"checkpoints", "eval", "events"}) {
         CAPTURE(directory);
         const std::string run = target().path("trap");
         fs::remove_all(run);
@@ -154,8 +154,9 @@ TEST_CASE("FIFOs and links in a run directory are refused at once and not follow
         fs::create_directories(outside + ".d");
         fs::create_symlink(outside + ".d", join_path(run, directory));
         const Finished f = target().run(target().command("trap"));
-        CHECK(f.code == 5);
-        CHECK(contains(f.err, std::string(directory) + " is not a directory"));
+        const bool events = std::string(directory) == "events";  // which end no run
+        CHECK(f.code == (events ? 0 : 5));
+        CHECK(contains(events ? f.out : f.err, std::string(directory) + " is not a directory"));
         CHECK(fs::is_empty(outside + ".d"));
     }
     // --fresh clears what does not belong there.

@@ -1,4 +1,5 @@
-// Limits of the system: sizes of files, full disks, small stacks, little memory; and plans that are too large.
+// Limits of the system: sizes of files, full disks, small stacks, little memory; and plans that are too
+// large.
 #include <doctest/doctest.h>
 #include <sched.h>
 #include <sys/mount.h>
@@ -41,8 +42,7 @@ TEST_CASE("a limit on the size of files ends a run with 5 and not by a signal, a
         const auto most = static_cast<rlim_t>(600 * std::pow(60.0, where));  // 600 bytes to 36 KB
         CAPTURE(most);
         fs::remove_all(target().path("limited"));
-        const Finished f =
-            target().run(target().command("limited"), {.limits = {{RLIMIT_FSIZE, most}}});
+        const Finished f = target().run(target().command("limited"), {.limits = {{RLIMIT_FSIZE, most}}});
         CAPTURE(f.err);
         CHECK((f.code == 5 || f.code == 0));
         if (f.code == 5) CHECK(contains(f.err, "File too large"));
@@ -159,9 +159,8 @@ TEST_CASE("eval, probe and generate name the longest length that fits") {
     reference();
     const std::string run = target().path("reference");
     // Longer than the validation data: the plan comes first.
-    for (const std::vector<std::string>& command :
-         std::vector<std::vector<std::string>>{{"eval", run, "--lengths", "1073741824"},
-                                               {"generate", run, "--tokens", "2147483648"}}) {
+    for (const std::vector<std::string>& command : std::vector<std::vector<std::string>>{
+             {"eval", run, "--lengths", "1073741824"}, {"generate", run, "--tokens", "2147483648"}}) {
         const Finished f = target().run(command);
         CAPTURE(f.err);
         CHECK(f.code == 6);

@@ -17,7 +17,8 @@ class Target {
         put(config_, tiny_config(dir_.path(), "run"));
     }
     // 12 steps.
-    std::vector<std::string> command(const std::string& name, const std::vector<std::string>& set = {}) const {
+    std::vector<std::string> command(const std::string& name,
+                                     const std::vector<std::string>& set = {}) const {
         std::vector<std::string> all{"train", config_, "--set", "run.name=" + name};
         for (const std::string& s : set) {
             all.push_back("--set");

@@ -240,7 +240,8 @@ TEST_CASE("a writer holds its callers to their word and leaves nothing without a
     CHECK(list_directory(dir.path()).empty());
 }
 
-TEST_CASE("a manifest whose checksum has a digit written as a JSON escape is damaged, and no reason to stop") {
+TEST_CASE(
+    "a manifest whose checksum has a digit written as a JSON escape is damaged, and no reason to stop") {
     const TempDir dir;
     save(dir.path(), 100);
     const Checkpoint newest = save(dir.path(), 200);
@@ -256,7 +257,8 @@ TEST_CASE("a manifest whose checksum has a digit written as a JSON escape is dam
     CHECK(std::filesystem::exists(dir / "step_00000200.bad"));
 }
 
-TEST_CASE("whatever is thrown while a checkpoint is examined means that it is damaged, but for disks and memory") {
+TEST_CASE(
+    "whatever is thrown while a checkpoint is examined means that it is damaged, but for disks and memory") {
     const TempDir dir;
     const std::string& root = dir.path();
     const auto outcome = [&](const Examine& examine) {

@@ -195,11 +195,12 @@ TEST_CASE("a plan for a GPU that is not here is that of the GPU itself") {
     const HarnessOptions options;
     const TempDir dir;
     make_corpus(dir / "data");
-    for (const auto& [precision, matrices] : {std::pair{Precision::bf16, "adam"}, {Precision::fp32, "muon"}}) {
-        const auto config = load_tiny(config_text(dir.path(), "run"),
-                                      {fmt::format("optimizer.matrices={}", matrices),
-                                       "model.attention.distance.kind=scale_invariant",
-                                       "model.attention.distance.learn_tau=true"});
+    for (const auto& [precision, matrices] :
+         {std::pair{Precision::bf16, "adam"}, {Precision::fp32, "muon"}}) {
+        const auto config =
+            load_tiny(config_text(dir.path(), "run"), {fmt::format("optimizer.matrices={}", matrices),
+                                                       "model.attention.distance.kind=scale_invariant",
+                                                       "model.attention.distance.learn_tau=true"});
         const auto plan = [&](std::unique_ptr<Ops> ops, const std::string& log) {
             Console console(true);
             console.open_log(dir / log);
@@ -208,7 +209,8 @@ TEST_CASE("a plan for a GPU that is not here is that of the GPU itself") {
             const size_t begin = text.find("memory plan"), end = text.find("planned ", begin);
             std::string lines = text.substr(begin, text.find('\n', end) - begin);
             // Without the time of day in front.
-            for (size_t at = 0; (at = lines.find('\n', at)) != std::string::npos; ++at) lines.erase(at + 1, 19);
+            for (size_t at = 0; (at = lines.find('\n', at)) != std::string::npos; ++at)
+                lines.erase(at + 1, 19);
             return lines;
         };
         const std::string real = plan(make_cuda_ops({.precision = precision}), "real.txt");

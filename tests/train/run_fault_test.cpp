@@ -1,5 +1,5 @@
-// A whole small run on a disk that fails: lock, log, record files, event files and checkpoints. Whatever happens at
-// whichever call, the same command then ends with the bytes of a run that nothing disturbed.
+// A whole small run on a disk that fails: lock, log, record files, event files and checkpoints. Whatever
+// happens at whichever call, the same command then ends with the bytes of a run that nothing disturbed.
 #include <doctest/doctest.h>
 
 #include <cerrno>
@@ -62,7 +62,8 @@ const Home& home() {
 // Every call of the run, or a sample of them that differs between faults.
 void enumerate(Fault fault, int error, Loss loss) {
     const int64_t stride = std::getenv("LONGREACH_LONG_TESTS") ? 1 : home().operations / 5;
-    for (int64_t at = (7 * static_cast<int64_t>(fault) + error) % stride; at < home().operations; at += stride) {
+    for (int64_t at = (7 * static_cast<int64_t>(fault) + error) % stride; at < home().operations;
+         at += stride) {
         CAPTURE(static_cast<int>(fault));
         CAPTURE(error);
         CAPTURE(at);
