@@ -25,7 +25,7 @@ enum class Seen {
     checkpoints,  // which steps are kept
     directory,    // where the run is
     events,       // whether it writes for TensorBoard
-    outcome,      // exit code, or the message of the error
+    outcome,      // exit code, if not 0 with the last line of the log, or the message of the error
     rank_plan,    // the memory that the second of two ranks plans
     patience,     // when the watchdog of several ranks loses it
 };
@@ -382,6 +382,7 @@ class Laboratory {
         for (const char* file : {"/probe.csv", "/tasks.csv"})
             if (kind_of(run + file, Links::refuse) == PathKind::file)
                 seen[Seen::validation] += get(run + file);
+        if (seen[Seen::outcome] != "0") seen[Seen::outcome] += ", " + lines_of(get(log)).back();
         for (const std::string& line : lines_of(get(log)))
             if (line.starts_with("device: ")) seen[Seen::device] = line;
         seen[Seen::plan] = plan_in(log);
