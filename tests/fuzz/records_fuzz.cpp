@@ -37,10 +37,8 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     accepts([&] {
         const Collection collection = collect({scratch.path()});
         if (collection.runs.empty()) return;  // the command refuses to draw nothing
-        std::vector<const RunRecord*> runs;
-        for (const RunRecord& run : collection.runs)
-            if (!run.own.losses.empty()) runs.push_back(&run);
-        if (!runs.empty()) comparison_table(runs), comparison_chart(runs);
+        comparison_table(collection);
+        comparison_chart(collection);
         const std::string page = report_page(collection);
         holds(count_of(page, "<script") == scripts, "a record put a script into the page");
         accepts([&] { report_picture(collection); });

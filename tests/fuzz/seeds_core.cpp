@@ -4,6 +4,7 @@
 #include "data/shard_fixtures.h"
 #include "dist/channel.h"
 #include "dist/control.h"
+#include "eval/partial_sums.h"
 #include "fuzz/seeds.h"
 #include "fuzz/target.h"
 #include "io/manifest.h"
@@ -128,7 +129,14 @@ std::vector<Seed> seeds_of(std::string_view target) {
         TrainState state;
         state.step = 800;
         state.file_bytes = {{"metrics.jsonl", 4096}, {"val.csv", 17}};
+        state.pending = true;
+        state.spike_window.add(2.5, 0.5, 128);
         return {{"state", json::write(state.to_json(), json::Style::pretty)}};
+    }
+    if (target == "partial_sums") {
+        const LossSum sum{1.5, 2};
+        const PartialLength length{sum, sum, {sum}, {sum, sum}, {sum, {}, {}, sum, {}}};
+        return {{"two", PartialSums{7, 3, {length, length}}.write()}, {"none", PartialSums{7, 0, {}}.write()}};
     }
     if (target == "shard_longreach") return shard_longreach();
     if (target == "shard_foreign") return shard_foreign();
