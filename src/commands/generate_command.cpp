@@ -90,21 +90,30 @@ ExitCode generate(const GenerateOptions& options) {
     const FlatParams& weights = opened.weights;
 
     const Rng rng(static_cast<uint64_t>(options.seed), Purpose::sampling);
-    if (!options.ids) print(options.prompt_file.empty() ? options.prompt : std::string());
+    std::string sample;  // what was printed
+    const auto add = [&](const std::string& piece) {
+        print(piece);
+        sample += piece;
+    };
+    if (!options.ids) add(options.prompt_file.empty() ? options.prompt : std::string());
     int32_t next = decoder->prefill(ops, weights, text, 1)[0];
     for (int64_t i = 0; i < options.tokens; ++i) {
         if (options.temperature > 0)
             next = sample_token(decoder->logits(ops).data(), experiment.model.vocab_size, options.temperature,
                                 options.top, rng.uniform(static_cast<uint64_t>(i)));
         if (options.ids) {
-            print(fmt::format("{}{}", i > 0 ? " " : "", next));
+            add(fmt::format("{}{}", i > 0 ? " " : "", next));
         } else {
             if (next == document_begin) break;  // the document is over
-            print(std::string(1, static_cast<char>(next)));
+            add(std::string(1, static_cast<char>(next)));
         }
         if (i + 1 < options.tokens) next = decoder->step(ops, weights, {next})[0];
     }
-    print("\n");
+    add("\n");
+    if (!opened.directory.empty()) {
+        make_directories(opened.directory);
+        write_file_atomically(join_path(opened.directory, "sample.txt"), sample);
+    }
     return ExitCode::ok;
 }
 
@@ -132,6 +141,8 @@ void add_generate_command(CLI::App& app, Action& action) {
     command->add_option("--top", options->top, "Draw from this many most likely tokens; 0: from all")
         ->check(CLI::NonNegativeNumber);
     command->add_option("--seed", options->seed, "Of the draws")->check(CLI::NonNegativeNumber);
+    add_label_option(*command, options->model,
+                     "Also write the text to eval/LABEL/sample.txt of the run directory, for the run's page");
     command->callback([options, &action] { action = [options] { return generate(*options); }; });
 }
 

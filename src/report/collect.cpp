@@ -161,6 +161,16 @@ void read_warnings(const std::string& path, RunRecord& run) {
     }
 }
 
+void read_sample(const std::string& directory, const std::string& label, RunRecord& run) {
+    constexpr uint64_t shown_bytes = 4096;
+    const std::string path = join_path(directory, "sample.txt");
+    if (kind_of(path, Links::refuse) != PathKind::file) return;
+    const File file = File::open(path, Links::refuse);
+    std::string text(static_cast<size_t>(std::min(file.size(), shown_bytes)), '\0');
+    file.read_at(text.data(), text.size(), 0);
+    run.samples.emplace(label, text + (file.size() > shown_bytes ? " ..." : ""));
+}
+
 RunRecord read_run(const std::string& path) {
     require(kind_of(path, Links::follow) == PathKind::directory, ExitCode::data, "{} is no directory", path);
     RunRecord run;
@@ -177,8 +187,10 @@ RunRecord read_run(const std::string& path) {
     if (kind_of(evaluations, Links::refuse) == PathKind::directory)
         for (const std::string& label : list_directory(evaluations))
             if (is_label(label) &&
-                kind_of(join_path(evaluations, label), Links::refuse) == PathKind::directory)
+                kind_of(join_path(evaluations, label), Links::refuse) == PathKind::directory) {
                 run.evaluations.emplace(label, read_directory(join_path(evaluations, label)));
+                read_sample(join_path(evaluations, label), label, run);
+            }
     each_line(join_path(path, "metrics.jsonl"), [&](const json::Value& line) {
         run.training.push_back({integer_of(line, "step"), integer_of(line, "tokens"),
                                 integer_of(line, "context"), number_of(line, "loss"),

@@ -97,6 +97,7 @@ struct RunRecord {
     int64_t seed = 0;
     Results own;                                 // written while training
     std::map<std::string, Results> evaluations;  // by label; "plain" is the unchanged model
+    std::map<std::string, std::string> samples;  // by label: the beginning of what `generate` wrote
     std::vector<TrainingRow> training;           // steps rise
     std::vector<TimingRow> timing;
     double tokens_per_second = NAN;              // the median

@@ -182,6 +182,20 @@ std::string errors(const RunRecord& run) {
     return out;
 }
 
+std::string samples(const RunRecord& run) {
+    std::string out = run.samples.empty() ? std::string() : subheading("Samples");
+    for (const auto& [label, text] : run.samples) {
+        out += paragraph(label + ":") + "<pre>";
+        for (size_t begin = 0; begin < text.size();) {
+            const size_t end = std::min(text.find('\n', begin), text.size());
+            out += escaped(one_line(std::string_view(text).substr(begin, end - begin))) + "\n";
+            begin = end + 1;
+        }
+        out += "</pre>\n";
+    }
+    return out;
+}
+
 std::string config(const RunRecord& run) {
     if (!run.config.is_object()) return {};
     DataTable chosen, all;
@@ -205,7 +219,7 @@ Section run_section(const PageContext& page) {
     Section section{"run", "The run", {}};
     if (page.collection.runs.size() != 1) return section;
     const RunRecord& run = page.collection.runs[0];
-    section.html = facts(run) + quantities(page, run) + errors(run) + config(run);
+    section.html = facts(run) + quantities(page, run) + samples(run) + errors(run) + config(run);
     return section;
 }
 

@@ -15,8 +15,9 @@ namespace longreach {
 
 namespace {
 
-// Losses get intervals over seeds. Shares in percent do not: few seeds of something between 0 and 100 are far
-// from normal, so each seed's value is shown.
+// Losses get intervals over seeds. Of shares in percent each seed's value is shown, and a difference gets an
+// interval only if those of both sides lie between 0 and 100: seeds of which some learn a task and others do not
+// are far from normal.
 enum class Kind { loss, percent };
 
 // One quantity of every run, by row and column.
@@ -108,13 +109,18 @@ std::string means(const std::string& title, const std::vector<std::string>& rows
     return text_table(lines, terminal);
 }
 
-TextCell difference_text(const Measured& measured, const std::string& row, const std::string& baseline,
-                         int64_t length) {
-    const std::vector<SeedValue> pairs =
-        paired_differences(measured.at(row, length), measured.at(baseline, length));
+bool between_0_and_100(const std::vector<SeedValue>& values) {
+    const MeanInterval m = mean_interval(values);
+    return m.has_interval() && m.low >= 0 && m.high <= 100;
+}
+
+TextCell difference_text(const Measured& measured, const std::vector<SeedValue>& values,
+                         const std::vector<SeedValue>& baseline) {
+    const std::vector<SeedValue> pairs = paired_differences(values, baseline);
     const MeanInterval m = mean_interval(pairs);
     if (m.count == 0) return "-";
-    if (measured.kind == Kind::percent) return fmt::format("{:+.1f}", m.mean) + seeds_text(pairs, true);
+    if (measured.kind == Kind::percent && !(between_0_and_100(values) && between_0_and_100(baseline)))
+        return fmt::format("{:+.1f}", m.mean) + seeds_text(pairs, true);
     std::string cell = fmt::format("{:+.{}f}", m.mean, measured.digits);
     if (m.has_interval())
         cell += fmt::format(" [{:+.{}f}, {:+.{}f}]{}", m.low, measured.digits, m.high, measured.digits,
@@ -129,25 +135,45 @@ std::string differences(const std::string& title, const std::vector<std::string>
         if (row == baseline || !measured.has(row)) continue;
         TextLine line{row};
         for (const int64_t length : measured.lengths)
-            line.push_back(difference_text(measured, row, baseline, length));
+            line.push_back(difference_text(measured, measured.at(row, length), measured.at(baseline, length)));
         lines.push_back(line);
     }
     return lines.size() > 1 ? text_table(lines, terminal) : "";
 }
 
-// Each variant as trained minus each one before it.
+// What each row loses or gains from the shortest length on, seed by seed.
+std::string changes(const std::string& name, const std::vector<std::string>& rows, const Measured& measured,
+                    const Terminal& terminal) {
+    if (measured.lengths.size() < 2) return {};
+    const int64_t first = *measured.lengths.begin();
+    std::set<int64_t> longer = measured.lengths;
+    longer.erase(first);
+    std::vector<TextLine> lines{header(fmt::format("{} minus that at {}", name, first), longer)};
+    for (const std::string& row : rows) {
+        if (!measured.has(row)) continue;
+        TextLine line{row};
+        for (const int64_t length : longer)
+            line.push_back(difference_text(measured, measured.at(row, length), measured.at(row, first)));
+        lines.push_back(line);
+    }
+    return text_table(lines, terminal);
+}
+
+// Each variant as trained minus each one before it, and each evaluation minus its variant as trained.
 std::string pairs(const std::string& title, const Collection& sweep, const Measured& measured,
                   const Terminal& terminal) {
     std::vector<TextLine> lines{header(title, measured.lengths)};
+    const auto add = [&](const std::string& a, const std::string& b) {
+        if (a == b || !measured.has(a) || !measured.has(b)) return;
+        TextLine line{a + " - " + b};
+        for (const int64_t length : measured.lengths)
+            line.push_back(difference_text(measured, measured.at(a, length), measured.at(b, length)));
+        lines.push_back(line);
+    };
     for (size_t i = 0; i < sweep.groups.size(); ++i)
-        for (size_t k = 0; k < i; ++k) {
-            const std::string &a = sweep.groups[i], &b = sweep.groups[k];
-            if (!measured.has(a) || !measured.has(b)) continue;
-            TextLine line{a + " - " + b};
-            for (const int64_t length : measured.lengths)
-                line.push_back(difference_text(measured, a, b, length));
-            lines.push_back(line);
-        }
+        for (size_t k = 0; k < i; ++k) add(sweep.groups[i], sweep.groups[k]);
+    for (const std::string& variant : sweep.groups)
+        for (const std::string& evaluation : sweep.labels) add(series_name(variant, evaluation), variant);
     return lines.size() > 1 ? text_table(lines, terminal) : "";
 }
 
@@ -163,7 +189,8 @@ std::string quantity(const Collection& sweep, const std::string& name, const Mea
     };
     if (!sweep.baseline.empty() && measured.has(baseline))
         add(differences(name + " minus " + baseline, rows, baseline, measured, options.terminal));
-    if (options.pairs && sweep.groups.size() > 2)
+    if (measured.kind == Kind::loss && options.pairs) add(changes(name, rows, measured, options.terminal));
+    if (options.pairs && sweep.groups.size() > 1)
         add(pairs(name + ", every pair", sweep, measured, options.terminal));
     return out;
 }
@@ -241,7 +268,7 @@ std::string sweep_tables(const Collection& sweep, const TableOptions& options) {
     if (!loss.cells.empty()) out += fmt::format("losses: {}\n", one_line(measured_on(sweep)));
     out += "± standard error of the mean over seeds";
     if (!loss.document_errors.empty()) out += " / over documents, which all seeds share";
-    out += "; of percentages (the value of each seed)\n";
+    out += "; of percentages (the value of each seed),\nof their differences too if an interval of theirs leaves 0 to 100\n";
     if (!sweep.baseline.empty())
         out += one_line(
                    fmt::format("[95% interval over seeds of the mean difference to {}, seed by seed], * if 0 "

@@ -370,6 +370,8 @@ TEST_CASE("generate continues a prompt of bytes or of token numbers, the same ea
     CHECK(text.starts_with("The key"));
     CHECK(text.ends_with("\n"));
     CHECK(text.size() <= 7 + 20 + 1);
+    CHECK(generate({"--prompt", "The key", "--label", "story"}) == text);
+    CHECK(get(file("done/eval/story/sample.txt")) == text);
     // The same as numbers: 256 begins the document.
     const std::string ids = generate({"--ids", "--prompt", "256,84 104 101 32 107 101 121"});
     CHECK(std::count(ids.begin(), ids.end(), ' ') == 19);

@@ -180,6 +180,33 @@ TEST_CASE("report: tables.txt holds the paired interval of every pair of variant
     for (const char* pair : {"logn - rope ", "si-p-rope - rope ", "si-p-rope - logn "})
         CHECK_MESSAGE(contains(tables, std::string("\n") + pair), pair);
     CHECK(!contains(sweep_tables(c), "every pair"));
+    // And what each variant loses with length.
+    CHECK(contains(tables, "loss minus that at "));
+}
+
+TEST_CASE("report: a percentage gets an interval unless one of those it comes from leaves 0 to 100") {
+    const auto tables_of = [](const std::vector<double>& a, const std::vector<double>& b) {
+        const TempDir dir;
+        json::Value runs = json::Value::array();
+        for (const auto& [variant, values] : {std::pair{"a", a}, {"b", b}})
+            for (size_t i = 0; i < values.size(); ++i) {
+                const std::string name = fmt::format("{}.seed{}", variant, i + 1);
+                runs.push(json::Value::object({{"variant", variant},
+                                               {"seed", static_cast<int64_t>(i + 1)},
+                                               {"directory", name},
+                                               {"evaluations", json::Value::array({"plain"})}}));
+                make_directories(dir / (name + "/eval/plain"));
+                put(dir / (name + "/eval/plain/val.csv"),
+                    head + fmt::format("10,1,64,3,0.1,640,4,1,{},{:016x}\n", values[i], 7));
+            }
+        put(dir / "sweep.json", json::write(json::Value::object({{"name", "s"}, {"baseline", "a"}, {"runs", runs}}),
+                                            json::Style::pretty));
+        return sweep_tables(collect({dir.path()}));
+    };
+    // 50 and 60 percent, differences 9, 10, 11: the mean 10, its error 1 / sqrt(3), t of two degrees 4.303.
+    CHECK(contains(tables_of({.50, .51, .52}, {.59, .61, .63}), "+10.0 [+7.5, +12.5]*"));
+    // A task that some seeds learn: its own interval leaves 0 to 100.
+    CHECK(contains(tables_of({.50, .51, .52}, {0, 1, 1}), "+15.7 (-50.0/+49.0/+48.0)"));
 }
 
 TEST_CASE("report: validations of different tokens are not joined by a line") {

@@ -92,6 +92,7 @@ inline void write_hostile_run(const std::string& path, const std::string& bad, i
         put(join_path(at, "probe.csv"), probe);
         put(join_path(at, "positions.csv"), positions);
         put(join_path(at, "request.json"), json::write(object(bad, bad), json::Style::pretty));
+        put(join_path(at, "sample.txt"), bad + "\n" + bad);
     }
     // Other tokens: shown apart, under a measure that is hostile as well.
     make_directories(join_path(path, "eval/apart"));

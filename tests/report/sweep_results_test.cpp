@@ -104,7 +104,8 @@ TEST_CASE("sweep results: tables by hand") {
     CHECK(sweep_tables(collect({sweep.dir.path()})) ==
           "sweep s: 4 of 4 runs measured, 2 seeds\n"
           "losses: how many tokens were scored is not recorded\n"
-          "± standard error of the mean over seeds; of percentages (the value of each seed)\n"
+          "± standard error of the mean over seeds; of percentages (the value of each seed),\n"
+          "of their differences too if an interval of theirs leaves 0 to 100\n"
           "[95% interval over seeds of the mean difference to a, seed by seed], * if 0 lies outside\n"
           "\n"
           "loss at context              16              64\n"
