@@ -117,13 +117,14 @@ std::optional<PartialSums> PartialSums::read(const std::string& bytes, uint64_t 
         l.by_document = in.sums();
         l.documents.resize(documents);
         const uint64_t scored = in.count(24);
-        for (uint64_t i = 0; i < scored && !in.failed(); ++i) {
+        for (uint64_t i = 0, next = 0; i < scored && !in.failed(); ++i) {
             const uint64_t d = in.number();
             const LossSum sum = in.sum();
-            if (d >= documents || sum.count == 0)
+            if (d < next || d >= documents || sum.count == 0)
                 in.fail();
             else
                 l.documents[static_cast<size_t>(d)] = sum;
+            next = d + 1;
         }
         if (in.failed()) return std::nullopt;
     }

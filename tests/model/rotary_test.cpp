@@ -357,7 +357,7 @@ class Recorder final : public Problems {
 };
 
 std::set<std::string> problems(const PostHocConfig& post_hoc) {
-    Recorder recorder({"r.factor", "r.window", "r.leak", "r.exponent"});
+    Recorder recorder({"r.factor", "r.window", "r.leak", "r.exponent", "r.scale", "r.layers"});
     post_hoc.check("r", recorder);
     return recorder.paths;
 }
@@ -387,6 +387,7 @@ TEST_CASE("post-hoc settings without effect are reported, and those with an effe
             if (kind == RopeMethod::yarn && scale == TestScale::yarn_temp) expected.insert("r.scale");
             PostHocConfig post_hoc = method(kind);
             post_hoc.scale = scale;
+            if (!post_hoc.active()) expected.insert("r.layers");
             CHECK(problems(post_hoc) == expected);
         }
 }
