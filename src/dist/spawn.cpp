@@ -170,6 +170,8 @@ class Parent {
     void ended(Child& child);
     void drain();
     int result() const;
+    bool one_stopped() const;
+    bool follows_a_stop(const Child& child) const;
     bool any_running() const {
         return std::any_of(children_.begin(), children_.end(), [](const Child& c) { return c.running; });
     }
@@ -184,6 +186,7 @@ class Parent {
     std::deque<Child> children_;
     const Child* failed_ = nullptr;  // the rank whose failure is the run's
     bool ending_ = false, killed_ = false;
+    bool passed_on_ = false;  // a signal that asks to stop
     double kill_at_ = 0;
 };
 
@@ -280,6 +283,7 @@ void Parent::take_signals() {
             ::raise(SIGSTOP);
             signal_all(SIGCONT);
         } else if (signal != SIGCHLD && signal != SIGPIPE) {
+            passed_on_ = true;
             signal_all(signal);
         }
     }
@@ -307,7 +311,7 @@ void Parent::ended(Child& child) {
     for (Stream* stream : {&child.out, &child.err})
         for (int i = 0; i < 64 && stream->pipe; ++i)
             read_stream(child, *stream);  // what is still in the pipe
-    if (child.in_order()) return;
+    if (child.in_order() || follows_a_stop(child)) return;
     const int code = child.code();
     const bool by_us = ending_ && (code == 128 + SIGTERM || (killed_ && code == 128 + SIGKILL));
     const bool cause = failed_ == nullptr || (failed_->code() == static_cast<int>(ExitCode::peer) &&
@@ -344,12 +348,20 @@ void Parent::drain() {
         }
 }
 
-int Parent::result() const {
-    if (failed_ != nullptr) return failed_->code();
-    const bool stopped = std::any_of(children_.begin(), children_.end(), [](const Child& c) {
-        return c.code() == static_cast<int>(ExitCode::stopped);
+bool Parent::one_stopped() const {
+    return std::any_of(children_.begin(), children_.end(), [](const Child& c) {
+        return !c.running && c.code() == static_cast<int>(ExitCode::stopped);
     });
-    return static_cast<int>(stopped ? ExitCode::stopped : ExitCode::ok);
+}
+
+// A signal may reach some ranks before they have met the others, who then only see them go.
+bool Parent::follows_a_stop(const Child& child) const {
+    return passed_on_ && child.code() == static_cast<int>(ExitCode::peer) && one_stopped();
+}
+
+int Parent::result() const {
+    if (failed_ != nullptr && !follows_a_stop(*failed_)) return failed_->code();
+    return static_cast<int>(one_stopped() ? ExitCode::stopped : ExitCode::ok);
 }
 
 }  // namespace

@@ -208,14 +208,18 @@ void RunDirectory::check_in_place() const {
 
 void RunDirectory::check_names() const {
     check_in_place();
+    // If the directory itself goes between two of these checks, that is the error to report.
+    const auto lose = [&](const std::string& path, const std::string& how, const char* hint) {
+        check_in_place();
+        throw Error(ExitCode::disk, fmt::format("{} {} while the run used it", path, how), hint);
+    };
     if (const std::string lost = lock_->lock_lost(); !lost.empty())
-        throw Error(ExitCode::disk, fmt::format("{} {} while the run used it", file("lock"), lost),
-                    "make sure that no other process is at work there; the same command then resumes");
+        lose(file("lock"), lost,
+             "make sure that no other process is at work there; the same command then resumes");
     for (const RecordFile& record : records_)
         if (!record.in_place())
-            throw Error(ExitCode::disk,
-                        fmt::format("{} {} while the run used it", record.path(), record.whereabouts()),
-                        "the checkpoints hold its lines: the same command resumes and restores it");
+            lose(record.path(), record.whereabouts(),
+                 "the checkpoints hold its lines: the same command resumes and restores it");
 }
 
 void RunDirectory::save(const CheckpointParts& parts, const TrainState& state, int64_t keep,

@@ -147,9 +147,10 @@ TEST_CASE(
         }
         CAPTURE(simt::failed_call());
         simt::options().fail_call = 0;
-        // Only what is given back at the end, and what doctor shows, may fail unseen.
+        // Only what is given back at the end, waiting for it included, and what doctor shows may fail unseen.
         const std::string call = simt::failed_call();
-        CHECK((refused || call.find("Free") != std::string::npos ||
+        const bool at_the_end = call.find("Synchronize") != std::string::npos && calls - k < 32;
+        CHECK((refused || at_the_end || call.find("Free") != std::string::npos ||
                call.find("Destroy") != std::string::npos || call.find("Version") != std::string::npos));
         REQUIRE(train(config(name)) == ExitCode::ok);
         CHECK(differing(whole, results_of(dir / name, short_steps)) == "");

@@ -136,7 +136,8 @@ TEST_CASE("resume: records begun by an earlier version keep their columns and th
         // Stopped once more, so that a checkpoint of this version carries the mark on.
         REQUIRE(stop_after(config, 6) == ExitCode::stopped);
         CHECK(contains(home().log(name), "validation keeps scoring the head of the stream"));
-        REQUIRE(train(config, false, 2) == ExitCode::ok);  // all ranks score the same tokens
+        // All ranks score the same tokens. The kernels' harness runs one.
+        REQUIRE(train(config, false, std::string_view(device) == "cpu" ? 2 : 1) == ExitCode::ok);
         for (const auto& [file, header] : headers) {
             const auto columns = std::count(header.begin(), header.end(), ',') + 1;
             std::string expected;
