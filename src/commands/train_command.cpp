@@ -128,7 +128,13 @@ ExitCode train_as_rank(const TrainOptions& options, const LoadedConfig<Experimen
     team.join(fingerprints(config.value, trainer, *ops));
     const std::unique_ptr<Comm> comm = team.connect(*ops);
     if (team.ranks() > 1) console.line("communication: " + comm->describe());
-    return trainer.run(directory ? &*directory : nullptr, *comm, team);
+    try {
+        return trainer.run(directory ? &*directory : nullptr, *comm, team);
+    } catch (const Error& error) {
+        // Whatever could not be written: a lost directory is the reason to give.
+        if (directory && error.code() == ExitCode::disk) directory->check_in_place();
+        throw;
+    }
 }
 
 ExitCode train(const TrainOptions& options) {
