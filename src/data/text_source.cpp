@@ -21,7 +21,7 @@ bool has_extension(const SourceOptions& options, const std::string& name) {
            std::any_of(options.extensions.begin(), options.extensions.end(), ends);
 }
 
-// Counts the match for every pattern: one that another pattern made superfluous is no mistake.
+// Counts the match for every pattern: a pattern that another one makes superfluous is not a mistake.
 bool is_excluded(const SourceOptions& options, const std::string& name, Excluded& excluded) {
     bool any = false;
     for (size_t i = 0; i < options.exclude.size(); ++i) {
