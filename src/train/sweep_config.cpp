@@ -228,7 +228,8 @@ std::string SweepConfig::directory() const {
     return join_path(dir, name);
 }
 
-SweepConfig load_sweep(const std::string& file, const std::vector<std::string>& overrides) {
+SweepConfig load_sweep(const std::string& file, const std::vector<std::string>& overrides,
+                       const std::vector<std::string>& over) {
     std::vector<std::string> experiment_fields, own;
     for (const FieldInfo& field : describe<Experiment>().fields) experiment_fields.push_back(field.name);
     Settings late;
@@ -252,6 +253,18 @@ SweepConfig load_sweep(const std::string& file, const std::vector<std::string>& 
                 s.check(p);
             }).value;
         sweep.overrides = std::move(late);
+        const bool named =
+            std::any_of(own.begin(), own.end(), [](auto& o) { return o.starts_with("name="); });
+        for (const std::string& overlay : over) {
+            require(kind_of(overlay, Links::follow) == PathKind::file, ExitCode::usage,
+                    "--over: there is no file {}{}", overlay, path_suggestion(overlay));
+            sweep.over_files.push_back(overlay);
+            const std::string file_name = overlay.substr(overlay.rfind('/') + 1);
+            if (!named) sweep.name += fmt::format("-{}", file_name.substr(0, file_name.rfind('.')));
+        }
+        require(is_file_name(sweep.name), ExitCode::usage,
+                "--over makes the name {}, which is not a file name: add --set name=NAME",
+                quoted(sweep.name));
         return sweep;
     } catch (const ConfigError& e) {
         throw ConfigError(e.what(), "longreach sweep --help lists the fields", e.lines(), e.contradiction());
