@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "commands/commands.h"
-#include "dist/comm.h"
+#include "ranks/comm.h"
 #include "eval/lengths.h"
 #include "model/arena.h"
 #include "model/transformer.h"

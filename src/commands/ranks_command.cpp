@@ -4,7 +4,7 @@
 
 #include "base/json.h"
 #include "commands/commands.h"
-#include "dist/collective_log.h"
+#include "ranks/collective_log.h"
 #include "io/file.h"
 
 namespace longreach {

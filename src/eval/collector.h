@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "dist/comm.h"
+#include "ranks/comm.h"
 #include "model/arena.h"
 
 namespace longreach {

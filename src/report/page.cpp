@@ -7,7 +7,7 @@
 #include "base/build_info.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "dist/token.h"
+#include "ranks/token.h"
 #include "report/chart_style.h"
 #include "report/page_parts.h"
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "config/fields.h"
-#include "dist/watchdog.h"
+#include "ranks/watchdog.h"
 
 namespace longreach {
 

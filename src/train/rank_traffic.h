@@ -13,7 +13,7 @@
 #include <optional>
 #include <vector>
 
-#include "dist/comm.h"
+#include "ranks/comm.h"
 #include "model/arena.h"
 #include "model/parameter_traffic.h"
 #include "optim/ownership.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "dist/comm.h"
+#include "ranks/comm.h"
 #include "io/safetensors.h"
 #include "optim/optimizer.h"
 

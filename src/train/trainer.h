@@ -11,7 +11,7 @@
 #include "data/batch_plan.h"
 #include "data/loader.h"
 #include "data/token_stream.h"
-#include "dist/team.h"
+#include "ranks/team.h"
 #include "eval/lengths.h"
 #include "eval/probe.h"
 #include "eval/tasks.h"

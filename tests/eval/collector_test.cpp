@@ -1,7 +1,7 @@
 // Lists of numbers from all ranks to rank 0.
 #include <doctest/doctest.h>
 
-#include "dist/thread_comm.h"
+#include "ranks/thread_comm.h"
 #include "eval/collector.h"
 
 using namespace longreach;

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "dist/thread_comm.h"
+#include "ranks/thread_comm.h"
 #include "eval/bench.h"
 #include "model/fixture.h"
 

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "base/hash.h"
-#include "dist/thread_comm.h"
+#include "ranks/thread_comm.h"
 #include "eval/bench.h"
 #include "eval/partial_sums.h"
 

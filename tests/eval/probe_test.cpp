@@ -3,7 +3,7 @@
 
 #include <map>
 
-#include "dist/thread_comm.h"
+#include "ranks/thread_comm.h"
 #include "eval/bench.h"
 #include "eval/probe_sums.h"
 #include "model/fixture.h"

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "base/hash.h"
-#include "dist/thread_comm.h"
+#include "ranks/thread_comm.h"
 #include "eval/tasks.h"
 #include "model/fixture.h"
 #include "model/small_models.h"

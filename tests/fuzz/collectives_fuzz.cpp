@@ -2,7 +2,7 @@
 #include <cstring>
 
 #include "base/hash.h"
-#include "dist/collective_log.h"
+#include "ranks/collective_log.h"
 #include "fuzz/target.h"
 
 using namespace longreach;

@@ -1,5 +1,5 @@
 // What a launcher says in environment variables: lines of NAME=value; and its lists of nodes and tasks.
-#include "dist/launch.h"
+#include "ranks/launch.h"
 #include "fuzz/target.h"
 
 using namespace longreach;

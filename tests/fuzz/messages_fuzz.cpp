@@ -1,7 +1,7 @@
 // Frames and heartbeats as they arrive from a socket. A heartbeat that is accepted comes back when sent
 // again.
-#include "dist/channel.h"
-#include "dist/control.h"
+#include "ranks/channel.h"
+#include "ranks/control.h"
 #include "fuzz/target.h"
 
 using namespace longreach;

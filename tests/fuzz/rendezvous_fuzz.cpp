@@ -7,9 +7,9 @@
 
 #include <array>
 
-#include "dist/channel.h"
-#include "dist/rendezvous_server.h"
-#include "dist/token.h"
+#include "ranks/channel.h"
+#include "ranks/rendezvous_server.h"
+#include "ranks/token.h"
 #include "fuzz/target.h"
 
 using namespace longreach;

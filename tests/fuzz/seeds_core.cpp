@@ -2,8 +2,8 @@
 
 #include "base/json.h"
 #include "data/shard_fixtures.h"
-#include "dist/channel.h"
-#include "dist/control.h"
+#include "ranks/channel.h"
+#include "ranks/control.h"
 #include "eval/partial_sums.h"
 #include "fuzz/seeds.h"
 #include "fuzz/target.h"

@@ -9,7 +9,7 @@
 #include "base/json.h"
 #include "config/loader.h"
 #include "data/synth.h"
-#include "dist/thread_comm.h"
+#include "ranks/thread_comm.h"
 #include "io/temp_dir.h"
 #include "train/device.h"
 #include "train/trainer.h"
