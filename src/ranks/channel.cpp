@@ -20,7 +20,7 @@
 #include "base/text.h"
 #include "ranks/token.h"
 
-namespace longreach {
+namespace longreach::ranks {
 
 namespace {
 
@@ -373,4 +373,4 @@ std::string Channel::receive(double deadline) {
     return std::move(*message);
 }
 
-}  // namespace longreach
+}  // namespace longreach::ranks

@@ -15,7 +15,7 @@
 
 #include "ranks/launch.h"
 
-namespace longreach {
+namespace longreach::ranks {
 
 constexpr uint32_t protocol_version = 2;
 constexpr size_t stranger_frame_bytes = 512;    // before a connection has proved itself
@@ -167,4 +167,4 @@ class Channel {
     std::string in_, where_;
 };
 
-}  // namespace longreach
+}  // namespace longreach::ranks

@@ -15,7 +15,7 @@
 #include "base/hash.h"
 #include "io/file.h"
 
-namespace longreach {
+namespace longreach::ranks {
 
 namespace {
 
@@ -157,12 +157,12 @@ std::string describe(const CollectiveRecord& record) {
 }
 
 std::string collective_log_path(const std::string& run_directory, int rank) {
-    return join_path(run_directory, fmt::format("ranks/rank_{}.log", rank));
+    return io::join_path(run_directory, fmt::format("ranks/rank_{}.log", rank));
 }
 
 CollectiveLog::CollectiveLog(const std::string& path, int rank, int ranks) {
-    make_directories(parent_path(path));
-    if (kind_of(path, Links::refuse) == PathKind::file) rename_path(path, path + ".previous");
+    io::make_directories(io::parent_path(path));
+    if (io::kind_of(path, io::Links::refuse) == io::PathKind::file) io::rename_path(path, path + ".previous");
     const int fd = ::open(path.c_str(), O_CREAT | O_EXCL | O_RDWR | O_NOFOLLOW | O_CLOEXEC, 0644);
     require(fd >= 0, ExitCode::disk, "cannot create {}: {}", path, std::strerror(errno));
     // Without the space taken now, a full disk would be a signal in the middle of a step.
@@ -240,7 +240,7 @@ CollectiveState CollectiveLog::state() const {
 }
 
 CollectiveLogContents read_collective_log(const std::string& path) {
-    const std::string bytes = read_file(path, file_bytes, Links::follow);
+    const std::string bytes = io::read_file(path, file_bytes, io::Links::follow);
     Header header{};
     require(bytes.size() == file_bytes, ExitCode::data, "{} has {} bytes; a log of collectives has {}", path,
             bytes.size(), file_bytes);
@@ -268,4 +268,4 @@ CollectiveLogContents read_collective_log(const std::string& path) {
     return contents;
 }
 
-}  // namespace longreach
+}  // namespace longreach::ranks

@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-namespace longreach {
+namespace longreach::ranks {
 
 // Values are on-disk facts: append, never renumber.
 enum class CollectiveOp : uint8_t {
@@ -96,4 +96,4 @@ struct CollectiveLogContents {
 // Reads what a rank left, or a living one is writing. Error(data) if the file is none of ours.
 CollectiveLogContents read_collective_log(const std::string& path);
 
-}  // namespace longreach
+}  // namespace longreach::ranks

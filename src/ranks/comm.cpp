@@ -3,7 +3,7 @@
 #include <cstring>
 #include <vector>
 
-namespace longreach {
+namespace longreach::ranks {
 
 namespace {
 
@@ -82,4 +82,4 @@ std::string tell(Ops& ops, Comm& comm, Tensor room, const std::string& text) {
     return std::string(reinterpret_cast<const char*>(words.data() + 1), size);
 }
 
-}  // namespace longreach
+}  // namespace longreach::ranks

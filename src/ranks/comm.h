@@ -15,7 +15,7 @@
 #include "ranks/collective_log.h"
 #include "kernels/ops.h"
 
-namespace longreach {
+namespace longreach::ranks {
 
 // A contiguous piece of memory of the ranks' device that goes to a peer, or that a peer's piece is put into.
 struct Transfer {
@@ -94,4 +94,4 @@ class SingleComm final : public Comm {
     void finish(Ticket) override {}
 };
 
-}  // namespace longreach
+}  // namespace longreach::ranks

@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "ranks/channel.h"
 
-namespace longreach {
+namespace longreach::ranks {
 
 std::string encode_beat(const CollectiveState& state, uint64_t known) {
     std::vector<CollectiveRecord> fresh;
@@ -146,4 +146,4 @@ void Heartbeat::leave(ExitCode code, const std::string& reason) {
     loop_->leave(code, reason);
 }
 
-}  // namespace longreach
+}  // namespace longreach::ranks

@@ -9,7 +9,7 @@
 #include "ranks/collective_log.h"
 #include "ranks/launch.h"
 
-namespace longreach {
+namespace longreach::ranks {
 
 struct HeartbeatOptions {
     double interval = 1;   // seconds between heartbeats
@@ -46,4 +46,4 @@ class Heartbeat {
     std::unique_ptr<Loop> loop_;
 };
 
-}  // namespace longreach
+}  // namespace longreach::ranks

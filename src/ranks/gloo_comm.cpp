@@ -5,7 +5,7 @@
 #include "ranks/channel.h"
 #include "ranks/gloo_module.h"
 
-namespace longreach {
+namespace longreach::ranks {
 
 namespace {
 
@@ -69,4 +69,4 @@ std::unique_ptr<Comm> make_gloo_comm(Rendezvous& rendezvous, const RankPlace& pl
     return std::make_unique<GlooComm>(rendezvous, place, log, options);
 }
 
-}  // namespace longreach
+}  // namespace longreach::ranks

@@ -15,7 +15,7 @@
 #include "ranks/launch.h"
 #include "ranks/rendezvous.h"
 
-namespace longreach {
+namespace longreach::ranks {
 
 struct GlooOptions {
     std::string prefix = "gloo/";  // of the keys in the store: another one for each communicator of a run
@@ -30,4 +30,4 @@ struct GlooOptions {
 std::unique_ptr<Comm> make_gloo_comm(Rendezvous& rendezvous, const RankPlace& place, CollectiveLog* log,
                                      const GlooOptions& options = {});
 
-}  // namespace longreach
+}  // namespace longreach::ranks

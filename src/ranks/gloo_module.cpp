@@ -16,7 +16,7 @@
 
 #include "base/hash.h"
 
-namespace longreach {
+namespace longreach::ranks {
 
 namespace {
 
@@ -167,4 +167,4 @@ void longreach_open_gloo(const GlooStore& store, const GlooPlace& place, std::un
     failure = GlooFailure::of([&] { port = std::make_unique<Port>(store, place); });
 }
 
-}  // namespace longreach
+}  // namespace longreach::ranks

@@ -13,7 +13,7 @@
 #include "base/error.h"
 #include "ranks/comm.h"
 
-namespace longreach {
+namespace longreach::ranks {
 
 class Rendezvous;
 
@@ -66,4 +66,4 @@ class GlooPort {
 using OpenGloo = void (*)(const GlooStore& store, const GlooPlace& place, std::unique_ptr<GlooPort>& port,
                           GlooFailure& failure) noexcept;
 
-}  // namespace longreach
+}  // namespace longreach::ranks

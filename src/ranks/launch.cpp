@@ -11,7 +11,7 @@
 #include "base/text.h"
 #include "ranks/token.h"
 
-namespace longreach {
+namespace longreach::ranks {
 
 namespace {
 
@@ -453,4 +453,4 @@ std::vector<int> expand_task_counts(std::string_view list) {
     return counts;
 }
 
-}  // namespace longreach
+}  // namespace longreach::ranks

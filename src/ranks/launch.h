@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-namespace longreach {
+namespace longreach::ranks {
 
 using Environment = std::map<std::string, std::string>;
 Environment process_environment();
@@ -67,4 +67,4 @@ std::vector<std::string> expand_node_list(std::string_view list);
 // "2(x3),1" -> 2 2 2 1, as SLURM counts tasks per node.
 std::vector<int> expand_task_counts(std::string_view list);
 
-}  // namespace longreach
+}  // namespace longreach::ranks

@@ -1,7 +1,7 @@
 // Stands for NCCL in builds without it.
 #include "ranks/nccl_comm.h"
 
-namespace longreach {
+namespace longreach::ranks {
 
 std::string nccl_unusable() {
     return "this build has no NCCL (configure with -DLONGREACH_CUDA=ON where nccl.h is installed)";
@@ -16,4 +16,4 @@ std::unique_ptr<Comm> make_nccl_comm(int, int, CollectiveLog*, NativeQueue, cons
     fail(ExitCode::device, "{}", nccl_unusable());
 }
 
-}  // namespace longreach
+}  // namespace longreach::ranks

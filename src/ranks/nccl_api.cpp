@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 
-namespace longreach {
+namespace longreach::ranks {
 
 namespace {
 
@@ -94,4 +94,4 @@ const NcclApi& nccl() {
     return functions;
 }
 
-}  // namespace longreach
+}  // namespace longreach::ranks

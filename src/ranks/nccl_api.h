@@ -4,7 +4,7 @@
 
 #include <nccl.h>
 
-namespace longreach {
+namespace longreach::ranks {
 
 struct NcclApi {
     decltype(&ncclGetVersion) version;
@@ -27,4 +27,4 @@ struct NcclApi {
 // looked at, where there is no NCCL of the header's major version that can connect without blocking (2.14).
 const NcclApi& nccl();
 
-}  // namespace longreach
+}  // namespace longreach::ranks

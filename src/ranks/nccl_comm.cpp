@@ -20,7 +20,7 @@
 
 #include "ranks/nccl_api.h"
 
-namespace longreach {
+namespace longreach::ranks {
 
 namespace {
 
@@ -287,7 +287,7 @@ class NcclComm final : public Comm {
         std::string call = fmt::format("collective {}", oldest);
         if (log_)
             for (const CollectiveRecord& record : log_->state().recent)
-                if (record.sequence == oldest) call = longreach::describe(record);
+                if (record.sequence == oldest) call = ranks::describe(record);
         failure_ = fmt::format("rank {} of {}: {}: {}; the oldest unfinished is {}", rank(), ranks(), who,
                                what, call);
     }
@@ -386,4 +386,4 @@ std::unique_ptr<Comm> make_nccl_comm(int rank, int ranks, CollectiveLog* log, Na
                                       api ? *api : nccl());
 }
 
-}  // namespace longreach
+}  // namespace longreach::ranks

@@ -9,7 +9,7 @@
 #include "ranks/comm.h"
 #include "kernels/ops.h"
 
-namespace longreach {
+namespace longreach::ranks {
 
 struct NcclApi;  // nccl_api.h
 
@@ -36,4 +36,4 @@ std::unique_ptr<Comm> make_nccl_comm(int rank, int ranks, CollectiveLog* log, Na
                                      const NcclId& id, OnAsyncError on_error, double connect_seconds = 300,
                                      const NcclApi* api = nullptr);
 
-}  // namespace longreach
+}  // namespace longreach::ranks

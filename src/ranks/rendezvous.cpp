@@ -4,7 +4,7 @@
 
 #include "base/text.h"
 
-namespace longreach {
+namespace longreach::ranks {
 
 namespace {
 
@@ -94,4 +94,4 @@ void Rendezvous::leave(ExitCode code, const std::string& reason) {
     channel_.close();
 }
 
-}  // namespace longreach
+}  // namespace longreach::ranks

@@ -9,7 +9,7 @@
 #include "ranks/channel.h"
 #include "ranks/launch.h"
 
-namespace longreach {
+namespace longreach::ranks {
 
 // What must be the same on all ranks: the build, the config, the data.
 struct Fingerprint {
@@ -46,4 +46,4 @@ class Rendezvous {
     Channel channel_;
 };
 
-}  // namespace longreach
+}  // namespace longreach::ranks

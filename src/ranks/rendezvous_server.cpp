@@ -24,7 +24,7 @@
 #include "ranks/rendezvous.h"
 #include "ranks/token.h"
 
-namespace longreach {
+namespace longreach::ranks {
 
 namespace {
 
@@ -594,4 +594,4 @@ size_t RendezvousServer::most_connections() const {
     return loop_->most_connections();
 }
 
-}  // namespace longreach
+}  // namespace longreach::ranks

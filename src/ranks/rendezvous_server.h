@@ -8,7 +8,7 @@
 #include "ranks/launch.h"
 #include "ranks/watchdog.h"
 
-namespace longreach {
+namespace longreach::ranks {
 
 struct ServerOptions {
     double join_timeout = 300;      // seconds for all ranks to arrive
@@ -36,4 +36,4 @@ class RendezvousServer {
     std::unique_ptr<Loop> loop_;
 };
 
-}  // namespace longreach
+}  // namespace longreach::ranks

@@ -22,7 +22,7 @@
 #include "ranks/channel.h"
 #include "ranks/token.h"
 
-namespace longreach {
+namespace longreach::ranks {
 
 namespace {
 
@@ -386,4 +386,4 @@ int spawn_ranks(const SpawnOptions& options) {
     return parent.run();
 }
 
-}  // namespace longreach
+}  // namespace longreach::ranks

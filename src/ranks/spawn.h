@@ -6,7 +6,7 @@
 
 #include "ranks/launch.h"
 
-namespace longreach {
+namespace longreach::ranks {
 
 struct SpawnOptions {
     int ranks = 2;
@@ -37,4 +37,4 @@ Environment rank_environment(const Environment& parent, int rank, int ranks, int
 // dies, the kernel kills them.
 int spawn_ranks(const SpawnOptions& options);
 
-}  // namespace longreach
+}  // namespace longreach::ranks

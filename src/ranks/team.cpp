@@ -8,7 +8,7 @@
 #include "ranks/gloo_comm.h"
 #include "ranks/nccl_comm.h"
 
-namespace longreach {
+namespace longreach::ranks {
 
 namespace {
 
@@ -119,4 +119,4 @@ Team::Busy::~Busy() {
     if (team_.parts_) team_.log().set_busy("");
 }
 
-}  // namespace longreach
+}  // namespace longreach::ranks

@@ -20,7 +20,7 @@
 #include "ranks/rendezvous_server.h"
 #include "kernels/ops.h"
 
-namespace longreach {
+namespace longreach::ranks {
 
 struct TeamOptions {
     WatchdogOptions watchdog;
@@ -81,4 +81,4 @@ class Team {
     RankPlace place_;
 };
 
-}  // namespace longreach
+}  // namespace longreach::ranks

@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 
-namespace longreach {
+namespace longreach::ranks {
 
 namespace {
 
@@ -125,4 +125,4 @@ std::string random_token() {
     return hexadecimal(random_bytes(32));
 }
 
-}  // namespace longreach
+}  // namespace longreach::ranks

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace longreach {
+namespace longreach::ranks {
 
 using Digest = std::array<unsigned char, 32>;
 
@@ -24,4 +24,4 @@ std::string hexadecimal(std::string_view bytes);
 // 32 fresh random bytes as 64 hexadecimal digits: the form in which an environment carries a token.
 std::string random_token();
 
-}  // namespace longreach
+}  // namespace longreach::ranks

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/text.h"
 
-namespace longreach {
+namespace longreach::ranks {
 
 std::string rank_list(const std::vector<int>& ranks) {
     std::string text = ranks.size() == 1 ? "rank " : "ranks ";
@@ -197,4 +197,4 @@ std::optional<std::string> Watchdog::verdict(double now) {
     return verdict_;
 }
 
-}  // namespace longreach
+}  // namespace longreach::ranks

@@ -12,7 +12,7 @@
 
 #include "ranks/collective_log.h"
 
-namespace longreach {
+namespace longreach::ranks {
 
 struct WatchdogOptions {
     double first_timeout = 300;  // seconds without progress before any rank has completed a step: start-up,
@@ -66,4 +66,4 @@ class Watchdog {
 // "rank 2", "ranks 0, 1 and 5".
 std::string rank_list(const std::vector<int>& ranks);
 
-}  // namespace longreach
+}  // namespace longreach::ranks

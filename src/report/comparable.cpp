@@ -8,7 +8,7 @@
 #include "report/scale.h"
 #include "report/summary.h"
 
-namespace longreach {
+namespace longreach::report {
 
 namespace {
 
@@ -188,4 +188,4 @@ std::vector<ApartTask> tasks_apart(const Collection& collection) {
     return out;
 }
 
-}  // namespace longreach
+}  // namespace longreach::report

@@ -63,6 +63,30 @@ for f in "${sources[@]}"; do
     done < <(quoted_includes "$f")
 done
 
+# --- one namespace per layer (base and the kernels' contract are the vocabulary of all), and in a namespace one definition
+# of a type's name: a second one in another file links, and calls the wrong destructor ---------------------------------
+declare -A defined_in
+while IFS=$'\t' read -r kind f line name; do
+    if [[ $kind == namespace ]]; then
+        own=$(layer_of "$f")
+        [[ $f == src/*/* && $own != base ]] || continue
+        [[ $name == "longreach::$own" || $name == "longreach::$own::"* ]] ||
+            violation "$f:$line: opens namespace $name; the layer's is longreach::$own"
+    elif [[ -n ${defined_in[$name]:-} ]]; then
+        violation "$f:$line: defines $name, as ${defined_in[$name]} does"
+    else
+        defined_in[$name]=$f:$line
+    fi
+done < <(printf '%s\0' "${sources[@]}" | { grep -zv '^tests/' || true; } | xargs -0 -r awk -v OFS='\t' '
+    FNR == 1 { space = ""; anonymous = 0 }
+    /^namespace \{/ { anonymous = 1 }
+    /^\} *\/\/ namespace$/ { anonymous = 0 }
+    /^namespace longreach[a-zA-Z_:]* \{/ { space = $2; print "namespace", FILENAME, FNR, space }
+    /^(struct|class|union|enum|enum class) [A-Za-z_]+( |$)/ && !/;$/ && !anonymous {
+        name = $1 == "enum" && $2 == "class" ? $3 : $2
+        print "type", FILENAME, FNR, space "::" name
+    }')
+
 # --- no CUDA header is reachable from src/, but by the communicator between GPUs, whose own header is plain C++ ----
 gpu_communicator=' src/ranks/nccl_api.h src/ranks/nccl_api.cpp src/ranks/nccl_comm.cpp '
 declare -A reached_from

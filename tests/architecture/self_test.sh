@@ -46,6 +46,12 @@ printf '#include "train/trainer.h"\n' >"$tree/src/base/wrong.cpp"
 expect "upward include" 'src/base/wrong.cpp:1: base must not include train ("train/trainer.h")'
 printf '#pragma once\n\n  #  include "report/page.h"\n' >"$tree/src/train/wrong.h"
 expect "upward include, spelled oddly" 'src/train/wrong.h:3: train must not include report'
+printf 'namespace longreach {\n}\n' >"$tree/src/io/wrong.cpp"
+expect "another layer's namespace" "src/io/wrong.cpp:1: opens namespace longreach; the layer's is longreach::io"
+printf 'namespace longreach::io {\nstruct Cell {\n};\n}\n' >"$tree/src/io/a.cpp"
+printf 'namespace longreach::io {\nclass Cell : Base {\n};\nnamespace {\nstruct Other {\n};\n}  // namespace\n}\n' >"$tree/src/io/b.cpp"
+printf 'namespace longreach::io {\nclass Cell;\nnamespace {\nstruct Other {\n};\n}  // namespace\n}\n' >"$tree/src/io/c.cpp"
+expect "a type defined twice" 'src/io/b.cpp:2: defines longreach::io::Cell, as src/io/a.cpp:2 does'
 printf '#include "config/fields.h"\n' >"$tree/src/io/wrong.cpp"
 expect "include of a sibling" 'src/io/wrong.cpp:1: io must not include config'
 printf '#include "train/trainer.h"\n' >"$tree/kernels/cpu/wrong.cpp"

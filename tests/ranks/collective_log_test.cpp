@@ -15,9 +15,9 @@ namespace {
 
 constexpr size_t header_bytes = 48, slot_bytes = 64;  // as the file has them
 
-std::vector<uint64_t> sequences(const CollectiveLogContents& contents) {
+std::vector<uint64_t> sequences(const ranks::CollectiveLogContents& contents) {
     std::vector<uint64_t> all;
-    for (const CollectiveRecord& r : contents.records) all.push_back(r.sequence);
+    for (const ranks::CollectiveRecord& r : contents.records) all.push_back(r.sequence);
     return all;
 }
 
@@ -25,20 +25,20 @@ std::vector<uint64_t> sequences(const CollectiveLogContents& contents) {
 
 TEST_CASE("the newest 64 collectives are kept, with the step and whether they finished") {
     const TempDir dir;
-    const std::string path = collective_log_path(dir.path(), 2);
+    const std::string path = ranks::collective_log_path(dir.path(), 2);
     CHECK(path == dir / "ranks/rank_2.log");
-    CollectiveLog log(path, 2, 4);
-    CHECK(read_collective_log(path).records.empty());
+    ranks::CollectiveLog log(path, 2, 4);
+    CHECK(ranks::read_collective_log(path).records.empty());
     for (uint64_t i = 1; i <= 100; ++i) {
         log.set_step(static_cast<int64_t>(i / 10));
-        CHECK(log.begin(CollectiveOp::all_reduce, ElementType::bf16, 1000 + i) == i);
+        CHECK(log.begin(ranks::CollectiveOp::all_reduce, ranks::ElementType::bf16, 1000 + i) == i);
         if (i != 98) log.finish(i);
     }
-    const CollectiveState state = log.state();
+    const ranks::CollectiveState state = log.state();
     CHECK(state.step == 10);
     CHECK(state.begun == 100);
     CHECK(state.finished == 97);  // 98 has not, whatever came later
-    const CollectiveLogContents contents = read_collective_log(path);
+    const ranks::CollectiveLogContents contents = ranks::read_collective_log(path);
     CHECK(contents.rank == 2);
     CHECK(contents.ranks == 4);
     CHECK(contents.process == ::getpid());
@@ -46,7 +46,7 @@ TEST_CASE("the newest 64 collectives are kept, with the step and whether they fi
     REQUIRE(contents.records.size() == 64);
     REQUIRE(state.recent.size() == 64);
     for (size_t i = 0; i < 64; ++i) {
-        const CollectiveRecord& r = contents.records[i];
+        const ranks::CollectiveRecord& r = contents.records[i];
         CHECK(r.sequence == 37 + i);
         CHECK(state.recent[i].sequence == r.sequence);
         CHECK(r.count == 1000 + r.sequence);
@@ -54,7 +54,7 @@ TEST_CASE("the newest 64 collectives are kept, with the step and whether they fi
         CHECK((r.finished_ns == 0) == (r.sequence == 98));
         CHECK((r.finished_ns == 0 || r.finished_ns >= r.begun_ns));
     }
-    CHECK(describe(contents.records[0]) == "collective 37 (all_reduce of 1037 bf16, step 3)");
+    CHECK(ranks::describe(contents.records[0]) == "collective 37 (all_reduce of 1037 bf16, step 3)");
     log.finish(98);
     CHECK(log.state().finished == 100);
     CHECK(contains(error_of([&] { log.finish(98); }), "collective 98 is not one that is under way"));
@@ -63,23 +63,23 @@ TEST_CASE("the newest 64 collectives are kept, with the step and whether they fi
 
 TEST_CASE("what a killed rank wrote is there to read, and stays when the rank starts again") {
     const TempDir dir;
-    const std::string path = collective_log_path(dir.path(), 0);
+    const std::string path = ranks::collective_log_path(dir.path(), 0);
     Child child([&] {
-        CollectiveLog log(path, 0, 2);
-        log.finish(log.begin(CollectiveOp::broadcast, ElementType::f32, 5));
-        log.begin(CollectiveOp::barrier, ElementType::u8, 0);
+        ranks::CollectiveLog log(path, 0, 2);
+        log.finish(log.begin(ranks::CollectiveOp::broadcast, ranks::ElementType::f32, 5));
+        log.begin(ranks::CollectiveOp::barrier, ranks::ElementType::u8, 0);
         ::raise(SIGKILL);
         return std::string();
     });
     CHECK(child.wait() == -SIGKILL);
-    const CollectiveLogContents contents = read_collective_log(path);
+    const ranks::CollectiveLogContents contents = ranks::read_collective_log(path);
     REQUIRE(sequences(contents) == std::vector<uint64_t>{1, 2});
     CHECK(contents.records[0].finished_ns > 0);
     CHECK(contents.records[1].finished_ns == 0);
-    CHECK(describe(contents.records[1]) == "collective 2 (barrier, step 0)");
-    const CollectiveLog again(path, 0, 2);
-    CHECK(read_collective_log(path).records.empty());
-    CHECK(sequences(read_collective_log(path + ".previous")) == std::vector<uint64_t>{1, 2});
+    CHECK(ranks::describe(contents.records[1]) == "collective 2 (barrier, step 0)");
+    const ranks::CollectiveLog again(path, 0, 2);
+    CHECK(ranks::read_collective_log(path).records.empty());
+    CHECK(sequences(ranks::read_collective_log(path + ".previous")) == std::vector<uint64_t>{1, 2});
 }
 
 TEST_CASE("a rank killed at any moment leaves whole records, at most one of them torn") {
@@ -87,10 +87,10 @@ TEST_CASE("a rank killed at any moment leaves whole records, at most one of them
     for (int round = 0; round < 20; ++round) {
         const std::string path = dir / fmt::format("{}.log", round);
         Child child([&] {
-            CollectiveLog log(path, 0, 1);
+            ranks::CollectiveLog log(path, 0, 1);
             for (uint64_t i = 1;; ++i) {
                 log.set_step(static_cast<int64_t>(i * 3));
-                log.finish(log.begin(CollectiveOp::all_gather, ElementType::i32, i * 7));
+                log.finish(log.begin(ranks::CollectiveOp::all_gather, ranks::ElementType::i32, i * 7));
             }
             return std::string();
         });
@@ -101,12 +101,12 @@ TEST_CASE("a rank killed at any moment leaves whole records, at most one of them
         child.signal(SIGKILL);
         child.wait();
         std::string problem;
-        CollectiveLogContents contents;
-        problem = error_of([&] { contents = read_collective_log(path); });
+        ranks::CollectiveLogContents contents;
+        problem = error_of([&] { contents = ranks::read_collective_log(path); });
         if (problem != "no error") continue;  // killed before the header was complete
         CHECK(contents.torn <= 1);
         for (size_t i = 0; i < contents.records.size(); ++i) {
-            const CollectiveRecord& r = contents.records[i];
+            const ranks::CollectiveRecord& r = contents.records[i];
             CHECK(r.count == r.sequence * 7);
             CHECK(r.step == static_cast<int64_t>(r.sequence * 3));
             if (i > 0) CHECK(r.sequence == contents.records[i - 1].sequence + 1);
@@ -118,8 +118,9 @@ TEST_CASE("any damaged byte costs one record or the file, and no reader trusts i
     const TempDir dir;
     const std::string path = dir / "rank_0.log", damaged = dir / "damaged.log";
     {
-        CollectiveLog log(path, 0, 2);
-        for (uint64_t i = 1; i <= 70; ++i) log.finish(log.begin(CollectiveOp::send, ElementType::f64, i));
+        ranks::CollectiveLog log(path, 0, 2);
+        for (uint64_t i = 1; i <= 70; ++i)
+            log.finish(log.begin(ranks::CollectiveOp::send, ranks::ElementType::f64, i));
     }
     const std::string whole = get(path);
     REQUIRE(whole.size() == header_bytes + 64 * slot_bytes);
@@ -129,16 +130,16 @@ TEST_CASE("any damaged byte costs one record or the file, and no reader trusts i
         bytes[at] = static_cast<char>(bytes[at] ^ (1 << dice.below(8)));
         put(damaged, bytes);
         if (at < header_bytes) {
-            CHECK(contains(error_of([&] { read_collective_log(damaged); }), "3: "));
+            CHECK(contains(error_of([&] { ranks::read_collective_log(damaged); }), "3: "));
             continue;
         }
-        const CollectiveLogContents contents = read_collective_log(damaged);
+        const ranks::CollectiveLogContents contents = ranks::read_collective_log(damaged);
         // The last 16 bytes of a slot are the record's end: without it the record counts as unfinished.
         const bool end = (at - header_bytes) % slot_bytes >= 48;
         CHECK(contents.torn == (end ? 0 : 1));
         CHECK(contents.records.size() == (end ? 64 : 63));
         int unfinished = 0;
-        for (const CollectiveRecord& r : contents.records) unfinished += r.finished_ns == 0 ? 1 : 0;
+        for (const ranks::CollectiveRecord& r : contents.records) unfinished += r.finished_ns == 0 ? 1 : 0;
         CHECK(unfinished == (end ? 1 : 0));
     }
     // Two slots that changed places are whole but not where they belong.
@@ -146,11 +147,11 @@ TEST_CASE("any damaged byte costs one record or the file, and no reader trusts i
     std::swap_ranges(swapped.begin() + header_bytes, swapped.begin() + header_bytes + slot_bytes,
                      swapped.begin() + header_bytes + slot_bytes);
     put(damaged, swapped);
-    CHECK(read_collective_log(damaged).torn == 2);
+    CHECK(ranks::read_collective_log(damaged).torn == 2);
     for (const size_t size : {size_t{0}, size_t{1}, header_bytes, whole.size() - 1}) {
         put(damaged, whole.substr(0, size));
-        CHECK(contains(error_of([&] { read_collective_log(damaged); }), "3: "));
+        CHECK(contains(error_of([&] { ranks::read_collective_log(damaged); }), "3: "));
     }
     put(damaged, whole + "x");
-    CHECK(contains(error_of([&] { read_collective_log(damaged); }), "3: "));
+    CHECK(contains(error_of([&] { ranks::read_collective_log(damaged); }), "3: "));
 }

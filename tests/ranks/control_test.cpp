@@ -18,16 +18,16 @@ const std::string token = "the token of the tests";
 
 // A rank's own part of a test.
 struct RankWork {
-    CollectiveLog& log;
-    Heartbeat& heartbeat;
+    ranks::CollectiveLog& log;
+    ranks::Heartbeat& heartbeat;
     const std::atomic<bool>& ended;
     int rank;
     void all_reduce(uint64_t count) {
-        log.finish(log.begin(CollectiveOp::all_reduce, ElementType::f32, count));
+        log.finish(log.begin(ranks::CollectiveOp::all_reduce, ranks::ElementType::f32, count));
     }
     // As a collective that never finishes: until the run is over.
     void hang(uint64_t count) {
-        log.begin(CollectiveOp::all_reduce, ElementType::f32, count);
+        log.begin(ranks::CollectiveOp::all_reduce, ranks::ElementType::f32, count);
         wait();
     }
     void wait() {
@@ -38,27 +38,27 @@ struct RankWork {
 // A run of `ranks` processes; rank 0's has the server. Each ends with the reason it heard as its outcome.
 class Run {
   public:
-    Run(int ranks, const WatchdogOptions& watchdog, const std::function<void(RankWork&)>& work) {
+    Run(int ranks, const ranks::WatchdogOptions& watchdog, const std::function<void(RankWork&)>& work) {
         for (int rank = 0; rank < ranks; ++rank)
             children_.emplace_back([&, rank] {
-                std::unique_ptr<RendezvousServer> server;
+                std::unique_ptr<ranks::RendezvousServer> server;
                 const std::string port_file = directory_ / "port";
                 if (rank == 0) {
-                    ServerOptions options;
+                    ranks::ServerOptions options;
                     options.watchdog = watchdog;
-                    server = std::make_unique<RendezvousServer>(place_of(0, ranks, 0), token, options);
-                    write_file_atomically(port_file, std::to_string(server->port()));
+                    server = std::make_unique<ranks::RendezvousServer>(place_of(0, ranks, 0), token, options);
+                    io::write_file_atomically(port_file, std::to_string(server->port()));
                 }
                 wait_until([&] { return ::access(port_file.c_str(), F_OK) == 0; });
-                const RankPlace place = place_of(rank, ranks, std::stoi(get(port_file)));
-                CollectiveLog log(collective_log_path(directory_.path(), rank), rank, ranks);
+                const ranks::RankPlace place = place_of(rank, ranks, std::stoi(get(port_file)));
+                ranks::CollectiveLog log(ranks::collective_log_path(directory_.path(), rank), rank, ranks);
                 log.set_step(1);
                 std::string reason = "none";
                 std::atomic<bool> ended = false;
-                HeartbeatOptions options;
+                ranks::HeartbeatOptions options;
                 options.interval = 0.1;
                 options.unheard = 20;
-                Heartbeat heartbeat(
+                ranks::Heartbeat heartbeat(
                     place, token, log,
                     [&](const std::string& text) {
                         reason = text;
@@ -82,11 +82,11 @@ class Run {
     const TempDir& directory() const { return directory_; }
     // `rank`'s newest collective in its log.
     uint64_t newest(int rank) const {
-        const std::string path = collective_log_path(directory_.path(), rank);
+        const std::string path = ranks::collective_log_path(directory_.path(), rank);
         if (::access(path.c_str(), F_OK) != 0) return 0;
         uint64_t sequence = 0;
         error_of([&] {
-            const auto contents = read_collective_log(path);
+            const auto contents = ranks::read_collective_log(path);
             if (!contents.records.empty()) sequence = contents.records.back().sequence;
         });
         return sequence;
@@ -98,12 +98,12 @@ class Run {
 };
 
 // Long against the heartbeats of 0.1 s, so that a crowded machine does not make a living rank silent.
-const WatchdogOptions patient{30, 4, 1.5, 1};
+const ranks::WatchdogOptions patient{30, 4, 1.5, 1};
 
 }  // namespace
 
 TEST_CASE("a dead rank is reported at once by name, with its last word, on every other rank") {
-    WatchdogOptions never = patient;
+    ranks::WatchdogOptions never = patient;
     never.timeout = 1000;
     Run run(3, never, [](RankWork& r) {
         r.all_reduce(10);
@@ -119,9 +119,10 @@ TEST_CASE("a dead rank is reported at once by name, with its last word, on every
         CHECK(contains(reason, "is gone: its connection closed without a goodbye"));
     }
     // And its log says what it was in.
-    const CollectiveLogContents log = read_collective_log(collective_log_path(run.directory().path(), 1));
+    const ranks::CollectiveLogContents log =
+        ranks::read_collective_log(ranks::collective_log_path(run.directory().path(), 1));
     REQUIRE(log.records.size() == 2);
-    CHECK(describe(log.records[1]) == "collective 2 (all_reduce of 20 f32, step 1)");
+    CHECK(ranks::describe(log.records[1]) == "collective 2 (all_reduce of 20 f32, step 1)");
     CHECK(log.records[1].finished_ns == 0);
 }
 
@@ -158,7 +159,7 @@ TEST_CASE("a slow rank is reported as alive and behind") {
 }
 
 TEST_CASE("a rank with another size is reported long before the timeout") {
-    WatchdogOptions never = patient;
+    ranks::WatchdogOptions never = patient;
     never.timeout = 1000;
     Run run(3, never, [](RankWork& r) {
         r.all_reduce(10);

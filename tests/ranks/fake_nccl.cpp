@@ -360,8 +360,8 @@ ncclResult_t all_reduce(const void* from, void* to, size_t count, ncclDataType_t
 
 }  // namespace
 
-const NcclApi& api() {
-    static const NcclApi functions{
+const ranks::NcclApi& api() {
+    static const ranks::NcclApi functions{
         .version = version,
         .error_string = error_string,
         .last_error = last_error,
@@ -380,10 +380,10 @@ const NcclApi& api() {
     return functions;
 }
 
-NcclId new_id() {
+ranks::NcclId new_id() {
     ncclUniqueId unique;
     unique_id(&unique);
-    NcclId id;
+    ranks::NcclId id;
     std::memcpy(id.bytes.data(), &unique, sizeof unique);
     return id;
 }

@@ -9,8 +9,8 @@
 
 namespace longreach::test::fake_nccl {
 
-const NcclApi& api();
-NcclId new_id();
+const ranks::NcclApi& api();
+ranks::NcclId new_id();
 int living();  // communicators that were neither destroyed nor aborted
 
 // What happens on `rank` at the collective-th one (from 1) of every communicator made from now on.

@@ -19,26 +19,26 @@ namespace {
 const std::string token = "the token of the tests";
 
 // Runs `body` on so many ranks, each a process, rank 0's with the server; what each returned or threw.
-std::vector<std::string> run_ranks(int ranks, const std::function<std::string(Comm&)>& body) {
+std::vector<std::string> run_ranks(int ranks, const std::function<std::string(ranks::Comm&)>& body) {
     const TempDir directory;
     std::vector<Child> children;
     for (int rank = 0; rank < ranks; ++rank)
         children.emplace_back([&, rank] {
-            std::unique_ptr<RendezvousServer> server;
+            std::unique_ptr<ranks::RendezvousServer> server;
             const std::string port_file = directory / "port";
             if (rank == 0) {
-                server = std::make_unique<RendezvousServer>(place_of(0, ranks, 0), token);
-                write_file_atomically(port_file, std::to_string(server->port()));
+                server = std::make_unique<ranks::RendezvousServer>(place_of(0, ranks, 0), token);
+                io::write_file_atomically(port_file, std::to_string(server->port()));
             }
             wait_until([&] { return ::access(port_file.c_str(), F_OK) == 0; });
-            const RankPlace place = place_of(rank, ranks, std::stoi(get(port_file)));
-            Rendezvous rendezvous(place, token, patience);
+            const ranks::RankPlace place = place_of(rank, ranks, std::stoi(get(port_file)));
+            ranks::Rendezvous rendezvous(place, token, patience);
             rendezvous.join({});
-            GlooOptions options;
+            ranks::GlooOptions options;
             options.hold_back = 0;
             std::string outcome;
             {
-                const auto comm = make_gloo_comm(rendezvous, place, nullptr, options);
+                const auto comm = ranks::make_gloo_comm(rendezvous, place, nullptr, options);
                 const std::string error = error_of([&] { outcome = body(*comm); });
                 if (error != "no error") outcome = error;
             }
@@ -71,7 +71,8 @@ constexpr std::byte untouched{255};
 // Every ordered pair of ranks passes as many pieces as `counts` has, in the element types in turn.
 class Exchange {
   public:
-    Exchange(Comm& comm, const std::function<int64_t(int from, int to, int64_t piece)>& count, int64_t pieces)
+    Exchange(ranks::Comm& comm, const std::function<int64_t(int from, int to, int64_t piece)>& count,
+             int64_t pieces)
         : comm_(comm) {
         const DType dtypes[] = {DType::f32, DType::bf16, DType::f64, DType::i32};
         for (int peer = 0; peer < comm.ranks(); ++peer)
@@ -86,7 +87,9 @@ class Exchange {
                 pieces_.push_back(p);
             }
     }
-    void begin() { ticket_ = comm_.exchange({CollectiveOp::all_to_all, DType::f32, 1}, sends_, receives_); }
+    void begin() {
+        ticket_ = comm_.exchange({ranks::CollectiveOp::all_to_all, DType::f32, 1}, sends_, receives_);
+    }
     void wait() { comm_.wait(ticket_); }
     bool arrived() const {
         for (size_t k = 0; k < receives_.size(); ++k)
@@ -102,15 +105,15 @@ class Exchange {
     }
     int64_t bytes() const {
         return std::accumulate(sends_.begin(), sends_.end(), int64_t{0},
-                               [](int64_t sum, const Transfer& t) { return sum + t.data.bytes(); });
+                               [](int64_t sum, const ranks::Transfer& t) { return sum + t.data.bytes(); });
     }
 
   private:
-    Comm& comm_;
+    ranks::Comm& comm_;
     std::deque<Owned> sent_, received_;
-    std::vector<Transfer> sends_, receives_;
+    std::vector<ranks::Transfer> sends_, receives_;
     std::vector<int64_t> pieces_;
-    Comm::Ticket ticket_ = 0;
+    ranks::Comm::Ticket ticket_ = 0;
 };
 
 }  // namespace
@@ -118,7 +121,7 @@ class Exchange {
 TEST_CASE("pieces of uneven sizes and all types, empty ones too, arrive where they belong") {
     for (const int ranks : {2, 4})
         check_all(run_ranks(ranks,
-                            [](Comm& comm) {
+                            [](ranks::Comm& comm) {
                                 // From nothing to more than a socket takes at once.
                                 Exchange exchange(
                                     comm,
@@ -140,7 +143,7 @@ TEST_CASE("pieces of uneven sizes and all types, empty ones too, arrive where th
 
 TEST_CASE("many collectives are under way at once and waited for in another order on every rank") {
     check_all(run_ranks(4,
-                        [](Comm& comm) {
+                        [](ranks::Comm& comm) {
                             std::deque<Exchange> exchanges;
                             for (int64_t i = 0; i < 60; ++i)
                                 exchanges.emplace_back(
@@ -167,7 +170,7 @@ TEST_CASE("many collectives are under way at once and waited for in another orde
 
 TEST_CASE("bytes move while the ranks are busy with something else") {
     check_all(run_ranks(2,
-                        [](Comm& comm) {
+                        [](ranks::Comm& comm) {
                             Exchange exchange(
                                 comm, [](int, int, int64_t) { return 5'000'000; }, 1);
                             exchange.begin();
@@ -181,7 +184,7 @@ TEST_CASE("bytes move while the ranks are busy with something else") {
 TEST_CASE("an all_reduce is the sum over all ranks, of any length and between exchanges") {
     for (const int ranks : {2, 4})
         check_all(run_ranks(ranks,
-                            [](Comm& comm) {
+                            [](ranks::Comm& comm) {
                                 int64_t expected_bytes = 0;
                                 for (const int64_t count : {1, 3, 0, 1000, 700'001}) {
                                     Exchange before(
@@ -212,11 +215,11 @@ TEST_CASE("an all_reduce is the sum over all ranks, of any length and between ex
 }
 
 TEST_CASE("a rank that is lost is named, whether it is sent to or received from") {
-    const auto outcomes = run_ranks(3, [](Comm& comm) -> std::string {
+    const auto outcomes = run_ranks(3, [](ranks::Comm& comm) -> std::string {
         if (comm.rank() == 2) return "gone";
         Owned piece(DType::f32, 1'000'000);
-        const Transfer with_2{2, piece.tensor};
-        const Collective what{CollectiveOp::send, DType::f32, 1'000'000};
+        const ranks::Transfer with_2{2, piece.tensor};
+        const ranks::Collective what{ranks::CollectiveOp::send, DType::f32, 1'000'000};
         const bool sends = comm.rank() == 0;
         comm.wait(comm.exchange(what, std::span(&with_2, sends ? 1 : 0), std::span(&with_2, sends ? 0 : 1)));
         return "not noticed";
@@ -230,7 +233,7 @@ TEST_CASE("a rank that is lost is named, whether it is sent to or received from"
 
 TEST_CASE("sizes that differ overwrite nothing and abort nobody: the ranks wait for each other") {
     for (const bool reduce : {false, true}) {
-        const auto outcomes = run_ranks(2, [&](Comm& comm) -> std::string {
+        const auto outcomes = run_ranks(2, [&](ranks::Comm& comm) -> std::string {
             if (comm.rank() == 1) {
                 // Ends while both still wait.
                 std::thread([] {
@@ -238,12 +241,12 @@ TEST_CASE("sizes that differ overwrite nothing and abort nobody: the ranks wait 
                     ::_exit(3);
                 }).detach();
                 Owned large(DType::f32, 2000);
-                const Transfer out{0, large.tensor};
+                const ranks::Transfer out{0, large.tensor};
                 comm.wait(reduce ? comm.all_reduce(large.tensor) : comm.exchange({}, std::span(&out, 1), {}));
                 return "passed";
             }
             Owned small(DType::f32, 1000, untouched);
-            const Transfer in{1, small.tensor};
+            const ranks::Transfer in{1, small.tensor};
             const std::string error = error_of([&] {
                 comm.wait(reduce ? comm.all_reduce(small.tensor) : comm.exchange({}, {}, std::span(&in, 1)));
             });
@@ -258,7 +261,7 @@ TEST_CASE("sizes that differ overwrite nothing and abort nobody: the ranks wait 
 
 TEST_CASE("a ticket is waited for once") {
     check_all(run_ranks(2,
-                        [](Comm& comm) {
+                        [](ranks::Comm& comm) {
                             Exchange exchange(
                                 comm, [](int, int, int64_t) { return 10; }, 1);
                             exchange.begin();

@@ -13,31 +13,31 @@ using namespace longreach::test;
 
 namespace {
 
-const Environment torchrun = {
+const ranks::Environment torchrun = {
     {"RANK", "5"},       {"WORLD_SIZE", "8"},       {"LOCAL_RANK", "1"},     {"LOCAL_WORLD_SIZE", "4"},
     {"GROUP_RANK", "1"}, {"MASTER_ADDR", "node-a"}, {"MASTER_PORT", "29500"}};
-const Environment slurm = {{"SLURM_PROCID", "5"},
-                           {"SLURM_NTASKS", "7"},
-                           {"SLURM_LOCALID", "1"},
-                           {"SLURM_NODEID", "1"},
-                           {"SLURM_STEP_ID", "0"},
-                           {"SLURM_STEP_TASKS_PER_NODE", "4,3"},
-                           {"SLURM_JOB_NODELIST", "gpu[08-09]"},
-                           {"SLURM_JOB_ID", "123456"}};
-const Environment open_mpi = {{"OMPI_COMM_WORLD_RANK", "1"},
-                              {"OMPI_COMM_WORLD_SIZE", "2"},
-                              {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
-                              {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
-                              {"PMIX_RANK", "1"},
-                              {"PMIX_NAMESPACE", "prterun-host-71@1"}};
-const Environment hydra = {{"PMI_RANK", "1"},
-                           {"PMI_SIZE", "2"},
-                           {"MPI_LOCALRANKID", "1"},
-                           {"MPI_LOCALNRANKS", "2"},
-                           {"MASTER_PORT", "4000"}};
+const ranks::Environment slurm = {{"SLURM_PROCID", "5"},
+                                  {"SLURM_NTASKS", "7"},
+                                  {"SLURM_LOCALID", "1"},
+                                  {"SLURM_NODEID", "1"},
+                                  {"SLURM_STEP_ID", "0"},
+                                  {"SLURM_STEP_TASKS_PER_NODE", "4,3"},
+                                  {"SLURM_JOB_NODELIST", "gpu[08-09]"},
+                                  {"SLURM_JOB_ID", "123456"}};
+const ranks::Environment open_mpi = {{"OMPI_COMM_WORLD_RANK", "1"},
+                                     {"OMPI_COMM_WORLD_SIZE", "2"},
+                                     {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                                     {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                                     {"PMIX_RANK", "1"},
+                                     {"PMIX_NAMESPACE", "prterun-host-71@1"}};
+const ranks::Environment hydra = {{"PMI_RANK", "1"},
+                                  {"PMI_SIZE", "2"},
+                                  {"MPI_LOCALRANKID", "1"},
+                                  {"MPI_LOCALNRANKS", "2"},
+                                  {"MASTER_PORT", "4000"}};
 
 // `base` with changes; an empty value removes the variable.
-Environment with(Environment base, const Environment& changes) {
+ranks::Environment with(ranks::Environment base, const ranks::Environment& changes) {
     for (const auto& [name, value] : changes) {
         base.erase(name);
         if (!value.empty()) base[name] = value;
@@ -45,19 +45,19 @@ Environment with(Environment base, const Environment& changes) {
     return base;
 }
 
-std::string shown_place(const RankPlace& p) {
-    return fmt::format("{}: rank {} of {}, local {} of {}, node {}, {}", launcher_name(p.source), p.rank,
-                       p.ranks, p.local_rank, p.local_ranks, p.node, p.host);
+std::string shown_place(const ranks::RankPlace& p) {
+    return fmt::format("{}: rank {} of {}, local {} of {}, node {}, {}", ranks::launcher_name(p.source),
+                       p.rank, p.ranks, p.local_rank, p.local_ranks, p.node, p.host);
 }
 
-std::string place_or_error(const Environment& environment) {
+std::string place_or_error(const ranks::Environment& environment) {
     std::string shown;
-    const std::string error = error_of([&] { shown = shown_place(place_from(environment)); });
+    const std::string error = error_of([&] { shown = shown_place(ranks::place_from(environment)); });
     return shown.empty() ? error : shown;
 }
 
 std::string hash_of(std::string_view text) {
-    return hexadecimal(bytes_of(sha256(text)));
+    return ranks::hexadecimal(ranks::bytes_of(ranks::sha256(text)));
 }
 
 }  // namespace
@@ -65,75 +65,77 @@ std::string hash_of(std::string_view text) {
 TEST_CASE("each launcher's variables give the place") {
     CHECK(place_or_error({}) == "no launcher: rank 0 of 1, local 0 of 1, node 0, 127.0.0.1");
     CHECK(place_or_error(torchrun) == "torchrun: rank 5 of 8, local 1 of 4, node 1, node-a");
-    CHECK(place_from(torchrun).port == 29500);
+    CHECK(ranks::place_from(torchrun).port == 29500);
     CHECK(place_or_error(slurm) == "SLURM: rank 5 of 7, local 1 of 3, node 1, gpu08");
     CHECK(place_or_error(open_mpi) == "Open MPI: rank 1 of 2, local 1 of 2, node 0, 127.0.0.1");
     CHECK(place_or_error(hydra) == "MPICH (PMI): rank 1 of 2, local 1 of 2, node 0, 127.0.0.1");
-    CHECK(place_from(hydra).port == 4000);
-    const Environment pmix = {{"PMIX_RANK", "2"},
-                              {"WORLD_SIZE", "3"},
-                              {"LOCAL_RANK", "2"},
-                              {"LOCAL_WORLD_SIZE", "3"},
-                              {"MASTER_PORT", "4000"}};
+    CHECK(ranks::place_from(hydra).port == 4000);
+    const ranks::Environment pmix = {{"PMIX_RANK", "2"},
+                                     {"WORLD_SIZE", "3"},
+                                     {"LOCAL_RANK", "2"},
+                                     {"LOCAL_WORLD_SIZE", "3"},
+                                     {"MASTER_PORT", "4000"}};
     CHECK(place_or_error(pmix) == "PMIx: rank 2 of 3, local 2 of 3, node 0, 127.0.0.1");
 }
 
 TEST_CASE("all tasks of one SLURM step meet at the same place, those of another step elsewhere") {
-    const RankPlace first = place_from(slurm);
-    const RankPlace other =
-        place_from(with(slurm, {{"SLURM_PROCID", "0"}, {"SLURM_LOCALID", "0"}, {"SLURM_NODEID", "0"}}));
+    const ranks::RankPlace first = ranks::place_from(slurm);
+    const ranks::RankPlace other = ranks::place_from(
+        with(slurm, {{"SLURM_PROCID", "0"}, {"SLURM_LOCALID", "0"}, {"SLURM_NODEID", "0"}}));
     CHECK(first.host == other.host);
     CHECK(first.port == other.port);
     CHECK(first.port >= 15000);
     CHECK(first.port < 30000);
     CHECK(first.job == other.job);
-    CHECK(place_from(with(slurm, {{"SLURM_STEP_ID", "1"}})).port != first.port);
-    CHECK(place_from(with(slurm, {{"SLURM_RESTART_COUNT", "1"}})).job != first.job);
-    const RankPlace set = place_from(with(slurm, {{"MASTER_ADDR", "10.0.0.7"}, {"MASTER_PORT", "77"}}));
+    CHECK(ranks::place_from(with(slurm, {{"SLURM_STEP_ID", "1"}})).port != first.port);
+    CHECK(ranks::place_from(with(slurm, {{"SLURM_RESTART_COUNT", "1"}})).job != first.job);
+    const ranks::RankPlace set =
+        ranks::place_from(with(slurm, {{"MASTER_ADDR", "10.0.0.7"}, {"MASTER_PORT", "77"}}));
     CHECK(set.host == "10.0.0.7");
     CHECK(set.port == 77);
-    CHECK(place_from(with(slurm, {{"MASTER_PORT", "77"}, {"LONGREACH_PORT", "78"}})).port == 78);
+    CHECK(ranks::place_from(with(slurm, {{"MASTER_PORT", "77"}, {"LONGREACH_PORT", "78"}})).port == 78);
     // The step may run on fewer nodes than the job has.
-    CHECK(
-        place_from(with(slurm, {{"SLURM_JOB_NODELIST", "gpu[01-09]"}, {"SLURM_STEP_NODELIST", "gpu[04,06]"}}))
-            .host == "gpu04");
-    CHECK(place_from(with(slurm, {{"SLURM_NTASKS", "64"}, {"SLURM_STEP_NUM_TASKS", "7"}})).ranks == 7);
+    CHECK(ranks::place_from(
+              with(slurm, {{"SLURM_JOB_NODELIST", "gpu[01-09]"}, {"SLURM_STEP_NODELIST", "gpu[04,06]"}}))
+              .host == "gpu04");
+    CHECK(ranks::place_from(with(slurm, {{"SLURM_NTASKS", "64"}, {"SLURM_STEP_NUM_TASKS", "7"}})).ranks == 7);
 }
 
 TEST_CASE("a shell inside an allocation is one process, and a lone task of srun may start the ranks") {
-    const Environment salloc = {{"SLURM_NTASKS", "4"}, {"SLURM_JOB_ID", "9"}, {"SLURM_JOB_NODELIST", "n1"}};
-    const Environment batch =
+    const ranks::Environment salloc = {
+        {"SLURM_NTASKS", "4"}, {"SLURM_JOB_ID", "9"}, {"SLURM_JOB_NODELIST", "n1"}};
+    const ranks::Environment batch =
         with(salloc, {{"SLURM_PROCID", "0"}, {"SLURM_LOCALID", "0"}, {"SLURM_NODEID", "0"}});
-    const Environment interactive = with(batch, {{"SLURM_STEP_ID", "4294967290"}});
-    for (const Environment& shell : {salloc, batch, interactive}) {
+    const ranks::Environment interactive = with(batch, {{"SLURM_STEP_ID", "4294967290"}});
+    for (const ranks::Environment& shell : {salloc, batch, interactive}) {
         CHECK(place_or_error(shell) == "no launcher: rank 0 of 1, local 0 of 1, node 0, 127.0.0.1");
-        CHECK(must_spawn(place_from(shell), 4));
-        CHECK_FALSE(must_spawn(place_from(shell), 0));
-        CHECK_FALSE(must_spawn(place_from(shell), 1));
+        CHECK(ranks::must_spawn(ranks::place_from(shell), 4));
+        CHECK_FALSE(ranks::must_spawn(ranks::place_from(shell), 0));
+        CHECK_FALSE(ranks::must_spawn(ranks::place_from(shell), 1));
     }
-    const RankPlace one = place_from(with(
+    const ranks::RankPlace one = ranks::place_from(with(
         batch, {{"SLURM_STEP_ID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}, {"SLURM_STEP_TASKS_PER_NODE", "1"}}));
-    CHECK(one.source == Launcher::slurm);
+    CHECK(one.source == ranks::Launcher::slurm);
     CHECK(one.ranks == 1);
-    CHECK(must_spawn(one, 4));
-    CHECK_FALSE(must_spawn(one, 0));
-    CHECK(error_of([&] { must_spawn(one, -1); }) ==
+    CHECK(ranks::must_spawn(one, 4));
+    CHECK_FALSE(ranks::must_spawn(one, 0));
+    CHECK(error_of([&] { ranks::must_spawn(one, -1); }) ==
           "2: --ranks -1 is not from 1 to 1024: all of them run on this machine");
 }
 
 TEST_CASE("--ranks under a launcher must agree with it") {
-    CHECK_FALSE(must_spawn(place_from(torchrun), 8));
-    CHECK_FALSE(must_spawn(place_from(torchrun), 0));
-    CHECK(error_of([&] { must_spawn(place_from(torchrun), 4); }) ==
+    CHECK_FALSE(ranks::must_spawn(ranks::place_from(torchrun), 8));
+    CHECK_FALSE(ranks::must_spawn(ranks::place_from(torchrun), 0));
+    CHECK(error_of([&] { ranks::must_spawn(ranks::place_from(torchrun), 4); }) ==
           "2: --ranks 4 but torchrun has started 8 ranks (WORLD_SIZE=8)");
-    CHECK(error_of([&] { must_spawn(place_from(slurm), 2); }) ==
+    CHECK(error_of([&] { ranks::must_spawn(ranks::place_from(slurm), 2); }) ==
           "2: --ranks 2 but SLURM has started 7 ranks (SLURM_NTASKS=7)");
 }
 
 TEST_CASE("contradictions name both variables and both values") {
     const std::string lead = "2: the environment contradicts itself: ";
     const struct {
-        Environment environment;
+        ranks::Environment environment;
         std::string message;
     } table[] = {
         {with(torchrun, {{"RANK", "8"}}), "RANK=8 but WORLD_SIZE=8: the first must be smaller"},
@@ -172,28 +174,28 @@ TEST_CASE("contradictions name both variables and both values") {
 }
 
 TEST_CASE("torchrun inside srun: the inner launcher decides") {
-    Environment both = slurm;
+    ranks::Environment both = slurm;
     for (const auto& [name, value] : torchrun) both[name] = value;
     both["TORCHELASTIC_RUN_ID"] = "job7";
     CHECK(place_or_error(both) == "torchrun: rank 5 of 8, local 1 of 4, node 1, node-a");
     // Our own --ranks inside either.
-    const Environment own = rank_environment(both, 2, 3, 4444, random_token());
+    const ranks::Environment own = ranks::rank_environment(both, 2, 3, 4444, ranks::random_token());
     CHECK(place_or_error(own) == "--ranks: rank 2 of 3, local 2 of 3, node 0, 127.0.0.1");
-    CHECK_FALSE(must_spawn(place_from(own), 3));
+    CHECK_FALSE(ranks::must_spawn(ranks::place_from(own), 3));
 }
 
 TEST_CASE("torchrun's agent may hold MASTER_PORT: then the ranks agree on another one") {
-    const Environment agent =
+    const ranks::Environment agent =
         with(torchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}, {"TORCHELASTIC_RUN_ID", "none"}});
-    const int port = place_from(agent).port;
+    const int port = ranks::place_from(agent).port;
     CHECK(port != 29500);
-    CHECK(port == place_from(with(agent, {{"RANK", "6"}, {"LOCAL_RANK", "2"}})).port);
-    CHECK(place_from(with(agent, {{"TORCHELASTIC_USE_AGENT_STORE", "False"}})).port == 29500);
+    CHECK(port == ranks::place_from(with(agent, {{"RANK", "6"}, {"LOCAL_RANK", "2"}})).port);
+    CHECK(ranks::place_from(with(agent, {{"TORCHELASTIC_USE_AGENT_STORE", "False"}})).port == 29500);
 }
 
 TEST_CASE("incomplete or impossible variables are refused") {
     const struct {
-        Environment environment;
+        ranks::Environment environment;
         std::string message;
     } table[] = {
         {with(torchrun, {{"WORLD_SIZE", ""}}),
@@ -234,7 +236,7 @@ TEST_CASE("incomplete or impossible variables are refused") {
 TEST_CASE("node lists and task counts as SLURM writes them") {
     const auto expanded = [](std::string_view list) {
         std::string text;
-        const std::string error = error_of([&] { text = join(expand_node_list(list), " "); });
+        const std::string error = error_of([&] { text = join(ranks::expand_node_list(list), " "); });
         return text.empty() ? error : text;
     };
     CHECK(expanded("n1") == "n1");
@@ -254,28 +256,29 @@ TEST_CASE("node lists and task counts as SLURM writes them") {
     CHECK(expanded("n[0-999][0-999]") ==
           "2: the node list \"n[0-999][0-999]\" stands for more than 65536 hosts");
 
-    CHECK(expand_task_counts("2(x3),1") == std::vector<int>{2, 2, 2, 1});
-    CHECK(expand_task_counts("4") == std::vector<int>{4});
+    CHECK(ranks::expand_task_counts("2(x3),1") == std::vector<int>{2, 2, 2, 1});
+    CHECK(ranks::expand_task_counts("4") == std::vector<int>{4});
     for (const char* wrong : {"", "0", "2(x", "2(x)", "2(x3)4", "a", "2,,1", "(x2)", "2(x-1)"})
-        CHECK(contains(error_of([&] { expand_task_counts(wrong); }), "is no list of tasks per node"));
-    CHECK(contains(error_of([&] { expand_task_counts("1(x60000),1(x60000)"); }), "more than 65536 nodes"));
+        CHECK(contains(error_of([&] { ranks::expand_task_counts(wrong); }), "is no list of tasks per node"));
+    CHECK(contains(error_of([&] { ranks::expand_task_counts("1(x60000),1(x60000)"); }),
+                   "more than 65536 nodes"));
 }
 
 TEST_CASE("the token is the same on all ranks of a job and nowhere else") {
-    const Environment other_rank =
+    const ranks::Environment other_rank =
         with(slurm, {{"SLURM_PROCID", "0"}, {"SLURM_LOCALID", "0"}, {"SLURM_NODEID", "0"}});
-    const std::string token = run_token(place_from(slurm), slurm);
+    const std::string token = ranks::run_token(ranks::place_from(slurm), slurm);
     CHECK(token.size() == 64);
-    CHECK(token == run_token(place_from(other_rank), other_rank));
-    CHECK(token != run_token(place_from(slurm), with(slurm, {{"LONGREACH_SECRET", "s"}})));
-    const Environment restarted = with(slurm, {{"SLURM_RESTART_COUNT", "1"}});
-    CHECK(token != run_token(place_from(restarted), restarted));
-    CHECK(run_token(place_from(slurm), with(slurm, {{"LONGREACH_RUN_TOKEN", "sixteen letters!"}})) ==
-          "sixteen letters!");
+    CHECK(token == ranks::run_token(ranks::place_from(other_rank), other_rank));
+    CHECK(token != ranks::run_token(ranks::place_from(slurm), with(slurm, {{"LONGREACH_SECRET", "s"}})));
+    const ranks::Environment restarted = with(slurm, {{"SLURM_RESTART_COUNT", "1"}});
+    CHECK(token != ranks::run_token(ranks::place_from(restarted), restarted));
+    CHECK(ranks::run_token(ranks::place_from(slurm),
+                           with(slurm, {{"LONGREACH_RUN_TOKEN", "sixteen letters!"}})) == "sixteen letters!");
     CHECK(error_of([&] {
-              run_token(place_from(slurm), with(slurm, {{"LONGREACH_RUN_TOKEN", "short"}}));
+              ranks::run_token(ranks::place_from(slurm), with(slurm, {{"LONGREACH_RUN_TOKEN", "short"}}));
           }) == "2: LONGREACH_RUN_TOKEN has 5 characters; 16 to 1024 are allowed");
-    CHECK(random_token() != random_token());
+    CHECK(ranks::random_token() != ranks::random_token());
 }
 
 TEST_CASE("SHA-256 and HMAC give the published digests") {
@@ -285,7 +288,7 @@ TEST_CASE("SHA-256 and HMAC give the published digests") {
     CHECK(hash_of("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq") ==
           "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
     const auto mac = [](const std::string& key, std::string_view text) {
-        return hexadecimal(bytes_of(hmac_sha256(key, text)));
+        return ranks::hexadecimal(ranks::bytes_of(ranks::hmac_sha256(key, text)));
     };
     CHECK(mac(std::string(20, '\x0b'), "Hi There") ==
           "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7");
@@ -293,7 +296,7 @@ TEST_CASE("SHA-256 and HMAC give the published digests") {
           "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
     CHECK(mac(std::string(131, '\xaa'), "Test Using Larger Than Block-Size Key - Hash Key First") ==
           "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
-    CHECK(same_digest("abc", "abc"));
-    CHECK_FALSE(same_digest("abc", "abd"));
-    CHECK_FALSE(same_digest("abc", "ab"));
+    CHECK(ranks::same_digest("abc", "abc"));
+    CHECK_FALSE(ranks::same_digest("abc", "abd"));
+    CHECK_FALSE(ranks::same_digest("abc", "ab"));
 }

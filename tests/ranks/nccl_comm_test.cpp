@@ -69,9 +69,9 @@ class Device {
 };
 
 struct Rank {
-    Comm& comm;
+    ranks::Comm& comm;
     Device& device;
-    CollectiveLog& log;
+    ranks::CollectiveLog& log;
     int64_t finished() const { return static_cast<int64_t>(log.state().finished); }
 };
 
@@ -81,7 +81,7 @@ class Job {
     explicit Job(int ranks) : states(static_cast<size_t>(ranks)), errors_(states.size()) {
         for (int r = 0; r < ranks; ++r)
             logs_.push_back(
-                std::make_unique<CollectiveLog>(directory_ / fmt::format("rank_{}.log", r), r, ranks));
+                std::make_unique<ranks::CollectiveLog>(directory_ / fmt::format("rank_{}.log", r), r, ranks));
         for (auto& log : logs_) log->set_step(1);
     }
     ~Job() {
@@ -113,7 +113,7 @@ class Job {
     // The watchdog's after 12 s in which nothing changed.
     std::string verdict(int lost = -1) const {
         const int ranks = static_cast<int>(states.size());
-        Watchdog dog(ranks, {30, 10, 3, 2});
+        ranks::Watchdog dog(ranks, {30, 10, 3, 2});
         for (int r = 0; r < ranks; ++r) dog.arrived(r, fmt::format("process {}", r), 0);
         for (int now = 1; now <= 12; ++now)
             for (int r = 0; r < ranks; ++r)
@@ -122,7 +122,7 @@ class Job {
         return dog.verdict(12).value_or("none");
     }
 
-    std::vector<CollectiveState> states;  // of the logs, when the rank's body ended
+    std::vector<ranks::CollectiveState> states;  // of the logs, when the rank's body ended
 
   private:
     void run_rank(int r, const std::function<void(Rank& rank)>& body, double connect_seconds) {
@@ -135,24 +135,24 @@ class Job {
             CHECK(errors_[k].empty());
             errors_[k] = reason;
         };
-        const std::unique_ptr<Comm> comm =
-            make_nccl_comm(r, static_cast<int>(states.size()), logs_[k].get(), {r, compute.handle}, id_,
-                           on_error, connect_seconds, &fake_nccl::api());
+        const std::unique_ptr<ranks::Comm> comm =
+            ranks::make_nccl_comm(r, static_cast<int>(states.size()), logs_[k].get(), {r, compute.handle},
+                                  id_, on_error, connect_seconds, &fake_nccl::api());
         Rank rank{*comm, *device, *logs_[k]};
         body(rank);
         states[k] = logs_[k]->state();
     }
 
-    const NcclId id_ = fake_nccl::new_id();
+    const ranks::NcclId id_ = fake_nccl::new_id();
     TempDir directory_;
-    std::vector<std::unique_ptr<CollectiveLog>> logs_;
+    std::vector<std::unique_ptr<ranks::CollectiveLog>> logs_;
     std::mutex mutex_;
     std::vector<std::string> errors_;
 };
 
 // `count` elements from everybody to everybody.
 struct Swap {
-    std::vector<Transfer> sends, receives;
+    std::vector<ranks::Transfer> sends, receives;
     Swap(Rank& rank, int64_t count) {
         for (int peer = 0; peer < rank.comm.ranks(); ++peer) {
             if (peer == rank.comm.rank()) continue;
@@ -162,17 +162,18 @@ struct Swap {
         }
     }
 };
-Comm::Ticket swap(Rank& rank, int64_t count) {
+ranks::Comm::Ticket swap(Rank& rank, int64_t count) {
     const Swap pieces(rank, count);
-    return rank.comm.exchange({CollectiveOp::all_to_all, DType::f32, count}, pieces.sends, pieces.receives);
+    return rank.comm.exchange({ranks::CollectiveOp::all_to_all, DType::f32, count}, pieces.sends,
+                              pieces.receives);
 }
 
 // Five exchanges at once of uneven pieces, some empty, of all types, waited for in another order; and two
 // sums. Returns everything that was received.
-Bytes exchanges(Comm& comm, Device& device) {
+Bytes exchanges(ranks::Comm& comm, Device& device) {
     constexpr DType types[] = {DType::f32, DType::bf16, DType::f64, DType::i32};
-    std::vector<std::vector<Transfer>> received(5), sent(5);
-    std::vector<Comm::Ticket> tickets;
+    std::vector<std::vector<ranks::Transfer>> received(5), sent(5);
+    std::vector<ranks::Comm::Ticket> tickets;
     for (int k = 0; k < 5; ++k) {
         auto &sends = sent[static_cast<size_t>(k)], &receives = received[static_cast<size_t>(k)];
         const auto piece = [&](int from, int to) {
@@ -185,14 +186,15 @@ Bytes exchanges(Comm& comm, Device& device) {
             receives.push_back({peer, piece(peer, comm.rank())});
             device.fill(sends.back().data, 100 * k + 10 * comm.rank() + peer);
         }
-        tickets.push_back(comm.exchange({CollectiveOp::all_to_all, types[k % 4], 1000 + k}, sends, receives));
+        tickets.push_back(
+            comm.exchange({ranks::CollectiveOp::all_to_all, types[k % 4], 1000 + k}, sends, receives));
     }
     Bytes all;
     const auto keep = [&](const Bytes& bytes) { all.insert(all.end(), bytes.begin(), bytes.end()); };
     for (const size_t k : {4u, 0u, 2u, 1u, 3u}) {
         comm.wait(tickets[k]);
-        for (const Transfer& t : received[k]) keep(device.read(t.data));
-        for (const Transfer& t : sent[k]) device.fill(t.data, 1);
+        for (const ranks::Transfer& t : received[k]) keep(device.read(t.data));
+        for (const ranks::Transfer& t : sent[k]) device.fill(t.data, 1);
     }
     for (const int64_t count : {5, 1000}) {
         const Tensor data = device.memory(DType::f32, count);
@@ -211,7 +213,7 @@ Bytes exchanges(Comm& comm, Device& device) {
 TEST_CASE("uneven pieces of every type arrive among 2, 4 and 8 ranks as they do among threads") {
     for (const int ranks : {2, 4, 8}) {
         std::vector<Bytes> expected(static_cast<size_t>(ranks)), received = expected;
-        run_ranks(ranks, [&](Comm& comm) {
+        run_ranks(ranks, [&](ranks::Comm& comm) {
             Device host;
             expected[static_cast<size_t>(comm.rank())] = exchanges(comm, host);
         });
@@ -246,7 +248,7 @@ TEST_CASE("all ranks get the same bits of a sum that depends on its order") {
 TEST_CASE("a ticket is waited for once") {
     Job job(2);
     job.run([&](Rank& rank) {
-        const Comm::Ticket ticket = swap(rank, 10);
+        const ranks::Comm::Ticket ticket = swap(rank, 10);
         rank.comm.wait(ticket);
         CHECK_THROWS_WITH(rank.comm.wait(ticket),
                           doctest::Contains("is waited for twice, or was never given"));
@@ -283,7 +285,7 @@ TEST_CASE("counts of bytes in the place of elements are caught") {
         Tensor bytes = data;  // what a count of bytes would be
         bytes.shape[0] = data.bytes();
         bytes.row_stride = data.bytes();
-        const Transfer whole{1 - rank.comm.rank(), bytes};
+        const ranks::Transfer whole{1 - rank.comm.rank(), bytes};
         CHECK_THROWS_WITH(rank.comm.exchange({}, {&whole, 1}, {}),
                           doctest::Contains("NCCL: invalid argument"));
     });
@@ -324,7 +326,7 @@ TEST_CASE("the loss of a rank ends the others with NCCL's words and the collecti
         rank.comm.wait(swap(rank, 300));
         CHECK(eventually([&] { return rank.finished() == 1; }));
         if (r == 1) others_wait.arrive_and_wait();
-        const Comm::Ticket ticket = swap(rank, 300);
+        const ranks::Comm::Ticket ticket = swap(rank, 300);
         if (r != 1) others_wait.arrive_and_wait();
         CHECK(eventually([&] { return !job.error(0).empty() && !job.error(2).empty(); }));
         if (r == 1) return;
@@ -420,6 +422,6 @@ TEST_CASE("a rank that never comes is a failure when the time for connecting is 
 }
 
 TEST_CASE("whether the library can be used is told without an exception") {
-    const std::string why = nccl_unusable();
+    const std::string why = ranks::nccl_unusable();
     CHECK((why.empty() || contains(why, "libnccl.so.2")));
 }

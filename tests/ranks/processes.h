@@ -28,8 +28,8 @@ inline void sleep_for(double seconds) {
 
 template <class Condition>
 bool wait_until(Condition done) {
-    const double end = monotonic_seconds() + patience;
-    while (monotonic_seconds() < end) {
+    const double end = ranks::monotonic_seconds() + patience;
+    while (ranks::monotonic_seconds() < end) {
         if (done()) return true;
         sleep_for(0.01);
     }
@@ -38,7 +38,7 @@ bool wait_until(Condition done) {
 
 // For a child: without stdio, whose buffers are copies of the test's.
 inline void redirect(int fd, const std::string& path) {
-    const Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+    const ranks::Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
     check(file && ::dup2(file.get(), fd) == fd, "cannot redirect {} to {}", fd, path);
 }
 
@@ -90,12 +90,12 @@ class Child {
     int status_ = 0;
 };
 
-inline RankPlace place_of(int rank, int ranks, int port) {
-    RankPlace place;
+inline ranks::RankPlace place_of(int rank, int ranks, int port) {
+    ranks::RankPlace place;
     place.rank = place.local_rank = rank;
     place.ranks = place.local_ranks = ranks;
     place.port = port;
-    place.source = Launcher::spawn;
+    place.source = ranks::Launcher::spawn;
     return place;
 }
 

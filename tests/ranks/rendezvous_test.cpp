@@ -20,13 +20,14 @@ namespace {
 const std::string token = "the token of the tests";
 
 // The server lives in this process; each rank, rank 0 too, is a child with `action`.
-std::vector<std::string> outcomes(RendezvousServer& server, const std::vector<int>& ranks_started, int ranks,
-                                  const std::function<std::string(Rendezvous&, int)>& action) {
+std::vector<std::string> outcomes(ranks::RendezvousServer& server, const std::vector<int>& ranks_started,
+                                  int ranks,
+                                  const std::function<std::string(ranks::Rendezvous&, int)>& action) {
     std::vector<Child> children;
     const int port = server.port();
     for (const int rank : ranks_started)
         children.emplace_back([&, rank] {
-            Rendezvous rendezvous(place_of(rank, ranks, port), token, patience);
+            ranks::Rendezvous rendezvous(place_of(rank, ranks, port), token, patience);
             return action(rendezvous, rank);
         });
     std::vector<std::string> all;
@@ -34,8 +35,8 @@ std::vector<std::string> outcomes(RendezvousServer& server, const std::vector<in
     return all;
 }
 
-Descriptor raw_connection(int port) {
-    Descriptor fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+ranks::Descriptor raw_connection(int port) {
+    ranks::Descriptor fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_in name{};
     name.sin_family = AF_INET;
     name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -59,24 +60,24 @@ std::string read_to_end(int fd, double seconds, bool& closed) {
 }
 
 // Gets in by the protocol and then leaves the caller a bare socket.
-Descriptor raw_member(int port, Role role, int rank, int ranks) {
-    Descriptor fd = raw_connection(port);
+ranks::Descriptor raw_member(int port, ranks::Role role, int rank, int ranks) {
+    ranks::Descriptor fd = raw_connection(port);
     std::string in;
     std::array<char, 4096> bytes;
     std::optional<std::string> challenge;
-    while (!(challenge = take_frame(in, member_frame_bytes))) {
+    while (!(challenge = ranks::take_frame(in, ranks::member_frame_bytes))) {
         const ssize_t got = ::recv(fd.get(), bytes.data(), bytes.size(), 0);
         REQUIRE(got > 0);
         in.append(bytes.data(), static_cast<size_t>(got));
     }
-    Reader reader(*challenge);
+    ranks::Reader reader(*challenge);
     reader.u8(), reader.text(16), reader.u32();
-    const std::string server_nonce = reader.bytes(nonce_bytes), nonce(nonce_bytes, 'n');
-    const Claim claim{role, rank, ranks, "a test"};
-    Writer proof(Message::prove);
+    const std::string server_nonce = reader.bytes(ranks::nonce_bytes), nonce(ranks::nonce_bytes, 'n');
+    const ranks::Claim claim{role, rank, ranks, "a test"};
+    ranks::Writer proof(ranks::Message::prove);
     proof.u8(static_cast<uint8_t>(role)).u32(static_cast<uint32_t>(rank)).u32(static_cast<uint32_t>(ranks));
-    proof.text(claim.who).bytes(nonce).bytes(client_proof(token, server_nonce, nonce, claim));
-    const std::string out = frame(proof.str());
+    proof.text(claim.who).bytes(nonce).bytes(ranks::client_proof(token, server_nonce, nonce, claim));
+    const std::string out = ranks::frame(proof.str());
     REQUIRE(::send(fd.get(), out.data(), out.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(out.size()));
     REQUIRE(::recv(fd.get(), bytes.data(), 4, MSG_PEEK) > 0);
     return fd;
@@ -85,8 +86,8 @@ Descriptor raw_member(int port, Role role, int rank, int ranks) {
 }  // namespace
 
 TEST_CASE("ranks join, exchange values and meet at barriers") {
-    RendezvousServer server(place_of(0, 3, 0), token);
-    const auto all = outcomes(server, {2, 0, 1}, 3, [](Rendezvous& r, int rank) {
+    ranks::RendezvousServer server(place_of(0, 3, 0), token);
+    const auto all = outcomes(server, {2, 0, 1}, 3, [](ranks::Rendezvous& r, int rank) {
         r.join({{"build", "1"}, {"config", "abc"}}, patience);
         if (rank == 0) {
             if (r.get("id").has_value()) return std::string("a value nobody set");
@@ -110,10 +111,10 @@ TEST_CASE("ranks join, exchange values and meet at barriers") {
 }
 
 TEST_CASE("a rank that never arrives is named on all that did") {
-    ServerOptions options;
+    ranks::ServerOptions options;
     options.join_timeout = 1.5;
-    RendezvousServer server(place_of(0, 4, 0), token, options);
-    const auto all = outcomes(server, {0, 3}, 4, [](Rendezvous& r, int) {
+    ranks::RendezvousServer server(place_of(0, 4, 0), token, options);
+    const auto all = outcomes(server, {0, 3}, 4, [](ranks::Rendezvous& r, int) {
         r.join({}, patience);
         return std::string("joined");
     });
@@ -121,9 +122,10 @@ TEST_CASE("a rank that never arrives is named on all that did") {
 }
 
 TEST_CASE("a rank with another build, config or data is named with the field, on every rank") {
-    RendezvousServer server(place_of(0, 3, 0), token);
-    const auto all = outcomes(server, {0, 1, 2}, 3, [](Rendezvous& r, int rank) {
-        std::vector<Fingerprint> prints = {{"build", "0.1.0"}, {"config", rank == 2 ? "ff00" : "ff01"}};
+    ranks::RendezvousServer server(place_of(0, 3, 0), token);
+    const auto all = outcomes(server, {0, 1, 2}, 3, [](ranks::Rendezvous& r, int rank) {
+        std::vector<ranks::Fingerprint> prints = {{"build", "0.1.0"},
+                                                  {"config", rank == 2 ? "ff00" : "ff01"}};
         if (rank == 2) prints.push_back({"data", "1\n2"});
         r.join(prints, patience);
         return std::string("joined");
@@ -140,8 +142,8 @@ TEST_CASE("a rank with another build, config or data is named with the field, on
 }
 
 TEST_CASE("two processes claiming one rank are both named") {
-    RendezvousServer server(place_of(0, 3, 0), token);
-    const auto all = outcomes(server, {0, 1, 1}, 3, [](Rendezvous& r, int) {
+    ranks::RendezvousServer server(place_of(0, 3, 0), token);
+    const auto all = outcomes(server, {0, 1, 1}, 3, [](ranks::Rendezvous& r, int) {
         r.join({}, patience);
         return std::string("joined");
     });
@@ -152,10 +154,10 @@ TEST_CASE("two processes claiming one rank are both named") {
 }
 
 TEST_CASE("a wrong token, another number of ranks and a rank that is none are refused with the reason") {
-    RendezvousServer server(place_of(0, 2, 0), token);
+    ranks::RendezvousServer server(place_of(0, 2, 0), token);
     const int port = server.port();
-    const auto refusal = [&](const RankPlace& place, const std::string& with_token) {
-        return error_of([&] { Rendezvous(place, with_token, patience); });
+    const auto refusal = [&](const ranks::RankPlace& place, const std::string& with_token) {
+        return error_of([&] { ranks::Rendezvous(place, with_token, patience); });
     };
     CHECK(refusal(place_of(1, 2, port), "another token") ==
           fmt::format(
@@ -170,7 +172,7 @@ TEST_CASE("a wrong token, another number of ranks and a rank that is none are re
 
 TEST_CASE("a server that does not know the token is not believed") {
     // A stranger on the port that speaks the protocol but cannot know the token.
-    Descriptor listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    ranks::Descriptor listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_in name{};
     name.sin_family = AF_INET;
     name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -181,40 +183,45 @@ TEST_CASE("a server that does not know the token is not believed") {
     const int port = ntohs(name.sin_port);
     const auto against = [&](const std::string& greeting, const std::string& answer, double seconds) {
         Child client([&] {
-            Rendezvous(place_of(1, 2, port), token, seconds);
+            ranks::Rendezvous(place_of(1, 2, port), token, seconds);
             return std::string("let in");
         });
-        const Descriptor fd(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+        const ranks::Descriptor fd(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
         for (const std::string& part : {greeting, answer})
             if (!part.empty() && ::send(fd.get(), part.data(), part.size(), MSG_NOSIGNAL) < 0) break;
         return client.outcome();
     };
-    const std::string challenge = frame(
-        Writer(Message::challenge).text("longreach").u32(protocol_version).bytes(std::string(32, 'x')).str());
+    const std::string challenge = ranks::frame(ranks::Writer(ranks::Message::challenge)
+                                                   .text("longreach")
+                                                   .u32(ranks::protocol_version)
+                                                   .bytes(std::string(32, 'x'))
+                                                   .str());
     const std::string where = fmt::format("127.0.0.1:{}", port);
-    CHECK(against(challenge, frame(Writer(Message::welcome).bytes(std::string(32, 'y')).str()), patience) ==
+    CHECK(against(challenge,
+                  ranks::frame(ranks::Writer(ranks::Message::welcome).bytes(std::string(32, 'y')).str()),
+                  patience) ==
           "8: what listens at " + where + " does not know this run's token: it is rank 0 of another run");
-    CHECK(against(frame("SSH"), "", patience) ==
+    CHECK(against(ranks::frame("SSH"), "", patience) ==
           "8: what listens at " + where + " is not rank 0 of a run of this program");
-    const std::string newer = frame(Writer(Message::challenge)
-                                        .text("longreach")
-                                        .u32(protocol_version + 1)
-                                        .bytes(std::string(32, 'x'))
-                                        .str());
+    const std::string newer = ranks::frame(ranks::Writer(ranks::Message::challenge)
+                                               .text("longreach")
+                                               .u32(ranks::protocol_version + 1)
+                                               .bytes(std::string(32, 'x'))
+                                               .str());
     CHECK(contains(against(newer, "", patience), "all ranks must run the same build"));
     CHECK(contains(against("HTTP/1.1 400 Bad Request\r\n", "", 1),
                    "it accepts connections but does not answer as rank 0 does"));
 }
 
 TEST_CASE("a port in use, a host that is elsewhere, unresolvable or everything, and nobody listening") {
-    RendezvousServer server(place_of(0, 2, 0), token);
-    const auto listening = [](const RankPlace& place) {
-        return error_of([&] { RendezvousServer second(place, token); });
+    ranks::RendezvousServer server(place_of(0, 2, 0), token);
+    const auto listening = [](const ranks::RankPlace& place) {
+        return error_of([&] { ranks::RendezvousServer second(place, token); });
     };
     CHECK(
         listening(place_of(0, 2, server.port())) ==
         fmt::format("2: rank 0 cannot listen on 127.0.0.1:{}: another process listens there", server.port()));
-    RankPlace place = place_of(0, 2, 0);
+    ranks::RankPlace place = place_of(0, 2, 0);
     place.host = "192.0.2.1";  // reserved for documentation: no machine has it
     CHECK(listening(place) ==
           "2: rank 0 cannot listen on 192.0.2.1:0: this machine, on which rank 0 runs, has no such address");
@@ -231,16 +238,16 @@ TEST_CASE("a port in use, a host that is elsewhere, unresolvable or everything, 
 
     int unused = 0;
     {
-        const RendezvousServer gone(place_of(0, 2, 0), token);
+        const ranks::RendezvousServer gone(place_of(0, 2, 0), token);
         unused = gone.port();
     }
-    CHECK(error_of([&] { Rendezvous(place_of(1, 2, unused), token, 0.3); }) ==
+    CHECK(error_of([&] { ranks::Rendezvous(place_of(1, 2, unused), token, 0.3); }) ==
           fmt::format("8: rank 1 found no rank 0 at 127.0.0.1:{} within 0.3 s: Connection refused", unused));
 }
 
 TEST_CASE("a dead rank fails everybody's waiting at once, one that ended fails only the barriers it misses") {
-    RendezvousServer server(place_of(0, 3, 0), token);
-    const auto all = outcomes(server, {0, 1, 2}, 3, [](Rendezvous& r, int rank) {
+    ranks::RendezvousServer server(place_of(0, 3, 0), token);
+    const auto all = outcomes(server, {0, 1, 2}, 3, [](ranks::Rendezvous& r, int rank) {
         r.join({}, patience);
         if (rank == 2) ::raise(SIGKILL);
         if (rank == 1) r.wait("never", patience);
@@ -252,8 +259,8 @@ TEST_CASE("a dead rank fails everybody's waiting at once, one that ended fails o
         CHECK(all[static_cast<size_t>(rank)].starts_with("8: rank 2 (process "));
         CHECK(contains(all[static_cast<size_t>(rank)], "is gone: its connection closed without a goodbye"));
     }
-    RendezvousServer second(place_of(0, 2, 0), token);
-    const auto rest = outcomes(second, {0, 1}, 2, [](Rendezvous& r, int rank) {
+    ranks::RendezvousServer second(place_of(0, 2, 0), token);
+    const auto rest = outcomes(second, {0, 1}, 2, [](ranks::Rendezvous& r, int rank) {
         r.join({}, patience);
         if (rank == 1) r.leave(ExitCode::ok, "");
         if (rank == 1) return std::string("left");
@@ -263,8 +270,8 @@ TEST_CASE("a dead rank fails everybody's waiting at once, one that ended fails o
         return error;
     });
     CHECK(rest[0] == "8: the barrier all can never fill: rank 1 ended before it");
-    RendezvousServer third(place_of(0, 2, 0), token);
-    const auto failed = outcomes(third, {0, 1}, 2, [](Rendezvous& r, int rank) {
+    ranks::RendezvousServer third(place_of(0, 2, 0), token);
+    const auto failed = outcomes(third, {0, 1}, 2, [](ranks::Rendezvous& r, int rank) {
         r.join({}, patience);
         if (rank == 1) r.leave(ExitCode::disk, "disk full\n");
         r.barrier("all", patience);
@@ -274,8 +281,8 @@ TEST_CASE("a dead rank fails everybody's waiting at once, one that ended fails o
 }
 
 TEST_CASE("deadlines name what was waited for") {
-    RendezvousServer server(place_of(0, 2, 0), token);
-    const auto all = outcomes(server, {0, 1}, 2, [](Rendezvous& r, int rank) {
+    ranks::RendezvousServer server(place_of(0, 2, 0), token);
+    const auto all = outcomes(server, {0, 1}, 2, [](ranks::Rendezvous& r, int rank) {
         r.join({}, patience);
         std::string errors = "none";
         if (rank == 0) {
@@ -293,46 +300,46 @@ TEST_CASE("deadlines name what was waited for") {
 }
 
 TEST_CASE("strangers with garbage, lies about lengths and silence disturb nobody and stay few") {
-    ServerOptions options;
+    ranks::ServerOptions options;
     options.handshake_timeout = 1;
     options.strangers = 8;
-    RendezvousServer server(place_of(0, 2, 0), token, options);
+    ranks::RendezvousServer server(place_of(0, 2, 0), token, options);
     const int port = server.port();
     Dice dice(1);
-    std::vector<Descriptor> silent;
+    std::vector<ranks::Descriptor> silent;
     // More at once than are let in: the oldest are closed.
     for (int i = 0; i < 40; ++i) silent.push_back(raw_connection(port));
     for (int i = 0; i < 200; ++i) {
-        const Descriptor fd = raw_connection(port);
+        const ranks::Descriptor fd = raw_connection(port);
         std::string bytes;
         for (uint64_t k = 0, n = 1 + dice.below(700); k < n; ++k) bytes += static_cast<char>(dice.bits());
         // Half of them with a length that is allowed, so that the rest is looked at.
         if (i % 2 == 0) {
-            const std::string head = Writer().u32(static_cast<uint32_t>(bytes.size() % 512 + 1)).str();
+            const std::string head = ranks::Writer().u32(static_cast<uint32_t>(bytes.size() % 512 + 1)).str();
             bytes = head + '\x01' + bytes;
         }
         // The server may close while we send.
         static_cast<void>(::send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL));
     }
     // A slow one whose message is allowed, 511 bytes, but would take half a minute.
-    const Descriptor slow = raw_connection(port);
-    const std::string head = Writer().u32(511).str();
-    const double start = monotonic_seconds();
+    const ranks::Descriptor slow = raw_connection(port);
+    const std::string head = ranks::Writer().u32(511).str();
+    const double start = ranks::monotonic_seconds();
     bool closed = false;
-    for (size_t at = 0; !closed && monotonic_seconds() < start + patience; ++at) {
+    for (size_t at = 0; !closed && ranks::monotonic_seconds() < start + patience; ++at) {
         const char byte = at < head.size() ? head[at] : 1;
         closed = ::send(slow.get(), &byte, 1, MSG_NOSIGNAL) < 0;
         sleep_for(0.05);
     }
-    CHECK(monotonic_seconds() - start > 0.9);
+    CHECK(ranks::monotonic_seconds() - start > 0.9);
     CHECK(closed);
-    for (const Descriptor& fd : silent) {
+    for (const ranks::Descriptor& fd : silent) {
         bool gone = false;
         read_to_end(fd.get(), patience, gone);
         CHECK(gone);
     }
     CHECK(server.most_connections() <= options.strangers + 1);
-    const auto all = outcomes(server, {0, 1}, 2, [](Rendezvous& r, int) {
+    const auto all = outcomes(server, {0, 1}, 2, [](ranks::Rendezvous& r, int) {
         r.join({}, patience);
         r.barrier("all", patience);
         r.leave(ExitCode::ok, "");
@@ -344,14 +351,14 @@ TEST_CASE("strangers with garbage, lies about lengths and silence disturb nobody
 TEST_CASE("a member that sends nonsense loses its connection and nothing else happens") {
     Dice dice(2);
     for (int i = 0; i < 60; ++i) {
-        RendezvousServer server(place_of(0, 2, 0), token);
-        const Role role = i % 2 == 0 ? Role::store : Role::control;
-        Descriptor fd = raw_member(server.port(), role, 1, 2);
+        ranks::RendezvousServer server(place_of(0, 2, 0), token);
+        const ranks::Role role = i % 2 == 0 ? ranks::Role::store : ranks::Role::control;
+        ranks::Descriptor fd = raw_member(server.port(), role, 1, 2);
         std::string body;
         body += static_cast<char>(1 + dice.below(9));
         for (uint64_t k = 0, n = dice.below(400); k < n; ++k)
             body += static_cast<char>(dice.below(4) == 0 ? dice.bits() : 0);
-        const std::string bytes = frame(body) + Writer().u32(0xffffffff).str();
+        const std::string bytes = ranks::frame(body) + ranks::Writer().u32(0xffffffff).str();
         static_cast<void>(::send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL));
         bool closed = false;
         read_to_end(fd.get(), patience, closed);
@@ -360,11 +367,12 @@ TEST_CASE("a member that sends nonsense loses its connection and nothing else ha
 }
 
 TEST_CASE("readers of messages accept exactly what was written") {
-    const std::string message = Writer(Message::set).u32(7).u64(1ull << 60).i64(-3).text("abc").str();
+    const std::string message =
+        ranks::Writer(ranks::Message::set).u32(7).u64(1ull << 60).i64(-3).text("abc").str();
     for (size_t size = 0; size <= message.size(); ++size) {
         std::string read;
         const std::string error = error_of([&] {
-            Reader in(std::string_view(message).substr(0, size));
+            ranks::Reader in(std::string_view(message).substr(0, size));
             const int a = in.u8();
             const uint32_t b = in.u32();
             const uint64_t c = in.u64();
@@ -376,21 +384,21 @@ TEST_CASE("readers of messages accept exactly what was written") {
         CHECK(error ==
               std::string(size == message.size() ? "no error" : "8: a message of the rendezvous ends early"));
     }
-    CHECK(contains(error_of([] { Reader(Writer().text("abcd").str()).text(3); }),
+    CHECK(contains(error_of([] { ranks::Reader(ranks::Writer().text("abcd").str()).text(3); }),
                    "a text of 4 bytes; at most 3"));
-    CHECK(contains(error_of([] { Reader("a").end(); }), "goes on after its end"));
-    std::string buffer = frame("one") + frame("two");
+    CHECK(contains(error_of([] { ranks::Reader("a").end(); }), "goes on after its end"));
+    std::string buffer = ranks::frame("one") + ranks::frame("two");
     const std::string whole = buffer;
-    CHECK(take_frame(buffer, 3) == "one");
-    CHECK(take_frame(buffer, 3) == "two");
+    CHECK(ranks::take_frame(buffer, 3) == "one");
+    CHECK(ranks::take_frame(buffer, 3) == "two");
     CHECK(buffer.empty());
     for (size_t size = 0; size < 7; ++size) {
         std::string part = whole.substr(0, size);
-        CHECK_FALSE(take_frame(part, 3).has_value());
+        CHECK_FALSE(ranks::take_frame(part, 3).has_value());
         CHECK(part.size() == size);
     }
-    std::string lie = Writer().u32(4).str();
-    CHECK(contains(error_of([&] { take_frame(lie, 3); }), "a message of 4 bytes; 1 to 3 are allowed"));
-    std::string nothing = Writer().u32(0).str();
-    CHECK(contains(error_of([&] { take_frame(nothing, 3); }), "a message of 0 bytes"));
+    std::string lie = ranks::Writer().u32(4).str();
+    CHECK(contains(error_of([&] { ranks::take_frame(lie, 3); }), "a message of 4 bytes; 1 to 3 are allowed"));
+    std::string nothing = ranks::Writer().u32(0).str();
+    CHECK(contains(error_of([&] { ranks::take_frame(nothing, 3); }), "a message of 0 bytes"));
 }

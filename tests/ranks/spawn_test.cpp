@@ -24,12 +24,12 @@ class Parent {
         : out_(directory / "out"), err_(directory / "err"), child_([&] {
               redirect(STDOUT_FILENO, out_);
               redirect(STDERR_FILENO, err_);
-              SpawnOptions options;
+              ranks::SpawnOptions options;
               options.ranks = ranks;
               options.program = "/bin/sh";
               options.arguments = {"sh", "-c", "cd \"$0\"\n" + script, directory.path()};
               options.grace = grace;
-              ::_exit(spawn_ranks(options));
+              ::_exit(ranks::spawn_ranks(options));
               return std::string();
           }) {}
     Child& process() { return child_; }
@@ -104,7 +104,7 @@ TEST_CASE(
     "a rank ended by a signal is named with it; ranks that ignore the end are killed, and what they "
     "started") {
     const TempDir dir;
-    const double start = monotonic_seconds();
+    const double start = ranks::monotonic_seconds();
     Parent parent(dir, 2,
                   "trap '' TERM\n"
                   "sleep 1000 & echo $! >grandchild.$RANK; echo $$ >pid.$RANK\n"
@@ -112,7 +112,7 @@ TEST_CASE(
                   "while :; do sleep 0.05; done",
                   0.5);
     CHECK(parent.wait() == 128 + SIGSEGV);
-    CHECK(monotonic_seconds() - start < patience);
+    CHECK(ranks::monotonic_seconds() - start < patience);
     CHECK(contains(parent.err(), "error: rank 1 was ended by signal 11 (Segmentation fault)"));
     for (const char* name : {"pid.0", "pid.1", "grandchild.0", "grandchild.1"}) {
         const pid_t process = pid_in(dir / name);
@@ -189,10 +189,10 @@ TEST_CASE("a program that cannot be started") {
     const TempDir dir;
     Child child([&] {
         redirect(STDERR_FILENO, dir / "err");
-        SpawnOptions options;
+        ranks::SpawnOptions options;
         options.program = "/nonexistent/program";
         options.arguments = {"x"};
-        ::_exit(spawn_ranks(options));
+        ::_exit(ranks::spawn_ranks(options));
         return std::string();
     });
     CHECK(child.wait() == 127);
@@ -204,10 +204,10 @@ TEST_CASE("the parent leaves no child behind and restores the signals") {
     Child child([&] {
         sigset_t before, after;
         ::sigprocmask(SIG_SETMASK, nullptr, &before);
-        SpawnOptions options;
+        ranks::SpawnOptions options;
         options.program = "/bin/sh";
         options.arguments = {"sh", "-c", "exit 0"};
-        const int code = spawn_ranks(options);
+        const int code = ranks::spawn_ranks(options);
         ::sigprocmask(SIG_SETMASK, nullptr, &after);
         bool same = true;
         for (int signal = 1; signal < 32; ++signal)
@@ -219,13 +219,13 @@ TEST_CASE("the parent leaves no child behind and restores the signals") {
 
 // The program of the next test: this binary again, as a rank.
 TEST_CASE("as a rank" * doctest::skip()) {
-    const Environment environment = process_environment();
-    const RankPlace place = place_from(environment);
-    REQUIRE(place.source == Launcher::spawn);
-    const std::string token = run_token(place, environment);
-    std::unique_ptr<RendezvousServer> server;
-    if (place.rank == 0) server = std::make_unique<RendezvousServer>(place, token);
-    Rendezvous rendezvous(place, token, patience);
+    const ranks::Environment environment = ranks::process_environment();
+    const ranks::RankPlace place = ranks::place_from(environment);
+    REQUIRE(place.source == ranks::Launcher::spawn);
+    const std::string token = ranks::run_token(place, environment);
+    std::unique_ptr<ranks::RendezvousServer> server;
+    if (place.rank == 0) server = std::make_unique<ranks::RendezvousServer>(place, token);
+    ranks::Rendezvous rendezvous(place, token, patience);
     rendezvous.join({{"ranks", std::to_string(place.ranks)}}, patience);
     rendezvous.set(std::to_string(place.rank), "here");
     for (int rank = 0; rank < place.ranks; ++rank)
@@ -237,10 +237,10 @@ TEST_CASE("ranks started by --ranks find each other over the inherited socket") 
     const TempDir dir;
     Child parent([&] {
         redirect(STDOUT_FILENO, dir / "out");
-        SpawnOptions options;
+        ranks::SpawnOptions options;
         options.ranks = 4;
         options.arguments = {"test_ranks", "--no-skip", "--test-case=as a rank"};
-        return std::to_string(spawn_ranks(options));
+        return std::to_string(ranks::spawn_ranks(options));
     });
     CHECK(parent.outcome() == "0");
     CHECK(contains(get(dir / "out"), "1 passed"));

@@ -24,8 +24,8 @@ bool exists(const std::string& path) {
 }
 
 // Short against what users get, long against the heartbeats on a crowded machine.
-TeamOptions impatient() {
-    TeamOptions options;
+ranks::TeamOptions impatient() {
+    ranks::TeamOptions options;
     options.watchdog = {30, 4, 1.5, 1};
     options.heartbeat.interval = 0.1;
     options.heartbeat.unheard = 20;
@@ -35,20 +35,20 @@ TeamOptions impatient() {
 
 // A joined and connected rank at work; its piece of a collective is one row of `count` from every rank.
 struct Worker {
-    Team& team;
-    std::unique_ptr<Comm> comm;
+    ranks::Team& team;
+    std::unique_ptr<ranks::Comm> comm;
     std::vector<float> memory = {};
     void gather(int64_t count) {
         const int ranks = team.ranks();
         memory.assign(static_cast<size_t>(count * ranks), 1);
-        std::vector<Transfer> sends, receives;
+        std::vector<ranks::Transfer> sends, receives;
         const auto row = [&](int rank) { return Tensor(memory.data() + rank * count, DType::f32, {count}); };
         for (int peer = 0; peer < ranks; ++peer) {
             if (peer == team.rank()) continue;
             sends.push_back({peer, row(team.rank())});
             receives.push_back({peer, row(peer)});
         }
-        comm->wait(comm->exchange({CollectiveOp::all_gather, DType::f32, count}, sends, receives));
+        comm->wait(comm->exchange({ranks::CollectiveOp::all_gather, DType::f32, count}, sends, receives));
     }
     void all_reduce(int64_t count) {
         memory.assign(static_cast<size_t>(count), 1);
@@ -59,14 +59,15 @@ struct Worker {
 class TeamRun {
   public:
     TeamRun() = default;
-    TeamRun(int ranks, const std::function<void(Worker&)>& work, const TeamOptions& options = impatient()) {
+    TeamRun(int ranks, const std::function<void(Worker&)>& work,
+            const ranks::TeamOptions& options = impatient()) {
         for (int rank = 0; rank < ranks; ++rank)
-            start(place_of(rank, ranks, 0), options, [work](Team& team) {
+            start(place_of(rank, ranks, 0), options, [work](ranks::Team& team) {
                 team.join({{"build", "1"}, {"config", "2"}});
                 work_connected(team, work);
             });
     }
-    static void work_connected(Team& team, const std::function<void(Worker&)>& work) {
+    static void work_connected(ranks::Team& team, const std::function<void(Worker&)>& work) {
         const std::unique_ptr<Ops> ops = make_cpu_ops({.threads = 1});
         Worker worker{team, team.connect(*ops)};
         team.set_step(1);
@@ -74,8 +75,8 @@ class TeamRun {
     }
     // A process that does what main() does. Port 0: the one that rank 0 takes.
     void start(
-        RankPlace place, const TeamOptions& options, const std::function<void(Team&)>& work,
-        const std::function<void()>& first = [] {}) {
+        ranks::RankPlace place, const ranks::TeamOptions& options,
+        const std::function<void(ranks::Team&)>& work, const std::function<void()>& first = [] {}) {
         children_.emplace_back([this, place, options, work, first]() mutable {
             redirect(STDERR_FILENO, stderr_of(place.rank));
             first();
@@ -86,8 +87,8 @@ class TeamRun {
                     wait_until([&] { return exists(port_file); });
                     place.port = std::stoi(get(port_file));
                 }
-                Team team(place, token, directory_ / "run", options);
-                if (place.rank == 0) write_file_atomically(port_file, std::to_string(team.place().port));
+                ranks::Team team(place, token, directory_ / "run", options);
+                if (place.rank == 0) io::write_file_atomically(port_file, std::to_string(team.place().port));
                 put(connected(place.rank), "");
                 try {
                     work(team);
@@ -116,7 +117,8 @@ class TeamRun {
         return wait_until([&] {
             uint64_t newest = 0;
             error_of([&] {
-                const auto log = read_collective_log(collective_log_path(directory_ / "run", rank));
+                const auto log =
+                    ranks::read_collective_log(ranks::collective_log_path(directory_ / "run", rank));
                 if (!log.records.empty()) newest = log.records.back().sequence;
             });
             return newest >= sequence;
@@ -166,16 +168,17 @@ TEST_CASE("a run that goes well ends without a word, and rank 0's texts reach ev
         CHECK(run[rank].wait() == 0);
         CHECK(get(run.directory() / fmt::format("stderr.{}", rank)).empty());
     }
-    const CollectiveLogContents log = read_collective_log(collective_log_path(run.directory() / "run", 2));
-    CHECK(describe(log.records.back()) == "collective 40 (all_reduce of 20 f32, step 19)");
+    const ranks::CollectiveLogContents log =
+        ranks::read_collective_log(ranks::collective_log_path(run.directory() / "run", 2));
+    CHECK(ranks::describe(log.records.back()) == "collective 40 (all_reduce of 20 f32, step 19)");
     CHECK(log.records.back().finished_ns > 0);
 }
 
 TEST_CASE("a team of one has no files, no threads and nobody to talk to") {
-    Team team;
+    ranks::Team team;
     team.join({});
     team.set_step(3);
-    const Team::Busy busy(team, "saving");
+    const ranks::Team::Busy busy(team, "saving");
     const std::unique_ptr<Ops> ops = make_cpu_ops({.threads = 1});
     CHECK(team.connect(*ops)->describe() == "one rank");
     CHECK(team.tell("a", "b") == "b");
@@ -186,7 +189,7 @@ TEST_CASE("a team of one has no files, no threads and nobody to talk to") {
 TEST_CASE("ranks with another config are told apart before anything begins") {
     TeamRun run;
     for (int rank = 0; rank < 3; ++rank)
-        run.start(place_of(rank, 3, 0), impatient(), [&run](Team& team) {
+        run.start(place_of(rank, 3, 0), impatient(), [&run](ranks::Team& team) {
             run.wait_for_connected(3);
             team.join({{"build", "1"}, {"config", team.rank() == 1 ? "other" : "same"}});
         });
@@ -197,14 +200,15 @@ TEST_CASE("ranks with another config are told apart before anything begins") {
 
 TEST_CASE("a rank that never starts is named") {
     TeamRun run;
-    TeamOptions options = impatient();
+    ranks::TeamOptions options = impatient();
     options.arrival = 3;
-    for (const int rank : {0, 1}) run.start(place_of(rank, 3, 0), options, [](Team& team) { team.join({}); });
+    for (const int rank : {0, 1})
+        run.start(place_of(rank, 3, 0), options, [](ranks::Team& team) { team.join({}); });
     CHECK(contains(run.line_of_all({0, 1}), "rank 2 of 3 did not arrive within 3 s"));
 }
 
 TEST_CASE("a port in use is reported with address and port; the others do not take the stranger for rank 0") {
-    const Descriptor taken(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const ranks::Descriptor taken(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_in name{};
     name.sin_family = AF_INET;
     name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -214,10 +218,10 @@ TEST_CASE("a port in use is reported with address and port; the others do not ta
     REQUIRE(::getsockname(taken.get(), reinterpret_cast<sockaddr*>(&name), &size) == 0);
     const int port = ntohs(name.sin_port);
     TeamRun run;
-    TeamOptions options = impatient();
+    ranks::TeamOptions options = impatient();
     options.arrival = 2;
     for (const int rank : {0, 1})
-        run.start(place_of(rank, 2, port), options, [](Team& team) { team.join({}); });
+        run.start(place_of(rank, 2, port), options, [](ranks::Team& team) { team.join({}); });
     CHECK(contains(run.line(0, 2),
                    fmt::format("rank 0 cannot listen on 127.0.0.1:{}: another process listens there", port)));
     CHECK(
@@ -229,9 +233,9 @@ TEST_CASE("a port in use is reported with address and port; the others do not ta
 TEST_CASE("a host that cannot be resolved is named") {
     TeamRun run;
     for (const int rank : {0, 1}) {
-        RankPlace place = place_of(rank, 2, 29555);
+        ranks::RankPlace place = place_of(rank, 2, 29555);
         place.host = "no-such-host.invalid";
-        run.start(place, impatient(), [](Team& team) { team.join({}); });
+        run.start(place, impatient(), [](ranks::Team& team) { team.join({}); });
     }
     CHECK(contains(run.line_of_all({0, 1}, 2), "cannot resolve the host no-such-host.invalid of rank 0: "));
 }
@@ -240,7 +244,7 @@ TEST_CASE("a rank that fails on its own before all have joined tells the others 
     for (const int failing : {0, 1}) {
         TeamRun run;
         for (int rank = 0; rank < 3; ++rank)
-            run.start(place_of(rank, 3, 0), impatient(), [&run, failing](Team& team) {
+            run.start(place_of(rank, 3, 0), impatient(), [&run, failing](ranks::Team& team) {
                 run.wait_for_connected(3);
                 require(team.rank() != failing, ExitCode::device, "no room for 3 GiB");
                 // By then, rank 0 has ended.
@@ -367,14 +371,14 @@ TEST_CASE("ranks with different sizes in a collective are told apart") {
 }
 
 TEST_CASE("nobody is blamed for waiting while a rank saves a checkpoint, nor that rank") {
-    TeamOptions options = impatient();
+    ranks::TeamOptions options = impatient();
     options.watchdog.timeout = 3;
     TeamRun run(
         2,
         [](Worker& w) {
             w.gather(10);
             if (w.team.first()) {
-                const Team::Busy busy(w.team, "saving a checkpoint");
+                const ranks::Team::Busy busy(w.team, "saving a checkpoint");
                 sleep_for(5);
             }
             w.gather(20);
@@ -396,16 +400,16 @@ bool shell(const std::string& command) {
 class TwoNodes {
   public:
     TwoNodes(const std::function<void(Worker&)>& work) {
-        TeamOptions options = impatient();
+        ranks::TeamOptions options = impatient();
         options.heartbeat.unheard = 8;
         for (const int rank : {0, 1}) {
-            RankPlace place = place_of(0, 1, 29555);
+            ranks::RankPlace place = place_of(0, 1, 29555);
             place.rank = place.node = rank;
             place.ranks = 2;
             place.host = "10.99.7.1";
             run_.start(
                 place, options,
-                [work](Team& team) {
+                [work](ranks::Team& team) {
                     team.join({});
                     TeamRun::work_connected(team, work);
                 },
@@ -416,7 +420,7 @@ class TwoNodes {
                     shell(fmt::format("ip link add cable netns {} type veth peer name cable netns {}",
                                       run_[0].id(), run_[1].id()));
         put(mark("go.tmp"), possible_ ? "yes" : "no");
-        rename_path(mark("go.tmp"), mark("go"));
+        io::rename_path(mark("go.tmp"), mark("go"));
     }
     bool possible() const {
         if (!possible_) MESSAGE("skipped: this process may not make networks, or there is no `ip`");
@@ -429,7 +433,7 @@ class TwoNodes {
     void enter(int rank) const {
         const bool alone = ::unshare(CLONE_NEWNET) == 0;
         put(mark(fmt::format("alone.{}.tmp", rank)), alone ? "yes" : "no");
-        rename_path(mark(fmt::format("alone.{}.tmp", rank)), mark(fmt::format("alone.{}", rank)));
+        io::rename_path(mark(fmt::format("alone.{}.tmp", rank)), mark(fmt::format("alone.{}", rank)));
         wait_until([&] { return exists(mark("go")); });
         if (get(mark("go")) != "yes") ::_exit(0);
         check(shell(fmt::format(

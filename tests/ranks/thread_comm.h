@@ -20,13 +20,13 @@ namespace longreach::test {
 // What has been sent and not yet received, between every pair of ranks, of every collective in order.
 class Mailbox {
   public:
-    void put(int from, int to, Comm::Ticket collective, const Tensor& data) {
+    void put(int from, int to, ranks::Comm::Ticket collective, const Tensor& data) {
         const auto* bytes = static_cast<const std::byte*>(data.data);
         const std::lock_guard lock(mutex_);
         letters_[{from, to, collective}].push_back({data.dtype, {bytes, bytes + data.bytes()}});
         arrived_.notify_all();
     }
-    void take(int from, int to, Comm::Ticket collective, Tensor data) {
+    void take(int from, int to, ranks::Comm::Ticket collective, Tensor data) {
         std::unique_lock lock(mutex_);
         std::deque<Letter>& waiting = letters_[{from, to, collective}];
         arrived_.wait(lock, [&] { return !waiting.empty() || failed_; });
@@ -51,19 +51,20 @@ class Mailbox {
     };
     std::mutex mutex_;
     std::condition_variable arrived_;
-    std::map<std::tuple<int, int, Comm::Ticket>, std::deque<Letter>> letters_;
+    std::map<std::tuple<int, int, ranks::Comm::Ticket>, std::deque<Letter>> letters_;
     bool failed_ = false;
 };
 
-class ThreadComm final : public Comm {
+class ThreadComm final : public ranks::Comm {
   public:
-    ThreadComm(Mailbox& mailbox, int rank, int ranks, CollectiveLog* log = nullptr)
-        : Comm(rank, ranks, log), mailbox_(mailbox) {}
+    ThreadComm(Mailbox& mailbox, int rank, int ranks, ranks::CollectiveLog* log = nullptr)
+        : ranks::Comm(rank, ranks, log), mailbox_(mailbox) {}
     std::string describe() const override { return "threads"; }
 
   protected:
-    void post(Ticket ticket, std::span<const Transfer> sends, std::span<const Transfer> receives) override {
-        for (const Transfer& t : sends)
+    void post(Ticket ticket, std::span<const ranks::Transfer> sends,
+              std::span<const ranks::Transfer> receives) override {
+        for (const ranks::Transfer& t : sends)
             if (t.data.count() > 0) mailbox_.put(rank(), t.peer, ticket, t.data);
         pending_[ticket].assign(receives.begin(), receives.end());
     }
@@ -85,18 +86,18 @@ class ThreadComm final : public Comm {
     void finish(Ticket ticket) override {
         const auto found = pending_.find(ticket);
         check(found != pending_.end(), "ticket {} is waited for twice, or was never given", ticket);
-        for (const Transfer& t : found->second)
+        for (const ranks::Transfer& t : found->second)
             if (t.data.count() > 0) mailbox_.take(t.peer, rank(), ticket, t.data);
         pending_.erase(found);
     }
 
   private:
     Mailbox& mailbox_;
-    std::map<Ticket, std::vector<Transfer>> pending_;
+    std::map<Ticket, std::vector<ranks::Transfer>> pending_;
 };
 
 // Runs `body` on `ranks` threads at once; rethrows what the lowest failed rank threw first.
-inline void run_ranks(int ranks, const std::function<void(Comm& comm)>& body) {
+inline void run_ranks(int ranks, const std::function<void(ranks::Comm& comm)>& body) {
     Mailbox mailbox;
     std::vector<std::exception_ptr> errors(static_cast<size_t>(ranks));
     std::vector<std::thread> threads;
@@ -104,7 +105,7 @@ inline void run_ranks(int ranks, const std::function<void(Comm& comm)>& body) {
         threads.emplace_back([&, r] {
             try {
                 if (ranks == 1) {
-                    SingleComm comm;
+                    ranks::SingleComm comm;
                     return body(comm);
                 }
                 ThreadComm comm(mailbox, r, ranks);

@@ -11,18 +11,19 @@ using namespace longreach::test;
 
 namespace {
 
-const WatchdogOptions options{30, 10, 3, 2};
+const ranks::WatchdogOptions options{30, 10, 3, 2};
 
-CollectiveRecord record(uint64_t sequence, uint64_t count, CollectiveOp op = CollectiveOp::all_reduce) {
-    return {sequence, 5, op, ElementType::bf16, count, 0, 0};
+ranks::CollectiveRecord record(uint64_t sequence, uint64_t count,
+                               ranks::CollectiveOp op = ranks::CollectiveOp::all_reduce) {
+    return {sequence, 5, op, ranks::ElementType::bf16, count, 0, 0};
 }
 
 // One rank's heartbeats, by hand.
 struct Rank {
-    Watchdog& dog;
+    ranks::Watchdog& dog;
     int rank;
-    CollectiveState state = {};
-    void begin(uint64_t count, CollectiveOp op = CollectiveOp::all_reduce) {
+    ranks::CollectiveState state = {};
+    void begin(uint64_t count, ranks::CollectiveOp op = ranks::CollectiveOp::all_reduce) {
         state.recent.push_back(record(++state.begun, count, op));
         state.step = 5;
     }
@@ -34,7 +35,7 @@ struct Rank {
 };
 
 struct Run {
-    Watchdog dog;
+    ranks::Watchdog dog;
     std::vector<Rank> ranks;
     explicit Run(int count) : dog(count, options) {
         for (int i = 0; i < count; ++i) {
@@ -171,17 +172,17 @@ TEST_CASE("a collective that all have begun and none finishes is the network's o
 TEST_CASE("ranks that differ on a collective are told apart at once, the odd one last") {
     const struct {
         uint64_t count;
-        CollectiveOp op;
+        ranks::CollectiveOp op;
         std::string message;
     } table[] = {
-        {2049, CollectiveOp::all_reduce, "rank 1 calls all_reduce of 2049 bf16 (step 5)"},
-        {2048, CollectiveOp::all_gather, "rank 1 calls all_gather of 2048 bf16 (step 5)"},
+        {2049, ranks::CollectiveOp::all_reduce, "rank 1 calls all_reduce of 2049 bf16 (step 5)"},
+        {2048, ranks::CollectiveOp::all_gather, "rank 1 calls all_gather of 2048 bf16 (step 5)"},
     };
     for (const auto& row : table) {
         Run run(4);
         for (Rank& r : run.ranks) {
             r.begin(100), r.finish();
-            r.begin(r.rank == 1 ? row.count : 2048, r.rank == 1 ? row.op : CollectiveOp::all_reduce);
+            r.begin(r.rank == 1 ? row.count : 2048, r.rank == 1 ? row.op : ranks::CollectiveOp::all_reduce);
         }
         for (const size_t i : {0u, 1u, 2u}) run.ranks[i].beat(1);
         CHECK(run.verdict(1) == "none");  // rank 3's word could still turn 2 against 1 into 2 against 2
@@ -236,27 +237,30 @@ TEST_CASE(
 }
 
 TEST_CASE("heartbeats carry what is new, and malformed ones are refused") {
-    CollectiveState state{7, 3, 2, {record(1, 10), record(2, 20), record(3, 30)}, "saving a checkpoint"};
-    const CollectiveState back = decode_beat(encode_beat(state, 1));
+    ranks::CollectiveState state{
+        7, 3, 2, {record(1, 10), record(2, 20), record(3, 30)}, "saving a checkpoint"};
+    const ranks::CollectiveState back = ranks::decode_beat(ranks::encode_beat(state, 1));
     CHECK(back.step == 7);
     CHECK(back.begun == 3);
     CHECK(back.finished == 2);
     CHECK(back.busy == "saving a checkpoint");
     REQUIRE(back.recent.size() == 2);
-    CHECK(describe(back.recent[1]) == "collective 3 (all_reduce of 30 bf16, step 5)");
-    const std::string whole = encode_beat(state, 0);
+    CHECK(ranks::describe(back.recent[1]) == "collective 3 (all_reduce of 30 bf16, step 5)");
+    const std::string whole = ranks::encode_beat(state, 0);
     for (size_t size = 0; size < whole.size(); ++size)
-        CHECK(contains(error_of([&] { decode_beat(std::string_view(whole).substr(0, size)); }), "8: "));
-    CHECK(contains(error_of([&] { decode_beat(whole + "x"); }), "8: "));
+        CHECK(
+            contains(error_of([&] { ranks::decode_beat(std::string_view(whole).substr(0, size)); }), "8: "));
+    CHECK(contains(error_of([&] { ranks::decode_beat(whole + "x"); }), "8: "));
     state.finished = 4;
-    CHECK(contains(error_of([&] { decode_beat(encode_beat(state, 0)); }), "contradicts itself"));
+    CHECK(
+        contains(error_of([&] { ranks::decode_beat(ranks::encode_beat(state, 0)); }), "contradicts itself"));
     state.finished = 2;
-    state.recent[2].op = static_cast<CollectiveOp>(99);
-    CHECK(contains(error_of([&] { decode_beat(encode_beat(state, 0)); }), "cannot be"));
+    state.recent[2].op = static_cast<ranks::CollectiveOp>(99);
+    CHECK(contains(error_of([&] { ranks::decode_beat(ranks::encode_beat(state, 0)); }), "cannot be"));
     state.recent[2] = record(9, 1);  // beyond the newest begun
-    CHECK(contains(error_of([&] { decode_beat(encode_beat(state, 0)); }), "cannot be"));
+    CHECK(contains(error_of([&] { ranks::decode_beat(ranks::encode_beat(state, 0)); }), "cannot be"));
     state.recent = {record(2, 1), record(1, 1)};
-    CHECK(contains(error_of([&] { decode_beat(encode_beat(state, 0)); }), "cannot be"));
-    CHECK(rank_list({3}) == "rank 3");
-    CHECK(rank_list({0, 1, 5}) == "ranks 0, 1 and 5");
+    CHECK(contains(error_of([&] { ranks::decode_beat(ranks::encode_beat(state, 0)); }), "cannot be"));
+    CHECK(ranks::rank_list({3}) == "rank 3");
+    CHECK(ranks::rank_list({0, 1, 5}) == "ranks 0, 1 and 5");
 }

@@ -36,9 +36,9 @@ struct Outcome {
 
 Outcome outcome_of(const std::string& file, const std::string& data, const std::string& runs,
                    const std::vector<std::string>& overrides) {
-    const auto config = load(join_path("tiny", file), data, runs, overrides);
+    const auto config = load(io::join_path("tiny", file), data, runs, overrides);
     REQUIRE(train(config, true) == ExitCode::ok);
-    const std::string run = join_path(config.value.run.dir, config.value.run.name);
+    const std::string run = io::join_path(config.value.run.dir, config.value.run.name);
     Outcome outcome{training_losses(run)};
     const std::string csv = get(run + "/val.csv");
     size_t column = 0;

@@ -12,7 +12,7 @@ TEST_CASE("every tiny experiment decodes as its whole texts say") {
     uint32_t i = 0;
     for (const std::string& file : experiments("tiny")) {
         CAPTURE(file);
-        const auto config = load(join_path("tiny", file), data, dir / "runs");
+        const auto config = load(io::join_path("tiny", file), data, dir / "runs");
         const Text text{.sequences = 1, .prompt = 1 + i % 11, .room = 26, .post_hoc = config.value.eval.rope};
         const DecodingOutcome one = check_decoding(config.value.model, text, {.threads = 1}, i++);
         all.worst = std::max(all.worst, one.worst);
