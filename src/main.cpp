@@ -36,26 +36,26 @@ ExitCode run_command(int argc, char** argv) {
         "longreach trains small transformers from a JSON config and measures their loss at long contexts.");
     app.require_subcommand(1);
     app.set_version_flag("--version", describe(build_info()));
-    Action action;
+    commands::Action action;
     // In the order of --help: runs, what is asked of them, what goes into them, the machine.
-    add_train_command(app, action);
-    add_sweep_command(app, action);
-    add_report_command(app, action);
-    add_runs_command(app, action);
-    add_eval_command(app, action);
-    add_probe_command(app, action);
-    add_generate_command(app, action);
-    add_config_command(app, action);
-    add_data_command(app, action);
-    add_theory_command(app, action);
-    add_bench_command(app, action);
-    add_bench_attention_command(app, action);
-    add_ranks_command(app, action);
-    add_doctor_command(app, action);
+    commands::add_train_command(app, action);
+    commands::add_sweep_command(app, action);
+    commands::add_report_command(app, action);
+    commands::add_runs_command(app, action);
+    commands::add_eval_command(app, action);
+    commands::add_probe_command(app, action);
+    commands::add_generate_command(app, action);
+    commands::add_config_command(app, action);
+    commands::add_data_command(app, action);
+    commands::add_theory_command(app, action);
+    commands::add_bench_command(app, action);
+    commands::add_bench_attention_command(app, action);
+    commands::add_ranks_command(app, action);
+    commands::add_doctor_command(app, action);
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& e) {
-        const std::string unknown = e.get_exit_code() == 0 ? "" : unknown_name(app, argc, argv);
+        const std::string unknown = e.get_exit_code() == 0 ? "" : commands::unknown_name(app, argc, argv);
         if (!unknown.empty()) {
             print_error(unknown, "longreach --help");
             return ExitCode::usage;
@@ -91,9 +91,10 @@ int run_guarded(int argc, char** argv) noexcept {
             return end(e.code(), e.what(), e.hint());
         } catch (const std::bad_alloc&) {
             const FreeMemory free = free_memory();
-            return end(ExitCode::device,
-                       fmt::format("out of memory: this process holds {}, {} are free (limit: {})",
-                                   human_bytes(resident_bytes()), human_bytes(free.bytes), free.limit));
+            return end(
+                ExitCode::device,
+                fmt::format("out of memory: this process holds {}, {} are free (limit: {})",
+                            human_bytes(train::resident_bytes()), human_bytes(free.bytes), free.limit));
         } catch (const std::system_error& e) {
             return end(code_of(e), e.what());
         } catch (const std::exception& e) {
@@ -109,7 +110,7 @@ int run_guarded(int argc, char** argv) noexcept {
 int main(int argc, char** argv) {
     // Before anything slow: a stop signal must never end a training run by its default action.
     const std::string_view command = argc > 1 ? argv[1] : "";
-    command == "train" || command == "sweep" ? end_at_stop_signals() : unblock_stop_signals();
+    command == "train" || command == "sweep" ? train::end_at_stop_signals() : train::unblock_stop_signals();
     occupy_standard_streams();
     ignore_file_size_signal();
     return with_enough_stack([&] { return run_guarded(argc, argv); });

@@ -12,7 +12,7 @@
 #include "model/distance_law.h"
 #include "train/device.h"
 
-namespace longreach {
+namespace longreach::commands {
 
 namespace {
 
@@ -20,7 +20,7 @@ struct AttentionBenchOptions {
     std::vector<int64_t> lengths{512, 4096, 16384}, head_dims{64, 128};
     int64_t rounds = 5, width = 0, tokens = 0;
     std::string json;
-    SystemConfig system;
+    train::SystemConfig system;
 };
 
 // H heads of d over N tokens in sequences of T.
@@ -60,11 +60,11 @@ class AttentionBench {
         uint64_t seed = 1;
         for (const Tensor& t : {q_, k_, v_, dout_, far_q_, far_k_}) fill_random(ops_, t, seed++);
         fill_random(ops_, row_factor_, seed, Random::near_one);
-        DistanceConfig si;
-        si.kind = DistanceKind::scale_invariant;
+        model::DistanceConfig si;
+        si.kind = model::DistanceKind::scale_invariant;
         std::vector<float> gain, bias;
         for (int64_t t = shape_.length - 1; t >= 0; --t) {
-            const GainBias g = distance_transform(si, t, 0, 1);
+            const model::GainBias g = model::distance_transform(si, t, 0, 1);
             gain.push_back(static_cast<float>(g.gain));
             bias.push_back(static_cast<float>(g.bias));
         }
@@ -168,7 +168,7 @@ class AttentionBench {
     }
 
     Ops& ops_;
-    Arena arena_;
+    model::Arena arena_;
     Shape shape_;
     Tensor q_, k_, v_, o_, dout_, dq_, dk_, dv_, far_q_, far_k_;
     Tensor lse_, maxima_, row_factor_, dfactor_, gain_, bias_, dgain_, dbias_, sink_, dsink_, window_,
@@ -222,7 +222,7 @@ void bench_shape(Ops& ops, const Shape& shape, int64_t rounds, std::string& json
         variants = bench.variants();
         for (AttentionBench::Variant& v : variants) bench.warm_up(v);
         for (int64_t r = 0; r < rounds; ++r) {
-            peaks.push_back(measure_peak(ops));
+            peaks.push_back(train::measure_peak(ops));
             for (AttentionBench::Variant& v : variants) bench.time(v);
         }
     }
@@ -241,7 +241,7 @@ void bench_shape(Ops& ops, const Shape& shape, int64_t rounds, std::string& json
 
 ExitCode bench_attention(const AttentionBenchOptions& options) {
     std::string note, json;
-    const std::unique_ptr<Ops> ops = open_device(options.system, note);
+    const std::unique_ptr<Ops> ops = train::open_device(options.system, note);
     fmt::print(
         "{}\nMedian of {} rounds. FLOPs are those of a causal pass without window, also where a window "
         "leaves "
@@ -252,7 +252,7 @@ ExitCode bench_attention(const AttentionBenchOptions& options) {
     for (int64_t d : options.head_dims)
         for (int64_t length : options.lengths)
             bench_shape(*ops, Shape::of(*ops, options, length, d), options.rounds, json);
-    if (!options.json.empty()) write_file_atomically(options.json, json);
+    if (!options.json.empty()) io::write_file_atomically(options.json, json);
     return ExitCode::ok;
 }
 
@@ -271,11 +271,11 @@ void add_bench_attention_command(CLI::App& app, Action& action) {
     command->add_option("--device", *device, "auto, cpu or cuda")
         ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
     command->callback([options, device, &action] {
-        options->system.device = *device == "cpu"    ? Device::cpu
-                                 : *device == "cuda" ? Device::cuda
-                                                     : Device::automatic;
+        options->system.device = *device == "cpu"    ? train::Device::cpu
+                                 : *device == "cuda" ? train::Device::cuda
+                                                     : train::Device::automatic;
         action = [options] { return bench_attention(*options); };
     });
 }
 
-}  // namespace longreach
+}  // namespace longreach::commands

@@ -13,7 +13,7 @@
 #include "optim/optimizer.h"
 #include "train/device.h"
 
-namespace longreach {
+namespace longreach::commands {
 
 namespace {
 
@@ -29,7 +29,7 @@ struct BenchOptions {
 // One model on random tokens, without data or run directory.
 class StepBench {
   public:
-    StepBench(const Experiment& e, Ops& ops, int64_t context)
+    StepBench(const train::Experiment& e, Ops& ops, int64_t context)
         : ops_(ops),
           context_(context),
           tokens_(step_tokens(e, context)),
@@ -41,7 +41,7 @@ class StepBench {
         plan();
         model_.fill_tables(ops);
         std::vector<float> weights;
-        initialise(model_.params(), 1, weights);
+        model::initialise(model_.params(), 1, weights);
         ops.upload(weights_.flat, weights.data());
         weights_.round(ops);
         std::vector<int32_t> ids(static_cast<size_t>(tokens_));
@@ -68,13 +68,13 @@ class StepBench {
 
   private:
     // One micro-batch as the config has it, in whole sequences of the context benched.
-    static int64_t step_tokens(const Experiment& e, int64_t context) {
+    static int64_t step_tokens(const train::Experiment& e, int64_t context) {
         const int64_t micro = e.resolved_stages().back().micro_tokens;
         return std::max<int64_t>(1, micro / context) * context;
     }
     void plan() {
         arena_.group("bench");
-        weights_ = plan_weights(arena_, model_.params());
+        weights_ = model::plan_weights(arena_, model_.params());
         gradients_.flat = arena_.reserve("gradients", DType::f32, {model_.params().size()});
         optimizer_.plan(arena_, ops_);
         model_.plan_tables(arena_);
@@ -87,11 +87,11 @@ class StepBench {
 
     Ops& ops_;
     int64_t context_, tokens_;
-    Transformer model_;
-    Optimizer optimizer_;
-    Arena arena_;
-    FlatParams weights_, gradients_;
-    Batch batch_;
+    model::Transformer model_;
+    optim::Optimizer optimizer_;
+    model::Arena arena_;
+    model::FlatParams weights_, gradients_;
+    model::Batch batch_;
 };
 
 double seconds(const std::function<void()>& body) {
@@ -104,7 +104,7 @@ double seconds(const std::function<void()>& body) {
 struct Ceilings {
     double peak = 0, copy = 0;  // FLOP/s of a matrix product, bytes/s of a copy, read plus written
     void measure(Ops& ops) {
-        peak = std::max(peak, measure_peak(ops));
+        peak = std::max(peak, train::measure_peak(ops));
         copy = std::max(copy, measure_copy(ops));
     }
 };
@@ -130,9 +130,9 @@ void print_ops(const TimingOps& timing, int64_t steps, double peak, double copy)
 }
 
 ExitCode bench(const BenchOptions& options) {
-    const Experiment experiment = load_experiment(options.config, options.set).value;
+    const train::Experiment experiment = load_experiment(options.config, options.set).value;
     std::string note;
-    const std::unique_ptr<Ops> ops = open_device(experiment.system, note);
+    const std::unique_ptr<Ops> ops = train::open_device(experiment.system, note);
     std::vector<int64_t> contexts = options.contexts;
     if (contexts.empty()) contexts.push_back(experiment.stages.back().context);
     for (int64_t context : contexts) {
@@ -176,4 +176,4 @@ void add_bench_command(CLI::App& app, Action& action) {
     command->callback([options, &action] { action = [options] { return bench(*options); }; });
 }
 
-}  // namespace longreach
+}  // namespace longreach::commands

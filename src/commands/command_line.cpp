@@ -6,7 +6,7 @@
 #include "base/text.h"
 #include "base/units.h"
 
-namespace longreach {
+namespace longreach::commands {
 
 namespace {
 
@@ -73,4 +73,4 @@ void print_warnings(const std::vector<std::string>& lines) {
     for (const std::string& line : lines) fmt::print(stderr, "warning: {}\n", line);
 }
 
-}  // namespace longreach
+}  // namespace longreach::commands

@@ -9,7 +9,7 @@ class App;
 class Option;
 }  // namespace CLI
 
-namespace longreach {
+namespace longreach::commands {
 
 // The option takes lengths or counts of tokens: "64K" as well as "65536" (base/units.h).
 void take_token_counts(CLI::Option& option);
@@ -21,4 +21,4 @@ std::string unknown_name(const CLI::App& app, int argc, const char* const* argv)
 // Writes each line to standard error as a warning.
 void print_warnings(const std::vector<std::string>& lines);
 
-}  // namespace longreach
+}  // namespace longreach::commands

@@ -13,7 +13,7 @@ namespace CLI {
 class App;
 }
 
-namespace longreach {
+namespace longreach::commands {
 
 using Action = std::function<ExitCode()>;
 
@@ -33,6 +33,7 @@ void add_theory_command(CLI::App& app, Action& action);
 void add_sweep_command(CLI::App& app, Action& action);
 
 // An experiment from a file and --set overrides, checked.
-LoadedConfig<Experiment> load_experiment(const std::string& file, const std::vector<std::string>& overrides);
+config::LoadedConfig<train::Experiment> load_experiment(const std::string& file,
+                                                        const std::vector<std::string>& overrides);
 
-}  // namespace longreach
+}  // namespace longreach::commands

@@ -8,7 +8,7 @@
 #include "io/file.h"
 #include "train/sweep_config.h"
 
-namespace longreach {
+namespace longreach::commands {
 
 namespace {
 
@@ -20,8 +20,8 @@ struct ConfigOptions {
 
 // A config file, or that of a run or checkpoint directory.
 std::string config_file(const std::string& target) {
-    const bool directory = kind_of(target, Links::follow) == PathKind::directory;
-    return directory ? join_path(target, "config.json") : target;
+    const bool directory = io::kind_of(target, io::Links::follow) == io::PathKind::directory;
+    return directory ? io::join_path(target, "config.json") : target;
 }
 
 void print(const std::string& text) {
@@ -49,33 +49,39 @@ void add_config_command(CLI::App& app, Action& action) {
     show->add_flag("--origins", options->origins, "A table of values and where each came from");
     on(show, [options] {
         const auto loaded = load_experiment(config_file(options->file), options->set);
-        print(options->origins ? origins_table(loaded.origins) : write_resolved(loaded.value));
+        print(options->origins ? config::origins_table(loaded.origins)
+                               : config::write_resolved(loaded.value));
     });
 
     CLI::App* schema = config->add_subcommand("schema", "JSON Schema for editors");
     schema->add_flag("--sweep", options->sweep, "Of sweep files instead of configs");
     on(schema, [options] {
-        print(json::write(
-            options->sweep ? sweep_schema() : config_schema(describe<Experiment>(), "longreach experiment"),
-            json::Style::pretty));
+        print(json::write(options->sweep ? train::sweep_schema()
+                                         : config::config_schema(config::describe<train::Experiment>(),
+                                                                 "longreach experiment"),
+                          json::Style::pretty));
     });
 
     CLI::App* explain_command = config->add_subcommand("explain", "What a field or section means");
     explain_command->add_option("path", options->path, "Dotted path: model.attention.window");
-    on(explain_command, [options] { print(explain(describe<Experiment>(), options->path)); });
+    on(explain_command,
+       [options] { print(config::explain(config::describe<train::Experiment>(), options->path)); });
 
     CLI::App* diff_command = config->add_subcommand("diff", "Fields in which two configs or runs differ");
     diff_command->add_option("left", options->file, "JSON config file, run or checkpoint directory")
         ->required();
     diff_command->add_option("right", options->other, "The same")->required();
     on(diff_command, [options] {
-        print(diff_table(diff(describe(load_experiment(config_file(options->file), {}).value),
-                              describe(load_experiment(config_file(options->other), {}).value))));
+        print(config::diff_table(
+            config::diff(config::describe(load_experiment(config_file(options->file), {}).value),
+                         config::describe(load_experiment(config_file(options->other), {}).value))));
     });
 
     CLI::App* reference =
         config->add_subcommand("reference", "The reference page of all fields, in Markdown");
-    on(reference, [] { print(reference_page(describe<Experiment>(), "Configuration reference")); });
+    on(reference, [] {
+        print(config::reference_page(config::describe<train::Experiment>(), "Configuration reference"));
+    });
 }
 
-}  // namespace longreach
+}  // namespace longreach::commands

@@ -6,7 +6,7 @@
 #include "data/synth.h"
 #include "data/tokenize.h"
 
-namespace longreach {
+namespace longreach::commands {
 
 namespace {
 
@@ -27,20 +27,20 @@ void add_stream_arguments(CLI::App* command, StreamArguments& a) {
     command->add_option("--vocab", a.vocab, "Tokens must be below this");
 }
 
-StreamOptions stream_options(const StreamArguments& a) {
-    DataConfig config;
+data::StreamOptions stream_options(const StreamArguments& a) {
+    data::DataConfig config;
     if (a.width > 0) {
-        config.format = DataFormat::raw;
+        config.format = data::DataFormat::raw;
         config.width = a.width;
     }
     config.document_mask = false;
     config.boundary.token = a.boundary;
-    config.boundary.side = a.marker_after ? BoundarySide::after : BoundarySide::before;
+    config.boundary.side = a.marker_after ? data::BoundarySide::after : data::BoundarySide::before;
     return config.stream_options(a.vocab);
 }
 
 void add_tokenize(CLI::App* data, Action& action) {
-    auto options = std::make_shared<TokenizeOptions>();
+    auto options = std::make_shared<data::TokenizeOptions>();
     CLI::App* command =
         data->add_subcommand("tokenize", "Text files, directories and JSONL to byte-level shards");
     command->add_option("inputs", options->source.inputs, "Files, directories, *.jsonl")->required();
@@ -60,14 +60,14 @@ void add_tokenize(CLI::App* data, Action& action) {
     command->add_option("--max-bytes", options->max_bytes, "Text used at most");
     command->callback([options, &action] {
         action = [options] {
-            fmt::print("{}", to_text(tokenize(*options)));
+            fmt::print("{}", data::to_text(data::tokenize(*options)));
             return ExitCode::ok;
         };
     });
 }
 
 void add_synth(CLI::App* data, Action& action) {
-    auto options = std::make_shared<SynthOptions>();
+    auto options = std::make_shared<data::SynthOptions>();
     CLI::App* command = data->add_subcommand("synth", "A synthetic corpus in which long context pays");
     command->add_option("--out", options->output, "Directory for train_*.bin and val_*.bin")->required();
     command->add_flag("--replace", options->replace, "Remove the shards an earlier call left there");
@@ -81,7 +81,7 @@ void add_synth(CLI::App* data, Action& action) {
     command->add_option("--fact-every", options->fact_every, "Mean bytes between facts");
     command->callback([options, &action] {
         action = [options] {
-            fmt::print("{}", to_text(synthesize(*options)));
+            fmt::print("{}", data::to_text(data::synthesize(*options)));
             return ExitCode::ok;
         };
     });
@@ -93,9 +93,9 @@ void add_inspect(CLI::App* data, Action& action) {
     add_stream_arguments(command, *arguments);
     command->callback([arguments, &action] {
         action = [arguments] {
-            InspectOptions options;
+            data::InspectOptions options;
             options.stream = stream_options(*arguments);
-            fmt::print("{}", to_text(inspect(arguments->paths, options)));
+            fmt::print("{}", data::to_text(data::inspect(arguments->paths, options)));
             return ExitCode::ok;
         };
     });
@@ -108,8 +108,8 @@ void add_verify(CLI::App* data, Action& action) {
     add_stream_arguments(command, *arguments);
     command->callback([arguments, &action] {
         action = [arguments] {
-            const Verification result = verify(arguments->paths, stream_options(*arguments));
-            fmt::print("{}", to_text(result));
+            const data::Verification result = data::verify(arguments->paths, stream_options(*arguments));
+            fmt::print("{}", data::to_text(result));
             return result.problems.empty() ? ExitCode::ok : ExitCode::data;
         };
     });
@@ -126,4 +126,4 @@ void add_data_command(CLI::App& app, Action& action) {
     add_verify(data, action);
 }
 
-}  // namespace longreach
+}  // namespace longreach::commands

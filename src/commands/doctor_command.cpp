@@ -10,21 +10,21 @@
 #include "kernels/cuda_device.h"
 #include "train/device.h"
 
-namespace longreach {
+namespace longreach::commands {
 
 namespace {
 
 // What a large matrix product reaches.
-void rate(const char* title, Device device, PrecisionChoice precision) {
-    SystemConfig system;
+void rate(const char* title, train::Device device, train::PrecisionChoice precision) {
+    train::SystemConfig system;
     system.device = device;
     system.precision = precision;
     try {
         std::string note;
-        const std::unique_ptr<Ops> ops = open_device(system, note);
+        const std::unique_ptr<Ops> ops = train::open_device(system, note);
         const int64_t n = ops->traits().peak_product;
-        fmt::print("{:<12} {:.0f} GFLOP/s in a {}^3 matrix product ({})\n", title, measure_peak(*ops) / 1e9,
-                   n, ops->describe());
+        fmt::print("{:<12} {:.0f} GFLOP/s in a {}^3 matrix product ({})\n", title,
+                   train::measure_peak(*ops) / 1e9, n, ops->describe());
     } catch (const Error& e) {
         fmt::print("{:<12} {}\n", title, e.what());
     }
@@ -36,7 +36,7 @@ ExitCode doctor() {
     fmt::print("system       {}\n", build.system);
     const int64_t pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
     fmt::print("memory       {}\n", human_bytes(pages * page));
-    fmt::print("disk         {} free here\n", human_bytes(static_cast<int64_t>(free_bytes("."))));
+    fmt::print("disk         {} free here\n", human_bytes(static_cast<int64_t>(io::free_bytes("."))));
     const CudaStatus cuda = cuda_status();
     fmt::print("cuda         {}\n", cuda.unusable.empty() ? "usable" : "not usable: " + cuda.unusable);
     if (cuda.built)
@@ -46,11 +46,11 @@ ExitCode doctor() {
         fmt::print(
             "             {}: sm_{}, {} multiprocessors, {} of memory, {} of shared memory per block\n",
             d.name, d.architecture, d.multiprocessors, human_bytes(d.memory), human_bytes(d.shared_memory));
-    rate("cpu fp32", Device::cpu, PrecisionChoice::fp32);
-    rate("cpu bf16", Device::cpu, PrecisionChoice::bf16);
+    rate("cpu fp32", train::Device::cpu, train::PrecisionChoice::fp32);
+    rate("cpu bf16", train::Device::cpu, train::PrecisionChoice::bf16);
     if (cuda.unusable.empty()) {
-        rate("gpu fp32", Device::cuda, PrecisionChoice::fp32);
-        rate("gpu bf16", Device::cuda, PrecisionChoice::bf16);
+        rate("gpu fp32", train::Device::cuda, train::PrecisionChoice::fp32);
+        rate("gpu bf16", train::Device::cuda, train::PrecisionChoice::bf16);
     }
     return ExitCode::ok;
 }
@@ -62,4 +62,4 @@ void add_doctor_command(CLI::App& app, Action& action) {
     command->callback([&action] { action = doctor; });
 }
 
-}  // namespace longreach
+}  // namespace longreach::commands

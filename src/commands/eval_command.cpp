@@ -9,7 +9,7 @@
 #include "eval/tables.h"
 #include "eval/tasks.h"
 
-namespace longreach {
+namespace longreach::commands {
 
 namespace {
 
@@ -25,26 +25,26 @@ struct EvalOptions {
     bool losses() const { return tasks.empty() || tokens > 0 || buckets || repeat || !token_losses.empty(); }
 };
 
-void write_results(const std::string& directory, const std::vector<LengthResult>& results,
-                   const std::vector<TaskRow>& tasks, int64_t step, double bytes_per_token) {
-    make_directories(directory);
+void write_results(const std::string& directory, const std::vector<eval::LengthResult>& results,
+                   const std::vector<eval::TaskRow>& tasks, int64_t step, double bytes_per_token) {
+    io::make_directories(directory);
     const auto file = [](const char* header, const std::vector<std::string>& lines) {
         return std::string(header) + "\n" + join(lines, "\n") + "\n";
     };
     // A file of an earlier request that this one has nothing for would tell of another model.
     const auto put = [&](const char* name, bool measured, const char* header,
                          const std::vector<std::string>& lines) {
-        const std::string path = join_path(directory, name);
-        measured ? write_file_atomically(path, file(header, lines)) : remove_file(path);
+        const std::string path = io::join_path(directory, name);
+        measured ? io::write_file_atomically(path, file(header, lines)) : io::remove_file(path);
     };
-    put("val.csv", !results.empty(), val_header, val_lines(results, step, 0, bytes_per_token));
-    put("positions.csv", !results.empty(), positions_header, positions_lines(results, step));
-    put("tasks.csv", !tasks.empty(), tasks_header, task_lines(tasks, step));
+    put("val.csv", !results.empty(), eval::val_header, eval::val_lines(results, step, 0, bytes_per_token));
+    put("positions.csv", !results.empty(), eval::positions_header, eval::positions_lines(results, step));
+    put("tasks.csv", !tasks.empty(), eval::tasks_header, eval::task_lines(tasks, step));
 }
 
-TaskRequest task_request(const EvalOptions& options, const Experiment& e, int64_t batch_tokens) {
-    TaskRequest r;
-    for (const std::string& name : options.tasks) r.tasks.push_back(task_by_name(name));
+eval::TaskRequest task_request(const EvalOptions& options, const train::Experiment& e, int64_t batch_tokens) {
+    eval::TaskRequest r;
+    for (const std::string& name : options.tasks) r.tasks.push_back(data::task_by_name(name));
     r.lengths = e.eval.lengths;
     r.depths = options.depths;
     r.samples = options.samples;
@@ -55,32 +55,33 @@ TaskRequest task_request(const EvalOptions& options, const Experiment& e, int64_
 }
 
 ExitCode evaluate(const EvalOptions& options) {
-    OpenedModel opened(options.model, false, [&](Experiment& e) {
+    OpenedModel opened(options.model, false, [&](train::Experiment& e) {
         e.eval.take_lengths(options.lengths, options.tokens);
         if (!options.data.empty()) e.data.val = options.data;
         e.data.task.evaluated = !options.tasks.empty();
     });
-    Console& console = opened.console;
-    const Experiment& experiment = opened.experiment;
-    const TokenStream stream = opened.validation_stream();
+    train::Console& console = opened.console;
+    const train::Experiment& experiment = opened.experiment;
+    const data::TokenStream stream = opened.validation_stream();
     const bool documents = experiment.data.document_mask;
     const int64_t longest = experiment.eval.lengths.back();
     const int64_t batch = std::max(experiment.eval.batch_tokens, longest);
-    EvalRequest request = make_request(experiment.eval, experiment.eval.final_tokens, batch, documents);
+    eval::EvalRequest request =
+        eval::make_request(experiment.eval, experiment.eval.final_tokens, batch, documents);
     request.seed = experiment.data_seed();
     request.keep_token_losses = !options.token_losses.empty();
     request.progress = opened.progress;
-    std::optional<ScoredTokens> scored;
-    if (options.losses()) scored = LengthEvaluator::check_request(stream, request);
+    std::optional<eval::ScoredTokens> scored;
+    if (options.losses()) scored = eval::LengthEvaluator::check_request(stream, request);
     opened.build(longest);
     Ops& ops = *opened.ops;
-    Transformer& model = *opened.model;
-    TaskRequest task = task_request(options, experiment, batch);
+    model::Transformer& model = *opened.model;
+    eval::TaskRequest task = task_request(options, experiment, batch);
     task.progress = opened.progress;
-    LengthEvaluator evaluator;
-    TaskEvaluator task_evaluator;
-    RepeatEvaluator repeater;
-    const auto plan = [&](Arena& arena, int64_t length) {
+    eval::LengthEvaluator evaluator;
+    eval::TaskEvaluator task_evaluator;
+    eval::RepeatEvaluator repeater;
+    const auto plan = [&](model::Arena& arena, int64_t length) {
         const int64_t tokens = std::max(experiment.eval.batch_tokens, length);
         if (options.losses()) evaluator.plan(arena, tokens, documents);
         if (!task.tasks.empty()) task_evaluator.plan(arena, tokens, documents);
@@ -89,29 +90,33 @@ ExitCode evaluate(const EvalOptions& options) {
                               documents);
     };
     opened.load(plan, longest);
-    const FlatParams& weights = opened.weights;
+    const model::FlatParams& weights = opened.weights;
 
-    std::vector<LengthResult> results;
+    std::vector<eval::LengthResult> results;
     if (scored) {
         results = evaluator.run(ops, opened.comm, model, weights, stream, request);
-        console.line(results_table(results, stream.bytes_per_token()) + scored_line(*scored));
+        console.line(eval::results_table(results, stream.bytes_per_token()) + eval::scored_line(*scored));
     }
-    if (options.buckets) console.line(buckets_table(results, false) + "\n" + buckets_table(results, true));
-    if (!options.token_losses.empty()) write_token_losses(options.token_losses, results);
-    std::vector<TaskRow> tasks;
+    if (options.buckets)
+        console.line(eval::buckets_table(results, false) + "\n" + eval::buckets_table(results, true));
+    if (!options.token_losses.empty()) eval::write_token_losses(options.token_losses, results);
+    std::vector<eval::TaskRow> tasks;
     if (options.repeat) {
         tasks = repeater.run(ops, model, weights, stream,
                              {experiment.eval.lengths, experiment.model.train_context, request.tokens, batch,
                               documents, request.pick, request.progress});
-        console.line(tasks_table(tasks));
+        console.line(eval::tasks_table(tasks));
     }
     if (!task.tasks.empty()) {
-        const std::vector<TaskRow> rows = task_evaluator.run(ops, opened.comm, model, weights, stream, task);
-        console.line(tasks_table(rows));
-        for (const TaskKind kind : options.depths.empty() ? std::vector<TaskKind>{} : task.tasks) {
-            const std::string grid = depth_grid(rows, std::string(name_of(kind)));
+        const std::vector<eval::TaskRow> rows =
+            task_evaluator.run(ops, opened.comm, model, weights, stream, task);
+        console.line(eval::tasks_table(rows));
+        for (const data::TaskKind kind :
+             options.depths.empty() ? std::vector<data::TaskKind>{} : task.tasks) {
+            const std::string grid = eval::depth_grid(rows, std::string(data::name_of(kind)));
             if (!grid.empty())
-                console.line(fmt::format("accuracy of {} by depth and length\n{}", name_of(kind), grid));
+                console.line(
+                    fmt::format("accuracy of {} by depth and length\n{}", data::name_of(kind), grid));
         }
         tasks.insert(tasks.end(), rows.begin(), rows.end());
     }
@@ -124,7 +129,7 @@ ExitCode evaluate(const EvalOptions& options) {
     if (!opened.directory.empty())
         opened.write_request(experiment.eval.lengths, experiment.eval.final_tokens, names,
                              scored ? &*scored : nullptr, false);
-    console.line(fmt::format("peak memory of the process: {}", human_bytes(peak_resident_bytes())));
+    console.line(fmt::format("peak memory of the process: {}", human_bytes(train::peak_resident_bytes())));
     return ExitCode::ok;
 }
 
@@ -150,7 +155,7 @@ void add_eval_command(CLI::App& app, Action& action) {
                       "Also score texts of the training context, repeated up to each length, and the same "
                       "stretches unrepeated");
     std::vector<std::string> names;
-    for (const TaskKind task : all_tasks()) names.emplace_back(name_of(task));
+    for (const data::TaskKind task : data::all_tasks()) names.emplace_back(data::name_of(task));
     command
         ->add_option("--tasks", options->tasks,
                      "Score tasks instead of losses: " + join(names, ", ") +
@@ -172,4 +177,4 @@ void add_eval_command(CLI::App& app, Action& action) {
     command->callback([options, &action] { action = [options] { return evaluate(*options); }; });
 }
 
-}  // namespace longreach
+}  // namespace longreach::commands

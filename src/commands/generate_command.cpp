@@ -10,7 +10,7 @@
 #include "eval/decoder.h"
 #include "io/file.h"
 
-namespace longreach {
+namespace longreach::commands {
 
 namespace {
 
@@ -51,7 +51,7 @@ std::vector<int32_t> prompt_tokens(const GenerateOptions& options, int64_t vocab
             "--prompt and --prompt-file exclude each other");
     const std::string text = options.prompt_file.empty()
                                  ? options.prompt
-                                 : read_file(options.prompt_file, largest_prompt, Links::follow);
+                                 : io::read_file(options.prompt_file, largest_prompt, io::Links::follow);
     if (options.ids) {
         std::vector<int32_t> ids = parse_ids(text, vocabulary);
         require(!ids.empty(), ExitCode::usage, "--ids needs a prompt of at least one token");
@@ -75,19 +75,20 @@ void print(const std::string& text) {
 ExitCode generate(const GenerateOptions& options) {
     require(options.temperature > 0 || options.top == 0, ExitCode::usage,
             "--top has no effect without --temperature");
-    OpenedModel opened(options.model, true, [](Experiment&) {});  // standard output is the text's alone
-    const Experiment& experiment = opened.experiment;
+    OpenedModel opened(options.model, true,
+                       [](train::Experiment&) {});  // standard output is the text's alone
+    const train::Experiment& experiment = opened.experiment;
     const std::vector<int32_t> text = prompt_tokens(options, experiment.model.vocab_size);
     const int64_t prompt = static_cast<int64_t>(text.size()), room = prompt + options.tokens;
     opened.build(room);
     Ops& ops = *opened.ops;
-    std::optional<Decoder> decoder;
-    const auto plan = [&](Arena& arena, int64_t length) {
-        decoder.emplace(*opened.model, DecoderSize{1, std::min(prompt, length), length});
+    std::optional<eval::Decoder> decoder;
+    const auto plan = [&](model::Arena& arena, int64_t length) {
+        decoder.emplace(*opened.model, eval::DecoderSize{1, std::min(prompt, length), length});
         decoder->plan(arena, ops);
     };
     opened.load(plan, room);
-    const FlatParams& weights = opened.weights;
+    const model::FlatParams& weights = opened.weights;
 
     const Rng rng(static_cast<uint64_t>(options.seed), Purpose::sampling);
     std::string sample;  // what was printed
@@ -99,8 +100,9 @@ ExitCode generate(const GenerateOptions& options) {
     int32_t next = decoder->prefill(ops, weights, text, 1)[0];
     for (int64_t i = 0; i < options.tokens; ++i) {
         if (options.temperature > 0)
-            next = sample_token(decoder->logits(ops).data(), experiment.model.vocab_size, options.temperature,
-                                options.top, rng.uniform(static_cast<uint64_t>(i)));
+            next =
+                eval::sample_token(decoder->logits(ops).data(), experiment.model.vocab_size,
+                                   options.temperature, options.top, rng.uniform(static_cast<uint64_t>(i)));
         if (options.ids) {
             add(fmt::format("{}{}", i > 0 ? " " : "", next));
         } else {
@@ -111,8 +113,8 @@ ExitCode generate(const GenerateOptions& options) {
     }
     add("\n");
     if (!opened.directory.empty()) {
-        make_directories(opened.directory);
-        write_file_atomically(join_path(opened.directory, "sample.txt"), sample);
+        io::make_directories(opened.directory);
+        io::write_file_atomically(io::join_path(opened.directory, "sample.txt"), sample);
     }
     return ExitCode::ok;
 }
@@ -146,4 +148,4 @@ void add_generate_command(CLI::App& app, Action& action) {
     command->callback([options, &action] { action = [options] { return generate(*options); }; });
 }
 
-}  // namespace longreach
+}  // namespace longreach::commands

@@ -10,17 +10,17 @@
 #include "model/changed_layers.h"
 #include "train/device.h"
 
-namespace longreach {
+namespace longreach::commands {
 
 namespace {
 
 // <run>/eval/<label> of the run that has this checkpoint.
-std::string label_directory(const Checkpoint& checkpoint, const std::string& label) {
+std::string label_directory(const io::Checkpoint& checkpoint, const std::string& label) {
     if (label.empty()) return "";
-    const std::string checkpoints = parent_path(checkpoint.path);
-    require(base_name(checkpoints) == "checkpoints", ExitCode::usage,
+    const std::string checkpoints = io::parent_path(checkpoint.path);
+    require(io::base_name(checkpoints) == "checkpoints", ExitCode::usage,
             "{} is no checkpoint of a run directory, where results under a label go", checkpoint.path);
-    return join_path(parent_path(checkpoints), "eval/" + label);
+    return io::join_path(io::parent_path(checkpoints), "eval/" + label);
 }
 
 }  // namespace
@@ -41,7 +41,7 @@ void add_model_options(CLI::App& command, ModelOptions& options, const std::stri
 
 void add_label_option(CLI::App& command, ModelOptions& options, const std::string& help) {
     const auto problem = [](const std::string& label) -> std::string {
-        if (is_label(label)) return "";
+        if (train::is_label(label)) return "";
         return "'" + one_line(label) +
                "' is no label: lower case letters, digits and _.- make one, no dot first";
     };
@@ -49,30 +49,30 @@ void add_label_option(CLI::App& command, ModelOptions& options, const std::strin
 }
 
 OpenedModel::OpenedModel(const ModelOptions& options, bool quiet,
-                         const std::function<void(Experiment&)>& adjust)
+                         const std::function<void(train::Experiment&)>& adjust)
     : console(quiet),
-      checkpoint(find_checkpoint(options.target, notice)),
+      checkpoint(train::find_checkpoint(options.target, notice)),
       directory(label_directory(checkpoint, options.label)),
       overrides(options.set),
       experiment([&] {
-          auto loaded =
-              load_config<Experiment>({.file = checkpoint.file("config.json"), .overrides = overrides},
-                                      [&](Experiment& e, Problems& p) {
-                                          adjust(e);
-                                          e.check(p);
-                                      });
+          auto loaded = config::load_config<train::Experiment>(
+              {.file = checkpoint.file("config.json"), .overrides = overrides},
+              [&](train::Experiment& e, config::Problems& p) {
+                  adjust(e);
+                  e.check(p);
+              });
           print_warnings(loaded.warnings);
           return loaded.value;
       }()),
-      ops(open_device(experiment.system, device_note_)),
+      ops(train::open_device(experiment.system, device_note_)),
       arena_(*ops) {
     console.line(device_note_);
     console.line("checkpoint: " + checkpoint.path);
 }
 
-TokenStream OpenedModel::validation_stream() const {
-    return TokenStream::open(experiment.data.val,
-                             experiment.data.stream_options(experiment.model.vocab_size));
+data::TokenStream OpenedModel::validation_stream() const {
+    return data::TokenStream::open(experiment.data.val,
+                                   experiment.data.stream_options(experiment.model.vocab_size));
 }
 
 int64_t OpenedModel::stage_window() const {
@@ -93,13 +93,13 @@ std::vector<int64_t> lengths_up_to(const std::vector<int64_t>& lengths, int64_t 
 }
 
 void OpenedModel::check_memory(const Plan& plan, int64_t longest) {
-    const FreeMemory free = free_memory_of(*ops);
+    const FreeMemory free = train::free_memory_of(*ops);
     const int64_t wanted = arena_.bytes();
     if (wanted <= free.bytes) return;
     const auto fits = [&](int64_t length) {
         build(length);
-        Arena trial(*ops);
-        plan_weights(trial, model->params());
+        model::Arena trial(*ops);
+        model::plan_weights(trial, model->params());
         model->plan_tables(trial);
         plan(trial, length);
         return trial.bytes() <= free.bytes;
@@ -117,11 +117,11 @@ void OpenedModel::check_memory(const Plan& plan, int64_t longest) {
 
 void OpenedModel::load(const Plan& plan, int64_t longest) {
     const std::string changed =
-        changed_layers_line(experiment.model, experiment.eval.rope,
-                            lengths_up_to(experiment.eval.lengths, longest), stage_window());
+        model::changed_layers_line(experiment.model, experiment.eval.rope,
+                                   lengths_up_to(experiment.eval.lengths, longest), stage_window());
     if (!changed.empty()) console.line(changed);
     const auto reserve = [&] {
-        weights = plan_weights(arena_, model->params());
+        weights = model::plan_weights(arena_, model->params());
         model->plan_tables(arena_);
         plan(arena_, longest);
     };
@@ -131,15 +131,15 @@ void OpenedModel::load(const Plan& plan, int64_t longest) {
     arena_.commit();
     reserve();
     model->fill_tables(*ops);
-    load_weights(checkpoint, *ops, model->params(), weights, {.non_finite = true}, notice);
+    train::load_weights(checkpoint, *ops, model->params(), weights, {.non_finite = true}, notice);
     weights.round(*ops);
 }
 
 void OpenedModel::write_request(const std::vector<int64_t>& lengths, int64_t tokens,
-                                const std::vector<std::string>& tasks, const ScoredTokens* scored,
+                                const std::vector<std::string>& tasks, const eval::ScoredTokens* scored,
                                 bool keep) {
-    const std::string path = join_path(directory, "request.json");
-    if (!keep || kind_of(path, Links::refuse) != PathKind::file) {
+    const std::string path = io::join_path(directory, "request.json");
+    if (!keep || io::kind_of(path, io::Links::refuse) != io::PathKind::file) {
         json::Value request = json::Value::object({{"checkpoint", checkpoint.step},
                                                    {"set", json::Array(overrides.begin(), overrides.end())},
                                                    {"lengths", json::Array(lengths.begin(), lengths.end())},
@@ -147,12 +147,12 @@ void OpenedModel::write_request(const std::vector<int64_t>& lengths, int64_t tok
                                                    {"tasks", json::Array(tasks.begin(), tasks.end())}});
         if (scored)
             request.set("fingerprint", format_hash64(scored->fingerprint))
-                .set("pick", scored->pick == EvalPick::head ? "head" : "spread")
-                .set("align", scored->align == EvalAlign::suffix ? "suffix" : "chunk")
+                .set("pick", scored->pick == eval::EvalPick::head ? "head" : "spread")
+                .set("align", scored->align == eval::EvalAlign::suffix ? "suffix" : "chunk")
                 .set("documents", scored->documents > 0 ? json::Value(scored->documents) : json::Value());
-        write_file_atomically(path, json::write(request, json::Style::pretty));
+        io::write_file_atomically(path, json::write(request, json::Style::pretty));
     }
     console.line("written: " + directory);
 }
 
-}  // namespace longreach
+}  // namespace longreach::commands

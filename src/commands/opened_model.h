@@ -6,14 +6,14 @@
 #include <optional>
 
 #include "commands/commands.h"
-#include "dist/comm.h"
+#include "ranks/comm.h"
 #include "eval/lengths.h"
 #include "model/arena.h"
 #include "model/transformer.h"
 #include "train/console.h"
 #include "train/run_directory.h"
 
-namespace longreach {
+namespace longreach::commands {
 
 struct ModelOptions {
     std::string target, label;
@@ -33,37 +33,38 @@ class OpenedModel {
   public:
     // quiet: standard output stays empty. adjust: what the command's own options change in the run's config
     // before that is checked.
-    OpenedModel(const ModelOptions& options, bool quiet, const std::function<void(Experiment&)>& adjust);
+    OpenedModel(const ModelOptions& options, bool quiet,
+                const std::function<void(train::Experiment&)>& adjust);
 
-    Console console;
-    const Notice notice = [this](const std::string& text) { console.line(text); };
-    const Notice progress = [this](const std::string& text) { console.status(text); };
-    const Checkpoint checkpoint;
+    train::Console console;
+    const io::Notice notice = [this](const std::string& text) { console.line(text); };
+    const io::Notice progress = [this](const std::string& text) { console.status(text); };
+    const io::Checkpoint checkpoint;
     const std::string directory;               // <run>/eval/<label>; empty without a label
     const std::vector<std::string> overrides;  // of the run's config
-    const Experiment experiment;
+    const train::Experiment experiment;
     const std::unique_ptr<Ops> ops;
-    SingleComm comm;
-    std::optional<Transformer> model;
-    FlatParams weights;
+    ranks::SingleComm comm;
+    std::optional<model::Transformer> model;
+    model::FlatParams weights;
 
-    TokenStream validation_stream() const;
+    data::TokenStream validation_stream() const;
     // A model for sequences of up to `longest` tokens; without memory before load().
     void build(int64_t longest);
     // Reserves the model's memory and what plan() adds for sequences of up to `longest` tokens, then loads
     // the weights. If there is too little memory, the error names the longest length that fits.
-    using Plan = std::function<void(Arena& arena, int64_t longest)>;
+    using Plan = std::function<void(model::Arena& arena, int64_t longest)>;
     void load(const Plan& plan, int64_t longest);
     // Writes request.json, what was asked, into the label's directory. scored: null if no losses were
     // measured. keep: leaves an existing file as it is.
     void write_request(const std::vector<int64_t>& lengths, int64_t tokens,
-                       const std::vector<std::string>& tasks, const ScoredTokens* scored, bool keep);
+                       const std::vector<std::string>& tasks, const eval::ScoredTokens* scored, bool keep);
 
   private:
     int64_t stage_window() const;
     void check_memory(const Plan& plan, int64_t longest);
 
-    Arena arena_;
+    model::Arena arena_;
 };
 
-}  // namespace longreach
+}  // namespace longreach::commands

@@ -7,7 +7,7 @@
 #include "commands/opened_model.h"
 #include "eval/probe.h"
 
-namespace longreach {
+namespace longreach::commands {
 
 namespace {
 
@@ -18,7 +18,7 @@ struct ProbeOptions {
 };
 
 ExitCode probe(const ProbeOptions& options) {
-    OpenedModel opened(options.model, false, [&](Experiment& e) {
+    OpenedModel opened(options.model, false, [&](train::Experiment& e) {
         // The command looks once, and at its own lengths.
         if (!options.lengths.empty()) e.probe.lengths = options.lengths;
         e.eval.take_lengths(e.probe_lengths(), 0);
@@ -27,24 +27,24 @@ ExitCode probe(const ProbeOptions& options) {
         else if (e.probe.tokens > 0 && !e.eval.lengths.empty())
             e.probe.tokens = std::max(e.probe.tokens, e.eval.lengths.back());
     });
-    Console& console = opened.console;
-    const Experiment& experiment = opened.experiment;
-    const TokenStream stream = opened.validation_stream();
-    ProbeRequest request;
+    train::Console& console = opened.console;
+    const train::Experiment& experiment = opened.experiment;
+    const data::TokenStream stream = opened.validation_stream();
+    eval::ProbeRequest request;
     request.lengths = experiment.probe_lengths();
     request.tokens = experiment.probe.tokens;
     request.document_mask = experiment.data.document_mask;
     request.pick = experiment.eval.pick;
     request.seed = experiment.data_seed();
     request.progress = [&](const std::string& text) { console.status("probe: " + text); };
-    const ScoredTokens scored = LengthEvaluator::check_request(stream, request.evaluation());
+    const eval::ScoredTokens scored = eval::LengthEvaluator::check_request(stream, request.evaluation());
     const int64_t longest = request.lengths.back();
     opened.build(longest);
     Ops& ops = *opened.ops;
-    Transformer& model = *opened.model;
-    LengthEvaluator evaluator;
-    Probe probe;
-    const auto plan = [&](Arena& arena, int64_t length) {
+    model::Transformer& model = *opened.model;
+    eval::LengthEvaluator evaluator;
+    eval::Probe probe;
+    const auto plan = [&](model::Arena& arena, int64_t length) {
         evaluator.plan(arena, length, request.document_mask);
         model.plan_evaluation(arena, ops, {length, lengths_up_to(request.lengths, length)},
                               request.document_mask);
@@ -52,15 +52,16 @@ ExitCode probe(const ProbeOptions& options) {
     };
     opened.load(plan, longest);
 
-    const ProbeResult result = probe.run(ops, opened.comm, model, opened.weights, evaluator, stream, request);
-    console.line(probe_table(result.rows));
-    make_directories(opened.directory);
-    write_file_atomically(join_path(opened.directory, "probe.csv"),
-                          std::string(probe_header) + "\n" +
-                              join(probe_lines(result.rows, opened.checkpoint.step), "\n") + "\n");
+    const eval::ProbeResult result =
+        probe.run(ops, opened.comm, model, opened.weights, evaluator, stream, request);
+    console.line(eval::probe_table(result.rows));
+    io::make_directories(opened.directory);
+    io::write_file_atomically(io::join_path(opened.directory, "probe.csv"),
+                              std::string(eval::probe_header) + "\n" +
+                                  join(eval::probe_lines(result.rows, opened.checkpoint.step), "\n") + "\n");
     // What another evaluation under this label was asked stays.
     opened.write_request(request.lengths, request.tokens, {}, &scored, true);
-    console.line(fmt::format("peak memory of the process: {}", human_bytes(peak_resident_bytes())));
+    console.line(fmt::format("peak memory of the process: {}", human_bytes(train::peak_resident_bytes())));
     return ExitCode::ok;
 }
 
@@ -86,4 +87,4 @@ void add_probe_command(CLI::App& app, Action& action) {
     command->callback([options, &action] { action = [options] { return probe(*options); }; });
 }
 
-}  // namespace longreach
+}  // namespace longreach::commands

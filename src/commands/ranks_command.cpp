@@ -4,10 +4,10 @@
 
 #include "base/json.h"
 #include "commands/commands.h"
-#include "dist/collective_log.h"
+#include "ranks/collective_log.h"
 #include "io/file.h"
 
-namespace longreach {
+namespace longreach::commands {
 
 namespace {
 
@@ -16,12 +16,12 @@ struct RanksOptions {
     int last = 16;
 };
 
-std::vector<CollectiveLogContents> read_logs(const std::string& run) {
-    std::vector<CollectiveLogContents> logs;
+std::vector<ranks::CollectiveLogContents> read_logs(const std::string& run) {
+    std::vector<ranks::CollectiveLogContents> logs;
     for (int rank = 0; logs.empty() || rank < logs[0].ranks; ++rank) {
-        const std::string path = collective_log_path(run, rank);
-        if (kind_of(path, Links::refuse) == PathKind::file)
-            logs.push_back(read_collective_log(path));
+        const std::string path = ranks::collective_log_path(run, rank);
+        if (io::kind_of(path, io::Links::refuse) == io::PathKind::file)
+            logs.push_back(ranks::read_collective_log(path));
         else
             require(rank > 0, ExitCode::data, "{} has no logs of ranks: {} is missing", run, path);
     }
@@ -32,7 +32,7 @@ double milliseconds(int64_t from, int64_t to) {
     return static_cast<double>(to - from) * 1e-6;
 }
 
-void print_log(const CollectiveLogContents& log, int last, int64_t zero) {
+void print_log(const ranks::CollectiveLogContents& log, int last, int64_t zero) {
     fmt::print("rank {} of {}, process {}{}\n", log.rank, log.ranks, log.process,
                log.torn == 0 ? "" : fmt::format(", {} records damaged", log.torn));
     fmt::print("  {:>8}{:>8}  {:<16}{:>12} {:<5}{:>12}{:>12}\n", "number", "step", "collective", "elements",
@@ -40,24 +40,27 @@ void print_log(const CollectiveLogContents& log, int last, int64_t zero) {
     const size_t first =
         log.records.size() > static_cast<size_t>(last) ? log.records.size() - static_cast<size_t>(last) : 0;
     for (size_t i = first; i < log.records.size(); ++i) {
-        const CollectiveRecord& r = log.records[i];
-        fmt::print("  {:>8}{:>8}  {:<16}{:>12} {:<5}{:>12.3f}{:>12}\n", r.sequence, r.step, op_name(r.op),
-                   r.count, element_name(r.element), milliseconds(zero, r.begun_ns),
+        const ranks::CollectiveRecord& r = log.records[i];
+        fmt::print("  {:>8}{:>8}  {:<16}{:>12} {:<5}{:>12.3f}{:>12}\n", r.sequence, r.step,
+                   ranks::op_name(r.op), r.count, ranks::element_name(r.element),
+                   milliseconds(zero, r.begun_ns),
                    r.finished_ns == 0 ? "not ended"
                                       : fmt::format("{:.3f}", milliseconds(r.begun_ns, r.finished_ns)));
     }
 }
 
 // In the form that chrome://tracing and Perfetto show: a row of bars per rank, from begun to waited for.
-std::string trace_of(const std::vector<CollectiveLogContents>& logs, int64_t zero) {
+std::string trace_of(const std::vector<ranks::CollectiveLogContents>& logs, int64_t zero) {
     json::Value events = json::Value::array();
-    for (const CollectiveLogContents& log : logs)
-        for (const CollectiveRecord& r : log.records)
+    for (const ranks::CollectiveLogContents& log : logs)
+        for (const ranks::CollectiveRecord& r : log.records)
             for (const bool end : {false, true}) {
                 const int64_t at = end ? r.finished_ns : r.begun_ns;
                 if (at == 0) continue;
                 json::Value event = json::Value::object();
-                event.set("name", fmt::format("{} {} {}", op_name(r.op), r.count, element_name(r.element)))
+                event
+                    .set("name", fmt::format("{} {} {}", ranks::op_name(r.op), r.count,
+                                             ranks::element_name(r.element)))
                     .set("cat", "collective")
                     .set("ph", end ? "e" : "b")
                     .set("id", static_cast<int64_t>(r.sequence))
@@ -69,13 +72,13 @@ std::string trace_of(const std::vector<CollectiveLogContents>& logs, int64_t zer
 }
 
 ExitCode show(const RanksOptions& options) {
-    const std::vector<CollectiveLogContents> logs = read_logs(options.run);
+    const std::vector<ranks::CollectiveLogContents> logs = read_logs(options.run);
     int64_t zero = 0;
-    for (const CollectiveLogContents& log : logs)
+    for (const ranks::CollectiveLogContents& log : logs)
         if (!log.records.empty() && (zero == 0 || log.records[0].begun_ns < zero))
             zero = log.records[0].begun_ns;
-    for (const CollectiveLogContents& log : logs) print_log(log, options.last, zero);
-    if (!options.trace.empty()) write_file_atomically(options.trace, trace_of(logs, zero));
+    for (const ranks::CollectiveLogContents& log : logs) print_log(log, options.last, zero);
+    if (!options.trace.empty()) io::write_file_atomically(options.trace, trace_of(logs, zero));
     return ExitCode::ok;
 }
 
@@ -91,4 +94,4 @@ void add_ranks_command(CLI::App& app, Action& action) {
     command->callback([options, &action] { action = [options] { return show(*options); }; });
 }
 
-}  // namespace longreach
+}  // namespace longreach::commands

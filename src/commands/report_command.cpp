@@ -9,7 +9,7 @@
 #include "report/sweep_results.h"
 #include "report/terminal.h"
 
-namespace longreach {
+namespace longreach::commands {
 
 namespace {
 
@@ -19,34 +19,34 @@ struct Options {
 };
 
 // Beside the results where they lie in one directory.
-std::string default_page(const Options& options, const Collection& collection) {
+std::string default_page(const Options& options, const report::Collection& collection) {
     const bool one = options.paths.size() == 1 && (collection.sweep || collection.runs.size() == 1);
-    return one ? join_path(options.paths[0], "report.html") : "report.html";
+    return one ? io::join_path(options.paths[0], "report.html") : "report.html";
 }
 
 ExitCode report(const Options& options) {
-    const Collection collection = collect(options.paths, options.baseline);
+    const report::Collection collection = report::collect(options.paths, options.baseline);
     require(!collection.runs.empty(), ExitCode::data,
             "{}: no results yet (no val.csv, metrics.jsonl or eval/)", options.paths[0]);
-    const Terminal terminal = Terminal::standard_output();
+    const report::Terminal terminal = report::Terminal::standard_output();
     if (collection.sweep) {
-        fmt::print("{}", sweep_tables(collection, {terminal}));
+        fmt::print("{}", report::sweep_tables(collection, {terminal}));
     } else {
-        fmt::print("{}", comparison_table(collection, terminal));
-        fmt::print("{}", comparison_chart(collection, terminal));
+        fmt::print("{}", report::comparison_table(collection, terminal));
+        fmt::print("{}", report::comparison_chart(collection, terminal));
         for (const std::string& note : collection.notes) fmt::print("note: {}\n", one_line(note));
     }
     if (!options.svg.empty()) {
-        write_file_atomically(options.svg, report_picture(collection));
+        io::write_file_atomically(options.svg, report::report_picture(collection));
         fmt::print("picture: {}\n", options.svg);
     }
     const std::string page = options.html.empty() ? default_page(options, collection) : options.html;
     if (collection.sweep) {
-        const std::string tables = join_path(parent_path(page), "tables.txt");
-        write_file_atomically(tables, sweep_tables(collection, {.pairs = true}));
+        const std::string tables = io::join_path(io::parent_path(page), "tables.txt");
+        io::write_file_atomically(tables, report::sweep_tables(collection, {.pairs = true}));
         fmt::print("tables, with every pair of variants: {}\n", tables);
     }
-    write_file_atomically(page, report_page(collection));
+    io::write_file_atomically(page, report::report_page(collection));
     fmt::print("page: {}\n", page);
     return ExitCode::ok;
 }
@@ -74,4 +74,4 @@ void add_report_command(CLI::App& app, Action& action) {
     command->callback([options, &action] { action = [options] { return report(*options); }; });
 }
 
-}  // namespace longreach
+}  // namespace longreach::commands

@@ -7,30 +7,30 @@
 #include "report/run_list.h"
 #include "report/text_table.h"
 
-namespace longreach {
+namespace longreach::commands {
 
 namespace {
 
 ExitCode runs(const std::string& directory) {
-    const std::vector<RunSummary> found = list_runs(directory);
+    const std::vector<report::RunSummary> found = report::list_runs(directory);
     if (found.empty()) {
         fmt::print("{}: no runs\n", one_line(directory));
         return ExitCode::ok;
     }
-    std::vector<TextLine> lines{{"run", "state", "step", "loss", "validation", "at length", "age"}};
+    std::vector<report::TextLine> lines{{"run", "state", "step", "loss", "validation", "at length", "age"}};
     const auto number = [](double v) { return std::isnan(v) ? std::string("-") : fmt::format("{:.4f}", v); };
-    for (const RunSummary& run : found) {
-        const bool bad = run.state == RunState::failed || run.state == RunState::damaged;
+    for (const report::RunSummary& run : found) {
+        const bool bad = run.state == report::RunState::failed || run.state == report::RunState::damaged;
         lines.push_back({run.name,
-                         {name_of(run.state), bad || run.state == RunState::running},
+                         {report::name_of(run.state), bad || run.state == report::RunState::running},
                          run.steps > 0 ? fmt::format("{}/{}", run.step, run.steps) : std::to_string(run.step),
                          number(run.loss),
                          number(run.validation),
                          run.length > 0 ? std::to_string(run.length) : "-",
                          std::isnan(run.age) ? "-" : human_duration(run.age)});
     }
-    fmt::print("{}", text_table(lines, Terminal::standard_output()));
-    for (const RunSummary& run : found)
+    fmt::print("{}", report::text_table(lines, report::Terminal::standard_output()));
+    for (const report::RunSummary& run : found)
         if (!run.problem.empty()) fmt::print("{}: {}\n", one_line(run.name), one_line(run.problem));
     return ExitCode::ok;
 }
@@ -48,4 +48,4 @@ void add_runs_command(CLI::App& app, Action& action) {
     command->callback([directory, &action] { action = [directory] { return runs(*directory); }; });
 }
 
-}  // namespace longreach
+}  // namespace longreach::commands

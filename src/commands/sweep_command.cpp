@@ -6,7 +6,7 @@
 #include "report/sweep_results.h"
 #include "train/sweep_queue.h"
 
-namespace longreach {
+namespace longreach::commands {
 
 namespace {
 
@@ -20,14 +20,14 @@ struct Options {
 ExitCode sweep(const Options& options) {
     std::vector<std::string> overrides = options.set;
     if (options.jobs > 0) overrides.push_back(fmt::format("jobs={}", options.jobs));
-    const SweepPlan plan = plan_sweep(load_sweep(options.file, overrides, options.over));
-    Console console;
+    const train::SweepPlan plan = train::plan_sweep(train::load_sweep(options.file, overrides, options.over));
+    train::Console console;
     console.line(plan.text());
     if (options.dry_run) return ExitCode::ok;
-    SweepOptions sweep_options;
-    sweep_options.on_progress = [&] { write_sweep_csv(plan.directory); };
-    const SweepOutcome outcome = run_sweep(plan, sweep_options, console);
-    write_sweep_csv(plan.directory);
+    train::SweepOptions sweep_options;
+    sweep_options.on_progress = [&] { report::write_sweep_csv(plan.directory); };
+    const train::SweepOutcome outcome = train::run_sweep(plan, sweep_options, console);
+    report::write_sweep_csv(plan.directory);
     std::string text = fmt::format("{} done", outcome.done);
     if (outcome.failed > 0) text += fmt::format(", {} failed", outcome.failed);
     if (outcome.left > 0) text += fmt::format(", {} left", outcome.left);
@@ -58,8 +58,9 @@ void add_sweep_command(CLI::App& app, Action& action) {
         ->take_all();
     command->add_option("--jobs", options->jobs, "Runs at a time")->check(CLI::Range(1, 1024));
     command->add_flag("--dry-run", options->dry_run, "Check every run and print the plan, then stop");
-    command->footer("Fields of the sweep file\n" + explain(describe<SweepConfig>(), ""));
+    command->footer("Fields of the sweep file\n" +
+                    config::explain(config::describe<train::SweepConfig>(), ""));
     command->callback([options, &action] { action = [options] { return sweep(*options); }; });
 }
 
-}  // namespace longreach
+}  // namespace longreach::commands

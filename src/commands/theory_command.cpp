@@ -8,7 +8,7 @@
 #include "io/file.h"
 #include "theory/study.h"
 
-namespace longreach {
+namespace longreach::commands {
 
 namespace {
 
@@ -21,19 +21,21 @@ struct Options {
     uint64_t seed = 1;
 };
 
-using TableMaker = std::vector<NumberTable> (*)(const StudyOptions&);
-const std::vector<std::pair<std::string, TableMaker>> makers = {{"extreme", extreme_tables},
-                                                                {"cosine", cosine_tables},
-                                                                {"participation", participation_tables},
-                                                                {"entropy", entropy_tables},
-                                                                {"gradient", gradient_tables}};
+using TableMaker = std::vector<theory::NumberTable> (*)(const theory::StudyOptions&);
+const std::vector<std::pair<std::string, TableMaker>> makers = {
+    {"extreme", theory::extreme_tables},
+    {"cosine", theory::cosine_tables},
+    {"participation", theory::participation_tables},
+    {"entropy", theory::entropy_tables},
+    {"gradient", theory::gradient_tables}};
 
 void save(const Options& options, const std::string& name, const std::string& content) {
-    if (!options.out.empty()) write_file_atomically(join_path(options.out, name), content);
+    if (!options.out.empty()) io::write_file_atomically(io::join_path(options.out, name), content);
 }
 
 // Every second cell of every second line, lambda to two digits: a glance, the files have the rest.
-std::string glance(const PhaseDiagram& diagram, const std::vector<double>& values, const char* title) {
+std::string glance(const theory::PhaseDiagram& diagram, const std::vector<double>& values,
+                   const char* title) {
     const int64_t stride = std::max<int64_t>(1, diagram.cells / 12);
     std::string out = fmt::format("{} (rows: gamma, columns: rho)\n       ", title);
     for (int64_t c = stride / 2; c < diagram.cells; c += stride)
@@ -55,8 +57,8 @@ void phase(const Options& options, int64_t n, int64_t d) {
     };
     fmt::print("phase diagram: n = {}, d = {}, {} x {} cells\n", n, d, options.grid, options.grid);
     std::fflush(stdout);
-    const PhaseDiagram diagram =
-        phase_diagram(n, d, options.grid, options.gamma_max, options.seed, [&](int64_t done) {
+    const theory::PhaseDiagram diagram =
+        theory::phase_diagram(n, d, options.grid, options.gamma_max, options.seed, [&](int64_t done) {
             if (done != 1) return;
             fmt::print("  will take about {}\n",
                        human_duration(seconds() * static_cast<double>(options.grid)));
@@ -65,10 +67,10 @@ void phase(const Options& options, int64_t n, int64_t d) {
     fmt::print("  took {}\n{}\n{}\n", human_duration(seconds()),
                glance(diagram, diagram.angle_ratio, "lambda: angles after over angles before"),
                glance(diagram, diagram.gradient_norm, "eta: gradient passed through"));
-    const NumberTable table = phase_table(diagram);
-    save(options, table.name + ".csv", csv(table));
-    save(options, table.name + "_lambda.svg", svg(angle_ratio_map(diagram)));
-    save(options, table.name + "_eta.svg", svg(gradient_norm_map(diagram)));
+    const theory::NumberTable table = theory::phase_table(diagram);
+    save(options, table.name + ".csv", theory::csv(table));
+    save(options, table.name + "_lambda.svg", theory::svg(theory::angle_ratio_map(diagram)));
+    save(options, table.name + "_eta.svg", theory::svg(theory::gradient_norm_map(diagram)));
 }
 
 ExitCode theory(const Options& options) {
@@ -87,17 +89,17 @@ ExitCode theory(const Options& options) {
         for (int64_t d : options.dims)
             require(d >= 4, ExitCode::usage,
                     "--d {} is too small for the tables 'cosine' and 'gradient', which take 4 and more", d);
-    if (!options.out.empty()) make_directories(options.out);
+    if (!options.out.empty()) io::make_directories(options.out);
 
-    StudyOptions study{options.ns, options.dims, options.samples, options.seed};
+    theory::StudyOptions study{options.ns, options.dims, options.samples, options.seed};
     if (study.ns.empty()) study.ns = {16, 256, 1024, 4096, 16384, 65536};
     if (study.dims.empty()) study.dims = {16, 64, 128, 256};
     for (const auto& [name, make] : makers) {
         if (!wanted(name)) continue;
-        for (const NumberTable& table : make(study)) {
-            fmt::print("{}\n", aligned(table));
+        for (const theory::NumberTable& table : make(study)) {
+            fmt::print("{}\n", theory::aligned(table));
             std::fflush(stdout);
-            save(options, table.name + ".csv", csv(table));
+            save(options, table.name + ".csv", theory::csv(table));
         }
     }
     if (wanted("phase"))
@@ -142,4 +144,4 @@ void add_theory_command(CLI::App& app, Action& action) {
     command->callback([options, &action] { action = [options] { return theory(*options); }; });
 }
 
-}  // namespace longreach
+}  // namespace longreach::commands

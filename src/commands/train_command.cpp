@@ -13,13 +13,13 @@
 #include "base/text.h"
 #include "commands/command_line.h"
 #include "commands/commands.h"
-#include "dist/spawn.h"
-#include "dist/team.h"
+#include "ranks/spawn.h"
+#include "ranks/team.h"
 #include "kernels/cuda_device.h"
 #include "train/device.h"
 #include "train/trainer.h"
 
-namespace longreach {
+namespace longreach::commands {
 
 namespace {
 
@@ -41,8 +41,8 @@ std::vector<std::string> own_arguments() {
 }
 
 // The number of ranks asked for on the command line; 0: none.
-int ranks_asked(const TrainOptions& options, const SystemConfig& system) {
-    if (options.gpus > 0 && system.device == Device::cpu)
+int ranks_asked(const TrainOptions& options, const train::SystemConfig& system) {
+    if (options.gpus > 0 && system.device == train::Device::cpu)
         throw Error(ExitCode::usage, fmt::format("--gpus {} but system.device is cpu", options.gpus),
                     "use --ranks for several ranks on the CPU");
     return options.gpus > 0 ? options.gpus : options.ranks;
@@ -57,76 +57,78 @@ void require_gpus(int count) {
 }
 
 // The ranks of one machine share its cores.
-void share_cores(SystemConfig& system, const RankPlace& place) {
+void share_cores(train::SystemConfig& system, const ranks::RankPlace& place) {
     cpu_set_t cores;
     if (system.threads > 0 || place.local_ranks <= 1 || ::sched_getaffinity(0, sizeof cores, &cores) != 0)
         return;
     system.threads = std::max(1, CPU_COUNT(&cores) / place.local_ranks);
 }
 
-std::vector<Fingerprint> fingerprints(const Experiment& experiment, const Trainer& trainer, const Ops& ops) {
+std::vector<ranks::Fingerprint> fingerprints(const train::Experiment& experiment,
+                                             const train::Trainer& trainer, const Ops& ops) {
     const BuildInfo build = build_info();
     return {{"build", fmt::format("{}, {}, {}", build.version, build.compiler,
                                   format_hash64(xxh64(build.build_type + " " + build.flags)))},
-            {"config", format_hash64(xxh64(write_resolved(experiment)))},
+            {"config", format_hash64(xxh64(config::write_resolved(experiment)))},
             {"device", ops.native_queue().device < 0 ? "CPU" : "GPU"},
             {"data", format_hash64(trainer.data_fingerprint())}};
 }
 
 // The first name of data.train and data.val that no file has; empty: all are there.
-std::string absent_data(const DataConfig& data) {
+std::string absent_data(const data::DataConfig& data) {
     for (const std::vector<std::string>* list : {&data.train, &data.val})
         for (const std::string& path : *list) {
-            if (kind_of(path, Links::follow) != PathKind::missing) continue;
+            if (io::kind_of(path, io::Links::follow) != io::PathKind::missing) continue;
             const bool pattern = path.find_first_of("*?[") != std::string::npos;
-            if (!pattern || expand_pattern(path).empty()) return path;
+            if (!pattern || io::expand_pattern(path).empty()) return path;
         }
     return "";
 }
 
-Surroundings surroundings_of(const TrainOptions& options, const Experiment& experiment, int local_ranks) {
-    Surroundings s;
+train::Surroundings surroundings_of(const TrainOptions& options, const train::Experiment& experiment,
+                                    int local_ranks) {
+    train::Surroundings s;
     s.local_ranks = local_ranks;
     if (!options.dry_run) return s;
-    if (!options.plan_for.empty()) s.memory = parse_plan_for(options.plan_for).bytes;
+    if (!options.plan_for.empty()) s.memory = train::parse_plan_for(options.plan_for).bytes;
     if (const std::string path = absent_data(experiment.data); !path.empty())
         s.no_data = fmt::format("there is no file {}", shown(path, 200));
     return s;
 }
 
 // What a run would find out only after its plan: a place to write to, and weights to start from.
-void check_places(const RunConfig& run, Console& console) {
-    const std::string directory = join_path(run.dir, run.name);
-    require_writable(directory);
-    const bool resumes = !checkpoint_steps(join_path(directory, "checkpoints")).empty();
+void check_places(const train::RunConfig& run, train::Console& console) {
+    const std::string directory = io::join_path(run.dir, run.name);
+    io::require_writable(directory);
+    const bool resumes = !io::checkpoint_steps(io::join_path(directory, "checkpoints")).empty();
     if (run.init_from.empty() || resumes) return;
-    find_checkpoint(run.init_from, [&](const std::string& text) { console.line(text); });
+    train::find_checkpoint(run.init_from, [&](const std::string& text) { console.line(text); });
 }
 
-ExitCode train_as_rank(const TrainOptions& options, const LoadedConfig<Experiment>& config, Team& team,
-                       int ranks, int local_ranks) {
-    Experiment experiment = config.value;
+ExitCode train_as_rank(const TrainOptions& options, const config::LoadedConfig<train::Experiment>& config,
+                       ranks::Team& team, int ranks, int local_ranks) {
+    train::Experiment experiment = config.value;
     share_cores(experiment.system, team.place());
-    Console console(options.quiet || !team.first());
+    train::Console console(options.quiet || !team.first());
     std::string note;
-    const std::unique_ptr<Ops> ops = options.plan_for.empty()
-                                         ? open_device(experiment.system, note, team.place().local_rank)
-                                         : open_planned_device(experiment.system, options.plan_for, note);
+    const std::unique_ptr<Ops> ops =
+        options.plan_for.empty() ? train::open_device(experiment.system, note, team.place().local_rank)
+                                 : train::open_planned_device(experiment.system, options.plan_for, note);
     console.line(note);
-    Trainer trainer(experiment, console, *ops, team.rank(), ranks,
-                    surroundings_of(options, experiment, local_ranks));
+    train::Trainer trainer(experiment, console, *ops, team.rank(), ranks,
+                           surroundings_of(options, experiment, local_ranks));
     if (options.dry_run) {
         check_places(experiment.run, console);
         return ExitCode::ok;
     }
-    std::optional<RunDirectory> directory;
+    std::optional<train::RunDirectory> directory;
     if (team.first()) {
         directory.emplace(experiment.run.dir + "/" + experiment.run.name, options.fresh);
-        directory->adopt_config(describe(config.value), config.origins);
+        directory->adopt_config(config::describe(config.value), config.origins);
         console.open_log(directory->file("log.txt"), directory->disk());
     }
     team.join(fingerprints(config.value, trainer, *ops));
-    const std::unique_ptr<Comm> comm = team.connect(*ops);
+    const std::unique_ptr<ranks::Comm> comm = team.connect(*ops);
     if (team.ranks() > 1) console.line("communication: " + comm->describe());
     try {
         return trainer.run(directory ? &*directory : nullptr, *comm, team);
@@ -138,25 +140,25 @@ ExitCode train_as_rank(const TrainOptions& options, const LoadedConfig<Experimen
 }
 
 ExitCode train(const TrainOptions& options) {
-    const LoadedConfig<Experiment> config = load_experiment(options.config, options.set);
-    const Environment environment = process_environment();
-    const RankPlace place = place_from(environment);
+    const config::LoadedConfig<train::Experiment> config = load_experiment(options.config, options.set);
+    const ranks::Environment environment = ranks::process_environment();
+    const ranks::RankPlace place = ranks::place_from(environment);
     const int ranks = ranks_asked(options, config.value.system);
-    if (must_spawn(place, ranks) && !options.dry_run)
+    if (ranks::must_spawn(place, ranks) && !options.dry_run)
         return static_cast<ExitCode>(
-            spawn_ranks({.ranks = ranks, .arguments = own_arguments(), .block_signals = true}));
+            ranks::spawn_ranks({.ranks = ranks, .arguments = own_arguments(), .block_signals = true}));
     if (options.gpus > 0 && options.plan_for.empty()) require_gpus(options.gpus);
     if (place.ranks == 1 || options.dry_run) {
-        Team team;  // a dry run plans for the first of the ranks
+        ranks::Team team;  // a dry run plans for the first of the ranks
         const int planned = options.dry_run ? std::max({place.ranks, ranks, 1}) : 1;
         // Without a launcher all of them would be started here.
         const int here = place.ranks > 1 ? place.local_ranks : planned;
         return train_as_rank(options, config, team, planned, here);
     }
-    const RunConfig& run = config.value.run;
-    TeamOptions patience;
+    const train::RunConfig& run = config.value.run;
+    ranks::TeamOptions patience;
     patience.watchdog = config.value.parallel.watchdog();
-    Team team(place, run_token(place, environment), run.dir + "/" + run.name, patience);
+    ranks::Team team(place, ranks::run_token(place, environment), run.dir + "/" + run.name, patience);
     try {
         const ExitCode code = train_as_rank(options, config, team, place.ranks, place.local_ranks);
         team.leave(code, code == ExitCode::numerics ? "a number is not finite; its log.txt says which" : "");
@@ -175,11 +177,13 @@ ExitCode train(const TrainOptions& options) {
 
 }  // namespace
 
-LoadedConfig<Experiment> load_experiment(const std::string& file, const std::vector<std::string>& overrides) {
-    auto loaded = load_config<Experiment>({.file = file, .overrides = overrides},
-                                          [](Experiment& e, Problems& p) { e.check(p); });
+config::LoadedConfig<train::Experiment> load_experiment(const std::string& file,
+                                                        const std::vector<std::string>& overrides) {
+    auto loaded =
+        config::load_config<train::Experiment>({.file = file, .overrides = overrides},
+                                               [](train::Experiment& e, config::Problems& p) { e.check(p); });
     // Once for all ranks of a run.
-    if (place_from(process_environment()).rank == 0) print_warnings(loaded.warnings);
+    if (ranks::place_from(ranks::process_environment()).rank == 0) print_warnings(loaded.warnings);
     return loaded;
 }
 
@@ -213,4 +217,4 @@ void add_train_command(CLI::App& app, Action& action) {
     command->callback([options, &action] { action = [options] { return train(*options); }; });
 }
 
-}  // namespace longreach
+}  // namespace longreach::commands

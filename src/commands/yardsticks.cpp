@@ -5,7 +5,7 @@
 
 #include "base/rng.h"
 
-namespace longreach {
+namespace longreach::commands {
 
 double measure_copy(Ops& ops) {
     const int64_t bytes = std::min(ops.traits().copy_bytes, ops.free_bytes() / 4) / 4096 * 4096;
@@ -40,4 +40,4 @@ void fill_random(Ops& ops, const Tensor& t, uint64_t seed, Random kind) {
     ops.release(memory, piece * 4);
 }
 
-}  // namespace longreach
+}  // namespace longreach::commands

@@ -3,7 +3,7 @@
 
 #include "kernels/ops.h"
 
-namespace longreach {
+namespace longreach::commands {
 
 // Bytes per second of a large copy of random numbers, read plus written, best of a few.
 double measure_copy(Ops& ops);
@@ -13,4 +13,4 @@ double measure_copy(Ops& ops);
 enum class Random { normal, near_one };
 void fill_random(Ops& ops, const Tensor& t, uint64_t seed, Random kind = Random::normal);
 
-}  // namespace longreach
+}  // namespace longreach::commands

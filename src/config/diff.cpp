@@ -4,7 +4,7 @@
 
 #include "base/text.h"
 
-namespace longreach {
+namespace longreach::config {
 namespace {
 
 const FieldInfo* element_named(const FieldInfo& container, std::string_view name) {
@@ -98,4 +98,4 @@ std::string diff_table(const std::vector<Difference>& differences) {
     return out;
 }
 
-}  // namespace longreach
+}  // namespace longreach::config

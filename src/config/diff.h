@@ -8,7 +8,7 @@
 #include "base/json.h"
 #include "config/field_info.h"
 
-namespace longreach {
+namespace longreach::config {
 
 struct Difference {
     // Of a field; of a list entry or variation that one side lacks: of its fields that are not as such an
@@ -28,4 +28,4 @@ std::vector<Difference> not_resumable(std::vector<Difference> differences);
 // none.
 std::string diff_table(const std::vector<Difference>& differences);
 
-}  // namespace longreach
+}  // namespace longreach::config

@@ -13,7 +13,7 @@
 #include "base/text.h"
 #include "config/field_info.h"
 
-namespace longreach {
+namespace longreach::config {
 namespace {
 
 namespace fs = std::filesystem;
@@ -432,4 +432,4 @@ const json::Value* Document::already_given(const json::Value& value, int now) co
     return from_command_line(value.at()) && value.at().source != now ? &value : nullptr;
 }
 
-}  // namespace longreach
+}  // namespace longreach::config

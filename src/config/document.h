@@ -20,7 +20,7 @@
 #include "config/problem_list.h"
 #include "config/problems.h"
 
-namespace longreach {
+namespace longreach::config {
 
 struct FieldInfo;
 
@@ -100,4 +100,4 @@ class Document {
     json::Value root_;
 };
 
-}  // namespace longreach
+}  // namespace longreach::config

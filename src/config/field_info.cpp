@@ -5,7 +5,7 @@
 
 #include "base/text.h"
 
-namespace longreach {
+namespace longreach::config {
 namespace {
 
 using Kind = FieldInfo::Kind;
@@ -308,4 +308,4 @@ std::vector<std::string_view> split_path(std::string_view path) {
     }
 }
 
-}  // namespace longreach
+}  // namespace longreach::config

@@ -9,7 +9,7 @@
 #include "base/json.h"
 #include "config/fields.h"
 
-namespace longreach {
+namespace longreach::config {
 
 struct FieldInfo {
     enum class Kind { flag, integer, number, text, texts, integers, choice, any, section, list, variations };
@@ -73,4 +73,4 @@ bool is_plain_name(std::string_view name);
 std::string field_path(std::string_view path, std::string_view name);
 std::vector<std::string_view> split_path(std::string_view path);
 
-}  // namespace longreach
+}  // namespace longreach::config

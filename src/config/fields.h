@@ -27,7 +27,7 @@
 
 #include "base/json.h"
 
-namespace longreach {
+namespace longreach::config {
 
 struct Doc {
     std::string_view help;   // one line: what the field does, with its unit
@@ -128,4 +128,4 @@ class Fields {
                                   const std::function<void(const std::string&)>& add, Doc doc) = 0;
 };
 
-}  // namespace longreach
+}  // namespace longreach::config

@@ -4,7 +4,7 @@
 
 #include "base/text.h"
 
-namespace longreach {
+namespace longreach::config {
 namespace {
 
 using Kind = FieldInfo::Kind;
@@ -168,4 +168,4 @@ std::string reference_page(const FieldInfo& config, std::string_view title) {
     return out;
 }
 
-}  // namespace longreach
+}  // namespace longreach::config

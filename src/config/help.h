@@ -7,7 +7,7 @@
 
 #include "config/field_info.h"
 
-namespace longreach {
+namespace longreach::config {
 
 // What the key at `path` means, or what is in the section at `path` ("" for the whole config): several lines,
 // the last ending with a newline. Throws Error(ExitCode::usage) with the nearest keys if there is no such
@@ -17,4 +17,4 @@ std::string explain(const FieldInfo& config, std::string_view path);
 // The reference page in Markdown: one table per section, in the order of the list.
 std::string reference_page(const FieldInfo& config, std::string_view title);
 
-}  // namespace longreach
+}  // namespace longreach::config

@@ -6,7 +6,7 @@
 #include "base/units.h"
 #include "config/reader.h"
 
-namespace longreach {
+namespace longreach::config {
 namespace {
 
 // Calls visit(leaf) for every value held; an empty list or object of variations counts as one.
@@ -175,4 +175,4 @@ std::string origins_table(const std::vector<FieldOrigin>& origins) {
     return out;
 }
 
-}  // namespace longreach
+}  // namespace longreach::config

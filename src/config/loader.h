@@ -20,7 +20,7 @@
 #include "config/problem_list.h"
 #include "config/problems.h"
 
-namespace longreach {
+namespace longreach::config {
 
 struct FieldOrigin {
     std::string path;  // "stages.0.steps"
@@ -114,4 +114,4 @@ std::string write_resolved(const S& config) {
 // A table for people: path, value, where it came from.
 std::string origins_table(const std::vector<FieldOrigin>& origins);
 
-}  // namespace longreach
+}  // namespace longreach::config

@@ -6,7 +6,7 @@
 
 #include "base/json.h"
 
-namespace longreach {
+namespace longreach::config {
 
 class ProblemList {
   public:
@@ -47,4 +47,4 @@ class ProblemList {
     size_t count_ = 0;
 };
 
-}  // namespace longreach
+}  // namespace longreach::config

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-namespace longreach {
+namespace longreach::config {
 
 // Where a value came from.
 struct Origin {
@@ -60,4 +60,4 @@ class Problems {
     }
 };
 
-}  // namespace longreach
+}  // namespace longreach::config

@@ -6,7 +6,7 @@
 #include "base/text.h"
 #include "base/units.h"
 
-namespace longreach {
+namespace longreach::config {
 namespace {
 
 // A value as a message shows it: "the string "1"", "true", "a list".
@@ -272,4 +272,4 @@ void Reader::report_unknown(const json::Member& member) {
     problems_.add({field_path(frame_.path, member.key), member.at, std::move(message)});
 }
 
-}  // namespace longreach
+}  // namespace longreach::config

@@ -10,7 +10,7 @@
 #include "config/fields.h"
 #include "config/problem_list.h"
 
-namespace longreach {
+namespace longreach::config {
 
 // The parts of "2K,64K" or "[2K,64K]", each a string placed where the whole is. Any other value is its only
 // part, as it is.
@@ -69,4 +69,4 @@ class Reader final : public Fields {
     Frame frame_;
 };
 
-}  // namespace longreach
+}  // namespace longreach::config

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace longreach {
+namespace longreach::config {
 namespace {
 
 using Kind = FieldInfo::Kind;
@@ -112,4 +112,4 @@ json::Value config_schema(const FieldInfo& config, std::string_view title) {
     return out;
 }
 
-}  // namespace longreach
+}  // namespace longreach::config

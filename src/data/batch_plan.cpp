@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "base/rng.h"
 
-namespace longreach {
+namespace longreach::data {
 
 BatchPlan::BatchPlan(uint64_t stream_tokens, int64_t block, uint64_t seed, ShuffleKind shuffle)
     : block_(block), blocks_(0), seed_(seed), shuffle_(shuffle) {
@@ -50,4 +50,4 @@ double BatchPlan::epochs(uint64_t consumed) const {
     return static_cast<double>(consumed) / static_cast<double>(epoch_tokens());
 }
 
-}  // namespace longreach
+}  // namespace longreach::data

@@ -14,7 +14,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace longreach {
+namespace longreach::data {
 
 enum class ShuffleKind { random, none };
 
@@ -46,4 +46,4 @@ class BatchPlan {
     ShuffleKind shuffle_;
 };
 
-}  // namespace longreach
+}  // namespace longreach::data

@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 
-namespace longreach {
+namespace longreach::data {
 
-void BoundaryConfig::fields(Fields& f) {
+void BoundaryConfig::fields(config::Fields& f) {
     f.integer("token", token, {.min = -1, .max = (int64_t{1} << 31) - 1},
               {"token that marks a document; -1: what the shards say (llm.c v1: 50256)"});
     f.choice("side", side,
@@ -13,7 +13,7 @@ void BoundaryConfig::fields(Fields& f) {
              {"which end of a document boundary.token stands at"});
 }
 
-void DataConfig::fields(Fields& f) {
+void DataConfig::fields(config::Fields& f) {
     f.texts("train", train, {"training shards: files, directories or shell patterns, read in this order"});
     f.texts("val", val, {"validation shards: files, directories or shell patterns, read in this order"});
     f.choice("format", format,
@@ -31,7 +31,7 @@ void DataConfig::fields(Fields& f) {
     f.section("task", task, {"synthetic tasks: training on one, and how all of them are written"});
 }
 
-void DataConfig::check(Problems& problems, int64_t vocab_size) const {
+void DataConfig::check(config::Problems& problems, int64_t vocab_size) const {
     const bool is_raw = format == DataFormat::raw;
     if (is_raw && width != 2 && width != 4)
         problems.add("data.width", fmt::format("raw shards need 2 or 4 bytes per token, not {}", width),
@@ -71,4 +71,4 @@ StreamOptions DataConfig::stream_options(int64_t vocab_size) const {
     return options;
 }
 
-}  // namespace longreach
+}  // namespace longreach::data

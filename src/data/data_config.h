@@ -10,14 +10,14 @@
 #include "data/task_config.h"
 #include "data/token_stream.h"
 
-namespace longreach {
+namespace longreach::data {
 
 enum class DataFormat { automatic, raw };
 
 struct BoundaryConfig {
     int64_t token = -1;
     BoundarySide side = BoundarySide::before;
-    void fields(Fields& f);
+    void fields(config::Fields& f);
 };
 
 struct DataConfig {
@@ -29,11 +29,11 @@ struct DataConfig {
     ShuffleKind shuffle = ShuffleKind::random;
     TaskConfig task;
 
-    void fields(Fields& f);
+    void fields(config::Fields& f);
     // What the fields cannot say one by one. `vocab_size` is the model's.
-    void check(Problems& problems, int64_t vocab_size) const;
+    void check(config::Problems& problems, int64_t vocab_size) const;
     // How TokenStream::open is to read these data for a model of that vocabulary.
     StreamOptions stream_options(int64_t vocab_size) const;
 };
 
-}  // namespace longreach
+}  // namespace longreach::data

@@ -6,7 +6,7 @@
 #include "base/units.h"
 #include "data/shard_set.h"
 
-namespace longreach {
+namespace longreach::data {
 
 namespace {
 
@@ -124,4 +124,4 @@ std::string to_text(const Inspection& inspection) {
     return text + "\n";
 }
 
-}  // namespace longreach
+}  // namespace longreach::data

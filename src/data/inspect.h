@@ -9,7 +9,7 @@
 
 #include "data/token_stream.h"
 
-namespace longreach {
+namespace longreach::data {
 
 struct DocumentStatistics {
     bool known = false;                   // the stream says where documents begin
@@ -62,4 +62,4 @@ Verification verify(const std::vector<std::string>& paths, const StreamOptions& 
                     const std::function<void(uint64_t bytes)>& progress = {});
 std::string to_text(const Verification& verification);
 
-}  // namespace longreach
+}  // namespace longreach::data

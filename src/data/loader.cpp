@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 
-namespace longreach {
+namespace longreach::data {
 
 void fill_batch(const TokenStream& stream, const BatchPlan& plan, const BatchRequest& request,
                 std::span<int32_t> tokens, std::span<int32_t> targets, std::span<int32_t> doc_start,
@@ -139,4 +139,4 @@ size_t Loader::pending() const {
     return pending_;
 }
 
-}  // namespace longreach
+}  // namespace longreach::data

@@ -17,7 +17,7 @@
 #include "data/batch_plan.h"
 #include "data/token_stream.h"
 
-namespace longreach {
+namespace longreach::data {
 
 // `batch` sequences of `length` tokens, the first of which begins after `consumed` tokens of the run;
 // sequence b begins length * b tokens later.
@@ -114,4 +114,4 @@ class Loader {
     std::thread thread_;
 };
 
-}  // namespace longreach
+}  // namespace longreach::data

@@ -7,7 +7,7 @@
 #include "data/shard_format.h"
 #include "data/shard_writer.h"
 
-namespace longreach {
+namespace longreach::data {
 
 const char* name_of(ShardFormat format) {
     switch (format) {
@@ -27,7 +27,7 @@ const char* name_of(ShardFormat format) {
     return "?";
 }
 
-FileHead FileHead::read(const File& file) {
+FileHead FileHead::read(const io::File& file) {
     FileHead head;
     head.file_bytes = file.size();
     file.read_at(head.bytes.data(),
@@ -39,7 +39,7 @@ bool FileHead::starts_with(std::string_view magic) const {
     return file_bytes >= magic.size() && std::memcmp(bytes.data(), magic.data(), magic.size()) == 0;
 }
 
-void require_size(const File& file, uint64_t expected, std::string_view why) {
+void require_size(const io::File& file, uint64_t expected, std::string_view why) {
     const uint64_t actual = file.size();
     require(actual == expected, ExitCode::data,
             "{}: the file has {} bytes, but {} = {} bytes are expected ({})", file.path(), actual, why,
@@ -54,7 +54,7 @@ bool ends_with(std::string_view text, std::string_view tail) {
 
 // Formats without checksums are fingerprinted by their header and 64 samples of 4 KiB, the last bytes
 // included: reading all of a 100 GB data set before step 0 would cost more than it tells.
-uint64_t sampled_fingerprint(const File& file, const ShardInfo& info) {
+uint64_t sampled_fingerprint(const io::File& file, const ShardInfo& info) {
     constexpr uint64_t samples = 64, sample_bytes = 4096;
     Xxh64 hash;
     const std::array<uint64_t, 3> facts{static_cast<uint64_t>(info.format),
@@ -104,7 +104,7 @@ void widen(TokenType type, const unsigned char* from, size_t count, int32_t* out
 }  // namespace
 
 Shard Shard::open(const std::string& path, const ShardOptions& options) {
-    File file = File::open(path, Links::follow);
+    io::File file = io::File::open(path, io::Links::follow);
     const FileHead head = FileHead::read(file);
     const bool known = is_longreach_shard(head) || is_megatron_index(head) || is_foreign_shard(head);
     if (options.raw) {
@@ -133,7 +133,7 @@ Shard Shard::open(const std::string& path, const ShardOptions& options) {
                 "{} is a Megatron index, but its name does not end in .idx, so the tokens cannot be found",
                 path);
         const std::string tokens_path = path.substr(0, path.size() - 4) + ".bin";
-        File tokens = File::open(tokens_path, Links::follow);
+        io::File tokens = io::File::open(tokens_path, io::Links::follow);
         ShardInfo info = parse_megatron_shard(file, tokens);
         info.path = tokens_path;
         info.fingerprint = sampled_fingerprint(tokens, info);
@@ -142,8 +142,8 @@ Shard Shard::open(const std::string& path, const ShardOptions& options) {
     require(head.file_bytes > 0, ExitCode::data, "{} is empty", path);
     const std::string other = describe_other_file(head);
     require(other.empty(), ExitCode::data, "{} is {}, not a token shard", path, other);
-    const bool has_index = ends_with(path, ".bin") &&
-                           kind_of(path.substr(0, path.size() - 4) + ".idx", Links::follow) == PathKind::file;
+    const bool has_index = ends_with(path, ".bin") && io::kind_of(path.substr(0, path.size() - 4) + ".idx",
+                                                                  io::Links::follow) == io::PathKind::file;
     throw Error(ExitCode::data, fmt::format("{} begins with no known magic number", path),
                 has_index ? "name the .idx file beside it to read it as Megatron data"
                           : "for headerless tokens set data.format = raw and data.width = 2 or 4");
@@ -190,4 +190,4 @@ bool Shard::block_is_intact(size_t index) const {
     return hash.digest() == info_.block_checksums[index];
 }
 
-}  // namespace longreach
+}  // namespace longreach::data

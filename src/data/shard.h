@@ -11,7 +11,7 @@
 
 #include "io/file.h"
 
-namespace longreach {
+namespace longreach::data {
 
 enum class ShardFormat { longreach, llmc_v1, llmc_v7, llmq, megatron, raw };
 const char* name_of(ShardFormat format);
@@ -68,9 +68,9 @@ class Shard {
     bool block_is_intact(size_t index) const;
 
   private:
-    Shard(File file, ShardInfo info) : file_(std::move(file)), info_(std::move(info)) {}
-    File file_;
+    Shard(io::File file, ShardInfo info) : file_(std::move(file)), info_(std::move(info)) {}
+    io::File file_;
     ShardInfo info_;
 };
 
-}  // namespace longreach
+}  // namespace longreach::data

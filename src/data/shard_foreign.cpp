@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "data/shard_format.h"
 
-namespace longreach {
+namespace longreach::data {
 
 namespace {
 
@@ -14,7 +14,7 @@ constexpr int32_t llmc_v1_magic = 20240520, llmc_v7_magic = 20240801;
 constexpr std::string_view llmq_magic = "BIN.TOK\n";
 using HeaderWords = std::array<int32_t, foreign_header_bytes / 4>;
 
-HeaderWords read_header(const File& file, std::string_view format) {
+HeaderWords read_header(const io::File& file, std::string_view format) {
     require(file.size() >= foreign_header_bytes, ExitCode::data,
             "{}: {} bytes are too few for the {}-byte header of {}", file.path(), file.size(),
             foreign_header_bytes, format);
@@ -25,7 +25,7 @@ HeaderWords read_header(const File& file, std::string_view format) {
 
 // llm.c: [0] magic, [1] version, [2] tokens. 16-bit GPT-2 tokens or 32-bit Llama-3 tokens; the end-of-text
 // (GPT-2) or begin-of-text (Llama 3) token precedes each document.
-ShardInfo parse_llmc(const File& file) {
+ShardInfo parse_llmc(const io::File& file) {
     const HeaderWords h = read_header(file, "llm.c");
     const bool wide = h[0] == llmc_v7_magic;
     const int32_t expected = wide ? 7 : 1;
@@ -45,7 +45,7 @@ ShardInfo parse_llmc(const File& file) {
 // llmq: magic, then int32 [2] version, [3] bytes per token, [4] tokens, [5] vocabulary, [6] has masks. If it
 // has, one bit per token follows the tokens. Early writers had no field [6]: the filler "****" of the unused
 // header is there.
-ShardInfo parse_llmq(const File& file) {
+ShardInfo parse_llmq(const io::File& file) {
     constexpr int32_t filler = 0x2a2a2a2a;
     const HeaderWords h = read_header(file, "llmq");
     require(h[2] == 1 || h[2] == 2, ExitCode::data, "{}: llmq version {}; versions 1 and 2 are read",
@@ -76,7 +76,7 @@ bool is_foreign_shard(const FileHead& head) {
     return magic == llmc_v1_magic || magic == llmc_v7_magic;
 }
 
-ShardInfo parse_foreign_shard(const File& file) {
+ShardInfo parse_foreign_shard(const io::File& file) {
     const FileHead head = FileHead::read(file);
     ShardInfo info = head.starts_with(llmq_magic) ? parse_llmq(file) : parse_llmc(file);
     info.data_offset = foreign_header_bytes;
@@ -84,7 +84,7 @@ ShardInfo parse_foreign_shard(const File& file) {
     return info;
 }
 
-ShardInfo parse_raw_shard(const File& file, int width) {
+ShardInfo parse_raw_shard(const io::File& file, int width) {
     require(width == 2 || width == 4, ExitCode::usage,
             "raw token files need data.width = 2 or 4 (bytes per token), not {}", width);
     ShardInfo info;
@@ -136,4 +136,4 @@ std::string describe_other_file(const FileHead& head) {
     return {};
 }
 
-}  // namespace longreach
+}  // namespace longreach::data

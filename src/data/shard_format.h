@@ -10,7 +10,7 @@
 
 #include "data/shard.h"
 
-namespace longreach {
+namespace longreach::data {
 
 // A little-endian number at `p`.
 template <class T>
@@ -30,7 +30,7 @@ struct FileHead {
     std::array<unsigned char, 16> bytes{};
     uint64_t file_bytes = 0;
 
-    static FileHead read(const File& file);
+    static FileHead read(const io::File& file);
     bool starts_with(std::string_view magic) const;
 };
 
@@ -38,16 +38,16 @@ bool is_longreach_shard(const FileHead& head);
 bool is_megatron_index(const FileHead& head);
 bool is_foreign_shard(const FileHead& head);  // llm.c or llmq
 
-ShardInfo parse_longreach_shard(const File& file);
-ShardInfo parse_foreign_shard(const File& file);
-ShardInfo parse_raw_shard(const File& file, int width);
+ShardInfo parse_longreach_shard(const io::File& file);
+ShardInfo parse_foreign_shard(const io::File& file);
+ShardInfo parse_raw_shard(const io::File& file, int width);
 // `index` is the .idx file; `tokens` the .bin file beside it.
-ShardInfo parse_megatron_shard(const File& index, const File& tokens);
+ShardInfo parse_megatron_shard(const io::File& index, const io::File& tokens);
 
 // What a file that is no token shard seems to be ("a gzip archive"); empty if unknown.
 std::string describe_other_file(const FileHead& head);
 
 // Throws unless the file has exactly the size its header implies.
-void require_size(const File& file, uint64_t expected, std::string_view why);
+void require_size(const io::File& file, uint64_t expected, std::string_view why);
 
-}  // namespace longreach
+}  // namespace longreach::data

@@ -13,7 +13,7 @@
 #include "data/shard_format.h"
 #include "data/shard_writer.h"
 
-namespace longreach {
+namespace longreach::data {
 
 namespace {
 
@@ -30,7 +30,7 @@ uint64_t blocks_of(uint64_t token_bytes) {
 }
 
 // Reads `count` numbers from `offset` on; the caller has checked that the file holds them.
-std::vector<uint64_t> read_table(const File& file, uint64_t offset, uint64_t count) {
+std::vector<uint64_t> read_table(const io::File& file, uint64_t offset, uint64_t count) {
     std::vector<uint64_t> table(static_cast<size_t>(count));
     file.read_at(table.data(), table.size() * sizeof(uint64_t), offset);
     return table;
@@ -42,7 +42,7 @@ bool is_longreach_shard(const FileHead& head) {
     return head.starts_with(magic);
 }
 
-ShardInfo parse_longreach_shard(const File& file) {
+ShardInfo parse_longreach_shard(const io::File& file) {
     const std::string& path = file.path();
     const uint64_t file_bytes = file.size();
     require(file_bytes >= shard_header_bytes, ExitCode::data, "{}: {} bytes are too few for a header of {}",
@@ -117,7 +117,7 @@ ShardInfo parse_longreach_shard(const File& file) {
     return info;
 }
 
-ShardWriter::ShardWriter(const std::string& path, const ShardHeader& header, Disk& disk)
+ShardWriter::ShardWriter(const std::string& path, const ShardHeader& header, io::Disk& disk)
     : file_(path, disk), header_(header) {
     check(header.width == 2 || header.width == 4, "tokens of {} bytes", header.width);
     const int64_t largest = header.width == 2 ? 65536 : std::numeric_limits<int32_t>::max();
@@ -187,4 +187,4 @@ uint64_t ShardWriter::finish() {
     return fingerprint;
 }
 
-}  // namespace longreach
+}  // namespace longreach::data

@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "data/shard_format.h"
 
-namespace longreach {
+namespace longreach::data {
 
 namespace {
 
@@ -20,7 +20,7 @@ constexpr uint64_t index_header_bytes = 34;
 
 // Reads a long array piece by piece.
 template <class T, class Each>
-void for_each_value(const File& file, uint64_t offset, uint64_t count, Each each) {
+void for_each_value(const io::File& file, uint64_t offset, uint64_t count, Each each) {
     std::array<T, 4096> buffer;
     for (uint64_t done = 0; done < count;) {
         const size_t part = static_cast<size_t>(std::min<uint64_t>(count - done, buffer.size()));
@@ -56,7 +56,7 @@ bool is_megatron_index(const FileHead& head) {
     return head.starts_with(magic);
 }
 
-ShardInfo parse_megatron_shard(const File& index, const File& tokens) {
+ShardInfo parse_megatron_shard(const io::File& index, const io::File& tokens) {
     const std::string& path = index.path();
     const uint64_t bytes = index.size();
     require(bytes >= index_header_bytes, ExitCode::data, "{}: {} bytes are too few for the header of {}",
@@ -124,4 +124,4 @@ ShardInfo parse_megatron_shard(const File& index, const File& tokens) {
     return info;
 }
 
-}  // namespace longreach
+}  // namespace longreach::data

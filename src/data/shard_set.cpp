@@ -3,7 +3,7 @@
 #include "base/error.h"
 #include "base/units.h"
 
-namespace longreach {
+namespace longreach::data {
 
 uint64_t byte_tokenizer() {
     return xxh64("bytes 0 to 255, 256 before each document");
@@ -16,13 +16,13 @@ ByteShardSet::ByteShardSet(std::string directory, std::string name, uint64_t max
 
 ByteShardSet::~ByteShardSet() {
     if (finished_) return;
-    for (const std::string& path : result_.shards) Disk::system().unlink(path.c_str());
+    for (const std::string& path : result_.shards) io::Disk::system().unlink(path.c_str());
 }
 
 void ByteShardSet::begin_document() {
     if (!shard_) {
         const std::string path =
-            join_path(directory_, fmt::format("{}_{:06}.bin", name_, result_.shards.size()));
+            io::join_path(directory_, fmt::format("{}_{:06}.bin", name_, result_.shards.size()));
         shard_.emplace(path, ShardHeader{.width = 2,
                                          .vocab = byte_vocab,
                                          .boundary_token = byte_boundary,
@@ -51,7 +51,7 @@ void ByteShardSet::end_document() {
 void ByteShardSet::close_shard() {
     fingerprints_.push_back(shard_->finish());
     result_.shards.push_back(
-        join_path(directory_, fmt::format("{}_{:06}.bin", name_, result_.shards.size())));
+        io::join_path(directory_, fmt::format("{}_{:06}.bin", name_, result_.shards.size())));
     shard_.reset();
 }
 
@@ -65,17 +65,17 @@ SplitResult ByteShardSet::finish() {
 
 void prepare_output(const std::string& directory, bool replace, uint64_t bytes) {
     require(!directory.empty(), ExitCode::usage, "no output directory is named");
-    make_directories(directory);
-    for (const std::string& name : list_directory(directory)) {
+    io::make_directories(directory);
+    for (const std::string& name : io::list_directory(directory)) {
         if (!name.ends_with(".bin") && !name.ends_with(".idx")) continue;
         // Only names this program gives are ever removed.
         const bool ours = name.ends_with(".bin") && (name.starts_with("train_") || name.starts_with("val_"));
         if (!replace || !ours)
             throw Error(ExitCode::usage, fmt::format("{} already holds token shards ({})", directory, name),
                         ours ? "name another directory, or allow replacing" : "name another directory");
-        remove_file(join_path(directory, name));
+        io::remove_file(io::join_path(directory, name));
     }
-    const uint64_t free = free_bytes(directory);
+    const uint64_t free = io::free_bytes(directory);
     if (bytes > free)
         throw Error(ExitCode::disk,
                     fmt::format("about {} are needed in {}, but only {} are free",
@@ -84,4 +84,4 @@ void prepare_output(const std::string& directory, bool replace, uint64_t bytes) 
                     "free some space, limit the total, or write elsewhere");
 }
 
-}  // namespace longreach
+}  // namespace longreach::data

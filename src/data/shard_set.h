@@ -9,7 +9,7 @@
 
 #include "data/shard_writer.h"
 
-namespace longreach {
+namespace longreach::data {
 
 // The byte-level tokenizer: token b is byte b, and 256 begins each document.
 inline constexpr int32_t byte_boundary = 256;
@@ -52,4 +52,4 @@ class ByteShardSet {
 // directory would mix old and new) unless they are to be replaced, and checks that `bytes` fit on the disk.
 void prepare_output(const std::string& directory, bool replace, uint64_t bytes);
 
-}  // namespace longreach
+}  // namespace longreach::data

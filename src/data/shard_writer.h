@@ -8,7 +8,7 @@
 
 #include "data/shard.h"
 
-namespace longreach {
+namespace longreach::data {
 
 inline constexpr uint64_t shard_header_bytes = 128;
 inline constexpr uint64_t shard_block_bytes = uint64_t{1} << 20;  // token data under one checksum
@@ -25,7 +25,7 @@ struct ShardHeader {
 // appears under its name, complete and durable, when finish() returns; without it nothing remains.
 class ShardWriter {
   public:
-    ShardWriter(const std::string& path, const ShardHeader& header, Disk& disk = Disk::system());
+    ShardWriter(const std::string& path, const ShardHeader& header, io::Disk& disk = io::Disk::system());
 
     void begin_document();  // the next token appended is the first of a document
     void append(const int32_t* tokens, size_t count);
@@ -35,11 +35,11 @@ class ShardWriter {
 
   private:
     void flush_block();
-    AtomicFile file_;
+    io::AtomicFile file_;
     ShardHeader header_;
     std::vector<unsigned char> block_;  // token bytes not yet written, at most one block
     std::vector<uint64_t> documents_, checksums_;
     uint64_t tokens_ = 0, source_bytes_ = 0;
 };
 
-}  // namespace longreach
+}  // namespace longreach::data

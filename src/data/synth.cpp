@@ -9,7 +9,7 @@
 #include "base/rng.h"
 #include "base/units.h"
 
-namespace longreach {
+namespace longreach::data {
 
 namespace {
 
@@ -187,4 +187,4 @@ std::string to_text(const SynthResult& result) {
     return text + fmt::format("{} recalled facts\n", result.recalls);
 }
 
-}  // namespace longreach
+}  // namespace longreach::data

@@ -19,7 +19,7 @@
 
 #include "data/shard_set.h"
 
-namespace longreach {
+namespace longreach::data {
 
 struct SynthOptions {
     std::string output = {};  // directory for train_*.bin and val_*.bin
@@ -54,4 +54,4 @@ struct SynthResult {
 SynthResult synthesize(const SynthOptions& options);
 std::string to_text(const SynthResult& result);
 
-}  // namespace longreach
+}  // namespace longreach::data

@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "base/text.h"
 
-namespace longreach {
+namespace longreach::data {
 
 namespace {
 
@@ -13,8 +13,8 @@ constexpr int64_t byte_vocabulary = 257;  // of the byte-level tokenizer
 // Marks, digits and filler take 32 ids; the rest are names, of which a sample needs a few dozen at least.
 constexpr int64_t fewest_ids = 128;
 
-const std::vector<Named<TaskKind>>& task_names() {
-    static const std::vector<Named<TaskKind>> names{
+const std::vector<config::Named<TaskKind>>& task_names() {
+    static const std::vector<config::Named<TaskKind>> names{
         {TaskKind::none, "none", "ordinary training on data.train"},
         {TaskKind::needle, "needle", "a phrase and a number; asked by the phrase"},
         {TaskKind::needle_s3, "needle_s3", "three cities with numbers; all three are asked"},
@@ -33,7 +33,7 @@ const std::vector<Named<TaskKind>>& task_names() {
 
 }  // namespace
 
-void TaskConfig::fields(Fields& f) {
+void TaskConfig::fields(config::Fields& f) {
     f.choice("kind", kind, task_names(), {"task the run trains on instead of plain text"});
     f.integer("seed", seed, {.min = -1}, {"seed of the samples; -1: that of the data order"});
     f.choice<TaskHaystack>("haystack", haystack,
@@ -65,7 +65,7 @@ int64_t TaskConfig::digits_of(TaskKind task) const {
     return digits > 0 ? digits : task == TaskKind::needle ? 4 : 7;
 }
 
-void TaskConfig::check(Problems& p, int64_t vocab_size) const {
+void TaskConfig::check(config::Problems& p, int64_t vocab_size) const {
     const auto no_effect = [&](const char* key, const char* reason, const char* other) {
         p.no_effect(key, reason, other);
     };
@@ -111,14 +111,14 @@ void TaskConfig::check(Problems& p, int64_t vocab_size) const {
 }
 
 std::string_view name_of(TaskKind task) {
-    for (const Named<TaskKind>& n : task_names())
+    for (const config::Named<TaskKind>& n : task_names())
         if (n.value == task) return n.name;
     return "";
 }
 
 std::vector<TaskKind> all_tasks() {
     std::vector<TaskKind> tasks;
-    for (const Named<TaskKind>& n : task_names())
+    for (const config::Named<TaskKind>& n : task_names())
         if (n.value != TaskKind::none) tasks.push_back(n.value);
     return tasks;
 }
@@ -133,4 +133,4 @@ TaskKind task_by_name(std::string_view name) {
                 "the tasks: " + join(known, ", "));
 }
 
-}  // namespace longreach
+}  // namespace longreach::data

@@ -9,7 +9,7 @@
 #include "config/fields.h"
 #include "config/problems.h"
 
-namespace longreach {
+namespace longreach::data {
 
 enum class TaskKind {
     none,
@@ -43,8 +43,8 @@ struct TaskConfig {
     // Not a field: a command evaluates tasks, so parameters matter though no stage trains on one.
     bool evaluated = false;
 
-    void fields(Fields& f);
-    void check(Problems& problems, int64_t vocab_size) const;
+    void fields(config::Fields& f);
+    void check(config::Problems& problems, int64_t vocab_size) const;
 
     bool is_text(int64_t vocab_size) const;
     int64_t first_id(int64_t vocab_size) const { return ids_first >= 0 ? ids_first : vocab_size - ids; }
@@ -55,4 +55,4 @@ std::string_view name_of(TaskKind task);
 TaskKind task_by_name(std::string_view name);  // Error(usage) with the names there are; "none" is no task
 std::vector<TaskKind> all_tasks();
 
-}  // namespace longreach
+}  // namespace longreach::data

@@ -8,7 +8,7 @@
 #include "base/json.h"
 #include "data/shard_format.h"
 
-namespace longreach {
+namespace longreach::data {
 
 namespace {
 
@@ -35,7 +35,7 @@ bool is_excluded(const SourceOptions& options, const std::string& name, Excluded
 // What may not be read may still be excluded.
 uint64_t size_if_readable(const std::string& path) {
     try {
-        return File::open(path, Links::refuse).size();
+        return io::File::open(path, io::Links::refuse).size();
     } catch (const Error&) {
         return 0;
     }
@@ -43,21 +43,21 @@ uint64_t size_if_readable(const std::string& path) {
 
 void walk(const SourceOptions& options, const std::string& directory, const std::string& relative,
           std::vector<SourceFile>& files, Excluded& excluded) {
-    for (const std::string& entry : list_directory(directory)) {
-        const std::string path = join_path(directory, entry), name = join_path(relative, entry);
-        const PathKind kind = kind_of(path, Links::refuse);
-        if (kind == PathKind::directory) {
+    for (const std::string& entry : io::list_directory(directory)) {
+        const std::string path = io::join_path(directory, entry), name = io::join_path(relative, entry);
+        const io::PathKind kind = io::kind_of(path, io::Links::refuse);
+        if (kind == io::PathKind::directory) {
             walk(options, path, name, files, excluded);
             continue;
         }
-        if (kind != PathKind::file) continue;
+        if (kind != io::PathKind::file) continue;
         const bool left_out = is_excluded(options, name, excluded);
         if (!has_extension(options, name)) continue;
         if (left_out) {
             ++excluded.files;
             excluded.bytes += size_if_readable(path);
         } else {
-            files.push_back({path, name, File::open(path, Links::refuse).size(), true});
+            files.push_back({path, name, io::File::open(path, io::Links::refuse).size(), true});
         }
     }
 }
@@ -97,7 +97,7 @@ size_t comment_end(std::string_view text, size_t at) {
     return end;
 }
 
-SourceOutcome read_whole(const SourceFile& source, const File& file, const SourceOptions& options,
+SourceOutcome read_whole(const SourceFile& source, const io::File& file, const SourceOptions& options,
                          DocumentSink& sink) {
     std::string buffer;
     bool begun = false;
@@ -141,7 +141,7 @@ bool read_line(const SourceFile& source, std::string_view line, uint64_t number,
     return true;
 }
 
-SourceOutcome read_lines(const SourceFile& source, const File& file, const SourceOptions& options,
+SourceOutcome read_lines(const SourceFile& source, const io::File& file, const SourceOptions& options,
                          DocumentSink& sink) {
     std::string buffer(window, '\0'), line;
     uint64_t number = 1;
@@ -173,15 +173,15 @@ std::vector<SourceFile> find_sources(const SourceOptions& options, Excluded& exc
     excluded = {};
     excluded.matches.resize(options.exclude.size());
     for (const std::string& input : options.inputs) {
-        if (kind_of(input, Links::follow) == PathKind::directory) {
+        if (io::kind_of(input, io::Links::follow) == io::PathKind::directory) {
             walk(options, input, {}, files, excluded);
         } else {
-            const File file = File::open(input, Links::follow);
+            const io::File file = io::File::open(input, io::Links::follow);
             const FileHead head = FileHead::read(file);
             const std::string other = head.file_bytes > 0 ? describe_other_file(head) : std::string{};
             const bool text = other.empty() || head.bytes[0] == '{' || head.bytes[0] == '[';
             require(text, ExitCode::data, "{} is {}, not text", input, other);
-            files.push_back({input, base_name(input), head.file_bytes, false});
+            files.push_back({input, io::base_name(input), head.file_bytes, false});
         }
     }
     return files;
@@ -199,9 +199,10 @@ size_t licence_end(std::string_view text) {
 }
 
 SourceOutcome read_source(const SourceFile& source, const SourceOptions& options, DocumentSink& sink) {
-    const File file = File::open(source.path, source.from_directory ? Links::refuse : Links::follow);
+    const io::File file =
+        io::File::open(source.path, source.from_directory ? io::Links::refuse : io::Links::follow);
     return source.name.ends_with(".jsonl") ? read_lines(source, file, options, sink)
                                            : read_whole(source, file, options, sink);
 }
 
-}  // namespace longreach
+}  // namespace longreach::data

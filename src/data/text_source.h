@@ -10,7 +10,7 @@
 
 #include "io/file.h"
 
-namespace longreach {
+namespace longreach::data {
 
 struct SourceFile {
     std::string path;
@@ -58,4 +58,4 @@ SourceOutcome read_source(const SourceFile& source, const SourceOptions& options
 // a copyright, and behind the blank lines that follow. 0 if none does.
 size_t licence_end(std::string_view text);
 
-}  // namespace longreach
+}  // namespace longreach::data

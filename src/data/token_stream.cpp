@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 
-namespace longreach {
+namespace longreach::data {
 
 namespace {
 
@@ -16,14 +16,14 @@ bool has_extension(std::string_view name, std::string_view extension) {
 
 // The shards of a directory: *.bin and *.idx, but a .bin beside its .idx is read through the index.
 void add_directory(const std::string& directory, std::vector<std::string>& shards) {
-    const std::vector<std::string> names = list_directory(directory);
+    const std::vector<std::string> names = io::list_directory(directory);
     const size_t before = shards.size();
     for (const std::string& name : names) {
         const bool is_bin = has_extension(name, ".bin");
         if (!is_bin && !has_extension(name, ".idx")) continue;
         const std::string index = name.substr(0, name.size() - 4) + ".idx";
         if (is_bin && std::binary_search(names.begin(), names.end(), index)) continue;
-        shards.push_back(join_path(directory, name));
+        shards.push_back(io::join_path(directory, name));
     }
     require(shards.size() > before, ExitCode::data, "directory {} holds no token shard (*.bin or *.idx)",
             directory);
@@ -34,11 +34,11 @@ void add_directory(const std::string& directory, std::vector<std::string>& shard
 std::vector<std::string> find_shards(const std::vector<std::string>& paths) {
     std::vector<std::string> shards;
     for (const std::string& path : paths) {
-        const PathKind kind = kind_of(path, Links::follow);
-        if (kind == PathKind::directory) {
+        const io::PathKind kind = io::kind_of(path, io::Links::follow);
+        if (kind == io::PathKind::directory) {
             add_directory(path, shards);
-        } else if (kind == PathKind::missing && path.find_first_of("*?[") != std::string::npos) {
-            const std::vector<std::string> found = expand_pattern(path);
+        } else if (kind == io::PathKind::missing && path.find_first_of("*?[") != std::string::npos) {
+            const std::vector<std::string> found = io::expand_pattern(path);
             require(!found.empty(), ExitCode::data, "no file matches {}", path);
             shards.insert(shards.end(), found.begin(), found.end());
         } else {
@@ -180,4 +180,4 @@ void TokenStream::document_starts(uint64_t begin, int64_t count, const int32_t* 
     }
 }
 
-}  // namespace longreach
+}  // namespace longreach::data

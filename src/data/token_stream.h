@@ -11,7 +11,7 @@
 
 #include "data/shard.h"
 
-namespace longreach {
+namespace longreach::data {
 
 struct StreamOptions {
     ShardOptions shard = {};
@@ -77,4 +77,4 @@ class TokenStream {
 // The shard files `paths` stand for, in stream order.
 std::vector<std::string> find_shards(const std::vector<std::string>& paths);
 
-}  // namespace longreach
+}  // namespace longreach::data

@@ -6,7 +6,7 @@
 #include "base/text.h"
 #include "base/units.h"
 
-namespace longreach {
+namespace longreach::data {
 
 namespace {
 
@@ -112,4 +112,4 @@ std::string to_text(const TokenizeResult& result) {
     return text;
 }
 
-}  // namespace longreach
+}  // namespace longreach::data

@@ -9,7 +9,7 @@
 #include "data/shard_set.h"
 #include "data/text_source.h"
 
-namespace longreach {
+namespace longreach::data {
 
 struct TokenizeOptions {
     SourceOptions source = {};
@@ -41,4 +41,4 @@ TokenizeResult tokenize(const TokenizeOptions& options);
 
 std::string to_text(const TokenizeResult& result);  // a few lines for the console
 
-}  // namespace longreach
+}  // namespace longreach::data

@@ -5,7 +5,7 @@
 #include "data/inspect.h"
 #include "data/shard_writer.h"
 
-namespace longreach {
+namespace longreach::data {
 
 namespace {
 
@@ -122,4 +122,4 @@ std::string to_text(const Verification& verification) {
     return text + fmt::format("{} problems\n", verification.problems.size());
 }
 
-}  // namespace longreach
+}  // namespace longreach::data

@@ -2,14 +2,14 @@
 
 #include <algorithm>
 
-namespace longreach {
+namespace longreach::eval {
 
-void Collector::plan(Arena& arena, int rank, int ranks) {
+void Collector::plan(model::Arena& arena, int rank, int ranks) {
     pieces_ =
         ranks > 1 ? arena.reserve("from_ranks", DType::f64, {rank == 0 ? ranks - 1 : 1, piece}) : Tensor();
 }
 
-std::vector<std::vector<double>> Collector::collect(Ops& ops, Comm& comm, std::vector<double> mine,
+std::vector<std::vector<double>> Collector::collect(Ops& ops, ranks::Comm& comm, std::vector<double> mine,
                                                     bool& stop) const {
     std::vector<std::vector<double>> all;
     if (comm.ranks() == 1) {
@@ -23,9 +23,9 @@ std::vector<std::vector<double>> Collector::collect(Ops& ops, Comm& comm, std::v
     const auto numbers = [&](int64_t row, int64_t count) {
         return pieces_.row_range(row, 1).col_range(0, count);
     };
-    const auto exchange = [&](int64_t most, const std::vector<Transfer>& sends,
-                              const std::vector<Transfer>& receives) {
-        comm.wait(comm.exchange({CollectiveOp::send, DType::f64, most}, sends, receives));
+    const auto exchange = [&](int64_t most, const std::vector<ranks::Transfer>& sends,
+                              const std::vector<ranks::Transfer>& receives) {
+        comm.wait(comm.exchange({ranks::CollectiveOp::send, DType::f64, most}, sends, receives));
     };
 
     // How many numbers each has: rank 0 learns it of all, and all learn the most. A number sent is twice the
@@ -33,7 +33,7 @@ std::vector<std::vector<double>> Collector::collect(Ops& ops, Comm& comm, std::v
     std::vector<int64_t> counts(static_cast<size_t>(others));
     double head = 2 * static_cast<double>(mine.size()) + (stop ? 1 : 0);
     if (collects) {
-        std::vector<Transfer> heads;
+        std::vector<ranks::Transfer> heads;
         for (int64_t r = 0; r < others; ++r) heads.push_back({static_cast<int>(r) + 1, numbers(r, 1)});
         exchange(1, {}, heads);
         int64_t most = 0;
@@ -45,7 +45,7 @@ std::vector<std::vector<double>> Collector::collect(Ops& ops, Comm& comm, std::v
             stop = stop || sent % 2 == 1;
         }
         head = static_cast<double>(2 * most + (stop ? 1 : 0));
-        for (const Transfer& t : heads) ops.upload(t.data, &head);
+        for (const ranks::Transfer& t : heads) ops.upload(t.data, &head);
         exchange(1, heads, {});
         all.push_back(std::move(mine));
         for (const int64_t count : counts) all.emplace_back(static_cast<size_t>(count));
@@ -60,7 +60,7 @@ std::vector<std::vector<double>> Collector::collect(Ops& ops, Comm& comm, std::v
     const int64_t total = static_cast<int64_t>(head) / 2;
     for (int64_t at = 0; at < total; at += piece) {
         const int64_t width = std::min(piece, total - at);
-        std::vector<Transfer> sends, receives;
+        std::vector<ranks::Transfer> sends, receives;
         if (collects) {
             for (int64_t r = 0; r < others; ++r) {
                 const int64_t count = std::min(width, counts[static_cast<size_t>(r)] - at);
@@ -71,24 +71,25 @@ std::vector<std::vector<double>> Collector::collect(Ops& ops, Comm& comm, std::v
             ops.upload(sends[0].data, mine.data() + at);
         }
         exchange(width, sends, receives);
-        for (const Transfer& t : receives) ops.download(all[static_cast<size_t>(t.peer)].data() + at, t.data);
+        for (const ranks::Transfer& t : receives)
+            ops.download(all[static_cast<size_t>(t.peer)].data() + at, t.data);
     }
     return all;
 }
 
-void Collector::share(Ops& ops, Comm& comm, std::vector<double>& numbers) const {
+void Collector::share(Ops& ops, ranks::Comm& comm, std::vector<double>& numbers) const {
     if (comm.ranks() == 1) return;
     const int64_t count = static_cast<int64_t>(numbers.size());
     const Tensor room = pieces_.row_range(0, 1).col_range(0, count);
-    std::vector<Transfer> sends, receives;
+    std::vector<ranks::Transfer> sends, receives;
     if (comm.rank() == 0) {
         ops.upload(room, numbers.data());
         for (int r = 1; r < comm.ranks(); ++r) sends.push_back({r, room});
     } else {
         receives.push_back({0, room});
     }
-    comm.wait(comm.exchange({CollectiveOp::broadcast, DType::f64, count}, sends, receives));
+    comm.wait(comm.exchange({ranks::CollectiveOp::broadcast, DType::f64, count}, sends, receives));
     ops.download(numbers.data(), room);
 }
 
-}  // namespace longreach
+}  // namespace longreach::eval

@@ -4,26 +4,26 @@
 
 #include <vector>
 
-#include "dist/comm.h"
+#include "ranks/comm.h"
 #include "model/arena.h"
 
-namespace longreach {
+namespace longreach::eval {
 
 class Collector {
   public:
     static constexpr int64_t piece = 1 << 15;  // numbers of one rank on their way at once: 256 KiB
 
     // Device memory for a piece, on rank 0 for a piece of every other rank; none where there is one rank.
-    void plan(Arena& arena, int rank, int ranks);
+    void plan(model::Arena& arena, int rank, int ranks);
     // Called by all ranks. On rank 0 the lists of all ranks in the ranks' order, elsewhere nothing. stop:
     // whether this rank wants to stop; afterwards, on all of them, whether any does.
-    std::vector<std::vector<double>> collect(Ops& ops, Comm& comm, std::vector<double> mine,
+    std::vector<std::vector<double>> collect(Ops& ops, ranks::Comm& comm, std::vector<double> mine,
                                              bool& stop) const;
     // Rank 0's numbers, at most `piece`, on all ranks. Their count is the same on all.
-    void share(Ops& ops, Comm& comm, std::vector<double>& numbers) const;
+    void share(Ops& ops, ranks::Comm& comm, std::vector<double>& numbers) const;
 
   private:
     Tensor pieces_;  // f64 [R - 1, piece] on rank 0, [1, piece] elsewhere
 };
 
-}  // namespace longreach
+}  // namespace longreach::eval

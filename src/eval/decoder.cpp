@@ -4,16 +4,16 @@
 #include <cmath>
 #include <numeric>
 
-namespace longreach {
+namespace longreach::eval {
 
-void Decoder::plan(Arena& arena, Ops& ops) {
+void Decoder::plan(model::Arena& arena, Ops& ops) {
     arena.group("batch, generation");
     tokens_ = arena.reserve("tokens", DType::i32, {size_.sequences * size_.prompt});
     logits_ = arena.reserve("logits", DType::f32, {size_.sequences, model_.config().vocab_size});
     model_.plan_generation(arena, ops, size_.sequences, size_.prompt, size_.room);
 }
 
-const std::vector<int32_t>& Decoder::prefill(Ops& ops, const FlatParams& weights,
+const std::vector<int32_t>& Decoder::prefill(Ops& ops, const model::FlatParams& weights,
                                              const std::vector<int32_t>& tokens, int64_t sequences) {
     const int64_t count = static_cast<int64_t>(tokens.size());
     check(sequences >= 1 && sequences <= size_.sequences && count > 0 && count % sequences == 0 &&
@@ -24,18 +24,18 @@ const std::vector<int32_t>& Decoder::prefill(Ops& ops, const FlatParams& weights
     return pass(ops, weights, tokens, count / sequences);
 }
 
-const std::vector<int32_t>& Decoder::step(Ops& ops, const FlatParams& weights,
+const std::vector<int32_t>& Decoder::step(Ops& ops, const model::FlatParams& weights,
                                           const std::vector<int32_t>& tokens) {
     check(position_ > 0 && static_cast<int64_t>(tokens.size()) == sequences_, "{} tokens for {} texts",
           tokens.size(), sequences_);
     return pass(ops, weights, tokens, 1);
 }
 
-const std::vector<int32_t>& Decoder::pass(Ops& ops, const FlatParams& weights,
+const std::vector<int32_t>& Decoder::pass(Ops& ops, const model::FlatParams& weights,
                                           const std::vector<int32_t>& tokens, int64_t length) {
     check(position_ + length <= size_.room, "position {} of {}", position_ + length, size_.room);
     model_.use_length(ops, size_.room);
-    Batch batch{sequences_, length, tokens_.first(sequences_ * length), Tensor(), Tensor()};
+    model::Batch batch{sequences_, length, tokens_.first(sequences_ * length), Tensor(), Tensor()};
     ops.upload(batch.tokens, tokens.data());
     model_.generate(ops, weights, batch, {size_.room, position_});
     position_ += length;
@@ -75,4 +75,4 @@ int32_t sample_token(const float* logits, int64_t vocabulary, double temperature
     return order.back();
 }
 
-}  // namespace longreach
+}  // namespace longreach::eval

@@ -10,7 +10,7 @@
 
 #include "model/transformer.h"
 
-namespace longreach {
+namespace longreach::eval {
 
 struct DecoderSize {
     int64_t sequences = 1;
@@ -20,17 +20,18 @@ struct DecoderSize {
 
 class Decoder {
   public:
-    Decoder(Transformer& model, const DecoderSize& size) : model_(model), size_(size) {}
+    Decoder(model::Transformer& model, const DecoderSize& size) : model_(model), size_(size) {}
 
     // Plan like the model's. Keys and values live from prefill() to the last step().
-    void plan(Arena& arena, Ops& ops);
+    void plan(model::Arena& arena, Ops& ops);
 
     // Begins new texts: tokens [B P] of prompts of equal length, at most as many as planned. Returns the most
     // likely next token of each sequence.
-    const std::vector<int32_t>& prefill(Ops& ops, const FlatParams& weights,
+    const std::vector<int32_t>& prefill(Ops& ops, const model::FlatParams& weights,
                                         const std::vector<int32_t>& tokens, int64_t sequences);
     // Appends a token [B] to each text. Returns the most likely next ones.
-    const std::vector<int32_t>& step(Ops& ops, const FlatParams& weights, const std::vector<int32_t>& tokens);
+    const std::vector<int32_t>& step(Ops& ops, const model::FlatParams& weights,
+                                     const std::vector<int32_t>& tokens);
     // After either: what the next token's probabilities are made of, after the softcap of the head; [B V].
     std::vector<float> logits(Ops& ops) const;
 
@@ -38,10 +39,10 @@ class Decoder {
     const DecoderSize& size() const { return size_; }
 
   private:
-    const std::vector<int32_t>& pass(Ops& ops, const FlatParams& weights, const std::vector<int32_t>& tokens,
-                                     int64_t length);
+    const std::vector<int32_t>& pass(Ops& ops, const model::FlatParams& weights,
+                                     const std::vector<int32_t>& tokens, int64_t length);
 
-    Transformer& model_;
+    model::Transformer& model_;
     DecoderSize size_;
     Tensor tokens_, logits_;  // i32 [B P], f32 [B V]
     int64_t sequences_ = 0, position_ = 0;
@@ -53,4 +54,4 @@ class Decoder {
 int32_t sample_token(const float* logits, int64_t vocabulary, double temperature, int64_t top,
                      double uniform);
 
-}  // namespace longreach
+}  // namespace longreach::eval

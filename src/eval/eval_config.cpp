@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-namespace longreach {
+namespace longreach::eval {
 
 void EvalConfig::take_lengths(const std::vector<int64_t>& given, int64_t scored) {
     if (!given.empty()) lengths = given;
@@ -15,7 +15,7 @@ void EvalConfig::take_lengths(const std::vector<int64_t>& given, int64_t scored)
     final_tokens = std::max(final_tokens, lengths.back());
 }
 
-void EvalConfig::fields(Fields& f) {
+void EvalConfig::fields(config::Fields& f) {
     f.integer("every", every, {.min = 0}, {"steps between validations; 0: only at the end", true});
     f.integers("lengths", lengths, {.min = 1, .max = int64_t{1} << 31, .tokens = true},
                {"context lengths, in tokens; the same tokens are scored at every length", true});
@@ -45,7 +45,7 @@ void EvalConfig::fields(Fields& f) {
     f.section("rope", rope, {"changes of a finished model for sequences longer than train_context"});
 }
 
-void EvalConfig::check(Problems& p) const {
+void EvalConfig::check(config::Problems& p) const {
     rope.check("eval.rope", p);
     if (lengths.empty()) p.add("eval.lengths", "needs at least one length");
     const bool rising = std::is_sorted(lengths.begin(), lengths.end(), std::less_equal<>());
@@ -75,4 +75,4 @@ void EvalConfig::check(Problems& p) const {
               "eval.lengths");
 }
 
-}  // namespace longreach
+}  // namespace longreach::eval

@@ -5,7 +5,7 @@
 #include "config/problems.h"
 #include "model/post_hoc.h"
 
-namespace longreach {
+namespace longreach::eval {
 
 enum class EvalAlign { chunk, suffix };
 enum class EvalPick { spread, head };
@@ -20,12 +20,12 @@ struct EvalConfig {
     int64_t suffix_tokens = 0;
     int64_t min_document = 0;
     int64_t batch_tokens = 0;
-    PostHocConfig rope;
+    model::PostHocConfig rope;
     // Lengths and a token count for one evaluation, where given; counts grow to one longest sequence if need
     // be.
     void take_lengths(const std::vector<int64_t>& given, int64_t scored);
-    void fields(Fields& f);
-    void check(Problems& problems) const;
+    void fields(config::Fields& f);
+    void check(config::Problems& problems) const;
 };
 
-}  // namespace longreach
+}  // namespace longreach::eval

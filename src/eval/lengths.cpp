@@ -11,7 +11,7 @@
 #include "eval/partial_sums.h"
 #include "eval/selection.h"
 
-namespace longreach {
+namespace longreach::eval {
 
 namespace {
 
@@ -53,7 +53,7 @@ struct HostBatch {
     std::vector<int32_t> tokens, targets, starts, best;  // [sequences, length]
     std::vector<float> losses;
 
-    void fill(const TokenStream& stream, const Selection& selection, std::span<const Window> windows,
+    void fill(const data::TokenStream& stream, const Selection& selection, std::span<const Window> windows,
               int64_t length) {
         const size_t l = static_cast<size_t>(length), n = windows.size() * l;
         tokens.resize(n);
@@ -176,11 +176,12 @@ EvalRequest make_request(const EvalConfig& config, int64_t tokens, int64_t batch
     return r;
 }
 
-ScoredTokens LengthEvaluator::check_request(const TokenStream& stream, const EvalRequest& request) {
+ScoredTokens LengthEvaluator::check_request(const data::TokenStream& stream, const EvalRequest& request) {
     return select(stream, request).scope;
 }
 
-void LengthEvaluator::plan(Arena& arena, int64_t batch_tokens, bool document_mask, int rank, int ranks) {
+void LengthEvaluator::plan(model::Arena& arena, int64_t batch_tokens, bool document_mask, int rank,
+                           int ranks) {
     arena.group("batch, evaluation");
     tokens_ = arena.reserve("tokens", DType::i32, {batch_tokens});
     targets_ = arena.reserve("targets", DType::i32, {batch_tokens});
@@ -188,8 +189,9 @@ void LengthEvaluator::plan(Arena& arena, int64_t batch_tokens, bool document_mas
     collector_.plan(arena, rank, ranks);
 }
 
-std::vector<LengthResult> LengthEvaluator::run(Ops& ops, Comm& comm, Transformer& model,
-                                               const FlatParams& weights, const TokenStream& stream,
+std::vector<LengthResult> LengthEvaluator::run(Ops& ops, ranks::Comm& comm, model::Transformer& model,
+                                               const model::FlatParams& weights,
+                                               const data::TokenStream& stream,
                                                const EvalRequest& request) const {
     const Selection selection = select(stream, request);
     const size_t rank = static_cast<size_t>(comm.rank()), ranks = static_cast<size_t>(comm.ranks());
@@ -227,7 +229,8 @@ std::vector<LengthResult> LengthEvaluator::run(Ops& ops, Comm& comm, Transformer
             if (const size_t first = round + rank * per_batch; first < windows.size()) {
                 host.fill(stream, selection, batch_at(first), length);
                 const int64_t total = static_cast<int64_t>(host.tokens.size());
-                Batch batch{total / length, length, tokens_.first(total), targets_.first(total), Tensor()};
+                model::Batch batch{total / length, length, tokens_.first(total), targets_.first(total),
+                                   Tensor()};
                 ops.upload(batch.tokens, host.tokens.data());
                 ops.upload(batch.targets, host.targets.data());
                 if (request.document_mask) {
@@ -297,4 +300,4 @@ double bootstrap_error(const std::vector<LossSum>& documents, uint64_t seed) {
     return std::sqrt(std::max(0.0, (squares - sum * sum / m) / (m - 1)));
 }
 
-}  // namespace longreach
+}  // namespace longreach::eval

@@ -28,7 +28,7 @@
 #include "eval/pause.h"
 #include "model/transformer.h"
 
-namespace longreach {
+namespace longreach::eval {
 
 struct LengthResult {
     int64_t length = 0;
@@ -46,7 +46,7 @@ struct LengthResult {
 };
 
 // Somebody who looks at evaluations. What a rank saw of a batch goes to rank 0 as a list of numbers.
-class BatchObserver : public ForwardObserver {
+class BatchObserver : public model::ForwardObserver {
   public:
     // The batch that comes next begins with this one of the sequences of its length.
     virtual void begin(int64_t first_sequence) = 0;
@@ -93,12 +93,13 @@ EvalRequest make_request(const EvalConfig& config, int64_t tokens, int64_t batch
 class LengthEvaluator {
   public:
     // Throws what run() would throw: too short a stream, no document that qualifies.
-    static ScoredTokens check_request(const TokenStream& stream, const EvalRequest& request);
+    static ScoredTokens check_request(const data::TokenStream& stream, const EvalRequest& request);
     // Device buffers for the largest batch; plan like the model's.
-    void plan(Arena& arena, int64_t batch_tokens, bool document_mask, int rank = 0, int ranks = 1);
+    void plan(model::Arena& arena, int64_t batch_tokens, bool document_mask, int rank = 0, int ranks = 1);
     // Called by all ranks with the same arguments; rank 0 gets the results, the others none.
-    std::vector<LengthResult> run(Ops& ops, Comm& comm, Transformer& model, const FlatParams& weights,
-                                  const TokenStream& stream, const EvalRequest& request) const;
+    std::vector<LengthResult> run(Ops& ops, ranks::Comm& comm, model::Transformer& model,
+                                  const model::FlatParams& weights, const data::TokenStream& stream,
+                                  const EvalRequest& request) const;
 
   private:
     Tensor tokens_, targets_, doc_start_;
@@ -108,4 +109,4 @@ class LengthEvaluator {
 // Standard error of sum/count over documents, by bootstrap; NaN for fewer than two.
 double bootstrap_error(const std::vector<LossSum>& documents, uint64_t seed);
 
-}  // namespace longreach
+}  // namespace longreach::eval

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace longreach {
+namespace longreach::eval {
 
 struct LossSum {
     double sum = 0;
@@ -15,4 +15,4 @@ struct LossSum {
     }
 };
 
-}  // namespace longreach
+}  // namespace longreach::eval

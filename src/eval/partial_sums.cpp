@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 
-namespace longreach {
+namespace longreach::eval {
 
 namespace {
 
@@ -132,4 +132,4 @@ std::optional<PartialSums> PartialSums::read(const std::string& bytes, uint64_t 
     return s;
 }
 
-}  // namespace longreach
+}  // namespace longreach::eval

@@ -10,7 +10,7 @@
 
 #include "eval/loss_sum.h"
 
-namespace longreach {
+namespace longreach::eval {
 
 // Of one length.
 struct PartialLength {
@@ -29,4 +29,4 @@ struct PartialSums {
     static std::optional<PartialSums> read(const std::string& bytes, uint64_t context, size_t documents);
 };
 
-}  // namespace longreach
+}  // namespace longreach::eval

@@ -5,7 +5,7 @@
 #include <functional>
 #include <string>
 
-namespace longreach {
+namespace longreach::eval {
 
 struct Pause {
     // Whether this rank was asked to stop; called between batches. If any rank was, all of them stop, unless
@@ -23,4 +23,4 @@ struct Pause {
     std::function<uint64_t()> context = {};
 };
 
-}  // namespace longreach
+}  // namespace longreach::eval

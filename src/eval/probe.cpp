@@ -6,7 +6,7 @@
 
 #include "eval/probe_gatherer.h"
 
-namespace longreach {
+namespace longreach::eval {
 
 EvalRequest ProbeRequest::evaluation() const {
     EvalRequest r;
@@ -21,10 +21,10 @@ EvalRequest ProbeRequest::evaluation() const {
     return r;
 }
 
-void Probe::plan(Arena& arena, const ModelConfig& model, int64_t longest) {
+void Probe::plan(model::Arena& arena, const model::ModelConfig& model, int64_t longest) {
     int64_t heads = 0, widest = model.width;
     for (int64_t l = 0; l < model.layers; ++l) {
-        const AttentionConfig& a = model.layer_attention(l);
+        const model::AttentionConfig& a = model.layer_attention(l);
         heads = std::max(heads, a.heads);
         widest = std::max(widest, a.heads * a.head_dim);
     }
@@ -34,9 +34,9 @@ void Probe::plan(Arena& arena, const ModelConfig& model, int64_t longest) {
     projected_ = arena.activation("probe_projected", {longest * model.width});
 }
 
-ProbeResult Probe::run(Ops& ops, Comm& comm, Transformer& model, const FlatParams& weights,
-                       const LengthEvaluator& evaluator, const TokenStream& stream,
-                       const ProbeRequest& request) const {
+ProbeResult Probe::run(Ops& ops, ranks::Comm& comm, model::Transformer& model,
+                       const model::FlatParams& weights, const LengthEvaluator& evaluator,
+                       const data::TokenStream& stream, const ProbeRequest& request) const {
     EvalRequest evaluation = request.evaluation();
     const int64_t longest = request.lengths.back();
     const int64_t usable = std::min(evaluation.tokens, static_cast<int64_t>(stream.tokens()) - 1);
@@ -110,4 +110,4 @@ std::string probe_table(const std::vector<ProbeRow>& rows) {
     return out;
 }
 
-}  // namespace longreach
+}  // namespace longreach::eval

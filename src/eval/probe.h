@@ -11,7 +11,7 @@
 
 #include "eval/lengths.h"
 
-namespace longreach {
+namespace longreach::eval {
 
 // One line of probe.csv.
 struct ProbeRow {
@@ -44,10 +44,10 @@ struct ProbeResult {
 class Probe {
   public:
     // Device buffers for batches of the largest length; plan behind the model's evaluation.
-    void plan(Arena& arena, const ModelConfig& model, int64_t longest);
+    void plan(model::Arena& arena, const model::ModelConfig& model, int64_t longest);
     // Called by all ranks with the same arguments; rank 0 gets the result, the others an empty one.
-    ProbeResult run(Ops& ops, Comm& comm, Transformer& model, const FlatParams& weights,
-                    const LengthEvaluator& evaluator, const TokenStream& stream,
+    ProbeResult run(Ops& ops, ranks::Comm& comm, model::Transformer& model, const model::FlatParams& weights,
+                    const LengthEvaluator& evaluator, const data::TokenStream& stream,
                     const ProbeRequest& request) const;
 
   private:
@@ -61,4 +61,4 @@ std::vector<std::string> probe_lines(const std::vector<ProbeRow>& rows, int64_t 
 // For the terminal: one line per length, layer and head, of the bin with most queries.
 std::string probe_table(const std::vector<ProbeRow>& rows);
 
-}  // namespace longreach
+}  // namespace longreach::eval

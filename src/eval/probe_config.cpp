@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <functional>
 
-namespace longreach {
+namespace longreach::eval {
 
-void ProbeConfig::fields(Fields& f) {
+void ProbeConfig::fields(config::Fields& f) {
     f.integer("every", every, {.min = 0},
               {"steps between looks at the attention of every layer and head, written to probe.csv; 0: never",
                true});
@@ -17,7 +17,7 @@ void ProbeConfig::fields(Fields& f) {
               {"tokens looked at, at each length; 0: one sequence of the largest", true});
 }
 
-void ProbeConfig::check(Problems& p) const {
+void ProbeConfig::check(config::Problems& p) const {
     const bool rising = std::is_sorted(lengths.begin(), lengths.end(), std::less_equal<>());
     if (!rising) p.add("probe.lengths", "lengths must rise");
     for (size_t i = 0; rising && i < lengths.size(); ++i) {
@@ -32,4 +32,4 @@ void ProbeConfig::check(Problems& p) const {
         p.no_effect(key, "probe.every is 0", "probe.every");
 }
 
-}  // namespace longreach
+}  // namespace longreach::eval

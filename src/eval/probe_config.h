@@ -4,14 +4,14 @@
 #include "config/fields.h"
 #include "config/problems.h"
 
-namespace longreach {
+namespace longreach::eval {
 
 struct ProbeConfig {
     int64_t every = 0;
     std::vector<int64_t> lengths;
     int64_t tokens = 0;
-    void fields(Fields& f);
-    void check(Problems& problems) const;
+    void fields(config::Fields& f);
+    void check(config::Problems& problems) const;
 };
 
-}  // namespace longreach
+}  // namespace longreach::eval

@@ -5,7 +5,7 @@
 
 #include "base/rng.h"
 
-namespace longreach {
+namespace longreach::eval {
 
 namespace {
 
@@ -40,7 +40,7 @@ HostMatrix Gatherer::download(Ops& ops, const Tensor& x) const {
     return host;
 }
 
-std::vector<Gatherer::TokenPair> Gatherer::pairs_of(const Batch& batch) const {
+std::vector<Gatherer::TokenPair> Gatherer::pairs_of(const model::Batch& batch) const {
     std::vector<TokenPair> pairs;
     if (batch.length < 2) return pairs;
     const Rng rng(seed_, Purpose::probe, token_stream);
@@ -74,7 +74,7 @@ void Gatherer::add(int64_t length, std::span<const double> seen) {
     for (size_t l = 0; l < layers_; ++l) all[l].add(batch[l]);
 }
 
-void Gatherer::attention(const StepContext& run, const AttentionView& view) {
+void Gatherer::attention(const model::StepContext& run, const model::AttentionView& view) {
     LayerSums& sums = batch_[static_cast<size_t>(view.layer)];
     sums.heads.resize(static_cast<size_t>(view.scores.heads));
     sums.sink = bool(view.scores.sink);
@@ -87,7 +87,8 @@ void Gatherer::attention(const StepContext& run, const AttentionView& view) {
     add_scores(run, view, sums);
 }
 
-void Gatherer::add_rows(const StepContext& run, const AttentionView& view, LayerSums& sums) const {
+void Gatherer::add_rows(const model::StepContext& run, const model::AttentionView& view,
+                        LayerSums& sums) const {
     using enum RowStatistic;
     const int64_t n = run.batch.count(), heads = view.scores.heads;
     const Tensor statistics = statistics_.shaped({row_statistics, heads, n});
@@ -128,7 +129,8 @@ void Gatherer::add_rows(const StepContext& run, const AttentionView& view, Layer
         }
 }
 
-void Gatherer::add_norms(const StepContext& run, const AttentionView& view, LayerSums& sums) const {
+void Gatherer::add_norms(const model::StepContext& run, const model::AttentionView& view,
+                         LayerSums& sums) const {
     const int64_t n = run.batch.count(), d = view.scores.head_dim;
     const HostMatrix o = download(run.ops, view.o);
     for (int64_t i = 0; i < n; ++i)
@@ -154,7 +156,8 @@ void Gatherer::add_norms(const StepContext& run, const AttentionView& view, Laye
     }
 }
 
-void Gatherer::add_gates(const StepContext& run, const AttentionView& view, LayerSums& sums) const {
+void Gatherer::add_gates(const model::StepContext& run, const model::AttentionView& view,
+                         LayerSums& sums) const {
     const int64_t n = run.batch.count(), heads = view.scores.heads;
     const HostMatrix gates = download(run.ops, view.gates);
     const int64_t each = gates.cols / heads;
@@ -167,7 +170,8 @@ void Gatherer::add_gates(const StepContext& run, const AttentionView& view, Laye
         }
 }
 
-void Gatherer::add_scores(const StepContext& run, const AttentionView& view, LayerSums& sums) const {
+void Gatherer::add_scores(const model::StepContext& run, const model::AttentionView& view,
+                          LayerSums& sums) const {
     const AttentionSpec& spec = view.scores;
     const int64_t length = run.batch.length, d = spec.head_dim, group = spec.heads / spec.kv_heads;
     const HostMatrix q = download(run.ops, view.q), k = download(run.ops, view.k);
@@ -201,7 +205,7 @@ void Gatherer::add_scores(const StepContext& run, const AttentionView& view, Lay
     }
 }
 
-void Gatherer::block(const StepContext& run, int64_t layer, const Tensor& x) {
+void Gatherer::block(const model::StepContext& run, int64_t layer, const Tensor& x) {
     LayerSums& sums = batch_[static_cast<size_t>(layer)];
     const HostMatrix host = download(run.ops, x);
     for (const TokenPair& pair : pairs_of(run.batch)) {
@@ -210,4 +214,4 @@ void Gatherer::block(const StepContext& run, int64_t layer, const Tensor& x) {
     }
 }
 
-}  // namespace longreach
+}  // namespace longreach::eval

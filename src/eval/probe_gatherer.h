@@ -6,7 +6,7 @@
 
 #include "eval/probe_sums.h"
 
-namespace longreach {
+namespace longreach::eval {
 
 struct HostMatrix {
     std::vector<float> data;
@@ -25,8 +25,8 @@ class Gatherer final : public BatchObserver {
           seed_(seed),
           tokens_(tokens) {}
 
-    void attention(const StepContext& run, const AttentionView& view) override;
-    void block(const StepContext& run, int64_t layer, const Tensor& x) override;
+    void attention(const model::StepContext& run, const model::AttentionView& view) override;
+    void block(const model::StepContext& run, int64_t layer, const Tensor& x) override;
     void begin(int64_t first_sequence) override;
     std::vector<double> take() override;
     void add(int64_t length, std::span<const double> seen) override;
@@ -39,13 +39,13 @@ class Gatherer final : public BatchObserver {
     };
 
     HostMatrix download(Ops& ops, const Tensor& x) const;
-    std::vector<TokenPair> pairs_of(const Batch& batch) const;
-    void add_rows(const StepContext& run, const AttentionView& view, LayerSums& sums) const;
-    void add_norms(const StepContext& run, const AttentionView& view, LayerSums& sums) const;
-    void add_gates(const StepContext& run, const AttentionView& view, LayerSums& sums) const;
-    void add_scores(const StepContext& run, const AttentionView& view, LayerSums& sums) const;
+    std::vector<TokenPair> pairs_of(const model::Batch& batch) const;
+    void add_rows(const model::StepContext& run, const model::AttentionView& view, LayerSums& sums) const;
+    void add_norms(const model::StepContext& run, const model::AttentionView& view, LayerSums& sums) const;
+    void add_gates(const model::StepContext& run, const model::AttentionView& view, LayerSums& sums) const;
+    void add_scores(const model::StepContext& run, const model::AttentionView& view, LayerSums& sums) const;
     // Of the sequences of a batch, how many of `samples` each gets.
-    int64_t share(const Batch& batch, int64_t samples) const {
+    int64_t share(const model::Batch& batch, int64_t samples) const {
         const int64_t sequences = tokens_ / batch.length;
         return (samples + sequences - 1) / sequences;
     }
@@ -63,4 +63,4 @@ class Gatherer final : public BatchObserver {
     std::vector<int32_t> start_;                      // first visible key of every query of the layer in work
 };
 
-}  // namespace longreach
+}  // namespace longreach::eval

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <type_traits>
 
-namespace longreach {
+namespace longreach::eval {
 
 void Moments::add(const Moments& b) {
     if (b.count == 0) return;
@@ -236,12 +236,12 @@ void append_rows(std::vector<ProbeRow>& rows, const LayerSums& sums, int64_t len
     out.put(-1, 0, "angle_ratio", sums.angle_ratio);
 }
 
-void append_scalars(std::vector<ProbeRow>& rows, Ops& ops, const ParamTable& table,
-                    const FlatParams& weights) {
+void append_scalars(std::vector<ProbeRow>& rows, Ops& ops, const model::ParamTable& table,
+                    const model::FlatParams& weights) {
     std::vector<float> host;
-    for (const Param& p : table.params()) {
+    for (const model::Param& p : table.params()) {
         const auto ends = [&](const char* with) { return p.name.ends_with(with); };
-        if (p.group != ParamGroup::scalar || ends("gain") || ends(".bias") || ends("weight")) continue;
+        if (p.group != model::ParamGroup::scalar || ends("gain") || ends(".bias") || ends("weight")) continue;
         // layers.3.attention.scale.r is r of layer 3; what several layers share keeps its name.
         std::string name = p.name;
         int64_t layer = -1;
@@ -265,4 +265,4 @@ void append_scalars(std::vector<ProbeRow>& rows, Ops& ops, const ParamTable& tab
     }
 }
 
-}  // namespace longreach
+}  // namespace longreach::eval

@@ -9,7 +9,7 @@
 #include "eval/probe.h"
 #include "kernels/row_statistics.h"
 
-namespace longreach {
+namespace longreach::eval {
 
 struct Mean {
     double sum = 0;
@@ -60,9 +60,9 @@ std::vector<LayerSums> layers_of(std::span<const double> numbers);
 // `layer` of a length as rows of probe.csv.
 void append_rows(std::vector<ProbeRow>& rows, const LayerSums& sums, int64_t length, int64_t layer);
 // Learned numbers that stand for themselves: scales, taus, sinks, mixing weights. Not gains and matrices.
-void append_scalars(std::vector<ProbeRow>& rows, Ops& ops, const ParamTable& table,
-                    const FlatParams& weights);
+void append_scalars(std::vector<ProbeRow>& rows, Ops& ops, const model::ParamTable& table,
+                    const model::FlatParams& weights);
 
 size_t bin_of(int64_t visible);
 
-}  // namespace longreach
+}  // namespace longreach::eval

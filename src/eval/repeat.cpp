@@ -6,17 +6,18 @@
 #include "base/hash.h"
 #include "eval/lengths.h"
 
-namespace longreach {
+namespace longreach::eval {
 
-void RepeatEvaluator::plan(Arena& arena, int64_t batch_tokens, bool document_mask) {
+void RepeatEvaluator::plan(model::Arena& arena, int64_t batch_tokens, bool document_mask) {
     arena.group("batch, repeated text");
     tokens_ = arena.reserve("tokens", DType::i32, {batch_tokens});
     targets_ = arena.reserve("targets", DType::i32, {batch_tokens});
     doc_start_ = document_mask ? arena.reserve("doc_start", DType::i32, {batch_tokens}) : Tensor();
 }
 
-std::vector<TaskRow> RepeatEvaluator::run(Ops& ops, Transformer& model, const FlatParams& weights,
-                                          const TokenStream& stream, const RepeatRequest& request) const {
+std::vector<TaskRow> RepeatEvaluator::run(Ops& ops, model::Transformer& model,
+                                          const model::FlatParams& weights, const data::TokenStream& stream,
+                                          const RepeatRequest& request) const {
     const int64_t longest = request.lengths.back();
     require(longest > request.period, ExitCode::usage,
             "no evaluation length is above the {} tokens of a text, so nothing would be repeated",
@@ -60,7 +61,7 @@ std::vector<TaskRow> RepeatEvaluator::run(Ops& ops, Transformer& model, const Fl
                     std::copy_n(ids.begin(), l, tokens.begin() + static_cast<std::ptrdiff_t>(row));
                     std::copy_n(ids.begin() + 1, l, targets.begin() + static_cast<std::ptrdiff_t>(row));
                 }
-                Batch batch{count, length, tokens_.first(n), targets_.first(n), Tensor()};
+                model::Batch batch{count, length, tokens_.first(n), targets_.first(n), Tensor()};
                 ops.upload(batch.tokens, tokens.data());
                 ops.upload(batch.targets, targets.data());
                 if (request.document_mask) {
@@ -103,4 +104,4 @@ std::vector<TaskRow> RepeatEvaluator::run(Ops& ops, Transformer& model, const Fl
     return rows;
 }
 
-}  // namespace longreach
+}  // namespace longreach::eval

@@ -10,7 +10,7 @@
 #include "eval/task_rows.h"
 #include "model/transformer.h"
 
-namespace longreach {
+namespace longreach::eval {
 
 struct RepeatRequest {
     std::vector<int64_t> lengths;
@@ -25,14 +25,14 @@ struct RepeatRequest {
 class RepeatEvaluator {
   public:
     // Device buffers for the largest batch; plan like the model's.
-    void plan(Arena& arena, int64_t batch_tokens, bool document_mask);
+    void plan(model::Arena& arena, int64_t batch_tokens, bool document_mask);
     // Rows of the tasks "repeat" and "non_repeat" per length: accuracy is the share of tokens that are the
     // model's most likely ones, over all positions; errors come from the variation over sequences.
-    std::vector<TaskRow> run(Ops& ops, Transformer& model, const FlatParams& weights,
-                             const TokenStream& stream, const RepeatRequest& request) const;
+    std::vector<TaskRow> run(Ops& ops, model::Transformer& model, const model::FlatParams& weights,
+                             const data::TokenStream& stream, const RepeatRequest& request) const;
 
   private:
     Tensor tokens_, targets_, doc_start_;
 };
 
-}  // namespace longreach
+}  // namespace longreach::eval

@@ -4,12 +4,12 @@
 
 #include "base/hash.h"
 
-namespace longreach {
+namespace longreach::eval {
 
 namespace {
 
 // Starts of documents in the whole stream, in order; reads it once in pieces.
-std::vector<uint64_t> document_begins(const TokenStream& stream) {
+std::vector<uint64_t> document_begins(const data::TokenStream& stream) {
     constexpr int64_t piece = 1 << 16;
     const uint64_t tokens = stream.tokens();
     std::vector<uint64_t> begins{0};
@@ -33,7 +33,7 @@ std::vector<uint64_t> document_begins(const TokenStream& stream) {
 }
 
 // Stretches of the largest length. The last token of the stream is only a target.
-void choose_windows(Selection& s, const TokenStream& stream, const EvalRequest& request) {
+void choose_windows(Selection& s, const data::TokenStream& stream, const EvalRequest& request) {
     const uint64_t longest = static_cast<uint64_t>(request.lengths.back());
     s.scored = request.lengths.back();
     s.scope.choices = (stream.tokens() - 1) / longest;
@@ -43,7 +43,7 @@ void choose_windows(Selection& s, const TokenStream& stream, const EvalRequest& 
 }
 
 // Ends of documents that are long enough and have enough of the stream before their end.
-void choose_documents(Selection& s, const TokenStream& stream, const EvalRequest& request,
+void choose_documents(Selection& s, const data::TokenStream& stream, const EvalRequest& request,
                       const std::vector<uint64_t>& begins) {
     const int64_t longest = request.lengths.back();
     s.scored =
@@ -69,7 +69,7 @@ uint64_t first_position(const Selection& s, const EvalRequest& request, size_t a
            (request.align == EvalAlign::suffix ? static_cast<uint64_t>(s.scored) : uint64_t{0});
 }
 
-void name_documents(Selection& s, const TokenStream& stream, const EvalRequest& request,
+void name_documents(Selection& s, const data::TokenStream& stream, const EvalRequest& request,
                     const std::vector<uint64_t>& begins) {
     s.document.resize(s.anchors.size() * static_cast<size_t>(s.scored));
     s.documents = static_cast<int32_t>(begins.size());
@@ -90,7 +90,7 @@ void name_documents(Selection& s, const TokenStream& stream, const EvalRequest& 
 
 // Counts what is scored, and hashes it: the stream's fingerprint, the alignment, then first and one-past-last
 // position of every stretch of scored positions, each number as 8 bytes.
-void describe_scope(Selection& s, const TokenStream& stream, const EvalRequest& request) {
+void describe_scope(Selection& s, const data::TokenStream& stream, const EvalRequest& request) {
     ScoredTokens& scope = s.scope;
     scope.pick = request.pick;
     scope.align = request.align;
@@ -131,7 +131,7 @@ std::vector<uint64_t> pick_cells(EvalPick pick, uint64_t count, uint64_t cells) 
     return picked;
 }
 
-Selection select(const TokenStream& stream, const EvalRequest& request) {
+Selection select(const data::TokenStream& stream, const EvalRequest& request) {
     const int64_t longest = request.lengths.back();
     require(stream.tokens() > static_cast<uint64_t>(longest), ExitCode::data,
             "the validation stream has {} tokens; a sequence of {} needs one more than its length",
@@ -156,4 +156,4 @@ Selection select(const TokenStream& stream, const EvalRequest& request) {
     return s;
 }
 
-}  // namespace longreach
+}  // namespace longreach::eval

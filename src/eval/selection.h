@@ -3,7 +3,7 @@
 
 #include "eval/lengths.h"
 
-namespace longreach {
+namespace longreach::eval {
 
 struct Selection {
     // chunk: starts of stretches of the largest length; suffix: ends of documents. In stream order.
@@ -15,6 +15,6 @@ struct Selection {
 };
 
 // Throws an Error if the stream is too short or no document qualifies.
-Selection select(const TokenStream& stream, const EvalRequest& request);
+Selection select(const data::TokenStream& stream, const EvalRequest& request);
 
-}  // namespace longreach
+}  // namespace longreach::eval

@@ -8,7 +8,7 @@
 #include "base/units.h"
 #include "io/safetensors.h"
 
-namespace longreach {
+namespace longreach::eval {
 
 namespace {
 
@@ -131,15 +131,15 @@ std::string buckets_table(const std::vector<LengthResult>& results, bool by_docu
 }
 
 void write_token_losses(const std::string& path, const std::vector<LengthResult>& results) {
-    std::vector<StoredTensor> tensors;
+    std::vector<io::StoredTensor> tensors;
     for (const LengthResult& r : results) {
-        StoredTensor t;
+        io::StoredTensor t;
         t.name = fmt::format("loss.{}", r.length);
         t.shape = {static_cast<int64_t>(r.token_losses.size())};
         tensors.push_back(t);
     }
-    AtomicFile file(path);
-    SafetensorsWriter(std::move(tensors)).write(file, [&](const StoredTensor& t, ByteSink& out) {
+    io::AtomicFile file(path);
+    io::SafetensorsWriter(std::move(tensors)).write(file, [&](const io::StoredTensor& t, io::ByteSink& out) {
         for (const LengthResult& r : results)
             if (t.name == fmt::format("loss.{}", r.length))
                 out.write(r.token_losses.data(), r.token_losses.size() * sizeof(float));
@@ -147,4 +147,4 @@ void write_token_losses(const std::string& path, const std::vector<LengthResult>
     file.commit();
 }
 
-}  // namespace longreach
+}  // namespace longreach::eval

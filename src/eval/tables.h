@@ -7,7 +7,7 @@
 
 #include "eval/lengths.h"
 
-namespace longreach {
+namespace longreach::eval {
 
 // Columns of val.csv and positions.csv; data/README documents them.
 inline constexpr const char* val_header =
@@ -38,4 +38,4 @@ std::string buckets_table(const std::vector<LengthResult>& results, bool by_docu
 // Every scored token's loss: tensors "loss.<length>" f32 [E] in the order of the scored tokens.
 void write_token_losses(const std::string& path, const std::vector<LengthResult>& results);
 
-}  // namespace longreach
+}  // namespace longreach::eval

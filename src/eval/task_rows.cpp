@@ -3,7 +3,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 
-namespace longreach {
+namespace longreach::eval {
 
 namespace {
 
@@ -34,4 +34,4 @@ std::string tasks_table(const std::vector<TaskRow>& rows) {
     return out;
 }
 
-}  // namespace longreach
+}  // namespace longreach::eval

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace longreach {
+namespace longreach::eval {
 
 struct TaskRow {
     std::string task;
@@ -28,4 +28,4 @@ inline constexpr size_t first_tasks_columns = 10;  // of the first version
 std::vector<std::string> task_lines(const std::vector<TaskRow>& rows, int64_t step);
 std::string tasks_table(const std::vector<TaskRow>& rows);  // for the terminal
 
-}  // namespace longreach
+}  // namespace longreach::eval

@@ -9,7 +9,7 @@
 #include "base/hash.h"
 #include "tasks/task_batches.h"
 
-namespace longreach {
+namespace longreach::eval {
 
 namespace {
 
@@ -72,7 +72,7 @@ TaskRow row_of(const std::vector<Score>& scores, int64_t answer_tokens) {
 
 }  // namespace
 
-double share_right(const Sample& sample, std::span<const int32_t> best) {
+double share_right(const tasks::Sample& sample, std::span<const int32_t> best) {
     const auto answer = sample.tokens.begin() + sample.answer_begin;
     int64_t begin = 0, right = 0;
     for (const int64_t end : sample.reference_ends) {
@@ -82,7 +82,7 @@ double share_right(const Sample& sample, std::span<const int32_t> best) {
     return static_cast<double>(right) / static_cast<double>(sample.reference_ends.size());
 }
 
-void TaskEvaluator::plan(Arena& arena, int64_t batch_tokens, bool document_mask, int rank, int ranks) {
+void TaskEvaluator::plan(model::Arena& arena, int64_t batch_tokens, bool document_mask, int rank, int ranks) {
     arena.group("batch, tasks");
     tokens_ = arena.reserve("tokens", DType::i32, {batch_tokens});
     targets_ = arena.reserve("targets", DType::i32, {batch_tokens});
@@ -90,25 +90,27 @@ void TaskEvaluator::plan(Arena& arena, int64_t batch_tokens, bool document_mask,
     collector_.plan(arena, rank, ranks);
 }
 
-std::vector<double> TaskEvaluator::run_batch(Ops& ops, Transformer& model, const FlatParams& weights,
-                                             const TaskGenerator& generator, int64_t length, double depth,
-                                             size_t first, size_t count) const {
+std::vector<double> TaskEvaluator::run_batch(Ops& ops, model::Transformer& model,
+                                             const model::FlatParams& weights,
+                                             const tasks::TaskGenerator& generator, int64_t length,
+                                             double depth, size_t first, size_t count) const {
     const size_t l = static_cast<size_t>(length), n = count * l;
     const size_t answer = static_cast<size_t>(generator.answer_tokens(length));
-    std::vector<Sample> samples;
+    std::vector<tasks::Sample> samples;
     std::vector<int32_t> tokens, targets(n), best(n);
     std::vector<float> losses(n);
     for (size_t b = 0; b < count; ++b) {
         const size_t sequence = first + b;
-        Sample sample = generator.make(length, first_evaluation_sample + sequence / 2, depth);
+        tasks::Sample sample = generator.make(length, tasks::first_evaluation_sample + sequence / 2, depth);
         if (sequence % 2 == 1)
             std::copy(sample.decoy.begin(), sample.decoy.end(), sample.tokens.begin() + sample.answer_begin);
         tokens.insert(tokens.end(), sample.tokens.begin(), sample.tokens.end());
-        answer_targets(sample, std::span(targets).subspan(b * l, l));
+        tasks::answer_targets(sample, std::span(targets).subspan(b * l, l));
         samples.push_back(std::move(sample));
     }
     const int64_t total = static_cast<int64_t>(n);
-    Batch batch{static_cast<int64_t>(count), length, tokens_.first(total), targets_.first(total), Tensor()};
+    model::Batch batch{static_cast<int64_t>(count), length, tokens_.first(total), targets_.first(total),
+                       Tensor()};
     ops.upload(batch.tokens, tokens.data());
     ops.upload(batch.targets, targets.data());
     if (doc_start_) {
@@ -133,8 +135,9 @@ std::vector<double> TaskEvaluator::run_batch(Ops& ops, Transformer& model, const
     return found;
 }
 
-std::optional<TaskRow> TaskEvaluator::run_one(Ops& ops, Comm& comm, Transformer& model,
-                                              const FlatParams& weights, const TaskGenerator& generator,
+std::optional<TaskRow> TaskEvaluator::run_one(Ops& ops, ranks::Comm& comm, model::Transformer& model,
+                                              const model::FlatParams& weights,
+                                              const tasks::TaskGenerator& generator,
                                               const TaskRequest& request, int64_t length,
                                               double depth) const {
     const size_t rank = static_cast<size_t>(comm.rank()), ranks = static_cast<size_t>(comm.ranks());
@@ -161,7 +164,7 @@ std::optional<TaskRow> TaskEvaluator::run_one(Ops& ops, Comm& comm, Transformer&
                 }
             }
         if (request.progress && rank == 0)
-            request.progress(fmt::format("{} at {}: {}/{} samples", name_of(generator.task()), length,
+            request.progress(fmt::format("{} at {}: {}/{} samples", data::name_of(generator.task()), length,
                                          sequence / 2, scores.size()));
         if (stop && round + ranks * per_batch < sequences) {
             request.pause->stopped = true;
@@ -170,21 +173,23 @@ std::optional<TaskRow> TaskEvaluator::run_one(Ops& ops, Comm& comm, Transformer&
     }
     if (rank != 0) return std::nullopt;
     TaskRow row = row_of(scores, generator.answer_tokens(length));
-    row.task = name_of(generator.task());
+    row.task = data::name_of(generator.task());
     row.length = length;
     return row;
 }
 
-std::vector<TaskRow> TaskEvaluator::run(Ops& ops, Comm& comm, Transformer& model, const FlatParams& weights,
-                                        const TokenStream& stream, const TaskRequest& request) const {
+std::vector<TaskRow> TaskEvaluator::run(Ops& ops, ranks::Comm& comm, model::Transformer& model,
+                                        const model::FlatParams& weights, const data::TokenStream& stream,
+                                        const TaskRequest& request) const {
     check(request.samples >= 1 && !request.lengths.empty(), "tasks without samples or lengths");
-    std::vector<TaskGenerator> generators;
-    for (const TaskKind task : request.tasks) {
+    std::vector<tasks::TaskGenerator> generators;
+    for (const data::TaskKind task : request.tasks) {
         generators.emplace_back(task, request.config, model.config().vocab_size, request.seed, &stream);
-        for (const int64_t length : request.lengths) generators.back().make(length, first_evaluation_sample);
+        for (const int64_t length : request.lengths)
+            generators.back().make(length, tasks::first_evaluation_sample);
     }
     std::vector<TaskRow> rows;
-    for (const TaskGenerator& generator : generators)
+    for (const tasks::TaskGenerator& generator : generators)
         for (const int64_t length : request.lengths) {
             model.use_length(ops, length);
             const auto run_at = [&](double depth) -> std::optional<TaskRow> {
@@ -227,4 +232,4 @@ std::string depth_grid(const std::vector<TaskRow>& rows, const std::string& task
     return out;
 }
 
-}  // namespace longreach
+}  // namespace longreach::eval

@@ -23,15 +23,15 @@
 #include "model/transformer.h"
 #include "tasks/generator.h"
 
-namespace longreach {
+namespace longreach::eval {
 
 struct TaskRequest {
-    std::vector<TaskKind> tasks;
+    std::vector<data::TaskKind> tasks;
     std::vector<int64_t> lengths;
     std::vector<int64_t> depths;  // percent, for tasks with one piece asked for; empty: at random places
     int64_t samples = 0;          // per task, length and depth
     int64_t batch_tokens = 0;     // evaluated at once; at least one sequence of the largest length
-    TaskConfig config;            // how tasks are written; its kind and seed are not looked at
+    data::TaskConfig config;      // how tasks are written; its kind and seed are not looked at
     uint64_t seed = 0;
     std::function<void(const std::string&)> progress;  // may be empty
     Pause* pause = nullptr;                            // null: nothing stops it
@@ -39,28 +39,29 @@ struct TaskRequest {
 
 // Share of the sample's references that are given; best[i] is the model's most likely token where the
 // answer's i-th token is right.
-double share_right(const Sample& sample, std::span<const int32_t> best);
+double share_right(const tasks::Sample& sample, std::span<const int32_t> best);
 
 class TaskEvaluator {
   public:
     // Device buffers for the largest batch; plan like the model's. With document_mask, a sample is one
     // document.
-    void plan(Arena& arena, int64_t batch_tokens, bool document_mask, int rank = 0, int ranks = 1);
+    void plan(model::Arena& arena, int64_t batch_tokens, bool document_mask, int rank = 0, int ranks = 1);
     // Essay haystacks are taken from the stream. Throws if a task does not fit a length, before the first
     // pass. Called by all ranks with the same arguments; rank 0 gets the rows, the others none.
-    std::vector<TaskRow> run(Ops& ops, Comm& comm, Transformer& model, const FlatParams& weights,
-                             const TokenStream& stream, const TaskRequest& request) const;
+    std::vector<TaskRow> run(Ops& ops, ranks::Comm& comm, model::Transformer& model,
+                             const model::FlatParams& weights, const data::TokenStream& stream,
+                             const TaskRequest& request) const;
 
   private:
     // Nothing on ranks other than 0.
-    std::optional<TaskRow> run_one(Ops& ops, Comm& comm, Transformer& model, const FlatParams& weights,
-                                   const TaskGenerator& generator, const TaskRequest& request, int64_t length,
-                                   double depth) const;
+    std::optional<TaskRow> run_one(Ops& ops, ranks::Comm& comm, model::Transformer& model,
+                                   const model::FlatParams& weights, const tasks::TaskGenerator& generator,
+                                   const TaskRequest& request, int64_t length, double depth) const;
     // Loss, accuracy and hash (its upper, then its lower 32 bits) of the sequences [first, first + count),
     // one after the other.
-    std::vector<double> run_batch(Ops& ops, Transformer& model, const FlatParams& weights,
-                                  const TaskGenerator& generator, int64_t length, double depth, size_t first,
-                                  size_t count) const;
+    std::vector<double> run_batch(Ops& ops, model::Transformer& model, const model::FlatParams& weights,
+                                  const tasks::TaskGenerator& generator, int64_t length, double depth,
+                                  size_t first, size_t count) const;
     Tensor tokens_, targets_, doc_start_;
     Collector collector_;
 };
@@ -68,4 +69,4 @@ class TaskEvaluator {
 // Accuracy of one task as a grid, a row per depth and a column per length; "" if no row has a depth.
 std::string depth_grid(const std::vector<TaskRow>& rows, const std::string& task);
 
-}  // namespace longreach
+}  // namespace longreach::eval

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "io/manifest.h"
 
-namespace longreach {
+namespace longreach::io {
 
 namespace {
 
@@ -270,4 +270,4 @@ std::optional<Checkpoint> newest_checkpoint(const std::string& root, Damaged dam
     return {};
 }
 
-}  // namespace longreach
+}  // namespace longreach::io

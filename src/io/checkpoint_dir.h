@@ -25,7 +25,7 @@
 #include "io/file.h"
 #include "io/safetensors.h"
 
-namespace longreach {
+namespace longreach::io {
 
 // Tells the user something worth knowing that is not a failure.
 using Notice = std::function<void(const std::string& message)>;
@@ -109,4 +109,4 @@ std::optional<Checkpoint> newest_checkpoint(const std::string& root, Damaged dam
 
 std::string checkpoint_name(int64_t step);  // "step_00000800"
 
-}  // namespace longreach
+}  // namespace longreach::io

@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <cstdio>
 
-namespace longreach {
+namespace longreach::io {
 
 int Disk::open(const char* path, int flags, mode_t mode) {
     return ::open(path, flags, mode);
@@ -56,4 +56,4 @@ Disk& Disk::system() {
     return disk;
 }
 
-}  // namespace longreach
+}  // namespace longreach::io

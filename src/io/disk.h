@@ -10,7 +10,7 @@
 
 #include <cstddef>
 
-namespace longreach {
+namespace longreach::io {
 
 class Disk {
   public:
@@ -33,4 +33,4 @@ class Disk {
     static Disk& system();  // the real one; it has no state
 };
 
-}  // namespace longreach
+}  // namespace longreach::io

@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 
-namespace longreach {
+namespace longreach::io {
 
 namespace {
 
@@ -253,4 +253,4 @@ void EventFile::flush() {
     pending_.clear();
 }
 
-}  // namespace longreach
+}  // namespace longreach::io

@@ -13,7 +13,7 @@
 
 #include "io/file.h"
 
-namespace longreach {
+namespace longreach::io {
 
 // One field of what distinguishes runs from one another.
 struct HyperParameter {
@@ -62,4 +62,4 @@ class EventFile {
     std::string pending_;
 };
 
-}  // namespace longreach
+}  // namespace longreach::io

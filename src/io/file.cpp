@@ -14,7 +14,7 @@
 
 #include "base/error.h"
 
-namespace longreach {
+namespace longreach::io {
 
 namespace {
 
@@ -313,4 +313,4 @@ std::string unique_suffix() {
     return format_hash64(random);
 }
 
-}  // namespace longreach
+}  // namespace longreach::io

@@ -18,7 +18,7 @@
 #include "base/hash.h"
 #include "io/disk.h"
 
-namespace longreach {
+namespace longreach::io {
 
 // Whether a symbolic link in the last component of a path is followed: yes for what the user named (data sets
 // often live behind links), no inside directories that belong to this program.
@@ -134,4 +134,4 @@ std::string parent_path(std::string_view path);  // "." if there is none
 std::string base_name(std::string_view path);
 std::string unique_suffix();  // 16 hexadecimal digits, another one at each call
 
-}  // namespace longreach
+}  // namespace longreach::io

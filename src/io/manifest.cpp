@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "base/json.h"
 
-namespace longreach {
+namespace longreach::io {
 
 namespace {
 
@@ -100,4 +100,4 @@ Checkpoint parse_manifest(const std::string& text, const std::string& path) {
     return checkpoint;
 }
 
-}  // namespace longreach
+}  // namespace longreach::io

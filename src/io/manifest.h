@@ -6,7 +6,7 @@
 
 #include "io/checkpoint_dir.h"
 
-namespace longreach {
+namespace longreach::io {
 
 inline constexpr std::string_view manifest_name = "manifest.json";
 inline constexpr uint64_t largest_manifest = uint64_t{1} << 20;  // bytes
@@ -20,4 +20,4 @@ Checkpoint parse_manifest(const std::string& text, const std::string& path);
 // manifest's own.
 bool is_checkpoint_file_name(std::string_view name);
 
-}  // namespace longreach
+}  // namespace longreach::io

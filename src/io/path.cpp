@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "io/file.h"
 
-namespace longreach {
+namespace longreach::io {
 
 PathKind kind_of(const std::string& path, Links links) {
     struct stat status;
@@ -81,4 +81,4 @@ std::string base_name(std::string_view path) {
     return std::string(slash == std::string_view::npos ? path : path.substr(slash + 1));
 }
 
-}  // namespace longreach
+}  // namespace longreach::io

@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 
-namespace longreach {
+namespace longreach::io {
 
 RecordFile::RecordFile(const std::string& path, int64_t bytes, std::string_view header, Disk& disk)
     : open_(std::make_shared<Open>()) {
@@ -43,4 +43,4 @@ void RecordFile::copy_to(ByteSink& out, int64_t bytes) const {
     }
 }
 
-}  // namespace longreach
+}  // namespace longreach::io

@@ -12,7 +12,7 @@
 
 #include "io/file.h"
 
-namespace longreach {
+namespace longreach::io {
 
 // Copies refer to the same open file.
 class RecordFile {
@@ -44,4 +44,4 @@ class RecordFile {
     std::shared_ptr<Open> open_;
 };
 
-}  // namespace longreach
+}  // namespace longreach::io

@@ -13,7 +13,7 @@
 
 #include "base/error.h"
 
-namespace longreach {
+namespace longreach::io {
 
 namespace {
 
@@ -93,4 +93,4 @@ std::string RunLock::lock_lost() const {
     return lock_.is_at_path(Links::refuse) ? "" : lock_.whereabouts();
 }
 
-}  // namespace longreach
+}  // namespace longreach::io

@@ -5,7 +5,7 @@
 
 #include "io/file.h"
 
-namespace longreach {
+namespace longreach::io {
 
 // Holds `directory`/lock and the directory itself for as long as it lives. The kernel's locks on the open
 // files decide, so a dead process holds nothing; the text inside (process, host, start time) is for the
@@ -37,4 +37,4 @@ class RunLock {
     std::string previous_;
 };
 
-}  // namespace longreach
+}  // namespace longreach::io

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/json.h"
 
-namespace longreach {
+namespace longreach::io {
 
 namespace {
 
@@ -310,4 +310,4 @@ void SafetensorsFile::read(const StoredTensor& tensor, void* out, uint64_t size,
     file_.read_at(out, static_cast<size_t>(size), data_offset_ + tensor.begin + offset);
 }
 
-}  // namespace longreach
+}  // namespace longreach::io

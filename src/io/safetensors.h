@@ -18,7 +18,7 @@
 
 #include "io/file.h"
 
-namespace longreach {
+namespace longreach::io {
 
 // Element types, by their names in the format.
 enum class StoredType : uint8_t {
@@ -99,4 +99,4 @@ class SafetensorsFile {
     uint64_t data_offset_ = 0;
 };
 
-}  // namespace longreach
+}  // namespace longreach::io

@@ -5,7 +5,7 @@
 
 #include "base/units.h"
 
-namespace longreach {
+namespace longreach::model {
 
 namespace {
 constexpr int64_t alignment = 256;  // bytes: a GPU's, and more than any vector needs
@@ -93,4 +93,4 @@ std::string Arena::table() const {
     return out;
 }
 
-}  // namespace longreach
+}  // namespace longreach::model

@@ -9,7 +9,7 @@
 
 #include "kernels/ops.h"
 
-namespace longreach {
+namespace longreach::model {
 
 class Arena {
   public:
@@ -55,4 +55,4 @@ class Arena {
     bool placing_ = false;
 };
 
-}  // namespace longreach
+}  // namespace longreach::model

@@ -6,14 +6,14 @@
 
 #include "model/scale_law.h"
 
-namespace longreach {
+namespace longreach::model {
 
 namespace {
-constexpr NumberRange positive{.min = 0, .max = 1e30, .open_min = true};
-constexpr NumberRange non_negative{.min = 0, .max = 1e30};
+constexpr config::NumberRange positive{.min = 0, .max = 1e30, .open_min = true};
+constexpr config::NumberRange non_negative{.min = 0, .max = 1e30};
 }  // namespace
 
-void PositionConfig::fields(Fields& f) {
+void PositionConfig::fields(config::Fields& f) {
     f.choice<PositionKind>("kind", kind,
                            {{PositionKind::rope, "rope", "rotate every channel pair"},
                             {PositionKind::p_rope, "p_rope", "rotate only the highest frequencies"},
@@ -36,7 +36,7 @@ void PositionConfig::fields(Fields& f) {
         {"p_rope: frequencies of the kept pairs"});
 }
 
-void ScaleConfig::fields(Fields& f) {
+void ScaleConfig::fields(config::Fields& f) {
     f.choice<ScaleKind>(
         "kind", kind,
         {{ScaleKind::none, "none", "f = 1; with a granularity a learned factor r, 1 at the start"},
@@ -128,7 +128,7 @@ bool learnable(ScaleKind kind) {
     }
 }
 
-void QkConfig::fields(Fields& f) {
+void QkConfig::fields(config::Fields& f) {
     f.choice<QkKind>(
         "kind", kind,
         {{QkKind::none, "none", "queries and keys as projected"},
@@ -151,7 +151,7 @@ void QkConfig::fields(Fields& f) {
     f.flag("eps_per_head", eps_per_head, {"qk_rms_eps: one eps per head instead of one per layer"});
 }
 
-void DistanceConfig::fields(Fields& f) {
+void DistanceConfig::fields(config::Fields& f) {
     f.choice<DistanceKind>(
         "kind", kind,
         {{DistanceKind::none, "none", "scores do not depend on distance"},
@@ -177,7 +177,7 @@ void DistanceConfig::fields(Fields& f) {
     f.number("c", c, non_negative, {"si_interp"});
 }
 
-void ConvConfig::fields(Fields& f) {
+void ConvConfig::fields(config::Fields& f) {
     f.integer("size", size, {.min = 0, .max = 16},
               {"positions K of a causal depthwise convolution after the projections; 0: none"});
     f.flag("queries", queries, {"convolve queries"});
@@ -185,7 +185,7 @@ void ConvConfig::fields(Fields& f) {
     f.flag("values", values, {"convolve values"});
 }
 
-void OutputNormConfig::fields(Fields& f) {
+void OutputNormConfig::fields(config::Fields& f) {
     f.choice<OutputNorm>("kind", kind,
                          {{OutputNorm::none, "none"},
                           {OutputNorm::head, "head", "over the channels of each head"},
@@ -194,7 +194,7 @@ void OutputNormConfig::fields(Fields& f) {
     f.flag("gain", gain, {"learn a per-channel gain (head: shared by the heads)"});
 }
 
-void GateConfig::fields(Fields& f) {
+void GateConfig::fields(config::Fields& f) {
     f.choice<GateKind>("kind", kind,
                        {{GateKind::none, "none"},
                         {GateKind::headwise, "headwise", "one gate per head"},
@@ -205,7 +205,7 @@ void GateConfig::fields(Fields& f) {
     f.flag("zero_init", zero_init, {"gate matrices start at zero: 1 doubled, 0.5 plain"});
 }
 
-void AttentionConfig::fields(Fields& f) {
+void AttentionConfig::fields(config::Fields& f) {
     f.integer("heads", heads, {.min = 1, .max = 1024}, {"query heads H"});
     f.integer("kv_heads", kv_heads, {.min = 0, .max = 1024},
               {"key/value heads G, each shared by H/G consecutive query heads; 0: as many as heads"});
@@ -240,7 +240,7 @@ namespace {
 struct AttentionRules {
     const AttentionConfig& a;
     const std::string& path;
-    Problems& p;
+    config::Problems& p;
     bool counted;
 
     void no_effect(const std::string& key, const std::string& reason, const std::string& other) const {
@@ -374,7 +374,7 @@ struct AttentionRules {
 
 }  // namespace
 
-void check_attention(const AttentionConfig& attention, const std::string& path, Problems& problems,
+void check_attention(const AttentionConfig& attention, const std::string& path, config::Problems& problems,
                      bool counted) {
     const AttentionRules rules{attention, path, problems, counted};
     rules.shape();
@@ -385,4 +385,4 @@ void check_attention(const AttentionConfig& attention, const std::string& path, 
     rules.modules();
 }
 
-}  // namespace longreach
+}  // namespace longreach::model

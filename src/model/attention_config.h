@@ -7,7 +7,7 @@
 #include "config/fields.h"
 #include "config/problems.h"
 
-namespace longreach {
+namespace longreach::model {
 
 enum class PositionKind { rope, p_rope, nope, evaluation_only };
 enum class Spacing { geometric, linspace };
@@ -16,7 +16,7 @@ struct PositionConfig {
     double base = 10000;
     double fraction = 0.5;                 // p_rope: share of channel pairs that keep their rotation
     Spacing spacing = Spacing::geometric;  // p_rope: how theta falls over the kept pairs
-    void fields(Fields& f);
+    void fields(config::Fields& f);
     bool operator==(const PositionConfig&) const = default;
 };
 
@@ -61,7 +61,7 @@ struct ScaleConfig {
     int64_t floor_scale = 8192;           // llama4
     int64_t attn_temperature_len = 1024;  // grok2
     ScaleCount scale_n = ScaleCount::automatic;
-    void fields(Fields& f);
+    void fields(config::Fields& f);
 
     bool operator==(const ScaleConfig&) const = default;
     ScaleGranularity granularity_used() const;  // by_kind resolved
@@ -73,7 +73,7 @@ struct QkConfig {
     QkKind kind = QkKind::qk_rms;
     double eps = 1.1920929e-7;
     bool eps_per_head = false;  // qk_rms_eps
-    void fields(Fields& f);
+    void fields(config::Fields& f);
 };
 
 enum class DistanceKind { none, scale_invariant, log_bias, si_interp, alibi, kerple_log, kerple_power };
@@ -85,7 +85,7 @@ struct DistanceConfig {
     bool learn_decay = false;
     double kappa = 0.5, p = 0.5;  // si_interp
     double b = 0.1, c = 1.9;      // si_interp: log(b n + c)
-    void fields(Fields& f);
+    void fields(config::Fields& f);
 
     bool operator==(const DistanceConfig&) const = default;
     // Tables that follow learned numbers instead of being computed once.
@@ -103,20 +103,20 @@ struct GateConfig {
     GateKind kind = GateKind::none;
     bool doubled = true;    // 2 sigmoid(u) instead of sigmoid(u)
     bool zero_init = true;  // u = 0 at the start
-    void fields(Fields& f);
+    void fields(config::Fields& f);
 };
 
 enum class OutputNorm { none, head, all };
 struct OutputNormConfig {
     OutputNorm kind = OutputNorm::none;
     bool gain = false;
-    void fields(Fields& f);
+    void fields(config::Fields& f);
 };
 
 struct ConvConfig {
     int64_t size = 0;  // K; 0: none
     bool queries = true, keys = true, values = true;
-    void fields(Fields& f);
+    void fields(config::Fields& f);
 };
 
 struct AttentionConfig {
@@ -136,14 +136,14 @@ struct AttentionConfig {
     GateConfig gate;
     bool pre_norm = true;
     bool post_norm = false;
-    void fields(Fields& f);
+    void fields(config::Fields& f);
 
     int64_t kv() const { return kv_heads == 0 ? heads : kv_heads; }
 };
 
 // path: where the section stands, "model.attention" or "model.layouts.NAME".
 // counted: an evaluation scales its scores by the number of keys.
-void check_attention(const AttentionConfig& attention, const std::string& path, Problems& problems,
+void check_attention(const AttentionConfig& attention, const std::string& path, config::Problems& problems,
                      bool counted = false);
 
-}  // namespace longreach
+}  // namespace longreach::model

@@ -6,7 +6,7 @@
 #include "model/forward_observer.h"
 #include "model/recent_rows.h"
 
-namespace longreach {
+namespace longreach::model {
 
 namespace {
 
@@ -349,4 +349,4 @@ double AttentionLayer::flops_per_token(int64_t length) const {
     return 4.0 * static_cast<double>(query_width()) * keys;
 }
 
-}  // namespace longreach
+}  // namespace longreach::model

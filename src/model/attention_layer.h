@@ -18,7 +18,7 @@
 #include "model/tables.h"
 #include "model/value_path.h"
 
-namespace longreach {
+namespace longreach::model {
 
 class AttentionLayer {
   public:
@@ -125,4 +125,4 @@ class AttentionLayer {
     bool gathers_maxima_ = false, absolute_maxima_ = false;
 };
 
-}  // namespace longreach
+}  // namespace longreach::model

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-namespace longreach {
+namespace longreach::model {
 
 AttentionOutput::AttentionOutput(ParamTable& table, const ModelConfig& model, int64_t layer)
     : norm_{NormKind::rms, static_cast<float>(model.norm.eps)} {
@@ -99,4 +99,4 @@ void AttentionOutput::backward_input(StepContext& run, Tensor dxn, const Workspa
     run.ops.linear_backward_input(gate_input(dxn), du, run.matrix(gate_), Write::add);
 }
 
-}  // namespace longreach
+}  // namespace longreach::model

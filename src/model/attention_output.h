@@ -9,7 +9,7 @@
 #include "model/model_config.h"
 #include "model/step_context.h"
 
-namespace longreach {
+namespace longreach::model {
 
 class AttentionOutput {
   public:
@@ -53,4 +53,4 @@ class AttentionOutput {
     float factor_ = 1;
 };
 
-}  // namespace longreach
+}  // namespace longreach::model

@@ -1,6 +1,6 @@
 #include "model/block.h"
 
-namespace longreach {
+namespace longreach::model {
 
 namespace {
 
@@ -180,4 +180,4 @@ void Block::backward(StepContext& run, Tensor dx, const Saved& saved, const Cros
     }
 }
 
-}  // namespace longreach
+}  // namespace longreach::model

@@ -16,7 +16,7 @@
 #include "model/mlp.h"
 #include "model/norm.h"
 
-namespace longreach {
+namespace longreach::model {
 
 // Tensors that outlive one block. d...: their gradients (training only).
 struct CrossBlock {
@@ -74,4 +74,4 @@ class Block {
     Mlp mlp_;
 };
 
-}  // namespace longreach
+}  // namespace longreach::model

@@ -6,7 +6,7 @@
 
 #include "model/rotary.h"
 
-namespace longreach {
+namespace longreach::model {
 
 namespace {
 
@@ -105,4 +105,4 @@ std::string changed_layers_line(const ModelConfig& model, const PostHocConfig& c
     return line;
 }
 
-}  // namespace longreach
+}  // namespace longreach::model

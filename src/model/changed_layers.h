@@ -9,7 +9,7 @@
 #include "model/post_hoc.h"
 #include "model/step_context.h"
 
-namespace longreach {
+namespace longreach::model {
 
 // Whether a layer is changed, by the length of the sequences.
 struct LayerChoice {
@@ -41,4 +41,4 @@ std::vector<int64_t> changed_layers(const ModelConfig& model, const PostHocConfi
 std::string changed_layers_line(const ModelConfig& model, const PostHocConfig& change,
                                 const std::vector<int64_t>& lengths, int64_t stage_window = 0);
 
-}  // namespace longreach
+}  // namespace longreach::model

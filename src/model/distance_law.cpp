@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 
-namespace longreach {
+namespace longreach::model {
 
 namespace {
 
@@ -56,4 +56,4 @@ std::vector<double> alibi_slopes(int64_t heads) {
     return slopes;
 }
 
-}  // namespace longreach
+}  // namespace longreach::model

@@ -6,7 +6,7 @@
 
 #include "model/attention_config.h"
 
-namespace longreach {
+namespace longreach::model {
 
 struct GainBias {
     double gain = 1, bias = 0;
@@ -24,4 +24,4 @@ double si_interp_row(const DistanceConfig& distance, double n);
 // m_h of head h = 0 .. heads-1, for any number of heads.
 std::vector<double> alibi_slopes(int64_t heads);
 
-}  // namespace longreach
+}  // namespace longreach::model

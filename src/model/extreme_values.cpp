@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numbers>
 
-namespace longreach {
+namespace longreach::model {
 
 namespace {
 
@@ -213,4 +213,4 @@ std::vector<double> solved_table(int64_t count, double target, const std::functi
     return table;
 }
 
-}  // namespace longreach
+}  // namespace longreach::model

@@ -9,7 +9,7 @@
 #include <functional>
 #include <vector>
 
-namespace longreach {
+namespace longreach::model {
 
 // Scores z ~ N(0, 1).
 double gaussian_inverse_largest_weight(double n, double alpha);  // E[1 / w_max]: n at alpha = 0, falls to 1
@@ -36,4 +36,4 @@ class CosineScores {
 // log n between.
 std::vector<double> solved_table(int64_t count, double target, const std::function<double(double)>& solve);
 
-}  // namespace longreach
+}  // namespace longreach::model

@@ -4,7 +4,7 @@
 
 #include "model/step_context.h"
 
-namespace longreach {
+namespace longreach::model {
 
 // One attention layer between its scores and its output projection; N tokens.
 struct AttentionView {
@@ -27,4 +27,4 @@ class ForwardObserver {
     virtual void block(const StepContext& run, int64_t layer, const Tensor& x) = 0;
 };
 
-}  // namespace longreach
+}  // namespace longreach::model

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-namespace longreach {
+namespace longreach::model {
 
 Heads::Heads(ParamTable& table, const std::string& name, const AttentionConfig& config, Part part)
     : heads_(part == Part::queries ? config.heads : config.kv()),
@@ -89,4 +89,4 @@ void Heads::backward(StepContext& run, Tensor dx, const Tensor& x, const Saved& 
                                    spec(run, rotation));
 }
 
-}  // namespace longreach
+}  // namespace longreach::model

@@ -8,7 +8,7 @@
 #include "model/step_context.h"
 #include "model/tables.h"
 
-namespace longreach {
+namespace longreach::model {
 
 class Heads {
   public:
@@ -42,4 +42,4 @@ class Heads {
     ParamRef gain_, bias_, log_eps_;
 };
 
-}  // namespace longreach
+}  // namespace longreach::model

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-namespace longreach {
+namespace longreach::model {
 
 LearnedDistance::LearnedDistance(ParamTable& table, const std::string& name, const AttentionConfig& config)
     : active_(config.distance.learned()), config_(config.distance) {
@@ -76,4 +76,4 @@ void LearnedDistance::backward(StepContext& run, const Buffers& own) const {
                                      run.gradient(a_), own.dgain, own.dbias, spec(run));
 }
 
-}  // namespace longreach
+}  // namespace longreach::model

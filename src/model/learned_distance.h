@@ -5,7 +5,7 @@
 #include "model/attention_config.h"
 #include "model/step_context.h"
 
-namespace longreach {
+namespace longreach::model {
 
 class LearnedDistance {
   public:
@@ -36,4 +36,4 @@ class LearnedDistance {
     ParamRef log_tau_, decay_, p_, a_;
 };
 
-}  // namespace longreach
+}  // namespace longreach::model

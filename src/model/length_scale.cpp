@@ -2,7 +2,7 @@
 
 #include "model/scale_law.h"
 
-namespace longreach {
+namespace longreach::model {
 
 LengthScale::LengthScale(ParamTable& table, const ModelConfig& model, int64_t layer)
     : config_(model.layer_attention(layer).scale),
@@ -64,4 +64,4 @@ void LengthScale::backward(StepContext& run, const Tensor& dfactor, const Tensor
     run.ops.row_factors_backward(run.gradient(r_), run.gradient(b_), dfactor, spec(run, shape, row_start));
 }
 
-}  // namespace longreach
+}  // namespace longreach::model

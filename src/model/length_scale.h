@@ -6,7 +6,7 @@
 #include "model/model_config.h"
 #include "model/step_context.h"
 
-namespace longreach {
+namespace longreach::model {
 
 class LengthScale {
   public:
@@ -37,4 +37,4 @@ class LengthScale {
     ParamRef r_, b_;
 };
 
-}  // namespace longreach
+}  // namespace longreach::model

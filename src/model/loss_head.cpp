@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace longreach {
+namespace longreach::model {
 
 LossHead::LossHead(ParamTable& table, const ModelConfig& model, const ParamRef& embedding)
     : width_(model.width), vocab_(model.vocab_size), norm_(table, "final_norm", model.norm, model.width) {
@@ -101,4 +101,4 @@ void LossHead::run_chunks(StepContext& run, const Saved& saved, const Tensor& x,
     }
 }
 
-}  // namespace longreach
+}  // namespace longreach::model

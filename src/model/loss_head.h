@@ -7,7 +7,7 @@
 
 #include "model/norm.h"
 
-namespace longreach {
+namespace longreach::model {
 
 class LossHead {
   public:
@@ -45,4 +45,4 @@ class LossHead {
     ParamRef matrix_;
 };
 
-}  // namespace longreach
+}  // namespace longreach::model

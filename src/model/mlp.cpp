@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-namespace longreach {
+namespace longreach::model {
 
 Mlp::Mlp(ParamTable& table, const ModelConfig& model, int64_t layer)
     : kind_(model.mlp.kind), hidden_(model.mlp_hidden()) {
@@ -77,4 +77,4 @@ void Mlp::backward(StepContext& run, Tensor dxn, const Tensor& dy, const Saved& 
     run.ops.linear_backward_input(dxn, da, run.matrix(up_), Write::set);
 }
 
-}  // namespace longreach
+}  // namespace longreach::model

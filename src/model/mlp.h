@@ -8,7 +8,7 @@
 #include "model/model_config.h"
 #include "model/step_context.h"
 
-namespace longreach {
+namespace longreach::model {
 
 class Mlp {
   public:
@@ -39,4 +39,4 @@ class Mlp {
     ParamRef up_, down_;
 };
 
-}  // namespace longreach
+}  // namespace longreach::model

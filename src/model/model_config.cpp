@@ -7,14 +7,14 @@
 
 #include "base/text.h"
 
-namespace longreach {
+namespace longreach::model {
 
 namespace {
-constexpr NumberRange positive{.min = 0, .max = 1e30, .open_min = true};
-constexpr NumberRange non_negative{.min = 0, .max = 1e30};
+constexpr config::NumberRange positive{.min = 0, .max = 1e30, .open_min = true};
+constexpr config::NumberRange non_negative{.min = 0, .max = 1e30};
 }  // namespace
 
-void NormConfig::fields(Fields& f) {
+void NormConfig::fields(config::Fields& f) {
     f.choice<NormKind>("kind", kind,
                        {{NormKind::rms, "rms", "x / sqrt(mean(x^2) + eps)"},
                         {NormKind::layer, "layer", "(x - mean) / sqrt(variance + eps)"}},
@@ -33,7 +33,7 @@ void NormConfig::fields(Fields& f) {
               "attention.post_norm)"});
 }
 
-void MlpConfig::fields(Fields& f) {
+void MlpConfig::fields(config::Fields& f) {
     f.choice<MlpKind>("kind", kind,
                       {{MlpKind::relu2, "relu2", "max(0, x)^2"},
                        {MlpKind::gelu, "gelu", "exact, with erf"},
@@ -43,7 +43,7 @@ void MlpConfig::fields(Fields& f) {
     f.integer("hidden", hidden, {.min = 0, .max = 1 << 20}, {"hidden width F; 0: 4 * width"});
 }
 
-void ResidualConfig::fields(Fields& f) {
+void ResidualConfig::fields(config::Fields& f) {
     f.flag("x0", x0,
            {"every block starts with x = l0 x + l1 x0, learned per layer from (1, 0); x0 the embedding"});
     f.flag("unet", unet,
@@ -65,7 +65,7 @@ void ResidualConfig::fields(Fields& f) {
         {"layer (from 0) whose output is subtracted before the head, weight learned from 0.5; -1: none"});
 }
 
-void SoftcapConfig::fields(Fields& f) {
+void SoftcapConfig::fields(config::Fields& f) {
     f.choice<Softcap>("kind", kind,
                       {{Softcap::none, "none"},
                        {Softcap::tanh, "tanh", "cap * tanh(x / cap)"},
@@ -76,13 +76,13 @@ void SoftcapConfig::fields(Fields& f) {
     f.number("temperature", temperature, positive, {"sigmoid: divides the shifted logit"});
 }
 
-void HeadConfig::fields(Fields& f) {
+void HeadConfig::fields(config::Fields& f) {
     f.flag("tied", tied, {"use the embedding as output matrix"});
     f.number("z_loss", z_loss, non_negative, {"weight of (log sum exp logits)^2, averaged over tokens"});
     f.section("softcap", softcap, {"bound on the final logits"});
 }
 
-void InitConfig::fields(Fields& f) {
+void InitConfig::fields(config::Fields& f) {
     f.number("matrix_bound", matrix_bound, positive,
              {"matrices start uniform in +-matrix_bound / sqrt(fan_in)"});
     f.number("embedding_std", embedding_std, non_negative,
@@ -91,7 +91,7 @@ void InitConfig::fields(Fields& f) {
     f.flag("zero_head", zero_head, {"an untied head starts at zero"});
 }
 
-void ModelConfig::fields(Fields& f) {
+void ModelConfig::fields(config::Fields& f) {
     f.integer("layers", layers, {.min = 1, .max = 1024}, {"blocks L"});
     f.integer("width", width, {.min = 4, .max = 1 << 16}, {"residual stream channels C"});
     f.integer("vocab_size", vocab_size, {.min = 2, .max = 1 << 24},
@@ -149,7 +149,7 @@ const AttentionConfig& ModelConfig::layer_attention(int64_t layer) const {
     return layouts.at(name);
 }
 
-void ModelConfig::check(Problems& p, const std::set<std::string>& counting) const {
+void ModelConfig::check(config::Problems& p, const std::set<std::string>& counting) const {
     check_attention(attention, "model.attention", p, counting.count("model.attention") > 0);
     for (const auto& [name, layout] : layouts) {
         const std::string path = "model.layouts." + name;
@@ -208,7 +208,7 @@ void ModelConfig::check(Problems& p, const std::set<std::string>& counting) cons
 }
 
 // What takes all layers, as pattern and layouts make them, to judge.
-void ModelConfig::check_layers(Problems& p) const {
+void ModelConfig::check_layers(config::Problems& p) const {
     const auto value_width = [&](int64_t l) { return layer_attention(l).kv() * layer_attention(l).head_dim; };
     const auto equal_values = [&](const char* path, int64_t first, int64_t l) {
         if (value_width(l) == value_width(first)) return true;
@@ -256,4 +256,4 @@ void ModelConfig::check_layers(Problems& p) const {
         p.no_effect("model.norm.out_gain", "there is no norm behind a module", "model.norm.placement");
 }
 
-}  // namespace longreach
+}  // namespace longreach::model

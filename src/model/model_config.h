@@ -12,7 +12,7 @@
 #include "kernels/ops.h"
 #include "model/attention_config.h"
 
-namespace longreach {
+namespace longreach::model {
 
 enum class NormPlacement { pre, peri, hybrid };
 struct NormConfig {
@@ -21,14 +21,14 @@ struct NormConfig {
     double eps = 1e-6;
     NormPlacement placement = NormPlacement::pre;
     double out_gain = 1;  // first value of the gains of norms behind a module
-    void fields(Fields& f);
+    void fields(config::Fields& f);
 };
 
 enum class MlpKind { relu2, gelu, gelu_tanh, swiglu };
 struct MlpConfig {
     MlpKind kind = MlpKind::relu2;
     int64_t hidden = 0;  // F; 0: 4 * width
-    void fields(Fields& f);
+    void fields(config::Fields& f);
 };
 
 enum class ValueMix { none, first };
@@ -40,7 +40,7 @@ struct ResidualConfig {
     int64_t value_embeddings = 0;  // tables, for the first and the last layers; 0: none
     bool smear = false;
     int64_t backout = -1;  // layer whose output is taken back before the head; -1: none
-    void fields(Fields& f);
+    void fields(config::Fields& f);
 };
 
 struct SoftcapConfig {
@@ -48,13 +48,13 @@ struct SoftcapConfig {
     double cap = 15;
     double shift = 0;          // sigmoid form only
     double temperature = 7.5;  // sigmoid form only
-    void fields(Fields& f);
+    void fields(config::Fields& f);
 };
 struct HeadConfig {
     bool tied = false;
     double z_loss = 0;
     SoftcapConfig softcap;
-    void fields(Fields& f);
+    void fields(config::Fields& f);
 };
 
 struct InitConfig {
@@ -62,7 +62,7 @@ struct InitConfig {
     double embedding_std = 0;  // 0: 1, or 1/sqrt(width) when the head is tied to the embedding
     bool zero_projections = true;
     bool zero_head = true;
-    void fields(Fields& f);
+    void fields(config::Fields& f);
 };
 
 struct ModelConfig {
@@ -80,9 +80,9 @@ struct ModelConfig {
     std::map<std::string, AttentionConfig> layouts;
     std::vector<std::string> pattern;
     std::string last;
-    void fields(Fields& f);
+    void fields(config::Fields& f);
     // counting: paths of the attention sections in which an evaluation scales scores by the number of keys.
-    void check(Problems& problems, const std::set<std::string>& counting = {}) const;
+    void check(config::Problems& problems, const std::set<std::string>& counting = {}) const;
 
     int64_t mlp_hidden() const { return mlp.hidden == 0 ? 4 * width : mlp.hidden; }
     double embedding_deviation() const;
@@ -94,7 +94,7 @@ struct ModelConfig {
     int64_t value_embedding_of(int64_t layer) const;  // its table, -1: none
 
   private:
-    void check_layers(Problems& problems) const;
+    void check_layers(config::Problems& problems) const;
 };
 
-}  // namespace longreach
+}  // namespace longreach::model

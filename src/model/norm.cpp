@@ -1,6 +1,6 @@
 #include "model/norm.h"
 
-namespace longreach {
+namespace longreach::model {
 
 Norm::Norm(ParamTable& table, const std::string& name, const NormConfig& config, int64_t width)
     : Norm(table, name, config, width, 1.0) {}
@@ -39,4 +39,4 @@ void Norm::backward(StepContext& run, Tensor dx, const Tensor& dy, const Saved& 
                           saved.inverse.first(n), run.weight(gain_), spec_, write);
 }
 
-}  // namespace longreach
+}  // namespace longreach::model

@@ -6,7 +6,7 @@
 #include "model/model_config.h"
 #include "model/step_context.h"
 
-namespace longreach {
+namespace longreach::model {
 
 class Norm {
   public:
@@ -35,4 +35,4 @@ class Norm {
     int64_t width_ = 0;
 };
 
-}  // namespace longreach
+}  // namespace longreach::model

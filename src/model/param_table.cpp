@@ -5,7 +5,7 @@
 #include "base/hash.h"
 #include "base/rng.h"
 
-namespace longreach {
+namespace longreach::model {
 
 namespace {
 constexpr int64_t alignment = 16;  // elements: 64 bytes
@@ -135,4 +135,4 @@ void initialise(const ParamTable& table, uint64_t seed, std::vector<float>& flat
     }
 }
 
-}  // namespace longreach
+}  // namespace longreach::model

@@ -9,7 +9,7 @@
 #include "kernels/ops.h"
 #include "model/arena.h"
 
-namespace longreach {
+namespace longreach::model {
 
 struct InitRule {
     enum class Kind { constant, uniform, positive, normal, first_row } kind = Kind::constant;
@@ -82,4 +82,4 @@ FlatParams plan_weights(Arena& arena, const ParamTable& table);
 // Weights of step 0: every number a pure function of (seed, tensor name, index).
 void initialise(const ParamTable& table, uint64_t seed, std::vector<float>& flat);
 
-}  // namespace longreach
+}  // namespace longreach::model

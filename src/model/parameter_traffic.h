@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-namespace longreach {
+namespace longreach::model {
 
 struct Segment {
     int64_t begin = 0, end = 0;  // elements of a flat buffer (FlatParams)
@@ -20,4 +20,4 @@ class ParameterTraffic {
     virtual void done(int64_t segment) = 0;  // nothing adds to its gradients any more in this pass
 };
 
-}  // namespace longreach
+}  // namespace longreach::model

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-namespace longreach {
+namespace longreach::model {
 
 namespace {
 
@@ -21,7 +21,7 @@ std::vector<std::string> split_names(const std::string& text) {
 
 }  // namespace
 
-void PostHocConfig::fields(Fields& f) {
+void PostHocConfig::fields(config::Fields& f) {
     f.choice<RopeMethod>(
         "kind", kind,
         {{RopeMethod::none, "none", "rotary as trained"},
@@ -57,7 +57,7 @@ void PostHocConfig::fields(Fields& f) {
          true});
 }
 
-void PostHocConfig::check(const std::string& path, Problems& p) const {
+void PostHocConfig::check(const std::string& path, config::Problems& p) const {
     const auto no_effect = [&](const char* key, const std::string& reason) {
         p.no_effect(path + key, reason, path + ".kind");
     };
@@ -96,4 +96,4 @@ double clip_logn(double n, int64_t train_context) {
     return std::max(1.0, std::log(n) / std::log(static_cast<double>(train_context)));
 }
 
-}  // namespace longreach
+}  // namespace longreach::model

@@ -9,7 +9,7 @@
 #include "config/fields.h"
 #include "config/problems.h"
 
-namespace longreach {
+namespace longreach::model {
 
 enum class RopeMethod {
     none,
@@ -38,7 +38,7 @@ struct PostHocConfig {
     // "full": layers that attend to the whole sequence at the evaluation; "all"; or layout names, as a list
     // or as "a,b".
     json::Value layers = "full";
-    void fields(Fields& f);
+    void fields(config::Fields& f);
     bool takes_full() const { return layers == json::Value("full"); }
     bool takes_all() const { return layers == json::Value("all"); }
     bool layers_readable() const;
@@ -46,10 +46,10 @@ struct PostHocConfig {
     bool active() const { return kind != RopeMethod::none || scale != TestScale::none; }
 
     // path: where the section stands, "eval.rope".
-    void check(const std::string& path, Problems& problems) const;
+    void check(const std::string& path, config::Problems& problems) const;
 };
 
 // TestScale::clip_logn: factor of the scores of a query that counts n keys.
 double clip_logn(double n, int64_t train_context);
 
-}  // namespace longreach
+}  // namespace longreach::model

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace longreach {
+namespace longreach::model {
 
 void keep_recent(StepContext& run, const Tensor& recent, const Tensor& rows, int64_t count) {
     const int64_t length = run.batch.length, added = std::min(count, length);
@@ -16,4 +16,4 @@ void keep_recent(StepContext& run, const Tensor& recent, const Tensor& rows, int
         run.ops.copy(every(kept, count, count - added + m), every(rows, length, length - added + m));
 }
 
-}  // namespace longreach
+}  // namespace longreach::model

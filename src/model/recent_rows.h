@@ -3,7 +3,7 @@
 
 #include "model/step_context.h"
 
-namespace longreach {
+namespace longreach::model {
 
 // Rows offset, offset + step, ... of a matrix.
 inline Tensor every(const Tensor& rows, int64_t step, int64_t offset) {
@@ -17,4 +17,4 @@ inline Tensor every(const Tensor& rows, int64_t step, int64_t offset) {
 // generation has added its rows [B T, W]. Rows before the beginning are zeros.
 void keep_recent(StepContext& run, const Tensor& recent, const Tensor& rows, int64_t count);
 
-}  // namespace longreach
+}  // namespace longreach::model

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numbers>
 
-namespace longreach {
+namespace longreach::model {
 
 namespace {
 
@@ -128,4 +128,4 @@ RotaryPlan plan_rotary(const PositionConfig& position, int64_t head_dim, const P
     return plan;
 }
 
-}  // namespace longreach
+}  // namespace longreach::model

@@ -7,7 +7,7 @@
 #include "model/attention_config.h"
 #include "model/post_hoc.h"
 
-namespace longreach {
+namespace longreach::model {
 
 // theta of every rotated channel pair (m, m + d/2), m = 0 .. size-1; pairs past the end are not rotated.
 std::vector<double> rotary_frequencies(const PositionConfig& position, int64_t head_dim);
@@ -34,4 +34,4 @@ struct RotaryPlan {
 RotaryPlan plan_rotary(const PositionConfig& position, int64_t head_dim, const PostHocConfig& post_hoc,
                        int64_t train_context, int64_t length);
 
-}  // namespace longreach
+}  // namespace longreach::model

@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "model/extreme_values.h"
 
-namespace longreach {
+namespace longreach::model {
 
 namespace {
 
@@ -167,4 +167,4 @@ double initial_r(const AttentionConfig& attention, int64_t train_context) {
     return unscaled_base(attention) / score_base(attention) / shape;
 }
 
-}  // namespace longreach
+}  // namespace longreach::model

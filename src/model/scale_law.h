@@ -7,7 +7,7 @@
 
 #include "model/attention_config.h"
 
-namespace longreach {
+namespace longreach::model {
 
 // Laws made for cosines: they multiply the cosine of query and key itself, with no sqrt(head_dim).
 bool acts_on_cosines(ScaleKind kind);
@@ -30,4 +30,4 @@ double score_base(const AttentionConfig& attention);
 // n = L_train / 2 is not positive.
 double initial_r(const AttentionConfig& attention, int64_t train_context);
 
-}  // namespace longreach
+}  // namespace longreach::model

@@ -7,7 +7,7 @@
 
 #include "model/param_table.h"
 
-namespace longreach {
+namespace longreach::model {
 
 // One micro-batch on the device: B sequences of T positions, N = B*T tokens.
 struct Batch {
@@ -73,4 +73,4 @@ struct StepContext {
     Tensor gradient(const ParamRef& ref) const { return ref ? gradients.view(ref) : Tensor(); }
 };
 
-}  // namespace longreach
+}  // namespace longreach::model

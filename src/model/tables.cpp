@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace longreach {
+namespace longreach::model {
 
 namespace {
 
@@ -193,4 +193,4 @@ bool Tables::use_length(Ops& ops, int64_t length, int64_t stage_window) {
     return changed;
 }
 
-}  // namespace longreach
+}  // namespace longreach::model

@@ -16,7 +16,7 @@
 #include "model/rotary.h"
 #include "model/scale_law.h"
 
-namespace longreach {
+namespace longreach::model {
 
 // cos and sin of the angle of every rotated channel pair, [R, pairs]; empty: no rotation.
 struct Rotation {
@@ -88,4 +88,4 @@ class Tables {
     std::vector<int> rotary_of_, shape_of_, distance_of_;  // per layer; -1: none
 };
 
-}  // namespace longreach
+}  // namespace longreach::model

@@ -5,7 +5,7 @@
 
 #include "model/recent_rows.h"
 
-namespace longreach {
+namespace longreach::model {
 
 Transformer::Transformer(const ModelConfig& config, int64_t table_rows, const PostHocConfig& post_hoc)
     : config_(config), tables_(config, table_rows, post_hoc) {
@@ -348,4 +348,4 @@ double Transformer::training_flops_per_token(int64_t length) const {
     return 3 * evaluation_flops_per_token(length);
 }
 
-}  // namespace longreach
+}  // namespace longreach::model

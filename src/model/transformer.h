@@ -9,7 +9,7 @@
 #include "model/loss_head.h"
 #include "model/parameter_traffic.h"
 
-namespace longreach {
+namespace longreach::model {
 
 // The largest micro-batches a plan must serve.
 struct PlanSize {
@@ -122,4 +122,4 @@ class Transformer {
     void embed(StepContext& run, Activations& a, Tensor x);
 };
 
-}  // namespace longreach
+}  // namespace longreach::model

@@ -1,6 +1,6 @@
 #include "model/value_path.h"
 
-namespace longreach {
+namespace longreach::model {
 
 ValuePath::ValuePath(ParamTable& table, const ModelConfig& model, int64_t layer) {
     const AttentionConfig& config = model.layer_attention(layer);
@@ -83,4 +83,4 @@ void ValuePath::backward(StepContext& run, Tensor dprojected, Tensor dvalues, co
         run.ops.mix(dprojected, Coefficient(), dprojected, Coefficient(), shared.dfirst.first_rows(n));
 }
 
-}  // namespace longreach
+}  // namespace longreach::model

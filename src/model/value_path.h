@@ -10,7 +10,7 @@
 #include "model/heads.h"
 #include "model/model_config.h"
 
-namespace longreach {
+namespace longreach::model {
 
 // Values of layer 0 and space for looked-up value embeddings; shared by all layers.
 struct SharedValues {
@@ -51,4 +51,4 @@ class ValuePath {
     Heads norm_;
 };
 
-}  // namespace longreach
+}  // namespace longreach::model

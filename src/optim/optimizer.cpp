@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-namespace longreach {
+namespace longreach::optim {
 
 namespace {
 
@@ -13,25 +13,25 @@ Tensor stretch(const Tensor& tensor, int64_t begin, int64_t count) {
 
 }  // namespace
 
-Optimizer::Optimizer(const OptimizerConfig& config, const ParamTable& table, const RankShare& share)
+Optimizer::Optimizer(const OptimizerConfig& config, const model::ParamTable& table, const RankShare& share)
     : config_(config),
       table_(table),
       share_(share),
       ownership_(
-          table, [this](const Param& p) { return is_muon(p); }, share.ranks) {}
+          table, [this](const model::Param& p) { return is_muon(p); }, share.ranks) {}
 
 Ownership::Range Optimizer::updated(size_t param) const {
     if (!share_.sharded) return {0, table_.params()[param].count()};
     return ownership_.part(param, share_.rank);
 }
 
-void Optimizer::plan(Arena& arena, Ops& ops) {
+void Optimizer::plan(model::Arena& arena, Ops& ops) {
     arena.group("optimizer");
     state_.clear();
     muon_slots_.clear();
     adam_slots_.clear();
     for (size_t i = 0; i < table_.params().size(); ++i) {
-        const Param& p = table_.params()[i];
+        const model::Param& p = table_.params()[i];
         const Ownership::Range part = updated(i);
         const auto moment = [&](const char* kind) {
             Tensor t;
@@ -63,25 +63,25 @@ void Optimizer::plan(Arena& arena, Ops& ops) {
 
 int64_t Optimizer::state_bytes() const {
     int64_t bytes = 0;
-    for (const Param& p : table_.params()) bytes += p.count() * (is_muon(p) ? 4 : 8);
+    for (const model::Param& p : table_.params()) bytes += p.count() * (is_muon(p) ? 4 : 8);
     return bytes;
 }
 
-double Optimizer::adam_rate(const Param& p) const {
+double Optimizer::adam_rate(const model::Param& p) const {
     switch (p.group) {
-        case ParamGroup::matrix:
+        case model::ParamGroup::matrix:
             return config_.adam.matrix_lr;
-        case ParamGroup::embedding:
+        case model::ParamGroup::embedding:
             return config_.adam.embedding_lr;
-        case ParamGroup::head:
+        case model::ParamGroup::head:
             return config_.adam.head_lr;
-        case ParamGroup::scalar:
+        case model::ParamGroup::scalar:
             return config_.adam.scalar_lr;
     }
     return 0;
 }
 
-void Optimizer::measure(Ops& ops, const FlatParams& gradients) const {
+void Optimizer::measure(Ops& ops, const model::FlatParams& gradients) const {
     for (const Ownership::Piece& piece : ownership_.pieces()) {
         if (piece.owner != share_.rank) continue;
         const int64_t begin = table_.params()[piece.param].offset + piece.begin;
@@ -103,14 +103,14 @@ double Optimizer::gradient_norm(Ops& ops) const {
     return std::sqrt(squares);
 }
 
-Optimizer::Result Optimizer::step(Ops& ops, const FlatParams& weights, const FlatParams& gradients,
-                                  double multiplier, int64_t step) {
+Optimizer::Result Optimizer::step(Ops& ops, const model::FlatParams& weights,
+                                  const model::FlatParams& gradients, double multiplier, int64_t step) {
     const double norm = gradient_norm(ops);
     return {norm, update(ops, weights, gradients, norm, multiplier, step)};
 }
 
-bool Optimizer::update(Ops& ops, const FlatParams& weights, const FlatParams& gradients, double gradient_norm,
-                       double multiplier, int64_t step) {
+bool Optimizer::update(Ops& ops, const model::FlatParams& weights, const model::FlatParams& gradients,
+                       double gradient_norm, double multiplier, int64_t step) {
     if (!std::isfinite(gradient_norm)) return false;
     const double clip = config_.clip_norm > 0 && gradient_norm > config_.clip_norm
                             ? config_.clip_norm / gradient_norm
@@ -121,7 +121,7 @@ bool Optimizer::update(Ops& ops, const FlatParams& weights, const FlatParams& gr
     const AdamConfig& adam = config_.adam;
     size_t next_muon = 0, next_adam = 0;
     for (size_t i = 0; i < table_.params().size(); ++i) {
-        const Param& p = table_.params()[i];
+        const model::Param& p = table_.params()[i];
         const Ownership::Range part = updated(i);
         if (part.count == 0) continue;
         if (is_muon(p)) {
@@ -160,4 +160,4 @@ bool Optimizer::update(Ops& ops, const FlatParams& weights, const FlatParams& gr
     return true;
 }
 
-}  // namespace longreach
+}  // namespace longreach::optim

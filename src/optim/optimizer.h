@@ -9,7 +9,7 @@
 #include "optim/optimizer_config.h"
 #include "optim/ownership.h"
 
-namespace longreach {
+namespace longreach::optim {
 
 // One of `ranks` processes that each compute the same run's share of a step.
 struct RankShare {
@@ -19,9 +19,9 @@ struct RankShare {
 
 class Optimizer {
   public:
-    Optimizer(const OptimizerConfig& config, const ParamTable& table, const RankShare& share = {});
+    Optimizer(const OptimizerConfig& config, const model::ParamTable& table, const RankShare& share = {});
 
-    void plan(Arena& arena, Ops& ops);
+    void plan(model::Arena& arena, Ops& ops);
     int64_t state_bytes() const;  // of all moments, on all ranks together
     const Ownership& ownership() const { return ownership_; }
     bool sharded() const { return share_.sharded && share_.ranks > 1; }
@@ -32,16 +32,16 @@ class Optimizer {
     };
     // Queues the sums of squares of the pieces of the gradient that this rank owns. The step after it needs
     // those of all ranks: f64, one per piece, rank after rank (Ownership::Piece::slot).
-    void measure(Ops& ops, const FlatParams& gradients) const;
+    void measure(Ops& ops, const model::FlatParams& gradients) const;
     Tensor squares(int rank) const;
     // Of measured gradients. Waits for the device.
     double gradient_norm(Ops& ops) const;
     // One update with measured gradients of what this rank updates. multiplier: schedule times stage factor.
     // step: 0-based step of the run (momentum warmup). Nothing changes unless the norm is finite.
-    bool update(Ops& ops, const FlatParams& weights, const FlatParams& gradients, double gradient_norm,
+    bool update(Ops& ops, const model::FlatParams& weights, const model::FlatParams& gradients,
+                double gradient_norm, double multiplier, int64_t step);
+    Result step(Ops& ops, const model::FlatParams& weights, const model::FlatParams& gradients,
                 double multiplier, int64_t step);
-    Result step(Ops& ops, const FlatParams& weights, const FlatParams& gradients, double multiplier,
-                int64_t step);
 
     // State to save, under names that outlive any sharding, and the count of applied updates.
     struct Named {
@@ -55,16 +55,16 @@ class Optimizer {
     void set_updates(int64_t updates) { updates_ = updates; }
 
   private:
-    bool is_muon(const Param& p) const {
-        return p.group == ParamGroup::matrix && config_.matrices == MatrixOptimizer::muon;
+    bool is_muon(const model::Param& p) const {
+        return p.group == model::ParamGroup::matrix && config_.matrices == MatrixOptimizer::muon;
     }
-    double adam_rate(const Param& p) const;
+    double adam_rate(const model::Param& p) const;
 
     // The part of a parameter that this rank updates.
     Ownership::Range updated(size_t param) const;
 
     OptimizerConfig config_;
-    const ParamTable& table_;
+    const model::ParamTable& table_;
     RankShare share_;
     Ownership ownership_;
     std::vector<Named> state_;
@@ -75,4 +75,4 @@ class Optimizer {
     int64_t updates_ = 0;
 };
 
-}  // namespace longreach
+}  // namespace longreach::optim

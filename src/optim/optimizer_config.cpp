@@ -5,14 +5,14 @@
 #include <numbers>
 #include <string>
 
-namespace longreach {
+namespace longreach::optim {
 
 namespace {
-constexpr NumberRange rate{.min = 0, .max = 1e3};
-constexpr NumberRange decay{.min = 0, .max = 1, .open_max = true};
+constexpr config::NumberRange rate{.min = 0, .max = 1e3};
+constexpr config::NumberRange decay{.min = 0, .max = 1, .open_max = true};
 }  // namespace
 
-void MuonConfig::fields(Fields& f) {
+void MuonConfig::fields(config::Fields& f) {
     f.number("lr", lr, rate, {"learning rate"});
     f.number("momentum", momentum, decay, {"decay mu of the momentum"});
     f.flag("nesterov", nesterov, {"orthogonalise the look-ahead G + mu M instead of M"});
@@ -33,7 +33,7 @@ void MuonConfig::fields(Fields& f) {
     f.integer("iterations", iterations, {.min = 1, .max = 20}, {"Newton-Schulz iterations"});
 }
 
-void AdamConfig::fields(Fields& f) {
+void AdamConfig::fields(config::Fields& f) {
     f.number("matrix_lr", matrix_lr, rate,
              {"learning rate of hidden matrices, when optimizer.matrices is adam"});
     f.number("embedding_lr", embedding_lr, rate, {"learning rate of the token embedding"});
@@ -47,7 +47,7 @@ void AdamConfig::fields(Fields& f) {
              {"decoupled, on hidden matrices (with matrices: adam) and an untied head"});
 }
 
-void ScheduleConfig::fields(Fields& f) {
+void ScheduleConfig::fields(config::Fields& f) {
     f.choice<ScheduleKind>(
         "kind", kind,
         {{ScheduleKind::constant, "constant", "1 throughout"},
@@ -61,7 +61,7 @@ void ScheduleConfig::fields(Fields& f) {
     f.number("final", final, {.min = 0, .max = 1}, {"multiplier that the decay approaches"});
 }
 
-void QkClipConfig::fields(Fields& f) {
+void QkClipConfig::fields(config::Fields& f) {
     f.number(
         "limit", limit, {.min = 0, .max = 1e30},
         {"largest score scale * <q, k> a head may reach before its query and key matrices are scaled down "
@@ -71,7 +71,7 @@ void QkClipConfig::fields(Fields& f) {
                            {"which scores count"});
 }
 
-void OptimizerConfig::fields(Fields& f) {
+void OptimizerConfig::fields(config::Fields& f) {
     f.choice<MatrixOptimizer>("matrices", matrices,
                               {{MatrixOptimizer::muon, "muon"}, {MatrixOptimizer::adam, "adam"}},
                               {"optimiser of the hidden matrices; everything else is Adam's"});
@@ -86,7 +86,7 @@ void OptimizerConfig::fields(Fields& f) {
         {"steps with a non-finite loss or gradient are skipped; give up after this many in a row", true});
 }
 
-void OptimizerConfig::check(Problems& p) const {
+void OptimizerConfig::check(config::Problems& p) const {
     const auto no_effect = [&](const std::string& key, const char* reason, const char* other) {
         p.no_effect(key, reason, other);
     };
@@ -137,4 +137,4 @@ double muon_momentum(const MuonConfig& muon, int64_t step) {
     return (1 - f) * muon.warmup_from + f * muon.momentum;
 }
 
-}  // namespace longreach
+}  // namespace longreach::optim

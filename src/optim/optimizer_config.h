@@ -4,7 +4,7 @@
 #include "config/fields.h"
 #include "config/problems.h"
 
-namespace longreach {
+namespace longreach::optim {
 
 enum class MatrixOptimizer { muon, adam };
 enum class MomentumForm { classic, averaged };
@@ -19,7 +19,7 @@ struct MuonConfig {
     MuonScale scale = MuonScale::classic;
     double weight_decay = 0;
     int64_t iterations = 5;
-    void fields(Fields& f);
+    void fields(config::Fields& f);
 };
 
 struct AdamConfig {
@@ -31,7 +31,7 @@ struct AdamConfig {
     double beta2 = 0.95;
     double eps = 1e-8;
     double weight_decay = 0;
-    void fields(Fields& f);
+    void fields(config::Fields& f);
 };
 
 enum class ScheduleKind { constant, linear, cosine };
@@ -40,7 +40,7 @@ struct ScheduleConfig {
     int64_t warmup_steps = 0;
     double decay_fraction = 0.4;
     double final = 0;
-    void fields(Fields& f);
+    void fields(config::Fields& f);
 };
 
 // QK-clip: after a step, heads whose largest score was above the limit get smaller queries and keys.
@@ -48,7 +48,7 @@ enum class ScoreMeasure { signed_value, absolute };
 struct QkClipConfig {
     double limit = 0;  // 0: off
     ScoreMeasure measure = ScoreMeasure::signed_value;
-    void fields(Fields& f);
+    void fields(config::Fields& f);
 };
 
 struct OptimizerConfig {
@@ -59,8 +59,8 @@ struct OptimizerConfig {
     double clip_norm = 0;
     QkClipConfig qk_clip;
     int64_t max_bad_steps = 10;
-    void fields(Fields& f);
-    void check(Problems& problems) const;
+    void fields(config::Fields& f);
+    void check(config::Problems& problems) const;
 };
 
 // Learning-rate multiplier of step (0-based) out of total.
@@ -68,4 +68,4 @@ double schedule_multiplier(const ScheduleConfig& schedule, int64_t step, int64_t
 // Muon momentum at step (0-based).
 double muon_momentum(const MuonConfig& muon, int64_t step);
 
-}  // namespace longreach
+}  // namespace longreach::optim

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-namespace longreach {
+namespace longreach::optim {
 
 namespace {
 
@@ -17,7 +17,7 @@ int64_t piece_elements(int64_t count) {
 }
 
 // Of one Newton-Schulz iteration; their number is the same for all.
-double iteration_flops(const Param& p) {
+double iteration_flops(const model::Param& p) {
     const double small = static_cast<double>(std::min(p.rows(), p.cols())),
                  large = static_cast<double>(std::max(p.rows(), p.cols()));
     return 4 * small * small * large + 2 * small * small * small;
@@ -25,14 +25,14 @@ double iteration_flops(const Param& p) {
 
 }  // namespace
 
-Ownership::Ownership(const ParamTable& table, const std::function<bool(const Param&)>& orthogonalised,
-                     int ranks)
+Ownership::Ownership(const model::ParamTable& table,
+                     const std::function<bool(const model::Param&)>& orthogonalised, int ranks)
     : table_(table), ranks_(ranks), loads_(static_cast<size_t>(ranks)) {
     check(ranks >= 1, "{} ranks", ranks);
     std::vector<size_t> matrices;  // indices of pieces
     int64_t dealt_out = 0;
     for (size_t i = 0; i < table.params().size(); ++i) {
-        const Param& p = table.params()[i];
+        const model::Param& p = table.params()[i];
         if (orthogonalised(p)) {
             matrices.push_back(pieces_.size());
             pieces_.push_back({i, 0, p.count(), -1, 0});
@@ -118,4 +118,4 @@ std::string Ownership::describe() const {
         share(static_cast<double>(least.elements), static_cast<double>(most.elements)));
 }
 
-}  // namespace longreach
+}  // namespace longreach::optim

@@ -11,12 +11,13 @@
 
 #include "model/param_table.h"
 
-namespace longreach {
+namespace longreach::optim {
 
 class Ownership {
   public:
     // orthogonalised: whether Muon updates a parameter.
-    Ownership(const ParamTable& table, const std::function<bool(const Param&)>& orthogonalised, int ranks);
+    Ownership(const model::ParamTable& table, const std::function<bool(const model::Param&)>& orthogonalised,
+              int ranks);
 
     struct Piece {
         size_t param = 0;              // index into table.params()
@@ -48,11 +49,11 @@ class Ownership {
         double flops = 0;
         int64_t elements = 0;  // that Adam updates
     };
-    const ParamTable& table_;
+    const model::ParamTable& table_;
     int ranks_;
     std::vector<Piece> pieces_;
     std::vector<int64_t> first_slots_;
     std::vector<Load> loads_;
 };
 
-}  // namespace longreach
+}  // namespace longreach::optim

@@ -8,7 +8,7 @@
 
 #include "report/scale.h"
 
-namespace longreach {
+namespace longreach::report {
 
 // How a series looks wherever it appears. Colours alone would not tell them apart for every reader.
 struct SeriesStyle {
@@ -87,4 +87,4 @@ struct HeatPanel {
 };
 std::string heat_svg(const HeatPanel& panel);
 
-}  // namespace longreach
+}  // namespace longreach::report

@@ -3,7 +3,7 @@
 #include "base/text.h"
 #include "report/markup.h"
 
-namespace longreach {
+namespace longreach::report {
 
 std::string svg_open(const std::string& id, const std::string& classes, const char* kind, double width,
                      double height, const std::string& title, const std::string& description,
@@ -76,4 +76,4 @@ std::string swatch_svg(const SeriesStyle& style) {
         style_classes(style), marker_path(style.marker, 14, 6, 3.4));
 }
 
-}  // namespace longreach
+}  // namespace longreach::report

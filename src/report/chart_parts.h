@@ -7,7 +7,7 @@
 
 #include "report/chart.h"
 
-namespace longreach {
+namespace longreach::report {
 
 // Has a place in a chart: not NaN, infinite, or so large that the width of an axis overflows.
 inline bool drawable(double value) {
@@ -24,4 +24,4 @@ std::string marker_path(size_t marker, double x, double y, double radius);
 // At most `characters` of it: the middle gives way to an ellipsis, for names often differ at their end.
 std::string shortened(const std::string& text, size_t characters);
 
-}  // namespace longreach
+}  // namespace longreach::report

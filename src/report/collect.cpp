@@ -9,7 +9,7 @@
 #include "report/csv.h"
 #include "train/run_directory.h"
 
-namespace longreach {
+namespace longreach::report {
 
 namespace {
 
@@ -17,18 +17,18 @@ constexpr uint64_t largest_json = uint64_t{1} << 24;
 constexpr uint64_t largest_lines = uint64_t{1} << 30;
 
 json::Value read_json(const std::string& path) {
-    if (kind_of(path, Links::follow) == PathKind::missing) return {};
+    if (io::kind_of(path, io::Links::follow) == io::PathKind::missing) return {};
     json::ParseOptions options;
     options.max_bytes = largest_json;
     options.code = ExitCode::data;
-    return json::parse(read_file(path, largest_json, Links::follow), path, options);
+    return json::parse(io::read_file(path, largest_json, io::Links::follow), path, options);
 }
 
 // Calls visit(object) for each finished line of a .jsonl file.
 template <class Visit>
 void each_line(const std::string& path, const Visit& visit) {
-    if (kind_of(path, Links::follow) == PathKind::missing) return;
-    const std::string text = read_file(path, largest_lines, Links::follow);
+    if (io::kind_of(path, io::Links::follow) == io::PathKind::missing) return;
+    const std::string text = io::read_file(path, largest_lines, io::Links::follow);
     json::ParseOptions options;
     options.code = ExitCode::data;
     size_t number = 0;
@@ -52,7 +52,7 @@ int64_t integer_of(const json::Value& object, std::string_view key) {
 
 Results read_directory(const std::string& path) {
     Results out;
-    if (const auto t = CsvTable::read(join_path(path, "val.csv"))) {
+    if (const auto t = CsvTable::read(io::join_path(path, "val.csv"))) {
         const size_t step = t->required("step"), tokens = t->required("tokens"),
                      length = t->required("length"), loss = t->required("loss"),
                      error = t->column("standard_error"), top1 = t->column("top1"),
@@ -72,7 +72,7 @@ Results read_directory(const std::string& path) {
             out.losses.push_back(std::move(row));
         }
     }
-    if (const auto t = CsvTable::read(join_path(path, "positions.csv"))) {
+    if (const auto t = CsvTable::read(io::join_path(path, "positions.csv"))) {
         const size_t step = t->required("step"), length = t->required("length"), by = t->required("by"),
                      bucket = t->required("bucket"), loss = t->required("loss"),
                      scored = t->required("scored"), fingerprint = t->column("fingerprint");
@@ -91,7 +91,7 @@ Results read_directory(const std::string& path) {
         for (BucketRow& row : out.buckets)
             row.measure.count = counts[{row.step, row.length, row.by_document}];
     }
-    if (const auto t = CsvTable::read(join_path(path, "probe.csv"))) {
+    if (const auto t = CsvTable::read(io::join_path(path, "probe.csv"))) {
         const size_t step = t->required("step"), length = t->required("length"), layer = t->required("layer"),
                      head = t->required("head"), bin = t->required("bin"),
                      statistic = t->required("statistic"), value = t->required("value"),
@@ -102,7 +102,7 @@ Results read_directory(const std::string& path) {
                                   t->number(i, value), t->number(i, count)});
         out.probes = newest(out.probes);
     }
-    if (const auto t = CsvTable::read(join_path(path, "tasks.csv"))) {
+    if (const auto t = CsvTable::read(io::join_path(path, "tasks.csv"))) {
         const size_t step = t->required("step"), task = t->required("task"), length = t->required("length"),
                      depth = t->column("depth"), samples = t->column("samples"),
                      accuracy = t->required("accuracy"), accuracy_error = t->column("accuracy_error"),
@@ -148,9 +148,9 @@ SeedSuffix seed_suffix(const std::string& name) {
 
 // Lines of the log that say that something went wrong.
 void read_warnings(const std::string& path, RunRecord& run) {
-    run.has_log = kind_of(path, Links::follow) == PathKind::file;
+    run.has_log = io::kind_of(path, io::Links::follow) == io::PathKind::file;
     if (!run.has_log) return;
-    const std::string text = read_file(path, largest_lines, Links::follow);
+    const std::string text = io::read_file(path, largest_lines, io::Links::follow);
     for (size_t begin = 0, end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
         const std::string_view line = std::string_view(text).substr(begin, end - begin);
         for (const char* word : {"warning", "error", "giving up", "not finite", "non-finite", "damaged"})
@@ -163,42 +163,43 @@ void read_warnings(const std::string& path, RunRecord& run) {
 
 void read_sample(const std::string& directory, const std::string& label, RunRecord& run) {
     constexpr uint64_t shown_bytes = 4096;
-    const std::string path = join_path(directory, "sample.txt");
-    if (kind_of(path, Links::refuse) != PathKind::file) return;
-    const File file = File::open(path, Links::refuse);
+    const std::string path = io::join_path(directory, "sample.txt");
+    if (io::kind_of(path, io::Links::refuse) != io::PathKind::file) return;
+    const io::File file = io::File::open(path, io::Links::refuse);
     std::string text(static_cast<size_t>(std::min(file.size(), shown_bytes)), '\0');
     file.read_at(text.data(), text.size(), 0);
     run.samples.emplace(label, text + (file.size() > shown_bytes ? " ..." : ""));
 }
 
 RunRecord read_run(const std::string& path) {
-    require(kind_of(path, Links::follow) == PathKind::directory, ExitCode::data, "{} is no directory", path);
+    require(io::kind_of(path, io::Links::follow) == io::PathKind::directory, ExitCode::data,
+            "{} is no directory", path);
     RunRecord run;
     run.path = path;
-    run.name = base_name(path);
-    run.config = read_json(join_path(path, "config.json"));
-    run.build = read_json(join_path(path, "build.json"));
-    if (const json::Value origins = read_json(join_path(path, "origins.json")); origins.is_object())
+    run.name = io::base_name(path);
+    run.config = read_json(io::join_path(path, "config.json"));
+    run.build = read_json(io::join_path(path, "build.json"));
+    if (const json::Value origins = read_json(io::join_path(path, "origins.json")); origins.is_object())
         for (const json::Member& member : origins.as_object())
             if (const std::string* text = member.value.to_string()) run.origins.emplace(member.key, *text);
-    read_warnings(join_path(path, "log.txt"), run);
+    read_warnings(io::join_path(path, "log.txt"), run);
     run.own = read_directory(path);
-    const std::string evaluations = join_path(path, "eval");
-    if (kind_of(evaluations, Links::refuse) == PathKind::directory)
-        for (const std::string& label : list_directory(evaluations))
-            if (is_label(label) &&
-                kind_of(join_path(evaluations, label), Links::refuse) == PathKind::directory) {
-                run.evaluations.emplace(label, read_directory(join_path(evaluations, label)));
-                read_sample(join_path(evaluations, label), label, run);
+    const std::string evaluations = io::join_path(path, "eval");
+    if (io::kind_of(evaluations, io::Links::refuse) == io::PathKind::directory)
+        for (const std::string& label : io::list_directory(evaluations))
+            if (train::is_label(label) && io::kind_of(io::join_path(evaluations, label), io::Links::refuse) ==
+                                              io::PathKind::directory) {
+                run.evaluations.emplace(label, read_directory(io::join_path(evaluations, label)));
+                read_sample(io::join_path(evaluations, label), label, run);
             }
-    each_line(join_path(path, "metrics.jsonl"), [&](const json::Value& line) {
+    each_line(io::join_path(path, "metrics.jsonl"), [&](const json::Value& line) {
         run.training.push_back({integer_of(line, "step"), integer_of(line, "tokens"),
                                 integer_of(line, "context"), number_of(line, "loss"),
                                 number_of(line, "grad_norm"), number_of(line, "lr"),
                                 integer_of(line, "skipped")});
     });
     std::vector<double> speeds;
-    each_line(join_path(path, "timing.jsonl"), [&](const json::Value& line) {
+    each_line(io::join_path(path, "timing.jsonl"), [&](const json::Value& line) {
         run.timing.push_back({integer_of(line, "step"), number_of(line, "seconds"),
                               number_of(line, "tokens_per_second"), number_of(line, "mfu"),
                               number_of(line, "memory_bytes")});
@@ -228,9 +229,9 @@ void add_unique(const std::string& name, std::vector<std::string>& names) {
 }
 
 void collect_sweep(const std::string& path, Collection& out) {
-    const json::Value sweep = read_json(join_path(path, "sweep.json"));
+    const json::Value sweep = read_json(io::join_path(path, "sweep.json"));
     const json::Value* name = sweep.find("name");
-    out.title = name && name->to_string() ? *name->to_string() : base_name(path);
+    out.title = name && name->to_string() ? *name->to_string() : io::base_name(path);
     out.sweep = true;
     out.own_labels = {"plain"};
     const json::Value* baseline = sweep.find("baseline");
@@ -249,10 +250,10 @@ void collect_sweep(const std::string& path, Collection& out) {
         require(variant && variant->to_string() && directory && directory->to_string(), ExitCode::data,
                 "{}/sweep.json:{}: a run without \"variant\" or \"directory\"", path, entry.at().line);
         // Only the last part of the name: the sweep may have been moved, and nothing outside it is opened.
-        const std::string last = base_name(*directory->to_string());
-        const std::string where = join_path(path, last);
+        const std::string last = io::base_name(*directory->to_string());
+        const std::string where = io::join_path(path, last);
         if (last.empty() || last == "." || last == ".." ||
-            kind_of(where, Links::follow) != PathKind::directory) {
+            io::kind_of(where, io::Links::follow) != io::PathKind::directory) {
             out.notes.push_back(fmt::format("{} has not begun.", last));
             continue;
         }
@@ -272,10 +273,10 @@ void collect_loose(const std::vector<std::string>& paths, Collection& out) {
     out.planned = out.runs.size();
     // Runs of the same name in different directories are different experiments.
     std::map<std::string, std::set<std::string>> parents;
-    for (const RunRecord& run : out.runs) parents[run.group].insert(parent_path(run.path));
+    for (const RunRecord& run : out.runs) parents[run.group].insert(io::parent_path(run.path));
     for (RunRecord& run : out.runs)
         if (parents[run.group].size() > 1)
-            run.group = fmt::format("{}/{}", base_name(parent_path(run.path)), run.group);
+            run.group = fmt::format("{}/{}", io::base_name(io::parent_path(run.path)), run.group);
 }
 
 void drop_repeated_seeds(Collection& out) {
@@ -383,7 +384,7 @@ Collection collect(const std::vector<std::string>& paths, const std::string& bas
     Collection out;
     out.labels = {"plain"};
     const auto is_sweep = [](const std::string& path) {
-        return kind_of(join_path(path, "sweep.json"), Links::follow) == PathKind::file;
+        return io::kind_of(io::join_path(path, "sweep.json"), io::Links::follow) == io::PathKind::file;
     };
     if (paths.size() == 1 && is_sweep(paths[0])) {
         collect_sweep(trimmed(paths[0]), out);
@@ -414,7 +415,7 @@ Collection collect(const std::vector<std::string>& paths, const std::string& bas
     set_apart(out);
     if (!out.sweep) {
         std::set<std::string> parents;
-        for (const RunRecord& run : out.runs) parents.insert(base_name(parent_path(run.path)));
+        for (const RunRecord& run : out.runs) parents.insert(io::base_name(io::parent_path(run.path)));
         if (out.runs.size() == 1)
             out.title = out.runs[0].name;
         else if (out.groups.size() == 1)
@@ -430,4 +431,4 @@ Collection collect(const std::vector<std::string>& paths, const std::string& bas
     return out;
 }
 
-}  // namespace longreach
+}  // namespace longreach::report

@@ -11,7 +11,7 @@
 
 #include "base/json.h"
 
-namespace longreach {
+namespace longreach::report {
 
 // What a result was measured on. Equal fingerprints: the very same target tokens (of a task: the same
 // samples). Files of earlier versions hold no fingerprint.
@@ -139,4 +139,4 @@ std::string group_of(const std::string& run_name);
 // The value at a path of names joined by dots; null if there is none.
 const json::Value* value_at(const json::Value& config, std::string_view path);
 
-}  // namespace longreach
+}  // namespace longreach::report

@@ -4,7 +4,7 @@
 #include "report/collect.h"
 #include "report/paired.h"
 
-namespace longreach {
+namespace longreach::report {
 
 // Marks every row of the newest step that was measured on something else than most variants were, and notes
 // it. Losses and positions: the measure that the most variants have in the sweep's own evaluations (without a
@@ -31,4 +31,4 @@ struct ApartTask {
 };
 std::vector<ApartTask> tasks_apart(const Collection& collection);
 
-}  // namespace longreach
+}  // namespace longreach::report

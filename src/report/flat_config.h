@@ -6,11 +6,11 @@
 
 #include "base/json.h"
 
-namespace longreach {
+namespace longreach::report {
 
 using FlatConfig = std::map<std::string, std::string>;
 
 // One entry per value; a list of plain values counts as one.
 FlatConfig flat_config(const json::Value& config);
 
-}  // namespace longreach
+}  // namespace longreach::report

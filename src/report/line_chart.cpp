@@ -5,7 +5,7 @@
 #include "report/chart_style.h"
 #include "report/markup.h"
 
-namespace longreach {
+namespace longreach::report {
 
 namespace {
 
@@ -347,4 +347,4 @@ std::string standalone_svg(const LineChart& chart, const std::vector<SeriesStyle
            drawing.body() + "</svg>\n</svg>\n";
 }
 
-}  // namespace longreach
+}  // namespace longreach::report

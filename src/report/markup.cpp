@@ -8,7 +8,7 @@
 #include "base/text.h"
 #include "report/scale.h"
 
-namespace longreach {
+namespace longreach::report {
 
 std::string escaped(std::string_view text) {
     std::string out;
@@ -116,4 +116,4 @@ std::string folded_table_html(const DataTable& table) {
     return "<details class=\"data\"><summary>Data</summary>" + table_html(table) + "</details>\n";
 }
 
-}  // namespace longreach
+}  // namespace longreach::report

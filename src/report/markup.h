@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-namespace longreach {
+namespace longreach::report {
 
 // For text and for quoted attributes. Control characters and bytes that are not UTF-8 become U+FFFD.
 std::string escaped(std::string_view text);
@@ -36,4 +36,4 @@ std::string table_html(const DataTable& table);
 // The same, folded away under the word "Data".
 std::string folded_table_html(const DataTable& table);
 
-}  // namespace longreach
+}  // namespace longreach::report

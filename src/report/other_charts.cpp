@@ -5,7 +5,7 @@
 #include "report/markup.h"
 #include "theory/heat_map.h"
 
-namespace longreach {
+namespace longreach::report {
 
 std::string interval_svg(const IntervalChart& chart, const std::vector<SeriesStyle>& styles, ChartSize size) {
     const bool wide = size == ChartSize::wide;
@@ -82,7 +82,7 @@ std::string heat_svg(const HeatPanel& panel) {
             "<g class=\"item\" data-tip=\"{}\" data-px=\"{:.1f}\" data-py=\"{:.1f}\">"
             "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:g}\" height=\"{:g}\" fill=\"{}\"/>",
             escaped(cell.text), x + cell_width / 2, y + cell_height / 2, x + 0.5, y + 0.5, cell_width - 1,
-            cell_height - 1, heat_colour(cell.share));
+            cell_height - 1, theory::heat_colour(cell.share));
         out += svg_text(x + cell_width / 2, y + cell_height / 2 + 4,
                         cell.share > 0.55 ? "on-light" : "on-dark", "middle", cell.label);
         out += "</g>\n";
@@ -97,4 +97,4 @@ std::string heat_svg(const HeatPanel& panel) {
     return out + "</svg>\n";
 }
 
-}  // namespace longreach
+}  // namespace longreach::report

@@ -7,11 +7,11 @@
 #include "base/build_info.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "dist/token.h"
+#include "ranks/token.h"
 #include "report/chart_style.h"
 #include "report/page_parts.h"
 
-namespace longreach {
+namespace longreach::report {
 
 namespace {
 
@@ -34,7 +34,7 @@ std::string base64(std::string_view bytes) {
 
 // Allows an inline style or script with exactly this text.
 std::string source_hash(const std::string& text) {
-    return " 'sha256-" + base64(bytes_of(sha256(text))) + "'";
+    return " 'sha256-" + base64(ranks::bytes_of(ranks::sha256(text))) + "'";
 }
 
 constexpr const char* without_scripts =
@@ -107,4 +107,4 @@ std::string report_picture(const Collection& collection) {
     return standalone_svg(chart, page.styles());
 }
 
-}  // namespace longreach
+}  // namespace longreach::report

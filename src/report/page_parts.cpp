@@ -6,7 +6,7 @@
 
 #include "base/text.h"
 
-namespace longreach {
+namespace longreach::report {
 
 std::string paragraph(const std::string& text) {
     return "<p>" + escaped(text) + "</p>\n";
@@ -119,4 +119,4 @@ double mean_of(const std::vector<double>& values, double* error) {
     return m.mean;
 }
 
-}  // namespace longreach
+}  // namespace longreach::report

@@ -9,7 +9,7 @@
 #include "report/markup.h"
 #include "report/summary.h"
 
-namespace longreach {
+namespace longreach::report {
 
 struct PageContext {
     const Collection& collection;
@@ -84,4 +84,4 @@ Cell seeds_cell(const std::vector<SeedValue>& values, int decimals);
 // The mean of values and, with two or more, their standard error in `error`.
 double mean_of(const std::vector<double>& values, double* error = nullptr);
 
-}  // namespace longreach
+}  // namespace longreach::report

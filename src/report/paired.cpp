@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 
-namespace longreach {
+namespace longreach::report {
 
 namespace {
 
@@ -95,4 +95,4 @@ MeanInterval paired_difference(const std::vector<SeedValue>& values, const std::
     return mean_interval(paired_differences(values, baseline), confidence);
 }
 
-}  // namespace longreach
+}  // namespace longreach::report

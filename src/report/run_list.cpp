@@ -17,7 +17,7 @@
 #include "report/csv.h"
 #include "train/experiment.h"
 
-namespace longreach {
+namespace longreach::report {
 
 namespace {
 
@@ -29,7 +29,7 @@ enum class Holder { none, alive, gone };
 // A holder writes its name into the lock file, and empties the file when it ends in good order. The shared
 // lock is asked for only if there is a name, so that a process starting at this moment is not turned away.
 Holder holder_of(const std::string& run) {
-    const std::string path = join_path(run, "lock");
+    const std::string path = io::join_path(run, "lock");
     const int fd = ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) return Holder::none;
     struct stat status {};
@@ -44,7 +44,7 @@ Holder holder_of(const std::string& run) {
 
 // The last finished lines of a file that may be long.
 std::string tail_of(const std::string& path) {
-    const File file = File::open(path, Links::refuse);
+    const io::File file = io::File::open(path, io::Links::refuse);
     const uint64_t size = file.size(), bytes = std::min(size, tail_bytes);
     std::string text(static_cast<size_t>(bytes), '\0');
     file.read_at(text.data(), text.size(), size - bytes);
@@ -60,7 +60,7 @@ std::string last_line(const std::string& text) {
 }
 
 bool has_file(const std::string& run, const char* name) {
-    return kind_of(join_path(run, name), Links::refuse) != PathKind::missing;
+    return io::kind_of(io::join_path(run, name), io::Links::refuse) != io::PathKind::missing;
 }
 
 bool is_run(const std::string& path) {
@@ -73,7 +73,7 @@ double age_of(const std::string& run) {
     double newest = -1;
     for (const char* name : {"metrics.jsonl", "val.csv", "log.txt", "checkpoints", "config.json"}) {
         struct stat status {};
-        if (::lstat(join_path(run, name).c_str(), &status) != 0) continue;
+        if (::lstat(io::join_path(run, name).c_str(), &status) != 0) continue;
         newest = std::max(newest, static_cast<double>(status.st_mtim.tv_sec) +
                                       1e-9 * static_cast<double>(status.st_mtim.tv_nsec));
     }
@@ -83,12 +83,13 @@ double age_of(const std::string& run) {
 }
 
 int64_t planned_steps(const std::string& run) {
-    const std::string path = join_path(run, "config.json");
+    const std::string path = io::join_path(run, "config.json");
     json::ParseOptions options;
     options.code = ExitCode::data;
-    json::parse(read_file(path, uint64_t{1} << 24, Links::refuse), path, options);  // damaged if it throws
+    json::parse(io::read_file(path, uint64_t{1} << 24, io::Links::refuse), path,
+                options);  // damaged if it throws
     try {
-        return load_config<Experiment>({.file = path}).value.total_steps();
+        return config::load_config<train::Experiment>({.file = path}).value.total_steps();
     } catch (const Error&) {
         return 0;  // of a version that does not load any more
     }
@@ -96,7 +97,7 @@ int64_t planned_steps(const std::string& run) {
 
 void read_records(const std::string& run, RunSummary& out) {
     if (has_file(run, "metrics.jsonl")) {
-        const std::string path = join_path(run, "metrics.jsonl"), line = last_line(tail_of(path));
+        const std::string path = io::join_path(run, "metrics.jsonl"), line = last_line(tail_of(path));
         if (!line.empty()) {
             json::ParseOptions options;
             options.code = ExitCode::data;
@@ -108,7 +109,7 @@ void read_records(const std::string& run, RunSummary& out) {
         }
     }
     if (!has_file(run, "val.csv")) return;
-    const auto table = CsvTable::read(join_path(run, "val.csv"));
+    const auto table = CsvTable::read(io::join_path(run, "val.csv"));
     if (!table) return;
     const size_t step = table->required("step"), length = table->required("length"),
                  loss = table->required("loss");
@@ -125,18 +126,18 @@ void read_records(const std::string& run, RunSummary& out) {
 
 bool gave_up(const std::string& run) {
     if (!has_file(run, "log.txt")) return false;
-    const std::string line = last_line(tail_of(join_path(run, "log.txt")));
+    const std::string line = last_line(tail_of(io::join_path(run, "log.txt")));
     return line.find("giving up") != std::string::npos || line.find("error:") != std::string::npos;
 }
 
 RunState state_of(const std::string& run, RunSummary& out) {
     const Holder holder = holder_of(run);
     if (holder == Holder::alive) return RunState::running;
-    const std::string checkpoints = join_path(run, "checkpoints");
+    const std::string checkpoints = io::join_path(run, "checkpoints");
     bool any = false;
-    if (kind_of(checkpoints, Links::refuse) == PathKind::directory) {
-        const std::vector<int64_t> steps = checkpoint_steps(checkpoints);
-        any = !list_directory(checkpoints).empty();
+    if (io::kind_of(checkpoints, io::Links::refuse) == io::PathKind::directory) {
+        const std::vector<int64_t> steps = io::checkpoint_steps(checkpoints);
+        any = !io::list_directory(checkpoints).empty();
         require(!any || !steps.empty() || out.step == 0, ExitCode::checkpoint, "{}: no checkpoint is whole",
                 checkpoints);
         // Records behind the newest checkpoint are cut off on resuming; until then they show how far it came.
@@ -164,21 +165,21 @@ RunSummary summary_of(const std::string& run, const std::string& name) {
 
 void add_runs(const std::string& path, const std::string& name, int depth, std::vector<RunSummary>& out) {
     if (is_run(path)) {
-        out.push_back(summary_of(path, name.empty() ? base_name(path) : name));
+        out.push_back(summary_of(path, name.empty() ? io::base_name(path) : name));
         return;
     }
     if (depth == deepest) return;
     std::vector<std::string> entries;
     try {
-        entries = list_directory(path);
+        entries = io::list_directory(path);
     } catch (const Error&) {
         if (depth == 0) throw;
         return;  // a directory of somebody else
     }
     for (const std::string& entry : entries) {
-        const std::string below = join_path(path, entry);
-        if (entry[0] == '.' || kind_of(below, Links::refuse) != PathKind::directory) continue;
-        add_runs(below, name.empty() ? entry : join_path(name, entry), depth + 1, out);
+        const std::string below = io::join_path(path, entry);
+        if (entry[0] == '.' || io::kind_of(below, io::Links::refuse) != io::PathKind::directory) continue;
+        add_runs(below, name.empty() ? entry : io::join_path(name, entry), depth + 1, out);
     }
 }
 
@@ -190,11 +191,11 @@ const char* name_of(RunState state) {
 }
 
 std::vector<RunSummary> list_runs(const std::string& directory) {
-    require(kind_of(directory, Links::follow) == PathKind::directory, ExitCode::data, "{} is not a directory",
-            directory);
+    require(io::kind_of(directory, io::Links::follow) == io::PathKind::directory, ExitCode::data,
+            "{} is not a directory", directory);
     std::vector<RunSummary> out;
     add_runs(directory, "", 0, out);
     return out;
 }
 
-}  // namespace longreach
+}  // namespace longreach::report

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace longreach {
+namespace longreach::report {
 
 enum class RunState {
     running,   // a process holds its lock
@@ -34,4 +34,4 @@ struct RunSummary {
 // read makes its run damaged and is no Error.
 std::vector<RunSummary> list_runs(const std::string& directory);
 
-}  // namespace longreach
+}  // namespace longreach::report

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace longreach {
+namespace longreach::report {
 
 namespace {
 
@@ -90,4 +90,4 @@ std::string exact(double value) {
     return std::isnan(value) ? "" : fmt::format("{}", value);
 }
 
-}  // namespace longreach
+}  // namespace longreach::report

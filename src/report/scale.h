@@ -7,7 +7,7 @@
 
 #include "base/units.h"  // grouped
 
-namespace longreach {
+namespace longreach::report {
 
 // Maps [low, high] onto [from, to] in pixels, in proportion to the value or to its logarithm.
 struct Scale {
@@ -41,4 +41,4 @@ std::string significant(double value, int digits = 4);  // 0.01235, 12.35, 1.235
 // The shortest text that reads back to the same bits; empty for NaN.
 std::string exact(double value);
 
-}  // namespace longreach
+}  // namespace longreach::report

@@ -8,7 +8,7 @@
 
 #include "report/page_parts.h"
 
-namespace longreach {
+namespace longreach::report {
 
 namespace {
 
@@ -395,4 +395,4 @@ Section diagnostics_section(const PageContext& page) {
     return section;
 }
 
-}  // namespace longreach
+}  // namespace longreach::report

@@ -8,7 +8,7 @@
 #include "report/comparable.h"
 #include "report/page_parts.h"
 
-namespace longreach {
+namespace longreach::report {
 
 namespace {
 
@@ -411,4 +411,4 @@ Section positions_section(const PageContext& page) {
     return section;
 }
 
-}  // namespace longreach
+}  // namespace longreach::report

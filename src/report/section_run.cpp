@@ -13,7 +13,7 @@
 #include "report/page_parts.h"
 #include "train/experiment.h"
 
-namespace longreach {
+namespace longreach::report {
 
 namespace {
 
@@ -31,13 +31,13 @@ struct Plan {
 };
 // From config.json; nothing where it is missing or of a version that does not load.
 Plan plan_of(const RunRecord& run) {
-    const std::string path = join_path(run.path, "config.json");
-    if (kind_of(path, Links::follow) != PathKind::file) return {};
+    const std::string path = io::join_path(run.path, "config.json");
+    if (io::kind_of(path, io::Links::follow) != io::PathKind::file) return {};
     try {
-        const Experiment experiment = load_config<Experiment>({.file = path}).value;
-        const Transformer model(experiment.model, 1);
+        const train::Experiment experiment = config::load_config<train::Experiment>({.file = path}).value;
+        const model::Transformer model(experiment.model, 1);
         std::map<std::string, int64_t> groups;
-        for (const Param& p : model.params().params()) groups[name_of(p.group)] += p.count();
+        for (const model::Param& p : model.params().params()) groups[model::name_of(p.group)] += p.count();
         std::string parts;
         for (const auto& [group, count] : groups)
             parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ", group, grouped(count));
@@ -223,4 +223,4 @@ Section run_section(const PageContext& page) {
     return section;
 }
 
-}  // namespace longreach
+}  // namespace longreach::report

@@ -7,7 +7,7 @@
 #include "report/flat_config.h"
 #include "report/page_parts.h"
 
-namespace longreach {
+namespace longreach::report {
 
 namespace {
 
@@ -153,4 +153,4 @@ Section setup_section(const PageContext& page) {
     return {"setup", "Setup", (configs.empty() ? "" : subheading("Config") + configs) + runs_table(page)};
 }
 
-}  // namespace longreach
+}  // namespace longreach::report

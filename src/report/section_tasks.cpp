@@ -8,7 +8,7 @@
 #include "report/page_parts.h"
 #include "theory/heat_map.h"
 
-namespace longreach {
+namespace longreach::report {
 
 namespace {
 
@@ -120,7 +120,7 @@ std::string colour_key() {
         "height=\"10\">";
     for (int i = 0; i < 32; ++i)
         out += fmt::format("<rect x=\"{}\" width=\"5.2\" height=\"10\" fill=\"{}\"/>", 5 * i,
-                           heat_colour((i + 0.5) / 32));
+                           theory::heat_colour((i + 0.5) / 32));
     return out + "</svg><span>1 accuracy</span></p>";
 }
 
@@ -284,4 +284,4 @@ Section tasks_section(const PageContext& page) {
     return section;
 }
 
-}  // namespace longreach
+}  // namespace longreach::report

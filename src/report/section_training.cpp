@@ -6,7 +6,7 @@
 
 #include "report/page_parts.h"
 
-namespace longreach {
+namespace longreach::report {
 
 namespace {
 
@@ -251,4 +251,4 @@ Section training_section(const PageContext& page) {
     return {"training", "Training", training_figure(page) + validation_figures(page)};
 }
 
-}  // namespace longreach
+}  // namespace longreach::report

@@ -7,7 +7,7 @@
 
 #include "base/text.h"
 
-namespace longreach {
+namespace longreach::report {
 
 namespace {
 
@@ -202,4 +202,4 @@ std::vector<std::string> headline(const Collection& collection, const Summary& s
     return out;
 }
 
-}  // namespace longreach
+}  // namespace longreach::report

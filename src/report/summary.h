@@ -8,7 +8,7 @@
 #include "report/collect.h"
 #include "report/paired.h"
 
-namespace longreach {
+namespace longreach::report {
 
 // A group as trained ("rope"), or under an evaluation that changes it ("rope + ntk").
 struct Series {
@@ -75,4 +75,4 @@ std::string measured_on(const Collection& collection);
 // Plain sentences about the losses on text, the most important first.
 std::vector<std::string> headline(const Collection& collection, const Summary& summary);
 
-}  // namespace longreach
+}  // namespace longreach::report

@@ -7,15 +7,15 @@
 #include "io/file.h"
 #include "train/experiment.h"
 
-namespace longreach {
+namespace longreach::report {
 
 namespace {
 
 // Whether the newest validation is that of the trained model: those before are of a run under way.
 bool validated_at_the_end(const RunRecord& run) {
-    const std::string config = join_path(run.path, "config.json");
-    if (run.validated == 0 || kind_of(config, Links::follow) != PathKind::file) return false;
-    return run.validated >= load_config<Experiment>({.file = config}).value.total_steps();
+    const std::string config = io::join_path(run.path, "config.json");
+    if (run.validated == 0 || io::kind_of(config, io::Links::follow) != io::PathKind::file) return false;
+    return run.validated >= config::load_config<train::Experiment>({.file = config}).value.total_steps();
 }
 
 template <class Row>
@@ -64,14 +64,14 @@ void write_sweep_csv(const std::string& directory) {
         losses += fmt::format("{},{},{},{},{},{},{},{},{},{}\n", cell(l.variant), l.seed, cell(l.evaluation),
                               l.length, l.loss, cell(l.top1), cell(l.standard_error), cell(l.measure.count),
                               cell(l.measure.documents), cell(l.measure.fingerprint));
-    write_file_atomically(join_path(directory, "results.csv"), losses);
+    io::write_file_atomically(io::join_path(directory, "results.csv"), losses);
     std::string tasks =
         "variant,seed,evaluation,task,length,depth,samples,accuracy,margin,loss,fingerprint\n";
     for (const SweepTask& t : results.tasks)
         tasks += fmt::format("{},{},{},{},{},{},{},{},{},{},{}\n", cell(t.variant), t.seed,
                              cell(t.evaluation), cell(t.task), t.length, cell(t.depth), cell(t.samples),
                              cell(t.accuracy), cell(t.margin), cell(t.loss), cell(t.measure.fingerprint));
-    write_file_atomically(join_path(directory, "results_tasks.csv"), tasks);
+    io::write_file_atomically(io::join_path(directory, "results_tasks.csv"), tasks);
 }
 
-}  // namespace longreach
+}  // namespace longreach::report

@@ -4,7 +4,7 @@
 #include "report/collect.h"
 #include "report/text_table.h"
 
-namespace longreach {
+namespace longreach::report {
 
 struct SweepLoss : LossRow {
     std::string variant;
@@ -43,4 +43,4 @@ struct TableOptions {
 // intervals: losses by length, top-1, tasks; at the end what was measured on other tokens.
 std::string sweep_tables(const Collection& sweep, const TableOptions& options = {});
 
-}  // namespace longreach
+}  // namespace longreach::report

@@ -11,7 +11,7 @@
 #include "report/summary.h"
 #include "report/sweep_results.h"
 
-namespace longreach {
+namespace longreach::report {
 
 namespace {
 
@@ -285,4 +285,4 @@ std::string sweep_tables(const Collection& sweep, const TableOptions& options) {
     return out + apart(sweep, options);
 }
 
-}  // namespace longreach
+}  // namespace longreach::report

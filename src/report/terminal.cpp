@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "report/summary.h"
 
-namespace longreach {
+namespace longreach::report {
 
 namespace {
 
@@ -124,4 +124,4 @@ std::string comparison_chart(const Collection& collection, const Terminal& termi
     return out;
 }
 
-}  // namespace longreach
+}  // namespace longreach::report

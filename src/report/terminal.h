@@ -6,7 +6,7 @@
 #include "report/collect.h"
 #include "report/text_table.h"
 
-namespace longreach {
+namespace longreach::report {
 
 // One row per run, one column per length that any of them has; only what may be compared.
 std::string comparison_table(const Collection& collection, const Terminal& terminal = {});
@@ -14,4 +14,4 @@ std::string comparison_table(const Collection& collection, const Terminal& termi
 // Loss over log2 length; each run drawn with the letter that the legend gives it.
 std::string comparison_chart(const Collection& collection, const Terminal& terminal = {});
 
-}  // namespace longreach
+}  // namespace longreach::report

@@ -12,7 +12,7 @@
 #include "base/text.h"
 #include "report/chart_parts.h"
 
-namespace longreach {
+namespace longreach::report {
 
 namespace {
 
@@ -120,4 +120,4 @@ std::string text_table(const std::vector<TextLine>& given, const Terminal& termi
     return out;
 }
 
-}  // namespace longreach
+}  // namespace longreach::report

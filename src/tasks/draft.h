@@ -6,13 +6,13 @@
 
 #include "tasks/lexicon.h"
 
-namespace longreach {
+namespace longreach::tasks {
 
 struct Draft {
     std::vector<TokenList> pieces;  // go into the haystack, at random places
     bool ordered = false;           // they stay in this order
     int asked = -1;                 // the piece a requested depth places; -1: the task has no single one
-    TaskHaystack haystack = TaskHaystack::noise;  // essay or noise, unless there are units
+    data::TaskHaystack haystack = data::TaskHaystack::noise;  // essay or noise, unless there are units
     std::vector<TokenList>
         units;  // the haystack itself, behind noise that fills the rest; pieces go between them
     TokenList tail, answer, decoy;        // the decoy has as many tokens as the answer
@@ -25,8 +25,8 @@ struct Draft {
 struct DraftInput {
     const Lexicon& words;
     Dice& dice;
-    const TaskConfig& config;
-    TaskKind task;
+    const data::TaskConfig& config;
+    data::TaskKind task;
     int64_t length;
 };
 
@@ -55,4 +55,4 @@ class AnswerList {
 // Tokens left for pieces and units; an Error(usage) that names the task if fewer than `needed`.
 int64_t room(const DraftInput& in, const Draft& draft, int64_t needed);
 
-}  // namespace longreach
+}  // namespace longreach::tasks

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 
-namespace longreach {
+namespace longreach::tasks {
 
 namespace {
 
@@ -50,13 +50,13 @@ void AnswerList::add(const std::function<void(TokenList&)>& answer,
 int64_t room(const DraftInput& in, const Draft& draft, int64_t needed) {
     const int64_t taken = static_cast<int64_t>(draft.tail.size() + draft.answer.size());
     require(in.length - taken >= needed, ExitCode::usage,
-            "task {}: a context of {} tokens is too short, it needs {}", name_of(in.task), in.length,
+            "task {}: a context of {} tokens is too short, it needs {}", data::name_of(in.task), in.length,
             taken + needed);
     return in.length - taken;
 }
 
-TaskGenerator::TaskGenerator(TaskKind task, const TaskConfig& config, int64_t vocab_size, uint64_t seed,
-                             const TokenStream* haystack)
+TaskGenerator::TaskGenerator(data::TaskKind task, const data::TaskConfig& config, int64_t vocab_size,
+                             uint64_t seed, const data::TokenStream* haystack)
     : task_(task), config_(config), vocab_size_(vocab_size), seed_(seed), haystack_(haystack) {}
 
 uint64_t TaskGenerator::sample_seed(int64_t length, uint64_t index) const {
@@ -71,20 +71,20 @@ Draft TaskGenerator::draft(int64_t length, uint64_t seed) const {
     const DraftInput in{words, dice, config_, task_, length};
     Draft d = [&] {
         switch (task_) {
-            case TaskKind::variable_tracking:
+            case data::TaskKind::variable_tracking:
                 return draft_tracking(in);
-            case TaskKind::common_words:
+            case data::TaskKind::common_words:
                 return draft_common_words(in);
-            case TaskKind::frequent_words:
+            case data::TaskKind::frequent_words:
                 return draft_frequent_words(in);
-            case TaskKind::copy:
+            case data::TaskKind::copy:
                 return draft_copy(in);
-            case TaskKind::induction:
+            case data::TaskKind::induction:
                 return draft_induction(in);
-            case TaskKind::associative_recall:
+            case data::TaskKind::associative_recall:
                 return draft_associative(in);
             default:
-                check(task_ != TaskKind::none, "a sample of no task");
+                check(task_ != data::TaskKind::none, "a sample of no task");
                 return draft_retrieval(in);
         }
     }();
@@ -98,9 +98,9 @@ Sample TaskGenerator::lay_out(const Draft& d, int64_t length, uint64_t seed, dou
                            static_cast<int64_t>(d.tail.size() + d.answer.size());  // tokens of haystack
     TokenList hay;
     std::vector<int64_t> places;  // where in the haystack a piece may stand; empty: anywhere
-    if (d.units.empty() && d.haystack == TaskHaystack::essay && haystack_) {
+    if (d.units.empty() && d.haystack == data::TaskHaystack::essay && haystack_) {
         require(haystack_->tokens() >= static_cast<uint64_t>(around), ExitCode::data,
-                "task {}: a haystack of {} tokens out of a stream of {}", name_of(task_), around,
+                "task {}: a haystack of {} tokens out of a stream of {}", data::name_of(task_), around,
                 haystack_->tokens());
         hay.resize(static_cast<size_t>(around));
         const uint64_t begin = dice.below(haystack_->tokens() - static_cast<uint64_t>(around) + 1);
@@ -172,8 +172,8 @@ Sample TaskGenerator::make(int64_t length, uint64_t index, double depth) const {
     throw Error(
         ExitCode::data,
         fmt::format("task {}: of {} haystacks of {} tokens each held the answer or the decoy by chance",
-                    name_of(task_), attempts, length),
+                    data::name_of(task_), attempts, length),
         "longer answers (data.task.digits) occur less often");
 }
 
-}  // namespace longreach
+}  // namespace longreach::tasks

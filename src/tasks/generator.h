@@ -4,7 +4,7 @@
 #include "data/token_stream.h"
 #include "tasks/draft.h"
 
-namespace longreach {
+namespace longreach::tasks {
 
 struct Sample {
     TokenList tokens;          // exactly the length asked for: context, question, answer
@@ -26,8 +26,8 @@ class TaskGenerator {
   public:
     // `haystack` is where essay text comes from and must outlive the generator; null: noise instead, which is
     // good for sizes only.
-    TaskGenerator(TaskKind task, const TaskConfig& config, int64_t vocab_size, uint64_t seed,
-                  const TokenStream* haystack);
+    TaskGenerator(data::TaskKind task, const data::TaskConfig& config, int64_t vocab_size, uint64_t seed,
+                  const data::TokenStream* haystack);
 
     // Sample `index` at this length; depth (0 to 100, percent) places the piece asked for, -1: anywhere.
     // An Error if the task does not fit the length or the stream has too little text around.
@@ -38,18 +38,18 @@ class TaskGenerator {
         return static_cast<int64_t>(draft(length, 0).answer.size());
     }
     bool has_depth(int64_t length) const { return draft(length, 0).asked >= 0; }
-    TaskKind task() const { return task_; }
+    data::TaskKind task() const { return task_; }
 
   private:
     uint64_t sample_seed(int64_t length, uint64_t index) const;
     Draft draft(int64_t length, uint64_t seed) const;
     Sample lay_out(const Draft& d, int64_t length, uint64_t seed, double depth) const;
 
-    TaskKind task_;
-    TaskConfig config_;
+    data::TaskKind task_;
+    data::TaskConfig config_;
     int64_t vocab_size_;
     uint64_t seed_;
-    const TokenStream* haystack_;
+    const data::TokenStream* haystack_;
 };
 
-}  // namespace longreach
+}  // namespace longreach::tasks

@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 
-namespace longreach {
+namespace longreach::tasks {
 
 namespace {
 
@@ -27,13 +27,13 @@ constexpr std::array<std::string_view, 48> city_names{
 constexpr std::string_view filler =
     "The river runs. The wood is old. A path goes on and on. We walk. It is far to go home. ";
 
-uint64_t name_count(bool text, const TaskConfig& config) {
+uint64_t name_count(bool text, const data::TaskConfig& config) {
     return text ? syllables * syllables * syllables : static_cast<uint64_t>(config.ids) - first_name;
 }
 
 }  // namespace
 
-Lexicon::Lexicon(const TaskConfig& config, int64_t vocab_size, uint64_t seed)
+Lexicon::Lexicon(const data::TaskConfig& config, int64_t vocab_size, uint64_t seed)
     : text_(config.is_text(vocab_size)),
       first_(config.first_id(vocab_size)),
       names_(name_count(text_, config), seed, 1),
@@ -109,4 +109,4 @@ uint64_t random_number(Dice& dice, int64_t digits) {
     return smallest + dice.below(9 * smallest);
 }
 
-}  // namespace longreach
+}  // namespace longreach::tasks

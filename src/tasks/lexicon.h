@@ -12,7 +12,7 @@
 #include "base/rng.h"
 #include "data/task_config.h"
 
-namespace longreach {
+namespace longreach::tasks {
 
 using TokenList = std::vector<int32_t>;
 
@@ -46,7 +46,7 @@ class Dice {
 class Lexicon {
   public:
     // Names are shuffled by the seed: name(0), name(1), ... of one lexicon are different words.
-    Lexicon(const TaskConfig& config, int64_t vocab_size, uint64_t seed);
+    Lexicon(const data::TaskConfig& config, int64_t vocab_size, uint64_t seed);
 
     bool text() const { return text_; }
     void say(TokenList& out, std::string_view words, Mark mark = Mark::silent) const;
@@ -71,4 +71,4 @@ class Lexicon {
 // A number of exactly this many digits.
 uint64_t random_number(Dice& dice, int64_t digits);
 
-}  // namespace longreach
+}  // namespace longreach::tasks

@@ -4,7 +4,7 @@
 #include "base/error.h"
 #include "tasks/draft.h"
 
-namespace longreach {
+namespace longreach::tasks {
 
 namespace {
 
@@ -175,4 +175,4 @@ Draft draft_associative(const DraftInput& in) {
     return d;
 }
 
-}  // namespace longreach
+}  // namespace longreach::tasks

@@ -3,7 +3,7 @@
 
 #include "tasks/draft.h"
 
-namespace longreach {
+namespace longreach::tasks {
 
 namespace {
 
@@ -41,7 +41,7 @@ Draft draft_needle(const DraftInput& in) {
     Numbers numbers(in.dice, in.config.digits_of(in.task));
     const uint64_t value = numbers.next(), wrong = numbers.next();
     Draft d;
-    d.haystack = TaskHaystack::essay;
+    d.haystack = data::TaskHaystack::essay;
     TokenList needle;
     w.say(needle, in.config.phrase, Mark::needle);
     w.number(needle, value);
@@ -59,7 +59,7 @@ Draft draft_needle_s3(const DraftInput& in) {
     const Lexicon& w = in.words;
     Numbers numbers(in.dice, in.config.digits_of(in.task));
     Draft d;
-    d.haystack = TaskHaystack::essay;
+    d.haystack = data::TaskHaystack::essay;
     d.ordered = true;  // the answer has them in order of appearance
     w.say(d.tail, "\n", Mark::ask);
     AnswerList answers(d, w, ";");
@@ -97,11 +97,12 @@ Draft draft_niah(const DraftInput& in) {
         w.say(out, ". ", Mark::stop);
         return out;
     };
-    const bool single = in.task == TaskKind::niah_single, multikey = in.task == TaskKind::niah_multikey,
-               multivalue = in.task == TaskKind::niah_multivalue;
+    const bool single = in.task == data::TaskKind::niah_single,
+               multikey = in.task == data::TaskKind::niah_multikey,
+               multivalue = in.task == data::TaskKind::niah_multivalue;
     const int64_t needles = single ? 1 : several(in.length);
     Draft d;
-    d.haystack = TaskHaystack::essay;
+    d.haystack = data::TaskHaystack::essay;
     std::vector<uint64_t> values;
     for (int64_t i = 0; i < needles; ++i) {
         values.push_back(numbers.next());
@@ -125,7 +126,7 @@ Draft draft_niah(const DraftInput& in) {
         answers.add([&](TokenList& out) { w.number(out, value); },
                     [&](TokenList& out) { w.number(out, wrong); });
     }
-    if (in.config.haystack == TaskHaystack::needles) {
+    if (in.config.haystack == data::TaskHaystack::needles) {
         const int64_t unit = static_cast<int64_t>(d.pieces[0].size());
         int64_t left = room(in, d, unit * needles) - unit * needles;
         // Names beyond those asked for; a small vocabulary has no more, and noise fills the rest.
@@ -138,10 +139,10 @@ Draft draft_niah(const DraftInput& in) {
 }  // namespace
 
 Draft draft_retrieval(const DraftInput& in) {
-    Draft d = in.task == TaskKind::needle      ? draft_needle(in)
-              : in.task == TaskKind::needle_s3 ? draft_needle_s3(in)
-                                               : draft_niah(in);
-    if (in.config.haystack == TaskHaystack::noise) d.haystack = TaskHaystack::noise;
+    Draft d = in.task == data::TaskKind::needle      ? draft_needle(in)
+              : in.task == data::TaskKind::needle_s3 ? draft_needle_s3(in)
+                                                     : draft_niah(in);
+    if (in.config.haystack == data::TaskHaystack::noise) d.haystack = data::TaskHaystack::noise;
     return d;
 }
 
@@ -151,7 +152,7 @@ Draft draft_tracking(const DraftInput& in) {
     const uint64_t value = random_number(in.dice, 5);
     Draft d;
     d.ordered = true;
-    if (in.config.haystack == TaskHaystack::essay) d.haystack = TaskHaystack::essay;
+    if (in.config.haystack == data::TaskHaystack::essay) d.haystack = data::TaskHaystack::essay;
     w.say(d.tail, "Variables with the value ", Mark::ask);
     w.number(d.tail, value);
     w.say(d.tail, ": ", Mark::is);
@@ -176,4 +177,4 @@ Draft draft_tracking(const DraftInput& in) {
     return d;
 }
 
-}  // namespace longreach
+}  // namespace longreach::tasks

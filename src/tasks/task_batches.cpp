@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 
-namespace longreach {
+namespace longreach::tasks {
 
 void answer_targets(const Sample& sample, std::span<int32_t> targets) {
     std::fill(targets.begin(), targets.end(), -1);
@@ -12,8 +12,8 @@ void answer_targets(const Sample& sample, std::span<int32_t> targets) {
         targets[i - 1] = sample.tokens[i];
 }
 
-void TaskBatches::fill(const BatchRequest& request, std::span<int32_t> tokens, std::span<int32_t> targets,
-                       std::span<int32_t> doc_start) {
+void TaskBatches::fill(const data::BatchRequest& request, std::span<int32_t> tokens,
+                       std::span<int32_t> targets, std::span<int32_t> doc_start) {
     check(doc_start.empty(), "a sample of a task is one document: nobody may ask where others begin");
     const size_t length = static_cast<size_t>(request.length);
     for (size_t b = 0; b < static_cast<size_t>(request.batch); ++b) {
@@ -23,4 +23,4 @@ void TaskBatches::fill(const BatchRequest& request, std::span<int32_t> tokens, s
     }
 }
 
-}  // namespace longreach
+}  // namespace longreach::tasks

@@ -4,16 +4,16 @@
 #include "data/loader.h"
 #include "tasks/generator.h"
 
-namespace longreach {
+namespace longreach::tasks {
 
 // A sample as the model's input: targets[i] is tokens[i + 1] where that is part of the answer, else -1.
 void answer_targets(const Sample& sample, std::span<int32_t> targets);
 
 // The sequence that begins after c tokens of the run is sample c of its length.
-class TaskBatches : public BatchSource {
+class TaskBatches : public data::BatchSource {
   public:
     explicit TaskBatches(TaskGenerator generator) : generator_(std::move(generator)) {}
-    void fill(const BatchRequest& request, std::span<int32_t> tokens, std::span<int32_t> targets,
+    void fill(const data::BatchRequest& request, std::span<int32_t> tokens, std::span<int32_t> targets,
               std::span<int32_t> doc_start) override;
     int64_t scored_per_sequence(int64_t length) const override { return generator_.answer_tokens(length); }
 
@@ -21,4 +21,4 @@ class TaskBatches : public BatchSource {
     TaskGenerator generator_;
 };
 
-}  // namespace longreach
+}  // namespace longreach::tasks

@@ -5,7 +5,7 @@
 #include "base/rng.h"
 #include "theory/score_law.h"
 
-namespace longreach {
+namespace longreach::theory {
 
 namespace {
 
@@ -54,4 +54,4 @@ std::vector<SoftmaxEstimates> sampled_cosine(int head_dim, int64_t n, const std:
     });
 }
 
-}  // namespace longreach
+}  // namespace longreach::theory

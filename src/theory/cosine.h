@@ -9,7 +9,7 @@
 
 #include "theory/sampled_softmax.h"
 
-namespace longreach {
+namespace longreach::theory {
 
 double cosine_participation(int head_dim, double n, double alpha);
 double cosine_entropy(int head_dim, double n, double alpha);
@@ -17,4 +17,4 @@ double cosine_entropy(int head_dim, double n, double alpha);
 std::vector<SoftmaxEstimates> sampled_cosine(int head_dim, int64_t n, const std::vector<double>& alphas,
                                              int64_t samples, uint64_t seed);
 
-}  // namespace longreach
+}  // namespace longreach::theory

@@ -7,7 +7,7 @@
 #include "base/rng.h"
 #include "theory/score_law.h"
 
-namespace longreach {
+namespace longreach::theory {
 
 double freezing_scale(double n) {
     return std::sqrt(2 * std::log(n));
@@ -63,4 +63,4 @@ std::vector<SoftmaxEstimates> sampled_gaussian(int64_t n, const std::vector<doub
     });
 }
 
-}  // namespace longreach
+}  // namespace longreach::theory

@@ -10,7 +10,7 @@
 
 #include "theory/sampled_softmax.h"
 
-namespace longreach {
+namespace longreach::theory {
 
 double freezing_scale(double n);  // sqrt(2 log n)
 
@@ -31,4 +31,4 @@ const std::vector<ScaleRule>& scale_rules();
 std::vector<SoftmaxEstimates> sampled_gaussian(int64_t n, const std::vector<double>& alphas, int64_t samples,
                                                uint64_t seed);
 
-}  // namespace longreach
+}  // namespace longreach::theory

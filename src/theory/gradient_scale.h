@@ -5,7 +5,7 @@
 // beyond sqrt(2 log n) it tends to 1 - 1/r, and alpha (1 - E[sum w^2]) goes on rising towards sqrt(2 log n).
 #pragma once
 
-namespace longreach {
+namespace longreach::theory {
 
 // Scores N(0, 1): e^(alpha^2) (1 + 2 alpha^2) = n.
 double gaussian_gradient_scale(double n);
@@ -15,4 +15,4 @@ double cosine_gradient_scale(int head_dim, double n);
 // alpha (1 - E[sum w^2]), exact, for normal scores.
 double gaussian_gradient(double n, double alpha);
 
-}  // namespace longreach
+}  // namespace longreach::theory

@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 
-namespace longreach {
+namespace longreach::theory {
 
 namespace {
 
@@ -175,4 +175,4 @@ std::string svg(const HeatMap& map) {
     return out + "</svg>\n";
 }
 
-}  // namespace longreach
+}  // namespace longreach::theory

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-namespace longreach {
+namespace longreach::theory {
 
 struct HeatMap {
     std::string title, x_label, y_label, value_label;
@@ -24,4 +24,4 @@ std::string svg(const HeatMap& map);
 // "#rrggbb" of a share in [0, 1]: dark blue over green to yellow, rising in lightness throughout.
 std::string heat_colour(double share);
 
-}  // namespace longreach
+}  // namespace longreach::theory

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/text.h"
 
-namespace longreach {
+namespace longreach::theory {
 
 namespace {
 
@@ -77,4 +77,4 @@ std::string csv(const NumberTable& table) {
     return out;
 }
 
-}  // namespace longreach
+}  // namespace longreach::theory

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-namespace longreach {
+namespace longreach::theory {
 
 // A word or a number. A number that does not exist is NaN: "-" on the terminal, an empty field in a file.
 struct Cell {
@@ -25,4 +25,4 @@ struct NumberTable {
 std::string aligned(const NumberTable& table);  // five significant digits, whole numbers in full
 std::string csv(const NumberTable& table);      // shortest digits that read back as the same number
 
-}  // namespace longreach
+}  // namespace longreach::theory

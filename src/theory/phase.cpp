@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/rng.h"
 
-namespace longreach {
+namespace longreach::theory {
 
 namespace {
 
@@ -229,4 +229,4 @@ PhaseDiagram phase_diagram(int64_t n, int64_t d, int64_t cells, double gamma_max
     return diagram;
 }
 
-}  // namespace longreach
+}  // namespace longreach::theory

@@ -11,7 +11,7 @@
 #include <functional>
 #include <vector>
 
-namespace longreach {
+namespace longreach::theory {
 
 struct PhasePoint {
     // Mean over pairs of (1 - <y'_i, y'_j>) / (1 - <y_i, y_j>): 0 collapsed, 1 unchanged.
@@ -69,4 +69,4 @@ struct PhaseDiagram {
 PhaseDiagram phase_diagram(int64_t n, int64_t d, int64_t cells, double gamma_max, uint64_t seed,
                            const std::function<void(int64_t)>& progress);
 
-}  // namespace longreach
+}  // namespace longreach::theory

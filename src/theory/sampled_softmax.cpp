@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/rng.h"
 
-namespace longreach {
+namespace longreach::theory {
 
 namespace {
 
@@ -128,4 +128,4 @@ std::vector<SoftmaxEstimates> sampled_softmax(int64_t n, const std::vector<doubl
     return out;
 }
 
-}  // namespace longreach
+}  // namespace longreach::theory

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-namespace longreach {
+namespace longreach::theory {
 
 struct Estimate {
     double mean = 0, error = 0;  // error: standard error of the mean
@@ -34,4 +34,4 @@ struct SoftmaxEstimates {
 std::vector<SoftmaxEstimates> sampled_softmax(int64_t n, const std::vector<double>& alphas, int64_t samples,
                                               const std::function<void(int64_t, std::span<double>)>& draw);
 
-}  // namespace longreach
+}  // namespace longreach::theory

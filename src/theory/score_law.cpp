@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 
-namespace longreach {
+namespace longreach::theory {
 
 namespace {
 
@@ -109,4 +109,4 @@ double expected_entropy(const ScoreLaw& law, double n, double alpha) {
     });
 }
 
-}  // namespace longreach
+}  // namespace longreach::theory

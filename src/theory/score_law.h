@@ -7,7 +7,7 @@
 
 #include <vector>
 
-namespace longreach {
+namespace longreach::theory {
 
 // A law of scores with mean 0 as nodes and their probabilities. `finest` is the largest alpha for which the
 // nodes lie close enough together.
@@ -23,4 +23,4 @@ ScoreLaw cosine_law(int head_dim, double finest_alpha);
 double expected_participation(const ScoreLaw& law, double n, double alpha);  // E[sum w^2]
 double expected_entropy(const ScoreLaw& law, double n, double alpha);        // E[-sum w log w], nats
 
-}  // namespace longreach
+}  // namespace longreach::theory

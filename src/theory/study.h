@@ -9,7 +9,7 @@
 #include "theory/number_table.h"
 #include "theory/phase.h"
 
-namespace longreach {
+namespace longreach::theory {
 
 struct StudyOptions {
     std::vector<int64_t> ns;    // keys per query, each >= 2
@@ -33,4 +33,4 @@ NumberTable phase_table(const PhaseDiagram& diagram);
 HeatMap angle_ratio_map(const PhaseDiagram& diagram);
 HeatMap gradient_norm_map(const PhaseDiagram& diagram);
 
-}  // namespace longreach
+}  // namespace longreach::theory

@@ -15,7 +15,7 @@
 #include "io/file.h"
 #include "train/signals.h"
 
-namespace longreach {
+namespace longreach::train {
 
 namespace {
 
@@ -87,7 +87,7 @@ std::string last_lines(const std::string& path, size_t count) {
     constexpr uint64_t enough = 1 << 16;  // bytes: more than the lines that are shown
     std::string text;
     try {
-        const File file = File::open(path, Links::refuse);
+        const io::File file = io::File::open(path, io::Links::refuse);
         const uint64_t size = file.size(), part = std::min(size, enough);
         text.resize(static_cast<size_t>(part));
         file.read_at(text.data(), text.size(), size - part);
@@ -104,4 +104,4 @@ std::string last_lines(const std::string& path, size_t count) {
     return join(lines, "\n");
 }
 
-}  // namespace longreach
+}  // namespace longreach::train

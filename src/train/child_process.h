@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace longreach {
+namespace longreach::train {
 
 // How a process ended.
 struct ProcessEnd {
@@ -43,4 +43,4 @@ std::string to_string(const ProcessEnd& end);
 // The last `count` lines of a text file that are not empty; "" if it cannot be read.
 std::string last_lines(const std::string& path, size_t count);
 
-}  // namespace longreach
+}  // namespace longreach::train

@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "base/units.h"
 
-namespace longreach {
+namespace longreach::train {
 
 namespace {
 
@@ -33,8 +33,8 @@ Console::~Console() {
     clear_status();
 }
 
-void Console::open_log(const std::string& path, Disk& disk) {
-    log_ = File::open_or_create(path, Writes::appended, disk);
+void Console::open_log(const std::string& path, io::Disk& disk) {
+    log_ = io::File::open_or_create(path, io::Writes::appended, disk);
 }
 
 void Console::line(const std::string& text) {
@@ -114,4 +114,4 @@ int64_t peak_resident_bytes() {
     return status_field("VmHWM:");
 }
 
-}  // namespace longreach
+}  // namespace longreach::train

@@ -10,7 +10,7 @@
 
 #include "io/file.h"
 
-namespace longreach {
+namespace longreach::train {
 
 class Console {
   public:
@@ -22,7 +22,7 @@ class Console {
 
     // Appends. What cannot be written later is dropped, and the console says so once: a full disk under the
     // log must not end a run.
-    void open_log(const std::string& path, Disk& disk = Disk::system());
+    void open_log(const std::string& path, io::Disk& disk = io::Disk::system());
     void line(const std::string& text);      // permanent; may hold several lines
     void status(const std::string& text);    // redrawn on a terminal, dropped elsewhere
     void clear_status();
@@ -30,7 +30,7 @@ class Console {
   private:
     bool quiet_, terminal_;
     bool status_shown_ = false;
-    File log_;
+    io::File log_;
     bool log_failed_ = false;
 };
 
@@ -54,4 +54,4 @@ std::string progress_bar(const Progress& p);
 int64_t resident_bytes();
 int64_t peak_resident_bytes();
 
-}  // namespace longreach
+}  // namespace longreach::train

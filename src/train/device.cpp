@@ -12,7 +12,7 @@
 #include "base/units.h"
 #include "kernels/cuda_device.h"
 
-namespace longreach {
+namespace longreach::train {
 
 std::unique_ptr<Ops> open_device(const SystemConfig& system, std::string& note, int local_rank) {
     std::string why_not;
@@ -126,4 +126,4 @@ double measure_peak(Ops& ops) {
     return best;
 }
 
-}  // namespace longreach
+}  // namespace longreach::train

@@ -7,7 +7,7 @@
 #include "kernels/ops.h"
 #include "train/experiment.h"
 
-namespace longreach {
+namespace longreach::train {
 
 // Opens the device the config asks for. `note` says what was picked and why, for the first line of output. Of
 // several GPUs the local_rank-th.
@@ -32,4 +32,4 @@ FreeMemory free_memory_of(const Ops& ops, int processes = 1);
 // device has no room for it.
 double measure_peak(Ops& ops);
 
-}  // namespace longreach
+}  // namespace longreach::train

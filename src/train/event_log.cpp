@@ -9,7 +9,7 @@
 #include "config/diff.h"
 #include "config/loader.h"
 
-namespace longreach {
+namespace longreach::train {
 
 namespace {
 
@@ -17,9 +17,9 @@ double now() {
     return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-void flatten(const std::string& path, const json::Value& value, std::vector<HyperParameter>& out) {
+void flatten(const std::string& path, const json::Value& value, std::vector<io::HyperParameter>& out) {
     if (const json::Object* members = value.to_object()) {
-        for (const json::Member& m : *members) flatten(field_path(path, m.key), m.value, out);
+        for (const json::Member& m : *members) flatten(config::field_path(path, m.key), m.value, out);
     } else if (const std::optional<bool> flag = value.to_bool()) {
         out.push_back({path, *flag});
     } else if (const std::optional<double> number = value.to_number()) {
@@ -51,9 +51,10 @@ std::string without_layer(const std::string& name) {
 
 }  // namespace
 
-std::vector<HyperParameter> hyperparameters_of(const Experiment& experiment) {
-    std::vector<HyperParameter> out;
-    for (const Difference& d : diff(describe(Experiment()), describe(experiment)))
+std::vector<io::HyperParameter> hyperparameters_of(const Experiment& experiment) {
+    std::vector<io::HyperParameter> out;
+    for (const config::Difference& d :
+         config::diff(config::describe(Experiment()), config::describe(experiment)))
         if (d.right) flatten(d.path, *d.right, out);
     return out;
 }
@@ -87,19 +88,19 @@ void EventLog::attempt(Action action) {
 }
 
 EventLog::EventLog(const std::string& directory, const Experiment& experiment, int64_t step, Console& console,
-                   Disk& disk)
+                   io::Disk& disk)
     : console_(&console) {
     const double time = now();
     try {
-        const PathKind kind = kind_of(directory, Links::refuse);
-        require(kind == PathKind::missing || kind == PathKind::directory, ExitCode::disk,
+        const io::PathKind kind = io::kind_of(directory, io::Links::refuse);
+        require(kind == io::PathKind::missing || kind == io::PathKind::directory, ExitCode::disk,
                 "{} is not a directory", directory);
-        make_directories(directory, disk);
+        io::make_directories(directory, disk);
         file_.emplace(directory, time, disk);
     } catch (const Error& e) {
         console.line(fmt::format("warning: no events for TensorBoard: {}", e.what()));
     }
-    attempt([&](EventFile& file) {
+    attempt([&](io::EventFile& file) {
         // Points of step `step` still count: the checkpoint was made after them. A run that begins has no
         // such points, but may follow one that was lost before its first checkpoint.
         file.session_start(step == 0 ? 0 : step + 1, time);
@@ -108,13 +109,13 @@ EventLog::EventLog(const std::string& directory, const Experiment& experiment, i
             val_tags.push_back(fmt::format("val/{}", length));
         file.hyperparameters(experiment.run.name, hyperparameters_of(experiment), val_tags, time);
         file.layout("validation", {{"loss by context length", {"val/[0-9]+$"}}}, time);
-        file.text("config", step, as_code(write_resolved(experiment)), time);
+        file.text("config", step, as_code(config::write_resolved(experiment)), time);
     });
 }
 
 void EventLog::train_step(int64_t step, double loss, std::optional<double> grad_norm, double lr,
                           double tokens_per_second) {
-    attempt([&](EventFile& file) {
+    attempt([&](io::EventFile& file) {
         const double time = now();
         file.scalar("train/loss", step, loss, time);
         if (grad_norm) file.scalar("train/grad_norm", step, *grad_norm, time);
@@ -123,28 +124,29 @@ void EventLog::train_step(int64_t step, double loss, std::optional<double> grad_
     });
 }
 
-void EventLog::validation(int64_t step, const std::vector<LengthResult>& results) {
-    attempt([&](EventFile& file) {
+void EventLog::validation(int64_t step, const std::vector<eval::LengthResult>& results) {
+    attempt([&](io::EventFile& file) {
         const double time = now();
-        for (const LengthResult& r : results) {
+        for (const eval::LengthResult& r : results) {
             file.scalar(fmt::format("val/{}", r.length), step, r.loss.mean(), time);
             file.scalar(fmt::format("val_top1/{}", r.length), step, r.top1(), time);
         }
     });
 }
 
-void EventLog::weights(int64_t step, Ops& ops, const ParamTable& table, const FlatParams& weights) {
+void EventLog::weights(int64_t step, Ops& ops, const model::ParamTable& table,
+                       const model::FlatParams& weights) {
     if (!file_) return;
     std::map<std::string, std::vector<double>> by_name;
     std::vector<float> host;
-    for (const Param& p : table.params()) {
-        if (p.group != ParamGroup::scalar) continue;
+    for (const model::Param& p : table.params()) {
+        if (p.group != model::ParamGroup::scalar) continue;
         host.resize(static_cast<size_t>(p.count()));
         ops.download(host.data(), weights.view(p));
         for (const float value : host)
             if (std::isfinite(value)) by_name[without_layer(p.name)].push_back(value);
     }
-    attempt([&](EventFile& file) {
+    attempt([&](io::EventFile& file) {
         const double time = now();
         for (const auto& [name, values] : by_name) {
             const Histogram h = histogram_of(values);
@@ -154,7 +156,7 @@ void EventLog::weights(int64_t step, Ops& ops, const ParamTable& table, const Fl
 }
 
 void EventLog::scores(int64_t step, const std::vector<std::vector<double>>& by_layer) {
-    attempt([&](EventFile& file) {
+    attempt([&](io::EventFile& file) {
         const double time = now();
         for (size_t l = 0; l < by_layer.size(); ++l) {
             std::vector<double> finite;
@@ -167,8 +169,8 @@ void EventLog::scores(int64_t step, const std::vector<std::vector<double>>& by_l
     });
 }
 
-void EventLog::end(SessionEnd status) {
-    attempt([&](EventFile& file) { file.session_end(status, now()); });
+void EventLog::end(io::SessionEnd status) {
+    attempt([&](io::EventFile& file) { file.session_end(status, now()); });
 }
 
-}  // namespace longreach
+}  // namespace longreach::train

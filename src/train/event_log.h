@@ -12,10 +12,10 @@
 #include "train/console.h"
 #include "train/experiment.h"
 
-namespace longreach {
+namespace longreach::train {
 
 // The fields that are not as nobody wrote them, one by one: "stages.0.steps". Lists are JSON text.
-std::vector<HyperParameter> hyperparameters_of(const Experiment& experiment);
+std::vector<io::HyperParameter> hyperparameters_of(const Experiment& experiment);
 
 // Buckets of equal width from the smallest to the largest of `values`, which are finite and at least one;
 // equal values share one bucket around them.
@@ -29,25 +29,25 @@ class EventLog {
     EventLog() = default;  // writes nothing
     // `step`: steps done when this process goes on.
     EventLog(const std::string& directory, const Experiment& experiment, int64_t step, Console& console,
-             Disk& disk = Disk::system());
+             io::Disk& disk = io::Disk::system());
 
     // grad_norm is empty if the step was skipped.
     void train_step(int64_t step, double loss, std::optional<double> grad_norm, double lr,
                     double tokens_per_second);
-    void validation(int64_t step, const std::vector<LengthResult>& results);
+    void validation(int64_t step, const std::vector<eval::LengthResult>& results);
     // Gains, biases, mixing weights, learned scales and the like (ParamGroup::scalar): few numbers in all.
     // The tensors of one name of all layers make one histogram.
-    void weights(int64_t step, Ops& ops, const ParamTable& table, const FlatParams& weights);
+    void weights(int64_t step, Ops& ops, const model::ParamTable& table, const model::FlatParams& weights);
     // Scores z that a probe sampled, by layer.
     void scores(int64_t step, const std::vector<std::vector<double>>& by_layer);
-    void end(SessionEnd status);
+    void end(io::SessionEnd status);
 
   private:
     template <class Action>
     void attempt(Action action);
 
-    std::optional<EventFile> file_;
+    std::optional<io::EventFile> file_;
     Console* console_ = nullptr;
 };
 
-}  // namespace longreach
+}  // namespace longreach::train

@@ -12,7 +12,7 @@
 #include "model/rotary.h"
 #include "model/scale_law.h"
 
-namespace longreach {
+namespace longreach::train {
 
 namespace {
 // Far beyond any use; they keep every product and sum of counts inside 64 bits.
@@ -32,7 +32,7 @@ bool has_control_characters(std::string_view text) {
 }
 }  // namespace
 
-void RunConfig::fields(Fields& f) {
+void RunConfig::fields(config::Fields& f) {
     f.text("name", name, {"names the run directory <dir>/<name>"});
     f.text("dir", dir, {"where run directories live", true});
     f.integer("seed", seed, {.min = 0}, {"seed of everything that has none of its own"});
@@ -42,12 +42,12 @@ void RunConfig::fields(Fields& f) {
     f.flag("events", events, {"writes event files for TensorBoard to <dir>/<name>/events", true});
 }
 
-void SeedConfig::fields(Fields& f) {
+void SeedConfig::fields(config::Fields& f) {
     f.integer("init", init, {.min = -1}, {"seed of the initial weights; -1: run.seed"});
     f.integer("data", data, {.min = -1}, {"seed of the data order; -1: run.seed"});
 }
 
-void StageConfig::fields(Fields& f) {
+void StageConfig::fields(config::Fields& f) {
     f.integer("steps", steps, {.min = 0},
               {"length of the stage in steps; give either steps or tokens", true});
     f.integer("tokens", tokens, {.min = 0, .max = most_tokens, .tokens = true},
@@ -61,7 +61,7 @@ void StageConfig::fields(Fields& f) {
     f.number("lr", lr, {.min = 0, .max = 1e3}, {"multiplies every learning rate in this stage"});
 }
 
-void WindowWarmupConfig::fields(Fields& f) {
+void WindowWarmupConfig::fields(config::Fields& f) {
     f.integer("to", to, {.min = 0, .max = int64_t{1} << 31, .tokens = true},
               {"window that windowed layers reach at the end of the run, in tokens; 0: no warmup"});
     f.integer("from", from, {.min = 1, .max = int64_t{1} << 31, .tokens = true}, {"smallest window"});
@@ -69,7 +69,7 @@ void WindowWarmupConfig::fields(Fields& f) {
               {"windows are rounded up to multiples"});
 }
 
-void BatchConfig::fields(Fields& f) {
+void BatchConfig::fields(config::Fields& f) {
     f.integer("tokens", tokens, {.min = 1, .max = most_batch_tokens, .tokens = true},
               {"tokens per optimiser step"});
     f.integer("micro_tokens", micro_tokens, {.min = 0, .max = most_batch_tokens, .tokens = true},
@@ -80,7 +80,7 @@ void BatchConfig::fields(Fields& f) {
          "ranks that a run may have"});
 }
 
-void CheckpointConfig::fields(Fields& f) {
+void CheckpointConfig::fields(config::Fields& f) {
     f.integer("every", every, {.min = 0}, {"steps between checkpoints; 0: only at the end", true});
     f.integer("keep", keep, {.min = 1}, {"newest checkpoints kept", true});
     f.flag("at_start", at_start, {"also save the weights of step 0", true});
@@ -88,7 +88,7 @@ void CheckpointConfig::fields(Fields& f) {
            {"false: the checkpoint of the last step holds only the weights, and those before it go", true});
 }
 
-void SystemConfig::fields(Fields& f) {
+void SystemConfig::fields(config::Fields& f) {
     f.choice<Device>("device", device,
                      {{Device::automatic, "auto", "a GPU when one answers, else the CPU"},
                       {Device::cpu, "cpu"},
@@ -105,7 +105,7 @@ void SystemConfig::fields(Fields& f) {
               {"CPU threads; 0: all this process may use. Never changes a result", true});
 }
 
-void Experiment::fields(Fields& f) {
+void Experiment::fields(config::Fields& f) {
     f.section("run", run, {"identity of the run"});
     f.section("seed", seed, {"separate seeds, for pairing runs"});
     f.section("model", model, {"architecture"});
@@ -122,11 +122,11 @@ void Experiment::fields(Fields& f) {
     f.section("system", system, {"device, precision, threads"});
 }
 
-void Experiment::check(Problems& p) {
+void Experiment::check(config::Problems& p) {
     if (model.train_context == 0 && !stages.empty()) model.train_context = stages.back().context;
     // Where clip_logn counts keys at the evaluation; layouts start from model.attention.
     std::set<std::string> counting;
-    if (eval.rope.scale == TestScale::clip_logn && knows_layouts())
+    if (eval.rope.scale == model::TestScale::clip_logn && knows_layouts())
         for (const int64_t l : layers_of_rope()) counting.insert({"model.attention", model.layout_path(l)});
     model.check(p, counting);
     data.check(p, model.vocab_size);
@@ -219,7 +219,7 @@ void Experiment::check(Problems& p) {
         no_effect("batch.tokens", "every stage has its own batch_tokens", "stages.0.batch_tokens");
     if (model.head.tied) {
         no_effect("optimizer.adam.head_lr", "the head is tied to the embedding", "model.head.tied");
-        if (optimizer.matrices == MatrixOptimizer::muon)
+        if (optimizer.matrices == optim::MatrixOptimizer::muon)
             no_effect("optimizer.adam.weight_decay",
                       "Muon has the matrices and the head is tied to the embedding", "model.head.tied");
     }
@@ -234,15 +234,15 @@ bool Experiment::knows_layouts() const {
 }
 
 // What depends on the layers as pattern and layouts make them.
-void Experiment::check_layers(Problems& p) const {
+void Experiment::check_layers(config::Problems& p) const {
     if (!knows_layouts()) return;  // reported elsewhere
     bool plain = false, uses_context = eval.rope.active();
     for (int64_t l : model.distinct_layers()) {
-        const AttentionConfig& a = model.layer_attention(l);
+        const model::AttentionConfig& a = model.layer_attention(l);
         const std::string path = model.layout_path(l);
-        plain = plain || a.qk.kind == QkKind::none;
-        uses_context = uses_context || uses_train_context(a.scale);
-        if (a.scale.scale_n == ScaleCount::document && !data.document_mask)
+        plain = plain || a.qk.kind == model::QkKind::none;
+        uses_context = uses_context || model::uses_train_context(a.scale);
+        if (a.scale.scale_n == model::ScaleCount::document && !data.document_mask)
             p.add(path + ".scale.scale_n", "document needs the document mask", "data.document_mask");
     }
     if (optimizer.qk_clip.limit > 0 && !plain)
@@ -256,7 +256,7 @@ void Experiment::check_layers(Problems& p) const {
 std::vector<int64_t> Experiment::layers_of_rope() const {
     std::vector<int64_t> layers;
     for (int64_t l = 0; l < model.layers; ++l) {
-        const LayerChoice choice = layer_choice(model, eval.rope, l);
+        const model::LayerChoice choice = model::layer_choice(model, eval.rope, l);
         const bool chosen = std::any_of(eval.lengths.begin(), eval.lengths.end(), [&](int64_t length) {
             return length > model.train_context && choice.at(length);
         });
@@ -265,8 +265,8 @@ std::vector<int64_t> Experiment::layers_of_rope() const {
     return layers;
 }
 
-void Experiment::check_rope(Problems& p) const {
-    const PostHocConfig& rope = eval.rope;
+void Experiment::check_rope(config::Problems& p) const {
+    const model::PostHocConfig& rope = eval.rope;
     if (!rope.active() || !rope.layers_readable()) return;
     if (!rope.takes_full() && !rope.takes_all()) {
         std::vector<std::string> known{"attention"};
@@ -291,13 +291,13 @@ void Experiment::check_rope(Problems& p) const {
                            fmt::format("no length is above the training context {}", model.train_context),
                            "eval.lengths");
     const auto rotated = [&](int64_t l) {
-        const AttentionConfig& a = model.layer_attention(l);
-        return !rotary_frequencies(a.position, a.head_dim).empty();
+        const model::AttentionConfig& a = model.layer_attention(l);
+        return !model::rotary_frequencies(a.position, a.head_dim).empty();
     };
     const std::vector<int64_t> all = model.distinct_layers(), chosen = layers_of_rope();
-    const bool turns = rope.kind != RopeMethod::none || rope.scale == TestScale::yarn_temp;
+    const bool turns = rope.kind != model::RopeMethod::none || rope.scale == model::TestScale::yarn_temp;
     if (turns && std::none_of(all.begin(), all.end(), rotated))
-        return p.no_effect(rope.kind != RopeMethod::none ? "eval.rope.kind" : "eval.rope.scale",
+        return p.no_effect(rope.kind != model::RopeMethod::none ? "eval.rope.kind" : "eval.rope.scale",
                            "no layer has rotary positions", "model.attention.position.kind");
     if (chosen.empty())
         return p.add("eval.rope.layers",
@@ -308,15 +308,15 @@ void Experiment::check_rope(Problems& p) const {
     if (turns && std::none_of(chosen.begin(), chosen.end(), rotated))
         p.add("eval.rope.layers",
               fmt::format("no layer of those chosen ({}) has rotary positions", fmt::join(chosen, ", ")),
-              rope.kind != RopeMethod::none ? "eval.rope.kind" : "eval.rope.scale");
-    for (const int64_t l : rope.scale == TestScale::clip_logn ? chosen : std::vector<int64_t>())
-        if (model.layer_attention(l).scale.kind != ScaleKind::none)
+              rope.kind != model::RopeMethod::none ? "eval.rope.kind" : "eval.rope.scale");
+    for (const int64_t l : rope.scale == model::TestScale::clip_logn ? chosen : std::vector<int64_t>())
+        if (model.layer_attention(l).scale.kind != model::ScaleKind::none)
             p.add("eval.rope.scale", "clip_logn is for models whose scores do not already grow with n",
                   model.layout_path(l) + ".scale.kind");
 }
 
-void Experiment::check_task(Problems& p) const {
-    if (data.task.kind == TaskKind::none) return;
+void Experiment::check_task(config::Problems& p) const {
+    if (data.task.kind == data::TaskKind::none) return;
     for (size_t i = 0; i < stages.size(); ++i) {
         try {
             task_generator(nullptr).answer_tokens(stages[i].context);
@@ -339,7 +339,7 @@ const char* name_of(Part part) {
 }
 
 bool Experiment::scores_task() const {
-    return data.task.kind != TaskKind::none && data.task.samples > 0;
+    return data.task.kind != data::TaskKind::none && data.task.samples > 0;
 }
 
 std::vector<Part> Experiment::parts_after(int64_t step) const {
@@ -357,8 +357,8 @@ uint64_t Experiment::task_seed() const {
     return data.task.seed >= 0 ? static_cast<uint64_t>(data.task.seed) : data_seed();
 }
 
-TaskGenerator Experiment::task_generator(const TokenStream* haystack) const {
-    return TaskGenerator(data.task.kind, data.task, model.vocab_size, task_seed(), haystack);
+tasks::TaskGenerator Experiment::task_generator(const data::TokenStream* haystack) const {
+    return tasks::TaskGenerator(data.task.kind, data.task, model.vocab_size, task_seed(), haystack);
 }
 
 std::vector<Stage> Experiment::resolved_stages() const {
@@ -416,7 +416,7 @@ int64_t Experiment::eval_batch_tokens() const {
     int64_t tokens = eval.batch_tokens;
     if (tokens == 0)
         for (const Stage& s : resolved_stages()) tokens = std::max(tokens, s.micro_tokens);
-    if (data.task.kind != TaskKind::none)
+    if (data.task.kind != data::TaskKind::none)
         tokens = std::max(tokens, block_tokens());  // its samples are scored, too
     return std::max(tokens, evaluated_lengths().back());
 }
@@ -429,4 +429,4 @@ std::vector<int64_t> Experiment::evaluated_lengths() const {
     return all;
 }
 
-}  // namespace longreach
+}  // namespace longreach::train

@@ -12,7 +12,7 @@
 #include "train/parallel_config.h"
 #include "train/spike.h"
 
-namespace longreach {
+namespace longreach::train {
 
 struct RunConfig {
     std::string name = "unnamed";
@@ -21,13 +21,13 @@ struct RunConfig {
     std::string init_from;
     int64_t log_every = 10;
     bool events = true;
-    void fields(Fields& f);
+    void fields(config::Fields& f);
 };
 
 struct SeedConfig {
     int64_t init = -1;  // -1: run.seed
     int64_t data = -1;
-    void fields(Fields& f);
+    void fields(config::Fields& f);
 };
 
 struct StageConfig {
@@ -37,7 +37,7 @@ struct StageConfig {
     int64_t batch_tokens = 0;
     int64_t window = 0;
     double lr = 1;
-    void fields(Fields& f);
+    void fields(config::Fields& f);
 };
 
 // The window of windowed layers grows in steps of `multiple` from `from` at the start of the run to `to` at
@@ -46,14 +46,14 @@ struct WindowWarmupConfig {
     int64_t to = 0;  // 0: off
     int64_t from = 128;
     int64_t multiple = 128;
-    void fields(Fields& f);
+    void fields(config::Fields& f);
 };
 
 struct BatchConfig {
     int64_t tokens = 65536;
     int64_t micro_tokens = 0;
     int64_t leaves = 8;
-    void fields(Fields& f);
+    void fields(config::Fields& f);
 };
 
 struct CheckpointConfig {
@@ -61,7 +61,7 @@ struct CheckpointConfig {
     int64_t keep = 2;
     bool at_start = false;
     bool keep_optimizer = true;
-    void fields(Fields& f);
+    void fields(config::Fields& f);
 };
 
 enum class Part { losses, task, probe };
@@ -73,7 +73,7 @@ struct SystemConfig {
     Device device = Device::automatic;
     PrecisionChoice precision = PrecisionChoice::automatic;
     int64_t threads = 0;
-    void fields(Fields& f);
+    void fields(config::Fields& f);
 };
 
 // A stage with everything decided.
@@ -93,21 +93,21 @@ struct Stage {
 struct Experiment {
     RunConfig run;
     SeedConfig seed;
-    ModelConfig model;
-    DataConfig data;
+    model::ModelConfig model;
+    data::DataConfig data;
     std::vector<StageConfig> stages;
     WindowWarmupConfig window_warmup;
     BatchConfig batch;
-    OptimizerConfig optimizer;
+    optim::OptimizerConfig optimizer;
     TrainConfig train;
-    EvalConfig eval;
-    ProbeConfig probe;
+    eval::EvalConfig eval;
+    eval::ProbeConfig probe;
     CheckpointConfig checkpoint;
     ParallelConfig parallel;
     SystemConfig system;
-    void fields(Fields& f);
+    void fields(config::Fields& f);
     // Fills in what follows from other fields, then checks.
-    void check(Problems& problems);
+    void check(config::Problems& problems);
 
     uint64_t init_seed() const { return static_cast<uint64_t>(seed.init >= 0 ? seed.init : run.seed); }
     uint64_t data_seed() const { return static_cast<uint64_t>(seed.data >= 0 ? seed.data : run.seed); }
@@ -128,14 +128,14 @@ struct Experiment {
     // What is evaluated after the step that makes `step` steps done, in this order.
     std::vector<Part> parts_after(int64_t step) const;
     // Samples of data.task; `haystack` as for TaskGenerator.
-    TaskGenerator task_generator(const TokenStream* haystack) const;
+    tasks::TaskGenerator task_generator(const data::TokenStream* haystack) const;
 
   private:
     bool knows_layouts() const;  // every layer's layout exists
     std::vector<int64_t> layers_of_rope() const;
-    void check_layers(Problems& problems) const;
-    void check_rope(Problems& problems) const;
-    void check_task(Problems& problems) const;
+    void check_layers(config::Problems& problems) const;
+    void check_rope(config::Problems& problems) const;
+    void check_task(config::Problems& problems) const;
 };
 
-}  // namespace longreach
+}  // namespace longreach::train

@@ -2,7 +2,7 @@
 
 #include <bit>
 
-namespace longreach {
+namespace longreach::train {
 
 int64_t gradient_leaves(int64_t micro_batches, int64_t most) {
     int64_t leaves = 1;
@@ -10,7 +10,7 @@ int64_t gradient_leaves(int64_t micro_batches, int64_t most) {
     return leaves;
 }
 
-void GradientTree::plan(Arena& arena, int64_t parameters, int64_t max_micro_batches) {
+void GradientTree::plan(model::Arena& arena, int64_t parameters, int64_t max_micro_batches) {
     arena.group("gradients");
     buffers_.clear();
     const int64_t leaves = std::max<int64_t>(1, gradient_leaves(max_micro_batches, most_leaves_) / ranks_);
@@ -33,7 +33,7 @@ GradientTree::Range GradientTree::of(int rank) const {
     return {first(rank * each), first((rank + 1) * each)};
 }
 
-FlatParams GradientTree::begin(Ops& ops, int64_t m) {
+model::FlatParams GradientTree::begin(Ops& ops, int64_t m) {
     const bool first_of_leaf = m == own().first || leaf_of(m) != leaf_of(m - 1);
     if (first_of_leaf) ops.zero(buffers_[depth_].flat);
     return buffers_[depth_];
@@ -59,9 +59,9 @@ void GradientTree::advance(int64_t m) {
     if (merged >= 0) depth_ += static_cast<size_t>(1 - merged);
 }
 
-FlatParams GradientTree::result() const {
+model::FlatParams GradientTree::result() const {
     check(depth_ == 1, "the gradient tree holds {} partial sums at the end of a step", depth_);
     return buffers_[0];
 }
 
-}  // namespace longreach
+}  // namespace longreach::train

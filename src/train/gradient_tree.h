@@ -13,7 +13,7 @@
 #include "model/arena.h"
 #include "model/param_table.h"
 
-namespace longreach {
+namespace longreach::train {
 
 int64_t gradient_leaves(int64_t micro_batches, int64_t most);
 
@@ -24,7 +24,7 @@ class GradientTree {
         : most_leaves_(most_leaves), rank_(rank), ranks_(ranks) {}
 
     // Serves steps of up to max_micro_batches.
-    void plan(Arena& arena, int64_t parameters, int64_t max_micro_batches);
+    void plan(model::Arena& arena, int64_t parameters, int64_t max_micro_batches);
 
     void begin_step(int64_t micro_batches);
     // The micro-batches of a rank: [first, end).
@@ -35,7 +35,7 @@ class GradientTree {
     Range own() const { return of(rank_); }
 
     // Where micro-batch m adds its gradient; a rank's micro-batches come in order.
-    FlatParams begin(Ops& ops, int64_t m);
+    model::FlatParams begin(Ops& ops, int64_t m);
     // Merges the partial sums that m completes: all at once, or, as its gradient gets ready, stretch by
     // stretch of the flat buffer. advance(m) ends the micro-batch.
     void merge(Ops& ops, int64_t m, int64_t begin, int64_t end) const;
@@ -45,19 +45,19 @@ class GradientTree {
         advance(m);
     }
     // This rank's sum: its place from the start, its value after the last of its micro-batches.
-    FlatParams sum() const { return buffers_.front(); }
-    FlatParams result() const;  // the same, checked to be complete
+    model::FlatParams sum() const { return buffers_.front(); }
+    model::FlatParams result() const;  // the same, checked to be complete
 
   private:
     int64_t leaf_of(int64_t m) const { return m * leaves_ / micro_batches_; }
     // Partial sums that m completes besides its own leaf's; -1: m does not end its leaf.
     int merges(int64_t m) const;
 
-    std::vector<FlatParams> buffers_;
+    std::vector<model::FlatParams> buffers_;
     int64_t most_leaves_;
     int rank_, ranks_;
     int64_t micro_batches_ = 0, leaves_ = 0;
     size_t depth_ = 0;  // partial sums held; the current leaf adds to buffers_[depth_]
 };
 
-}  // namespace longreach
+}  // namespace longreach::train

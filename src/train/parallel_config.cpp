@@ -1,8 +1,8 @@
 #include "train/parallel_config.h"
 
-namespace longreach {
+namespace longreach::train {
 
-void ParallelConfig::fields(Fields& f) {
+void ParallelConfig::fields(config::Fields& f) {
     f.flag("shard_optimizer", shard_optimizer,
            {"each rank keeps the moments of, and updates, a share of the weights; false: every rank all of "
             "them. "
@@ -18,11 +18,11 @@ void ParallelConfig::fields(Fields& f) {
              {"the same until every rank has completed a step", true});
 }
 
-WatchdogOptions ParallelConfig::watchdog() const {
-    WatchdogOptions options;
+ranks::WatchdogOptions ParallelConfig::watchdog() const {
+    ranks::WatchdogOptions options;
     options.timeout = timeout;
     options.first_timeout = first_timeout;
     return options;
 }
 
-}  // namespace longreach
+}  // namespace longreach::train

@@ -2,9 +2,9 @@
 #pragma once
 
 #include "config/fields.h"
-#include "dist/watchdog.h"
+#include "ranks/watchdog.h"
 
-namespace longreach {
+namespace longreach::train {
 
 enum class Reduction {
     tree,        // a fixed order: the same bits at 1, 2, 4, 8 ranks
@@ -16,8 +16,8 @@ struct ParallelConfig {
     Reduction reduction = Reduction::tree;
     double timeout = 60;         // seconds
     double first_timeout = 300;  // seconds
-    void fields(Fields& f);
-    WatchdogOptions watchdog() const;
+    void fields(config::Fields& f);
+    ranks::WatchdogOptions watchdog() const;
 };
 
-}  // namespace longreach
+}  // namespace longreach::train

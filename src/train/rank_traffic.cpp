@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace longreach {
+namespace longreach::train {
 
 namespace {
 
@@ -13,8 +13,8 @@ Tensor stretch(const Tensor& flat, int64_t begin, int64_t count) {
 
 }  // namespace
 
-RankTraffic::RankTraffic(const ParallelConfig& config, const Ownership& ownership,
-                         const std::vector<Segment>& segments, int rank, int64_t bundle_bytes)
+RankTraffic::RankTraffic(const ParallelConfig& config, const optim::Ownership& ownership,
+                         const std::vector<model::Segment>& segments, int rank, int64_t bundle_bytes)
     : config_(config), ownership_(ownership), segments_(segments), bundle_of_(segments.size()), rank_(rank) {
     // From the last segment on, as the backward pass completes them.
     for (size_t s = segments.size(); s-- > 0;) {
@@ -31,18 +31,20 @@ RankTraffic::RankTraffic(const ParallelConfig& config, const Ownership& ownershi
         for (int r = 0; r < ownership.ranks(); ++r)
             bundle.owned.push_back(ownership.ranges(r, bundle.span.begin, bundle.span.end));
         bundle.incoming = incoming;
-        for (const Ownership::Range& range : bundle.owned[static_cast<size_t>(rank)]) incoming += range.count;
+        for (const optim::Ownership::Range& range : bundle.owned[static_cast<size_t>(rank)])
+            incoming += range.count;
     }
 }
 
-void RankTraffic::plan(Arena& arena) {
+void RankTraffic::plan(model::Arena& arena) {
     if (ownership_.ranks() == 1 || config_.reduction == Reduction::all_reduce) return;
     arena.group("gradients");
     incoming_ = arena.reserve("gradients of other ranks", DType::f32,
                               {ownership_.ranks() - 1, std::max<int64_t>(1, ownership_.elements(rank_))});
 }
 
-void RankTraffic::connect(Ops& ops, Comm& comm, const FlatParams& weights, const GradientTree& tree) {
+void RankTraffic::connect(Ops& ops, ranks::Comm& comm, const model::FlatParams& weights,
+                          const GradientTree& tree) {
     check(comm.ranks() == ownership_.ranks() && comm.rank() == rank_, "rank {} of {} meets rank {} of {}",
           rank_, ownership_.ranks(), comm.rank(), comm.ranks());
     ops_ = &ops;
@@ -65,7 +67,7 @@ void RankTraffic::need(int64_t segment) {
 
 void RankTraffic::done(int64_t segment) {
     if (completing_ < 0) return;
-    const Segment& s = segments_[static_cast<size_t>(segment)];
+    const model::Segment& s = segments_[static_cast<size_t>(segment)];
     tree_->merge(*ops_, completing_, s.begin, s.end);
     Bundle& bundle = bundles_[bundle_of(segment)];
     if (s.begin == bundle.span.begin) send_gradients(bundle);  // the last of the bundle to be completed
@@ -78,18 +80,19 @@ void RankTraffic::send_gradients(Bundle& bundle) {
         bundle.gradients = comm_->all_reduce(stretch(sum, bundle.span.begin, count));
         return;
     }
-    std::vector<Transfer> sends, receives;
+    std::vector<ranks::Transfer> sends, receives;
     for (int r = 0; r < comm_->ranks(); ++r) {
         if (r == rank_) continue;
-        for (const Ownership::Range& range : bundle.owned[static_cast<size_t>(r)])
+        for (const optim::Ownership::Range& range : bundle.owned[static_cast<size_t>(r)])
             sends.push_back({r, stretch(sum, range.begin, range.count)});
         int64_t at = bundle.incoming;
-        for (const Ownership::Range& range : bundle.owned[static_cast<size_t>(rank_)]) {
+        for (const optim::Ownership::Range& range : bundle.owned[static_cast<size_t>(rank_)]) {
             receives.push_back({r, stretch(received_from(r), at, range.count)});
             at += range.count;
         }
     }
-    bundle.gradients = comm_->exchange({CollectiveOp::reduce_scatter, DType::f32, count}, sends, receives);
+    bundle.gradients =
+        comm_->exchange({ranks::CollectiveOp::reduce_scatter, DType::f32, count}, sends, receives);
 }
 
 // The ranks are the leaves of a binary tree. a + b and b + a have the same bits, so each sum of two goes
@@ -98,7 +101,7 @@ void RankTraffic::add_ranks(const Bundle& bundle) {
     const Tensor sum = tree_->sum().flat;
     const int ranks = comm_->ranks();
     int64_t at = bundle.incoming;
-    for (const Ownership::Range& range : bundle.owned[static_cast<size_t>(rank_)]) {
+    for (const optim::Ownership::Range& range : bundle.owned[static_cast<size_t>(rank_)]) {
         std::vector<Tensor> parts;
         for (int r = 0; r < ranks; ++r)
             parts.push_back(r == rank_ ? stretch(sum, range.begin, range.count)
@@ -116,13 +119,13 @@ void RankTraffic::add_ranks(const Bundle& bundle) {
     }
 }
 
-Comm::Ticket RankTraffic::share(const Bundle& bundle, const Tensor& flat, CollectiveOp op) {
-    std::vector<Transfer> sends, receives;
+ranks::Comm::Ticket RankTraffic::share(const Bundle& bundle, const Tensor& flat, ranks::CollectiveOp op) {
+    std::vector<ranks::Transfer> sends, receives;
     for (int r = 0; r < comm_->ranks(); ++r) {
         if (r == rank_) continue;
-        for (const Ownership::Range& range : bundle.owned[static_cast<size_t>(rank_)])
+        for (const optim::Ownership::Range& range : bundle.owned[static_cast<size_t>(rank_)])
             sends.push_back({r, stretch(flat, range.begin, range.count)});
-        for (const Ownership::Range& range : bundle.owned[static_cast<size_t>(r)])
+        for (const optim::Ownership::Range& range : bundle.owned[static_cast<size_t>(r)])
             receives.push_back({r, stretch(flat, range.begin, range.count)});
     }
     return comm_->exchange({op, DType::f32, bundle.span.end - bundle.span.begin}, sends, receives);
@@ -138,15 +141,16 @@ void RankTraffic::finish_gradients() {
         if (config_.reduction == Reduction::tree) add_ranks(bundle);
     }
     if (config_.reduction == Reduction::all_reduce || config_.shard_optimizer) return;
-    std::vector<Comm::Ticket> tickets;
+    std::vector<ranks::Comm::Ticket> tickets;
     for (const Bundle& bundle : bundles_)
-        tickets.push_back(share(bundle, tree_->sum().flat, CollectiveOp::all_gather));
-    for (Comm::Ticket ticket : tickets) comm_->wait(ticket);
+        tickets.push_back(share(bundle, tree_->sum().flat, ranks::CollectiveOp::all_gather));
+    for (ranks::Comm::Ticket ticket : tickets) comm_->wait(ticket);
 }
 
 void RankTraffic::send_weights() {
     if (!config_.shard_optimizer) return weights_.round(*ops_);
-    for (Bundle& bundle : bundles_) bundle.weights = share(bundle, weights_.flat, CollectiveOp::all_gather);
+    for (Bundle& bundle : bundles_)
+        bundle.weights = share(bundle, weights_.flat, ranks::CollectiveOp::all_gather);
 }
 
 void RankTraffic::receive_weights(Bundle& bundle) {
@@ -173,4 +177,4 @@ int64_t RankTraffic::bytes_per_step() const {
     return (all - own) * 4 + back;
 }
 
-}  // namespace longreach
+}  // namespace longreach::train

@@ -13,26 +13,26 @@
 #include <optional>
 #include <vector>
 
-#include "dist/comm.h"
+#include "ranks/comm.h"
 #include "model/arena.h"
 #include "model/parameter_traffic.h"
 #include "optim/ownership.h"
 #include "train/gradient_tree.h"
 #include "train/parallel_config.h"
 
-namespace longreach {
+namespace longreach::train {
 
-class RankTraffic final : public ParameterTraffic {
+class RankTraffic final : public model::ParameterTraffic {
   public:
     // Bundles hold at least so many bytes: at 1 GB/s a millisecond, of which 10 us of latency are 1%.
     static constexpr int64_t usual_bundle = int64_t{1} << 20;
 
-    RankTraffic(const ParallelConfig& config, const Ownership& ownership,
-                const std::vector<Segment>& segments, int rank, int64_t bundle_bytes = usual_bundle);
+    RankTraffic(const ParallelConfig& config, const optim::Ownership& ownership,
+                const std::vector<model::Segment>& segments, int rank, int64_t bundle_bytes = usual_bundle);
 
     // One receive buffer of the size of all gradients but this rank's own.
-    void plan(Arena& arena);
-    void connect(Ops& ops, Comm& comm, const FlatParams& weights, const GradientTree& tree);
+    void plan(model::Arena& arena);
+    void connect(Ops& ops, ranks::Comm& comm, const model::FlatParams& weights, const GradientTree& tree);
 
     // The pass of micro-batch m completes this rank's sum; before the last pass of a step, or nothing is
     // sent.
@@ -54,31 +54,32 @@ class RankTraffic final : public ParameterTraffic {
 
   private:
     struct Bundle {
-        Segment span;
-        std::vector<std::vector<Ownership::Range>> owned;  // by rank, from the start of the flat buffer
+        model::Segment span;
+        std::vector<std::vector<optim::Ownership::Range>>
+            owned;             // by rank, from the start of the flat buffer
         int64_t incoming = 0;  // where what it receives from each rank begins, within that rank's part
-        std::optional<Comm::Ticket> gradients, weights;
+        std::optional<ranks::Comm::Ticket> gradients, weights;
     };
     size_t bundle_of(int64_t segment) const { return bundle_of_[static_cast<size_t>(segment)]; }
     void send_gradients(Bundle& bundle);
     void add_ranks(const Bundle& bundle);
     // Owners' parts of a flat buffer go to all others.
-    Comm::Ticket share(const Bundle& bundle, const Tensor& flat, CollectiveOp op);
+    ranks::Comm::Ticket share(const Bundle& bundle, const Tensor& flat, ranks::CollectiveOp op);
     void receive_weights(Bundle& bundle);
     Tensor received_from(int rank) const;
 
     ParallelConfig config_;
-    const Ownership& ownership_;
-    std::vector<Segment> segments_;
+    const optim::Ownership& ownership_;
+    std::vector<model::Segment> segments_;
     std::vector<size_t> bundle_of_;  // by segment
     std::vector<Bundle> bundles_;    // first to last
     int rank_;
     Tensor incoming_;  // f32 [R - 1, owned]
     Ops* ops_ = nullptr;
-    Comm* comm_ = nullptr;
-    FlatParams weights_;
+    ranks::Comm* comm_ = nullptr;
+    model::FlatParams weights_;
     const GradientTree* tree_ = nullptr;
     int64_t completing_ = -1;
 };
 
-}  // namespace longreach
+}  // namespace longreach::train

@@ -8,7 +8,7 @@
 #include "config/diff.h"
 #include "train/experiment.h"
 
-namespace longreach {
+namespace longreach::train {
 
 namespace {
 
@@ -18,10 +18,10 @@ constexpr const char* state_file = "state.json";
 constexpr const char* config_file = "config.json";
 constexpr uint64_t largest_json = 1 << 20;
 
-StoredTensor stored(const std::string& name, const std::vector<int64_t>& shape) {
-    StoredTensor t;
+io::StoredTensor stored(const std::string& name, const std::vector<int64_t>& shape) {
+    io::StoredTensor t;
     t.name = name;
-    t.type = StoredType::f32;
+    t.type = io::StoredType::f32;
     t.shape = shape;
     return t;
 }
@@ -36,16 +36,16 @@ std::string non_finite(const std::string& name, const std::vector<float>& values
 
 // What to do when the numbers of this file of a checkpoint are of no use.
 std::string advice_against(const std::string& file) {
-    const std::string checkpoint = parent_path(file), root = parent_path(checkpoint);
-    for (const int64_t step : checkpoint_steps(root))
-        if (checkpoint_name(step) < base_name(checkpoint))
+    const std::string checkpoint = io::parent_path(file), root = io::parent_path(checkpoint);
+    for (const int64_t step : io::checkpoint_steps(root))
+        if (io::checkpoint_name(step) < io::base_name(checkpoint))
             return fmt::format("move {} away; the same command then resumes from {}", checkpoint,
-                               checkpoint_name(step));
+                               io::checkpoint_name(step));
     return "there is no older checkpoint in " + root;
 }
 
 void write_tensor(Ops& ops, const std::string& name, const Tensor& tensor, std::vector<float>& host,
-                  ByteSink& out) {
+                  io::ByteSink& out) {
     host.resize(static_cast<size_t>(tensor.count()));
     ops.download(host.data(), tensor);
     const std::string problem = non_finite(name, host);
@@ -54,12 +54,12 @@ void write_tensor(Ops& ops, const std::string& name, const Tensor& tensor, std::
 }
 
 // Reads `name` into `host`; false if the file has no such tensor.
-bool read_tensor(const SafetensorsFile& file, const std::string& path, const std::string& name,
+bool read_tensor(const io::SafetensorsFile& file, const std::string& path, const std::string& name,
                  const std::vector<int64_t>& shape, std::vector<float>& host) {
-    const StoredTensor* found = file.find(name);
+    const io::StoredTensor* found = file.find(name);
     if (!found) return false;
-    require(found->type == StoredType::f32, ExitCode::checkpoint, "{}: {} is {}, not F32", path, name,
-            name_of(found->type));
+    require(found->type == io::StoredType::f32, ExitCode::checkpoint, "{}: {} is {}, not F32", path, name,
+            io::name_of(found->type));
     require(found->shape == shape, ExitCode::checkpoint, "{}: {} has shape [{}], this model needs [{}]", path,
             name, fmt::join(found->shape, ", "), fmt::join(shape, ", "));
     host.resize(static_cast<size_t>(found->bytes()) / sizeof(float));
@@ -86,8 +86,9 @@ json::Value build_json() {
     return info;
 }
 
-TrainState read_state(const Checkpoint& checkpoint) {
-    const std::string path = checkpoint.file(state_file), text = read_file(path, largest_json, Links::refuse);
+TrainState read_state(const io::Checkpoint& checkpoint) {
+    const std::string path = checkpoint.file(state_file),
+                      text = io::read_file(path, largest_json, io::Links::refuse);
     const TrainState state = TrainState::from_json(json::parse(text, path, {.code = ExitCode::checkpoint}));
     require(state.step == checkpoint.step, ExitCode::checkpoint,
             "{} is of step {}, the checkpoint of step {}", path, state.step, checkpoint.step);
@@ -95,97 +96,98 @@ TrainState read_state(const Checkpoint& checkpoint) {
 }
 
 // What the manifest cannot know of. A checkpoint made elsewhere may have weights only.
-void examine_checkpoint(const Checkpoint& checkpoint) {
+void examine_checkpoint(const io::Checkpoint& checkpoint) {
     for (const char* name : {model_file, optimizer_file})
-        if (checkpoint.has(name)) SafetensorsFile::open(checkpoint.file(name), Links::refuse);
+        if (checkpoint.has(name)) io::SafetensorsFile::open(checkpoint.file(name), io::Links::refuse);
     if (checkpoint.has(state_file)) read_state(checkpoint);
     if (!checkpoint.has(config_file)) return;
     // The loader of configs would accept comments, and follow `base` to any file of this machine.
     const std::string path = checkpoint.file(config_file),
-                      text = read_file(path, largest_json, Links::refuse);
+                      text = io::read_file(path, largest_json, io::Links::refuse);
     const json::Value config = json::parse(text, path, {.code = ExitCode::checkpoint});
     const json::Value* resolved = config.find("resolved");
     require(resolved != nullptr && resolved->to_bool() == true && config.find("base") == nullptr,
             ExitCode::checkpoint, "{} is not a resolved config", path);
 }
 
-void examine_optimizer(const std::string& path, const std::vector<StoredTensor>& moments) {
-    const SafetensorsFile file = SafetensorsFile::open(path, Links::refuse);
-    for (const StoredTensor& t : moments) {
-        const StoredTensor* found = file.find(t.name);
+void examine_optimizer(const std::string& path, const std::vector<io::StoredTensor>& moments) {
+    const io::SafetensorsFile file = io::SafetensorsFile::open(path, io::Links::refuse);
+    for (const io::StoredTensor& t : moments) {
+        const io::StoredTensor* found = file.find(t.name);
         require(found && found->type == t.type && found->shape == t.shape, ExitCode::checkpoint,
                 "{}: {} is missing, or of another type or shape", path, t.name);
     }
 }
 
-Notice to_console(Console& console) {
+io::Notice to_console(Console& console) {
     return [&console](const std::string& text) { console.line(text); };
 }
 
 }  // namespace
 
-RunDirectory::RunDirectory(const std::string& path, bool fresh, Disk& disk) : path_(path), disk_(&disk) {
-    make_directories(path_, disk);
+RunDirectory::RunDirectory(const std::string& path, bool fresh, io::Disk& disk) : path_(path), disk_(&disk) {
+    io::make_directories(path_, disk);
     lock_.emplace(path_, disk);
     if (fresh) {
-        for (const char* name : {"checkpoints", "eval", "events"}) remove_tree(file(name), disk);
-        for (const std::string& name : list_directory(path_))
-            if (name != "lock" && kind_of(file(name), Links::refuse) != PathKind::directory)
-                remove_file(file(name), disk);
+        for (const char* name : {"checkpoints", "eval", "events"}) io::remove_tree(file(name), disk);
+        for (const std::string& name : io::list_directory(path_))
+            if (name != "lock" && io::kind_of(file(name), io::Links::refuse) != io::PathKind::directory)
+                io::remove_file(file(name), disk);
     }
     check_kinds();
 }
 
 void RunDirectory::check_kinds() const {
-    const auto check = [&](const char* name, PathKind wanted, const char* what) {
-        const PathKind kind = kind_of(file(name), Links::refuse);
-        require(kind == PathKind::missing || kind == wanted, ExitCode::disk,
+    const auto check = [&](const char* name, io::PathKind wanted, const char* what) {
+        const io::PathKind kind = io::kind_of(file(name), io::Links::refuse);
+        require(kind == io::PathKind::missing || kind == wanted, ExitCode::disk,
                 "{} is not {}: links and special files are not accepted in a run directory", file(name),
                 what);
     };
     for (const char* name :
          {"config.json", "origins.json", "build.json", "validated.json", "log.txt", "metrics.jsonl",
           "timing.jsonl", "val.csv", "positions.csv", "probe.csv", "tasks.csv"})
-        check(name, PathKind::file, "a regular file");
-    for (const char* name : {"checkpoints", "eval"})
-        check(name, PathKind::directory, "a directory");
+        check(name, io::PathKind::file, "a regular file");
+    for (const char* name : {"checkpoints", "eval"}) check(name, io::PathKind::directory, "a directory");
 }
 
 std::string RunDirectory::file(const std::string& name) const {
-    return join_path(path_, name);
+    return io::join_path(path_, name);
 }
 
-void RunDirectory::adopt_config(const FieldInfo& config, const std::vector<FieldOrigin>& origins) {
-    config_text_ = write_resolved(config);
-    if (kind_of(file("config.json"), Links::refuse) == PathKind::file) {
-        const auto earlier = load_config<Experiment>({.file = file("config.json"), .overrides = {}});
-        const std::vector<Difference> differences = diff(describe(earlier.value), config);
-        const std::vector<Difference> fixed = not_resumable(differences);
+void RunDirectory::adopt_config(const config::FieldInfo& config,
+                                const std::vector<config::FieldOrigin>& origins) {
+    config_text_ = config::write_resolved(config);
+    if (io::kind_of(file("config.json"), io::Links::refuse) == io::PathKind::file) {
+        const auto earlier = config::load_config<Experiment>({.file = file("config.json"), .overrides = {}});
+        const std::vector<config::Difference> differences =
+            config::diff(config::describe(earlier.value), config);
+        const std::vector<config::Difference> fixed = config::not_resumable(differences);
         if (!fixed.empty())
-            throw Error(
-                ExitCode::usage,
-                fmt::format("{} was started with another config:\n{}", path_, diff_table(differences)),
-                "give the run another run.name, or start it over with --fresh");
+            throw Error(ExitCode::usage,
+                        fmt::format("{} was started with another config:\n{}", path_,
+                                    config::diff_table(differences)),
+                        "give the run another run.name, or start it over with --fresh");
     }
-    write_file_atomically(file("config.json"), config_text_, *disk_);
+    io::write_file_atomically(file("config.json"), config_text_, *disk_);
 
     json::Value origin_list = json::Value::object();
-    for (const FieldOrigin& o : origins) {
+    for (const config::FieldOrigin& o : origins) {
         std::string where = "default";
-        if (o.origin.kind == Origin::Kind::command_line) where = "command line";
-        if (o.origin.kind == Origin::Kind::file)
+        if (o.origin.kind == config::Origin::Kind::command_line) where = "command line";
+        if (o.origin.kind == config::Origin::Kind::file)
             where = fmt::format("{}:{}:{}", o.origin.file, o.origin.line, o.origin.column);
         origin_list.set(o.path, where);
     }
-    write_file_atomically(file("origins.json"), json::write(origin_list, json::Style::pretty), *disk_);
+    io::write_file_atomically(file("origins.json"), json::write(origin_list, json::Style::pretty), *disk_);
 
-    write_file_atomically(file("build.json"), json::write(build_json(), json::Style::pretty), *disk_);
+    io::write_file_atomically(file("build.json"), json::write(build_json(), json::Style::pretty), *disk_);
 }
 
-RecordFile RunDirectory::open_record(const std::string& name, int64_t bytes, std::string_view header) {
-    const bool made = kind_of(file(name), Links::refuse) == PathKind::missing;
-    RecordFile record(file(name), bytes, header, *disk_);
-    if (made) sync_directory(path_, *disk_);  // a checkpoint that refers to it must not outlive its name
+io::RecordFile RunDirectory::open_record(const std::string& name, int64_t bytes, std::string_view header) {
+    const bool made = io::kind_of(file(name), io::Links::refuse) == io::PathKind::missing;
+    io::RecordFile record(file(name), bytes, header, *disk_);
+    if (made) io::sync_directory(path_, *disk_);  // a checkpoint that refers to it must not outlive its name
     records_.push_back(record);
     return record;
 }
@@ -200,7 +202,7 @@ void RunDirectory::check_in_place() const {
                     fmt::format("{} {} while the run used it: another process may be at work there",
                                 file("lock"), lock),
                     "make sure that there is none; the same command then resumes");
-    for (const RecordFile& record : records_)
+    for (const io::RecordFile& record : records_)
         if (!record.whole())
             throw Error(ExitCode::disk, fmt::format("{} was cut while the run used it", record.path()),
                         "the checkpoints hold its lines: the same command resumes and restores it");
@@ -216,7 +218,7 @@ void RunDirectory::check_names() const {
     if (const std::string lost = lock_->lock_lost(); !lost.empty())
         lose(file("lock"), lost,
              "make sure that no other process is at work there; the same command then resumes");
-    for (const RecordFile& record : records_)
+    for (const io::RecordFile& record : records_)
         if (!record.in_place())
             lose(record.path(), record.whereabouts(),
                  "the checkpoints hold its lines: the same command resumes and restores it");
@@ -232,48 +234,50 @@ void RunDirectory::save_weights_only(const CheckpointParts& parts, const TrainSt
     save(parts, state, {1, {0}}, false, console);
 }
 
-void RunDirectory::save(const CheckpointParts& parts, const TrainState& state, const Retention& retention,
+void RunDirectory::save(const CheckpointParts& parts, const TrainState& state, const io::Retention& retention,
                         bool optimizer, Console& console) {
-    CheckpointWriter writer(file("checkpoints"), state.step, *disk_);
+    io::CheckpointWriter writer(file("checkpoints"), state.step, *disk_);
     std::vector<float> host;
-    std::vector<StoredTensor> tensors;
-    for (const Param& p : parts.table.params()) tensors.push_back(stored(p.name, p.shape));
-    writer.add_safetensors(
-        model_file, SafetensorsWriter(std::move(tensors)), [&](const StoredTensor& t, ByteSink& out) {
-            write_tensor(parts.ops, t.name, parts.weights.view(*parts.table.find(t.name)), host, out);
-        });
+    std::vector<io::StoredTensor> tensors;
+    for (const model::Param& p : parts.table.params()) tensors.push_back(stored(p.name, p.shape));
+    writer.add_safetensors(model_file, io::SafetensorsWriter(std::move(tensors)),
+                           [&](const io::StoredTensor& t, io::ByteSink& out) {
+                               write_tensor(parts.ops, t.name, parts.weights.view(*parts.table.find(t.name)),
+                                            host, out);
+                           });
     if (optimizer)
         writer.add_safetensors(optimizer_file, parts.state.writer(),
-                               [&](const StoredTensor& t, ByteSink& out) {
+                               [&](const io::StoredTensor& t, io::ByteSink& out) {
                                    write_tensor(parts.ops, t.name, parts.state.fetch(t.name), host, out);
                                });
     writer.add_text(config_file, config_text_);
     writer.add_text(state_file, json::write(state.to_json(), json::Style::pretty));
-    for (const RecordFile& record : records_) {
-        const std::string name = base_name(record.path());
+    for (const io::RecordFile& record : records_) {
+        const std::string name = io::base_name(record.path());
         const auto bytes = state.file_bytes.find(name);
         if (bytes == state.file_bytes.end()) continue;
         writer.add(name, static_cast<uint64_t>(bytes->second),
-                   [&](ByteSink& out) { record.copy_to(out, bytes->second); });
+                   [&](io::ByteSink& out) { record.copy_to(out, bytes->second); });
     }
     writer.commit(retention, to_console(console));
 }
 
-std::optional<RunDirectory::Loaded> RunDirectory::load_newest(Ops& ops, const ParamTable& table,
-                                                              const FlatParams& weights, int64_t total_steps,
-                                                              const std::vector<StoredTensor>& moments,
+std::optional<RunDirectory::Loaded> RunDirectory::load_newest(Ops& ops, const model::ParamTable& table,
+                                                              const model::FlatParams& weights,
+                                                              int64_t total_steps,
+                                                              const std::vector<io::StoredTensor>& moments,
                                                               Console& console) {
     // All that a resume reads is read here, so that a checkpoint in which something is wrong gives way to the
     // one before.
     Loaded loaded;
-    const auto examine = [&](const Checkpoint& c) {
+    const auto examine = [&](const io::Checkpoint& c) {
         examine_checkpoint(c);
         load_weights(c, ops, table, weights, {}, to_console(console));
         loaded.state = read_state(c);
         if (c.has(optimizer_file)) examine_optimizer(c.file(optimizer_file), moments);
     };
-    const std::optional<Checkpoint> checkpoint =
-        newest_checkpoint(file("checkpoints"), Damaged::quarantine, to_console(console), *disk_, examine);
+    const std::optional<io::Checkpoint> checkpoint = io::newest_checkpoint(
+        file("checkpoints"), io::Damaged::quarantine, to_console(console), *disk_, examine);
     if (!checkpoint) return std::nullopt;
     restore_records(*checkpoint, loaded.state, console);
     if (checkpoint->has(optimizer_file))
@@ -290,9 +294,9 @@ std::optional<RunDirectory::Loaded> RunDirectory::load_newest(Ops& ops, const Pa
 namespace {
 
 // Whether the first entry.bytes bytes of a file are those of the manifest.
-bool begins_as(const std::string& path, const ManifestEntry& entry, Disk& disk) {
-    if (kind_of(path, Links::refuse) == PathKind::missing) return false;
-    const File file = File::open(path, Links::refuse, disk);
+bool begins_as(const std::string& path, const io::ManifestEntry& entry, io::Disk& disk) {
+    if (io::kind_of(path, io::Links::refuse) == io::PathKind::missing) return false;
+    const io::File file = io::File::open(path, io::Links::refuse, disk);
     if (file.size() < entry.bytes) return false;
     std::vector<char> buffer(static_cast<size_t>(std::min<uint64_t>(entry.bytes, uint64_t{1} << 20)));
     Xxh64 hash;
@@ -307,22 +311,23 @@ bool begins_as(const std::string& path, const ManifestEntry& entry, Disk& disk) 
 
 }  // namespace
 
-void RunDirectory::restore_records(const Checkpoint& checkpoint, const TrainState& state,
+void RunDirectory::restore_records(const io::Checkpoint& checkpoint, const TrainState& state,
                                    Console& console) const {
     constexpr uint64_t largest = uint64_t{1} << 32;
-    for (const ManifestEntry& entry : checkpoint.files) {
+    for (const io::ManifestEntry& entry : checkpoint.files) {
         if (!state.file_bytes.count(entry.name) || begins_as(file(entry.name), entry, *disk_)) continue;
-        const std::string text = read_file(checkpoint.file(entry.name), largest, Links::refuse, *disk_);
-        write_file_atomically(file(entry.name), text, *disk_);
+        const std::string text =
+            io::read_file(checkpoint.file(entry.name), largest, io::Links::refuse, *disk_);
+        io::write_file_atomically(file(entry.name), text, *disk_);
         console.line(
             fmt::format("{} was missing or changed; restored from {}", file(entry.name), checkpoint.path));
     }
 }
 
 void load_optimizer(const std::string& path, StateExchange& state) {
-    const SafetensorsFile file = SafetensorsFile::open(path, Links::refuse);
+    const io::SafetensorsFile file = io::SafetensorsFile::open(path, io::Links::refuse);
     std::vector<float> host;
-    for (const StoredTensor& t : state.tensors()) {
+    for (const io::StoredTensor& t : state.tensors()) {
         require(read_tensor(file, path, t.name, t.shape, host), ExitCode::checkpoint, "{}: {} is missing",
                 path, t.name);
         const std::string problem = non_finite(t.name, host);
@@ -337,30 +342,31 @@ bool is_label(std::string_view name) {
            name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_.-") == std::string_view::npos;
 }
 
-Checkpoint find_checkpoint(const std::string& path, const Notice& notice) {
-    if (kind_of(join_path(path, "manifest.json"), Links::refuse) == PathKind::file) {
-        const std::string root = parent_path(path);
-        for (int64_t step : checkpoint_steps(root))
-            if (checkpoint_name(step) == base_name(path))
-                return verify_checkpoint(root, step, Disk::system(), examine_checkpoint);
+io::Checkpoint find_checkpoint(const std::string& path, const io::Notice& notice) {
+    if (io::kind_of(io::join_path(path, "manifest.json"), io::Links::refuse) == io::PathKind::file) {
+        const std::string root = io::parent_path(path);
+        for (int64_t step : io::checkpoint_steps(root))
+            if (io::checkpoint_name(step) == io::base_name(path))
+                return io::verify_checkpoint(root, step, io::Disk::system(), examine_checkpoint);
         fail(ExitCode::checkpoint, "{} has a manifest but not the name of a checkpoint (step_00000000)",
              path);
     }
-    require(kind_of(path, Links::follow) == PathKind::directory, ExitCode::checkpoint,
+    require(io::kind_of(path, io::Links::follow) == io::PathKind::directory, ExitCode::checkpoint,
             "{} is neither a run directory nor a checkpoint", path);
-    std::optional<Checkpoint> newest = newest_checkpoint(join_path(path, "checkpoints"), Damaged::leave,
-                                                         notice, Disk::system(), examine_checkpoint);
+    std::optional<io::Checkpoint> newest =
+        io::newest_checkpoint(io::join_path(path, "checkpoints"), io::Damaged::leave, notice,
+                              io::Disk::system(), examine_checkpoint);
     require(newest.has_value(), ExitCode::checkpoint, "{} has no checkpoint", path);
     return *newest;
 }
 
-void load_weights(const Checkpoint& checkpoint, Ops& ops, const ParamTable& table, const FlatParams& weights,
-                  const LoadOptions& options, const Notice& notice) {
+void load_weights(const io::Checkpoint& checkpoint, Ops& ops, const model::ParamTable& table,
+                  const model::FlatParams& weights, const LoadOptions& options, const io::Notice& notice) {
     const std::string path = checkpoint.file(model_file);
-    const SafetensorsFile file = SafetensorsFile::open(path, Links::refuse);
+    const io::SafetensorsFile file = io::SafetensorsFile::open(path, io::Links::refuse);
     std::vector<float> host;
     std::vector<std::string> missing, unused;
-    for (const Param& p : table.params()) {
+    for (const model::Param& p : table.params()) {
         if (!read_tensor(file, path, p.name, p.shape, host)) {
             missing.push_back(p.name);
             continue;
@@ -372,7 +378,7 @@ void load_weights(const Checkpoint& checkpoint, Ops& ops, const ParamTable& tabl
             throw Error(ExitCode::numerics, fmt::format("{}: {}", path, problem), advice_against(path));
         notice(fmt::format("warning: {}: {}", path, problem));
     }
-    for (const StoredTensor& t : file.tensors())
+    for (const io::StoredTensor& t : file.tensors())
         if (!table.find(t.name)) unused.push_back(t.name);
     if (options.partial) {
         if (!missing.empty())
@@ -386,4 +392,4 @@ void load_weights(const Checkpoint& checkpoint, Ops& ops, const ParamTable& tabl
             join(unused, ", "));
 }
 
-}  // namespace longreach
+}  // namespace longreach::train

@@ -23,32 +23,32 @@
 #include "train/state_exchange.h"
 #include "train/train_state.h"
 
-namespace longreach {
+namespace longreach::train {
 
 // What a checkpoint is made of. Of several ranks rank 0 writes and reads it.
 struct CheckpointParts {
     Ops& ops;
-    const ParamTable& table;
-    FlatParams weights;
+    const model::ParamTable& table;
+    model::FlatParams weights;
     StateExchange& state;
 };
 
 class RunDirectory {
   public:
     // Creates the directory if needed and locks it. fresh: deletes what an earlier run left there.
-    RunDirectory(const std::string& path, bool fresh, Disk& disk = Disk::system());
+    RunDirectory(const std::string& path, bool fresh, io::Disk& disk = io::Disk::system());
 
     const std::string& path() const { return path_; }
-    Disk& disk() const { return *disk_; }
+    io::Disk& disk() const { return *disk_; }
     std::string file(const std::string& name) const;
 
     // Writes config.json, origins and build.json. If a config is already there, every difference must be one
     // across which a run may resume; Error(ExitCode::usage) lists those that are not.
-    void adopt_config(const FieldInfo& config, const std::vector<FieldOrigin>& origins);
+    void adopt_config(const config::FieldInfo& config, const std::vector<config::FieldOrigin>& origins);
 
     // One of the record files, of which RecordFile's constructor says more. Every one that state.file_bytes
     // names is also a file of the checkpoints, so that a checkpoint alone brings it back.
-    RecordFile open_record(const std::string& name, int64_t bytes, std::string_view header = {});
+    io::RecordFile open_record(const std::string& name, int64_t bytes, std::string_view header = {});
 
     // Before anything is written: Error(ExitCode::disk) if the directory was moved or removed while the run
     // used it, another process may have come in, or a record file lost what was in it.
@@ -68,21 +68,21 @@ class RunDirectory {
         TrainState state;
         std::string optimizer;  // the file with its moments; empty: the checkpoint has none
     };
-    std::optional<Loaded> load_newest(Ops& ops, const ParamTable& table, const FlatParams& weights,
-                                      int64_t total_steps, const std::vector<StoredTensor>& moments,
-                                      Console& console);
+    std::optional<Loaded> load_newest(Ops& ops, const model::ParamTable& table,
+                                      const model::FlatParams& weights, int64_t total_steps,
+                                      const std::vector<io::StoredTensor>& moments, Console& console);
 
   private:
-    void save(const CheckpointParts& parts, const TrainState& state, const Retention& retention,
+    void save(const CheckpointParts& parts, const TrainState& state, const io::Retention& retention,
               bool optimizer, Console& console);
 
     void check_kinds() const;
-    void restore_records(const Checkpoint& checkpoint, const TrainState& state, Console& console) const;
+    void restore_records(const io::Checkpoint& checkpoint, const TrainState& state, Console& console) const;
 
     std::string path_;
-    Disk* disk_;
-    std::optional<RunLock> lock_;
-    std::vector<RecordFile> records_;  // open
+    io::Disk* disk_;
+    std::optional<io::RunLock> lock_;
+    std::vector<io::RecordFile> records_;  // open
     std::string config_text_;
 };
 
@@ -93,14 +93,14 @@ void load_optimizer(const std::string& path, StateExchange& state);
 bool is_label(std::string_view name);
 
 // The newest valid checkpoint of a run directory, or the checkpoint itself if `path` names one.
-Checkpoint find_checkpoint(const std::string& path, const Notice& notice);
+io::Checkpoint find_checkpoint(const std::string& path, const io::Notice& notice);
 
 struct LoadOptions {
     bool partial = false;     // tensors that are missing keep their values; both kinds of leftovers are reported
     bool non_finite = false;  // values that are not finite are reported, and otherwise an Error(numerics)
 };
 // Weights by name. Every tensor of the table must be in the file with its shape.
-void load_weights(const Checkpoint& checkpoint, Ops& ops, const ParamTable& table, const FlatParams& weights,
-                  const LoadOptions& options, const Notice& notice);
+void load_weights(const io::Checkpoint& checkpoint, Ops& ops, const model::ParamTable& table,
+                  const model::FlatParams& weights, const LoadOptions& options, const io::Notice& notice);
 
-}  // namespace longreach
+}  // namespace longreach::train

@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 
-namespace longreach {
+namespace longreach::train {
 
 namespace {
 
@@ -84,4 +84,4 @@ int StopSignals::received() {
     return received_signal;
 }
 
-}  // namespace longreach
+}  // namespace longreach::train

@@ -5,7 +5,7 @@
 #include <array>
 #include <csignal>
 
-namespace longreach {
+namespace longreach::train {
 
 // The first thing a process does that will train. From now on a stop signal ends it at once with
 // ExitCode::stopped, since there is nothing to save yet; a StopSignals defers that. Signals that were blocked
@@ -45,4 +45,4 @@ class StopSignals {
     std::array<struct sigaction, numbers.size()> before_{};
 };
 
-}  // namespace longreach
+}  // namespace longreach::train

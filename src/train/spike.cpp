@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 
-namespace longreach {
+namespace longreach::train {
 
 namespace {
 
@@ -31,7 +31,7 @@ std::string finding(const char* name, const std::vector<double>& window, double 
 
 }  // namespace
 
-void SpikeConfig::fields(Fields& f) {
+void SpikeConfig::fields(config::Fields& f) {
     f.choice<SpikeAction>("action", action,
                           {{SpikeAction::warn, "warn", "say so"},
                            {SpikeAction::skip, "skip", "say so and leave the weights as they are"},
@@ -47,13 +47,13 @@ void SpikeConfig::fields(Fields& f) {
               {"steps that must be in the window before anything is a spike", true});
 }
 
-void SpikeConfig::check(Problems& p) const {
+void SpikeConfig::check(config::Problems& p) const {
     if (min_steps > window && p.is_set("train.spike.min_steps"))
         p.add("train.spike.min_steps", fmt::format("{} is above the window {}", min_steps, window),
               "train.spike.window");
 }
 
-void TrainConfig::fields(Fields& f) {
+void TrainConfig::fields(config::Fields& f) {
     f.section("spike", spike, {"steps whose loss or gradient norm is far above those before"});
 }
 
@@ -105,4 +105,4 @@ std::string find_spike(const SpikeConfig& config, const SpikeWindow& window, dou
     return text.empty() ? finding("gradient norm", window.norms, norm, config.threshold) : text;
 }
 
-}  // namespace longreach
+}  // namespace longreach::train

@@ -12,7 +12,7 @@
 #include "config/fields.h"
 #include "config/problems.h"
 
-namespace longreach {
+namespace longreach::train {
 
 enum class SpikeAction { warn, skip, stop };
 
@@ -21,13 +21,13 @@ struct SpikeConfig {
     double threshold = 20;
     int64_t window = 128;
     int64_t min_steps = 100;
-    void fields(Fields& f);
-    void check(Problems& problems) const;
+    void fields(config::Fields& f);
+    void check(config::Problems& problems) const;
 };
 
 struct TrainConfig {
     SpikeConfig spike;
-    void fields(Fields& f);
+    void fields(config::Fields& f);
 };
 
 // Losses and gradient norms of the newest finite steps of a stage, oldest first.
@@ -47,4 +47,4 @@ double robust_deviation(const std::vector<double>& window, double value);
 // "loss 9.2 is 31 robust deviations above the median 3.1 of the last 128 steps"; "" for no spike.
 std::string find_spike(const SpikeConfig& config, const SpikeWindow& window, double loss, double norm);
 
-}  // namespace longreach
+}  // namespace longreach::train

@@ -6,20 +6,20 @@
 #include <string>
 #include <vector>
 
-#include "dist/comm.h"
+#include "ranks/comm.h"
 #include "io/safetensors.h"
 #include "optim/optimizer.h"
 
-namespace longreach {
+namespace longreach::train {
 
 class StateExchange {
   public:
     // scratch: f32, as large as the largest tensor; free to be overwritten.
-    StateExchange(Ops& ops, Comm& comm, const Optimizer& optimizer, Tensor scratch);
+    StateExchange(Ops& ops, ranks::Comm& comm, const optim::Optimizer& optimizer, Tensor scratch);
 
     // All state tensors, in the order of the file.
-    const std::vector<StoredTensor>& tensors() const { return writer_.tensors(); }
-    const SafetensorsWriter& writer() const { return writer_; }
+    const std::vector<io::StoredTensor>& tensors() const { return writer_.tensors(); }
+    const io::SafetensorsWriter& writer() const { return writer_; }
 
     // Rank 0: the tensor of the next name, whole. Valid until the next call.
     Tensor fetch(const std::string& name);
@@ -31,16 +31,16 @@ class StateExchange {
     void deliver(const float* host);
 
   private:
-    const Optimizer::Named& next();
+    const optim::Optimizer::Named& next();
     // Who keeps which part of it, besides rank 0. Empty if it does not travel.
-    std::vector<Transfer> parts(const Optimizer::Named& state) const;
+    std::vector<ranks::Transfer> parts(const optim::Optimizer::Named& state) const;
 
     Ops& ops_;
-    Comm& comm_;
-    const Optimizer& optimizer_;
+    ranks::Comm& comm_;
+    const optim::Optimizer& optimizer_;
     Tensor scratch_;
-    SafetensorsWriter writer_;
+    io::SafetensorsWriter writer_;
     size_t next_ = 0;  // index into tensors()
 };
 
-}  // namespace longreach
+}  // namespace longreach::train

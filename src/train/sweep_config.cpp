@@ -10,7 +10,7 @@
 #include "train/experiment.h"
 #include "train/run_directory.h"
 
-namespace longreach {
+namespace longreach::train {
 
 namespace {
 
@@ -27,29 +27,29 @@ constexpr Owned owned[] = {
 
 // Path of a file that the value at `path` names: relative to the file it was written in; on a command line,
 // to where the program was started.
-std::string named_file(const Problems& p, std::string_view path, const std::string& written) {
-    const Origin origin = p.origin(path);
-    if (written.starts_with('/') || origin.kind != Origin::Kind::file) return written;
-    return join_path(parent_path(origin.file), written);
+std::string named_file(const config::Problems& p, std::string_view path, const std::string& written) {
+    const config::Origin origin = p.origin(path);
+    if (written.starts_with('/') || origin.kind != config::Origin::Kind::file) return written;
+    return io::join_path(io::parent_path(origin.file), written);
 }
 
-void take_file(Problems& p, const std::string& path, const std::string& written,
+void take_file(config::Problems& p, const std::string& path, const std::string& written,
                std::vector<std::string>& files) {
     files.push_back(named_file(p, path, written));
-    if (written.empty() || kind_of(files.back(), Links::follow) == PathKind::missing)
+    if (written.empty() || io::kind_of(files.back(), io::Links::follow) == io::PathKind::missing)
         p.add(path, fmt::format("there is no file {}{}", shown(files.back(), 200),
                                 written.empty() ? "" : path_suggestion(files.back())));
 }
 
-void check_setting(Problems& p, const std::string& at, const std::string& path) {
+void check_setting(config::Problems& p, const std::string& at, const std::string& path) {
     for (const Owned& o : owned)
         if (path == o.path) p.add(at, fmt::format("{} is the sweep's own: {}", path, o.reason));
 }
 
 // Every value in `set` by its path: {"model": {"width": 8}} and {"model.width": 8} are the same. `at`: the
 // path of `set` itself, for messages.
-void take_settings(Problems& p, const std::string& at, const json::Value& set, const std::string& path,
-                   Settings& settings) {
+void take_settings(config::Problems& p, const std::string& at, const json::Value& set,
+                   const std::string& path, Settings& settings) {
     const json::Object* object = set.to_object();
     if (path.empty() && object == nullptr) return p.add(at, "expected an object of paths and values");
     if (object == nullptr || (object->empty() && !path.empty())) {
@@ -76,7 +76,7 @@ std::string short_label(const std::string& path, const std::vector<std::string>&
     return path;
 }
 
-std::vector<SweepAxis> take_axes(Problems& p, const std::string& at, const json::Value& axes) {
+std::vector<SweepAxis> take_axes(config::Problems& p, const std::string& at, const json::Value& axes) {
     std::vector<SweepAxis> out;
     const json::Object* object = axes.to_object();
     if (object == nullptr) {
@@ -101,7 +101,8 @@ std::vector<SweepAxis> take_axes(Problems& p, const std::string& at, const json:
     return out;
 }
 
-void check_name(Problems& p, const std::string& path, const std::string& name, std::set<std::string>& seen) {
+void check_name(config::Problems& p, const std::string& path, const std::string& name,
+                std::set<std::string>& seen) {
     if (!is_file_name(name)) {
         p.add(path, fmt::format("{} is no name: letters, digits, '_', '-' and '.', not beginning with a dot",
                                 quoted(name)));
@@ -114,23 +115,23 @@ void check_name(Problems& p, const std::string& path, const std::string& name, s
 
 bool is_file_name(std::string_view name) {
     return !name.empty() && name[0] != '.' && std::all_of(name.begin(), name.end(), [](char c) {
-        return is_plain_name(std::string_view(&c, 1)) || c == '.';
+        return config::is_plain_name(std::string_view(&c, 1)) || c == '.';
     });
 }
 
-void SweepVariant::fields(Fields& f) {
+void SweepVariant::fields(config::Fields& f) {
     f.text("name", name, {"of the variant; its runs are <name>.seed<seed>"});
     f.any("config", config,
           {"config file, or a list of them of which later ones win; relative to this file"});
     f.any("set", set, {"fields of this variant: {\"model.width\": 64}"});
 }
 
-void SweepPoint::fields(Fields& f) {
+void SweepPoint::fields(config::Fields& f) {
     f.text("name", name, {"what the point adds to the names of the variants"});
     f.any("set", set, {"fields of this point"});
 }
 
-void SweepEvaluation::fields(Fields& f) {
+void SweepEvaluation::fields(config::Fields& f) {
     f.text("name", name, {"label of the results, <run>/eval/<name>; plain: the unchanged model"});
     f.texts("variants", variants, {"variants to evaluate; empty: all"});
     f.any("set", set, {"fields to change: {\"eval.rope.kind\": \"yarn\"}"});
@@ -145,7 +146,7 @@ void SweepEvaluation::fields(Fields& f) {
     f.flag("probe", probe, {"also the statistics of attention (longreach probe)"});
 }
 
-void SweepConfig::fields(Fields& f) {
+void SweepConfig::fields(config::Fields& f) {
     f.text("name", name, {"names the directory <dir>/<name>"});
     f.text("dir", dir, {"where sweeps live"});
     f.texts("over", over, {"config files laid over every variant: the scale of the experiment"});
@@ -163,7 +164,7 @@ void SweepConfig::fields(Fields& f) {
     f.integer("threads", threads, {.min = 0, .max = 1024}, {"threads of each; 0: the cores divided by jobs"});
 }
 
-void SweepConfig::check(Problems& p) {
+void SweepConfig::check(config::Problems& p) {
     std::set<std::string> names;
     if (!is_file_name(name)) p.add("name", fmt::format("{} is no plain directory name", quoted(name)));
     if (variants.empty()) p.add("variants", "at least one variant is needed");
@@ -225,16 +226,17 @@ void SweepConfig::check(Problems& p) {
 }
 
 std::string SweepConfig::directory() const {
-    return join_path(dir, name);
+    return io::join_path(dir, name);
 }
 
 SweepConfig load_sweep(const std::string& file, const std::vector<std::string>& overrides,
                        const std::vector<std::string>& over) {
     std::vector<std::string> experiment_fields, own;
-    for (const FieldInfo& field : describe<Experiment>().fields) experiment_fields.push_back(field.name);
+    for (const config::FieldInfo& field : config::describe<Experiment>().fields)
+        experiment_fields.push_back(field.name);
     Settings late;
     for (const std::string& text : overrides) {
-        PlacedValue value = parse_override(text);
+        config::PlacedValue value = config::parse_override(text);
         const std::string first = value.path.substr(0, value.path.find('.'));
         const bool of_runs =
             std::find(experiment_fields.begin(), experiment_fields.end(), first) != experiment_fields.end();
@@ -249,14 +251,15 @@ SweepConfig load_sweep(const std::string& file, const std::vector<std::string>& 
     }
     try {
         SweepConfig sweep =
-            load_config<SweepConfig>({.file = file, .overrides = own}, [](SweepConfig& s, Problems& p) {
+            config::load_config<SweepConfig>({.file = file, .overrides = own}, [](SweepConfig& s,
+                                                                                  config::Problems& p) {
                 s.check(p);
             }).value;
         sweep.overrides = std::move(late);
         const bool named =
             std::any_of(own.begin(), own.end(), [](auto& o) { return o.starts_with("name="); });
         for (const std::string& overlay : over) {
-            require(kind_of(overlay, Links::follow) == PathKind::file, ExitCode::usage,
+            require(io::kind_of(overlay, io::Links::follow) == io::PathKind::file, ExitCode::usage,
                     "--over: there is no file {}{}", overlay, path_suggestion(overlay));
             sweep.over_files.push_back(overlay);
             const std::string file_name = overlay.substr(overlay.rfind('/') + 1);
@@ -266,9 +269,10 @@ SweepConfig load_sweep(const std::string& file, const std::vector<std::string>& 
                 "--over makes the name {}, which is not a file name: add --set name=NAME",
                 quoted(sweep.name));
         return sweep;
-    } catch (const ConfigError& e) {
-        throw ConfigError(e.what(), "longreach sweep --help lists the fields", e.lines(), e.contradiction());
+    } catch (const config::ConfigError& e) {
+        throw config::ConfigError(e.what(), "longreach sweep --help lists the fields", e.lines(),
+                                  e.contradiction());
     }
 }
 
-}  // namespace longreach
+}  // namespace longreach::train

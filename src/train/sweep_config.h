@@ -13,15 +13,15 @@
 #include "config/fields.h"
 #include "config/problems.h"
 
-namespace longreach {
+namespace longreach::train {
 
 // Values for the fields of an experiment, in the order written.
-using Settings = std::vector<PlacedValue>;
+using Settings = std::vector<config::PlacedValue>;
 
 struct SweepVariant {
     std::string name;
     json::Value config, set = json::Value::object();
-    void fields(Fields& f);
+    void fields(config::Fields& f);
     // What check() makes of them.
     std::vector<std::string> files;
     Settings settings;
@@ -30,7 +30,7 @@ struct SweepVariant {
 struct SweepPoint {
     std::string name;
     json::Value set = json::Value::object();
-    void fields(Fields& f);
+    void fields(config::Fields& f);
     Settings settings;
 };
 
@@ -44,7 +44,7 @@ struct SweepEvaluation {
     std::vector<int64_t> depths;
     int64_t samples = 0;
     bool repeat = false, probe = false;
-    void fields(Fields& f);
+    void fields(config::Fields& f);
     Settings settings;
 };
 
@@ -67,9 +67,9 @@ struct SweepConfig {
     std::vector<SweepEvaluation> evaluations;
     bool skip_contradictory = false;
     int64_t jobs = 1, threads = 0;
-    void fields(Fields& f);
+    void fields(config::Fields& f);
     // Fills in what follows, then checks. Files are looked for where the text that names them stands.
-    void check(Problems& problems);
+    void check(config::Problems& problems);
 
     std::vector<std::string> over_files;
     std::vector<SweepAxis> grid_axes, zip_axes;
@@ -91,4 +91,4 @@ json::Value sweep_schema();
 // Whether a name may stand in a file name: letters, digits, '_', '-' and '.', not beginning with a dot.
 bool is_file_name(std::string_view name);
 
-}  // namespace longreach
+}  // namespace longreach::train

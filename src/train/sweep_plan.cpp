@@ -16,7 +16,7 @@
 #include "optim/optimizer.h"
 #include "train/validated.h"
 
-namespace longreach {
+namespace longreach::train {
 
 namespace {
 
@@ -37,7 +37,7 @@ std::string value_label(const json::Value& value) {
     std::string out = text != nullptr ? *text : json::write(value, json::Style::compact);
     std::string plain;
     for (const char c : out) {
-        if (is_plain_name(std::string_view(&c, 1)) || c == '.') {
+        if (config::is_plain_name(std::string_view(&c, 1)) || c == '.') {
             plain += c;
         } else if (!plain.empty() && plain.back() != '_') {
             plain += '_';
@@ -100,10 +100,11 @@ json::Value filled_in(const json::Value& value, const PlannedRun& run) {
 }
 
 void append(Settings& into, const Settings& from, const PlannedRun& run) {
-    for (const PlacedValue& v : from) into.push_back({v.path, filled_in(v.value, run), v.origin, v.unset});
+    for (const config::PlacedValue& v : from)
+        into.push_back({v.path, filled_in(v.value, run), v.origin, v.unset});
 }
 
-std::string as_argument(const PlacedValue& v) {
+std::string as_argument(const config::PlacedValue& v) {
     return v.path + "=" + json::write(v.value, json::Style::compact);
 }
 
@@ -121,7 +122,7 @@ class RunProblems {
         if (std::find(entry.runs.begin(), entry.runs.end(), run) == entry.runs.end())
             entry.runs.push_back(run);
     }
-    void add(const std::string& run, const ConfigError& error, const std::string& lead = "") {
+    void add(const std::string& run, const config::ConfigError& error, const std::string& lead = "") {
         for (const std::string& line : error.lines()) add(run, lead + line);
     }
     // One line each; runs: how many there are.
@@ -151,8 +152,8 @@ class RunProblems {
 };
 
 // The config files and settings of a run, in one document: later wins.
-LoadedConfig<Experiment> resolve(const SweepConfig& sweep, const SweepVariant& variant, const Point& point,
-                                 const PlannedRun& run, int64_t threads) {
+config::LoadedConfig<Experiment> resolve(const SweepConfig& sweep, const SweepVariant& variant,
+                                         const Point& point, const PlannedRun& run, int64_t threads) {
     json::Value base = json::Value::array();
     for (const std::string& file : variant.files) base.push(file);
     for (const std::string& file : sweep.over_files) base.push(file);
@@ -164,9 +165,9 @@ LoadedConfig<Experiment> resolve(const SweepConfig& sweep, const SweepVariant& v
     append(settings, point.settings, run);
     append(settings, sweep.overrides, run);
     const auto own = [&](const char* path, json::Value value) {
-        settings.push_back({path, std::move(value), {.kind = Origin::Kind::derived}});
+        settings.push_back({path, std::move(value), {.kind = config::Origin::Kind::derived}});
     };
-    const bool chosen = std::any_of(settings.begin(), settings.end(), [](const PlacedValue& v) {
+    const bool chosen = std::any_of(settings.begin(), settings.end(), [](const config::PlacedValue& v) {
         return v.path == "checkpoint.keep_optimizer";
     });
     if (!chosen) own("checkpoint.keep_optimizer", false);
@@ -174,25 +175,25 @@ LoadedConfig<Experiment> resolve(const SweepConfig& sweep, const SweepVariant& v
     own("run.dir", sweep.directory());
     own("run.seed", run.seed);
     own("system.threads", threads);
-    return load_config<Experiment>(
+    return config::load_config<Experiment>(
         {.file = "", .text = json::write(text, json::Style::compact), .values = std::move(settings)},
-        [](Experiment& e, Problems& p) { e.check(p); });
+        [](Experiment& e, config::Problems& p) { e.check(p); });
 }
 
 // The evaluation as the eval command will see it.
 void check_evaluation(const PlannedRun& run, const SweepEvaluation& e, const Settings& settings) {
-    load_config<Experiment>({.file = run.name, .text = run.resolved, .values = settings},
-                            [&](Experiment& x, Problems& p) {
-                                x.eval.take_lengths(e.lengths, e.tokens);
-                                x.check(p);
-                            });
+    config::load_config<Experiment>({.file = run.name, .text = run.resolved, .values = settings},
+                                    [&](Experiment& x, config::Problems& p) {
+                                        x.eval.take_lengths(e.lengths, e.tokens);
+                                        x.check(p);
+                                    });
 }
 
 PlannedEvaluation arguments_of(const PlannedRun& run, const SweepEvaluation& e, const Settings& settings) {
     PlannedEvaluation out;
     out.label = e.name;
     std::vector<std::string> common{run.directory, "--label", e.name};
-    for (const PlacedValue& v : settings) {
+    for (const config::PlacedValue& v : settings) {
         common.push_back("--set");
         common.push_back(as_argument(v));
     }
@@ -221,9 +222,9 @@ PlannedEvaluation arguments_of(const PlannedRun& run, const SweepEvaluation& e, 
 // Bytes of checkpoints: weights alone, and the most that lie on the disk at once.
 void estimate_disk(PlannedRun& run) {
     const Experiment& e = run.experiment;
-    const Transformer model(e.model, e.table_rows(), e.eval.rope);
+    const model::Transformer model(e.model, e.table_rows(), e.eval.rope);
     const int64_t weights = model.params().count() * 4;
-    const int64_t whole = weights + Optimizer(e.optimizer, model.params()).state_bytes();
+    const int64_t whole = weights + optim::Optimizer(e.optimizer, model.params()).state_bytes();
     const int64_t pinned = e.checkpoint.at_start ? whole : 0;
     const int64_t saves = e.checkpoint.every > 0 ? e.total_steps() / e.checkpoint.every : 0;
     const int64_t kept = std::min(e.checkpoint.keep, saves + 1);
@@ -240,20 +241,21 @@ void check_data(const std::vector<PlannedRun>& runs, RunProblems& problems) {
     for (const PlannedRun& run : runs) {
         if (run.state == RunState::trained) continue;
         const Experiment& e = run.experiment;
-        json::Value key = to_json(describe(e.data));
-        key.set("vocabulary", e.model.vocab_size).set("eval", to_json(describe(e.eval)));
+        json::Value key = config::to_json(config::describe(e.data));
+        key.set("vocabulary", e.model.vocab_size).set("eval", config::to_json(config::describe(e.eval)));
         const auto [it, first] = seen.try_emplace(json::write(key, json::Style::compact));
         if (first) {
             try {
                 const auto options = e.data.stream_options(e.model.vocab_size);
-                TokenStream::open(e.data.train, options);
-                const TokenStream val = TokenStream::open(e.data.val, options);
+                data::TokenStream::open(e.data.train, options);
+                const data::TokenStream val = data::TokenStream::open(e.data.val, options);
                 const int64_t fewest =
                     e.eval.every > 0 ? std::min(e.eval.tokens, e.eval.final_tokens) : e.eval.final_tokens;
                 require(val.tokens() > static_cast<uint64_t>(e.eval.lengths.back()), ExitCode::data,
                         "data.val has {} tokens; eval.lengths asks for sequences of {}", val.tokens(),
                         e.eval.lengths.back());
-                LengthEvaluator::check_request(val, make_request(e.eval, fewest, 0, e.data.document_mask));
+                eval::LengthEvaluator::check_request(
+                    val, eval::make_request(e.eval, fewest, 0, e.data.document_mask));
             } catch (const Error& error) {
                 it->second = error.what();
             }
@@ -279,7 +281,7 @@ void check_seeds(const SweepConfig& sweep, SweepPlan& plan, RunProblems& problem
     for (const PlannedRun& run : plan.runs) {
         if (run.seed != sweep.seeds[0]) continue;
         const Experiment& e = run.experiment;
-        const json::Value data = to_json(describe(e.data));
+        const json::Value data = config::to_json(config::describe(e.data));
         json::Value key = json::Value::object({{"train", *data.find("train")},
                                                {"shuffle", *data.find("shuffle")},
                                                {"block", e.block_tokens()}});
@@ -324,8 +326,9 @@ void check_names(const SweepConfig& sweep, const SweepPlan& plan, const std::set
 void check_init_from(const PlannedRun& run, RunProblems& problems) {
     const std::string& from = run.experiment.run.init_from;
     if (from.empty() || run.state == RunState::trained) return;
-    const bool checkpoint = kind_of(join_path(from, "manifest.json"), Links::follow) == PathKind::file;
-    if (!checkpoint && checkpoint_steps(join_path(from, "checkpoints")).empty())
+    const bool checkpoint =
+        io::kind_of(io::join_path(from, "manifest.json"), io::Links::follow) == io::PathKind::file;
+    if (!checkpoint && io::checkpoint_steps(io::join_path(from, "checkpoints")).empty())
         problems.add(run.name, fmt::format("run.init_from: {} holds no checkpoint", from));
 }
 
@@ -333,10 +336,11 @@ void check_init_from(const PlannedRun& run, RunProblems& problems) {
 
 RunFound look_at_run(const std::string& directory, const Experiment& experiment) {
     RunFound found;
-    const std::string file = join_path(directory, "config.json");
-    if (kind_of(file, Links::refuse) != PathKind::file) return found;
-    const auto earlier = load_config<Experiment>({.file = file}).value;
-    for (const Difference& d : diff(describe(earlier), describe(experiment))) {
+    const std::string file = io::join_path(directory, "config.json");
+    if (io::kind_of(file, io::Links::refuse) != io::PathKind::file) return found;
+    const auto earlier = config::load_config<Experiment>({.file = file}).value;
+    for (const config::Difference& d :
+         config::diff(config::describe(earlier), config::describe(experiment))) {
         const auto value = [](const std::optional<json::Value>& v) {
             return v ? json::write(*v, json::Style::compact) : "absent";
         };
@@ -345,7 +349,7 @@ RunFound look_at_run(const std::string& directory, const Experiment& experiment)
         if (!d.resumable) found.problems.push_back(line + "; it was started with another config");
         if (d.resumable && d.path.starts_with("eval.")) found.notes.push_back(line);
     }
-    const std::vector<int64_t> steps = checkpoint_steps(join_path(directory, "checkpoints"));
+    const std::vector<int64_t> steps = io::checkpoint_steps(io::join_path(directory, "checkpoints"));
     if (steps.empty()) {
         found.notes.clear();
         return found;
@@ -353,7 +357,7 @@ RunFound look_at_run(const std::string& directory, const Experiment& experiment)
     found.step = steps[0];
     const int64_t total = experiment.total_steps();
     const std::string state_file =
-        join_path(directory, "checkpoints/" + checkpoint_name(found.step) + "/state.json");
+        io::join_path(directory, "checkpoints/" + io::checkpoint_name(found.step) + "/state.json");
     const bool trained =
         found.step == total && !awaits_evaluation(directory, state_file, earlier.parts_after(total));
     found.state = trained ? RunState::trained : RunState::begun;
@@ -386,7 +390,7 @@ SweepPlan plan_sweep(const SweepConfig& sweep) {
                 run.variant = variant.name + (point.name.empty() ? "" : "." + point.name);
                 run.seed = seed;
                 run.name = fmt::format("{}.seed{}", run.variant, seed);
-                run.directory = join_path(plan.directory, run.name);
+                run.directory = io::join_path(plan.directory, run.name);
                 names.insert(variant.name);
                 names.insert(run.variant);
                 if (!directories.insert(run.name).second) {
@@ -397,9 +401,9 @@ SweepPlan plan_sweep(const SweepConfig& sweep) {
                     auto loaded = resolve(sweep, variant, point, run, plan.threads);
                     run.experiment = std::move(loaded.value);
                     for (const std::string& line : loaded.warnings) warnings.add(run.name, line);
-                    run.resolved = write_resolved(run.experiment);
+                    run.resolved = config::write_resolved(run.experiment);
                     plan.runs.push_back(std::move(run));
-                } catch (const ConfigError& e) {
+                } catch (const config::ConfigError& e) {
                     if (sweep.skip_contradictory && e.contradiction() && !point.name.empty()) {
                         if (seed == sweep.seeds[0])
                             plan.skipped.push_back(run.variant + ": " + join(e.lines(), "; "));
@@ -424,7 +428,7 @@ SweepPlan plan_sweep(const SweepConfig& sweep) {
             try {
                 check_evaluation(run, e, settings);
                 run.evaluations.push_back(arguments_of(run, e, settings));
-            } catch (const ConfigError& error) {
+            } catch (const config::ConfigError& error) {
                 problems.add(run.name, error, fmt::format("evaluations.{} ({}): ", i, e.name));
             }
         }
@@ -496,9 +500,10 @@ std::string SweepPlan::text() const {
         out += fmt::format("\n  to evaluate: {}", join(each, ", "));
     }
     std::string parent = directory;
-    while (kind_of(parent, Links::follow) != PathKind::directory) parent = parent_path(parent);
+    while (io::kind_of(parent, io::Links::follow) != io::PathKind::directory)
+        parent = io::parent_path(parent);
     out += fmt::format("\n  disk: {} for checkpoints, {} free", human_bytes(disk_bytes()),
-                       human_bytes(static_cast<int64_t>(free_bytes(parent))));
+                       human_bytes(static_cast<int64_t>(io::free_bytes(parent))));
     for (const std::string& line : skipped) out += "\n  skipped " + line;
     for (const std::string& line : notes) out += "\n  note: " + line;
     return out;
@@ -519,4 +524,4 @@ std::string sweep_json(const SweepPlan& plan) {
         json::Style::pretty);
 }
 
-}  // namespace longreach
+}  // namespace longreach::train

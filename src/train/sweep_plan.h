@@ -5,7 +5,7 @@
 #include "train/experiment.h"
 #include "train/sweep_config.h"
 
-namespace longreach {
+namespace longreach::train {
 
 // One evaluation of one run, as arguments of this program.
 struct PlannedEvaluation {
@@ -60,4 +60,4 @@ struct RunFound {
 };
 RunFound look_at_run(const std::string& directory, const Experiment& experiment);
 
-}  // namespace longreach
+}  // namespace longreach::train

@@ -14,7 +14,7 @@
 #include "train/child_process.h"
 #include "train/signals.h"
 
-namespace longreach {
+namespace longreach::train {
 
 namespace {
 
@@ -24,21 +24,21 @@ constexpr uint64_t largest_records = uint64_t{1} << 30;
 
 // Everything of a file that names its content; "" if there is none.
 std::string fingerprint(const std::string& path, uint64_t limit) {
-    if (kind_of(path, Links::refuse) != PathKind::file) return "";
-    return format_hash64(xxh64(read_file(path, limit, Links::refuse)));
+    if (io::kind_of(path, io::Links::refuse) != io::PathKind::file) return "";
+    return format_hash64(xxh64(io::read_file(path, limit, io::Links::refuse)));
 }
 
 std::string checkpoint_fingerprint(const PlannedRun& run) {
-    const std::string root = join_path(run.directory, "checkpoints");
-    const std::vector<int64_t> steps = checkpoint_steps(root);
+    const std::string root = io::join_path(run.directory, "checkpoints");
+    const std::vector<int64_t> steps = io::checkpoint_steps(root);
     if (steps.empty()) return "";
     // The manifest holds the checksum of every other file.
-    return fingerprint(join_path(join_path(root, checkpoint_name(steps[0])), "manifest.json"),
+    return fingerprint(io::join_path(io::join_path(root, io::checkpoint_name(steps[0])), "manifest.json"),
                        largest_small_file);
 }
 
 std::string evaluation_directory(const PlannedRun& run, const PlannedEvaluation& e) {
-    return join_path(join_path(run.directory, "eval"), e.label);
+    return io::join_path(io::join_path(run.directory, "eval"), e.label);
 }
 
 // What is written once an evaluation is complete.
@@ -52,12 +52,13 @@ std::string asked_text(const PlannedRun& run, const PlannedEvaluation& e) {
     };
     // Results of earlier versions, which had no fingerprints, could not be compared with new ones.
     return json::write(
-        json::Value::object({{"fingerprints", true},
-                             {"eval", list(e.arguments)},
-                             {"probe", list(e.probe_arguments)},
-                             {"checkpoint", checkpoint_fingerprint(run)},
-                             {"request", fingerprint(join_path(evaluation_directory(run, e), "request.json"),
-                                                     largest_small_file)}}),
+        json::Value::object(
+            {{"fingerprints", true},
+             {"eval", list(e.arguments)},
+             {"probe", list(e.probe_arguments)},
+             {"checkpoint", checkpoint_fingerprint(run)},
+             {"request",
+              fingerprint(io::join_path(evaluation_directory(run, e), "request.json"), largest_small_file)}}),
         json::Style::pretty);
 }
 
@@ -68,7 +69,7 @@ struct LastStep {
 };
 LastStep last_step(const std::string& directory) {
     LastStep out;
-    const std::string line = last_lines(join_path(directory, "metrics.jsonl"), 1);
+    const std::string line = last_lines(io::join_path(directory, "metrics.jsonl"), 1);
     try {
         const json::Value value = json::parse(line, "metrics.jsonl");
         if (const json::Value* step = value.find("step")) out.step = step->to_int64().value_or(0);
@@ -81,8 +82,8 @@ LastStep last_step(const std::string& directory) {
 
 // "256 0.8534  4096 2.3484": the lengths and losses of the newest rows of a val.csv.
 std::string losses(const std::string& path) {
-    if (kind_of(path, Links::refuse) != PathKind::file) return "";
-    const std::string text = read_file(path, largest_records, Links::refuse);
+    if (io::kind_of(path, io::Links::refuse) != io::PathKind::file) return "";
+    const std::string text = io::read_file(path, largest_records, io::Links::refuse);
     std::string out;
     for (size_t begin = text.find('\n'); begin != std::string::npos && begin + 1 < text.size();
          begin = text.find('\n', begin + 1)) {
@@ -147,7 +148,7 @@ class Queue {
         auto task = std::make_unique<Task>();
         task->run = &run;
         task->commands.push_back({"train", config_path(run)});
-        task->log = join_path(plan_.directory, "logs/" + run.name + ".log");
+        task->log = io::join_path(plan_.directory, "logs/" + run.name + ".log");
         waiting_.push_back(std::move(task));
     }
 
@@ -169,22 +170,23 @@ class Queue {
             };
             task->commands.push_back(with_threads(e.arguments));
             if (!e.probe_arguments.empty()) task->commands.push_back(with_threads(e.probe_arguments));
-            task->log = join_path(plan_.directory, fmt::format("logs/{}.{}.log", run.name, e.label));
+            task->log = io::join_path(plan_.directory, fmt::format("logs/{}.{}.log", run.name, e.label));
             tasks.push_back(std::move(task));
         }
         waiting_.insert(where, std::make_move_iterator(tasks.begin()), std::make_move_iterator(tasks.end()));
     }
 
     std::string config_path(const PlannedRun& run) const {
-        return join_path(plan_.directory, "configs/" + run.name + ".json");
+        return io::join_path(plan_.directory, "configs/" + run.name + ".json");
     }
 
     // Who holds the run's directory: a process of an earlier sweep that is still saving, or a run started by
     // hand.
     static std::string holder(const PlannedRun& run) {
-        if (kind_of(join_path(run.directory, "lock"), Links::refuse) != PathKind::file) return "";
+        if (io::kind_of(io::join_path(run.directory, "lock"), io::Links::refuse) != io::PathKind::file)
+            return "";
         try {
-            const RunLock lock(run.directory);
+            const io::RunLock lock(run.directory);
             return "";
         } catch (const Error& e) {
             if (e.code() != ExitCode::locked) throw;
@@ -231,7 +233,7 @@ class Queue {
                               : fmt::format("{}  starts", task->name()));
         } else {
             // Results of another request must not pass for those of this one if it fails halfway.
-            remove_file(join_path(evaluation_directory(*task->run, *task->evaluation), "asked.json"));
+            io::remove_file(io::join_path(evaluation_directory(*task->run, *task->evaluation), "asked.json"));
         }
         launch(*task);
         running_.push_back(std::move(task));
@@ -258,7 +260,7 @@ class Queue {
             } else if (stopping_) {
                 ++outcome_.left;
                 const std::vector<int64_t> steps =
-                    checkpoint_steps(join_path(ended->run->directory, "checkpoints"));
+                    io::checkpoint_steps(io::join_path(ended->run->directory, "checkpoints"));
                 const int64_t step = ended->evaluation || steps.empty() ? 0 : steps[0];
                 console_.line(step > 0 ? fmt::format("{}  stopped after step {}", ended->name(), step)
                                        : fmt::format("{}  stopped", ended->name()));
@@ -274,10 +276,10 @@ class Queue {
         const double seconds = std::chrono::duration<double>(Clock::now() - task.begun).count();
         if (task.evaluation) {
             const std::string directory = evaluation_directory(*task.run, *task.evaluation);
-            make_directories(directory);
-            write_file_atomically(join_path(directory, "asked.json"),
-                                  asked_text(*task.run, *task.evaluation));
-            console_.line(fmt::format("{}{}  {}", task.name(), losses(join_path(directory, "val.csv")),
+            io::make_directories(directory);
+            io::write_file_atomically(io::join_path(directory, "asked.json"),
+                                      asked_text(*task.run, *task.evaluation));
+            console_.line(fmt::format("{}{}  {}", task.name(), losses(io::join_path(directory, "val.csv")),
                                       human_duration(seconds)));
             return;
         }
@@ -334,29 +336,30 @@ class Queue {
 }  // namespace
 
 bool is_evaluated(const PlannedRun& run, const PlannedEvaluation& evaluation) {
-    const std::string path = join_path(evaluation_directory(run, evaluation), "asked.json");
-    if (kind_of(path, Links::refuse) != PathKind::file) return false;
-    return read_file(path, largest_small_file, Links::refuse) == asked_text(run, evaluation);
+    const std::string path = io::join_path(evaluation_directory(run, evaluation), "asked.json");
+    if (io::kind_of(path, io::Links::refuse) != io::PathKind::file) return false;
+    return io::read_file(path, largest_small_file, io::Links::refuse) == asked_text(run, evaluation);
 }
 
 SweepOutcome run_sweep(const SweepPlan& plan, const SweepOptions& options, Console& console) {
-    make_directories(plan.directory);
-    const RunLock lock(plan.directory);
-    const auto needed = static_cast<uint64_t>(plan.disk_bytes()), available = free_bytes(plan.directory);
+    io::make_directories(plan.directory);
+    const io::RunLock lock(plan.directory);
+    const auto needed = static_cast<uint64_t>(plan.disk_bytes()), available = io::free_bytes(plan.directory);
     if (needed > available)
         throw Error(ExitCode::disk,
                     fmt::format("the sweep needs {} for checkpoints, {} has {} free",
                                 human_bytes(static_cast<int64_t>(needed)), plan.directory,
                                 human_bytes(static_cast<int64_t>(available))),
                     "free some, choose another dir, or train fewer runs at a time (--jobs)");
-    make_directories(join_path(plan.directory, "configs"));
-    make_directories(join_path(plan.directory, "logs"));
-    write_file_atomically(join_path(plan.directory, "sweep.json"), sweep_json(plan));
+    io::make_directories(io::join_path(plan.directory, "configs"));
+    io::make_directories(io::join_path(plan.directory, "logs"));
+    io::write_file_atomically(io::join_path(plan.directory, "sweep.json"), sweep_json(plan));
     for (const PlannedRun& run : plan.runs)
-        write_file_atomically(join_path(plan.directory, "configs/" + run.name + ".json"), run.resolved);
-    console.open_log(join_path(plan.directory, "log.txt"));
+        io::write_file_atomically(io::join_path(plan.directory, "configs/" + run.name + ".json"),
+                                  run.resolved);
+    console.open_log(io::join_path(plan.directory, "log.txt"));
     Queue queue(plan, options, console);
     return queue.work();
 }
 
-}  // namespace longreach
+}  // namespace longreach::train

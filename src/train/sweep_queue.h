@@ -12,7 +12,7 @@
 #include "train/console.h"
 #include "train/sweep_plan.h"
 
-namespace longreach {
+namespace longreach::train {
 
 struct SweepOptions {
     std::string program = "/proc/self/exe";
@@ -30,4 +30,4 @@ SweepOutcome run_sweep(const SweepPlan& plan, const SweepOptions& options, Conso
 // Whether the results of an evaluation are those of these arguments and this checkpoint of the run.
 bool is_evaluated(const PlannedRun& run, const PlannedEvaluation& evaluation);
 
-}  // namespace longreach
+}  // namespace longreach::train

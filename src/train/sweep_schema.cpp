@@ -4,7 +4,7 @@
 #include "train/experiment.h"
 #include "train/sweep_config.h"
 
-namespace longreach {
+namespace longreach::train {
 
 namespace {
 
@@ -29,7 +29,7 @@ json::Value reference(const char* definition, const json::Value& field) {
 }  // namespace
 
 json::Value sweep_schema() {
-    const json::Value experiment = config_schema(describe<Experiment>(), "");
+    const json::Value experiment = config::config_schema(config::describe<Experiment>(), "");
     json::Value fields = json::Value::object();
     add_fields(experiment, "", fields);
     json::Value lists = json::Value::object();
@@ -45,7 +45,7 @@ json::Value sweep_schema() {
                                     {"additionalProperties", std::move(other)}});
     };
 
-    json::Value out = config_schema(describe<SweepConfig>(), "longreach sweep");
+    json::Value out = config::config_schema(config::describe<SweepConfig>(), "longreach sweep");
     json::Value& properties = *out.find("properties");
     const auto refer = [](json::Value& in, const char* name, const char* definition) {
         in.set(name, reference(definition, *in.find(name)));
@@ -68,4 +68,4 @@ json::Value sweep_schema() {
     return out;
 }
 
-}  // namespace longreach
+}  // namespace longreach::train

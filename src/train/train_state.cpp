@@ -2,7 +2,7 @@
 
 #include "base/hash.h"
 
-namespace longreach {
+namespace longreach::train {
 
 json::Value TrainState::to_json() const {
     json::Value files = json::Value::object();
@@ -66,4 +66,4 @@ TrainState TrainState::from_json(const json::Value& value) {
     return s;
 }
 
-}  // namespace longreach
+}  // namespace longreach::train

@@ -9,7 +9,7 @@
 #include "base/json.h"
 #include "train/spike.h"
 
-namespace longreach {
+namespace longreach::train {
 
 struct TrainState {
     int64_t step = 0;     // steps done
@@ -32,4 +32,4 @@ struct TrainState {
     static TrainState from_json(const json::Value& value);
 };
 
-}  // namespace longreach
+}  // namespace longreach::train

@@ -8,7 +8,7 @@
 #include "train/device.h"
 #include "train/signals.h"
 
-namespace longreach {
+namespace longreach::train {
 
 namespace {
 
@@ -24,10 +24,10 @@ int64_t message_words(const Experiment& experiment) {
     return 4096 + 16 * experiment.train.spike.window;
 }
 
-TokenStream open_stream(const Experiment& experiment, const std::vector<std::string>& paths,
-                        const Surroundings& surroundings) {
-    if (!surroundings.no_data.empty()) return TokenStream::absent();
-    return TokenStream::open(paths, experiment.data.stream_options(experiment.model.vocab_size));
+data::TokenStream open_stream(const Experiment& experiment, const std::vector<std::string>& paths,
+                              const Surroundings& surroundings) {
+    if (!surroundings.no_data.empty()) return data::TokenStream::absent();
+    return data::TokenStream::open(paths, experiment.data.stream_options(experiment.model.vocab_size));
 }
 
 }  // namespace
@@ -56,7 +56,7 @@ Trainer::Trainer(const Experiment& experiment, Console& console, Ops& ops, int r
     if (surroundings.no_data.empty()) check_data();
     source_ = make_source();
     if (experiment.optimizer.qk_clip.limit > 0)
-        model_.watch_scores(experiment.optimizer.qk_clip.measure == ScoreMeasure::absolute);
+        model_.watch_scores(experiment.optimizer.qk_clip.measure == optim::ScoreMeasure::absolute);
     plan(arena_);
     describe();
     check_memory();
@@ -67,14 +67,15 @@ void Trainer::check_data() const {
             "data.val has {} tokens; eval.lengths asks for sequences of {}", val_stream_.tokens(),
             experiment_.eval.lengths.back());
     // Now, not at the first validation hours from here.
-    const EvalConfig& eval = experiment_.eval;
+    const eval::EvalConfig& eval = experiment_.eval;
     const int64_t fewest = eval.every > 0 ? std::min(eval.tokens, eval.final_tokens) : eval.final_tokens;
-    LengthEvaluator::check_request(val_stream_,
-                                   make_request(eval, fewest, 0, experiment_.data.document_mask));
+    eval::LengthEvaluator::check_request(val_stream_,
+                                         eval::make_request(eval, fewest, 0, experiment_.data.document_mask));
     if (experiment_.probe.every > 0)
-        LengthEvaluator::check_request(val_stream_, probe_request().evaluation());
+        eval::LengthEvaluator::check_request(val_stream_, probe_request().evaluation());
     if (experiment_.scores_task())
-        experiment_.task_generator(&val_stream_).make(experiment_.block_tokens(), first_evaluation_sample);
+        experiment_.task_generator(&val_stream_)
+            .make(experiment_.block_tokens(), tasks::first_evaluation_sample);
 }
 
 void Trainer::allocate() {
@@ -85,18 +86,18 @@ void Trainer::allocate() {
     plan(arena_);
     model_.fill_tables(*ops_);
 
-    LoaderOptions options;
+    data::LoaderOptions options;
     options.max_tokens = most_micro_tokens();
     options.documents = experiment_.data.document_mask;
-    loader_ = std::make_unique<Loader>(*source_, options);
+    loader_ = std::make_unique<data::Loader>(*source_, options);
 }
 
 Trainer::~Trainer() = default;
 
-void Trainer::plan(Arena& arena, int64_t longest) {
+void Trainer::plan(model::Arena& arena, int64_t longest) {
     const bool documents = experiment_.data.document_mask;
     const int64_t micro = most_micro_tokens();
-    weights_ = plan_weights(arena, model_.params());
+    weights_ = model::plan_weights(arena, model_.params());
     tree_.plan(arena, model_.params().size(), most_micro_batches());
     traffic_.plan(arena);
     optimizer_.plan(arena, *ops_);
@@ -115,12 +116,12 @@ void Trainer::plan(Arena& arena, int64_t longest) {
     targets_ = arena.reserve("targets", DType::i32, {micro});
     if (documents) doc_start_ = arena.reserve("doc_start", DType::i32, {micro});
     micro_losses_ = arena.reserve("losses", DType::f64, {most_micro_batches()});
-    PlanSize size{micro, {}};
+    model::PlanSize size{micro, {}};
     for (const Stage& s : stages_) size.lengths.push_back(s.context);
     model_.plan_training(arena, *ops_, size, documents);
 
     arena.rewind(shared);
-    PlanSize eval_size{0, evaluated_up_to(longest)};
+    model::PlanSize eval_size{0, evaluated_up_to(longest)};
     eval_size.tokens = evaluated_tokens(eval_size.lengths.back());
     const int64_t eval_tokens = eval_size.tokens;
     evaluator_.plan(arena, eval_tokens, documents, rank_, ranks_);
@@ -134,9 +135,9 @@ void Trainer::plan(Arena& arena, int64_t longest) {
 }
 
 void Trainer::describe() {
-    const ParamTable& table = model_.params();
+    const model::ParamTable& table = model_.params();
     std::map<std::string, int64_t> by_group;
-    for (const Param& p : table.params()) by_group[name_of(p.group)] += p.count();
+    for (const model::Param& p : table.params()) by_group[model::name_of(p.group)] += p.count();
     std::string parameters;
     for (const auto& [group, count] : by_group)
         parameters += fmt::format("{}{} {}", parameters.empty() ? "" : ", ", group,
@@ -160,7 +161,7 @@ void Trainer::describe() {
                                   sharded ? optimizer_.ownership().describe() : "all update everything",
                                   human_bytes(traffic_.bytes_per_step())));
     }
-    const TaskKind task = experiment_.data.task.kind;
+    const data::TaskKind task = experiment_.data.task.kind;
     if (!surroundings_.no_data.empty())
         console_.line(fmt::format("data: {} training tokens; not looked at: {}",
                                   human_count(static_cast<double>(tokens)), surroundings_.no_data));
@@ -168,9 +169,9 @@ void Trainer::describe() {
         console_.line(fmt::format(
             "data: {} training tokens ({} {}), {} validation tokens",
             human_count(static_cast<double>(tokens)),
-            task == TaskKind::none
+            task == data::TaskKind::none
                 ? fmt::format("{:.2f} epochs of", batch_plan_.epochs(static_cast<uint64_t>(tokens)))
-                : fmt::format("samples of {}, text out of", name_of(task)),
+                : fmt::format("samples of {}, text out of", data::name_of(task)),
             human_count(static_cast<double>(train_stream_.tokens())),
             human_count(static_cast<double>(val_stream_.tokens()))));
     console_.line(evaluation_plan());
@@ -213,7 +214,7 @@ void Trainer::start() {
 }
 
 void Trainer::start_from_files() {
-    const Team::Busy busy(*team_, "loading a checkpoint");
+    const ranks::Team::Busy busy(*team_, "loading a checkpoint");
     if (auto loaded = directory_->load_newest(*ops_, model_.params(), weights_, total_steps_,
                                               state_exchange().tensors(), console_)) {
         resumed_ = true;
@@ -224,7 +225,7 @@ void Trainer::start_from_files() {
             done_ = validated->done;
             resumed_bytes_ = validated->file_bytes;
         } else if (validated && validated->step > state_.step) {
-            remove_file(directory_->file("validated.json"));  // of steps that come again
+            io::remove_file(directory_->file("validated.json"));  // of steps that come again
         }
         if (ranks_ == 1 && !optimizer_file_.empty()) {
             StateExchange moments = state_exchange();
@@ -232,21 +233,21 @@ void Trainer::start_from_files() {
         }
         return;
     }
-    for (const char* name : {"validated.json", "validation.partial"}) remove_file(directory_->file(name));
+    for (const char* name : {"validated.json", "validation.partial"}) io::remove_file(directory_->file(name));
     std::vector<float> host;
-    initialise(model_.params(), experiment_.init_seed(), host);
+    model::initialise(model_.params(), experiment_.init_seed(), host);
     ops_->upload(weights_.flat, host.data());
     if (experiment_.run.init_from.empty()) return;
-    const Notice notice = [&](const std::string& text) { console_.line(text); };
-    const Checkpoint source = find_checkpoint(experiment_.run.init_from, notice);
+    const io::Notice notice = [&](const std::string& text) { console_.line(text); };
+    const io::Checkpoint source = find_checkpoint(experiment_.run.init_from, notice);
     load_weights(source, *ops_, model_.params(), weights_, {.partial = true}, notice);
     console_.line("starting from the weights of " + source.path);
 }
 
 std::string Trainer::newest_checkpoint_before(int64_t step) const {
     const std::string root = directory_->file("checkpoints");
-    for (const int64_t saved : checkpoint_steps(root))
-        if (saved < step) return "go back to " + join_path(root, checkpoint_name(saved));
+    for (const int64_t saved : io::checkpoint_steps(root))
+        if (saved < step) return "go back to " + io::join_path(root, io::checkpoint_name(saved));
     return "there is no earlier checkpoint to go back to";
 }
 
@@ -264,7 +265,7 @@ bool Trainer::save() {
         directory_->check_in_place();
         for (const Record& r : records()) r.file->sync();
         const CheckpointParts parts{*ops_, model_.params(), weights_, moments};
-        const Team::Busy busy(*team_, "saving a checkpoint");
+        const ranks::Team::Busy busy(*team_, "saving a checkpoint");
         try {
             if (weights_only)
                 directory_->save_weights_only(parts, state_, console_);
@@ -331,7 +332,7 @@ ExitCode Trainer::advance() {
     return ExitCode::numerics;
 }
 
-ExitCode Trainer::run(RunDirectory* directory, Comm& comm, Team& team) {
+ExitCode Trainer::run(RunDirectory* directory, ranks::Comm& comm, ranks::Team& team) {
     check((directory != nullptr) == (rank_ == 0), "rank {} and the run directory", rank_);
     directory_ = directory;
     comm_ = &comm;
@@ -360,10 +361,10 @@ ExitCode Trainer::run(RunDirectory* directory, Comm& comm, Team& team) {
         code = evaluate();
     }
     while (code == ExitCode::ok && state_.step < total_steps_) code = advance();
-    if (code == ExitCode::ok) events_.end(SessionEnd::success);
-    if (code == ExitCode::numerics) events_.end(SessionEnd::failure);
+    if (code == ExitCode::ok) events_.end(io::SessionEnd::success);
+    if (code == ExitCode::numerics) events_.end(io::SessionEnd::failure);
     ops_->synchronize();  // before the communicator goes
     return code;
 }
 
-}  // namespace longreach
+}  // namespace longreach::train

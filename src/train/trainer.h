@@ -11,7 +11,7 @@
 #include "data/batch_plan.h"
 #include "data/loader.h"
 #include "data/token_stream.h"
-#include "dist/team.h"
+#include "ranks/team.h"
 #include "eval/lengths.h"
 #include "eval/probe.h"
 #include "eval/tasks.h"
@@ -27,7 +27,7 @@
 #include "train/train_state.h"
 #include "train/validated.h"
 
-namespace longreach {
+namespace longreach::train {
 
 // Under which circumstances a run is planned.
 struct Surroundings {
@@ -49,7 +49,7 @@ class Trainer {
     // ok, stopped (a signal; a checkpoint is saved) or numerics (gave up; nothing more is saved), the same on
     // all ranks. directory: null on all ranks but 0. team: notified after each step and around slow
     // operations.
-    ExitCode run(RunDirectory* directory, Comm& comm, Team& team);
+    ExitCode run(RunDirectory* directory, ranks::Comm& comm, ranks::Team& team);
 
   private:
     struct StepOutcome {
@@ -68,8 +68,8 @@ class Trainer {
         double seconds = 0, flops = 0;
     };
     // longest: evaluations at longer lengths are left out.
-    void plan(Arena& arena, int64_t longest = std::numeric_limits<int64_t>::max());
-    int64_t needed(const Arena& arena) const;
+    void plan(model::Arena& arena, int64_t longest = std::numeric_limits<int64_t>::max());
+    int64_t needed(const model::Arena& arena) const;
     bool halve_micro_batches();
     std::vector<int64_t> evaluated_up_to(int64_t longest) const;
     int64_t evaluated_tokens(int64_t longest) const;  // of a batch of evaluations at lengths up to this
@@ -86,10 +86,10 @@ class Trainer {
     void open_records();
     ExitCode advance();  // a step and what follows it
     StepOutcome train_step();
-    Measured measure_step(const Stage& stage, Loader& loader);
+    Measured measure_step(const Stage& stage, data::Loader& loader);
     void measure_again(const Stage& stage, const Measured& first);
-    std::unique_ptr<BatchSource> make_source() const;
-    BatchRequest request_of(const Stage& stage, int64_t step, int64_t micro_batch) const;
+    std::unique_ptr<data::BatchSource> make_source() const;
+    data::BatchRequest request_of(const Stage& stage, int64_t step, int64_t micro_batch) const;
     void share_scalars(int64_t micro_batches);
     void share_signals();
     std::string share_text(const std::string& text);  // rank 0's, on all
@@ -104,10 +104,10 @@ class Trainer {
     bool validate(std::string& not_finite);
     bool validate_task();
     bool probe();
-    ProbeRequest probe_request() const;
+    eval::ProbeRequest probe_request() const;
     // Without fingerprints in its records, a run can compare only the tokens that it scored before.
-    EvalPick pick() const { return state_.fingerprints ? experiment_.eval.pick : EvalPick::head; }
-    Pause make_pause() const;
+    eval::EvalPick pick() const { return state_.fingerprints ? experiment_.eval.pick : eval::EvalPick::head; }
+    eval::Pause make_pause() const;
     uint64_t evaluation_context() const;  // what the results of a validation depend on
     std::vector<Part> parts_left() const;
     void record_done();
@@ -118,7 +118,7 @@ class Trainer {
     // The record files of this run and whether only evaluations append to them.
     struct Record {
         const char* name;
-        RecordFile* file;
+        io::RecordFile* file;
         bool evaluations;
     };
     std::vector<Record> records();
@@ -144,19 +144,19 @@ class Trainer {
     int64_t total_steps_;
     Ops* ops_;
     int rank_, ranks_;
-    Comm* comm_ = nullptr;
-    Team* team_ = nullptr;
-    TokenStream train_stream_, val_stream_;
-    BatchPlan batch_plan_;
-    Transformer model_;
-    Optimizer optimizer_;
+    ranks::Comm* comm_ = nullptr;
+    ranks::Team* team_ = nullptr;
+    data::TokenStream train_stream_, val_stream_;
+    data::BatchPlan batch_plan_;
+    model::Transformer model_;
+    optim::Optimizer optimizer_;
     GradientTree tree_;
     RankTraffic traffic_;
-    LengthEvaluator evaluator_;
-    Probe probe_;
-    TaskEvaluator task_evaluator_;
-    Arena arena_;
-    FlatParams weights_;
+    eval::LengthEvaluator evaluator_;
+    eval::Probe probe_;
+    eval::TaskEvaluator task_evaluator_;
+    model::Arena arena_;
+    model::FlatParams weights_;
     Tensor tokens_, targets_, doc_start_, micro_losses_;
     Tensor signals_;   // f64 [R], the signal each rank has received
     Tensor messages_;  // i32, room for what rank 0 tells the others
@@ -164,11 +164,11 @@ class Trainer {
     int agreed_signal_ = 0;
     std::string optimizer_file_;  // of the checkpoint to resume from
     bool resumed_ = false;
-    std::unique_ptr<BatchSource> source_;
-    std::unique_ptr<Loader> loader_;
+    std::unique_ptr<data::BatchSource> source_;
+    std::unique_ptr<data::Loader> loader_;
     int64_t requested_step_ = 0;
     TrainState state_;
-    RecordFile metrics_, timing_, val_csv_, positions_csv_, probe_csv_, tasks_csv_;
+    io::RecordFile metrics_, timing_, val_csv_, positions_csv_, probe_csv_, tasks_csv_;
     // A run that an earlier version began keeps the columns of its files.
     size_t val_columns_ = 0, positions_columns_ = 0, tasks_columns_ = 0;
     EventLog events_;
@@ -192,4 +192,4 @@ class Trainer {
     int64_t saves_ = 0;
 };
 
-}  // namespace longreach
+}  // namespace longreach::train

@@ -5,7 +5,7 @@
 #include "train/device.h"
 #include "train/trainer.h"
 
-namespace longreach {
+namespace longreach::train {
 
 int64_t Trainer::most_micro_tokens() const {
     int64_t n = 0;
@@ -29,12 +29,13 @@ std::vector<int64_t> Trainer::evaluated_up_to(int64_t longest) const {
 // Experiment::eval_batch_tokens, for the micro-batches and lengths of a trial.
 int64_t Trainer::evaluated_tokens(int64_t longest) const {
     int64_t tokens = experiment_.eval.batch_tokens > 0 ? experiment_.eval.batch_tokens : most_micro_tokens();
-    if (experiment_.data.task.kind != TaskKind::none) tokens = std::max(tokens, experiment_.block_tokens());
+    if (experiment_.data.task.kind != data::TaskKind::none)
+        tokens = std::max(tokens, experiment_.block_tokens());
     return std::max(tokens, longest);
 }
 
 // On the CPU a second copy of the weights exists while they are initialised.
-int64_t Trainer::needed(const Arena& arena) const {
+int64_t Trainer::needed(const model::Arena& arena) const {
     const bool host = ops_->native_queue().device < 0 && surroundings_.memory == 0;
     return arena.bytes() + (host ? 4 * model_.params().size() : 0);
 }
@@ -65,7 +66,7 @@ void Trainer::check_memory() {
         stages_ = configured;
         bool fits = false, smaller = true;
         while (!fits && smaller) {
-            Arena trial(*ops_);
+            model::Arena trial(*ops_);
             plan(trial, *length);
             fits = needed(trial) <= free.bytes;
             if (!fits) smaller = halve_micro_batches();
@@ -102,4 +103,4 @@ void Trainer::compare_memory() {
                               taken > arena_.bytes() + tolerated ? "; warning: more than planned" : ""));
 }
 
-}  // namespace longreach
+}  // namespace longreach::train

@@ -7,7 +7,7 @@
 #include "train/signals.h"
 #include "train/trainer.h"
 
-namespace longreach {
+namespace longreach::train {
 
 void Trainer::check_ranks() const {
     if (ranks_ == 1) return;
@@ -51,11 +51,11 @@ void Trainer::share_start() {
     const bool moments = heard.find("moments")->to_bool().value_or(false);
     state_ = TrainState::from_json(*heard.find("state"));
 
-    std::vector<Transfer> sends, receives;
+    std::vector<ranks::Transfer> sends, receives;
     if (rank_ > 0) receives.push_back({0, weights_.flat});
     for (int r = 1; rank_ == 0 && r < ranks_; ++r) sends.push_back({r, weights_.flat});
-    comm_->wait(
-        comm_->exchange({CollectiveOp::broadcast, DType::f32, weights_.flat.count()}, sends, receives));
+    comm_->wait(comm_->exchange({ranks::CollectiveOp::broadcast, DType::f32, weights_.flat.count()}, sends,
+                                receives));
     if (!moments) return;
     StateExchange state = state_exchange();
     if (speaks()) return load_optimizer(optimizer_file_, state);
@@ -63,7 +63,7 @@ void Trainer::share_start() {
 }
 
 std::string Trainer::share_text(const std::string& text) {
-    return tell(*ops_, *comm_, messages_, text);
+    return ranks::tell(*ops_, *comm_, messages_, text);
 }
 
 // One of the signals that ranks have received, if any has: from each to all.
@@ -71,13 +71,13 @@ void Trainer::share_signals() {
     const double signal = StopSignals::received();
     const auto of = [&](int rank) { return Tensor(signals_.f64() + rank, DType::f64, {1}); };
     ops_->upload(of(rank_), &signal);
-    std::vector<Transfer> sends, receives;
+    std::vector<ranks::Transfer> sends, receives;
     for (int r = 0; r < ranks_; ++r) {
         if (r == rank_) continue;
         sends.push_back({r, of(rank_)});
         receives.push_back({r, of(r)});
     }
-    comm_->wait(comm_->exchange({CollectiveOp::all_gather, DType::f64, ranks_}, sends, receives));
+    comm_->wait(comm_->exchange({ranks::CollectiveOp::all_gather, DType::f64, ranks_}, sends, receives));
     std::vector<double> signals(static_cast<size_t>(ranks_));
     ops_->download(signals.data(), signals_);
     agreed_signal_ = static_cast<int>(*std::max_element(signals.begin(), signals.end()));
@@ -92,15 +92,15 @@ void Trainer::share_scalars(int64_t micro_batches) {
         return std::array{Tensor(micro_losses_.f64() + range.first, DType::f64, {range.end - range.first}),
                           optimizer_.squares(rank), Tensor(signals_.f64() + rank, DType::f64, {1})};
     };
-    std::vector<Transfer> sends, receives;
+    std::vector<ranks::Transfer> sends, receives;
     for (int r = 0; r < ranks_; ++r) {
         if (r == rank_) continue;
         for (const Tensor& t : parts(rank_)) sends.push_back({r, t});
         for (const Tensor& t : parts(r)) receives.push_back({r, t});
     }
     const int64_t pieces = static_cast<int64_t>(optimizer_.ownership().pieces().size());
-    comm_->wait(comm_->exchange({CollectiveOp::all_gather, DType::f64, micro_batches + pieces + ranks_},
-                                sends, receives));
+    comm_->wait(comm_->exchange(
+        {ranks::CollectiveOp::all_gather, DType::f64, micro_batches + pieces + ranks_}, sends, receives));
     std::vector<double> signals(static_cast<size_t>(ranks_));
     ops_->download(signals.data(), signals_);
     agreed_signal_ = static_cast<int>(*std::max_element(signals.begin(), signals.end()));
@@ -111,7 +111,7 @@ void Trainer::clip_scores(StepOutcome& outcome) {
     const Tensor maxima = model_.score_maxima();
     if (ranks_ > 1) {
         traffic_.settle();
-        std::vector<Transfer> sends, receives;
+        std::vector<ranks::Transfer> sends, receives;
         const auto row = [&](int rank) { return maxima_.row_range(rank, 1); };
         ops_->copy(row(rank_), maxima.shaped({1, maxima.count()}));
         for (int r = 0; r < ranks_; ++r) {
@@ -120,7 +120,7 @@ void Trainer::clip_scores(StepOutcome& outcome) {
             receives.push_back({r, row(r)});
         }
         comm_->wait(
-            comm_->exchange({CollectiveOp::all_gather, DType::f32, maxima_.count()}, sends, receives));
+            comm_->exchange({ranks::CollectiveOp::all_gather, DType::f32, maxima_.count()}, sends, receives));
         std::vector<float> all(static_cast<size_t>(maxima_.count()));
         ops_->download(all.data(), maxima_);
         const size_t n = all.size() / static_cast<size_t>(ranks_);
@@ -137,4 +137,4 @@ int Trainer::stop_signal() const {
     return ranks_ > 1 ? agreed_signal_ : StopSignals::received();
 }
 
-}  // namespace longreach
+}  // namespace longreach::train

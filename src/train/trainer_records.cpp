@@ -8,16 +8,16 @@
 #include "eval/tables.h"
 #include "train/trainer.h"
 
-namespace longreach {
+namespace longreach::train {
 
 namespace {
 
 // Bytes of the lines of timing.jsonl up to and including `step`. Its length depends on the clock, so unlike
 // those of the other record files it is no part of a checkpoint: equal runs leave equal checkpoints.
 int64_t timing_bytes(const std::string& path, int64_t step) {
-    if (step == 0 || kind_of(path, Links::refuse) != PathKind::file) return 0;
+    if (step == 0 || io::kind_of(path, io::Links::refuse) != io::PathKind::file) return 0;
     constexpr uint64_t largest = uint64_t{1} << 30;
-    const std::string text = read_file(path, largest, Links::refuse);
+    const std::string text = io::read_file(path, largest, io::Links::refuse);
     size_t begin = 0;
     for (size_t end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
         constexpr std::string_view key = "{\"step\":";
@@ -46,25 +46,26 @@ void Trainer::open_records() {
     timing_ =
         directory_->open_record("timing.jsonl", timing_bytes(directory_->file("timing.jsonl"), state_.step));
     const auto columns = [&](const char* name, const char* header, size_t fewest) {
-        const std::string text = read_file(directory_->file(name), uint64_t{1} << 30, Links::refuse);
-        const size_t n = known_columns(std::string_view(text).substr(0, text.find('\n')), header, fewest);
+        const std::string text = io::read_file(directory_->file(name), uint64_t{1} << 30, io::Links::refuse);
+        const size_t n =
+            eval::known_columns(std::string_view(text).substr(0, text.find('\n')), header, fewest);
         require(n > 0, ExitCode::data, "{}: the first line is not the header of a {}", directory_->file(name),
                 name);
         return n;
     };
-    val_csv_ = directory_->open_record("val.csv", bytes("val.csv"), val_header);
-    val_columns_ = columns("val.csv", val_header, first_val_columns);
+    val_csv_ = directory_->open_record("val.csv", bytes("val.csv"), eval::val_header);
+    val_columns_ = columns("val.csv", eval::val_header, eval::first_val_columns);
     if (!state_.fingerprints)
         console_.line(
             "note: this run was started by an earlier version; its records cannot identify the "
             "scored tokens, so validation keeps scoring the head of the stream");
-    positions_csv_ = directory_->open_record("positions.csv", bytes("positions.csv"), positions_header);
-    positions_columns_ = columns("positions.csv", positions_header, first_positions_columns);
+    positions_csv_ = directory_->open_record("positions.csv", bytes("positions.csv"), eval::positions_header);
+    positions_columns_ = columns("positions.csv", eval::positions_header, eval::first_positions_columns);
     if (experiment_.probe.every > 0)
-        probe_csv_ = directory_->open_record("probe.csv", bytes("probe.csv"), probe_header);
+        probe_csv_ = directory_->open_record("probe.csv", bytes("probe.csv"), eval::probe_header);
     if (experiment_.scores_task()) {
-        tasks_csv_ = directory_->open_record("tasks.csv", bytes("tasks.csv"), tasks_header);
-        tasks_columns_ = columns("tasks.csv", tasks_header, first_tasks_columns);
+        tasks_csv_ = directory_->open_record("tasks.csv", bytes("tasks.csv"), eval::tasks_header);
+        tasks_columns_ = columns("tasks.csv", eval::tasks_header, eval::first_tasks_columns);
     }
     if (experiment_.run.events)
         events_ =
@@ -93,7 +94,7 @@ void Trainer::record_done() {
         r.file->sync();
         validated.file_bytes[r.name] = r.file->bytes();
     }
-    write_file_atomically(directory_->file("validated.json"), format_validated(validated));
+    io::write_file_atomically(directory_->file("validated.json"), format_validated(validated));
 }
 
 void Trainer::record_step(const StepOutcome& outcome, bool last) {
@@ -134,7 +135,8 @@ void Trainer::record_step(const StepOutcome& outcome, bool last) {
         .set("loss", std::isfinite(outcome.loss) ? json::Value(outcome.loss) : json::Value());
     const double bytes_per_token = train_stream_.bytes_per_token();
     // Of text: the answers of a task stand for no bytes of the corpus.
-    if (bytes_per_token > 0 && std::isfinite(outcome.loss) && experiment_.data.task.kind == TaskKind::none)
+    if (bytes_per_token > 0 && std::isfinite(outcome.loss) &&
+        experiment_.data.task.kind == data::TaskKind::none)
         metrics.set("bits_per_byte", outcome.loss / std::numbers::ln2 / bytes_per_token);
     metrics.set("grad_norm", outcome.finite ? json::Value(outcome.gradient_norm) : json::Value())
         .set("lr", outcome.lr)
@@ -168,4 +170,4 @@ void Trainer::record_step(const StepOutcome& outcome, bool last) {
     busy_flops_ = 0;
 }
 
-}  // namespace longreach
+}  // namespace longreach::train

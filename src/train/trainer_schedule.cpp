@@ -2,7 +2,7 @@
 #include "base/text.h"
 #include "train/trainer.h"
 
-namespace longreach {
+namespace longreach::train {
 
 namespace {
 
@@ -26,14 +26,14 @@ double Trainer::training_flops(int64_t from_step) const {
 
 // Of one validation. An upper bound where the stream is shorter than what may be scored.
 double Trainer::validation_flops(bool final) const {
-    const EvalConfig& e = experiment_.eval;
+    const eval::EvalConfig& e = experiment_.eval;
     const int64_t longest = e.lengths.back();
     const int64_t wanted =
         std::min(final ? e.final_tokens : e.tokens, static_cast<int64_t>(val_stream_.tokens()));
     double flops = 0;
     for (const int64_t length : e.lengths) {
         int64_t tokens = wanted / longest * longest;
-        if (e.align == EvalAlign::suffix) {
+        if (e.align == eval::EvalAlign::suffix) {
             const int64_t scored =
                 e.suffix_tokens > 0 ? e.suffix_tokens : std::max<int64_t>(1, e.lengths.front() / 2);
             tokens = wanted / scored * length;
@@ -76,7 +76,7 @@ double Trainer::seconds_left(double flops_per_second) const {
 }
 
 std::string Trainer::evaluation_plan() const {
-    const EvalConfig& e = experiment_.eval;
+    const eval::EvalConfig& e = experiment_.eval;
     const int64_t times = multiples(e.every, 1, total_steps_);
     const double all = static_cast<double>(times) * validation_flops(false) + validation_flops(true);
     const double training = training_flops(0);
@@ -98,4 +98,4 @@ std::string Trainer::evaluation_plan() const {
            fmt::format("; {:.3g}% of the run's FLOPs", 100 * (all + probes) / (training + all + probes));
 }
 
-}  // namespace longreach
+}  // namespace longreach::train

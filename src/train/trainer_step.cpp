@@ -5,15 +5,15 @@
 #include "tasks/task_batches.h"
 #include "train/trainer.h"
 
-namespace longreach {
+namespace longreach::train {
 
-std::unique_ptr<BatchSource> Trainer::make_source() const {
-    if (experiment_.data.task.kind == TaskKind::none)
-        return std::make_unique<StreamBatches>(train_stream_, batch_plan_);
-    return std::make_unique<TaskBatches>(experiment_.task_generator(&train_stream_));
+std::unique_ptr<data::BatchSource> Trainer::make_source() const {
+    if (experiment_.data.task.kind == data::TaskKind::none)
+        return std::make_unique<data::StreamBatches>(train_stream_, batch_plan_);
+    return std::make_unique<tasks::TaskBatches>(experiment_.task_generator(&train_stream_));
 }
 
-BatchRequest Trainer::request_of(const Stage& stage, int64_t step, int64_t micro_batch) const {
+data::BatchRequest Trainer::request_of(const Stage& stage, int64_t step, int64_t micro_batch) const {
     const int64_t first = stage.tokens_before(step) + micro_batch * stage.micro_tokens;
     return {static_cast<uint64_t>(first), stage.micro_tokens / stage.context, stage.context};
 }
@@ -29,7 +29,7 @@ void Trainer::request_until(int64_t step) {
 
 // Gradients of this rank's micro-batches, which the loader delivers, into the tree; then, of all ranks, their
 // norm and the losses.
-Trainer::Measured Trainer::measure_step(const Stage& stage, Loader& loader) {
+Trainer::Measured Trainer::measure_step(const Stage& stage, data::Loader& loader) {
     if (experiment_.optimizer.qk_clip.limit > 0) model_.clear_maxima(*ops_);
     const int64_t n = stage.micro_tokens;
     const double scored = static_cast<double>(scored_per_step(stage));
@@ -37,15 +37,15 @@ Trainer::Measured Trainer::measure_step(const Stage& stage, Loader& loader) {
     tree_.begin_step(stage.micro_batches());
     const GradientTree::Range own = tree_.own();
     for (int64_t m = own.first; m < own.end; ++m) {
-        const MicroBatch micro = loader.take();
-        Batch batch{micro.request.batch, stage.context, tokens_.first(n), targets_.first(n), Tensor()};
+        const data::MicroBatch micro = loader.take();
+        model::Batch batch{micro.request.batch, stage.context, tokens_.first(n), targets_.first(n), Tensor()};
         ops_->upload(batch.tokens, micro.tokens.data());
         ops_->upload(batch.targets, micro.targets.data());
         if (doc_start_) {
             batch.doc_start = doc_start_.first(n);
             ops_->upload(batch.doc_start, micro.doc_start.data());
         }
-        const FlatParams gradients = tree_.begin(*ops_, m);
+        const model::FlatParams gradients = tree_.begin(*ops_, m);
         const bool last = m + 1 == own.end;
         if (ranks_ > 1 && (m == own.first || last)) {
             // Weights still arrive during the first pass, gradients leave during the last.
@@ -77,12 +77,12 @@ Trainer::Measured Trainer::measure_step(const Stage& stage, Loader& loader) {
 // The same step from the same weights and data. Other bits mean that the machine miscalculated, now or
 // before.
 void Trainer::measure_again(const Stage& stage, const Measured& first) {
-    const std::unique_ptr<BatchSource> source = make_source();
-    LoaderOptions options;
+    const std::unique_ptr<data::BatchSource> source = make_source();
+    data::LoaderOptions options;
     options.max_tokens = stage.micro_tokens;
     options.documents = experiment_.data.document_mask;
     options.background = false;
-    Loader loader(*source, options);
+    data::Loader loader(*source, options);
     tree_.begin_step(stage.micro_batches());
     for (int64_t m = tree_.own().first; m < tree_.own().end; ++m)
         loader.request(request_of(stage, state_.step, m));
@@ -115,7 +115,8 @@ Trainer::StepOutcome Trainer::train_step() {
 
     StepOutcome outcome;
     outcome.loss = measured.loss;
-    outcome.lr = schedule_multiplier(experiment_.optimizer.schedule, state_.step, total_steps_) * stage.lr;
+    outcome.lr =
+        optim::schedule_multiplier(experiment_.optimizer.schedule, state_.step, total_steps_) * stage.lr;
     outcome.finite = std::isfinite(measured.loss) && std::isfinite(measured.gradient_norm);
     const std::string spike =
         outcome.finite ? find_spike(spikes, state_.spike_window, measured.loss, measured.gradient_norm) : "";
@@ -163,4 +164,4 @@ Trainer::StepOutcome Trainer::train_step() {
     return outcome;
 }
 
-}  // namespace longreach
+}  // namespace longreach::train

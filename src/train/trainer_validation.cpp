@@ -6,7 +6,7 @@
 #include "train/signals.h"
 #include "train/trainer.h"
 
-namespace longreach {
+namespace longreach::train {
 
 namespace {
 
@@ -29,8 +29,8 @@ std::vector<Part> Trainer::parts_left() const {
     return parts;
 }
 
-Pause Trainer::make_pause() const {
-    Pause pause;
+eval::Pause Trainer::make_pause() const {
+    eval::Pause pause;
     pause.asked = [] { return StopSignals::received() != 0; };
     return pause;
 }
@@ -38,14 +38,15 @@ Pause Trainer::make_pause() const {
 // The weights themselves, not their step: nobody may have changed them in between.
 uint64_t Trainer::evaluation_context() const {
     Xxh64 hash;
-    const std::string config = json::write(to_json(longreach::describe(experiment_.eval)), json::Style::compact);
+    const std::string config =
+        json::write(config::to_json(longreach::config::describe(experiment_.eval)), json::Style::compact);
     hash.update(config.data(), config.size());
     hash_value(hash, state_.step);
     hash_value(hash, val_stream_.fingerprint());
     hash_value(hash, static_cast<int64_t>(experiment_.system.precision));
     hash_value(hash, static_cast<int64_t>(ops_->native_queue().device < 0));
     std::vector<float> host;
-    for (const Param& p : model_.params().params()) {
+    for (const model::Param& p : model_.params().params()) {
         host.resize(static_cast<size_t>(p.count()));
         ops_->download(host.data(), weights_.view(p));
         hash.update(host.data(), host.size() * sizeof(float));
@@ -55,36 +56,37 @@ uint64_t Trainer::evaluation_context() const {
 
 bool Trainer::validate(std::string& not_finite) {
     if (speaks()) directory_->check_names();
-    const EvalConfig& config = experiment_.eval;
+    const eval::EvalConfig& config = experiment_.eval;
     const bool final = state_.step == total_steps_;
-    EvalRequest request = make_request(config, final ? config.final_tokens : config.tokens,
-                                       experiment_.eval_batch_tokens(), experiment_.data.document_mask);
+    eval::EvalRequest request =
+        eval::make_request(config, final ? config.final_tokens : config.tokens,
+                           experiment_.eval_batch_tokens(), experiment_.data.document_mask);
     request.pick = pick();
     request.seed = experiment_.data_seed();
     request.progress = [&](const std::string& text) { console_.status(text); };
-    Pause pause = make_pause();
+    eval::Pause pause = make_pause();
     pause.resumable = true;
     pause.context = [&] { return evaluation_context(); };
     const std::string partial = speaks() ? directory_->file(partial_file) : "";
-    const bool begun = speaks() && kind_of(partial, Links::refuse) == PathKind::file;
-    if (begun) pause.sums = read_file(partial, largest_partial, Links::refuse);
+    const bool begun = speaks() && io::kind_of(partial, io::Links::refuse) == io::PathKind::file;
+    if (begun) pause.sums = io::read_file(partial, largest_partial, io::Links::refuse);
     request.pause = &pause;
-    const std::vector<LengthResult> results =
+    const std::vector<eval::LengthResult> results =
         evaluator_.run(*ops_, *comm_, model_, weights_, val_stream_, request);
-    if (pause.stopped && speaks()) write_file_atomically(partial, pause.sums);
+    if (pause.stopped && speaks()) io::write_file_atomically(partial, pause.sums);
     if (pause.stopped || !speaks()) return !pause.stopped;
-    if (begun) remove_file(partial);
+    if (begun) io::remove_file(partial);
     for (const std::string& line :
-         val_lines(results, state_.step, state_.tokens, val_stream_.bytes_per_token()))
-        val_csv_.append(first_cells(line, val_columns_));
-    for (const std::string& line : positions_lines(results, state_.step))
-        positions_csv_.append(first_cells(line, positions_columns_));
+         eval::val_lines(results, state_.step, state_.tokens, val_stream_.bytes_per_token()))
+        val_csv_.append(eval::first_cells(line, val_columns_));
+    for (const std::string& line : eval::positions_lines(results, state_.step))
+        positions_csv_.append(eval::first_cells(line, positions_columns_));
     events_.validation(state_.step, results);
     events_.weights(state_.step, *ops_, model_.params(), weights_);
     std::string text = fmt::format("validation at step {}:", state_.step);
-    for (const LengthResult& r : results) text += fmt::format("  {} {:.4f}", r.length, r.loss.mean());
+    for (const eval::LengthResult& r : results) text += fmt::format("  {} {:.4f}", r.length, r.loss.mean());
     console_.line(text);
-    for (const LengthResult& r : results)
+    for (const eval::LengthResult& r : results)
         if (!std::isfinite(r.loss.mean()) && not_finite.empty())
             not_finite = fmt::format("validation at step {}: the loss at length {} is not finite; {}",
                                      state_.step, r.length, newest_checkpoint_before(state_.step));
@@ -93,8 +95,8 @@ bool Trainer::validate(std::string& not_finite) {
 
 // At the context that was trained on; other lengths, depths and tasks are `longreach eval --tasks`.
 bool Trainer::validate_task() {
-    const TaskConfig& config = experiment_.data.task;
-    TaskRequest request;
+    const data::TaskConfig& config = experiment_.data.task;
+    eval::TaskRequest request;
     request.tasks = {config.kind};
     request.lengths = {stage_of(state_.step - 1).context};
     request.samples = config.samples;
@@ -102,22 +104,22 @@ bool Trainer::validate_task() {
     request.config = config;
     request.seed = experiment_.task_seed();
     request.progress = [&](const std::string& text) { console_.status(text); };
-    Pause pause = make_pause();
+    eval::Pause pause = make_pause();
     request.pause = &pause;
-    const std::vector<TaskRow> rows =
+    const std::vector<eval::TaskRow> rows =
         task_evaluator_.run(*ops_, *comm_, model_, weights_, val_stream_, request);
     if (pause.stopped || !speaks()) return !pause.stopped;
-    for (const std::string& line : task_lines(rows, state_.step))
-        tasks_csv_.append(first_cells(line, tasks_columns_));
-    const TaskRow& row = rows[0];
+    for (const std::string& line : eval::task_lines(rows, state_.step))
+        tasks_csv_.append(eval::first_cells(line, tasks_columns_));
+    const eval::TaskRow& row = rows[0];
     console_.line(fmt::format(
         "{} at {}: accuracy {:.3f}{}, margin {:.2f}", row.task, row.length, row.accuracy,
         row.accuracy_error ? fmt::format(" +- {:.3f}", *row.accuracy_error) : "", row.margin.value_or(0)));
     return true;
 }
 
-ProbeRequest Trainer::probe_request() const {
-    ProbeRequest request;
+eval::ProbeRequest Trainer::probe_request() const {
+    eval::ProbeRequest request;
     request.lengths = experiment_.probe_lengths();
     request.tokens = experiment_.probe.tokens;
     request.document_mask = experiment_.data.document_mask;
@@ -128,12 +130,13 @@ ProbeRequest Trainer::probe_request() const {
 }
 
 bool Trainer::probe() {
-    ProbeRequest request = probe_request();
-    Pause pause = make_pause();
+    eval::ProbeRequest request = probe_request();
+    eval::Pause pause = make_pause();
     request.pause = &pause;
-    const ProbeResult result = probe_.run(*ops_, *comm_, model_, weights_, evaluator_, val_stream_, request);
+    const eval::ProbeResult result =
+        probe_.run(*ops_, *comm_, model_, weights_, evaluator_, val_stream_, request);
     if (pause.stopped || !speaks()) return !pause.stopped;
-    for (const std::string& line : probe_lines(result.rows, state_.step)) probe_csv_.append(line);
+    for (const std::string& line : eval::probe_lines(result.rows, state_.step)) probe_csv_.append(line);
     events_.scores(state_.step, result.scores);
     return true;
 }
@@ -183,4 +186,4 @@ ExitCode Trainer::evaluate() {
     return ExitCode::ok;
 }
 
-}  // namespace longreach
+}  // namespace longreach::train

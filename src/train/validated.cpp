@@ -5,7 +5,7 @@
 
 #include "io/file.h"
 
-namespace longreach {
+namespace longreach::train {
 
 namespace {
 
@@ -54,19 +54,20 @@ std::string format_validated(const Validated& validated) {
 }
 
 std::optional<Validated> read_validated(const std::string& directory) {
-    const std::string path = join_path(directory, file_name);
-    if (kind_of(path, Links::refuse) != PathKind::file) return std::nullopt;
+    const std::string path = io::join_path(directory, file_name);
+    if (io::kind_of(path, io::Links::refuse) != io::PathKind::file) return std::nullopt;
     std::optional<Validated> found;
     try {
-        found = parse(json::parse(read_file(path, largest_file, Links::refuse), path));
+        found = parse(json::parse(io::read_file(path, largest_file, io::Links::refuse), path));
     } catch (const Error&) {
         return std::nullopt;
     }
     if (!found) return std::nullopt;
     for (const auto& [name, bytes] : found->file_bytes) {
-        const std::string record = join_path(directory, name);
-        if (kind_of(record, Links::refuse) != PathKind::file) return std::nullopt;
-        if (File::open(record, Links::refuse).size() < static_cast<uint64_t>(bytes)) return std::nullopt;
+        const std::string record = io::join_path(directory, name);
+        if (io::kind_of(record, io::Links::refuse) != io::PathKind::file) return std::nullopt;
+        if (io::File::open(record, io::Links::refuse).size() < static_cast<uint64_t>(bytes))
+            return std::nullopt;
     }
     return found;
 }
@@ -76,7 +77,7 @@ bool awaits_evaluation(const std::string& directory, const std::string& state_fi
     TrainState state;
     try {
         state = TrainState::from_json(
-            json::parse(read_file(state_file, largest_file, Links::refuse), state_file));
+            json::parse(io::read_file(state_file, largest_file, io::Links::refuse), state_file));
     } catch (const Error&) {
         return true;  // damaged: only resuming tells what is left to do
     }
@@ -88,4 +89,4 @@ bool awaits_evaluation(const std::string& directory, const std::string& state_fi
     });
 }
 
-}  // namespace longreach
+}  // namespace longreach::train

@@ -12,7 +12,7 @@
 #include "train/experiment.h"
 #include "train/train_state.h"
 
-namespace longreach {
+namespace longreach::train {
 
 struct Validated {
     int64_t step = 0;
@@ -30,4 +30,4 @@ std::optional<Validated> read_validated(const std::string& directory);
 bool awaits_evaluation(const std::string& directory, const std::string& state_file,
                        const std::vector<Part>& due);
 
-}  // namespace longreach
+}  // namespace longreach::train

@@ -27,7 +27,7 @@ done
 [[ ${#sources[@]} -gt 0 ]] || violation "no sources under $root: nothing was checked"
 
 # --- layers: a file may include its own layer and those with a smaller number ------------------------------------
-declare -A layer=([base]=0 [config]=1 [io]=1 [kernels]=1 [data]=2 [model]=2 [tasks]=3 [optim]=3 [dist]=3 [theory]=3 [eval]=4 [train]=5
+declare -A layer=([base]=0 [config]=1 [io]=1 [kernels]=1 [data]=2 [model]=2 [tasks]=3 [optim]=3 [ranks]=3 [theory]=3 [eval]=4 [train]=5
                   [report]=6 [commands]=7 [main.cpp]=8)
 layer_of() { # of a path of this repository; empty for one that has none
     local path=$1
@@ -57,14 +57,38 @@ for f in "${sources[@]}"; do
             violation "$f:$line: tasks make samples for any model and include none (\"$path\")"
         elif [[ $own == kernels && $other != kernels && $other != base ]]; then
             violation "$f:$line: kernels may include base only (\"$path\")"
-        elif [[ $own == dist && $other != dist && $other != base && $other != io && $other != kernels ]]; then
-            violation "$f:$line: dist may include base, io and kernels only (\"$path\")"
+        elif [[ $own == ranks && $other != ranks && $other != base && $other != io && $other != kernels ]]; then
+            violation "$f:$line: ranks may include base, io and kernels only (\"$path\")"
         fi
     done < <(quoted_includes "$f")
 done
 
+# --- one namespace per layer (base and the kernels' contract are the vocabulary of all), and in a namespace one definition
+# of a type's name: a second one in another file links, and calls the wrong destructor ---------------------------------
+declare -A defined_in
+while IFS=$'\t' read -r kind f line name; do
+    if [[ $kind == namespace ]]; then
+        own=$(layer_of "$f")
+        [[ $f == src/*/* && $own != base ]] || continue
+        [[ $name == "longreach::$own" || $name == "longreach::$own::"* ]] ||
+            violation "$f:$line: opens namespace $name; the layer's is longreach::$own"
+    elif [[ -n ${defined_in[$name]:-} ]]; then
+        violation "$f:$line: defines $name, as ${defined_in[$name]} does"
+    else
+        defined_in[$name]=$f:$line
+    fi
+done < <(printf '%s\0' "${sources[@]}" | { grep -zv '^tests/' || true; } | xargs -0 -r awk -v OFS='\t' '
+    FNR == 1 { space = ""; anonymous = 0 }
+    /^namespace \{/ { anonymous = 1 }
+    /^\} *\/\/ namespace$/ { anonymous = 0 }
+    /^namespace longreach[a-zA-Z_:]* \{/ { space = $2; print "namespace", FILENAME, FNR, space }
+    /^(struct|class|union|enum|enum class) [A-Za-z_]+( |$)/ && !/;$/ && !anonymous {
+        name = $1 == "enum" && $2 == "class" ? $3 : $2
+        print "type", FILENAME, FNR, space "::" name
+    }')
+
 # --- no CUDA header is reachable from src/, but by the communicator between GPUs, whose own header is plain C++ ----
-gpu_communicator=' src/dist/nccl_api.h src/dist/nccl_api.cpp src/dist/nccl_comm.cpp '
+gpu_communicator=' src/ranks/nccl_api.h src/ranks/nccl_api.cpp src/ranks/nccl_comm.cpp '
 declare -A reached_from
 queue=()
 for f in "${sources[@]}"; do
@@ -76,7 +100,7 @@ while [[ ${#queue[@]} -gt 0 ]]; do
     while IFS= read -r hit; do
         [[ $gpu_communicator == *" $f "* ]] && continue
         violation "$f:$hit is a CUDA header, reachable from ${reached_from[$f]}"
-    done < <(grep -nE '^[[:space:]]*#[[:space:]]*include[[:space:]]*[<"](cuda[a-z_0-9]*\.h|cuda_[^">]*|cuda/[^">]*|cub/[^">]*|cublas[^">]*|nccl[^">]*|dist/nccl_api\.h|mma\.h|[^">]*\.cuh)[">]' "$f" || true)
+    done < <(grep -nE '^[[:space:]]*#[[:space:]]*include[[:space:]]*[<"](cuda[a-z_0-9]*\.h|cuda_[^">]*|cuda/[^">]*|cub/[^">]*|cublas[^">]*|nccl[^">]*|ranks/nccl_api\.h|mma\.h|[^">]*\.cuh)[">]' "$f" || true)
     while IFS=: read -r _ path; do
         for candidate in "src/$path" "$path"; do
             if [[ -n $path && -f $candidate && -z ${reached_from[$candidate]:-} ]]; then

@@ -8,7 +8,7 @@ failures=0
 
 plant_good_tree() {
     rm -rf "$tree"
-    mkdir -p "$tree"/src/{base,train,report,io,config,dist} "$tree"/kernels/{cpu,cuda}
+    mkdir -p "$tree"/src/{base,train,report,io,config,ranks} "$tree"/kernels/{cpu,cuda}
     printf '#pragma once\n' >"$tree/src/base/error.h"
     printf '#pragma once\n#include "base/error.h"\n// asm("in a comment")\nint asmara(int);\n' >"$tree/kernels/ops.h"
     printf '#pragma once\nasm volatile("mov");\n' >"$tree/kernels/cuda/ptx.cuh"
@@ -16,8 +16,8 @@ plant_good_tree() {
     printf '#pragma once\n' >"$tree/src/train/trainer.h"
     printf '#include "report/page.h"\n' >"$tree/src/main.cpp"
     printf '#include "train/trainer.h"\n' >"$tree/src/report/page.h"
-    printf '#pragma once\n#include <nccl.h>\n' >"$tree/src/dist/nccl_api.h"
-    printf '#include "dist/nccl_api.h"\n#include <cuda_runtime_api.h>\n' >"$tree/src/dist/nccl_comm.cpp"
+    printf '#pragma once\n#include <nccl.h>\n' >"$tree/src/ranks/nccl_api.h"
+    printf '#include "ranks/nccl_api.h"\n#include <cuda_runtime_api.h>\n' >"$tree/src/ranks/nccl_comm.cpp"
     seq -f '// line %.0f' 700 >"$tree/kernels/cpu/attention.cpp"
     git -C "$tree" init -q
 }
@@ -46,12 +46,18 @@ printf '#include "train/trainer.h"\n' >"$tree/src/base/wrong.cpp"
 expect "upward include" 'src/base/wrong.cpp:1: base must not include train ("train/trainer.h")'
 printf '#pragma once\n\n  #  include "report/page.h"\n' >"$tree/src/train/wrong.h"
 expect "upward include, spelled oddly" 'src/train/wrong.h:3: train must not include report'
+printf 'namespace longreach {\n}\n' >"$tree/src/io/wrong.cpp"
+expect "another layer's namespace" "src/io/wrong.cpp:1: opens namespace longreach; the layer's is longreach::io"
+printf 'namespace longreach::io {\nstruct Cell {\n};\n}\n' >"$tree/src/io/a.cpp"
+printf 'namespace longreach::io {\nclass Cell : Base {\n};\nnamespace {\nstruct Other {\n};\n}  // namespace\n}\n' >"$tree/src/io/b.cpp"
+printf 'namespace longreach::io {\nclass Cell;\nnamespace {\nstruct Other {\n};\n}  // namespace\n}\n' >"$tree/src/io/c.cpp"
+expect "a type defined twice" 'src/io/b.cpp:2: defines longreach::io::Cell, as src/io/a.cpp:2 does'
 printf '#include "config/fields.h"\n' >"$tree/src/io/wrong.cpp"
 expect "include of a sibling" 'src/io/wrong.cpp:1: io must not include config'
 printf '#include "train/trainer.h"\n' >"$tree/kernels/cpu/wrong.cpp"
 expect "kernels include src" 'kernels/cpu/wrong.cpp:1: kernels must not include train'
-printf '#include "base/error.h"\n#include "config/fields.h"\n' >"$tree/src/dist/wrong.cpp"
-expect "the ranks' layer includes configuration" 'src/dist/wrong.cpp:2: dist may include base, io and kernels only ("config/fields.h")'
+printf '#include "base/error.h"\n#include "config/fields.h"\n' >"$tree/src/ranks/wrong.cpp"
+expect "the ranks' layer includes configuration" 'src/ranks/wrong.cpp:2: ranks may include base, io and kernels only ("config/fields.h")'
 mkdir "$tree/src/misc" && printf '\n' >"$tree/src/misc/wrong.h"
 expect "new layer" "src/misc/wrong.h: 'misc' is no layer"
 printf '#include "trainer.h"\n' >"$tree/src/train/wrong.cpp"
@@ -60,11 +66,11 @@ printf '#include <cuda_runtime.h>\n' >>"$tree/kernels/ops.h"
 expect "CUDA header behind another header" 'kernels/ops.h:5:#include <cuda_runtime.h> is a CUDA header, reachable from src/train/'
 printf '#include <nccl.h>\n' >"$tree/src/train/wrong.cpp"
 expect "CUDA header in src" 'src/train/wrong.cpp:1:#include <nccl.h> is a CUDA header'
-printf '#include "dist/nccl_api.h"\n' >"$tree/src/train/wrong.cpp"
-expect "the communicator's table of functions elsewhere" 'src/train/wrong.cpp:1:#include "dist/nccl_api.h" is a CUDA header'
+printf '#include "ranks/nccl_api.h"\n' >"$tree/src/train/wrong.cpp"
+expect "the communicator's table of functions elsewhere" 'src/train/wrong.cpp:1:#include "ranks/nccl_api.h" is a CUDA header'
 printf '#pragma once\n#include <cuda_runtime_api.h>\n' >"$tree/kernels/cuda/runtime.h"
-printf '#include "kernels/cuda/runtime.h"\n' >>"$tree/src/dist/nccl_comm.cpp"
-expect "the communicator includes the backend" 'kernels/cuda/runtime.h:2:#include <cuda_runtime_api.h> is a CUDA header, reachable from src/dist/'
+printf '#include "kernels/cuda/runtime.h"\n' >>"$tree/src/ranks/nccl_comm.cpp"
+expect "the communicator includes the backend" 'kernels/cuda/runtime.h:2:#include <cuda_runtime_api.h> is a CUDA header, reachable from src/ranks/'
 seq -f '// line %.0f' 601 >"$tree/src/train/long.cpp"
 expect "long file" 'src/train/long.cpp: 601 lines'
 head -c 1048577 /dev/zero >"$tree/blob.bin"

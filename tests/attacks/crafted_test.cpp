@@ -29,7 +29,7 @@ struct Stopped {
         return target().command("run", {"checkpoint.keep=4", "run.dir=" + target().path(place)});
     }
     std::string checkpoint(const std::string& place) const {
-        return run(place) + "/checkpoints/" + checkpoint_name(crafted_step);
+        return run(place) + "/checkpoints/" + io::checkpoint_name(crafted_step);
     }
     void copy_to(const std::string& place) const {
         fs::remove_all(target().path(place));
@@ -39,7 +39,7 @@ struct Stopped {
         const Finished f = target().run(command("stopped"));
         check(f.code == 0, "the reference run ended with {}: {}", f.code, f.err);
         whole = results_of(run("stopped"), steps);
-        fs::remove_all(run("stopped") + "/checkpoints/" + checkpoint_name(steps));
+        fs::remove_all(run("stopped") + "/checkpoints/" + io::checkpoint_name(steps));
     }
 };
 
@@ -50,13 +50,13 @@ const Stopped& stopped() {
 
 // Makes the manifest agree with the files again.
 void reseal(const std::string& checkpoint, int64_t step = crafted_step) {
-    std::vector<ManifestEntry> files;
-    for (const std::string& name : list_directory(checkpoint)) {
-        if (name == manifest_name) continue;
-        const std::string content = get(join_path(checkpoint, name));
+    std::vector<io::ManifestEntry> files;
+    for (const std::string& name : io::list_directory(checkpoint)) {
+        if (name == io::manifest_name) continue;
+        const std::string content = get(io::join_path(checkpoint, name));
         files.push_back({name, content.size(), xxh64(content)});
     }
-    put(join_path(checkpoint, manifest_name), format_manifest(step, files));
+    put(io::join_path(checkpoint, io::manifest_name), io::format_manifest(step, files));
 }
 
 std::string replaced(std::string text, const std::string& from, const std::string& to) {
@@ -91,7 +91,7 @@ void put_aside_file(const std::string& file, const std::string& what,
     put_aside(
         file + ": " + what,
         [&](const std::string& checkpoint) {
-            const std::string path = join_path(checkpoint, file);
+            const std::string path = io::join_path(checkpoint, file);
             put(path, craft(get(path)));
             reseal(checkpoint);
         },
@@ -103,7 +103,7 @@ void put_aside_file(const std::string& file, const std::string& what,
 TEST_CASE("crafted manifests are damage and not the end") {
     const auto manifest = [](const std::string& what, auto craft) {
         put_aside("manifest: " + what, [&](const std::string& checkpoint) {
-            const std::string path = join_path(checkpoint, manifest_name);
+            const std::string path = io::join_path(checkpoint, io::manifest_name);
             put(path, craft(get(path)));
         });
     };
@@ -164,7 +164,7 @@ TEST_CASE("crafted states, configs and tensors under a right manifest are damage
     put_aside_file("optimizer.safetensors", "cut",
                    [](const std::string& good) { return good.substr(0, good.size() / 2); });
     put_aside("no state", [](const std::string& checkpoint) {
-        fs::remove(join_path(checkpoint, "state.json"));
+        fs::remove(io::join_path(checkpoint, "state.json"));
         reseal(checkpoint);
     });
 }
@@ -177,14 +177,15 @@ TEST_CASE(
         const Rng rng(6, Purpose::test, static_cast<uint32_t>(round));
         stopped().copy_to(name);
         const std::string checkpoint = stopped().checkpoint(name);
-        const std::vector<std::string> files = list_directory(checkpoint);
+        const std::vector<std::string> files = io::list_directory(checkpoint);
         const std::string file =
             files[static_cast<size_t>(rng.uniform(0) * static_cast<double>(files.size()))];
-        std::string content = get(join_path(checkpoint, file));
-        const bool sealed = rng.uniform(1) < 0.5 && file != manifest_name && !file.ends_with(".safetensors");
+        std::string content = get(io::join_path(checkpoint, file));
+        const bool sealed =
+            rng.uniform(1) < 0.5 && file != io::manifest_name && !file.ends_with(".safetensors");
         const size_t at = static_cast<size_t>(rng.uniform(2) * static_cast<double>(content.size()));
         content[at] = static_cast<char>(content[at] ^ (1 << static_cast<int>(rng.uniform(3) * 8)));
-        put(join_path(checkpoint, file), content);
+        put(io::join_path(checkpoint, file), content);
         if (sealed) reseal(checkpoint);
         CAPTURE(file);
         CAPTURE(at);

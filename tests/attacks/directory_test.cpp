@@ -41,8 +41,8 @@ void resumes(const std::string& name) {
     CAPTURE(err);
     REQUIRE(code == 75);
     const std::vector<double> losses = training_losses(target().path(name));
-    const auto newest =
-        newest_checkpoint(target().path(name) + "/checkpoints", Damaged::leave, [](const std::string&) {});
+    const auto newest = io::newest_checkpoint(target().path(name) + "/checkpoints", io::Damaged::leave,
+                                              [](const std::string&) {});
     REQUIRE(newest.has_value());
     CHECK(static_cast<int64_t>(losses.size()) == newest->step);
     const std::string first = get(target().path(name) + "/metrics.jsonl").substr(0, 9);
@@ -106,7 +106,7 @@ TEST_CASE("record files that are deleted, replaced or cut end the run with 5 and
         for (const char* file : {"metrics.jsonl", "val.csv", "positions.csv"}) {
             const int kind = round % 3;
             const Finished f = attacked("records", round, [&](const std::string& path, Process&) {
-                const std::string record = join_path(path, file);
+                const std::string record = io::join_path(path, file);
                 if (kind == 0) fs::remove(record);
                 if (kind == 1) put(record, "");
                 if (kind == 2) {
@@ -117,7 +117,7 @@ TEST_CASE("record files that are deleted, replaced or cut end the run with 5 and
             CAPTURE(f.err);
             CAPTURE(kind);
             CHECK(f.code == 5);
-            CHECK(contains(f.err, join_path("records", file) + " was "));
+            CHECK(contains(f.err, io::join_path("records", file) + " was "));
             CHECK(contains(f.err, " while the run used it"));
             resumes("records");
         }
@@ -131,7 +131,7 @@ TEST_CASE("FIFOs and links in a run directory are refused at once and not follow
         for (const bool fifo : {true, false}) {
             CAPTURE(file);
             CAPTURE(fifo);
-            const std::string run = target().path("trap"), path = join_path(run, file);
+            const std::string run = target().path("trap"), path = io::join_path(run, file);
             fs::remove_all(run);
             fs::create_directories(run);
             put(outside, "precious");
@@ -152,7 +152,7 @@ TEST_CASE("FIFOs and links in a run directory are refused at once and not follow
         fs::remove_all(run);
         fs::create_directories(run);
         fs::create_directories(outside + ".d");
-        fs::create_symlink(outside + ".d", join_path(run, directory));
+        fs::create_symlink(outside + ".d", io::join_path(run, directory));
         const Finished f = target().run(target().command("trap"));
         const bool events = std::string(directory) == "events";  // which end no run
         CHECK(f.code == (events ? 0 : 5));

@@ -91,9 +91,9 @@ TEST_CASE(
             clean({"report", dir / "sweep", "--baseline", "nobody", "--html", dir / "no.html"}, 2);
             clean({"runs", dir / "sweep"}, 0);
             // Cells that are not what they should be.
-            put(join_path(runs[0], "val.csv"), "step,tokens,length,loss\n1,2,3," + bad + "\n");
+            put(io::join_path(runs[0], "val.csv"), "step,tokens,length,loss\n1,2,3," + bad + "\n");
             clean({"report", dir / "sweep", "--html", dir / "no.html"}, 3);
-            put(join_path(runs[1], "metrics.jsonl"), bad + "\n");
+            put(io::join_path(runs[1], "metrics.jsonl"), bad + "\n");
             clean({"runs", dir / "sweep"}, 0);
         }
 }

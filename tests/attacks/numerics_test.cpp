@@ -56,8 +56,8 @@ TEST_CASE(
         const uint64_t at = 10 * static_cast<uint64_t>(round);
         const char* file = round % 2 == 0 ? "model.safetensors" : "optimizer.safetensors";
         const std::string path = planted + "/checkpoints/step_00000009/" + file;
-        const SafetensorsFile stored = SafetensorsFile::open(path, Links::refuse);
-        const StoredTensor& tensor = stored.tensors()[rng.below(at, stored.tensors().size())];
+        const io::SafetensorsFile stored = io::SafetensorsFile::open(path, io::Links::refuse);
+        const io::StoredTensor& tensor = stored.tensors()[rng.below(at, stored.tensors().size())];
         const auto index = static_cast<int64_t>(rng.below(at + 1, tensor.bytes() / 4));
         const std::string name = tensor.name;
         const float value = values[rng.below(at + 2, std::size(values))];
@@ -72,7 +72,7 @@ TEST_CASE(
         CHECK(contains(f.err, "hint: move " + planted +
                                   "/checkpoints/step_00000009 away; the same command then "
                                   "resumes from step_00000006"));
-        CHECK(checkpoint_steps(planted + "/checkpoints") == std::vector<int64_t>{9, 6});
+        CHECK(io::checkpoint_steps(planted + "/checkpoints") == std::vector<int64_t>{9, 6});
         if (round % 2 == 0) {
             // Others measure what there is, and warn.
             const Finished e = run(output, {"eval", planted, "--tokens", "64"});
@@ -98,12 +98,12 @@ TEST_CASE(
     const Finished f = run(output, arguments);
     CAPTURE(f.out);
     CHECK(f.code == 7);
-    const std::vector<int64_t> saved = checkpoint_steps(home().dir / "growing/checkpoints");
+    const std::vector<int64_t> saved = io::checkpoint_steps(home().dir / "growing/checkpoints");
     REQUIRE(saved.size() == 1);
     CHECK(contains(f.out, fmt::format("no checkpoint at step {}: ", saved[0] + 1)));
-    CHECK(
-        contains(f.out, "go back to " + (home().dir / ("growing/checkpoints/" + checkpoint_name(saved[0])))));
+    CHECK(contains(f.out,
+                   "go back to " + (home().dir / ("growing/checkpoints/" + io::checkpoint_name(saved[0])))));
     const Finished again = run(output, arguments);
     CHECK(again.code == 7);
-    CHECK(checkpoint_steps(home().dir / "growing/checkpoints") == saved);
+    CHECK(io::checkpoint_steps(home().dir / "growing/checkpoints") == saved);
 }

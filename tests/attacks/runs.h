@@ -39,8 +39,9 @@ class Target {
     const TempDir& output() const { return output_; }
 
     bool has_checkpoints(const std::string& name, size_t count = 1) const {
-        const std::string root = join_path(path(name), "checkpoints");
-        return kind_of(root, Links::refuse) == PathKind::directory && checkpoint_steps(root).size() >= count;
+        const std::string root = io::join_path(path(name), "checkpoints");
+        return io::kind_of(root, io::Links::refuse) == io::PathKind::directory &&
+               io::checkpoint_steps(root).size() >= count;
     }
 
   private:

@@ -141,11 +141,11 @@ TEST_CASE(
             all.insert(all.end(), {"--set", set});
         return all;
     };
-    SynthOptions options;
+    data::SynthOptions options;
     options.output = home().dir / "long";
     options.train_bytes = 1000;
     options.val_bytes = 600000;
-    synthesize(options);
+    data::synthesize(options);
     const TempDir output;
     double whole = 0;
     whole = seconds_of([&] { REQUIRE(run(output, arguments("slow")).code == 0); });

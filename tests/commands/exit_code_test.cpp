@@ -178,7 +178,7 @@ TEST_CASE("exit code 3: data that are missing, damaged or too few") {
         const Finished f =
             home().command({"train", home().config, "--set", "run.name=data", "--fresh", "--set", override_});
         CHECK(contains(f.err, "error: "));
-        CHECK(kind_of(file("data/checkpoints"), Links::refuse) == PathKind::missing);
+        CHECK(io::kind_of(file("data/checkpoints"), io::Links::refuse) == io::PathKind::missing);
         return f.code;
     };
     CHECK(code("data.train=[\"" + file("none.bin") + "\"]") == 3);
@@ -202,7 +202,7 @@ TEST_CASE("exit code 3: data that are missing, damaged or too few") {
 }
 
 TEST_CASE("exit code 4: no checkpoint where one is asked for") {
-    make_directories(file("empty"));
+    io::make_directories(file("empty"));
     CHECK(home().command({"eval", file("empty")}).code == 4);
     CHECK(home().command({"eval", file("nowhere")}).code == 4);
     CHECK(home()
@@ -223,7 +223,7 @@ TEST_CASE("train --dry-run prints the plan and touches nothing; --quiet prints n
     const Finished dry = home().command({"train", home().config, "--set", "run.name=dry", "--dry-run"});
     CHECK(dry.code == 0);
     CHECK(contains(dry.out, "memory plan"));
-    CHECK(kind_of(file("dry"), Links::refuse) == PathKind::missing);
+    CHECK(io::kind_of(file("dry"), io::Links::refuse) == io::PathKind::missing);
     const Finished quiet = home().command({"train", home().config, "--set", "run.name=quiet", "--quiet"});
     CHECK(quiet.code == 0);
     CHECK(quiet.out == "");
@@ -258,7 +258,7 @@ TEST_CASE("train --fresh starts over, and only this run") {
         home().command({"train", home().config, "--set", "run.name=again", "--set", "run.seed=5", "--fresh"});
     CHECK(f.code == 0);
     CHECK(!contains(f.out, "resuming"));
-    CHECK(kind_of(file("done/checkpoints/step_00000012"), Links::refuse) == PathKind::directory);
+    CHECK(io::kind_of(file("done/checkpoints/step_00000012"), io::Links::refuse) == io::PathKind::directory);
     CHECK(differing(results_of(file("done"), 12), results_of(file("again"), 12)) != "");
 }
 
@@ -275,10 +275,10 @@ TEST_CASE("eval of a run repeats its final validation to the last digit, whateve
         std::string expected = last_lines(val, 2);
         for (size_t at; (at = expected.find("12,1536,")) != std::string::npos;)
             expected.replace(at, 8, "12,0,");
-        CHECK(get(file("evaluated/val.csv")) == std::string(val_header) + "\n" + expected);
+        CHECK(get(file("evaluated/val.csv")) == std::string(eval::val_header) + "\n" + expected);
         const std::string lines = get(file("evaluated/positions.csv"));
         CHECK(positions.ends_with(lines.substr(lines.find('\n') + 1)));
-        CHECK(kind_of(file("losses.safetensors"), Links::refuse) == PathKind::file);
+        CHECK(io::kind_of(file("losses.safetensors"), io::Links::refuse) == io::PathKind::file);
     }
 }
 
@@ -318,8 +318,8 @@ TEST_CASE("eval --label writes a run's results and what was asked for, --repeat 
     CAPTURE(f.err);
     REQUIRE(f.code == 0);
     const std::string in = file("done/eval/longer.2/");
-    CHECK(get(in + "val.csv").starts_with(std::string(val_header) + "\n12,0,16,"));
-    CHECK(get(in + "positions.csv").starts_with(positions_header));
+    CHECK(get(in + "val.csv").starts_with(std::string(eval::val_header) + "\n12,0,16,"));
+    CHECK(get(in + "positions.csv").starts_with(eval::positions_header));
     const std::string tasks = get(in + "tasks.csv");
     CHECK(tasks.starts_with(
         "step,task,length,depth,samples,accuracy,accuracy_error,margin,margin_error,loss,fingerprint\n"
@@ -346,14 +346,14 @@ TEST_CASE("eval --label writes a run's results and what was asked for, --repeat 
     CHECK(!contains(get(file("fewer/val.csv")), fingerprint));
     // The label's next request leaves nothing of this one.
     REQUIRE(home().command({"eval", file("done"), "--label", "longer.2"}).code == 0);
-    CHECK(kind_of(in + "tasks.csv", Links::refuse) == PathKind::missing);
+    CHECK(io::kind_of(in + "tasks.csv", io::Links::refuse) == io::PathKind::missing);
     CHECK(json::parse(get(in + "request.json"), "request.json").find("tasks")->as_array().empty());
     // A probe under the label adds to it.
     const std::string asked = get(in + "request.json");
     const Finished probed = home().command({"probe", file("done"), "--label", "longer.2", "--lengths", "16"});
     CHECK(probed.code == 0);
     CHECK(contains(probed.out, "written: "));
-    CHECK(kind_of(in + "probe.csv", Links::refuse) == PathKind::file);
+    CHECK(io::kind_of(in + "probe.csv", io::Links::refuse) == io::PathKind::file);
     CHECK(get(in + "request.json") == asked);
 }
 
@@ -391,13 +391,14 @@ TEST_CASE("generate continues a prompt of bytes or of token numbers, the same ea
 }
 
 TEST_CASE("report compares runs, also one that diverged") {
-    make_directories(file("diverged"));
-    put(file("diverged/val.csv"), std::string(val_header) +
+    io::make_directories(file("diverged"));
+    put(file("diverged/val.csv"), std::string(eval::val_header) +
                                       "\n12,1536,16,nan,0,256,4,,0,0123456789abcdef\n"
                                       "12,1536,64,inf,0,256,4,,0,0123456789abcdef\n"
                                       "12,1536,128,5.5,0,256,4,,0,0123456789abcdef\n");
-    make_directories(file("gone"));
-    put(file("gone/val.csv"), std::string(val_header) + "\n12,1536,16,nan,0,256,4,,0,0123456789abcdef\n");
+    io::make_directories(file("gone"));
+    put(file("gone/val.csv"),
+        std::string(eval::val_header) + "\n12,1536,16,nan,0,256,4,,0,0123456789abcdef\n");
     const Finished f = home().command({"report", file("done"), file("diverged")});
     CAPTURE(f.err);
     CHECK(f.code == 0);
@@ -429,7 +430,7 @@ TEST_CASE(
     CHECK(contains(home().command({"config", "schema", "--sweep"}).out, "\"model.attention.window\""));
     const std::string schema = home().command({"config", "schema"}).out;
     const std::string reference = home().command({"config", "reference"}).out;
-    for (const std::string& path : all_paths(describe<Experiment>())) {
+    for (const std::string& path : config::all_paths(config::describe<train::Experiment>())) {
         const std::string name = path.substr(path.rfind('.') + 1);
         CHECK_MESSAGE(contains(schema, "\"" + name + "\""), path);
         CHECK_MESSAGE(contains(reference, name), path);

@@ -44,8 +44,9 @@ const Home& home() {
 }
 
 bool has_checkpoint(const std::string& run) {
-    const std::string root = join_path(run, "checkpoints");
-    return kind_of(root, Links::refuse) == PathKind::directory && !checkpoint_steps(root).empty();
+    const std::string root = io::join_path(run, "checkpoints");
+    return io::kind_of(root, io::Links::refuse) == io::PathKind::directory &&
+           !io::checkpoint_steps(root).empty();
 }
 
 }  // namespace
@@ -74,7 +75,7 @@ TEST_CASE("kill: SIGKILL at random moments, resumed each time, leaves the bytes 
         CAPTURE(last.err);
         REQUIRE(last.code == 0);
         CHECK(differing(home().whole, results_of(home().dir / name, steps)) == "");
-        for (const std::string& file : list_directory(home().dir / (name + "/checkpoints")))
+        for (const std::string& file : io::list_directory(home().dir / (name + "/checkpoints")))
             CHECK_MESSAGE(file.find(".bad") == std::string::npos, file);  // a kill damages nothing
         std::filesystem::remove_all(home().dir / name);
     }

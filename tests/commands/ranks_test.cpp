@@ -51,7 +51,8 @@ const Home& home() {
 
 bool has_checkpoint(const std::string& name) {
     const std::string root = home().dir / (name + "/checkpoints");
-    return kind_of(root, Links::refuse) == PathKind::directory && !checkpoint_steps(root).empty();
+    return io::kind_of(root, io::Links::refuse) == io::PathKind::directory &&
+           !io::checkpoint_steps(root).empty();
 }
 
 std::string proc_file(const std::string& process, const char* name) {
@@ -85,8 +86,8 @@ TEST_CASE("ranks: started by --ranks, 2 and 4 processes leave the bytes of one")
         CHECK(home().differing_from(name) == "");
         CHECK(contains(f.out, fmt::format("ranks: {}; each of {} ranks updates its share", ranks, ranks)));
         for (int r = 0; r < ranks; ++r)
-            CHECK(kind_of(home().dir / fmt::format("{}/ranks/rank_{}.log", name, r), Links::refuse) ==
-                  PathKind::file);
+            CHECK(io::kind_of(home().dir / fmt::format("{}/ranks/rank_{}.log", name, r), io::Links::refuse) ==
+                  io::PathKind::file);
     }
 }
 
@@ -163,10 +164,10 @@ TEST_CASE("ranks: one rank is asked to stop: all save the same step, and another
     for (int ranks : {4, 2}) {
         Process process(output, home().arguments("term", ranks));
         const int64_t before =
-            has_checkpoint("term") ? checkpoint_steps(home().dir / "term/checkpoints").front() : 0;
+            has_checkpoint("term") ? io::checkpoint_steps(home().dir / "term/checkpoints").front() : 0;
         REQUIRE(wait_until([&] {
             return has_checkpoint("term") &&
-                   checkpoint_steps(home().dir / "term/checkpoints").front() > before;
+                   io::checkpoint_steps(home().dir / "term/checkpoints").front() > before;
         }));
         ::kill(rank_process(process.id(), ranks - 1), SIGTERM);
         CHECK(process.wait() == 75);
@@ -244,5 +245,5 @@ TEST_CASE("ranks: what cannot be spread is said before anything starts") {
     CHECK(f.code == 2);
     CHECK(contains(f.err, "4 ranks, but the steps at context 16 have 2 micro-batches"));
     CHECK(contains(f.err, "set batch.micro_tokens to at most 64"));
-    CHECK(kind_of(home().dir / "never/metrics.jsonl", Links::refuse) == PathKind::missing);
+    CHECK(io::kind_of(home().dir / "never/metrics.jsonl", io::Links::refuse) == io::PathKind::missing);
 }

@@ -67,17 +67,17 @@ struct Home {
         return path;
     }
     std::string directory(const std::string& name) const { return dir / ("runs/" + name); }
-    SweepOutcome run(const std::string& sweep, const std::vector<std::string>& overrides = {}) const {
-        Console console(true);
-        SweepOptions options;
+    train::SweepOutcome run(const std::string& sweep, const std::vector<std::string>& overrides = {}) const {
+        train::Console console(true);
+        train::SweepOptions options;
         options.program = wrapper;
-        const SweepPlan plan = plan_sweep(load_sweep(sweep, overrides));
-        const SweepOutcome outcome = run_sweep(plan, options, console);
-        write_sweep_csv(plan.directory);
+        const train::SweepPlan plan = train::plan_sweep(train::load_sweep(sweep, overrides));
+        const train::SweepOutcome outcome = train::run_sweep(plan, options, console);
+        report::write_sweep_csv(plan.directory);
         return outcome;
     }
     size_t evaluations() const {
-        if (kind_of(dir / "evaluated", Links::refuse) != PathKind::file) return 0;
+        if (io::kind_of(dir / "evaluated", io::Links::refuse) != io::PathKind::file) return 0;
         const std::string text = get(dir / "evaluated");
         return static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
     }
@@ -88,13 +88,14 @@ struct Home {
 std::map<std::string, std::string> results_of_sweep(const std::string& directory, int64_t step) {
     std::map<std::string, std::string> out;
     for (const char* run : {"a.seed1", "a.seed2", "b.seed1", "b.seed2"}) {
-        const std::string path = join_path(directory, run);
+        const std::string path = io::join_path(directory, run);
         for (const char* name : {"metrics.jsonl", "val.csv", "positions.csv", "eval/plain/val.csv"})
-            out[join_path(run, name)] = get(join_path(path, name));
-        const std::string checkpoint = join_path(path, "checkpoints/" + checkpoint_name(step));
-        out[join_path(run, "model")] = get(join_path(checkpoint, "model.safetensors"));
+            out[io::join_path(run, name)] = get(io::join_path(path, name));
+        const std::string checkpoint = io::join_path(path, "checkpoints/" + io::checkpoint_name(step));
+        out[io::join_path(run, "model")] = get(io::join_path(checkpoint, "model.safetensors"));
     }
-    for (const char* name : {"results.csv", "results_tasks.csv"}) out[name] = get(join_path(directory, name));
+    for (const char* name : {"results.csv", "results_tasks.csv"})
+        out[name] = get(io::join_path(directory, name));
     return out;
 }
 
@@ -103,30 +104,30 @@ std::map<std::string, std::string> results_of_sweep(const std::string& directory
 TEST_CASE("sweep: trains, evaluates, keeps the weights only, and gathers the results") {
     const Home home;
     const std::string file = home.file("s");
-    const SweepOutcome first = home.run(file);
+    const train::SweepOutcome first = home.run(file);
     CHECK(first.done == 4 + 6);
     CHECK(first.failed == 0);
     CHECK(first.left == 0);
     CHECK(home.evaluations() == 6);
     const std::string directory = home.directory("s");
     for (const char* run : {"a.seed1", "b.seed2"}) {
-        const std::string root = join_path(directory, std::string(run) + "/checkpoints");
-        CHECK(checkpoint_steps(root) == std::vector<int64_t>{12});
-        CHECK_FALSE(verify_checkpoint(root, 12).has("optimizer.safetensors"));
+        const std::string root = io::join_path(directory, std::string(run) + "/checkpoints");
+        CHECK(io::checkpoint_steps(root) == std::vector<int64_t>{12});
+        CHECK_FALSE(io::verify_checkpoint(root, 12).has("optimizer.safetensors"));
     }
     CHECK(contains(home.log("s"), "b.seed2  trained 12 steps  loss "));
     CHECK(contains(home.log("s"), "a.seed2  ntk  16 "));
 
     // Each row of results.csv is the value of the file it comes from.
-    const CsvTable rows = *CsvTable::read(join_path(directory, "results.csv"));
-    const auto cell = [](const CsvTable& table, size_t row, const char* column) {
+    const report::CsvTable rows = *report::CsvTable::read(io::join_path(directory, "results.csv"));
+    const auto cell = [](const report::CsvTable& table, size_t row, const char* column) {
         return std::string(table.text(row, table.column(column)));
     };
     CHECK(rows.rows() == 4 * 2 + 2 * 2);
     for (size_t i = 0; i < rows.rows(); ++i) {
         const std::string run = cell(rows, i, "variant") + ".seed" + cell(rows, i, "seed");
-        const CsvTable source =
-            *CsvTable::read(join_path(directory, run + "/eval/" + cell(rows, i, "evaluation") + "/val.csv"));
+        const report::CsvTable source = *report::CsvTable::read(
+            io::join_path(directory, run + "/eval/" + cell(rows, i, "evaluation") + "/val.csv"));
         bool found = false;
         for (size_t k = 0; k < source.rows(); ++k)
             found = found || (cell(source, k, "length") == cell(rows, i, "length") &&
@@ -134,8 +135,8 @@ TEST_CASE("sweep: trains, evaluates, keeps the weights only, and gathers the res
         CHECK(found);
     }
     // ntk was measured on half the tokens and with other positions: not the losses of plain.
-    CHECK(get(join_path(directory, "a.seed1/eval/ntk/val.csv")) !=
-          get(join_path(directory, "a.seed1/eval/plain/val.csv")));
+    CHECK(get(io::join_path(directory, "a.seed1/eval/ntk/val.csv")) !=
+          get(io::join_path(directory, "a.seed1/eval/plain/val.csv")));
     const TempDir output;
     const Finished report = run(output, {"report", directory});
     CHECK(report.code == 0);
@@ -155,26 +156,26 @@ TEST_CASE("sweep: trains, evaluates, keeps the weights only, and gathers the res
         CHECK(home.evaluations() == 8);
     }
     SUBCASE("so is one whose results somebody else replaced") {
-        put(join_path(directory, "a.seed1/eval/plain/request.json"), "{}");
+        put(io::join_path(directory, "a.seed1/eval/plain/request.json"), "{}");
         home.run(file);
         CHECK(home.evaluations() == 7);
     }
     SUBCASE("and one of a checkpoint that changed or of a version whose results had no fingerprints") {
-        const SweepPlan plan = plan_sweep(load_sweep(file, {}));
-        REQUIRE(is_evaluated(plan.runs[0], plan.runs[0].evaluations[0]));
-        REQUIRE(is_evaluated(plan.runs[1], plan.runs[1].evaluations[0]));
-        const std::string asked = join_path(plan.runs[1].directory, "eval/plain/asked.json");
+        const train::SweepPlan plan = train::plan_sweep(train::load_sweep(file, {}));
+        REQUIRE(train::is_evaluated(plan.runs[0], plan.runs[0].evaluations[0]));
+        REQUIRE(train::is_evaluated(plan.runs[1], plan.runs[1].evaluations[0]));
+        const std::string asked = io::join_path(plan.runs[1].directory, "eval/plain/asked.json");
         std::string text = get(asked);
         text.erase(text.find("  \"fingerprints\": true,\n"), std::strlen("  \"fingerprints\": true,\n"));
         put(asked, text);
-        CHECK_FALSE(is_evaluated(plan.runs[1], plan.runs[1].evaluations[0]));
+        CHECK_FALSE(train::is_evaluated(plan.runs[1], plan.runs[1].evaluations[0]));
         const std::string manifest =
-            join_path(plan.runs[0].directory, "checkpoints/step_00000012/manifest.json");
+            io::join_path(plan.runs[0].directory, "checkpoints/step_00000012/manifest.json");
         put(manifest, get(manifest) + " ");
-        CHECK_FALSE(is_evaluated(plan.runs[0], plan.runs[0].evaluations[0]));
+        CHECK_FALSE(train::is_evaluated(plan.runs[0], plan.runs[0].evaluations[0]));
     }
     SUBCASE("and those of a run that is gone: it is trained again, to the same bits") {
-        std::filesystem::remove_all(join_path(directory, "b.seed1"));
+        std::filesystem::remove_all(io::join_path(directory, "b.seed1"));
         home.run(home.file("s"));
         CHECK(home.evaluations() == 7);
         CHECK(results_of_sweep(directory, 12) == before);
@@ -189,7 +190,7 @@ TEST_CASE("sweep: a run that fails is reported with the end of its log, and the 
     const Home home;
     const std::string file = home.file("s", "", R"(, { "name": "broken", "config": "tiny.json" },
                { "name": "killed", "config": "tiny.json" })");
-    const SweepOutcome outcome = home.run(file, {"seeds=[1]"});
+    const train::SweepOutcome outcome = home.run(file, {"seeds=[1]"});
     CHECK(outcome.failed == 2);
     CHECK(outcome.done == 2 + 3);
     CHECK(outcome.left == 2);  // their evaluations
@@ -198,9 +199,9 @@ TEST_CASE("sweep: a run that fails is reported with the end of its log, and the 
     CHECK(contains(log, "    broken on purpose"));
     CHECK(contains(log, "killed.seed1  failed: killed by signal 9 (Killed)"));
     CHECK(contains(log, "b.seed1  trained 12 steps"));
-    const Collection sweep = collect({home.directory("s")});
+    const report::Collection sweep = report::collect({home.directory("s")});
     CHECK(sweep.planned == 4);
-    CHECK(sweep_results(sweep).measured == 2);
+    CHECK(report::sweep_results(sweep).measured == 2);
 }
 
 TEST_CASE(
@@ -211,12 +212,12 @@ TEST_CASE(
     const Finished dry = run(output, {"sweep", file, "--dry-run"});
     CHECK(dry.code == 0);
     CHECK(contains(dry.out, "2 variants x 2 seeds = 4 runs"));
-    CHECK(kind_of(home.dir / "runs", Links::refuse) == PathKind::missing);
+    CHECK(io::kind_of(home.dir / "runs", io::Links::refuse) == io::PathKind::missing);
     const Finished wrong = run(output, {"sweep", file, "--set", "model.widht=3"});
     CHECK(wrong.code == 2);
     CHECK(contains(wrong.err, "did you mean model.width?"));
     // A file where the directory of a run should be: its process ends with 5.
-    make_directories(home.directory("s"));
+    io::make_directories(home.directory("s"));
     put(home.directory("s") + "/a.seed1", "");
     const Finished nothing = run(output, {"report", home.directory("s")});
     CHECK(nothing.code == 3);
@@ -246,7 +247,8 @@ TEST_CASE("sweep: killed or stopped in the middle, it goes on and ends with the 
         if (child == 0) ::_exit(home.run(cut).stopped ? 75 : 0);
         const std::string root = home.directory("cut") + "/a.seed1/checkpoints";
         REQUIRE(wait_until([&] {
-            return kind_of(root, Links::refuse) == PathKind::directory && !checkpoint_steps(root).empty();
+            return io::kind_of(root, io::Links::refuse) == io::PathKind::directory &&
+                   !io::checkpoint_steps(root).empty();
         }));
         ::kill(child, signal);
         int status = 0;
@@ -257,7 +259,7 @@ TEST_CASE("sweep: killed or stopped in the middle, it goes on and ends with the 
         } else {
             CHECK(WIFSIGNALED(status));
         }
-        const SweepOutcome rest = home.run(cut);
+        const train::SweepOutcome rest = home.run(cut);
         CHECK(rest.failed == 0);
         CHECK(rest.done == 10);
         CHECK(contains(home.log("cut"), "a.seed1  resumes after step "));
@@ -268,29 +270,29 @@ TEST_CASE("sweep: killed or stopped in the middle, it goes on and ends with the 
 TEST_CASE("sweep: a second one on the same directory is turned away") {
     const Home home;
     const std::string file = home.file("s");
-    make_directories(home.directory("s"));
-    const RunLock lock(home.directory("s"));
+    io::make_directories(home.directory("s"));
+    const io::RunLock lock(home.directory("s"));
     CHECK(error_of([&] { home.run(file); }).starts_with("10: "));
 }
 
 TEST_CASE("child processes: how they ended, and the end of their log") {
     const TempDir dir;
     const auto end_of = [&](const char* text) {
-        ChildProcess child("/bin/sh", {"-c", text}, dir / "log");
-        std::optional<ProcessEnd> end;
+        train::ChildProcess child("/bin/sh", {"-c", text}, dir / "log");
+        std::optional<train::ProcessEnd> end;
         REQUIRE(wait_until([&] { return (end = child.ended()).has_value(); }));
-        return to_string(*end);
+        return train::to_string(*end);
     };
     CHECK(end_of("echo one; echo two >&2; echo; echo three") == "exit code 0");
     CHECK(end_of("exit 3") == "exit code 3");
     CHECK(end_of("kill -KILL $$") == "killed by signal 9 (Killed)");
     // Stop signals wait until the program lets them through: it has its handlers by then.
     CHECK(end_of("kill -TERM $$; exit 4") == "exit code 4");
-    CHECK(last_lines(dir / "log", 2) == "two\nthree");
-    CHECK(last_lines(dir / "log", 9) == "one\ntwo\nthree");
-    CHECK(last_lines(dir / "none", 2) == "");
-    ChildProcess missing(dir / "none", {}, dir / "log");
-    std::optional<ProcessEnd> end;
+    CHECK(train::last_lines(dir / "log", 2) == "two\nthree");
+    CHECK(train::last_lines(dir / "log", 9) == "one\ntwo\nthree");
+    CHECK(train::last_lines(dir / "none", 2) == "");
+    train::ChildProcess missing(dir / "none", {}, dir / "log");
+    std::optional<train::ProcessEnd> end;
     REQUIRE(wait_until([&] { return (end = missing.ended()).has_value(); }));
     CHECK(end->code == 127);
 }

@@ -31,7 +31,7 @@ TEST_CASE("a run is fine-tuned on a task and scored, by depth and length, under 
     for (const char* row :
          {"\n3,needle,64,0,5,", "\n3,needle,64,100,5,", "\n3,needle,128,100,5,", "\n3,copy,128,,5,"})
         CHECK(tasks.find(row) != std::string::npos);
-    CHECK(kind_of(label + "val.csv", Links::refuse) == PathKind::missing);
+    CHECK(io::kind_of(label + "val.csv", io::Links::refuse) == io::PathKind::missing);
     CHECK(get(label + "request.json").find("\"needle\"") != std::string::npos);
 
     // The same again gives the same, with losses when they are asked for, and parameters can be changed.
@@ -41,7 +41,7 @@ TEST_CASE("a run is fine-tuned on a task and scored, by depth and length, under 
     more.insert(more.end(), {"--tokens", "256", "--set", "data.task.digits=3"});
     REQUIRE(run(dir, more).code == 0);
     CHECK(get(label + "tasks.csv") != tasks);
-    CHECK(kind_of(label + "val.csv", Links::refuse) == PathKind::file);
+    CHECK(io::kind_of(label + "val.csv", io::Links::refuse) == io::PathKind::file);
 
     const Finished unknown = run(dir, {"eval", dir / "tuned", "--tasks", "needles"});
     CHECK(unknown.code == 2);

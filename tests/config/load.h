@@ -10,10 +10,10 @@
 
 namespace longreach::sample {
 
-inline LoadedConfig<Experiment> load(const std::string& text,
-                                     const std::vector<std::string>& overrides = {}) {
-    return load_config<Experiment>({.file = "c.json", .overrides = overrides, .text = text},
-                                   [](Experiment& e, Problems& p) { e.check(p); });
+inline config::LoadedConfig<Experiment> load(const std::string& text,
+                                             const std::vector<std::string>& overrides = {}) {
+    return config::load_config<Experiment>({.file = "c.json", .overrides = overrides, .text = text},
+                                           [](Experiment& e, config::Problems& p) { e.check(p); });
 }
 
 // The lines of the error but the last, which counts them; "" if there was none.

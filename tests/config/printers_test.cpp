@@ -61,54 +61,55 @@ void check_schema(const Value& schema) {
 }  // namespace
 
 TEST_CASE("printers: all paths, in order") {
-    CHECK(all_paths(describe<Experiment>()) == std::vector<std::string>{"run.name",
-                                                                        "run.seed",
-                                                                        "run.init_seed",
-                                                                        "run.shift",
-                                                                        "model.width",
-                                                                        "model.dropout",
-                                                                        "model.attention.heads",
-                                                                        "model.attention.gate",
-                                                                        "model.attention.window.size",
-                                                                        "model.attention.window.tau",
-                                                                        "model.attention.window.shape",
-                                                                        "model.layouts.*.heads",
-                                                                        "model.layouts.*.gate",
-                                                                        "model.layouts.*.window.size",
-                                                                        "model.layouts.*.window.tau",
-                                                                        "model.layouts.*.window.shape",
-                                                                        "model.pattern",
-                                                                        "stages.*.steps",
-                                                                        "stages.*.context",
-                                                                        "eval.every",
-                                                                        "eval.lengths"});
+    CHECK(config::all_paths(config::describe<Experiment>()) ==
+          std::vector<std::string>{"run.name",
+                                   "run.seed",
+                                   "run.init_seed",
+                                   "run.shift",
+                                   "model.width",
+                                   "model.dropout",
+                                   "model.attention.heads",
+                                   "model.attention.gate",
+                                   "model.attention.window.size",
+                                   "model.attention.window.tau",
+                                   "model.attention.window.shape",
+                                   "model.layouts.*.heads",
+                                   "model.layouts.*.gate",
+                                   "model.layouts.*.window.size",
+                                   "model.layouts.*.window.tau",
+                                   "model.layouts.*.window.shape",
+                                   "model.pattern",
+                                   "stages.*.steps",
+                                   "stages.*.context",
+                                   "eval.every",
+                                   "eval.lengths"});
 }
 
 TEST_CASE("printers: fields are found under indices, names and stars") {
-    const FieldInfo config = describe<Experiment>();
-    for (const std::string& path : all_paths(config)) {
-        const FieldInfo* field = find_field(config, path);
+    const config::FieldInfo config = config::describe<Experiment>();
+    for (const std::string& path : config::all_paths(config)) {
+        const config::FieldInfo* field = config::find_field(config, path);
         REQUIRE(field != nullptr);
         CHECK(field->path == path);
     }
-    CHECK(find_field(config, "")->name.empty());
-    CHECK(find_field(config, "stages.12.steps")->path == "stages.*.steps");
-    CHECK(find_field(config, "stages.0")->path == "stages");
-    CHECK(find_field(config, "model.layouts.my-layout.heads")->path == "model.layouts.*.heads");
+    CHECK(config::find_field(config, "")->name.empty());
+    CHECK(config::find_field(config, "stages.12.steps")->path == "stages.*.steps");
+    CHECK(config::find_field(config, "stages.0")->path == "stages");
+    CHECK(config::find_field(config, "model.layouts.my-layout.heads")->path == "model.layouts.*.heads");
     for (const char* path : {"nothing", "stages.x.steps", "stages.steps", "run.name.x",
                              "model.layouts.a b.heads", "run.", ".run", "stages..steps"}) {
         CAPTURE(path);
-        CHECK(find_field(config, path) == nullptr);
+        CHECK(config::find_field(config, path) == nullptr);
     }
 }
 
 TEST_CASE("printers: the template of a list entry shows its own defaults, not the default list") {
-    CHECK(find_field(describe<Experiment>(), "stages.*.steps")->value == Value(100));
+    CHECK(config::find_field(config::describe<Experiment>(), "stages.*.steps")->value == Value(100));
 }
 
 TEST_CASE("printers: the resolved config holds every field and reads back byte for byte") {
     const auto config = load(R"({"model": {"layouts": {"local": {"window": {"size": 64}}}}})");
-    const std::string text = write_resolved(config.value);
+    const std::string text = config::write_resolved(config.value);
     CHECK(text == R"({
   "resolved": true,
   "run": {
@@ -154,11 +155,11 @@ TEST_CASE("printers: the resolved config holds every field and reads back byte f
   }
 }
 )");
-    CHECK(write_resolved(load(text).value) == text);
+    CHECK(config::write_resolved(load(text).value) == text);
 }
 
 TEST_CASE("printers: schema") {
-    const Value schema = config_schema(describe<Experiment>(), "sample");
+    const Value schema = config::config_schema(config::describe<Experiment>(), "sample");
     CHECK(at(schema, {"$schema"}) == Value("https://json-schema.org/draft/2020-12/schema"));
     CHECK(at(schema, {"title"}) == Value("sample"));
     check_schema(schema);
@@ -185,38 +186,39 @@ TEST_CASE("printers: schema") {
 }
 
 TEST_CASE("printers: explain") {
-    const FieldInfo config = describe<Experiment>();
+    const config::FieldInfo config = config::describe<Experiment>();
     CHECK(
-        explain(config, "model.width") ==
+        config::explain(config, "model.width") ==
         "model.width\n    channels\n    integer, at least 1; default 128\n    fixed once a run has begun\n");
     CHECK(
-        explain(config, "run.name") ==
+        config::explain(config, "run.name") ==
         "run.name\n    of the run directory\n    string; default \"\"\n    may change when a run resumes\n");
-    CHECK(explain(config, "eval.lengths") ==
+    CHECK(config::explain(config, "eval.lengths") ==
           "eval.lengths\n    context lengths | all scored on the same tokens\n    list of integers, each 1 "
           "to 1048576, like 4096 or \"4K\"; "
           "default [2048,4096]\n    may change when a run resumes\n");
-    CHECK(explain(config, "model.layouts.local.window.shape") ==
+    CHECK(config::explain(config, "model.layouts.local.window.shape") ==
           "model.layouts.*.window.shape\n    form of the window\n    one of round, square, squircle; default "
           "round\n"
           "    fixed once a run has begun\n    round   no corners\n    square  four\n");
-    CHECK(explain(config, "model.attention") ==
+    CHECK(config::explain(config, "model.attention") ==
           "model.attention\n    attention of every layer\n    heads   query heads\n    gate    multiply the "
           "output by a "
           "gate\n    window  which keys a query sees\n");
-    CHECK(explain(config, "stages") ==
+    CHECK(config::explain(config, "stages") ==
           "stages\n    training stages, in order\n    list of sections; each entry holds:\n    steps    "
           "optimiser steps\n"
           "    context  sequence length, in tokens\n");
-    CHECK(explain(config, "") ==
+    CHECK(config::explain(config, "") ==
           "    run     the run itself\n    model   the network\n    stages  training stages, in order\n    "
           "eval    "
           "evaluation\n");
-    for (const std::string& path : all_paths(config)) CHECK(explain(config, path).starts_with(path + "\n"));
+    for (const std::string& path : config::all_paths(config))
+        CHECK(config::explain(config, path).starts_with(path + "\n"));
 
     auto refusal = [&](std::string_view path) -> std::string {
         try {
-            return explain(config, path);
+            return config::explain(config, path);
         } catch (const Error& error) {
             CHECK(error.code() == ExitCode::usage);
             return error.what();
@@ -232,8 +234,8 @@ TEST_CASE("printers: explain") {
 }
 
 TEST_CASE("printers: the reference page has a row for every field and a section for every object") {
-    const FieldInfo config = describe<Experiment>();
-    const std::string page = reference_page(config, "Configuration");
+    const config::FieldInfo config = config::describe<Experiment>();
+    const std::string page = config::reference_page(config, "Configuration");
     CHECK(page.starts_with("# Configuration\n"));
     CHECK(page.find("## `model.attention.window`\n\nWhich keys a query sees.\n\n| key | type |") !=
           std::string::npos);
@@ -242,7 +244,7 @@ TEST_CASE("printers: the reference page has a row for every field and a section 
     CHECK(page.find("- `round`: no corners\n- `square`: four\n- `squircle`\n") != std::string::npos);
     size_t rows = 0;
     for (size_t i = page.find("\n| `"); i != std::string::npos; i = page.find("\n| `", i + 1)) ++rows;
-    CHECK(rows == all_paths(config).size());
+    CHECK(rows == config::all_paths(config).size());
     CHECK(page.ends_with("\n"));
     CHECK_FALSE(page.ends_with("\n\n"));
 }
@@ -253,12 +255,12 @@ TEST_CASE("printers: diff names what differs and what a run cannot resume across
         load(R"({"run": {"name": "b"}, "model": {"width": 64, "layouts": {"x": {"heads": 2}, "z": {}}},
                                   "stages": [{}, {"steps": 5}], "eval": {"lengths": [16]}})")
             .value;
-    CHECK(diff(describe(a), describe(a)).empty());
-    CHECK(diff_table({}).empty());
-    const auto differences = diff(describe(a), describe(b));
+    CHECK(config::diff(config::describe(a), config::describe(a)).empty());
+    CHECK(config::diff_table({}).empty());
+    const auto differences = config::diff(config::describe(a), config::describe(b));
     std::vector<std::string> paths, fixed;
-    for (const Difference& d : differences) paths.push_back(d.path);
-    for (const Difference& d : not_resumable(differences)) fixed.push_back(d.path);
+    for (const config::Difference& d : differences) paths.push_back(d.path);
+    for (const config::Difference& d : config::not_resumable(differences)) fixed.push_back(d.path);
     CHECK(paths == std::vector<std::string>{"run.name", "model.width", "model.layouts.x.heads",
                                             "model.layouts.y", "model.layouts.z", "stages.1.steps",
                                             "eval.lengths"});
@@ -272,7 +274,7 @@ TEST_CASE("printers: diff names what differs and what a run cannot resume across
     // Of what one side lacks: the fields that are not as such an entry starts, or the entry.
     CHECK(differences[5].right == Value(5));
     CHECK(differences[3].left == Value::object());
-    CHECK(diff_table({differences[0], differences[1], differences[5]}) ==
+    CHECK(config::diff_table({differences[0], differences[1], differences[5]}) ==
           "run.name        \"\"      \"b\"\n"
           "model.width     128     64   fixed once a run has begun\n"
           "stages.1.steps  absent  5    fixed once a run has begun\n");
@@ -284,36 +286,36 @@ TEST_CASE("printers: diff shows the leaves of a layout that one side lacks, not 
         load(
             R"({"model": {"attention": {"heads": 8}, "layouts": {"y": {"gate": true, "window": {"size": 8}}}}})")
             .value;
-    CHECK(diff_table(diff(describe(a), describe(b))) ==
+    CHECK(config::diff_table(config::diff(config::describe(a), config::describe(b))) ==
           "model.layouts.y.gate         absent  true  fixed once a run has begun\n"
           "model.layouts.y.window.size  absent  8     fixed once a run has begun\n");
-    CHECK(diff_table(diff(describe(b), describe(a)))
+    CHECK(config::diff_table(config::diff(config::describe(b), config::describe(a)))
               .starts_with("model.layouts.y.gate         true  absent  fixed"));
 }
 
 TEST_CASE("printers: a field list that breaks its contract is a bug, found at once") {
     struct Twice {
         bool a = false;
-        void fields(Fields& f) {
+        void fields(config::Fields& f) {
             f.flag("a", a, {"x"});
             f.flag("a", a, {"y"});
         }
     };
     struct OutOfRange {
         int64_t a = 0;
-        void fields(Fields& f) { f.integer("a", a, {.min = 1}, {"x"}); }
+        void fields(config::Fields& f) { f.integer("a", a, {.min = 1}, {"x"}); }
     };
     struct Infinite {
         double a = std::numeric_limits<double>::infinity();
-        void fields(Fields& f) { f.number("a", a, {}, {"x"}); }
+        void fields(config::Fields& f) { f.number("a", a, {}, {"x"}); }
     };
     struct Dotted {
         bool a = false;
-        void fields(Fields& f) { f.flag("a.b", a, {"x"}); }
+        void fields(config::Fields& f) { f.flag("a.b", a, {"x"}); }
     };
     auto code = [](auto config) {
         try {
-            describe(config);
+            config::describe(config);
             return ExitCode::ok;
         } catch (const Error& error) {
             return error.code();

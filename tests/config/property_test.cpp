@@ -66,42 +66,42 @@ Experiment random_experiment(Dice& dice) {
 TEST_CASE("property: random configs survive write, read, write") {
     Dice dice(3);
     for (int i = 0; i < 2000; ++i) {
-        const std::string first = write_resolved(random_experiment(dice));
-        const auto read = load_config<Experiment>({.file = "c.json", .text = first});
-        const std::string second = write_resolved(read.value);
+        const std::string first = config::write_resolved(random_experiment(dice));
+        const auto read = config::load_config<Experiment>({.file = "c.json", .text = first});
+        const std::string second = config::write_resolved(read.value);
         REQUIRE(first == second);
         // With the rules between fields, which fill in run.init_seed, from the second writing on.
-        const std::string third = write_resolved(load(second).value);
-        REQUIRE(write_resolved(load(third).value) == third);
+        const std::string third = config::write_resolved(load(second).value);
+        REQUIRE(config::write_resolved(load(third).value) == third);
     }
 }
 
 TEST_CASE("property: every field can be set from the command line, and only that field changes") {
     const Experiment defaults;
-    const json::Value before = to_json(describe(defaults));
-    for (std::string path : all_paths(describe(defaults))) {
-        const FieldInfo field = *find_field(describe(defaults), path);
+    const json::Value before = config::to_json(config::describe(defaults));
+    for (std::string path : config::all_paths(config::describe(defaults))) {
+        const config::FieldInfo field = *config::find_field(config::describe(defaults), path);
         std::string value;
         switch (field.kind) {
-            case FieldInfo::Kind::flag:
+            case config::FieldInfo::Kind::flag:
                 value = field.value.as_bool() ? "false" : "true";
                 break;
-            case FieldInfo::Kind::integer:
+            case config::FieldInfo::Kind::integer:
                 value = std::to_string(field.value.as_int64() + 1);
                 break;
-            case FieldInfo::Kind::number:
+            case config::FieldInfo::Kind::number:
                 value = std::to_string(field.value.as_number() + 0.25);
                 break;
-            case FieldInfo::Kind::text:
+            case config::FieldInfo::Kind::text:
                 value = "other";
                 break;
-            case FieldInfo::Kind::texts:
+            case config::FieldInfo::Kind::texts:
                 value = R"(["other"])";
                 break;
-            case FieldInfo::Kind::integers:
+            case config::FieldInfo::Kind::integers:
                 value = "[17]";
                 break;
-            case FieldInfo::Kind::choice:
+            case config::FieldInfo::Kind::choice:
                 value = field.choices.back().name;
                 break;
             default:
@@ -110,11 +110,11 @@ TEST_CASE("property: every field can be set from the command line, and only that
         if (const size_t star = path.find('*'); star != std::string::npos)
             path.replace(star, 1, path.starts_with("stages") ? "0" : "some");
         CAPTURE(path);
-        const auto read = load_config<Experiment>({.overrides = {path + "=" + value}});
-        CHECK(to_json(describe(read.value)) != before);
+        const auto read = config::load_config<Experiment>({.overrides = {path + "=" + value}});
+        CHECK(config::to_json(config::describe(read.value)) != before);
         size_t set = 0;
-        for (const FieldOrigin& entry : read.origins) {
-            if (entry.origin.kind != Origin::Kind::command_line) continue;
+        for (const config::FieldOrigin& entry : read.origins) {
+            if (entry.origin.kind != config::Origin::Kind::command_line) continue;
             ++set;
             CHECK(entry.path == path);
         }
@@ -124,7 +124,7 @@ TEST_CASE("property: every field can be set from the command line, and only that
 
 TEST_CASE("property: damaged configs and overrides are refused in words or read, and never crash") {
     const std::string seeds[] = {
-        write_resolved(describe<Experiment>()),
+        config::write_resolved(config::describe<Experiment>()),
         R"({"model": {"width": 64, "layouts": {"local": {"heads": 2}}}, "stages": [{"steps": 3}, {}], "eval": {"lengths": [1]}})",
         "// c\n{\"base\": [], \"resolved\": true, \"run\": {\"name\": \"x\", \"seed\": -3, \"shift\": 1e5}}",
     };
@@ -144,10 +144,11 @@ TEST_CASE("property: damaged configs and overrides are refused in words or read,
         if (in_text) text = dice.mutate(text, 2, "{}[]\",:/\\0-.1e");
         if (!in_text) override_text = dice.mutate(override_text, 1, "{}[]\",:.=0-1e");
         try {
-            const auto read =
-                load_config<Experiment>({.file = "c.json", .overrides = {override_text}, .text = text});
-            const std::string written = write_resolved(read.value);
-            REQUIRE(write_resolved(load_config<Experiment>({.file = "c.json", .text = written}).value) ==
+            const auto read = config::load_config<Experiment>(
+                {.file = "c.json", .overrides = {override_text}, .text = text});
+            const std::string written = config::write_resolved(read.value);
+            REQUIRE(config::write_resolved(
+                        config::load_config<Experiment>({.file = "c.json", .text = written}).value) ==
                     written);
             ++accepted;
         } catch (const Error& error) {

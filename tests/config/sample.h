@@ -16,7 +16,7 @@ struct Window {
     int64_t size = 0;
     double tau = 10;
     Shape shape = Shape::round;
-    void fields(Fields& f) {
+    void fields(config::Fields& f) {
         f.integer("size", size, {.min = 0, .max = 4096}, {"keys seen; 0: all"});
         f.number("tau", tau, {.min = 0, .open_min = true}, {"length scale, in tokens"});
         f.choice<Shape>("shape", shape,
@@ -31,7 +31,7 @@ struct Attention {
     int64_t heads = 4;
     bool gate = false;
     Window window;
-    void fields(Fields& f) {
+    void fields(config::Fields& f) {
         f.integer("heads", heads, {.min = 1, .max = 64}, {"query heads"});
         f.flag("gate", gate, {"multiply the output by a gate"});
         f.section("window", window, {"which keys a query sees"});
@@ -44,7 +44,7 @@ struct Model {
     Attention attention;
     std::map<std::string, Attention> layouts;
     std::vector<std::string> pattern;
-    void fields(Fields& f) {
+    void fields(config::Fields& f) {
         f.integer("width", width, {.min = 1}, {"channels"});
         f.number("dropout", dropout, {.min = 0, .max = 1, .open_max = true}, {"share of zeroed activations"});
         f.section("attention", attention, {"attention of every layer"});
@@ -56,7 +56,7 @@ struct Model {
 struct Stage {
     int64_t steps = 100;
     int64_t context = 2048;
-    void fields(Fields& f) {
+    void fields(config::Fields& f) {
         f.integer("steps", steps, {.min = 1}, {"optimiser steps"});
         f.integer("context", context, {.min = 16, .max = 1 << 20, .tokens = true},
                   {"sequence length, in tokens"});
@@ -68,7 +68,7 @@ struct Run {
     int64_t seed = 1;
     int64_t init_seed = -1;
     double shift = -1.5;
-    void fields(Fields& f) {
+    void fields(config::Fields& f) {
         f.text("name", name, {"of the run directory", true});
         f.integer("seed", seed, {}, {"of everything random"});
         f.integer("init_seed", init_seed, {.min = -1}, {"of the weights; -1: run.seed"});
@@ -79,7 +79,7 @@ struct Run {
 struct Eval {
     int64_t every = 250;
     std::vector<int64_t> lengths = {2048, 4096};
-    void fields(Fields& f) {
+    void fields(config::Fields& f) {
         f.integer("every", every, {.min = 1}, {"steps between evaluations"});
         f.integers("lengths", lengths, {.min = 1, .max = 1 << 20, .tokens = true},
                    {"context lengths | all scored on the same tokens"});
@@ -91,14 +91,14 @@ struct Experiment {
     Model model;
     std::vector<Stage> stages = {{.steps = 10, .context = 64}};
     Eval eval;
-    void fields(Fields& f) {
+    void fields(config::Fields& f) {
         f.section("run", run, {"the run itself"});
         f.section("model", model, {"the network"});
         f.list("stages", stages, {"training stages, in order"});
         f.section("eval", eval, {"evaluation", true});
     }
     // One rule of each kind: a contradiction, a knob without effect, a value filled in.
-    void check(Problems& p) {
+    void check(config::Problems& p) {
         if (model.width % model.attention.heads != 0)
             p.add("model.width", "not a multiple of the heads", "model.attention.heads");
         if (model.attention.window.size == 0)

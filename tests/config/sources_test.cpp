@@ -32,9 +32,10 @@ class Folder {
     std::filesystem::path path_;
 };
 
-LoadedConfig<Experiment> load_file(const std::string& file, const std::vector<std::string>& overrides = {}) {
-    return load_config<Experiment>({.file = file, .overrides = overrides},
-                                   [](Experiment& e, Problems& p) { e.check(p); });
+config::LoadedConfig<Experiment> load_file(const std::string& file,
+                                           const std::vector<std::string>& overrides = {}) {
+    return config::load_config<Experiment>({.file = file, .overrides = overrides},
+                                           [](Experiment& e, config::Problems& p) { e.check(p); });
 }
 
 // The message, with the folder's name taken out.
@@ -51,20 +52,21 @@ std::string failure(const Folder& folder, const std::string& file) {
     }
 }
 
-std::string origin_of(const LoadedConfig<Experiment>& config, const std::string& path) {
-    for (const FieldOrigin& entry : config.origins)
-        if (entry.path == path) return to_string(entry.origin);
+std::string origin_of(const config::LoadedConfig<Experiment>& config, const std::string& path) {
+    for (const config::FieldOrigin& entry : config.origins)
+        if (entry.path == path) return config::to_string(entry.origin);
     return "no such path";
 }
 
 }  // namespace
 
 TEST_CASE("sources: no file at all gives the defaults") {
-    const auto config = load_config<Experiment>({});
+    const auto config = config::load_config<Experiment>({});
     CHECK(config.value.model.width == 128);
     CHECK(config.value.stages.size() == 1);
     CHECK(config.value.stages[0].steps == 10);
-    for (const FieldOrigin& entry : config.origins) CHECK(to_string(entry.origin) == "default");
+    for (const config::FieldOrigin& entry : config.origins)
+        CHECK(config::to_string(entry.origin) == "default");
 }
 
 TEST_CASE("sources: every kind of field is read") {
@@ -128,7 +130,7 @@ TEST_CASE("sources: bases, then the file, then overrides; objects merge, lists a
     CHECK(origin_of(config, "run.shift") == "default");
     CHECK(origin_of(config, "run.init_seed") == "derived");
     CHECK(origin_of(config, "model.layouts.a.window.tau") == "default");
-    const std::string table = origins_table(config.origins);
+    const std::string table = config::origins_table(config.origins);
     CHECK(table.find("run.seed ") != std::string::npos);
     CHECK(table.find("--set run.seed=9\n") != std::string::npos);
 }
@@ -209,9 +211,9 @@ TEST_CASE("sources: a knob without effect is an error where the file turns it") 
     const auto config = load_file(child);
     CHECK(config.value.model.attention.window.tau == 3);
     // Nor in a resolved config, which holds every field.
-    CHECK_NOTHROW(load(write_resolved(config.value)));
+    CHECK_NOTHROW(load(config::write_resolved(config.value)));
     CHECK_THROWS_AS(load(R"({"model": {"attention": {"window": {"tau": 3}}}})"), Error);
-    CHECK(load(write_resolved(config.value)).warnings.empty());
+    CHECK(load(config::write_resolved(config.value)).warnings.empty());
 }
 
 TEST_CASE("sources: a knob without effect is a warning where --set or a base turns it") {
@@ -264,10 +266,10 @@ TEST_CASE(
     // Nobody gave it: nothing to take back.
     CHECK(load_file(file, {"run.name="}).value.run.name.empty());
     // A value laid over the config counts as the newest one.
-    const auto laid = load_config<Experiment>(
+    const auto laid = config::load_config<Experiment>(
         {.file = file,
          .overrides = {"eval.every="},
-         .values = {{"eval.every", 9, {.kind = Origin::Kind::file, .file = "s.json"}}}});
+         .values = {{"eval.every", 9, {.kind = config::Origin::Kind::file, .file = "s.json"}}}});
     CHECK(laid.value.eval.every == 7);
 }
 
@@ -306,8 +308,9 @@ TEST_CASE("sources: is_set and is_inherited") {
         "main.json",
         R"({"base": "base.json", "model": {"attention": {"heads": 4, "window": {}}, "layouts": {"a": {}}}})");
     bool ran = false;
-    load_config<Experiment>({.file = file, .overrides = {"eval.lengths.0=16"}}, [&](Experiment&,
-                                                                                    Problems& p) {
+    config::load_config<Experiment>({.file = file, .overrides = {"eval.lengths.0=16"}}, [&](Experiment&,
+                                                                                            config::Problems&
+                                                                                                p) {
         ran = true;
         for (const char* path :
              {"model", "model.attention", "model.attention.heads", "model.attention.window", "model.layouts",

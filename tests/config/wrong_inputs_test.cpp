@@ -247,7 +247,8 @@ TEST_CASE("wrong inputs: a problem is reported once, not again for every variati
     struct Rules {
         static std::string of(const std::string& text) {
             try {
-                load_config<Experiment>({.file = "c.json", .text = text}, [](Experiment& e, Problems& p) {
+                config::load_config<Experiment>({.file = "c.json", .text = text}, [](Experiment& e,
+                                                                                     config::Problems& p) {
                     const auto check = [&](const Attention& a, const std::string& path) {
                         if (a.heads == 3) p.add(path + ".heads", "three heads are unlucky");
                     };

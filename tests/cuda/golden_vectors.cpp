@@ -32,7 +32,7 @@ int main(int argc, char** argv) {
             fmt::print(stderr, "error: two recordings differ\n");
             return static_cast<int>(ExitCode::internal);
         }
-        write_file_atomically(path, text);
+        io::write_file_atomically(path, text);
         fmt::print("{}: {} bytes\n", path, text.size());
     } catch (const Error& e) {
         fmt::print(stderr, "error: {}\n", e.what());

@@ -10,7 +10,7 @@ using namespace longreach;
 
 namespace {
 
-class Collected final : public Problems {
+class Collected final : public config::Problems {
   public:
     explicit Collected(std::set<std::string, std::less<>> set = {}) : set_(std::move(set)) {}
     bool is_set(std::string_view path) const override { return set_.contains(path); }
@@ -23,7 +23,7 @@ class Collected final : public Problems {
     std::set<std::string, std::less<>> set_;
 };
 
-std::string problems_of(const DataConfig& config, std::set<std::string, std::less<>> set = {}) {
+std::string problems_of(const data::DataConfig& config, std::set<std::string, std::less<>> set = {}) {
     Collected problems(std::move(set));
     config.check(problems, 50304);
     return problems.text;
@@ -32,12 +32,12 @@ std::string problems_of(const DataConfig& config, std::set<std::string, std::les
 }  // namespace
 
 TEST_CASE("data config: contradictions are named at their key") {
-    DataConfig config;
+    data::DataConfig config;
     CHECK(problems_of(config).empty());
     CHECK(test::contains(problems_of(config, {"data.width"}), "data.width (data.format): has no effect"));
     CHECK(test::contains(problems_of(config, {"data.boundary.side"}),
                          "data.boundary.side (data.boundary.token)"));
-    config.format = DataFormat::raw;
+    config.format = data::DataFormat::raw;
     CHECK(test::contains(problems_of(config), "data.width (data.format): raw shards need 2 or 4"));
     CHECK(test::contains(problems_of(config), "data.boundary.token (data.document_mask)"));
     config.width = 2;
@@ -49,16 +49,16 @@ TEST_CASE("data config: contradictions are named at their key") {
 }
 
 TEST_CASE("data config: every field reaches the stream options") {
-    DataConfig config;
-    config.format = DataFormat::raw;
+    data::DataConfig config;
+    config.format = data::DataFormat::raw;
     config.width = 4;
-    config.boundary = {7, BoundarySide::after};
-    const StreamOptions options = config.stream_options(100);
+    config.boundary = {7, data::BoundarySide::after};
+    const data::StreamOptions options = config.stream_options(100);
     CHECK(options.shard.raw);
     CHECK(options.shard.width == 4);
     CHECK(options.vocab == 100);
     CHECK(options.boundary_token == 7);
-    CHECK(options.side == BoundarySide::after);
+    CHECK(options.side == data::BoundarySide::after);
     CHECK(options.need_documents);
     config.document_mask = false;
     CHECK_FALSE(config.stream_options(100).need_documents);

@@ -16,7 +16,7 @@ struct Copy {
     bool operator==(const Copy&) const = default;
 };
 
-Copy copy_of(const MicroBatch& batch) {
+Copy copy_of(const data::MicroBatch& batch) {
     const auto list = [](std::span<const int32_t> s) { return Tokens(s.begin(), s.end()); };
     return {list(batch.tokens), list(batch.targets), list(batch.doc_start)};
 }
@@ -25,21 +25,21 @@ Copy copy_of(const MicroBatch& batch) {
 struct Fixture {
     TempDir dir;
     Tokens all;
-    TokenStream stream;
+    data::TokenStream stream;
     explicit Fixture(int32_t vocab = 2000) : stream(make(vocab)) {}
 
-    TokenStream make(int32_t vocab) {
+    data::TokenStream make(int32_t vocab) {
         for (int32_t i = 0; i < 1000; ++i) all.push_back(i % 13 == 0 ? 0 : i);
         put(dir / "a.bin", llmc_v1({all.begin(), all.begin() + 333}));
         put(dir / "b.bin", llmc_v1({all.begin() + 333, all.end()}));
-        return TokenStream::open({dir.path()}, {.vocab = vocab, .boundary_token = 0});
+        return data::TokenStream::open({dir.path()}, {.vocab = vocab, .boundary_token = 0});
     }
 };
 
-std::vector<Copy> load(const Fixture& f, const BatchPlan& plan, const std::vector<BatchRequest>& requests,
-                       bool background, size_t ahead) {
-    StreamBatches source(f.stream, plan);
-    Loader loader(source, {.max_tokens = 256, .documents = true, .background = background});
+std::vector<Copy> load(const Fixture& f, const data::BatchPlan& plan,
+                       const std::vector<data::BatchRequest>& requests, bool background, size_t ahead) {
+    data::StreamBatches source(f.stream, plan);
+    data::Loader loader(source, {.max_tokens = 256, .documents = true, .background = background});
     std::vector<Copy> copies;
     size_t next = 0;
     while (copies.size() < requests.size()) {
@@ -53,13 +53,13 @@ std::vector<Copy> load(const Fixture& f, const BatchPlan& plan, const std::vecto
 
 TEST_CASE("a micro-batch is what the plan says: tokens, their successors and the starts of their documents") {
     const Fixture f;
-    const BatchPlan plan(f.stream.tokens(), 64, 3, ShuffleKind::random);
-    StreamBatches source(f.stream, plan);
-    Loader loader(source, {.max_tokens = 192});
+    const data::BatchPlan plan(f.stream.tokens(), 64, 3, data::ShuffleKind::random);
+    data::StreamBatches source(f.stream, plan);
+    data::Loader loader(source, {.max_tokens = 192});
     loader.request({.consumed = 64, .batch = 3, .length = 64});
-    const MicroBatch batch = loader.take();
+    const data::MicroBatch batch = loader.take();
     REQUIRE(batch.tokens.size() == 192);
-    std::vector<Piece> pieces;
+    std::vector<data::Piece> pieces;
     for (size_t b = 0; b < 3; ++b) {
         plan.locate(64 + 64 * b, 64, pieces);
         REQUIRE(pieces.size() == 1);
@@ -76,16 +76,16 @@ TEST_CASE("a micro-batch is what the plan says: tokens, their successors and the
 
 TEST_CASE("a sequence of several pieces begins a document at each") {
     const Fixture f;
-    const BatchPlan plan(f.stream.tokens(), 10, 3, ShuffleKind::random);
-    std::vector<Piece> pieces;
+    const data::BatchPlan plan(f.stream.tokens(), 10, 3, data::ShuffleKind::random);
+    std::vector<data::Piece> pieces;
     plan.locate(5, 25, pieces);
     REQUIRE(pieces.size() > 1);
-    StreamBatches source(f.stream, plan);
-    Loader loader(source, {.max_tokens = 25, .background = false});
+    data::StreamBatches source(f.stream, plan);
+    data::Loader loader(source, {.max_tokens = 25, .background = false});
     loader.request({.consumed = 5, .batch = 1, .length = 25});
-    const MicroBatch batch = loader.take();
+    const data::MicroBatch batch = loader.take();
     size_t i = 0;
-    for (const Piece& piece : pieces) {
+    for (const data::Piece& piece : pieces) {
         const size_t first = i;
         for (int64_t j = 0; j < piece.length; ++j, ++i) {
             const size_t at = piece.begin + static_cast<uint64_t>(j);
@@ -99,11 +99,11 @@ TEST_CASE("a sequence of several pieces begins a document at each") {
 
 TEST_CASE("the thread delivers the bits of the synchronous loader, at any depth of requests") {
     const Fixture f;
-    const BatchPlan plan(f.stream.tokens(), 64, 3, ShuffleKind::random);
-    std::vector<BatchRequest> requests;
+    const data::BatchPlan plan(f.stream.tokens(), 64, 3, data::ShuffleKind::random);
+    std::vector<data::BatchRequest> requests;
     uint64_t consumed = 0;
     for (int i = 0; i < 200; ++i) {
-        const BatchRequest r{.consumed = consumed, .batch = 1 + i % 4, .length = i < 100 ? 32 : 64};
+        const data::BatchRequest r{.consumed = consumed, .batch = 1 + i % 4, .length = i < 100 ? 32 : 64};
         requests.push_back(r);
         consumed += static_cast<uint64_t>(r.batch * r.length);
     }
@@ -114,12 +114,12 @@ TEST_CASE("the thread delivers the bits of the synchronous loader, at any depth 
 
 TEST_CASE("neither micro-batch nor rank changes what a step reads") {
     const Fixture f;
-    const BatchPlan plan(f.stream.tokens(), 32, 3, ShuffleKind::random);
+    const data::BatchPlan plan(f.stream.tokens(), 32, 3, data::ShuffleKind::random);
     const int64_t sequences = 8, length = 32;
     const auto step = [&](int64_t batch) {
         Copy total;
         for (int64_t b = 0; b < sequences; b += batch) {
-            const BatchRequest r{
+            const data::BatchRequest r{
                 .consumed = static_cast<uint64_t>(960 + b * length), .batch = batch, .length = length};
             const Copy part = load(f, plan, {r}, true, 1)[0];
             total.tokens.insert(total.tokens.end(), part.tokens.begin(), part.tokens.end());
@@ -134,10 +134,10 @@ TEST_CASE("neither micro-batch nor rank changes what a step reads") {
 
 TEST_CASE("a bad token surfaces at the take that would deliver it, and the loader goes on") {
     const Fixture f(900);  // tokens 900 and above are outside
-    const BatchPlan plan(f.stream.tokens(), 100, 3, ShuffleKind::none);
+    const data::BatchPlan plan(f.stream.tokens(), 100, 3, data::ShuffleKind::none);
     for (const bool background : {false, true}) {
-        StreamBatches source(f.stream, plan);
-        Loader loader(source, {.max_tokens = 100, .documents = true, .background = background});
+        data::StreamBatches source(f.stream, plan);
+        data::Loader loader(source, {.max_tokens = 100, .documents = true, .background = background});
         for (uint64_t i = 0; i < 10; ++i) loader.request({.consumed = 100 * i, .batch = 1, .length = 100});
         for (int i = 0; i < 10; ++i) {
             const std::string outcome = error_of([&] { loader.take(); });
@@ -152,10 +152,11 @@ TEST_CASE("a bad token surfaces at the take that would deliver it, and the loade
 TEST_CASE("documents are left out when nobody wants them, even where they are unknown") {
     const TempDir dir;
     put(dir / "raw", packed<uint16_t>(counting(101, 50)));
-    const TokenStream stream = TokenStream::open({dir / "raw"}, {.shard = {.raw = true, .width = 2}});
-    const BatchPlan plan(stream.tokens(), 50, 1, ShuffleKind::none);
-    StreamBatches source(stream, plan);
-    Loader loader(source, {.max_tokens = 50, .documents = false});
+    const data::TokenStream stream =
+        data::TokenStream::open({dir / "raw"}, {.shard = {.raw = true, .width = 2}});
+    const data::BatchPlan plan(stream.tokens(), 50, 1, data::ShuffleKind::none);
+    data::StreamBatches source(stream, plan);
+    data::Loader loader(source, {.max_tokens = 50, .documents = false});
     loader.request({.consumed = 0, .batch = 1, .length = 50});
     CHECK(loader.take().doc_start.empty());
     CHECK(contains(error_of([&] { loader.request({.consumed = 0, .batch = 2, .length = 50}); }),
@@ -164,10 +165,10 @@ TEST_CASE("documents are left out when nobody wants them, even where they are un
 
 TEST_CASE("a loader ends cleanly with requests outstanding") {
     const Fixture f;
-    const BatchPlan plan(f.stream.tokens(), 100, 3, ShuffleKind::none);
+    const data::BatchPlan plan(f.stream.tokens(), 100, 3, data::ShuffleKind::none);
     for (int i = 0; i < 50; ++i) {
-        StreamBatches source(f.stream, plan);
-        Loader loader(source, {.max_tokens = 100});
+        data::StreamBatches source(f.stream, plan);
+        data::Loader loader(source, {.max_tokens = 100});
         for (int j = 0; j < i % 5; ++j) loader.request({.consumed = 0, .batch = 1, .length = 100});
         if (i % 3 == 1 && i % 5 > 0) loader.take();
     }

@@ -71,9 +71,9 @@ inline std::string megatron_index(int type_code, int width,
 }
 
 // One of our own, made of whole documents.
-inline uint64_t write_documents(const std::string& path, const ShardHeader& header,
+inline uint64_t write_documents(const std::string& path, const data::ShardHeader& header,
                                 const std::vector<Tokens>& documents, uint64_t source_bytes = 0) {
-    ShardWriter writer(path, header);
+    data::ShardWriter writer(path, header);
     for (const Tokens& document : documents) {
         writer.begin_document();
         writer.append(document.data(), document.size());

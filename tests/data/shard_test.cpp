@@ -13,14 +13,14 @@ using namespace longreach::test;
 
 namespace {
 
-Tokens read_all(const Shard& shard) {
+Tokens read_all(const data::Shard& shard) {
     Tokens tokens(shard.info().tokens);
     shard.read(0, tokens.size(), tokens.data());
     return tokens;
 }
 
-std::string open_error(const std::string& path, const ShardOptions& options = {}) {
-    return anonymous(error_of([&] { Shard::open(path, options); }), path);
+std::string open_error(const std::string& path, const data::ShardOptions& options = {}) {
+    return anonymous(error_of([&] { data::Shard::open(path, options); }), path);
 }
 
 }  // namespace
@@ -36,24 +36,24 @@ TEST_CASE("every format is told by its first bytes and read back") {
     put(dir / "raw2", packed<uint16_t>(tokens));
     put(dir / "raw4", packed<uint32_t>(wide));
 
-    const Shard v1 = Shard::open(dir / "v1.bin", {});
-    CHECK(v1.info().format == ShardFormat::llmc_v1);
+    const data::Shard v1 = data::Shard::open(dir / "v1.bin", {});
+    CHECK(v1.info().format == data::ShardFormat::llmc_v1);
     CHECK(v1.info().boundary_token == 50256);
-    CHECK(v1.info().side == BoundarySide::before);
+    CHECK(v1.info().side == data::BoundarySide::before);
     CHECK(read_all(v1) == tokens);
-    const Shard v7 = Shard::open(dir / "v7.bin", {});
-    CHECK(v7.info().format == ShardFormat::llmc_v7);
+    const data::Shard v7 = data::Shard::open(dir / "v7.bin", {});
+    CHECK(v7.info().format == data::ShardFormat::llmc_v7);
     CHECK(v7.info().boundary_token == 128000);
     CHECK(read_all(v7) == wide);
     for (const char* name : {"llmq1.bin", "llmq2.bin", "masks.bin"}) {
-        const Shard q = Shard::open(dir / name, {});
-        CHECK(q.info().format == ShardFormat::llmq);
+        const data::Shard q = data::Shard::open(dir / name, {});
+        CHECK(q.info().format == data::ShardFormat::llmq);
         CHECK(q.info().vocab == 1 << 20);
         CHECK(q.info().boundary_token == -1);
         CHECK(read_all(q) == wide);
     }
-    CHECK(read_all(Shard::open(dir / "raw2", {.raw = true, .width = 2})) == tokens);
-    CHECK(read_all(Shard::open(dir / "raw4", {.raw = true, .width = 4})) == wide);
+    CHECK(read_all(data::Shard::open(dir / "raw2", {.raw = true, .width = 2})) == tokens);
+    CHECK(read_all(data::Shard::open(dir / "raw4", {.raw = true, .width = 4})) == wide);
     CHECK(v1.stored_value(3) == tokens[3]);
 }
 
@@ -64,8 +64,8 @@ TEST_CASE("Megatron data are read through their index, in every integer type") {
     const auto check_type = [&](int code, int width, const std::string& data) {
         put(dir / "m.bin", data);
         put(dir / "m.idx", megatron_index(code, width, lengths));
-        const Shard shard = Shard::open(dir / "m.idx", {});
-        CHECK(shard.info().format == ShardFormat::megatron);
+        const data::Shard shard = data::Shard::open(dir / "m.idx", {});
+        CHECK(shard.info().format == data::ShardFormat::megatron);
         CHECK(shard.info().path == dir / "m.bin");
         CHECK(shard.info().documents == std::vector<uint64_t>{0, 40, 65});
         CHECK(read_all(shard) == tokens);
@@ -117,7 +117,7 @@ TEST_CASE("Megatron data are read through their index, in every integer type") {
 TEST_CASE("foreign headers: every field is checked and the size to the byte") {
     const TempDir dir;
     const Tokens tokens = counting(10, 100);
-    const auto outcome = [&](const std::string& bytes, const ShardOptions& options = {}) {
+    const auto outcome = [&](const std::string& bytes, const data::ShardOptions& options = {}) {
         put(dir / "x", bytes);
         return open_error(dir / "x", options);
     };
@@ -184,20 +184,20 @@ TEST_CASE("what is no token shard is refused by name") {
 TEST_CASE("our own shards: tokens, documents and facts come back") {
     const TempDir dir;
     for (const int width : {2, 4}) {
-        const ShardHeader header{.width = width,
-                                 .vocab = 60000,
-                                 .boundary_token = 7,
-                                 .side = BoundarySide::after,
-                                 .tokenizer = 0x1234};
+        const data::ShardHeader header{.width = width,
+                                       .vocab = 60000,
+                                       .boundary_token = 7,
+                                       .side = data::BoundarySide::after,
+                                       .tokenizer = 0x1234};
         const Tokens a = counting(3, 60000), b = counting(700'001, 60000, 9), c = counting(1, 60000, 40000);
         const uint64_t fingerprint = write_documents(dir / "s.bin", header, {a, b, c}, 12345);
-        const Shard shard = Shard::open(dir / "s.bin", {});
-        const ShardInfo& info = shard.info();
-        CHECK(info.format == ShardFormat::longreach);
+        const data::Shard shard = data::Shard::open(dir / "s.bin", {});
+        const data::ShardInfo& info = shard.info();
+        CHECK(info.format == data::ShardFormat::longreach);
         CHECK(info.type.bytes == width);
         CHECK(info.vocab == 60000);
         CHECK(info.boundary_token == 7);
-        CHECK(info.side == BoundarySide::after);
+        CHECK(info.side == data::BoundarySide::after);
         CHECK(info.tokenizer == 0x1234);
         CHECK(info.source_bytes == 12345);
         CHECK(info.fingerprint == fingerprint);
@@ -208,17 +208,17 @@ TEST_CASE("our own shards: tokens, documents and facts come back") {
         CHECK(read_all(shard) == all);
         CHECK(info.block_checksums.size() == (all.size() * static_cast<size_t>(width) + 1048575) / 1048576);
         for (size_t i = 0; i < info.block_checksums.size(); ++i) CHECK(shard.block_is_intact(i));
-        CHECK(list_directory(dir.path()) == std::vector<std::string>{"s.bin"});
+        CHECK(io::list_directory(dir.path()) == std::vector<std::string>{"s.bin"});
     }
     write_documents(dir / "empty.bin", {.vocab = 1}, {});
-    CHECK(Shard::open(dir / "empty.bin", {}).info().tokens == 0);
+    CHECK(data::Shard::open(dir / "empty.bin", {}).info().tokens == 0);
 }
 
 TEST_CASE("our own shards: the bytes are the documented ones") {
     const TempDir dir;
     write_documents(
         dir / "s.bin",
-        {.width = 2, .vocab = 257, .boundary_token = 256, .side = BoundarySide::before, .tokenizer = 5},
+        {.width = 2, .vocab = 257, .boundary_token = 256, .side = data::BoundarySide::before, .tokenizer = 5},
         {{256, 65, 66}, {256, 67}}, 3);
     const std::string bytes = get(dir / "s.bin");
     const std::string data = packed<uint16_t>({256, 65, 66, 256, 67});
@@ -240,7 +240,7 @@ TEST_CASE("our own shards: every flipped bit and every truncation is noticed at 
     const std::string good = get(dir / "s.bin");
     const auto outcome = [&](const std::string& bytes) {
         put(dir / "s.bin", bytes);
-        return error_of([&] { TokenStream::open({dir / "s.bin"}, {}); });
+        return error_of([&] { data::TokenStream::open({dir / "s.bin"}, {}); });
     };
     CHECK(outcome(good) == "no error");
     for (size_t i = 0; i < good.size(); ++i)
@@ -298,18 +298,18 @@ TEST_CASE("our own shards: forged headers with a right checksum are refused by f
 TEST_CASE("a writer that is given up leaves nothing, and refuses nonsense") {
     const TempDir dir;
     {
-        ShardWriter writer(dir / "s.bin", {.vocab = 10});
+        data::ShardWriter writer(dir / "s.bin", {.vocab = 10});
         const Tokens tokens{1, 2, 3};
         writer.append(tokens.data(), tokens.size());
         const Tokens bad{10};
         CHECK(contains(error_of([&] { writer.append(bad.data(), 1); }), "token 10 of a vocabulary of 10"));
     }
-    CHECK(list_directory(dir.path()).empty());
-    CHECK(contains(error_of([&] { ShardWriter writer(dir / "s.bin", {.width = 3, .vocab = 10}); }),
+    CHECK(io::list_directory(dir.path()).empty());
+    CHECK(contains(error_of([&] { data::ShardWriter writer(dir / "s.bin", {.width = 3, .vocab = 10}); }),
                    "tokens of 3 bytes"));
-    CHECK(contains(error_of([&] { ShardWriter writer(dir / "s.bin", {.vocab = 65537}); }),
+    CHECK(contains(error_of([&] { data::ShardWriter writer(dir / "s.bin", {.vocab = 65537}); }),
                    "vocabulary of 65537"));
-    CHECK(list_directory(dir.path()).empty());
+    CHECK(io::list_directory(dir.path()).empty());
 }
 
 TEST_CASE("positions beyond 4 GiB: a sparse raw shard") {
@@ -322,8 +322,8 @@ TEST_CASE("positions beyond 4 GiB: a sparse raw shard") {
         file.seekp(static_cast<std::streamoff>((tokens - 2) * 2));
         file.write("\x2a\0\x2b\0", 4);
     }
-    const TokenStream stream =
-        TokenStream::open({dir / "big"}, {.shard = {.raw = true, .width = 2}, .vocab = 100});
+    const data::TokenStream stream =
+        data::TokenStream::open({dir / "big"}, {.shard = {.raw = true, .width = 2}, .vocab = 100});
     CHECK(stream.tokens() == tokens);
     Tokens out(4);
     stream.read(tokens - 4, 4, out.data());

@@ -22,13 +22,13 @@ bool is_digits(const std::string& text) {
 }  // namespace
 
 TEST_CASE("every question repeats its fact, at the distance it states") {
-    const SynthOptions options;
+    const data::SynthOptions options;
     size_t recalls = 0;
     for (uint32_t index = 0; index < 40; ++index) {
-        const SynthDocument document = synth_document(options, index);
+        const data::SynthDocument document = data::synth_document(options, index);
         CHECK(document.text.size() >= options.min_document);
         CHECK(document.text.size() <= options.max_document);
-        for (const Recall& recall : document.recalls) {
+        for (const data::Recall& recall : document.recalls) {
             const std::string digits = document.text.substr(recall.position, 5);
             REQUIRE(is_digits(digits));
             REQUIRE(document.text.substr(recall.position - recall.distance, 5) == digits);
@@ -48,13 +48,13 @@ TEST_CASE("every question repeats its fact, at the distance it states") {
 }
 
 TEST_CASE("distances are uniform over octaves where the document is long enough") {
-    SynthOptions options;
+    data::SynthOptions options;
     options.min_document = options.max_document = 1 << 18;
     options.max_distance = (1 << 14) - 1;
     std::map<int, int> octaves;
     int total = 0;
     for (uint32_t index = 0; index < 40; ++index)
-        for (const Recall& recall : synth_document(options, index).recalls) {
+        for (const data::Recall& recall : data::synth_document(options, index).recalls) {
             ++octaves[std::bit_width(recall.distance) - 1];
             ++total;
         }
@@ -69,10 +69,10 @@ TEST_CASE("distances are uniform over octaves where the document is long enough"
 
 TEST_CASE("a seed gives one corpus, other seeds and documents give others") {
     const TempDir dir;
-    SynthOptions options{.output = dir / "a", .seed = 3, .train_bytes = 300'000, .val_bytes = 50'000};
-    const SynthResult first = synthesize(options);
+    data::SynthOptions options{.output = dir / "a", .seed = 3, .train_bytes = 300'000, .val_bytes = 50'000};
+    const data::SynthResult first = data::synthesize(options);
     options.output = dir / "b";
-    const SynthResult second = synthesize(options);
+    const data::SynthResult second = data::synthesize(options);
     CHECK(first.train.fingerprint == second.train.fingerprint);
     CHECK(first.val.fingerprint == second.val.fingerprint);
     CHECK(first.train.fingerprint != first.val.fingerprint);
@@ -80,22 +80,23 @@ TEST_CASE("a seed gives one corpus, other seeds and documents give others") {
     CHECK(first.recalls == second.recalls);
     options.seed = 4;
     options.replace = true;
-    CHECK(synthesize(options).train.fingerprint != first.train.fingerprint);
-    CHECK(synth_document(options, 0).text != synth_document(options, 1).text);
+    CHECK(data::synthesize(options).train.fingerprint != first.train.fingerprint);
+    CHECK(data::synth_document(options, 0).text != data::synth_document(options, 1).text);
 
     // An on-disk fact: published results name the seed.
-    const SynthOptions published;
-    CHECK(format_hash64(xxh64(synth_document(published, 0).text)) == "ce538015e60078b6");
+    const data::SynthOptions published;
+    CHECK(format_hash64(xxh64(data::synth_document(published, 0).text)) == "ce538015e60078b6");
 
-    const TokenStream stream = TokenStream::open(first.train.shards, {.vocab = 257, .need_documents = true});
+    const data::TokenStream stream =
+        data::TokenStream::open(first.train.shards, {.vocab = 257, .need_documents = true});
     CHECK(stream.source_bytes() == first.train.source_bytes);
-    CHECK(verify({dir / "a"}, {.vocab = 257}).problems.empty());
+    CHECK(data::verify({dir / "a"}, {.vocab = 257}).problems.empty());
 }
 
 TEST_CASE("the filler is a language of few words with a structure to learn") {
-    SynthOptions options;
+    data::SynthOptions options;
     options.min_document = options.max_document = 1 << 20;
-    const std::string text = synth_document(options, 0).text;
+    const std::string text = data::synth_document(options, 0).text;
     std::map<std::string, std::map<std::string, int>> next;
     std::string word, previous;
     for (const char c : text) {
@@ -126,16 +127,17 @@ TEST_CASE("the filler is a language of few words with a structure to learn") {
 TEST_CASE("options that make no sense are refused") {
     const TempDir dir;
     const auto outcome = [&](auto change) {
-        SynthOptions options{.output = dir / "x", .train_bytes = 1000, .val_bytes = 0};
+        data::SynthOptions options{.output = dir / "x", .train_bytes = 1000, .val_bytes = 0};
         change(options);
-        return error_of([&] { synthesize(options); });
+        return error_of([&] { data::synthesize(options); });
     };
-    CHECK(contains(outcome([](SynthOptions& o) { o.min_document = 10; }), "2: documents of 10 to"));
-    CHECK(contains(outcome([](SynthOptions& o) { o.max_document = 100; }), "2: documents of 4096 to 100"));
-    CHECK(contains(outcome([](SynthOptions& o) { o.min_distance = 1; }), "2: distances of 1"));
-    CHECK(contains(outcome([](SynthOptions& o) { o.max_distance = 20; }), "2: distances of 64 to 20"));
-    CHECK(contains(outcome([](SynthOptions& o) { o.fact_every = 3; }), "2: a fact every 3"));
-    CHECK(contains(outcome([](SynthOptions& o) { o.train_bytes = 0; }), "2: 0 bytes"));
-    CHECK(contains(outcome([](SynthOptions& o) { o.output = ""; }), "2: no output directory"));
-    CHECK(outcome([](SynthOptions&) {}) == "no error");
+    CHECK(contains(outcome([](data::SynthOptions& o) { o.min_document = 10; }), "2: documents of 10 to"));
+    CHECK(contains(outcome([](data::SynthOptions& o) { o.max_document = 100; }),
+                   "2: documents of 4096 to 100"));
+    CHECK(contains(outcome([](data::SynthOptions& o) { o.min_distance = 1; }), "2: distances of 1"));
+    CHECK(contains(outcome([](data::SynthOptions& o) { o.max_distance = 20; }), "2: distances of 64 to 20"));
+    CHECK(contains(outcome([](data::SynthOptions& o) { o.fact_every = 3; }), "2: a fact every 3"));
+    CHECK(contains(outcome([](data::SynthOptions& o) { o.train_bytes = 0; }), "2: 0 bytes"));
+    CHECK(contains(outcome([](data::SynthOptions& o) { o.output = ""; }), "2: no output directory"));
+    CHECK(outcome([](data::SynthOptions&) {}) == "no error");
 }

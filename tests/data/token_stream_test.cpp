@@ -24,7 +24,7 @@ Tokens expected_starts(const std::vector<bool>& begins, uint64_t begin, size_t c
 }
 
 // Compares document_starts over every interval with the definition.
-void check_documents(const TokenStream& stream, const std::vector<bool>& begins) {
+void check_documents(const data::TokenStream& stream, const std::vector<bool>& begins) {
     REQUIRE(stream.tokens() == begins.size());
     for (uint64_t begin = 0; begin < begins.size(); ++begin)
         for (uint64_t end = begin; end <= begins.size(); ++end) {
@@ -53,7 +53,8 @@ TEST_CASE("a stream is the concatenation of its shards, whatever their formats")
     put(dir / "d.idx", megatron_index(8, 2, {{3}}));
     put(dir / "notes.txt", "not a shard");
     write_documents(dir / "e.bin", {.vocab = 100}, {counting(4, 100, 15)});
-    const TokenStream stream = TokenStream::open({dir.path()}, {.vocab = 100, .boundary_token = 99});
+    const data::TokenStream stream =
+        data::TokenStream::open({dir.path()}, {.vocab = 100, .boundary_token = 99});
     CHECK(stream.shard_count() == 5);
     const Tokens all = counting(19, 100);
     REQUIRE(stream.tokens() == all.size());
@@ -70,15 +71,19 @@ TEST_CASE("shards are found in directories and by patterns, in byte order, none 
     const TempDir dir;
     for (const char* name : {"b.bin", "a.bin", "Z.bin", "m.idx", "m.bin", "other.txt"}) put(dir / name, "");
     using Paths = std::vector<std::string>;
-    CHECK(find_shards({dir.path()}) == Paths{dir / "Z.bin", dir / "a.bin", dir / "b.bin", dir / "m.idx"});
-    CHECK(find_shards({dir / "[ab].bin"}) == Paths{dir / "a.bin", dir / "b.bin"});
-    CHECK(find_shards({dir / "b.bin", dir / "a.bin"}) == Paths{dir / "b.bin", dir / "a.bin"});
-    CHECK(contains(error_of([&] { find_shards({dir / "a.bin", dir / "*.bin"}); }), "a.bin is listed twice"));
-    CHECK(contains(error_of([&] { find_shards({dir / "x*.bin"}); }), "3: no file matches"));
+    CHECK(data::find_shards({dir.path()}) ==
+          Paths{dir / "Z.bin", dir / "a.bin", dir / "b.bin", dir / "m.idx"});
+    CHECK(data::find_shards({dir / "[ab].bin"}) == Paths{dir / "a.bin", dir / "b.bin"});
+    CHECK(data::find_shards({dir / "b.bin", dir / "a.bin"}) == Paths{dir / "b.bin", dir / "a.bin"});
+    CHECK(contains(error_of([&] {
+                       data::find_shards({dir / "a.bin", dir / "*.bin"});
+                   }),
+                   "a.bin is listed twice"));
+    CHECK(contains(error_of([&] { data::find_shards({dir / "x*.bin"}); }), "3: no file matches"));
     std::filesystem::create_directory(dir / "empty");
-    CHECK(contains(error_of([&] { find_shards({dir / "empty"}); }), "holds no token shard"));
-    CHECK(contains(error_of([&] { TokenStream::open({}, {}); }), "no token data is named"));
-    CHECK(contains(error_of([&] { TokenStream::open({dir / "missing.bin"}, {}); }), "No such file"));
+    CHECK(contains(error_of([&] { data::find_shards({dir / "empty"}); }), "holds no token shard"));
+    CHECK(contains(error_of([&] { data::TokenStream::open({}, {}); }), "no token data is named"));
+    CHECK(contains(error_of([&] { data::TokenStream::open({dir / "missing.bin"}, {}); }), "No such file"));
 }
 
 TEST_CASE("a token outside the vocabulary is an error that names shard and position") {
@@ -88,7 +93,8 @@ TEST_CASE("a token outside the vocabulary is an error that names shard and posit
     bad[17000] = 50;
     bad[18000] = 60000;
     put(dir / "b.bin", llmc_v1(bad));
-    const TokenStream stream = TokenStream::open({dir.path()}, {.vocab = 50, .boundary_token = 0});
+    const data::TokenStream stream =
+        data::TokenStream::open({dir.path()}, {.vocab = 50, .boundary_token = 0});
     Tokens out(25000);
     stream.read(0, 22000, out.data());
     CHECK(error_of([&] { stream.read(0, 25000, out.data()); }) ==
@@ -99,9 +105,9 @@ TEST_CASE("a token outside the vocabulary is an error that names shard and posit
     const auto first_token = [&](const std::string& name, const std::string& bytes, int width) {
         put(dir / name, bytes);
         return error_of([&] {
-            StreamOptions options{.vocab = 100};
+            data::StreamOptions options{.vocab = 100};
             if (width > 0) options.shard = {.raw = true, .width = width};
-            TokenStream::open({dir / name}, options).read(0, 1, out.data());
+            data::TokenStream::open({dir / name}, options).read(0, 1, out.data());
         });
     };
     CHECK(contains(first_token("raw4", bytes_of(~uint32_t{0}), 4), "token 4294967295 at position 0"));
@@ -116,20 +122,20 @@ TEST_CASE("a token outside the vocabulary is an error that names shard and posit
 TEST_CASE("vocabularies and markers that do not fit are refused at open") {
     const TempDir dir;
     write_documents(dir / "a.bin", {.vocab = 257}, {{1}});
-    CHECK(contains(error_of([&] { TokenStream::open({dir / "a.bin"}, {.vocab = 256}); }),
+    CHECK(contains(error_of([&] { data::TokenStream::open({dir / "a.bin"}, {.vocab = 256}); }),
                    "has tokens of a vocabulary of 257, the model only 256"));
-    CHECK(TokenStream::open({dir / "a.bin"}, {.vocab = 50304}).largest_token_bound() == 257);
-    CHECK(contains(error_of([&] { TokenStream::open({dir / "a.bin"}, {.boundary_token = 257}); }),
+    CHECK(data::TokenStream::open({dir / "a.bin"}, {.vocab = 50304}).largest_token_bound() == 257);
+    CHECK(contains(error_of([&] { data::TokenStream::open({dir / "a.bin"}, {.boundary_token = 257}); }),
                    "boundary token 257 is outside the vocabulary of 257"));
     put(dir / "v1.bin", llmc_v1({1}));
-    CHECK(contains(error_of([&] { TokenStream::open({dir / "v1.bin"}, {.vocab = 257}); }),
+    CHECK(contains(error_of([&] { data::TokenStream::open({dir / "v1.bin"}, {.vocab = 257}); }),
                    "boundary token 50256 is outside the vocabulary of 257"));
     put(dir / "q.bin", llmq({1}, 2, 100, 0));
-    CHECK_FALSE(TokenStream::open({dir / "q.bin"}, {}).knows_documents());
-    CHECK(contains(error_of([&] { TokenStream::open({dir / "q.bin"}, {.need_documents = true}); }),
+    CHECK_FALSE(data::TokenStream::open({dir / "q.bin"}, {}).knows_documents());
+    CHECK(contains(error_of([&] { data::TokenStream::open({dir / "q.bin"}, {.need_documents = true}); }),
                    "2: " + (dir / "q.bin") + ": a llmq shard does not say where documents begin"));
-    CHECK(
-        TokenStream::open({dir / "q.bin"}, {.boundary_token = 3, .need_documents = true}).knows_documents());
+    CHECK(data::TokenStream::open({dir / "q.bin"}, {.boundary_token = 3, .need_documents = true})
+              .knows_documents());
 }
 
 TEST_CASE("documents: a marker before, after, at both ends, doubled, and across shards") {
@@ -138,17 +144,17 @@ TEST_CASE("documents: a marker before, after, at both ends, doubled, and across 
     const Tokens tokens{9, 1, 2, 9, 3, 9, 9, 4, 5, 9};
     put(dir / "a.bin", llmc_v1({tokens.begin(), tokens.begin() + 4}));
     put(dir / "b.bin", llmc_v1({tokens.begin() + 4, tokens.end()}));
-    StreamOptions options{.vocab = 10, .boundary_token = 9, .side = BoundarySide::before};
-    check_documents(TokenStream::open({dir.path()}, options), begins_at(10, {0, 3, 5, 6, 9}));
-    options.side = BoundarySide::after;
-    check_documents(TokenStream::open({dir.path()}, options), begins_at(10, {1, 4, 6, 7}));
+    data::StreamOptions options{.vocab = 10, .boundary_token = 9, .side = data::BoundarySide::before};
+    check_documents(data::TokenStream::open({dir.path()}, options), begins_at(10, {0, 3, 5, 6, 9}));
+    options.side = data::BoundarySide::after;
+    check_documents(data::TokenStream::open({dir.path()}, options), begins_at(10, {1, 4, 6, 7}));
 }
 
 TEST_CASE("documents: from tables, also where a document goes on in the next shard") {
     const TempDir dir;
     write_documents(dir / "a.bin", {.vocab = 10}, {{1, 2}, {3, 4, 5}});
     {
-        ShardWriter writer(dir / "b.bin", {.vocab = 10});
+        data::ShardWriter writer(dir / "b.bin", {.vocab = 10});
         const Tokens rest{6, 7}, next{8};
         writer.append(rest.data(), 2);  // still the document of {3, 4, 5}
         writer.begin_document();
@@ -157,29 +163,29 @@ TEST_CASE("documents: from tables, also where a document goes on in the next sha
     }
     put(dir / "c.bin", packed<uint16_t>({1, 2, 3, 4}));
     put(dir / "c.idx", megatron_index(8, 2, {{1}, {2, 1}}));
-    check_documents(TokenStream::open({dir.path()}, {}), begins_at(12, {0, 2, 7, 8, 9}));
+    check_documents(data::TokenStream::open({dir.path()}, {}), begins_at(12, {0, 2, 7, 8, 9}));
 }
 
 TEST_CASE("documents: shards with rules of their own side by side") {
     const TempDir dir;
-    write_documents(dir / "a.bin", {.vocab = 10, .boundary_token = 9, .side = BoundarySide::after},
+    write_documents(dir / "a.bin", {.vocab = 10, .boundary_token = 9, .side = data::BoundarySide::after},
                     {{1, 9}, {2, 9}});
-    write_documents(dir / "b.bin", {.vocab = 10, .boundary_token = 8, .side = BoundarySide::before},
+    write_documents(dir / "b.bin", {.vocab = 10, .boundary_token = 8, .side = data::BoundarySide::before},
                     {{8, 9}, {8, 1}});
     write_documents(dir / "c.bin", {.vocab = 10}, {{8, 9}, {9}});
-    check_documents(TokenStream::open({dir.path()}, {}), begins_at(11, {2, 4, 6, 8, 10}));
+    check_documents(data::TokenStream::open({dir.path()}, {}), begins_at(11, {2, 4, 6, 8, 10}));
 }
 
 TEST_CASE("bytes of text are known only if every shard knows them") {
     const TempDir dir;
     write_documents(dir / "a.bin", {.vocab = 10}, {{1, 2}}, 9);
     write_documents(dir / "b.bin", {.vocab = 10}, {{1, 2, 3}}, 6);
-    const TokenStream both = TokenStream::open({dir.path()}, {});
+    const data::TokenStream both = data::TokenStream::open({dir.path()}, {});
     CHECK(both.source_bytes() == 15);
     CHECK(both.bytes_per_token() == 3.0);
     write_documents(dir / "c.bin", {.vocab = 10}, {{1}});
-    CHECK(TokenStream::open({dir.path()}, {}).source_bytes() == 0);
-    CHECK(TokenStream::open({dir.path()}, {}).bytes_per_token() == 0.0);
+    CHECK(data::TokenStream::open({dir.path()}, {}).source_bytes() == 0);
+    CHECK(data::TokenStream::open({dir.path()}, {}).bytes_per_token() == 0.0);
 }
 
 TEST_CASE("the fingerprint follows the content and not the place") {
@@ -188,7 +194,9 @@ TEST_CASE("the fingerprint follows the content and not the place") {
         put(*d / "a.bin", llmc_v1(counting(100, 50)));
         write_documents(*d / "b.bin", {.vocab = 50}, {counting(300, 50)});
     }
-    const auto fingerprint = [](const TempDir& d) { return TokenStream::open({d.path()}, {}).fingerprint(); };
+    const auto fingerprint = [](const TempDir& d) {
+        return data::TokenStream::open({d.path()}, {}).fingerprint();
+    };
     const uint64_t original = fingerprint(dir);
     CHECK(fingerprint(other) == original);
     put(other / "a.bin", llmc_v1(counting(100, 51)));
@@ -197,7 +205,7 @@ TEST_CASE("the fingerprint follows the content and not the place") {
     CHECK(fingerprint(other) == original);
     write_documents(other / "b.bin", {.vocab = 50}, {counting(300, 49)});
     CHECK(fingerprint(other) != original);
-    CHECK(TokenStream::open({dir / "b.bin", dir / "a.bin"}, {}).fingerprint() != original);
+    CHECK(data::TokenStream::open({dir / "b.bin", dir / "a.bin"}, {}).fingerprint() != original);
 }
 
 TEST_CASE("shards larger than the limit are opened without reading them all") {
@@ -206,7 +214,7 @@ TEST_CASE("shards larger than the limit are opened without reading them all") {
     std::string bytes = get(dir / "a.bin");
     bytes[200] = static_cast<char>(bytes[200] ^ 1);
     put(dir / "a.bin", bytes);
-    CHECK(contains(error_of([&] { TokenStream::open({dir / "a.bin"}, {}); }),
+    CHECK(contains(error_of([&] { data::TokenStream::open({dir / "a.bin"}, {}); }),
                    "MiB 0 of the token data does not match its checksum"));
-    CHECK(error_of([&] { TokenStream::open({dir / "a.bin"}, {.verify_limit = 599}); }) == "no error");
+    CHECK(error_of([&] { data::TokenStream::open({dir / "a.bin"}, {.verify_limit = 599}); }) == "no error");
 }

@@ -13,14 +13,14 @@ using namespace longreach::test;
 namespace {
 
 // The documents of shards, as text; each begins with its boundary token.
-std::vector<std::string> documents_of(const SplitResult& split) {
+std::vector<std::string> documents_of(const data::SplitResult& split) {
     std::vector<std::string> documents;
     if (split.shards.empty()) return documents;
-    const TokenStream stream = TokenStream::open(split.shards, {});
+    const data::TokenStream stream = data::TokenStream::open(split.shards, {});
     Tokens tokens(stream.tokens());
     stream.read(0, static_cast<int64_t>(tokens.size()), tokens.data());
     for (const int32_t t : tokens) {
-        if (t == byte_boundary) {
+        if (t == data::byte_boundary) {
             documents.emplace_back();
         } else {
             documents.back() += static_cast<char>(t);
@@ -33,18 +33,18 @@ using Texts = std::vector<std::string>;
 
 // A tree with two directories, a link and a binary file.
 void make_tree(const std::string& root) {
-    std::filesystem::create_directories(join_path(root, "b/deep"));
-    std::filesystem::create_directories(join_path(root, "a"));
-    put(join_path(root, "z.txt"), "last");
-    put(join_path(root, "a/2.h"), "two");
-    put(join_path(root, "a/10.h"), "ten");
-    put(join_path(root, "b/deep/x.h"), "deep");
-    put(join_path(root, "b/empty.h"), "");
-    put(join_path(root, "b/object.o"), std::string("\x7f"
-                                                   "ELF\0\0",
-                                                   6));
-    std::filesystem::create_symlink(join_path(root, "a/2.h"), join_path(root, "b/link.h"));
-    std::filesystem::create_directory_symlink(root, join_path(root, "b/loop"));
+    std::filesystem::create_directories(io::join_path(root, "b/deep"));
+    std::filesystem::create_directories(io::join_path(root, "a"));
+    put(io::join_path(root, "z.txt"), "last");
+    put(io::join_path(root, "a/2.h"), "two");
+    put(io::join_path(root, "a/10.h"), "ten");
+    put(io::join_path(root, "b/deep/x.h"), "deep");
+    put(io::join_path(root, "b/empty.h"), "");
+    put(io::join_path(root, "b/object.o"), std::string("\x7f"
+                                                       "ELF\0\0",
+                                                       6));
+    std::filesystem::create_symlink(io::join_path(root, "a/2.h"), io::join_path(root, "b/link.h"));
+    std::filesystem::create_directory_symlink(root, io::join_path(root, "b/loop"));
 }
 
 }  // namespace
@@ -52,53 +52,54 @@ void make_tree(const std::string& root) {
 TEST_CASE("a directory is walked in byte order; links and binary files are left out") {
     const TempDir dir;
     make_tree(dir / "in");
-    TokenizeOptions options{.source = {.inputs = {dir / "in"}}, .output = dir / "out"};
-    const TokenizeResult all = tokenize(options);
+    data::TokenizeOptions options{.source = {.inputs = {dir / "in"}}, .output = dir / "out"};
+    const data::TokenizeResult all = data::tokenize(options);
     CHECK(documents_of(all.train) == Texts{"ten", "two", "deep", "last"});
     CHECK(all.files == 5);
     CHECK(all.binary_files == 1);
     CHECK(all.val.shards.empty());
     CHECK(all.train.tokens == 18);
     CHECK(all.train.source_bytes == 14);
-    const TokenStream stream = TokenStream::open({dir / "out"}, {.vocab = 257, .need_documents = true});
+    const data::TokenStream stream =
+        data::TokenStream::open({dir / "out"}, {.vocab = 257, .need_documents = true});
     CHECK(stream.fingerprint() == all.train.fingerprint);
     CHECK(stream.source_bytes() == 14);
 
     options.output = dir / "out2";
     options.source.extensions = {".h"};
     options.source.exclude = {"b/*"};
-    CHECK(documents_of(tokenize(options).train) == Texts{"ten", "two"});
+    CHECK(documents_of(data::tokenize(options).train) == Texts{"ten", "two"});
 }
 
 TEST_CASE("tokenizing names what --exclude left out, and a pattern that matches nothing") {
     const TempDir dir;
     make_tree(dir / "in");
-    TokenizeOptions options{.source = {.inputs = {dir / "in"}}, .output = dir / "out"};
+    data::TokenizeOptions options{.source = {.inputs = {dir / "in"}}, .output = dir / "out"};
     options.source.exclude = {"a/*", "a/2.h", "*.md"};
-    const TokenizeResult result = tokenize(options);
+    const data::TokenizeResult result = data::tokenize(options);
     CHECK(documents_of(result.train) == Texts{"deep", "last"});
     CHECK(result.excluded.files == 2);
     CHECK(result.excluded.bytes == 6);
     CHECK(result.unmatched == Texts{"*.md"});
-    CHECK(contains(to_text(result), "2 files excluded, 6 B of text\n"));
-    CHECK(contains(to_text(result), "warning: --exclude \"*.md\" matches no file"));
+    CHECK(contains(data::to_text(result), "2 files excluded, 6 B of text\n"));
+    CHECK(contains(data::to_text(result), "warning: --exclude \"*.md\" matches no file"));
 
     options.output = dir / "out2";
     options.source.exclude = {"*"};
-    CHECK(contains(error_of([&] { tokenize(options); }), "no file to read (6 files are excluded)"));
+    CHECK(contains(error_of([&] { data::tokenize(options); }), "no file to read (6 files are excluded)"));
 }
 
 TEST_CASE("tokenizing is deterministic, wherever the text lies") {
     const TempDir a, b;
     make_tree(a / "here");
     make_tree(b / "there");
-    const TokenizeResult first =
-        tokenize({.source = {.inputs = {a / "here"}}, .output = a / "o", .val_fraction = 0.5});
-    const TokenizeResult again =
-        tokenize({.source = {.inputs = {b / "there"}}, .output = b / "o", .val_fraction = 0.5});
+    const data::TokenizeResult first =
+        data::tokenize({.source = {.inputs = {a / "here"}}, .output = a / "o", .val_fraction = 0.5});
+    const data::TokenizeResult again =
+        data::tokenize({.source = {.inputs = {b / "there"}}, .output = b / "o", .val_fraction = 0.5});
     CHECK(first.train.fingerprint == again.train.fingerprint);
     CHECK(first.val.fingerprint == again.val.fingerprint);
-    for (const std::string& name : list_directory(a / "o"))
+    for (const std::string& name : io::list_directory(a / "o"))
         CHECK(get(a / "o/" + name) == get(b / "o/" + name));
 }
 
@@ -109,23 +110,23 @@ TEST_CASE("all 256 bytes, long files and full shards come through") {
     put(dir / "long.bin.txt", text);
     put(dir / "b.txt", "b");
     put(dir / "c.txt", "c");
-    const TokenizeResult result =
-        tokenize({.source = {.inputs = {dir / "b.txt", dir / "long.bin.txt", dir / "c.txt"}},
-                  .output = dir / "out",
-                  .max_shard_tokens = 100'000});
+    const data::TokenizeResult result =
+        data::tokenize({.source = {.inputs = {dir / "b.txt", dir / "long.bin.txt", dir / "c.txt"}},
+                        .output = dir / "out",
+                        .max_shard_tokens = 100'000});
     CHECK(documents_of(result.train) == Texts{"b", text, "c"});
     // A document is never cut: the first shard holds the long one whole.
     CHECK(result.train.shards == Texts{dir / "out/train_000000.bin", dir / "out/train_000001.bin"});
-    CHECK(Shard::open(result.train.shards[0], {}).info().tokens == 300'003);
+    CHECK(data::Shard::open(result.train.shards[0], {}).info().tokens == 300'003);
 }
 
 TEST_CASE("JSONL: one document per line, by field; errors name the line") {
     const TempDir dir;
     const auto run = [&](const std::string& text, const std::string& field = "text") {
         put(dir / "in.jsonl", text);
-        return tokenize({.source = {.inputs = {dir / "in.jsonl"}, .text_field = field},
-                         .output = dir / "out",
-                         .replace = true});
+        return data::tokenize({.source = {.inputs = {dir / "in.jsonl"}, .text_field = field},
+                               .output = dir / "out",
+                               .replace = true});
     };
     CHECK(documents_of(
               run("{\"text\": \"one\\n\\u00e9\"}\n\n{\"id\": 2, \"text\": \"two\"}\n{\"text\": \"\"}\n")
@@ -141,7 +142,7 @@ TEST_CASE("JSONL: one document per line, by field; errors name the line") {
     CHECK(contains(outcome("{\"text\": \"a\"}\n{\"txt\": \"b\"}\n"), "in.jsonl line 2 has no field text"));
     CHECK(contains(outcome("[1]\n"), "in.jsonl line 1 is not a JSON object"));
     CHECK(contains(outcome("{\"text\": \"a\"\n"), "3: "));
-    CHECK(list_directory(dir / "out").empty());  // a failed run leaves no shard
+    CHECK(io::list_directory(dir / "out").empty());  // a failed run leaves no shard
 }
 
 TEST_CASE("validation documents: every n-th, or a fraction that does not depend on the others") {
@@ -149,44 +150,45 @@ TEST_CASE("validation documents: every n-th, or a fraction that does not depend 
     std::string lines;
     for (int i = 0; i < 1000; ++i) lines += fmt::format("{{\"text\": \"{}\"}}\n", i);
     put(dir / "in.jsonl", lines);
-    TokenizeOptions options{
+    data::TokenizeOptions options{
         .source = {.inputs = {dir / "in.jsonl"}}, .output = dir / "out", .replace = true, .val_every = 10};
-    TokenizeResult result = tokenize(options);
+    data::TokenizeResult result = data::tokenize(options);
     CHECK(result.train.documents == 900);
     CHECK(documents_of(result.val)[0] == "9");
     CHECK(documents_of(result.val)[99] == "999");
     options.val_every = 0;
     options.val_fraction = 0.1;
-    result = tokenize(options);
+    result = data::tokenize(options);
     CHECK(result.val.documents > 60);
     CHECK(result.val.documents < 140);
     const Texts before = documents_of(result.val);
     put(dir / "in.jsonl", lines + "{\"text\": \"one more\"}\n");
-    Texts after = documents_of(tokenize(options).val);
+    Texts after = documents_of(data::tokenize(options).val);
     after.resize(before.size());
     CHECK(after == before);
     options.val_every = 5;
-    CHECK(contains(error_of([&] { tokenize(options); }),
+    CHECK(contains(error_of([&] { data::tokenize(options); }),
                    "2: choose validation documents by number or by fraction"));
 }
 
 TEST_CASE("a limit of bytes, an occupied output, missing and wrong inputs") {
     const TempDir dir;
     make_tree(dir / "in");
-    TokenizeOptions options{.source = {.inputs = {dir / "in"}}, .output = dir / "out", .max_bytes = 7};
-    const TokenizeResult result = tokenize(options);
+    data::TokenizeOptions options{.source = {.inputs = {dir / "in"}}, .output = dir / "out", .max_bytes = 7};
+    const data::TokenizeResult result = data::tokenize(options);
     CHECK(documents_of(result.train) == Texts{"ten", "two"});
     CHECK(result.limited);
-    CHECK(contains(to_text(result), "the rest left out"));
-    CHECK(contains(error_of([&] { tokenize(options); }), "already holds token shards (train_000000.bin)"));
+    CHECK(contains(data::to_text(result), "the rest left out"));
+    CHECK(contains(error_of([&] { data::tokenize(options); }),
+                   "already holds token shards (train_000000.bin)"));
     options.replace = true;
-    CHECK(error_of([&] { tokenize(options); }) == "no error");
+    CHECK(error_of([&] { data::tokenize(options); }) == "no error");
     put(dir / "out/mine.bin", "precious");
-    CHECK(contains(error_of([&] { tokenize(options); }), "already holds token shards (mine.bin)"));
+    CHECK(contains(error_of([&] { data::tokenize(options); }), "already holds token shards (mine.bin)"));
     CHECK(get(dir / "out/mine.bin") == "precious");
 
     const auto outcome = [&](const std::vector<std::string>& inputs) {
-        return error_of([&] { tokenize({.source = {.inputs = inputs}, .output = dir / "other"}); });
+        return error_of([&] { data::tokenize({.source = {.inputs = inputs}, .output = dir / "other"}); });
     };
     CHECK(contains(outcome({}), "2: no text is named"));
     CHECK(contains(outcome({dir / "missing"}), "3: cannot open"));
@@ -198,7 +200,7 @@ TEST_CASE("a limit of bytes, an occupied output, missing and wrong inputs") {
 }
 
 TEST_CASE("licence headers are dropped, other comments are kept") {
-    const auto rest = [](const std::string& text) { return text.substr(licence_end(text)); };
+    const auto rest = [](const std::string& text) { return text.substr(data::licence_end(text)); };
     CHECK(rest("// Copyright 2020\n// All rights\n\nint x;\n") == "int x;\n");
     CHECK(rest("/* Copyright 2020 */\n/** @file */\nint x;\n") == "/** @file */\nint x;\n");
     CHECK(rest("// <algorithm> -*- C++ -*-\n\n// Copyright (C)\n//\n// text\n\n/** doc */\nint x;") ==
@@ -216,7 +218,7 @@ TEST_CASE("licence headers are dropped, other comments are kept") {
     const TempDir dir;
     put(dir / "x.h", "// Copyright\nint x;\n");
     put(dir / "only.h", "// Copyright\n");
-    const TokenizeResult result = tokenize(
+    const data::TokenizeResult result = data::tokenize(
         {.source = {.inputs = {dir / "only.h", dir / "x.h"}, .strip_licence = true}, .output = dir / "out"});
     CHECK(documents_of(result.train) == Texts{"int x;\n"});
     CHECK(result.train.source_bytes == 7);

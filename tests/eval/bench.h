@@ -20,9 +20,9 @@ struct Corpus {
     TempDir dir;
     Tokens tokens;
     std::vector<int64_t> begins;  // of each document
-    TokenStream stream;
+    data::TokenStream stream;
 
-    explicit Corpus(const std::vector<int64_t>& lengths, BoundarySide side = BoundarySide::before)
+    explicit Corpus(const std::vector<int64_t>& lengths, data::BoundarySide side = data::BoundarySide::before)
         : stream(make(lengths, side)) {}
 
     int64_t document_of(int64_t position) const {
@@ -38,22 +38,22 @@ struct Corpus {
     }
 
   private:
-    TokenStream make(const std::vector<int64_t>& lengths, BoundarySide side) {
+    data::TokenStream make(const std::vector<int64_t>& lengths, data::BoundarySide side) {
         const Rng rng(17, Purpose::test);
         for (int64_t length : lengths) {
             begins.push_back(static_cast<int64_t>(tokens.size()));
             for (int64_t i = 0; i < length; ++i) {
-                const bool is_marker = i == (side == BoundarySide::before ? 0 : length - 1);
+                const bool is_marker = i == (side == data::BoundarySide::before ? 0 : length - 1);
                 tokens.push_back(is_marker ? marker : static_cast<int32_t>(rng.below(tokens.size(), marker)));
             }
         }
         put(dir / "val.bin", packed<uint16_t>(tokens));
-        StreamOptions options;
+        data::StreamOptions options;
         options.shard = {true, 2};
         options.vocab = marker + 1;
         options.boundary_token = marker;
         options.side = side;
-        return TokenStream::open({dir / "val.bin"}, options);
+        return data::TokenStream::open({dir / "val.bin"}, options);
     }
 };
 
@@ -61,11 +61,11 @@ class Bench {
   public:
     static constexpr uint64_t seed = 3;
 
-    Bench(const ModelConfig& config, const EvalRequest& request, int rank = 0, int ranks = 1)
+    Bench(const model::ModelConfig& config, const eval::EvalRequest& request, int rank = 0, int ranks = 1)
         : ops_(make_cpu_ops({.threads = 1})), arena_(*ops_), model_(config, request.lengths.back()) {
         const int64_t batch = std::max(request.batch_tokens, request.lengths.back());
         for (int pass = 0; pass < 2; ++pass) {
-            weights_ = plan_weights(arena_, model_.params());
+            weights_ = model::plan_weights(arena_, model_.params());
             model_.plan_tables(arena_);
             evaluator_.plan(arena_, batch, request.document_mask, rank, ranks);
             model_.plan_evaluation(arena_, *ops_, {batch, request.lengths}, request.document_mask);
@@ -73,31 +73,32 @@ class Bench {
         }
         model_.fill_tables(*ops_);
         std::vector<float> host;
-        initialise(model_.params(), seed, host);
+        model::initialise(model_.params(), seed, host);
         ops_->upload(weights_.flat, host.data());
         weights_.round(*ops_);
     }
-    std::vector<LengthResult> run(Comm& comm, const TokenStream& stream, const EvalRequest& request) {
+    std::vector<eval::LengthResult> run(ranks::Comm& comm, const data::TokenStream& stream,
+                                        const eval::EvalRequest& request) {
         return evaluator_.run(*ops_, comm, model_, weights_, stream, request);
     }
 
   private:
     std::unique_ptr<Ops> ops_;
-    Arena arena_;
-    Transformer model_;
-    LengthEvaluator evaluator_;
-    FlatParams weights_;
+    model::Arena arena_;
+    model::Transformer model_;
+    eval::LengthEvaluator evaluator_;
+    model::FlatParams weights_;
 };
 
-inline std::vector<LengthResult> evaluate(const ModelConfig& config, const Corpus& corpus,
-                                          const EvalRequest& request) {
-    SingleComm comm;
+inline std::vector<eval::LengthResult> evaluate(const model::ModelConfig& config, const Corpus& corpus,
+                                                const eval::EvalRequest& request) {
+    ranks::SingleComm comm;
     return Bench(config, request).run(comm, corpus.stream, request);
 }
 
 // A model whose prediction depends on the last token alone: attention and MLP add nothing to the embedding.
-inline ModelConfig last_token_model() {
-    ModelConfig m = tiny_model(2);
+inline model::ModelConfig last_token_model() {
+    model::ModelConfig m = tiny_model(2);
     m.init.zero_projections = true;
     return m;
 }

@@ -1,7 +1,7 @@
 // Lists of numbers from all ranks to rank 0.
 #include <doctest/doctest.h>
 
-#include "dist/thread_comm.h"
+#include "ranks/thread_comm.h"
 #include "eval/collector.h"
 
 using namespace longreach;
@@ -12,10 +12,10 @@ namespace {
 // What rank 0 gets where rank r has sizes[r] numbers, r and their places.
 std::vector<std::vector<double>> collected(const std::vector<int64_t>& sizes, int planned_ranks) {
     std::vector<std::vector<double>> out;
-    run_ranks(static_cast<int>(sizes.size()), [&](Comm& comm) {
+    run_ranks(static_cast<int>(sizes.size()), [&](ranks::Comm& comm) {
         const auto ops = make_cpu_ops({.threads = 1});
-        Arena arena(*ops);
-        Collector collector;
+        model::Arena arena(*ops);
+        eval::Collector collector;
         for (int pass = 0; pass < 2; ++pass) {
             arena.reserve("something", DType::f32, {1});  // a plan is never empty
             collector.plan(arena, comm.rank(), planned_ranks);
@@ -44,7 +44,7 @@ std::vector<std::vector<double>> collected(const std::vector<int64_t>& sizes, in
 }  // namespace
 
 TEST_CASE("lists of any length arrive on rank 0 in the order of the ranks") {
-    constexpr int64_t piece = Collector::piece;
+    constexpr int64_t piece = eval::Collector::piece;
     for (const std::vector<int64_t>& sizes : {std::vector<int64_t>{5},
                                               {0, 0},
                                               {3, 0},
@@ -70,11 +70,11 @@ TEST_CASE("memory planned for another number of ranks is noticed before anything
 TEST_CASE("a single rank plans no memory for the others, each of many a piece, rank 0 one for every other") {
     const auto ops = make_cpu_ops({.threads = 1});
     const auto bytes = [&](int rank, int ranks) {
-        Arena arena(*ops);
-        Collector().plan(arena, rank, ranks);
+        model::Arena arena(*ops);
+        eval::Collector().plan(arena, rank, ranks);
         return arena.bytes();
     };
     CHECK(bytes(0, 1) == 0);
-    CHECK(bytes(3, 4) == 8 * Collector::piece);
-    CHECK(bytes(0, 4) == 3 * 8 * Collector::piece);
+    CHECK(bytes(3, 4) == 8 * eval::Collector::piece);
+    CHECK(bytes(0, 4) == 3 * 8 * eval::Collector::piece);
 }

@@ -25,9 +25,9 @@ struct Sum {
     }
 };
 
-ModelConfig without_documents(ModelConfig config) {
-    const auto count_all = [](AttentionConfig& a) {
-        if (a.scale.scale_n == ScaleCount::document) a.scale.scale_n = ScaleCount::automatic;
+model::ModelConfig without_documents(model::ModelConfig config) {
+    const auto count_all = [](model::AttentionConfig& a) {
+        if (a.scale.scale_n == model::ScaleCount::document) a.scale.scale_n = model::ScaleCount::automatic;
     };
     count_all(config.attention);
     for (auto& [name, layout] : config.layouts) count_all(layout);
@@ -56,7 +56,7 @@ TEST_CASE("decoding: random variants are what the whole text gives") {
     Sum sum;
     for (uint32_t i = 0; i < 120; ++i) {
         CAPTURE(i);
-        const ModelConfig config = without_documents(RandomVariant(i).draw().config);
+        const model::ModelConfig config = without_documents(RandomVariant(i).draw().config);
         sum.add(check_decoding(config, {.sequences = 1 + i % 3, .prompt = 1 + i % 9, .room = 20},
                                {.threads = 1}, i));
     }
@@ -66,22 +66,23 @@ TEST_CASE("decoding: random variants are what the whole text gives") {
 TEST_CASE(
     "decoding: changes of positions beyond the training length use the length of prompt and continuation") {
     Sum sum;
-    for (const RopeMethod kind :
-         {RopeMethod::pi, RopeMethod::ntk, RopeMethod::ntk_old, RopeMethod::ntk_su, RopeMethod::ntk_mixed,
-          RopeMethod::ntk_dynamic, RopeMethod::yarn, RopeMethod::rerope, RopeMethod::leaky_rerope})
-        for (const TestScale scale : {TestScale::none, TestScale::clip_logn}) {
-            ModelConfig m = tiny_model(3);
+    for (const model::RopeMethod kind :
+         {model::RopeMethod::pi, model::RopeMethod::ntk, model::RopeMethod::ntk_old,
+          model::RopeMethod::ntk_su, model::RopeMethod::ntk_mixed, model::RopeMethod::ntk_dynamic,
+          model::RopeMethod::yarn, model::RopeMethod::rerope, model::RopeMethod::leaky_rerope})
+        for (const model::TestScale scale : {model::TestScale::none, model::TestScale::clip_logn}) {
+            model::ModelConfig m = tiny_model(3);
             m.train_context = 8;
             m.layouts["half"] = m.attention;
-            m.layouts["half"].position = {PositionKind::p_rope, 20, 0.67, Spacing::linspace};
+            m.layouts["half"].position = {model::PositionKind::p_rope, 20, 0.67, model::Spacing::linspace};
             m.layouts["none"] = m.attention;
-            m.layouts["none"].position.kind = PositionKind::nope;
+            m.layouts["none"].position.kind = model::PositionKind::nope;
             m.layouts["none"].conv = {3, true, true, true};
             m.pattern = {"half", "none", "half"};
             Text text{.sequences = 2, .prompt = 6, .room = 24};
             text.post_hoc.kind = kind;
             text.post_hoc.scale = scale;
-            if (kind == RopeMethod::ntk_old) text.post_hoc.factor = 3;
+            if (kind == model::RopeMethod::ntk_old) text.post_hoc.factor = 3;
             CAPTURE(static_cast<int>(kind));
             sum.add(check_decoding(m, text));
         }
@@ -89,7 +90,7 @@ TEST_CASE(
 }
 
 TEST_CASE("decoding: a batch is its texts one by one, and a text does not know of earlier ones") {
-    ModelConfig m = tiny_model(2);
+    model::ModelConfig m = tiny_model(2);
     m.residual.smear = true;
     m.attention.conv = {4, true, true, true};
     const Text text{.sequences = 3, .prompt = 4, .room = 8};
@@ -116,14 +117,14 @@ TEST_CASE("decoding: a batch is its texts one by one, and a text does not know o
 
 TEST_CASE("sampling draws tokens as often as their probabilities say") {
     const std::vector<float> logits{0, 2, 1, 2, -50};
-    CHECK(sample_token(logits.data(), 5, 1, 1, 0.99) == 1);
-    CHECK(sample_token(logits.data(), 5, 1, 2, 0.49) == 1);
-    CHECK(sample_token(logits.data(), 5, 1, 2, 0.51) == 3);
-    CHECK(sample_token(logits.data(), 5, 1e-3, 0, 0.51) == 3);
+    CHECK(eval::sample_token(logits.data(), 5, 1, 1, 0.99) == 1);
+    CHECK(eval::sample_token(logits.data(), 5, 1, 2, 0.49) == 1);
+    CHECK(eval::sample_token(logits.data(), 5, 1, 2, 0.51) == 3);
+    CHECK(eval::sample_token(logits.data(), 5, 1e-3, 0, 0.51) == 3);
     std::vector<double> count(5);
     const int draws = 1000;
     for (int i = 0; i < draws; ++i)
-        ++count[static_cast<size_t>(sample_token(logits.data(), 5, 2, 0, (i + 0.5) / draws))];
+        ++count[static_cast<size_t>(eval::sample_token(logits.data(), 5, 2, 0, (i + 0.5) / draws))];
     double total = 0;
     for (const float x : logits) total += std::exp(double{x} / 2);
     // Equally spaced draws: an interval holds its share of them within one at either end.

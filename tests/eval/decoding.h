@@ -20,20 +20,20 @@ namespace longreach::test {
 
 struct Text {
     int64_t sequences = 2, prompt = 5, room = 16;
-    PostHocConfig post_hoc{};
+    model::PostHocConfig post_hoc{};
 };
 
 // Everything that decoding needs, with the weights of a fixture.
 class DecoderBench {
   public:
-    DecoderBench(const ModelConfig& config, const Text& text, const CpuOptions& cpu,
+    DecoderBench(const model::ModelConfig& config, const Text& text, const CpuOptions& cpu,
                  const std::vector<float>& host_weights)
         : ops_(make_cpu_ops(cpu)),
           arena_(*ops_),
           model_(config, text.room, text.post_hoc),
           decoder_(model_, {text.sequences, text.prompt, text.room}) {
         for (int pass = 0; pass < 2; ++pass) {
-            weights_ = plan_weights(arena_, model_.params());
+            weights_ = model::plan_weights(arena_, model_.params());
             model_.plan_tables(arena_);
             decoder_.plan(arena_, *ops_);
             if (pass == 0) arena_.commit();
@@ -52,10 +52,10 @@ class DecoderBench {
 
   private:
     std::unique_ptr<Ops> ops_;
-    Arena arena_;
-    Transformer model_;
-    Decoder decoder_;
-    FlatParams weights_;
+    model::Arena arena_;
+    model::Transformer model_;
+    eval::Decoder decoder_;
+    model::FlatParams weights_;
 };
 
 struct DecodingOutcome {
@@ -72,7 +72,7 @@ inline void scatter(ModelFixture& fixture) {
         fixture.host_weights[i] += static_cast<float>(0.2 * rng.normal(i));
 }
 
-inline DecodingOutcome check_decoding(const ModelConfig& config, const Text& text,
+inline DecodingOutcome check_decoding(const model::ModelConfig& config, const Text& text,
                                       const CpuOptions& cpu = {.threads = 1}, uint32_t stream = 0) {
     const size_t sequences = static_cast<size_t>(text.sequences), room = static_cast<size_t>(text.room),
                  prompt = static_cast<size_t>(text.prompt), vocab = static_cast<size_t>(config.vocab_size);

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "dist/thread_comm.h"
+#include "ranks/thread_comm.h"
 #include "eval/bench.h"
 #include "model/fixture.h"
 
@@ -14,12 +14,12 @@ using namespace longreach::test;
 
 namespace {
 
-EvalRequest request(std::vector<int64_t> lengths, int64_t tokens) {
-    EvalRequest r;
+eval::EvalRequest request(std::vector<int64_t> lengths, int64_t tokens) {
+    eval::EvalRequest r;
     r.lengths = std::move(lengths);
     r.tokens = tokens;
     r.batch_tokens = 48;
-    r.pick = EvalPick::head;  // selection_test.cpp has the others
+    r.pick = eval::EvalPick::head;  // selection_test.cpp has the others
     r.keep_token_losses = true;
     return r;
 }
@@ -33,23 +33,23 @@ size_t bucket(int64_t context) {
     return static_cast<size_t>(std::bit_width(static_cast<uint64_t>(context))) - 1;
 }
 
-std::vector<int64_t> counts(const std::vector<LossSum>& buckets) {
+std::vector<int64_t> counts(const std::vector<eval::LossSum>& buckets) {
     std::vector<int64_t> n;
-    for (const LossSum& b : buckets) n.push_back(b.count);
+    for (const eval::LossSum& b : buckets) n.push_back(b.count);
     while (!n.empty() && n.back() == 0) n.pop_back();
     return n;
 }
 
 // On so many ranks; what rank 0 gets.
-std::vector<LengthResult> evaluate_on(int ranks, const ModelConfig& config, const Corpus& corpus,
-                                      const EvalRequest& request) {
-    std::vector<LengthResult> results;
-    run_ranks(ranks, [&](Comm& comm) {
-        EvalRequest own = request;
+std::vector<eval::LengthResult> evaluate_on(int ranks, const model::ModelConfig& config, const Corpus& corpus,
+                                            const eval::EvalRequest& request) {
+    std::vector<eval::LengthResult> results;
+    run_ranks(ranks, [&](ranks::Comm& comm) {
+        eval::EvalRequest own = request;
         int told = 0;
         own.progress = [&](const std::string&) { ++told; };
         Bench bench(config, own, comm.rank(), comm.ranks());
-        std::vector<LengthResult> mine = bench.run(comm, corpus.stream, own);
+        std::vector<eval::LengthResult> mine = bench.run(comm, corpus.stream, own);
         const bool silent = mine.empty() && told == 0;
         check(silent == (comm.rank() != 0), "rank {} returns {} results and reports {} times", comm.rank(),
               mine.size(), told);
@@ -58,35 +58,35 @@ std::vector<LengthResult> evaluate_on(int ranks, const ModelConfig& config, cons
     return results;
 }
 
-bool same(const LossSum& a, const LossSum& b) {
+bool same(const eval::LossSum& a, const eval::LossSum& b) {
     return a.sum == b.sum && a.count == b.count;
 }
-bool same(const std::vector<LossSum>& a, const std::vector<LossSum>& b) {
+bool same(const std::vector<eval::LossSum>& a, const std::vector<eval::LossSum>& b) {
     return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                      [](const LossSum& x, const LossSum& y) { return same(x, y); });
+                      [](const eval::LossSum& x, const eval::LossSum& y) { return same(x, y); });
 }
 
 }  // namespace
 
 TEST_CASE("eval: how many ranks share the batches changes no bit of any result") {
     const Corpus corpus(document_lengths(40, 3, 40));
-    ModelConfig config = tiny_model(2);
+    model::ModelConfig config = tiny_model(2);
     config.attention.window = 20;
     struct Case {
         int64_t tokens, batch_tokens;
     };
     // Five batches at every length; seven, the last one smaller, and five; one batch, or fewer than four.
     for (const Case& c : {Case{320, 64}, Case{320, 48}, Case{64, 64}, Case{192, 4096}})
-        for (const EvalAlign align : {EvalAlign::chunk, EvalAlign::suffix}) {
-            EvalRequest r = request({8, 32, 64}, c.tokens);
+        for (const eval::EvalAlign align : {eval::EvalAlign::chunk, eval::EvalAlign::suffix}) {
+            eval::EvalRequest r = request({8, 32, 64}, c.tokens);
             r.batch_tokens = c.batch_tokens;
             r.align = align;
             r.min_document = 10;
-            const std::vector<LengthResult> one = evaluate_on(1, config, corpus, r);
+            const std::vector<eval::LengthResult> one = evaluate_on(1, config, corpus, r);
             REQUIRE(one.size() == 3);
             for (int ranks : {2, 3, 4}) {
                 CAPTURE(ranks);
-                const std::vector<LengthResult> many = evaluate_on(ranks, config, corpus, r);
+                const std::vector<eval::LengthResult> many = evaluate_on(ranks, config, corpus, r);
                 REQUIRE(many.size() == 3);
                 for (size_t i = 0; i < 3; ++i) {
                     CHECK(many[i].length == one[i].length);
@@ -106,18 +106,18 @@ TEST_CASE("eval: how many ranks share the batches changes no bit of any result")
 
 TEST_CASE("eval: a head of zeros gives log V at every length and in every bucket") {
     const Corpus corpus(document_lengths(40, 3, 40));
-    ModelConfig config = tiny_model(2);
+    model::ModelConfig config = tiny_model(2);
     config.init.zero_head = true;
     // All logits are 0: the sum of V ones is exact, its logarithm is within an ulp in single precision.
     const double log_v = std::log(19.0), ulp = 0x1p-22;
-    for (const EvalAlign align : {EvalAlign::chunk, EvalAlign::suffix}) {
-        EvalRequest r = request({4, 16, 64}, 512);
+    for (const eval::EvalAlign align : {eval::EvalAlign::chunk, eval::EvalAlign::suffix}) {
+        eval::EvalRequest r = request({4, 16, 64}, 512);
         r.align = align;
-        for (const LengthResult& result : evaluate(config, corpus, r)) {
+        for (const eval::LengthResult& result : evaluate(config, corpus, r)) {
             CHECK(result.loss.count > 0);
             CHECK(std::abs(result.loss.mean() - log_v) <= ulp);
             for (const auto& buckets : {result.by_sequence, result.by_document})
-                for (const LossSum& b : buckets)
+                for (const eval::LossSum& b : buckets)
                     if (b.count > 0) CHECK(std::abs(b.mean() - log_v) <= ulp);
             CHECK(result.standard_error <= 1e-7);  // nothing varies but the rounding of sums
         }
@@ -130,7 +130,7 @@ TEST_CASE("eval: chunk scores every token of the same stretch at every length") 
     for (int64_t tokens : {64, 100, 640, 1000000}) {
         CAPTURE(tokens);
         const int64_t expected = std::min(tokens, usable) / 64 * 64;
-        for (const LengthResult& r : evaluate(tiny_model(1), corpus, request({1, 4, 32, 64}, tokens))) {
+        for (const eval::LengthResult& r : evaluate(tiny_model(1), corpus, request({1, 4, 32, 64}, tokens))) {
             CAPTURE(r.length);
             CHECK(r.loss.count == expected);
             REQUIRE(static_cast<int64_t>(r.token_losses.size()) == expected);
@@ -153,13 +153,13 @@ TEST_CASE("eval: a stretch that needs the very last token as target is used, one
 
 TEST_CASE("eval: a chunk's losses are those of a forward pass over that chunk alone, bit for bit") {
     const Corpus corpus(document_lengths(30, 3, 40));
-    ModelConfig config = tiny_model(2);
+    model::ModelConfig config = tiny_model(2);
     config.attention.window = 20;
     for (const bool documents : {true, false}) {
         CAPTURE(documents);
-        EvalRequest r = request({8, 32, 96}, 288);
+        eval::EvalRequest r = request({8, 32, 96}, 288);
         r.document_mask = documents;
-        for (const LengthResult& result : evaluate(config, corpus, r)) {
+        for (const eval::LengthResult& result : evaluate(config, corpus, r)) {
             const int64_t length = result.length;
             CAPTURE(length);
             ModelFixture fixture(
@@ -185,13 +185,13 @@ TEST_CASE("eval: a chunk's losses are those of a forward pass over that chunk al
 
 TEST_CASE("eval: the batch changes no bit") {
     const Corpus corpus(document_lengths(30, 3, 40));
-    for (const EvalAlign align : {EvalAlign::chunk, EvalAlign::suffix}) {
-        EvalRequest r = request({8, 32}, 256);
+    for (const eval::EvalAlign align : {eval::EvalAlign::chunk, eval::EvalAlign::suffix}) {
+        eval::EvalRequest r = request({8, 32}, 256);
         r.align = align;
-        std::vector<LengthResult> first;
+        std::vector<eval::LengthResult> first;
         for (int64_t batch : {1, 40, 96, 4096}) {
             r.batch_tokens = batch;
-            const std::vector<LengthResult> results = evaluate(tiny_model(2), corpus, r);
+            const std::vector<eval::LengthResult> results = evaluate(tiny_model(2), corpus, r);
             if (first.empty()) first = results;
             for (size_t i = 0; i < results.size(); ++i) {
                 CHECK(same_bits(results[i].token_losses, first[i].token_losses));
@@ -205,12 +205,12 @@ TEST_CASE("eval: the batch changes no bit") {
 TEST_CASE("eval: suffix scores the last tokens of documents, the same ones behind every prefix") {
     const std::vector<int64_t> lengths = document_lengths(40, 3, 60);
     const Corpus corpus(lengths);
-    const EvalRequest chunk = request({1}, 1 << 20);
+    const eval::EvalRequest chunk = request({1}, 1 << 20);
     const std::vector<float> by_position = evaluate(last_token_model(), corpus, chunk)[0].token_losses;
     for (int64_t suffix : {0, 1, 5, 8}) {
         CAPTURE(suffix);
-        EvalRequest r = request({8, 16, 64}, 100);
-        r.align = EvalAlign::suffix;
+        eval::EvalRequest r = request({8, 16, 64}, 100);
+        r.align = eval::EvalAlign::suffix;
         r.suffix_tokens = suffix;
         const int64_t scored = suffix > 0 ? suffix : 4;  // default: half the smallest length
         // By the definition: documents long enough, with enough stream before their end, until the tokens run
@@ -227,7 +227,7 @@ TEST_CASE("eval: suffix scores the last tokens of documents, the same ones behin
             }
         }
         REQUIRE(expected.size() > 30);
-        for (const LengthResult& result : evaluate(last_token_model(), corpus, r)) {
+        for (const eval::LengthResult& result : evaluate(last_token_model(), corpus, r)) {
             CAPTURE(result.length);
             // Only the last token matters to this model, so a longer prefix changes not one bit.
             CHECK(same_bits(result.token_losses, expected));
@@ -238,24 +238,24 @@ TEST_CASE("eval: suffix scores the last tokens of documents, the same ones behin
         }
     }
     // And a model that reads its context does notice the prefix.
-    EvalRequest r = request({8, 64}, 100);
-    r.align = EvalAlign::suffix;
+    eval::EvalRequest r = request({8, 64}, 100);
+    r.align = eval::EvalAlign::suffix;
     r.document_mask = false;
-    const std::vector<LengthResult> seeing = evaluate(tiny_model(2), corpus, r);
+    const std::vector<eval::LengthResult> seeing = evaluate(tiny_model(2), corpus, r);
     CHECK(!same_bits(seeing[0].token_losses, seeing[1].token_losses));
 }
 
 TEST_CASE("eval: min_document leaves out the tokens of shorter documents, at every length the same") {
     const std::vector<int64_t> lengths = document_lengths(40, 3, 40);
-    for (const BoundarySide side : {BoundarySide::before, BoundarySide::after}) {
+    for (const data::BoundarySide side : {data::BoundarySide::before, data::BoundarySide::after}) {
         const Corpus sided(lengths, side);
         for (int64_t least : {3, 20, 35}) {
             CAPTURE(least);
-            EvalRequest r = request({8, 64}, 512);
+            eval::EvalRequest r = request({8, 64}, 512);
             r.min_document = least;
             int64_t expected = 0;
             for (int64_t p = 0; p < 512; ++p) expected += sided.end_of(p) - sided.begin_of(p) >= least;
-            for (const LengthResult& result : evaluate(tiny_model(1), sided, r)) {
+            for (const eval::LengthResult& result : evaluate(tiny_model(1), sided, r)) {
                 CHECK(result.loss.count == expected);
                 for (int64_t p = 0; p < 512; ++p)
                     CHECK(std::isfinite(result.token_losses[static_cast<size_t>(p)]) ==
@@ -264,25 +264,25 @@ TEST_CASE("eval: min_document leaves out the tokens of shorter documents, at eve
         }
     }
     const Corpus corpus(lengths);
-    EvalRequest r = request({64}, 512);
+    eval::EvalRequest r = request({64}, 512);
     r.min_document = 41;
     CHECK(error_of([&] { evaluate(tiny_model(1), corpus, r); }) ==
           "3: none of the 512 validation tokens looked at is in a document of at least 41 tokens "
           "(eval.min_document)");
-    r.align = EvalAlign::suffix;
+    r.align = eval::EvalAlign::suffix;
     CHECK(error_of([&] { evaluate(tiny_model(1), corpus, r); }) ==
           "3: no document of at least 41 tokens has 64 tokens of stream before its end");
 }
 
 TEST_CASE(
     "eval: every token is in the bucket of the tokens it can see, at both sides of a document's marker") {
-    for (const BoundarySide side : {BoundarySide::before, BoundarySide::after}) {
+    for (const data::BoundarySide side : {data::BoundarySide::before, data::BoundarySide::after}) {
         // Boundaries just before, at and just after every kind of place: the sequence's start, its end, a
         // power of two.
         const Corpus corpus({1, 1, 2, 3, 4, 5, 15, 1, 16, 17, 7, 8, 9, 31, 1, 32, 33, 63, 64, 65, 5}, side);
-        for (const LengthResult& r : evaluate(tiny_model(1), corpus, request({1, 16, 32, 64}, 320))) {
+        for (const eval::LengthResult& r : evaluate(tiny_model(1), corpus, request({1, 16, 32, 64}, 320))) {
             CAPTURE(r.length);
-            std::vector<LossSum> sequence(8), document(8);
+            std::vector<eval::LossSum> sequence(8), document(8);
             for (int64_t p = 0; p < 320; ++p) {
                 const int64_t i = p % r.length, in_document = p - corpus.begin_of(p);
                 const float loss = r.token_losses[static_cast<size_t>(p)];
@@ -301,14 +301,14 @@ TEST_CASE(
 
 TEST_CASE("eval: buckets add up to the total") {
     const Corpus corpus(document_lengths(40, 3, 40));
-    for (const EvalAlign align : {EvalAlign::chunk, EvalAlign::suffix}) {
-        EvalRequest r = request({16, 64}, 512);
+    for (const eval::EvalAlign align : {eval::EvalAlign::chunk, eval::EvalAlign::suffix}) {
+        eval::EvalRequest r = request({16, 64}, 512);
         r.align = align;
         r.min_document = 10;
-        for (const LengthResult& result : evaluate(tiny_model(1), corpus, r))
+        for (const eval::LengthResult& result : evaluate(tiny_model(1), corpus, r))
             for (const auto& buckets : {result.by_sequence, result.by_document}) {
-                LossSum sum;
-                for (const LossSum& b : buckets) {
+                eval::LossSum sum;
+                for (const eval::LossSum& b : buckets) {
                     sum.sum += b.sum;
                     sum.count += b.count;
                 }
@@ -322,9 +322,9 @@ TEST_CASE("eval: documents longer than one piece of the scan are found at their 
     // The stream is scanned in pieces of 65536 tokens; documents begin at the last token of one piece, at the
     // first and at the second of the next.
     const Corpus corpus({65535, 1, 65536, 1, 65534, 3, 70000});
-    EvalRequest r = request({64}, 1 << 30);
+    eval::EvalRequest r = request({64}, 1 << 30);
     r.min_document = 65535;
-    const LengthResult result = evaluate(last_token_model(), corpus, r)[0];
+    const eval::LengthResult result = evaluate(last_token_model(), corpus, r)[0];
     int64_t expected = 0;
     const int64_t scored = (static_cast<int64_t>(corpus.tokens.size()) - 1) / 64 * 64;
     for (int64_t p = 0; p < scored; ++p) expected += corpus.end_of(p) - corpus.begin_of(p) >= 65535;
@@ -335,9 +335,9 @@ TEST_CASE("eval: documents longer than one piece of the scan are found at their 
 TEST_CASE("eval: memory grows linearly with the length and not with the depth") {
     const auto ops = make_cpu_ops({.threads = 1});
     const auto planned = [&](int64_t layers, int64_t length) {
-        Transformer model(tiny_model(layers), length);
-        LengthEvaluator evaluator;
-        Arena arena(*ops);
+        model::Transformer model(tiny_model(layers), length);
+        eval::LengthEvaluator evaluator;
+        model::Arena arena(*ops);
         model.plan_tables(arena);
         evaluator.plan(arena, length, true);
         model.plan_evaluation(arena, *ops, {length, {length}}, true);
@@ -350,13 +350,13 @@ TEST_CASE("eval: memory grows linearly with the length and not with the depth") 
 
 TEST_CASE("eval: where nobody knows documents, every sequence counts as one and all is scored") {
     Corpus corpus({200, 120, 200});
-    EvalRequest r = request({16, 64}, 512);
+    eval::EvalRequest r = request({16, 64}, 512);
     r.document_mask = false;
     const auto known = evaluate(tiny_model(1), corpus, r);
-    StreamOptions options;
+    data::StreamOptions options;
     options.shard = {true, 2};
     options.vocab = marker + 1;
-    corpus.stream = TokenStream::open({corpus.dir / "val.bin"}, options);
+    corpus.stream = data::TokenStream::open({corpus.dir / "val.bin"}, options);
     REQUIRE(!corpus.stream.knows_documents());
     const auto unknown = evaluate(tiny_model(1), corpus, r);
     for (size_t i = 0; i < known.size(); ++i) {

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "base/hash.h"
-#include "dist/thread_comm.h"
+#include "ranks/thread_comm.h"
 #include "eval/bench.h"
 #include "eval/partial_sums.h"
 
@@ -14,8 +14,8 @@ using namespace longreach::test;
 
 namespace {
 
-EvalRequest small_request() {
-    EvalRequest r;
+eval::EvalRequest small_request() {
+    eval::EvalRequest r;
     r.lengths = {8, 16, 48};
     r.tokens = 192;
     r.batch_tokens = 48;
@@ -23,16 +23,16 @@ EvalRequest small_request() {
     return r;
 }
 
-bool same(const LossSum& a, const LossSum& b) {
+bool same(const eval::LossSum& a, const eval::LossSum& b) {
     return std::bit_cast<uint64_t>(a.sum) == std::bit_cast<uint64_t>(b.sum) && a.count == b.count;
 }
 
-bool same(const std::vector<LossSum>& a, const std::vector<LossSum>& b) {
+bool same(const std::vector<eval::LossSum>& a, const std::vector<eval::LossSum>& b) {
     return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                      [](const LossSum& x, const LossSum& y) { return same(x, y); });
+                      [](const eval::LossSum& x, const eval::LossSum& y) { return same(x, y); });
 }
 
-bool same(const std::vector<LengthResult>& a, const std::vector<LengthResult>& b) {
+bool same(const std::vector<eval::LengthResult>& a, const std::vector<eval::LengthResult>& b) {
     if (a.size() != b.size()) return false;
     bool equal = true;
     for (size_t i = 0; i < a.size(); ++i)
@@ -45,15 +45,15 @@ bool same(const std::vector<LengthResult>& a, const std::vector<LengthResult>& b
 
 // Runs until `rounds` batches are done, or to the end; `sums` is what is left and taken up.
 struct Attempt {
-    std::vector<LengthResult> results;
+    std::vector<eval::LengthResult> results;
     bool stopped = false;
 };
-Attempt attempt(const Corpus& corpus, const EvalRequest& request, int ranks, int rounds, std::string& sums,
-                uint64_t context = 7) {
+Attempt attempt(const Corpus& corpus, const eval::EvalRequest& request, int ranks, int rounds,
+                std::string& sums, uint64_t context = 7) {
     Attempt out;
-    run_ranks(ranks, [&](Comm& comm) {
-        EvalRequest own = request;
-        Pause pause;
+    run_ranks(ranks, [&](ranks::Comm& comm) {
+        eval::EvalRequest own = request;
+        eval::Pause pause;
         int asked = 0;
         // One rank alone is asked to stop.
         pause.asked = [&] { return ++asked >= rounds && comm.rank() == comm.ranks() - 1; };
@@ -62,7 +62,7 @@ Attempt attempt(const Corpus& corpus, const EvalRequest& request, int ranks, int
         if (comm.rank() == 0) pause.sums = sums;
         own.pause = &pause;
         Bench bench(tiny_model(2), own, comm.rank(), comm.ranks());
-        std::vector<LengthResult> results = bench.run(comm, corpus.stream, own);
+        std::vector<eval::LengthResult> results = bench.run(comm, corpus.stream, own);
         check(!pause.stopped || results.empty(), "a stopped evaluation has results");
         if (comm.rank() != 0) return;
         out = {std::move(results), pause.stopped};
@@ -75,8 +75,8 @@ Attempt attempt(const Corpus& corpus, const EvalRequest& request, int ranks, int
 
 TEST_CASE("pause: an evaluation stopped after any number of batches goes on to the same bits") {
     const Corpus corpus(document_lengths(12, 10, 40));
-    const EvalRequest request = small_request();
-    const std::vector<LengthResult> whole = evaluate(tiny_model(2), corpus, request);
+    const eval::EvalRequest request = small_request();
+    const std::vector<eval::LengthResult> whole = evaluate(tiny_model(2), corpus, request);
     REQUIRE(whole.size() == 3);
     for (const int ranks : {1, 2}) {
         int stops = 0;
@@ -104,7 +104,7 @@ TEST_CASE("pause: an evaluation stopped after any number of batches goes on to t
 
 TEST_CASE("pause: stopped again and again, every attempt gets further") {
     const Corpus corpus(document_lengths(12, 10, 40));
-    const EvalRequest request = small_request();
+    const eval::EvalRequest request = small_request();
     std::string sums;
     int attempts = 0;
     Attempt last;
@@ -118,12 +118,12 @@ TEST_CASE("pause: stopped again and again, every attempt gets further") {
 
 TEST_CASE("pause: sums that are damaged, or of another request or other weights, are not used") {
     const Corpus corpus(document_lengths(12, 10, 40));
-    const EvalRequest request = small_request();
+    const eval::EvalRequest request = small_request();
     std::string sums;
     REQUIRE(attempt(corpus, request, 1, 3, sums).stopped);
-    const std::vector<LengthResult> whole = evaluate(tiny_model(2), corpus, request);
+    const std::vector<eval::LengthResult> whole = evaluate(tiny_model(2), corpus, request);
     // Sums with another loss would show.
-    const auto read = PartialSums::read(sums, PartialSums::read(sums, 0, 12) ? 0 : 1, 12);
+    const auto read = eval::PartialSums::read(sums, eval::PartialSums::read(sums, 0, 12) ? 0 : 1, 12);
     CHECK(!read.has_value());
     for (size_t at = 0; at < sums.size(); at += 7) {
         std::string damaged = sums;
@@ -134,33 +134,34 @@ TEST_CASE("pause: sums that are damaged, or of another request or other weights,
         std::string shorter = sums.substr(0, size);
         CHECK(same(attempt(corpus, request, 1, 1000, shorter).results, whole));
     }
-    EvalRequest other = request;
+    eval::EvalRequest other = request;
     other.tokens = 96;
     std::string left = sums;
     CHECK(same(attempt(corpus, other, 1, 1000, left).results, evaluate(tiny_model(2), corpus, other)));
 }
 
 TEST_CASE("pause: sums read back are those written, and no byte string makes the reader fail") {
-    PartialSums sums;
+    eval::PartialSums sums;
     sums.context = 3;
     sums.next = 4;
     sums.lengths = {{{1.5, 2}, {1, 2}, {{1, 1}, {0.5, 1}}, {{1.5, 2}}, {{}, {1.5, 2}, {}}},
                     {{std::nan(""), 1}, {0, 1}, {}, {{std::nan(""), 1}}, {{std::nan(""), 1}, {}, {}}}};
     const std::string bytes = sums.write();
-    const auto read = PartialSums::read(bytes, 3, 3);
+    const auto read = eval::PartialSums::read(bytes, 3, 3);
     REQUIRE(read.has_value());
     CHECK(read->next == 4);
     CHECK(read->write() == bytes);
-    CHECK(!PartialSums::read(bytes, 4, 3));
-    CHECK(!PartialSums::read(bytes, 3, 1));
-    CHECK(!PartialSums::read(bytes + "x", 3, 3));
-    for (size_t size = 0; size < bytes.size(); ++size) CHECK(!PartialSums::read(bytes.substr(0, size), 3, 3));
+    CHECK(!eval::PartialSums::read(bytes, 4, 3));
+    CHECK(!eval::PartialSums::read(bytes, 3, 1));
+    CHECK(!eval::PartialSums::read(bytes + "x", 3, 3));
+    for (size_t size = 0; size < bytes.size(); ++size)
+        CHECK(!eval::PartialSums::read(bytes.substr(0, size), 3, 3));
     // With a right hash over a wrong body.
     for (size_t at = 16; at < bytes.size() - 8; ++at) {
         std::string body = bytes.substr(0, bytes.size() - 8);
         body[at] = static_cast<char>(body[at] ^ 0xff);
         const uint64_t hash = xxh64(body);
         for (int byte = 0; byte < 8; ++byte) body += static_cast<char>(hash >> (8 * byte));
-        PartialSums::read(body, 3, 3);
+        eval::PartialSums::read(body, 3, 3);
     }
 }

@@ -60,32 +60,32 @@ struct Layer {
         spec.distance_bias = bias.tensor();
     }
     // What is gathered from `batches` batches of the same sequences.
-    std::vector<ProbeRow> probe(int64_t batches = 1) {
+    std::vector<eval::ProbeRow> probe(int64_t batches = 1) {
         ops->attention(o.tensor(), lse.tensor(), Tensor(), q.tensor(), k.tensor(), k.tensor(), spec);
-        Gatherer gatherer(statistics.vector(), rows.vector(), projected.vector(), 1, 7,
-                          spec.batch * spec.length);
-        const Masks masks;
+        eval::Gatherer gatherer(statistics.vector(), rows.vector(), projected.vector(), 1, 7,
+                                spec.batch * spec.length);
+        const model::Masks masks;
         const int64_t sequences = spec.batch / batches, n = sequences * spec.length;
         for (int64_t b = 0; b < batches; ++b) {
             const auto part = [&](Floats& x) { return x.tensor().row_range(b * n, n); };
             AttentionSpec scores = spec;
             scores.batch = sequences;
             if (spec.row_factor) scores.row_factor = spec.row_factor.col_range(b * n, n);
-            const Batch batch{sequences, spec.length, Tensor(), Tensor(), Tensor()};
+            const model::Batch batch{sequences, spec.length, Tensor(), Tensor(), Tensor()};
             gatherer.begin(b * sequences);
-            const StepContext run{*ops, {}, {}, batch, masks, false, nullptr};
+            const model::StepContext run{*ops, {}, {}, batch, masks, false, nullptr};
             gatherer.attention(
                 run, {0, part(input), part(q), part(k), part(o), lse.tensor().col_range(b * n, n), scores,
                       Tensor(), part(o), projection.tensor()});
             gatherer.block(run, 0, part(input));
             gatherer.add(spec.length, gatherer.take());
         }
-        std::vector<ProbeRow> all;
-        append_rows(all, gatherer.lengths().at(spec.length).at(0), spec.length, 0);
+        std::vector<eval::ProbeRow> all;
+        eval::append_rows(all, gatherer.lengths().at(spec.length).at(0), spec.length, 0);
         return all;
     }
     void measure(int64_t bin) {
-        for (const ProbeRow& r : probe())
+        for (const eval::ProbeRow& r : probe())
             if (r.bin == bin && r.head >= 0) values[r.statistic].push_back(r.value);
     }
 };
@@ -228,7 +228,7 @@ TEST_CASE("independent normal scores: biases by distance") {
 TEST_CASE("moments and quantiles of normal scores are the normal distribution's") {
     Layer layer(4, 1039, 8);
     std::map<std::string, double> mean;
-    for (const ProbeRow& r : layer.probe())
+    for (const eval::ProbeRow& r : layer.probe())
         if (r.bin == 0 && r.head >= 0) mean[r.statistic] += r.value / 8;
     // 8 heads of 4 * 1039 * 16 numbers, the early ones of each sequence in more pairs than the late: a number
     // that is weighed by 1 - x, x uniform, counts 3/4. Bounds are six standard errors, of the mean 1/sqrt(m),
@@ -253,8 +253,8 @@ TEST_CASE("moments and quantiles of normal scores are the normal distribution's"
 TEST_CASE("equal logits and a single key") {
     Layer layer(1, 300, 2);
     for (int64_t i = 0; i < layer.q.count(); ++i) layer.q[i] = 0;
-    std::map<std::pair<std::string, int64_t>, ProbeRow> rows;
-    for (const ProbeRow& r : layer.probe())
+    std::map<std::pair<std::string, int64_t>, eval::ProbeRow> rows;
+    for (const eval::ProbeRow& r : layer.probe())
         if (r.head <= 0) rows[{r.statistic, r.bin}] = r;
     const auto value = [&](const char* name, int64_t bin) { return rows.at({name, bin}).value; };
     // Bin 1 holds the query of one key; of bin 128 the means of log n, 1/n, n and 100/n are over 128 .. 255.
@@ -286,7 +286,7 @@ TEST_CASE("a sink is one of the outcomes of a softmax, and no key") {
     Floats sink(1, 1);
     layer.spec.sink = sink.vector();  // as likely as a key
     std::map<std::string, double> value;
-    for (const ProbeRow& r : layer.probe())
+    for (const eval::ProbeRow& r : layer.probe())
         if (r.head == 0 && r.bin == 1) value[r.statistic] = r.value;
     CHECK(value["entropy"] == doctest::Approx(std::log(2)).epsilon(1e-5));
     CHECK(value["participation"] == doctest::Approx(0.5).epsilon(1e-5));
@@ -302,12 +302,12 @@ TEST_CASE(
     Layer layer(4, 50, 2);
     layer.input = normal(200, 32, 9);
     layer.scale_rows([](double n) { return std::log(n); });
-    const std::vector<ProbeRow> together = layer.probe();
+    const std::vector<eval::ProbeRow> together = layer.probe();
     for (const int64_t batches : {2, 4}) {
-        const std::vector<ProbeRow> apart = layer.probe(batches);
+        const std::vector<eval::ProbeRow> apart = layer.probe(batches);
         REQUIRE(apart.size() == together.size());
         for (size_t i = 0; i < apart.size(); ++i) {
-            const ProbeRow &a = apart[i], &b = together[i];
+            const eval::ProbeRow &a = apart[i], &b = together[i];
             CHECK(std::tie(a.layer, a.head, a.bin, a.statistic) ==
                   std::tie(b.layer, b.head, b.bin, b.statistic));
             CHECK(a.count == b.count);
@@ -320,9 +320,9 @@ TEST_CASE(
     for (int64_t n = 50; n < 200; ++n)
         for (int64_t c = 0; c < 32; ++c) layer.input.at(n, c) = layer.input.at(n % 50, c);
     const auto cosine = [&](Layer& of) {
-        for (const ProbeRow& r : of.probe())
+        for (const eval::ProbeRow& r : of.probe())
             if (r.statistic == "pair_cosine") return r;
-        return ProbeRow{};
+        return eval::ProbeRow{};
     };
     Layer alone(1, 50, 2);
     for (int64_t n = 0; n < 50; ++n)
@@ -351,7 +351,7 @@ TEST_CASE("norms, angles and cosines of vectors that are known") {
     for (int64_t c = 0; c < 16; ++c) layer.projection.at(c, c) = 1;
     layer.projected = Floats(16, 16);
     std::map<std::string, double> value;
-    for (const ProbeRow& r : layer.probe())
+    for (const eval::ProbeRow& r : layer.probe())
         if (r.bin == 0) value[r.statistic] = r.value;
     CHECK(value["output_norm"] == doctest::Approx(5));
     CHECK(value["projected_norm"] == doctest::Approx(5));

@@ -3,7 +3,7 @@
 
 #include <map>
 
-#include "dist/thread_comm.h"
+#include "ranks/thread_comm.h"
 #include "eval/bench.h"
 #include "eval/probe_sums.h"
 #include "model/fixture.h"
@@ -13,16 +13,16 @@ using namespace longreach::test;
 
 namespace {
 
-ProbeResult probe_on(Comm& comm, const ModelConfig& config, const Corpus& corpus, const ProbeRequest& request,
-                     int threads = 1) {
+eval::ProbeResult probe_on(ranks::Comm& comm, const model::ModelConfig& config, const Corpus& corpus,
+                           const eval::ProbeRequest& request, int threads = 1) {
     const auto ops = make_cpu_ops({.threads = threads});
-    Arena arena(*ops);
-    Transformer model(config, request.lengths.back());
-    LengthEvaluator evaluator;
-    Probe probe;
-    FlatParams weights;
+    model::Arena arena(*ops);
+    model::Transformer model(config, request.lengths.back());
+    eval::LengthEvaluator evaluator;
+    eval::Probe probe;
+    model::FlatParams weights;
     for (int pass = 0; pass < 2; ++pass) {
-        weights = plan_weights(arena, model.params());
+        weights = model::plan_weights(arena, model.params());
         model.plan_tables(arena);
         evaluator.plan(arena, request.lengths.back(), request.document_mask, comm.rank(), comm.ranks());
         model.plan_evaluation(arena, *ops, {request.lengths.back(), request.lengths}, request.document_mask);
@@ -31,35 +31,35 @@ ProbeResult probe_on(Comm& comm, const ModelConfig& config, const Corpus& corpus
     }
     model.fill_tables(*ops);
     std::vector<float> host;
-    initialise(model.params(), Bench::seed, host);
+    model::initialise(model.params(), Bench::seed, host);
     ops->upload(weights.flat, host.data());
     weights.round(*ops);
     return probe.run(*ops, comm, model, weights, evaluator, corpus.stream, request);
 }
-ProbeResult probe(const ModelConfig& config, const Corpus& corpus, const ProbeRequest& request,
-                  int threads = 1) {
-    SingleComm comm;
+eval::ProbeResult probe(const model::ModelConfig& config, const Corpus& corpus,
+                        const eval::ProbeRequest& request, int threads = 1) {
+    ranks::SingleComm comm;
     return probe_on(comm, config, corpus, request, threads);
 }
 
-ModelConfig varied_model() {
-    ModelConfig m = tiny_model(3);
+model::ModelConfig varied_model() {
+    model::ModelConfig m = tiny_model(3);
     m.init.zero_projections = false;
     m.attention.heads = 4;
     m.attention.kv_heads = 2;
-    m.attention.sink = SinkKind::learned;
-    m.attention.gate.kind = GateKind::headwise;
-    m.attention.scale.kind = ScaleKind::logn;
-    m.attention.distance.kind = DistanceKind::scale_invariant;
+    m.attention.sink = model::SinkKind::learned;
+    m.attention.gate.kind = model::GateKind::headwise;
+    m.attention.scale.kind = model::ScaleKind::logn;
+    m.attention.distance.kind = model::DistanceKind::scale_invariant;
     m.attention.distance.learn_tau = true;
     m.attention.window = 20;
     return m;
 }
 
 using Key = std::tuple<int64_t, int64_t, int64_t, int64_t, std::string>;
-std::map<Key, ProbeRow> by_key(const ProbeResult& result) {
-    std::map<Key, ProbeRow> rows;
-    for (const ProbeRow& r : result.rows) {
+std::map<Key, eval::ProbeRow> by_key(const eval::ProbeResult& result) {
+    std::map<Key, eval::ProbeRow> rows;
+    for (const eval::ProbeRow& r : result.rows) {
         const bool fresh = rows.insert({{r.length, r.layer, r.head, r.bin, r.statistic}, r}).second;
         CHECK_MESSAGE(fresh, r.statistic);
     }
@@ -70,7 +70,7 @@ std::map<Key, ProbeRow> by_key(const ProbeResult& result) {
 
 TEST_CASE("probe: every query of every head is in one bin, and bin 0 is all of them") {
     const Corpus corpus(document_lengths(40, 3, 40));
-    ProbeRequest request{.lengths = {8, 64}, .tokens = 192};
+    eval::ProbeRequest request{.lengths = {8, 64}, .tokens = 192};
     for (const bool documents : {true, false}) {
         request.document_mask = documents;
         const auto rows = by_key(probe(varied_model(), corpus, request));
@@ -92,7 +92,7 @@ TEST_CASE("probe: every query of every head is in one bin, and bin 0 is all of t
                     CHECK(bins == (length == 8 ? 4 : 5));
                     if (!documents && length == 64)
                         CHECK(rows.at({length, layer, head, 16, "entropy"}).count == 3 * 49);
-                    const ProbeRow& all = rows.at({length, layer, head, 0, "entropy"});
+                    const eval::ProbeRow& all = rows.at({length, layer, head, 0, "entropy"});
                     CHECK(all.count == 192);
                     CHECK(all.value == doctest::Approx(entropy / 192));
                     CHECK(rows.at({length, layer, head, 0, "max_logit"}).value == top);
@@ -120,14 +120,14 @@ TEST_CASE("probe: learned numbers are named by layer and head, logarithms undone
 
 TEST_CASE("probe: a model that attends to nothing of itself adds nothing to the residual stream") {
     const Corpus corpus(document_lengths(40, 3, 40));
-    ModelConfig model = tiny_model(2);
+    model::ModelConfig model = tiny_model(2);
     model.init.zero_projections = true;
     const auto rows = by_key(probe(model, corpus, {.lengths = {32}, .tokens = 320}));
     CHECK(rows.at({32, 1, -1, 0, "projected_norm"}).value == 0);
     CHECK(rows.count({32, 1, -1, 0, "angle_ratio"}) == 0);
     // Nothing happens to the embedding: the same pairs at the same angles behind both blocks.
-    const ProbeRow &first = rows.at({32, 0, -1, 0, "pair_cosine"}),
-                   &second = rows.at({32, 1, -1, 0, "pair_cosine"});
+    const eval::ProbeRow &first = rows.at({32, 0, -1, 0, "pair_cosine"}),
+                         &second = rows.at({32, 1, -1, 0, "pair_cosine"});
     CHECK(first.count == 4100);  // 4096 spread over ten sequences
     CHECK(first.value == second.value);
     CHECK((first.value > -1 && first.value < 1));
@@ -135,32 +135,33 @@ TEST_CASE("probe: a model that attends to nothing of itself adds nothing to the 
 
 TEST_CASE("probe: neither threads nor looking twice change a digit") {
     const Corpus corpus(document_lengths(40, 3, 40));
-    const ProbeRequest request{.lengths = {8, 64}, .tokens = 128};
-    const auto expected = probe_lines(probe(varied_model(), corpus, request).rows, 1);
+    const eval::ProbeRequest request{.lengths = {8, 64}, .tokens = 128};
+    const auto expected = eval::probe_lines(probe(varied_model(), corpus, request).rows, 1);
     CHECK(!expected.empty());
     for (int threads : {1, 2, 3})
-        CHECK(probe_lines(probe(varied_model(), corpus, request, threads).rows, 1) == expected);
+        CHECK(eval::probe_lines(probe(varied_model(), corpus, request, threads).rows, 1) == expected);
 }
 
 TEST_CASE("probe: how many ranks share the batches changes no digit and no sampled score") {
     const Corpus corpus(document_lengths(40, 3, 40));
     for (const bool documents : {true, false})
         for (const int64_t tokens : {64, 320}) {  // one batch, five
-            const ProbeRequest request{.lengths = {8, 64}, .tokens = tokens, .document_mask = documents};
-            const ProbeResult one = probe(varied_model(), corpus, request);
-            const std::vector<std::string> expected = probe_lines(one.rows, 1);
+            const eval::ProbeRequest request{
+                .lengths = {8, 64}, .tokens = tokens, .document_mask = documents};
+            const eval::ProbeResult one = probe(varied_model(), corpus, request);
+            const std::vector<std::string> expected = eval::probe_lines(one.rows, 1);
             REQUIRE(one.scores.size() == 3);
             CHECK(!one.scores[0].empty());
             for (int ranks : {2, 4}) {
                 CAPTURE(ranks);
-                ProbeResult many;
-                run_ranks(ranks, [&](Comm& comm) {
-                    ProbeResult mine = probe_on(comm, varied_model(), corpus, request);
+                eval::ProbeResult many;
+                run_ranks(ranks, [&](ranks::Comm& comm) {
+                    eval::ProbeResult mine = probe_on(comm, varied_model(), corpus, request);
                     check(mine.rows.empty() == (comm.rank() != 0), "{} rows on rank {}", mine.rows.size(),
                           comm.rank());
                     if (comm.rank() == 0) many = std::move(mine);
                 });
-                CHECK(probe_lines(many.rows, 1) == expected);
+                CHECK(eval::probe_lines(many.rows, 1) == expected);
                 CHECK(many.scores == one.scores);
             }
         }
@@ -169,8 +170,8 @@ TEST_CASE("probe: how many ranks share the batches changes no digit and no sampl
 TEST_CASE("sums of a layer travel as numbers and come back the same; a list that breaks off is refused") {
     const Rng rng(4, Purpose::test);
     uint64_t next = 0;
-    const auto mean = [&] { return Mean{rng.normal(next++), static_cast<int64_t>(next)}; };
-    std::vector<LayerSums> layers(3);
+    const auto mean = [&] { return eval::Mean{rng.normal(next++), static_cast<int64_t>(next)}; };
+    std::vector<eval::LayerSums> layers(3);
     layers[1].heads.resize(2);
     layers[1].heads[1].scores = {0.5, -1};
     layers[1].gated = true;
@@ -178,35 +179,36 @@ TEST_CASE("sums of a layer travel as numbers and come back the same; a list that
     layers[2].projected_norm = {mean(), mean()};
     layers[2].pair_cosine = mean();
     layers[2].angle_ratio = mean();
-    HeadBin& bin = layers[1].heads[0].bin(5);
-    for (Mean* m : {&bin.inverse_top_weight, &bin.entropy, &bin.participation, &bin.mass_100, &bin.sink_mass,
-                    &bin.learned_sink_mass, &bin.output_norm, &bin.gate, &bin.gate_below})
+    eval::HeadBin& bin = layers[1].heads[0].bin(5);
+    for (eval::Mean* m :
+         {&bin.inverse_top_weight, &bin.entropy, &bin.participation, &bin.mass_100, &bin.sink_mass,
+          &bin.learned_sink_mass, &bin.output_norm, &bin.gate, &bin.gate_below})
         *m = mean();
-    for (Mean& m : bin.decade_entropy) m = mean();
+    for (eval::Mean& m : bin.decade_entropy) m = mean();
     bin.max_score = 7;
     bin.logits = {3, 1, 2, -1, 5};
-    const auto rows_of = [](const std::vector<LayerSums>& of) {
-        std::vector<ProbeRow> rows;
-        for (size_t l = 0; l < of.size(); ++l) append_rows(rows, of[l], 8, static_cast<int64_t>(l));
-        return probe_lines(rows, 0);
+    const auto rows_of = [](const std::vector<eval::LayerSums>& of) {
+        std::vector<eval::ProbeRow> rows;
+        for (size_t l = 0; l < of.size(); ++l) eval::append_rows(rows, of[l], 8, static_cast<int64_t>(l));
+        return eval::probe_lines(rows, 0);
     };
-    std::vector<double> numbers = numbers_of(layers);
-    const std::vector<LayerSums> back = layers_of(numbers);
-    CHECK(numbers_of(back) == numbers);
+    std::vector<double> numbers = eval::numbers_of(layers);
+    const std::vector<eval::LayerSums> back = eval::layers_of(numbers);
+    CHECK(eval::numbers_of(back) == numbers);
     CHECK(rows_of(back) == rows_of(layers));
     CHECK(rows_of(back).size() > 30);
     CHECK(back[1].heads[1].scores == layers[1].heads[1].scores);
     CHECK(back[1].gated);
     CHECK(back[2].sink);
     numbers.pop_back();
-    CHECK_THROWS(layers_of(numbers));
+    CHECK_THROWS(eval::layers_of(numbers));
     numbers.insert(numbers.end(), {0, 0});
-    CHECK_THROWS(layers_of(numbers));
+    CHECK_THROWS(eval::layers_of(numbers));
 }
 
 TEST_CASE("probe: looking changes no loss") {
     const Corpus corpus(document_lengths(40, 3, 40));
-    struct Nothing final : BatchObserver {
+    struct Nothing final : eval::BatchObserver {
         int attentions = 0, blocks = 0;
         std::vector<int64_t> batches;
         std::vector<double> added;
@@ -216,12 +218,12 @@ TEST_CASE("probe: looking changes no loss") {
             CHECK(length == 16);
             added.insert(added.end(), seen.begin(), seen.end());
         }
-        void attention(const StepContext&, const AttentionView&) override { ++attentions; }
-        void block(const StepContext&, int64_t layer, const Tensor&) override {
+        void attention(const model::StepContext&, const model::AttentionView&) override { ++attentions; }
+        void block(const model::StepContext&, int64_t layer, const Tensor&) override {
             CHECK(layer == blocks++ % 3);
         }
     } observer;
-    EvalRequest request;
+    eval::EvalRequest request;
     request.lengths = {16};
     request.tokens = 64;
     request.batch_tokens = 32;
@@ -238,11 +240,11 @@ TEST_CASE("probe: looking changes no loss") {
 TEST_CASE("probe: memory grows with the length, not with its square") {
     const auto ops = make_cpu_ops({.threads = 1});
     const auto bytes = [&](int64_t length) {
-        Arena arena(*ops);
-        const ModelConfig config = varied_model();
-        Transformer model(config, length);
-        Probe probe;
-        LengthEvaluator evaluator;
+        model::Arena arena(*ops);
+        const model::ModelConfig config = varied_model();
+        model::Transformer model(config, length);
+        eval::Probe probe;
+        eval::LengthEvaluator evaluator;
         evaluator.plan(arena, length, true);
         model.plan_evaluation(arena, *ops, {length, {length}}, true);
         probe.plan(arena, config, length);
@@ -254,11 +256,11 @@ TEST_CASE("probe: memory grows with the length, not with its square") {
 
 TEST_CASE("moments of parts are the moments of the whole") {
     const Rng rng(3, Purpose::test);
-    Moments joined;
+    eval::Moments joined;
     std::vector<double> all;
     uint64_t next = 0;
     for (const int size : {1, 0, 2, 30, 7, 500}) {
-        Moments part;
+        eval::Moments part;
         std::vector<double> x;
         for (int i = 0; i < size; ++i) x.push_back(40 + (i % 5 == 0 ? 9 : 1) * rng.normal(next++));
         part.count = size;

@@ -14,15 +14,16 @@ using namespace longreach::test;
 
 namespace {
 
-std::vector<TaskRow> repeat(const ModelConfig& config, const Corpus& corpus, const RepeatRequest& request) {
+std::vector<eval::TaskRow> repeat(const model::ModelConfig& config, const Corpus& corpus,
+                                  const eval::RepeatRequest& request) {
     const auto ops = make_cpu_ops({.threads = 1});
-    Arena arena(*ops);
-    Transformer model(config, request.lengths.back());
-    RepeatEvaluator evaluator;
-    FlatParams weights;
+    model::Arena arena(*ops);
+    model::Transformer model(config, request.lengths.back());
+    eval::RepeatEvaluator evaluator;
+    model::FlatParams weights;
     const int64_t batch = std::max(request.batch_tokens, request.lengths.back());
     for (int pass = 0; pass < 2; ++pass) {
-        weights = plan_weights(arena, model.params());
+        weights = model::plan_weights(arena, model.params());
         model.plan_tables(arena);
         evaluator.plan(arena, batch, request.document_mask);
         model.plan_evaluation(arena, *ops, {batch, request.lengths}, request.document_mask);
@@ -30,7 +31,7 @@ std::vector<TaskRow> repeat(const ModelConfig& config, const Corpus& corpus, con
     }
     model.fill_tables(*ops);
     std::vector<float> host;
-    initialise(model.params(), Bench::seed, host);
+    model::initialise(model.params(), Bench::seed, host);
     ops->upload(weights.flat, host.data());
     weights.round(*ops);
     return evaluator.run(*ops, model, weights, corpus.stream, request);
@@ -40,18 +41,18 @@ std::vector<TaskRow> repeat(const ModelConfig& config, const Corpus& corpus, con
 
 TEST_CASE("repeat: the text returns after its period, and hits are counted per sequence") {
     // Logits of zeros: the most likely token is the first, 0.
-    ModelConfig config = tiny_model(1);
+    model::ModelConfig config = tiny_model(1);
     config.init.zero_head = true;
     const Corpus corpus(document_lengths(40, 3, 40));
     const int64_t period = 10;
     const uint64_t cells = (corpus.tokens.size() - 1) / 64;
     REQUIRE(cells > 10);
     for (const int64_t batch : {64, 200})
-        for (const EvalPick pick : {EvalPick::spread, EvalPick::head}) {
-            const std::vector<TaskRow> rows =
+        for (const eval::EvalPick pick : {eval::EvalPick::spread, eval::EvalPick::head}) {
+            const std::vector<eval::TaskRow> rows =
                 repeat(config, corpus, {{7, 10, 24, 64}, period, 320, batch, true, pick});
             REQUIRE(rows.size() == 8);
-            const std::vector<uint64_t> picked = pick_cells(pick, 5, cells);
+            const std::vector<uint64_t> picked = eval::pick_cells(pick, 5, cells);
             for (size_t r = 0; r < rows.size(); ++r) {
                 const bool repeated = r < 4;
                 CHECK(rows[r].task == (repeated ? "repeat" : "non_repeat"));
@@ -79,7 +80,7 @@ TEST_CASE("repeat: the text returns after its period, and hits are counted per s
 
 TEST_CASE("repeat: what depends on the last token alone is as good in every copy") {
     const Corpus corpus(document_lengths(40, 3, 40));
-    const std::vector<TaskRow> rows = repeat(last_token_model(), corpus, {{8, 16, 64}, 8, 256, 64});
+    const std::vector<eval::TaskRow> rows = repeat(last_token_model(), corpus, {{8, 16, 64}, 8, 256, 64});
     // Equal losses in another order and number: sums of at most 256 in double.
     for (size_t r = 1; r < 3; ++r) {
         CHECK(rows[r].accuracy == doctest::Approx(rows[0].accuracy).epsilon(1e-12));
@@ -90,13 +91,13 @@ TEST_CASE("repeat: what depends on the last token alone is as good in every copy
 TEST_CASE("repeat: the unrepeated text is the ordinary evaluation, its documents too") {
     const Corpus corpus(document_lengths(40, 3, 40));
     for (const bool mask : {true, false}) {
-        EvalRequest ordinary;
+        eval::EvalRequest ordinary;
         ordinary.lengths = {64};
         ordinary.tokens = 256;
         ordinary.batch_tokens = 128;
         ordinary.document_mask = mask;
-        const LengthResult expected = evaluate(tiny_model(2), corpus, ordinary)[0];
-        const std::vector<TaskRow> rows = repeat(tiny_model(2), corpus, {{64}, 16, 256, 128, mask});
+        const eval::LengthResult expected = evaluate(tiny_model(2), corpus, ordinary)[0];
+        const std::vector<eval::TaskRow> rows = repeat(tiny_model(2), corpus, {{64}, 16, 256, 128, mask});
         CHECK(rows[1].loss == doctest::Approx(expected.loss.mean()).epsilon(1e-12));
         CHECK(rows[1].accuracy == doctest::Approx(expected.top1()).epsilon(1e-12));
         CHECK(rows[0].loss != rows[1].loss);
@@ -106,18 +107,18 @@ TEST_CASE("repeat: the unrepeated text is the ordinary evaluation, its documents
 
 TEST_CASE("repeat: the fingerprint is that of the sequences; a single one has no standard error") {
     const Corpus corpus(document_lengths(40, 3, 40));
-    const ModelConfig config = tiny_model(1);
-    const std::vector<TaskRow> rows = repeat(config, corpus, {{32, 64}, 16, 256, 64});
-    const std::vector<TaskRow> batches = repeat(config, corpus, {{32, 64}, 16, 256, 256});
+    const model::ModelConfig config = tiny_model(1);
+    const std::vector<eval::TaskRow> rows = repeat(config, corpus, {{32, 64}, 16, 256, 64});
+    const std::vector<eval::TaskRow> batches = repeat(config, corpus, {{32, 64}, 16, 256, 256});
     for (size_t r = 0; r < rows.size(); ++r) {
         CHECK(rows[r].fingerprint == batches[r].fingerprint);
         for (size_t other = 0; other < r; ++other) CHECK(rows[r].fingerprint != rows[other].fingerprint);
     }
-    const TaskRow one = repeat(config, corpus, {{64}, 16, 64, 64})[1];
+    const eval::TaskRow one = repeat(config, corpus, {{64}, 16, 64, 64})[1];
     CHECK(one.samples == 1);
     CHECK_FALSE(one.accuracy_error.has_value());
     Xxh64 hash;
-    const size_t begin = pick_cells(EvalPick::spread, 1, (corpus.tokens.size() - 1) / 64)[0] * 64;
+    const size_t begin = eval::pick_cells(eval::EvalPick::spread, 1, (corpus.tokens.size() - 1) / 64)[0] * 64;
     hash.update(corpus.tokens.data() + begin, 65 * sizeof(int32_t));
     CHECK(one.fingerprint == hash.digest());
 }
@@ -131,21 +132,21 @@ TEST_CASE("repeat: nothing to repeat and too short a stream are refused") {
 }
 
 TEST_CASE("eval: hits are scored tokens equal to the most likely one") {
-    ModelConfig config = tiny_model(2);
+    model::ModelConfig config = tiny_model(2);
     config.init.zero_head = true;
     const Corpus corpus(document_lengths(40, 3, 40));
-    EvalRequest r;
+    eval::EvalRequest r;
     r.lengths = {16, 64};
     r.tokens = 512;
     r.batch_tokens = 48;
-    r.pick = EvalPick::head;
+    r.pick = eval::EvalPick::head;
     for (const int64_t least : {0, 20}) {
         r.min_document = least;
         double expected = 0;
         for (int64_t p = 0; p < 512; ++p)
             expected += corpus.tokens[static_cast<size_t>(p + 1)] == 0 &&
                         corpus.end_of(p) - corpus.begin_of(p) >= least;
-        for (const LengthResult& result : evaluate(config, corpus, r)) {
+        for (const eval::LengthResult& result : evaluate(config, corpus, r)) {
             CHECK(result.hits.sum == expected);
             CHECK(result.hits.count == result.loss.count);
         }
@@ -154,14 +155,14 @@ TEST_CASE("eval: hits are scored tokens equal to the most likely one") {
 
 TEST_CASE("the most likely token is the one of the smallest loss") {
     const auto ops = make_cpu_ops({.threads = 1});
-    ModelConfig config = tiny_model(2);
+    model::ModelConfig config = tiny_model(2);
     config.head.softcap = {.kind = Softcap::tanh, .cap = 15};
-    Transformer model(config, 24);
-    Arena arena(*ops);
-    FlatParams weights;
+    model::Transformer model(config, 24);
+    model::Arena arena(*ops);
+    model::FlatParams weights;
     Tensor tokens, targets;
     for (int pass = 0; pass < 2; ++pass) {
-        weights = plan_weights(arena, model.params());
+        weights = model::plan_weights(arena, model.params());
         model.plan_tables(arena);
         tokens = arena.reserve("tokens", DType::i32, {24});
         targets = arena.reserve("targets", DType::i32, {24});
@@ -170,7 +171,7 @@ TEST_CASE("the most likely token is the one of the smallest loss") {
     }
     model.fill_tables(*ops);
     std::vector<float> host;
-    initialise(model.params(), Bench::seed, host);
+    model::initialise(model.params(), Bench::seed, host);
     ops->upload(weights.flat, host.data());
     weights.round(*ops);
     const Rng rng(5, Purpose::test);

@@ -12,8 +12,9 @@ using namespace longreach::test;
 
 namespace {
 
-EvalRequest request(std::vector<int64_t> lengths, int64_t tokens, EvalPick pick = EvalPick::spread) {
-    EvalRequest r;
+eval::EvalRequest request(std::vector<int64_t> lengths, int64_t tokens,
+                          eval::EvalPick pick = eval::EvalPick::spread) {
+    eval::EvalRequest r;
     r.lengths = std::move(lengths);
     r.tokens = tokens;
     r.batch_tokens = 64;
@@ -22,9 +23,9 @@ EvalRequest request(std::vector<int64_t> lengths, int64_t tokens, EvalPick pick 
     return r;
 }
 
-uint64_t fingerprint(const Corpus& corpus, const EvalRequest& r) {
-    const ScoredTokens scored = LengthEvaluator::check_request(corpus.stream, r);
-    for (const LengthResult& result : evaluate(last_token_model(), corpus, r)) {
+uint64_t fingerprint(const Corpus& corpus, const eval::EvalRequest& r) {
+    const eval::ScoredTokens scored = eval::LengthEvaluator::check_request(corpus.stream, r);
+    for (const eval::LengthResult& result : evaluate(last_token_model(), corpus, r)) {
         CHECK(result.fingerprint == scored.fingerprint);
         CHECK(result.documents == scored.documents);
         CHECK(result.loss.count == scored.tokens);
@@ -33,7 +34,7 @@ uint64_t fingerprint(const Corpus& corpus, const EvalRequest& r) {
 }
 
 // By the definition in data/README.md.
-uint64_t fingerprint_of(const TokenStream& stream, uint64_t align, const std::vector<uint64_t>& spans) {
+uint64_t fingerprint_of(const data::TokenStream& stream, uint64_t align, const std::vector<uint64_t>& spans) {
     std::vector<uint64_t> words{stream.fingerprint(), align};
     words.insert(words.end(), spans.begin(), spans.end());
     return xxh64(words.data(), 8 * words.size());
@@ -53,18 +54,18 @@ const Corpus& corpus_of_40() {
 
 TEST_CASE("eval.pick: spread takes the middles of equal parts, head the first cells") {
     using Cells = std::vector<uint64_t>;
-    CHECK(pick_cells(EvalPick::spread, 3, 10) == Cells{1, 5, 8});  // 10/6, 30/6, 50/6
-    CHECK(pick_cells(EvalPick::spread, 1, 7) == Cells{3});
-    CHECK(pick_cells(EvalPick::spread, 2, 4) == Cells{1, 3});
-    CHECK(pick_cells(EvalPick::spread, 4, 4) == Cells{0, 1, 2, 3});
-    CHECK(pick_cells(EvalPick::spread, 3, 4) == Cells{0, 2, 3});  // 4/6, 12/6, 20/6
-    CHECK(pick_cells(EvalPick::spread, 0, 4) == Cells{});
-    CHECK(pick_cells(EvalPick::head, 3, 10) == Cells{0, 1, 2});
+    CHECK(eval::pick_cells(eval::EvalPick::spread, 3, 10) == Cells{1, 5, 8});  // 10/6, 30/6, 50/6
+    CHECK(eval::pick_cells(eval::EvalPick::spread, 1, 7) == Cells{3});
+    CHECK(eval::pick_cells(eval::EvalPick::spread, 2, 4) == Cells{1, 3});
+    CHECK(eval::pick_cells(eval::EvalPick::spread, 4, 4) == Cells{0, 1, 2, 3});
+    CHECK(eval::pick_cells(eval::EvalPick::spread, 3, 4) == Cells{0, 2, 3});  // 4/6, 12/6, 20/6
+    CHECK(eval::pick_cells(eval::EvalPick::spread, 0, 4) == Cells{});
+    CHECK(eval::pick_cells(eval::EvalPick::head, 3, 10) == Cells{0, 1, 2});
     constexpr uint64_t huge = uint64_t{1} << 62;
-    CHECK(pick_cells(EvalPick::spread, 2, huge) == Cells{huge / 4, 3 * (huge / 4)});
+    CHECK(eval::pick_cells(eval::EvalPick::spread, 2, huge) == Cells{huge / 4, 3 * (huge / 4)});
     for (uint64_t cells = 1; cells <= 40; ++cells)
         for (uint64_t count = 1; count <= cells; ++count) {
-            const Cells picked = pick_cells(EvalPick::spread, count, cells);
+            const Cells picked = eval::pick_cells(eval::EvalPick::spread, count, cells);
             REQUIRE(picked.size() == count);
             for (uint64_t i = 0; i < count; ++i) {
                 // The cell that holds the point (i + 1/2) / count of the row.
@@ -80,31 +81,31 @@ TEST_CASE("eval.pick: windows of chunk alignment are spread over the stream, in 
     const std::vector<float> all = losses_by_position(corpus);
     const uint64_t cells = (corpus.tokens.size() - 1) / 64;
     REQUIRE(cells >= 15);
-    for (const EvalPick pick : {EvalPick::spread, EvalPick::head})
+    for (const eval::EvalPick pick : {eval::EvalPick::spread, eval::EvalPick::head})
         for (const int64_t windows : {1, 3, 7, 1000}) {
             CAPTURE(windows);
             std::vector<float> expected;
             const uint64_t count = std::min<uint64_t>(static_cast<uint64_t>(windows), cells);
             for (uint64_t i = 0; i < count; ++i) {
-                const uint64_t cell = pick == EvalPick::head ? i : (2 * i + 1) * cells / (2 * count);
+                const uint64_t cell = pick == eval::EvalPick::head ? i : (2 * i + 1) * cells / (2 * count);
                 const auto from = all.begin() + static_cast<std::ptrdiff_t>(64 * cell);
                 expected.insert(expected.end(), from, from + 64);
             }
-            for (const LengthResult& r :
+            for (const eval::LengthResult& r :
                  evaluate(last_token_model(), corpus, request({8, 32, 64}, windows * 64 + 63, pick)))
                 CHECK(r.token_losses == expected);
         }
     // Other tokens than those of the head, from more documents than its first ones.
     CHECK(evaluate(last_token_model(), corpus, request({64}, 192))[0].token_losses !=
-          evaluate(last_token_model(), corpus, request({64}, 192, EvalPick::head))[0].token_losses);
+          evaluate(last_token_model(), corpus, request({64}, 192, eval::EvalPick::head))[0].token_losses);
 }
 
 TEST_CASE("eval.pick: documents of suffix alignment are spread over those that qualify") {
     const std::vector<int64_t> lengths = document_lengths(40, 3, 60);
     const Corpus& corpus = corpus_of_40();
     const std::vector<float> all = losses_by_position(corpus);
-    EvalRequest r = request({8, 64}, 45);
-    r.align = EvalAlign::suffix;
+    eval::EvalRequest r = request({8, 64}, 45);
+    r.align = eval::EvalAlign::suffix;
     r.suffix_tokens = 5;
     r.min_document = 20;
     std::vector<int64_t> last_targets;
@@ -118,7 +119,7 @@ TEST_CASE("eval.pick: documents of suffix alignment are spread over those that q
         for (int64_t back = 4; back >= 0; --back)
             expected.push_back(
                 all[static_cast<size_t>(last_targets[(2 * i + 1) * last_targets.size() / 18] - back - 1)]);
-    for (const LengthResult& result : evaluate(last_token_model(), corpus, r)) {
+    for (const eval::LengthResult& result : evaluate(last_token_model(), corpus, r)) {
         CHECK(result.token_losses == expected);
         CHECK(result.documents == 9);
     }
@@ -128,48 +129,49 @@ TEST_CASE("fingerprint: of the stream, the alignment and the stretches that are 
     const Corpus corpus({100, 30, 70, 60, 41});  // 301 tokens: 4 windows of 64
     CHECK(fingerprint(corpus, request({64}, 128)) ==
           fingerprint_of(corpus.stream, 0, {64, 128, 192, 256}));  // 4/4 and 12/4
-    CHECK(fingerprint(corpus, request({64}, 128, EvalPick::head)) ==
+    CHECK(fingerprint(corpus, request({64}, 128, eval::EvalPick::head)) ==
           fingerprint_of(corpus.stream, 0, {0, 128}));  // adjacent windows are one stretch
     CHECK(fingerprint(corpus, request({64}, 1000)) == fingerprint_of(corpus.stream, 0, {0, 256}));
-    EvalRequest filtered = request({64}, 1000);
+    eval::EvalRequest filtered = request({64}, 1000);
     filtered.min_document = 60;  // leaves out the second document
     CHECK(fingerprint(corpus, filtered) == fingerprint_of(corpus.stream, 0, {0, 100, 130, 256}));
-    EvalRequest suffix = request({8, 64}, 1000);
-    suffix.align = EvalAlign::suffix;  // all five documents, the 4 positions before the last token of each
+    eval::EvalRequest suffix = request({8, 64}, 1000);
+    suffix.align =
+        eval::EvalAlign::suffix;  // all five documents, the 4 positions before the last token of each
     CHECK(fingerprint(corpus, suffix) ==
           fingerprint_of(corpus.stream, 1, {95, 99, 125, 129, 195, 199, 255, 259, 296, 300}));
 }
 
 TEST_CASE("fingerprint: equal for equal tokens, another for any others") {
     const Corpus corpus(document_lengths(40, 3, 60));
-    const EvalRequest base = request({8, 64}, 256);
+    const eval::EvalRequest base = request({8, 64}, 256);
     const uint64_t expected = fingerprint(corpus, base);
     const auto with = [&](const auto& change) {
-        EvalRequest r = base;
+        eval::EvalRequest r = base;
         change(r);
         return fingerprint(corpus, r);
     };
     // Not what decides how tokens are seen, which lengths there are or how many sequences run at once.
-    CHECK(with([](EvalRequest& r) { r.lengths = {2, 16, 64}; }) == expected);
-    CHECK(with([](EvalRequest& r) { r.lengths = {64}; }) == expected);
-    CHECK(with([](EvalRequest& r) { r.document_mask = false; }) == expected);
-    CHECK(with([](EvalRequest& r) { r.batch_tokens = 512; }) == expected);
-    CHECK(with([](EvalRequest& r) { r.tokens = 256 + 63; }) == expected);
-    CHECK(with([](EvalRequest& r) { r.min_document = 3; }) == expected);
+    CHECK(with([](eval::EvalRequest& r) { r.lengths = {2, 16, 64}; }) == expected);
+    CHECK(with([](eval::EvalRequest& r) { r.lengths = {64}; }) == expected);
+    CHECK(with([](eval::EvalRequest& r) { r.document_mask = false; }) == expected);
+    CHECK(with([](eval::EvalRequest& r) { r.batch_tokens = 512; }) == expected);
+    CHECK(with([](eval::EvalRequest& r) { r.tokens = 256 + 63; }) == expected);
+    CHECK(with([](eval::EvalRequest& r) { r.min_document = 3; }) == expected);
     CHECK(fingerprint(Corpus(document_lengths(40, 3, 60)), base) == expected);  // wherever the file is
     // The head of the stream is the same in windows of any size.
-    CHECK(fingerprint(corpus, request({64}, 256, EvalPick::head)) ==
-          fingerprint(corpus, request({16, 128}, 256, EvalPick::head)));
+    CHECK(fingerprint(corpus, request({64}, 256, eval::EvalPick::head)) ==
+          fingerprint(corpus, request({16, 128}, 256, eval::EvalPick::head)));
 
-    std::vector<uint64_t> others{with([](EvalRequest& r) { r.tokens = 320; }),
-                                 with([](EvalRequest& r) { r.pick = EvalPick::head; }),
-                                 with([](EvalRequest& r) {
+    std::vector<uint64_t> others{with([](eval::EvalRequest& r) { r.tokens = 320; }),
+                                 with([](eval::EvalRequest& r) { r.pick = eval::EvalPick::head; }),
+                                 with([](eval::EvalRequest& r) {
                                      r.lengths = {8, 128};
                                  }),  // spread over other cells
-                                 with([](EvalRequest& r) { r.min_document = 20; }),
-                                 with([](EvalRequest& r) { r.align = EvalAlign::suffix; }),
-                                 with([](EvalRequest& r) {
-                                     r.align = EvalAlign::suffix;
+                                 with([](eval::EvalRequest& r) { r.min_document = 20; }),
+                                 with([](eval::EvalRequest& r) { r.align = eval::EvalAlign::suffix; }),
+                                 with([](eval::EvalRequest& r) {
+                                     r.align = eval::EvalAlign::suffix;
                                      r.suffix_tokens = 3;
                                  }),
                                  fingerprint(Corpus(document_lengths(40, 3, 60, 1)), base),
@@ -180,72 +182,74 @@ TEST_CASE("fingerprint: equal for equal tokens, another for any others") {
 
 TEST_CASE("the error of a single document is unknown: NaN, an empty cell, a dash, never 0") {
     const Corpus corpus({500});
-    std::vector<LengthResult> results = evaluate(tiny_model(1), corpus, request({16, 64}, 256));
-    for (const LengthResult& r : results) {
+    std::vector<eval::LengthResult> results = evaluate(tiny_model(1), corpus, request({16, 64}, 256));
+    for (const eval::LengthResult& r : results) {
         CHECK(r.documents == 1);
         CHECK(std::isnan(r.standard_error));
     }
     const std::string end = fmt::format(",{}", format_hash64(results[0].fingerprint));
-    CHECK(val_lines(results, 3, 0, 0)[0] ==
+    CHECK(eval::val_lines(results, 3, 0, 0)[0] ==
           fmt::format("3,0,16,{},,256,1,,{}{}", results[0].loss.mean(), results[0].top1(), end));
-    const std::string table = results_table(results, 0);
+    const std::string table = eval::results_table(results, 0);
     CHECK(table.find(" - ") != std::string::npos);
     CHECK(table.find("0.0000  ") == std::string::npos);
-    for (const std::string& line : positions_lines(results, 3)) CHECK(line.ends_with(end));
+    for (const std::string& line : eval::positions_lines(results, 3)) CHECK(line.ends_with(end));
     results[0].documents = 0;  // unknown
-    CHECK(val_lines(results, 3, 0, 0)[0].find(",,256,,,") != std::string::npos);
+    CHECK(eval::val_lines(results, 3, 0, 0)[0].find(",,256,,,") != std::string::npos);
     // A document that windows cut into pieces is one cluster.
     const Corpus two({250, 250});
-    const LengthResult r = evaluate(tiny_model(1), two, request({64}, 256))[0];
+    const eval::LengthResult r = evaluate(tiny_model(1), two, request({64}, 256))[0];
     CHECK(r.documents == 2);
     CHECK(r.standard_error > 0);
 }
 
 TEST_CASE("a line says which tokens an evaluation scored") {
     const Corpus corpus({100, 30, 70, 60, 41});
-    const auto line = [&](EvalRequest r) {
-        const ScoredTokens scored = LengthEvaluator::check_request(corpus.stream, r);
-        const std::string text = scored_line(scored),
+    const auto line = [&](eval::EvalRequest r) {
+        const eval::ScoredTokens scored = eval::LengthEvaluator::check_request(corpus.stream, r);
+        const std::string text = eval::scored_line(scored),
                           end = fmt::format("; fingerprint {}", format_hash64(scored.fingerprint));
         REQUIRE(text.ends_with(end));
         return text.substr(0, text.size() - end.size());
     };
     CHECK(line(request({64}, 128)) == "scored: 2 windows of 64 tokens spread over 256; 4 documents");
-    CHECK(line(request({64}, 64, EvalPick::head)) ==
+    CHECK(line(request({64}, 64, eval::EvalPick::head)) ==
           "scored: the first 1 window of 64 tokens of 256; 1 document");
     CHECK(line(request({64}, 512)) == "scored: all 4 windows of 64 tokens; 4 documents");
-    EvalRequest r = request({64}, 512);
+    eval::EvalRequest r = request({64}, 512);
     r.min_document = 60;
     CHECK(line(r) ==
           "scored: all 4 windows of 64 tokens, 226 of them in documents of at least 60; 3 documents");
     r.min_document = 0;
-    r.align = EvalAlign::suffix;
+    r.align = eval::EvalAlign::suffix;
     r.suffix_tokens = 4;
     CHECK(line(r) == "scored: the last 4 tokens of all 5 documents; 5 documents");
     r.tokens = 8;
     CHECK(line(r) == "scored: the last 4 tokens of 2 documents spread over 5 that qualify; 2 documents");
-    r.pick = EvalPick::head;
+    r.pick = eval::EvalPick::head;
     CHECK(line(r) == "scored: the last 4 tokens of 2 documents, the first of 5 that qualify; 2 documents");
-    ScoredTokens large;
+    eval::ScoredTokens large;
     large.windows = 16;
     large.window_tokens = 4096;
     large.choices = 256;
     large.documents = 1234;
     large.fingerprint = 0x0123456789abcdef;
-    CHECK(scored_line(large) ==
+    CHECK(eval::scored_line(large) ==
           "scored: 16 windows of 4,096 tokens spread over 1,048,576; 1,234 documents; fingerprint "
           "0123456789abcdef");
     large.documents = 0;
-    CHECK(scored_line(large).find("; documents unknown;") != std::string::npos);
+    CHECK(eval::scored_line(large).find("; documents unknown;") != std::string::npos);
 }
 
 TEST_CASE("headers of record files: those of earlier versions lack the last columns") {
-    CHECK(known_columns(val_header, val_header, first_val_columns) == 10);
-    const std::string header = val_header, without = header.substr(0, header.rfind(','));
-    CHECK(known_columns(without, val_header, first_val_columns) == 9);
-    CHECK(known_columns(without.substr(0, without.rfind(',')), val_header, first_val_columns) == 8);
-    CHECK(known_columns("step,tokens,length,loss", val_header, first_val_columns) == 0);
-    CHECK(known_columns(without.substr(0, without.size() - 1), val_header, first_val_columns) == 0);
-    CHECK(known_columns(header + ",more", val_header, first_val_columns) == 0);
-    CHECK(known_columns("", val_header, first_val_columns) == 0);
+    CHECK(eval::known_columns(eval::val_header, eval::val_header, eval::first_val_columns) == 10);
+    const std::string header = eval::val_header, without = header.substr(0, header.rfind(','));
+    CHECK(eval::known_columns(without, eval::val_header, eval::first_val_columns) == 9);
+    CHECK(eval::known_columns(without.substr(0, without.rfind(',')), eval::val_header,
+                              eval::first_val_columns) == 8);
+    CHECK(eval::known_columns("step,tokens,length,loss", eval::val_header, eval::first_val_columns) == 0);
+    CHECK(eval::known_columns(without.substr(0, without.size() - 1), eval::val_header,
+                              eval::first_val_columns) == 0);
+    CHECK(eval::known_columns(header + ",more", eval::val_header, eval::first_val_columns) == 0);
+    CHECK(eval::known_columns("", eval::val_header, eval::first_val_columns) == 0);
 }

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "base/hash.h"
-#include "dist/thread_comm.h"
+#include "ranks/thread_comm.h"
 #include "eval/tasks.h"
 #include "model/fixture.h"
 #include "model/small_models.h"
@@ -16,8 +16,8 @@ using namespace longreach::test;
 
 namespace {
 
-ModelConfig byte_model() {
-    ModelConfig m = tiny_model(1);
+model::ModelConfig byte_model() {
+    model::ModelConfig m = tiny_model(1);
     m.vocab_size = text_vocab;
     return m;
 }
@@ -25,17 +25,17 @@ ModelConfig byte_model() {
 // A model with random weights and everything a task evaluation needs.
 struct Lab {
     std::unique_ptr<Ops> ops = make_cpu_ops({.threads = 1});
-    Arena arena{*ops};
-    Transformer model;
-    TaskEvaluator evaluator;
-    FlatParams weights;
+    model::Arena arena{*ops};
+    model::Transformer model;
+    eval::TaskEvaluator evaluator;
+    model::FlatParams weights;
     Tensor tokens, targets;
 
-    Lab(const ModelConfig& config, int64_t longest, int64_t batch, const std::vector<int64_t>& lengths,
+    Lab(const model::ModelConfig& config, int64_t longest, int64_t batch, const std::vector<int64_t>& lengths,
         bool mask = false, int rank = 0, int ranks = 1)
         : model(config, longest) {
         for (int pass = 0; pass < 2; ++pass) {
-            weights = plan_weights(arena, model.params());
+            weights = model::plan_weights(arena, model.params());
             model.plan_tables(arena);
             evaluator.plan(arena, batch, mask, rank, ranks);
             tokens = arena.reserve("tokens", DType::i32, {longest});
@@ -45,22 +45,22 @@ struct Lab {
         }
         model.fill_tables(*ops);
         std::vector<float> host;
-        initialise(model.params(), 3, host);
+        model::initialise(model.params(), 3, host);
         ops->upload(weights.flat, host.data());
         weights.round(*ops);
     }
-    std::vector<TaskRow> run(Comm& comm, const TaskRequest& request) {
+    std::vector<eval::TaskRow> run(ranks::Comm& comm, const eval::TaskRequest& request) {
         return evaluator.run(*ops, comm, model, weights, haystack(), request);
     }
-    std::vector<TaskRow> run(const TaskRequest& request) {
-        SingleComm comm;
+    std::vector<eval::TaskRow> run(const eval::TaskRequest& request) {
+        ranks::SingleComm comm;
         return run(comm, request);
     }
     // Sum of -log p over the targets of one sequence.
-    double loss_of(const Sample& sample) {
+    double loss_of(const tasks::Sample& sample) {
         const int64_t length = static_cast<int64_t>(sample.tokens.size());
         std::vector<int32_t> wanted(sample.tokens.size());
-        answer_targets(sample, wanted);
+        tasks::answer_targets(sample, wanted);
         ops->upload(tokens.first(length), sample.tokens.data());
         ops->upload(targets.first(length), wanted.data());
         model.use_length(*ops, length);
@@ -74,9 +74,9 @@ struct Lab {
     }
 };
 
-TaskRequest request_of(std::vector<TaskKind> tasks, std::vector<int64_t> lengths, int64_t samples,
-                       int64_t batch_tokens) {
-    TaskRequest r;
+eval::TaskRequest request_of(std::vector<data::TaskKind> tasks, std::vector<int64_t> lengths, int64_t samples,
+                             int64_t batch_tokens) {
+    eval::TaskRequest r;
     r.tasks = std::move(tasks);
     r.lengths = std::move(lengths);
     r.samples = samples;
@@ -89,39 +89,39 @@ TaskRequest request_of(std::vector<TaskKind> tasks, std::vector<int64_t> lengths
 
 TEST_CASE("the right answer scores one, the decoy nothing, on every task") {
     for (const bool text : {true, false})
-        for (const TaskKind task : all_tasks()) {
-            CAPTURE(name_of(task));
-            const Sample s = generator(task, text).make(512, 4);
+        for (const data::TaskKind task : data::all_tasks()) {
+            CAPTURE(data::name_of(task));
+            const tasks::Sample s = generator(task, text).make(512, 4);
             const std::vector<int32_t> answer(s.tokens.begin() + s.answer_begin, s.tokens.end());
-            CHECK(share_right(s, answer) == 1);
-            const double wrong = share_right(s, s.decoy);
+            CHECK(eval::share_right(s, answer) == 1);
+            const double wrong = eval::share_right(s, s.decoy);
             // Of the copied symbols of the text, one in 26 agrees by chance.
-            CHECK(wrong <= (task == TaskKind::copy ? 0.15 : 0));
+            CHECK(wrong <= (task == data::TaskKind::copy ? 0.15 : 0));
         }
 }
 
 TEST_CASE("each reference counts by itself, and one wrong token spoils its own") {
-    const Sample s = generator(TaskKind::needle_s3, true).make(512, 4);
+    const tasks::Sample s = generator(data::TaskKind::needle_s3, true).make(512, 4);
     std::vector<int32_t> best(s.tokens.begin() + s.answer_begin, s.tokens.end());
     REQUIRE(s.reference_ends.size() == 3);
     best[static_cast<size_t>(s.reference_ends[0]) + 3] = '?';
-    CHECK(share_right(s, best) == doctest::Approx(2.0 / 3));
+    CHECK(eval::share_right(s, best) == doctest::Approx(2.0 / 3));
     best.back() = '?';
-    CHECK(share_right(s, best) == doctest::Approx(1.0 / 3));
+    CHECK(eval::share_right(s, best) == doctest::Approx(1.0 / 3));
     best[0] = '?';
-    CHECK(share_right(s, best) == 0);
+    CHECK(eval::share_right(s, best) == 0);
 }
 
 TEST_CASE("loss and margin are those of the answer and of the decoy in the model's own losses") {
     const int64_t length = 300, samples = 7;
     Lab lab(byte_model(), length, 3 * length, {length});
-    for (const TaskKind task : {TaskKind::needle, TaskKind::niah_multivalue}) {
-        const TaskRow row = lab.run(request_of({task}, {length}, samples, 3 * length)).at(0);
-        const TaskGenerator g = generator(task, true);
+    for (const data::TaskKind task : {data::TaskKind::needle, data::TaskKind::niah_multivalue}) {
+        const eval::TaskRow row = lab.run(request_of({task}, {length}, samples, 3 * length)).at(0);
+        const tasks::TaskGenerator g = generator(task, true);
         double loss = 0, margin = 0, squares = 0;
         for (uint64_t i = 0; i < static_cast<uint64_t>(samples); ++i) {
-            const Sample sample = g.make(length, first_evaluation_sample + i);
-            Sample decoy = sample;
+            const tasks::Sample sample = g.make(length, tasks::first_evaluation_sample + i);
+            tasks::Sample decoy = sample;
             std::copy(sample.decoy.begin(), sample.decoy.end(), decoy.tokens.begin() + sample.answer_begin);
             const double right = lab.loss_of(sample), wrong = lab.loss_of(decoy);
             loss += right / static_cast<double>(sample.answer_tokens());
@@ -142,12 +142,13 @@ TEST_CASE("loss and margin are those of the answer and of the decoy in the model
 
 TEST_CASE("rows cover tasks, lengths and depths; batches and the document mask change nothing") {
     const std::vector<int64_t> lengths{256, 512};
-    TaskRequest request = request_of({TaskKind::needle, TaskKind::needle_s3}, lengths, 3, 512);
+    eval::TaskRequest request =
+        request_of({data::TaskKind::needle, data::TaskKind::needle_s3}, lengths, 3, 512);
     request.depths = {0, 50, 100};
     Lab small(byte_model(), 512, 512, lengths), large(byte_model(), 512, 2048, lengths, true);
-    const std::vector<TaskRow> rows = small.run(request);
+    const std::vector<eval::TaskRow> rows = small.run(request);
     request.batch_tokens = 2048;
-    const std::vector<TaskRow> others = large.run(request);
+    const std::vector<eval::TaskRow> others = large.run(request);
     // needle at two lengths and three depths; needle_s3, which has no single place, once per length.
     REQUIRE(rows.size() == 8);
     CHECK(rows[1].depth == 50);
@@ -161,27 +162,27 @@ TEST_CASE("rows cover tasks, lengths and depths; batches and the document mask c
         for (size_t other = 0; other < i; ++other) CHECK(rows[i].fingerprint != rows[other].fingerprint);
     }
     CHECK(rows[0].loss != rows[1].loss);  // depth moves the needle
-    const std::string grid = depth_grid(rows, "needle");
+    const std::string grid = eval::depth_grid(rows, "needle");
     CHECK(grid.find("100%") != std::string::npos);
     CHECK(grid.find("512") != std::string::npos);
-    CHECK(depth_grid(rows, "needle_s3").empty());
+    CHECK(eval::depth_grid(rows, "needle_s3").empty());
 }
 
 TEST_CASE("the fingerprint of a row is that of its samples' tokens and targets") {
     const int64_t length = 300;
     Lab lab(byte_model(), length, 2 * length, {length});
-    TaskRequest request = request_of({TaskKind::needle}, {length}, 3, 2 * length);
-    const TaskRow row = lab.run(request).at(0);
-    const TaskGenerator g = generator(TaskKind::needle, true);
+    eval::TaskRequest request = request_of({data::TaskKind::needle}, {length}, 3, 2 * length);
+    const eval::TaskRow row = lab.run(request).at(0);
+    const tasks::TaskGenerator g = generator(data::TaskKind::needle, true);
     Xxh64 all;
     for (uint64_t i = 0; i < 3; ++i) {
-        Sample sample = g.make(length, first_evaluation_sample + i);
+        tasks::Sample sample = g.make(length, tasks::first_evaluation_sample + i);
         for (const bool decoy : {false, true}) {
             if (decoy)
                 std::copy(sample.decoy.begin(), sample.decoy.end(),
                           sample.tokens.begin() + sample.answer_begin);
             std::vector<int32_t> targets(sample.tokens.size());
-            answer_targets(sample, targets);
+            tasks::answer_targets(sample, targets);
             Xxh64 one;
             one.update(sample.tokens.data(), sample.tokens.size() * sizeof(int32_t));
             one.update(targets.data(), targets.size() * sizeof(int32_t));
@@ -201,18 +202,20 @@ TEST_CASE("the fingerprint of a row is that of its samples' tokens and targets")
 TEST_CASE("one sample has no standard error: empty cells, never 0") {
     const int64_t length = 300;
     Lab lab(byte_model(), length, 2 * length, {length});
-    const std::vector<TaskRow> rows = lab.run(request_of({TaskKind::needle}, {length}, 1, 2 * length));
+    const std::vector<eval::TaskRow> rows =
+        lab.run(request_of({data::TaskKind::needle}, {length}, 1, 2 * length));
     CHECK_FALSE(rows.at(0).accuracy_error.has_value());
     CHECK_FALSE(rows[0].margin_error.has_value());
-    CHECK(task_lines(rows, 7).at(0) == fmt::format("7,needle,300,,1,{},,{},,{},{}", rows[0].accuracy,
-                                                   *rows[0].margin, rows[0].loss,
-                                                   format_hash64(rows[0].fingerprint)));
-    CHECK(tasks_table(rows).find(" - ") != std::string::npos);
+    CHECK(eval::task_lines(rows, 7).at(0) == fmt::format("7,needle,300,,1,{},,{},,{},{}", rows[0].accuracy,
+                                                         *rows[0].margin, rows[0].loss,
+                                                         format_hash64(rows[0].fingerprint)));
+    CHECK(eval::tasks_table(rows).find(" - ") != std::string::npos);
 }
 
 TEST_CASE("tasks: how many ranks share the batches changes no bit of any row") {
     const std::vector<int64_t> lengths{256, 512};
-    TaskRequest request = request_of({TaskKind::needle, TaskKind::needle_s3}, lengths, 5, 0);
+    eval::TaskRequest request =
+        request_of({data::TaskKind::needle, data::TaskKind::needle_s3}, lengths, 5, 0);
     request.depths = {0, 100};
     haystack();  // made by the first who asks
     // Batches of ten sequences, two of each sample: an answer and its decoy are in different batches; one
@@ -220,16 +223,16 @@ TEST_CASE("tasks: how many ranks share the batches changes no bit of any row") {
     for (const int64_t batch : {512, 768, 8192}) {
         request.batch_tokens = batch;
         Lab alone(byte_model(), 512, batch, lengths);
-        const std::vector<std::string> expected = task_lines(alone.run(request), 1);
+        const std::vector<std::string> expected = eval::task_lines(alone.run(request), 1);
         REQUIRE(expected.size() == 6);
         for (int ranks : {2, 4}) {
             CAPTURE(ranks);
             std::vector<std::string> lines;
-            run_ranks(ranks, [&](Comm& comm) {
+            run_ranks(ranks, [&](ranks::Comm& comm) {
                 Lab lab(byte_model(), 512, batch, lengths, false, comm.rank(), comm.ranks());
-                const std::vector<TaskRow> rows = lab.run(comm, request);
+                const std::vector<eval::TaskRow> rows = lab.run(comm, request);
                 check(rows.empty() == (comm.rank() != 0), "{} rows on rank {}", rows.size(), comm.rank());
-                if (comm.rank() == 0) lines = task_lines(rows, 1);
+                if (comm.rank() == 0) lines = eval::task_lines(rows, 1);
             });
             CHECK(lines == expected);
         }

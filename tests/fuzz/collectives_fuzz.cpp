@@ -2,7 +2,7 @@
 #include <cstring>
 
 #include "base/hash.h"
-#include "dist/collective_log.h"
+#include "ranks/collective_log.h"
 #include "fuzz/target.h"
 
 using namespace longreach;
@@ -12,9 +12,9 @@ namespace {
 
 void try_to_read(const std::string& path) {
     accepts([&] {
-        const CollectiveLogContents log = read_collective_log(path);
-        holds(log.records.size() <= collective_slots, "more records than slots");
-        for (const CollectiveRecord& record : log.records) describe(record);
+        const ranks::CollectiveLogContents log = ranks::read_collective_log(path);
+        holds(log.records.size() <= ranks::collective_slots, "more records than slots");
+        for (const ranks::CollectiveRecord& record : log.records) ranks::describe(record);
     });
 }
 

@@ -9,8 +9,9 @@ using namespace longreach::fuzz;
 
 namespace {
 
-LoadedConfig<Experiment> load(const ConfigSource& source) {
-    return load_config<Experiment>(source, [](Experiment& e, Problems& p) { e.check(p); });
+config::LoadedConfig<train::Experiment> load(const config::ConfigSource& source) {
+    return config::load_config<train::Experiment>(
+        source, [](train::Experiment& e, config::Problems& p) { e.check(p); });
 }
 
 }  // namespace
@@ -18,14 +19,15 @@ LoadedConfig<Experiment> load(const ConfigSource& source) {
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     static const Scratch scratch;
     const std::vector<std::string_view> parts = parts_of(text_of(data, size));
-    ConfigSource source{.file = scratch / "config.json", .text = std::string(parts[0])};
+    config::ConfigSource source{.file = scratch / "config.json", .text = std::string(parts[0])};
     if (parts.size() > 1) scratch.put("base.json", parts[1]);
     for (size_t i = 2; i < parts.size(); ++i) source.overrides.emplace_back(parts[i]);
     std::string resolved;
-    if (!accepts([&] { resolved = write_resolved(load(source).value); })) return 0;
-    const ConfigSource again{.file = scratch / "resolved.json", .text = resolved};
+    if (!accepts([&] { resolved = config::write_resolved(load(source).value); })) return 0;
+    const config::ConfigSource again{.file = scratch / "resolved.json", .text = resolved};
     std::string twice;
-    holds(accepts([&] { twice = write_resolved(load(again).value); }), "a resolved config is refused");
+    holds(accepts([&] { twice = config::write_resolved(load(again).value); }),
+          "a resolved config is refused");
     holds(twice == resolved, "a resolved config resolves to another one");
     return 0;
 }

@@ -20,11 +20,12 @@ std::string sealed(std::string text) {
 
 void try_to_read(const std::string& text) {
     accepts([&] {
-        const Checkpoint checkpoint = parse_manifest(text, "manifest.json");
-        for (const ManifestEntry& file : checkpoint.files)
-            holds(is_checkpoint_file_name(file.name), "a manifest names a file outside its directory");
-        const std::string again = format_manifest(checkpoint.step, checkpoint.files);
-        holds(parse_manifest(again, "manifest.json").files == checkpoint.files, "files change when written");
+        const io::Checkpoint checkpoint = io::parse_manifest(text, "manifest.json");
+        for (const io::ManifestEntry& file : checkpoint.files)
+            holds(io::is_checkpoint_file_name(file.name), "a manifest names a file outside its directory");
+        const std::string again = io::format_manifest(checkpoint.step, checkpoint.files);
+        holds(io::parse_manifest(again, "manifest.json").files == checkpoint.files,
+              "files change when written");
     });
 }
 

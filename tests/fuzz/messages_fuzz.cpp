@@ -1,7 +1,7 @@
 // Frames and heartbeats as they arrive from a socket. A heartbeat that is accepted comes back when sent
 // again.
-#include "dist/channel.h"
-#include "dist/control.h"
+#include "ranks/channel.h"
+#include "ranks/control.h"
 #include "fuzz/target.h"
 
 using namespace longreach;
@@ -11,15 +11,17 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const std::string_view bytes = text_of(data, size);
     accepts([&] {
         std::string buffer(bytes);
-        for (size_t left = buffer.size(); const auto message = take_frame(buffer, stranger_frame_bytes);) {
-            holds(!message->empty() && message->size() <= stranger_frame_bytes, "a frame beyond its limit");
+        for (size_t left = buffer.size();
+             const auto message = ranks::take_frame(buffer, ranks::stranger_frame_bytes);) {
+            holds(!message->empty() && message->size() <= ranks::stranger_frame_bytes,
+                  "a frame beyond its limit");
             holds(buffer.size() < left, "a frame that took nothing");
             left = buffer.size();
         }
     });
     accepts([&] {
-        const CollectiveState state = decode_beat(bytes);
-        const CollectiveState again = decode_beat(encode_beat(state, 0));
+        const ranks::CollectiveState state = ranks::decode_beat(bytes);
+        const ranks::CollectiveState again = ranks::decode_beat(ranks::encode_beat(state, 0));
         holds(again.step == state.step && again.begun == state.begun && again.busy == state.busy,
               "a heartbeat changes when sent again");
     });

@@ -26,7 +26,7 @@ std::string sealed(std::string bytes) {
 
 void try_to_read(const std::string& bytes) {
     accepts([&] {
-        const std::optional<PartialSums> sums = PartialSums::read(bytes, context, documents);
+        const std::optional<eval::PartialSums> sums = eval::PartialSums::read(bytes, context, documents);
         if (sums) holds(sums->write() == bytes, "sums change when they are written");
     });
 }

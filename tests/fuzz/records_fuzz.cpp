@@ -25,23 +25,23 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     static const Scratch scratch;
     static const size_t scripts = [] {
         scratch.put("val.csv", "step,tokens,length,loss\n1,16,16,1.5\n");
-        return count_of(report_page(collect({scratch.path()})), "<script");
+        return count_of(report::report_page(report::collect({scratch.path()})), "<script");
     }();
     const std::vector<std::string_view> parts = parts_of(text_of(data, size));
     for (size_t i = 0; i < std::size(files); ++i) {
         if (i < parts.size() && !parts[i].empty())
             scratch.put(files[i], parts[i]);
         else
-            remove_file(scratch / files[i]);
+            io::remove_file(scratch / files[i]);
     }
     accepts([&] {
-        const Collection collection = collect({scratch.path()});
+        const report::Collection collection = report::collect({scratch.path()});
         if (collection.runs.empty()) return;  // the command refuses to draw nothing
-        comparison_table(collection);
-        comparison_chart(collection);
-        const std::string page = report_page(collection);
+        report::comparison_table(collection);
+        report::comparison_chart(collection);
+        const std::string page = report::report_page(collection);
         holds(count_of(page, "<script") == scripts, "a record put a script into the page");
-        accepts([&] { report_picture(collection); });
+        accepts([&] { report::report_picture(collection); });
     });
     return 0;
 }

@@ -7,9 +7,9 @@
 
 #include <array>
 
-#include "dist/channel.h"
-#include "dist/rendezvous_server.h"
-#include "dist/token.h"
+#include "ranks/channel.h"
+#include "ranks/rendezvous_server.h"
+#include "ranks/token.h"
 #include "fuzz/target.h"
 
 using namespace longreach;
@@ -48,28 +48,28 @@ class Client {
         return got;
     }
     // Answers the server's challenge as a rank does.
-    void prove(Role role, int rank) const {
+    void prove(ranks::Role role, int rank) const {
         constexpr size_t fixed = 4 + 1 + 4 + 9 + 4;  // length, kind, "longreach", version
-        const std::string challenge = receive(fixed + nonce_bytes);
-        if (challenge.size() < fixed + nonce_bytes) return;
-        const Claim claim{role, rank, ranks, "a process"};
-        const std::string nonce = challenge.substr(fixed, nonce_bytes), own(nonce_bytes, 'n');
-        Writer message(Message::prove);
+        const std::string challenge = receive(fixed + ranks::nonce_bytes);
+        if (challenge.size() < fixed + ranks::nonce_bytes) return;
+        const ranks::Claim claim{role, rank, ranks, "a process"};
+        const std::string nonce = challenge.substr(fixed, ranks::nonce_bytes), own(ranks::nonce_bytes, 'n');
+        ranks::Writer message(ranks::Message::prove);
         message.u8(static_cast<uint8_t>(role)).u32(static_cast<uint32_t>(rank)).u32(ranks).text(claim.who);
-        send(frame(message.bytes(own).bytes(client_proof(token, nonce, own, claim)).str()));
+        send(ranks::frame(message.bytes(own).bytes(ranks::client_proof(token, nonce, own, claim)).str()));
         receive(5);
     }
 
   private:
-    Descriptor socket_;
+    ranks::Descriptor socket_;
 };
 
 }  // namespace
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-    RankPlace place;
+    ranks::RankPlace place;
     place.ranks = place.local_ranks = ranks;
-    RendezvousServer server(place, token);
+    ranks::RendezvousServer server(place, token);
     std::array<std::optional<Client>, 6> clients;
     for (int actions = 0; size >= 3 && actions < 16; ++actions) {
         const size_t which = data[0] % clients.size();
@@ -77,11 +77,12 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         if (!clients[which]) {
             clients[which].emplace(server.port());
             if (which >= 2)
-                clients[which]->prove(which < 4 ? Role::store : Role::control, static_cast<int>(which % 2));
+                clients[which]->prove(which < 4 ? ranks::Role::store : ranks::Role::control,
+                                      static_cast<int>(which % 2));
         }
         const std::string message(text_of(data + 3, count));
-        const bool framed = which >= 2 && !message.empty() && message.size() <= member_frame_bytes;
-        clients[which]->send(framed ? frame(message) : message);
+        const bool framed = which >= 2 && !message.empty() && message.size() <= ranks::member_frame_bytes;
+        clients[which]->send(framed ? ranks::frame(message) : message);
         data += 3 + count;
         size -= 3 + count;
     }

@@ -68,10 +68,10 @@ bool run(const FuzzTarget& target, const std::string& input) {
 std::vector<std::string> inputs_of(const FuzzTarget& target, const std::string& corpus) {
     std::vector<std::string> inputs;
     for (const Seed& seed : seeds_of(target.name)) inputs.push_back(seed.bytes);
-    const std::string directory = join_path(corpus, target.name);
-    if (!corpus.empty() && kind_of(directory, Links::follow) == PathKind::directory)
-        for (const std::string& name : list_directory(directory))
-            inputs.push_back(read_file(join_path(directory, name), largest_input, Links::follow));
+    const std::string directory = io::join_path(corpus, target.name);
+    if (!corpus.empty() && io::kind_of(directory, io::Links::follow) == io::PathKind::directory)
+        for (const std::string& name : io::list_directory(directory))
+            inputs.push_back(io::read_file(io::join_path(directory, name), largest_input, io::Links::follow));
     return inputs;
 }
 
@@ -90,9 +90,9 @@ bool replay(const FuzzTarget& target, const std::string& corpus, int iterations)
 
 void write_seeds(const std::string& directory) {
     for (const FuzzTarget& target : fuzz_targets()) {
-        const std::string own = join_path(directory, target.name);
+        const std::string own = io::join_path(directory, target.name);
         std::filesystem::create_directories(own);
-        for (const Seed& seed : seeds_of(target.name)) test::put(join_path(own, seed.name), seed.bytes);
+        for (const Seed& seed : seeds_of(target.name)) test::put(io::join_path(own, seed.name), seed.bytes);
         const std::string dictionary = dictionary_of(target.name);
         if (!dictionary.empty()) test::put(own + ".dict", dictionary);
     }
@@ -119,8 +119,8 @@ int replay_all(const std::vector<std::string>& words) {
             names.push_back(words[i]);
         }
     }
-    if (names.size() == 2 && kind_of(names[1], Links::follow) == PathKind::file)
-        return run(find_target(names[0]), read_file(names[1], largest_input, Links::follow)) ? 0 : 1;
+    if (names.size() == 2 && io::kind_of(names[1], io::Links::follow) == io::PathKind::file)
+        return run(find_target(names[0]), io::read_file(names[1], largest_input, io::Links::follow)) ? 0 : 1;
     bool good = true;
     for (const FuzzTarget& target : fuzz_targets())
         if (names.empty() || std::find(names.begin(), names.end(), target.name) != names.end())

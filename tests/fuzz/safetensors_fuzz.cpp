@@ -9,8 +9,8 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     static const Scratch scratch;
     const std::string path = scratch.put("model.safetensors", text_of(data, size));
     accepts([&] {
-        const SafetensorsFile file = SafetensorsFile::open(path, Links::refuse);
-        for (const StoredTensor& tensor : file.tensors()) {
+        const io::SafetensorsFile file = io::SafetensorsFile::open(path, io::Links::refuse);
+        for (const io::StoredTensor& tensor : file.tensors()) {
             holds(tensor.bytes() <= size, "a tensor larger than its file");
             std::string bytes(static_cast<size_t>(tensor.bytes()), '\0');
             holds(accepts([&] { file.read(tensor, bytes.data(), bytes.size()); }), "a tensor cannot be read");

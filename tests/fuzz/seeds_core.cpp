@@ -2,8 +2,8 @@
 
 #include "base/json.h"
 #include "data/shard_fixtures.h"
-#include "dist/channel.h"
-#include "dist/control.h"
+#include "ranks/channel.h"
+#include "ranks/control.h"
 #include "eval/partial_sums.h"
 #include "fuzz/seeds.h"
 #include "fuzz/target.h"
@@ -20,22 +20,23 @@ using test::get;
 using test::put;
 using test::TempDir;
 
-class StringSink final : public ByteSink {
+class StringSink final : public io::ByteSink {
   public:
-    using ByteSink::write;
+    using io::ByteSink::write;
     void write(const void* data, size_t size) override { text.append(static_cast<const char*>(data), size); }
     std::string text;
 };
 
 std::string safetensors() {
-    std::vector<StoredTensor> tensors(3);
-    tensors[0] = {"blocks.0.q", StoredType::f32, {2, 3}};
-    tensors[1] = {"scale", StoredType::bf16, {}};
-    tensors[2] = {"empty", StoredType::u8, {0, 4}};
+    std::vector<io::StoredTensor> tensors(3);
+    tensors[0] = {"blocks.0.q", io::StoredType::f32, {2, 3}};
+    tensors[1] = {"scale", io::StoredType::bf16, {}};
+    tensors[2] = {"empty", io::StoredType::u8, {0, 4}};
     StringSink sink;
-    SafetensorsWriter(tensors, {{"made by", "a test"}}).write(sink, [](const StoredTensor& t, ByteSink& out) {
-        out.write(std::string(static_cast<size_t>(t.bytes()), '\1'));
-    });
+    io::SafetensorsWriter(tensors, {{"made by", "a test"}})
+        .write(sink, [](const io::StoredTensor& t, io::ByteSink& out) {
+            out.write(std::string(static_cast<size_t>(t.bytes()), '\1'));
+        });
     return sink.text;
 }
 
@@ -76,18 +77,18 @@ std::vector<Seed> shard_megatron() {
 }
 
 std::string beat() {
-    CollectiveState state{3, 2, 1, {}, "saving a checkpoint"};
-    state.recent = {{1, 2, CollectiveOp::all_reduce, ElementType::bf16, 1024, 0, 0},
-                    {2, 3, CollectiveOp::barrier, ElementType::u8, 0, 0, 0}};
-    return encode_beat(state, 0);
+    ranks::CollectiveState state{3, 2, 1, {}, "saving a checkpoint"};
+    state.recent = {{1, 2, ranks::CollectiveOp::all_reduce, ranks::ElementType::bf16, 1024, 0, 0},
+                    {2, 3, ranks::CollectiveOp::barrier, ranks::ElementType::u8, 0, 0, 0}};
+    return ranks::encode_beat(state, 0);
 }
 
 std::string collective_log() {
     const TempDir directory;
     const std::string path = directory / "rank_0.log";
-    CollectiveLog log(path, 0, 2);
-    log.finish(log.begin(CollectiveOp::all_gather, ElementType::f32, 7));
-    log.begin(CollectiveOp::send, ElementType::i32, 1);
+    ranks::CollectiveLog log(path, 0, 2);
+    log.finish(log.begin(ranks::CollectiveOp::all_gather, ranks::ElementType::f32, 7));
+    log.begin(ranks::CollectiveOp::send, ranks::ElementType::i32, 1);
     return get(path);
 }
 
@@ -97,21 +98,21 @@ std::string action(uint8_t connection, const std::string& message) {
 }
 
 std::vector<Seed> rendezvous() {
-    const auto message = [](Message kind) { return Writer(kind); };
-    const std::string join = message(Message::join).u32(1).text("build").text("0.1.0").str();
-    const std::string set = message(Message::set).text("key").text("value").str();
-    const std::string get_key = message(Message::get).text("key").str();
-    const std::string wait = message(Message::wait).text("key").u32(1000).str();
-    const std::string barrier = message(Message::barrier).text("start").u32(1000).str();
-    const std::string bye = message(Message::bye).u8(0).text("done").str();
-    const std::string heartbeat = message(Message::beat).text(beat()).str();
+    const auto message = [](ranks::Message kind) { return ranks::Writer(kind); };
+    const std::string join = message(ranks::Message::join).u32(1).text("build").text("0.1.0").str();
+    const std::string set = message(ranks::Message::set).text("key").text("value").str();
+    const std::string get_key = message(ranks::Message::get).text("key").str();
+    const std::string wait = message(ranks::Message::wait).text("key").u32(1000).str();
+    const std::string barrier = message(ranks::Message::barrier).text("start").u32(1000).str();
+    const std::string bye = message(ranks::Message::bye).u8(0).text("done").str();
+    const std::string heartbeat = message(ranks::Message::beat).text(beat()).str();
     return {{"join", action(2, join) + action(3, join)},
             {"store", action(2, set) + action(3, get_key)},
             {"wait", action(2, wait) + action(3, set)},
             {"barrier", action(2, barrier) + action(3, barrier)},
             {"goodbye", action(2, bye) + action(4, bye)},
             {"heartbeat", action(4, heartbeat) + action(5, heartbeat)},
-            {"stranger", action(0, frame("\1hello")) + action(1, std::string(8, '\xff'))}};
+            {"stranger", action(0, ranks::frame("\1hello")) + action(1, std::string(8, '\xff'))}};
 }
 
 }  // namespace
@@ -123,10 +124,11 @@ std::vector<Seed> seeds_of(std::string_view target) {
                 {"plain", std::string(1, '\0') + "[0.1, 1e-5, \"\\\\\\n\"]"}};
     if (target == "safetensors") return {{"three", safetensors()}};
     if (target == "manifest")
-        return {{"two", format_manifest(800, {{"model.safetensors", 4096, 0x1234}, {"state.json", 17, 1}})},
-                {"none", format_manifest(0, {})}};
+        return {
+            {"two", io::format_manifest(800, {{"model.safetensors", 4096, 0x1234}, {"state.json", 17, 1}})},
+            {"none", io::format_manifest(0, {})}};
     if (target == "state") {
-        TrainState state;
+        train::TrainState state;
         state.step = 800;
         state.file_bytes = {{"metrics.jsonl", 4096}, {"val.csv", 17}};
         state.pending = true;
@@ -134,9 +136,10 @@ std::vector<Seed> seeds_of(std::string_view target) {
         return {{"state", json::write(state.to_json(), json::Style::pretty)}};
     }
     if (target == "partial_sums") {
-        const LossSum sum{1.5, 2};
-        const PartialLength length{sum, sum, {sum}, {sum, sum}, {sum, {}, {}, sum, {}}};
-        return {{"two", PartialSums{7, 3, {length, length}}.write()}, {"none", PartialSums{7, 0, {}}.write()}};
+        const eval::LossSum sum{1.5, 2};
+        const eval::PartialLength length{sum, sum, {sum}, {sum, sum}, {sum, {}, {}, sum, {}}};
+        return {{"two", eval::PartialSums{7, 3, {length, length}}.write()},
+                {"none", eval::PartialSums{7, 0, {}}.write()}};
     }
     if (target == "shard_longreach") return shard_longreach();
     if (target == "shard_foreign") return shard_foreign();
@@ -155,7 +158,8 @@ std::vector<Seed> seeds_of(std::string_view target) {
                 {"binary", std::string("\x04"
                                        "a\0b",
                                        4)}};
-    if (target == "messages") return {{"beat", beat()}, {"frames", frame("one") + frame("two")}};
+    if (target == "messages")
+        return {{"beat", beat()}, {"frames", ranks::frame("one") + ranks::frame("two")}};
     if (target == "rendezvous") return rendezvous();
     if (target == "collectives") return {{"log", collective_log()}};
     if (target == "launch")

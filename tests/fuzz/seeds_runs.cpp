@@ -12,12 +12,12 @@ namespace longreach::fuzz {
 namespace {
 
 std::vector<Seed> configs() {
-    const std::string root = join_path(LONGREACH_CONFIGS, "quickstart");
-    const std::string base = test::get(join_path(root, "base.json"));
+    const std::string root = io::join_path(LONGREACH_CONFIGS, "quickstart");
+    const std::string base = test::get(io::join_path(root, "base.json"));
     std::vector<Seed> seeds;
     for (const char* name : {"rope", "scale_invariant", "kna", "alibi", "sqrt2logn"})
-        seeds.push_back({name, test::get(join_path(root, std::string(name) + ".json")) + separator + base +
-                                   separator + "run.seed=2" + separator + "model.layers=2"});
+        seeds.push_back({name, test::get(io::join_path(root, std::string(name) + ".json")) + separator +
+                                   base + separator + "run.seed=2" + separator + "model.layers=2"});
     seeds.push_back(
         {"tiny", R"({"model": {"layers": 1, "width": 32, "vocab_size": 257, "attention": {"heads": 1,
  "head_dim": 32}}, "data": {"train": ["a.bin"], "val": ["b.bin"]}, "stages": [{"steps": 10, "context": 64}],
@@ -58,17 +58,17 @@ std::vector<Seed> records() {
     add(directory / "rope/eval/plain/probe.csv");
     add(directory / "rope/eval/plain/tasks.csv");
     for (const char* name : {"metrics.jsonl", "timing.jsonl", "config.json", "build.json"})
-        add(join_path(directory / "rope", name));
+        add(io::join_path(directory / "rope", name));
     const std::string small =
         "step,tokens,length,loss,standard_error,scored,documents,bits_per_byte,top1,fingerprint\n"
         "4,32,16,1.5,0.1,16,2,2.1,0.5,0123456789abcdef\n";
     return {{"all", all}, {"losses", small}};
 }
 
-void add_words(const FieldInfo& field, std::set<std::string>& words) {
+void add_words(const config::FieldInfo& field, std::set<std::string>& words) {
     if (!field.name.empty()) words.insert(field.name);
-    for (const FieldInfo::Choice& choice : field.choices) words.insert(choice.name);
-    for (const FieldInfo& inner : field.fields) add_words(inner, words);
+    for (const config::FieldInfo::Choice& choice : field.choices) words.insert(choice.name);
+    for (const config::FieldInfo& inner : field.fields) add_words(inner, words);
 }
 
 }  // namespace
@@ -82,8 +82,8 @@ std::vector<Seed> seeds_of(std::string_view target) {
 
 std::string dictionary_of(std::string_view target) {
     std::set<std::string> words;
-    if (target == "config") add_words(describe<Experiment>(), words);
-    if (target == "sweep") add_words(describe<SweepConfig>(), words);
+    if (target == "config") add_words(config::describe<train::Experiment>(), words);
+    if (target == "sweep") add_words(config::describe<train::SweepConfig>(), words);
     std::string text;
     for (const std::string& word : words) text += fmt::format("\"\\\"{}\\\"\"\n", word);
     return text;

@@ -19,12 +19,13 @@ T at(const std::string& bytes, size_t offset) {
 }
 
 std::string sealed(std::string bytes) {
-    if (bytes.size() < shard_header_bytes) return bytes;
+    if (bytes.size() < data::shard_header_bytes) return bytes;
     const uint64_t token_bytes = at<uint64_t>(bytes, 24) * at<uint32_t>(bytes, 16);
-    const uint64_t room = bytes.size() - shard_header_bytes;
-    const uint64_t trailer = token_bytes <= room ? xxh64(bytes.data() + shard_header_bytes + token_bytes,
-                                                         static_cast<size_t>(room - token_bytes))
-                                                 : 0;
+    const uint64_t room = bytes.size() - data::shard_header_bytes;
+    const uint64_t trailer = token_bytes <= room
+                                 ? xxh64(bytes.data() + data::shard_header_bytes + token_bytes,
+                                         static_cast<size_t>(room - token_bytes))
+                                 : 0;
     std::memcpy(bytes.data() + 80, &trailer, sizeof trailer);
     const uint64_t header = xxh64(bytes.data(), 120);
     std::memcpy(bytes.data() + 120, &header, sizeof header);

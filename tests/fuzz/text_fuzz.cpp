@@ -7,7 +7,7 @@ using namespace longreach::fuzz;
 
 namespace {
 
-class Collector final : public DocumentSink {
+class Collector final : public data::DocumentSink {
   public:
     bool begin(const std::string&, uint64_t) override {
         holds(!open_, "a document begins inside another");
@@ -31,17 +31,17 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (size == 0) return 0;
     const bool lines = (data[0] & 1) != 0;
     const std::string_view text = text_of(data + 1, size - 1);
-    SourceOptions options;
+    data::SourceOptions options;
     options.strip_licence = (data[0] & 2) != 0;
-    const SourceFile source{scratch.put("text", text), lines ? "text.jsonl" : "text.txt", size - 1,
-                            (data[0] & 4) != 0};
+    const data::SourceFile source{scratch.put("text", text), lines ? "text.jsonl" : "text.txt", size - 1,
+                                  (data[0] & 4) != 0};
     Collector sink;
     const bool good = accepts([&] {
-        const SourceOutcome outcome = read_source(source, options, sink);
-        if (!lines && !options.strip_licence && outcome == SourceOutcome::done)
+        const data::SourceOutcome outcome = data::read_source(source, options, sink);
+        if (!lines && !options.strip_licence && outcome == data::SourceOutcome::done)
             holds(sink.all() == text, "text changed on the way");
     });
     holds(good || lines, "a plain text is refused");
-    holds(licence_end(text) <= text.size(), "a licence ends behind the text");
+    holds(data::licence_end(text) <= text.size(), "a licence ends behind the text");
     return 0;
 }

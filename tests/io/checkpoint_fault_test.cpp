@@ -13,13 +13,13 @@ using namespace longreach::test;
 
 namespace {
 
-const Notice ignore = [](const std::string&) {};
+const io::Notice ignore = [](const std::string&) {};
 
 // A checkpoint of two files, whose content depends on `version`.
-Checkpoint save(const std::string& root, int64_t step, char version, int64_t keep, Disk& disk) {
-    CheckpointWriter writer(root, step, disk);
+io::Checkpoint save(const std::string& root, int64_t step, char version, int64_t keep, io::Disk& disk) {
+    io::CheckpointWriter writer(root, step, disk);
     const std::string weights(3000, version);
-    writer.add("weights.bin", weights.size(), [&](ByteSink& out) {
+    writer.add("weights.bin", weights.size(), [&](io::ByteSink& out) {
         out.write(weights.data(), 1000);
         out.write(weights.data() + 1000, 2000);
     });
@@ -29,7 +29,7 @@ Checkpoint save(const std::string& root, int64_t step, char version, int64_t kee
 
 // The version of the newest checkpoint, all of whose files must agree; the step goes to `step`.
 char load(const std::string& root, int64_t& step) {
-    const std::optional<Checkpoint> newest = newest_checkpoint(root, Damaged::quarantine, ignore);
+    const std::optional<io::Checkpoint> newest = io::newest_checkpoint(root, io::Damaged::quarantine, ignore);
     REQUIRE(newest.has_value());
     step = newest->step;
     const std::string weights = get(newest->file("weights.bin"));
@@ -47,7 +47,7 @@ struct Scenario {
 bool run(const Scenario& scenario, Fault fault, int error, int64_t at, Loss loss) {
     const TempDir dir;
     const std::string root = dir / "checkpoints";
-    save(root, scenario.old_step, 'a', scenario.keep, Disk::system());
+    save(root, scenario.old_step, 'a', scenario.keep, io::Disk::system());
     FaultDisk disk(fault, at, error);
     bool saved = true;
     try {
@@ -73,9 +73,9 @@ bool run(const Scenario& scenario, Fault fault, int error, int64_t at, Loss loss
     if (fault == Fault::interrupt || fault == Fault::short_write) CHECK(saved);
 
     // Whatever was left behind, the next save works and tidies up.
-    save(root, scenario.new_step, 'c', 1, Disk::system());
+    save(root, scenario.new_step, 'c', 1, io::Disk::system());
     CHECK(load(root, step) == 'c');
-    for (const std::string& name : list_directory(root)) CHECK_FALSE(contains(name, ".tmp."));
+    for (const std::string& name : io::list_directory(root)) CHECK_FALSE(contains(name, ".tmp."));
     return happened;
 }
 
@@ -84,7 +84,7 @@ const Scenario scenarios[] = {{100, 200, 1}, {200, 200, 2}};
 
 int64_t operations_of(const Scenario& scenario) {
     const TempDir dir;
-    save(dir.path(), scenario.old_step, 'a', scenario.keep, Disk::system());
+    save(dir.path(), scenario.old_step, 'a', scenario.keep, io::Disk::system());
     FaultDisk disk;
     save(dir.path(), scenario.new_step, 'b', scenario.keep, disk);
     return disk.operations();
@@ -137,13 +137,13 @@ TEST_CASE("a file system that cannot exchange directories replaces a checkpoint 
 
 TEST_CASE("a disk error while loading falls back without renaming anything") {
     const TempDir dir;
-    save(dir.path(), 100, 'a', 2, Disk::system());
-    save(dir.path(), 200, 'b', 2, Disk::system());
+    save(dir.path(), 100, 'a', 2, io::Disk::system());
+    save(dir.path(), 200, 'b', 2, io::Disk::system());
     FaultDisk counter;
-    newest_checkpoint(dir.path(), Damaged::quarantine, ignore, counter);
+    io::newest_checkpoint(dir.path(), io::Damaged::quarantine, ignore, counter);
     for (int64_t at = 0; at < counter.operations(); ++at) {
         FaultDisk disk(Fault::error, at, EIO);
-        const auto found = newest_checkpoint(dir.path(), Damaged::quarantine, ignore, disk);
+        const auto found = io::newest_checkpoint(dir.path(), io::Damaged::quarantine, ignore, disk);
         REQUIRE(found.has_value());
         CHECK((found->step == 100 || found->step == 200));
         int64_t step = 0;
@@ -158,11 +158,11 @@ TEST_CASE("the fault disk itself forgets what was not synced") {
         for (const bool sync_name : {false, true}) {
             FaultDisk disk;
             {
-                File file = File::create(path, disk);
+                io::File file = io::File::create(path, disk);
                 file.write("hello");
                 if (sync_file) file.sync();
                 file.close();
-                if (sync_name) sync_directory(dir.path(), disk);
+                if (sync_name) io::sync_directory(dir.path(), disk);
             }
             disk.lose_power(Loss::everything);
             REQUIRE(std::filesystem::exists(path) == sync_name);
@@ -175,17 +175,17 @@ TEST_CASE("the fault disk itself forgets what was not synced") {
     put(dir / "a", "A");
     put(dir / "b", "B");
     FaultDisk disk;
-    rename_path(dir / "a", dir / "b", disk);
-    remove_file(dir / "b", disk);
-    make_directory(dir / "d", disk);
-    sync_directory(dir.path(), disk);
+    io::rename_path(dir / "a", dir / "b", disk);
+    io::remove_file(dir / "b", disk);
+    io::make_directory(dir / "d", disk);
+    io::sync_directory(dir.path(), disk);
     CHECK_FALSE(std::filesystem::exists(dir / "b"));
     put(dir / "a", "A");
     put(dir / "b", "B");
-    rename_path(dir / "a", dir / "b", disk);
-    remove_file(dir / "b", disk);
-    File::create(dir / "d/inside", disk).close();
-    rename_path(dir / "d", dir / "e", disk);
+    io::rename_path(dir / "a", dir / "b", disk);
+    io::remove_file(dir / "b", disk);
+    io::File::create(dir / "d/inside", disk).close();
+    io::rename_path(dir / "d", dir / "e", disk);
     disk.lose_power(Loss::everything);
     CHECK(get(dir / "a") == "A");
     CHECK(get(dir / "b") == "B");

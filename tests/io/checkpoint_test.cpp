@@ -14,16 +14,17 @@ using namespace longreach::test;
 
 namespace {
 
-const Notice ignore = [](const std::string&) {};
+const io::Notice ignore = [](const std::string&) {};
 
-Checkpoint save(const std::string& root, int64_t step,
-                const Retention& retention = {.keep = 100, .pinned = {}}) {
-    CheckpointWriter writer(root, step);
-    const SafetensorsWriter tensors({{.name = "w", .type = StoredType::f32, .shape = {2, 3}},
-                                     {.name = "step", .type = StoredType::i64, .shape = {}}});
-    writer.add_safetensors("model.safetensors", tensors, [&](const StoredTensor& tensor, ByteSink& out) {
-        out.write(std::string(tensor.bytes(), static_cast<char>(step)));
-    });
+io::Checkpoint save(const std::string& root, int64_t step,
+                    const io::Retention& retention = {.keep = 100, .pinned = {}}) {
+    io::CheckpointWriter writer(root, step);
+    const io::SafetensorsWriter tensors({{.name = "w", .type = io::StoredType::f32, .shape = {2, 3}},
+                                         {.name = "step", .type = io::StoredType::i64, .shape = {}}});
+    writer.add_safetensors("model.safetensors", tensors,
+                           [&](const io::StoredTensor& tensor, io::ByteSink& out) {
+                               out.write(std::string(tensor.bytes(), static_cast<char>(step)));
+                           });
     writer.add_text("state.json", fmt::format("{{\"step\": {}}}\n", step));
     return writer.commit(retention, ignore);
 }
@@ -33,19 +34,20 @@ Checkpoint save(const std::string& root, int64_t step,
 TEST_CASE("a checkpoint is written, verified, found and read") {
     const TempDir dir;
     const std::string root = dir / "run/checkpoints";
-    CHECK_FALSE(newest_checkpoint(root, Damaged::quarantine, ignore).has_value());
-    const Checkpoint written = save(root, 800);
-    CHECK(written.path == join_path(root, "step_00000800"));
-    CHECK(get(join_path(root, "latest")) == "step_00000800\n");
-    CHECK(list_directory(root) == std::vector<std::string>{"latest", "step_00000800"});
-    const auto found = newest_checkpoint(root, Damaged::quarantine, ignore);
+    CHECK_FALSE(io::newest_checkpoint(root, io::Damaged::quarantine, ignore).has_value());
+    const io::Checkpoint written = save(root, 800);
+    CHECK(written.path == io::join_path(root, "step_00000800"));
+    CHECK(get(io::join_path(root, "latest")) == "step_00000800\n");
+    CHECK(io::list_directory(root) == std::vector<std::string>{"latest", "step_00000800"});
+    const auto found = io::newest_checkpoint(root, io::Damaged::quarantine, ignore);
     REQUIRE(found.has_value());
     CHECK(found->step == 800);
     CHECK(found->files == written.files);
     CHECK(found->manifest_hash == written.manifest_hash);
     CHECK(found->has("state.json"));
     CHECK_FALSE(found->has("manifest.json"));
-    const SafetensorsFile file = SafetensorsFile::open(found->file("model.safetensors"), Links::refuse);
+    const io::SafetensorsFile file =
+        io::SafetensorsFile::open(found->file("model.safetensors"), io::Links::refuse);
     CHECK(file.find("w")->shape == std::vector<int64_t>{2, 3});
     // The hash of the manifest names the content.
     const TempDir other;
@@ -57,33 +59,33 @@ TEST_CASE("pruning keeps the newest, the pinned and nothing unfinished") {
     const TempDir dir;
     const std::string& root = dir.path();
     for (const int64_t step : {100, 200, 300, 400, 500}) save(root, step, {.keep = 2, .pinned = {200}});
-    CHECK(checkpoint_steps(root) == std::vector<int64_t>{500, 400, 200});
+    CHECK(io::checkpoint_steps(root) == std::vector<int64_t>{500, 400, 200});
     save(root, 600, {.keep = 0, .pinned = {}});
-    CHECK(checkpoint_steps(root) == std::vector<int64_t>{600});
+    CHECK(io::checkpoint_steps(root) == std::vector<int64_t>{600});
     // A step below the newest (a run that went back): the one just written stays.
     save(root, 550, {.keep = 1, .pinned = {}});
-    CHECK(checkpoint_steps(root) == std::vector<int64_t>{550});
+    CHECK(io::checkpoint_steps(root) == std::vector<int64_t>{550});
 
     std::filesystem::create_directories(dir / "step_00000001.tmp.0123456789abcdef/inner");
     put(dir / "latest.tmp.0123456789abcdef", "x");
     put(dir / "notes.tmp.txt", "the user's own");
-    { const CheckpointWriter abandoned(root, 700); }
-    CHECK(list_directory(root) == std::vector<std::string>{"latest", "notes.tmp.txt", "step_00000550"});
+    { const io::CheckpointWriter abandoned(root, 700); }
+    CHECK(io::list_directory(root) == std::vector<std::string>{"latest", "notes.tmp.txt", "step_00000550"});
 }
 
 TEST_CASE("the file latest is only a hint: garbage in its place does no harm") {
     const TempDir dir;
     save(dir.path(), 100);
     put(dir / "latest", "../../somewhere/else\n");
-    CHECK(newest_checkpoint(dir.path(), Damaged::leave, ignore)->step == 100);
+    CHECK(io::newest_checkpoint(dir.path(), io::Damaged::leave, ignore)->step == 100);
     std::filesystem::remove(dir / "latest");
-    CHECK(newest_checkpoint(dir.path(), Damaged::leave, ignore)->step == 100);
+    CHECK(io::newest_checkpoint(dir.path(), io::Damaged::leave, ignore)->step == 100);
     std::filesystem::create_directory(dir / "latest");
-    CheckpointWriter writer(dir.path(), 200);
+    io::CheckpointWriter writer(dir.path(), 200);
     std::string notices;
     writer.commit({.keep = 1}, [&](const std::string& text) { notices += text; });
     CHECK(contains(notices, "step_00000200 is saved, but the file latest could not be replaced"));
-    CHECK(checkpoint_steps(dir.path()) == std::vector<int64_t>{200});
+    CHECK(io::checkpoint_steps(dir.path()) == std::vector<int64_t>{200});
 }
 
 TEST_CASE("only exact names are steps") {
@@ -93,8 +95,8 @@ TEST_CASE("only exact names are steps") {
         std::filesystem::create_directory(dir / name);
     put(dir / "step_00000010", "a file");
     std::filesystem::create_directory_symlink(dir / "step_00000007", dir / "step_00000011");
-    CHECK(checkpoint_steps(dir.path()) == std::vector<int64_t>{123456789, 7});
-    CHECK(checkpoint_steps(dir / "missing").empty());
+    CHECK(io::checkpoint_steps(dir.path()) == std::vector<int64_t>{123456789, 7});
+    CHECK(io::checkpoint_steps(dir / "missing").empty());
 }
 
 TEST_CASE("the newest good checkpoint is found behind damaged ones, which are quarantined and reported") {
@@ -106,21 +108,21 @@ TEST_CASE("the newest good checkpoint is found behind damaged ones, which are qu
     std::filesystem::create_directory(dir / "step_00000400.bad");  // an earlier victim keeps its name
 
     std::vector<std::string> notices;
-    const Notice note = [&](const std::string& text) { notices.push_back(text); };
-    auto found = newest_checkpoint(root, Damaged::leave, note);
+    const io::Notice note = [&](const std::string& text) { notices.push_back(text); };
+    auto found = io::newest_checkpoint(root, io::Damaged::leave, note);
     REQUIRE(found.has_value());
     CHECK(found->step == 200);
-    CHECK(checkpoint_steps(root).size() == 4);
+    CHECK(io::checkpoint_steps(root).size() == 4);
     REQUIRE(notices.size() == 2);
     CHECK(contains(notices[0], "step_00000400 is not usable"));
     CHECK(contains(notices[0], "model.safetensors has 20 bytes, the manifest says"));
     CHECK(contains(notices[1], "state.json: No such file or directory"));
 
     notices.clear();
-    found = newest_checkpoint(root, Damaged::quarantine, note);
+    found = io::newest_checkpoint(root, io::Damaged::quarantine, note);
     REQUIRE(found.has_value());
     CHECK(found->step == 200);
-    CHECK(checkpoint_steps(root) == std::vector<int64_t>{200, 100});
+    CHECK(io::checkpoint_steps(root) == std::vector<int64_t>{200, 100});
     REQUIRE(notices.size() == 2);
     CHECK(contains(notices[0], "step_00000400 is damaged and was renamed to step_00000400.bad."));
     CHECK(std::filesystem::exists(dir / "step_00000300.bad/model.safetensors"));
@@ -130,16 +132,16 @@ TEST_CASE("if all checkpoints are damaged the run does not begin anew") {
     const TempDir dir;
     save(dir.path(), 100);
     put(dir / "step_00000100/state.json", "{\"step\": 101}\n");
-    CHECK(error_of([&] { newest_checkpoint(dir.path(), Damaged::leave, ignore); }) ==
+    CHECK(error_of([&] { io::newest_checkpoint(dir.path(), io::Damaged::leave, ignore); }) ==
           fmt::format("4: none of the 1 checkpoints in {} is usable", dir.path()));
-    CHECK(contains(error_of([&] { verify_checkpoint(dir.path(), 100); }),
+    CHECK(contains(error_of([&] { io::verify_checkpoint(dir.path(), 100); }),
                    "state.json does not match its checksum in the manifest"));
 }
 
 TEST_CASE("every single-bit flip and every truncation of every file of a checkpoint is noticed") {
     const TempDir dir;
-    const Checkpoint good = save(dir.path(), 100);
-    for (const std::string& name : list_directory(good.path)) {
+    const io::Checkpoint good = save(dir.path(), 100);
+    for (const std::string& name : io::list_directory(good.path)) {
         const std::string path = good.file(name), content = get(path);
         for (size_t i = 0; i < content.size(); ++i)
             for (int bit = 0; bit < 8; ++bit) {
@@ -147,23 +149,23 @@ TEST_CASE("every single-bit flip and every truncation of every file of a checkpo
                 damaged[i] = static_cast<char>(damaged[i] ^ (1 << bit));
                 put(path, damaged);
                 INFO(name, " byte ", i, " bit ", bit);
-                CHECK(contains(error_of([&] { verify_checkpoint(dir.path(), 100); }), "4: "));
+                CHECK(contains(error_of([&] { io::verify_checkpoint(dir.path(), 100); }), "4: "));
             }
         for (size_t size = 0; size < content.size(); ++size) {
             put(path, content.substr(0, size));
-            CHECK(contains(error_of([&] { verify_checkpoint(dir.path(), 100); }), "4: "));
+            CHECK(contains(error_of([&] { io::verify_checkpoint(dir.path(), 100); }), "4: "));
         }
         put(path, content + "\n");
-        CHECK(contains(error_of([&] { verify_checkpoint(dir.path(), 100); }), "4: "));
+        CHECK(contains(error_of([&] { io::verify_checkpoint(dir.path(), 100); }), "4: "));
         put(path, content);
     }
-    CHECK(verify_checkpoint(dir.path(), 100).files == good.files);
+    CHECK(io::verify_checkpoint(dir.path(), 100).files == good.files);
 }
 
 TEST_CASE("files of two checkpoints mixed, links and other things in the place of files are noticed") {
     const TempDir dir;
-    const Checkpoint a = save(dir.path(), 100), b = save(dir.path(), 200);
-    const auto outcome = [&] { return error_of([&] { verify_checkpoint(dir.path(), 200); }); };
+    const io::Checkpoint a = save(dir.path(), 100), b = save(dir.path(), 200);
+    const auto outcome = [&] { return error_of([&] { io::verify_checkpoint(dir.path(), 200); }); };
     const std::string state = get(b.file("state.json")), manifest = get(b.file("manifest.json"));
 
     put(b.file("state.json"), get(a.file("state.json")));
@@ -188,11 +190,13 @@ TEST_CASE("files of two checkpoints mixed, links and other things in the place o
 }
 
 TEST_CASE("a manifest is read strictly") {
-    const std::vector<ManifestEntry> files{{"model.safetensors", 5, 0xabc}, {"state.json", 0, 1}};
-    const std::string good = format_manifest(7, files);
-    CHECK(parse_manifest(good, "m").files == files);
-    CHECK(parse_manifest(format_manifest(0, {}), "m").files.empty());
-    const auto outcome = [](const std::string& text) { return error_of([&] { parse_manifest(text, "m"); }); };
+    const std::vector<io::ManifestEntry> files{{"model.safetensors", 5, 0xabc}, {"state.json", 0, 1}};
+    const std::string good = io::format_manifest(7, files);
+    CHECK(io::parse_manifest(good, "m").files == files);
+    CHECK(io::parse_manifest(io::format_manifest(0, {}), "m").files.empty());
+    const auto outcome = [](const std::string& text) {
+        return error_of([&] { io::parse_manifest(text, "m"); });
+    };
     // A change, with the checksum made right again: a forged manifest.
     const auto forged = [&](const std::string& from, const std::string& to) {
         std::string text = good;
@@ -227,31 +231,31 @@ TEST_CASE("a manifest is read strictly") {
 TEST_CASE("a writer holds its callers to their word and leaves nothing without a commit") {
     const TempDir dir;
     {
-        CheckpointWriter writer(dir.path(), 1);
+        io::CheckpointWriter writer(dir.path(), 1);
         writer.add_text("a.json", "{}");
         CHECK(contains(error_of([&] { writer.add_text("a.json", "{}"); }), "a.json is added twice"));
         CHECK(contains(error_of([&] { writer.add_text("../a", "{}"); }), "cannot be a file of a checkpoint"));
-        CHECK(contains(error_of([&] { writer.add("b", 3, [](ByteSink& out) { out.write("four"); }); }),
+        CHECK(contains(error_of([&] { writer.add("b", 3, [](io::ByteSink& out) { out.write("four"); }); }),
                        "b: 4 bytes written, 3 announced"));
         CHECK(contains(
-            error_of([&] { writer.add("c", 3, [](ByteSink&) { fail(ExitCode::numerics, "NaN"); }); }),
+            error_of([&] { writer.add("c", 3, [](io::ByteSink&) { fail(ExitCode::numerics, "NaN"); }); }),
             "7: NaN"));
     }
-    CHECK(list_directory(dir.path()).empty());
+    CHECK(io::list_directory(dir.path()).empty());
 }
 
 TEST_CASE(
     "a manifest whose checksum has a digit written as a JSON escape is damaged, and no reason to stop") {
     const TempDir dir;
     save(dir.path(), 100);
-    const Checkpoint newest = save(dir.path(), 200);
+    const io::Checkpoint newest = save(dir.path(), 200);
     const std::string path = newest.file("manifest.json"), good = get(path);
     const std::string mark = "\"checksum\": \"";
     const size_t last = good.rfind(mark) + mark.size() + 15;
     put(path, good.substr(0, last) + fmt::format("\\u00{:02x}", good[last]) + good.substr(last + 1));
-    CHECK(error_of([&] { verify_checkpoint(dir.path(), 200); }) ==
+    CHECK(error_of([&] { io::verify_checkpoint(dir.path(), 200); }) ==
           fmt::format("4: {}: the checksum is not written as plain digits", path));
-    const auto found = newest_checkpoint(dir.path(), Damaged::quarantine, ignore);
+    const auto found = io::newest_checkpoint(dir.path(), io::Damaged::quarantine, ignore);
     REQUIRE(found.has_value());
     CHECK(found->step == 100);
     CHECK(std::filesystem::exists(dir / "step_00000200.bad"));
@@ -261,16 +265,17 @@ TEST_CASE(
     "whatever is thrown while a checkpoint is examined means that it is damaged, but for disks and memory") {
     const TempDir dir;
     const std::string& root = dir.path();
-    const auto outcome = [&](const Examine& examine) {
+    const auto outcome = [&](const io::Examine& examine) {
         for (const int64_t step : {100, 200}) save(root, step);
-        const std::string result =
-            error_of([&] { newest_checkpoint(root, Damaged::quarantine, ignore, Disk::system(), examine); });
+        const std::string result = error_of([&] {
+            io::newest_checkpoint(root, io::Damaged::quarantine, ignore, io::Disk::system(), examine);
+        });
         const bool renamed = std::filesystem::exists(dir / "step_00000200.bad");
         std::filesystem::remove_all(dir / "step_00000200.bad");
         return fmt::format("{} {}", result, renamed ? "renamed" : "kept");
     };
     const auto of_newest = [](auto error) {
-        return [error](const Checkpoint& c) {
+        return [error](const io::Checkpoint& c) {
             if (c.step == 200) throw error;
         };
     };

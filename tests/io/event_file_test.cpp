@@ -29,7 +29,7 @@ const std::string scalar_record =
 
 // One of everything.
 std::string all_kinds(const std::string& directory) {
-    EventFile file(directory, 1);
+    io::EventFile file(directory, 1);
     file.session_start(7, 2);
     file.scalar("train/loss", int64_t{1} << 40, 0.1, 3);
     file.histogram("weights/r", 8, std::array{-1.0, 0.5, 2.0}, std::array{3.0, 4.0}, 4);
@@ -37,13 +37,13 @@ std::string all_kinds(const std::string& directory) {
     file.hyperparameters("name", {{"lr", 0.5}, {"none", 0.0}, {"tied", false}, {"kind", std::string("muon")}},
                          {"val/16", "val/64"}, 6);
     file.layout("validation", {{"by length", {"val/16", "val/64"}}}, 7);
-    file.session_end(SessionEnd::success, 8);
+    file.session_end(io::SessionEnd::success, 8);
     file.flush();
     return get(file.path());
 }
 
 // Lets `left` bytes through, then the disk is full.
-class SmallDisk final : public Disk {
+class SmallDisk final : public io::Disk {
   public:
     explicit SmallDisk(size_t left) : left_(left) {}
     ssize_t pwrite(int fd, const void* data, size_t size, off_t offset) override {
@@ -53,7 +53,7 @@ class SmallDisk final : public Disk {
         }
         const size_t part = std::min(size, left_);
         left_ -= part;
-        return Disk::pwrite(fd, data, part, offset);
+        return io::Disk::pwrite(fd, data, part, offset);
     }
 
   private:
@@ -63,18 +63,18 @@ class SmallDisk final : public Disk {
 }  // namespace
 
 TEST_CASE("events: checksums are masked as other readers expect") {
-    CHECK(masked_crc32c("123456789") == 0xC78AB0E5u);
-    CHECK(masked_crc32c("") == 0xA282EAD8u);
+    CHECK(io::masked_crc32c("123456789") == 0xC78AB0E5u);
+    CHECK(io::masked_crc32c("") == 0xA282EAD8u);
     std::string text;
     for (int i = 0; i < 600; ++i) {
-        CHECK(masked_crc32c(text) == slow_masked_crc(text));
+        CHECK(io::masked_crc32c(text) == slow_masked_crc(text));
         text += static_cast<char>(i * i);
     }
 }
 
 TEST_CASE("events: the first record and a scalar are the published bytes, and appear at flush") {
     const TempDir dir;
-    EventFile file(dir.path(), 1.0);
+    io::EventFile file(dir.path(), 1.0);
     CHECK(get(file.path()).empty());
     file.flush();
     CHECK((get(file.path()) == first_record));
@@ -196,18 +196,19 @@ TEST_CASE("events: no name sorts before one that is there, and no file is taken 
     std::vector<std::string> names;
     // The clock stands still, goes back and goes on.
     for (const double time : {1000.5, 1000.5, 10.0, 1001.0, 5e9, 1e12, 1e12, 2000.0, -5.0})
-        names.push_back(base_name(EventFile(dir.path(), time).path()));
+        names.push_back(io::base_name(io::EventFile(dir.path(), time).path()));
     CHECK(names[0].starts_with("events.out.tfevents.0000001000."));
     CHECK(names[1].starts_with("events.out.tfevents.0000001001."));
     CHECK(names[4].starts_with("events.out.tfevents.5000000000."));
     CHECK(names[0].ends_with(fmt::format(".{}.0", ::getpid())));
-    CHECK(list_directory(dir.path()) == names);
+    CHECK(io::list_directory(dir.path()) == names);
 
     const TempDir others;
     for (const char* name : {"events.out.tfevents.99999999999.x.1.0", "events.out.tfevents.",
                              "events.out.tfevents.12x", "notes"})
         put(others / name, "");
-    CHECK(base_name(EventFile(others.path(), 1000).path()).starts_with("events.out.tfevents.0000001000."));
+    CHECK(io::base_name(io::EventFile(others.path(), 1000).path())
+              .starts_with("events.out.tfevents.0000001000."));
 }
 
 TEST_CASE("events: a full disk is an error and leaves whole records and one torn one") {
@@ -215,17 +216,17 @@ TEST_CASE("events: a full disk is an error and leaves whole records and one torn
     for (const size_t space : {size_t{0}, size_t{17}, first_record.size(), first_record.size() + 1}) {
         CAPTURE(space);
         SmallDisk disk(space);
-        EventFile file(dir.path(), 1.0, disk);
+        io::EventFile file(dir.path(), 1.0, disk);
         file.scalar("loss", 7, 2.5, 2.0);
         CHECK(contains(error_of([&] { file.flush(); }), "5: "));
         CHECK((get(file.path()) == (first_record + scalar_record).substr(0, space)));
     }
-    CHECK(contains(error_of([&] { EventFile(dir / "nowhere", 1.0); }), "nowhere"));
+    CHECK(contains(error_of([&] { io::EventFile(dir / "nowhere", 1.0); }), "nowhere"));
 }
 
 TEST_CASE("events: values that no float holds are written as what is nearest") {
     const TempDir dir;
-    EventFile file(dir.path(), 1.0);
+    io::EventFile file(dir.path(), 1.0);
     constexpr double inf = std::numeric_limits<double>::infinity();
     for (const double value : {inf, -inf, std::numeric_limits<double>::quiet_NaN(), 1e300, 0.0})
         file.scalar("x", 0, value, 1.0);

@@ -61,7 +61,7 @@ std::string FaultDisk::save(const std::string& path) {
     const std::string name = "longreach.saved." + std::to_string(::getpid()) + "." +
                              std::to_string(reinterpret_cast<uintptr_t>(this)) + "." +
                              std::to_string(saves_++);
-    const std::string hidden = join_path(temp_base(), name);
+    const std::string hidden = io::join_path(temp_base(), name);
     return ::link(path.c_str(), hidden.c_str()) == 0 ? hidden : std::string{};
 }
 
@@ -121,7 +121,7 @@ int FaultDisk::fsync(int fd) {
         return 0;
     }
     std::erase_if(changes_, [&](const Change& change) {
-        if (parent_path(change.path) != path) return false;
+        if (io::parent_path(change.path) != path) return false;
         if (!change.saved.empty()) ::unlink(change.saved.c_str());
         return true;
     });
@@ -130,7 +130,7 @@ int FaultDisk::fsync(int fd) {
 
 int FaultDisk::fallocate(int fd, off_t size) {
     if (refused(Call::allocating)) return -1;
-    return Disk::fallocate(fd, size);
+    return io::Disk::fallocate(fd, size);
 }
 
 int FaultDisk::ftruncate(int fd, off_t size) {
@@ -140,7 +140,7 @@ int FaultDisk::ftruncate(int fd, off_t size) {
 
 int FaultDisk::flock(int fd, int operation) {
     if (refused(Call::plain)) return -1;
-    return Disk::flock(fd, operation);
+    return io::Disk::flock(fd, operation);
 }
 
 int FaultDisk::rename(const char* from, const char* to) {
@@ -154,7 +154,7 @@ int FaultDisk::rename(const char* from, const char* to) {
 
 int FaultDisk::exchange(const char* a, const char* b) {
     if (refused(Call::allocating)) return -1;
-    if (Disk::exchange(a, b) != 0) return -1;
+    if (io::Disk::exchange(a, b) != 0) return -1;
     const std::string between = std::string(a) + ".between";
     move_tracking(a, between);
     move_tracking(b, a);
@@ -199,7 +199,7 @@ void FaultDisk::undo(const Change& change) {
             if (!change.saved.empty()) ::rename(change.saved.c_str(), change.path.c_str());
             break;
         case Change::Kind::exchanged:
-            Disk::exchange(change.path.c_str(), change.other.c_str());
+            io::Disk::exchange(change.path.c_str(), change.other.c_str());
             move_tracking(change.path, change.path + ".between");
             move_tracking(change.other, change.path);
             move_tracking(change.path + ".between", change.other);

@@ -33,7 +33,7 @@ enum class Loss {
     everything  // un-synced names are undone too
 };
 
-class FaultDisk final : public Disk {
+class FaultDisk final : public io::Disk {
   public:
     static constexpr int64_t never = std::numeric_limits<int64_t>::max();
 

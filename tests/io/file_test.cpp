@@ -17,13 +17,13 @@ TEST_CASE("what is written is read back, at any 64-bit position") {
     const TempDir dir;
     const std::string path = dir / "sparse";
     const uint64_t far = (uint64_t{1} << 33) + 5;  // beyond 32 bits of bytes
-    File out = File::create(path);
+    io::File out = io::File::create(path);
     out.write("begin");
     out.write_at("end", 3, far);
     out.write(" more");
     out.sync();
     out.close();
-    const File in = File::open(path, Links::refuse);
+    const io::File in = io::File::open(path, io::Links::refuse);
     CHECK(in.size() == far + 3);
     std::string text(10, ' ');
     in.read_at(text.data(), 10, 0);
@@ -36,35 +36,36 @@ TEST_CASE("what is written is read back, at any 64-bit position") {
 
 TEST_CASE("errors name the path, the reason and the cause") {
     const TempDir dir;
-    const auto open = [&](const std::string& name, Links links) {
-        return error_of([&] { File::open(dir / name, links); });
+    const auto open = [&](const std::string& name, io::Links links) {
+        return error_of([&] { io::File::open(dir / name, links); });
     };
-    CHECK(open("missing", Links::follow) ==
+    CHECK(open("missing", io::Links::follow) ==
           "3: cannot open " + (dir / "missing") + ": No such file or directory");
     std::filesystem::create_directory(dir / "directory");
-    CHECK(open("directory", Links::follow) == "3: " + (dir / "directory") + " is not a regular file");
+    CHECK(open("directory", io::Links::follow) == "3: " + (dir / "directory") + " is not a regular file");
     REQUIRE(::mkfifo((dir / "fifo").c_str(), 0600) == 0);
-    CHECK(open("fifo", Links::follow) == "3: " + (dir / "fifo") + " is not a regular file");
+    CHECK(open("fifo", io::Links::follow) == "3: " + (dir / "fifo") + " is not a regular file");
     put(dir / "file", "x");
     std::filesystem::create_symlink(dir / "file", dir / "link");
-    CHECK(open("link", Links::refuse) == "3: cannot open " + (dir / "link") + ": it is a symbolic link");
-    CHECK(open("link", Links::follow) == "no error");
-    CHECK(open(std::string(300, 'n'), Links::follow) ==
+    CHECK(open("link", io::Links::refuse) == "3: cannot open " + (dir / "link") + ": it is a symbolic link");
+    CHECK(open("link", io::Links::follow) == "no error");
+    CHECK(open(std::string(300, 'n'), io::Links::follow) ==
           "3: cannot open " + (dir / std::string(300, 'n')) + ": File name too long");
-    CHECK(error_of([&] { File::open(std::string("a\0b", 3), Links::follow); }) ==
+    CHECK(error_of([&] { io::File::open(std::string("a\0b", 3), io::Links::follow); }) ==
           "3: cannot open a file: the path is empty or holds a NUL");
-    CHECK(error_of([&] { File::create(dir / "file"); }) ==
+    CHECK(error_of([&] { io::File::create(dir / "file"); }) ==
           "5: cannot create " + (dir / "file") + ": File exists");
-    CHECK(error_of([&] { read_file(dir / "file", 0, Links::follow); }) ==
+    CHECK(error_of([&] { io::read_file(dir / "file", 0, io::Links::follow); }) ==
           "3: " + (dir / "file") + " has 1 bytes; at most 0 are accepted");
-    CHECK(contains(error_of([] { File::open("/dev/null", Links::follow); }), "is not a regular file"));
+    CHECK(
+        contains(error_of([] { io::File::open("/dev/null", io::Links::follow); }), "is not a regular file"));
 }
 
 TEST_CASE("a full disk gives a hint") {
     const TempDir dir;
     FaultDisk disk(Fault::full, 0);
     try {
-        File::create(dir / "file", disk);
+        io::File::create(dir / "file", disk);
         FAIL("no error");
     } catch (const Error& error) {
         CHECK(error.code() == ExitCode::disk);
@@ -75,16 +76,16 @@ TEST_CASE("a full disk gives a hint") {
 TEST_CASE("an atomic file is there whole or not at all") {
     const TempDir dir;
     const std::string path = dir / "file";
-    write_file_atomically(path, "old");
+    io::write_file_atomically(path, "old");
     FaultDisk counter;
-    write_file_atomically(path, "old", counter);
+    io::write_file_atomically(path, "old", counter);
     for (const Fault fault : {Fault::crash, Fault::error, Fault::full, Fault::short_write, Fault::interrupt})
         for (int64_t at = 0; at < counter.operations(); ++at)
             for (const Loss loss : {Loss::nothing, Loss::data, Loss::everything}) {
-                write_file_atomically(path, "old");
+                io::write_file_atomically(path, "old");
                 FaultDisk disk(fault, at, EIO);
                 const std::string outcome =
-                    error_of([&] { write_file_atomically(path, "new content", disk); });
+                    error_of([&] { io::write_file_atomically(path, "new content", disk); });
                 disk.lose_power(loss);
                 const std::string content = get(path);
                 INFO(outcome, " fault ", static_cast<int>(fault), " at ", at);
@@ -92,8 +93,8 @@ TEST_CASE("an atomic file is there whole or not at all") {
                 CHECK((content == "old" || content == "new content"));
                 // A file system that keeps names and drops data may leave an unfinished one behind; others
                 // may not.
-                if (fault != Fault::crash) CHECK(list_directory(dir.path()).size() <= 2);
-                for (const std::string& name : list_directory(dir.path()))
+                if (fault != Fault::crash) CHECK(io::list_directory(dir.path()).size() <= 2);
+                for (const std::string& name : io::list_directory(dir.path()))
                     if (name != "file") std::filesystem::remove(dir / name);
             }
 }
@@ -101,35 +102,36 @@ TEST_CASE("an atomic file is there whole or not at all") {
 TEST_CASE(
     "directories are made with their parents, listed in byte order and removed without following links") {
     const TempDir dir;
-    make_directories(dir / "a/b/c");
-    make_directories(dir / "a/b/c");
+    io::make_directories(dir / "a/b/c");
+    io::make_directories(dir / "a/b/c");
     put(dir / "a/b/Z", "");
     put(dir / "a/b/_", "");
     put(dir / "a/b/a", "");
-    CHECK(list_directory(dir / "a/b") == std::vector<std::string>{"Z", "_", "a", "c"});
-    CHECK(expand_pattern(dir / "a/b/?") ==
+    CHECK(io::list_directory(dir / "a/b") == std::vector<std::string>{"Z", "_", "a", "c"});
+    CHECK(io::expand_pattern(dir / "a/b/?") ==
           std::vector<std::string>{dir / "a/b/Z", dir / "a/b/_", dir / "a/b/a", dir / "a/b/c"});
-    CHECK(expand_pattern(dir / "nothing*").empty());
+    CHECK(io::expand_pattern(dir / "nothing*").empty());
     put(dir / "outside", "kept");
     std::filesystem::create_symlink(dir / "outside", dir / "a/link");
     std::filesystem::create_directory_symlink(dir.path(), dir / "a/b/up");
-    remove_tree(dir / "a");
-    CHECK(list_directory(dir.path()) == std::vector<std::string>{"outside"});
-    remove_tree(dir / "a");
-    CHECK(contains(error_of([&] { make_directories(dir / "outside/inner"); }), "5: cannot create directory"));
-    CHECK(contains(error_of([&] { list_directory(dir / "missing"); }), "3: cannot list directory"));
+    io::remove_tree(dir / "a");
+    CHECK(io::list_directory(dir.path()) == std::vector<std::string>{"outside"});
+    io::remove_tree(dir / "a");
+    CHECK(contains(error_of([&] { io::make_directories(dir / "outside/inner"); }),
+                   "5: cannot create directory"));
+    CHECK(contains(error_of([&] { io::list_directory(dir / "missing"); }), "3: cannot list directory"));
 }
 
 TEST_CASE("paths are joined and split") {
-    CHECK(join_path("a", "b") == "a/b");
-    CHECK(join_path("a/", "b") == "a/b");
-    CHECK(join_path("", "b") == "b");
-    CHECK(parent_path("a/b") == "a");
-    CHECK(parent_path("a/b/") == "a");
-    CHECK(parent_path("b") == ".");
-    CHECK(parent_path("/b") == "/");
-    CHECK(parent_path("/") == "/");
-    CHECK(base_name("a/b/") == "b");
-    CHECK(base_name("b") == "b");
-    CHECK(unique_suffix() != unique_suffix());
+    CHECK(io::join_path("a", "b") == "a/b");
+    CHECK(io::join_path("a/", "b") == "a/b");
+    CHECK(io::join_path("", "b") == "b");
+    CHECK(io::parent_path("a/b") == "a");
+    CHECK(io::parent_path("a/b/") == "a");
+    CHECK(io::parent_path("b") == ".");
+    CHECK(io::parent_path("/b") == "/");
+    CHECK(io::parent_path("/") == "/");
+    CHECK(io::base_name("a/b/") == "b");
+    CHECK(io::base_name("b") == "b");
+    CHECK(io::unique_suffix() != io::unique_suffix());
 }

@@ -29,7 +29,7 @@ std::string file_of(const std::string& header, size_t data_bytes) {
 
 std::string outcome_of(const TempDir& dir, const std::string& bytes) {
     put(dir / "x", bytes);
-    return anonymous(error_of([&] { SafetensorsFile::open(dir / "x"); }), dir / "x");
+    return anonymous(error_of([&] { io::SafetensorsFile::open(dir / "x"); }), dir / "x");
 }
 
 struct Attack {
@@ -66,11 +66,11 @@ TEST_CASE("safetensors attacks: the length of the header") {
     CHECK(contains(outcome_of(dir, u64(~uint64_t{0} - 7) + "{}"), "is too large"));
     // Exactly the limit is legal, and read without trouble.
     CHECK(outcome_of(dir, u64(100'000'000) + "{}" + std::string(99'999'998, ' ')) == "no error");
-    CHECK(contains(error_of([&] { SafetensorsFile::open(dir / "missing"); }), "4: cannot open"));
+    CHECK(contains(error_of([&] { io::SafetensorsFile::open(dir / "missing"); }), "4: cannot open"));
     std::filesystem::create_symlink(dir / "x", dir / "link");
-    CHECK(contains(error_of([&] { SafetensorsFile::open(dir / "link", Links::refuse); }),
+    CHECK(contains(error_of([&] { io::SafetensorsFile::open(dir / "link", io::Links::refuse); }),
                    "it is a symbolic link"));
-    CHECK(contains(error_of([&] { SafetensorsFile::open(dir.path()); }), "is not a regular file"));
+    CHECK(contains(error_of([&] { io::SafetensorsFile::open(dir.path()); }), "is not a regular file"));
 }
 
 TEST_CASE("safetensors attacks: everything else") {
@@ -197,7 +197,7 @@ TEST_CASE("safetensors attacks: a header of many entries is read in bounded time
         header += fmt::format(R"("t{}":{{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})", i);
     }
     CHECK(outcome_of(dir, file_of(header + "}", 0)) == "no error");
-    CHECK(SafetensorsFile::open(dir / "x").tensors().size() == 100'000);
+    CHECK(io::SafetensorsFile::open(dir / "x").tensors().size() == 100'000);
 }
 
 TEST_CASE("safetensors: odd but legal files are accepted") {

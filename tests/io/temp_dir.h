@@ -25,7 +25,7 @@ inline std::string temp_base() {
 class TempDir {
   public:
     TempDir() {
-        std::string pattern = join_path(temp_base(), "longreach.XXXXXX");
+        std::string pattern = io::join_path(temp_base(), "longreach.XXXXXX");
         check(::mkdtemp(pattern.data()) != nullptr, "no temporary directory {}", pattern);
         path_ = pattern;
     }
@@ -34,7 +34,7 @@ class TempDir {
     TempDir& operator=(const TempDir&) = delete;
 
     const std::string& path() const { return path_; }
-    std::string operator/(std::string_view name) const { return join_path(path_, name); }
+    std::string operator/(std::string_view name) const { return io::join_path(path_, name); }
 
   private:
     std::string path_;

@@ -17,7 +17,7 @@ std::byte* address(const Tensor& t) {
 
 TEST_CASE("arena: aligned, apart, zeroed, exactly as measured") {
     const auto ops = make_cpu_ops({.threads = 1});
-    Arena arena(*ops);
+    model::Arena arena(*ops);
     std::vector<Tensor> placed;
     const auto plan = [&] {
         placed.clear();
@@ -54,7 +54,7 @@ TEST_CASE("arena: aligned, apart, zeroed, exactly as measured") {
 
 TEST_CASE("arena: rewound memory is given out again and the peak decides") {
     const auto ops = make_cpu_ops({.threads = 1});
-    Arena arena(*ops);
+    model::Arena arena(*ops);
     Tensor kept, training, evaluation, after;
     const auto plan = [&] {
         kept = arena.reserve("kept", DType::f32, {64});
@@ -77,23 +77,23 @@ TEST_CASE("arena: rewound memory is given out again and the peak decides") {
 
 TEST_CASE("arena: a placing pass that differs from the measured one is refused") {
     const auto ops = make_cpu_ops({.threads = 1});
-    const auto measured = [&](Arena& arena) {
+    const auto measured = [&](model::Arena& arena) {
         arena.reserve("a", DType::f32, {100});
         arena.reserve("b", DType::f32, {100});
         arena.commit();
     };
     SUBCASE("another size") {
-        Arena arena(*ops);
+        model::Arena arena(*ops);
         measured(arena);
         CHECK_THROWS_AS(arena.reserve("a", DType::f32, {200}), Error);
     }
     SUBCASE("another order") {
-        Arena arena(*ops);
+        model::Arena arena(*ops);
         measured(arena);
         CHECK_THROWS_AS(arena.reserve("b", DType::f32, {100}), Error);
     }
     SUBCASE("one more") {
-        Arena arena(*ops);
+        model::Arena arena(*ops);
         measured(arena);
         arena.reserve("a", DType::f32, {100});
         arena.reserve("b", DType::f32, {100});
@@ -103,8 +103,8 @@ TEST_CASE("arena: a placing pass that differs from the measured one is refused")
 
 // The planning pass once asked tensors, which have no memory yet, whether x0 and first values exist.
 TEST_CASE("the plan measures the gradient buffers of x0 and first values") {
-    ModelConfig m = tiny_model();
-    m.residual = {true, true, ValueMix::first};
+    model::ModelConfig m = tiny_model();
+    m.residual = {true, true, model::ValueMix::first};
     const ModelFixture fixture(m, {.sequences = 2, .length = 8});
     for (const char* name : {"dx0", "dfirst_values", "0.dskip"}) {
         CAPTURE(name);
@@ -115,12 +115,12 @@ TEST_CASE("the plan measures the gradient buffers of x0 and first values") {
 
 TEST_CASE("training memory grows with depth, evaluation memory only with what crosses layers") {
     const auto bytes = [](int64_t layers, bool training, bool unet) {
-        ModelConfig m = tiny_model(layers);
+        model::ModelConfig m = tiny_model(layers);
         m.residual.unet = unet;
-        Transformer model(m, 256);
+        model::Transformer model(m, 256);
         const auto ops = make_cpu_ops({.threads = 1});
-        Arena arena(*ops);
-        const PlanSize size{256, {256}};
+        model::Arena arena(*ops);
+        const model::PlanSize size{256, {256}};
         if (training)
             model.plan_training(arena, *ops, size, false);
         else
@@ -134,12 +134,12 @@ TEST_CASE("training memory grows with depth, evaluation memory only with what cr
 }
 
 TEST_CASE("memory is linear in the length: nothing is T x T or tokens x vocabulary") {
-    ModelConfig m = tiny_model(2);
+    model::ModelConfig m = tiny_model(2);
     m.vocab_size = 50304;
     const auto bytes = [&](int64_t length, bool training) {
-        Transformer model(m, length);
+        model::Transformer model(m, length);
         const auto ops = make_cpu_ops({.threads = 1});
-        Arena arena(*ops);
+        model::Arena arena(*ops);
         model.plan_tables(arena);
         if (training)
             model.plan_training(arena, *ops, {length, {length}}, true);
@@ -156,7 +156,7 @@ TEST_CASE("memory is linear in the length: nothing is T x T or tokens x vocabula
 }
 
 TEST_CASE("a batch that the plan cannot hold is refused") {
-    const ModelConfig m = tiny_model();
+    const model::ModelConfig m = tiny_model();
     ModelFixture fixture(m, {.sequences = 1, .length = 16});
     CHECK_NOTHROW(fixture.train(random_example(m.vocab_size, 1, 16, false)));
     CHECK_THROWS_AS(fixture.train(random_example(m.vocab_size, 1, 16, true)), Error);  // no mask was planned

@@ -14,22 +14,22 @@ namespace {
 constexpr int64_t trained = 8, length = 24;
 
 // Windowed, chunked, full and unrotated layers with equal frequencies, in this order, twice.
-ModelConfig mixed_reach() {
-    ModelConfig m = tiny_model(8);
+model::ModelConfig mixed_reach() {
+    model::ModelConfig m = tiny_model(8);
     m.train_context = trained;
     m.attention.position.base = 50;
     for (const char* name : {"window", "chunk", "full", "none"}) m.layouts[name] = m.attention;
     m.layouts["window"].window = 6;
     m.layouts["chunk"].chunk = 12;
-    m.layouts["none"].position.kind = PositionKind::nope;
+    m.layouts["none"].position.kind = model::PositionKind::nope;
     m.pattern = {"window", "chunk", "full", "none"};
     return m;
 }
 
-PostHocConfig change_of(RopeMethod kind, json::Value layers) {
-    PostHocConfig change;
+model::PostHocConfig change_of(model::RopeMethod kind, json::Value layers) {
+    model::PostHocConfig change;
     change.kind = kind;
-    change.window = kind == RopeMethod::rerope || kind == RopeMethod::leaky_rerope ? 3 : 0;
+    change.window = kind == model::RopeMethod::rerope || kind == model::RopeMethod::leaky_rerope ? 3 : 0;
     change.layers = std::move(layers);
     return change;
 }
@@ -38,9 +38,10 @@ using Layers = std::vector<int64_t>;
 
 struct PlannedTables {
     std::unique_ptr<Ops> ops = make_cpu_ops({.threads = 1});
-    Arena arena{*ops};
-    Tables tables;
-    PlannedTables(const ModelConfig& config, const PostHocConfig& change) : tables(config, length, change) {
+    model::Arena arena{*ops};
+    model::Tables tables;
+    PlannedTables(const model::ModelConfig& config, const model::PostHocConfig& change)
+        : tables(config, length, change) {
         tables.plan(arena);
         arena.commit();
         tables.plan(arena);
@@ -49,7 +50,7 @@ struct PlannedTables {
     // Whatever tables a layer reads at this length.
     std::vector<float> read(int64_t layer, int64_t at) {
         tables.use_length(*ops, at);
-        const LayerTables t = tables.layer(layer);
+        const model::LayerTables t = tables.layer(layer);
         std::vector<float> all{static_cast<float>(t.far_from), static_cast<float>(t.logit_factor)};
         for (const Tensor& table :
              {t.rotation.cosine, t.rotation.sine, t.far_queries.cosine, t.far_keys.sine, t.scale_shape}) {
@@ -62,23 +63,24 @@ struct PlannedTables {
     }
 };
 
-std::vector<float> losses(const ModelConfig& m, const PostHocConfig& change, int64_t tokens) {
+std::vector<float> losses(const model::ModelConfig& m, const model::PostHocConfig& change, int64_t tokens) {
     const Example example = random_example(m.vocab_size, 2, tokens, false);
     ModelFixture fixture(m, {.sequences = 2, .length = length, .post_hoc = change});
     fixture.model().use_length(fixture.ops(), tokens);
     return fixture.evaluate(example);
 }
 
-const std::vector<RopeMethod> methods{RopeMethod::pi,     RopeMethod::ntk,       RopeMethod::ntk_old,
-                                      RopeMethod::ntk_su, RopeMethod::ntk_mixed, RopeMethod::ntk_dynamic,
-                                      RopeMethod::yarn,   RopeMethod::rerope,    RopeMethod::leaky_rerope};
+const std::vector<model::RopeMethod> methods{
+    model::RopeMethod::pi,     model::RopeMethod::ntk,       model::RopeMethod::ntk_old,
+    model::RopeMethod::ntk_su, model::RopeMethod::ntk_mixed, model::RopeMethod::ntk_dynamic,
+    model::RopeMethod::yarn,   model::RopeMethod::rerope,    model::RopeMethod::leaky_rerope};
 
 }  // namespace
 
 TEST_CASE("changed layers: full, all and layout names") {
-    const ModelConfig m = mixed_reach();
+    const model::ModelConfig m = mixed_reach();
     const auto of = [&](json::Value layers, int64_t at = length) {
-        return changed_layers(m, change_of(RopeMethod::yarn, std::move(layers)), at);
+        return model::changed_layers(m, change_of(model::RopeMethod::yarn, std::move(layers)), at);
     };
     CHECK(of("full") == Layers{2, 6});
     CHECK(of("all") == Layers{0, 1, 2, 4, 5, 6});  // layers without rotary positions have none to change
@@ -90,60 +92,61 @@ TEST_CASE("changed layers: full, all and layout names") {
     CHECK(of("full", 12) == Layers{1, 2, 5, 6});
     CHECK(of("full", 13) == Layers{2, 6});
     CHECK(of("all", trained).empty());
-    PostHocConfig clip;
-    clip.scale = TestScale::clip_logn;
-    CHECK(changed_layers(m, clip, length) == Layers{2, 3, 6, 7});
-    CHECK(changed_layers(m, PostHocConfig(), length).empty());
-    ModelConfig wide = m;
+    model::PostHocConfig clip;
+    clip.scale = model::TestScale::clip_logn;
+    CHECK(model::changed_layers(m, clip, length) == Layers{2, 3, 6, 7});
+    CHECK(model::changed_layers(m, model::PostHocConfig(), length).empty());
+    model::ModelConfig wide = m;
     wide.layouts["window"].window = 100;
-    const PostHocConfig yarn = change_of(RopeMethod::yarn, "full");
-    CHECK(changed_layers(wide, yarn, length) == Layers{0, 2, 4, 6});
-    CHECK(changed_layers(wide, yarn, length, 20) == Layers{2, 6});  // a stage has narrowed the windows
-    const ModelConfig plain = [] {
-        ModelConfig p = tiny_model(3);
+    const model::PostHocConfig yarn = change_of(model::RopeMethod::yarn, "full");
+    CHECK(model::changed_layers(wide, yarn, length) == Layers{0, 2, 4, 6});
+    CHECK(model::changed_layers(wide, yarn, length, 20) == Layers{2, 6});  // a stage has narrowed the windows
+    const model::ModelConfig plain = [] {
+        model::ModelConfig p = tiny_model(3);
         p.train_context = trained;
         return p;
     }();
-    CHECK(changed_layers(plain, change_of(RopeMethod::pi, "attention"), length) == Layers{0, 1, 2});
+    CHECK(model::changed_layers(plain, change_of(model::RopeMethod::pi, "attention"), length) ==
+          Layers{0, 1, 2});
 }
 
 TEST_CASE("changed layers: one line says which") {
-    const ModelConfig m = mixed_reach();
-    CHECK(changed_layers_line(m, change_of(RopeMethod::yarn, "full"), {4, 16, length}) ==
+    const model::ModelConfig m = mixed_reach();
+    CHECK(model::changed_layers_line(m, change_of(model::RopeMethod::yarn, "full"), {4, 16, length}) ==
           "changed positions (yarn) on 2 of 8 layers: 2, 6; --set eval.rope.layers=all changes all");
-    CHECK(changed_layers_line(m, change_of(RopeMethod::rerope, "chunk"), {length}) ==
+    CHECK(model::changed_layers_line(m, change_of(model::RopeMethod::rerope, "chunk"), {length}) ==
           "changed positions (rerope) on 2 of 8 layers: 1, 5");
     CHECK(
-        changed_layers_line(m, change_of(RopeMethod::pi, "full"), {12, 16, length}) ==
+        model::changed_layers_line(m, change_of(model::RopeMethod::pi, "full"), {12, 16, length}) ==
         "changed positions (pi) on 4 of 8 layers: 1, 2, 5, 6 at 12; on 2 of 8 layers: 2, 6 at 16, 24; --set "
         "eval.rope.layers=all changes all");
-    CHECK(changed_layers_line(m, change_of(RopeMethod::yarn, "full"), {4, trained}).empty());
-    CHECK(changed_layers_line(m, PostHocConfig(), {length}).empty());
-    PostHocConfig clip;
-    clip.scale = TestScale::clip_logn;
+    CHECK(model::changed_layers_line(m, change_of(model::RopeMethod::yarn, "full"), {4, trained}).empty());
+    CHECK(model::changed_layers_line(m, model::PostHocConfig(), {length}).empty());
+    model::PostHocConfig clip;
+    clip.scale = model::TestScale::clip_logn;
     clip.layers = "all";
-    CHECK(changed_layers_line(m, clip, {length}) ==
+    CHECK(model::changed_layers_line(m, clip, {length}) ==
           "changed scores (clip_logn) on 8 of 8 layers: 0, 1, 2, 3, 4, 5, 6, 7");
 }
 
 TEST_CASE("tables differ from the unchanged ones in the chosen layers only, for every method") {
-    const ModelConfig m = mixed_reach();
-    std::vector<PostHocConfig> changes;
-    for (const RopeMethod kind : methods)
+    const model::ModelConfig m = mixed_reach();
+    std::vector<model::PostHocConfig> changes;
+    for (const model::RopeMethod kind : methods)
         for (const char* layers : {"full", "all", "window"}) changes.push_back(change_of(kind, layers));
-    for (const TestScale scale : {TestScale::clip_logn, TestScale::yarn_temp})
+    for (const model::TestScale scale : {model::TestScale::clip_logn, model::TestScale::yarn_temp})
         for (const char* layers : {"full", "all", "window"}) {
-            changes.push_back(change_of(RopeMethod::none, layers));
+            changes.push_back(change_of(model::RopeMethod::none, layers));
             changes.back().scale = scale;
         }
     PlannedTables plain(m, {});
-    for (const PostHocConfig& change : changes) {
+    for (const model::PostHocConfig& change : changes) {
         CAPTURE(static_cast<int>(change.kind));
         CAPTURE(change.layers.as_string());
         PlannedTables changed(m, change);
         for (const int64_t at : {length, trained, int64_t{12}, int64_t{0}}) {
             CAPTURE(at);
-            const Layers chosen = changed_layers(m, change, at);
+            const Layers chosen = model::changed_layers(m, change, at);
             for (int64_t l = 0; l < m.layers; ++l) {
                 CAPTURE(l);
                 const bool named = std::find(chosen.begin(), chosen.end(), l) != chosen.end();
@@ -156,8 +159,8 @@ TEST_CASE("tables differ from the unchanged ones in the chosen layers only, for 
 TEST_CASE("rope changes a windowed model only by the layers that attend to everything") {
     // Naming the layers without window, chunks or rotary positions is the same as full; the layers that full
     // leaves out keep their losses to the last bit, whatever the method.
-    const ModelConfig m = mixed_reach();
-    for (const RopeMethod kind : methods) {
+    const model::ModelConfig m = mixed_reach();
+    for (const model::RopeMethod kind : methods) {
         CAPTURE(static_cast<int>(kind));
         const std::vector<float> full = losses(m, change_of(kind, "full"), length);
         CHECK(full == losses(m, change_of(kind, json::Value::array({"full", "none"})), length));
@@ -167,9 +170,9 @@ TEST_CASE("rope changes a windowed model only by the layers that attend to every
         CHECK(losses(m, change_of(kind, "window,chunk,full"), length) ==
               losses(m, change_of(kind, "all"), length));
     }
-    ModelConfig windows = m;
+    model::ModelConfig windows = m;
     windows.pattern = {"window"};
-    for (const RopeMethod kind : methods) {
+    for (const model::RopeMethod kind : methods) {
         CAPTURE(static_cast<int>(kind));
         CHECK(losses(windows, change_of(kind, "full"), length) == losses(windows, {}, length));
         // rerope's window of 3 is below these of 6.

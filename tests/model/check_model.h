@@ -43,7 +43,7 @@ inline double check_model(const SmallModel& small, const std::vector<std::string
 }
 
 // The reference in f32 against itself: the largest error of its gradients over the bound.
-inline double check_f32_reference(const ModelConfig& config, const reference::Params<double>& weights,
+inline double check_f32_reference(const model::ModelConfig& config, const reference::Params<double>& weights,
                                   const Example& example, int64_t coordinates_per_tensor) {
     const Expected expected(config, weights, example, coordinates_per_tensor);
     const auto single = reference::token_derivatives<float>(config, weights, example, expected.coordinates());

@@ -25,7 +25,7 @@ struct FixtureSize {
     bool document_mask = false;
     int64_t table_rows = 0;  // 0: length
     std::vector<int64_t> other_lengths{};
-    PostHocConfig post_hoc{};
+    model::PostHocConfig post_hoc{};
     Watch watch = Watch::nothing;  // largest scores, for QK-clip  // further T; such micro-batches have at
                                    // most sequences * length tokens
 };
@@ -37,8 +37,8 @@ class ModelFixture {
         std::vector<float> gradients;  // [params().size()], laid out by the parameter table
     };
 
-    ModelFixture(const ModelConfig& config, const FixtureSize& size, const CpuOptions& cpu = {.threads = 1},
-                 uint64_t seed = 1)
+    ModelFixture(const model::ModelConfig& config, const FixtureSize& size,
+                 const CpuOptions& cpu = {.threads = 1}, uint64_t seed = 1)
         : ops_(make_cpu_ops(cpu)),
           arena_(*ops_),
           model_(config, size.table_rows ? size.table_rows : size.length, size.post_hoc) {
@@ -47,7 +47,7 @@ class ModelFixture {
         arena_.commit();
         plan(size);
         model_.fill_tables(*ops_);
-        initialise(model_.params(), seed, host_weights);
+        model::initialise(model_.params(), seed, host_weights);
     }
 
     // Losses and gradients of gradient_scale * (sum of the losses), from gradients of zero.
@@ -57,27 +57,29 @@ class ModelFixture {
     }
     // The same on top of the gradients of earlier calls.
     Step accumulate(const Example& example, float gradient_scale = 1) {
-        const Batch batch = prepare(example);
+        const model::Batch batch = prepare(example);
         model_.forward_backward(*ops_, weights_, gradients_, batch, gradient_scale);
         return {download(model_.training_losses(batch.count())), download(gradients_.flat)};
     }
     std::vector<float> evaluate(const Example& example) {
-        const Batch batch = prepare(example);
+        const model::Batch batch = prepare(example);
         model_.forward(*ops_, weights_, batch);
         return download(model_.evaluation_losses(batch.count()));
     }
 
     std::vector<float> host_weights;  // flat, laid out by the parameter table; every call uploads them
 
-    const ParamTable& params() const { return model_.params(); }
-    Transformer& model() { return model_; }
+    const model::ParamTable& params() const { return model_.params(); }
+    model::Transformer& model() { return model_; }
     Ops& ops() { return *ops_; }
-    const FlatParams& weights() const { return weights_; }  // on the device, as the last call left them
-    const Arena& arena() const { return arena_; }
+    const model::FlatParams& weights() const {
+        return weights_;
+    }  // on the device, as the last call left them
+    const model::Arena& arena() const { return arena_; }
 
     // One tensor of a flat buffer.
     std::span<float> values(std::vector<float>& flat, const std::string& name) const {
-        const Param* p = params().find(name);
+        const model::Param* p = params().find(name);
         check(p != nullptr, "no parameter named {}", name);
         return {flat.data() + p->offset, static_cast<size_t>(p->count())};
     }
@@ -88,15 +90,15 @@ class ModelFixture {
     void scatter_constants(double deviation, uint32_t stream = 0) {
         const Rng rng(5, Purpose::test, stream);
         uint64_t drawn = 0;
-        for (const Param& p : params().params())
-            if (p.init.kind == InitRule::Kind::constant)
+        for (const model::Param& p : params().params())
+            if (p.init.kind == model::InitRule::Kind::constant)
                 for (float& w : values(host_weights, p.name))
                     w += static_cast<float>(deviation * rng.normal(drawn++));
     }
     // The weights by name, as the reference model reads them.
     reference::Params<double> named_weights() {
         reference::Params<double> named;
-        for (const Param& p : params().params()) {
+        for (const model::Param& p : params().params()) {
             const auto part = values(host_weights, p.name);
             named[p.name].assign(part.begin(), part.end());
         }
@@ -107,7 +109,7 @@ class ModelFixture {
     void plan(const FixtureSize& size) {
         const int64_t n = size.sequences * size.length;
         arena_.group("weights");
-        weights_ = plan_weights(arena_, params());
+        weights_ = model::plan_weights(arena_, params());
         gradients_.flat = arena_.reserve("gradients", DType::f32, {params().size()});
         tokens_ = arena_.reserve("tokens", DType::i32, {n});
         targets_ = arena_.reserve("targets", DType::i32, {n});
@@ -116,7 +118,7 @@ class ModelFixture {
         arena_.group("shared");
         shared_ = arena_.reserve("shared_begin", DType::f32, {64});
         const int64_t mark = arena_.mark();
-        PlanSize largest{n, size.other_lengths};
+        model::PlanSize largest{n, size.other_lengths};
         largest.lengths.push_back(size.length);
         model_.plan_training(arena_, *ops_, largest, size.document_mask);
         arena_.rewind(mark);
@@ -124,11 +126,11 @@ class ModelFixture {
         shared_floats_ = (arena_.bytes() - mark) / 4 + 64;
     }
 
-    Batch prepare(const Example& example) {
+    model::Batch prepare(const Example& example) {
         poison();
         ops_->upload(weights_.flat, host_weights.data());
         weights_.round(*ops_);
-        Batch batch{example.sequences, example.length, {}, {}, {}};
+        model::Batch batch{example.sequences, example.length, {}, {}, {}};
         const auto place = [&](const Tensor& room, const std::vector<int32_t>& host) {
             check(static_cast<int64_t>(host.size()) == batch.count(), "{} entries for {} tokens", host.size(),
                   batch.count());
@@ -155,9 +157,9 @@ class ModelFixture {
     }
 
     std::unique_ptr<Ops> ops_;
-    Arena arena_;
-    Transformer model_;
-    FlatParams weights_, gradients_;
+    model::Arena arena_;
+    model::Transformer model_;
+    model::FlatParams weights_, gradients_;
     Tensor tokens_, targets_, doc_start_, shared_;
     int64_t shared_floats_ = 0;
 };

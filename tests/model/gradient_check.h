@@ -46,38 +46,39 @@
 namespace longreach::test {
 
 // Operations in a row that a layer has beyond the twenty every layer is counted with.
-inline int64_t extra_steps(const ModelConfig& m, const AttentionConfig& a) {
+inline int64_t extra_steps(const model::ModelConfig& m, const model::AttentionConfig& a) {
     int64_t steps = 0;
     if (a.conv.size > 0) ++steps;
     switch (a.qk.kind) {
-        case QkKind::qk_rms_w:
-        case QkKind::qk_ln:
+        case model::QkKind::qk_rms_w:
+        case model::QkKind::qk_ln:
             steps += 1;  // gain
             break;
-        case QkKind::qkv_rms_w:
-        case QkKind::qkv_ln:
+        case model::QkKind::qkv_rms_w:
+        case model::QkKind::qkv_ln:
             steps += 3;  // gain, and norm and gain of the values
             break;
         default:
             break;
     }
     if (a.softcap > 0) steps += 2;                                         // division, tanh
-    if (a.scale.kind != ScaleKind::none || a.scale.learned()) steps += 2;  // r shape + b, product with it
+    if (a.scale.kind != model::ScaleKind::none || a.scale.learned())
+        steps += 2;                        // r shape + b, product with it
     if (a.distance.learned()) steps += 4;  // tau, division, logarithm, product or root
-    if (a.sink != SinkKind::none) ++steps;
-    if (a.output_norm.kind != OutputNorm::none) steps += a.output_norm.gain ? 2 : 1;
-    if (a.gate.kind != GateKind::none) steps += 3;  // product, sigmoid, product with it
-    if (a.post_norm || m.norm.placement == NormPlacement::peri) steps += 2;  // norm, gain
-    if (m.norm.placement == NormPlacement::peri) steps += 2;
+    if (a.sink != model::SinkKind::none) ++steps;
+    if (a.output_norm.kind != model::OutputNorm::none) steps += a.output_norm.gain ? 2 : 1;
+    if (a.gate.kind != model::GateKind::none) steps += 3;  // product, sigmoid, product with it
+    if (a.post_norm || m.norm.placement == model::NormPlacement::peri) steps += 2;  // norm, gain
+    if (m.norm.placement == model::NormPlacement::peri) steps += 2;
     if (m.residual.value_embeddings > 0) ++steps;
     return steps;
 }
 
-inline double gradient_epsilon(const ModelConfig& m, int64_t tokens, double unit = 0x1p-24) {
+inline double gradient_epsilon(const model::ModelConfig& m, int64_t tokens, double unit = 0x1p-24) {
     int64_t longest = std::max({m.width, m.mlp_hidden(), m.vocab_size, tokens});
     int64_t steps = 20 * m.layers + 8;
     for (int64_t l = 0; l < m.layers; ++l) {
-        const AttentionConfig& a = m.layer_attention(l);
+        const model::AttentionConfig& a = m.layer_attention(l);
         longest = std::max(longest, a.heads * a.head_dim);
         steps += extra_steps(m, a);
     }
@@ -89,8 +90,8 @@ inline double gradient_epsilon(const ModelConfig& m, int64_t tokens, double unit
 // What the reference says about one example: computed once, compared with many devices.
 class Expected {
   public:
-    Expected(const ModelConfig& config, const reference::Params<double>& weights, const Example& example,
-             int64_t coordinates_per_tensor, uint32_t stream = 0)
+    Expected(const model::ModelConfig& config, const reference::Params<double>& weights,
+             const Example& example, int64_t coordinates_per_tensor, uint32_t stream = 0)
         : config_(config), example_(example) {
         const Rng rng(7, Purpose::test, stream);
         uint64_t drawn = 0;
@@ -164,7 +165,7 @@ class Expected {
         // Along a direction of signs the errors of all coordinates add with those signs, which they know
         // nothing of: at most four standard deviations.
         double actual = 0, expected = 0, variance = 0;
-        for (const Param& p : fixture.params().params()) {
+        for (const model::Param& p : fixture.params().params()) {
             const auto gradient = fixture.values(step.gradients, p.name);
             for (size_t i = 0; i < gradient.size(); ++i)
                 actual += direction_.at(p.name)[i] * static_cast<double>(gradient[i]);
@@ -182,7 +183,7 @@ class Expected {
 
   private:
     // The layer a parameter belongs to.
-    const AttentionConfig& attention_of(const std::string& name) const {
+    const model::AttentionConfig& attention_of(const std::string& name) const {
         const std::string prefix = "layers.";
         if (!name.starts_with(prefix)) return config_.layer_attention(0);
         return config_.layer_attention(std::stoll(name.substr(prefix.size())));
@@ -195,11 +196,12 @@ class Expected {
     }
     // How many numbers stand for one of a tensor, each acting on one channel.
     size_t channels_of(const std::string& name) const {
-        const AttentionConfig& a = attention_of(name);
+        const model::AttentionConfig& a = attention_of(name);
         if (name.ends_with("value_mix") || name.ends_with("value_embedding_mix"))
             return static_cast<size_t>(a.kv() * a.head_dim);
         if (name.ends_with("_mix")) return static_cast<size_t>(config_.width);
-        const bool head_gate = a.gate.kind == GateKind::headwise || a.gate.kind == GateKind::sparse;
+        const bool head_gate =
+            a.gate.kind == model::GateKind::headwise || a.gate.kind == model::GateKind::sparse;
         if (name.ends_with("attention.sink") || (name.ends_with("attention.gate.weight") && head_gate))
             return static_cast<size_t>(a.head_dim);
         return 1;
@@ -245,11 +247,11 @@ class Expected {
     // Numbers in a row of what is taken apart by channel.
     size_t row_length(const std::string& name) const {
         if (!name.ends_with("attention.gate.weight")) return 1;
-        const bool sparse = attention_of(name).gate.kind == GateKind::sparse;
-        return static_cast<size_t>(sparse ? sparse_gate_channels : config_.width);
+        const bool sparse = attention_of(name).gate.kind == model::GateKind::sparse;
+        return static_cast<size_t>(sparse ? model::sparse_gate_channels : config_.width);
     }
 
-    ModelConfig config_;
+    model::ModelConfig config_;
     Example example_;
     std::vector<reference::Coordinate> coordinates_;
     std::vector<double> gradients_;  // per coordinate

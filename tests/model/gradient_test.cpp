@@ -57,7 +57,7 @@ TEST_CASE("gradients are scaled and accumulate") {
         CHECK(scaled.gradients[i] == 0.25f * once.gradients[i]);
     const ModelFixture::Step twice = fixture->accumulate(example, 0.25f);
     const double epsilon = gradient_epsilon(small.config, small.length);
-    for (const Param& p : fixture->params().params()) {
+    for (const model::Param& p : fixture->params().params()) {
         double largest = 0, error = 0;
         for (int64_t i = p.offset; i < p.offset + p.count(); ++i) {
             const double one = scaled.gradients[static_cast<size_t>(i)];
@@ -103,7 +103,7 @@ TEST_CASE("bf16 products: gradients within the rounding of their inputs") {
         CHECK(a.losses != b.losses);
         const double epsilon =
             4 * std::sqrt(2.0 * 2 * (6 * static_cast<double>(small.config.layers) + 1)) * 0x1p-9;
-        for (const Param& p : full->params().params()) {
+        for (const model::Param& p : full->params().params()) {
             const auto x = half->values(a.gradients, p.name), y = full->values(b.gradients, p.name);
             double error = 0, norm = 0;
             for (size_t i = 0; i < x.size(); ++i) {

@@ -12,7 +12,7 @@ namespace {
 
 using Step = ModelFixture::Step;
 
-Step run(const ModelConfig& m, const Example& example, const CpuOptions& cpu = {.threads = 1}) {
+Step run(const model::ModelConfig& m, const Example& example, const CpuOptions& cpu = {.threads = 1}) {
     ModelFixture fixture(m,
                          {.sequences = example.sequences,
                           .length = example.length,
@@ -25,7 +25,7 @@ bool same(const Step& a, const Step& b) {
     return a.losses == b.losses && a.gradients == b.gradients;  // neither holds a NaN if true
 }
 
-ModelConfig mixed_model() {
+model::ModelConfig mixed_model() {
     for (const SmallModel& small : small_models())
         if (small.name == "layouts, x0, unet, values, documents") return small.config;
     FAIL("no such model");
@@ -33,19 +33,19 @@ ModelConfig mixed_model() {
 }
 
 // Large enough that every kernel has work for eight threads and sums are cut into blocks.
-ModelConfig middle_model() {
-    ModelConfig m = tiny_model(3);
+model::ModelConfig middle_model() {
+    model::ModelConfig m = tiny_model(3);
     m.width = 96;
     m.vocab_size = 300;
-    m.mlp = {MlpKind::swiglu, 200};
+    m.mlp = {model::MlpKind::swiglu, 200};
     m.norm = {NormKind::layer, true, 1e-6};
-    m.residual = {true, true, ValueMix::first};
+    m.residual = {true, true, model::ValueMix::first};
     m.head.z_loss = 0.001;
     m.attention.heads = 6;
     m.attention.kv_heads = 3;
     m.attention.head_dim = 32;
     m.attention.window = 100;
-    m.attention.distance = {DistanceKind::scale_invariant, 10};
+    m.attention.distance = {model::DistanceKind::scale_invariant, 10};
     return m;
 }
 
@@ -66,20 +66,20 @@ double largest_difference(std::span<const float> a, std::span<const float> b) {
 }  // namespace
 
 TEST_CASE("p-rope with p = 1 is rope and with p = 0 nope, bit for bit") {
-    ModelConfig m = tiny_model();
+    model::ModelConfig m = tiny_model();
     const Example example = random_example(m.vocab_size, 2, 40, false);
     const Step rope = run(m, example);
-    m.attention.position = {PositionKind::p_rope, 10000, 1, Spacing::geometric};
+    m.attention.position = {model::PositionKind::p_rope, 10000, 1, model::Spacing::geometric};
     CHECK(same(run(m, example), rope));
     m.attention.position.fraction = 0;
     const Step none = run(m, example);
     CHECK_FALSE(same(none, rope));
-    m.attention.position.kind = PositionKind::nope;
+    m.attention.position.kind = model::PositionKind::nope;
     CHECK(same(run(m, example), none));
 }
 
 TEST_CASE("a window as long as the sequence is full attention, bit for bit") {
-    ModelConfig m = tiny_model();
+    model::ModelConfig m = tiny_model();
     for (bool documents : {false, true})
         for (const int64_t length : {5, 40, 130}) {
             const Example example = random_example(m.vocab_size, 2, length, documents);
@@ -95,7 +95,7 @@ TEST_CASE("a window as long as the sequence is full attention, bit for bit") {
 }
 
 TEST_CASE("documents that start with their sequence are no mask, bit for bit") {
-    const ModelConfig m = tiny_model();
+    const model::ModelConfig m = tiny_model();
     Example example = random_example(m.vocab_size, 3, 33, false);
     const Step plain = run(m, example);
     example.doc_start.assign(example.tokens.size(), 0);
@@ -105,10 +105,10 @@ TEST_CASE("documents that start with their sequence are no mask, bit for bit") {
 TEST_CASE("packed documents equal separate documents") {
     // Positions of a packed document are shifted, which rotary scores do not see but for rounding: the bound
     // of gradient_check.h. Without rotary only the order of sums may change.
-    std::vector<ModelConfig> models = {tiny_model(), mixed_model(), tiny_model()};
-    models[2].attention.position.kind = PositionKind::nope;
-    models[2].attention.distance = {DistanceKind::scale_invariant, 2};
-    for (const ModelConfig& m : models) {
+    std::vector<model::ModelConfig> models = {tiny_model(), mixed_model(), tiny_model()};
+    models[2].attention.position.kind = model::PositionKind::nope;
+    models[2].attention.distance = {model::DistanceKind::scale_invariant, 2};
+    for (const model::ModelConfig& m : models) {
         const int64_t length = 24;
         const std::vector<int64_t> starts = {0, 7, 8, 19, length};
         Example packed = random_example(m.vocab_size, 1, length, false);
@@ -131,7 +131,7 @@ TEST_CASE("packed documents equal separate documents") {
         const double epsilon = gradient_epsilon(m, length);
         CHECK(largest_difference(losses, together.losses) <= epsilon * (1 + largest_of(losses)));
         const Expected expected(m, fixture.named_weights(), packed, 8);
-        for (const Param& p : fixture.params().params()) {
+        for (const model::Param& p : fixture.params().params()) {
             CAPTURE(p.name);
             const auto a = fixture.values(apart.gradients, p.name),
                        b = fixture.values(together.gradients, p.name);
@@ -141,24 +141,24 @@ TEST_CASE("packed documents equal separate documents") {
 }
 
 TEST_CASE("mixing weights at their neutral values: the network is the plain one") {
-    const ModelConfig plain = tiny_model(4);
+    const model::ModelConfig plain = tiny_model(4);
     const Example example = random_example(plain.vocab_size, 2, 20, false);
     const Step expected = run(plain, example);
     const auto losses_with = [&](auto change, std::vector<std::pair<std::string, float>> values) {
-        ModelConfig m = plain;
+        model::ModelConfig m = plain;
         change(m);
         ModelFixture fixture(m, {.sequences = 2, .length = 20});
         for (const auto& [name, value] : values)
-            for (const Param& p : fixture.params().params())
+            for (const model::Param& p : fixture.params().params())
                 if (p.name.ends_with(name)) fixture.set(p.name, value);
         return fixture.train(example).losses;
     };
     // As initialised: x0 mixing is (1, 0), gains are 1 and biases 0.
-    CHECK(losses_with([](ModelConfig& m) { m.residual.x0 = true; }, {}) == expected.losses);
-    CHECK(losses_with([](ModelConfig& m) { m.norm.gain = true; }, {}) == expected.losses);
+    CHECK(losses_with([](model::ModelConfig& m) { m.residual.x0 = true; }, {}) == expected.losses);
+    CHECK(losses_with([](model::ModelConfig& m) { m.norm.gain = true; }, {}) == expected.losses);
     // Not neutral as initialised.
-    const auto unet = [](ModelConfig& m) { m.residual.unet = true; };
-    const auto values = [](ModelConfig& m) { m.residual.values = ValueMix::first; };
+    const auto unet = [](model::ModelConfig& m) { m.residual.unet = true; };
+    const auto values = [](model::ModelConfig& m) { m.residual.values = model::ValueMix::first; };
     CHECK(losses_with(unet, {{"skip_mix", 0}}) == expected.losses);
     CHECK(losses_with(values, {{"value_mix", 0}}) == expected.losses);
     CHECK(losses_with(unet, {}) != expected.losses);
@@ -166,7 +166,7 @@ TEST_CASE("mixing weights at their neutral values: the network is the plain one"
 }
 
 TEST_CASE("zero projections and a zero head: uniform predictions at step 0") {
-    ModelConfig m = middle_model();
+    model::ModelConfig m = middle_model();
     m.init.zero_projections = m.init.zero_head = true;
     m.head.z_loss = 0;
     const Example example = random_example(m.vocab_size, 1, 30, false);
@@ -176,12 +176,12 @@ TEST_CASE("zero projections and a zero head: uniform predictions at step 0") {
 }
 
 TEST_CASE("equal key heads: grouped queries equal full heads with copied weights") {
-    ModelConfig grouped = tiny_model(), full = tiny_model();
+    model::ModelConfig grouped = tiny_model(), full = tiny_model();
     grouped.attention.heads = full.attention.heads = 4;
     grouped.attention.kv_heads = 2;
     const Example example = random_example(grouped.vocab_size, 2, 20, false);
     ModelFixture a(grouped, {.sequences = 2, .length = 20}), b(full, {.sequences = 2, .length = 20});
-    for (const Param& p : b.params().params()) {
+    for (const model::Param& p : b.params().params()) {
         const auto to = b.values(b.host_weights, p.name), from = a.values(a.host_weights, p.name);
         const bool copied = p.name.ends_with("k.weight") || p.name.ends_with("v.weight");
         const size_t head = 8 * 16;  // d * C: heads 0, 1 share the first, 2, 3 the second
@@ -209,7 +209,7 @@ TEST_CASE("evaluation gives the losses of training, bit for bit") {
 }
 
 TEST_CASE("any number of threads gives the same bits") {
-    const ModelConfig m = middle_model();
+    const model::ModelConfig m = middle_model();
     const Example example = random_example(m.vocab_size, 3, 170, true);
     for (const std::string& isa : available_isas()) {
         CAPTURE(isa);
@@ -224,9 +224,9 @@ TEST_CASE("any number of threads gives the same bits") {
 
 TEST_CASE("micro-batches give the losses of the whole batch, bit for bit, and its gradient within rounding") {
     // A vocabulary so large that the head works in chunks of 256 tokens: the whole batch takes two.
-    ModelConfig many_words = tiny_model(1);
+    model::ModelConfig many_words = tiny_model(1);
     many_words.vocab_size = 20000;
-    for (const ModelConfig& m : {middle_model(), many_words}) {
+    for (const model::ModelConfig& m : {middle_model(), many_words}) {
         const int64_t sequences = 6, length = 50;
         const Example example = random_example(m.vocab_size, sequences, length, true);
         for (const std::string& isa : available_isas()) {
@@ -246,7 +246,7 @@ TEST_CASE("micro-batches give the losses of the whole batch, bit for bit, and it
                 }
                 CHECK(losses == whole.losses);
                 const double epsilon = gradient_epsilon(m, sequences * length);
-                for (const Param& p : fixture.params().params()) {
+                for (const model::Param& p : fixture.params().params()) {
                     // A single number is a sum that may cancel and has no neighbours to be measured by.
                     if (p.count() == 1) continue;
                     CAPTURE(p.name);
@@ -260,7 +260,7 @@ TEST_CASE("micro-batches give the losses of the whole batch, bit for bit, and it
 }
 
 TEST_CASE("longer tables and a larger plan change no bit") {
-    const ModelConfig m = mixed_model();
+    const model::ModelConfig m = mixed_model();
     const Example example = random_example(m.vocab_size, 2, 12, true);
     ModelFixture tight(m, {.sequences = 2, .length = 12, .document_mask = true});
     ModelFixture roomy(
@@ -270,8 +270,8 @@ TEST_CASE("longer tables and a larger plan change no bit") {
 }
 
 TEST_CASE("a stage narrows windows and gives them back") {
-    ModelConfig m = tiny_model(2);
-    AttentionConfig local = m.attention, wide = m.attention;
+    model::ModelConfig m = tiny_model(2);
+    model::AttentionConfig local = m.attention, wide = m.attention;
     local.window = 4;
     wide.window = 12;
     m.layouts = {{"local", local}, {"wide", wide}};
@@ -279,7 +279,7 @@ TEST_CASE("a stage narrows windows and gives them back") {
     const Example example = random_example(m.vocab_size, 2, 20, true);
     const FixtureSize size{.sequences = 2, .length = 20, .document_mask = true};
     const auto configured = [&](int64_t local_window, int64_t wide_window) {
-        ModelConfig other = m;
+        model::ModelConfig other = m;
         other.layouts.at("local").window = local_window;
         other.layouts.at("wide").window = wide_window;
         ModelFixture fixture(other, size);

@@ -11,7 +11,7 @@ using namespace longreach::test;
 
 namespace {
 
-class Recorder final : public Problems {
+class Recorder final : public config::Problems {
   public:
     explicit Recorder(std::set<std::string> written = {}) : written_(std::move(written)) {}
     bool is_set(std::string_view path) const override { return written_.count(std::string(path)) > 0; }
@@ -26,7 +26,7 @@ class Recorder final : public Problems {
 
 using Paths = std::set<std::string>;
 
-Paths problems(const ModelConfig& m, Paths written = {}) {
+Paths problems(const model::ModelConfig& m, Paths written = {}) {
     Recorder recorder(std::move(written));
     m.check(recorder);
     return recorder.paths;
@@ -46,7 +46,7 @@ TEST_CASE("the models of the tests are valid") {
 }
 
 TEST_CASE("layouts: chosen by pattern and last layer") {
-    ModelConfig m = tiny_model(5);
+    model::ModelConfig m = tiny_model(5);
     CHECK(m.layout_name(3) == "");
     CHECK(&m.layer_attention(3) == &m.attention);
     m.layouts = {{"near", m.attention}, {"far", m.attention}, {"end", m.attention}};
@@ -65,8 +65,8 @@ TEST_CASE("layouts: chosen by pattern and last layer") {
 
 // An unknown layout once ended the check with an exception where values are mixed.
 TEST_CASE("unknown layouts are reported, also with a value residual") {
-    for (ValueMix values : {ValueMix::none, ValueMix::first}) {
-        ModelConfig m = tiny_model(4);
+    for (model::ValueMix values : {model::ValueMix::none, model::ValueMix::first}) {
+        model::ModelConfig m = tiny_model(4);
         m.residual.values = values;
         m.last = "gone";
         CHECK(problems(m) == Paths{"model.last"});
@@ -76,7 +76,7 @@ TEST_CASE("unknown layouts are reported, also with a value residual") {
 }
 
 TEST_CASE("contradictions between sizes") {
-    ModelConfig m = tiny_model();
+    model::ModelConfig m = tiny_model();
     m.attention.heads = 6;
     m.attention.kv_heads = 4;
     CHECK(problems(m) == Paths{"model.attention.kv_heads"});
@@ -85,36 +85,36 @@ TEST_CASE("contradictions between sizes") {
     CHECK(problems(m) == Paths{"model.attention.head_dim"});
     m = tiny_model(1);
     m.residual.unet = true;
-    m.residual.values = ValueMix::first;
+    m.residual.values = model::ValueMix::first;
     CHECK(problems(m) == Paths{"model.residual.unet", "model.residual.values"});
     m = tiny_model(3);
-    AttentionConfig wide = m.attention;
+    model::AttentionConfig wide = m.attention;
     wide.head_dim = 16;
     m.layouts = {{"wide", wide}};
     m.last = "wide";
     CHECK(problems(m).empty());
-    m.residual.values = ValueMix::first;
+    m.residual.values = model::ValueMix::first;
     CHECK(problems(m) == Paths{"model.residual.values"});
 }
 
 TEST_CASE("keys without effect are reported where the user wrote them") {
-    const ModelConfig m = tiny_model();  // rope, qk_rms, no distance, no softcap, untied
+    const model::ModelConfig m = tiny_model();  // rope, qk_rms, no distance, no softcap, untied
     const Paths idle = {"model.attention.position.fraction", "model.attention.position.spacing",
                         "model.attention.distance.tau",      "model.head.softcap.cap",
                         "model.head.softcap.shift",          "model.head.softcap.temperature"};
     CHECK(problems(m, idle) == idle);
     CHECK(problems(m, {"model.attention.position.base", "model.attention.qk.eps", "model.init.zero_head"})
               .empty());
-    ModelConfig other = m;
-    other.attention.position.kind = PositionKind::nope;
-    other.attention.qk.kind = QkKind::none;
+    model::ModelConfig other = m;
+    other.attention.position.kind = model::PositionKind::nope;
+    other.attention.qk.kind = model::QkKind::none;
     other.head.tied = true;
     const Paths now_idle = {"model.attention.position.base", "model.attention.qk.eps",
                             "model.init.zero_head"};
     CHECK(problems(other, now_idle) == now_idle);
     other = m;
-    other.attention.position.kind = PositionKind::p_rope;
-    other.attention.distance.kind = DistanceKind::scale_invariant;
+    other.attention.position.kind = model::PositionKind::p_rope;
+    other.attention.distance.kind = model::DistanceKind::scale_invariant;
     other.head.softcap.kind = Softcap::sigmoid;
     CHECK(problems(other, idle).empty());
     other.head.softcap.kind = Softcap::tanh;

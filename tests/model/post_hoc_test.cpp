@@ -11,8 +11,8 @@ namespace {
 constexpr int64_t trained = 8, length = 24;
 
 // A rotary layer, a half-rotated one and one without positions.
-ModelConfig mixed_positions() {
-    ModelConfig m;
+model::ModelConfig mixed_positions() {
+    model::ModelConfig m;
     m.layers = 3;
     m.width = 16;
     m.vocab_size = 13;
@@ -22,16 +22,16 @@ ModelConfig mixed_positions() {
     m.attention.head_dim = 12;
     m.attention.position.base = 50;
     m.layouts["half"] = m.attention;
-    m.layouts["half"].position = {PositionKind::p_rope, 20, 0.67, Spacing::linspace};
+    m.layouts["half"].position = {model::PositionKind::p_rope, 20, 0.67, model::Spacing::linspace};
     m.layouts["none"] = m.attention;
-    m.layouts["none"].position.kind = PositionKind::nope;
+    m.layouts["none"].position.kind = model::PositionKind::nope;
     m.layouts["full"] = m.attention;
     m.pattern = {"full", "half", "none"};
     return m;
 }
 
-std::vector<float> losses(const PostHocConfig& change, int64_t tokens,
-                          const ModelConfig& m = mixed_positions()) {
+std::vector<float> losses(const model::PostHocConfig& change, int64_t tokens,
+                          const model::ModelConfig& m = mixed_positions()) {
     const Example example = random_example(m.vocab_size, 2, tokens, true);
     ModelFixture fixture(m, {.sequences = 2, .length = length, .document_mask = true, .post_hoc = change});
     fixture.model().use_length(fixture.ops(), tokens);
@@ -40,13 +40,13 @@ std::vector<float> losses(const PostHocConfig& change, int64_t tokens,
 
 struct Case {
     const char* name;
-    PostHocConfig production;
+    model::PostHocConfig production;
     reference::PostHoc reference;
 };
 
 std::vector<Case> cases() {
     using Kind = reference::PostHoc::Kind;
-    const auto same = [](const char* name, RopeMethod kind, Kind other, double factor = 0) {
+    const auto same = [](const char* name, model::RopeMethod kind, Kind other, double factor = 0) {
         Case c{name, {}, {}};
         c.production.kind = kind;
         c.production.factor = factor;
@@ -54,23 +54,23 @@ std::vector<Case> cases() {
         c.reference.factor = factor;
         return c;
     };
-    std::vector<Case> all{same("pi", RopeMethod::pi, Kind::pi),
-                          same("pi, factor 5", RopeMethod::pi, Kind::pi, 5),
-                          same("ntk", RopeMethod::ntk, Kind::ntk),
-                          same("ntk_old", RopeMethod::ntk_old, Kind::ntk_old, 8),
-                          same("ntk_su", RopeMethod::ntk_su, Kind::ntk_su, 8),
-                          same("ntk_mixed", RopeMethod::ntk_mixed, Kind::ntk_mixed, 8),
-                          same("ntk_dynamic", RopeMethod::ntk_dynamic, Kind::ntk_dynamic, 2),
-                          same("yarn", RopeMethod::yarn, Kind::yarn),
-                          same("rerope", RopeMethod::rerope, Kind::rerope),
-                          same("leaky_rerope", RopeMethod::leaky_rerope, Kind::leaky_rerope)};
+    std::vector<Case> all{same("pi", model::RopeMethod::pi, Kind::pi),
+                          same("pi, factor 5", model::RopeMethod::pi, Kind::pi, 5),
+                          same("ntk", model::RopeMethod::ntk, Kind::ntk),
+                          same("ntk_old", model::RopeMethod::ntk_old, Kind::ntk_old, 8),
+                          same("ntk_su", model::RopeMethod::ntk_su, Kind::ntk_su, 8),
+                          same("ntk_mixed", model::RopeMethod::ntk_mixed, Kind::ntk_mixed, 8),
+                          same("ntk_dynamic", model::RopeMethod::ntk_dynamic, Kind::ntk_dynamic, 2),
+                          same("yarn", model::RopeMethod::yarn, Kind::yarn),
+                          same("rerope", model::RopeMethod::rerope, Kind::rerope),
+                          same("leaky_rerope", model::RopeMethod::leaky_rerope, Kind::leaky_rerope)};
     for (Case& c : all) {
-        c.production.window = c.production.kind >= RopeMethod::rerope ? 5 : 0;
+        c.production.window = c.production.kind >= model::RopeMethod::rerope ? 5 : 0;
         c.reference.window = static_cast<double>(c.production.window);
-        if (c.production.kind == RopeMethod::leaky_rerope) c.production.leak = c.reference.leak = 3;
+        if (c.production.kind == model::RopeMethod::leaky_rerope) c.production.leak = c.reference.leak = 3;
     }
     Case clip{"clip_logn", {}, {}};
-    clip.production.scale = TestScale::clip_logn;
+    clip.production.scale = model::TestScale::clip_logn;
     clip.reference.clip_logn = true;
     all.push_back(clip);
     return all;
@@ -80,7 +80,7 @@ std::vector<Case> cases() {
 
 TEST_CASE(
     "evaluation beyond the training length: pi, ntk, yarn, rerope and clip_logn agree with the reference") {
-    const ModelConfig m = mixed_positions();
+    const model::ModelConfig m = mixed_positions();
     const Example example = random_example(m.vocab_size, 2, length, true);
     const std::vector<float> plain = losses({}, length);
     for (const Case& c : cases()) {
@@ -110,7 +110,7 @@ TEST_CASE("evaluation up to the training length is untouched by what is meant fo
 }
 
 TEST_CASE("training goes on with its own tables after an evaluation that changed them") {
-    const ModelConfig m = mixed_positions();
+    const model::ModelConfig m = mixed_positions();
     const Example example = random_example(m.vocab_size, 2, length, true);
     for (const Case& c : cases()) {
         CAPTURE(c.name);
@@ -129,11 +129,11 @@ TEST_CASE("training goes on with its own tables after an evaluation that changed
 
 TEST_CASE("rerope: a window as long as the text is plain rotary; leaky_rerope: a leak of 1 is") {
     const std::vector<float> plain = losses({}, length);
-    PostHocConfig change;
-    change.kind = RopeMethod::rerope;
+    model::PostHocConfig change;
+    change.kind = model::RopeMethod::rerope;
     change.window = length;
     CHECK(losses(change, length) == plain);
-    change.kind = RopeMethod::leaky_rerope;
+    change.kind = model::RopeMethod::leaky_rerope;
     change.window = 5;
     change.leak = 1;
     const double bound = gradient_epsilon(mixed_positions(), 2 * length) * (1 + 4);
@@ -142,11 +142,11 @@ TEST_CASE("rerope: a window as long as the text is plain rotary; leaky_rerope: a
 }
 
 TEST_CASE("rerope and leaky_rerope leave the distances of learned and fixed distance forms alone") {
-    ModelConfig m = mixed_positions();
-    for (auto& [name, layout] : m.layouts) layout.distance.kind = DistanceKind::scale_invariant;
+    model::ModelConfig m = mixed_positions();
+    for (auto& [name, layout] : m.layouts) layout.distance.kind = model::DistanceKind::scale_invariant;
     const Example example = random_example(m.vocab_size, 2, length, true);
-    PostHocConfig change;
-    change.kind = RopeMethod::rerope;
+    model::PostHocConfig change;
+    change.kind = model::RopeMethod::rerope;
     change.window = 5;
     reference::PostHoc other;
     other.kind = reference::PostHoc::Kind::rerope;

@@ -8,8 +8,8 @@ using namespace longreach::test;
 
 namespace {
 
-ModelConfig unnormed(int64_t heads, int64_t kv_heads) {
-    ModelConfig m;
+model::ModelConfig unnormed(int64_t heads, int64_t kv_heads) {
+    model::ModelConfig m;
     m.layers = 1;
     m.width = 16;
     m.vocab_size = 13;
@@ -17,14 +17,14 @@ ModelConfig unnormed(int64_t heads, int64_t kv_heads) {
     m.attention.heads = heads;
     m.attention.kv_heads = kv_heads;
     m.attention.head_dim = 8;
-    m.attention.qk.kind = QkKind::none;
+    m.attention.qk.kind = model::QkKind::none;
     return m;
 }
 
 // The largest score of one training pass without an update: learning rate 0.
 struct Watched {
     ModelFixture fixture;
-    explicit Watched(const ModelConfig& m, bool absolute)
+    explicit Watched(const model::ModelConfig& m, bool absolute)
         : fixture(m, {.sequences = 2,
                       .length = 12,
                       .document_mask = true,
@@ -48,7 +48,7 @@ TEST_CASE("qk_clip: after a clip the largest score of the same batch is at most 
         for (bool absolute : {false, true}) {
             CAPTURE(heads);
             CAPTURE(absolute);
-            const ModelConfig m = unnormed(heads, kv_heads);
+            const model::ModelConfig m = unnormed(heads, kv_heads);
             Watched run(m, absolute);
             for (float& w : run.fixture.values(run.fixture.host_weights, "layers.0.attention.q.weight"))
                 w *= 8;
@@ -64,7 +64,7 @@ TEST_CASE("qk_clip: after a clip the largest score of the same batch is at most 
 }
 
 TEST_CASE("qk_clip: nothing moves when no score is above the limit, or all are negative") {
-    const ModelConfig m = unnormed(2, 2);
+    const model::ModelConfig m = unnormed(2, 2);
     const Example example = random_example(m.vocab_size, 2, 12, true);
     Watched run(m, false);
     const float largest = run.largest(example);
@@ -83,10 +83,10 @@ TEST_CASE("qk_clip: nothing moves when no score is above the limit, or all are n
 
 TEST_CASE(
     "qk_clip: maxima grow over micro-batches until they are cleared, and other layers keep their norms") {
-    ModelConfig m = unnormed(2, 2);
+    model::ModelConfig m = unnormed(2, 2);
     m.layers = 2;
     m.layouts["normed"] = m.attention;
-    m.layouts["normed"].qk.kind = QkKind::qk_rms;
+    m.layouts["normed"].qk.kind = model::QkKind::qk_rms;
     m.last = "normed";
     Watched run(m, false);
     const Example one = random_example(m.vocab_size, 2, 12, true),

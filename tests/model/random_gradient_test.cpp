@@ -25,7 +25,7 @@ SmallModel drawn(uint32_t stream) {
 }
 
 // Collects what a check has to say.
-class Complaints final : public Problems {
+class Complaints final : public config::Problems {
   public:
     bool is_set(std::string_view) const override { return false; }
     void add(std::string_view path, std::string message, std::string_view) override {
@@ -34,7 +34,7 @@ class Complaints final : public Problems {
     std::string text;
 };
 
-reference::Params<double> random_weights(const ModelConfig& config, uint32_t stream) {
+reference::Params<double> random_weights(const model::ModelConfig& config, uint32_t stream) {
     const Rng rng(19, Purpose::test, stream);
     uint64_t drawn = 0;
     return reference::first_values(
@@ -103,7 +103,7 @@ TEST_CASE("random variants: names, shapes and first values of the tensors") {
             small.config,
             {.sequences = small.sequences, .length = small.length, .document_mask = small.documents});
         std::set<std::string> actual, expected;
-        for (const Param& p : fixture.params().params())
+        for (const model::Param& p : fixture.params().params())
             actual.insert(fmt::format("{} [{}]", p.name, fmt::join(p.shape, ", ")));
         for (const reference::Parameter& p : reference::parameters(small.config))
             expected.insert(fmt::format("{} [{}]", p.name, fmt::join(p.shape, ", ")));

@@ -14,9 +14,9 @@
 
 namespace longreach::test {
 
-inline bool is_for_cosines(ScaleKind kind) {
-    return kind == ScaleKind::gammalogn || kind == ScaleKind::cosa_const || kind == ScaleKind::cosa_logn ||
-           kind == ScaleKind::qknorm_g;
+inline bool is_for_cosines(model::ScaleKind kind) {
+    return kind == model::ScaleKind::gammalogn || kind == model::ScaleKind::cosa_const ||
+           kind == model::ScaleKind::cosa_logn || kind == model::ScaleKind::qknorm_g;
 }
 
 class RandomVariant {
@@ -29,18 +29,19 @@ class RandomVariant {
         r.length = r.sequences == 1 ? 8 + below(17) : 6 + below(6);
         documents_ = r.documents;
         length_ = r.length;
-        ModelConfig& m = r.config;
+        model::ModelConfig& m = r.config;
         m.width = 8 + below(17);
         m.vocab_size = 13;
         m.train_context = 8 + 2 * below(9);
         m.embedding_norm = one_in(4) == false;
         m.norm = {flag() ? NormKind::rms : NormKind::layer, flag(), flag() ? 1e-6 : 1e-2};
-        m.norm.placement = one_in(2) ? NormPlacement::pre : static_cast<NormPlacement>(below(3));
+        m.norm.placement =
+            one_in(2) ? model::NormPlacement::pre : static_cast<model::NormPlacement>(below(3));
         m.norm.out_gain = between(0.5, 1.5);
-        m.mlp = {static_cast<MlpKind>(below(4)), 4 + below(21)};
+        m.mlp = {static_cast<model::MlpKind>(below(4)), 4 + below(21)};
         m.residual.x0 = one_in(3);
         m.residual.unet = one_in(3);
-        m.residual.values = one_in(3) ? ValueMix::first : ValueMix::none;
+        m.residual.values = one_in(3) ? model::ValueMix::first : model::ValueMix::none;
         m.residual.value_embeddings = one_in(3) ? 1 : 0;
         m.residual.smear = one_in(3);
         m.residual.backout = one_in(3) ? below(m.layers - 1) : -1;
@@ -49,8 +50,8 @@ class RandomVariant {
         m.head.softcap = {static_cast<Softcap>(below(3)), 4, between(-1, 1), 2};
         m.init.matrix_bound = between(0.5, 1.5);
         m.init.embedding_std = between(0.5, 1.5);
-        hybrid_ = m.norm.placement == NormPlacement::hybrid;
-        peri_ = m.norm.placement == NormPlacement::peri;
+        hybrid_ = m.norm.placement == model::NormPlacement::hybrid;
+        peri_ = m.norm.placement == model::NormPlacement::peri;
 
         kv_heads_ = 1 + below(2);
         head_dim_ = 4 * (1 + below(3));
@@ -65,8 +66,8 @@ class RandomVariant {
     }
 
   private:
-    AttentionConfig attention() {
-        AttentionConfig a;
+    model::AttentionConfig attention() {
+        model::AttentionConfig a;
         a.kv_heads = kv_heads_;
         a.heads = kv_heads_ * (1 + below(2));
         if (one_in(6)) a.heads = 3 * kv_heads_ > 4 ? 4 : 3 * kv_heads_;
@@ -79,43 +80,45 @@ class RandomVariant {
         if (one_in(3)) a.conv = {2 + below(3), flag(), flag(), true};
         if (a.conv.size > 0 && (a.conv.queries || a.conv.keys)) a.conv.values = flag();
 
-        a.qk.kind = hybrid_ ? (flag() ? QkKind::qkv_rms_w : QkKind::qkv_ln) : static_cast<QkKind>(below(11));
+        a.qk.kind = hybrid_ ? (flag() ? model::QkKind::qkv_rms_w : model::QkKind::qkv_ln)
+                            : static_cast<model::QkKind>(below(11));
         a.qk.eps = flag() ? 1e-6 : between(0.005, 0.5);
-        a.qk.eps_per_head = a.qk.kind == QkKind::qk_rms_eps && flag();
+        a.qk.eps_per_head = a.qk.kind == model::QkKind::qk_rms_eps && flag();
         a.scale = scale(a.qk.kind);
         a.distance = distance();
-        a.position = {static_cast<PositionKind>(below(3)), between(5, 20000), rng_.uniform(drawn_++),
-                      flag() ? Spacing::geometric : Spacing::linspace};
-        if (a.distance.kind == DistanceKind::alibi) a.position.kind = PositionKind::nope;
+        a.position = {static_cast<model::PositionKind>(below(3)), between(5, 20000), rng_.uniform(drawn_++),
+                      flag() ? model::Spacing::geometric : model::Spacing::linspace};
+        if (a.distance.kind == model::DistanceKind::alibi) a.position.kind = model::PositionKind::nope;
         if (one_in(4)) a.softcap = between(1, 8);
-        a.sink = one_in(2) ? SinkKind::none : static_cast<SinkKind>(below(3));
-        a.output_norm = {one_in(2) ? OutputNorm::none : static_cast<OutputNorm>(below(3)), false};
-        a.output_norm.gain = a.output_norm.kind != OutputNorm::none && flag();
-        a.gate = {one_in(2) ? GateKind::none : static_cast<GateKind>(below(4)), flag(), flag()};
-        needs_sparse_channels_ = needs_sparse_channels_ || a.gate.kind == GateKind::sparse;
+        a.sink = one_in(2) ? model::SinkKind::none : static_cast<model::SinkKind>(below(3));
+        a.output_norm = {one_in(2) ? model::OutputNorm::none : static_cast<model::OutputNorm>(below(3)),
+                         false};
+        a.output_norm.gain = a.output_norm.kind != model::OutputNorm::none && flag();
+        a.gate = {one_in(2) ? model::GateKind::none : static_cast<model::GateKind>(below(4)), flag(), flag()};
+        needs_sparse_channels_ = needs_sparse_channels_ || a.gate.kind == model::GateKind::sparse;
         a.pre_norm = hybrid_ || !one_in(5);
         a.post_norm = !peri_ && one_in(5);
         return a;
     }
 
-    ScaleConfig scale(QkKind qk) {
-        ScaleConfig s;
-        const bool unit = qk == QkKind::qk_l2 || qk == QkKind::cosa;
+    model::ScaleConfig scale(model::QkKind qk) {
+        model::ScaleConfig s;
+        const bool unit = qk == model::QkKind::qk_l2 || qk == model::QkKind::cosa;
         do {
-            s.kind = one_in(4) ? ScaleKind::none : static_cast<ScaleKind>(below(21));
-            if (qk == QkKind::cosa && !is_for_cosines(s.kind)) {
-                const ScaleKind laws[] = {ScaleKind::gammalogn, ScaleKind::cosa_const, ScaleKind::cosa_logn,
-                                          ScaleKind::qknorm_g};
+            s.kind = one_in(4) ? model::ScaleKind::none : static_cast<model::ScaleKind>(below(21));
+            if (qk == model::QkKind::cosa && !is_for_cosines(s.kind)) {
+                const model::ScaleKind laws[] = {model::ScaleKind::gammalogn, model::ScaleKind::cosa_const,
+                                                 model::ScaleKind::cosa_logn, model::ScaleKind::qknorm_g};
                 s.kind = laws[below(4)];
             }
         } while (is_for_cosines(s.kind) && !unit);
-        const bool multiplier = s.granularity_used() != ScaleGranularity::fixed;
-        if (multiplier || s.kind == ScaleKind::none) {
-            s.granularity = static_cast<ScaleGranularity>(below(5));
+        const bool multiplier = s.granularity_used() != model::ScaleGranularity::fixed;
+        if (multiplier || s.kind == model::ScaleKind::none) {
+            s.granularity = static_cast<model::ScaleGranularity>(below(5));
             if (one_in(3)) s.base = between(0.1, 0.6);
         }
         if (multiplier) {
-            s.init = static_cast<ScaleInit>(below(3));
+            s.init = static_cast<model::ScaleInit>(below(3));
             s.r = between(0.4, 1.2);
             s.bias = between(-0.5, 0.5);
         }
@@ -126,16 +129,16 @@ class RandomVariant {
         s.attn_scale = between(0.1, 0.5);
         s.floor_scale = 2 + below(6);
         s.attn_temperature_len = 2 + below(8);
-        s.scale_n = static_cast<ScaleCount>(below(4));
-        if (s.scale_n == ScaleCount::document && !documents_) s.scale_n = ScaleCount::automatic;
+        s.scale_n = static_cast<model::ScaleCount>(below(4));
+        if (s.scale_n == model::ScaleCount::document && !documents_) s.scale_n = model::ScaleCount::automatic;
         return s;
     }
 
-    DistanceConfig distance() {
-        DistanceConfig c;
-        c.kind = one_in(4) ? DistanceKind::none : static_cast<DistanceKind>(below(7));
+    model::DistanceConfig distance() {
+        model::DistanceConfig c;
+        c.kind = one_in(4) ? model::DistanceKind::none : static_cast<model::DistanceKind>(below(7));
         c.tau = between(0.3, 20);
-        if (c.kind == DistanceKind::scale_invariant || c.kind == DistanceKind::log_bias) {
+        if (c.kind == model::DistanceKind::scale_invariant || c.kind == model::DistanceKind::log_bias) {
             c.learn_tau = flag();
             c.learn_decay = flag();
             c.decay = flag() ? 1 : between(0.5, 1.5);
@@ -165,7 +168,7 @@ inline std::set<std::string> features(const SmallModel& small) {
     const auto add = [&](const char* key, auto value) {
         all.insert(fmt::format("{}={}", key, static_cast<int>(value)));
     };
-    const ModelConfig& m = small.config;
+    const model::ModelConfig& m = small.config;
     add("documents", small.documents);
     add("embedding_norm", m.embedding_norm);
     add("norm.kind", m.norm.kind);
@@ -183,23 +186,24 @@ inline std::set<std::string> features(const SmallModel& small) {
     add("layouts", !m.layouts.empty());
     add("last", !m.last.empty());
     for (int64_t l = 0; l < m.layers; ++l) {
-        const AttentionConfig& a = m.layer_attention(l);
+        const model::AttentionConfig& a = m.layer_attention(l);
         add("grouped", a.heads != a.kv());
         add("window", a.window > 0);
         add("chunk", a.chunk > 0);
         add("position.kind", a.position.kind);
-        if (a.position.kind == PositionKind::p_rope) add("spacing", a.position.spacing);
+        if (a.position.kind == model::PositionKind::p_rope) add("spacing", a.position.spacing);
         add("qk.kind", a.qk.kind);
-        if (a.qk.kind == QkKind::qk_rms_eps) add("eps_per_head", a.qk.eps_per_head);
+        if (a.qk.kind == model::QkKind::qk_rms_eps) add("eps_per_head", a.qk.eps_per_head);
         add("scale.kind", a.scale.kind);
         add("scale.granularity", a.scale.granularity_used());
-        if (a.scale.kind != ScaleKind::none) add("scale.n", a.scale.scale_n);
-        if (a.scale.kind == ScaleKind::none) add("learned factor", a.scale.learned());
-        if (a.scale.kind == ScaleKind::logn_bias) add("learned b", a.scale.learned());
+        if (a.scale.kind != model::ScaleKind::none) add("scale.n", a.scale.scale_n);
+        if (a.scale.kind == model::ScaleKind::none) add("learned factor", a.scale.learned());
+        if (a.scale.kind == model::ScaleKind::logn_bias) add("learned b", a.scale.learned());
         if (a.scale.learned()) add("scale.init", a.scale.init);
         add("scale.base", a.scale.base > 0);
         add("distance.kind", a.distance.kind);
-        if (a.distance.kind == DistanceKind::scale_invariant || a.distance.kind == DistanceKind::log_bias) {
+        if (a.distance.kind == model::DistanceKind::scale_invariant ||
+            a.distance.kind == model::DistanceKind::log_bias) {
             add("learn_tau", a.distance.learn_tau);
             add("learn_decay", a.distance.learn_decay);
         }
@@ -212,9 +216,9 @@ inline std::set<std::string> features(const SmallModel& small) {
             add("conv.values", a.conv.values);
         }
         add("output_norm", a.output_norm.kind);
-        if (a.output_norm.kind != OutputNorm::none) add("output_norm.gain", a.output_norm.gain);
+        if (a.output_norm.kind != model::OutputNorm::none) add("output_norm.gain", a.output_norm.gain);
         add("gate.kind", a.gate.kind);
-        if (a.gate.kind != GateKind::none) {
+        if (a.gate.kind != model::GateKind::none) {
             add("gate.doubled", a.gate.doubled);
             add("gate.zero_init", a.gate.zero_init);
         }

@@ -13,8 +13,8 @@
 namespace longreach::test {
 
 // Three layers of 16 channels with two heads of 8; nothing starts at zero, so every gradient is something.
-inline ModelConfig tiny_model(int64_t layers = 3) {
-    ModelConfig m;
+inline model::ModelConfig tiny_model(int64_t layers = 3) {
+    model::ModelConfig m;
     m.layers = layers;
     m.width = 16;
     m.vocab_size = 19;
@@ -28,7 +28,7 @@ inline ModelConfig tiny_model(int64_t layers = 3) {
 
 struct SmallModel {
     std::string name;
-    ModelConfig config;
+    model::ModelConfig config;
     bool documents = false;
     int64_t sequences = 2, length = 12;
 };
@@ -40,111 +40,111 @@ inline std::vector<SmallModel> small_models() {
         change(all.back().config);
         return all.back();
     };
-    add("plain", [](ModelConfig&) {});
+    add("plain", [](model::ModelConfig&) {});
     add(
-        "one layer", [](ModelConfig&) {}, 1);
-    add("rms gain, gelu", [](ModelConfig& m) {
+        "one layer", [](model::ModelConfig&) {}, 1);
+    add("rms gain, gelu", [](model::ModelConfig& m) {
         m.norm.gain = true;
-        m.mlp.kind = MlpKind::gelu;
+        m.mlp.kind = model::MlpKind::gelu;
     });
-    add("layer norm, gelu_tanh", [](ModelConfig& m) {
+    add("layer norm, gelu_tanh", [](model::ModelConfig& m) {
         m.norm.kind = NormKind::layer;
-        m.mlp.kind = MlpKind::gelu_tanh;
+        m.mlp.kind = model::MlpKind::gelu_tanh;
     });
-    add("layer norm with gain, swiglu, tied", [](ModelConfig& m) {
+    add("layer norm with gain, swiglu, tied", [](model::ModelConfig& m) {
         m.norm = {NormKind::layer, true, 1e-5};
-        m.mlp.kind = MlpKind::swiglu;
+        m.mlp.kind = model::MlpKind::swiglu;
         m.head.tied = true;
         m.init.embedding_std = 0.5;
     });
-    add("no embedding norm, large eps", [](ModelConfig& m) {
+    add("no embedding norm, large eps", [](model::ModelConfig& m) {
         m.embedding_norm = false;
         m.norm.eps = 0.5;
         m.attention.qk.eps = 0.25;
     });
-    add("tanh softcap", [](ModelConfig& m) {
+    add("tanh softcap", [](model::ModelConfig& m) {
         m.head.softcap.kind = Softcap::tanh;
         m.head.softcap.cap = 2;
     });
-    add("z-loss", [](ModelConfig& m) { m.head.z_loss = 0.05; });
-    add("tanh softcap, z-loss", [](ModelConfig& m) {
+    add("z-loss", [](model::ModelConfig& m) { m.head.z_loss = 0.05; });
+    add("tanh softcap, z-loss", [](model::ModelConfig& m) {
         m.head.softcap.kind = Softcap::tanh;
         m.head.softcap.cap = 1.5;
         m.head.z_loss = 0.1;
     });
-    add("sigmoid softcap, z-loss, tied", [](ModelConfig& m) {
+    add("sigmoid softcap, z-loss, tied", [](model::ModelConfig& m) {
         m.head.softcap = {Softcap::sigmoid, 6, 0.5, 1.5};
         m.head.z_loss = 0.01;
         m.head.tied = true;
     });
-    add("x0", [](ModelConfig& m) { m.residual.x0 = true; });
+    add("x0", [](model::ModelConfig& m) { m.residual.x0 = true; });
     add(
-        "unet, even", [](ModelConfig& m) { m.residual.unet = true; }, 4);
+        "unet, even", [](model::ModelConfig& m) { m.residual.unet = true; }, 4);
     add(
-        "unet, odd", [](ModelConfig& m) { m.residual.unet = true; }, 5);
-    add("values", [](ModelConfig& m) { m.residual.values = ValueMix::first; });
+        "unet, odd", [](model::ModelConfig& m) { m.residual.unet = true; }, 5);
+    add("values", [](model::ModelConfig& m) { m.residual.values = model::ValueMix::first; });
     add(
         "x0, unet, values",
-        [](ModelConfig& m) {
-            m.residual = {true, true, ValueMix::first};
+        [](model::ModelConfig& m) {
+            m.residual = {true, true, model::ValueMix::first};
         },
         5);
-    add("grouped queries, values", [](ModelConfig& m) {
+    add("grouped queries, values", [](model::ModelConfig& m) {
         m.attention.heads = 4;
         m.attention.kv_heads = 2;
         m.attention.head_dim = 4;
-        m.residual.values = ValueMix::first;
+        m.residual.values = model::ValueMix::first;
     });
-    add("one key head, heads wider than the model", [](ModelConfig& m) {
+    add("one key head, heads wider than the model", [](model::ModelConfig& m) {
         m.attention.heads = 3;
         m.attention.kv_heads = 1;
         m.attention.head_dim = 12;
     });
     // Wider than any panel of the CPU's matrix products, and not a multiple of one.
     add(
-        "wide heads", [](ModelConfig& m) { m.attention.head_dim = 76; }, 1);
+        "wide heads", [](model::ModelConfig& m) { m.attention.head_dim = 76; }, 1);
     add(
         "wide grouped heads, window",
-        [](ModelConfig& m) {
+        [](model::ModelConfig& m) {
             m.attention.heads = 2;
             m.attention.kv_heads = 1;
             m.attention.head_dim = 40;
             m.attention.window = 6;
-            m.attention.distance = {DistanceKind::scale_invariant, 2};
+            m.attention.distance = {model::DistanceKind::scale_invariant, 2};
         },
         2);
-    add("window", [](ModelConfig& m) { m.attention.window = 4; });
-    add("documents", [](ModelConfig&) {}).documents = true;
-    add("window, documents", [](ModelConfig& m) { m.attention.window = 5; }).documents = true;
-    add("p-rope", [](ModelConfig& m) {
-        m.attention.position = {PositionKind::p_rope, 1048576, 0.5, Spacing::geometric};
+    add("window", [](model::ModelConfig& m) { m.attention.window = 4; });
+    add("documents", [](model::ModelConfig&) {}).documents = true;
+    add("window, documents", [](model::ModelConfig& m) { m.attention.window = 5; }).documents = true;
+    add("p-rope", [](model::ModelConfig& m) {
+        m.attention.position = {model::PositionKind::p_rope, 1048576, 0.5, model::Spacing::geometric};
     });
-    add("p-rope, linspace", [](ModelConfig& m) {
-        m.attention.position = {PositionKind::p_rope, 1024, 0.75, Spacing::linspace};
+    add("p-rope, linspace", [](model::ModelConfig& m) {
+        m.attention.position = {model::PositionKind::p_rope, 1024, 0.75, model::Spacing::linspace};
     });
-    add("nope", [](ModelConfig& m) { m.attention.position.kind = PositionKind::nope; });
-    add("nope, raw queries and keys", [](ModelConfig& m) {
-        m.attention.position.kind = PositionKind::nope;
-        m.attention.qk.kind = QkKind::none;
+    add("nope", [](model::ModelConfig& m) { m.attention.position.kind = model::PositionKind::nope; });
+    add("nope, raw queries and keys", [](model::ModelConfig& m) {
+        m.attention.position.kind = model::PositionKind::nope;
+        m.attention.qk.kind = model::QkKind::none;
     });
-    add("raw queries and keys", [](ModelConfig& m) { m.attention.qk.kind = QkKind::none; });
-    add("scale-invariant", [](ModelConfig& m) {
-        m.attention.distance = {DistanceKind::scale_invariant, 10};
+    add("raw queries and keys", [](model::ModelConfig& m) { m.attention.qk.kind = model::QkKind::none; });
+    add("scale-invariant", [](model::ModelConfig& m) {
+        m.attention.distance = {model::DistanceKind::scale_invariant, 10};
     });
-    add("scale-invariant, small tau, window, documents", [](ModelConfig& m) {
-        m.attention.distance = {DistanceKind::scale_invariant, 0.5};
+    add("scale-invariant, small tau, window, documents", [](model::ModelConfig& m) {
+        m.attention.distance = {model::DistanceKind::scale_invariant, 0.5};
         m.attention.window = 7;
     }).documents = true;
-    const auto layouts = [](ModelConfig& m) {
-        AttentionConfig local = m.attention, global = m.attention, last = m.attention;
+    const auto layouts = [](model::ModelConfig& m) {
+        model::AttentionConfig local = m.attention, global = m.attention, last = m.attention;
         local.window = 3;
-        local.distance = {DistanceKind::scale_invariant, 3};
-        global.position.kind = PositionKind::nope;
+        local.distance = {model::DistanceKind::scale_invariant, 3};
+        global.position.kind = model::PositionKind::nope;
         global.heads = 4;
         global.kv_heads = 2;  // 2 * 8 value channels, as in the others
         last.window = 6;
-        last.position = {PositionKind::p_rope, 10000, 0.5, Spacing::geometric};
-        last.qk.kind = QkKind::none;
+        last.position = {model::PositionKind::p_rope, 10000, 0.5, model::Spacing::geometric};
+        last.qk.kind = model::QkKind::none;
         m.layouts = {{"local", local}, {"global", global}, {"last", last}};
         m.pattern = {"local", "global"};
         m.last = "last";
@@ -152,22 +152,22 @@ inline std::vector<SmallModel> small_models() {
     add("layouts", layouts, 4);
     add(
         "layouts, x0, unet, values, documents",
-        [&](ModelConfig& m) {
+        [&](model::ModelConfig& m) {
             layouts(m);
-            m.residual = {true, true, ValueMix::first};
+            m.residual = {true, true, model::ValueMix::first};
         },
         5)
         .documents = true;
     SmallModel& everything = add(
         "everything, odd sizes",
-        [&](ModelConfig& m) {
+        [&](model::ModelConfig& m) {
             layouts(m);
             for (auto& [name, a] : m.layouts) a.head_dim = 12;
             m.width = 23;
             m.vocab_size = 31;
-            m.mlp = {MlpKind::swiglu, 33};
+            m.mlp = {model::MlpKind::swiglu, 33};
             m.norm = {NormKind::layer, true, 1e-5};
-            m.residual = {true, true, ValueMix::first};
+            m.residual = {true, true, model::ValueMix::first};
             m.head = {true, 0.02, {Softcap::sigmoid, 9, 1, 2}};
         },
         5);
@@ -189,28 +189,30 @@ inline SmallModel random_model(uint32_t stream) {
 
     SmallModel r{fmt::format("random model {}", stream), tiny_model(1 + below(4)), flag(), 1 + below(3),
                  2 + below(15)};
-    ModelConfig& m = r.config;
+    model::ModelConfig& m = r.config;
     m.width = 8 + below(17);
     m.vocab_size = 5 + below(27);
     m.embedding_norm = flag();
     m.norm = {flag() ? NormKind::rms : NormKind::layer, flag(), flag() ? 1e-6 : 1e-2};
-    m.mlp = {static_cast<MlpKind>(below(4)), 4 + below(37)};
-    m.residual = {flag(), m.layers > 1 && flag(), m.layers > 1 && flag() ? ValueMix::first : ValueMix::none};
+    m.mlp = {static_cast<model::MlpKind>(below(4)), 4 + below(37)};
+    m.residual = {flag(), m.layers > 1 && flag(),
+                  m.layers > 1 && flag() ? model::ValueMix::first : model::ValueMix::none};
     m.head = {flag(), flag() ? between(0, 0.1) : 0, {static_cast<Softcap>(below(3)), 4, between(-1, 1), 2}};
     m.init.matrix_bound = between(0.5, 1.5);
     m.init.embedding_std = between(0.5, 1.5);
     const int64_t kv_heads = 1 + below(2), head_dim = 4 * (1 + below(4));
     const auto attention = [&] {
-        AttentionConfig a;
+        model::AttentionConfig a;
         a.kv_heads = kv_heads;
         a.heads = kv_heads * (1 + below(3));
         a.head_dim = head_dim;
         a.window =
             flag() ? 2 + below(r.length) : 0;  // a window of 1 would leave queries and keys without effect
-        a.position = {static_cast<PositionKind>(below(3)), between(5, 20000), rng.uniform(drawn++),
-                      flag() ? Spacing::geometric : Spacing::linspace};
-        a.qk = {flag() ? QkKind::qk_rms : QkKind::none, flag() ? 1e-6 : 0.0078125};
-        a.distance = {flag() ? DistanceKind::scale_invariant : DistanceKind::none, between(0.2, 20)};
+        a.position = {static_cast<model::PositionKind>(below(3)), between(5, 20000), rng.uniform(drawn++),
+                      flag() ? model::Spacing::geometric : model::Spacing::linspace};
+        a.qk = {flag() ? model::QkKind::qk_rms : model::QkKind::none, flag() ? 1e-6 : 0.0078125};
+        a.distance = {flag() ? model::DistanceKind::scale_invariant : model::DistanceKind::none,
+                      between(0.2, 20)};
         return a;
     };
     m.attention = attention();

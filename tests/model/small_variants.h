@@ -22,194 +22,196 @@ inline std::vector<SmallModel> small_variants() {
     // attention alone
     const auto attend = [&](const std::string& name, auto change, bool documents = false) {
         add(
-            name, [&](ModelConfig& m) { change(m.attention); }, documents);
+            name, [&](model::ModelConfig& m) { change(m.attention); }, documents);
     };
 
-    attend("chunk", [](AttentionConfig& a) { a.chunk = 5; });
+    attend("chunk", [](model::AttentionConfig& a) { a.chunk = 5; });
     attend(
-        "chunk, documents", [](AttentionConfig& a) { a.chunk = 5; }, true);
+        "chunk, documents", [](model::AttentionConfig& a) { a.chunk = 5; }, true);
 
-    attend("convolution", [](AttentionConfig& a) { a.conv.size = 3; });
+    attend("convolution", [](model::AttentionConfig& a) { a.conv.size = 3; });
     attend(
         "convolution of keys, documents",
-        [](AttentionConfig& a) {
+        [](model::AttentionConfig& a) {
             a.conv = {4, false, true, false};
         },
         true);
-    add("convolution of values, grouped, value residual", [](ModelConfig& m) {
+    add("convolution of values, grouped, value residual", [](model::ModelConfig& m) {
         m.attention.kv_heads = 1;
         m.attention.conv = {2, false, false, true};
-        m.residual.values = ValueMix::first;
+        m.residual.values = model::ValueMix::first;
     });
 
-    for (const auto& [name, kind] : std::vector<std::pair<std::string, QkKind>>{
-             {"rms norm with gain of queries and keys", QkKind::qk_rms_w},
-             {"layer norm of queries and keys", QkKind::qk_ln},
-             {"unit queries and keys", QkKind::qk_l2},
-             {"learned eps", QkKind::qk_rms_eps},
-             {"unit queries", QkKind::qna},
-             {"unit keys", QkKind::kna},
-             {"rms norm with gain of queries, keys and values", QkKind::qkv_rms_w},
-             {"layer norm of queries, keys and values", QkKind::qkv_ln}})
-        attend(name, [&](AttentionConfig& a) { a.qk = {kind, 0.01}; });
-    attend("learned eps per head, grouped", [](AttentionConfig& a) {
+    for (const auto& [name, kind] : std::vector<std::pair<std::string, model::QkKind>>{
+             {"rms norm with gain of queries and keys", model::QkKind::qk_rms_w},
+             {"layer norm of queries and keys", model::QkKind::qk_ln},
+             {"unit queries and keys", model::QkKind::qk_l2},
+             {"learned eps", model::QkKind::qk_rms_eps},
+             {"unit queries", model::QkKind::qna},
+             {"unit keys", model::QkKind::kna},
+             {"rms norm with gain of queries, keys and values", model::QkKind::qkv_rms_w},
+             {"layer norm of queries, keys and values", model::QkKind::qkv_ln}})
+        attend(name, [&](model::AttentionConfig& a) { a.qk = {kind, 0.01}; });
+    attend("learned eps per head, grouped", [](model::AttentionConfig& a) {
         a.heads = 4;
         a.kv_heads = 2;
-        a.qk = {QkKind::qk_rms_eps, 1, true};
+        a.qk = {model::QkKind::qk_rms_eps, 1, true};
     });
-    add("layer norm of values, value residual and value embeddings", [](ModelConfig& m) {
-        m.attention.qk = {QkKind::qkv_ln, 0.01};
-        m.residual.values = ValueMix::first;
+    add("layer norm of values, value residual and value embeddings", [](model::ModelConfig& m) {
+        m.attention.qk = {model::QkKind::qkv_ln, 0.01};
+        m.residual.values = model::ValueMix::first;
         m.residual.value_embeddings = 1;
     });
 
-    for (int kind = 1; kind <= static_cast<int>(ScaleKind::qknorm_g); ++kind)
-        attend(fmt::format("length scale {}", kind), [&](AttentionConfig& a) {
-            a.scale.kind = static_cast<ScaleKind>(kind);
+    for (int kind = 1; kind <= static_cast<int>(model::ScaleKind::qknorm_g); ++kind)
+        attend(fmt::format("length scale {}", kind), [&](model::AttentionConfig& a) {
+            a.scale.kind = static_cast<model::ScaleKind>(kind);
             a.scale.target = 2;
             a.scale.floor_scale = 3;
             a.scale.attn_temperature_len = 4;
-            const bool cosines = a.scale.kind == ScaleKind::gammalogn ||
-                                 a.scale.kind == ScaleKind::cosa_const ||
-                                 a.scale.kind == ScaleKind::cosa_logn || a.scale.kind == ScaleKind::qknorm_g;
-            if (cosines) a.qk.kind = QkKind::cosa;
+            const bool cosines =
+                a.scale.kind == model::ScaleKind::gammalogn || a.scale.kind == model::ScaleKind::cosa_const ||
+                a.scale.kind == model::ScaleKind::cosa_logn || a.scale.kind == model::ScaleKind::qknorm_g;
+            if (cosines) a.qk.kind = model::QkKind::cosa;
         });
     for (int granularity = 1; granularity <= 4; ++granularity) {
-        attend(fmt::format("log n with a bias, granularity {}", granularity), [&](AttentionConfig& a) {
-            a.scale.kind = ScaleKind::logn_bias;
+        attend(fmt::format("log n with a bias, granularity {}", granularity), [&](model::AttentionConfig& a) {
+            a.scale.kind = model::ScaleKind::logn_bias;
             a.scale.bias = 0.3;
-            a.scale.granularity = static_cast<ScaleGranularity>(granularity);
+            a.scale.granularity = static_cast<model::ScaleGranularity>(granularity);
         });
-        attend(fmt::format("plain factor, granularity {}", granularity), [&](AttentionConfig& a) {
+        attend(fmt::format("plain factor, granularity {}", granularity), [&](model::AttentionConfig& a) {
             a.scale.base = 0.2;
-            a.scale.granularity = static_cast<ScaleGranularity>(granularity);
+            a.scale.granularity = static_cast<model::ScaleGranularity>(granularity);
         });
     }
-    for (const ScaleCount count :
-         {ScaleCount::automatic, ScaleCount::sequence, ScaleCount::document, ScaleCount::visible})
+    for (const model::ScaleCount count : {model::ScaleCount::automatic, model::ScaleCount::sequence,
+                                          model::ScaleCount::document, model::ScaleCount::visible})
         attend(
             fmt::format("n counted as {}, window, documents", static_cast<int>(count)),
-            [&](AttentionConfig& a) {
+            [&](model::AttentionConfig& a) {
                 a.window = 4;
-                a.scale.kind = ScaleKind::sqrt2lognp1;
+                a.scale.kind = model::ScaleKind::sqrt2lognp1;
                 a.scale.scale_n = count;
             },
             true);
-    add("length scales of two layouts", [](ModelConfig& m) {
-        AttentionConfig a = m.attention, b = m.attention;
-        a.scale.kind = b.scale.kind = ScaleKind::sqrt_abc;
+    add("length scales of two layouts", [](model::ModelConfig& m) {
+        model::AttentionConfig a = m.attention, b = m.attention;
+        a.scale.kind = b.scale.kind = model::ScaleKind::sqrt_abc;
         b.scale.a = 0.5;
         m.layers = 3;
         m.layouts = {{"a", a}, {"b", b}};
         m.pattern = {"a", "b"};
     });
 
-    for (int kind = 1; kind <= static_cast<int>(DistanceKind::kerple_power); ++kind)
-        attend(fmt::format("distance {}", kind), [&](AttentionConfig& a) {
-            a.distance.kind = static_cast<DistanceKind>(kind);
-            if (a.distance.kind == DistanceKind::alibi) a.position.kind = PositionKind::nope;
+    for (int kind = 1; kind <= static_cast<int>(model::DistanceKind::kerple_power); ++kind)
+        attend(fmt::format("distance {}", kind), [&](model::AttentionConfig& a) {
+            a.distance.kind = static_cast<model::DistanceKind>(kind);
+            if (a.distance.kind == model::DistanceKind::alibi) a.position.kind = model::PositionKind::nope;
         });
-    for (const DistanceKind kind : {DistanceKind::scale_invariant, DistanceKind::log_bias})
+    for (const model::DistanceKind kind :
+         {model::DistanceKind::scale_invariant, model::DistanceKind::log_bias})
         for (int learned = 1; learned < 4; ++learned)
             attend(fmt::format("distance {}, learned parts {}", static_cast<int>(kind), learned),
-                   [&](AttentionConfig& a) {
+                   [&](model::AttentionConfig& a) {
                        a.distance = {kind, 2, learned % 2 == 1, 1.2, learned >= 2};
                    });
     attend(
         "interpolation by distance and length, documents",
-        [](AttentionConfig& a) {
-            a.distance.kind = DistanceKind::si_interp;
+        [](model::AttentionConfig& a) {
+            a.distance.kind = model::DistanceKind::si_interp;
             a.distance.c = 1;
             a.softcap = 3;
         },
         true);
-    attend("ALiBi, six heads", [](AttentionConfig& a) {
+    attend("ALiBi, six heads", [](model::AttentionConfig& a) {
         a.heads = 6;
         a.head_dim = 4;
-        a.distance.kind = DistanceKind::alibi;
-        a.position.kind = PositionKind::nope;
+        a.distance.kind = model::DistanceKind::alibi;
+        a.position.kind = model::PositionKind::nope;
     });
 
-    attend("attention softcap", [](AttentionConfig& a) { a.softcap = 1.5; });
-    attend("attention softcap, length scale, distance", [](AttentionConfig& a) {
+    attend("attention softcap", [](model::AttentionConfig& a) { a.softcap = 1.5; });
+    attend("attention softcap, length scale, distance", [](model::AttentionConfig& a) {
         a.softcap = 1.5;
-        a.scale.kind = ScaleKind::logn;
-        a.distance.kind = DistanceKind::scale_invariant;
+        a.scale.kind = model::ScaleKind::logn;
+        a.distance.kind = model::DistanceKind::scale_invariant;
     });
-    attend("sink of zero", [](AttentionConfig& a) { a.sink = SinkKind::zero; });
-    attend("learned sinks", [](AttentionConfig& a) { a.sink = SinkKind::learned; });
-    for (const OutputNorm kind : {OutputNorm::head, OutputNorm::all})
+    attend("sink of zero", [](model::AttentionConfig& a) { a.sink = model::SinkKind::zero; });
+    attend("learned sinks", [](model::AttentionConfig& a) { a.sink = model::SinkKind::learned; });
+    for (const model::OutputNorm kind : {model::OutputNorm::head, model::OutputNorm::all})
         for (bool gain : {false, true})
             attend(fmt::format("output norm {}{}", static_cast<int>(kind), gain ? " with gain" : ""),
-                   [&](AttentionConfig& a) {
+                   [&](model::AttentionConfig& a) {
                        a.output_norm = {kind, gain};
-                       a.sink = SinkKind::learned;
+                       a.sink = model::SinkKind::learned;
                    });
-    for (const GateKind kind : {GateKind::headwise, GateKind::elementwise, GateKind::sparse})
+    for (const model::GateKind kind :
+         {model::GateKind::headwise, model::GateKind::elementwise, model::GateKind::sparse})
         for (bool doubled : {false, true})
             attend(fmt::format("{} gate {}", doubled ? "doubled" : "plain", static_cast<int>(kind)),
-                   [&](AttentionConfig& a) {
+                   [&](model::AttentionConfig& a) {
                        a.gate = {kind, doubled, doubled};
                    });
-    attend("no pre-norm", [](AttentionConfig& a) {
+    attend("no pre-norm", [](model::AttentionConfig& a) {
         a.pre_norm = false;
-        a.gate.kind = GateKind::headwise;
+        a.gate.kind = model::GateKind::headwise;
     });
-    attend("post-norm of one head's gate", [](AttentionConfig& a) {
+    attend("post-norm of one head's gate", [](model::AttentionConfig& a) {
         a.heads = 1;
         a.post_norm = true;
-        a.gate.kind = GateKind::headwise;
+        a.gate.kind = model::GateKind::headwise;
     });
-    add("norms on both sides", [](ModelConfig& m) {
-        m.norm.placement = NormPlacement::peri;
+    add("norms on both sides", [](model::ModelConfig& m) {
+        m.norm.placement = model::NormPlacement::peri;
         m.norm.out_gain = 0.7;
     });
-    add("layer norms on both sides", [](ModelConfig& m) {
-        m.norm.placement = NormPlacement::peri;
+    add("layer norms on both sides", [](model::ModelConfig& m) {
+        m.norm.placement = model::NormPlacement::peri;
         m.norm.kind = NormKind::layer;
         m.norm.gain = true;
     });
-    add("hybrid norm", [](ModelConfig& m) {
-        m.norm.placement = NormPlacement::hybrid;
+    add("hybrid norm", [](model::ModelConfig& m) {
+        m.norm.placement = model::NormPlacement::hybrid;
         m.norm.gain = true;
-        m.attention.qk.kind = QkKind::qkv_rms_w;
+        m.attention.qk.kind = model::QkKind::qkv_rms_w;
     });
-    add("value embeddings", [](ModelConfig& m) { m.residual.value_embeddings = 1; });
-    add("value embeddings, two tables, value residual, grouped", [](ModelConfig& m) {
+    add("value embeddings", [](model::ModelConfig& m) { m.residual.value_embeddings = 1; });
+    add("value embeddings, two tables, value residual, grouped", [](model::ModelConfig& m) {
         m.layers = 5;
         m.attention.kv_heads = 1;
         m.residual.value_embeddings = 2;
-        m.residual.values = ValueMix::first;
+        m.residual.values = model::ValueMix::first;
     });
-    add("smear", [](ModelConfig& m) { m.residual.smear = true; });
+    add("smear", [](model::ModelConfig& m) { m.residual.smear = true; });
     add(
         "smear without embedding norm, documents",
-        [](ModelConfig& m) {
+        [](model::ModelConfig& m) {
             m.residual.smear = true;
             m.embedding_norm = false;
         },
         true);
-    add("backout", [](ModelConfig& m) { m.residual.backout = 0; });
+    add("backout", [](model::ModelConfig& m) { m.residual.backout = 0; });
     add(
         "every part at once, documents",
-        [](ModelConfig& m) {
+        [](model::ModelConfig& m) {
             m.layers = 4;
-            m.norm = {NormKind::layer, true, 1e-5, NormPlacement::peri, 0.8};
-            m.residual = {true, true, ValueMix::first, 2, true, 1};
+            m.norm = {NormKind::layer, true, 1e-5, model::NormPlacement::peri, 0.8};
+            m.residual = {true, true, model::ValueMix::first, 2, true, 1};
             m.head = {true, 0.01, {Softcap::sigmoid, 9, 1, 2}};
-            AttentionConfig& a = m.attention;
+            model::AttentionConfig& a = m.attention;
             a.heads = 4;
             a.kv_heads = 2;
             a.window = 7;
             a.conv.size = 3;
-            a.qk = {QkKind::qkv_ln, 0.01};
-            a.scale.kind = ScaleKind::logn_bias;
-            a.scale.scale_n = ScaleCount::visible;
-            a.distance = {DistanceKind::scale_invariant, 3, true, 1, true};
+            a.qk = {model::QkKind::qkv_ln, 0.01};
+            a.scale.kind = model::ScaleKind::logn_bias;
+            a.scale.scale_n = model::ScaleCount::visible;
+            a.distance = {model::DistanceKind::scale_invariant, 3, true, 1, true};
             a.softcap = 4;
-            a.sink = SinkKind::learned;
-            a.output_norm = {OutputNorm::head, true};
-            a.gate.kind = GateKind::elementwise;
+            a.sink = model::SinkKind::learned;
+            a.output_norm = {model::OutputNorm::head, true};
+            a.gate.kind = model::GateKind::elementwise;
         },
         true);
     return all;

@@ -13,10 +13,10 @@ namespace {
 // Tables of a model on a device, with what is needed to read them back.
 struct PlannedTables {
     std::unique_ptr<Ops> ops = make_cpu_ops({.threads = 1});
-    Arena arena{*ops};
-    Tables tables;
+    model::Arena arena{*ops};
+    model::Tables tables;
 
-    PlannedTables(const ModelConfig& config, int64_t rows) : tables(config, rows) {
+    PlannedTables(const model::ModelConfig& config, int64_t rows) : tables(config, rows) {
         tables.plan(arena);
         arena.commit();
         tables.plan(arena);
@@ -32,12 +32,12 @@ struct PlannedTables {
 }  // namespace
 
 TEST_CASE("tables on the device: cos and sin by position, gain and bias by distance, backwards") {
-    ModelConfig m = tiny_model();
-    m.attention.distance = {DistanceKind::scale_invariant, 3};
+    model::ModelConfig m = tiny_model();
+    m.attention.distance = {model::DistanceKind::scale_invariant, 3};
     const int64_t rows = 50;
     const PlannedTables planned(m, rows);
-    const LayerTables layer = planned.tables.layer(0);
-    const auto theta = rotary_frequencies(m.attention.position, m.attention.head_dim);
+    const model::LayerTables layer = planned.tables.layer(0);
+    const auto theta = model::rotary_frequencies(m.attention.position, m.attention.head_dim);
     REQUIRE(layer.rotation.cosine.rows() == rows);
     REQUIRE(layer.rotation.cosine.cols() == static_cast<int64_t>(theta.size()));
     const auto cosine = planned.read(layer.rotation.cosine), sine = planned.read(layer.rotation.sine);
@@ -49,7 +49,7 @@ TEST_CASE("tables on the device: cos and sin by position, gain and bias by dista
             CHECK(cosine[i] == static_cast<float>(std::cos(angle)));
             CHECK(sine[i] == static_cast<float>(std::sin(angle)));
         }
-        const GainBias g = distance_transform(m.attention.distance, p, 0, 1);
+        const model::GainBias g = model::distance_transform(m.attention.distance, p, 0, 1);
         CHECK(gain[static_cast<size_t>(rows - 1 - p)] == static_cast<float>(g.gain));
         CHECK(bias[static_cast<size_t>(rows - 1 - p)] == static_cast<float>(g.bias));
     }
@@ -58,7 +58,7 @@ TEST_CASE("tables on the device: cos and sin by position, gain and bias by dista
 TEST_CASE("rotary scores depend on the difference of positions alone") {
     // In the f32 tables: turning by i - j in one step or as R_i^T R_j. Each entry is off by half an ulp of 1
     // at most, so a product of two by 2 u and their sum by 4 u.
-    ModelConfig m = tiny_model();
+    model::ModelConfig m = tiny_model();
     m.attention.head_dim = 64;
     const int64_t rows = 300;
     const PlannedTables planned(m, rows);
@@ -77,14 +77,15 @@ TEST_CASE("rotary scores depend on the difference of positions alone") {
 }
 
 TEST_CASE("layers that agree share tables, others have their own, nope has none") {
-    ModelConfig m = tiny_model(4);
-    AttentionConfig rope = m.attention, same = m.attention, nope = m.attention, slow = m.attention;
-    same.position = {PositionKind::p_rope, 10000, 1, Spacing::geometric};  // every pair: rope by another name
-    same.distance = {DistanceKind::scale_invariant, 10};
-    nope.position.kind = PositionKind::nope;
-    nope.distance = {DistanceKind::scale_invariant, 10};
+    model::ModelConfig m = tiny_model(4);
+    model::AttentionConfig rope = m.attention, same = m.attention, nope = m.attention, slow = m.attention;
+    same.position = {model::PositionKind::p_rope, 10000, 1,
+                     model::Spacing::geometric};  // every pair: rope by another name
+    same.distance = {model::DistanceKind::scale_invariant, 10};
+    nope.position.kind = model::PositionKind::nope;
+    nope.distance = {model::DistanceKind::scale_invariant, 10};
     slow.position.base = 500000;
-    slow.distance = {DistanceKind::scale_invariant, 1};
+    slow.distance = {model::DistanceKind::scale_invariant, 1};
     m.layouts = {{"0", rope}, {"1", same}, {"2", nope}, {"3", slow}};
     m.pattern = {"0", "1", "2", "3"};
     const PlannedTables planned(m, 10);

@@ -13,13 +13,13 @@ using namespace longreach::test;
 
 namespace {
 
-using Change = std::function<void(ModelConfig&)>;
+using Change = std::function<void(model::ModelConfig&)>;
 using Values = std::vector<std::pair<std::string, float>>;
 
 constexpr int64_t length = 20;
 
-ModelConfig base_model() {
-    ModelConfig m = tiny_model(3);
+model::ModelConfig base_model() {
+    model::ModelConfig m = tiny_model(3);
     m.train_context = 16;
     m.attention.heads = 4;
     m.attention.kv_heads = 2;
@@ -30,10 +30,10 @@ ModelConfig base_model() {
 // `values` set. Tensors of the same name start with the same numbers in every model.
 std::vector<float> losses_with(const Change& change, const Values& values = {}, bool documents = false,
                                const Values& factors = {}) {
-    ModelConfig m = base_model();
+    model::ModelConfig m = base_model();
     change(m);
     ModelFixture fixture(m, {.sequences = 2, .length = length, .document_mask = documents});
-    for (const Param& p : fixture.params().params()) {
+    for (const model::Param& p : fixture.params().params()) {
         for (const auto& [name, value] : values)
             if (p.name.ends_with(name)) fixture.set(p.name, value);
         for (const auto& [name, factor] : factors)
@@ -46,7 +46,7 @@ std::vector<float> losses_with(const Change& change, const Values& values = {}, 
 // Equal networks computed in different ways: each within the bound of gradient_check.h of the true losses.
 // Scores of these models are at most Z = sqrt(d) in size, and head_dim is 8.
 bool close(const std::vector<float>& a, const std::vector<float>& b, const Change& change) {
-    ModelConfig m = base_model();
+    model::ModelConfig m = base_model();
     change(m);
     const double epsilon = gradient_epsilon(m, 2 * length) * std::sqrt(8.0);
     REQUIRE(a.size() == b.size());
@@ -58,7 +58,7 @@ bool close(const std::vector<float>& a, const std::vector<float>& b, const Chang
     return held;
 }
 
-const Change plain = [](ModelConfig&) {};
+const Change plain = [](model::ModelConfig&) {};
 
 }  // namespace
 
@@ -69,23 +69,24 @@ TEST_CASE("variants at their first values: the network is the plain one, bit for
         };
         const std::vector<float> expected = with(plain);
         // 2 sigmoid(0) = 1, without rounding.
-        for (const GateKind kind : {GateKind::headwise, GateKind::elementwise, GateKind::sparse}) {
-            const Change gate = [&](ModelConfig& m) { m.attention.gate.kind = kind; };
+        for (const model::GateKind kind :
+             {model::GateKind::headwise, model::GateKind::elementwise, model::GateKind::sparse}) {
+            const Change gate = [&](model::ModelConfig& m) { m.attention.gate.kind = kind; };
             CHECK(with(gate) == expected);
             CHECK(with(gate, {{"gate.weight", 0.1f}}) != expected);
-            CHECK(with([&](ModelConfig& m) { m.attention.gate = {kind, false, true}; }) != expected);
-            CHECK(with([&](ModelConfig& m) { m.attention.gate = {kind, true, false}; }) != expected);
+            CHECK(with([&](model::ModelConfig& m) { m.attention.gate = {kind, false, true}; }) != expected);
+            CHECK(with([&](model::ModelConfig& m) { m.attention.gate = {kind, true, false}; }) != expected);
         }
         // 1 x_p + 0 x_(p-1) + ...
         for (int64_t size : {1, 2, 4}) {
-            const Change convolution = [&](ModelConfig& m) { m.attention.conv.size = size; };
+            const Change convolution = [&](model::ModelConfig& m) { m.attention.conv.size = size; };
             CHECK(with(convolution) == expected);
             CHECK(with(convolution, {{"k_conv.weight", 0.5f}}) != expected);
         }
-        const Change smear = [](ModelConfig& m) { m.residual.smear = true; };
+        const Change smear = [](model::ModelConfig& m) { m.residual.smear = true; };
         CHECK(with(smear) == expected);
         CHECK(with(smear, {{"smear_mix", 0.5f}}) != expected);
-        const Change gains = [](ModelConfig& m) { m.attention.qk.kind = QkKind::qk_rms_w; };
+        const Change gains = [](model::ModelConfig& m) { m.attention.qk.kind = model::QkKind::qk_rms_w; };
         CHECK(with(gains) == expected);
         CHECK(with(gains, {{"q_norm.gain", 2}}) != expected);
     }
@@ -98,24 +99,24 @@ TEST_CASE("variants at their limits are the plain network, bit for bit") {
         };
         const std::vector<float> expected = with(plain);
         // exp(-1e30 - maximum) is zero.
-        const Change sink = [](ModelConfig& m) { m.attention.sink = SinkKind::learned; };
+        const Change sink = [](model::ModelConfig& m) { m.attention.sink = model::SinkKind::learned; };
         CHECK(with(sink, {{".sink", -1e30f}}) == expected);
         CHECK(with(sink) != expected);
-        CHECK(with(sink) == with([](ModelConfig& m) { m.attention.sink = SinkKind::zero; }));
-        const Change backout = [](ModelConfig& m) { m.residual.backout = 1; };
+        CHECK(with(sink) == with([](model::ModelConfig& m) { m.attention.sink = model::SinkKind::zero; }));
+        const Change backout = [](model::ModelConfig& m) { m.residual.backout = 1; };
         CHECK(with(backout, {{"backout_mix", 0}}) == expected);
         CHECK(with(backout) != expected);
-        const Change tables = [](ModelConfig& m) { m.residual.value_embeddings = 1; };
+        const Change tables = [](model::ModelConfig& m) { m.residual.value_embeddings = 1; };
         CHECK(with(tables, {{"own_value_mix", 1}, {"value_embedding_mix", 0}}) == expected);
         CHECK(with(tables) != expected);
         for (int64_t chunk : {length, length + 1, int64_t{1} << 40})
-            CHECK(with([&](ModelConfig& m) { m.attention.chunk = chunk; }) == expected);
-        CHECK(with([&](ModelConfig& m) { m.attention.chunk = length - 1; }) != expected);
+            CHECK(with([&](model::ModelConfig& m) { m.attention.chunk = chunk; }) == expected);
+        CHECK(with([&](model::ModelConfig& m) { m.attention.chunk = length - 1; }) != expected);
     }
 }
 
 TEST_CASE("chunks are documents that start at their multiples, bit for bit") {
-    ModelConfig whole = base_model(), chunked = base_model();
+    model::ModelConfig whole = base_model(), chunked = base_model();
     for (int64_t chunk : {1, 3, 7}) {
         chunked.attention.chunk = chunk;
         Example example = random_example(whole.vocab_size, 2, length, false);
@@ -132,69 +133,78 @@ TEST_CASE("chunks are documents that start at their multiples, bit for bit") {
 }
 
 TEST_CASE("equal formulas, computed in different ways, agree within rounding") {
-    const auto attention = [](auto change) { return [=](ModelConfig& m) { change(m.attention); }; };
+    const auto attention = [](auto change) { return [=](model::ModelConfig& m) { change(m.attention); }; };
     const auto agree = [](const Change& a, const Values& values_a, const Change& b,
                           const Values& values_b = {}) {
         CHECK(close(losses_with(a, values_a), losses_with(b, values_b), a));
         CHECK(close(losses_with(a, values_a, true), losses_with(b, values_b, true), a));
     };
-    for (const DistanceKind kind : {DistanceKind::scale_invariant, DistanceKind::log_bias}) {
-        const Change fixed = attention([=](AttentionConfig& a) { a.distance = {kind, 3}; });
-        const Change decay = attention([=](AttentionConfig& a) { a.distance = {kind, 3, false, 1, true}; });
-        const Change both = attention([=](AttentionConfig& a) { a.distance = {kind, 3, true, 1, true}; });
+    for (const model::DistanceKind kind :
+         {model::DistanceKind::scale_invariant, model::DistanceKind::log_bias}) {
+        const Change fixed = attention([=](model::AttentionConfig& a) { a.distance = {kind, 3}; });
+        const Change decay = attention([=](model::AttentionConfig& a) {
+            a.distance = {kind, 3, false, 1, true};
+        });
+        const Change both = attention([=](model::AttentionConfig& a) {
+            a.distance = {kind, 3, true, 1, true};
+        });
         agree(decay, {}, fixed);
         agree(both, {}, fixed);
         CHECK_FALSE(close(losses_with(decay, {{".decay", 1.5f}}), losses_with(fixed), fixed));
         CHECK_FALSE(close(losses_with(both, {{".log_tau", 0}}), losses_with(fixed), fixed));
     }
-    const Change log_bias = attention([](AttentionConfig& a) { a.distance = {DistanceKind::log_bias, 4}; });
-    agree(attention([](AttentionConfig& a) { a.distance = {DistanceKind::kerple_log}; }),
+    const Change log_bias = attention([](model::AttentionConfig& a) {
+        a.distance = {model::DistanceKind::log_bias, 4};
+    });
+    agree(attention([](model::AttentionConfig& a) { a.distance = {model::DistanceKind::kerple_log}; }),
           {{".distance.p", 1}, {".distance.a", 0.25f}}, log_bias);
-    agree(attention(
-              [](AttentionConfig& a) { a.distance = {DistanceKind::si_interp, 4, false, 1, false, 0, 1}; }),
-          {}, attention([](AttentionConfig& a) {
-              a.distance = {DistanceKind::scale_invariant, 4};
+    agree(attention([](model::AttentionConfig& a) {
+              a.distance = {model::DistanceKind::si_interp, 4, false, 1, false, 0, 1};
+          }),
+          {}, attention([](model::AttentionConfig& a) {
+              a.distance = {model::DistanceKind::scale_invariant, 4};
           }));
     // A learned factor at 1 is none; what is learned starts where what is not stays.
-    agree(attention([](AttentionConfig& a) { a.scale.granularity = ScaleGranularity::head; }), {}, plain);
-    for (const ScaleKind kind :
-         {ScaleKind::logn, ScaleKind::logn_bias, ScaleKind::sqrt2lognp1, ScaleKind::maxterm2}) {
-        const auto scaled = [&](ScaleGranularity granularity) {
-            return attention([=](AttentionConfig& a) {
+    agree(attention([](model::AttentionConfig& a) { a.scale.granularity = model::ScaleGranularity::head; }),
+          {}, plain);
+    for (const model::ScaleKind kind : {model::ScaleKind::logn, model::ScaleKind::logn_bias,
+                                        model::ScaleKind::sqrt2lognp1, model::ScaleKind::maxterm2}) {
+        const auto scaled = [&](model::ScaleGranularity granularity) {
+            return attention([=](model::AttentionConfig& a) {
                 a.scale.kind = kind;
                 a.scale.granularity = granularity;
             });
         };
-        for (const ScaleGranularity granularity :
-             {ScaleGranularity::global, ScaleGranularity::layer, ScaleGranularity::head})
-            agree(scaled(granularity), {}, scaled(ScaleGranularity::fixed));
+        for (const model::ScaleGranularity granularity :
+             {model::ScaleGranularity::global, model::ScaleGranularity::layer, model::ScaleGranularity::head})
+            agree(scaled(granularity), {}, scaled(model::ScaleGranularity::fixed));
     }
-    agree(attention([](AttentionConfig& a) {
-              a.qk = {QkKind::qk_rms_eps, 0.25};
+    agree(attention([](model::AttentionConfig& a) {
+              a.qk = {model::QkKind::qk_rms_eps, 0.25};
           }),
-          {}, attention([](AttentionConfig& a) {
-              a.qk = {QkKind::qk_rms, 0.25};
+          {}, attention([](model::AttentionConfig& a) {
+              a.qk = {model::QkKind::qk_rms, 0.25};
           }));
 }
 
 TEST_CASE("norms of queries or keys do not see the size of their matrices") {
-    const auto same = [](QkKind kind, const char* matrix) {
-        const Change change = [=](ModelConfig& m) {
+    const auto same = [](model::QkKind kind, const char* matrix) {
+        const Change change = [=](model::ModelConfig& m) {
             m.attention.qk.kind = kind;
-            if (kind == QkKind::cosa) m.attention.scale.kind = ScaleKind::cosa_logn;
+            if (kind == model::QkKind::cosa) m.attention.scale.kind = model::ScaleKind::cosa_logn;
         };
         // Not a power of two, so that something rounds.
         return close(losses_with(change), losses_with(change, {}, false, {{matrix, 3.0f}}), change);
     };
-    CHECK(same(QkKind::kna, "attention.k.weight"));
-    CHECK_FALSE(same(QkKind::kna, "attention.q.weight"));
-    CHECK(same(QkKind::qna, "attention.q.weight"));
-    CHECK_FALSE(same(QkKind::qna, "attention.k.weight"));
+    CHECK(same(model::QkKind::kna, "attention.k.weight"));
+    CHECK_FALSE(same(model::QkKind::kna, "attention.q.weight"));
+    CHECK(same(model::QkKind::qna, "attention.q.weight"));
+    CHECK_FALSE(same(model::QkKind::qna, "attention.k.weight"));
     for (const char* matrix : {"attention.q.weight", "attention.k.weight"}) {
-        CHECK(same(QkKind::qk_l2, matrix));
-        CHECK(same(QkKind::cosa, matrix));
-        CHECK(same(QkKind::qk_rms, matrix));  // eps is 1e-7 of a mean square of order one
-        CHECK_FALSE(same(QkKind::none, matrix));
+        CHECK(same(model::QkKind::qk_l2, matrix));
+        CHECK(same(model::QkKind::cosa, matrix));
+        CHECK(same(model::QkKind::qk_rms, matrix));  // eps is 1e-7 of a mean square of order one
+        CHECK_FALSE(same(model::QkKind::none, matrix));
     }
 }
 
@@ -228,13 +238,14 @@ TEST_CASE("variants: evaluation gives the losses of training, threads give the s
 TEST_CASE("variants: packed documents equal separate documents") {
     const std::vector<int64_t> starts = {0, 7, 8, 19, 24};
     for (const SmallModel& small : small_variants()) {
-        const AttentionConfig& a = small.config.attention;
+        const model::AttentionConfig& a = small.config.attention;
         // These count from the start of the sequence.
-        if (a.chunk > 0 || a.scale.scale_n == ScaleCount::sequence) continue;
+        if (a.chunk > 0 || a.scale.scale_n == model::ScaleCount::sequence) continue;
         CAPTURE(small.name);
-        ModelConfig m = small.config;
+        model::ModelConfig m = small.config;
         // The document's count needs a mask, and is that of the sequence where there is one document.
-        if (a.scale.scale_n == ScaleCount::document) m.attention.scale.scale_n = ScaleCount::automatic;
+        if (a.scale.scale_n == model::ScaleCount::document)
+            m.attention.scale.scale_n = model::ScaleCount::automatic;
         Example packed = random_example(m.vocab_size, 1, starts.back(), false);
         for (size_t d = 0; d + 1 < starts.size(); ++d)
             packed.doc_start.insert(packed.doc_start.end(), static_cast<size_t>(starts[d + 1] - starts[d]),

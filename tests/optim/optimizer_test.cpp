@@ -16,8 +16,8 @@ using namespace longreach;
 
 namespace {
 
-ModelConfig model_config(bool tied) {
-    ModelConfig m;
+model::ModelConfig model_config(bool tied) {
+    model::ModelConfig m;
     m.layers = 2;
     m.width = 16;
     m.vocab_size = 19;
@@ -34,12 +34,12 @@ using Flat = std::vector<float>;
 
 struct Machine {
     std::unique_ptr<Ops> ops = make_cpu_ops({.threads = 1});
-    Arena arena{*ops};
-    Transformer model;
-    Optimizer optimizer;
-    FlatParams weights, gradients;
+    model::Arena arena{*ops};
+    model::Transformer model;
+    optim::Optimizer optimizer;
+    model::FlatParams weights, gradients;
 
-    explicit Machine(const OptimizerConfig& config, bool tied = false)
+    explicit Machine(const optim::OptimizerConfig& config, bool tied = false)
         : model(model_config(tied), 16), optimizer(config, model.params()) {
         for (int pass = 0; pass < 2; ++pass) {
             weights.flat = arena.reserve("weights", DType::f32, {model.params().size()});
@@ -54,7 +54,7 @@ struct Machine {
     Flat random(uint32_t stream) const {
         const Rng rng(3, Purpose::test, stream);
         Flat v(static_cast<size_t>(model.params().size()));
-        for (const Param& p : model.params().params())
+        for (const model::Param& p : model.params().params())
             for (int64_t i = p.offset; i < p.offset + p.count(); ++i)
                 v[static_cast<size_t>(i)] = static_cast<float>(rng.normal(static_cast<uint64_t>(i)));
         return v;
@@ -66,12 +66,12 @@ struct Machine {
         return host;
     }
     Flat state(const std::string& name) const {
-        for (const Optimizer::Named& n : optimizer.state())
+        for (const optim::Optimizer::Named& n : optimizer.state())
             if (n.name == name) return get(n.tensor);
         FAIL("no state " << name);
         return {};
     }
-    Optimizer::Result step(double multiplier = 1, int64_t number = 0) {
+    optim::Optimizer::Result step(double multiplier = 1, int64_t number = 0) {
         optimizer.measure(*ops, gradients);
         return optimizer.step(*ops, weights, gradients, multiplier, number);
     }
@@ -81,22 +81,22 @@ struct Machine {
         step(multiplier);
         const Flat after = get(weights.flat);
         std::set<std::string> names;
-        for (const Param& p : model.params().params())
+        for (const model::Param& p : model.params().params())
             if (std::memcmp(before.data() + p.offset, after.data() + p.offset,
                             static_cast<size_t>(p.count()) * sizeof(float)) != 0)
                 names.insert(p.name);
         return names;
     }
-    std::set<std::string> group(ParamGroup wanted) const {
+    std::set<std::string> group(model::ParamGroup wanted) const {
         std::set<std::string> names;
-        for (const Param& p : model.params().params())
+        for (const model::Param& p : model.params().params())
             if (p.group == wanted) names.insert(p.name);
         return names;
     }
 };
 
-OptimizerConfig still() {
-    OptimizerConfig c;
+optim::OptimizerConfig still() {
+    optim::OptimizerConfig c;
     c.muon.lr = 0;
     c.adam.matrix_lr = c.adam.embedding_lr = c.adam.head_lr = c.adam.scalar_lr = 0;
     return c;
@@ -111,69 +111,70 @@ bool same_bits(const Flat& a, const Flat& b) {
 TEST_CASE("optimizer: every rate moves its own group and nothing else") {
     CHECK(Machine(still()).moved().empty());
     {
-        OptimizerConfig c = still();
+        optim::OptimizerConfig c = still();
         c.muon.lr = 0.01;
         Machine m(c);
-        CHECK(m.group(ParamGroup::matrix).size() ==
+        CHECK(m.group(model::ParamGroup::matrix).size() ==
               12);  // q, k, v, output, two of the MLP in each of two layers
-        CHECK(m.moved() == m.group(ParamGroup::matrix));
+        CHECK(m.moved() == m.group(model::ParamGroup::matrix));
     }
     {
-        OptimizerConfig c = still();
-        c.matrices = MatrixOptimizer::adam;
+        optim::OptimizerConfig c = still();
+        c.matrices = optim::MatrixOptimizer::adam;
         c.adam.matrix_lr = 0.01;
         Machine m(c);
-        CHECK(m.moved() == m.group(ParamGroup::matrix));
+        CHECK(m.moved() == m.group(model::ParamGroup::matrix));
     }
     {
-        OptimizerConfig c = still();
+        optim::OptimizerConfig c = still();
         c.adam.embedding_lr = 0.01;
         Machine m(c);
-        CHECK(m.group(ParamGroup::embedding).size() == 1);
-        CHECK(m.moved() == m.group(ParamGroup::embedding));
+        CHECK(m.group(model::ParamGroup::embedding).size() == 1);
+        CHECK(m.moved() == m.group(model::ParamGroup::embedding));
     }
     {
-        OptimizerConfig c = still();
+        optim::OptimizerConfig c = still();
         c.adam.head_lr = 0.01;
         Machine m(c);
-        CHECK(m.group(ParamGroup::head).size() == 1);
-        CHECK(m.moved() == m.group(ParamGroup::head));
+        CHECK(m.group(model::ParamGroup::head).size() == 1);
+        CHECK(m.moved() == m.group(model::ParamGroup::head));
     }
     {
-        OptimizerConfig c = still();
+        optim::OptimizerConfig c = still();
         c.adam.scalar_lr = 0.01;
         Machine m(c);
-        CHECK(!m.group(ParamGroup::scalar).empty());
-        CHECK(m.moved() == m.group(ParamGroup::scalar));
+        CHECK(!m.group(model::ParamGroup::scalar).empty());
+        CHECK(m.moved() == m.group(model::ParamGroup::scalar));
     }
 }
 
 TEST_CASE("optimizer: a tied head is the embedding's tensor and moves at the embedding's rate") {
-    OptimizerConfig c = still();
+    optim::OptimizerConfig c = still();
     c.adam.head_lr = 0.01;
     Machine head(c, true);
-    CHECK(head.group(ParamGroup::head).empty());
+    CHECK(head.group(model::ParamGroup::head).empty());
     CHECK(head.moved().empty());
     c.adam.embedding_lr = 0.01;
     Machine embedding(c, true);
-    CHECK(embedding.moved() == embedding.group(ParamGroup::embedding));
+    CHECK(embedding.moved() == embedding.group(model::ParamGroup::embedding));
 }
 
 TEST_CASE("optimizer: state is named after optimiser, moment and parameter, with the parameter's shape") {
-    for (const MatrixOptimizer matrices : {MatrixOptimizer::muon, MatrixOptimizer::adam}) {
-        OptimizerConfig c;
+    for (const optim::MatrixOptimizer matrices :
+         {optim::MatrixOptimizer::muon, optim::MatrixOptimizer::adam}) {
+        optim::OptimizerConfig c;
         c.matrices = matrices;
         const Machine m(c);
         std::map<std::string, std::vector<int64_t>> expected, found;
-        for (const Param& p : m.model.params().params()) {
-            if (p.group == ParamGroup::matrix && matrices == MatrixOptimizer::muon) {
+        for (const model::Param& p : m.model.params().params()) {
+            if (p.group == model::ParamGroup::matrix && matrices == optim::MatrixOptimizer::muon) {
                 expected["muon.momentum/" + p.name] = p.shape;
             } else {
                 expected["adam.first/" + p.name] = p.shape;
                 expected["adam.second/" + p.name] = p.shape;
             }
         }
-        for (const Optimizer::Named& n : m.optimizer.state()) {
+        for (const optim::Optimizer::Named& n : m.optimizer.state()) {
             found[n.name] = n.shape;
             int64_t count = 1;
             for (int64_t d : n.shape) count *= d;
@@ -187,10 +188,10 @@ TEST_CASE("optimizer: state is named after optimiser, moment and parameter, with
 TEST_CASE(
     "optimizer: the first Adam step moves every number by the rate times the multiplier, against the "
     "gradient") {
-    OptimizerConfig c = still();
+    optim::OptimizerConfig c = still();
     c.adam.embedding_lr = 0.25;
     Machine m(c);
-    const Param& p = *m.model.params().find("embedding.weight");
+    const model::Param& p = *m.model.params().find("embedding.weight");
     const Flat before = m.get(m.weights.view(p)), gradient = m.get(m.gradients.view(p));
     m.step(0.5);
     const Flat after = m.get(m.weights.view(p));
@@ -203,13 +204,14 @@ TEST_CASE(
 }
 
 TEST_CASE("optimizer: bias correction counts applied updates, and a resumed count continues") {
-    OptimizerConfig c = still();
+    optim::OptimizerConfig c = still();
     c.adam.embedding_lr = 0.25;
     Machine straight(c), resumed(c);
     straight.step();
     const Flat weights = straight.get(straight.weights.flat);
     std::vector<Flat> moments;
-    for (const Optimizer::Named& n : straight.optimizer.state()) moments.push_back(straight.get(n.tensor));
+    for (const optim::Optimizer::Named& n : straight.optimizer.state())
+        moments.push_back(straight.get(n.tensor));
     straight.step();
     resumed.set(resumed.weights.flat, weights);
     for (size_t i = 0; i < moments.size(); ++i) resumed.set(resumed.optimizer.state()[i].tensor, moments[i]);
@@ -227,7 +229,7 @@ TEST_CASE("optimizer: clipping multiplies all gradients by clip_norm / norm, and
         m.set(m.gradients.flat, g);
     };
     for (const float scale : {1.0f, 0x1p-20f}) {
-        OptimizerConfig c;
+        optim::OptimizerConfig c;
         Machine unclipped(c);
         scaled(unclipped, scale);
         double squares = 0;
@@ -241,7 +243,7 @@ TEST_CASE("optimizer: clipping multiplies all gradients by clip_norm / norm, and
             scaled(m, scale);
             CHECK(m.step().gradient_norm ==
                   doctest::Approx(norm).epsilon(1e-12));  // reported before clipping
-            for (const Optimizer::Named& n : m.optimizer.state()) {
+            for (const optim::Optimizer::Named& n : m.optimizer.state()) {
                 const double power = n.name.starts_with("adam.second") ? factor * factor : factor;
                 const Flat with = m.get(n.tensor), without = unclipped.state(n.name);
                 double worst = 0;
@@ -255,25 +257,25 @@ TEST_CASE("optimizer: clipping multiplies all gradients by clip_norm / norm, and
 }
 
 TEST_CASE("optimizer: the momentum of a step is that of the warmup") {
-    OptimizerConfig c;
+    optim::OptimizerConfig c;
     c.muon.warmup_from = 0.5;
     c.muon.momentum = 0.9;
     c.muon.warmup_steps = 4;
     for (int64_t number : {0, 2, 4}) {
         Machine m(c);
-        const std::string name = "muon.momentum/" + *m.group(ParamGroup::matrix).begin();
+        const std::string name = "muon.momentum/" + *m.group(model::ParamGroup::matrix).begin();
         m.step(1, number);
         const Flat first = m.state(name);  // = G
         m.step(1, number);
         const Flat second = m.state(name);  // = mu G + G
-        const double mu = muon_momentum(c.muon, number);
+        const double mu = optim::muon_momentum(c.muon, number);
         for (size_t i = 0; i < first.size(); ++i)
             CHECK(std::abs(second[i] - (1 + mu) * first[i]) <= 4 * 0x1p-24 * std::abs(2.0 * first[i]));
     }
 }
 
 TEST_CASE("optimizer: weight decay shrinks matrices and an untied head, and neither embedding nor scalars") {
-    OptimizerConfig c = still();
+    optim::OptimizerConfig c = still();
     c.adam.embedding_lr = c.adam.head_lr = c.adam.scalar_lr = 0.5;
     c.muon.lr = 0.5;
     c.adam.weight_decay = c.muon.weight_decay = 0.25;
@@ -282,9 +284,9 @@ TEST_CASE("optimizer: weight decay shrinks matrices and an untied head, and neit
     const Flat before = m.get(m.weights.flat);
     m.step();
     const Flat after = m.get(m.weights.flat);
-    for (const Param& p : m.model.params().params()) {
+    for (const model::Param& p : m.model.params().params()) {
         CAPTURE(p.name);
-        const bool shrinks = p.group == ParamGroup::matrix || p.group == ParamGroup::head;
+        const bool shrinks = p.group == model::ParamGroup::matrix || p.group == model::ParamGroup::head;
         for (int64_t i = p.offset; i < p.offset + p.count(); ++i) {
             const float w = before[static_cast<size_t>(i)];
             REQUIRE(after[static_cast<size_t>(i)] == doctest::Approx(shrinks ? w * 0.875f : w).epsilon(1e-6));
@@ -295,8 +297,9 @@ TEST_CASE("optimizer: weight decay shrinks matrices and an untied head, and neit
 TEST_CASE("optimizer: a gradient that is not finite changes no weight, no moment and no count") {
     constexpr float infinity = std::numeric_limits<float>::infinity();
     for (const float bad : {std::numeric_limits<float>::quiet_NaN(), infinity, -infinity}) {
-        for (const MatrixOptimizer matrices : {MatrixOptimizer::muon, MatrixOptimizer::adam}) {
-            OptimizerConfig c;
+        for (const optim::MatrixOptimizer matrices :
+             {optim::MatrixOptimizer::muon, optim::MatrixOptimizer::adam}) {
+            optim::OptimizerConfig c;
             c.matrices = matrices;
             c.clip_norm = 1;
             c.muon.weight_decay = c.adam.weight_decay = 0.1;
@@ -304,13 +307,13 @@ TEST_CASE("optimizer: a gradient that is not finite changes no weight, no moment
             m.step();  // so that moments are not zero
             const Flat weights = m.get(m.weights.flat);
             std::vector<Flat> moments;
-            for (const Optimizer::Named& n : m.optimizer.state()) moments.push_back(m.get(n.tensor));
-            for (const Param& p : m.model.params().params()) {
+            for (const optim::Optimizer::Named& n : m.optimizer.state()) moments.push_back(m.get(n.tensor));
+            for (const model::Param& p : m.model.params().params()) {
                 CAPTURE(p.name);
                 Flat gradient = m.random(5);
                 gradient[static_cast<size_t>(p.offset + p.count() - 1)] = bad;  // one number of one tensor
                 m.set(m.gradients.flat, gradient);
-                const Optimizer::Result result = m.step();
+                const optim::Optimizer::Result result = m.step();
                 CHECK(!result.applied);
                 CHECK(!std::isfinite(result.gradient_norm));
                 CHECK(m.optimizer.updates() == 1);

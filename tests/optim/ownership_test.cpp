@@ -9,43 +9,43 @@ using namespace longreach;
 
 namespace {
 
-bool is_matrix(const Param& p) {
-    return p.group == ParamGroup::matrix;
+bool is_matrix(const model::Param& p) {
+    return p.group == model::ParamGroup::matrix;
 }
 
-Param matrix(const std::string& name, int64_t rows, int64_t cols) {
-    return {name, {rows, cols}, {}, ParamGroup::matrix};
+model::Param matrix(const std::string& name, int64_t rows, int64_t cols) {
+    return {name, {rows, cols}, {}, model::ParamGroup::matrix};
 }
 
 // Twelve layers of a small model: joined matrices, gains, an embedding larger than all else.
-ParamTable model_table() {
-    ParamTable table;
-    table.add({"embedding", {5000, 96}, {}, ParamGroup::embedding});
+model::ParamTable model_table() {
+    model::ParamTable table;
+    table.add({"embedding", {5000, 96}, {}, model::ParamGroup::embedding});
     for (int l = 0; l < 12; ++l) {
         const std::string name = fmt::format("layers.{}.", l);
-        table.add({name + "gain", {96}, {}, ParamGroup::scalar});
-        table.add({name + "mix", {1}, {}, ParamGroup::scalar});
+        table.add({name + "gain", {96}, {}, model::ParamGroup::scalar});
+        table.add({name + "mix", {1}, {}, model::ParamGroup::scalar});
         table.add_joined(
             {matrix(name + "q", 96, 96), matrix(name + "k", 32, 96), matrix(name + "v", 32, 96)});
         table.add(matrix(name + "out", 96, 96));
         table.add(matrix(name + "up", 384, 96));
         table.add(matrix(name + "down", 96, 384));
     }
-    table.add({"head", {5000, 96}, {}, ParamGroup::head});
+    table.add({"head", {5000, 96}, {}, model::ParamGroup::head});
     return table;
 }
 
 }  // namespace
 
 TEST_CASE("ownership: every number of every tensor has one owner, and the parts are those of the pieces") {
-    const ParamTable table = model_table();
+    const model::ParamTable table = model_table();
     for (int ranks : {1, 2, 4, 8, 32}) {
         CAPTURE(ranks);
-        const Ownership owners(table, is_matrix, ranks);
+        const optim::Ownership owners(table, is_matrix, ranks);
         std::vector<int> owned(static_cast<size_t>(table.size()));
         for (int r = 0; r < ranks; ++r)
             for (size_t p = 0; p < table.params().size(); ++p) {
-                const Ownership::Range part = owners.part(p, r);
+                const optim::Ownership::Range part = owners.part(p, r);
                 for (int64_t i = 0; i < part.count; ++i)
                     ++owned[static_cast<size_t>(table.params()[p].offset + part.begin + i)];
             }
@@ -58,23 +58,23 @@ TEST_CASE("ownership: every number of every tensor has one owner, and the parts 
         // Ranges cover the same, and padding at most.
         std::fill(owned.begin(), owned.end(), 0);
         for (int r = 0; r < ranks; ++r)
-            for (const Ownership::Range& range : owners.ranges(r, 0, table.size()))
+            for (const optim::Ownership::Range& range : owners.ranges(r, 0, table.size()))
                 for (int64_t i = 0; i < range.count; ++i) ++owned[static_cast<size_t>(range.begin + i)];
-        for (const Param& p : table.params())
+        for (const model::Param& p : table.params())
             for (int64_t i = 0; i < p.count(); ++i) REQUIRE(owned[static_cast<size_t>(p.offset + i)] == 1);
         CHECK(*std::max_element(owned.begin(), owned.end()) == 1);
     }
 }
 
 TEST_CASE("ownership: the pieces do not depend on the number of ranks, their slots follow the ranks") {
-    const ParamTable table = model_table();
-    const Ownership one(table, is_matrix, 1);
+    const model::ParamTable table = model_table();
+    const optim::Ownership one(table, is_matrix, 1);
     for (int ranks : {2, 8}) {
-        const Ownership many(table, is_matrix, ranks);
+        const optim::Ownership many(table, is_matrix, ranks);
         REQUIRE(many.pieces().size() == one.pieces().size());
         std::vector<int> seen(many.pieces().size());
         for (size_t i = 0; i < one.pieces().size(); ++i) {
-            const Ownership::Piece &a = one.pieces()[i], &b = many.pieces()[i];
+            const optim::Ownership::Piece &a = one.pieces()[i], &b = many.pieces()[i];
             CHECK(a.param == b.param);
             CHECK(a.begin == b.begin);
             CHECK(a.count == b.count);
@@ -87,14 +87,14 @@ TEST_CASE("ownership: the pieces do not depend on the number of ranks, their slo
 }
 
 TEST_CASE("ownership: matrices that are orthogonalised stay whole; work and bytes are balanced") {
-    const ParamTable table = model_table();
+    const model::ParamTable table = model_table();
     for (int ranks : {2, 4, 8}) {
         CAPTURE(ranks);
-        const Ownership owners(table, is_matrix, ranks);
+        const optim::Ownership owners(table, is_matrix, ranks);
         std::vector<double> flops(static_cast<size_t>(ranks));
         std::vector<int64_t> adam(static_cast<size_t>(ranks));
-        for (const Ownership::Piece& piece : owners.pieces()) {
-            const Param& p = table.params()[piece.param];
+        for (const optim::Ownership::Piece& piece : owners.pieces()) {
+            const model::Param& p = table.params()[piece.param];
             if (!is_matrix(p)) {
                 adam[static_cast<size_t>(piece.owner)] += piece.count;
                 continue;
@@ -114,11 +114,11 @@ TEST_CASE("ownership: matrices that are orthogonalised stay whole; work and byte
 }
 
 TEST_CASE("ownership: neighbouring pieces of a rank travel as one range, but not across others") {
-    ParamTable table;
-    table.add({"a", {5}, {}, ParamGroup::scalar});
-    table.add({"b", {3}, {}, ParamGroup::scalar});
+    model::ParamTable table;
+    table.add({"a", {5}, {}, model::ParamGroup::scalar});
+    table.add({"b", {3}, {}, model::ParamGroup::scalar});
     table.add_joined({matrix("q", 2, 4), matrix("k", 1, 4), matrix("v", 2, 4)});
-    const Ownership owners(table, is_matrix, 2);
+    const optim::Ownership owners(table, is_matrix, 2);
     // Muon: q to rank 0, v to rank 1, k to rank 0 (equal loads: the lower). Adam: a to rank 0, b to rank 1.
     const auto ranges = owners.ranges(0, 0, table.size());
     REQUIRE(ranges.size() == 2);

@@ -27,8 +27,8 @@ template <class T>
 class Attention {
   public:
     // layout: name of the layer's layout, "" for the plain attention section.
-    Attention(const ModelConfig& config, const AttentionConfig& attention, const std::string& layout,
-              int64_t layer, const Weights<T>& weights, const PostHoc& change)
+    Attention(const model::ModelConfig& config, const model::AttentionConfig& attention,
+              const std::string& layout, int64_t layer, const Weights<T>& weights, const PostHoc& change)
         : config_(config),
           a_(attention),
           layout_(layout),
@@ -56,7 +56,7 @@ class Attention {
             const size_t g = kv_head(h);
             for (size_t i = 0; i < positions; ++i) {
                 Row<T> upper(positions, T(0)), lower(positions, T(0));
-                double largest = a_.sink == SinkKind::none ? -1e300 : 0;  // softmax ignores it
+                double largest = a_.sink == model::SinkKind::none ? -1e300 : 0;  // softmax ignores it
                 for (size_t j = 0; j < positions; ++j) {
                     if (!visible(doc_start, i, j)) continue;
                     upper[j] = above.score(h, i, j);
@@ -78,7 +78,7 @@ class Attention {
                 }
                 for (size_t c = 0; c < d_; ++c) {
                     T denominator = total;
-                    if (a_.sink != SinkKind::none) denominator += exp(sink(h, c) - T(largest));
+                    if (a_.sink != model::SinkKind::none) denominator += exp(sink(h, c) - T(largest));
                     out[i][h * d_ + c] = sum[c] / denominator;
                 }
             }
@@ -103,11 +103,11 @@ class Attention {
 
     // n of query i.
     double keys_counted(const std::vector<int32_t>& doc_start, size_t i) const {
-        ScaleCount count = a_.scale.scale_n;
-        if (count == ScaleCount::automatic)
-            count = doc_start.empty() ? ScaleCount::sequence : ScaleCount::document;
-        if (count == ScaleCount::sequence) return double(i) + 1;
-        if (count == ScaleCount::document) return double(i) - doc_start.at(i) + 1;
+        model::ScaleCount count = a_.scale.scale_n;
+        if (count == model::ScaleCount::automatic)
+            count = doc_start.empty() ? model::ScaleCount::sequence : model::ScaleCount::document;
+        if (count == model::ScaleCount::sequence) return double(i) + 1;
+        if (count == model::ScaleCount::document) return double(i) - doc_start.at(i) + 1;
         double n = 0;
         for (size_t j = 0; j <= i; ++j) n += visible(doc_start, i, j) ? 1 : 0;
         return n;
@@ -139,7 +139,7 @@ class Attention {
     Rows<T> values(const Rows<T>& x, Sequence<T>& sequence) const {
         Rows<T> v = weights_.linear(x, name_ + "v.weight");
         if (a_.conv.size > 0 && a_.conv.values) v = convolved(v, "v", weights_, sequence.doc_start);
-        if (config_.residual.values == ValueMix::first) {
+        if (config_.residual.values == model::ValueMix::first) {
             if (layer_ == 0) sequence.first_values = v;
             for (size_t p = 0; p < v.size() && layer_ > 0; ++p)
                 for (size_t c = 0; c < v[p].size(); ++c) {
@@ -159,8 +159,8 @@ class Attention {
                               weights_.mix(name_ + "value_embedding_mix", c) *
                                   table[size_t(sequence.tokens[p]) * v[p].size() + c];
         }
-        const bool layer_norm = a_.qk.kind == QkKind::qkv_ln;
-        if (layer_norm || a_.qk.kind == QkKind::qkv_rms_w)
+        const bool layer_norm = a_.qk.kind == model::QkKind::qkv_ln;
+        if (layer_norm || a_.qk.kind == model::QkKind::qkv_rms_w)
             for (Row<T>& row : v)
                 for (size_t g = 0; g < kv_heads_; ++g) {
                     Row<T> head = slice(row, g * d_, d_);
@@ -220,32 +220,32 @@ class Attention {
             for (size_t h = 0; h < heads; ++h) {
                 Row<T> x = slice(row, h * o_.d_, o_.d_);
                 switch (a_.qk.kind) {
-                    case QkKind::none:
+                    case model::QkKind::none:
                         break;
-                    case QkKind::qk_rms:
+                    case model::QkKind::qk_rms:
                         x = rms_norm(x, T(a_.qk.eps));
                         break;
-                    case QkKind::qk_rms_w:
-                    case QkKind::qkv_rms_w:
+                    case model::QkKind::qk_rms_w:
+                    case model::QkKind::qkv_rms_w:
                         x = rms_norm(x, T(a_.qk.eps));
                         affine(x, o_.name_ + name + "_norm", weights_, false);
                         break;
-                    case QkKind::qk_ln:
-                    case QkKind::qkv_ln:
+                    case model::QkKind::qk_ln:
+                    case model::QkKind::qkv_ln:
                         x = rms_norm(centred(x), T(a_.qk.eps));
                         affine(x, o_.name_ + name + "_norm", weights_, true);
                         break;
-                    case QkKind::qk_rms_eps:
+                    case model::QkKind::qk_rms_eps:
                         x = rms_norm(x, exp(weights_.of_head(o_.name_ + name + "_norm.log_eps", h)));
                         break;
-                    case QkKind::qk_l2:
-                    case QkKind::cosa:
+                    case model::QkKind::qk_l2:
+                    case model::QkKind::cosa:
                         x = unit_vector(x);
                         break;
-                    case QkKind::qna:
+                    case model::QkKind::qna:
                         if (query) x = unit_vector(x);
                         break;
-                    case QkKind::kna:
+                    case model::QkKind::kna:
                         if (!query) x = unit_vector(x);
                         break;
                 }
@@ -288,18 +288,18 @@ class Attention {
 
         // f of every head and query.
         void factors() {
-            const ScaleConfig& s = a_.scale;
+            const model::ScaleConfig& s = a_.scale;
             const double l0 = o_.l_train();
             std::string name = o_.name_;
-            if (granularity(s) == ScaleGranularity::global)
+            if (granularity(s) == model::ScaleGranularity::global)
                 name = o_.layout_.empty() ? "attention." : "layouts." + o_.layout_ + ".";
-            const bool learned = granularity(s) != ScaleGranularity::fixed;
+            const bool learned = granularity(s) != model::ScaleGranularity::fixed;
             for (size_t h = 0; h < o_.heads_; ++h) {
                 factor_.emplace_back();
                 for (double n : n_) {
                     const T r = learned ? weights_.of_head(name + "scale.r", h) : T(first_multiplier(a_, l0));
                     T f = r * T(length_shape(a_, n, l0));
-                    if (s.kind == ScaleKind::logn_bias)
+                    if (s.kind == model::ScaleKind::logn_bias)
                         f += learned ? weights_.of_head(name + "scale.b", h) : T(s.bias);
                     if (active_ && o_.change_.clip_logn) f = f * T(std::max(1.0, std::log(n) / std::log(l0)));
                     factor_.back().push_back(f);
@@ -312,7 +312,7 @@ class Attention {
             using std::exp;
             using std::log;
             using std::sqrt;
-            const DistanceConfig& c = a_.distance;
+            const model::DistanceConfig& c = a_.distance;
             const std::string name = o_.name_ + "distance.";
             const auto log_distance = [&] {  // log(1 + t / tau)
                 const T tau = c.learn_tau ? exp(weights_.param(name + "log_tau")[0]) : T(c.tau);
@@ -324,32 +324,32 @@ class Attention {
                 return value_of(x) < 0.01 ? T(0.01) : value_of(x) > high ? T(high) : x;
             };
             switch (c.kind) {
-                case DistanceKind::none:
+                case model::DistanceKind::none:
                     return z;
-                case DistanceKind::scale_invariant: {
+                case model::DistanceKind::scale_invariant: {
                     const T m = T(2) * log_distance();
                     return sqrt(T(1) + m) * z - decay() * m;
                 }
-                case DistanceKind::log_bias:
+                case model::DistanceKind::log_bias:
                     return z - decay() * log_distance();
-                case DistanceKind::si_interp: {
+                case model::DistanceKind::si_interp: {
                     const double by_distance = std::log(1 + t / c.tau);
                     const double square = 1 + 2 * ((1 - c.kappa) * by_distance +
                                                    (c.kappa > 0 ? c.kappa * std::log(c.b * n + c.c) : 0));
                     return T(std::sqrt(std::max(0.0, square))) * z - T((square - 1) / 2 + c.p * by_distance);
                 }
-                case DistanceKind::alibi:
+                case model::DistanceKind::alibi:
                     return z - T(alibi_slopes(a_.heads)[h] * t);
-                case DistanceKind::kerple_log:
+                case model::DistanceKind::kerple_log:
                     return z - clamped("p", 1e300) * log(T(1) + clamped("a", 1e300) * T(t));
-                case DistanceKind::kerple_power:
+                case model::DistanceKind::kerple_power:
                     return t == 0 ? z : z - clamped("a", 1e300) * exp(clamped("p", 2) * T(std::log(t)));
             }
             throw std::logic_error("a distance transform without a formula");
         }
 
         const Attention& o_;
-        const AttentionConfig& a_;
+        const model::AttentionConfig& a_;
         Weights<T> weights_;
         bool active_ = false, rotary_ = false;
         std::vector<double> theta_, n_;
@@ -359,15 +359,15 @@ class Attention {
 
     // One sink per head; given as one per channel, each channel divides by its own (see Weights::mix).
     T sink(size_t h, size_t c) const {
-        if (a_.sink == SinkKind::zero) return T(0);
+        if (a_.sink == model::SinkKind::zero) return T(0);
         const Row<T>& s = weights_.param(name_ + "sink");
         return s.size() == heads_ ? s[h] : s.at(h * d_ + c);
     }
 
     void output_norm(Row<T>& row) const {
-        const OutputNormConfig& n = a_.output_norm;
-        if (n.kind == OutputNorm::none) return;
-        const size_t width = n.kind == OutputNorm::head ? d_ : row.size();
+        const model::OutputNormConfig& n = a_.output_norm;
+        if (n.kind == model::OutputNorm::none) return;
+        const size_t width = n.kind == model::OutputNorm::head ? d_ : row.size();
         for (size_t begin = 0; begin < row.size(); begin += width) {
             const Row<T> part = rms_norm(slice(row, begin, width), T(config_.norm.eps));
             for (size_t c = 0; c < width; ++c)
@@ -378,10 +378,10 @@ class Attention {
     // Gates are one per head or one per channel; rows of the matrix say how many. A head's gate given as one
     // per channel is the parts of its gradient once more.
     void gate(Row<T>& row, const Row<T>& x) const {
-        const GateConfig& g = a_.gate;
-        if (g.kind == GateKind::none) return;
+        const model::GateConfig& g = a_.gate;
+        if (g.kind == model::GateKind::none) return;
         const Row<T>& w = weights_.param(name_ + "gate.weight");
-        const size_t in = g.kind == GateKind::sparse ? size_t(sparse_gate_channels) : x.size();
+        const size_t in = g.kind == model::GateKind::sparse ? size_t(model::sparse_gate_channels) : x.size();
         const size_t gates = w.size() / in, channels = row.size() / gates;
         for (size_t c = 0; c < row.size(); ++c) {
             T u = 0;
@@ -390,8 +390,8 @@ class Attention {
         }
     }
 
-    const ModelConfig& config_;
-    const AttentionConfig& a_;
+    const model::ModelConfig& config_;
+    const model::AttentionConfig& a_;
     std::string layout_;
     int64_t layer_;
     std::string name_;

@@ -15,8 +15,8 @@ struct Coordinate {
 
 // d loss_n / d coordinate for every coordinate, then every token n. Real: the arithmetic it is computed in.
 template <class Real = double>
-std::vector<std::vector<double>> token_derivatives(const ModelConfig& config, const Params<double>& params,
-                                                   const Example& example,
+std::vector<std::vector<double>> token_derivatives(const model::ModelConfig& config,
+                                                   const Params<double>& params, const Example& example,
                                                    const std::vector<Coordinate>& coordinates) {
     constexpr int lanes = 16;
     using Number = Dual<Real, lanes>;
@@ -44,7 +44,7 @@ std::vector<std::vector<double>> token_derivatives(const ModelConfig& config, co
 struct Directional {
     std::vector<double> losses, slopes;
 };
-inline Directional directional_derivative(const ModelConfig& config, const Params<double>& params,
+inline Directional directional_derivative(const model::ModelConfig& config, const Params<double>& params,
                                           const Params<double>& direction, const Example& example) {
     using Number = Dual<double, 1>;
     Params<Number> numbers;

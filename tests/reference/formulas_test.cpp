@@ -21,7 +21,7 @@ namespace {
 // P_i, and <q_i, k_j> = logits[i][j] before rotary and norms.
 constexpr size_t T = 8;
 struct OneHead {
-    ModelConfig m = tiny_model(1);
+    model::ModelConfig m = tiny_model(1);
     Params<double> params;
     std::vector<int32_t> doc_start;
     PostHoc change;
@@ -31,8 +31,8 @@ struct OneHead {
         m.train_context = 1 << 20;
         a().heads = 1;
         a().head_dim = T;
-        a().qk.kind = QkKind::none;
-        a().position.kind = PositionKind::nope;
+        a().qk.kind = model::QkKind::none;
+        a().position.kind = model::PositionKind::nope;
         const Rng rng(31, Purpose::test);
         for (const char* name : {"q", "k", "v", "o"}) {
             std::vector<double>& w = params[fmt::format("layers.0.attention.{}.weight", name)];
@@ -40,7 +40,7 @@ struct OneHead {
                 w.push_back(name[0] == 'q' ? rng.normal(i) : i % (T + 1) == 0 ? 1.0 : 0.0);
         }
     }
-    AttentionConfig& a() { return m.attention; }
+    model::AttentionConfig& a() { return m.attention; }
     void set(const std::string& name, std::vector<double> values) {
         params["layers.0.attention." + name] = std::move(values);
     }
@@ -78,93 +78,93 @@ void scale_all(Params<double>& p, const std::string& name, double factor) {
 }  // namespace
 
 TEST_CASE("reference: length scales have their published values") {
-    AttentionConfig a;
-    const auto at = [&](ScaleKind kind, double n, double l_train = 512) {
+    model::AttentionConfig a;
+    const auto at = [&](model::ScaleKind kind, double n, double l_train = 512) {
         a.scale.kind = kind;
         return length_shape(a, n, l_train);
     };
     const double fine = 5e-6;  // five decimals
-    CHECK(std::abs(0.43 * at(ScaleKind::logn, 64) - 1.78832) < fine);
-    CHECK(std::abs(at(ScaleKind::logn_fixed04, 4096) - 3.32711) < fine);
-    CHECK(at(ScaleKind::sqrt2logn, 1) == 0);
-    CHECK(std::abs(at(ScaleKind::sqrt2logn, 256) - 3.33022) < fine);
-    CHECK(std::abs(at(ScaleKind::sqrt2lognp1, 1) - 1.17741) < fine);
-    CHECK(std::abs(at(ScaleKind::sqrt2lognp1, 16) - 2.38043) < fine);
+    CHECK(std::abs(0.43 * at(model::ScaleKind::logn, 64) - 1.78832) < fine);
+    CHECK(std::abs(at(model::ScaleKind::logn_fixed04, 4096) - 3.32711) < fine);
+    CHECK(at(model::ScaleKind::sqrt2logn, 1) == 0);
+    CHECK(std::abs(at(model::ScaleKind::sqrt2logn, 256) - 3.33022) < fine);
+    CHECK(std::abs(at(model::ScaleKind::sqrt2lognp1, 1) - 1.17741) < fine);
+    CHECK(std::abs(at(model::ScaleKind::sqrt2lognp1, 16) - 2.38043) < fine);
     a.scale.a = 0;
     a.scale.b = 0.1;
     a.scale.c = 1.9;
-    CHECK(std::abs(at(ScaleKind::sqrt_abc, 64) - 2.05731) < fine);
+    CHECK(std::abs(at(model::ScaleKind::sqrt_abc, 64) - 2.05731) < fine);
     a.scale.a = 0.5;
-    CHECK(std::abs(at(ScaleKind::sqrt_abc, 64) - 2.55731) < fine);
-    CHECK(at(ScaleKind::logn_abc, 64) == Approx(std::log(8.3)));
-    CHECK(std::abs(at(ScaleKind::maxterm2, 1) - 0.74847) < fine);
-    CHECK(std::abs(at(ScaleKind::maxterm2, 1024) - 3.27872) < fine);
-    CHECK(at(ScaleKind::llama4, 8191) == 1);
-    CHECK(at(ScaleKind::llama4, 8192) == Approx(1 + 0.1 * std::log(2)));
-    CHECK(std::abs(at(ScaleKind::llama4, 65536) - 1.21972) < fine);
-    CHECK(at(ScaleKind::grok2, 1025) == 1);  // p = 1024 is not beyond 1024
-    CHECK(std::abs(at(ScaleKind::grok2, 16384) - 1.39999) < fine);
-    CHECK(at(ScaleKind::qwen_logn, 2048, 2048) == 1);
-    CHECK(std::abs(at(ScaleKind::qwen_logn, 16384, 2048) - 1.27273) < fine);
-    CHECK(std::abs(at(ScaleKind::entinv, 2) - 0.11111) < fine);
-    CHECK(std::abs(at(ScaleKind::entinv, 4096) - 1.33333) < fine);
-    CHECK(std::abs(at(ScaleKind::cosa_const, 7) - 22.1807) < 5e-5);
-    CHECK(at(ScaleKind::cosa_logn, 7) == Approx(4 * std::log(7)));
-    CHECK(at(ScaleKind::gammalogn, 7) == Approx(std::log(7)));
-    CHECK(at(ScaleKind::gradmax_gauss, 7) == Approx(0.84 * std::sqrt(std::log(7))));
+    CHECK(std::abs(at(model::ScaleKind::sqrt_abc, 64) - 2.55731) < fine);
+    CHECK(at(model::ScaleKind::logn_abc, 64) == Approx(std::log(8.3)));
+    CHECK(std::abs(at(model::ScaleKind::maxterm2, 1) - 0.74847) < fine);
+    CHECK(std::abs(at(model::ScaleKind::maxterm2, 1024) - 3.27872) < fine);
+    CHECK(at(model::ScaleKind::llama4, 8191) == 1);
+    CHECK(at(model::ScaleKind::llama4, 8192) == Approx(1 + 0.1 * std::log(2)));
+    CHECK(std::abs(at(model::ScaleKind::llama4, 65536) - 1.21972) < fine);
+    CHECK(at(model::ScaleKind::grok2, 1025) == 1);  // p = 1024 is not beyond 1024
+    CHECK(std::abs(at(model::ScaleKind::grok2, 16384) - 1.39999) < fine);
+    CHECK(at(model::ScaleKind::qwen_logn, 2048, 2048) == 1);
+    CHECK(std::abs(at(model::ScaleKind::qwen_logn, 16384, 2048) - 1.27273) < fine);
+    CHECK(std::abs(at(model::ScaleKind::entinv, 2) - 0.11111) < fine);
+    CHECK(std::abs(at(model::ScaleKind::entinv, 4096) - 1.33333) < fine);
+    CHECK(std::abs(at(model::ScaleKind::cosa_const, 7) - 22.1807) < 5e-5);
+    CHECK(at(model::ScaleKind::cosa_logn, 7) == Approx(4 * std::log(7)));
+    CHECK(at(model::ScaleKind::gammalogn, 7) == Approx(std::log(7)));
+    CHECK(at(model::ScaleKind::gradmax_gauss, 7) == Approx(0.84 * std::sqrt(std::log(7))));
     a.head_dim = 16;
-    CHECK(at(ScaleKind::beta_pow, 10) == Approx(std::pow(10, 2 / 15.0)));
-    CHECK(at(ScaleKind::none, 10) == 1);
+    CHECK(at(model::ScaleKind::beta_pow, 10) == Approx(std::pow(10, 2 / 15.0)));
+    CHECK(at(model::ScaleKind::none, 10) == 1);
 }
 
 TEST_CASE("reference: multipliers that let softmax attend to C keys have their published values") {
-    AttentionConfig a;
-    const auto at = [&](ScaleKind kind, int64_t head_dim, double target, double n) {
+    model::AttentionConfig a;
+    const auto at = [&](model::ScaleKind kind, int64_t head_dim, double target, double n) {
         a.scale.kind = kind;
         a.scale.target = target;
         a.head_dim = head_dim;
         return length_shape(a, n, 512);
     };
     // Four decimals for normal scores, three for cosines.
-    CHECK(std::abs(at(ScaleKind::solve_c, 64, 2, 16) - 2.7407) < 6e-5);
-    CHECK(std::abs(at(ScaleKind::solve_c, 64, 8, 16) - 0.4579) < 6e-5);
-    CHECK(std::abs(at(ScaleKind::solve_c, 64, 4, 256) - 2.7969) < 6e-5);
-    CHECK(at(ScaleKind::solve_c, 64, 16, 16) == 0);
-    CHECK(std::abs(at(ScaleKind::solve_c_cos, 64, 4, 16) - 1.163) < 6e-4);
-    CHECK(std::abs(at(ScaleKind::solve_c_cos, 16, 4, 16) - 1.182) < 6e-4);
-    CHECK(std::abs(at(ScaleKind::solve_c_cos, 16, 4, 256) - 3.383) < 6e-4);
-    CHECK(at(ScaleKind::solve_c_cos, 16, 4, 4) == 0);
+    CHECK(std::abs(at(model::ScaleKind::solve_c, 64, 2, 16) - 2.7407) < 6e-5);
+    CHECK(std::abs(at(model::ScaleKind::solve_c, 64, 8, 16) - 0.4579) < 6e-5);
+    CHECK(std::abs(at(model::ScaleKind::solve_c, 64, 4, 256) - 2.7969) < 6e-5);
+    CHECK(at(model::ScaleKind::solve_c, 64, 16, 16) == 0);
+    CHECK(std::abs(at(model::ScaleKind::solve_c_cos, 64, 4, 16) - 1.163) < 6e-4);
+    CHECK(std::abs(at(model::ScaleKind::solve_c_cos, 16, 4, 16) - 1.182) < 6e-4);
+    CHECK(std::abs(at(model::ScaleKind::solve_c_cos, 16, 4, 256) - 3.383) < 6e-4);
+    CHECK(at(model::ScaleKind::solve_c_cos, 16, 4, 4) == 0);
     // Two keys: E[1/w] = 1 + E exp(-A |z_1 - z_2|), the gap sqrt(2) times a half-normal.
-    const double alpha = at(ScaleKind::solve_c, 64, 1.5, 2);
+    const double alpha = at(model::ScaleKind::solve_c, 64, 1.5, 2);
     const double gap = 2 * std::exp(alpha * alpha) * 0.5 * std::erfc(alpha);
     CHECK(1 + gap == Approx(1.5).epsilon(1e-9));
 }
 
 TEST_CASE("reference: the first multiplier keeps the scale of the unscaled model") {
-    AttentionConfig a;
+    model::AttentionConfig a;
     a.head_dim = 16;
-    a.scale.kind = ScaleKind::sqrt2lognp1;
+    a.scale.kind = model::ScaleKind::sqrt2lognp1;
     CHECK(first_multiplier(a, 512) == Approx(1 / std::sqrt(2 * std::log(257))));
     a.scale.base = 0.5;  // m0 = 0.5 * sqrt(16)
     CHECK(first_multiplier(a, 512) == Approx(2 / std::sqrt(2 * std::log(257))));
-    a.scale.init = ScaleInit::value;
+    a.scale.init = model::ScaleInit::value;
     a.scale.r = 0.7;
     CHECK(first_multiplier(a, 512) == 0.7);
     a.scale = {};
-    a.scale.kind = ScaleKind::logn;
+    a.scale.kind = model::ScaleKind::logn;
     CHECK(first_multiplier(a, 512) == 0.43);
-    a.scale.init = ScaleInit::parity;
+    a.scale.init = model::ScaleInit::parity;
     CHECK(first_multiplier(a, 512) == Approx(1 / std::log(256)));
     a.scale = {};
-    a.scale.kind = ScaleKind::gammalogn;  // on cosines: sqrt(d) at L / 2
+    a.scale.kind = model::ScaleKind::gammalogn;  // on cosines: sqrt(d) at L / 2
     CHECK(first_multiplier(a, 512) == Approx(4 / std::log(256)));
-    a.scale.kind = ScaleKind::qknorm_g;
+    a.scale.kind = model::ScaleKind::qknorm_g;
     CHECK(first_multiplier(a, 512) == Approx(std::log2(512.0 * 512 - 512)));
-    a.scale.init = ScaleInit::parity;
+    a.scale.init = model::ScaleInit::parity;
     CHECK(first_multiplier(a, 512) == 4);
     a.scale = {};
     CHECK(first_multiplier(a, 512) == 1);
-    a.scale.kind = ScaleKind::entinv;
+    a.scale.kind = model::ScaleKind::entinv;
     CHECK(first_multiplier(a, 512) == 1);
 }
 
@@ -179,7 +179,7 @@ TEST_CASE("reference: ALiBi's slopes") {
 }
 
 TEST_CASE("reference: frequencies after a change have their published values") {
-    const PositionConfig rope;
+    const model::PositionConfig rope;
     const auto theta = frequencies(rope, 128);
     PostHoc change;
     change.kind = PostHoc::Kind::ntk;
@@ -213,7 +213,7 @@ TEST_CASE("reference: frequencies after a change have their published values") {
     change = {PostHoc::Kind::ntk_dynamic, 2};
     CHECK(changed_frequencies(theta, change, 512, 4096)[63] == Approx(theta[63] / 15));
     // Rotated channels alone count: the slowest rotated pair is interpolated, the others stay at zero.
-    const PositionConfig half{PositionKind::p_rope, 10000, 0.5, Spacing::geometric};
+    const model::PositionConfig half{model::PositionKind::p_rope, 10000, 0.5, model::Spacing::geometric};
     change = {PostHoc::Kind::ntk};
     const auto kept = frequencies(half, 128);
     CHECK(kept.size() == 32);
@@ -229,27 +229,27 @@ TEST_CASE("reference: scores by hand") {
     one.a().scale = {};
     one.a().softcap = 0.5;
     one.check([](double dot, double, double) { return 0.5 * std::tanh(dot / root / 0.5); });
-    one.a().scale.kind = ScaleKind::sqrt2logn;
-    one.a().scale.init = ScaleInit::value;
+    one.a().scale.kind = model::ScaleKind::sqrt2logn;
+    one.a().scale.init = model::ScaleInit::value;
     one.a().scale.r = 1.5;
     one.params["attention.scale.r"] = {1.5};
     const auto factor = [](double n) { return 1.5 * std::sqrt(2 * std::log(n)); };
     one.check([&](double dot, double n, double) { return factor(n) * 0.5 * std::tanh(dot / root / 0.5); });
-    one.a().scale.granularity = ScaleGranularity::fixed;
+    one.a().scale.granularity = model::ScaleGranularity::fixed;
     one.params.erase("attention.scale.r");
     one.check([&](double dot, double n, double) { return factor(n) * 0.5 * std::tanh(dot / root / 0.5); });
     one.a().softcap = 0;
-    one.a().scale.kind = ScaleKind::logn_bias;
+    one.a().scale.kind = model::ScaleKind::logn_bias;
     one.a().scale.bias = 0.25;
     one.check([&](double dot, double n, double) { return (1.5 * std::log(n) + 0.25) * dot / root; });
-    one.a().scale.granularity = ScaleGranularity::head;
+    one.a().scale.granularity = model::ScaleGranularity::head;
     one.set("scale.r", {0.6});
     one.set("scale.b", {-0.1});
     one.check([&](double dot, double n, double) { return (0.6 * std::log(n) - 0.1) * dot / root; });
 
     const auto f = [](double n) { return 0.6 * std::log(n) - 0.1; };
-    DistanceConfig& c = one.a().distance;
-    c = {DistanceKind::scale_invariant, 3, true, 1, true};
+    model::DistanceConfig& c = one.a().distance;
+    c = {model::DistanceKind::scale_invariant, 3, true, 1, true};
     one.set("distance.log_tau", {std::log(4)});
     one.set("distance.decay", {1.7});
     one.check([&](double dot, double n, double t) {
@@ -262,21 +262,21 @@ TEST_CASE("reference: scores by hand") {
         const double m = 2 * std::log(1 + t / 3);
         return std::sqrt(1 + m) * f(n) * dot / root - 0.8 * m;
     });
-    c.kind = DistanceKind::log_bias;
+    c.kind = model::DistanceKind::log_bias;
     one.check([&](double dot, double n, double t) { return f(n) * dot / root - 0.8 * std::log(1 + t / 3); });
-    c = {DistanceKind::si_interp, 3, false, 1, false, 0.3, 0.4, 0.2, 1.1};
+    c = {model::DistanceKind::si_interp, 3, false, 1, false, 0.3, 0.4, 0.2, 1.1};
     one.check([&](double dot, double n, double t) {
         const double square = 1 + 2 * (0.7 * std::log(1 + t / 3) + 0.3 * std::log(0.2 * n + 1.1));
         return std::sqrt(square) * f(n) * dot / root - (square - 1) / 2 - 0.4 * std::log(1 + t / 3);
     });
-    c = {DistanceKind::alibi};
+    c = {model::DistanceKind::alibi};
     one.check([&](double dot, double n, double t) { return f(n) * dot / root - t / 256; });
-    c = {DistanceKind::kerple_log};
+    c = {model::DistanceKind::kerple_log};
     one.set("distance.p", {0.9});
     one.set("distance.a", {0.005});  // below its bound of 0.01
     one.check(
         [&](double dot, double n, double t) { return f(n) * dot / root - 0.9 * std::log(1 + 0.01 * t); });
-    c = {DistanceKind::kerple_power};
+    c = {model::DistanceKind::kerple_power};
     one.set("distance.a", {0.4});
     one.check([&](double dot, double n, double t) { return f(n) * dot / root - 0.4 * std::pow(t, 0.9); });
     one.set("distance.p", {2.5});  // at most 2
@@ -290,29 +290,29 @@ TEST_CASE("reference: masks, counts and sinks by hand") {
     one.check(plain, [](size_t i, size_t j) { return j <= i && i / 3 == j / 3; });
     one.a().chunk = 0;
     one.a().window = 3;
-    one.a().sink = SinkKind::zero;
+    one.a().sink = model::SinkKind::zero;
     const auto near = [](size_t i, size_t j) { return j <= i && i - j < 3; };
     one.check(plain, near, 1);
-    one.a().sink = SinkKind::learned;
+    one.a().sink = model::SinkKind::learned;
     one.set("sink", {0.7});
     one.check(plain, near, std::exp(0.7));
 
-    one.a().sink = SinkKind::none;
-    one.a().scale.kind = ScaleKind::logn_fixed04;
+    one.a().sink = model::SinkKind::none;
+    one.a().scale.kind = model::ScaleKind::logn_fixed04;
     one.doc_start = {0, 0, 2, 2, 2, 2, 2, 2};
     const auto visible = [](size_t i, size_t j) { return j <= i && i - j < 3 && (i < 2 || j >= 2); };
     const auto scaled = [&](auto count) {
         one.check([&](double dot, double n, double) { return 0.4 * std::log(count(n)) * dot / root; },
                   visible);
     };
-    one.a().scale.scale_n = ScaleCount::sequence;
+    one.a().scale.scale_n = model::ScaleCount::sequence;
     scaled([](double n) { return n; });
     const auto in_document = [](double n) { return n > 2 ? n - 2 : n; };
-    one.a().scale.scale_n = ScaleCount::document;
+    one.a().scale.scale_n = model::ScaleCount::document;
     scaled(in_document);
-    one.a().scale.scale_n = ScaleCount::automatic;
+    one.a().scale.scale_n = model::ScaleCount::automatic;
     scaled(in_document);
-    one.a().scale.scale_n = ScaleCount::visible;
+    one.a().scale.scale_n = model::ScaleCount::visible;
     scaled([&](double n) { return std::min(in_document(n), 3.0); });
 }
 
@@ -328,35 +328,35 @@ TEST_CASE("reference: treatments of queries and keys by hand") {
     const auto by_query = [&](auto score) {
         one.check([&](double dot, double n, double) { return score(dot, size_t(n) - 1); });
     };
-    one.a().qk.kind = QkKind::qna;
+    one.a().qk.kind = model::QkKind::qna;
     by_query([&](double dot, size_t i) { return 2 * dot / length(i); });
-    one.a().qk.kind = QkKind::kna;
+    one.a().qk.kind = model::QkKind::kna;
     by_query([&](double dot, size_t) { return dot; });
-    one.a().qk.kind = QkKind::qk_l2;
+    one.a().qk.kind = model::QkKind::qk_l2;
     by_query([&](double dot, size_t i) { return root * dot / length(i); });
     one.a().scale.base = 0.2;
     by_query([&](double dot, size_t i) { return 0.2 * double(T) * dot / length(i); });
     one.a().scale.base = 0;
-    one.a().qk.kind = QkKind::cosa;
-    one.a().scale.kind = ScaleKind::cosa_logn;
+    one.a().qk.kind = model::QkKind::cosa;
+    one.a().scale.kind = model::ScaleKind::cosa_logn;
     by_query([&](double dot, size_t i) { return 4 * std::log(double(i + 1)) * dot / length(i); });
-    one.a().scale.kind = ScaleKind::none;
+    one.a().scale.kind = model::ScaleKind::none;
     // Learned eps: |q| / sqrt(d) against sqrt(mean square + eps).
-    one.a().qk.kind = QkKind::qk_rms_eps;
+    one.a().qk.kind = model::QkKind::qk_rms_eps;
     one.set("q_norm.log_eps", {std::log(0.3)});
     one.set("k_norm.log_eps", {std::log(0.7)});
     const double d = double(T);
     const double key = 2 / std::sqrt(4 / d + 0.7);
     by_query(
         [&](double dot, size_t i) { return dot / std::sqrt(length(i) * length(i) / d + 0.3) * key / root; });
-    one.a().qk = {QkKind::qk_rms_w, 0.3};
+    one.a().qk = {model::QkKind::qk_rms_w, 0.3};
     one.set("q_norm.gain", std::vector<double>(T, 0.5));
     one.set("k_norm.gain", std::vector<double>(T, 3));
     by_query([&](double dot, size_t i) {
         return 1.5 * dot / std::sqrt(length(i) * length(i) / d + 0.3) * 2 / std::sqrt(4 / d + 0.3) / root;
     });
     // Layer norm: the key's bias is common to all keys and has no effect, its centring neither.
-    one.a().qk = {QkKind::qk_ln, 0.3};
+    one.a().qk = {model::QkKind::qk_ln, 0.3};
     one.set("q_norm.bias", std::vector<double>(T, 0));
     one.set("k_norm.bias", std::vector<double>(T, 5));
     by_query([&](double dot, size_t i) {
@@ -385,7 +385,7 @@ TEST_CASE("reference: convolutions, output norms and gates by hand") {
 
     one.doc_start.clear();
     one.a().conv = {};
-    one.a().output_norm = {OutputNorm::head, true};
+    one.a().output_norm = {model::OutputNorm::head, true};
     std::vector<double> gain;
     for (size_t c = 0; c < T; ++c) gain.push_back(double(c));
     one.set("output_norm.gain", gain);
@@ -398,11 +398,11 @@ TEST_CASE("reference: convolutions, output norms and gates by hand") {
     one.set("output_norm.gain", gain);
     // Head 0 of row 3: 1/4 four times; head 1: zero.
     CHECK(one.output()[3][2] == Approx(2 * 0.25 / std::sqrt(1 / 16.0 + 0.01)));
-    one.a().output_norm = {OutputNorm::all, false};
+    one.a().output_norm = {model::OutputNorm::all, false};
     CHECK(one.output()[3][2] == Approx(0.25 / std::sqrt(1 / 32.0 + 0.01)));
 
     one.a().output_norm = {};
-    one.a().gate = {GateKind::headwise, true, true};
+    one.a().gate = {model::GateKind::headwise, true, true};
     w.assign(2 * T, 0.0);
     w[3] = -1;     // head 0, position 3
     w[T + 5] = 2;  // head 1, position 5
@@ -412,13 +412,13 @@ TEST_CASE("reference: convolutions, output norms and gates by hand") {
     CHECK(one.output()[5][5] == Approx(1 / 6.0 * 2 / (1 + std::exp(-2))));
     one.a().gate.doubled = false;
     CHECK(one.output()[5][2] == Approx(1 / 12.0));
-    one.a().gate.kind = GateKind::elementwise;
+    one.a().gate.kind = model::GateKind::elementwise;
     w.assign(T * T, 0.0);
     w[2 * T + 5] = 3;
     one.set("gate.weight", w);
     CHECK(one.output()[5][2] == Approx(1 / 6.0 / (1 + std::exp(-3))));
     CHECK(one.output()[5][1] == Approx(1 / 12.0));
     // The norm comes first: row 5, head 0 is 1/6 four times.
-    one.a().output_norm = {OutputNorm::head, false};
+    one.a().output_norm = {model::OutputNorm::head, false};
     CHECK(one.output()[5][2] == Approx(1 / 6.0 / std::sqrt(1 / 36.0 + 0.01) / (1 + std::exp(-3))));
 }

@@ -29,11 +29,11 @@ namespace longreach::reference {
 inline constexpr size_t smear_channels = 12;  // of the embedding that decide how much of it is smeared
 
 // Layout of a layer: "" for the plain attention section.
-inline std::string layout_of(const ModelConfig& m, int64_t layer) {
+inline std::string layout_of(const model::ModelConfig& m, int64_t layer) {
     if (layer == m.layers - 1 && !m.last.empty()) return m.last;
     return m.pattern.empty() ? "" : m.pattern[static_cast<size_t>(layer) % m.pattern.size()];
 }
-inline const AttentionConfig& attention_of(const ModelConfig& m, int64_t layer) {
+inline const model::AttentionConfig& attention_of(const model::ModelConfig& m, int64_t layer) {
     const std::string name = layout_of(m, layer);
     return name.empty() ? m.attention : m.layouts.at(name);
 }
@@ -44,7 +44,7 @@ class Model {
     using Row = reference::Row<T>;
     using Rows = reference::Rows<T>;
 
-    Model(const ModelConfig& config, const Params<T>& params, const PostHoc& change = {})
+    Model(const model::ModelConfig& config, const Params<T>& params, const PostHoc& change = {})
         : config_(config), weights_(params), change_(change) {}
 
     // One loss per token; 0 where the target is -1.
@@ -139,9 +139,10 @@ class Model {
     }
 
     Rows block(Rows x, int64_t layer, const std::string& name, Sequence<T>& sequence) const {
-        const AttentionConfig& a = attention_of(config_, layer);
-        const NormPlacement placement = config_.norm.placement;
-        const bool hybrid = placement == NormPlacement::hybrid, peri = placement == NormPlacement::peri;
+        const model::AttentionConfig& a = attention_of(config_, layer);
+        const model::NormPlacement placement = config_.norm.placement;
+        const bool hybrid = placement == model::NormPlacement::hybrid,
+                   peri = placement == model::NormPlacement::peri;
         const Attention<T> attention(config_, a, layout_of(config_, layer), layer, weights_, change_);
         const bool pre_norm = a.pre_norm && !hybrid;
         Rows y = attention.forward(pre_norm ? norm(x, name + "attention_norm") : x, sequence);
@@ -175,7 +176,7 @@ class Model {
     // -----------------------------------------------------------------------------------------------
     Rows mlp(const Rows& x, const std::string& name) const {
         Rows h = weights_.linear(x, name + "up.weight");
-        const bool gated = config_.mlp.kind == MlpKind::swiglu;
+        const bool gated = config_.mlp.kind == model::MlpKind::swiglu;
         const Rows gate = gated ? weights_.linear(x, name + "gate.weight") : Rows();
         for (size_t p = 0; p < h.size(); ++p)
             for (size_t f = 0; f < h[p].size(); ++f)
@@ -186,14 +187,14 @@ class Model {
         using std::erf;
         using std::tanh;
         switch (config_.mlp.kind) {
-            case MlpKind::relu2:
+            case model::MlpKind::relu2:
                 return value_of(a) > 0 ? a * a : T(0);
-            case MlpKind::gelu:
+            case model::MlpKind::gelu:
                 return T(0.5) * a * (T(1) + erf(a * T(1 / std::numbers::sqrt2)));
-            case MlpKind::gelu_tanh:
+            case model::MlpKind::gelu_tanh:
                 return T(0.5) * a *
                        (T(1) + tanh(T(std::sqrt(2 * std::numbers::inv_pi)) * (a + T(0.044715) * a * a * a)));
-            case MlpKind::swiglu:
+            case model::MlpKind::swiglu:
                 break;
         }
         throw std::logic_error("swiglu has two inputs");
@@ -203,7 +204,7 @@ class Model {
     // -------------------------------------------------------------------------------------------------------
     Rows head(const Rows& x) const {
         using std::tanh;
-        const SoftcapConfig& s = config_.head.softcap;
+        const model::SoftcapConfig& s = config_.head.softcap;
         Rows y =
             weights_.linear(norm(x, "final_norm"), config_.head.tied ? "embedding.weight" : "head.weight");
         for (Row& row : y)
@@ -225,7 +226,7 @@ class Model {
         return lse - y[target] + T(config_.head.z_loss) * lse * lse;
     }
 
-    const ModelConfig& config_;
+    const model::ModelConfig& config_;
     Weights<T> weights_;
     PostHoc change_;
 };

@@ -31,7 +31,7 @@ struct Parameter {
     }
 };
 
-inline std::vector<Parameter> parameters(const ModelConfig& m) {
+inline std::vector<Parameter> parameters(const model::ModelConfig& m) {
     using Start = Parameter::Start;
     std::vector<Parameter> all;
     const int64_t width = m.width;
@@ -50,8 +50,8 @@ inline std::vector<Parameter> parameters(const ModelConfig& m) {
         if (bias) constant(name + ".bias", {size}, 0);
     };
     const bool layer_norm = m.norm.kind == NormKind::layer;
-    const bool peri = m.norm.placement == NormPlacement::peri;
-    const bool hybrid = m.norm.placement == NormPlacement::hybrid;
+    const bool peri = m.norm.placement == model::NormPlacement::peri;
+    const bool hybrid = m.norm.placement == model::NormPlacement::hybrid;
 
     double deviation = m.init.embedding_std;
     if (deviation == 0) deviation = m.head.tied ? 1 / std::sqrt(static_cast<double>(width)) : 1;
@@ -62,14 +62,14 @@ inline std::vector<Parameter> parameters(const ModelConfig& m) {
     }
     if (m.residual.backout >= 0) constant("backout_mix", {1}, 0.5);
     for (int64_t i = 0; i < m.residual.value_embeddings; ++i) {
-        const AttentionConfig& a = attention_of(m, i);
+        const model::AttentionConfig& a = attention_of(m, i);
         all.push_back({fmt::format("value_embeddings.{}.weight", i),
                        {m.vocab_size, (a.kv_heads > 0 ? a.kv_heads : a.heads) * a.head_dim},
                        Start::normal,
                        deviation});
     }
     for (int64_t l = 0; l < m.layers; ++l) {
-        const AttentionConfig& a = attention_of(m, l);
+        const model::AttentionConfig& a = attention_of(m, l);
         const std::string layer = fmt::format("layers.{}.", l), name = layer + "attention.";
         const int64_t d = a.head_dim, heads = a.heads, kv = a.kv_heads > 0 ? a.kv_heads : heads;
         if (m.residual.unet && l >= m.layers - m.layers / 2) constant(layer + "skip_mix", {1}, 1);
@@ -89,51 +89,55 @@ inline std::vector<Parameter> parameters(const ModelConfig& m) {
         convolution(a.conv.queries, "q", heads * d);
         convolution(a.conv.keys, "k", kv * d);
         convolution(a.conv.values, "v", kv * d);
-        if (m.residual.values == ValueMix::first && l > 0) constant(name + "value_mix", {1}, 0.5);
+        if (m.residual.values == model::ValueMix::first && l > 0) constant(name + "value_mix", {1}, 0.5);
         if (l < m.residual.value_embeddings || l >= m.layers - m.residual.value_embeddings) {
             constant(name + "own_value_mix", {1}, 0.5);
             constant(name + "value_embedding_mix", {1}, 0.5);
         }
 
-        const QkKind qk = a.qk.kind;
-        const bool qk_layer = qk == QkKind::qk_ln || qk == QkKind::qkv_ln;
-        const bool values = qk == QkKind::qkv_ln || qk == QkKind::qkv_rms_w;
-        if (qk_layer || values || qk == QkKind::qk_rms_w)
+        const model::QkKind qk = a.qk.kind;
+        const bool qk_layer = qk == model::QkKind::qk_ln || qk == model::QkKind::qkv_ln;
+        const bool values = qk == model::QkKind::qkv_ln || qk == model::QkKind::qkv_rms_w;
+        if (qk_layer || values || qk == model::QkKind::qk_rms_w)
             for (const char* which : {"q", "k", "v"})
                 if (which[0] != 'v' || values) norm(name + which + "_norm", d, qk_layer);
-        if (qk == QkKind::qk_rms_eps) {
+        if (qk == model::QkKind::qk_rms_eps) {
             constant(name + "q_norm.log_eps", {a.qk.eps_per_head ? heads : 1}, std::log(a.qk.eps));
             constant(name + "k_norm.log_eps", {a.qk.eps_per_head ? kv : 1}, std::log(a.qk.eps));
         }
 
-        const ScaleGranularity r = granularity(a.scale);
-        if (r != ScaleGranularity::fixed) {
+        const model::ScaleGranularity r = granularity(a.scale);
+        if (r != model::ScaleGranularity::fixed) {
             const std::string layout = layout_of(m, l);
-            const std::string where = r != ScaleGranularity::global ? name
-                                      : layout.empty()              ? "attention."
-                                                                    : "layouts." + layout + ".";
-            const int64_t count = r == ScaleGranularity::head ? heads : 1;
+            const std::string where = r != model::ScaleGranularity::global ? name
+                                      : layout.empty()                     ? "attention."
+                                                                           : "layouts." + layout + ".";
+            const int64_t count = r == model::ScaleGranularity::head ? heads : 1;
             constant(where + "scale.r", {count}, first_multiplier(a, static_cast<double>(m.train_context)));
-            if (a.scale.kind == ScaleKind::logn_bias) constant(where + "scale.b", {count}, a.scale.bias);
+            if (a.scale.kind == model::ScaleKind::logn_bias)
+                constant(where + "scale.b", {count}, a.scale.bias);
         }
         if (a.distance.learn_tau) constant(name + "distance.log_tau", {1}, std::log(a.distance.tau));
         if (a.distance.learn_decay) constant(name + "distance.decay", {1}, a.distance.decay);
-        if (a.distance.kind == DistanceKind::kerple_log || a.distance.kind == DistanceKind::kerple_power) {
+        if (a.distance.kind == model::DistanceKind::kerple_log ||
+            a.distance.kind == model::DistanceKind::kerple_power) {
             all.push_back({name + "distance.p", {heads}, Start::zero_to, 2});
             all.push_back({name + "distance.a", {heads}, Start::zero_to, 1});
         }
-        if (a.sink == SinkKind::learned) constant(name + "sink", {heads}, 0);
-        if (a.output_norm.kind != OutputNorm::none && a.output_norm.gain)
-            constant(name + "output_norm.gain", {a.output_norm.kind == OutputNorm::head ? d : heads * d}, 1);
-        if (a.gate.kind != GateKind::none)
-            matrix(name + "gate.weight", a.gate.kind == GateKind::elementwise ? heads * d : heads,
-                   a.gate.kind == GateKind::sparse ? sparse_gate_channels : width, a.gate.zero_init);
+        if (a.sink == model::SinkKind::learned) constant(name + "sink", {heads}, 0);
+        if (a.output_norm.kind != model::OutputNorm::none && a.output_norm.gain)
+            constant(name + "output_norm.gain",
+                     {a.output_norm.kind == model::OutputNorm::head ? d : heads * d}, 1);
+        if (a.gate.kind != model::GateKind::none)
+            matrix(name + "gate.weight", a.gate.kind == model::GateKind::elementwise ? heads * d : heads,
+                   a.gate.kind == model::GateKind::sparse ? model::sparse_gate_channels : width,
+                   a.gate.zero_init);
         if (peri || a.post_norm) norm(layer + "attention_post_norm", width, layer_norm, m.norm.out_gain);
 
         const int64_t hidden = m.mlp.hidden > 0 ? m.mlp.hidden : 4 * width;
         if (m.norm.gain) norm(layer + "mlp_norm", width, layer_norm);
         matrix(layer + "mlp.up.weight", hidden, width);
-        if (m.mlp.kind == MlpKind::swiglu) matrix(layer + "mlp.gate.weight", hidden, width);
+        if (m.mlp.kind == model::MlpKind::swiglu) matrix(layer + "mlp.gate.weight", hidden, width);
         matrix(layer + "mlp.down.weight", width, hidden, m.init.zero_projections);
         if (peri) norm(layer + "mlp_post_norm", width, layer_norm, m.norm.out_gain);
     }
@@ -146,7 +150,7 @@ inline std::vector<Parameter> parameters(const ModelConfig& m) {
 // `scatter` normal deviations, so that no two of them agree. Rounded to f32, so that both precisions start
 // from the same numbers.
 template <class Uniform, class Normal>
-Params<double> first_values(const ModelConfig& m, const Uniform& uniform, const Normal& normal,
+Params<double> first_values(const model::ModelConfig& m, const Uniform& uniform, const Normal& normal,
                             double scatter) {
     using Start = Parameter::Start;
     Params<double> out;

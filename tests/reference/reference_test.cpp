@@ -14,16 +14,16 @@ namespace {
 
 constexpr size_t C = 4, F = 8;
 
-ModelConfig small_config(int64_t layers = 1) {
-    ModelConfig m;
+model::ModelConfig small_config(int64_t layers = 1) {
+    model::ModelConfig m;
     m.layers = layers;
     m.width = int64_t(C);
     m.vocab_size = 3;
     m.mlp.hidden = int64_t(F);
     m.attention.heads = 1;
     m.attention.head_dim = 4;
-    m.attention.position.kind = PositionKind::nope;
-    m.attention.qk.kind = QkKind::none;
+    m.attention.position.kind = model::PositionKind::nope;
+    m.attention.qk.kind = model::QkKind::none;
     return m;
 }
 
@@ -34,7 +34,7 @@ std::vector<double> identity(double scale = 1) {
 }
 
 // Every matrix zero but the embedding, so that the residual stream stays the normed embedding.
-Params<double> empty_params(const ModelConfig& m) {
+Params<double> empty_params(const model::ModelConfig& m) {
     Params<double> p;
     p["embedding.weight"] = {1, 1, 1, 1, 2, 0, 0, 0, 0, 3, 0, 4};
     p["head.weight"] = std::vector<double>(3 * C, 0.0);
@@ -59,7 +59,7 @@ Example three_tokens() {
 }  // namespace
 
 TEST_CASE("reference: a head of zeros gives log V, unscored tokens give 0") {
-    const ModelConfig m = small_config();
+    const model::ModelConfig m = small_config();
     const std::vector<double> losses = Model<double>(m, empty_params(m)).losses(three_tokens());
     CHECK(losses.size() == 3);
     CHECK(losses[0] == Approx(std::log(3)));
@@ -68,7 +68,7 @@ TEST_CASE("reference: a head of zeros gives log V, unscored tokens give 0") {
 }
 
 TEST_CASE("reference: logits, softcaps and z-loss by hand") {
-    ModelConfig m = small_config();
+    model::ModelConfig m = small_config();
     Params<double> p = empty_params(m);
     p["head.weight"] = {1, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0.5};
     // Token 2, (0, 3, 0, 4): mean square 25/4, so the normed row is (0, 1.2, 0, 1.6) and stays it in the
@@ -90,7 +90,7 @@ TEST_CASE("reference: logits, softcaps and z-loss by hand") {
 }
 
 TEST_CASE("reference: equal scores average the visible values; window and documents choose them") {
-    ModelConfig m = small_config();
+    model::ModelConfig m = small_config();
     Params<double> p = empty_params(m);
     p["layers.0.attention.v.weight"] = identity();
     p["layers.0.attention.o.weight"] = identity();
@@ -124,7 +124,7 @@ TEST_CASE("reference: equal scores average the visible values; window and docume
 }
 
 TEST_CASE("reference: scores with rotary, query/key norm and the distance transform by hand") {
-    ModelConfig m = small_config();
+    model::ModelConfig m = small_config();
     m.norm.eps = 1e-300;
     Params<double> p = empty_params(m);
     p["embedding.weight"] = {2, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 2};
@@ -149,20 +149,20 @@ TEST_CASE("reference: scores with rotary, query/key norm and the distance transf
     };
     // q_2 = (0, 0, 0, 1), k = (1, 0, 0, 0) twice and (0, 0, 0, 1): z = 0, 0, 1/2.
     CHECK(measured() == Approx(mass(0, 0, 0.5)));
-    m.attention.distance = {DistanceKind::scale_invariant, 10};
+    m.attention.distance = {model::DistanceKind::scale_invariant, 10};
     const auto y = [](double z, double t) {
         const double shift = 2 * std::log(1 + t / 10);
         return std::sqrt(1 + shift) * z - shift;
     };
     CHECK(measured() == Approx(mass(y(0, 2), y(0, 1), y(0.5, 0))));
-    m.attention.qk = {QkKind::qk_rms, 1e-300};  // |q| = |k| = 2: z = 0, 0, 2
+    m.attention.qk = {model::QkKind::qk_rms, 1e-300};  // |q| = |k| = 2: z = 0, 0, 2
     CHECK(measured() == Approx(mass(y(0, 2), y(0, 1), y(2, 0))));
 }
 
 TEST_CASE("reference: rotary by hand") {
-    ModelConfig m = small_config();
+    model::ModelConfig m = small_config();
     m.norm.eps = 1e-300;
-    m.attention.position.kind = PositionKind::rope;
+    m.attention.position.kind = model::PositionKind::rope;
     Params<double> p = empty_params(m);
     // Tokens 0 and 1 have the same query (1, 0, 0, 0) and key (0, 0, 1, 0); token 0 alone has a value, in
     // channel 1.
@@ -182,8 +182,8 @@ TEST_CASE("reference: rotary by hand") {
     };
     const double e2 = std::exp(std::sin(2.0) / 2), e1 = std::exp(std::sin(1.0) / 2);
     CHECK(mass() == Approx(e2 / (e2 + e1 + 1)));
-    m.attention.position = {PositionKind::p_rope, 10000, 0.5,
-                            Spacing::geometric};  // one pair of two, theta 1
+    m.attention.position = {model::PositionKind::p_rope, 10000, 0.5,
+                            model::Spacing::geometric};  // one pair of two, theta 1
     CHECK(mass() == Approx(e2 / (e2 + e1 + 1)));
     m.attention.position.fraction = 0.49;
     CHECK(mass() == Approx(1 / 3.0));
@@ -195,20 +195,20 @@ TEST_CASE("reference: rotary by hand") {
         const double far = std::exp(std::sin(2 * theta) / 2), near = std::exp(std::sin(theta) / 2);
         return far / (far + near + 1);
     };
-    m.attention.position = {PositionKind::rope, 16, 0.5, Spacing::geometric};
+    m.attention.position = {model::PositionKind::rope, 16, 0.5, model::Spacing::geometric};
     CHECK(mass() == Approx(expected(0.25)));
-    m.attention.position = {PositionKind::p_rope, 16, 1, Spacing::geometric};
+    m.attention.position = {model::PositionKind::p_rope, 16, 1, model::Spacing::geometric};
     CHECK(mass() == Approx(expected(0.25)));
-    m.attention.position = {PositionKind::p_rope, 16, 1, Spacing::linspace};
+    m.attention.position = {model::PositionKind::p_rope, 16, 1, model::Spacing::linspace};
     CHECK(mass() == Approx(expected(0.0625)));
-    m.attention.position = {PositionKind::p_rope, 16, 0.5, Spacing::linspace};
+    m.attention.position = {model::PositionKind::p_rope, 16, 0.5, model::Spacing::linspace};
     CHECK(mass() == Approx(1 / 3.0));
 }
 
 TEST_CASE("reference: value residual, x0 mixing and U-net by hand") {
     // With zero matrices only the mixes act: the stream is a multiple of the normed embedding, and the final
     // norm with a large eps shows which multiple.
-    ModelConfig m = small_config(5);
+    model::ModelConfig m = small_config(5);
     m.norm.eps = 100;
     m.embedding_norm = false;
     m.residual.x0 = true;
@@ -230,7 +230,7 @@ TEST_CASE("reference: value residual, x0 mixing and U-net by hand") {
     CHECK(Model<double>(m, p).logits({1}, {})[0][0] == Approx(2 * x / std::sqrt(x * x + 100)));
 
     m = small_config(2);
-    m.residual.values = ValueMix::first;
+    m.residual.values = model::ValueMix::first;
     m.norm.eps = 1e-300;
     p = empty_params(m);
     p["layers.0.attention.v.weight"][1 * C] = 0.5;  // first values (0, 1, 0, 0)
@@ -245,7 +245,7 @@ TEST_CASE("reference: value residual, x0 mixing and U-net by hand") {
 }
 
 TEST_CASE("reference: activations and layer norm by hand") {
-    ModelConfig m = small_config();
+    model::ModelConfig m = small_config();
     m.norm = {NormKind::layer, true, 1e-300};
     Params<double> p = empty_params(m);
     p["embedding.weight"] = {1, 2, 3, 6, 0, 0, 0, 0, 0, 0, 0, 0};
@@ -267,37 +267,37 @@ TEST_CASE("reference: activations and layer norm by hand") {
     p["layers.0.mlp.up.weight"][3] = 1;
     p["layers.0.mlp.down.weight"][2 * F] = 10;
     const double a = 3 / s;
-    const auto written = [&](MlpKind kind) {
+    const auto written = [&](model::MlpKind kind) {
         m.mlp.kind = kind;
         logits = Model<double>(m, p).logits({0}, {})[0];
         // The final layer norm keeps ratios of differences: (x2 - x0) / (x1 - x0) with x1 - x0 = 1.
         return (logits[2] - logits[0]) / (logits[1] - logits[0]) - 2;
     };
-    CHECK(written(MlpKind::relu2) == Approx(10 * a * a));
-    CHECK(written(MlpKind::gelu) == Approx(10 * a * 0.5 * std::erfc(-a / std::sqrt(2.0))));
-    CHECK(written(MlpKind::gelu_tanh) ==
+    CHECK(written(model::MlpKind::relu2) == Approx(10 * a * a));
+    CHECK(written(model::MlpKind::gelu) == Approx(10 * a * 0.5 * std::erfc(-a / std::sqrt(2.0))));
+    CHECK(written(model::MlpKind::gelu_tanh) ==
           Approx(5 * a * (1 + std::tanh(0.7978845608028654 * (a + 0.044715 * a * a * a)))));
     p["layers.0.mlp.gate.weight"][0] = -1;  // channel 0 is -2 / s: gate 2 / s
     const double gate = 2 / s;
-    CHECK(written(MlpKind::swiglu) == Approx(10 * gate / (1 + std::exp(-gate)) * a));
+    CHECK(written(model::MlpKind::swiglu) == Approx(10 * gate / (1 + std::exp(-gate)) * a));
     p["layers.0.mlp.up.weight"][3] = -1;
-    CHECK(written(MlpKind::relu2) == Approx(0));
+    CHECK(written(model::MlpKind::relu2) == Approx(0));
 }
 
 TEST_CASE("reference: derivatives agree with central differences") {
-    ModelConfig m;
+    model::ModelConfig m;
     m.layers = 3;
     m.width = 8;
     m.vocab_size = 7;
     m.norm = {NormKind::layer, true, 1e-6};
-    m.mlp = {MlpKind::gelu, 12};
-    m.residual = {true, true, ValueMix::first};
+    m.mlp = {model::MlpKind::gelu, 12};
+    m.residual = {true, true, model::ValueMix::first};
     m.head.z_loss = 0.1;
     m.head.softcap = {Softcap::sigmoid, 23, 5, 7.5};
     m.attention.heads = 4;
     m.attention.kv_heads = 2;
     m.attention.head_dim = 4;
-    m.attention.distance = {DistanceKind::scale_invariant, 2};
+    m.attention.distance = {model::DistanceKind::scale_invariant, 2};
     const Example e{2, 4, {0, 1, 2, 3, 4, 5, 6, 0}, {1, 2, 3, 4, 5, 6, -1, 1}, {0, 0, 2, 2, 0, 0, 0, 0}};
 
     const Rng rng(3, Purpose::test);
@@ -335,7 +335,8 @@ TEST_CASE("reference: derivatives agree with central differences") {
             for (size_t i = 0; i < values.size(); ++i) values[i] += step * direction[name][i];
         return Model<double>(m, moved).losses(e);
     };
-    for (MlpKind kind : {MlpKind::relu2, MlpKind::gelu, MlpKind::gelu_tanh, MlpKind::swiglu})
+    for (model::MlpKind kind :
+         {model::MlpKind::relu2, model::MlpKind::gelu, model::MlpKind::gelu_tanh, model::MlpKind::swiglu})
         for (Softcap cap : {Softcap::none, Softcap::tanh, Softcap::sigmoid}) {
             m.mlp.kind = kind;
             m.head.softcap.kind = cap;

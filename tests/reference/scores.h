@@ -35,15 +35,15 @@ struct PostHoc {
 // --- rotary
 
 // theta of the channel pairs that are rotated, fastest first.
-inline std::vector<double> frequencies(const PositionConfig& position, int64_t head_dim) {
+inline std::vector<double> frequencies(const model::PositionConfig& position, int64_t head_dim) {
     const double pairs = double(head_dim) / 2;
-    double kept = position.kind == PositionKind::rope ? pairs : 0;
-    if (position.kind == PositionKind::p_rope)  // 1e-9: so that 0.7 of 10 pairs is 7 pairs
+    double kept = position.kind == model::PositionKind::rope ? pairs : 0;
+    if (position.kind == model::PositionKind::p_rope)  // 1e-9: so that 0.7 of 10 pairs is 7 pairs
         kept = std::floor(position.fraction * pairs + 1e-9);
     std::vector<double> theta;
     for (double m = 0; m < kept; ++m) {
         double exponent = m / pairs;
-        if (position.kind == PositionKind::p_rope && position.spacing == Spacing::linspace)
+        if (position.kind == model::PositionKind::p_rope && position.spacing == model::Spacing::linspace)
             exponent = kept == 1 ? 0 : m / (kept - 1);
         theta.push_back(std::exp(-std::log(position.base) * exponent));
     }
@@ -99,21 +99,21 @@ inline double yarn_magnitude(const PostHoc& change, double l0, double l) {
 
 // --- length scale
 
-inline bool scales_cosines(ScaleKind kind) {
-    return kind == ScaleKind::gammalogn || kind == ScaleKind::cosa_const || kind == ScaleKind::cosa_logn ||
-           kind == ScaleKind::qknorm_g;
+inline bool scales_cosines(model::ScaleKind kind) {
+    return kind == model::ScaleKind::gammalogn || kind == model::ScaleKind::cosa_const ||
+           kind == model::ScaleKind::cosa_logn || kind == model::ScaleKind::qknorm_g;
 }
 
 // s_base of z = s_base <q, k>.
-inline double base_scale(const AttentionConfig& a) {
+inline double base_scale(const model::AttentionConfig& a) {
     const double d = double(a.head_dim);
-    const bool plain = a.scale.kind == ScaleKind::none && a.scale.base > 0;
+    const bool plain = a.scale.kind == model::ScaleKind::none && a.scale.base > 0;
     switch (a.qk.kind) {
-        case QkKind::qna:
-        case QkKind::kna:
+        case model::QkKind::qna:
+        case model::QkKind::kna:
             return plain ? a.scale.base : 1;
-        case QkKind::qk_l2:
-        case QkKind::cosa:
+        case model::QkKind::qk_l2:
+        case model::QkKind::cosa:
             if (scales_cosines(a.scale.kind)) return 1;
             return plain ? a.scale.base * d : std::sqrt(d);
         default:
@@ -122,96 +122,97 @@ inline double base_scale(const AttentionConfig& a) {
 }
 
 // shape(n) of f = r shape(n) + b.
-inline double length_shape(const AttentionConfig& a, double n, double l_train) {
-    const ScaleConfig& s = a.scale;
+inline double length_shape(const model::AttentionConfig& a, double n, double l_train) {
+    const model::ScaleConfig& s = a.scale;
     const double d = double(a.head_dim);
     switch (s.kind) {
-        case ScaleKind::none:
-        case ScaleKind::qknorm_g:
+        case model::ScaleKind::none:
+        case model::ScaleKind::qknorm_g:
             return 1;
-        case ScaleKind::logn:
-        case ScaleKind::logn_bias:
-        case ScaleKind::gammalogn:
+        case model::ScaleKind::logn:
+        case model::ScaleKind::logn_bias:
+        case model::ScaleKind::gammalogn:
             return std::log(n);
-        case ScaleKind::logn_fixed04:
+        case model::ScaleKind::logn_fixed04:
             return 0.4 * std::log(n);
-        case ScaleKind::logn_abc:
+        case model::ScaleKind::logn_abc:
             return std::log(s.b * n + s.c);
-        case ScaleKind::entinv:
+        case model::ScaleKind::entinv:
             return std::log(n) / std::log(l_train);
-        case ScaleKind::qwen_logn:
+        case model::ScaleKind::qwen_logn:
             return n > l_train ? std::log(n) / std::log(l_train) : 1;
-        case ScaleKind::llama4:
+        case model::ScaleKind::llama4:
             return 1 + s.attn_scale * std::log(1 + std::floor(n / double(s.floor_scale)));
-        case ScaleKind::grok2: {
+        case model::ScaleKind::grok2: {
             const double p = n - 1, length = double(s.attn_temperature_len);
             return p > length ? std::log2(p) / std::log2(length) : 1;
         }
-        case ScaleKind::sqrt2logn:
+        case model::ScaleKind::sqrt2logn:
             return std::sqrt(2 * std::log(n));
-        case ScaleKind::sqrt2lognp1:
+        case model::ScaleKind::sqrt2lognp1:
             return std::sqrt(2 * std::log(n + 1));
-        case ScaleKind::sqrt_abc:
+        case model::ScaleKind::sqrt_abc:
             return s.a + std::sqrt(2 * std::log(s.b * n + s.c));
-        case ScaleKind::maxterm2: {
+        case model::ScaleKind::maxterm2: {
             const double u = std::sqrt(2 * std::log(n + 1));
             return u -
                    (std::log(std::log(n + 1)) + std::log(4 * std::numbers::pi) - 2 * std::numbers::egamma) /
                        (2 * u);
         }
-        case ScaleKind::beta_pow:
+        case model::ScaleKind::beta_pow:
             return std::pow(n, 2 / (d - 1));
-        case ScaleKind::solve_c:
+        case model::ScaleKind::solve_c:
             return multiplier_for(s.target, std::llround(n), 0);
-        case ScaleKind::solve_c_cos:
+        case model::ScaleKind::solve_c_cos:
             return multiplier_for(s.target, std::llround(n), a.head_dim);
-        case ScaleKind::cosa_const:
+        case model::ScaleKind::cosa_const:
             return 4 * std::log(l_train / 2);
-        case ScaleKind::cosa_logn:
+        case model::ScaleKind::cosa_logn:
             return 4 * std::log(n);
-        case ScaleKind::gradmax_gauss:
+        case model::ScaleKind::gradmax_gauss:
             return 0.84 * std::sqrt(std::log(n));
     }
     throw std::logic_error("a length scale without a formula");
 }
 
 // Kinds whose formula has an r in front.
-inline bool has_multiplier(ScaleKind kind) {
+inline bool has_multiplier(model::ScaleKind kind) {
     switch (kind) {
-        case ScaleKind::logn:
-        case ScaleKind::logn_bias:
-        case ScaleKind::logn_abc:
-        case ScaleKind::sqrt2logn:
-        case ScaleKind::sqrt2lognp1:
-        case ScaleKind::sqrt_abc:
-        case ScaleKind::maxterm2:
-        case ScaleKind::beta_pow:
-        case ScaleKind::gammalogn:
-        case ScaleKind::qknorm_g:
+        case model::ScaleKind::logn:
+        case model::ScaleKind::logn_bias:
+        case model::ScaleKind::logn_abc:
+        case model::ScaleKind::sqrt2logn:
+        case model::ScaleKind::sqrt2lognp1:
+        case model::ScaleKind::sqrt_abc:
+        case model::ScaleKind::maxterm2:
+        case model::ScaleKind::beta_pow:
+        case model::ScaleKind::gammalogn:
+        case model::ScaleKind::qknorm_g:
             return true;
         default:
             return false;
     }
 }
 
-inline ScaleGranularity granularity(const ScaleConfig& s) {
-    if (s.granularity != ScaleGranularity::by_kind) return s.granularity;
-    if (s.kind == ScaleKind::logn || s.kind == ScaleKind::logn_bias) return ScaleGranularity::head;
-    return has_multiplier(s.kind) ? ScaleGranularity::global : ScaleGranularity::fixed;
+inline model::ScaleGranularity granularity(const model::ScaleConfig& s) {
+    if (s.granularity != model::ScaleGranularity::by_kind) return s.granularity;
+    if (s.kind == model::ScaleKind::logn || s.kind == model::ScaleKind::logn_bias)
+        return model::ScaleGranularity::head;
+    return has_multiplier(s.kind) ? model::ScaleGranularity::global : model::ScaleGranularity::fixed;
 }
 
 // r at the start, and for good where it is not learned.
-inline double first_multiplier(const AttentionConfig& a, double l_train) {
-    const ScaleConfig& s = a.scale;
+inline double first_multiplier(const model::AttentionConfig& a, double l_train) {
+    const model::ScaleConfig& s = a.scale;
     if (!has_multiplier(s.kind)) return 1;
-    if (s.init == ScaleInit::value) return s.r;
-    if (s.init == ScaleInit::by_kind) {
-        if (s.kind == ScaleKind::logn || s.kind == ScaleKind::logn_bias) return 0.43;
-        if (s.kind == ScaleKind::qknorm_g) return std::log2(l_train * l_train - l_train);
+    if (s.init == model::ScaleInit::value) return s.r;
+    if (s.init == model::ScaleInit::by_kind) {
+        if (s.kind == model::ScaleKind::logn || s.kind == model::ScaleKind::logn_bias) return 0.43;
+        if (s.kind == model::ScaleKind::qknorm_g) return std::log2(l_train * l_train - l_train);
     }
     const double d = double(a.head_dim);
     // <q/|q|, k> and <q, k/|k|> have a scale of 1 without any law, other products 1/sqrt(d).
-    const bool one_side = a.qk.kind == QkKind::qna || a.qk.kind == QkKind::kna;
+    const bool one_side = a.qk.kind == model::QkKind::qna || a.qk.kind == model::QkKind::kna;
     const double m0 = s.base > 0 ? s.base * (one_side ? 1 : std::sqrt(d)) : 1;
     return m0 * (scales_cosines(s.kind) ? std::sqrt(d) : 1) / length_shape(a, l_train / 2, l_train);
 }

@@ -16,19 +16,19 @@ using test::tiny_model;
 
 namespace {
 
-std::vector<double> losses(const ModelConfig& m, const Params<double>& p, const Example& e,
+std::vector<double> losses(const model::ModelConfig& m, const Params<double>& p, const Example& e,
                            const PostHoc& change = {}) {
     return Model<double>(m, p, change).losses(e);
 }
 
-Params<double> random_params(const ModelConfig& m, double scatter = 0.3) {
+Params<double> random_params(const model::ModelConfig& m, double scatter = 0.3) {
     const Rng rng(23, Purpose::test);
     uint64_t drawn = 0;
     return first_values(
         m, [&] { return rng.uniform(drawn++); }, [&] { return rng.normal(drawn++); }, scatter);
 }
 
-Example random_tokens(const ModelConfig& m, int64_t length, bool documents = false) {
+Example random_tokens(const model::ModelConfig& m, int64_t length, bool documents = false) {
     const Rng rng(29, Purpose::test);
     Example e{1, length, {}, {}, {}};
     for (int64_t p = 0; p < length; ++p) {
@@ -41,7 +41,7 @@ Example random_tokens(const ModelConfig& m, int64_t length, bool documents = fal
 }
 
 // Both models on the same tokens, the second with parameters made from the first's: losses agree to rounding.
-void check_same(const ModelConfig& a, const Params<double>& pa, const ModelConfig& b,
+void check_same(const model::ModelConfig& a, const Params<double>& pa, const model::ModelConfig& b,
                 const Params<double>& pb, double tolerance = 1e-12, const PostHoc& change = {}) {
     for (bool documents : {false, true}) {
         const Example e = random_tokens(a, 14, documents);
@@ -49,8 +49,8 @@ void check_same(const ModelConfig& a, const Params<double>& pa, const ModelConfi
         for (size_t n = 0; n < x.size(); ++n) CHECK(x[n] == Approx(y[n]).epsilon(tolerance));
     }
 }
-bool differs(const ModelConfig& a, const Params<double>& pa, const ModelConfig& b, const Params<double>& pb,
-             const PostHoc& change = {}) {
+bool differs(const model::ModelConfig& a, const Params<double>& pa, const model::ModelConfig& b,
+             const Params<double>& pb, const PostHoc& change = {}) {
     const Example e = random_tokens(a, 14);
     const auto x = losses(a, pa, e), y = losses(b, pb, e, change);
     double largest = 0;
@@ -70,11 +70,11 @@ void scale_all(Params<double>& p, const std::string& part, double factor) {
 }  // namespace
 
 TEST_CASE("reference: variants that start as nothing are nothing") {
-    ModelConfig m = tiny_model(2);
+    model::ModelConfig m = tiny_model(2);
     const Params<double> p = random_params(m);
     const auto nothing = [&](const char* what, auto change) {
         CAPTURE(what);
-        ModelConfig changed = m;
+        model::ModelConfig changed = m;
         changed.train_context = 16;
         change(changed);
         Params<double> q = p;
@@ -86,68 +86,77 @@ TEST_CASE("reference: variants that start as nothing are nothing") {
             if (p.count(name) == 0) q[name] = values;
         CHECK(differs(m, p, changed, q));
     };
-    for (const GateKind kind : {GateKind::headwise, GateKind::elementwise, GateKind::sparse})
-        nothing("doubled gate", [&](ModelConfig& c) { c.attention.gate = {kind, true, true}; });
-    nothing("convolution", [](ModelConfig& c) { c.attention.conv.size = 3; });
-    nothing("smear", [](ModelConfig& c) { c.residual.smear = true; });
-    nothing("plain factor", [](ModelConfig& c) { c.attention.scale.granularity = ScaleGranularity::head; });
-    nothing("gains", [](ModelConfig& c) { c.attention.qk.kind = QkKind::qk_rms_w; });
+    for (const model::GateKind kind :
+         {model::GateKind::headwise, model::GateKind::elementwise, model::GateKind::sparse})
+        nothing("doubled gate", [&](model::ModelConfig& c) { c.attention.gate = {kind, true, true}; });
+    nothing("convolution", [](model::ModelConfig& c) { c.attention.conv.size = 3; });
+    nothing("smear", [](model::ModelConfig& c) { c.residual.smear = true; });
+    nothing("plain factor",
+            [](model::ModelConfig& c) { c.attention.scale.granularity = model::ScaleGranularity::head; });
+    nothing("gains", [](model::ModelConfig& c) { c.attention.qk.kind = model::QkKind::qk_rms_w; });
 }
 
 TEST_CASE("reference: variants at their limits") {
-    ModelConfig m = tiny_model(2);
+    model::ModelConfig m = tiny_model(2);
     m.train_context = 16;
     m.attention.heads = 4;
     m.attention.kv_heads = 2;
     Params<double> p = random_params(m);
     const auto changed = [&](auto change) {
-        ModelConfig c = m;
+        model::ModelConfig c = m;
         change(c);
         return c;
     };
     SUBCASE("a sink far below is no sink; a sink of zero is a learned one at zero") {
-        ModelConfig c = changed([](ModelConfig& x) { x.attention.sink = SinkKind::learned; });
+        model::ModelConfig c =
+            changed([](model::ModelConfig& x) { x.attention.sink = model::SinkKind::learned; });
         Params<double> q = random_params(c);
         for (auto& [name, values] : p) q[name] = values;
         set_all(q, ".sink", -1e30);
         check_same(m, p, c, q);
         set_all(q, ".sink", 0);
         CHECK(differs(m, p, c, q));
-        check_same(changed([](ModelConfig& x) { x.attention.sink = SinkKind::zero; }), p, c, q);
+        check_same(changed([](model::ModelConfig& x) { x.attention.sink = model::SinkKind::zero; }), p, c, q);
     }
     SUBCASE("chunks as long as the sequence, p-rope at both ends, softcap far above") {
-        check_same(m, p, changed([](ModelConfig& x) { x.attention.chunk = 14; }), p);
-        CHECK(differs(m, p, changed([](ModelConfig& x) { x.attention.chunk = 13; }), p));
-        ModelConfig c = changed([](ModelConfig& x) { x.attention.position.kind = PositionKind::p_rope; });
+        check_same(m, p, changed([](model::ModelConfig& x) { x.attention.chunk = 14; }), p);
+        CHECK(differs(m, p, changed([](model::ModelConfig& x) { x.attention.chunk = 13; }), p));
+        model::ModelConfig c =
+            changed([](model::ModelConfig& x) { x.attention.position.kind = model::PositionKind::p_rope; });
         c.attention.position.fraction = 1;
         check_same(m, p, c, p);
         c.attention.position.fraction = 0;
-        check_same(changed([](ModelConfig& x) { x.attention.position.kind = PositionKind::nope; }), p, c, p);
+        check_same(
+            changed([](model::ModelConfig& x) { x.attention.position.kind = model::PositionKind::nope; }), p,
+            c, p);
         // c tanh(z / c) = z - z^3 / (3 c^2) + ...
-        check_same(m, p, changed([](ModelConfig& x) { x.attention.softcap = 1e8; }), p, 1e-11);
+        check_same(m, p, changed([](model::ModelConfig& x) { x.attention.softcap = 1e8; }), p, 1e-11);
     }
     SUBCASE("interpolation: kappa = 0, p = 1 is scale-invariant; kappa = 1, p = 0 is sqrt(2 log n)") {
-        const ModelConfig si = changed([](ModelConfig& x) {
-            x.attention.distance = {DistanceKind::scale_invariant, 3};
+        const model::ModelConfig si = changed([](model::ModelConfig& x) {
+            x.attention.distance = {model::DistanceKind::scale_invariant, 3};
         });
-        ModelConfig c = si;
-        c.attention.distance = {DistanceKind::si_interp, 3, false, 1, false, 0, 1};
+        model::ModelConfig c = si;
+        c.attention.distance = {model::DistanceKind::si_interp, 3, false, 1, false, 0, 1};
         check_same(si, p, c, p);
         // b = e^(-1/2), c = 0: a^2 = 1 + 2 (log n - 1/2) = 2 log n, and a constant per row.
-        c.attention.distance = {DistanceKind::si_interp, 3, false, 1, false, 1, 0, std::exp(-0.5), 0};
-        ModelConfig root_n = m;
-        root_n.attention.scale.kind = ScaleKind::sqrt2logn;
-        root_n.attention.scale.granularity = ScaleGranularity::fixed;
-        root_n.attention.scale.init = ScaleInit::value;
+        c.attention.distance = {model::DistanceKind::si_interp, 3, false, 1, false, 1, 0, std::exp(-0.5), 0};
+        model::ModelConfig root_n = m;
+        root_n.attention.scale.kind = model::ScaleKind::sqrt2logn;
+        root_n.attention.scale.granularity = model::ScaleGranularity::fixed;
+        root_n.attention.scale.init = model::ScaleInit::value;
         root_n.attention.scale.r = 1;
         // sqrt(1 + 2 (log(b n))) at n = 1 is the root of a rounding error of 1e-16: 1e-8 of one score that is
         // alone in its softmax.
         check_same(root_n, p, c, p, 1e-11);
     }
     SUBCASE("learned decay and tau at the values of the static form") {
-        for (const DistanceKind kind : {DistanceKind::scale_invariant, DistanceKind::log_bias}) {
-            const ModelConfig fixed = changed([&](ModelConfig& x) { x.attention.distance = {kind, 3}; });
-            ModelConfig c = fixed;
+        for (const model::DistanceKind kind :
+             {model::DistanceKind::scale_invariant, model::DistanceKind::log_bias}) {
+            const model::ModelConfig fixed = changed([&](model::ModelConfig& x) {
+                x.attention.distance = {kind, 3};
+            });
+            model::ModelConfig c = fixed;
             c.attention.distance.learn_decay = c.attention.distance.learn_tau = true;
             Params<double> q = random_params(c);
             for (auto& [name, values] : p) q[name] = values;
@@ -155,13 +164,14 @@ TEST_CASE("reference: variants at their limits") {
             set_all(q, ".log_tau", std::log(3));
             check_same(fixed, p, c, q);
             set_all(q, ".decay", 0);
-            if (kind == DistanceKind::log_bias) check_same(m, p, c, q);
+            if (kind == model::DistanceKind::log_bias) check_same(m, p, c, q);
         }
         // KERPLE's logarithm with p = 1 and a = 1 / tau is the logarithmic bias.
-        const ModelConfig bias = changed([&](ModelConfig& x) {
-            x.attention.distance = {DistanceKind::log_bias, 3};
+        const model::ModelConfig bias = changed([&](model::ModelConfig& x) {
+            x.attention.distance = {model::DistanceKind::log_bias, 3};
         });
-        ModelConfig c = changed([&](ModelConfig& x) { x.attention.distance = {DistanceKind::kerple_log}; });
+        model::ModelConfig c =
+            changed([&](model::ModelConfig& x) { x.attention.distance = {model::DistanceKind::kerple_log}; });
         Params<double> q = random_params(c);
         for (auto& [name, values] : p) q[name] = values;
         set_all(q, ".distance.p", 1);
@@ -169,9 +179,9 @@ TEST_CASE("reference: variants at their limits") {
         check_same(bias, p, c, q);
     }
     SUBCASE("norms of queries or keys do not see the size of their matrices") {
-        const auto check_scale = [&](QkKind kind, const char* which, bool same) {
-            ModelConfig c = changed([&](ModelConfig& x) { x.attention.qk.kind = kind; });
-            if (kind == QkKind::cosa) c.attention.scale.kind = ScaleKind::cosa_const;
+        const auto check_scale = [&](model::QkKind kind, const char* which, bool same) {
+            model::ModelConfig c = changed([&](model::ModelConfig& x) { x.attention.qk.kind = kind; });
+            if (kind == model::QkKind::cosa) c.attention.scale.kind = model::ScaleKind::cosa_const;
             Params<double> q = p;
             scale_all(q, fmt::format("attention.{}.weight", which), 3);
             CAPTURE(which);
@@ -179,39 +189,40 @@ TEST_CASE("reference: variants at their limits") {
             if (same) check_same(c, p, c, q, 1e-9);
             CHECK(differs(c, p, c, q) != same);
         };
-        check_scale(QkKind::kna, "k", true);
-        check_scale(QkKind::kna, "q", false);
-        check_scale(QkKind::qna, "q", true);
-        check_scale(QkKind::qna, "k", false);
+        check_scale(model::QkKind::kna, "k", true);
+        check_scale(model::QkKind::kna, "q", false);
+        check_scale(model::QkKind::qna, "q", true);
+        check_scale(model::QkKind::qna, "k", false);
         for (const char* which : {"q", "k"}) {
-            check_scale(QkKind::qk_l2, which, true);
-            check_scale(QkKind::cosa, which, true);
+            check_scale(model::QkKind::qk_l2, which, true);
+            check_scale(model::QkKind::cosa, which, true);
         }
         // Unit vectors times sqrt(d) are the parameter-free RMS norm without eps.
-        ModelConfig rms = m, unit = m;
-        rms.attention.qk = {QkKind::qk_rms, 1e-300};
-        unit.attention.qk.kind = QkKind::qk_l2;
+        model::ModelConfig rms = m, unit = m;
+        rms.attention.qk = {model::QkKind::qk_rms, 1e-300};
+        unit.attention.qk.kind = model::QkKind::qk_l2;
         check_same(rms, p, unit, p, 1e-9);
     }
     SUBCASE("placements") {
         // A norm behind attention alone, or behind both: with gains of zero the module is not there.
-        ModelConfig c = changed([](ModelConfig& x) { x.norm.placement = NormPlacement::peri; });
+        model::ModelConfig c =
+            changed([](model::ModelConfig& x) { x.norm.placement = model::NormPlacement::peri; });
         Params<double> q = random_params(c), silent = p;
         for (auto& [name, values] : p) q[name] = values;
         set_all(q, "post_norm.gain", 0);
         for (const char* which : {"attention.o.weight", "mlp.down.weight"}) set_all(silent, which, 0);
         check_same(m, silent, c, q);
-        c = changed([](ModelConfig& x) { x.attention.post_norm = true; });
+        c = changed([](model::ModelConfig& x) { x.attention.post_norm = true; });
         silent = p;
         set_all(silent, "attention.o.weight", 0);
         check_same(m, silent, c, q);
         // Hybrid: with silent modules every layer norms the stream once more, which is one norm in the end.
-        c = changed([](ModelConfig& x) {
-            x.norm.placement = NormPlacement::hybrid;
+        c = changed([](model::ModelConfig& x) {
+            x.norm.placement = model::NormPlacement::hybrid;
             x.norm.eps = 1e-300;
-            x.attention.qk.kind = QkKind::qkv_rms_w;
+            x.attention.qk.kind = model::QkKind::qkv_rms_w;
         });
-        ModelConfig tiny_eps = m;
+        model::ModelConfig tiny_eps = m;
         tiny_eps.norm.eps = 1e-300;
         q = random_params(c);
         silent = p;
@@ -226,19 +237,19 @@ TEST_CASE("reference: variants at their limits") {
     }
     SUBCASE("backout, value embeddings") {
         // Taking back the last layer's output whole leaves 1 - lambda of the stream, which the head norms.
-        ModelConfig c = changed([](ModelConfig& x) {
+        model::ModelConfig c = changed([](model::ModelConfig& x) {
             x.residual.backout = 1;
             x.norm.eps = 1e-300;
         });
         Params<double> q = p;
         q["backout_mix"] = {0.3};
-        ModelConfig tiny_eps = m;
+        model::ModelConfig tiny_eps = m;
         tiny_eps.norm.eps = 1e-300;
         check_same(tiny_eps, p, c, q);
         c.residual.backout = 0;
         CHECK(differs(tiny_eps, p, c, q));
 
-        c = changed([](ModelConfig& x) { x.residual.value_embeddings = 1; });
+        c = changed([](model::ModelConfig& x) { x.residual.value_embeddings = 1; });
         q = random_params(c);
         for (auto& [name, values] : p) q[name] = values;
         set_all(q, "own_value_mix", 1);
@@ -252,7 +263,7 @@ TEST_CASE("reference: variants at their limits") {
 }
 
 TEST_CASE("reference: changes at evaluation act beyond L_train alone, and their limits are rope") {
-    ModelConfig m = tiny_model(2);
+    model::ModelConfig m = tiny_model(2);
     m.train_context = 14;
     const Params<double> p = random_params(m);
     using Kind = PostHoc::Kind;
@@ -290,7 +301,7 @@ TEST_CASE("reference: changes at evaluation act beyond L_train alone, and their 
 TEST_CASE("reference: derivatives of every variant agree with central differences") {
     for (const SmallModel& small : test::small_variants()) {
         CAPTURE(small.name);
-        const ModelConfig& m = small.config;
+        const model::ModelConfig& m = small.config;
         const Params<double> p = random_params(m);
         const Example e = random_tokens(m, 12, small.documents);
         const Rng rng(37, Purpose::test);
@@ -330,7 +341,7 @@ TEST_CASE("reference: derivatives of every variant agree with central difference
 }
 
 TEST_CASE("reference: smearing takes the plain embedding before it, within the document") {
-    ModelConfig m = tiny_model(1);
+    model::ModelConfig m = tiny_model(1);
     m.vocab_size = 3;
     m.embedding_norm = false;
     m.residual.smear = true;
@@ -356,11 +367,11 @@ TEST_CASE("reference: smearing takes the plain embedding before it, within the d
 }
 
 TEST_CASE("reference: every layer of a hybrid model leaves its stream normed") {
-    ModelConfig m = tiny_model(2);
+    model::ModelConfig m = tiny_model(2);
     m.embedding_norm = false;
-    m.norm.placement = NormPlacement::hybrid;
+    m.norm.placement = model::NormPlacement::hybrid;
     m.norm.eps = 0.5;
-    m.attention.qk.kind = QkKind::qkv_rms_w;
+    m.attention.qk.kind = model::QkKind::qkv_rms_w;
     Params<double> p = random_params(m);
     for (const char* silent : {"attention.o.weight", "mlp.down.weight"}) set_all(p, silent, 0);
     Row<double> x = slice(p.at("embedding.weight"), 3 * 16, 16);
@@ -374,7 +385,7 @@ TEST_CASE("reference: every layer of a hybrid model leaves its stream normed") {
 }
 
 TEST_CASE("reference: value tables serve the first layers and, in the same order, the last") {
-    ModelConfig m = tiny_model(5);
+    model::ModelConfig m = tiny_model(5);
     m.residual.value_embeddings = 2;
     for (int layer = 0; layer < 5; ++layer) {
         // Only this layer listens to its table.

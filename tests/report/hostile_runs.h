@@ -39,7 +39,7 @@ inline std::string as_file_name(std::string text) {
 // A run whose every text is `bad`; `seed` only makes numbers differ.
 inline void write_hostile_run(const std::string& path, const std::string& bad, int seed) {
     using json::Value;
-    make_directories(path);
+    io::make_directories(path);
     const auto object = [&](const std::string& key, Value value) {
         Value out = Value::object();
         out.set(key, std::move(value));
@@ -49,11 +49,11 @@ inline void write_hostile_run(const std::string& path, const std::string& bad, i
     config.set("model", object(bad, bad))
         .set("data", object("task", object("kind", bad)))
         .set("stages", Value::array({object("context", 64), object("steps", bad)}));
-    put(join_path(path, "config.json"), json::write(config, json::Style::pretty));
-    put(join_path(path, "origins.json"), json::write(object("model." + bad, bad), json::Style::pretty));
+    put(io::join_path(path, "config.json"), json::write(config, json::Style::pretty));
+    put(io::join_path(path, "origins.json"), json::write(object("model." + bad, bad), json::Style::pretty));
     Value build = object("version", bad);
     build.set("compiler", bad).set("system", bad).set(bad, bad);
-    put(join_path(path, "build.json"), json::write(build, json::Style::pretty));
+    put(io::join_path(path, "build.json"), json::write(build, json::Style::pretty));
     std::string metrics, timing;
     for (int step = 1; step <= 20; ++step) {
         Value line = object("step", step);
@@ -64,10 +64,10 @@ inline void write_hostile_run(const std::string& path, const std::string& bad, i
                               json::Style::compact) +
                   "\n";
     }
-    put(join_path(path, "metrics.jsonl"), metrics);
-    put(join_path(path, "timing.jsonl"), timing);
-    put(join_path(path, "log.txt"), "12:00:00 warning: " + bad + "\n");
-    put(join_path(path, "lock"), bad);
+    put(io::join_path(path, "metrics.jsonl"), metrics);
+    put(io::join_path(path, "timing.jsonl"), timing);
+    put(io::join_path(path, "log.txt"), "12:00:00 warning: " + bad + "\n");
+    put(io::join_path(path, "lock"), bad);
     const std::string val =
         "step,tokens,length,loss,standard_error,scored,documents,bits_per_byte,top1,fingerprint," + bad +
         fmt::format(
@@ -85,18 +85,19 @@ inline void write_hostile_run(const std::string& path, const std::string& bad, i
     const std::string positions = fmt::format(
         "step,length,by,bucket,loss,scored,fingerprint\n20,64,sequence,1,2,10,{0}\n20,64,{0},2,2,10,{0}\n",
         bad);
-    for (const std::string& at : {path, join_path(path, "eval/plain"), join_path(path, "eval/other")}) {
-        make_directories(at);
-        put(join_path(at, "val.csv"), val);
-        put(join_path(at, "tasks.csv"), tasks);
-        put(join_path(at, "probe.csv"), probe);
-        put(join_path(at, "positions.csv"), positions);
-        put(join_path(at, "request.json"), json::write(object(bad, bad), json::Style::pretty));
-        put(join_path(at, "sample.txt"), bad + "\n" + bad);
+    for (const std::string& at :
+         {path, io::join_path(path, "eval/plain"), io::join_path(path, "eval/other")}) {
+        io::make_directories(at);
+        put(io::join_path(at, "val.csv"), val);
+        put(io::join_path(at, "tasks.csv"), tasks);
+        put(io::join_path(at, "probe.csv"), probe);
+        put(io::join_path(at, "positions.csv"), positions);
+        put(io::join_path(at, "request.json"), json::write(object(bad, bad), json::Style::pretty));
+        put(io::join_path(at, "sample.txt"), bad + "\n" + bad);
     }
     // Other tokens: shown apart, under a measure that is hostile as well.
-    make_directories(join_path(path, "eval/apart"));
-    put(join_path(path, "eval/apart/val.csv"),
+    io::make_directories(io::join_path(path, "eval/apart"));
+    put(io::join_path(path, "eval/apart/val.csv"),
         "step,tokens,length,loss,standard_error,scored,documents,fingerprint\n20,640,64,2,0.1,64,2,x" + bad +
             "\n");
 }
@@ -104,7 +105,7 @@ inline void write_hostile_run(const std::string& path, const std::string& bad, i
 // A sweep of two variants and two seeds, all of whose names are `bad`. Returns the directories of its runs.
 inline std::vector<std::string> write_hostile_sweep(const std::string& path, const std::string& bad) {
     using json::Value;
-    make_directories(path);
+    io::make_directories(path);
     Value runs = Value::array();
     std::vector<std::string> directories;
     for (const char* variant : {"a", "b"})
@@ -114,7 +115,7 @@ inline std::vector<std::string> write_hostile_sweep(const std::string& path, con
             run.set("variant", bad + variant).set("seed", seed).set("directory", name);
             run.set("evaluations", Value::array({"plain", bad, "other"}));
             runs.push(run);
-            directories.push_back(join_path(path, name));
+            directories.push_back(io::join_path(path, name));
             write_hostile_run(directories.back(), bad, seed);
         }
     Value absent = Value::object();
@@ -122,7 +123,7 @@ inline std::vector<std::string> write_hostile_sweep(const std::string& path, con
     runs.push(absent);
     Value sweep = Value::object();
     sweep.set("name", bad).set("baseline", bad).set("runs", runs);
-    put(join_path(path, "sweep.json"), json::write(sweep, json::Style::pretty));
+    put(io::join_path(path, "sweep.json"), json::write(sweep, json::Style::pretty));
     return directories;
 }
 

@@ -15,8 +15,8 @@ using namespace longreach::test;
 
 namespace {
 
-std::vector<LengthResult> some_results() {
-    std::vector<LengthResult> results(2);
+std::vector<eval::LengthResult> some_results() {
+    std::vector<eval::LengthResult> results(2);
     results[0].length = 1024;
     results[0].loss = {10.0 / 3, 7};
     results[0].standard_error = 0.1 + 0.2;  // 0.30000000000000004: needs all its digits
@@ -51,15 +51,15 @@ std::vector<std::string> cells(const std::string& line) {
 }
 
 // A run whose only validation has these losses by length.
-RunRecord run_with(const std::string& name, const std::vector<std::pair<int64_t, double>>& losses) {
-    RunRecord run;
+report::RunRecord run_with(const std::string& name, const std::vector<std::pair<int64_t, double>>& losses) {
+    report::RunRecord run;
     run.name = name;
     for (const auto& [length, loss] : losses) run.own.losses.push_back({10, 0, length, loss});
     return run;
 }
 
-Collection collection_of(const std::vector<RunRecord>& runs) {
-    Collection out;
+report::Collection collection_of(const std::vector<report::RunRecord>& runs) {
+    report::Collection out;
     out.runs = runs;
     return out;
 }
@@ -67,7 +67,7 @@ Collection collection_of(const std::vector<RunRecord>& runs) {
 std::string error_reading(const std::string& content) {
     const TempDir dir;
     put(dir / "val.csv", content);
-    const std::string message = error_of([&] { collect({dir.path()}); });
+    const std::string message = error_of([&] { report::collect({dir.path()}); });
     const size_t at = message.find(dir.path());
     if (at == std::string::npos) return message;
     return message.substr(0, at) + "@" + message.substr(at + dir.path().size());
@@ -79,12 +79,13 @@ TEST_CASE("val.csv reads back to the same bits") {
     const TempDir dir;
     const auto results = some_results();
     for (double bytes_per_token : {0.0, 3.7}) {
-        put(dir / "val.csv", file_of(val_header, val_lines(results, 250, 12345, bytes_per_token)));
-        const RunRecord run = collect({dir.path() + "/"}).runs.at(0);
-        CHECK(run.name == base_name(dir.path()));
+        put(dir / "val.csv",
+            file_of(eval::val_header, eval::val_lines(results, 250, 12345, bytes_per_token)));
+        const report::RunRecord run = report::collect({dir.path() + "/"}).runs.at(0);
+        CHECK(run.name == io::base_name(dir.path()));
         REQUIRE(run.own.losses.size() == 2);
         for (size_t i = 0; i < 2; ++i) {
-            const LossRow& row = run.own.losses[i];
+            const report::LossRow& row = run.own.losses[i];
             CHECK(row.step == 250);
             CHECK(row.tokens == 12345);
             CHECK(row.length == results[i].length);
@@ -96,28 +97,28 @@ TEST_CASE("val.csv reads back to the same bits") {
                 CHECK(row.standard_error == results[i].standard_error);
         }
     }
-    const std::vector<std::string> columns = cells(val_header);
-    const std::vector<std::string> line = cells(val_lines(results, 250, 12345, 2.0)[0]);
+    const std::vector<std::string> columns = cells(eval::val_header);
+    const std::vector<std::string> line = cells(eval::val_lines(results, 250, 12345, 2.0)[0]);
     REQUIRE(line.size() == columns.size());
     CHECK(line[0] == "250");
     CHECK(line[1] == "12345");
     CHECK(line[5] == "7");
     CHECK(line[6] == "3");
     CHECK(std::stod(line[7]) == doctest::Approx(10.0 / 21 / std::log(2.0) / 2));  // loss in bits, per byte
-    CHECK(cells(val_lines(results, 250, 12345, 0)[0])[7].empty());
+    CHECK(cells(eval::val_lines(results, 250, 12345, 0)[0])[7].empty());
     CHECK(columns[8] == "top1");
     CHECK(std::stod(line[8]) == 2.0 / 7);
 }
 
 TEST_CASE("positions.csv has a line per bucket that is not empty, and they add up") {
     const auto results = some_results();
-    const std::vector<std::string> lines = positions_lines(results, 9);
+    const std::vector<std::string> lines = eval::positions_lines(results, 9);
     CHECK(lines.size() == 4);
     double sum = 0;
     int64_t count = 0;
     for (const std::string& line : lines) {
         const std::vector<std::string> c = cells(line);
-        REQUIRE(c.size() == cells(positions_header).size());
+        REQUIRE(c.size() == cells(eval::positions_header).size());
         CHECK(c[0] == "9");
         if (c[1] != "1024" || c[2] != "sequence") continue;
         CHECK((c[3] == "1" || c[3] == "4"));
@@ -131,17 +132,17 @@ TEST_CASE("positions.csv has a line per bucket that is not empty, and they add u
 TEST_CASE("of several validations the newest counts, and an unfinished line does not") {
     const TempDir dir;
     put(dir / "val.csv", "step,tokens,length,loss\n10,1,64,9\n10,1,16,2.5\n20,1,16,2.25\n20,1,64,1.");
-    const Collection c = collect({dir.path()});
+    const report::Collection c = report::collect({dir.path()});
     CHECK(c.runs[0].validated == 20);
     // Length 64 of step 20 is still being written; that of step 10 is old.
-    CHECK(contains(comparison_table(c), "  2.2500\n"));
-    CHECK_FALSE(contains(comparison_table(c), "64\n"));
+    CHECK(contains(report::comparison_table(c), "  2.2500\n"));
+    CHECK_FALSE(contains(report::comparison_table(c), "64\n"));
 }
 
 TEST_CASE("csv: columns by name, whatever their order; a missing one and an empty cell are nothing") {
     const TempDir dir;
     put(dir / "t.csv", "b,step,a\n1.5,3,x\n,7,y\nnan,7,z\n9,9");
-    const CsvTable t = *CsvTable::read(dir / "t.csv");
+    const report::CsvTable t = *report::CsvTable::read(dir / "t.csv");
     REQUIRE(t.rows() == 3);  // the last line is still being written
     const size_t a = t.column("a"), b = t.column("b"), c = t.column("c");
     CHECK(t.measured(0, b) == 1.5);
@@ -153,7 +154,7 @@ TEST_CASE("csv: columns by name, whatever their order; a missing one and an empt
     CHECK(t.text(1, a) == "y");
     CHECK(error_of([&] { t.number(2, a); }).ends_with("t.csv:4: \"z\" is not a number"));
     CHECK(error_of([&] { t.required("c"); }).ends_with("t.csv: there is no column 'c'"));
-    CHECK_FALSE(CsvTable::read(dir / "none.csv").has_value());
+    CHECK_FALSE(report::CsvTable::read(dir / "none.csv").has_value());
 }
 
 TEST_CASE("a val.csv that is not one is refused, with the line") {
@@ -170,9 +171,9 @@ TEST_CASE("a val.csv that is not one is refused, with the line") {
 }
 
 TEST_CASE("report: the table has a column per length of any run and a dash where a run has none") {
-    const RunRecord one = run_with("short", {{16, 2.5}, {64, 2.25}});
-    const RunRecord two = run_with("a-much-longer-name-than-that", {{64, 1.125}, {256, NAN}});
-    CHECK(comparison_table(collection_of({one, two})) ==
+    const report::RunRecord one = run_with("short", {{16, 2.5}, {64, 2.25}});
+    const report::RunRecord two = run_with("a-much-longer-name-than-that", {{64, 1.125}, {256, NAN}});
+    CHECK(report::comparison_table(collection_of({one, two})) ==
           "loss at context                   16      64  256\n"
           "short                         2.5000  2.2500    -\n"
           "a-much-longer-name-than-that       -  1.1250  nan\n"
@@ -182,8 +183,8 @@ TEST_CASE("report: the table has a column per length of any run and a dash where
 TEST_CASE("report: the chart draws every run inside its frame, whatever the losses are") {
     using Losses = std::vector<std::pair<int64_t, double>>;
     const auto chart = [](const Losses& a, const Losses& b) {
-        const RunRecord one = run_with("one", a), two = run_with("two", b);
-        return comparison_chart(collection_of({one, two}));
+        const report::RunRecord one = run_with("one", a), two = run_with("two", b);
+        return report::comparison_chart(collection_of({one, two}));
     };
     const std::string plain = chart({{16, 3}, {64, 2}}, {{16, 1}, {64, 2}});
     CHECK(contains(plain, "  3.000 |    A"));
@@ -211,10 +212,10 @@ TEST_CASE("a val.csv of an earlier version, without top1, is read as it is") {
     const TempDir dir;
     put(dir / "val.csv",
         "step,tokens,length,loss,standard_error,scored,documents,bits_per_byte\n10,1,64,2.5,0.1,64,2,\n");
-    const Collection c = collect({dir.path()});
+    const report::Collection c = report::collect({dir.path()});
     REQUIRE(c.runs[0].own.losses.size() == 1);
     CHECK(c.runs[0].own.losses[0].loss == 2.5);
     CHECK(std::isnan(c.runs[0].own.losses[0].top1));
-    CHECK(first_cells("1,2,,4", 3) == "1,2,");
-    CHECK(first_cells("1,2,,4", 4) == "1,2,,4");
+    CHECK(eval::first_cells("1,2,,4", 3) == "1,2,");
+    CHECK(eval::first_cells("1,2,,4", 4) == "1,2,,4");
 }

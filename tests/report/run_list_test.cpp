@@ -15,16 +15,16 @@ namespace {
 
 // A run of 10 steps that has done some of them.
 void put_run(const std::string& path, int64_t step) {
-    make_directories(path);
-    put(join_path(path, "config.json"), R"({ "stages": [{ "steps": 10, "context": 16 }] })");
+    io::make_directories(path);
+    put(io::join_path(path, "config.json"), R"({ "stages": [{ "steps": 10, "context": 16 }] })");
     std::string metrics;
     for (int64_t i = 1; i <= step; ++i)
         metrics += fmt::format("{{\"step\":{},\"loss\":{}}}\n", i, 5 - 0.25 * static_cast<double>(i));
-    put(join_path(path, "metrics.jsonl"), metrics);
+    put(io::join_path(path, "metrics.jsonl"), metrics);
 }
 
-RunSummary only(const std::string& path) {
-    const std::vector<RunSummary> runs = list_runs(path);
+report::RunSummary only(const std::string& path) {
+    const std::vector<report::RunSummary> runs = report::list_runs(path);
     REQUIRE(runs.size() == 1);
     return runs[0];
 }
@@ -36,9 +36,9 @@ TEST_CASE("runs: running, finished, stopped, failed, new") {
     const std::string run = dir / "run";
     put_run(run, 10);
     put(run + "/val.csv", "step,tokens,length,loss\n5,1,64,9\n5,1,128,8\n10,1,128,2.5\n10,1,64,3\n10,1,25");
-    RunSummary r = only(run);
+    report::RunSummary r = only(run);
     CHECK(r.name == "run");
-    CHECK(r.state == RunState::finished);
+    CHECK(r.state == report::RunState::finished);
     CHECK(r.step == 10);
     CHECK(r.steps == 10);
     CHECK(r.loss == 2.5);
@@ -51,27 +51,27 @@ TEST_CASE("runs: running, finished, stopped, failed, new") {
     put(run + "/val.csv", "step,tok");
     put(run + "/metrics.jsonl", get(run + "/metrics.jsonl") + "{\"step\":5,\"lo");  // being written
     r = only(run);
-    CHECK(r.state == RunState::stopped);
+    CHECK(r.state == report::RunState::stopped);
     CHECK(r.step == 4);
     CHECK(r.loss == 4);
     CHECK(r.length == 0);
     CHECK(std::isnan(r.validation));
     {
-        const RunLock lock(run);
-        CHECK(only(run).state == RunState::running);
+        const io::RunLock lock(run);
+        CHECK(only(run).state == report::RunState::running);
     }
-    CHECK(only(run).state == RunState::stopped);  // it let go in good order
+    CHECK(only(run).state == report::RunState::stopped);  // it let go in good order
     put(run + "/lock", "process 1 on here since 2026-01-01T00:00:00Z\n");
-    CHECK(only(run).state == RunState::failed);  // it did not
+    CHECK(only(run).state == report::RunState::failed);  // it did not
     CHECK(get(run + "/lock").starts_with("process 1"));
     put(run + "/lock", "");
     put(run + "/log.txt", "10:00:00 giving up: 9 steps in a row had a non-finite loss or gradient\n");
-    CHECK(only(run).state == RunState::failed);
+    CHECK(only(run).state == report::RunState::failed);
 
-    make_directories(dir / "young");
+    io::make_directories(dir / "young");
     put(dir / "young/config.json", get(run + "/config.json"));
-    CHECK(only(dir / "young").state == RunState::unknown);
-    CHECK(std::string(name_of(RunState::unknown)) == "new");
+    CHECK(only(dir / "young").state == report::RunState::unknown);
+    CHECK(std::string(report::name_of(report::RunState::unknown)) == "new");
 }
 
 TEST_CASE("runs: what cannot be read is damaged and hides no other run") {
@@ -80,16 +80,16 @@ TEST_CASE("runs: what cannot be read is damaged and hides no other run") {
     put(dir / "a/config.json", "{ \"stages\": [");
     put(dir / "b/metrics.jsonl", "\x1b[31mnonsense\n");
     put(dir / "c/val.csv", "step,tokens,length,loss\n1,2\n");
-    remove_file(dir / "d/metrics.jsonl");
+    io::remove_file(dir / "d/metrics.jsonl");
     REQUIRE(::mkfifo((dir / "d/metrics.jsonl").c_str(), 0600) == 0);  // a reader must not wait for it
-    make_directories(dir / "e/checkpoints/step_00000003.bad");
-    const std::vector<RunSummary> runs = list_runs(dir.path());
+    io::make_directories(dir / "e/checkpoints/step_00000003.bad");
+    const std::vector<report::RunSummary> runs = report::list_runs(dir.path());
     REQUIRE(runs.size() == 6);
     for (size_t i = 0; i < 5; ++i) {
-        CHECK_MESSAGE(runs[i].state == RunState::damaged, runs[i].name);
+        CHECK_MESSAGE(runs[i].state == report::RunState::damaged, runs[i].name);
         CHECK(!runs[i].problem.empty());
     }
-    CHECK(runs[5].state == RunState::stopped);
+    CHECK(runs[5].state == report::RunState::stopped);
 }
 
 TEST_CASE("runs: sweeps, moved directories and links") {
@@ -99,29 +99,29 @@ TEST_CASE("runs: sweeps, moved directories and links") {
     put(dir / "runs/sweep/sweep.json", "{}");
     put_run(dir / "runs/.hidden/x", 4);
     put_run(dir / "elsewhere", 4);
-    rename_path(dir / "elsewhere", dir / "runs/moved");
+    io::rename_path(dir / "elsewhere", dir / "runs/moved");
     REQUIRE(::symlink("..", (dir / "runs/sweep/up").c_str()) == 0);
     std::vector<std::string> names;
-    for (const RunSummary& r : list_runs(dir / "runs")) names.push_back(r.name);
+    for (const report::RunSummary& r : report::list_runs(dir / "runs")) names.push_back(r.name);
     CHECK(names == std::vector<std::string>{"moved", "sweep/a.seed1", "sweep/b.seed1"});
-    CHECK(error_of([&] { list_runs(dir / "nowhere"); }).starts_with("3: "));
+    CHECK(error_of([&] { report::list_runs(dir / "nowhere"); }).starts_with("3: "));
 }
 
 TEST_CASE("tables on a terminal: names shortened in the middle, columns in blocks, no control characters") {
-    const std::vector<TextLine> lines{
+    const std::vector<report::TextLine> lines{
         {"run", "256", "512", "1024"},
         {"a-name-that-is-much-too-long-for-it.seed1", "1.2500", "1.5000", "2.7500"},
         {"b\x1b[31m\n", {"1.0000", true}, "-", "9"}};
-    CHECK(text_table(lines) ==
+    CHECK(report::text_table(lines) ==
           "run                                           256     512    1024\n"
           "a-name-that-is-much-too-long-for-it.seed1  1.2500  1.5000  2.7500\n"
           "b\\u001b[31m\\n                              1.0000       -       9\n");
-    const std::string narrow = text_table(lines, {40, false});
+    const std::string narrow = report::text_table(lines, {40, false});
     CHECK(narrow ==
           "run                  256     512    1024\n"
           "a-name-…it.seed1  1.2500  1.5000  2.7500\n"
           "b\\u001b[31m\\n     1.0000       -       9\n");
-    CHECK(text_table(lines, {30, false}) ==
+    CHECK(report::text_table(lines, {30, false}) ==
           "run              256     512\n"
           "a-nam….seed1  1.2500  1.5000\n"
           "b\\u00…[31m\\n  1.0000       -\n"
@@ -129,7 +129,7 @@ TEST_CASE("tables on a terminal: names shortened in the middle, columns in block
           "run             1024\n"
           "a-nam….seed1  2.7500\n"
           "b\\u00…[31m\\n       9\n");
-    const std::string coloured = text_table(lines, {0, true});
+    const std::string coloured = report::text_table(lines, {0, true});
     CHECK(coloured.find("\x1b[1m1.0000\x1b[0m") != std::string::npos);
     CHECK(coloured.find("\x1b[31m") == std::string::npos);
 }

@@ -34,7 +34,7 @@ class SampleWriter {
 
     // A sweep directory with a run for each variant and seed; `plain` everywhere if any variant has it.
     void write_sweep(const std::string& path) const {
-        make_directories(path);
+        io::make_directories(path);
         json::Value runs = json::Value::array();
         for (size_t v = 0; v < sweep_.variants.size(); ++v)
             for (int seed = 1; seed <= sweep_.seeds; ++seed) {
@@ -46,9 +46,9 @@ class SampleWriter {
                                                {"seed", seed},
                                                {"directory", name},
                                                {"evaluations", labels}}));
-                write_run(join_path(path, name), v, seed);
+                write_run(io::join_path(path, name), v, seed);
             }
-        put(join_path(path, "sweep.json"),
+        put(io::join_path(path, "sweep.json"),
             json::write(json::Value::object(
                             {{"name", sweep_.name}, {"runs", runs}, {"baseline", sweep_.variants[0].name}}),
                         json::Style::pretty));
@@ -56,21 +56,21 @@ class SampleWriter {
 
     // An evaluation of the run that scored other tokens than all others.
     void write_apart(const std::string& run, const std::string& label) const {
-        const std::string at = join_path(run, "eval/" + label);
-        make_directories(at);
+        const std::string at = io::join_path(run, "eval/" + label);
+        io::make_directories(at);
         std::string rows;
         for (int64_t length : sweep_.lengths)
             rows +=
                 fmt::format("{},0,{},0.5,0.02,16384,3,,0.9,{}\n", sweep_.steps, length, "00000000000000bb");
-        put(join_path(at, "val.csv"), val_head() + rows);
+        put(io::join_path(at, "val.csv"), val_head() + rows);
     }
 
     void write_run(const std::string& path, size_t v, int seed) const {
         const SampleVariant& variant = sweep_.variants[v];
-        make_directories(path);
-        put(join_path(path, "config.json"),
+        io::make_directories(path);
+        put(io::join_path(path, "config.json"),
             json::write(json::Value::object(
-                            {{"run", json::Value::object({{"name", base_name(path)}, {"seed", seed}})},
+                            {{"run", json::Value::object({{"name", io::base_name(path)}, {"seed", seed}})},
                              {"model", json::Value::object(
                                            {{"attention", json::Value::object({{"kind", variant.name}})}})},
                              {"stages",
@@ -78,8 +78,8 @@ class SampleWriter {
                                   {json::Value::object({{"steps", sweep_.steps / 2}, {"context", 128}}),
                                    json::Value::object({{"steps", sweep_.steps / 2}, {"context", 256}})})}}),
                         json::Style::pretty));
-        put(join_path(path, "log.txt"), "10:00:00 run: here\n10:01:00 warning: step 101 was skipped\n");
-        put(join_path(path, "build.json"),
+        put(io::join_path(path, "log.txt"), "10:00:00 run: here\n10:01:00 warning: step 101 was skipped\n");
+        put(io::join_path(path, "build.json"),
             R"({"version": "0.1.0", "compiler": "GNU 12.2.0", "system": "Linux x86_64"})");
         std::string metrics, timing, val = val_head(), positions = "step,length,by,bucket,loss,scored\n";
         for (int64_t step = 5; step <= sweep_.steps; step += 5) {
@@ -104,18 +104,18 @@ class SampleWriter {
                                                  growth(v, bucket) + noise(v, seed, bucket, 0.02),
                                              bucket * 100);
         // The run is still writing: the last lines are cut off.
-        put(join_path(path, "metrics.jsonl"), metrics + "{\"step\":405,\"tok");
-        put(join_path(path, "timing.jsonl"), timing + "{\"st");
-        put(join_path(path, "val.csv"), val + "450,1,25");
-        put(join_path(path, "positions.csv"), positions + "450,");
+        put(io::join_path(path, "metrics.jsonl"), metrics + "{\"step\":405,\"tok");
+        put(io::join_path(path, "timing.jsonl"), timing + "{\"st");
+        put(io::join_path(path, "val.csv"), val + "450,1,25");
+        put(io::join_path(path, "positions.csv"), positions + "450,");
         std::vector<std::string> labels = variant.evaluations;
         labels.push_back("plain");
         for (const std::string& label : labels) {
-            const std::string at = join_path(join_path(path, "eval"), label);
-            make_directories(at);
-            put(join_path(at, "val.csv"), val_head() + val_rows(v, seed, sweep_.steps, label));
-            put(join_path(at, "tasks.csv"), tasks(v, seed, label));
-            if (label == "plain") put(join_path(at, "probe.csv"), probe(v, seed));
+            const std::string at = io::join_path(io::join_path(path, "eval"), label);
+            io::make_directories(at);
+            put(io::join_path(at, "val.csv"), val_head() + val_rows(v, seed, sweep_.steps, label));
+            put(io::join_path(at, "tasks.csv"), tasks(v, seed, label));
+            if (label == "plain") put(io::join_path(at, "probe.csv"), probe(v, seed));
         }
     }
 

@@ -33,7 +33,7 @@ struct Sweep {
     }
     void val(const std::string& run, const std::string& label, const std::string& rows,
              const std::string& lead) const {
-        make_directories(dir / (run + "/eval/" + label));
+        io::make_directories(dir / (run + "/eval/" + label));
         put(dir / (run + "/eval/" + label + "/val.csv"), "step,tokens,length,loss,top1\n" + lead + rows);
     }
 };
@@ -42,13 +42,13 @@ struct Sweep {
 
 TEST_CASE("sweep results: what is there is gathered, what is not is missing") {
     const Sweep sweep;
-    const Collection collection = collect({sweep.dir.path()});
+    const report::Collection collection = report::collect({sweep.dir.path()});
     CHECK(collection.planned == 4);
     CHECK(collection.labels == std::vector<std::string>{"plain", "yarn", "ntk"});
-    const SweepResults results = sweep_results(collection);
+    const report::SweepResults results = report::sweep_results(collection);
     CHECK(results.measured == 3);
     CHECK(results.losses.size() == 7);
-    write_sweep_csv(sweep.dir.path());
+    report::write_sweep_csv(sweep.dir.path());
     CHECK(get(sweep.dir / "results.csv") ==
           std::string(loss_header) +
               "a,1,plain,16,2.5,0.25,,,,\na,1,plain,64,3,0.125,,,,\na,1,ntk,16,2.5,0.25,,,,\n"
@@ -62,13 +62,14 @@ TEST_CASE("sweep results: what is there is gathered, what is not is missing") {
 TEST_CASE("sweep results: a run under way is not measured by its val.csv") {
     const Sweep sweep;
     const std::string head = "step,tokens,length,loss\n", under_way = "5,1,16,7\n";
-    make_directories(sweep.dir / "b.seed2/checkpoints/step_00000010");  // the last validation is yet to come
+    io::make_directories(sweep.dir /
+                         "b.seed2/checkpoints/step_00000010");  // the last validation is yet to come
     put(sweep.dir / "b.seed2/val.csv", head + under_way);
     put(sweep.dir / "b.seed2/config.json", R"({ "stages": [{ "steps": 10, "context": 16 }] })");
-    const auto gathered = [&] { return sweep_results(collect({sweep.dir.path()})); };
+    const auto gathered = [&] { return report::sweep_results(report::collect({sweep.dir.path()})); };
     CHECK(gathered().measured == 3);
     put(sweep.dir / "b.seed2/val.csv", head + under_way + "10,1,16,9\n");
-    const SweepResults results = gathered();
+    const report::SweepResults results = gathered();
     CHECK(results.measured == 4);
     CHECK(results.losses.back().evaluation == "plain");
     CHECK(results.losses.back().loss == 9);
@@ -79,10 +80,10 @@ TEST_CASE("sweep results: before any run has results there are only headers") {
     const TempDir dir;
     put(dir / "sweep.json", R"({ "name": "s", "baseline": "a", "runs": [
         { "variant": "a", "seed": 1, "directory": "a.seed1", "evaluations": ["plain"] }] })");
-    write_sweep_csv(dir.path());
+    report::write_sweep_csv(dir.path());
     CHECK(get(dir / "results.csv") == loss_header);
     CHECK(get(dir / "results_tasks.csv") == task_header);
-    CHECK(sweep_tables(collect({dir.path()})).starts_with("sweep s: 0 of 1 run measured"));
+    CHECK(report::sweep_tables(report::collect({dir.path()})).starts_with("sweep s: 0 of 1 run measured"));
 }
 
 TEST_CASE("sweep results: of a model that diverged nan is gathered, not nothing") {
@@ -90,7 +91,7 @@ TEST_CASE("sweep results: of a model that diverged nan is gathered, not nothing"
     sweep.val("b.seed1", "plain", "16,nan,0\n", "10,5,");
     put(sweep.dir / "b.seed1/eval/plain/tasks.csv",
         "step,task,length,depth,samples,accuracy,margin,loss\n10,needle,64,12.5,32,0,nan,nan\n");
-    write_sweep_csv(sweep.dir.path());
+    report::write_sweep_csv(sweep.dir.path());
     CHECK(get(sweep.dir / "results.csv").ends_with("b,1,plain,16,nan,0,,,,\n"));
     CHECK(get(sweep.dir / "results_tasks.csv").ends_with("b,1,plain,needle,64,12.5,32,0,nan,nan,\n"));
 }
@@ -101,7 +102,7 @@ TEST_CASE("sweep results: tables by hand") {
     // At 16: a 2.5 and 2.25, mean 2.375, error 0.125; b 2 and 2. b - a: -0.5 and -0.25, mean -0.375, error
     // 0.125, t = 12.7062 at one degree of freedom: half-width 1.5883. At 64: -0.5 and -0.75, mean -0.625, the
     // same width. Tasks: the mean of 25% and 75%, one seed.
-    CHECK(sweep_tables(collect({sweep.dir.path()})) ==
+    CHECK(report::sweep_tables(report::collect({sweep.dir.path()})) ==
           "sweep s: 4 of 4 runs measured, 2 seeds\n"
           "losses: how many tokens were scored is not recorded\n"
           "± standard error of the mean over seeds; of percentages (the value of each seed),\n"

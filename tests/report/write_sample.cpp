@@ -16,16 +16,20 @@ int main(int argc, char** argv) {
     sweep.name = "</script><script>window.broken = 1</script><img src='https://example.invalid/x.png'> & co";
     sweep.variants.push_back({"<script>\"'&<img src=x onerror=\"window.broken=2\">", 0.1, {}});
     SampleWriter(sweep).write_sweep(argv[1]);
-    SampleWriter(sweep).write_apart(join_path(argv[1], "rope.seed1"), "tried");
-    write_file_atomically(join_path(argv[1], "report.html"), report_page(collect({argv[1]})));
-    write_file_atomically(join_path(argv[1], "report.svg"), report_picture(collect({argv[1]})));
-    write_file_atomically(join_path(argv[1], "run.html"),
-                          report_page(collect({join_path(argv[1], "rope.seed1")})));
-    const std::string hostile = join_path(argv[1], "hostile");
+    SampleWriter(sweep).write_apart(io::join_path(argv[1], "rope.seed1"), "tried");
+    io::write_file_atomically(io::join_path(argv[1], "report.html"),
+                              report::report_page(report::collect({argv[1]})));
+    io::write_file_atomically(io::join_path(argv[1], "report.svg"),
+                              report::report_picture(report::collect({argv[1]})));
+    io::write_file_atomically(io::join_path(argv[1], "run.html"),
+                              report::report_page(report::collect({io::join_path(argv[1], "rope.seed1")})));
+    const std::string hostile = io::join_path(argv[1], "hostile");
     std::string all;
     for (const std::string& text : hostile_texts()) all += text + " ";
     // Names of directories have at most 255 bytes.
     const std::vector<std::string> runs = write_hostile_sweep(hostile, all.substr(0, 180));
-    write_file_atomically(join_path(argv[1], "hostile.html"), report_page(collect({hostile})));
-    write_file_atomically(join_path(argv[1], "hostile-run.html"), report_page(collect({runs[0]})));
+    io::write_file_atomically(io::join_path(argv[1], "hostile.html"),
+                              report::report_page(report::collect({hostile})));
+    io::write_file_atomically(io::join_path(argv[1], "hostile-run.html"),
+                              report::report_page(report::collect({runs[0]})));
 }

@@ -203,9 +203,9 @@ TEST_CASE("a plan for a GPU that is not here is that of the GPU itself") {
                                                        "model.attention.distance.kind=scale_invariant",
                                                        "model.attention.distance.learn_tau=true"});
         const auto plan = [&](std::unique_ptr<Ops> ops, const std::string& log) {
-            Console console(true);
+            train::Console console(true);
             console.open_log(dir / log);
-            const Trainer trainer(config.value, console, *ops, 0, 1, {.memory = int64_t{1} << 40});
+            const train::Trainer trainer(config.value, console, *ops, 0, 1, {.memory = int64_t{1} << 40});
             const std::string text = get(dir / log);
             const size_t begin = text.find("memory plan"), end = text.find("planned ", begin);
             std::string lines = text.substr(begin, text.find('\n', end) - begin);
@@ -224,23 +224,23 @@ TEST_CASE("a plan for a GPU that is not here is that of the GPU itself") {
 TEST_CASE("the device: auto takes the GPU that answers, cpu does not ask, and the first line says which") {
     const HarnessOptions options;
     std::string note;
-    SystemConfig system;
-    CHECK(open_device(system, note)->traits().activations == DType::bf16);
+    train::SystemConfig system;
+    CHECK(train::open_device(system, note)->traits().activations == DType::bf16);
     CHECK(note == "device: cuda SIMT harness, 1 multiprocessors, bf16 (a GPU answered)");
-    system.precision = PrecisionChoice::fp32;
-    CHECK(open_device(system, note)->traits().activations == DType::f32);
-    system.device = Device::cpu;
-    open_device(system, note);
+    system.precision = train::PrecisionChoice::fp32;
+    CHECK(train::open_device(system, note)->traits().activations == DType::f32);
+    system.device = train::Device::cpu;
+    train::open_device(system, note);
     CHECK(note.starts_with("device: cpu "));
     CHECK(note.find("GPU") == std::string::npos);
     // A GPU that is too old is not used by auto, and refused by name.
     simt::options().architecture = 75;
-    system.device = Device::automatic;
-    open_device(system, note);
+    system.device = train::Device::automatic;
+    train::open_device(system, note);
     CHECK(note.starts_with("device: cpu "));
     CHECK(note.find("(no GPU: SIMT harness is older than compute capability 8.0)") != std::string::npos);
-    system.device = Device::cuda;
-    CHECK_THROWS_WITH_AS(open_device(system, note),
+    system.device = train::Device::cuda;
+    CHECK_THROWS_WITH_AS(train::open_device(system, note),
                          "system.device is cuda, but SIMT harness is older than compute capability 8.0; use "
                          "system.device=cpu",
                          Error);
@@ -259,7 +259,7 @@ TEST_CASE("the quickstart's two models, shortened, on the backend") {
                   "eval.final_tokens=512", "eval.batch_tokens=512"});
         REQUIRE(train(config) == ExitCode::ok);
         const std::vector<double> losses =
-            training_losses(join_path(config.value.run.dir, config.value.run.name));
+            training_losses(io::join_path(config.value.run.dir, config.value.run.name));
         CHECK(losses.size() == 3);
         CHECK(losses.back() < losses.front());
     }

@@ -135,9 +135,10 @@ float other_sum(const Element& e) {
 TEST_CASE("golden vectors of every device that recorded some hold for the emulation") {
     const std::string folder = LONGREACH_GOLDEN;
     size_t files = 0;
-    for (const std::string& name : list_directory(folder)) {
+    for (const std::string& name : io::list_directory(folder)) {
         if (!name.ends_with(".txt")) continue;
-        const GoldenFile file = parse_golden(read_file(join_path(folder, name), 1 << 20, Links::refuse));
+        const GoldenFile file =
+            parse_golden(io::read_file(io::join_path(folder, name), 1 << 20, io::Links::refuse));
         CAPTURE(name);
         const Replayed r = replay(file);
         CHECK(r.words > 0);
@@ -157,8 +158,8 @@ TEST_CASE("golden vectors recorded in the harness and read back repeat bit for b
     const GoldenFile recorded = record_golden("SIMT harness");
     const std::string text = write_golden(recorded);
     CHECK(text.size() <= size_t{1} << 20);
-    write_file_atomically(dir / "harness.txt", text);
-    const GoldenFile file = parse_golden(read_file(dir / "harness.txt", 1 << 20, Links::refuse));
+    io::write_file_atomically(dir / "harness.txt", text);
+    const GoldenFile file = parse_golden(io::read_file(dir / "harness.txt", 1 << 20, io::Links::refuse));
     CHECK(file.device == recorded.device);
     REQUIRE(file.sets.size() == recorded.sets.size());
     for (size_t i = 0; i < file.sets.size(); ++i) {

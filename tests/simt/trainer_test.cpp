@@ -38,7 +38,7 @@ Outcome outcome_of(const std::string& file, const std::string& data, const std::
                    const std::vector<std::string>& overrides) {
     const auto config = load_tiny_version(file, data, runs, overrides);
     REQUIRE(train(config, true) == ExitCode::ok);
-    const std::string run = join_path(config.value.run.dir, config.value.run.name);
+    const std::string run = io::join_path(config.value.run.dir, config.value.run.name);
     Outcome outcome{training_losses(run)};
     const std::string csv = get(run + "/val.csv");
     size_t column = 0;

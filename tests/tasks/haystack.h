@@ -14,30 +14,31 @@ inline constexpr int64_t text_vocab = 257, id_vocab = 2000;
 // 200 KB of the synthetic corpus: letters, spaces and numbers of five digits.
 struct Haystack {
     TempDir dir;
-    TokenStream stream;
+    data::TokenStream stream;
     Haystack() : stream(make()) {}
 
   private:
-    TokenStream make() {
-        SynthOptions options;
+    data::TokenStream make() {
+        data::SynthOptions options;
         options.output = dir / "data";
         options.train_bytes = 200'000;
         options.val_bytes = 1'000;
         options.min_document = 500;
         options.max_document = 5'000;
         options.max_distance = 2'000;
-        synthesize(options);
-        return TokenStream::open({dir / "data/train_*.bin"}, {.vocab = text_vocab});
+        data::synthesize(options);
+        return data::TokenStream::open({dir / "data/train_*.bin"}, {.vocab = text_vocab});
     }
 };
 
-inline const TokenStream& haystack() {
+inline const data::TokenStream& haystack() {
     static const Haystack h;
     return h.stream;
 }
 
-inline TaskGenerator generator(TaskKind task, bool text, uint64_t seed = 1, TaskConfig config = {}) {
-    return TaskGenerator(task, config, text ? text_vocab : id_vocab, seed, &haystack());
+inline tasks::TaskGenerator generator(data::TaskKind task, bool text, uint64_t seed = 1,
+                                      data::TaskConfig config = {}) {
+    return tasks::TaskGenerator(task, config, text ? text_vocab : id_vocab, seed, &haystack());
 }
 
 // The shortest of the lengths used here that holds every task, in steps that are no powers of two.
@@ -46,7 +47,7 @@ inline std::vector<int64_t> lengths(bool text) {
                 : std::vector<int64_t>{64, 65, 256, 1000, 4096};
 }
 
-inline std::string as_text(const Sample& s, int64_t begin, int64_t end) {
+inline std::string as_text(const tasks::Sample& s, int64_t begin, int64_t end) {
     std::string out;
     for (int64_t i = begin; i < end; ++i) {
         const int32_t token = s.tokens[static_cast<size_t>(i)];

@@ -51,21 +51,21 @@ struct Counts {
     }
 };
 
-inline std::string answer_text(TaskKind task, const std::string& context, const std::string& question,
+inline std::string answer_text(data::TaskKind task, const std::string& context, const std::string& question,
                                int64_t answer_tokens) {
     switch (task) {
-        case TaskKind::needle:
+        case data::TaskKind::needle:
             return behind(context, question, ".");
-        case TaskKind::needle_s3: {
+        case data::TaskKind::needle_s3: {
             std::vector<std::string> parts;
             for (const std::string& s : all_behind(context, "The special magic ", "."))
                 parts.push_back(s.substr(0, s.find(" number is ")) + "=" + behind(s, " number is ", "."));
             return joined(parts, ";");
         }
-        case TaskKind::niah_single:
-        case TaskKind::niah_multikey:
-        case TaskKind::niah_multivalue:
-        case TaskKind::niah_multiquery: {
+        case data::TaskKind::niah_single:
+        case data::TaskKind::niah_multikey:
+        case data::TaskKind::niah_multivalue:
+        case data::TaskKind::niah_multiquery: {
             std::vector<std::string> values;
             for (const std::string& key : split(behind(question, "numbers for ", " are: "), ", "))
                 for (const std::string& v :
@@ -73,7 +73,7 @@ inline std::string answer_text(TaskKind task, const std::string& context, const 
                     values.push_back(v);
             return joined(values, ", ");
         }
-        case TaskKind::variable_tracking: {
+        case data::TaskKind::variable_tracking: {
             std::vector<std::string> known;
             const std::string value = behind(question, "value ", ":");
             for (const std::string& s : all_behind(context, "VAR ", ". ")) {
@@ -86,7 +86,7 @@ inline std::string answer_text(TaskKind task, const std::string& context, const 
             }
             return joined(known, " ");
         }
-        case TaskKind::common_words: {
+        case data::TaskKind::common_words: {
             Counts words;
             int item = 1;
             const size_t list = context.find("1. ");
@@ -102,7 +102,7 @@ inline std::string answer_text(TaskKind task, const std::string& context, const 
                 if (words.of[w] == most) common.push_back(w);
             return joined(common, " ");
         }
-        case TaskKind::frequent_words: {
+        case data::TaskKind::frequent_words: {
             Counts words;
             for (const std::string& w : split(context, " "))
                 if (w.size() == 6 && w[0] != '.') words.add(w);
@@ -111,13 +111,13 @@ inline std::string answer_text(TaskKind task, const std::string& context, const 
             words.order.resize(3);
             return joined(words.order, " ");
         }
-        case TaskKind::copy:
+        case data::TaskKind::copy:
             return context.substr(context.size() - static_cast<size_t>(answer_tokens));
-        case TaskKind::induction:
+        case data::TaskKind::induction:
             return context.substr(context.find(question) + 1, 1);
-        case TaskKind::associative_recall:
+        case data::TaskKind::associative_recall:
             return behind(context, question, ";");
-        case TaskKind::none:
+        case data::TaskKind::none:
             break;
     }
     return "";

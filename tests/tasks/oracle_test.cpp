@@ -7,13 +7,13 @@ using namespace longreach;
 using namespace longreach::test;
 
 TEST_CASE("a reader of the prompt gives the answer of every text sample") {
-    for (const TaskKind task : all_tasks())
+    for (const data::TaskKind task : data::all_tasks())
         for (const int64_t length : lengths(true))
             for (uint64_t index = 0; index < 20; ++index) {
-                CAPTURE(name_of(task));
+                CAPTURE(data::name_of(task));
                 CAPTURE(length);
                 CAPTURE(index);
-                const Sample s = generator(task, true).make(length, index);
+                const tasks::Sample s = generator(task, true).make(length, index);
                 const std::string context = as_text(s, 0, s.context),
                                   question = as_text(s, s.context, s.answer_begin),
                                   answer = as_text(s, s.answer_begin, length);
@@ -22,19 +22,20 @@ TEST_CASE("a reader of the prompt gives the answer of every text sample") {
 }
 
 TEST_CASE("a reader finds the answers among other needles, in noise and in text") {
-    for (const TaskHaystack kind : {TaskHaystack::essay, TaskHaystack::noise, TaskHaystack::needles})
-        for (const TaskKind task : {TaskKind::niah_single, TaskKind::niah_multikey, TaskKind::niah_multivalue,
-                                    TaskKind::niah_multiquery})
+    for (const data::TaskHaystack kind :
+         {data::TaskHaystack::essay, data::TaskHaystack::noise, data::TaskHaystack::needles})
+        for (const data::TaskKind task : {data::TaskKind::niah_single, data::TaskKind::niah_multikey,
+                                          data::TaskKind::niah_multivalue, data::TaskKind::niah_multiquery})
             for (uint64_t index = 0; index < 10; ++index) {
-                TaskConfig config;
+                data::TaskConfig config;
                 config.haystack = kind;
-                const Sample s = generator(task, true, 1, config).make(2048, index);
+                const tasks::Sample s = generator(task, true, 1, config).make(2048, index);
                 const std::string context = as_text(s, 0, s.context);
                 CHECK(answer_text(task, context, as_text(s, s.context, s.answer_begin), s.answer_tokens()) ==
                       as_text(s, s.answer_begin, 2048));
                 const size_t needles =
                     all_behind(context, "One of the special magic numbers for ", ".").size();
-                if (kind == TaskHaystack::needles)
+                if (kind == data::TaskHaystack::needles)
                     CHECK(needles >= 30);  // 57 bytes each
                 else
                     CHECK(needles <= 4);
@@ -47,9 +48,9 @@ namespace {
 constexpr int32_t first = id_vocab - 1024, mark_needle = first, mark_is = first + 1, mark_stop = first + 2,
                   mark_separator = first + 4, first_name = first + 32;
 
-using List = TokenList;
+using List = tasks::TokenList;
 
-List slice(const Sample& s, int64_t begin, int64_t end) {
+List slice(const tasks::Sample& s, int64_t begin, int64_t end) {
     return {s.tokens.begin() + begin, s.tokens.begin() + end};
 }
 
@@ -78,13 +79,13 @@ std::vector<std::pair<int32_t, int>> counted_names(const List& context) {
     return counts;
 }
 
-List answer_ids(TaskKind task, const List& context, const List& question, int64_t answer_tokens) {
+List answer_ids(data::TaskKind task, const List& context, const List& question, int64_t answer_tokens) {
     switch (task) {
-        case TaskKind::needle:
+        case data::TaskKind::needle:
             return id_behind(context, question, mark_stop);
-        case TaskKind::niah_single:
-        case TaskKind::niah_multikey:
-        case TaskKind::niah_multiquery: {  // ask key {separator key} is
+        case data::TaskKind::niah_single:
+        case data::TaskKind::niah_multikey:
+        case data::TaskKind::niah_multiquery: {  // ask key {separator key} is
             List answer;
             for (const int32_t key : question) {
                 if (key < first_name) continue;
@@ -94,7 +95,7 @@ List answer_ids(TaskKind task, const List& context, const List& question, int64_
             }
             return answer;
         }
-        case TaskKind::common_words: {
+        case data::TaskKind::common_words: {
             List answer;
             const auto counts = counted_names(context);
             for (const auto& [id, n] : counts) {
@@ -104,14 +105,14 @@ List answer_ids(TaskKind task, const List& context, const List& question, int64_
             }
             return answer;
         }
-        case TaskKind::frequent_words: {
+        case data::TaskKind::frequent_words: {
             const auto c = counted_names(context);
             return {c[0].first, mark_separator, c[1].first, mark_separator, c[2].first};
         }
-        case TaskKind::copy:
+        case data::TaskKind::copy:
             return {context.end() - answer_tokens, context.end()};
-        case TaskKind::induction:
-        case TaskKind::associative_recall:
+        case data::TaskKind::induction:
+        case data::TaskKind::associative_recall:
             return {*(std::find(context.begin(), context.end(), question[0]) + 1)};
         default:
             return {};
@@ -121,27 +122,28 @@ List answer_ids(TaskKind task, const List& context, const List& question, int64_
 }  // namespace
 
 TEST_CASE("a reader of reserved tokens gives the answer") {
-    for (const TaskKind task : {TaskKind::needle, TaskKind::niah_single, TaskKind::niah_multikey,
-                                TaskKind::niah_multiquery, TaskKind::common_words, TaskKind::frequent_words,
-                                TaskKind::copy, TaskKind::induction, TaskKind::associative_recall})
+    for (const data::TaskKind task :
+         {data::TaskKind::needle, data::TaskKind::niah_single, data::TaskKind::niah_multikey,
+          data::TaskKind::niah_multiquery, data::TaskKind::common_words, data::TaskKind::frequent_words,
+          data::TaskKind::copy, data::TaskKind::induction, data::TaskKind::associative_recall})
         for (const int64_t length : lengths(false))
             for (uint64_t index = 0; index < 20; ++index) {
-                CAPTURE(name_of(task));
+                CAPTURE(data::name_of(task));
                 CAPTURE(length);
-                const Sample s = generator(task, false).make(length, index);
+                const tasks::Sample s = generator(task, false).make(length, index);
                 REQUIRE(answer_ids(task, slice(s, 0, s.context), slice(s, s.context, s.answer_begin),
                                    s.answer_tokens()) == slice(s, s.answer_begin, length));
             }
 }
 
 TEST_CASE("reserved tokens stay inside the range the config names") {
-    TaskConfig config;
+    data::TaskConfig config;
     config.ids_first = 300;
     config.ids = 200;
-    config.haystack = TaskHaystack::noise;
-    for (const TaskKind task : all_tasks()) {
-        const Sample s = generator(task, false, 1, config).make(512, 3);
-        CAPTURE(name_of(task));
+    config.haystack = data::TaskHaystack::noise;
+    for (const data::TaskKind task : data::all_tasks()) {
+        const tasks::Sample s = generator(task, false, 1, config).make(512, 3);
+        CAPTURE(data::name_of(task));
         CHECK(std::all_of(s.tokens.begin(), s.tokens.end(), [](int32_t t) { return t >= 300 && t < 500; }));
     }
 }

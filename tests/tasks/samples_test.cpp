@@ -11,12 +11,12 @@ using namespace longreach::test;
 
 namespace {
 
-bool occurs(const TokenList& wanted, const TokenList& in, int64_t end) {
+bool occurs(const tasks::TokenList& wanted, const tasks::TokenList& in, int64_t end) {
     const auto last = in.begin() + end;
     return std::search(in.begin(), last, wanted.begin(), wanted.end()) != last;
 }
 
-TokenList slice(const TokenList& list, int64_t begin, int64_t end) {
+tasks::TokenList slice(const tasks::TokenList& list, int64_t begin, int64_t end) {
     return {list.begin() + begin, list.begin() + end};
 }
 
@@ -24,13 +24,13 @@ TokenList slice(const TokenList& list, int64_t begin, int64_t end) {
 
 TEST_CASE("every sample has exactly the length asked for, and its answer at the end") {
     for (const bool text : {true, false})
-        for (const TaskKind task : all_tasks())
+        for (const data::TaskKind task : data::all_tasks())
             for (const int64_t length : lengths(text)) {
-                const TaskGenerator g = generator(task, text);
+                const tasks::TaskGenerator g = generator(task, text);
                 for (uint64_t index = 0; index < 30; ++index) {
-                    CAPTURE(name_of(task));
+                    CAPTURE(data::name_of(task));
                     CAPTURE(length);
-                    const Sample s = g.make(length, index);
+                    const tasks::Sample s = g.make(length, index);
                     REQUIRE(static_cast<int64_t>(s.tokens.size()) == length);
                     CHECK(s.answer_tokens() == g.answer_tokens(length));
                     CHECK(s.context < s.answer_begin);
@@ -47,13 +47,13 @@ TEST_CASE("every sample has exactly the length asked for, and its answer at the 
 
 TEST_CASE("the decoy has the answer's form and does not occur in the prompt") {
     for (const bool text : {true, false})
-        for (const TaskKind task : all_tasks())
+        for (const data::TaskKind task : data::all_tasks())
             for (const int64_t length : lengths(text))
                 for (uint64_t index = 0; index < 20; ++index) {
-                    CAPTURE(name_of(task));
+                    CAPTURE(data::name_of(task));
                     CAPTURE(length);
-                    const Sample s = generator(task, text).make(length, index);
-                    if (task == TaskKind::copy) {
+                    const tasks::Sample s = generator(task, text).make(length, index);
+                    if (task == data::TaskKind::copy) {
                         // Its parts are single symbols, each of which does occur.
                         CHECK_FALSE(occurs(s.decoy, s.tokens, s.answer_begin));
                         continue;
@@ -78,34 +78,35 @@ TEST_CASE("the decoy has the answer's form and does not occur in the prompt") {
 }
 
 TEST_CASE("samples depend on seed, task, length and index, and on nothing else") {
-    for (const TaskKind task : all_tasks()) {
-        CAPTURE(name_of(task));
-        const TaskGenerator g = generator(task, true);
-        const Sample s = g.make(512, 7);
+    for (const data::TaskKind task : data::all_tasks()) {
+        CAPTURE(data::name_of(task));
+        const tasks::TaskGenerator g = generator(task, true);
+        const tasks::Sample s = g.make(512, 7);
         static_cast<void>(g.make(1024, 8));
         CHECK(g.make(512, 7).tokens == s.tokens);
         CHECK(generator(task, true).make(512, 7).tokens == s.tokens);
         CHECK(generator(task, true, 2).make(512, 7).tokens != s.tokens);
         CHECK(g.make(512, 8).tokens != s.tokens);
-        std::set<TokenList> different;
+        std::set<tasks::TokenList> different;
         for (uint64_t index = 0; index < 50; ++index) different.insert(g.make(512, index << 40).tokens);
         CHECK(different.size() == 50);
     }
 }
 
 TEST_CASE("a requested depth places what is asked for; without one, places spread over the context") {
-    for (const TaskKind task : {TaskKind::needle, TaskKind::niah_single, TaskKind::niah_multikey,
-                                TaskKind::induction, TaskKind::associative_recall}) {
-        CAPTURE(name_of(task));
-        const TaskGenerator g = generator(task, true);
+    for (const data::TaskKind task :
+         {data::TaskKind::needle, data::TaskKind::niah_single, data::TaskKind::niah_multikey,
+          data::TaskKind::induction, data::TaskKind::associative_recall}) {
+        CAPTURE(data::name_of(task));
+        const tasks::TaskGenerator g = generator(task, true);
         REQUIRE(g.has_depth(4096));
         for (const double depth : {0.0, 25.0, 50.0, 100.0}) {
-            const Sample s = g.make(4096, 5, depth);
+            const tasks::Sample s = g.make(4096, 5, depth);
             // The place is a whole token or list item: of at least 4096 / 14 - 2 > 200 items, half of one is
             // less than 0.25 percent.
             CHECK(std::abs(s.depth - depth) < 0.25);
-            const TokenList question = slice(s.tokens, s.context, s.answer_begin);
-            if (task != TaskKind::needle && task != TaskKind::associative_recall) continue;
+            const tasks::TokenList question = slice(s.tokens, s.context, s.answer_begin);
+            if (task != data::TaskKind::needle && task != data::TaskKind::associative_recall) continue;
             const auto at = std::search(s.tokens.begin(), s.tokens.end(), question.begin(), question.end());
             // Of the haystack, of which the needle is no part: it shifts what is behind by its own length.
             const double place = static_cast<double>(at - s.tokens.begin());
@@ -117,18 +118,18 @@ TEST_CASE("a requested depth places what is asked for; without one, places sprea
         // 50 expected in each, standard deviation sqrt(400 / 8 * 7 / 8) = 6.6; six of them is 40.
         for (const int n : octants) CHECK(std::abs(n - 50) < 40);
     }
-    CHECK_FALSE(generator(TaskKind::needle_s3, true).has_depth(512));
+    CHECK_FALSE(generator(data::TaskKind::needle_s3, true).has_depth(512));
 }
 
 TEST_CASE("a haystack that holds a number by chance is drawn again, and a hopeless one is an error") {
-    TaskConfig config;
+    data::TaskConfig config;
     config.digits = 1;
     // One of ten numbers is the answer, one the decoy; the corpus has five-digit numbers all over.
-    CHECK_THROWS_AS(generator(TaskKind::needle, true, 1, config).make(4096, 0), Error);
+    CHECK_THROWS_AS(generator(data::TaskKind::needle, true, 1, config).make(4096, 0), Error);
     config.digits = 3;
     for (uint64_t index = 0; index < 200; ++index) {
-        const Sample s = generator(TaskKind::needle, true, 1, config).make(2048, index);
-        const TokenList answer = slice(s.tokens, s.answer_begin, 2048);
+        const tasks::Sample s = generator(data::TaskKind::needle, true, 1, config).make(2048, index);
+        const tasks::TokenList answer = slice(s.tokens, s.answer_begin, 2048);
         const auto end = s.tokens.begin() + s.answer_begin;
         const auto at = std::search(s.tokens.begin(), end, answer.begin(), answer.end());
         REQUIRE(at != end);
@@ -137,7 +138,7 @@ TEST_CASE("a haystack that holds a number by chance is drawn again, and a hopele
 }
 
 TEST_CASE("a context too short for a task is named with what it needs") {
-    for (const TaskKind task : all_tasks()) {
+    for (const data::TaskKind task : data::all_tasks()) {
         std::string message;
         try {
             static_cast<void>(generator(task, true).make(8, 0));
@@ -146,9 +147,9 @@ TEST_CASE("a context too short for a task is named with what it needs") {
             message = e.what();
         }
         CAPTURE(message);
-        CHECK(message.find(std::string(name_of(task))) != std::string::npos);
+        CHECK(message.find(std::string(data::name_of(task))) != std::string::npos);
         CHECK(message.find("it needs") != std::string::npos);
     }
-    CHECK_THROWS_AS(generator(TaskKind::needle, true).make(1 << 20, 0),
+    CHECK_THROWS_AS(generator(data::TaskKind::needle, true).make(1 << 20, 0),
                     Error);  // no such piece of the stream
 }

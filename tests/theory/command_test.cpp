@@ -17,10 +17,10 @@ TEST_CASE("tables on the terminal and as CSV") {
     CHECK(f.out.find("E[1/w_max] of n normal scores") != std::string::npos);
     CHECK(f.out.find("6.8218") != std::string::npos);  // n = 16, r = 0.25
     CHECK(f.out.find("1.5494") != std::string::npos);  // scale of most gradient at n = 64
-    CHECK(list_directory(out) == std::vector<std::string>{"extreme.csv", "extreme_rules.csv",
-                                                          "extreme_sampled.csv", "extreme_scale_ratios.csv",
-                                                          "extreme_scales.csv", "gradient.csv",
-                                                          "gradient_cosine.csv"});
+    CHECK(io::list_directory(out) ==
+          std::vector<std::string>{"extreme.csv", "extreme_rules.csv", "extreme_sampled.csv",
+                                   "extreme_scale_ratios.csv", "extreme_scales.csv", "gradient.csv",
+                                   "gradient_cosine.csv"});
 }
 
 TEST_CASE("everything at once, small: the phase diagram says how long it takes and leaves two diagrams") {
@@ -30,7 +30,7 @@ TEST_CASE("everything at once, small: the phase diagram says how long it takes a
         run(dir, {"theory", "all", "--n", "16", "--d", "8", "--samples", "20", "--grid", "4", "--out", out});
     CHECK(f.code == 0);
     CHECK(f.out.find("will take about") != std::string::npos);
-    CHECK(list_directory(out) ==
+    CHECK(io::list_directory(out) ==
           std::vector<std::string>{
               "cosine_sampled.csv", "cosine_scales.csv", "entropy.csv", "entropy_limit.csv",
               "entropy_sampled.csv", "extreme.csv", "extreme_rules.csv", "extreme_sampled.csv",
@@ -45,7 +45,7 @@ TEST_CASE("without --out nothing is written; the same seed prints the same") {
     const Finished first = run(dir, command), again = run(dir, command);
     CHECK(first.code == 0);
     CHECK(first.out == again.out);
-    CHECK(list_directory(dir.path()) == std::vector<std::string>{"stderr.txt", "stdout.txt"});
+    CHECK(io::list_directory(dir.path()) == std::vector<std::string>{"stderr.txt", "stdout.txt"});
 }
 
 TEST_CASE("what cannot be computed is refused before anything is") {
@@ -65,5 +65,5 @@ TEST_CASE("what cannot be computed is refused before anything is") {
         CHECK(f.code == 2);
         CHECK(f.out.empty());
     }
-    CHECK(kind_of(out, Links::follow) == PathKind::missing);
+    CHECK(io::kind_of(out, io::Links::follow) == io::PathKind::missing);
 }

@@ -14,9 +14,9 @@ using doctest::Approx;
 namespace {
 
 // n tokens of length 1 with cosine rho: a common direction and one of its own each.
-Tokens simplex(int64_t n, double rho) {
+theory::Tokens simplex(int64_t n, double rho) {
     const int64_t d = n + 1;
-    Tokens tokens{n, d, std::vector<double>(static_cast<size_t>(n * d))};
+    theory::Tokens tokens{n, d, std::vector<double>(static_cast<size_t>(n * d))};
     for (int64_t i = 0; i < n; ++i) {
         tokens.x[static_cast<size_t>(i * d)] = std::sqrt(rho);
         tokens.x[static_cast<size_t>(i * d + i + 1)] = std::sqrt(1 - rho);
@@ -25,7 +25,7 @@ Tokens simplex(int64_t n, double rho) {
 }
 
 // x' as its definition says.
-std::vector<double> attention(const Tokens& tokens, double beta) {
+std::vector<double> attention(const theory::Tokens& tokens, double beta) {
     const size_t n = static_cast<size_t>(tokens.n), d = static_cast<size_t>(tokens.d);
     std::vector<double> y = tokens.x, out(n * d);
     for (size_t i = 0; i < n; ++i) {
@@ -47,7 +47,7 @@ std::vector<double> attention(const Tokens& tokens, double beta) {
     return out;
 }
 
-double mean_inverse_square(const Tokens& tokens) {
+double mean_inverse_square(const theory::Tokens& tokens) {
     double sum = 0;
     for (int64_t i = 0; i < tokens.n; ++i) {
         double length2 = 0;
@@ -77,9 +77,10 @@ TEST_CASE("angle ratio of a simplex: published values") {
             CAPTURE(c.rho);
             CAPTURE(factors[i]);
             CHECK(
-                prints_as(simplex_angle_ratio(c.n, c.rho, factors[i] * critical_gamma(c.rho)), c.values[i]));
+                prints_as(theory::simplex_angle_ratio(c.n, c.rho, factors[i] * theory::critical_gamma(c.rho)),
+                          c.values[i]));
         }
-        CHECK(prints_as(simplex_angle_ratio_limit(c.rho, critical_gamma(c.rho)), c.limit));
+        CHECK(prints_as(theory::simplex_angle_ratio_limit(c.rho, theory::critical_gamma(c.rho)), c.limit));
     }
 }
 
@@ -88,9 +89,9 @@ TEST_CASE("angle ratio of a simplex reaches its limit with growing n") {
         for (double factor : {0.7, 1.0, 1.4}) {
             CAPTURE(rho);
             CAPTURE(factor);
-            const double gamma = factor * critical_gamma(rho);
-            CHECK(simplex_angle_ratio(1e30, rho, gamma) ==
-                  Approx(simplex_angle_ratio_limit(rho, gamma)).epsilon(1e-6));
+            const double gamma = factor * theory::critical_gamma(rho);
+            CHECK(theory::simplex_angle_ratio(1e30, rho, gamma) ==
+                  Approx(theory::simplex_angle_ratio_limit(rho, gamma)).epsilon(1e-6));
         }
 }
 
@@ -102,21 +103,21 @@ TEST_CASE("tokens that are a simplex have the angle ratio of the closed form") {
                 CAPTURE(n);
                 CAPTURE(rho);
                 CAPTURE(gamma);
-                const PhaseModel model(simplex(n, rho));
+                const theory::PhaseModel model(simplex(n, rho));
                 const double log_n = std::log(static_cast<double>(n));
                 CHECK(model.at(gamma * log_n).angle_ratio ==
-                      Approx(simplex_angle_ratio(static_cast<double>(n), rho, gamma)).epsilon(1e-10));
+                      Approx(theory::simplex_angle_ratio(static_cast<double>(n), rho, gamma)).epsilon(1e-10));
             }
 }
 
 TEST_CASE("gradient norm: central differences of every input") {
     for (double beta : {0.0, 0.7, 3.0, 12.0}) {
         CAPTURE(beta);
-        const Tokens tokens = overlapping_tokens(19, 5, 0.4, 3);
+        const theory::Tokens tokens = theory::overlapping_tokens(19, 5, 0.4, 3);
         const double h = 1e-5;
         double sum = 0;
         for (size_t i = 0; i < tokens.x.size(); ++i) {
-            Tokens up = tokens, down = tokens;
+            theory::Tokens up = tokens, down = tokens;
             up.x[i] += h;
             down.x[i] -= h;
             const std::vector<double> a = attention(up, beta), b = attention(down, beta);
@@ -126,17 +127,17 @@ TEST_CASE("gradient norm: central differences of every input") {
             }
         }
         // Off by h^2 times third derivatives over first ones: (beta + 1/|x|)^2, a thousand at most.
-        CHECK(PhaseModel(tokens).at(beta).gradient_norm ==
+        CHECK(theory::PhaseModel(tokens).at(beta).gradient_norm ==
               Approx(sum / static_cast<double>(tokens.x.size())).epsilon(1e-6));
     }
 }
 
 TEST_CASE("angle ratio: as its definition says") {
-    const Tokens tokens = overlapping_tokens(21, 6, 0.3, 4);
+    const theory::Tokens tokens = theory::overlapping_tokens(21, 6, 0.3, 4);
     for (double beta : {0.5, 4.0}) {
-        Tokens moved = tokens;
+        theory::Tokens moved = tokens;
         moved.x = attention(tokens, beta);
-        const PhaseModel before(tokens), after(moved);
+        const theory::PhaseModel before(tokens), after(moved);
         double sum = 0;
         for (int64_t i = 0; i < 21; ++i)
             for (int64_t j = 0; j < i; ++j)
@@ -147,26 +148,26 @@ TEST_CASE("angle ratio: as its definition says") {
 
 TEST_CASE("no scale: every token attends to all alike and becomes the same") {
     // Sizes beyond one block of rows and one strip of columns, not multiples of either.
-    const Tokens tokens = overlapping_tokens(151, 131, 0.5, 5);
-    const PhasePoint point = PhaseModel(tokens).at(0);
+    const theory::Tokens tokens = theory::overlapping_tokens(151, 131, 0.5, 5);
+    const theory::PhasePoint point = theory::PhaseModel(tokens).at(0);
     CHECK(std::abs(point.angle_ratio) < 1e-12);
     // dx'_i/dx_m = P_m / (n |x_m|) for all n^2 pairs.
     CHECK(point.gradient_norm == Approx(mean_inverse_square(tokens) * (1 - 1 / 131.0) / 151).epsilon(1e-10));
 }
 
 TEST_CASE("huge scale: tokens stay as they are and all gradient passes") {
-    const Tokens tokens = overlapping_tokens(64, 64, 0.5, 6);
-    const PhasePoint point = PhaseModel(tokens).at(400);
+    const theory::Tokens tokens = theory::overlapping_tokens(64, 64, 0.5, 6);
+    const theory::PhasePoint point = theory::PhaseModel(tokens).at(400);
     CHECK(point.angle_ratio == Approx(1).epsilon(1e-9));
     CHECK(point.gradient_norm == Approx(mean_inverse_square(tokens) * (1 - 1 / 64.0)).epsilon(1e-8));
 }
 
 TEST_CASE("simplex: gradient norm on both sides of the critical scale, and a quarter at it") {
     // Deviations are powers of n with logarithms of n in front: far off the critical value they are small.
-    const double rho = 0.2, log_n = std::log(400.0), critical = critical_gamma(rho);
-    const PhaseModel model(simplex(400, rho));
+    const double rho = 0.2, log_n = std::log(400.0), critical = theory::critical_gamma(rho);
+    const theory::PhaseModel model(simplex(400, rho));
     const auto limit = [&](double factor) {
-        return simplex_gradient_norm_limit(401, rho, factor * critical);
+        return theory::simplex_gradient_norm_limit(401, rho, factor * critical);
     };
     CHECK(model.at(0.4 * critical * log_n).gradient_norm < 0.02);
     CHECK(limit(0.4) == 0);
@@ -179,17 +180,17 @@ TEST_CASE("random tokens: moments, and the published angle ratio at the critical
     const double rho = 0.5, log_n = std::log(512.0);
     double mean = 0;
     for (uint64_t seed = 1; seed <= 2; ++seed) {
-        const Tokens tokens = overlapping_tokens(512, 512, rho, seed);
-        const PhaseModel model(tokens);
+        const theory::Tokens tokens = theory::overlapping_tokens(512, 512, rho, seed);
+        const theory::PhaseModel model(tokens);
         // Cosines have mean rho with an error of about sqrt(rho (1-rho) / n d) and corrections of 1/d.
         double cosine = 0;
         for (int64_t i = 1; i < 512; ++i) cosine += model.inner_product(i, i - 1) / 511;
         CHECK(cosine == Approx(rho).epsilon(0.02));
-        const double ratio = model.at(critical_gamma(rho) * log_n).angle_ratio;
+        const double ratio = model.at(theory::critical_gamma(rho) * log_n).angle_ratio;
         CHECK(std::abs(ratio - 0.391) < 4 * 0.006);  // .391 +- .006 over seeds
         mean += ratio / 2;
-        const PhasePoint below = model.at(0.5 * critical_gamma(rho) * log_n),
-                         above = model.at(2 * critical_gamma(rho) * log_n);
+        const theory::PhasePoint below = model.at(0.5 * theory::critical_gamma(rho) * log_n),
+                                 above = model.at(2 * theory::critical_gamma(rho) * log_n);
         CHECK(below.angle_ratio < 0.01);
         CHECK(below.gradient_norm < 0.01);
         CHECK(above.angle_ratio > 0.98);
@@ -200,13 +201,14 @@ TEST_CASE("random tokens: moments, and the published angle ratio at the critical
 
 TEST_CASE("phase diagram: every cell is its own point, the same each time") {
     int64_t columns = 0;
-    const PhaseDiagram diagram =
-        phase_diagram(24, 8, 3, 6, 9, [&](int64_t done) { CHECK(done == ++columns); });
+    const theory::PhaseDiagram diagram =
+        theory::phase_diagram(24, 8, 3, 6, 9, [&](int64_t done) { CHECK(done == ++columns); });
     CHECK(columns == 3);
     for (int64_t row = 0; row < 3; ++row)
         for (int64_t column = 0; column < 3; ++column) {
-            const PhasePoint point = PhaseModel(overlapping_tokens(24, 8, diagram.rho(column), 9))
-                                         .at(diagram.gamma(row) * std::log(24.0));
+            const theory::PhasePoint point =
+                theory::PhaseModel(theory::overlapping_tokens(24, 8, diagram.rho(column), 9))
+                    .at(diagram.gamma(row) * std::log(24.0));
             CHECK(diagram.angle_ratio[static_cast<size_t>(row * 3 + column)] == point.angle_ratio);
             CHECK(diagram.gradient_norm[static_cast<size_t>(row * 3 + column)] == point.gradient_norm);
         }

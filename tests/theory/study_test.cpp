@@ -40,17 +40,17 @@ std::vector<std::string> fields_of(const std::string& line) {
     return fields;
 }
 
-const StudyOptions small = {{16, 64}, {16}, 100, 2};
+const theory::StudyOptions small = {{16, 64}, {16}, 100, 2};
 
 }  // namespace
 
 TEST_CASE("CSV: words with commas and quotes, numbers to the last bit, nothing for what does not exist") {
-    const NumberTable table{
+    const theory::NumberTable table{
         "t",
         "title",
         {"a, b", "c"},
         {{std::string("say \"x\""), 0.1 + 0.2}, {1.0, std::numeric_limits<double>::quiet_NaN()}}};
-    const std::vector<std::string> lines = lines_of(csv(table));
+    const std::vector<std::string> lines = lines_of(theory::csv(table));
     REQUIRE(lines.size() == 3);
     CHECK(fields_of(lines[0]) == std::vector<std::string>{"a, b", "c"});
     CHECK(fields_of(lines[1])[0] == "say \"x\"");
@@ -59,29 +59,30 @@ TEST_CASE("CSV: words with commas and quotes, numbers to the last bit, nothing f
 }
 
 TEST_CASE("terminal: columns are aligned, whole numbers in full, a dash for what does not exist") {
-    const NumberTable table{
+    const theory::NumberTable table{
         "t", "title", {"n", "value"}, {{65536.0, 1.0 / 3}, {2.0, std::numeric_limits<double>::quiet_NaN()}}};
-    CHECK(aligned(table) == "title\n      n    value\n  65536  0.33333\n      2        -\n");
+    CHECK(theory::aligned(table) == "title\n      n    value\n  65536  0.33333\n      2        -\n");
 }
 
 TEST_CASE(
     "every table: a name of its own, as many fields in each line as columns, samples near exact values") {
-    std::vector<NumberTable> all;
-    for (auto make : {extreme_tables, participation_tables, entropy_tables, cosine_tables, gradient_tables})
-        for (NumberTable& table : make(small)) all.push_back(std::move(table));
+    std::vector<theory::NumberTable> all;
+    for (auto make : {theory::extreme_tables, theory::participation_tables, theory::entropy_tables,
+                      theory::cosine_tables, theory::gradient_tables})
+        for (theory::NumberTable& table : make(small)) all.push_back(std::move(table));
     std::set<std::string> names;
     int deviations = 0;
-    for (const NumberTable& table : all) {
+    for (const theory::NumberTable& table : all) {
         CAPTURE(table.name);
         CHECK(names.insert(table.name).second);
-        const std::vector<std::string> lines = lines_of(csv(table));
+        const std::vector<std::string> lines = lines_of(theory::csv(table));
         REQUIRE(lines.size() == table.rows.size() + 1);
         CHECK(table.rows.size() >= 2);
         CHECK(fields_of(lines[0]) == table.columns);
         for (const std::string& line : lines) CHECK(fields_of(line).size() == table.columns.size());
         const auto at = std::find(table.columns.begin(), table.columns.end(), "deviations");
         if (at == table.columns.end()) continue;
-        for (const std::vector<Cell>& row : table.rows) {
+        for (const std::vector<theory::Cell>& row : table.rows) {
             CHECK(std::abs(row[static_cast<size_t>(at - table.columns.begin())].value) < 4);
             ++deviations;
         }
@@ -93,9 +94,9 @@ TEST_CASE(
 TEST_CASE("deviations of heavy-tailed columns: a right value stays within four, whatever the seed") {
     // Rare samples carry E[sum w^2] at small r: a set without them has a low mean and a small error at once.
     for (const uint64_t seed : {2u, 3u}) {
-        const NumberTable table = participation_tables({{256}, {16}, 400, seed})[2];
+        const theory::NumberTable table = theory::participation_tables({{256}, {16}, 400, seed})[2];
         REQUIRE(table.columns[6] == "deviations");
-        for (const std::vector<Cell>& row : table.rows) {
+        for (const std::vector<theory::Cell>& row : table.rows) {
             CAPTURE(seed);
             CAPTURE(row[1].value);
             CHECK(std::abs(row[6].value) < 3.4);
@@ -112,7 +113,7 @@ TEST_CASE("deviations of heavy-tailed columns: a right value stays within four, 
             std::vector<double> values;
             for (uint64_t i = 0; i < 400; ++i)
                 values.push_back(std::min(cut, std::pow(1 - rng.uniform(i), -a)));
-            const Estimate e = estimate_mean(values);
+            const theory::Estimate e = theory::estimate_mean(values);
             worst = std::min(worst, e.deviations(exact));
             plain_worst = std::min(plain_worst, (e.mean - exact) / e.error);
         }
@@ -130,29 +131,29 @@ TEST_CASE("deviations: a wrong value is still seen, and light tails count almost
         heavy.push_back(std::pow(u, -1.0 / 3));  // mean 1.5
         light.push_back(u);
     }
-    const Estimate skewed = estimate_mean(heavy), even = estimate_mean(light);
+    const theory::Estimate skewed = theory::estimate_mean(heavy), even = theory::estimate_mean(light);
     CHECK(skewed.stretch_below > 1.3);
     CHECK(even.stretch_below < 1.2);
     CHECK(even.stretch_above < 1.2);
     CHECK(std::abs(even.deviations(0.5)) < 1e-9);
     CHECK(skewed.deviations(2) < -4);
     CHECK(skewed.deviations(1.2) > 4);
-    CHECK(std::isnan(estimate_mean(std::vector<double>{1, 1}).deviations(1)));
+    CHECK(std::isnan(theory::estimate_mean(std::vector<double>{1, 1}).deviations(1)));
     // Batch means of many values: the same mean.
     std::vector<double> many;
     for (int k = 0; k < 10; ++k) many.insert(many.end(), heavy.begin(), heavy.end());
-    CHECK(estimate_mean(many).mean == doctest::Approx(skewed.mean));
+    CHECK(theory::estimate_mean(many).mean == doctest::Approx(skewed.mean));
 }
 
 TEST_CASE("columns that programs read") {
     using Columns = std::vector<std::string>;
-    CHECK(extreme_tables(small)[0].columns ==
+    CHECK(theory::extreme_tables(small)[0].columns ==
           Columns{"n", "r=0.25", "r=0.5", "r=0.75", "r=1", "r=1.25", "r=1.5", "r=2", "r=3"});
-    CHECK(entropy_tables(small)[2].columns ==
+    CHECK(theory::entropy_tables(small)[2].columns ==
           Columns{"n", "r", "alpha", "exact", "sampled", "standard_error", "deviations"});
-    CHECK(cosine_tables(small)[0].columns == Columns{"d", "C", "n=16", "n=64"});
-    const PhaseDiagram diagram = phase_diagram(16, 8, 4, 6, 1, {});
-    const NumberTable table = phase_table(diagram);
+    CHECK(theory::cosine_tables(small)[0].columns == Columns{"d", "C", "n=16", "n=64"});
+    const theory::PhaseDiagram diagram = theory::phase_diagram(16, 8, 4, 6, 1, {});
+    const theory::NumberTable table = theory::phase_table(diagram);
     CHECK(table.name == "phase_n16_d8");
     CHECK(table.columns == Columns{"rho", "gamma", "gamma_over_critical", "lambda", "eta", "lambda_simplex"});
     REQUIRE(table.rows.size() == 16);
@@ -160,6 +161,6 @@ TEST_CASE("columns that programs read") {
     CHECK(table.rows[6][1].value == diagram.gamma(1));
     CHECK(table.rows[6][3].value == diagram.angle_ratio[6]);
     CHECK(table.rows[6][4].value == diagram.gradient_norm[6]);
-    CHECK(angle_ratio_map(diagram).values == diagram.angle_ratio);
-    CHECK(gradient_norm_map(diagram).values == diagram.gradient_norm);
+    CHECK(theory::angle_ratio_map(diagram).values == diagram.angle_ratio);
+    CHECK(theory::gradient_norm_map(diagram).values == diagram.gradient_norm);
 }

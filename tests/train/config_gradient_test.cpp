@@ -13,7 +13,7 @@ using namespace longreach::test;
 
 namespace {
 
-void shrink(AttentionConfig& a) {
+void shrink(model::AttentionConfig& a) {
     a.kv_heads = a.kv_heads > 0 && a.kv_heads < a.heads ? 1 : 0;
     a.heads = 2;
     a.head_dim = 8;
@@ -24,7 +24,7 @@ void shrink(AttentionConfig& a) {
 }
 
 // The same architecture at a size the reference can differentiate; all gradients made non-zero.
-ModelConfig shrunk(ModelConfig m) {
+model::ModelConfig shrunk(model::ModelConfig m) {
     m.layers = std::min<int64_t>(m.layers, std::max<int64_t>(2, static_cast<int64_t>(m.pattern.size())));
     m.width = 24;
     m.train_context = 10;
@@ -47,11 +47,10 @@ TEST_CASE("every config under configs/, shrunk: gradients agree with the referen
         if (entry.path().extension() != ".json") continue;
         if (entry.path().parent_path().filename() == "reproduce") continue;  // sweeps, not experiments
         CAPTURE(entry.path().string());
-        const Experiment e =
-            load_config<Experiment>({.file = entry.path().string(), .overrides = {}}, [](Experiment& x,
-                                                                                         Problems& p) {
-                x.check(p);
-            }).value;
+        const train::Experiment e = config::load_config<train::Experiment>(
+                                        {.file = entry.path().string(), .overrides = {}},
+                                        [](train::Experiment& x, config::Problems& p) { x.check(p); })
+                                        .value;
         SmallModel small;
         small.name = entry.path().filename().string();
         small.config = shrunk(e.model);

@@ -12,25 +12,27 @@ using namespace longreach::test;
 
 namespace {
 
-Experiment read(const std::string& file) {
-    return load_config<Experiment>({.file = join_path(LONGREACH_CONFIGS, file)},
-                                   [](Experiment& e, Problems& p) { e.check(p); })
+train::Experiment read(const std::string& file) {
+    return config::load_config<train::Experiment>(
+               {.file = io::join_path(LONGREACH_CONFIGS, file)},
+               [](train::Experiment& e, config::Problems& p) { e.check(p); })
         .value;
 }
 
 // Deviation of the scores of a fresh layer: of <q, k> for normed random vectors it is sqrt(d), of raw ones,
 // whose channels start with deviation 1/2 behind matrices from U(+-sqrt(0.75 / C)), it is sqrt(d) / 4.
-double first_deviation(const AttentionConfig& a, int64_t train_context) {
+double first_deviation(const model::AttentionConfig& a, int64_t train_context) {
     const double d = static_cast<double>(a.head_dim);
-    const double raw = a.qk.kind == QkKind::none ? 0.25 : 1;
-    return score_base(a) * initial_r(a, train_context) * raw * std::sqrt(d);
+    const double raw = a.qk.kind == model::QkKind::none ? 0.25 : 1;
+    return model::score_base(a) * model::initial_r(a, train_context) * raw * std::sqrt(d);
 }
 
 // One scalar of the checkpoint of a step.
 double scalar_of(const std::string& run, int64_t step, const std::string& name) {
-    const std::string file = join_path(run, "checkpoints/" + checkpoint_name(step) + "/model.safetensors");
-    const SafetensorsFile tensors = SafetensorsFile::open(file);
-    const StoredTensor* found = tensors.find(name);
+    const std::string file =
+        io::join_path(run, "checkpoints/" + io::checkpoint_name(step) + "/model.safetensors");
+    const io::SafetensorsFile tensors = io::SafetensorsFile::open(file);
+    const io::StoredTensor* found = tensors.find(name);
     REQUIRE_MESSAGE(found != nullptr, name);
     float value = 0;
     tensors.read(*found, &value, sizeof value);
@@ -43,11 +45,11 @@ TEST_CASE("scale-invariant attention starts from scores of deviation 1 in every 
     int configs = 0;
     for (const char* study : {"si162", "nor2k", "nor4k", "hybrids", "quickstart"})
         for (const std::string& file : experiments(study)) {
-            const Experiment e = read(file);
+            const train::Experiment e = read(file);
             for (const int64_t l : e.model.distinct_layers()) {
-                const AttentionConfig& a = e.model.layer_attention(l);
-                if (a.distance.kind != DistanceKind::scale_invariant &&
-                    a.distance.kind != DistanceKind::si_interp)
+                const model::AttentionConfig& a = e.model.layer_attention(l);
+                if (a.distance.kind != model::DistanceKind::scale_invariant &&
+                    a.distance.kind != model::DistanceKind::si_interp)
                     continue;
                 CAPTURE(file);
                 CHECK(first_deviation(a, e.model.train_context) == doctest::Approx(1).epsilon(1e-6));
@@ -59,30 +61,31 @@ TEST_CASE("scale-invariant attention starts from scores of deviation 1 in every 
                               "peri_ln", "post_norm", "qkv_norm", "qkv_norm_alone"}) {
         CAPTURE(later);
         CHECK(read(fmt::format("nor2k/{}.json", later)).model.attention.distance.kind ==
-              DistanceKind::scale_invariant);
+              model::DistanceKind::scale_invariant);
     }
 }
 
 TEST_CASE("the critical-scaling study: the baseline starts at 1.92, and what starts at parity equals it") {
     for (const char* study : {"nor2k", "nor4k"}) {
-        const Experiment baseline = read(fmt::format("{}/baseline.json", study));
-        const AttentionConfig& a = baseline.model.attention;
-        CHECK(score_base(a) == 1);
-        CHECK(initial_r(a, baseline.model.train_context) == 0.12);
+        const train::Experiment baseline = read(fmt::format("{}/baseline.json", study));
+        const model::AttentionConfig& a = baseline.model.attention;
+        CHECK(model::score_base(a) == 1);
+        CHECK(model::initial_r(a, baseline.model.train_context) == 0.12);
         CHECK(first_deviation(a, baseline.model.train_context) == doctest::Approx(1.92));
         for (const char* variant : {"logn", "sqrt2logn"}) {
             CAPTURE(variant);
-            const Experiment e = read(fmt::format("{}/{}.json", study, variant));
+            const train::Experiment e = read(fmt::format("{}/{}.json", study, variant));
             const double n = static_cast<double>(e.model.train_context) / 2;
-            const double shape = scale_shape(e.model.attention.scale, 256, e.model.train_context, n);
+            const double shape = model::scale_shape(e.model.attention.scale, 256, e.model.train_context, n);
             CHECK(first_deviation(e.model.attention, e.model.train_context) * shape == doctest::Approx(1.92));
         }
     }
-    const Experiment one = read("nor2k/sqrt2logn_static_1.json"), two = read("nor2k/sqrt2logn_static_2.json");
-    const double parity = initial_r(read("nor2k/sqrt2logn.json").model.attention, 2048);
+    const train::Experiment one = read("nor2k/sqrt2logn_static_1.json"),
+                            two = read("nor2k/sqrt2logn_static_2.json");
+    const double parity = model::initial_r(read("nor2k/sqrt2logn.json").model.attention, 2048);
     CHECK(parity == doctest::Approx(0.516).epsilon(1e-3));
-    CHECK(initial_r(one.model.attention, 2048) == 1);
-    CHECK(initial_r(two.model.attention, 2048) == 2);
+    CHECK(model::initial_r(one.model.attention, 2048) == 1);
+    CHECK(model::initial_r(two.model.attention, 2048) == 2);
 }
 
 TEST_CASE("one Adam step moves the baseline's factor by the learning rate, as a scalar that starts at 0.12") {
@@ -95,7 +98,7 @@ TEST_CASE("one Adam step moves the baseline's factor by the learning rate, as a 
                            "optimizer.schedule.kind=constant", "eval.final_tokens=1024",
                            "optimizer.schedule.decay_fraction=", "optimizer.schedule.final="});
     REQUIRE(train(config) == ExitCode::ok);
-    const std::string run = join_path(config.value.run.dir, config.value.run.name);
+    const std::string run = io::join_path(config.value.run.dir, config.value.run.name);
     for (int64_t l = 0; l < config.value.model.layers; ++l) {
         const std::string name = fmt::format("layers.{}.attention.scale.r", l);
         CAPTURE(name);

@@ -32,14 +32,14 @@ std::string small_config(const std::string& directory) {
 }
 
 void make_larger_corpus(const std::string& directory) {
-    SynthOptions options;
+    data::SynthOptions options;
     options.output = directory;
     options.train_bytes = 20000;
     options.val_bytes = 6000;
     options.min_document = 256;
     options.max_document = 4096;
     options.max_distance = 2048;
-    synthesize(options);
+    data::synthesize(options);
 }
 
 }  // namespace
@@ -80,8 +80,8 @@ TEST_CASE("determinism: many variants at once, 1, 2, 3 and 8 threads") {
         overrides.push_back(fmt::format("system.threads={}", threads));
         const auto config = load_tiny(small_config(dir.path()), overrides);
         REQUIRE(train(config, true) == ExitCode::ok);
-        const Experiment& e = config.value;
-        const Results results = results_of(join_path(e.run.dir, e.run.name), e.total_steps());
+        const train::Experiment& e = config.value;
+        const Results results = results_of(io::join_path(e.run.dir, e.run.name), e.total_steps());
         if (first.empty()) first = results;
         CHECK(differing(first, results) == "");
     }
@@ -97,19 +97,20 @@ TEST_CASE(
     for (const char* micro : {"32", "64", "128", "0"}) {
         CAPTURE(micro);
         const auto config = load_tiny(tiny_config(dir.path()), {fmt::format("batch.micro_tokens={}", micro)});
-        const Experiment& e = config.value;
-        const TokenStream stream = TokenStream::open(e.data.train, e.data.stream_options(e.model.vocab_size));
-        const BatchPlan plan(stream.tokens(), e.block_tokens(), e.data_seed(), e.data.shuffle);
-        StreamBatches source(stream, plan);
-        Loader loader(source, {.max_tokens = 128});
+        const train::Experiment& e = config.value;
+        const data::TokenStream stream =
+            data::TokenStream::open(e.data.train, e.data.stream_options(e.model.vocab_size));
+        const data::BatchPlan plan(stream.tokens(), e.block_tokens(), e.data_seed(), e.data.shuffle);
+        data::StreamBatches source(stream, plan);
+        data::Loader loader(source, {.max_tokens = 128});
         std::vector<int32_t> seen;  // tokens, targets and document starts of each step
-        for (const Stage& s : e.resolved_stages())
+        for (const train::Stage& s : e.resolved_stages())
             for (int64_t step = 0; step < s.steps; ++step) {
                 std::vector<int32_t> targets, starts;
                 for (int64_t m = 0; m < s.micro_batches(); ++m) {
                     const int64_t at = s.first_token + step * s.tokens_per_step + m * s.micro_tokens;
                     loader.request({static_cast<uint64_t>(at), s.micro_tokens / s.context, s.context});
-                    const MicroBatch batch = loader.take();
+                    const data::MicroBatch batch = loader.take();
                     seen.insert(seen.end(), batch.tokens.begin(), batch.tokens.end());
                     targets.insert(targets.end(), batch.targets.begin(), batch.targets.end());
                     starts.insert(starts.end(), batch.doc_start.begin(), batch.doc_start.end());
@@ -133,20 +134,21 @@ TEST_CASE(
 TEST_CASE("determinism: leaves of the gradient computed by a process of their own sum to the same bits") {
     const TempDir dir;
     make_corpus(dir / "data");
-    const Experiment e = load_tiny(tiny_config(dir.path())).value;
-    const TokenStream stream = TokenStream::open(e.data.train, e.data.stream_options(e.model.vocab_size));
-    const BatchPlan plan(stream.tokens(), e.block_tokens(), e.data_seed(), e.data.shuffle);
+    const train::Experiment e = load_tiny(tiny_config(dir.path())).value;
+    const data::TokenStream stream =
+        data::TokenStream::open(e.data.train, e.data.stream_options(e.model.vocab_size));
+    const data::BatchPlan plan(stream.tokens(), e.block_tokens(), e.data_seed(), e.data.shuffle);
     constexpr int64_t micro_batches = 19, length = 16, sequences = 2, n = sequences * length;
 
     // One rank: a model, weights and the buffers it needs for its part of the tree.
     struct Rank {
         std::unique_ptr<Ops> ops = make_cpu_ops({.threads = 1});
-        Arena arena{*ops};
-        Transformer model;
-        GradientTree tree;
-        FlatParams weights, leaf;
+        model::Arena arena{*ops};
+        model::Transformer model;
+        train::GradientTree tree;
+        model::FlatParams weights, leaf;
         Tensor tokens, targets, doc_start;
-        explicit Rank(const Experiment& experiment) : model(experiment.model, length) {
+        explicit Rank(const train::Experiment& experiment) : model(experiment.model, length) {
             for (int pass = 0; pass < 2; ++pass) {
                 const int64_t size = model.params().size();
                 weights.flat = arena.reserve("weights", DType::f32, {size});
@@ -161,21 +163,21 @@ TEST_CASE("determinism: leaves of the gradient computed by a process of their ow
             }
             model.fill_tables(*ops);
             std::vector<float> host;
-            initialise(model.params(), 1, host);
+            model::initialise(model.params(), 1, host);
             ops->upload(weights.flat, host.data());
         }
-        void accumulate(const FlatParams& gradient, const TokenStream& data, const BatchPlan& order,
-                        int64_t m) {
+        void accumulate(const model::FlatParams& gradient, const data::TokenStream& data,
+                        const data::BatchPlan& order, int64_t m) {
             std::vector<int32_t> t(n), y(n), d(n);
-            std::vector<Piece> pieces;
-            fill_batch(data, order, {static_cast<uint64_t>(m * n), sequences, length}, t, y, d, pieces);
+            std::vector<data::Piece> pieces;
+            data::fill_batch(data, order, {static_cast<uint64_t>(m * n), sequences, length}, t, y, d, pieces);
             ops->upload(tokens, t.data());
             ops->upload(targets, y.data());
             ops->upload(doc_start, d.data());
             model.forward_backward(*ops, weights, gradient, {sequences, length, tokens, targets, doc_start},
                                    1.0f / (micro_batches * n));
         }
-        std::vector<float> host(const FlatParams& from) const {
+        std::vector<float> host(const model::FlatParams& from) const {
             std::vector<float> out(static_cast<size_t>(model.params().size()));
             ops->download(out.data(), from.flat);
             return out;

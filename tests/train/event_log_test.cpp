@@ -18,7 +18,7 @@ namespace {
 // The event files of a run, oldest first.
 std::vector<std::vector<Event>> event_files(const std::string& run) {
     std::vector<std::vector<Event>> files;
-    for (const std::string& name : list_directory(run + "/events"))
+    for (const std::string& name : io::list_directory(run + "/events"))
         files.push_back(events_of(get(run + "/events/" + name)));
     return files;
 }
@@ -53,7 +53,7 @@ const Event& only(const std::vector<Event>& events, const std::string& tag) {
     return *found;
 }
 
-ExitCode stop_after(const LoadedConfig<Experiment>& config, int64_t step) {
+ExitCode stop_after(const config::LoadedConfig<train::Experiment>& config, int64_t step) {
     raise_at_step(step, SIGTERM);
     const ExitCode code = train(config);
     raise_at_step(0, 0);
@@ -146,13 +146,13 @@ TEST_CASE("events: a resumed run opens a new file whose session starts behind th
     make_corpus(dir / "data");
     const auto config = load_tiny(tiny_config(dir.path()));
     REQUIRE(stop_after(config, 5) == ExitCode::stopped);
-    const std::string run = dir / "run", first = list_directory(run + "/events").at(0);
+    const std::string run = dir / "run", first = io::list_directory(run + "/events").at(0);
     // What a power cut may leave.
     const std::string torn = get(run + "/events/" + first) + "\x1a\x02";
     put(run + "/events/" + first, torn);
     REQUIRE(stop_after(config, 7) == ExitCode::stopped);
     REQUIRE(train(config) == ExitCode::ok);
-    const std::vector<std::string> names = list_directory(run + "/events");
+    const std::vector<std::string> names = io::list_directory(run + "/events");
     REQUIRE(names.size() == 3);
     CHECK(names[0] == first);
     CHECK((get(run + "/events/" + first) == torn));  // nobody touched it
@@ -174,9 +174,9 @@ TEST_CASE("events: a resumed run opens a new file whose session starts behind th
     only(last, "_hparams_/session_end_info");
 
     REQUIRE(train(config) == ExitCode::ok);  // nothing to do
-    CHECK(list_directory(run + "/events") == names);
+    CHECK(io::list_directory(run + "/events") == names);
     REQUIRE(train(config, true) == ExitCode::ok);  // --fresh
-    REQUIRE(list_directory(run + "/events").size() == 1);
+    REQUIRE(io::list_directory(run + "/events").size() == 1);
     CHECK(event_files(run).at(0).at(1).step == 0);
 }
 
@@ -187,7 +187,7 @@ TEST_CASE("events: may be switched off, also for the rest of a run") {
     REQUIRE(train(load_tiny(tiny_config(dir.path()), {"run.events=false"})) == ExitCode::ok);
     CHECK(event_files(dir / "run").size() == 1);
     REQUIRE(train(load_tiny(tiny_config(dir.path(), "quiet"), {"run.events=false"})) == ExitCode::ok);
-    CHECK(kind_of(dir / "quiet/events", Links::refuse) == PathKind::missing);
+    CHECK(io::kind_of(dir / "quiet/events", io::Links::refuse) == io::PathKind::missing);
     CHECK(differing(results_of(dir / "run", 12), results_of(dir / "quiet", 12)) == "");
 }
 
@@ -234,12 +234,12 @@ TEST_CASE("events: a run that gives up says that it failed") {
 }
 
 TEST_CASE("events: histograms hold every value between their edges") {
-    const Histogram one = histogram_of({2, 2, 2});
+    const train::Histogram one = train::histogram_of({2, 2, 2});
     CHECK(one.edges == std::vector<double>{1.5, 2.5});
     CHECK(one.counts == std::vector<double>{3});
     std::vector<double> values;
     for (int i = 0; i < 1000; ++i) values.push_back(-3 + 0.01 * ((i * 37) % 1000));
-    const Histogram h = histogram_of(values);
+    const train::Histogram h = train::histogram_of(values);
     REQUIRE(h.edges.size() == h.counts.size() + 1);
     CHECK(h.edges.front() == -3);
     CHECK(h.edges.back() == *std::max_element(values.begin(), values.end()));

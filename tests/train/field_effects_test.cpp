@@ -352,21 +352,21 @@ class Laboratory {
         std::string run;
         try {
             const auto config = load_tiny(text_, all);
-            run = join_path(config.value.run.dir, config.value.run.name);
+            run = io::join_path(config.value.run.dir, config.value.run.name);
             if (!run.ends_with("/source")) std::filesystem::remove_all(run);
-            Console console(true);
+            train::Console console(true);
             console.open_log(log);
             std::string note;
-            const std::unique_ptr<Ops> ops = open_device(config.value.system, note);
+            const std::unique_ptr<Ops> ops = train::open_device(config.value.system, note);
             console.line(note);
-            Trainer trainer(config.value, console, *ops);
+            train::Trainer trainer(config.value, console, *ops);
             seen[Seen::rank_plan] = plan_of_second_rank(config.value, *ops);
-            const WatchdogOptions watchdog = config.value.parallel.watchdog();
+            const ranks::WatchdogOptions watchdog = config.value.parallel.watchdog();
             seen[Seen::patience] = fmt::format("{} {}", watchdog.timeout, watchdog.first_timeout);
-            RunDirectory directory(run, false);
-            directory.adopt_config(describe(config.value), config.origins);
-            SingleComm comm;
-            Team team;
+            train::RunDirectory directory(run, false);
+            directory.adopt_config(config::describe(config.value), config.origins);
+            ranks::SingleComm comm;
+            ranks::Team team;
             seen[Seen::outcome] = fmt::format("{}", static_cast<int>(trainer.run(&directory, comm, team)));
         } catch (const Error& error) {
             seen[Seen::outcome] = error.what();
@@ -374,36 +374,37 @@ class Laboratory {
             return seen;
         }
         seen[Seen::directory] =
-            kind_of(run + "/metrics.jsonl", Links::refuse) == PathKind::file ? run : "nowhere";
+            io::kind_of(run + "/metrics.jsonl", io::Links::refuse) == io::PathKind::file ? run : "nowhere";
         seen[Seen::events] =
-            kind_of(run + "/events", Links::refuse) == PathKind::directory ? "written" : "none";
+            io::kind_of(run + "/events", io::Links::refuse) == io::PathKind::directory ? "written" : "none";
         seen[Seen::metrics] = get(run + "/metrics.jsonl");
         seen[Seen::validation] = get(run + "/val.csv") + get(run + "/positions.csv");
         for (const char* file : {"/probe.csv", "/tasks.csv"})
-            if (kind_of(run + file, Links::refuse) == PathKind::file)
+            if (io::kind_of(run + file, io::Links::refuse) == io::PathKind::file)
                 seen[Seen::validation] += get(run + file);
         if (seen[Seen::outcome] != "0") seen[Seen::outcome] += ", " + lines_of(get(log)).back();
         for (const std::string& line : lines_of(get(log)))
             if (line.starts_with("device: ")) seen[Seen::device] = line;
         seen[Seen::plan] = plan_in(log);
         if (seen[Seen::outcome] != "0") return seen;
-        const std::vector<int64_t> steps = checkpoint_steps(run + "/checkpoints");
+        const std::vector<int64_t> steps = io::checkpoint_steps(run + "/checkpoints");
         seen[Seen::checkpoints] = fmt::format("{}", fmt::join(steps, " "));
-        const std::string newest = join_path(run + "/checkpoints", checkpoint_name(steps.front()));
+        const std::string newest = io::join_path(run + "/checkpoints", io::checkpoint_name(steps.front()));
         seen[Seen::weights] = get(newest + "/model.safetensors");
-        const bool moments = kind_of(newest + "/optimizer.safetensors", Links::refuse) == PathKind::file;
+        const bool moments =
+            io::kind_of(newest + "/optimizer.safetensors", io::Links::refuse) == io::PathKind::file;
         seen[Seen::moments] = moments ? get(newest + "/optimizer.safetensors") : "none";
         return seen;
     }
 
   private:
-    std::string plan_of_second_rank(const Experiment& experiment, Ops& ops) const {
+    std::string plan_of_second_rank(const train::Experiment& experiment, Ops& ops) const {
         const std::string log = dir_ / "second.txt";
         std::filesystem::remove(log);
-        Console console(true);
+        train::Console console(true);
         console.open_log(log);
         try {
-            const Trainer trainer(experiment, console, ops, 1, 2);
+            const train::Trainer trainer(experiment, console, ops, 1, 2);
         } catch (const Error& error) {  // some of these runs have too few micro-batches
             return error.what();
         }
@@ -450,9 +451,9 @@ TEST_CASE("every field has an entry that says what it changes, and no entry is f
     for (const Effect& e : effects()) {
         CHECK_MESSAGE(listed.insert(e.path).second, e.path);
         std::string path = e.change.front().substr(0, e.change.front().find('='));
-        CHECK(find_field(describe<Experiment>(), path) != nullptr);
+        CHECK(config::find_field(config::describe<train::Experiment>(), path) != nullptr);
     }
-    for (const std::string& path : all_paths(describe<Experiment>())) {
+    for (const std::string& path : config::all_paths(config::describe<train::Experiment>())) {
         known.insert(path);
         CHECK_MESSAGE(listed.count(path), path << ": say in the table above what this field changes");
     }
@@ -505,12 +506,13 @@ TEST_CASE("every config under configs/ loads without a problem and plans a run")
         if (entry.path().parent_path().filename() == "reproduce") continue;  // sweeps, not experiments
         CAPTURE(entry.path().string());
         ++count;
-        const auto config = load_config<Experiment>({.file = entry.path().string(), .overrides = {}},
-                                                    [](Experiment& e, Problems& p) { e.check(p); });
+        const auto config = config::load_config<train::Experiment>(
+            {.file = entry.path().string(), .overrides = {}},
+            [](train::Experiment& e, config::Problems& p) { e.check(p); });
         CHECK(config.value.total_steps() > 0);
         // What it resolves to reads back as itself.
-        const std::string resolved = write_resolved(config.value);
-        CHECK(write_resolved(load_tiny(resolved).value) == resolved);
+        const std::string resolved = config::write_resolved(config.value);
+        CHECK(config::write_resolved(load_tiny(resolved).value) == resolved);
     }
     CHECK(count > 0);
 }

@@ -30,16 +30,15 @@ TEST_CASE("configs/README.md names every config, sweep and kind of attention") {
             continue;
         CHECK_MESSAGE(named.count(stem), stem);
     }
-    const std::set<std::string> explained =
-        matches(text.substr(text.find("## Glossary")), "`([a-z0-9_]+)`");
-    const FieldInfo fields = describe<Experiment>();
+    const std::set<std::string> explained = matches(text.substr(text.find("## Glossary")), "`([a-z0-9_]+)`");
+    const config::FieldInfo fields = config::describe<train::Experiment>();
     for (const char* path :
          {"model.attention.scale.kind", "model.attention.distance.kind", "model.attention.qk.kind",
           "model.attention.position.kind", "model.attention.gate.kind", "model.attention.output_norm.kind",
           "eval.rope.kind", "eval.rope.scale"}) {
-        const FieldInfo* field = find_field(fields, path);
+        const config::FieldInfo* field = config::find_field(fields, path);
         REQUIRE_MESSAGE(field != nullptr, path);
-        for (const FieldInfo::Choice& choice : field->choices)
+        for (const config::FieldInfo::Choice& choice : field->choices)
             if (choice.name != "none") CHECK_MESSAGE(explained.count(choice.name), choice.name);
     }
 }

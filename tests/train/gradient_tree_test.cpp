@@ -43,10 +43,11 @@ Vector subtree(int64_t begin, int64_t end, int64_t leaves, int64_t micro_batches
 
 struct Machine {
     std::unique_ptr<Ops> ops = make_cpu_ops({.threads = 1});
-    Arena arena{*ops};
-    GradientTree tree;
+    model::Arena arena{*ops};
+    train::GradientTree tree;
     Tensor scratch;
-    explicit Machine(int64_t max_micro_batches, const GradientTree& kind = GradientTree()) : tree(kind) {
+    explicit Machine(int64_t max_micro_batches, const train::GradientTree& kind = train::GradientTree())
+        : tree(kind) {
         for (int pass = 0; pass < 2; ++pass) {
             tree.plan(arena, parameters, max_micro_batches);
             scratch = arena.reserve("scratch", DType::f32, {parameters});
@@ -72,8 +73,8 @@ struct Machine {
 TEST_CASE("gradient tree: leaves are the largest power of two up to 8 and the number of micro-batches") {
     const std::vector<int64_t> expected{1, 2, 2, 4, 4, 4, 4, 8, 8};
     for (size_t i = 0; i < expected.size(); ++i)
-        CHECK(gradient_leaves(static_cast<int64_t>(i) + 1, 8) == expected[i]);
-    CHECK(gradient_leaves(1000, 8) == 8);
+        CHECK(train::gradient_leaves(static_cast<int64_t>(i) + 1, 8) == expected[i]);
+    CHECK(train::gradient_leaves(1000, 8) == 8);
 }
 
 TEST_CASE("gradient tree: for any number of micro-batches the sum is that of the recursion, bit for bit") {
@@ -81,7 +82,7 @@ TEST_CASE("gradient tree: for any number of micro-batches the sum is that of the
     bool order_matters = false;
     for (int64_t n = 1; n <= 40; ++n) {
         CAPTURE(n);
-        const int64_t leaves = gradient_leaves(n, 8);
+        const int64_t leaves = train::gradient_leaves(n, 8);
         const Vector expected = subtree(0, leaves, leaves, n);
         CHECK(largest.run(n) == expected);  // also: nothing is left over from the steps before
         CHECK(Machine(n).run(n) == expected);
@@ -119,9 +120,9 @@ TEST_CASE("gradient tree: each rank's sum is a subtree; with its stretches merge
             const int64_t each = 8 / ranks;
             int64_t next = 0;
             for (int rank = 0; rank < ranks; ++rank) {
-                Machine machine(n, GradientTree(8, rank, ranks));
+                Machine machine(n, train::GradientTree(8, rank, ranks));
                 machine.tree.begin_step(n);
-                const GradientTree::Range own = machine.tree.own();
+                const train::GradientTree::Range own = machine.tree.own();
                 CHECK(own.first == next);
                 next = own.end;
                 for (int64_t m = own.first; m < own.end; ++m) {

@@ -22,12 +22,13 @@ constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN(),
 struct Home {
     TempDir dir;
     Home() { make_corpus(dir / "data"); }
-    LoadedConfig<Experiment> config(const std::string& name, const Overrides& overrides = {}) const {
+    config::LoadedConfig<train::Experiment> config(const std::string& name,
+                                                   const Overrides& overrides = {}) const {
         return load_tiny(tiny_config(dir.path(), name), overrides);
     }
     std::string log(const std::string& name) const { return get(dir / (name + "/log.txt")); }
     std::vector<int64_t> saved(const std::string& name) const {
-        return checkpoint_steps(dir / (name + "/checkpoints"));
+        return io::checkpoint_steps(dir / (name + "/checkpoints"));
     }
 };
 
@@ -36,7 +37,7 @@ const Home& home() {
     return h;
 }
 
-ExitCode stop_after(const LoadedConfig<Experiment>& config, int64_t step) {
+ExitCode stop_after(const config::LoadedConfig<train::Experiment>& config, int64_t step) {
     raise_at_step(step, SIGTERM);
     const ExitCode code = train(config);
     raise_at_step(0, 0);
@@ -117,9 +118,9 @@ TEST_CASE(
         CHECK(contains(log, " not finite, the first at index "));
         REQUIRE(home().saved(name).size() == 1);
         CHECK(contains(log, "go back to " + (home().dir / (name + "/checkpoints/" +
-                                                           checkpoint_name(home().saved(name)[0])))));
-        for (const std::string& file : list_directory(home().dir / (name + "/checkpoints")))
-            CHECK((file == "latest" || file == checkpoint_name(home().saved(name)[0])));
+                                                           io::checkpoint_name(home().saved(name)[0])))));
+        for (const std::string& file : io::list_directory(home().dir / (name + "/checkpoints")))
+            CHECK((file == "latest" || file == io::checkpoint_name(home().saved(name)[0])));
         // The same command comes to the same end.
         CHECK(train(home().config(name, growing), false, ranks) == ExitCode::numerics);
     }
@@ -159,7 +160,7 @@ TEST_CASE("numerics: a suspicious step that gives other bits the second time end
             error = error_of([&] { train(home().config(name, nervous)); });
         } else {
             std::vector<std::string> errors(2);
-            run_ranks(2, [&](Comm& comm) {
+            run_ranks(2, [&](ranks::Comm& comm) {
                 errors[static_cast<size_t>(comm.rank())] =
                     error_of([&] { train(home().config(name, nervous), false, comm); });
             });

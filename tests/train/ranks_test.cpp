@@ -30,7 +30,8 @@ struct Home {
     TempDir dir;
     Home() { make_corpus(dir / "data"); }
 
-    LoadedConfig<Experiment> config(const std::string& name, const Overrides& overrides) const {
+    config::LoadedConfig<train::Experiment> config(const std::string& name,
+                                                   const Overrides& overrides) const {
         return load_tiny(tiny_config(dir.path(), name), overrides);
     }
     Results results(const std::string& name) const { return results_of(dir / name, steps); }
@@ -40,7 +41,7 @@ struct Home {
     }
 };
 
-ExitCode stop_after(const LoadedConfig<Experiment>& config, int64_t step, int ranks) {
+ExitCode stop_after(const config::LoadedConfig<train::Experiment>& config, int64_t step, int ranks) {
     raise_at_step(step, SIGTERM);
     const ExitCode code = train(config, false, ranks);
     raise_at_step(0, 0);
@@ -98,7 +99,7 @@ TEST_CASE("ranks: stopped and resumed on 4, then 2, then 1, the bytes are those 
         REQUIRE(stop_after(config, at, ranks) == ExitCode::stopped);
         // One rank sees a signal at once, several at the end of the next step.
         const int64_t stopped = ranks == 1 ? at : at + 1;
-        CHECK(checkpoint_steps(home.dir / "moving/checkpoints").front() == stopped);
+        CHECK(io::checkpoint_steps(home.dir / "moving/checkpoints").front() == stopped);
         at = stopped;
     }
     REQUIRE(train(config, false, 8) == ExitCode::ok);
@@ -144,16 +145,16 @@ TEST_CASE("ranks: a step sends what the formula says: 2 (R - 1)/R of the model p
                                         std::string("parallel.shard_optimizer=") + sharded}));
                 std::mutex mutex;
                 int64_t sent = 0;
-                run_ranks(ranks, [&](Comm& comm) {
+                run_ranks(ranks, [&](ranks::Comm& comm) {
                     train(config, true, comm);
                     const std::lock_guard lock(mutex);
                     sent += comm.bytes_sent();
                 });
                 return sent;
             };
-            const Experiment e = home.config("run", eight).value;
-            const Transformer model(e.model, e.table_rows());
-            const Optimizer optimizer(e.optimizer, model.params(), {0, ranks, true});
+            const train::Experiment e = home.config("run", eight).value;
+            const model::Transformer model(e.model, e.table_rows());
+            const optim::Optimizer optimizer(e.optimizer, model.params(), {0, ranks, true});
             int64_t numbers = 0;
             for (int r = 0; r < ranks; ++r) numbers += optimizer.ownership().elements(r);
             CHECK(numbers >= model.params().count());
@@ -210,15 +211,15 @@ TEST_CASE(
 TEST_CASE("ranks: optimiser state is spread: the plans of four ranks together hold it once") {
     const Home home;
     const auto state_bytes = [&](int ranks, bool sharded) {
-        const Experiment e = home.config("run", eight).value;
-        const Transformer model(e.model, e.table_rows());
+        const train::Experiment e = home.config("run", eight).value;
+        const model::Transformer model(e.model, e.table_rows());
         int64_t bytes = 0;
         for (int r = 0; r < ranks; ++r) {
             const std::unique_ptr<Ops> ops = make_cpu_ops({.threads = 1});
-            Optimizer optimizer(e.optimizer, model.params(), {r, ranks, sharded});
-            Arena arena(*ops);
+            optim::Optimizer optimizer(e.optimizer, model.params(), {r, ranks, sharded});
+            model::Arena arena(*ops);
             optimizer.plan(arena, *ops);
-            for (const Optimizer::Named& n : optimizer.state()) bytes += n.tensor.bytes();
+            for (const optim::Optimizer::Named& n : optimizer.state()) bytes += n.tensor.bytes();
         }
         return bytes;
     };

@@ -39,7 +39,8 @@ const Home& home() {
     return h;
 }
 
-ExitCode stop_after(const LoadedConfig<Experiment>& config, int64_t step, int signal = SIGTERM) {
+ExitCode stop_after(const config::LoadedConfig<train::Experiment>& config, int64_t step,
+                    int signal = SIGTERM) {
     raise_at_step(step, signal);
     const ExitCode code = train(config);
     raise_at_step(0, 0);
@@ -55,9 +56,9 @@ void replace(std::string& text, const std::string& from, const std::string& to) 
 // Seals a checkpoint anew with a changed state.json.
 void rewrite_state(const std::string& run, int64_t step, const std::function<void(std::string&)>& change) {
     const std::string root = run + "/checkpoints";
-    const Checkpoint saved = verify_checkpoint(root, step);
-    CheckpointWriter writer(root, step);
-    for (const ManifestEntry& entry : saved.files) {
+    const io::Checkpoint saved = io::verify_checkpoint(root, step);
+    io::CheckpointWriter writer(root, step);
+    for (const io::ManifestEntry& entry : saved.files) {
         std::string text = get(saved.file(entry.name));
         if (entry.name == "state.json") change(text);
         writer.add_text(entry.name, text);
@@ -81,9 +82,10 @@ void flip_a_bit(const std::string& path) {
 }  // namespace
 
 TEST_CASE("resume: the run is what the test needs: two contexts, and more than one epoch") {
-    const Experiment e = load_tiny(home().config("whole")).value;
-    const TokenStream stream = TokenStream::open(e.data.train, e.data.stream_options(e.model.vocab_size));
-    const BatchPlan plan(stream.tokens(), e.block_tokens(), e.data_seed(), e.data.shuffle);
+    const train::Experiment e = load_tiny(home().config("whole")).value;
+    const data::TokenStream stream =
+        data::TokenStream::open(e.data.train, e.data.stream_options(e.model.vocab_size));
+    const data::BatchPlan plan(stream.tokens(), e.block_tokens(), e.data_seed(), e.data.shuffle);
     CHECK(plan.epoch_tokens() < 12 * 128);
     CHECK(e.resolved_stages().size() == 2);
     CHECK(e.resolved_stages()[1].first_step == 5);
@@ -98,7 +100,7 @@ TEST_CASE("resume: stopped after any step and resumed, the bytes are those of th
         const int signal =
             std::vector<int>{SIGTERM, SIGUSR1, SIGUSR2, SIGHUP, SIGINT}[static_cast<size_t>(k % 5)];
         REQUIRE(stop_after(config, k, signal) == ExitCode::stopped);
-        CHECK(checkpoint_steps(home().dir / (name + "/checkpoints")).front() == k);
+        CHECK(io::checkpoint_steps(home().dir / (name + "/checkpoints")).front() == k);
         CHECK(contains(home().log(name), fmt::format("after step {}; the same command resumes", k)));
         REQUIRE(train(config) == ExitCode::ok);
         CHECK(contains(home().log(name), fmt::format("resuming after step {}", k)));
@@ -114,23 +116,23 @@ TEST_CASE("resume: records begun by an earlier version keep their columns and th
         const auto config = load_tiny(home().config(name));
         REQUIRE(stop_after(config, 3) == ExitCode::stopped);  // before the first validation
         // The checkpoints of earlier versions hold no record files.
-        Checkpoint saved = verify_checkpoint(join_path(run, "checkpoints"), 3);
-        std::erase_if(saved.files, [](const ManifestEntry& e) {
+        io::Checkpoint saved = io::verify_checkpoint(io::join_path(run, "checkpoints"), 3);
+        std::erase_if(saved.files, [](const io::ManifestEntry& e) {
             return e.name.ends_with(".csv") || e.name.ends_with(".jsonl");
         });
-        put(saved.file(manifest_name), format_manifest(3, saved.files));
+        put(saved.file(io::manifest_name), io::format_manifest(3, saved.files));
         std::map<std::string, std::string> headers;
         for (const char* file : {"val.csv", "positions.csv"}) {
-            const std::string newest = get(join_path(run, file));
+            const std::string newest = get(io::join_path(run, file));
             const char* column = std::string(file) == "val.csv" ? last : "scored";
             headers[file] = newest.substr(0, newest.find(column) + std::strlen(column)) + "\n";
-            put(join_path(run, file), headers[file]);
+            put(io::join_path(run, file), headers[file]);
         }
         rewrite_state(run, 3, [&](std::string& text) {
             replace(text, ",\n  \"fingerprints\": true", "");
-            replace(text, fmt::format("\"val.csv\": {}", std::strlen(val_header) + 1),
+            replace(text, fmt::format("\"val.csv\": {}", std::strlen(eval::val_header) + 1),
                     fmt::format("\"val.csv\": {}", headers["val.csv"].size()));
-            replace(text, fmt::format("\"positions.csv\": {}", std::strlen(positions_header) + 1),
+            replace(text, fmt::format("\"positions.csv\": {}", std::strlen(eval::positions_header) + 1),
                     fmt::format("\"positions.csv\": {}", headers["positions.csv"].size()));
         });
         // Stopped once more, so that a checkpoint of this version carries the mark on.
@@ -142,8 +144,8 @@ TEST_CASE("resume: records begun by an earlier version keep their columns and th
             const auto columns = std::count(header.begin(), header.end(), ',') + 1;
             std::string expected;
             for (const std::string& line : lines_of(get(home().dir / "head/" + file)))
-                expected += first_cells(line, static_cast<size_t>(columns)) + "\n";
-            CHECK(get(join_path(run, file)) == expected);
+                expected += eval::first_cells(line, static_cast<size_t>(columns)) + "\n";
+            CHECK(get(io::join_path(run, file)) == expected);
             CHECK(!contains(get(home().dir / "whole/" + file), expected));  // spread over the stream
         }
     }
@@ -164,7 +166,7 @@ TEST_CASE(
     probing.insert(probing.end(), {"probe.every=3", "probe.lengths=[8,32]", "probe.tokens=64"});
     REQUIRE(train(load_tiny(home().config("probes"), probing)) == ExitCode::ok);
     const std::string whole = get(home().dir / "probes/probe.csv");
-    CHECK(whole.starts_with(std::string(probe_header) + "\n3,8,0,"));
+    CHECK(whole.starts_with(std::string(eval::probe_header) + "\n3,8,0,"));
     for (const char* step : {"\n6,", "\n9,", "\n12,"}) CHECK(contains(whole, step));
     CHECK(!contains(whole, "\n4,"));
     CHECK(contains(whole, "scalar.tau"));
@@ -213,10 +215,10 @@ TEST_CASE("resume: stopped after every single step") {
 TEST_CASE("resume: a signal during the last step leaves the final validation to the next start") {
     const auto config = load_tiny(home().config("last"));
     CHECK(stop_after(config, steps) == ExitCode::stopped);
-    CHECK(look_at_run(home().dir / "last", config.value).state == RunState::begun);
+    CHECK(train::look_at_run(home().dir / "last", config.value).state == train::RunState::begun);
     CHECK(!contains(get(home().dir / "last/val.csv"), "\n12,"));
     REQUIRE(train(config) == ExitCode::ok);
-    CHECK(look_at_run(home().dir / "last", config.value).state == RunState::trained);
+    CHECK(train::look_at_run(home().dir / "last", config.value).state == train::RunState::trained);
     CHECK(contains(home().log("last"), "resuming after step 12"));
     CHECK(differing(home().whole, results_of(home().dir / "last", steps)) == "");
 }
@@ -248,12 +250,13 @@ TEST_CASE(
         const auto config = load_tiny(home().config(name));
         REQUIRE(stop_after(config, 8) == ExitCode::stopped);
         const std::string checkpoints = home().dir / (name + "/checkpoints");
-        REQUIRE(checkpoint_steps(checkpoints) == std::vector<int64_t>{8, 6});
-        flip_a_bit(join_path(checkpoints, "step_00000008/" + std::string(file)));
+        REQUIRE(io::checkpoint_steps(checkpoints) == std::vector<int64_t>{8, 6});
+        flip_a_bit(io::join_path(checkpoints, "step_00000008/" + std::string(file)));
         REQUIRE(train(config) == ExitCode::ok);
         CHECK(contains(home().log(name), "step_00000008"));
         CHECK(contains(home().log(name), "resuming after step 6"));
-        CHECK(kind_of(join_path(checkpoints, "step_00000008.bad"), Links::refuse) == PathKind::directory);
+        CHECK(io::kind_of(io::join_path(checkpoints, "step_00000008.bad"), io::Links::refuse) ==
+              io::PathKind::directory);
         CHECK(differing(home().whole, results_of(home().dir / name, steps)) == "");
     }
 }
@@ -318,7 +321,7 @@ TEST_CASE("resume: fields that a resumed run may not change are listed; the othe
                   straight = results_of(home().dir / "long", 14);
     for (const char* file : {"model.safetensors", "optimizer.safetensors"})
         CHECK((resumed.at(file) == straight.at(file)));
-    CHECK(checkpoint_steps(home().dir / "short/checkpoints") == std::vector<int64_t>{14, 12, 8});
+    CHECK(io::checkpoint_steps(home().dir / "short/checkpoints") == std::vector<int64_t>{14, 12, 8});
 }
 
 TEST_CASE("resume: a stage that has been trained may not be given another length") {
@@ -335,7 +338,7 @@ TEST_CASE("init_from: weights arrive, leftovers are named, another shape names t
     const std::string source = home().dir / "whole";
     const auto weights = [&](const std::string& run, int64_t step) {
         return get(home().dir /
-                   fmt::format("{}/checkpoints/{}/model.safetensors", run, checkpoint_name(step)));
+                   fmt::format("{}/checkpoints/{}/model.safetensors", run, io::checkpoint_name(step)));
     };
     // Without a learning rate and at step 0 the weights are those of the source.
     for (const std::string& from : {source, source + "/", source + "/checkpoints/step_00000012",
@@ -376,7 +379,7 @@ TEST_CASE("checkpoint.at_start saves the initial weights, which stay whatever `k
     const auto config = load_tiny(home().config("at_start"),
                                   {"checkpoint.at_start=true", "checkpoint.every=2", "checkpoint.keep=1"});
     REQUIRE(train(config) == ExitCode::ok);
-    CHECK(checkpoint_steps(home().dir / "at_start/checkpoints") == std::vector<int64_t>{12, 0});
+    CHECK(io::checkpoint_steps(home().dir / "at_start/checkpoints") == std::vector<int64_t>{12, 0});
     // Resuming from it is a run from the beginning.
     std::filesystem::remove_all(home().dir / "at_start/checkpoints/step_00000012");
     REQUIRE(train(config) == ExitCode::ok);
@@ -391,7 +394,7 @@ TEST_CASE("a full disk: a periodic save that fails is reported and training goes
     CHECK(contains(home().log("full"), "warning: no checkpoint at step 3: "));
     CHECK(contains(home().log("full"), "warning: no checkpoint at step 6: "));
     CHECK(contains(home().log("full"), "No space left on device"));
-    CHECK(checkpoint_steps(home().dir / "full/checkpoints") == std::vector<int64_t>{12, 9});
+    CHECK(io::checkpoint_steps(home().dir / "full/checkpoints") == std::vector<int64_t>{12, 9});
     CHECK(differing(home().whole, results_of(home().dir / "full", steps)) == "");
 }
 
@@ -441,10 +444,11 @@ TEST_CASE("numerics: steps that are not finite change nothing, and too many of t
     REQUIRE(train(config) == ExitCode::numerics);
     CHECK(contains(home().log("absurd"), "giving up: 4 steps in a row had a non-finite loss or gradient"));
     // Which step is the first bad one is the arithmetic's business; from it on no weight and no moment moves.
-    const std::vector<int64_t> saved = checkpoint_steps(home().dir / "absurd/checkpoints");  // newest first
+    const std::vector<int64_t> saved =
+        io::checkpoint_steps(home().dir / "absurd/checkpoints");  // newest first
     REQUIRE(saved.size() >= 4);
     const auto file = [&](int64_t step, const char* name) {
-        return get(home().dir / fmt::format("absurd/checkpoints/{}/{}", checkpoint_name(step), name));
+        return get(home().dir / fmt::format("absurd/checkpoints/{}/{}", io::checkpoint_name(step), name));
     };
     for (const char* name : {"model.safetensors", "optimizer.safetensors"})
         for (int64_t step = saved[0] - 2; step <= saved[0]; ++step)

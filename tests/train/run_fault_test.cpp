@@ -17,18 +17,18 @@ namespace {
 constexpr int64_t steps = 12;
 
 // As test::train, but on `disk`. The exit code, or that of the error.
-ExitCode train_on(Disk& disk, const LoadedConfig<Experiment>& config) {
-    Console console(true);
-    const Experiment& e = config.value;
+ExitCode train_on(io::Disk& disk, const config::LoadedConfig<train::Experiment>& config) {
+    train::Console console(true);
+    const train::Experiment& e = config.value;
     std::string note;
-    const std::unique_ptr<Ops> ops = open_device(e.system, note);
+    const std::unique_ptr<Ops> ops = train::open_device(e.system, note);
     try {
-        Trainer trainer(e, console, *ops);
-        RunDirectory directory(join_path(e.run.dir, e.run.name), false, disk);
-        directory.adopt_config(describe(e), config.origins);
+        train::Trainer trainer(e, console, *ops);
+        train::RunDirectory directory(io::join_path(e.run.dir, e.run.name), false, disk);
+        directory.adopt_config(config::describe(e), config.origins);
         console.open_log(directory.file("log.txt"), disk);
-        SingleComm comm;
-        Team team;
+        ranks::SingleComm comm;
+        ranks::Team team;
         return trainer.run(&directory, comm, team);
     } catch (const Error& error) {
         CAPTURE(error.what());
@@ -39,7 +39,7 @@ ExitCode train_on(Disk& disk, const LoadedConfig<Experiment>& config) {
 
 struct Home {
     TempDir dir;
-    LoadedConfig<Experiment> config;
+    config::LoadedConfig<train::Experiment> config;
     Results whole;
     int64_t operations = 0;
     Home() {
@@ -105,11 +105,11 @@ TEST_CASE("interrupted calls and short writes do not disturb a run") {
 TEST_CASE("a full disk under log.txt ends no run") {
     const TempDir dir;
     FaultDisk good, full(Fault::full, 1);
-    Console console(true);
+    train::Console console(true);
     console.open_log(dir / "log.txt", good);
     console.line("first");
     CHECK(contains(get(dir / "log.txt"), "first\n"));
-    Console refused(true);
+    train::Console refused(true);
     refused.open_log(dir / "other.txt", full);
     for (int i = 0; i < 3; ++i) refused.line("lost");
     CHECK(get(dir / "other.txt") == "");

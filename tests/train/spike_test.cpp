@@ -19,7 +19,8 @@ using Overrides = std::vector<std::string>;
 struct Home {
     TempDir dir;
     Home() { make_corpus(dir / "data"); }
-    LoadedConfig<Experiment> config(const std::string& name, const Overrides& overrides) const {
+    config::LoadedConfig<train::Experiment> config(const std::string& name,
+                                                   const Overrides& overrides) const {
         return load_tiny(tiny_config(dir.path(), name), overrides);
     }
     std::string log(const std::string& name) const { return get(dir / (name + "/log.txt")); }
@@ -42,47 +43,48 @@ Overrides nervous(const char* action) {
 
 json::Value state_of(const std::string& run, int64_t step = steps) {
     return json::parse(
-        get(home().dir / fmt::format("{}/checkpoints/{}/state.json", run, checkpoint_name(step))),
+        get(home().dir / fmt::format("{}/checkpoints/{}/state.json", run, io::checkpoint_name(step))),
         "state.json");
 }
 
 }  // namespace
 
 TEST_CASE("spike: robust deviations are those of the definition") {
-    CHECK(robust_deviation({}, 5) == 0);
+    CHECK(train::robust_deviation({}, 5) == 0);
     // Median 3, distances 2 1 0 1 2 with median 1.
-    CHECK(robust_deviation({1, 2, 3, 4, 5}, 3 + 1.4826) == doctest::Approx(1));
-    CHECK(robust_deviation({5, 1, 4, 2, 3}, 3 - 2 * 1.4826) == doctest::Approx(-2));
-    CHECK(robust_deviation({1, 2, 3, 1e9}, 2.5 + 1.4826) == doctest::Approx(1));  // an outlier moves nothing
-    CHECK(robust_deviation({2, 2, 2}, 2.002) == doctest::Approx(1));  // equal values: a thousandth
-    CHECK(std::isfinite(robust_deviation({0, 0, 0}, 1)));
+    CHECK(train::robust_deviation({1, 2, 3, 4, 5}, 3 + 1.4826) == doctest::Approx(1));
+    CHECK(train::robust_deviation({5, 1, 4, 2, 3}, 3 - 2 * 1.4826) == doctest::Approx(-2));
+    CHECK(train::robust_deviation({1, 2, 3, 1e9}, 2.5 + 1.4826) ==
+          doctest::Approx(1));                                               // an outlier moves nothing
+    CHECK(train::robust_deviation({2, 2, 2}, 2.002) == doctest::Approx(1));  // equal values: a thousandth
+    CHECK(std::isfinite(train::robust_deviation({0, 0, 0}, 1)));
 }
 
 TEST_CASE("spike: only upwards, only with enough steps, of the loss or of the gradient norm") {
-    SpikeConfig config;
+    train::SpikeConfig config;
     config.threshold = 5;
     config.window = 8;
     config.min_steps = 4;
-    SpikeWindow window;
+    train::SpikeWindow window;
     for (int i = 0; i < 3; ++i) window.add(3 + 0.1 * i, 1 + 0.01 * i, config.window);
-    CHECK(find_spike(config, window, 100, 100) == "");
+    CHECK(train::find_spike(config, window, 100, 100) == "");
     window.add(3.3, 1.03, config.window);
-    CHECK(find_spike(config, window, 3.4, 1.04) == "");
-    CHECK(find_spike(config, window, -100, -100) == "");
-    CHECK(find_spike(config, window, 9, 1).starts_with("loss 9 is "));
-    CHECK(find_spike(config, window, 3, 9).starts_with("gradient norm 9 is "));
+    CHECK(train::find_spike(config, window, 3.4, 1.04) == "");
+    CHECK(train::find_spike(config, window, -100, -100) == "");
+    CHECK(train::find_spike(config, window, 9, 1).starts_with("loss 9 is "));
+    CHECK(train::find_spike(config, window, 3, 9).starts_with("gradient norm 9 is "));
     for (int i = 0; i < 20; ++i) window.add(i, i, config.window);
     CHECK(window.losses == std::vector<double>{12, 13, 14, 15, 16, 17, 18, 19});
 }
 
 TEST_CASE("spike: the window survives state.json exactly, and malformed ones are refused") {
-    TrainState state;
+    train::TrainState state;
     state.step = 3;
     state.spikes = 2;
     state.pending = true;
     for (int i = 1; i < 9; ++i) state.spike_window.add(1.0 / i, std::sqrt(1.0 * i), 128);
-    const TrainState read =
-        TrainState::from_json(json::parse(json::write(state.to_json(), json::Style::pretty), "state.json"));
+    const train::TrainState read = train::TrainState::from_json(
+        json::parse(json::write(state.to_json(), json::Style::pretty), "state.json"));
     CHECK(read.spike_window == state.spike_window);
     CHECK(read.spikes == 2);
     CHECK(read.pending);
@@ -90,7 +92,7 @@ TEST_CASE("spike: the window survives state.json exactly, and malformed ones are
                               "{\"losses\":3,\"norms\":3}"}) {
         json::Value v = state.to_json();
         v.set("spike_window", json::parse(wrong, "wrong"));
-        CHECK(contains(error_of([&] { TrainState::from_json(v); }), "4: state.json: spike"));
+        CHECK(contains(error_of([&] { train::TrainState::from_json(v); }), "4: state.json: spike"));
     }
 }
 
@@ -146,11 +148,11 @@ TEST_CASE(
     }());
     REQUIRE(train(config) == ExitCode::numerics);
     CHECK(contains(home().log("ends"), "the run ends (train.spike.action: stop)"));
-    const int64_t step = checkpoint_steps(home().dir / "ends/checkpoints").front();
+    const int64_t step = io::checkpoint_steps(home().dir / "ends/checkpoints").front();
     CHECK(contains(home().log("ends"),
-                   "go back to " + (home().dir / ("ends/checkpoints/" + checkpoint_name(step)))));
+                   "go back to " + (home().dir / ("ends/checkpoints/" + io::checkpoint_name(step)))));
     CHECK(train(config) == ExitCode::numerics);
-    CHECK(checkpoint_steps(home().dir / "ends/checkpoints").front() == step);
+    CHECK(io::checkpoint_steps(home().dir / "ends/checkpoints").front() == step);
     for (const int ranks : {2}) CHECK(train(config, false, ranks) == ExitCode::numerics);
     // Another action lets the same run go on.
     REQUIRE(train(home().config("ends", {"batch.tokens=256", "batch.micro_tokens=32"})) == ExitCode::ok);

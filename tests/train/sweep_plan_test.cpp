@@ -21,13 +21,13 @@ struct Home {
         put(dir / "wide.json", R"({ "model": { "width": 32 } })");
     }
     // A sweep of the tiny config with `more` at its end.
-    SweepConfig sweep(const std::string& more, const std::vector<std::string>& overrides = {}) const {
+    train::SweepConfig sweep(const std::string& more, const std::vector<std::string>& overrides = {}) const {
         const std::string file = dir / "s.json";
         put(file, "{\n\"name\": \"s\", \"dir\": \"" + dir.path() + "/runs\",\n" + more + "\n}\n");
-        return load_sweep(file, overrides);
+        return train::load_sweep(file, overrides);
     }
-    SweepPlan plan(const std::string& more, const std::vector<std::string>& overrides = {}) const {
-        return plan_sweep(sweep(more, overrides));
+    train::SweepPlan plan(const std::string& more, const std::vector<std::string>& overrides = {}) const {
+        return train::plan_sweep(sweep(more, overrides));
     }
     // The message without this directory's name.
     std::string problem(const std::string& more, const std::vector<std::string>& overrides = {}) const {
@@ -39,9 +39,9 @@ const std::string one = R"("variants": [{ "name": "a", "config": "tiny.json" }])
 const std::string two =
     R"("variants": [{ "name": "a", "config": "tiny.json" }, { "name": "b", "config": ["tiny.json", "wide.json"] }])";
 
-std::vector<std::string> names(const SweepPlan& plan) {
+std::vector<std::string> names(const train::SweepPlan& plan) {
     std::vector<std::string> out;
-    for (const PlannedRun& run : plan.runs) out.push_back(run.name);
+    for (const train::PlannedRun& run : plan.runs) out.push_back(run.name);
     return out;
 }
 
@@ -49,10 +49,10 @@ std::vector<std::string> names(const SweepPlan& plan) {
 
 TEST_CASE("sweep: variants, seeds and files laid over one another") {
     const Home home;
-    const SweepPlan plan = home.plan(two + R"(, "seeds": [1, 7], "over": ["wide.json"],
+    const train::SweepPlan plan = home.plan(two + R"(, "seeds": [1, 7], "over": ["wide.json"],
         "set": { "model.attention.heads": 4 }, "jobs": 2, "threads": 3)");
     CHECK(names(plan) == std::vector<std::string>{"a.seed1", "b.seed1", "a.seed7", "b.seed7"});
-    const Experiment& e = plan.runs[2].experiment;
+    const train::Experiment& e = plan.runs[2].experiment;
     CHECK(e.run.name == "a.seed7");
     CHECK(e.run.dir == home.dir / "runs/s");
     CHECK(e.run.seed == 7);
@@ -64,7 +64,7 @@ TEST_CASE("sweep: variants, seeds and files laid over one another") {
     CHECK(plan.runs[2].directory == home.dir / "runs/s/a.seed7");
     // 12 steps of 128 tokens, four runs.
     CHECK(plan.tokens_to_train() == 4 * 12 * 128);
-    const std::string json = sweep_json(plan);
+    const std::string json = train::sweep_json(plan);
     CHECK(contains(json, R"("variant": "b")"));
     CHECK(contains(json, R"("directory": "a.seed7")"));
     CHECK(contains(json, R"("baseline": "")"));
@@ -72,7 +72,7 @@ TEST_CASE("sweep: variants, seeds and files laid over one another") {
 
 TEST_CASE("sweep: grid, zip and list multiply, and their values make the names") {
     const Home home;
-    const SweepPlan plan = home.plan(one + R"(,
+    const train::SweepPlan plan = home.plan(one + R"(,
         "grid": { "model.attention.distance.tau": [10, 2.5], "model.attention.heads": [2, 4] },
         "zip": { "optimizer.muon.lr": [0.01, 0.02], "optimizer.adam.embedding_lr": [0.1, 0.2] },
         "list": [{ "name": "x" }, { "name": "y", "set": { "model": { "width": 32 } } }],
@@ -86,7 +86,7 @@ TEST_CASE("sweep: grid, zip and list multiply, and their values make the names")
     CHECK(plan.runs[15].experiment.model.width == 32);
     CHECK(plan.runs[15].of == "a");
     // Keys with the same last part show as much as tells them apart.
-    const SweepPlan same = home.plan(one + R"(, "grid": {
+    const train::SweepPlan same = home.plan(one + R"(, "grid": {
         "model.attention.scale.kind": ["none", "logn"], "model.attention.distance.kind": ["none"] })");
     REQUIRE(same.runs.size() == 2);
     CHECK(same.runs[1].name == "a.scale_kind-logn.distance_kind-none.seed1");
@@ -94,12 +94,12 @@ TEST_CASE("sweep: grid, zip and list multiply, and their values make the names")
 
 TEST_CASE("sweep: later settings win, and seed and variant are filled in") {
     const Home home;
-    const SweepPlan plan = home.plan(R"("variants": [
+    const train::SweepPlan plan = home.plan(R"("variants": [
         { "name": "a", "config": "tiny.json", "set": { "model.width": 24, "model.attention.heads": 4 } }],
         "set": { "model.width": 8, "data.train": [")" +
-                                         home.dir.path() + R"(/data/train_*.bin"] },
+                                                home.dir.path() + R"(/data/train_*.bin"] },
         "grid": { "model.width": [32] }, "seeds": [3])",
-                                     {"model.attention.heads=1"});
+                                            {"model.attention.heads=1"});
     CHECK(plan.runs[0].experiment.model.width == 32);
     CHECK(plan.runs[0].experiment.model.attention.heads == 1);  // the command line's
     CHECK(home.problem(one + R"(, "seeds": [3], "set": { "run.init_from": "none/{variant}.seed{seed}" })") ==
@@ -131,12 +131,12 @@ TEST_CASE("sweep: --over lays config files over every run, after those of the sw
         home.sweep(more);
         std::vector<std::string> paths;
         for (const std::string& file : files) paths.push_back(home.dir / file);
-        return plan_sweep(load_sweep(home.dir / "s.json", overrides, paths));
+        return train::plan_sweep(train::load_sweep(home.dir / "s.json", overrides, paths));
     };
     put(home.dir / "narrow.json", R"({ "model": { "width": 8 } })");
-    const SweepPlan plan = over(two + R"(, "over": ["narrow.json"])", {}, {"small.json"});
+    const train::SweepPlan plan = over(two + R"(, "over": ["narrow.json"])", {}, {"small.json"});
     CHECK(plan.directory == home.dir / "runs/s-small");
-    for (const PlannedRun& run : plan.runs) {
+    for (const train::PlannedRun& run : plan.runs) {
         CHECK(run.experiment.model.width == 32);
         CHECK(run.experiment.model.attention.heads == 4);
     }
@@ -198,7 +198,7 @@ TEST_CASE("sweep: a point that contradicts itself is an error, or skipped with i
         "model.attention.distance.tau": [10] })";
     CHECK(contains(home.problem(grid),
                    "a.kind-none.tau-10.seed1: model.attention.distance.tau (xs.json:4:42): has no effect"));
-    const SweepPlan plan = home.plan(grid + R"(, "skip_contradictory": true)");
+    const train::SweepPlan plan = home.plan(grid + R"(, "skip_contradictory": true)");
     CHECK(names(plan) == std::vector<std::string>{"a.kind-scale_invariant.tau-10.seed1"});
     REQUIRE(plan.skipped.size() == 1);
     CHECK(contains(plan.skipped[0], "a.kind-none.tau-10: model.attention.distance.tau"));
@@ -213,7 +213,7 @@ TEST_CASE("sweep: variants of a seed see the same order of data, or the sweep is
     CHECK(contains(home.problem(one + R"(, "grid": { "seed.data": [1, 2] })"), "would not be paired"));
     // The same for all is no such thing; contexts that change the order are only told.
     CHECK(home.plan(two + R"(, "set": { "seed.data": 5 })").runs[0].experiment.data_seed() == 5);
-    const SweepPlan plan = home.plan(one + R"(, "grid": { "data.shuffle": ["random", "none"] })");
+    const train::SweepPlan plan = home.plan(one + R"(, "grid": { "data.shuffle": ["random", "none"] })");
     REQUIRE(plan.notes.size() == 1);
     CHECK(contains(plan.notes[0], "2 different streams or orders"));
     CHECK(home.plan(two).notes.empty());
@@ -230,15 +230,15 @@ TEST_CASE("sweep: data that are not there are found before anything starts") {
 TEST_CASE("sweep: the disk it needs is that of the checkpoints it will leave and of those under way") {
     const Home home;
     // P parameters: weights 4 P bytes, a moment per matrix and two per other parameter.
-    const SweepPlan plan = home.plan(two + R"(, "seeds": [1, 2], "jobs": 2)");
+    const train::SweepPlan plan = home.plan(two + R"(, "seeds": [1, 2], "jobs": 2)");
     std::vector<int64_t> weights, whole;
-    for (const PlannedRun& run : plan.runs) {
-        const Experiment& e = run.experiment;
-        const Transformer model(e.model, e.table_rows(), e.eval.rope);
+    for (const train::PlannedRun& run : plan.runs) {
+        const train::Experiment& e = run.experiment;
+        const model::Transformer model(e.model, e.table_rows(), e.eval.rope);
         int64_t w = 0, moments = 0;
-        for (const Param& p : model.params().params()) {
+        for (const model::Param& p : model.params().params()) {
             w += 4 * p.count();
-            moments += 4 * p.count() * (p.group == ParamGroup::matrix ? 1 : 2);
+            moments += 4 * p.count() * (p.group == model::ParamGroup::matrix ? 1 : 2);
         }
         weights.push_back(w);
         whole.push_back(w + moments);
@@ -256,14 +256,15 @@ TEST_CASE("sweep: a run trained by hand with the same config is done; another co
     const auto train_by_hand = [&](const std::vector<std::string>& more) {
         std::vector<std::string> overrides{"run.dir=" + home.dir.path() + "/runs/s", "run.name=a.seed1"};
         overrides.insert(overrides.end(), more.begin(), more.end());
-        const LoadedConfig<Experiment> config = load_tiny(get(home.dir / "tiny.json"), overrides);
+        const config::LoadedConfig<train::Experiment> config =
+            load_tiny(get(home.dir / "tiny.json"), overrides);
         REQUIRE(train(config, true) == ExitCode::ok);
     };
     train_by_hand({});
-    const SweepPlan plan = home.plan(one + R"(, "seeds": [1, 2])");
-    CHECK(plan.runs[0].state == RunState::trained);
+    const train::SweepPlan plan = home.plan(one + R"(, "seeds": [1, 2])");
+    CHECK(plan.runs[0].state == train::RunState::trained);
     CHECK(plan.runs[0].step == 12);
-    CHECK(plan.runs[1].state == RunState::fresh);
+    CHECK(plan.runs[1].state == train::RunState::fresh);
     CHECK(plan.tokens_to_train() == 12 * 128);
     CHECK(contains(plan.text(), "1 trained already"));
     CHECK(
@@ -272,7 +273,7 @@ TEST_CASE("sweep: a run trained by hand with the same config is done; another co
     // Validated otherwise: it stays, and the plan says so.
     CHECK(contains(home.plan(one + R"(, "set": { "eval.lengths": [16] })").notes.at(0), "eval.lengths"));
     // More steps than it has: it goes on; fewer: refused.
-    CHECK(home.plan(one + R"(, "set": { "stages.1.steps": 9 })").runs[0].state == RunState::begun);
+    CHECK(home.plan(one + R"(, "set": { "stages.1.steps": 9 })").runs[0].state == train::RunState::begun);
     CHECK(
         contains(home.problem(one + R"(, "set": { "stages.1.steps": 4 })"), "holds a checkpoint of step 12"));
 }
@@ -282,8 +283,8 @@ TEST_CASE("a checkpoint without the optimiser serves evaluation and init_from, a
     const std::vector<std::string> lean{"checkpoint.keep_optimizer=false", "checkpoint.every=3"};
     REQUIRE(train(load_tiny(tiny_config(home.dir.path(), "lean"), lean)) == ExitCode::ok);
     const std::string root = home.dir / "lean/checkpoints";
-    CHECK(checkpoint_steps(root) == std::vector<int64_t>{12});  // those of steps 9 and before are gone
-    const Checkpoint checkpoint = verify_checkpoint(root, 12);
+    CHECK(io::checkpoint_steps(root) == std::vector<int64_t>{12});  // those of steps 9 and before are gone
+    const io::Checkpoint checkpoint = io::verify_checkpoint(root, 12);
     CHECK_FALSE(checkpoint.has("optimizer.safetensors"));
     CHECK(checkpoint.has("model.safetensors"));
     REQUIRE(train(load_tiny(tiny_config(home.dir.path(), "whole"))) == ExitCode::ok);
@@ -297,7 +298,7 @@ TEST_CASE("a checkpoint without the optimiser serves evaluation and init_from, a
     });
     CHECK(text.starts_with("4: "));
     CHECK(contains(text, "holds the weights only"));
-    CHECK(checkpoint_steps(root) == std::vector<int64_t>{12});
+    CHECK(io::checkpoint_steps(root) == std::vector<int64_t>{12});
     CHECK(train(load_tiny(tiny_config(home.dir.path(), "next"), {"run.init_from=" + (home.dir / "lean")})) ==
           ExitCode::ok);
 }
@@ -306,13 +307,15 @@ TEST_CASE("every sweep under configs/reproduce resolves: all its runs and evalua
     int sweeps = 0;
     for (const auto& entry : std::filesystem::directory_iterator(LONGREACH_CONFIGS "/reproduce")) {
         const std::string name = entry.path().filename().string();
-        if (!name.ends_with(".json") || !name.starts_with("s")) continue;  // the others are laid over variants
+        if (!name.ends_with(".json") || !name.starts_with("s"))
+            continue;  // the others are laid over variants
         CAPTURE(name);
         ++sweeps;
         // Shards are the last to be looked for, and these are nowhere.
         const TempDir dir;
         const std::string text = error_of([&] {
-            plan_sweep(load_sweep(entry.path().string(),
+            train::plan_sweep(
+                train::load_sweep(entry.path().string(),
                                   {"dir=" + dir.path(), "data.train=[\"" + (dir / "none_*.bin") + "\"]"}));
         });
         CAPTURE(text);

@@ -112,10 +112,11 @@ class Validator {
 }  // namespace
 
 TEST_CASE("schema of sweep files: every sweep under configs/reproduce fits it") {
-    const Value schema = sweep_schema();
+    const Value schema = train::sweep_schema();
     Validator validator(schema);
     int sweeps = 0;
-    for (const auto& entry : std::filesystem::directory_iterator(join_path(LONGREACH_CONFIGS, "reproduce"))) {
+    for (const auto& entry :
+         std::filesystem::directory_iterator(io::join_path(LONGREACH_CONFIGS, "reproduce"))) {
         const std::string text = get(entry.path().string());
         const Value sweep = json::parse(text, "sweep", {.comments = true});
         if (sweep.find("name") == nullptr) continue;  // overlays are configs
@@ -127,7 +128,7 @@ TEST_CASE("schema of sweep files: every sweep under configs/reproduce fits it") 
 }
 
 TEST_CASE("schema of sweep files: what load_sweep refuses about one value, the schema refuses too") {
-    const Value schema = sweep_schema();
+    const Value schema = train::sweep_schema();
     Validator validator(schema);
     const auto problems = [&](const std::string& text) {
         return join(validator.problems(json::parse(text, "sweep")), " ");

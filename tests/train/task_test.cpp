@@ -18,7 +18,8 @@ constexpr int64_t steps = 10;
 struct Home {
     TempDir dir;
     Home() { make_corpus(dir / "data"); }
-    LoadedConfig<Experiment> config(const std::string& name, std::vector<std::string> overrides = {}) const {
+    config::LoadedConfig<train::Experiment> config(const std::string& name,
+                                                   std::vector<std::string> overrides = {}) const {
         std::vector<std::string> all{
             "data.task.kind=needle",    "data.task.samples=6",
             "data.document_mask=false", "stages=[{\"steps\":4,\"context\":64},{\"steps\":6,\"context\":128}]",

@@ -16,10 +16,10 @@ inline constexpr const char* studies[] = {"si162", "nor2k", "nor4k", "kx", "hybr
 // Experiments in a folder of configs/, without base.json and the overlay cpu.json.
 inline std::vector<std::string> experiments(const std::string& folder) {
     std::vector<std::string> files;
-    for (const auto& entry : std::filesystem::directory_iterator(join_path(LONGREACH_CONFIGS, folder))) {
+    for (const auto& entry : std::filesystem::directory_iterator(io::join_path(LONGREACH_CONFIGS, folder))) {
         const std::string name = entry.path().filename().string();
         if (entry.path().extension() == ".json" && name != "base.json" && name != "cpu.json")
-            files.push_back(join_path(folder, name));
+            files.push_back(io::join_path(folder, name));
     }
     std::sort(files.begin(), files.end());
     return files;
@@ -35,18 +35,19 @@ inline std::vector<std::string> experiments() {
 
 // A corpus of its own for every experiment, instead of data nobody has here.
 inline std::string make_long_corpus(const std::string& directory) {
-    SynthOptions options;
+    data::SynthOptions options;
     options.output = directory;
     options.train_bytes = 200000;
     options.val_bytes = 200000;
     options.min_document = 64;
     options.max_document = 2000;
     options.max_distance = 1000;
-    synthesize(options);
+    data::synthesize(options);
     return directory;
 }
 
-inline LoadedConfig<Experiment> load(ConfigSource source, const std::string& data, const std::string& runs) {
+inline config::LoadedConfig<train::Experiment> load(config::ConfigSource source, const std::string& data,
+                                                    const std::string& runs) {
     std::vector<std::string>& overrides = source.overrides;
     if (std::none_of(overrides.begin(), overrides.end(),
                      [](const std::string& o) { return o.starts_with("system.device="); }))
@@ -54,13 +55,14 @@ inline LoadedConfig<Experiment> load(ConfigSource source, const std::string& dat
     overrides.insert(overrides.end(), {fmt::format("data.train=[\"{}/train_*.bin\"]", data),
                                        fmt::format("data.val=[\"{}/val_*.bin\"]", data), "run.dir=" + runs,
                                        "run.log_every=1", "system.threads=1"});
-    return load_config<Experiment>(source, [](Experiment& e, Problems& p) { e.check(p); });
+    return config::load_config<train::Experiment>(
+        source, [](train::Experiment& e, config::Problems& p) { e.check(p); });
 }
 
 // An experiment as it is written.
-inline LoadedConfig<Experiment> load(const std::string& file, const std::string& data,
-                                     const std::string& runs) {
-    return load(ConfigSource{.file = join_path(LONGREACH_CONFIGS, file)}, data, runs);
+inline config::LoadedConfig<train::Experiment> load(const std::string& file, const std::string& data,
+                                                    const std::string& runs) {
+    return load(config::ConfigSource{.file = io::join_path(LONGREACH_CONFIGS, file)}, data, runs);
 }
 
 // What configs/shrink.json does not shrink: windows, chunks, lengths and widths that an experiment sets
@@ -86,15 +88,15 @@ inline const std::map<std::string, std::vector<std::string>> shrink_more = {
 };
 
 // An experiment at four layers and 20 steps.
-inline LoadedConfig<Experiment> load_tiny_version(const std::string& file, const std::string& data,
-                                                  const std::string& runs,
-                                                  const std::vector<std::string>& overrides = {}) {
+inline config::LoadedConfig<train::Experiment> load_tiny_version(
+    const std::string& file, const std::string& data, const std::string& runs,
+    const std::vector<std::string>& overrides = {}) {
     std::vector<std::string> all;
     if (const auto more = shrink_more.find(file); more != shrink_more.end()) all = more->second;
     all.insert(all.end(), overrides.begin(), overrides.end());
     const std::string root = LONGREACH_CONFIGS;
     const std::string text = fmt::format(R"({{ "base": ["{0}/{1}", "{0}/shrink.json"] }})", root, file);
-    return load(ConfigSource{.file = file, .overrides = all, .text = text}, data, runs);
+    return load(config::ConfigSource{.file = file, .overrides = all, .text = text}, data, runs);
 }
 
 }  // namespace longreach::test

@@ -33,14 +33,14 @@ TEST_CASE("every experiment at full size shows its memory plan") {
     for (const std::string& file : files) {
         CAPTURE(file);
         const auto config = load(file, data, dir / "runs");
-        Console console(true);
+        train::Console console(true);
         const std::string log = dir / "log.txt";
         std::filesystem::remove(log);
         console.open_log(log);
         std::string note;
-        const std::unique_ptr<Ops> ops = open_device(config.value.system, note);
+        const std::unique_ptr<Ops> ops = train::open_device(config.value.system, note);
         // More memory than any of them takes, whatever this machine has.
-        const Trainer trainer(config.value, console, *ops, 0, 1, {.memory = int64_t{1} << 50});
+        const train::Trainer trainer(config.value, console, *ops, 0, 1, {.memory = int64_t{1} << 50});
         const std::string text = get(log);
         CHECK(text.find("memory plan") != std::string::npos);
         CHECK(text.find("activations, training") != std::string::npos);
@@ -55,7 +55,7 @@ TEST_CASE("every tiny experiment trains 20 steps and its loss falls") {
         const auto config = load_tiny_version(file, data, dir / "runs", {"eval.final_tokens=1024"});
         REQUIRE(config.value.total_steps() == 20);
         REQUIRE(train(config) == ExitCode::ok);
-        const std::string run = join_path(config.value.run.dir, config.value.run.name);
+        const std::string run = io::join_path(config.value.run.dir, config.value.run.name);
         const std::vector<double> losses = training_losses(run);
         REQUIRE(losses.size() == 20);
         CHECK(mean(losses.end() - 5, losses.end()) < mean(losses.begin(), losses.begin() + 5) - 0.2);

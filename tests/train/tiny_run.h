@@ -9,7 +9,7 @@
 #include "base/json.h"
 #include "config/loader.h"
 #include "data/synth.h"
-#include "dist/thread_comm.h"
+#include "ranks/thread_comm.h"
 #include "io/temp_dir.h"
 #include "train/device.h"
 #include "train/trainer.h"
@@ -23,7 +23,7 @@ namespace longreach::test {
 inline constexpr const char* device = LONGREACH_TEST_DEVICE;
 
 inline void make_corpus(const std::string& directory, uint64_t seed = 1) {
-    SynthOptions options;
+    data::SynthOptions options;
     options.output = directory;
     options.seed = seed;
     options.train_bytes = 1000;
@@ -31,7 +31,7 @@ inline void make_corpus(const std::string& directory, uint64_t seed = 1) {
     options.min_document = 64;
     options.max_document = 200;
     options.max_distance = 128;
-    synthesize(options);
+    data::synthesize(options);
 }
 
 // 12 steps; the data of `directory`/data; the run in `directory`/<name>.
@@ -51,10 +51,11 @@ inline std::string tiny_config(const std::string& directory, const std::string& 
                        directory, name, device);
 }
 
-inline LoadedConfig<Experiment> load_tiny(const std::string& text,
-                                          const std::vector<std::string>& overrides = {}) {
-    return load_config<Experiment>({.file = "tiny.json", .overrides = overrides, .text = text},
-                                   [](Experiment& e, Problems& p) { e.check(p); });
+inline config::LoadedConfig<train::Experiment> load_tiny(const std::string& text,
+                                                         const std::vector<std::string>& overrides = {}) {
+    return config::load_config<train::Experiment>(
+        {.file = "tiny.json", .overrides = overrides, .text = text},
+        [](train::Experiment& e, config::Problems& p) { e.check(p); });
 }
 
 // Much of what a model can be at once, learned scalars everywhere; on top of tiny_config.
@@ -95,25 +96,27 @@ inline std::vector<double> training_losses(const std::string& run) {
     return losses;
 }
 
-inline ExitCode train(const LoadedConfig<Experiment>& config, bool fresh, Comm& comm) {
-    Console console(true);
-    const Experiment& e = config.value;
+inline ExitCode train(const config::LoadedConfig<train::Experiment>& config, bool fresh, ranks::Comm& comm) {
+    train::Console console(true);
+    const train::Experiment& e = config.value;
     std::string note;
-    const std::unique_ptr<Ops> ops = open_device(e.system, note);
-    Trainer trainer(e, console, *ops, comm.rank(), comm.ranks());
-    Team team;
+    const std::unique_ptr<Ops> ops = train::open_device(e.system, note);
+    train::Trainer trainer(e, console, *ops, comm.rank(), comm.ranks());
+    ranks::Team team;
     if (comm.rank() > 0) return trainer.run(nullptr, comm, team);
-    RunDirectory directory(join_path(e.run.dir, e.run.name), fresh);
-    directory.adopt_config(describe(e), config.origins);
+    train::RunDirectory directory(io::join_path(e.run.dir, e.run.name), fresh);
+    directory.adopt_config(config::describe(e), config.origins);
     console.open_log(directory.file("log.txt"));
     return trainer.run(&directory, comm, team);
 }
 
 // With ranks as threads of this process.
-inline ExitCode train(const LoadedConfig<Experiment>& config, bool fresh = false, int ranks = 1) {
+inline ExitCode train(const config::LoadedConfig<train::Experiment>& config, bool fresh = false,
+                      int ranks = 1) {
     std::vector<ExitCode> codes(static_cast<size_t>(ranks));
-    run_ranks(ranks,
-              [&](Comm& comm) { codes[static_cast<size_t>(comm.rank())] = train(config, fresh, comm); });
+    run_ranks(ranks, [&](ranks::Comm& comm) {
+        codes[static_cast<size_t>(comm.rank())] = train(config, fresh, comm);
+    });
     for (ExitCode code : codes) check(code == codes[0], "ranks end with different exit codes");
     return codes[0];
 }
@@ -123,10 +126,10 @@ using Results = std::map<std::string, std::string>;
 inline Results results_of(const std::string& run, int64_t step) {
     Results files;
     for (const char* name : {"metrics.jsonl", "val.csv", "positions.csv"})
-        files[name] = get(join_path(run, name));
-    const std::string checkpoint = join_path(run, "checkpoints/" + checkpoint_name(step));
+        files[name] = get(io::join_path(run, name));
+    const std::string checkpoint = io::join_path(run, "checkpoints/" + io::checkpoint_name(step));
     for (const char* name : {"model.safetensors", "optimizer.safetensors", "state.json"})
-        files[name] = get(join_path(checkpoint, name));
+        files[name] = get(io::join_path(checkpoint, name));
     return files;
 }
 

@@ -14,18 +14,18 @@ namespace {
 
 // A model of a tiny config with three layers, one batch, and a pass whose traffic is watched.
 struct Pass {
-    LoadedConfig<Experiment> config;
+    config::LoadedConfig<train::Experiment> config;
     std::unique_ptr<Ops> ops = make_cpu_ops({.threads = 1});
-    Arena arena{*ops};
-    Transformer model;
-    FlatParams weights, gradients;
-    Batch batch;
+    model::Arena arena{*ops};
+    model::Transformer model;
+    model::FlatParams weights, gradients;
+    model::Batch batch;
     static constexpr int64_t length = 32, tokens = 64;
 
     explicit Pass(const std::vector<std::string>& overrides)
         : config(load_tiny(tiny_config("/nowhere"), overrides)), model(config.value.model, 64) {
         for (int pass = 0; pass < 2; ++pass) {
-            weights = plan_weights(arena, model.params());
+            weights = model::plan_weights(arena, model.params());
             gradients.flat = arena.reserve("gradients", DType::f32, {model.params().size()});
             model.plan_tables(arena);
             batch = {tokens / length, length, arena.reserve("tokens", DType::i32, {tokens}),
@@ -42,18 +42,18 @@ struct Pass {
     }
     std::vector<float> initial_weights() const {
         std::vector<float> host;
-        initialise(model.params(), 1, host);
+        model::initialise(model.params(), 1, host);
         // No tensor may stay at zero, or its gradient's other factor may be.
         const Rng rng(2, Purpose::test);
         for (size_t i = 0; i < host.size(); ++i) host[i] += static_cast<float>(0.05 * rng.normal(i));
         return host;
     }
-    std::vector<float> host(const FlatParams& params) const {
+    std::vector<float> host(const model::FlatParams& params) const {
         std::vector<float> out(static_cast<size_t>(model.params().size()));
         ops->download(out.data(), params.flat);
         return out;
     }
-    std::vector<float> run(ParameterTraffic* traffic) {
+    std::vector<float> run(model::ParameterTraffic* traffic) {
         ops->zero(gradients.flat);
         model.forward_backward(*ops, weights, gradients, batch, 1.0f / tokens, traffic);
         return host(gradients);
@@ -61,13 +61,13 @@ struct Pass {
 };
 
 // Rank 0 of two, whose peer answers at once with whatever is there; says what is begun and waited for.
-class RecordingComm final : public Comm {
+class RecordingComm final : public ranks::Comm {
   public:
-    explicit RecordingComm(std::vector<std::string>& events) : Comm(0, 2, nullptr), events_(events) {}
+    explicit RecordingComm(std::vector<std::string>& events) : ranks::Comm(0, 2, nullptr), events_(events) {}
     std::string describe() const override { return "a record"; }
 
   protected:
-    void post(Ticket ticket, std::span<const Transfer>, std::span<const Transfer>) override {
+    void post(Ticket ticket, std::span<const ranks::Transfer>, std::span<const ranks::Transfer>) override {
         events_.push_back(fmt::format("begin {}", ticket));
     }
     void post_all_reduce(Ticket, Tensor) override {}
@@ -92,12 +92,12 @@ std::vector<std::vector<std::string>> models() {
 
 TEST_CASE("traffic: segments cover the table in order, one before the layers, one each, one after") {
     const Pass pass({"model.layers=3"});
-    const std::vector<Segment>& segments = pass.model.segments();
+    const std::vector<model::Segment>& segments = pass.model.segments();
     REQUIRE(segments.size() == 5);
     CHECK(segments.front().begin == 0);
     CHECK(segments.back().end == pass.model.params().size());
     for (size_t s = 1; s < segments.size(); ++s) CHECK(segments[s].begin == segments[s - 1].end);
-    for (const Param& p : pass.model.params().params()) {
+    for (const model::Param& p : pass.model.params().params()) {
         size_t s = 0;
         while (p.offset >= segments[s].end) ++s;
         CHECK(p.offset + p.count() <= segments[s].end);
@@ -110,7 +110,7 @@ TEST_CASE("traffic: nothing adds to a segment's gradients once it is done, and a
         CAPTURE(overrides.back());
         Pass pass(overrides);
         pass.ops->upload(pass.weights.flat, pass.initial_weights().data());
-        struct Watch final : ParameterTraffic {
+        struct Watch final : model::ParameterTraffic {
             Pass& pass;
             std::vector<int64_t> order;
             std::vector<float> at_done;
@@ -119,7 +119,7 @@ TEST_CASE("traffic: nothing adds to a segment's gradients once it is done, and a
             void done(int64_t s) override {
                 order.push_back(s);
                 const std::vector<float> now = pass.host(pass.gradients);
-                const Segment& segment = pass.model.segments()[static_cast<size_t>(s)];
+                const model::Segment& segment = pass.model.segments()[static_cast<size_t>(s)];
                 std::copy(now.begin() + segment.begin, now.begin() + segment.end,
                           at_done.begin() + segment.begin);
             }
@@ -141,14 +141,14 @@ TEST_CASE("traffic: no weight is read before its segment is needed") {
         // Weights that have not arrived are NaN.
         std::vector<float> missing(host.size(), std::numeric_limits<float>::quiet_NaN());
         pass.ops->upload(pass.weights.flat, missing.data());
-        struct Arrive final : ParameterTraffic {
+        struct Arrive final : model::ParameterTraffic {
             Pass& pass;
             const std::vector<float>& host;
             int64_t arrived = 0;
             Arrive(Pass& p, const std::vector<float>& h) : pass(p), host(h) {}
             void need(int64_t s) override {
                 CHECK(s == arrived++);
-                const Segment& segment = pass.model.segments()[static_cast<size_t>(s)];
+                const model::Segment& segment = pass.model.segments()[static_cast<size_t>(s)];
                 pass.ops->upload(Tensor(pass.weights.flat.f32() + segment.begin, DType::f32,
                                         {segment.end - segment.begin}),
                                  host.data() + segment.begin);
@@ -166,10 +166,11 @@ TEST_CASE(
     pass.ops->upload(pass.weights.flat, pass.initial_weights().data());
     std::vector<std::string> events;
     RecordingComm comm(events);
-    const Optimizer optimizer(pass.config.value.optimizer, pass.model.params(), {0, 2, true});
-    RankTraffic traffic(ParallelConfig(), optimizer.ownership(), pass.model.segments(), 0, 1);  // no bundling
-    GradientTree tree(2, 0, 2);
-    Arena arena(*pass.ops);
+    const optim::Optimizer optimizer(pass.config.value.optimizer, pass.model.params(), {0, 2, true});
+    train::RankTraffic traffic(train::ParallelConfig(), optimizer.ownership(), pass.model.segments(), 0,
+                               1);  // no bundling
+    train::GradientTree tree(2, 0, 2);
+    model::Arena arena(*pass.ops);
     for (int round = 0; round < 2; ++round) {
         traffic.plan(arena);
         tree.plan(arena, pass.model.params().size(), 2);
@@ -177,10 +178,10 @@ TEST_CASE(
     }
     traffic.connect(*pass.ops, comm, pass.weights, tree);
     // Tells when the model gets to a segment, and passes it on.
-    struct Marked final : ParameterTraffic {
-        RankTraffic& traffic;
+    struct Marked final : model::ParameterTraffic {
+        train::RankTraffic& traffic;
         std::vector<std::string>& events;
-        Marked(RankTraffic& t, std::vector<std::string>& e) : traffic(t), events(e) {}
+        Marked(train::RankTraffic& t, std::vector<std::string>& e) : traffic(t), events(e) {}
         void need(int64_t s) override {
             events.push_back(fmt::format("need {}", s));
             traffic.need(s);

@@ -30,7 +30,8 @@ struct Home {
         check(train(config("whole")) == ExitCode::ok, "the reference run");
         whole = results_of(dir / "whole", steps);
     }
-    LoadedConfig<Experiment> config(const std::string& name, const Overrides& more = {}) const {
+    config::LoadedConfig<train::Experiment> config(const std::string& name,
+                                                   const Overrides& more = {}) const {
         Overrides all = batches;
         all.insert(all.end(), more.begin(), more.end());
         return load_tiny(tiny_config(dir.path(), name), all);
@@ -43,7 +44,7 @@ const Home& home() {
     return h;
 }
 
-ExitCode stop_in_read(const LoadedConfig<Experiment>& config, int count, int ranks = 1) {
+ExitCode stop_in_read(const config::LoadedConfig<train::Experiment>& config, int count, int ranks = 1) {
     raise_at_read(read_bytes, count, SIGTERM);
     const ExitCode code = train(config, false, ranks);
     raise_at_read(0, 0, 0);
@@ -65,14 +66,15 @@ TEST_CASE("validation: stopped in any batch and resumed, the bytes are those of 
         }
         REQUIRE(code == ExitCode::stopped);
         ++stops;
-        const int64_t step = checkpoint_steps(home().dir / (name + "/checkpoints")).front();
+        const int64_t step = io::checkpoint_steps(home().dir / (name + "/checkpoints")).front();
         CHECK(step % 4 == 0);
-        const RunState expected = RunState::begun;
-        CHECK(look_at_run(home().dir / name, config.value).state == expected);
+        const train::RunState expected = train::RunState::begun;
+        CHECK(train::look_at_run(home().dir / name, config.value).state == expected);
         REQUIRE(train(config) == ExitCode::ok);
         CHECK(contains(home().log(name), fmt::format("resuming after step {}", step)));
-        CHECK(kind_of(home().dir / (name + "/validation.partial"), Links::refuse) == PathKind::missing);
-        CHECK(look_at_run(home().dir / name, config.value).state == RunState::trained);
+        CHECK(io::kind_of(home().dir / (name + "/validation.partial"), io::Links::refuse) ==
+              io::PathKind::missing);
+        CHECK(train::look_at_run(home().dir / name, config.value).state == train::RunState::trained);
         CHECK(differing(home().whole, results_of(home().dir / name, steps)) == "");
     }
     CHECK(stops >= 6);
@@ -100,15 +102,15 @@ TEST_CASE(
     for (const std::string& text :
          {std::string(), std::string("{}"), std::string("[1"), get(record).substr(0, 20)}) {
         put(record, text);
-        CHECK(look_at_run(home().dir / "lost", config.value).state == RunState::begun);
+        CHECK(train::look_at_run(home().dir / "lost", config.value).state == train::RunState::begun);
         REQUIRE(train(config) == ExitCode::ok);
         CHECK(differing(home().whole, results_of(home().dir / "lost", steps)) == "");
-        CHECK(look_at_run(home().dir / "lost", config.value).state == RunState::trained);
+        CHECK(train::look_at_run(home().dir / "lost", config.value).state == train::RunState::trained);
     }
     // A record that claims more than there is.
     put(home().dir / "lost/val.csv",
         get(home().dir / "lost/val.csv").substr(0, get(home().dir / "lost/val.csv").size() - 1));
-    CHECK(look_at_run(home().dir / "lost", config.value).state == RunState::begun);
+    CHECK(train::look_at_run(home().dir / "lost", config.value).state == train::RunState::begun);
     REQUIRE(train(config) == ExitCode::ok);
     CHECK(differing(home().whole, results_of(home().dir / "lost", steps)) == "");
 }
@@ -139,7 +141,7 @@ TEST_CASE("validation: a checkpoint of an earlier version was saved after it, an
         text = json::write(before, json::Style::pretty);
     });
     std::filesystem::remove(home().dir / "earlier/validated.json");
-    CHECK(look_at_run(home().dir / "earlier", config.value).state == RunState::trained);
+    CHECK(train::look_at_run(home().dir / "earlier", config.value).state == train::RunState::trained);
     const std::string val = get(home().dir / "earlier/val.csv");
     CHECK(train(config) == ExitCode::ok);
     CHECK(contains(home().log("earlier"), "nothing to do"));
@@ -175,12 +177,12 @@ TEST_CASE("timing.jsonl says when, and how long evaluating and saving took; the 
           line.find("seconds")->as_number());
     // The plan is printed before there is a run directory.
     const TempDir dir;
-    Console console(true);
+    train::Console console(true);
     console.open_log(dir / "log");
     std::string note;
     const auto config = home().config("planned");
-    const std::unique_ptr<Ops> ops = open_device(config.value.system, note);
-    const Trainer trainer(config.value, console, *ops);
+    const std::unique_ptr<Ops> ops = train::open_device(config.value.system, note);
+    const train::Trainer trainer(config.value, console, *ops);
     CHECK(contains(get(dir / "log"),
                    "validation: 2 times of 128 tokens, then once 256 tokens at the end, at 2 lengths; "));
     CHECK(contains(get(dir / "log"), "% of the run's FLOPs"));

@@ -8,8 +8,8 @@ using namespace longreach::test;
 
 namespace {
 
-Experiment warmed(int64_t steps, int64_t to, int64_t from = 128, int64_t multiple = 128) {
-    Experiment e;
+train::Experiment warmed(int64_t steps, int64_t to, int64_t from = 128, int64_t multiple = 128) {
+    train::Experiment e;
     e.stages.resize(1);
     e.stages[0].steps = steps;
     e.window_warmup.to = to;
@@ -21,7 +21,7 @@ Experiment warmed(int64_t steps, int64_t to, int64_t from = 128, int64_t multipl
 }  // namespace
 
 TEST_CASE("window warmup: max(128, 1728 step / N rounded up to 128), from the first step to the last") {
-    const Experiment e = warmed(1000, 1728);
+    const train::Experiment e = warmed(1000, 1728);
     CHECK(e.window_at(0) == 128);
     CHECK(e.window_at(74) == 128);    // 127.9
     CHECK(e.window_at(75) == 256);    // 129.6
@@ -38,7 +38,7 @@ TEST_CASE("window warmup: max(128, 1728 step / N rounded up to 128), from the fi
 }
 
 TEST_CASE("window warmup: without it windows are those of the stages") {
-    Experiment e = warmed(4, 0);
+    train::Experiment e = warmed(4, 0);
     e.stages[0].window = 64;
     e.stages.push_back({});
     e.stages[1].steps = 2;

@@ -15,8 +15,9 @@ struct Wrong {
 // The message without its last line, which counts the problems.
 inline std::string problems(const Wrong& wrong) {
     try {
-        load_config<Experiment>({.file = "c.json", .overrides = wrong.overrides, .text = wrong.text},
-                                [](Experiment& e, Problems& p) { e.check(p); });
+        config::load_config<train::Experiment>(
+            {.file = "c.json", .overrides = wrong.overrides, .text = wrong.text},
+            [](train::Experiment& e, config::Problems& p) { e.check(p); });
         return "no problem";
     } catch (const Error& error) {
         CHECK(error.code() == ExitCode::usage);

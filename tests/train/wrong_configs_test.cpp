@@ -403,8 +403,9 @@ TEST_CASE("wrong experiments: files") {
 
 TEST_CASE("a key without effect is a warning where --set gives it or selects the combination") {
     const auto warnings = [](const std::string& text, const std::vector<std::string>& overrides) {
-        return load_config<Experiment>({.file = "c.json", .overrides = overrides, .text = text},
-                                       [](Experiment& e, Problems& p) { e.check(p); })
+        return config::load_config<train::Experiment>(
+                   {.file = "c.json", .overrides = overrides, .text = text},
+                   [](train::Experiment& e, config::Problems& p) { e.check(p); })
             .warnings;
     };
     using Lines = std::vector<std::string>;

@@ -1,0 +1,49 @@
+// Heartbeats: every second each rank tells rank 0 where it stands, and hears whether the run must end.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "base/error.h"
+#include "ranks/collective_log.h"
+#include "ranks/launch.h"
+
+namespace longreach::ranks {
+
+struct HeartbeatOptions {
+    double interval = 1;   // seconds between heartbeats
+    double connect = 60;   // seconds to reach rank 0
+    double unheard = 120;  // seconds without an answer from rank 0 after which it counts as hung; more than
+                           // the watchdog's timeout, so that a rank 0 that can still speak is heard first
+};
+
+// `state.recent` from the record after `known` on, as much as fits.
+std::string encode_beat(const CollectiveState& state, uint64_t known);
+CollectiveState decode_beat(std::string_view body);  // Error(peer) if malformed
+
+class Heartbeat {
+  public:
+    // Called at most once, on the thread of the heartbeats: the run is over for the reason given. The main
+    // thread may hang in a collective for good, so this should print the text and end the process with
+    // ExitCode::peer, without destructors.
+    using OnEnd = std::function<void(const std::string& reason)>;
+
+    // Connects before it returns. `log` must outlive it.
+    Heartbeat(const RankPlace& place, const std::string& token, const CollectiveLog& log, OnEnd on_end,
+              const HeartbeatOptions& options = {});
+    // Without leave(), the others take this rank for dead.
+    ~Heartbeat();
+    Heartbeat(const Heartbeat&) = delete;
+    Heartbeat& operator=(const Heartbeat&) = delete;
+
+    // Says goodbye: with ExitCode::ok or ::stopped the others go on, with another code they end and report
+    // the reason. on_end is not called after this returns.
+    void leave(ExitCode code, const std::string& reason);
+
+  private:
+    class Loop;
+    std::unique_ptr<Loop> loop_;
+};
+
+}  // namespace longreach::ranks

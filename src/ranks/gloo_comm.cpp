@@ -1,0 +1,72 @@
+#include "ranks/gloo_comm.h"
+
+#include <dlfcn.h>
+
+#include "ranks/channel.h"
+#include "ranks/gloo_module.h"
+
+namespace longreach::ranks {
+
+namespace {
+
+constexpr double meeting_seconds =
+    3600;  // for the slowest rank to get as far; a dead one is heard of at once
+constexpr const char* module_name = "longreach_gloo.so";
+
+// Looked for where the program lies (its run path is $ORIGIN), then where the system's libraries are.
+OpenGloo open_gloo() {
+    void* module = ::dlopen(module_name, RTLD_NOW | RTLD_LOCAL);
+    void* symbol = module != nullptr ? ::dlsym(module, "longreach_open_gloo") : nullptr;
+    if (symbol == nullptr)
+        throw Error(ExitCode::usage, fmt::format("several CPU ranks need {}: {}", module_name, ::dlerror()),
+                    "it belongs into the directory of the program, and needs the package libgloo0 (Debian, "
+                    "Ubuntu)");
+    return reinterpret_cast<OpenGloo>(symbol);
+}
+
+GlooStore store_of(Rendezvous& rendezvous) {
+    return {&rendezvous,
+            [](Rendezvous& r, const std::string& key, const std::string& value) {
+                return GlooFailure::of([&] { r.set(key, value); });
+            },
+            [](Rendezvous& r, const std::string& key, std::string& value) {
+                return GlooFailure::of([&] { value = r.wait(key, meeting_seconds); });
+            }};
+}
+
+class GlooComm final : public Comm {
+  public:
+    GlooComm(Rendezvous& rendezvous, const RankPlace& place, CollectiveLog* log, const GlooOptions& options)
+        : Comm(place.rank, place.ranks, log),
+          address_(place.one_node() ? "127.0.0.1" : rendezvous.local_address()) {
+        const OpenGloo open = open_gloo();
+        const SignalsElsewhere guard;  // for Gloo's thread
+        GlooFailure failure;
+        open(store_of(rendezvous), {place.rank, place.ranks, address_, options.prefix, options.hold_back},
+             port_, failure);
+        failure.rethrow();
+    }
+    std::string describe() const override { return "gloo over " + address_; }
+
+  protected:
+    void post(Ticket ticket, std::span<const Transfer> sends, std::span<const Transfer> receives) override {
+        port_->post(ticket, sends, receives).rethrow();
+    }
+    void post_all_reduce(Ticket ticket, Tensor data) override {
+        port_->post_all_reduce(ticket, data).rethrow();
+    }
+    void finish(Ticket ticket) override { port_->finish(ticket).rethrow(); }
+
+  private:
+    const std::string address_;
+    std::unique_ptr<GlooPort> port_;
+};
+
+}  // namespace
+
+std::unique_ptr<Comm> make_gloo_comm(Rendezvous& rendezvous, const RankPlace& place, CollectiveLog* log,
+                                     const GlooOptions& options) {
+    return std::make_unique<GlooComm>(rendezvous, place, log, options);
+}
+
+}  // namespace longreach::ranks

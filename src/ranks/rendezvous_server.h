@@ -1,0 +1,39 @@
+// Rank 0's side of the rendezvous: one thread that serves the store, listens to the heartbeats and runs the
+// watchdog. See README.md for the messages and for what it defends against.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "ranks/launch.h"
+#include "ranks/watchdog.h"
+
+namespace longreach::ranks {
+
+struct ServerOptions {
+    double join_timeout = 300;      // seconds for all ranks to arrive
+    double handshake_timeout = 10;  // seconds for a connection to prove itself, or to finish a message
+    size_t strangers = 64;          // connections that have not; one more closes the oldest of them
+    WatchdogOptions watchdog;
+};
+
+class RendezvousServer {
+  public:
+    // Listens on the address that place.host has on this machine, and on no other; place.port 0 takes a free
+    // port. Error(usage) says what is wrong with host or port.
+    RendezvousServer(const RankPlace& place, std::string token, const ServerOptions& options = {});
+    // Waits up to 10 s for the others to say goodbye, 1 s if the run has failed; then closes every
+    // connection.
+    ~RendezvousServer();
+    RendezvousServer(const RendezvousServer&) = delete;
+    RendezvousServer& operator=(const RendezvousServer&) = delete;
+
+    int port() const;
+    size_t most_connections() const;  // ever open at once
+
+  private:
+    class Loop;
+    std::unique_ptr<Loop> loop_;
+};
+
+}  // namespace longreach::ranks
