@@ -110,7 +110,7 @@ TEST_CASE("a run's bytes depend neither on schedules, nor on landings, nor on th
         simt::options() = simt::schedule(schedule);
         simt::options().lazy_streams = schedule % 2 == 0;
         const std::string name = fmt::format("run{}", schedule);
-        REQUIRE(train(load_tiny(config_text(dir.path(), name), short_run())) == ExitCode::ok);
+        REQUIRE(run_training(load_tiny(config_text(dir.path(), name), short_run())) == ExitCode::ok);
         const Results results = results_of(dir / name, short_steps);
         if (expected.empty()) expected = results;
         CHECK(differing(expected, results) == "");
@@ -128,7 +128,7 @@ TEST_CASE(
         return load_tiny(config_text(dir.path(), name), few_steps());
     };
     const uint64_t before = simt::runtime_calls();
-    REQUIRE(train(config("whole")) == ExitCode::ok);
+    REQUIRE(run_training(config("whole")) == ExitCode::ok);
     const uint64_t calls = simt::runtime_calls() - before;
     const Results whole = results_of(dir / "whole", short_steps);
     // Launches are most of the calls: a walk over all would take minutes.
@@ -139,7 +139,7 @@ TEST_CASE(
         const std::string name = fmt::format("failed{}", k);
         bool refused = false;
         try {
-            train(config(name));
+            run_training(config(name));
         } catch (const Error& e) {
             refused = true;
             CAPTURE(std::string(e.what()));
@@ -152,7 +152,7 @@ TEST_CASE(
         const bool at_the_end = call.find("Synchronize") != std::string::npos && calls - k < 32;
         CHECK((refused || at_the_end || call.find("Free") != std::string::npos ||
                call.find("Destroy") != std::string::npos || call.find("Version") != std::string::npos));
-        REQUIRE(train(config(name)) == ExitCode::ok);
+        REQUIRE(run_training(config(name)) == ExitCode::ok);
         CHECK(differing(whole, results_of(dir / name, short_steps)) == "");
     }
 }
@@ -167,7 +167,7 @@ TEST_CASE("a plan that does not fit names the largest micro-batch that does") {
     const auto message = [&](size_t device_bytes) {
         simt::options().device_bytes = device_bytes;
         try {
-            train(config, true);
+            run_training(config, true);
         } catch (const Error& e) {
             CHECK(e.code() == ExitCode::device);
             return std::string(e.what());
@@ -189,7 +189,7 @@ TEST_CASE("a plan that does not fit names the largest micro-batch that does") {
     const auto smaller = load_tiny(config_text(dir.path(), "smaller"),
                                    {"stages=[{\"steps\":1,\"context\":32}]", "batch.tokens=512",
                                     "batch.micro_tokens=256", "eval.lengths=[32]", "eval.batch_tokens=32"});
-    CHECK(train(smaller) == ExitCode::ok);
+    CHECK(run_training(smaller) == ExitCode::ok);
 }
 
 TEST_CASE("a plan for a GPU that is not here is that of the GPU itself") {
@@ -257,7 +257,7 @@ TEST_CASE("the quickstart's two models, shortened, on the backend") {
             load(file, data, dir / "runs",
                  {"system.device=cuda", "stages.0.steps=3", "batch.tokens=512", "eval.lengths=[256,512]",
                   "eval.final_tokens=512", "eval.batch_tokens=512"});
-        REQUIRE(train(config) == ExitCode::ok);
+        REQUIRE(run_training(config) == ExitCode::ok);
         const std::vector<double> losses =
             training_losses(io::join_path(config.value.run.dir, config.value.run.name));
         CHECK(losses.size() == 3);

@@ -37,7 +37,7 @@ struct Outcome {
 Outcome outcome_of(const std::string& file, const std::string& data, const std::string& runs,
                    const std::vector<std::string>& overrides) {
     const auto config = load_tiny_version(file, data, runs, overrides);
-    REQUIRE(train(config, true) == ExitCode::ok);
+    REQUIRE(run_training(config, true) == ExitCode::ok);
     const std::string run = io::join_path(config.value.run.dir, config.value.run.name);
     Outcome outcome{training_losses(run)};
     const std::string csv = get(run + "/val.csv");

@@ -97,7 +97,7 @@ TEST_CASE("one Adam step moves the baseline's factor by the learning rate, as a 
                            "model.init.zero_projections=false", "model.init.zero_head=false",
                            "optimizer.schedule.kind=constant", "eval.final_tokens=1024",
                            "optimizer.schedule.decay_fraction=", "optimizer.schedule.final="});
-    REQUIRE(train(config) == ExitCode::ok);
+    REQUIRE(run_training(config) == ExitCode::ok);
     const std::string run = io::join_path(config.value.run.dir, config.value.run.name);
     for (int64_t l = 0; l < config.value.model.layers; ++l) {
         const std::string name = fmt::format("layers.{}.attention.scale.r", l);

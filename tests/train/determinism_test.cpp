@@ -56,7 +56,7 @@ TEST_CASE("determinism: 1, 2, 3 and 8 threads end with the same bytes, on every 
             const auto config =
                 load_tiny(small_config(dir.path()), {fmt::format("system.threads={}", threads)});
             try {
-                REQUIRE(train(config, true) == ExitCode::ok);
+                REQUIRE(run_training(config, true) == ExitCode::ok);
             } catch (const Error& error) {
                 if (error.code() != ExitCode::device) throw;
                 MESSAGE(error.what());  // this machine lacks the instruction set
@@ -79,7 +79,7 @@ TEST_CASE("determinism: many variants at once, 1, 2, 3 and 8 threads") {
         std::vector<std::string> overrides = many_variants();
         overrides.push_back(fmt::format("system.threads={}", threads));
         const auto config = load_tiny(small_config(dir.path()), overrides);
-        REQUIRE(train(config, true) == ExitCode::ok);
+        REQUIRE(run_training(config, true) == ExitCode::ok);
         const train::Experiment& e = config.value;
         const Results results = results_of(io::join_path(e.run.dir, e.run.name), e.total_steps());
         if (first.empty()) first = results;
@@ -121,7 +121,7 @@ TEST_CASE(
         if (expected.empty()) expected = seen;
         CHECK(seen == expected);
 
-        REQUIRE(train(config, true) == ExitCode::ok);
+        REQUIRE(run_training(config, true) == ExitCode::ok);
         const std::string line = get(dir / "run/metrics.jsonl");
         const json::Value first = json::parse(line.substr(0, line.find('\n')), "metrics.jsonl");
         losses.push_back(first.find("loss")->as_number());

@@ -55,7 +55,7 @@ const Event& only(const std::vector<Event>& events, const std::string& tag) {
 
 ExitCode stop_after(const config::LoadedConfig<train::Experiment>& config, int64_t step) {
     raise_at_step(step, SIGTERM);
-    const ExitCode code = train(config);
+    const ExitCode code = run_training(config);
     raise_at_step(0, 0);
     return code;
 }
@@ -66,7 +66,7 @@ TEST_CASE("events: a run writes what metrics.jsonl and val.csv say, its config a
     const TempDir dir;
     make_corpus(dir / "data");
     const auto config = load_tiny(tiny_config(dir.path()), many_variants());
-    REQUIRE(train(config) == ExitCode::ok);
+    REQUIRE(run_training(config) == ExitCode::ok);
     const std::string run = dir / "run";
     const auto files = event_files(run);
     REQUIRE(files.size() == 1);
@@ -151,7 +151,7 @@ TEST_CASE("events: a resumed run opens a new file whose session starts behind th
     const std::string torn = get(run + "/events/" + first) + "\x1a\x02";
     put(run + "/events/" + first, torn);
     REQUIRE(stop_after(config, 7) == ExitCode::stopped);
-    REQUIRE(train(config) == ExitCode::ok);
+    REQUIRE(run_training(config) == ExitCode::ok);
     const std::vector<std::string> names = io::list_directory(run + "/events");
     REQUIRE(names.size() == 3);
     CHECK(names[0] == first);
@@ -173,9 +173,9 @@ TEST_CASE("events: a resumed run opens a new file whose session starts behind th
     CHECK(points(last, "train/loss").back().first == 12);
     only(last, "_hparams_/session_end_info");
 
-    REQUIRE(train(config) == ExitCode::ok);  // nothing to do
+    REQUIRE(run_training(config) == ExitCode::ok);  // nothing to do
     CHECK(io::list_directory(run + "/events") == names);
-    REQUIRE(train(config, true) == ExitCode::ok);  // --fresh
+    REQUIRE(run_training(config, true) == ExitCode::ok);  // --fresh
     REQUIRE(io::list_directory(run + "/events").size() == 1);
     CHECK(event_files(run).at(0).at(1).step == 0);
 }
@@ -184,9 +184,9 @@ TEST_CASE("events: may be switched off, also for the rest of a run") {
     const TempDir dir;
     make_corpus(dir / "data");
     REQUIRE(stop_after(load_tiny(tiny_config(dir.path())), 5) == ExitCode::stopped);
-    REQUIRE(train(load_tiny(tiny_config(dir.path()), {"run.events=false"})) == ExitCode::ok);
+    REQUIRE(run_training(load_tiny(tiny_config(dir.path()), {"run.events=false"})) == ExitCode::ok);
     CHECK(event_files(dir / "run").size() == 1);
-    REQUIRE(train(load_tiny(tiny_config(dir.path(), "quiet"), {"run.events=false"})) == ExitCode::ok);
+    REQUIRE(run_training(load_tiny(tiny_config(dir.path(), "quiet"), {"run.events=false"})) == ExitCode::ok);
     CHECK(io::kind_of(dir / "quiet/events", io::Links::refuse) == io::PathKind::missing);
     CHECK(differing(results_of(dir / "run", 12), results_of(dir / "quiet", 12)) == "");
 }
@@ -194,11 +194,11 @@ TEST_CASE("events: may be switched off, also for the rest of a run") {
 TEST_CASE("events: what cannot be written is said once and ends nothing") {
     const TempDir dir;
     make_corpus(dir / "data");
-    REQUIRE(train(load_tiny(tiny_config(dir.path(), "plain"), {"run.events=false"})) == ExitCode::ok);
+    REQUIRE(run_training(load_tiny(tiny_config(dir.path(), "plain"), {"run.events=false"})) == ExitCode::ok);
     std::filesystem::create_directories(dir / "run");
     put(dir / "run/events", "in the way");
     const auto config = load_tiny(tiny_config(dir.path()));
-    REQUIRE(train(config) == ExitCode::ok);
+    REQUIRE(run_training(config) == ExitCode::ok);
     CHECK(get(dir / "run/events") == "in the way");
     CHECK(differing(results_of(dir / "plain", 12), results_of(dir / "run", 12)) == "");
     const std::string log = get(dir / "run/log.txt"), warning = "warning: no events for TensorBoard: ";
@@ -207,7 +207,7 @@ TEST_CASE("events: what cannot be written is said once and ends nothing") {
 
     std::filesystem::remove_all(dir / "run");
     refuse_event_bytes(true);  // the file can be made, then the disk is full
-    CHECK(train(config) == ExitCode::ok);
+    CHECK(run_training(config) == ExitCode::ok);
     refuse_event_bytes(false);
     CHECK(differing(results_of(dir / "plain", 12), results_of(dir / "run", 12)) == "");
     const std::string full = get(dir / "run/log.txt"), no_more = "warning: no more events for TensorBoard: ";
@@ -225,7 +225,7 @@ TEST_CASE("events: a run that gives up says that it failed") {
          "stages.0.lr=1000", "model.embedding_norm=false", "optimizer.max_bad_steps=3",
          "model.head.z_loss=1e20", "eval.every=100", "optimizer.schedule.kind=constant",
          "checkpoint.every=0"});  // the weights are not finite by step 3, and would not be saved
-    REQUIRE(train(config) == ExitCode::numerics);
+    REQUIRE(run_training(config) == ExitCode::numerics);
     const auto files = event_files(dir / "run");
     REQUIRE(files.size() == 1);
     CHECK(Decoded(only(files[0], "_hparams_/session_end_info").content()).message(4).integer(1) == 2);

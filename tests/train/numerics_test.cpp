@@ -39,7 +39,7 @@ const Home& home() {
 
 ExitCode stop_after(const config::LoadedConfig<train::Experiment>& config, int64_t step) {
     raise_at_step(step, SIGTERM);
-    const ExitCode code = train(config);
+    const ExitCode code = run_training(config);
     raise_at_step(0, 0);
     return code;
 }
@@ -84,7 +84,7 @@ TEST_CASE(
         const auto config = home().config(name);
         REQUIRE(stop_after(config, 8) == ExitCode::stopped);
         plant(name, p.file, p.tensor, p.value);
-        const std::string error = error_of([&] { train(config); });
+        const std::string error = error_of([&] { run_training(config); });
         CHECK(error.starts_with("7: "));
         CHECK(contains(error, std::string(p.tensor) + ": 1 of "));
         CHECK(contains(error, "values is not finite, the first at index 5"));
@@ -92,7 +92,7 @@ TEST_CASE(
         CHECK(home().saved(name) == std::vector<int64_t>{8, 6});
         std::filesystem::rename(home().dir / (name + "/checkpoints/step_00000008"),
                                 home().dir / (name + "/aside"));
-        CHECK(train(config) == ExitCode::ok);
+        CHECK(run_training(config) == ExitCode::ok);
     }
 }
 
@@ -112,7 +112,7 @@ TEST_CASE(
                             "eval.every=100"};
     for (const int ranks : {1, 4}) {
         const std::string name = fmt::format("growing{}", ranks);
-        REQUIRE(train(home().config(name, growing), false, ranks) == ExitCode::numerics);
+        REQUIRE(run_training(home().config(name, growing), false, ranks) == ExitCode::numerics);
         const std::string log = home().log(name);
         CHECK(contains(log, "no checkpoint at step "));
         CHECK(contains(log, " not finite, the first at index "));
@@ -122,14 +122,14 @@ TEST_CASE(
         for (const std::string& file : io::list_directory(home().dir / (name + "/checkpoints")))
             CHECK((file == "latest" || file == io::checkpoint_name(home().saved(name)[0])));
         // The same command comes to the same end.
-        CHECK(train(home().config(name, growing), false, ranks) == ExitCode::numerics);
+        CHECK(run_training(home().config(name, growing), false, ranks) == ExitCode::numerics);
     }
     CHECK(home().saved("growing1") == home().saved("growing4"));
 }
 
 TEST_CASE("numerics: a validation that is not finite ends with 7, its lines written") {
     // Finite weights whose logits overflow.
-    REQUIRE(train(home().config("source")) == ExitCode::ok);
+    REQUIRE(run_training(home().config("source")) == ExitCode::ok);
     reseal(home().dir / "source", 12, "model.safetensors", [&](std::string& bytes) {
         const std::string path = home().dir / "source/checkpoints/step_00000012/model.safetensors";
         for (int64_t i = 0; i < 200; ++i) set_value(bytes, path, "head.weight", i, 3e38f);
@@ -139,13 +139,13 @@ TEST_CASE("numerics: a validation that is not finite ends with 7, its lines writ
         const auto config = home().config(
             name, {"run.init_from=" + home().dir / "source", "stages=[{\"steps\":3,\"context\":16}]",
                    "eval.every=2", "model.head.softcap.kind=none", "checkpoint.every=1"});
-        CHECK(train(config, false, ranks) == ExitCode::numerics);
+        CHECK(run_training(config, false, ranks) == ExitCode::numerics);
         CHECK(contains(home().log(name),
                        "validation at step 2: the loss at length 16 is not finite; go back to " +
                            (home().dir / (name + "/checkpoints/step_00000001"))));
         CHECK(contains(get(home().dir / (name + "/val.csv")), "\n2,"));
         CHECK(!contains(get(home().dir / (name + "/val.csv")), "\n3,"));
-        CHECK(train(config, false, ranks) == ExitCode::numerics);  // and it stays so
+        CHECK(run_training(config, false, ranks) == ExitCode::numerics);  // and it stays so
     }
 }
 
@@ -157,12 +157,12 @@ TEST_CASE("numerics: a suspicious step that gives other bits the second time end
         waver_after_step(2);
         std::string error;
         if (ranks == 1) {
-            error = error_of([&] { train(home().config(name, nervous)); });
+            error = error_of([&] { run_training(home().config(name, nervous)); });
         } else {
             std::vector<std::string> errors(2);
             run_ranks(2, [&](ranks::Comm& comm) {
                 errors[static_cast<size_t>(comm.rank())] =
-                    error_of([&] { train(home().config(name, nervous), false, comm); });
+                    error_of([&] { run_training(home().config(name, nervous), false, comm); });
             });
             CHECK(errors[0] == errors[1]);  // all ranks decide alike
             error = errors[0];

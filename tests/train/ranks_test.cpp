@@ -36,14 +36,14 @@ struct Home {
     }
     Results results(const std::string& name) const { return results_of(dir / name, steps); }
     Results alone(const Overrides& overrides) const {
-        check(train(config("alone", overrides), true) == ExitCode::ok, "the run of one rank");
+        check(run_training(config("alone", overrides), true) == ExitCode::ok, "the run of one rank");
         return results("alone");
     }
 };
 
 ExitCode stop_after(const config::LoadedConfig<train::Experiment>& config, int64_t step, int ranks) {
     raise_at_step(step, SIGTERM);
-    const ExitCode code = train(config, false, ranks);
+    const ExitCode code = run_training(config, false, ranks);
     raise_at_step(0, 0);
     return code;
 }
@@ -70,7 +70,7 @@ TEST_CASE("ranks: 1, 2, 4 and 8 leave the same bytes, with and without sharded o
                 CAPTURE(sharded);
                 const auto config =
                     home.config("run", with(overrides, {std::string("parallel.shard_optimizer=") + sharded}));
-                REQUIRE(train(config, true, ranks) == ExitCode::ok);
+                REQUIRE(run_training(config, true, ranks) == ExitCode::ok);
                 CHECK(differing(expected, home.results("run")) == "");
             }
         }
@@ -84,7 +84,7 @@ TEST_CASE(
     const Results expected = home.alone(overrides);  // 5 and 11 micro-batches
     for (int ranks : {2, 4}) {
         CAPTURE(ranks);
-        REQUIRE(train(home.config("run", overrides), true, ranks) == ExitCode::ok);
+        REQUIRE(run_training(home.config("run", overrides), true, ranks) == ExitCode::ok);
         CHECK(differing(expected, home.results("run")) == "");
     }
 }
@@ -102,16 +102,16 @@ TEST_CASE("ranks: stopped and resumed on 4, then 2, then 1, the bytes are those 
         CHECK(io::checkpoint_steps(home.dir / "moving/checkpoints").front() == stopped);
         at = stopped;
     }
-    REQUIRE(train(config, false, 8) == ExitCode::ok);
+    REQUIRE(run_training(config, false, 8) == ExitCode::ok);
     CHECK(differing(expected, home.results("moving")) == "");
 }
 
 TEST_CASE("ranks: starting from another run's weights") {
     const Home home;
-    REQUIRE(train(home.config("source", with(eight, {"run.seed=5"})), true) == ExitCode::ok);
+    REQUIRE(run_training(home.config("source", with(eight, {"run.seed=5"})), true) == ExitCode::ok);
     const Overrides overrides = with(eight, {"run.init_from=" + home.dir / "source"});
     const Results expected = home.alone(overrides);
-    REQUIRE(train(home.config("run", overrides), true, 4) == ExitCode::ok);
+    REQUIRE(run_training(home.config("run", overrides), true, 4) == ExitCode::ok);
     CHECK(differing(expected, home.results("run")) == "");
 }
 
@@ -119,14 +119,14 @@ TEST_CASE("ranks: the library's own order of summing gives a run of its own, sha
     const Home home;
     const Overrides plain = with(eight, {"parallel.reduction=all_reduce"});
     const Results one = home.alone(eight);
-    REQUIRE(train(home.config("run", plain), true, 4) == ExitCode::ok);
+    REQUIRE(run_training(home.config("run", plain), true, 4) == ExitCode::ok);
     const Results four = home.results("run");
     CHECK(differing(one, four) != "");
-    REQUIRE(train(home.config("run", with(plain, {"parallel.shard_optimizer=false"})), true, 4) ==
+    REQUIRE(run_training(home.config("run", with(plain, {"parallel.shard_optimizer=false"})), true, 4) ==
             ExitCode::ok);
     CHECK(differing(four, home.results("run")) == "");
     // Only rounding differs.
-    REQUIRE(train(home.config("run", plain), true, 4) == ExitCode::ok);
+    REQUIRE(run_training(home.config("run", plain), true, 4) == ExitCode::ok);
     const std::vector<double> a = training_losses(home.dir / "alone"), b = training_losses(home.dir / "run");
     REQUIRE(a.size() == b.size());
     for (size_t i = 0; i < a.size(); ++i) CHECK(a[i] == doctest::Approx(b[i]).epsilon(1e-3));
@@ -146,7 +146,7 @@ TEST_CASE("ranks: a step sends what the formula says: 2 (R - 1)/R of the model p
                 std::mutex mutex;
                 int64_t sent = 0;
                 run_ranks(ranks, [&](ranks::Comm& comm) {
-                    train(config, true, comm);
+                    run_training(config, true, comm);
                     const std::lock_guard lock(mutex);
                     sent += comm.bytes_sent();
                 });
@@ -171,7 +171,7 @@ TEST_CASE("ranks: a full disk costs a checkpoint and not the run; the other rank
     const Results expected = home.alone(eight);
     const auto config = home.config("run", eight);
     refuse_space(1);
-    CHECK(train(config, true, 4) == ExitCode::ok);
+    CHECK(run_training(config, true, 4) == ExitCode::ok);
     refuse_space(0);
     CHECK(contains(get(home.dir / "run/log.txt"), "warning: no checkpoint at step 3"));
     CHECK(differing(expected, home.results("run")) == "");
@@ -188,7 +188,7 @@ TEST_CASE("ranks: all give up at the same step that is not finite") {
     for (int ranks : {1, 4}) {
         CAPTURE(ranks);
         const auto config = home.config("run" + std::to_string(ranks), bad);
-        CHECK(train(config, true, ranks) == ExitCode::numerics);
+        CHECK(run_training(config, true, ranks) == ExitCode::numerics);
     }
     CHECK(get(home.dir / "run1/metrics.jsonl") == get(home.dir / "run4/metrics.jsonl"));
 }
@@ -197,7 +197,7 @@ TEST_CASE(
     "ranks: too few micro-batches, a number that is no power of two, too many: said, with what to set") {
     const Home home;
     const auto attempt = [&](int ranks, const Overrides& overrides) {
-        return message_of([&] { train(home.config("run", overrides), true, ranks); });
+        return message_of([&] { run_training(home.config("run", overrides), true, ranks); });
     };
     CHECK(contains(attempt(8, {}),
                    "8 ranks, but the steps at context 16 have 4 micro-batches | set "

@@ -26,7 +26,7 @@ struct Home {
     Results whole;
     Home() {
         make_corpus(dir / "data");
-        const ExitCode code = train(load_tiny(tiny_config(dir.path(), "whole")));
+        const ExitCode code = run_training(load_tiny(tiny_config(dir.path(), "whole")));
         check(code == ExitCode::ok, "the reference run ended with {}", static_cast<int>(code));
         whole = results_of(dir / "whole", steps);
     }
@@ -42,7 +42,7 @@ const Home& home() {
 ExitCode stop_after(const config::LoadedConfig<train::Experiment>& config, int64_t step,
                     int signal = SIGTERM) {
     raise_at_step(step, signal);
-    const ExitCode code = train(config);
+    const ExitCode code = run_training(config);
     raise_at_step(0, 0);
     return code;
 }
@@ -102,14 +102,14 @@ TEST_CASE("resume: stopped after any step and resumed, the bytes are those of th
         REQUIRE(stop_after(config, k, signal) == ExitCode::stopped);
         CHECK(io::checkpoint_steps(home().dir / (name + "/checkpoints")).front() == k);
         CHECK(contains(home().log(name), fmt::format("after step {}; the same command resumes", k)));
-        REQUIRE(train(config) == ExitCode::ok);
+        REQUIRE(run_training(config) == ExitCode::ok);
         CHECK(contains(home().log(name), fmt::format("resuming after step {}", k)));
         CHECK(differing(home().whole, results_of(home().dir / name, steps)) == "");
     }
 }
 
 TEST_CASE("resume: records begun by an earlier version keep their columns and their tokens") {
-    REQUIRE(train(load_tiny(home().config("head"), {"eval.pick=head"})) == ExitCode::ok);
+    REQUIRE(run_training(load_tiny(home().config("head"), {"eval.pick=head"})) == ExitCode::ok);
     for (const char* last : {"top1", "bits_per_byte"}) {
         CAPTURE(last);
         const std::string name = fmt::format("earlier-{}", last), run = home().dir / name;
@@ -139,7 +139,7 @@ TEST_CASE("resume: records begun by an earlier version keep their columns and th
         REQUIRE(stop_after(config, 6) == ExitCode::stopped);
         CHECK(contains(home().log(name), "validation keeps scoring the head of the stream"));
         // All ranks score the same tokens. The kernels' harness runs one.
-        REQUIRE(train(config, false, std::string_view(device) == "cpu" ? 2 : 1) == ExitCode::ok);
+        REQUIRE(run_training(config, false, std::string_view(device) == "cpu" ? 2 : 1) == ExitCode::ok);
         for (const auto& [file, header] : headers) {
             const auto columns = std::count(header.begin(), header.end(), ',') + 1;
             std::string expected;
@@ -152,10 +152,10 @@ TEST_CASE("resume: records begun by an earlier version keep their columns and th
 }
 
 TEST_CASE("resume: many variants at once, validated with changed positions between steps") {
-    REQUIRE(train(load_tiny(home().config("variants"), many_variants())) == ExitCode::ok);
+    REQUIRE(run_training(load_tiny(home().config("variants"), many_variants())) == ExitCode::ok);
     const auto config = load_tiny(home().config("stopped-variants"), many_variants());
     for (int64_t k : {2, 5, 8, 11}) REQUIRE(stop_after(config, k) == ExitCode::stopped);
-    REQUIRE(train(config) == ExitCode::ok);
+    REQUIRE(run_training(config) == ExitCode::ok);
     CHECK(differing(results_of(home().dir / "variants", steps),
                     results_of(home().dir / "stopped-variants", steps)) == "");
 }
@@ -164,7 +164,7 @@ TEST_CASE(
     "resume: probe.csv is rewound with the rest, whether a probe stops the run, follows or is switched off") {
     std::vector<std::string> probing = many_variants();
     probing.insert(probing.end(), {"probe.every=3", "probe.lengths=[8,32]", "probe.tokens=64"});
-    REQUIRE(train(load_tiny(home().config("probes"), probing)) == ExitCode::ok);
+    REQUIRE(run_training(load_tiny(home().config("probes"), probing)) == ExitCode::ok);
     const std::string whole = get(home().dir / "probes/probe.csv");
     CHECK(whole.starts_with(std::string(eval::probe_header) + "\n3,8,0,"));
     for (const char* step : {"\n6,", "\n9,", "\n12,"}) CHECK(contains(whole, step));
@@ -178,7 +178,7 @@ TEST_CASE(
         put(home().dir / "stopped-probes/probe.csv",
             get(home().dir / "stopped-probes/probe.csv") + "13,8,0,0,0,entropy,1,1\n");
     }
-    REQUIRE(train(config) == ExitCode::ok);
+    REQUIRE(run_training(config) == ExitCode::ok);
     CHECK(get(home().dir / "stopped-probes/probe.csv") == whole);
     CHECK(differing(results_of(home().dir / "probes", steps),
                     results_of(home().dir / "stopped-probes", steps)) == "");
@@ -191,7 +191,7 @@ TEST_CASE(
                   [](const std::string& c) { return c.starts_with("probe.") && !c.ends_with("=0"); });
     REQUIRE(stop_after(load_tiny(home().config("pauses"), probing), 4) == ExitCode::stopped);
     REQUIRE(stop_after(load_tiny(home().config("pauses"), pausing), 8) == ExitCode::stopped);
-    REQUIRE(train(load_tiny(home().config("pauses"), probing)) == ExitCode::ok);
+    REQUIRE(run_training(load_tiny(home().config("pauses"), probing)) == ExitCode::ok);
     std::string expected = whole;
     const size_t from = expected.find("\n6,") + 1;
     expected.erase(from, expected.find("\n9,") + 1 - from);
@@ -205,9 +205,9 @@ TEST_CASE(
 TEST_CASE("resume: stopped after every single step") {
     const auto config = load_tiny(home().config("stutter"));
     for (int64_t k = 1; k < steps; ++k) REQUIRE(stop_after(config, k) == ExitCode::stopped);
-    REQUIRE(train(config) == ExitCode::ok);
+    REQUIRE(run_training(config) == ExitCode::ok);
     CHECK(differing(home().whole, results_of(home().dir / "stutter", steps)) == "");
-    CHECK(train(config) == ExitCode::ok);  // nothing to do, nothing changes
+    CHECK(run_training(config) == ExitCode::ok);  // nothing to do, nothing changes
     CHECK(contains(home().log("stutter"), "nothing to do: all 12 steps are done"));
     CHECK(differing(home().whole, results_of(home().dir / "stutter", steps)) == "");
 }
@@ -217,7 +217,7 @@ TEST_CASE("resume: a signal during the last step leaves the final validation to 
     CHECK(stop_after(config, steps) == ExitCode::stopped);
     CHECK(train::look_at_run(home().dir / "last", config.value).state == train::RunState::begun);
     CHECK(!contains(get(home().dir / "last/val.csv"), "\n12,"));
-    REQUIRE(train(config) == ExitCode::ok);
+    REQUIRE(run_training(config) == ExitCode::ok);
     CHECK(train::look_at_run(home().dir / "last", config.value).state == train::RunState::trained);
     CHECK(contains(home().log("last"), "resuming after step 12"));
     CHECK(differing(home().whole, results_of(home().dir / "last", steps)) == "");
@@ -228,7 +228,7 @@ TEST_CASE("resume: timing.jsonl is rewound with the rest, one line per step") {
     REQUIRE(stop_after(config, 4) == ExitCode::stopped);
     put(home().dir / "timing/timing.jsonl",
         get(home().dir / "timing/timing.jsonl") + "{\"step\":5,\"seconds\":1}\n{");
-    REQUIRE(train(config) == ExitCode::ok);
+    REQUIRE(run_training(config) == ExitCode::ok);
     const std::string text = get(home().dir / "timing/timing.jsonl");
     size_t line = 0, at = 0;
     while (at < text.size()) {
@@ -252,7 +252,7 @@ TEST_CASE(
         const std::string checkpoints = home().dir / (name + "/checkpoints");
         REQUIRE(io::checkpoint_steps(checkpoints) == std::vector<int64_t>{8, 6});
         flip_a_bit(io::join_path(checkpoints, "step_00000008/" + std::string(file)));
-        REQUIRE(train(config) == ExitCode::ok);
+        REQUIRE(run_training(config) == ExitCode::ok);
         CHECK(contains(home().log(name), "step_00000008"));
         CHECK(contains(home().log(name), "resuming after step 6"));
         CHECK(io::kind_of(io::join_path(checkpoints, "step_00000008.bad"), io::Links::refuse) ==
@@ -266,8 +266,8 @@ TEST_CASE("resume: with every checkpoint damaged the run does not silently begin
     REQUIRE(stop_after(config, 5) == ExitCode::stopped);
     for (const char* step : {"step_00000003", "step_00000005"})
         flip_a_bit(home().dir / fmt::format("ruined/checkpoints/{}/model.safetensors", step));
-    CHECK(contains(error_of([&] { train(config); }), "4: "));
-    CHECK(train(config, true) == ExitCode::ok);  // --fresh
+    CHECK(contains(error_of([&] { run_training(config); }), "4: "));
+    CHECK(run_training(config, true) == ExitCode::ok);  // --fresh
     CHECK(differing(home().whole, results_of(home().dir / "ruined", steps)) == "");
 }
 
@@ -279,18 +279,18 @@ TEST_CASE("resume: other training data are refused") {
     std::filesystem::remove_all(dir / "data");
     make_corpus(dir / "data", 2);
     CHECK(
-        error_of([&] { train(config); }) ==
+        error_of([&] { run_training(config); }) ==
         "3: the training data changed since step 4: a resumed run would not see the tokens it was promised");
     std::filesystem::remove_all(dir / "data");
     make_corpus(dir / "data", 1);
-    CHECK(train(config) == ExitCode::ok);
+    CHECK(run_training(config) == ExitCode::ok);
 }
 
 TEST_CASE("resume: fields that a resumed run may not change are listed; the others are taken over") {
     REQUIRE(stop_after(load_tiny(home().config("changed")), 5) == ExitCode::stopped);
     const std::string before = get(home().dir / "changed/config.json");
     const auto changed = [&](const std::vector<std::string>& overrides) {
-        return error_of([&] { train(load_tiny(home().config("changed"), overrides)); });
+        return error_of([&] { run_training(load_tiny(home().config("changed"), overrides)); });
     };
     for (const auto& [field, value] : std::map<std::string, std::string>{{"run.seed", "2"},
                                                                          {"model.mlp.hidden", "32"},
@@ -314,9 +314,9 @@ TEST_CASE("resume: fields that a resumed run may not change are listed; the othe
     auto all = longer;
     all.insert(all.end(), constant.begin(), constant.end());
     REQUIRE(stop_after(load_tiny(home().config("short"), constant), 5) == ExitCode::stopped);
-    REQUIRE(train(load_tiny(home().config("long"), all)) == ExitCode::ok);
+    REQUIRE(run_training(load_tiny(home().config("long"), all)) == ExitCode::ok);
     all.push_back("system.threads=2");
-    REQUIRE(train(load_tiny(home().config("short"), all)) == ExitCode::ok);
+    REQUIRE(run_training(load_tiny(home().config("short"), all)) == ExitCode::ok);
     const Results resumed = results_of(home().dir / "short", 14),
                   straight = results_of(home().dir / "long", 14);
     for (const char* file : {"model.safetensors", "optimizer.safetensors"})
@@ -330,7 +330,7 @@ TEST_CASE("resume: a stage that has been trained may not be given another length
     auto other = big;
     other.push_back("stages.0.steps=7");
     CHECK(
-        error_of([&] { train(load_tiny(home().config("stages"), other)); }) ==
+        error_of([&] { run_training(load_tiny(home().config("stages"), other)); }) ==
         "2: 832 tokens were consumed in the 8 steps done; the stages of this config would have consumed 960");
 }
 
@@ -347,42 +347,43 @@ TEST_CASE("init_from: weights arrive, leftovers are named, another shape names t
         const auto config = load_tiny(home().config("tuned"),
                                       {"run.init_from=" + from, "stages=[{\"steps\":1,\"context\":32}]",
                                        "checkpoint.at_start=true", "checkpoint.keep=5"});
-        REQUIRE(train(config, true) == ExitCode::ok);
+        REQUIRE(run_training(config, true) == ExitCode::ok);
         CHECK((weights("tuned", 0) == weights("whole", 12)));
         CHECK((weights("tuned", 1) != weights("whole", 12)));
         CHECK(contains(home().log("tuned"),
                        "starting from the weights of " + source + "/checkpoints/step_00000012"));
         CHECK(!contains(home().log("tuned"), "kept as initialised"));
         // Resuming continues this run and does not load the source again.
-        CHECK(train(config) == ExitCode::ok);
+        CHECK(run_training(config) == ExitCode::ok);
         CHECK(contains(home().log("tuned"), "nothing to do"));
     }
-    REQUIRE(train(load_tiny(home().config("partial"), {"run.init_from=" + source, "model.norm.gain=true",
-                                                       "model.head.tied=true", "run.log_every=5"})) ==
-            ExitCode::ok);
+    REQUIRE(run_training(load_tiny(home().config("partial"),
+                                   {"run.init_from=" + source, "model.norm.gain=true", "model.head.tied=true",
+                                    "run.log_every=5"})) == ExitCode::ok);
     CHECK(contains(home().log("partial"), "kept as initialised: layers.0."));
     CHECK(contains(home().log("partial"), "not used by this model: "));
     CHECK(contains(home().log("partial"), "norm"));
 
     const std::string shape = error_of([&] {
-        train(load_tiny(home().config("wide"), {"run.init_from=" + source, "model.mlp.hidden=40"}));
+        run_training(load_tiny(home().config("wide"), {"run.init_from=" + source, "model.mlp.hidden=40"}));
     });
     CHECK(contains(shape, "4: "));
     CHECK(contains(shape, "layers.0.mlp."));
     CHECK(contains(shape, "has shape [24, 16], this model needs [40, 16]"));
     CHECK(error_of([&] {
-              train(load_tiny(home().config("nothing"), {"run.init_from=" + home().dir.path() + "/none"}));
+              run_training(
+                  load_tiny(home().config("nothing"), {"run.init_from=" + home().dir.path() + "/none"}));
           }) == "4: " + home().dir.path() + "/none is neither a run directory nor a checkpoint");
 }
 
 TEST_CASE("checkpoint.at_start saves the initial weights, which stay whatever `keep` says") {
     const auto config = load_tiny(home().config("at_start"),
                                   {"checkpoint.at_start=true", "checkpoint.every=2", "checkpoint.keep=1"});
-    REQUIRE(train(config) == ExitCode::ok);
+    REQUIRE(run_training(config) == ExitCode::ok);
     CHECK(io::checkpoint_steps(home().dir / "at_start/checkpoints") == std::vector<int64_t>{12, 0});
     // Resuming from it is a run from the beginning.
     std::filesystem::remove_all(home().dir / "at_start/checkpoints/step_00000012");
-    REQUIRE(train(config) == ExitCode::ok);
+    REQUIRE(run_training(config) == ExitCode::ok);
     CHECK(contains(home().log("at_start"), "resuming after step 0"));
     CHECK(differing(home().whole, results_of(home().dir / "at_start", steps)) == "");
 }
@@ -390,7 +391,7 @@ TEST_CASE("checkpoint.at_start saves the initial weights, which stay whatever `k
 TEST_CASE("a full disk: a periodic save that fails is reported and training goes on") {
     const auto config = load_tiny(home().config("full"));
     refuse_space(2);  // the saves after steps 3 and 6
-    REQUIRE(train(config) == ExitCode::ok);
+    REQUIRE(run_training(config) == ExitCode::ok);
     CHECK(contains(home().log("full"), "warning: no checkpoint at step 3: "));
     CHECK(contains(home().log("full"), "warning: no checkpoint at step 6: "));
     CHECK(contains(home().log("full"), "No space left on device"));
@@ -402,9 +403,9 @@ TEST_CASE("a full disk: three saves in a row end the run, and it resumes from wh
     const auto config = load_tiny(home().config("fuller"), {"checkpoint.every=2"});
     REQUIRE(stop_after(config, 4) == ExitCode::stopped);
     refuse_space(3);
-    CHECK(contains(error_of([&] { train(config); }), "5: "));
+    CHECK(contains(error_of([&] { run_training(config); }), "5: "));
     refuse_space(0);
-    REQUIRE(train(config) == ExitCode::ok);
+    REQUIRE(run_training(config) == ExitCode::ok);
     CHECK(contains(home().log("fuller"), "resuming after step 4"));
     CHECK(differing(home().whole, results_of(home().dir / "fuller", steps)) == "");
 }
@@ -414,7 +415,7 @@ TEST_CASE("a full disk: when a signal asks for a checkpoint, a failing one is an
     refuse_space(1);
     CHECK(contains(error_of([&] { stop_after(config, 2); }), "5: "));
     raise_at_step(0, 0);
-    REQUIRE(train(config) == ExitCode::ok);
+    REQUIRE(run_training(config) == ExitCode::ok);
     CHECK(differing(home().whole, results_of(home().dir / "fullstop", steps)) == "");
 }
 
@@ -424,7 +425,7 @@ TEST_CASE("numerics: a good step ends a row of bad ones, also one that began bef
     // The checkpoint of a run that had just skipped three steps in a row.
     rewrite_state(home().dir / "row", 6,
                   [](std::string& text) { replace(text, "\"bad_in_a_row\": 0", "\"bad_in_a_row\": 3"); });
-    REQUIRE(train(config) == ExitCode::ok);
+    REQUIRE(run_training(config) == ExitCode::ok);
     CHECK(contains(home().log("row"), "resuming after step 6"));
     CHECK(differing(home().whole, results_of(home().dir / "row", steps)) ==
           "");  // state.json counts from 0 again
@@ -441,7 +442,7 @@ TEST_CASE("numerics: steps that are not finite change nothing, and too many of t
                                           "eval.every=100",
                                           "optimizer.schedule.kind=constant"};
     const auto config = load_tiny(home().config("absurd"), absurd);
-    REQUIRE(train(config) == ExitCode::numerics);
+    REQUIRE(run_training(config) == ExitCode::numerics);
     CHECK(contains(home().log("absurd"), "giving up: 4 steps in a row had a non-finite loss or gradient"));
     // Which step is the first bad one is the arithmetic's business; from it on no weight and no moment moves.
     const std::vector<int64_t> saved =
@@ -459,5 +460,5 @@ TEST_CASE("numerics: steps that are not finite change nothing, and too many of t
     CHECK(state.find("updates")->as_int64() == saved[0] - 3);
     CHECK(contains(get(home().dir / "absurd/metrics.jsonl"), "\"grad_norm\":null"));
     // Resuming comes to the same end.
-    CHECK(train(config) == ExitCode::numerics);
+    CHECK(run_training(config) == ExitCode::numerics);
 }

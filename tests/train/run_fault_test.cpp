@@ -72,7 +72,7 @@ void enumerate(Fault fault, int error, Loss loss) {
         if (fault != Fault::short_write) CHECK(disk.fault_happened());  // only a write can be short
         if (fault == Fault::interrupt || fault == Fault::short_write) CHECK(code == ExitCode::ok);
         disk.lose_power(loss);
-        REQUIRE(train(home().config) == ExitCode::ok);
+        REQUIRE(run_training(home().config) == ExitCode::ok);
         CHECK(differing(home().whole, results_of(home().run(), steps)) == "");
         std::filesystem::remove_all(home().run());
     }

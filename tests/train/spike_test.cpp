@@ -97,8 +97,9 @@ TEST_CASE("spike: the window survives state.json exactly, and malformed ones are
 }
 
 TEST_CASE("spike: a warning changes no weight, no moment and no loss") {
-    REQUIRE(train(home().config("calm", {"batch.tokens=256", "batch.micro_tokens=32"})) == ExitCode::ok);
-    REQUIRE(train(home().config("warned", nervous("warn"))) == ExitCode::ok);
+    REQUIRE(run_training(home().config("calm", {"batch.tokens=256", "batch.micro_tokens=32"})) ==
+            ExitCode::ok);
+    REQUIRE(run_training(home().config("warned", nervous("warn"))) == ExitCode::ok);
     const Results calm = results_of(home().dir / "calm", steps),
                   warned = results_of(home().dir / "warned", steps);
     for (const char* file : {"model.safetensors", "optimizer.safetensors", "val.csv", "positions.csv"})
@@ -115,7 +116,7 @@ TEST_CASE("spike: a warning changes no weight, no moment and no loss") {
 }
 
 TEST_CASE("spike: skipped updates are counted apart, and a resumed run and several ranks skip the same") {
-    REQUIRE(train(home().config("skips", nervous("skip"))) == ExitCode::ok);
+    REQUIRE(run_training(home().config("skips", nervous("skip"))) == ExitCode::ok);
     const Results whole = results_of(home().dir / "skips", steps);
     const int64_t skipped = state_of("skips").find("spikes_skipped")->as_int64();
     CHECK(skipped > 0);
@@ -126,14 +127,14 @@ TEST_CASE("spike: skipped updates are counted apart, and a resumed run and sever
     const auto stopped = home().config("stopped-skips", nervous("skip"));
     for (const int64_t k : {3, 4, 7, 8, 10}) {
         raise_at_step(k, SIGTERM);
-        REQUIRE(train(stopped) == ExitCode::stopped);
+        REQUIRE(run_training(stopped) == ExitCode::stopped);
         raise_at_step(0, 0);
     }
-    REQUIRE(train(stopped) == ExitCode::ok);
+    REQUIRE(run_training(stopped) == ExitCode::ok);
     CHECK(differing(whole, results_of(home().dir / "stopped-skips", steps)) == "");
 
     for (const int ranks : {2, 4}) {
-        REQUIRE(train(home().config("rank-skips", nervous("skip")), true, ranks) == ExitCode::ok);
+        REQUIRE(run_training(home().config("rank-skips", nervous("skip")), true, ranks) == ExitCode::ok);
         CHECK(differing(whole, results_of(home().dir / "rank-skips", steps)) == "");
     }
 }
@@ -146,14 +147,15 @@ TEST_CASE(
         all.push_back("checkpoint.every=1");
         return all;
     }());
-    REQUIRE(train(config) == ExitCode::numerics);
+    REQUIRE(run_training(config) == ExitCode::numerics);
     CHECK(contains(home().log("ends"), "the run ends (train.spike.action: stop)"));
     const int64_t step = io::checkpoint_steps(home().dir / "ends/checkpoints").front();
     CHECK(contains(home().log("ends"),
                    "go back to " + (home().dir / ("ends/checkpoints/" + io::checkpoint_name(step)))));
-    CHECK(train(config) == ExitCode::numerics);
+    CHECK(run_training(config) == ExitCode::numerics);
     CHECK(io::checkpoint_steps(home().dir / "ends/checkpoints").front() == step);
-    for (const int ranks : {2}) CHECK(train(config, false, ranks) == ExitCode::numerics);
+    for (const int ranks : {2}) CHECK(run_training(config, false, ranks) == ExitCode::numerics);
     // Another action lets the same run go on.
-    REQUIRE(train(home().config("ends", {"batch.tokens=256", "batch.micro_tokens=32"})) == ExitCode::ok);
+    REQUIRE(run_training(home().config("ends", {"batch.tokens=256", "batch.micro_tokens=32"})) ==
+            ExitCode::ok);
 }

@@ -258,7 +258,7 @@ TEST_CASE("sweep: a run trained by hand with the same config is done; another co
         overrides.insert(overrides.end(), more.begin(), more.end());
         const config::LoadedConfig<train::Experiment> config =
             load_tiny(get(home.dir / "tiny.json"), overrides);
-        REQUIRE(train(config, true) == ExitCode::ok);
+        REQUIRE(run_training(config, true) == ExitCode::ok);
     };
     train_by_hand({});
     const train::SweepPlan plan = home.plan(one + R"(, "seeds": [1, 2])");
@@ -281,26 +281,26 @@ TEST_CASE("sweep: a run trained by hand with the same config is done; another co
 TEST_CASE("a checkpoint without the optimiser serves evaluation and init_from, and resuming it is refused") {
     const Home home;
     const std::vector<std::string> lean{"checkpoint.keep_optimizer=false", "checkpoint.every=3"};
-    REQUIRE(train(load_tiny(tiny_config(home.dir.path(), "lean"), lean)) == ExitCode::ok);
+    REQUIRE(run_training(load_tiny(tiny_config(home.dir.path(), "lean"), lean)) == ExitCode::ok);
     const std::string root = home.dir / "lean/checkpoints";
     CHECK(io::checkpoint_steps(root) == std::vector<int64_t>{12});  // those of steps 9 and before are gone
     const io::Checkpoint checkpoint = io::verify_checkpoint(root, 12);
     CHECK_FALSE(checkpoint.has("optimizer.safetensors"));
     CHECK(checkpoint.has("model.safetensors"));
-    REQUIRE(train(load_tiny(tiny_config(home.dir.path(), "whole"))) == ExitCode::ok);
+    REQUIRE(run_training(load_tiny(tiny_config(home.dir.path(), "whole"))) == ExitCode::ok);
     CHECK(get(checkpoint.file("model.safetensors")) ==
           get(home.dir / "whole/checkpoints/step_00000012/model.safetensors"));
     // Again: nothing to do. Longer: refused, and nothing is lost.
-    CHECK(train(load_tiny(tiny_config(home.dir.path(), "lean"), lean)) == ExitCode::ok);
+    CHECK(run_training(load_tiny(tiny_config(home.dir.path(), "lean"), lean)) == ExitCode::ok);
     const std::string text = error_of([&] {
-        train(load_tiny(tiny_config(home.dir.path(), "lean"),
-                        {"checkpoint.keep_optimizer=false", "stages.1.steps=9"}));
+        run_training(load_tiny(tiny_config(home.dir.path(), "lean"),
+                               {"checkpoint.keep_optimizer=false", "stages.1.steps=9"}));
     });
     CHECK(text.starts_with("4: "));
     CHECK(contains(text, "holds the weights only"));
     CHECK(io::checkpoint_steps(root) == std::vector<int64_t>{12});
-    CHECK(train(load_tiny(tiny_config(home.dir.path(), "next"), {"run.init_from=" + (home.dir / "lean")})) ==
-          ExitCode::ok);
+    CHECK(run_training(load_tiny(tiny_config(home.dir.path(), "next"),
+                                 {"run.init_from=" + (home.dir / "lean")})) == ExitCode::ok);
 }
 
 TEST_CASE("every sweep under configs/reproduce resolves: all its runs and evaluations, up to the data") {

@@ -49,14 +49,14 @@ Results all_of(const std::string& name) {
 }  // namespace
 
 TEST_CASE("task: an interrupted run ends with the bytes of a whole one, tasks.csv included") {
-    REQUIRE(train(home().config("whole")) == ExitCode::ok);
+    REQUIRE(run_training(home().config("whole")) == ExitCode::ok);
     const auto config = home().config("stopped");
     for (const int64_t k : {2, 4, 7}) {
         raise_at_step(k, SIGTERM);
-        REQUIRE(train(config) == ExitCode::stopped);
+        REQUIRE(run_training(config) == ExitCode::stopped);
         raise_at_step(0, 0);
     }
-    REQUIRE(train(config) == ExitCode::ok);
+    REQUIRE(run_training(config) == ExitCode::ok);
     CHECK(differing(all_of("whole"), all_of("stopped")) == "");
     // Validations at steps 4, 8 and 10, each at the context of its stage.
     const std::string tasks = get(home().dir / "whole/tasks.csv");
@@ -66,7 +66,7 @@ TEST_CASE("task: an interrupted run ends with the bytes of a whole one, tasks.cs
 }
 
 TEST_CASE("task: loss and gradient are means over the tokens of answers") {
-    REQUIRE(train(home().config("scored", {"model.init.zero_head=true"})) == ExitCode::ok);
+    REQUIRE(run_training(home().config("scored", {"model.init.zero_head=true"})) == ExitCode::ok);
     // A head of zeros says the same of each of 257 tokens.
     CHECK(training_losses(home().dir / "scored").front() == doctest::Approx(std::log(257)).epsilon(1e-6));
     // The first gradient is that of the head alone: the mean over scored tokens of (p - y) x^T, p = 1/257
@@ -84,7 +84,7 @@ TEST_CASE("task: loss and gradient are means over the tokens of answers") {
 TEST_CASE("task: samples follow their own seed, text the data's") {
     const auto first_loss = [&](const std::string& name, std::vector<std::string> overrides) {
         overrides.push_back("model.init.zero_head=false");
-        REQUIRE(train(home().config(name, overrides)) == ExitCode::ok);
+        REQUIRE(run_training(home().config(name, overrides)) == ExitCode::ok);
         return training_losses(home().dir / name).front();
     };
     const double plain = first_loss("seed-plain", {});

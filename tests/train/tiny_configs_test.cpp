@@ -54,7 +54,7 @@ TEST_CASE("every tiny experiment trains 20 steps and its loss falls") {
         CAPTURE(file);
         const auto config = load_tiny_version(file, data, dir / "runs", {"eval.final_tokens=1024"});
         REQUIRE(config.value.total_steps() == 20);
-        REQUIRE(train(config) == ExitCode::ok);
+        REQUIRE(run_training(config) == ExitCode::ok);
         const std::string run = io::join_path(config.value.run.dir, config.value.run.name);
         const std::vector<double> losses = training_losses(run);
         REQUIRE(losses.size() == 20);

@@ -96,7 +96,8 @@ inline std::vector<double> training_losses(const std::string& run) {
     return losses;
 }
 
-inline ExitCode train(const config::LoadedConfig<train::Experiment>& config, bool fresh, ranks::Comm& comm) {
+inline ExitCode run_training(const config::LoadedConfig<train::Experiment>& config, bool fresh,
+                             ranks::Comm& comm) {
     train::Console console(true);
     const train::Experiment& e = config.value;
     std::string note;
@@ -111,11 +112,11 @@ inline ExitCode train(const config::LoadedConfig<train::Experiment>& config, boo
 }
 
 // With ranks as threads of this process.
-inline ExitCode train(const config::LoadedConfig<train::Experiment>& config, bool fresh = false,
-                      int ranks = 1) {
+inline ExitCode run_training(const config::LoadedConfig<train::Experiment>& config, bool fresh = false,
+                             int ranks = 1) {
     std::vector<ExitCode> codes(static_cast<size_t>(ranks));
     run_ranks(ranks, [&](ranks::Comm& comm) {
-        codes[static_cast<size_t>(comm.rank())] = train(config, fresh, comm);
+        codes[static_cast<size_t>(comm.rank())] = run_training(config, fresh, comm);
     });
     for (ExitCode code : codes) check(code == codes[0], "ranks end with different exit codes");
     return codes[0];

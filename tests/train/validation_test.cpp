@@ -27,7 +27,7 @@ struct Home {
     Results whole;
     Home() {
         make_corpus(dir / "data");
-        check(train(config("whole")) == ExitCode::ok, "the reference run");
+        check(run_training(config("whole")) == ExitCode::ok, "the reference run");
         whole = results_of(dir / "whole", steps);
     }
     config::LoadedConfig<train::Experiment> config(const std::string& name,
@@ -46,7 +46,7 @@ const Home& home() {
 
 ExitCode stop_in_read(const config::LoadedConfig<train::Experiment>& config, int count, int ranks = 1) {
     raise_at_read(read_bytes, count, SIGTERM);
-    const ExitCode code = train(config, false, ranks);
+    const ExitCode code = run_training(config, false, ranks);
     raise_at_read(0, 0, 0);
     return code;
 }
@@ -70,7 +70,7 @@ TEST_CASE("validation: stopped in any batch and resumed, the bytes are those of 
         CHECK(step % 4 == 0);
         const train::RunState expected = train::RunState::begun;
         CHECK(train::look_at_run(home().dir / name, config.value).state == expected);
-        REQUIRE(train(config) == ExitCode::ok);
+        REQUIRE(run_training(config) == ExitCode::ok);
         CHECK(contains(home().log(name), fmt::format("resuming after step {}", step)));
         CHECK(io::kind_of(home().dir / (name + "/validation.partial"), io::Links::refuse) ==
               io::PathKind::missing);
@@ -95,15 +95,15 @@ TEST_CASE("validation: stopped in every batch, each start gets further, with ano
 TEST_CASE(
     "validation: a finished one is not made again, a lost record of it makes it again to the same bytes") {
     const auto config = home().config("lost");
-    REQUIRE(train(config) == ExitCode::ok);
-    CHECK(train(config) == ExitCode::ok);
+    REQUIRE(run_training(config) == ExitCode::ok);
+    CHECK(run_training(config) == ExitCode::ok);
     CHECK(contains(home().log("lost"), "nothing to do: all 12 steps are done"));
     const std::string record = home().dir / "lost/validated.json";
     for (const std::string& text :
          {std::string(), std::string("{}"), std::string("[1"), get(record).substr(0, 20)}) {
         put(record, text);
         CHECK(train::look_at_run(home().dir / "lost", config.value).state == train::RunState::begun);
-        REQUIRE(train(config) == ExitCode::ok);
+        REQUIRE(run_training(config) == ExitCode::ok);
         CHECK(differing(home().whole, results_of(home().dir / "lost", steps)) == "");
         CHECK(train::look_at_run(home().dir / "lost", config.value).state == train::RunState::trained);
     }
@@ -111,7 +111,7 @@ TEST_CASE(
     put(home().dir / "lost/val.csv",
         get(home().dir / "lost/val.csv").substr(0, get(home().dir / "lost/val.csv").size() - 1));
     CHECK(train::look_at_run(home().dir / "lost", config.value).state == train::RunState::begun);
-    REQUIRE(train(config) == ExitCode::ok);
+    REQUIRE(run_training(config) == ExitCode::ok);
     CHECK(differing(home().whole, results_of(home().dir / "lost", steps)) == "");
 }
 
@@ -119,19 +119,19 @@ TEST_CASE("validation: sums of other weights or other settings are not gone on f
     const auto config = home().config("foreign");
     REQUIRE(stop_in_read(config, 6) == ExitCode::stopped);
     const std::string partial = home().dir / "foreign/validation.partial", sums = get(partial);
-    REQUIRE(train(config) == ExitCode::ok);
+    REQUIRE(run_training(config) == ExitCode::ok);
     const auto other = home().config("other", {"seed.init=9"});
-    REQUIRE(train(other) == ExitCode::ok);
+    REQUIRE(run_training(other) == ExitCode::ok);
     const Results expected = results_of(home().dir / "other", steps);
     std::filesystem::remove(home().dir / "other/validated.json");
     put(home().dir / "other/validation.partial", sums);
-    REQUIRE(train(other) == ExitCode::ok);
+    REQUIRE(run_training(other) == ExitCode::ok);
     CHECK(differing(expected, results_of(home().dir / "other", steps)) == "");
 }
 
 TEST_CASE("validation: a checkpoint of an earlier version was saved after it, and is complete") {
     const auto config = home().config("earlier");
-    REQUIRE(train(config) == ExitCode::ok);
+    REQUIRE(run_training(config) == ExitCode::ok);
     reseal(home().dir / "earlier", 12, "state.json", [&](std::string& text) {
         const std::string val = get(home().dir / "earlier/val.csv");
         json::Value state = json::parse(text, "state.json"), before = json::Value::object();
@@ -143,14 +143,14 @@ TEST_CASE("validation: a checkpoint of an earlier version was saved after it, an
     std::filesystem::remove(home().dir / "earlier/validated.json");
     CHECK(train::look_at_run(home().dir / "earlier", config.value).state == train::RunState::trained);
     const std::string val = get(home().dir / "earlier/val.csv");
-    CHECK(train(config) == ExitCode::ok);
+    CHECK(run_training(config) == ExitCode::ok);
     CHECK(contains(home().log("earlier"), "nothing to do"));
     CHECK(get(home().dir / "earlier/val.csv") == val);
 }
 
 TEST_CASE("validation: several ranks stop in it together and go on alone, or together") {
     const Overrides eight{"batch.tokens=256", "batch.micro_tokens=32", "eval.final_tokens=512"};
-    REQUIRE(train(home().config("alone", eight)) == ExitCode::ok);
+    REQUIRE(run_training(home().config("alone", eight)) == ExitCode::ok);
     const Results expected = results_of(home().dir / "alone", steps);
     for (const int count : {1, 2, 4, 6}) {
         for (const int later : {1, 4}) {
@@ -158,7 +158,7 @@ TEST_CASE("validation: several ranks stop in it together and go on alone, or tog
             const std::string name = fmt::format("ranks{}.{}", count, later);
             const auto config = home().config(name, eight);
             REQUIRE(stop_in_read(config, count, 2) == ExitCode::stopped);
-            REQUIRE(train(config, false, later) == ExitCode::ok);
+            REQUIRE(run_training(config, false, later) == ExitCode::ok);
             CHECK(differing(expected, results_of(home().dir / name, steps)) == "");
         }
     }
