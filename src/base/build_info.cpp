@@ -11,7 +11,7 @@
 
 namespace longreach {
 
-// The program's own object file (made by cmake/commit.cmake) replaces this one. Tests do without, so that a
+// The program's own object file (made by cmake/commit.cmake) replaces this one. Tests do not link it, so a
 // commit does not link all of them again.
 [[gnu::weak]] const char* build_commit() {
     return "";

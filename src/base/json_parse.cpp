@@ -37,7 +37,7 @@ class Parser {
     }
 
     Position here() const { return at(next_); }
-    // Of a place on the current line, with no character of several bytes between it and next_.
+    // The position on the current line, with only single-byte characters between it and next_.
     Position at(const char* place) const {
         return {line_, static_cast<int>(place - line_start_ - extra_bytes_) + 1, options_.source};
     }
@@ -67,7 +67,7 @@ class Parser {
         extra_bytes_ = 0;
     }
 
-    // Steps over one character of several bytes.
+    // Skips one multi-byte character.
     void wide_character() {
         const size_t length = utf8_sequence({next_, static_cast<size_t>(end_ - next_)});
         if (length == 0) refuse("{}", found());
@@ -309,7 +309,7 @@ class Parser {
         }
     }
 
-    // Steps over the opening bracket.
+    // Skips the opening bracket.
     void open(int depth) {
         if (depth > options_.max_depth) refuse("nesting deeper than {}", options_.max_depth);
         ++next_;

@@ -47,7 +47,7 @@ void lower(FreeMemory& free, int64_t bytes, const std::string& limit) {
     if (bytes < free.bytes) free = {std::max<int64_t>(bytes, 0), limit};
 }
 
-// What one control group leaves. Pages of files that are not in use are given back when memory runs short.
+// What one control group leaves. Unused pages of files are reclaimed when memory runs short.
 void hold_against_group(FreeMemory& free, const std::string& directory, const char* most, const char* used,
                         const char* reclaimable, const std::string& name) {
     const std::optional<int64_t> limit = number(text_of(directory + "/" + most)),

@@ -42,7 +42,7 @@ void write_all(std::string_view text) noexcept {
 void print_error(std::string_view message, std::string_view hint) noexcept {
     try {
         std::string text;
-        // Lines stay lines; what else in them could steer a terminal is shown as an escape.
+        // Newlines are kept; other characters that could control a terminal are shown as escapes.
         const auto add = [&](std::string_view label, std::string_view what) {
             text += label;
             for (size_t begin = 0, end = 0; end != std::string_view::npos; begin = end + 1) {

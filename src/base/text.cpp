@@ -44,7 +44,7 @@ size_t utf8_length(std::string_view text) {
 
 namespace {
 
-// Characters of two or three bytes that a terminal or a reader does not see as themselves: controls U+0080 to
+// Characters of two or three bytes that a terminal or a reader does not see: controls U+0080 to
 // U+009F (some terminals take U+009B for ESC [), line separators, changes of writing direction. 0 if not one.
 unsigned hidden_control(std::string_view sequence) {
     const auto byte = [&](size_t i) {

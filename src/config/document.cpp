@@ -22,7 +22,7 @@ constexpr size_t max_bytes = 1 << 20;
 constexpr int max_files = 64;  // includes may form a lattice, in which each file is read once per way to it
 constexpr size_t max_segments = 64;  // of a dotted path
 
-// The keys that mean something to the loader itself, at the top level of a file.
+// The loader's own keys at the top level of a file.
 constexpr std::string_view reserved[] = {"base", "resolved", "$schema"};
 
 std::string read_text(const std::string& name) {
@@ -382,7 +382,7 @@ void Document::unset(const std::string& key, const json::Position& place) {
     const std::string name = key.substr(dot == std::string::npos ? 0 : dot + 1);
     json::Value* parent = dot == std::string::npos ? &root_ : value_at(root_, key.substr(0, dot));
     json::Value* value = parent != nullptr ? child(*parent, name) : nullptr;
-    // Nobody gives it: nothing to do, or an unknown key, which the reader reports.
+    // Not given: nothing to do, or an unknown key, which the reader reports.
     if (value == nullptr && find_field(fields_, key) == nullptr) return lay(key, "", place);
     if (value == nullptr) {
         unset_.emplace_back(key, place);
@@ -401,7 +401,7 @@ void Document::unset(const std::string& key, const json::Position& place) {
     }
 }
 
-// A key given twice on the command line is an error wherever the two meet; sections given in parts are
+// A key given twice on the command line is an error; sections given in parts are
 // merged.
 void Document::assign(json::Value& target, json::Value value, const std::string& path,
                       const json::Position& place) {

@@ -24,12 +24,12 @@ namespace longreach::config {
 
 struct FieldInfo;
 
-// A value that another file or command line lays over a config; reported where it was written there.
+// A value laid over a config by another file or command line; reported at its place there.
 struct PlacedValue {
     std::string path;  // "model.width"
     json::Value value;
     Origin origin;       // file or command_line
-    bool unset = false;  // no value: takes back the one that is there
+    bool unset = false;  // no value: removes the present one
 };
 
 // "a.b=c": the value is JSON if it parses as JSON, else a string; "a.b=" unsets. Text without '=' has no
@@ -40,7 +40,7 @@ PlacedValue parse_override(const std::string& text);
 struct ConfigSource {
     std::string file = {};  // "" for defaults and overrides only
     std::vector<std::string> overrides = {};
-    // Read in place of the file, whose name then serves messages and "base".
+    // Read instead of the file, whose name is then used in messages and for "base".
     std::optional<std::string> text = {};
     // Before the overrides, in this order; later wins.
     std::vector<PlacedValue> values = {};
@@ -55,7 +55,7 @@ class Document {
 
     const json::Value& root() const { return root_; }
 
-    // The value written at a dotted path, or null. A key may hold dots itself: {"a.b": 1} has a value at
+    // The value written at a dotted path, or null. A key may itself contain dots: {"a.b": 1} has a value at
     // "a.b".
     const json::Value* find(std::string_view path) const;
 
@@ -81,9 +81,9 @@ class Document {
     void include(const json::Value& base, const std::string& including, json::Value& into,
                  std::vector<std::string>& chain);
     void apply(const PlacedValue& placed);
-    // Lays a value over what is at the path, reporting as at `place`.
+    // Replaces or merges the value at the path; problems are reported at `place`.
     void lay(const std::string& key, json::Value value, const json::Position& place);
-    // Takes back the value at the path.
+    // Removes the value at the path.
     void unset(const std::string& key, const json::Position& place);
     void assign(json::Value& target, json::Value value, const std::string& path, const json::Position& place);
     // Something in `value` that an earlier override than number `now` gave, or null.
@@ -93,7 +93,7 @@ class Document {
     ProblemList& problems_;
     const FieldInfo& fields_;
     const json::Value defaults_;
-    json::Value bases_;  // what the main file was laid over
+    json::Value bases_;  // the merged bases of the main file
     std::vector<std::pair<std::string, json::Position>> unset_;
     std::vector<Source> sources_;  // by Position::source; 0: not written
     int files_read_ = 0;

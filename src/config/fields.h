@@ -1,8 +1,8 @@
 // The one list of config fields.
 //
-// Every config struct lists its fields once, in a member `void fields(Fields& f)`. Whatever needs to know the
+// Every config struct lists its fields once, in a member `void fields(Fields& f)`. Everything that uses the
 // fields (the strict reader, `config show`, `config schema`, `config explain`, the reference page, `config
-// diff`) is a visitor that walks the same list, so none of them can drift from the others.
+// diff`) is a visitor of the same list, so they cannot disagree.
 //
 //     struct AdamConfig {
 //         double beta1 = 0.9;
@@ -37,7 +37,7 @@ struct Doc {
 struct IntegerRange {
     int64_t min = 0;
     int64_t max = std::numeric_limits<int64_t>::max();
-    bool tokens = false;  // a length or count of tokens: "64K" is read too (base/units.h)
+    bool tokens = false;  // a length or count of tokens: "64K" is accepted too (base/units.h)
 };
 
 struct NumberRange {
@@ -67,7 +67,7 @@ class Fields {
     virtual void integers(std::string_view name, std::vector<int64_t>& value, IntegerRange range,
                           Doc doc) = 0;
 
-    // Any JSON value; what it may be is for the rules between fields to say.
+    // Any JSON value; the rules between fields decide what is valid.
     virtual void any(std::string_view name, json::Value& value, Doc doc) = 0;
 
     // One of a fixed set of words.

@@ -1,4 +1,4 @@
-// Reads a config: files, --set overrides and the field list come together here.
+// Reads a config from files and --set overrides, using the field list.
 //
 //     const auto config = load_config<Experiment>({.file = "si.json", .overrides = {"run.seed=2"}},
 //                                                 [](Experiment& e, Problems& p) { e.check(p); });
@@ -35,7 +35,7 @@ class ConfigError : public Error {
                 bool contradiction)
         : Error(ExitCode::usage, message, hint), lines_(std::move(lines)), contradiction_(contradiction) {}
     const std::vector<std::string>& lines() const { return lines_; }  // one per problem
-    // Every value is good by itself; the rules between fields were checked, and broken.
+    // Every single value is valid, but a rule between fields is violated.
     bool contradiction() const { return contradiction_; }
 
   private:
@@ -50,7 +50,7 @@ struct LoadedConfig {
     std::vector<std::string> warnings;  // lines like those of problems: keys without effect, see Problems
 };
 
-// One loading; load_config below is the way in.
+// One loading; use load_config below.
 class ConfigLoad final : public Problems {
   public:
     ConfigLoad(const ConfigSource& source, FieldInfo defaults);
@@ -84,7 +84,7 @@ class ConfigLoad final : public Problems {
 };
 
 // Loads S. `check(S&, Problems&)` holds the rules between fields, and may fill in values that follow from
-// others; it runs only if every single value is good, because a rule about a value that could not be read
+// others; it runs only if every single value is valid, because a rule about a value that could not be read
 // misleads. Filled-in values must be the same when they are read back (Problems::is_inherited).
 template <class S, class Check>
 LoadedConfig<S> load_config(const ConfigSource& source, Check&& check_rules) {
@@ -111,7 +111,7 @@ std::string write_resolved(const S& config) {
     return write_resolved(describe<S>(config));
 }
 
-// A table for people: path, value, where it came from.
+// A readable table: path, value, origin.
 std::string origins_table(const std::vector<FieldOrigin>& origins);
 
 }  // namespace longreach::config

@@ -19,7 +19,7 @@ class ProblemList {
     };
 
     // A problem that repeats an earlier one is dropped: the same words about the same key, or about a key of
-    // that name which nobody wrote (a variation has what the section it starts from has).
+    // that name that was not written (a variation inherits the values of its section).
     void add(Problem problem) {
         for (const Problem& earlier : problems_)
             if (repeats(problem, earlier)) return;
@@ -32,8 +32,7 @@ class ProblemList {
     // Ordered by position; values that were not written come last. At most `kept` of them.
     std::vector<Problem> sorted() const;
 
-    static constexpr size_t kept =
-        200;  // a file of nothing but errors should not fill the terminal for minutes
+    static constexpr size_t kept = 200;  // a file full of errors should not flood the terminal
 
   private:
     static bool repeats(const Problem& a, const Problem& b) {

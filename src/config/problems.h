@@ -23,20 +23,20 @@ struct Origin {
 // "default", "derived", "runs/a.json:3:14" or "--set a.b=c".
 std::string to_string(const Origin& origin);
 
-// Cross-field checks talk to this; the loader implements it, so that a check needs no knowledge of files.
+// The interface of cross-field checks; the loader implements it, so checks know nothing about files.
 //
 // Paths name a field as --set does: "model.attention.window", "stages.0.steps", "model.layouts.local.window".
 class Problems {
   public:
     virtual ~Problems() = default;
 
-    // True if the key at `path` ("model.attention.window") was written by the user for this very run: in the
+    // True if the key at `path` ("model.attention.window") was written by the user for this run: in the
     // file being loaded, or with --set. A value inherited through "base" or read back from a resolved config
     // does not count. For a section: true if anything in it is set.
     virtual bool is_set(std::string_view path) const = 0;
 
     // True if the key at `path` was written, but only in a base file or a resolved config. A rule that fills
-    // in what nobody wrote asks !is_set(path) && !is_inherited(path), so that a resolved config reads back as
+    // in a missing value tests !is_set(path) && !is_inherited(path), so that a resolved config reads back as
     // it was.
     virtual bool is_inherited(std::string_view path) const {
         static_cast<void>(path);

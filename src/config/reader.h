@@ -12,13 +12,13 @@
 
 namespace longreach::config {
 
-// The parts of "2K,64K" or "[2K,64K]", each a string placed where the whole is. Any other value is its only
+// The parts of "2K,64K" or "[2K,64K]", each a string positioned as the whole. Any other value is its only
 // part, as it is.
 json::Array split_list(const json::Value& value);
 
 // No value converts to another type, with two exceptions: an integer is a number, and
-// where a count of tokens is asked for, "64K" is one. A value that is refused is
-// reported and leaves its field at the default; so is every key the list does not know.
+// where a count of tokens is expected, "64K" is one. A value that is refused is
+// reported and leaves its field at the default; so is every key that is not in the list.
 class Reader final : public Fields {
   public:
     // `table` is the description of the struct at its defaults: what else exists, for suggestions.

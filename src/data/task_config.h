@@ -1,4 +1,4 @@
-// The "data.task" section of a config: synthetic tasks that need something from far back in the context.
+// The "data.task" section of a config: synthetic tasks that need information from far back in the context.
 // src/tasks makes the samples; data/README.md has the grammar of each task.
 #pragma once
 

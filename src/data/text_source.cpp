@@ -21,7 +21,7 @@ bool has_extension(const SourceOptions& options, const std::string& name) {
            std::any_of(options.extensions.begin(), options.extensions.end(), ends);
 }
 
-// Counts the match for every pattern: a pattern that another one makes superfluous is not a mistake.
+// Counts the match for every pattern: a redundant pattern is not a mistake.
 bool is_excluded(const SourceOptions& options, const std::string& name, Excluded& excluded) {
     bool any = false;
     for (size_t i = 0; i < options.exclude.size(); ++i) {
@@ -32,7 +32,7 @@ bool is_excluded(const SourceOptions& options, const std::string& name, Excluded
     return any;
 }
 
-// What may not be read may still be excluded.
+// An unreadable file may still be excluded.
 uint64_t size_if_readable(const std::string& path) {
     try {
         return io::File::open(path, io::Links::refuse).size();
@@ -120,7 +120,7 @@ SourceOutcome read_whole(const SourceFile& source, const io::File& file, const S
     return SourceOutcome::done;
 }
 
-// One document of a JSONL line; false if no more are wanted.
+// One document of a JSONL line; false if no more are needed.
 bool read_line(const SourceFile& source, std::string_view line, uint64_t number, const SourceOptions& options,
                DocumentSink& sink) {
     if (skip_blank(line, 0) == line.size()) return true;

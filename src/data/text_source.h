@@ -1,4 +1,4 @@
-// Documents out of text files, directories and JSONL files, one after the other and without holding them in
+// Documents from text files, directories and JSONL files, one after the other and without loading them into
 // memory.
 #pragma once
 
@@ -22,7 +22,7 @@ struct SourceFile {
 struct SourceOptions {
     std::vector<std::string> inputs = {};  // files and directories
     std::vector<std::string> extensions =
-        {};                                 // inside directories: only names that end so (".h"); empty: all
+        {};  // only names that end in these (".h") inside directories; empty: all
     std::vector<std::string> exclude = {};  // inside directories: shell patterns of relative paths left out
     std::string text_field = "text";        // of the objects in *.jsonl
     bool strip_licence = false;  // drop leading C and C++ comments up to the last that mentions a licence
@@ -43,7 +43,7 @@ std::vector<SourceFile> find_sources(const SourceOptions& options, Excluded& exc
 class DocumentSink {
   public:
     virtual ~DocumentSink() = default;
-    virtual bool begin(const std::string& name, uint64_t bytes) = 0;  // false: no more documents are wanted
+    virtual bool begin(const std::string& name, uint64_t bytes) = 0;  // false: no more documents are needed
     virtual void text(std::string_view piece) = 0;
     virtual void end() = 0;
 };

@@ -1,7 +1,7 @@
 // All tokens of a data set as one sequence of 64-bit positions.
 //
 // A stream is the concatenation of its shards in the order given (inside a directory or a pattern: byte order
-// of the names). Whatever is read is checked: a token outside the vocabulary is an Error that names shard and
+// of the names). Everything read is checked: a token outside the vocabulary is an Error that names shard and
 // position.
 #pragma once
 
@@ -30,7 +30,7 @@ class TokenStream {
     // Each path is a shard, a directory of shards (*.bin, *.idx) or a shell pattern.
     static TokenStream open(const std::vector<std::string>& paths, const StreamOptions& options);
 
-    // Of data that are not here, for a plan without them: no tokens.
+    // For a plan without the data: a stream without tokens.
     static TokenStream absent() { return {}; }
 
     uint64_t tokens() const { return first_.back(); }
@@ -39,7 +39,7 @@ class TokenStream {
     void read(uint64_t begin, int64_t count, int32_t* out) const;
 
     // For each of the positions [begin, begin + count), whose tokens the caller has read: the start of its
-    // document, as an offset from `begin`. The document that is already under way at `begin` starts at 0.
+    // document, as an offset from `begin`. A document that began before `begin` starts at 0.
     //   doc_start[i] = max { j <= i : j == 0 or a document begins at begin + j }
     void document_starts(uint64_t begin, int64_t count, const int32_t* tokens, int32_t* doc_start) const;
     bool knows_documents() const { return knows_documents_; }

@@ -30,7 +30,7 @@ struct TokenizeOptions {
 struct TokenizeResult {
     SplitResult train, val;
     uint64_t files = 0, binary_files = 0;  // read; skipped
-    bool limited = false;                  // max_bytes left something out
+    bool limited = false;                  // max_bytes excluded something
     Excluded excluded = {};
     std::vector<std::string> unmatched = {};  // patterns of `exclude` that match no file
 };

@@ -1,5 +1,5 @@
-// What the ranks found, brought to rank 0: lists of numbers of any length, through a small piece of device
-// memory. f64 holds everything that evaluations find exactly: f32 losses, counts, token ids.
+// Gathers the results of all ranks on rank 0: lists of numbers of any length, through a small piece of device
+// memory. f64 represents all results exactly: f32 losses, counts, token ids.
 #pragma once
 
 #include <vector>

@@ -48,7 +48,7 @@ void add_to(std::vector<LossSum>& buckets, size_t k, double loss) {
     buckets[k].add(loss);
 }
 
-// What a batch is made of and what the model says about it.
+// The contents of a batch and the model's results for it.
 struct HostBatch {
     std::vector<int32_t> tokens, targets, starts, best;  // [sequences, length]
     std::vector<float> losses;
@@ -152,7 +152,7 @@ uint64_t context_of(const Selection& s, const EvalRequest& request) {
     return hash.digest();
 }
 
-// What an evaluation that was stopped has left; of use on rank 0 alone.
+// The state of a stopped evaluation; used on rank 0 only.
 PartialSums sums_left(const Selection& s, const EvalRequest& request) {
     const Pause& pause = *request.pause;
     if (pause.sums.empty()) return {};

@@ -30,7 +30,7 @@ class Writer {
     std::string bytes{magic};
 };
 
-// Every method fails for good once the bytes do not suffice.
+// After the bytes run out, every method fails.
 class Reader {
   public:
     explicit Reader(std::string_view bytes) : rest_(bytes) {}

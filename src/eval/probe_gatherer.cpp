@@ -31,7 +31,7 @@ double cosine(const HostMatrix& x, int64_t a, int64_t b) {
 
 }  // namespace
 
-// A matrix on the host in f32, whatever it is on the device.
+// A matrix on the host in f32, whatever its type on the device.
 HostMatrix Gatherer::download(Ops& ops, const Tensor& x) const {
     const Tensor on_device = rows_.shaped({x.rows(), x.cols()});
     ops.copy(on_device, x);

@@ -80,7 +80,7 @@ void LayerSums::add(const LayerSums& b) {
 
 namespace {
 
-// Two ways past the same numbers in the same order: onto a list and off it.
+// Visit the same numbers in the same order: one writes them to a list, one reads them back.
 struct Onto {
     std::vector<double> list{};
     void pass(const double& x) { list.push_back(x); }
@@ -111,7 +111,7 @@ struct Off {
     }
 };
 
-// Sums is const on the way onto the list.
+// Sums is const when writing.
 template <class Way, class Sums>
 void pass(Way& way, Sums& sums) {
     using T = std::remove_const_t<Sums>;
@@ -170,7 +170,7 @@ struct Writer {
     std::vector<ProbeRow>& rows;
     int64_t length, layer;
 
-    // What cannot be measured is left out: means of nothing, the skew of equal scores.
+    // Undefined values are left out: means of no numbers, the skew of equal scores.
     void put(int64_t head, int64_t bin, const std::string& name, double value, int64_t count) const {
         if (count > 0 && std::isfinite(value)) rows.push_back({length, layer, head, bin, name, value, count});
     }

@@ -30,7 +30,7 @@ struct Moments {
     }
 };
 
-// What the model says about one sample.
+// The model's results for one sample.
 struct Score {
     double accuracy = 0;
     double loss = 0, decoy_loss = 0;  // nats, sums over the answer's and the decoy's tokens

@@ -38,7 +38,7 @@ void remove_unfinished(const std::string& root, Disk& disk) {
     }
 }
 
-// Takes a checkpoint out of sight in one step, then removes it: no half-removed directory keeps a final name.
+// Renames a checkpoint, then removes it: a half-removed directory never has a final name.
 void remove_checkpoint(const std::string& root, int64_t step, Disk& disk) {
     const std::string doomed = join_path(root, temporary_name(step));
     rename_path(join_path(root, checkpoint_name(step)), doomed, disk);
@@ -95,7 +95,7 @@ Checkpoint verify_files(const std::string& root, int64_t step, Disk& disk) {
     checkpoint.path = path;
     require(checkpoint.step == step, ExitCode::checkpoint, "{} is the manifest of step {}", manifest_path,
             checkpoint.step);
-    // All sizes first: a truncated file shows before gigabytes are read.
+    // All sizes first, so that a truncated file is found before gigabytes are read.
     std::vector<File> files;
     for (const ManifestEntry& entry : checkpoint.files) {
         files.push_back(File::open(checkpoint.file(entry.name), Links::refuse, disk));
@@ -163,7 +163,7 @@ void CheckpointWriter::add_safetensors(const std::string& name, const Safetensor
     add(name, writer.file_bytes(), [&](ByteSink& out) { writer.write(out, data); });
 }
 
-// Gives the finished directory its final name. One of the same step that is already there changes places with
+// Gives the finished directory its final name. An existing one of the same step is exchanged with
 // it, so that the name always refers to a checkpoint.
 void CheckpointWriter::publish(const std::string& final_path) {
     if (kind_of(final_path, Links::refuse) == PathKind::missing) {
@@ -187,7 +187,7 @@ Checkpoint CheckpointWriter::commit(const Retention& retention, const Notice& no
     file.close();
     sync_directory(temporary_, *disk_);
     publish(join_path(root_, checkpoint_name(step_)));
-    // The checkpoint is durable. What fails from here on cannot undo that.
+    // The checkpoint is durable. Later failures cannot undo that.
     const auto attempt = [&](const char* what, auto action) {
         try {
             action();
@@ -228,7 +228,7 @@ Checkpoint verify_checkpoint(const std::string& root, int64_t step, Disk& disk, 
         if (examine) examine(checkpoint);
         return checkpoint;
     } catch (const Error& error) {
-        // A disk and a device that fail say nothing about the files; numbers that are not finite are what the
+        // A failing disk or device says nothing about the files; values that are not finite are what the
         // run saved.
         const bool files = error.code() != ExitCode::disk && error.code() != ExitCode::device &&
                            error.code() != ExitCode::peer && error.code() != ExitCode::numerics;
@@ -253,7 +253,7 @@ std::optional<Checkpoint> newest_checkpoint(const std::string& root, Damaged dam
             if (error.code() == ExitCode::device || error.code() == ExitCode::peer ||
                 error.code() == ExitCode::numerics)
                 throw;
-            // A disk that fails may work tomorrow: only what was read and found wrong is renamed.
+            // A disk failure may be temporary: only files that were read and found wrong are renamed.
             if (damaged == Damaged::leave || error.code() != ExitCode::checkpoint) {
                 notice(fmt::format("checkpoint {} is not usable: {}", path, error.what()));
                 continue;

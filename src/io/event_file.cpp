@@ -36,7 +36,7 @@ class Message {
         if (std::bit_cast<uint64_t>(value) == 0) return *this;
         return given_float64(field, value);
     }
-    // For fields whose presence says something: also if 0.
+    // For fields whose presence is significant: written even if 0.
     Message& given_float64(uint32_t field, double value) {
         key(field, 1);
         bytes_ += bytes_of(value);
@@ -107,7 +107,7 @@ Message tensor_value(std::string_view tag, const Message& about, const Message& 
     return Message().text(1, tag).message(8, tensor).message(9, about);
 }
 
-// The hparams plugin keeps its data where others describe theirs; the tensor is there because one must be.
+// The hparams plugin keeps its data in the description; the tensor is required but not used.
 Message hyperparameter_value(std::string_view tag, const Message& content) {
     const Message nothing = Message().integer(1, type_float).message(2, shape_of({0}));
     return tensor_value(tag, metadata("hparams", content.bytes()), nothing);

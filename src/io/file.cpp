@@ -18,7 +18,7 @@ namespace longreach::io {
 
 namespace {
 
-// Transfers are cut so that one call never exceeds what a signed 32-bit count can say.
+// Transfers are split so that one call never exceeds a signed 32-bit count.
 constexpr size_t largest_transfer = size_t{1} << 30;
 
 [[noreturn]] void fail_reading(const std::string& what, const std::string& path, int reason) {

@@ -1,4 +1,4 @@
-// The parts of io/file.h that only look: names, kinds and listings.
+// The read-only parts of io/file.h: names, kinds and listings.
 #include <dirent.h>
 #include <glob.h>
 #include <sys/stat.h>

@@ -113,7 +113,7 @@ uint64_t SafetensorsWriter::file_bytes() const {
 
 namespace {
 
-// Counts what passes, to hold the producer of a tensor to its word.
+// Counts bytes, to check that the producer of a tensor writes exactly its size.
 class CountingSink final : public ByteSink {
   public:
     explicit CountingSink(ByteSink& out) : out_(out) {}
@@ -142,7 +142,7 @@ void SafetensorsWriter::write(ByteSink& out, const Data& data) const {
 
 namespace {
 
-// Reads the JSON of a header; every complaint names the file and the tensor.
+// Reads the JSON of a header; every error names the file and the tensor.
 class HeaderReader {
   public:
     explicit HeaderReader(const std::string& path) : path_(path) {}

@@ -11,7 +11,7 @@ namespace longreach::tasks {
 struct Draft {
     std::vector<TokenList> pieces;  // go into the haystack, at random places
     bool ordered = false;           // they stay in this order
-    int asked = -1;                 // the piece a requested depth places; -1: the task has no single one
+    int asked = -1;                 // the piece placed by the requested depth; -1: no such piece
     data::TaskHaystack haystack = data::TaskHaystack::noise;  // essay or noise, unless there are units
     std::vector<TokenList>
         units;  // the haystack itself, after noise that fills the rest; pieces go between them

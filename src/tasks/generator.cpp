@@ -154,7 +154,7 @@ Sample TaskGenerator::lay_out(const Draft& d, int64_t length, uint64_t seed, dou
 }
 
 Sample TaskGenerator::make(int64_t length, uint64_t index, double depth) const {
-    // A haystack that happens to hold the answer or the decoy is not taken.
+    // A haystack that contains the answer or the decoy is rejected.
     constexpr int attempts = 100;
     const uint64_t first = sample_seed(length, index);
     for (uint64_t attempt = 0; attempt < attempts; ++attempt) {

@@ -24,13 +24,13 @@ inline constexpr uint64_t first_evaluation_sample = uint64_t{1} << 63;
 
 class TaskGenerator {
   public:
-    // `haystack` is where essay text comes from and must outlive the generator; null: noise instead, which is
-    // good for sizes only.
+    // `haystack` provides essay text and must outlive the generator; null: noise instead, which is
+    // suitable for sizes only.
     TaskGenerator(data::TaskKind task, const data::TaskConfig& config, int64_t vocab_size, uint64_t seed,
                   const data::TokenStream* haystack);
 
     // Sample `index` at this length; depth (0 to 100, percent) places the piece asked for, -1: anywhere.
-    // An Error if the task does not fit the length or the stream has too little text around.
+    // An Error if the task does not fit the length or the stream has too little text.
     Sample make(int64_t length, uint64_t index, double depth = -1) const;
 
     // TokenList of the answer: the same for every sample of a length.

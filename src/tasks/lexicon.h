@@ -1,4 +1,4 @@
-// The words tasks are made of, as tokens: one grammar, two ways of writing it.
+// The vocabulary of tasks, as tokens: one grammar in two notations.
 //
 //   text  bytes of English sentences (byte-level tokenizer)
 //   ids   one reserved token per mark, digit or name; words that only make a sentence readable are left out.

@@ -1,4 +1,4 @@
-// Tasks whose context is a list of their own making: counting words, copying, looking up.
+// Tasks whose context is a generated list: counting words, copying, looking up.
 #include <algorithm>
 
 #include "base/error.h"
