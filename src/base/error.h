@@ -1,10 +1,10 @@
 // Errors and exit codes.
 //
-// Two kinds of failure, told apart at the point of throwing:
+// Two kinds of failure, distinguished where they are thrown:
 //   check(...)          a broken invariant of this program: a bug, exit code 1, with source location.
 //   require(...)/fail   something the user or the machine did: exit code by cause, message and hint, no
 //   stack.
-// main() holds the only catch that ends the process.
+// Only the catch in main() ends the process.
 #pragma once
 
 #if defined(__NVCC__) && !defined(FMT_USE_CONSTEXPR)
@@ -18,7 +18,7 @@
 
 namespace longreach {
 
-// Documented in README; requeue scripts read them, so a number never changes its meaning.
+// Documented in runs/README.md; requeue scripts read them, so a number never changes its meaning.
 enum class ExitCode : int {
     ok = 0,
     internal = 1,    // a bug in this program

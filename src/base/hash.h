@@ -1,7 +1,7 @@
 // XXH64: the 64-bit checksum of every file this program writes.
 //
-// It tells accidents (a flipped bit, a torn or truncated file, two mixed files) from good data at memory
-// speed. It is no defence against a forger. The digests are those of the published XXH64, so any other
+// It detects accidents (a flipped bit, a torn or truncated file, two mixed files) at memory
+// speed. It does not protect against forgery. The digests are those of the published XXH64, so any other
 // implementation checks our files.
 #pragma once
 
@@ -34,8 +34,8 @@ uint64_t xxh64(std::string_view text, uint64_t seed = 0);
 std::string format_hash64(uint64_t hash);
 bool parse_hash64(std::string_view text, uint64_t& hash);
 
-// CRC-32C (Castagnoli; reflected polynomial 0x82F63B78, all ones before and after): only where a format of
-// others asks for it.
+// CRC-32C (Castagnoli; reflected polynomial 0x82F63B78, all ones before and after): only where an external
+// format requires it.
 uint32_t crc32c(std::string_view bytes);
 
 }  // namespace longreach

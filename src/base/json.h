@@ -1,6 +1,6 @@
 // A strict JSON value that remembers where it was written, its parser and its writer.
 //
-// Strict means: RFC 8259 and nothing else, but for `//` comments where the caller allows them. Refused, each
+// Strict: RFC 8259 and nothing else, except `//` comments where the caller allows them. Refused, each
 // with its own message: byte order mark, NUL, bad UTF-8, lone surrogates, raw control characters in strings,
 // leading zeros, trailing commas, NaN, numbers that overflow or vanish, text after the document, duplicate
 // keys, too much depth, too many bytes.
@@ -88,7 +88,7 @@ class Value {
     const Object& as_object() const;
     Object& as_object();
 
-    // The member of that name, or null if there is none or this is no object. Linear in the number of
+    // The member of that name, or null if it is missing or this is not an object. Linear in the number of
     // members: to visit many of them, walk as_object().
     const Value* find(std::string_view key) const;
     Value* find(std::string_view key);

@@ -47,7 +47,7 @@ class Parser {
     bool sees(std::string_view word) const { return std::string_view(next_, end_ - next_).starts_with(word); }
     bool sees_digit() const { return next_ != end_ && *next_ >= '0' && *next_ <= '9'; }
 
-    // What stands at next_, in words.
+    // Describes the text at next_.
     std::string found() const {
         if (done()) return "found the end of the text";
         if (*next_ == '\0') return "found a NUL byte";

@@ -32,7 +32,7 @@ std::optional<int64_t> number(std::string_view text) {
     return value;
 }
 
-// The number behind `key` at the start of a line.
+// The number after `key` at the start of a line.
 std::optional<int64_t> field(const std::string& text, std::string_view key) {
     for (size_t at = 0; at < text.size();) {
         const size_t end = std::min(text.find('\n', at), text.size());
@@ -57,7 +57,7 @@ void hold_against_group(FreeMemory& free, const std::string& directory, const ch
     lower(free, *limit - *taken + cache, "the control group " + name);
 }
 
-// A group and those it lies in, whose limits count as well.
+// A group and its ancestors, whose limits also apply.
 void hold_against_groups(FreeMemory& free, const std::string& mount, std::string path, const char* most,
                          const char* used, const char* reclaimable) {
     for (;;) {

@@ -1,4 +1,4 @@
-// How much memory this process can still take.
+// How much more memory this process can allocate.
 #pragma once
 
 #include <cstdint>

@@ -5,7 +5,7 @@
 
 namespace longreach {
 
-// The existing path that a writer of `path` may have meant: each missing part is replaced by the nearest name
+// The existing path that may have been meant by `path`: each missing part is replaced by the nearest name
 // in its directory. "" if `path` exists, nothing is near, or a directory has more than 5000 entries.
 std::string nearest_path(const std::string& path);
 

@@ -7,7 +7,7 @@
 namespace longreach {
 
 // "error: ..." and "hint: ..." (unless empty) on standard error; control characters other than newlines are
-// shown as escapes, since messages hold names of files. What cannot be written is dropped.
+// shown as escapes, since messages contain file names. Output that cannot be written is dropped.
 void print_error(std::string_view message, std::string_view hint = {}) noexcept;
 
 // Runs `body` where the stack has at least 8 MiB, whatever `ulimit -s` says, and gives as much to every

@@ -1,7 +1,7 @@
 // Counter-based random numbers: Philox 4x32 with 10 rounds.
 //
-// A number is a pure function of (seed, purpose, index): nothing mutable has to be saved in a checkpoint, and
-// the order in which numbers are asked for never matters.
+// A number is a pure function of (seed, purpose, index): a checkpoint needs no generator state, and
+// the order of the calls does not matter.
 #pragma once
 
 #include <array>

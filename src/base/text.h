@@ -41,7 +41,7 @@ std::string counted(size_t count, std::string_view noun);
 // than `limit`.
 size_t edit_distance(std::string_view a, std::string_view b, size_t limit);
 
-// The candidates a writer of `word` may have meant, best first, at most `count`: at most two edits away
+// The candidates that may have been meant by `word`, best first, at most `count`: at most two edits away
 // (fewer than the letters of the word), or one being a prefix of the other with at least three letters in
 // common.
 std::vector<std::string> nearest(std::string_view word, const std::vector<std::string>& candidates,

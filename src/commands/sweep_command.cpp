@@ -12,7 +12,7 @@ namespace {
 
 struct Options {
     std::string file;
-    std::vector<std::string> set;
+    std::vector<std::string> set, over;
     bool dry_run = false;
     int64_t jobs = 0;
 };
@@ -20,7 +20,7 @@ struct Options {
 ExitCode sweep(const Options& options) {
     std::vector<std::string> overrides = options.set;
     if (options.jobs > 0) overrides.push_back(fmt::format("jobs={}", options.jobs));
-    const train::SweepPlan plan = train::plan_sweep(train::load_sweep(options.file, overrides));
+    const train::SweepPlan plan = train::plan_sweep(train::load_sweep(options.file, overrides, options.over));
     train::Console console;
     console.line(plan.text());
     if (options.dry_run) return ExitCode::ok;
@@ -48,6 +48,12 @@ void add_sweep_command(CLI::App& app, Action& action) {
         ->add_option(
             "--set", options->set,
             "Override a field of the sweep (seeds=[1]) or, for every run, of the configs (model.width=64)")
+        ->expected(1)
+        ->take_all();
+    command
+        ->add_option("--over", options->over,
+                     "Config file laid over every run, such as configs/cpu.json; may be repeated. It also "
+                     "extends the sweep's name: <name>-cpu")
         ->expected(1)
         ->take_all();
     command->add_option("--jobs", options->jobs, "Runs at a time")->check(CLI::Range(1, 1024));

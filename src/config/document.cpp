@@ -26,7 +26,7 @@ constexpr size_t max_segments = 64;  // of a dotted path
 constexpr std::string_view reserved[] = {"base", "resolved", "$schema"};
 
 std::string read_text(const std::string& name) {
-    // Only a directory is told apart: a config may come through a pipe.
+    // Only a directory is refused: a config may come through a pipe.
     std::error_code ignored;
     require(!fs::is_directory(name, ignored), ExitCode::usage, "cannot read config {}: it is a directory",
             shown(name, 200));

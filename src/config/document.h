@@ -1,5 +1,5 @@
 // What the user wrote, before any field list has seen it: a file, the files it includes, and the --set
-// overrides, merged into one JSON tree in which every value still knows where it was written.
+// overrides, merged into one JSON tree in which every value keeps the place where it was written.
 //
 // Order, later wins: bases in the order listed, the file, the overrides in the order given. Objects are
 // merged, anything else is replaced. An override without a value, "a.b=", takes the key's newest value back:
@@ -48,7 +48,7 @@ struct ConfigSource {
 
 class Document {
   public:
-    // `fields` describes the config nobody touched: an override of one element of a list that no file gives
+    // `fields` describes the default config: an override of one element of a list that no file gives
     // starts from its value. Throws Error(ExitCode::usage) if a file cannot be read or is not JSON; all other
     // problems are added to `problems`.
     Document(const ConfigSource& source, const FieldInfo& fields, ProblemList& problems);
@@ -59,9 +59,9 @@ class Document {
     // "a.b".
     const json::Value* find(std::string_view path) const;
 
-    // Who wrote a value, weakest first. Values of a resolved file count as nobody's.
+    // Where a value was written, weakest first. Values of a resolved file count as `nobody`.
     enum class Giver { nobody, base, command_line, file };
-    // Of a section or list: the strongest of all who wrote something in it.
+    // Of a section or list: the strongest of the values in it.
     Giver giver(const json::Value& value) const;
     // True if the value, or anything in it, comes from the main file or the command line.
     bool is_chosen(const json::Value& value) const { return giver(value) > Giver::base; }
@@ -95,7 +95,7 @@ class Document {
     const json::Value defaults_;
     json::Value bases_;  // what the main file was laid over
     std::vector<std::pair<std::string, json::Position>> unset_;
-    std::vector<Source> sources_;  // by Position::source; 0 is "nobody wrote it"
+    std::vector<Source> sources_;  // by Position::source; 0: not written
     int files_read_ = 0;
     json::Value root_;
 };

@@ -196,7 +196,7 @@ json::Value to_json(const FieldInfo& info) {
 const FieldInfo* find_field(const FieldInfo& root, std::string_view path) {
     const FieldInfo* at = &root;
     if (path.empty()) return at;
-    bool entry = false;  // `at` stands for one entry of a list or of variations
+    bool entry = false;  // `at` is an entry of a list or of variations
     for (const std::string_view part : split_path(path)) {
         const bool container = at->kind == Kind::list || at->kind == Kind::variations;
         if (container && !entry) {

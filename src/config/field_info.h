@@ -19,11 +19,11 @@ struct FieldInfo {
 
     Kind kind = Kind::section;
     std::string name;  // last part of the path; "" for the whole config
-    std::string path;  // "model.attention.window"; "*" stands for any list index or variation name
+    std::string path;  // "model.attention.window"; "*" matches any list index or variation name
     std::string help;
     bool resumable = false;  // the field, or a section around it, may differ when a run resumes
 
-    json::Value value;            // the value held, for a field that is no section, list or variations
+    json::Value value;            // the value, unless the field is a section, list or variations
     IntegerRange integer_range;   // integer, integers
     NumberRange number_range;     // number
     std::vector<Choice> choices;  // choice
@@ -57,7 +57,7 @@ std::vector<std::string> paths_named(const FieldInfo& root, std::string_view nam
 // Paths of all fields that hold a value, in order; "stages.*.steps" for the entries of lists and variations.
 std::vector<std::string> all_paths(const FieldInfo& root);
 
-// "at least 1", "0 to 1", "above 0 and at most 8"; "" if there is no bound.
+// "at least 1", "0 to 1", "above 0 and at most 8"; "" if unbounded.
 std::string range_text(const IntegerRange& range);
 std::string range_text(const NumberRange& range);
 bool contains(const IntegerRange& range, int64_t value);
@@ -66,7 +66,7 @@ bool contains(const NumberRange& range, double value);
 // "integer", "list of strings", ...
 std::string_view type_name(FieldInfo::Kind kind);
 
-// True for a name that may stand in a dotted path: letters, digits, '_' and '-'.
+// True for a name that is allowed in a dotted path: letters, digits, '_' and '-'.
 bool is_plain_name(std::string_view name);
 
 // "a.b" and "c" make "a.b.c"; a name that is not plain is quoted.

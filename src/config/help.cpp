@@ -161,7 +161,7 @@ std::string reference_page(const FieldInfo& config, std::string_view title) {
         "a list.\n"
         "`\"resolved\": true` marks a config the program wrote: its values do not count as chosen by hand, "
         "so a value\n"
-        "that another one makes useless is no error in it.\n\n",
+        "without effect is not an error there.\n\n",
         title);
     reference_section(config, out);
     while (out.ends_with("\n\n")) out.pop_back();

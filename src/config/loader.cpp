@@ -122,7 +122,7 @@ void ConfigLoad::finish(bool checked) const {
     throw ConfigError(message, about, std::move(lines), checked);
 }
 
-// Explains the field itself, or else the section in which the unknown key stands.
+// Explains the field itself, or the section that contains the unknown key.
 std::string ConfigLoad::hint(const std::string& path) const {
     std::string known = path;
     while (!known.empty() && find_field(defaults_, known) == nullptr) {

@@ -85,7 +85,7 @@ class ConfigLoad final : public Problems {
 
 // Loads S. `check(S&, Problems&)` holds the rules between fields, and may fill in values that follow from
 // others; it runs only if every single value is good, because a rule about a value that could not be read
-// misleads. Filling in must come to the same values again when they are read back (Problems::is_inherited).
+// misleads. Filled-in values must be the same when they are read back (Problems::is_inherited).
 template <class S, class Check>
 LoadedConfig<S> load_config(const ConfigSource& source, Check&& check_rules) {
     LoadedConfig<S> out{};

@@ -29,7 +29,7 @@ class ProblemList {
     bool empty() const { return count_ == 0; }
     size_t count() const { return count_; }  // all that were added
 
-    // In the order of their places; values nobody wrote come last. At most `kept` of them.
+    // Ordered by position; values that were not written come last. At most `kept` of them.
     std::vector<Problem> sorted() const;
 
     static constexpr size_t kept =

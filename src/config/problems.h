@@ -1,4 +1,4 @@
-// What is wrong with a config: every problem at once, each with where it stands.
+// The problems of a config: all of them at once, each with its position.
 #pragma once
 
 #include <string>
@@ -43,7 +43,7 @@ class Problems {
         return false;
     }
 
-    // Where the value at `path` was written; a default if nobody wrote it.
+    // Where the value at `path` was written; a default if it was not written.
     virtual Origin origin(std::string_view path) const {
         static_cast<void>(path);
         return {};
@@ -54,7 +54,7 @@ class Problems {
 
     // Reports that the key at `path` has no effect, and the key `other` that decides so. A problem if the
     // file being loaded gives the key; a warning if --set or a base file gives it, or if --set gives `other`;
-    // nothing if nobody wrote the key or a resolved config holds it.
+    // nothing if the key was not written or a resolved config contains it.
     virtual void no_effect(std::string_view path, const std::string& reason, std::string_view other) {
         if (is_set(path)) add(path, "has no effect: " + reason, other);
     }

@@ -41,7 +41,7 @@ json::Value choice_schema(const std::vector<FieldInfo::Choice>& choices) {
     json::Value out = type("string");
     out.set("enum", std::move(words));
     if (any_help)
-        out.set("enumDescriptions", std::move(help));  // an annotation editors show beside each word
+        out.set("enumDescriptions", std::move(help));  // an annotation that editors show next to each word
     return out;
 }
 

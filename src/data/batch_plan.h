@@ -3,8 +3,8 @@
 // The stream is cut into blocks of fixed length (the largest context of the run). Each epoch visits all
 // blocks once, in an order of its own drawn from the seed (or in file order), and the run reads the blocks
 // one after the other as one endless sequence of tokens. A step takes the next tokens of that sequence and
-// cuts them to its context. Neither the number of ranks nor the micro-batch nor where the run was interrupted
-// can change what is read.
+// cuts them to its context. Neither the number of ranks, the micro-batch nor an interruption of the run
+// changes what is read.
 //
 // A sequence that crosses from one block to another that does not follow it in the stream consists of several
 // pieces; each piece is a fragment of a document of its own. With contexts that divide the block, and stages

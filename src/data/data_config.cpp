@@ -10,14 +10,14 @@ void BoundaryConfig::fields(config::Fields& f) {
     f.choice("side", side,
              {{BoundarySide::before, "before", "the marker is the first token of its document"},
               {BoundarySide::after, "after", "the marker is the last token of its document"}},
-             {"which end of a document boundary.token stands at"});
+             {"which end of a document boundary.token marks"});
 }
 
 void DataConfig::fields(config::Fields& f) {
     f.texts("train", train, {"training shards: files, directories or shell patterns, read in this order"});
     f.texts("val", val, {"validation shards: files, directories or shell patterns, read in this order"});
     f.choice("format", format,
-             {{DataFormat::automatic, "auto", "told by the first bytes of each file"},
+             {{DataFormat::automatic, "auto", "decided by the first bytes of each file"},
               {DataFormat::raw, "raw", "no header: tokens of `width` bytes and nothing else"}},
              {"how the shards are stored"});
     f.integer("width", width, {.min = 0, .max = 4}, {"bytes per token of raw shards: 2 or 4"});

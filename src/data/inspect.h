@@ -1,4 +1,4 @@
-// `data inspect` and `data verify`: what a data set is, and whether it is whole.
+// `data inspect` and `data verify`: what a data set contains, and whether it is intact.
 #pragma once
 
 #include <array>
@@ -33,7 +33,7 @@ struct Inspection {
 
 struct InspectOptions {
     StreamOptions stream = {};
-    uint64_t scan_tokens = uint64_t{1} << 28;  // document lengths are taken from at most so many tokens
+    uint64_t scan_tokens = uint64_t{1} << 28;  // document lengths are measured in at most this many tokens
     size_t first_tokens = 32;                  // shown of each shard
 };
 

@@ -1,6 +1,6 @@
-// Fills micro-batches ahead of the trainer.
+// Reads micro-batches ahead of the trainer.
 //
-// The caller announces what it will want with request(), in order, and receives it with take(), in the same
+// The caller announces micro-batches with request(), in order, and receives them with take(), in the same
 // order. With `background` a thread reads one micro-batch ahead; without, take() reads. Both give the same
 // bits. A failed read (a bad token, a failing disk) surfaces as the Error of the take() that would have
 // delivered it.
@@ -40,7 +40,7 @@ struct MicroBatch {
 class BatchSource {
   public:
     virtual ~BatchSource() = default;
-    // The spans have batch * length elements (doc_start may be empty: not wanted). One call at a time.
+    // The spans have batch * length elements (doc_start may be empty: not needed). One call at a time.
     virtual void fill(const BatchRequest& request, std::span<int32_t> tokens, std::span<int32_t> targets,
                       std::span<int32_t> doc_start) = 0;
     // Targets that are scored (not -1) in every sequence of this length; what a step's loss and gradient are
@@ -101,7 +101,7 @@ class Loader {
 
     BatchSource& source_;
     LoaderOptions options_;
-    Slot slots_[2];  // one in the caller's hands, one being filled
+    Slot slots_[2];  // one held by the caller, one being filled
 
     mutable std::mutex mutex_;
     std::condition_variable changed_;

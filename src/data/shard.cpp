@@ -53,7 +53,7 @@ bool ends_with(std::string_view text, std::string_view tail) {
 }
 
 // Formats without checksums are fingerprinted by their header and 64 samples of 4 KiB, the last bytes
-// included: reading all of a 100 GB data set before step 0 would cost more than it tells.
+// included: reading all of a 100 GB data set before step 0 would take too long.
 uint64_t sampled_fingerprint(const io::File& file, const ShardInfo& info) {
     constexpr uint64_t samples = 64, sample_bytes = 4096;
     Xxh64 hash;
@@ -145,7 +145,7 @@ Shard Shard::open(const std::string& path, const ShardOptions& options) {
     const bool has_index = ends_with(path, ".bin") && io::kind_of(path.substr(0, path.size() - 4) + ".idx",
                                                                   io::Links::follow) == io::PathKind::file;
     throw Error(ExitCode::data, fmt::format("{} begins with no known magic number", path),
-                has_index ? "name the .idx file beside it to read it as Megatron data"
+                has_index ? "name its .idx file to read it as Megatron data"
                           : "for headerless tokens set data.format = raw and data.width = 2 or 4");
 }
 

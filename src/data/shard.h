@@ -1,7 +1,7 @@
 // One file of tokens.
 //
 // A shard's header is read and checked in full before anything else: every field, and the file's size to the
-// byte. Formats are told apart by their first bytes; data/README.md describes each of them. What is
+// byte. Formats are recognised by their first bytes; data/README.md describes each of them. What is
 // recognised but is not a token shard is refused by name.
 #pragma once
 
@@ -16,7 +16,7 @@ namespace longreach::data {
 enum class ShardFormat { longreach, llmc_v1, llmc_v7, llmq, megatron, raw };
 const char* name_of(ShardFormat format);
 
-// Where a boundary token stands: `before`, it is the first token of its document; `after`, the last.
+// The boundary token is the first token of its document (`before`) or the last (`after`).
 enum class BoundarySide { before, after };
 
 // How a token is stored: little-endian, `bytes` wide.
@@ -35,7 +35,7 @@ struct ShardInfo {
     int64_t vocab = 0;            // every token is below; 0: the header does not say
     int64_t boundary_token = -1;  // -1: the header does not say
     BoundarySide side = BoundarySide::before;
-    uint64_t source_bytes = 0;  // bytes of text the tokens stand for; 0: unknown
+    uint64_t source_bytes = 0;  // bytes of text that the tokens encode; 0: unknown
     uint64_t tokenizer = 0;     // fingerprint of the tokenizer; 0: unknown
     uint64_t fingerprint = 0;   // of the content: complete for our own format, from samples for the others
 
@@ -58,7 +58,7 @@ class Shard {
     const ShardInfo& info() const { return info_; }
 
     // Tokens [begin, begin + count) of this shard. A stored value that does not fit becomes negative, so that
-    // whoever checks the vocabulary sees it. Safe to call from several threads.
+    // the vocabulary check finds it. Safe to call from several threads.
     void read(uint64_t begin, uint64_t count, int32_t* out) const;
 
     // The value as stored, for messages.

@@ -41,10 +41,10 @@ bool is_foreign_shard(const FileHead& head);  // llm.c or llmq
 ShardInfo parse_longreach_shard(const io::File& file);
 ShardInfo parse_foreign_shard(const io::File& file);
 ShardInfo parse_raw_shard(const io::File& file, int width);
-// `index` is the .idx file; `tokens` the .bin file beside it.
+// `index` is the .idx file; `tokens` the .bin file of the same name.
 ShardInfo parse_megatron_shard(const io::File& index, const io::File& tokens);
 
-// What a file that is no token shard seems to be ("a gzip archive"); empty if unknown.
+// What a file that is not a token shard seems to be ("a gzip archive"); empty if unknown.
 std::string describe_other_file(const FileHead& head);
 
 // Throws unless the file has exactly the size its header implies.

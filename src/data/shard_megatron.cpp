@@ -80,7 +80,7 @@ ShardInfo parse_megatron_shard(const io::File& index, const io::File& tokens) {
                      fmt::format("{} + {} sequences * 12 + {} document entries * 8", index_header_bytes,
                                  sequences, entries));
 
-    // Starts in bytes of the .bin, checked against the running sum of the lengths: sequences lie end to end.
+    // Starts in bytes of the .bin, checked against the running sum of the lengths: sequences are contiguous.
     std::vector<uint64_t> starts(static_cast<size_t>(sequences));
     const uint64_t width = static_cast<uint64_t>(info.type.bytes);
     uint64_t sum = 0;

@@ -47,7 +47,8 @@ void TaskConfig::fields(config::Fields& f) {
                         {TaskForm::text, "text", "bytes of English sentences: tokens 0 to 255"},
                         {TaskForm::ids, "ids", "one reserved token per mark, digit and name"}},
                        {"how a task is written in tokens"});
-    f.text("phrase", phrase, {"needle in text: what stands before the number, there and in the question"});
+    f.text("phrase", phrase,
+           {"needle in text: the words before the number, in the needle and in the question"});
     f.integer("digits", digits, {.min = 0, .max = 18},
               {"digits of a needle's number; 0: 4 for needle, 7 for the others"});
     f.integer("ids_first", ids_first, {.min = -1, .max = (int64_t{1} << 31) - 1},

@@ -52,7 +52,7 @@ struct TaskConfig {
 };
 
 std::string_view name_of(TaskKind task);
-TaskKind task_by_name(std::string_view name);  // Error(usage) with the names there are; "none" is no task
+TaskKind task_by_name(std::string_view name);  // Error(usage) lists the names; "none" is not a task
 std::vector<TaskKind> all_tasks();
 
 }  // namespace longreach::data

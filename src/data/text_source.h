@@ -25,7 +25,7 @@ struct SourceOptions {
         {};                                 // inside directories: only names that end so (".h"); empty: all
     std::vector<std::string> exclude = {};  // inside directories: shell patterns of relative paths left out
     std::string text_field = "text";        // of the objects in *.jsonl
-    bool strip_licence = false;  // drop leading C and C++ comments up to the last that speaks of a licence
+    bool strip_licence = false;  // drop leading C and C++ comments up to the last that mentions a licence
 };
 
 // What `exclude` left out.
@@ -34,7 +34,7 @@ struct Excluded {
     std::vector<uint64_t> matches = {};  // of each pattern: files whose name it matches
 };
 
-// The files behind the inputs: inputs in the order given, directories walked in byte order of the names.
+// The files of the inputs: inputs in the order given, directories walked in byte order of the names.
 // Links inside directories are not followed.
 std::vector<SourceFile> find_sources(const SourceOptions& options, Excluded& excluded);
 
@@ -54,8 +54,8 @@ enum class SourceOutcome { done, binary, stopped };
 // that holds a NUL in its first 8 KiB is `binary` and sends nothing. Documents without text are left out.
 SourceOutcome read_source(const SourceFile& source, const SourceOptions& options, DocumentSink& sink);
 
-// Where the text begins after the licence: behind the last of the leading comments that mentions a licence or
-// a copyright, and behind the blank lines that follow. 0 if none does.
+// Where the text begins after the licence: after the last leading comment that mentions a licence or
+// a copyright, and after the blank lines that follow. 0 if none does.
 size_t licence_end(std::string_view text);
 
 }  // namespace longreach::data

@@ -14,7 +14,7 @@ bool has_extension(std::string_view name, std::string_view extension) {
     return name.size() > extension.size() && name.substr(name.size() - extension.size()) == extension;
 }
 
-// The shards of a directory: *.bin and *.idx, but a .bin beside its .idx is read through the index.
+// The shards of a directory: *.bin and *.idx, but a .bin with an .idx of its name is read through the index.
 void add_directory(const std::string& directory, std::vector<std::string>& shards) {
     const std::vector<std::string> names = io::list_directory(directory);
     const size_t before = shards.size();

@@ -18,7 +18,7 @@ struct StreamOptions {
     int64_t vocab = 0;            // of the model: every token must be below; 0: only the headers' own bound
     int64_t boundary_token = -1;  // where documents begin; -1: as the shards say
     BoundarySide side = BoundarySide::before;  // with boundary_token
-    bool need_documents = false;               // refuse shards whose documents cannot be told apart
+    bool need_documents = false;               // refuse shards whose documents are unknown
 
     // Our own shards are checked in full at open when all of them together hold at most this many bytes (a
     // fraction of a second); larger sets are checked by `data verify`.
@@ -35,7 +35,7 @@ class TokenStream {
 
     uint64_t tokens() const { return first_.back(); }
 
-    // Tokens [begin, begin + count), which must lie inside the stream. Safe to call from several threads.
+    // Tokens [begin, begin + count), which must be inside the stream. Safe to call from several threads.
     void read(uint64_t begin, int64_t count, int32_t* out) const;
 
     // For each of the positions [begin, begin + count), whose tokens the caller has read: the start of its
@@ -44,8 +44,8 @@ class TokenStream {
     void document_starts(uint64_t begin, int64_t count, const int32_t* tokens, int32_t* doc_start) const;
     bool knows_documents() const { return knows_documents_; }
 
-    uint64_t fingerprint() const { return fingerprint_; }    // of the content, wherever the files lie
-    uint64_t source_bytes() const { return source_bytes_; }  // of text behind all tokens; 0: unknown
+    uint64_t fingerprint() const { return fingerprint_; }    // of the content, independent of paths
+    uint64_t source_bytes() const { return source_bytes_; }  // of text of all tokens; 0: unknown
     double bytes_per_token() const;                          // 0: unknown
     int64_t largest_token_bound() const {
         return bound_;
@@ -56,7 +56,7 @@ class TokenStream {
     uint64_t shard_begin(size_t index) const { return first_[index]; }
 
   private:
-    // How the documents of one shard are told apart.
+    // How the documents of one shard are found.
     struct Rule {
         enum class Kind { unknown, before, after, table } kind = Kind::unknown;
         int32_t token = -1;
@@ -74,7 +74,7 @@ class TokenStream {
     bool knows_documents_ = false;
 };
 
-// The shard files `paths` stand for, in stream order.
+// The shard files that `paths` name, in stream order.
 std::vector<std::string> find_shards(const std::vector<std::string>& paths);
 
 }  // namespace longreach::data

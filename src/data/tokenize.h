@@ -36,7 +36,7 @@ struct TokenizeResult {
 };
 
 // Deterministic: the same text under the same names gives the same bytes. Memory does not grow with the text
-// (but a JSONL line is held whole). Errors leave no shard behind.
+// (but a JSONL line is held whole). After an error no shard remains.
 TokenizeResult tokenize(const TokenizeOptions& options);
 
 std::string to_text(const TokenizeResult& result);  // a few lines for the console

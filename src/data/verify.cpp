@@ -46,7 +46,7 @@ class TableCheck {
         after_marker_ = marker;
         const bool listed = next_ < info_.documents.size() && info_.documents[next_] == position;
         if (listed) ++next_;
-        // With markers at the end, the first token begins a document, or goes on with the last shard's.
+        // With markers at the end, the first token begins a document or continues the last shard's.
         if (listed == begins || (!before && position == 0)) return;
         problems_.add(
             listed ? fmt::format("the table has a document at token {}, but no boundary token is there",

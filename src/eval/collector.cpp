@@ -29,7 +29,7 @@ std::vector<std::vector<double>> Collector::collect(Ops& ops, ranks::Comm& comm,
     };
 
     // How many numbers each has: rank 0 learns it of all, and all learn the most. A number sent is twice the
-    // count, and one more if the sender wants to stop.
+    // count, and one more if the sender asks to stop.
     std::vector<int64_t> counts(static_cast<size_t>(others));
     double head = 2 * static_cast<double>(mine.size()) + (stop ? 1 : 0);
     if (collects) {

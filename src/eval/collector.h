@@ -16,7 +16,7 @@ class Collector {
     // Device memory for a piece, on rank 0 for a piece of every other rank; none where there is one rank.
     void plan(model::Arena& arena, int rank, int ranks);
     // Called by all ranks. On rank 0 the lists of all ranks in the ranks' order, elsewhere nothing. stop:
-    // whether this rank wants to stop; afterwards, on all of them, whether any does.
+    // whether this rank asks to stop; afterwards, on all ranks, whether any does.
     std::vector<std::vector<double>> collect(Ops& ops, ranks::Comm& comm, std::vector<double> mine,
                                              bool& stop) const;
     // Rank 0's numbers, at most `piece`, on all ranks. Their count is the same on all.

@@ -58,7 +58,7 @@ struct HostBatch {
         const size_t l = static_cast<size_t>(length), n = windows.size() * l;
         tokens.resize(n);
         targets.assign(n, -1);
-        starts.assign(n, 0);  // where nobody knows documents, a sequence is one
+        starts.assign(n, 0);  // without known documents, each sequence is one
         std::vector<int32_t> ids(l + 1);
         for (size_t b = 0; b < windows.size(); ++b) {
             const Window& w = windows[b];
@@ -95,7 +95,7 @@ class Sums {
         if (request.keep_token_losses)
             result_.token_losses.assign(selection.document.size(), std::numeric_limits<float>::quiet_NaN());
     }
-    // Returns what is behind the findings.
+    // Returns the position after the findings.
     std::span<const double> add(std::span<const Window> windows, std::span<const double> findings) {
         for (const Window& w : windows)
             for (int64_t i = w.scored_from; i < result_.length; ++i) {

@@ -2,7 +2,7 @@
 //
 //   chunk   windows of the largest length are cut into sequences of length L; every position of a window is
 //           scored once at every L.
-//   suffix  the last S tokens of chosen documents are scored behind prefixes that make the sequence L tokens
+//   suffix  the last S tokens of chosen documents are scored after prefixes that make the sequence L tokens
 //           long: the scored tokens and their targets are the same, only the context grows.
 //
 // Windows and documents are spread evenly over the stream or taken from its head (EvalPick). A fingerprint
@@ -60,7 +60,7 @@ struct ScoredTokens {
     EvalPick pick = EvalPick::spread;
     EvalAlign align = EvalAlign::chunk;
     int64_t windows = 0;        // suffix: documents whose end is scored
-    int64_t window_tokens = 0;  // looked at in each; without min_document all of them are scored
+    int64_t window_tokens = 0;  // read in each; without min_document all of them are scored
     uint64_t choices = 0;       // windows the stream holds, or documents that qualify
     int64_t min_document = 0;
     int64_t tokens = 0;     // scored
@@ -86,7 +86,7 @@ struct EvalRequest {
     uint64_t seed = 0;                                 // of the bootstrap
     BatchObserver* observer = nullptr;                 // of every forward pass
     std::function<void(const std::string&)> progress;  // may be empty
-    Pause* pause = nullptr;                            // null: nothing stops it
+    Pause* pause = nullptr;                            // null: cannot be stopped
 };
 EvalRequest make_request(const EvalConfig& config, int64_t tokens, int64_t batch_tokens, bool document_mask);
 

@@ -1,7 +1,7 @@
 // The sums of an evaluation that was stopped between two batches, as bytes.
 //
 // data/README.md has the format. Bytes that are not exactly what write() makes for the same context are
-// refused: the evaluation then begins anew.
+// refused: the evaluation then starts over.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-// How an evaluation is stopped between its batches, and how it goes on later.
+// Stops an evaluation between batches and continues it later.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ struct Pause {
     // Whether this rank was asked to stop; called between batches. If any rank was, all of them stop, unless
     // the evaluation is complete by then.
     std::function<bool()> asked;
-    // After the evaluation, on all ranks alike: it was stopped, and returned nothing of use.
+    // Set on all ranks after the evaluation: it was stopped, and its result is not valid.
     bool stopped = false;
 
     // LengthEvaluator only. true: on rank 0 `sums` holds what was found until the evaluation was stopped, and

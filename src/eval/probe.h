@@ -21,7 +21,7 @@ struct ProbeRow {
     int64_t bin;     // smallest n of the queries in it; 0: all queries
     std::string statistic;
     double value;
-    int64_t count;  // of what the value was made of
+    int64_t count;  // of the numbers that the value summarises
 };
 
 struct ProbeRequest {
@@ -31,7 +31,7 @@ struct ProbeRequest {
     EvalPick pick = EvalPick::spread;
     uint64_t seed = 0;                                   // of the samples
     std::function<void(const std::string&)> progress{};  // may be empty
-    Pause* pause = nullptr;                              // null: nothing stops it
+    Pause* pause = nullptr;                              // null: cannot be stopped
     EvalRequest evaluation() const;
 };
 
@@ -43,7 +43,7 @@ struct ProbeResult {
 
 class Probe {
   public:
-    // Device buffers for batches of the largest length; plan behind the model's evaluation.
+    // Device buffers for batches of the largest length; plan after the model's evaluation.
     void plan(model::Arena& arena, const model::ModelConfig& model, int64_t longest);
     // Called by all ranks with the same arguments; rank 0 gets the result, the others an empty one.
     ProbeResult run(Ops& ops, ranks::Comm& comm, model::Transformer& model, const model::FlatParams& weights,

@@ -1,4 +1,4 @@
-// When a run looks at its attention, and at what lengths.
+// When a run probes its attention, and at what lengths.
 #pragma once
 
 #include "config/fields.h"

@@ -1,4 +1,4 @@
-// What a probe takes from an evaluation while it runs: rows of attention into sums, samples of pairs. Each
+// Collects a probe's data during an evaluation: sums over rows of attention, samples of pairs. Each
 // batch has sums of its own, which are added in the order of the batches, whichever rank ran them.
 #pragma once
 
@@ -58,9 +58,9 @@ class Gatherer final : public BatchObserver {
     uint64_t seed_;
     int64_t tokens_;
     std::map<int64_t, std::vector<LayerSums>> sums_;  // by length: of the batches that were added
-    std::vector<LayerSums> batch_;                    // of the batch in work, by layer
+    std::vector<LayerSums> batch_;                    // of the current batch, by layer
     int64_t first_ = 0;                               // its first sequence, of those of its length
-    std::vector<int32_t> start_;                      // first visible key of every query of the layer in work
+    std::vector<int32_t> start_;                      // first visible key of every query of the current layer
 };
 
 }  // namespace longreach::eval

@@ -200,7 +200,7 @@ struct Writer {
     }
 };
 
-// The value below which the share p of the sorted sample lies, between neighbours linearly.
+// The p-quantile of the sorted sample, with linear interpolation.
 double quantile(const std::vector<double>& sorted, double p) {
     const double at = p * static_cast<double>(sorted.size() - 1);
     const size_t low = static_cast<size_t>(at), high = std::min(low + 1, sorted.size() - 1);

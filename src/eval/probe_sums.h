@@ -18,7 +18,7 @@ struct Mean {
     void add(const Mean& other) { sum += other.sum, count += other.count; }
 };
 
-// Count, mean and sums of (x - mean)^k of everything added; parts are joined without going back to the data.
+// Count, mean and sums of (x - mean)^k of everything added; parts are merged without reading the data again.
 struct Moments {
     double count = 0, mean = 0, second = 0, third = 0, fourth = 0;
     void add(const Moments& other);
@@ -59,7 +59,7 @@ std::vector<LayerSums> layers_of(std::span<const double> numbers);
 
 // `layer` of a length as rows of probe.csv.
 void append_rows(std::vector<ProbeRow>& rows, const LayerSums& sums, int64_t length, int64_t layer);
-// Learned numbers that stand for themselves: scales, taus, sinks, mixing weights. Not gains and matrices.
+// Single learned numbers: scales, taus, sinks, mixing weights. Not gains and matrices.
 void append_scalars(std::vector<ProbeRow>& rows, Ops& ops, const model::ParamTable& table,
                     const model::FlatParams& weights);
 

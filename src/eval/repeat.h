@@ -1,6 +1,6 @@
 // Repeated text: a text as long as the sequences of training, followed by itself again and again. From its
-// second copy on every token has been seen, one text length back; a model that reads its whole context can
-// know them all. The same stretches of the stream unrepeated are what it is compared with.
+// second copy on, every token has occurred one text length before; a model that uses its whole context can
+// predict them all. The same stretches of the stream, not repeated, are the comparison.
 #pragma once
 
 #include <functional>

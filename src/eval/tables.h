@@ -1,4 +1,4 @@
-// Per-length losses as files and as text.
+// Losses by length, as files and as text.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Results of tasks, as tasks.csv and as text. A task asks for tokens that only its context can tell; a row is
+// Results of tasks, as tasks.csv and as text. A task asks for tokens that only the context gives; a row is
 // one task at one length.
 #pragma once
 

@@ -1,12 +1,12 @@
 // Tasks scored on a model: does it find what the question asks for, at which length and depth.
 //
-// Answers are scored by teacher forcing: the right answer stands in the input, and a reference counts as
+// Answers are scored by teacher forcing: the input contains the right answer, and a reference counts as
 // given if each of its tokens is the model's most likely next one. All of them are, exactly when greedy
 // decoding of as many tokens writes the answer: up to the first wrong token both see the same input.
 //
 //   accuracy   mean share of an answer's references (numbers, words) that are right, each with the right ones
 //              before it in the input; a task with one reference: share of exact matches
-//   margin     mean of log p(answer) - log p(decoy), sums over the answer's tokens in nats; the decoy stands
+//   margin     mean of log p(answer) - log p(decoy), sums over the answer's tokens in nats; the decoy is
 //              in a second input that is the same up to the answer
 //   loss       mean nats per answer token
 //
@@ -31,10 +31,10 @@ struct TaskRequest {
     std::vector<int64_t> depths;  // percent, for tasks with one piece asked for; empty: at random places
     int64_t samples = 0;          // per task, length and depth
     int64_t batch_tokens = 0;     // evaluated at once; at least one sequence of the largest length
-    data::TaskConfig config;      // how tasks are written; its kind and seed are not looked at
+    data::TaskConfig config;      // how tasks are written; its kind and seed are ignored
     uint64_t seed = 0;
     std::function<void(const std::string&)> progress;  // may be empty
-    Pause* pause = nullptr;                            // null: nothing stops it
+    Pause* pause = nullptr;                            // null: cannot be stopped
 };
 
 // Share of the sample's references that are given; best[i] is the model's most likely token where the

@@ -134,7 +134,7 @@ CheckpointWriter::~CheckpointWriter() {
     try {
         remove_tree(temporary_, *disk_);
     } catch (const Error&) {
-        // The next writer removes it; a destructor has nobody to tell.
+        // The next writer removes it; a destructor cannot report.
     }
 }
 
@@ -164,7 +164,7 @@ void CheckpointWriter::add_safetensors(const std::string& name, const Safetensor
 }
 
 // Gives the finished directory its final name. One of the same step that is already there changes places with
-// it, so that the name never stands for nothing.
+// it, so that the name always refers to a checkpoint.
 void CheckpointWriter::publish(const std::string& final_path) {
     if (kind_of(final_path, Links::refuse) == PathKind::missing) {
         rename_path(temporary_, final_path, *disk_);
@@ -203,7 +203,7 @@ Checkpoint CheckpointWriter::commit(const Retention& retention, const Notice& no
     try {
         checkpoint = verify_checkpoint(root_, step_, *disk_);
     } catch (const Error& error) {
-        // What was just written is not what is read: no fault of whoever asked for it.
+        // What was read is not what was just written: not the caller's fault.
         throw Error(ExitCode::disk, error.what(), error.hint());
     }
     attempt("an older one could not be removed", [&] { prune(root_, step_, retention, *disk_); });

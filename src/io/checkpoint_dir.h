@@ -12,7 +12,7 @@
 // then may older checkpoints go. So at each instant the newest durable checkpoint is either the old one or
 // the new one, whole.
 //
-// One process at a time may write or quarantine: whoever holds the RunLock of the run directory.
+// Only the process that holds the RunLock of the run directory may write or quarantine.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@
 
 namespace longreach::io {
 
-// Tells the user something worth knowing that is not a failure.
+// Reports something to the user that is not a failure.
 using Notice = std::function<void(const std::string& message)>;
 
 struct ManifestEntry {
@@ -72,7 +72,7 @@ class CheckpointWriter {
 
     // Publishes the checkpoint (replacing one of the same step), verifies it, then prunes. After an Error the
     // checkpoints that were there before are still there, and the new one is there whole or not at all.
-    // Failing to replace `latest` or to prune is no Error: it goes to `notice`.
+    // A failure to replace `latest` or to prune is reported to `notice`, not thrown.
     Checkpoint commit(const Retention& retention, const Notice& notice);
 
   private:
@@ -96,14 +96,14 @@ using Examine = std::function<void(const Checkpoint& checkpoint)>;
 Checkpoint verify_checkpoint(const std::string& root, int64_t step, Disk& disk = Disk::system(),
                              const Examine& examine = {});
 
-// What to do with a checkpoint that fails its checks: leave it (a reader of somebody else's run), or rename
+// What to do with a checkpoint that fails its checks: leave it (a reader of another process's run), or rename
 // it to
 // *.bad (the holder of the run's lock).
 enum class Damaged { leave, quarantine };
 
 // The newest checkpoint that passes, each one that does not being reported to `notice`. Empty if there is
 // none at all; Error(ExitCode::checkpoint) if there are some but none is usable: a run must not silently
-// begin anew.
+// start over.
 std::optional<Checkpoint> newest_checkpoint(const std::string& root, Damaged damaged, const Notice& notice,
                                             Disk& disk = Disk::system(), const Examine& examine = {});
 

@@ -1,8 +1,8 @@
 // TensorBoard's event file, as a writer: what data/README.md describes under "Event files".
 //
-// A file is appended to and never rewound: a reader stops at a torn record, so whoever goes on after an
-// interruption opens a new file, whose session_start() tells readers which older points no longer count.
-// Records gather in memory until flush(). Every failure is an Error; the caller decides what it is worth.
+// A file is only appended to: a reader stops at a torn record, so a writer that continues after an
+// interruption opens a new file, whose session_start() marks the older points that no longer count.
+// Records gather in memory until flush(). Every failure is an Error; the caller decides how to treat it.
 #pragma once
 
 #include <span>
@@ -34,7 +34,7 @@ uint32_t masked_crc32c(std::string_view bytes);
 
 class EventFile {
   public:
-    // Makes a file in `directory`, which exists. Times are seconds since 1970. The name sorts behind those of
+    // Creates a file in `directory`, which exists. Times: seconds since 1970. The name sorts after those of
     // all event files there, even if the clock was set back or another machine's runs ahead: readers take the
     // files of a directory in the order of their names.
     EventFile(const std::string& directory, double wall_time, Disk& disk = Disk::system());
@@ -42,7 +42,7 @@ class EventFile {
     // Points of older files from `step` on no longer count.
     void session_start(int64_t step, double wall_time);
     void scalar(std::string_view tag, int64_t step, double value, double wall_time);
-    // counts[i] values lie between edges[i] and edges[i + 1].
+    // counts[i] values are between edges[i] and edges[i + 1].
     void histogram(std::string_view tag, int64_t step, std::span<const double> edges,
                    std::span<const double> counts, double wall_time);
     void text(std::string_view tag, int64_t step, std::string_view markdown, double wall_time);
@@ -52,7 +52,7 @@ class EventFile {
     void session_end(SessionEnd status, double wall_time);
     void layout(std::string_view title, const std::vector<EventChart>& charts, double wall_time);
 
-    void flush();  // hands what was gathered to the system
+    void flush();  // writes the gathered records
     const std::string& path() const { return file_.path(); }
 
   private:

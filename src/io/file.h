@@ -2,10 +2,10 @@
 //
 // Every failure is an Error that names the path and the system's reason: ExitCode::data if what was to be
 // read is missing or of the wrong kind, ExitCode::disk otherwise. Interrupted and short transfers are
-// continued. Nothing is memory-mapped: a file truncated by somebody else is then an error and not a signal.
+// continued. Nothing is memory-mapped, so a file truncated by another process is an error and not a signal.
 // Offsets are 64-bit.
 //
-// A path found inside a file is never opened through this header: only names the user gave, or names made
+// A path found inside a file is never opened through this header, only names given by the user or made
 // here.
 #pragma once
 
@@ -21,7 +21,7 @@
 namespace longreach::io {
 
 // Whether a symbolic link in the last component of a path is followed: yes for what the user named (data sets
-// often live behind links), no inside directories that belong to this program.
+// are often links), no inside directories that belong to this program.
 enum class Links { follow, refuse };
 
 // Somewhere bytes can be written to in order.
@@ -32,7 +32,7 @@ class ByteSink {
     void write(std::string_view text) { write(text.data(), text.size()); }
 };
 
-// Where the writes of a file go: to the position given, or always behind what the file holds by then.
+// Where writes go: to the given position, or always to the end of the file.
 enum class Writes { placed, appended };
 
 // An open regular file; owns the descriptor. Movable. The destructor closes without a check: call close()
@@ -67,9 +67,9 @@ class File final : public ByteSink {
     // otherwise.
     enum class Lock { taken, busy, unsupported };
     Lock lock();
-    // Whether path() still names this very file or directory, compared by device and inode.
+    // Whether path() still names this file or directory, compared by device and inode.
     bool is_at_path(Links links) const;
-    // For messages about one that is not at its path: "was moved to /elsewhere", "was removed".
+    // For messages about a file that is not at its path: "was moved to /elsewhere", "was removed".
     std::string whereabouts() const;
     bool is_open() const { return fd_ >= 0; }
     const std::string& path() const { return path_; }
@@ -94,7 +94,7 @@ class AtomicFile final : public ByteSink {
     using ByteSink::write;
     void write(const void* data, size_t size) override { file_.write(data, size); }
     File& file() { return file_; }
-    void commit();  // replaces whatever had the name
+    void commit();  // replaces any file of that name
 
   private:
     std::string path_, temporary_;
@@ -119,7 +119,7 @@ void make_directories(const std::string& path, Disk& disk = Disk::system());  //
 void make_directory(const std::string& path, Disk& disk = Disk::system());    // must not exist
 void sync_directory(const std::string& path, Disk& disk = Disk::system());    // makes its entries durable
 void rename_path(const std::string& from, const std::string& to, Disk& disk = Disk::system());
-// Lets two entries change names in one step; false if the file system cannot.
+// Exchanges two entries atomically; false if the file system cannot.
 bool exchange_paths(const std::string& a, const std::string& b, Disk& disk = Disk::system());
 void remove_file(const std::string& path, Disk& disk = Disk::system());  // no error if missing
 void remove_tree(const std::string& path, Disk& disk = Disk::system());  // links are removed, not followed
@@ -132,6 +132,6 @@ uint64_t free_bytes(const std::string& directory);  // available to this user
 std::string join_path(std::string_view directory, std::string_view name);
 std::string parent_path(std::string_view path);  // "." if there is none
 std::string base_name(std::string_view path);
-std::string unique_suffix();  // 16 hexadecimal digits, another one at each call
+std::string unique_suffix();  // 16 hexadecimal digits, different at each call
 
 }  // namespace longreach::io

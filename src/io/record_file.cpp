@@ -19,7 +19,7 @@ RecordFile::RecordFile(const std::string& path, int64_t bytes, std::string_view 
 }
 
 void RecordFile::append(std::string_view line) {
-    // Writing behind the end would fill what was cut off with zeros.
+    // Writing past the end would fill the part that was cut off with zeros.
     if (!whole())
         throw Error(ExitCode::disk, fmt::format("{} was cut while the run used it", path()),
                     "the checkpoints hold its lines: the same command resumes and restores it");

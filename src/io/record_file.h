@@ -32,7 +32,7 @@ class RecordFile {
     void copy_to(ByteSink& out, int64_t bytes) const;
     // Whether the path still names this file.
     bool in_place() const { return open_->file.is_at_path(Links::refuse); }
-    // Whether everything that was appended is still in it.
+    // Whether the file still contains everything that was appended.
     bool whole() const { return open_->file.size() >= static_cast<uint64_t>(open_->bytes); }
     std::string whereabouts() const { return open_->file.whereabouts(); }
 

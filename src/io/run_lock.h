@@ -8,8 +8,8 @@
 namespace longreach::io {
 
 // Holds `directory`/lock and the directory itself for as long as it lives. The kernel's locks on the open
-// files decide, so a dead process holds nothing; the text inside (process, host, start time) is for the
-// message. The directory is locked too so that deleting `lock` lets nobody in. On file systems without such
+// files decide, so a dead process holds none; the text inside (process, host, start time) is for the
+// message. The directory is locked too, so deleting `lock` admits no one. On file systems without such
 // locks the text decides: its process must be alive on this host.
 class RunLock {
   public:
@@ -19,7 +19,7 @@ class RunLock {
     RunLock(const RunLock&) = delete;
     RunLock& operator=(const RunLock&) = delete;
 
-    // What the process before left in the lock file, if it ended without letting go: it crashed or was
+    // What the previous process left in the lock file if it ended without releasing it: it crashed or was
     // killed.
     const std::string& taken_over_from() const { return previous_; }
 
@@ -28,7 +28,7 @@ class RunLock {
     std::string directory_lost() const;
     // The same of the lock file.
     std::string lock_lost() const;
-    // Whether others are kept out even if the lock file is lost.
+    // Whether other processes are excluded even if the lock file is lost.
     bool holds_directory() const { return holds_directory_; }
 
   private:

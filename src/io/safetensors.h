@@ -2,7 +2,7 @@
 //
 //     u64 N | N bytes of JSON, padded with spaces | tensor data without holes
 //
-// The reader accepts a strict subset of what the reference accepts: every rule of the reference, and besides
+// The reader accepts a strict subset of what the reference accepts: all rules of the reference, and also
 // no two readings of one file (duplicate names or keys, fields it does not know) and no name that is empty,
 // holds control characters or climbs out of a directory. Each rule has a message of its own. Nothing is
 // allocated from a size the file only claims: header and tensors are compared with the file's length first.

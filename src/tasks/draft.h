@@ -1,4 +1,4 @@
-// What a task wants, before it is laid out to an exact length.
+// A sample before it is laid out to an exact length.
 #pragma once
 
 #include <functional>
@@ -14,14 +14,14 @@ struct Draft {
     int asked = -1;                 // the piece a requested depth places; -1: the task has no single one
     data::TaskHaystack haystack = data::TaskHaystack::noise;  // essay or noise, unless there are units
     std::vector<TokenList>
-        units;  // the haystack itself, behind noise that fills the rest; pieces go between them
+        units;  // the haystack itself, after noise that fills the rest; pieces go between them
     TokenList tail, answer, decoy;        // the decoy has as many tokens as the answer
-    std::vector<int64_t> reference_ends;  // in `answer`; separators belong to the reference behind them
+    std::vector<int64_t> reference_ends;  // in `answer`; separators belong to the reference after them
     std::vector<TokenList> once;          // occur exactly once before the answer
     std::vector<TokenList> absent;        // do not occur there
 };
 
-// What a task is told about one sample.
+// What a task needs to know about one sample.
 struct DraftInput {
     const Lexicon& words;
     Dice& dice;

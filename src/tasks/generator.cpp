@@ -97,7 +97,7 @@ Sample TaskGenerator::lay_out(const Draft& d, int64_t length, uint64_t seed, dou
     const int64_t around = length - count_tokens(d.pieces) -
                            static_cast<int64_t>(d.tail.size() + d.answer.size());  // tokens of haystack
     TokenList hay;
-    std::vector<int64_t> places;  // where in the haystack a piece may stand; empty: anywhere
+    std::vector<int64_t> places;  // where in the haystack a piece may be placed; empty: anywhere
     if (d.units.empty() && d.haystack == data::TaskHaystack::essay && haystack_) {
         require(haystack_->tokens() >= static_cast<uint64_t>(around), ExitCode::data,
                 "task {}: a haystack of {} tokens out of a stream of {}", data::name_of(task_), around,

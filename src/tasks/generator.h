@@ -14,7 +14,7 @@ struct Sample {
     // random string, the whole does not.
     TokenList decoy;
     std::vector<int64_t> reference_ends;  // in the answer, in order; the last is its end
-    double depth = -1;  // percent of the haystack before the piece asked for; -1: there is no single one
+    double depth = -1;  // percent of the haystack before the piece asked for; -1: not a single piece
 
     int64_t answer_tokens() const { return static_cast<int64_t>(tokens.size()) - answer_begin; }
 };

@@ -16,7 +16,7 @@ namespace longreach::tasks {
 
 using TokenList = std::vector<int32_t>;
 
-// What a phrase stands for; in form ids it is one token. `silent` phrases are for readers only.
+// What a phrase encodes; in form ids it is one token. `silent` phrases are for readers only.
 enum class Mark : int {
     silent = -1,
     needle,     // a needle begins

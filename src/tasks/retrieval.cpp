@@ -110,8 +110,7 @@ Draft draft_niah(const DraftInput& in) {
         d.once.push_back(number(w, values.back()));
     }
     if (single || multikey) d.asked = 0;
-    d.ordered =
-        multivalue;  // several values are told in order of appearance, several keys in that of the question
+    d.ordered = multivalue;  // several values: in order of appearance; several keys: in that of the question
 
     w.say(d.tail, "The special magic numbers for ", Mark::ask);
     const int64_t asked = single || multikey ? 1 : needles;

@@ -229,7 +229,8 @@ std::string SweepConfig::directory() const {
     return io::join_path(dir, name);
 }
 
-SweepConfig load_sweep(const std::string& file, const std::vector<std::string>& overrides) {
+SweepConfig load_sweep(const std::string& file, const std::vector<std::string>& overrides,
+                       const std::vector<std::string>& over) {
     std::vector<std::string> experiment_fields, own;
     for (const config::FieldInfo& field : config::describe<Experiment>().fields)
         experiment_fields.push_back(field.name);
@@ -255,6 +256,18 @@ SweepConfig load_sweep(const std::string& file, const std::vector<std::string>& 
                 s.check(p);
             }).value;
         sweep.overrides = std::move(late);
+        const bool named =
+            std::any_of(own.begin(), own.end(), [](auto& o) { return o.starts_with("name="); });
+        for (const std::string& overlay : over) {
+            require(io::kind_of(overlay, io::Links::follow) == io::PathKind::file, ExitCode::usage,
+                    "--over: there is no file {}{}", overlay, path_suggestion(overlay));
+            sweep.over_files.push_back(overlay);
+            const std::string file_name = overlay.substr(overlay.rfind('/') + 1);
+            if (!named) sweep.name += fmt::format("-{}", file_name.substr(0, file_name.rfind('.')));
+        }
+        require(is_file_name(sweep.name), ExitCode::usage,
+                "--over makes the name {}, which is not a file name: add --set name=NAME",
+                quoted(sweep.name));
         return sweep;
     } catch (const config::ConfigError& e) {
         throw config::ConfigError(e.what(), "longreach sweep --help lists the fields", e.lines(),

@@ -79,9 +79,11 @@ struct SweepConfig {
     std::string directory() const;  // <dir>/<name>
 };
 
-// Reads and checks a sweep file. Overrides of a field of experiments ("model.width=64") count for every run,
-// others are of the sweep's own fields ("seeds=[1]").
-SweepConfig load_sweep(const std::string& file, const std::vector<std::string>& overrides);
+// Reads and checks a sweep file. An override of an experiment's field ("model.width=64") applies to every
+// run, any other to the sweep itself ("seeds=[1]"). `over` lists config files to lay over every variant after
+// those of the file; they extend the sweep's name ("cpu.json": <name>-cpu) unless an override gives it.
+SweepConfig load_sweep(const std::string& file, const std::vector<std::string>& overrides,
+                       const std::vector<std::string>& over = {});
 
 // JSON Schema (draft 2020-12) of a sweep file.
 json::Value sweep_schema();

@@ -36,7 +36,7 @@ struct Outcome {
 
 Outcome outcome_of(const std::string& file, const std::string& data, const std::string& runs,
                    const std::vector<std::string>& overrides) {
-    const auto config = load(io::join_path("tiny", file), data, runs, overrides);
+    const auto config = load_tiny_version(file, data, runs, overrides);
     REQUIRE(run_training(config, true) == ExitCode::ok);
     const std::string run = io::join_path(config.value.run.dir, config.value.run.name);
     Outcome outcome{training_losses(run)};
@@ -80,7 +80,7 @@ TEST_CASE("every tiny experiment trains and validates on the backend as it does 
     const std::string data = make_long_corpus(dir / "data");
     simt::options().watch_memory = false;  // every kernel is watched by its own tests
     double worst_f32 = 0, worst_bf16 = 0;
-    for (const std::string& file : experiments("tiny")) {
+    for (const std::string& file : experiments()) {
         CAPTURE(file);
         const Outcome cpu = outcome_of(file, data, dir / "runs", shrunk(file, "cpu", "fp32"));
         REQUIRE(cpu.losses.size() == 5);

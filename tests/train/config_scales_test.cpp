@@ -45,7 +45,7 @@ TEST_CASE("scale-invariant attention starts from scores of deviation 1 in every 
     int configs = 0;
     for (const char* study : {"si162", "nor2k", "nor4k", "hybrids", "quickstart"})
         for (const std::string& file : experiments(study)) {
-            const train::Experiment e = read(io::join_path(study, file));
+            const train::Experiment e = read(file);
             for (const int64_t l : e.model.distinct_layers()) {
                 const model::AttentionConfig& a = e.model.layer_attention(l);
                 if (a.distance.kind != model::DistanceKind::scale_invariant &&
@@ -91,11 +91,12 @@ TEST_CASE("the critical-scaling study: the baseline starts at 1.92, and what sta
 TEST_CASE("one Adam step moves the baseline's factor by the learning rate, as a scalar that starts at 0.12") {
     const TempDir dir;
     const std::string data = make_long_corpus(dir / "data");
-    const auto config = load("tiny/nor2k/baseline.json", data, dir / "runs",
-                             {"stages=[{\"steps\":1,\"context\":64}]", "checkpoint.at_start=true",
-                              "model.init.zero_projections=false", "model.init.zero_head=false",
-                              "optimizer.schedule.kind=constant", "eval.final_tokens=1024",
-                              "optimizer.schedule.decay_fraction=", "optimizer.schedule.final="});
+    const auto config =
+        load_tiny_version("nor2k/baseline.json", data, dir / "runs",
+                          {"stages=[{\"steps\":1,\"context\":64}]", "checkpoint.at_start=true",
+                           "model.init.zero_projections=false", "model.init.zero_head=false",
+                           "optimizer.schedule.kind=constant", "eval.final_tokens=1024",
+                           "optimizer.schedule.decay_fraction=", "optimizer.schedule.final="});
     REQUIRE(run_training(config) == ExitCode::ok);
     const std::string run = io::join_path(config.value.run.dir, config.value.run.name);
     for (int64_t l = 0; l < config.value.model.layers; ++l) {

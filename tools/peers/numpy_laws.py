@@ -1,4 +1,4 @@
-"""Numbers that decide scores: rotations, length scales, biases by distance; formulas of data/FORWARD.md."""
+"""Numbers that decide scores: rotations, length scales, biases by distance; formulas of src/model/FORWARD.md."""
 
 import functools
 import math
@@ -174,7 +174,7 @@ def scale_shape(layout: Config, trained: int, n: Array) -> Array:
     if kind in ("solve_c", "solve_c_cos"):
         dimensions = d if kind == "solve_c_cos" else 0
         return solved_table(int(n.max()), scale["target"], dimensions)[n.astype(int) - 1]
-    raise SystemExit(f"scale.kind {kind} is not described in data/FORWARD.md")
+    raise SystemExit(f"scale.kind {kind} is not described in src/model/FORWARD.md")
 
 
 class RandomScores:

@@ -1,4 +1,4 @@
-"""The forward computation of data/FORWARD.md in NumPy, one sequence at a time."""
+"""The forward computation of src/model/FORWARD.md in NumPy, one sequence at a time."""
 
 import math
 from typing import Any

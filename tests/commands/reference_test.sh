@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Every study of runs/reference is drawn again from its archive with the numbers of its tables.txt, keeping what was
+# unpacked makes the same archive, and a damaged one is refused.
+#   tests/commands/reference_test.sh PROGRAM SOURCE
+set -euo pipefail
+export LONGREACH=$1
+source=$2
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+fail() { echo "reference_test: $1" >&2; exit 1; }
+numbers() { grep -oE '[-+]?[0-9]+([.][0-9]+)?' "$1"; }
+
+studies=0
+for study in "$source"/runs/reference/*/; do
+    name=$(basename "$study")
+    "$source/tools/redraw" "$study" "$work/page"
+    grep -q '</html>' "$work/page/report.html" || fail "$name: the page has no end"
+    cmp <(numbers "$study/tables.txt") <(numbers "$work/page/tables.txt") || fail "$name: other numbers"
+    rm -r "$work/page"
+
+    mkdir "$work/$name"
+    cp "$study/sweep.json" "$study/results.csv" "$work/$name"
+    tar -xzf "$study/runs.tar.gz" -C "$work/$name"
+    "$source/tools/keep_results" "$work/$name" "$work/kept" >/dev/null
+    diff -r -x tables.txt -x loss.svg "$study" "$work/kept" || fail "$name: kept again, it differs"
+
+    printf 'x' | dd of="$work/kept/runs.tar.gz" bs=1 seek=1000 conv=notrunc status=none
+    if "$source/tools/redraw" "$work/kept" "$work/page" 2>/dev/null; then fail "$name: a damaged archive was drawn"; fi
+    [ ! -e "$work/page" ] || fail "$name: a damaged archive left files"
+    studies=$((studies + 1))
+done
+[ $studies -ge 3 ] || fail "$studies studies"

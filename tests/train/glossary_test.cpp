@@ -1,0 +1,54 @@
+// configs/README.md names every variant, and every source it cites is in configs/references.bib.
+#include <doctest/doctest.h>
+
+#include <regex>
+#include <set>
+
+#include "train/tiny_configs.h"
+
+using namespace longreach;
+using namespace longreach::test;
+
+namespace {
+
+std::set<std::string> matches(const std::string& text, const char* pattern) {
+    const std::regex regex(pattern);
+    std::set<std::string> out;
+    for (auto it = std::sregex_iterator(text.begin(), text.end(), regex); it != std::sregex_iterator(); ++it)
+        out.insert((*it)[1]);
+    return out;
+}
+
+}  // namespace
+
+TEST_CASE("configs/README.md names every config, sweep and kind of attention") {
+    const std::string text = get(LONGREACH_CONFIGS "/README.md");
+    const std::set<std::string> named = matches(text, "`([a-z0-9_]+)`");
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(LONGREACH_CONFIGS)) {
+        const std::string stem = entry.path().stem().string();
+        if (entry.path().extension() != ".json" || stem == "base" || stem == "cpu" || stem == "shrink")
+            continue;
+        CHECK_MESSAGE(named.count(stem), stem);
+    }
+    const std::set<std::string> explained = matches(text.substr(text.find("## Glossary")), "`([a-z0-9_]+)`");
+    const config::FieldInfo fields = config::describe<train::Experiment>();
+    for (const char* path :
+         {"model.attention.scale.kind", "model.attention.distance.kind", "model.attention.qk.kind",
+          "model.attention.position.kind", "model.attention.gate.kind", "model.attention.output_norm.kind",
+          "eval.rope.kind", "eval.rope.scale"}) {
+        const config::FieldInfo* field = config::find_field(fields, path);
+        REQUIRE_MESSAGE(field != nullptr, path);
+        for (const config::FieldInfo::Choice& choice : field->choices)
+            if (choice.name != "none") CHECK_MESSAGE(explained.count(choice.name), choice.name);
+    }
+}
+
+TEST_CASE("the sources that the glossary cites are those of references.bib") {
+    const std::string text = get(LONGREACH_CONFIGS "/README.md");
+    const std::set<std::string> cited =
+        matches(text.substr(text.find("## Glossary")), "\\[([a-z]+[0-9]{4}[a-z0-9]*)\\]");
+    const std::set<std::string> known = matches(get(LONGREACH_CONFIGS "/references.bib"), "@misc\\{([^,]+),");
+    CHECK(known.size() > 20);
+    for (const std::string& key : cited) CHECK_MESSAGE(known.count(key), key);
+    for (const std::string& key : known) CHECK_MESSAGE(cited.count(key), key);
+}
