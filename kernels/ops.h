@@ -7,10 +7,10 @@
 //   - Argument order: outputs, saved, inputs, scalars.
 //   - "=" overwrites an output, "+=" accumulates into it. Gradients of parameters always accumulate.
 //   - Matrices of parameters have shape [out, in]; y = x w^T.
-//   - Results depend neither on the number of threads nor on the schedule: every reduction has a fixed shape
-//   and order.
+//   - Results depend neither on the number of threads nor on the schedule: every reduction has a fixed
+//     shape and order.
 //   - Activations, their gradients and the matrices of products are of the device's type (DeviceTraits);
-//   weights and their gradients, statistics, losses and tables are f32 everywhere; scalar sums f64.
+//     weights and their gradients, statistics, losses and tables are f32 everywhere; scalar sums f64.
 #pragma once
 
 #include <functional>
@@ -140,7 +140,6 @@ class Ops {
     virtual NativeQueue native_queue() const { return {}; }
 
     // --- memory
-    // -----------------------------------------------------------------------------------------------------
     virtual void* allocate(int64_t bytes) = 0;  // zeroed, 64-byte aligned at least
     virtual void release(void* memory, int64_t bytes) = 0;
     virtual void upload(Tensor to, const void* host) = 0;
@@ -161,8 +160,7 @@ class Ops {
     }
 
     // --- matrix products
-    // -------------------------------------------------------------------------------------------- y [N, out]
-    // = or += x [N, in] w [out, in]^T.  2*N*in*out FLOPs.
+    // y [N, out] = or += x [N, in] w [out, in]^T.  2*N*in*out FLOPs.
     virtual void linear(Tensor y, const Tensor& x, const Tensor& w, Write write) = 0;
     // dx [N, in] = or += dy [N, out] w.
     virtual void linear_backward_input(Tensor dx, const Tensor& dy, const Tensor& w, Write write) = 0;
@@ -175,27 +173,25 @@ class Ops {
     virtual void linear_relu2_backward(Tensor da, const Tensor& dy, const Tensor& w, const Tensor& h) = 0;
 
     // --- embedding
-    // -------------------------------------------------------------------------------------------------- x
-    // [N, C] = table [V, C] at tokens i32 [N].
+    // x [N, C] = table [V, C] at tokens i32 [N].
     virtual void embedding(Tensor x, const Tensor& table, const Tensor& tokens) = 0;
     virtual void embedding_backward(Tensor dtable, const Tensor& dx, const Tensor& tokens) = 0;
 
     // --- normalisation
-    // ----------------------------------------------------------------------------------------------
-    // normalised [N, C] = (x - mean) * inverse or x * inverse; y = gain * normalised + bias. Saved:
-    // normalised and inverse f32 [N]. Without a gain y and normalised may be the same memory. gain, bias f32
-    // [C] may be empty.
+    // normalised [N, C] = (x - mean) * inverse or x * inverse; y = gain * normalised + bias.
+    // Saved: normalised and inverse f32 [N]. Without a gain y and normalised may be the same memory.
+    // gain, bias f32 [C] may be empty.
     virtual void norm(Tensor y, Tensor normalised, Tensor inverse, const Tensor& x, const Tensor& gain,
                       const Tensor& bias, const NormSpec& spec) = 0;
-    // dx = or += ; dgain, dbias += (empty when there is none). dx and dy may be the same memory when write is
-    // set.
+    // dx = or += ; dgain, dbias += (empty when there is none). dx and dy may be the same memory
+    // when write is set.
     virtual void norm_backward(Tensor dx, Tensor dgain, Tensor dbias, const Tensor& dy,
                                const Tensor& normalised, const Tensor& inverse, const Tensor& gain,
                                const NormSpec& spec, Write write) = 0;
 
     // --- heads
-    // In place on x [N, heads*d], a slice of qkv. inverse f32 [N, heads] with a norm; normalised [N,
-    // heads*d], x after the norm, with a gain; both empty otherwise.
+    // In place on x [N, heads*d], a slice of qkv. inverse f32 [N, heads] with a norm;
+    // normalised [N, heads*d], x after the norm, with a gain; both empty otherwise.
     virtual void prepare_heads(Tensor x, Tensor normalised, Tensor inverse, const HeadSpec& spec) = 0;
     // In place: dx is the gradient at the prepared heads, then at the projections. x holds the prepared ones.
     // dgain, dbias, dlog_eps += (empty when there is none).
@@ -204,8 +200,8 @@ class Ops {
                                         const HeadSpec& spec) = 0;
 
     // y [N, W] = sum over m < K of w[m] * x at m positions before, channel by channel; w f32 [K, W].
-    // Positions before the sequence or before the document (doc_start i32 [B, T], may be empty) count as
-    // zero.
+    // Positions before the sequence, or before the document (doc_start i32 [B, T], may be empty),
+    // count as zero.
     virtual void short_conv(Tensor y, const Tensor& x, const Tensor& w, const Tensor& doc_start,
                             int64_t length) = 0;
     // dx = ; dw +=.
@@ -229,24 +225,24 @@ class Ops {
                                           const Tensor& dgain, const Tensor& dbias,
                                           const DistanceFormSpec& spec) = 0;
 
-    // o [N, H*d] = attention of q [N, H*d], k, v [N, G*d] (slices of qkv); lse f32 [H, N] natural log of the
-    // softmax denominator, sink included. row_maxima f32 [H, N] (may be empty): the largest z_ij = scale
-    // <q_i, k_j> (or |z_ij|) over the visible keys, before softcap and factors; -infinity where row_factor is
-    // 0.
+    // o [N, H*d] = attention of q [N, H*d], k, v [N, G*d] (slices of qkv).
+    // lse f32 [H, N]: natural log of the softmax denominator, sink included.
+    // row_maxima f32 [H, N] (may be empty): the largest z_ij = scale <q_i, k_j> (or |z_ij|) over the
+    // visible keys, before softcap and factors; -infinity where row_factor is 0.
     virtual void attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor& q, const Tensor& k,
                            const Tensor& v, const AttentionSpec& spec) = 0;
     // statistics f32 [row_statistics, H, N], row_statistics.h, of the attention that gave lse: a second pass
     // over its scores, which like the first stores no more than a tile of them.
     virtual void attention_statistics(Tensor statistics, const Tensor& lse, const Tensor& q, const Tensor& k,
                                       const AttentionSpec& spec) = 0;
-    // One query per sequence, at `position`, against keys and values that were computed before: o, q [B,
-    // H*d]; k, v [B*R, G*d], spec.length = R rows of each sequence, of which [first, position] are visible.
-    // In the spec row_factor is [1 or H, B], row_square [B], far_queries like q, far_keys like k; no
-    // row_start.
+    // One query per sequence, at `position`, against keys and values computed before: o, q [B, H*d];
+    // k, v [B*R, G*d], spec.length = R rows of each sequence, of which [first, position] are visible.
+    // In the spec row_factor is [1 or H, B], row_square [B], far_queries like q, far_keys like k;
+    // there is no row_start.
     virtual void attention_decode(Tensor o, const Tensor& q, const Tensor& k, const Tensor& v,
                                   const AttentionSpec& spec, int64_t first, int64_t position) = 0;
-    // dq, dk, dv = (overwrite; slices of dqkv). workspace: attention_workspace(spec, gradients) bytes,
-    // contents irrelevant.
+    // dq, dk, dv = (slices of dqkv).
+    // workspace: attention_workspace(spec, gradients) bytes, contents irrelevant.
     virtual void attention_backward(Tensor dq, Tensor dk, Tensor dv, const AttentionGradients& gradients,
                                     Tensor workspace, const Tensor& dout, const Tensor& o, const Tensor& lse,
                                     const Tensor& q, const Tensor& k, const Tensor& v,
@@ -261,8 +257,7 @@ class Ops {
                                float factor) = 0;
 
     // --- activations and mixing
-    // ------------------------------------------------------------------------------------- h [N, F] = act(a
-    // [N, F]); swiglu: a [N, 2F] holds gate|up, h = silu(gate) * up.
+    // h [N, F] = act(a [N, F]); swiglu: a [N, 2F] holds gate|up, h = silu(gate) * up.
     virtual void activation(Tensor h, const Tensor& a, Activation kind) = 0;
     virtual void activation_backward(Tensor da, const Tensor& dh, const Tensor& a, Activation kind) = 0;
 
@@ -276,8 +271,8 @@ class Ops {
                               const Coefficient& a, const Tensor& x, const Coefficient& b,
                               const Tensor& y) = 0;
 
-    // y_p = x_p + lambda * sigmoid(<w, first channels of x_p>) * x_(p-1) [N, C]; w f32 [channels], lambda f32
-    // [1]. The first position of a sequence, or of a document (doc_start i32 [B, T], may be empty), stays.
+    // y_p = x_p + lambda * sigmoid(<w, first channels of x_p>) * x_(p-1) [N, C]; w f32 [channels],
+    // lambda f32 [1]. The first position of a sequence, or of a document (doc_start i32 [B, T], may be empty), stays.
     virtual void smear(Tensor y, const Tensor& x, const Tensor& w, const Tensor& lambda,
                        const Tensor& doc_start, int64_t length) = 0;
     // dx = ; dw, dlambda +=.
@@ -286,7 +281,6 @@ class Ops {
                                 int64_t length) = 0;
 
     // --- loss
-    // -------------------------------------------------------------------------------------------------------
     // loss f32 [n] per row of logits [n, V]; targets i32 [n], -1: row not scored (loss 0, gradient 0).
     // With `gradient` the logits are overwritten by spec.gradient_scale * dloss/dlogits.
     virtual void cross_entropy(Tensor loss, Tensor logits, const Tensor& targets, const LossSpec& spec,
@@ -296,8 +290,7 @@ class Ops {
     virtual void top1(Tensor best, const Tensor& logits) = 0;
 
     // --- reductions and optimisers
-    // ---------------------------------------------------------------------------------- out f64 [1] = sum of
-    // x (f32); sum of squares.
+    // out f64 [1] = sum of x (f32); sum of squares.
     virtual void sum(Tensor out, const Tensor& x) = 0;
     virtual void sum_squares(Tensor out, const Tensor& x) = 0;
 
@@ -308,8 +301,8 @@ class Ops {
     virtual void qk_clip(Tensor wq, Tensor wk, const Tensor& maxima, int64_t head_dim, float limit) = 0;
 
     virtual void adam(std::span<const AdamSlot> slots, const AdamSpec& spec) = 0;
-    // Momentum, Newton-Schulz orthogonalisation and update, matrix by matrix. workspace:
-    // muon_workspace(slots) bytes.
+    // Momentum, Newton-Schulz orthogonalisation and update, matrix by matrix.
+    // workspace: muon_workspace(slots) bytes, contents irrelevant.
     virtual void muon(std::span<const MuonSlot> slots, Tensor workspace, const MuonSpec& spec) = 0;
     virtual int64_t muon_workspace(std::span<const MuonSlot> slots) const = 0;
 };

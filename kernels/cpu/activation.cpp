@@ -1,15 +1,17 @@
 // Activations of the MLP and the mixing of two streams, element by element.
 //
-//   gelu       h = a P(a), P the normal distribution;                    dh/da = P(a) + a e^(-a^2/2) / sqrt(2
-//   pi) gelu_tanh  h = a s(2u), u = sqrt(2/pi) (a + 0.044715 a^3);           dh/da = s + a s (1 - s) 2u'
-//              (s the sigmoid: (1 + tanh u) / 2 = s(2u))
-//   swiglu     a = gate|up [N, 2F], h = gate s(gate) up;                 dup = dh gate s,  dgate = dh up s (1
-//   + gate (1-s)) mix        out = a x + b y, scalars a = offset + scale * param;      dx = a dout, dy += b
-//   dout, da += scale <dout, x>
+//   gelu       h = a P(a), P the normal distribution
+//              dh/da = P(a) + a e^(-a^2/2) / sqrt(2 pi)
+//   gelu_tanh  h = a s(2u), u = sqrt(2/pi) (a + 0.044715 a^3), s the sigmoid: (1 + tanh u) / 2 = s(2u)
+//              dh/da = s + a s (1 - s) 2u'
+//   swiglu     h = gate s(gate) up, a = gate|up [N, 2F]
+//              dup = dh gate s,  dgate = dh up s (1 + gate (1 - s))
+//   mix        out = a x + b y, scalars a = offset + scale * param
+//              dx = a dout,  dy += b dout,  da += scale <dout, x>
 //
-// Backward needs the argument a [N, F]; of mix, x and y where their coefficient is learned. Per element 8
-// bytes forward and 12 backward (swiglu 12 and 20); 20-30 FLOPs, almost all in exp, so two cores stay near
-// the copy bandwidth. Parallel over spans of 4096 elements (rows where strided); the dot products of
+// Saved: the argument a [N, F]; for mix, x and y where their coefficient is learned. Bytes per element: 8
+// forward and 12 backward (swiglu 12 and 20). FLOPs: 20 to 30, almost all in exp, so two cores stay near the
+// copy bandwidth. Parallel over spans of 4096 elements (rows where strided); the dot products of
 // mix_backward sum fixed groups of spans.
 #include <algorithm>
 
@@ -28,8 +30,8 @@ constexpr float tanh_slope = 1.5957691216057308f;    // 2 sqrt(2/pi)
 constexpr float tanh_cubic = 0.071354816272600254f;  // 2 sqrt(2/pi) * 0.044715
 constexpr float inverse_sqrt_2pi = 0.39894228040143268f;
 
-// At most this many partial dot products in mix_backward: enough to balance, few enough to fold on one
-// thread.
+// At most this many partial dot products in mix_backward: enough to balance, few enough to
+// fold on one thread.
 constexpr int64_t dot_groups = 1024;
 
 LONGREACH_INLINE Vec gelu(Vec a) {
@@ -47,8 +49,8 @@ LONGREACH_INLINE Vec gelu_tanh_slope(Vec a) {
     const Vec square = a * a;
     const Logistic s = logistic(a * fma(square, splat(tanh_cubic), splat(tanh_slope)));
     const Vec slope = fma(square, splat(3 * tanh_cubic), splat(tanh_slope));  // 2u'
-    // s (1 - s) is zero long before |a| = 20, and beyond the other factors may overflow; NaN takes the second
-    // branch.
+    // s (1 - s) is zero long before |a| = 20, and beyond the other factors may overflow;
+    // NaN takes the second branch.
     return abs(a) > splat(20.0f) ? s.value : fma(a * slope, s.value * s.rest, s.value);
 }
 

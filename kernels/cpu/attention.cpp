@@ -4,10 +4,10 @@
 //   exists. 4*d FLOPs and one exp2 per visible pair; memory: q, k, v once per tile of queries, o once.
 //
 // Online softmax over tiles of keys, in base 2. Scale, log2(e) and row factors are multiplied into the
-// queries when they are packed; the rest of the score is score_of in attention_tiles.h. A far pair costs a
-// second packing of the queries and, along its border, up to panel_cols - 1 keys of a panel twice.
-// Parallel over (sequence, head, tile of queries); a tile is one thread's work from its first to its last
-// key.
+// queries when they are packed; the rest of the score is score_of in attention_tiles.h. A far pair costs
+// a second packing of the queries and, along its border, up to panel_cols - 1 keys of a panel twice.
+// Parallel over (sequence, head, tile of queries); a tile is one thread's work from its first
+// to its last key.
 #include <omp.h>
 
 #include <cmath>
@@ -277,8 +277,8 @@ void CpuOps::attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor& q,
                               : spec.distance_gain                ? passes_of<Form::distance>
                                                                   : passes_of<Form::plain>;
 
-    // Within a head the longest tiles come first; heads follow each other, so that keys and values stay in
-    // cache.
+    // Within a head the longest tiles come first; heads follow each other, so that keys and
+    // values stay in cache.
 #pragma omp parallel for schedule(dynamic) num_threads(threads_)
     for (int64_t i = 0; i < spec.batch * spec.heads * tiles; ++i) {
         const int64_t sequence = i / tiles / spec.heads, head = i / tiles % spec.heads;

@@ -61,8 +61,8 @@ struct KeyBlock {
     }
 };
 
-// One tile of queries of one head, packed in every form the products need. Buffers are pieces of the thread's
-// scratch.
+// One tile of queries of one head, packed in every form the products need. Buffers are pieces
+// of the thread's scratch.
 struct BackwardTile {
     int64_t width, padded;
     float* q_transposed;     // [query_panels][d][panel_cols], times ScoreRows::packing
@@ -234,8 +234,8 @@ void accumulate(float* c, int64_t padded, const float* left, int64_t row_step, i
     }
 }
 
-// Sums of one head's table gradients by distance, entry t of distance t; null: not wanted. The gain's are
-// times log2(e).
+// Sums of one head's table gradients by distance, entry t of distance t; null: not wanted.
+// The gain's are times log2(e).
 struct TableSums {
     float* gain;
     float* bias;
@@ -281,8 +281,8 @@ void write_rows(float* to, int64_t stride, const float* from, int64_t padded, in
         }
 }
 
-// What one item reads and writes: tensors of one sequence ([T, columns]); lse, delta and dfactor are rows of
-// [H, N].
+// What one item reads and writes: tensors of one sequence ([T, columns]); lse, delta and dfactor are
+// rows of [H, N].
 struct Item {
     const AttentionSpec& spec;
     const Plan& plan;

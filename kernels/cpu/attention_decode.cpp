@@ -1,5 +1,5 @@
-// Attention of one query per sequence against keys and values computed before; scores as attention_spec.h
-// says.
+// Attention of one query per sequence against keys and values computed before;
+// scores as attention_spec.h says.
 //
 //   4 d FLOPs and one exp2 per visible key; every key and value is read once, which is what takes the time.
 //

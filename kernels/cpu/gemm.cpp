@@ -39,8 +39,8 @@ constexpr int64_t most_rows = 96;
 constexpr int64_t most_blocks = 4;
 // Packed left rows lie 16 units further apart than a block is long, so that they spread over the cache sets.
 constexpr int64_t left_stride = block_units + 16;
-// Largest piece of c in a task that packs both sides: 192 x 256 units of left and 256 x 256 of right (448
-// KiB).
+// Largest piece of c in a task that packs both sides: 192 x 256 units of left and 256 x 256
+// of right (448 KiB).
 constexpr int64_t piece_rows = 192;
 constexpr int64_t piece_cols = 256;
 // Tasks a product is cut into at least, where it allows: enough for many threads to end together.
@@ -83,9 +83,9 @@ struct Left {
     int64_t tile_step, row_step, k_step;
 };
 
-// Memory that will be needed next, which register tiles fetch as they go: `lines` columns of one cache line
-// each, as many rows deep as a tile multiplies units. Interleaved rows (bf16: two per unit) count as further
-// lines.
+// Memory that will be needed next, which register tiles fetch as they go: `lines` columns of one
+// cache line each, as many rows deep as a tile multiplies units. Interleaved rows (bf16: two per unit)
+// count as further lines.
 struct Stream {
     const float* data;
     int64_t stride, lines, rows_per_unit;
@@ -202,8 +202,8 @@ Writer writer_at(const MatrixProduct& p, int64_t row, int64_t col, float beta, b
             .finish = last ? p.finish : Finish::none};
 }
 
-// Where the right side, packed for all tasks, keeps its panels: those from column `col` on, of k blocks from
-// `block` on.
+// Where the right side, packed for all tasks, keeps its panels: those from column `col` on,
+// of k blocks from `block` on.
 struct Right {
     int64_t col, block;
     int64_t block_step, panel_step;  // floats from block to block and from panel to panel
@@ -212,8 +212,8 @@ struct Right {
     }
 };
 
-// Rows [row, row + rows) of c, columns [col, col_end): adds k blocks [first, last), packing the left rows to
-// `scratch`.
+// Rows [row, row + rows) of c, columns [col, col_end): adds k blocks [first, last), packing the
+// left rows to `scratch`.
 template <class Unit>
 void multiply_rows(const MatrixProduct& p, const Blocks& blocks, const float* packed, const Right& right,
                    int64_t first, int64_t last, int64_t row, int64_t rows, int64_t col, int64_t col_end,

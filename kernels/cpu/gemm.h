@@ -1,16 +1,16 @@
 // Matrix products callable from inside a parallel region: one thread, one product. Include between
 // isa_begin.h and isa_end.h; defined in gemm.cpp.
 
-// A row-major f32 matrix or its transpose: element (i, j) is data[i * row_stride + j], transposed data[j *
-// row_stride + i].
+// A row-major f32 matrix or its transpose: element (i, j) is data[i * row_stride + j], transposed
+// data[j * row_stride + i].
 struct Factor {
     const float* data = nullptr;
     int64_t row_stride = 0;
     bool transposed = false;
 };
 
-// Floats of 64-byte aligned scratch gemm_serial needs, whatever the shape: what CpuOps::scratch_of(thread)
-// holds.
+// Floats of 64-byte aligned scratch gemm_serial needs, whatever the
+// shape: what CpuOps::scratch_of(thread) holds.
 inline constexpr int64_t gemm_serial_scratch = 1 << 17;
 
 // c [m, n] = alpha * a [m, k] b [k, n] + beta * c, in f32; c is not read when beta is 0 and must not overlap

@@ -16,8 +16,8 @@
 
 namespace {
 
-// Pages of an anonymous mapping arrive zeroed; aligned_alloc plus memset would touch them all on one thread
-// at once.
+// Pages of an anonymous mapping arrive zeroed; aligned_alloc plus memset would touch them all on
+// one thread at once.
 constexpr std::align_val_t alignment{64};
 
 // Large blocks start on a huge page and ask for huge pages where the system grants them on request: the row
@@ -32,8 +32,8 @@ void ask_for_huge_pages([[maybe_unused]] void* memory, [[maybe_unused]] int64_t 
 #endif
 }
 
-// Elements per parallel block of the copy-like loops: large enough to amortise a fork, small enough to
-// balance.
+// Elements per parallel block of the copy-like loops: large enough to amortise a fork,
+// small enough to balance.
 constexpr int64_t block = 1 << 14;
 
 template <class Body>

@@ -1,5 +1,5 @@
-// The in-cache core of every matrix product, GEMM and attention alike. Include after simd.h in the same
-// region.
+// The in-cache core of every matrix product, GEMM and attention alike. Include after simd.h
+// in the same region.
 //
 // A register tile of tile_rows x panel_cols sums of products stays in vector registers while k advances. The
 // left side is read one broadcast element at a time through two free strides (so a row-major block and its
@@ -41,8 +41,8 @@ struct PlainUnit {
 };
 
 #if defined(LONGREACH_ISA_AVX512)
-// Needs AVX512_BF16: select.cpp hands out bf16 only where the CPU has it. Rounding is to nearest even; sums
-// are f32.
+// Needs AVX512_BF16: select.cpp hands out bf16 only where the CPU has it. Rounding is to nearest
+// even; sums are f32.
 struct Bf16Unit {
     static constexpr int floats = 2;
     LONGREACH_INLINE static Vec multiply_add(Vec a, Vec b, Vec sum) {
@@ -135,8 +135,8 @@ LONGREACH_INLINE void multiply_panel(const float* a, int64_t row_step, int64_t k
 
 // Packing. `k` counts floats from here on; k floats are packed as ceil(k / Unit::floats) units.
 
-// Rows of the left side, k contiguous: row r at to + r * to_stride, padded with zeros to a multiple of
-// `lanes` units.
+// Rows of the left side, k contiguous: row r at to + r * to_stride, padded with zeros to a
+// multiple of `lanes` units.
 template <class Unit>
 LONGREACH_INLINE void pack_rows(float* to, int64_t to_stride, const float* from, int64_t stride, int64_t rows,
                                 int64_t k) {
@@ -171,8 +171,8 @@ LONGREACH_INLINE void pack_panel(float* to, const float* from, int64_t stride, i
     pack_strips<panel_cols, Unit>(to, 0, from, stride, k, smaller(n, panel_cols));
 }
 
-// One panel of the right side from its transpose, a row-major [n, k] source: panel_cols columns, of which n
-// exist.
+// One panel of the right side from its transpose, a row-major [n, k] source: panel_cols columns,
+// of which n exist.
 template <class Unit>
 LONGREACH_INLINE void pack_panel_transposed(float* to, const float* from, int64_t stride, int64_t k,
                                             int64_t n) {

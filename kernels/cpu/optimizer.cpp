@@ -3,8 +3,9 @@
 //   Adam   m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2
 //          w = w (1 - lr wd) - lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)
 //   Muon   m = mu m + q g;  u = q g + mu m (Nesterov) or m;  q = 1, or 1 - mu when averaged
-//          x = u / (|u|_F + 1e-7), shorter side first; `iterations` times x = 3.4445 x - 4.7750 A x + 2.0315
-//          A A x, A = x x^T;  w = w (1 - wd) - lr x
+//          x = u / (|u|_F + 1e-7), shorter side first
+//          `iterations` times: x = 3.4445 x - 4.7750 A x + 2.0315 A A x, A = x x^T
+//          w = w (1 - wd) - lr x
 //
 // Adam moves 28 bytes and takes 14 FLOPs per parameter; Muon on [s, l], s <= l, takes 4 s^2 l + 2 s^3 per
 // iteration. Adam is parallel over the blocks of all tensors together. Muon takes matrices with a side up to
@@ -84,7 +85,6 @@ void adam_blocks(std::span<const AdamSlot> slots, const AdamSpec& spec, Range ra
 }
 
 // --- Muon
-// -----------------------------------------------------------------------------------------------------------
 
 constexpr int64_t serial_side = 256;  // matrices whose shorter side is at most this go one per thread
 constexpr int64_t row_block = 16;     // rows per task of the elementwise passes

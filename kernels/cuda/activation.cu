@@ -1,17 +1,20 @@
 // Activations of the MLP and the mixing of two streams, element by element.
 //
-//   gelu       h = a P(a), P the normal distribution;  dh/da = P(a) + a e^(-a^2/2) / sqrt(2 pi)
-//   gelu_tanh  h = a s(2u), u = sqrt(2/pi) (a + 0.044715 a^3);  dh/da = s + a s (1 - s) 2u'
-//              (s the sigmoid: (1 + tanh u) / 2 = s(2u))
-//   relu2      in place behind a matrix product: h = max(0, a)^2;  da = dh 2 sqrt(h)
-//   swiglu     a = gate|up [N, 2F], h = gate s(gate) up;  dup = dh gate s,  dgate = dh up s (1 + gate (1 -
-//   s)) mix        out = a x + b y, scalars a = offset + scale * param;  dx = a dout, dy += b dout,
-//              da += scale <dout, x>
+//   gelu       h = a P(a), P the normal distribution
+//              dh/da = P(a) + a e^(-a^2/2) / sqrt(2 pi)
+//   gelu_tanh  h = a s(2u), u = sqrt(2/pi) (a + 0.044715 a^3), s the sigmoid: (1 + tanh u) / 2 = s(2u)
+//              dh/da = s + a s (1 - s) 2u'
+//   relu2      h = max(0, a)^2, in place after a matrix product
+//              da = dh 2 sqrt(h)
+//   swiglu     h = gate s(gate) up, a = gate|up [N, 2F]
+//              dup = dh gate s,  dgate = dh up s (1 + gate (1 - s))
+//   mix        out = a x + b y, scalars a = offset + scale * param
+//              dx = a dout,  dy += b dout,  da += scale <dout, x>
 //
-// Backward needs the argument a [N, F]; of mix, x and y where their coefficient is learned. In units of the
-// element size: 2 accesses per element forward and 3 backward (swiglu 3 and 5, mix 3 and 4 to 6); 20 to 30
-// FLOPs. One pack of 16 bytes per thread; the dot products of mix_backward over fixed blocks, in double
-// across packs.
+// Backward needs the argument a [N, F]; of mix, x and y where their coefficient is learned. In units of
+// the element size: 2 accesses per element forward and 3 backward (swiglu 3 and 5, mix 3 and 4 to 6);
+// 20 to 30 FLOPs. One pack of 16 bytes per thread; the dot products of mix_backward over fixed blocks,
+// in double across packs.
 #include "kernels/cuda/fold.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/reduce.cuh"

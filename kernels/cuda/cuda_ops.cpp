@@ -157,8 +157,8 @@ class CudaOps final : public Ops {
         return 1e-3 * static_cast<double>(milliseconds);
     }
 
-    // The first time for a key the work runs as it is, so that everything lazy has happened before it is
-    // captured.
+    // The first time for a key the work runs as it is, so that everything lazy has happened
+    // before it is captured.
     void replay(const std::string& key, const std::function<void()>& work) override {
         Recording& recording = recordings_[key];
         if (!recording.seen) {
@@ -456,8 +456,8 @@ CudaStatus cuda_status() {
         return status;
     }
     try {
-        // Opens no device: of several ranks on a machine each asks, and a context costs hundreds of
-        // megabytes.
+        // Opens no device: of several ranks on a machine each asks, and a context
+        // costs hundreds of megabytes.
         for (int i = 0; i < count; ++i) status.devices.push_back(describe_device(i));
         if (count == 0) {
             status.unusable = "the driver knows no device";

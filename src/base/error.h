@@ -2,8 +2,8 @@
 //
 // Two kinds of failure, told apart at the point of throwing:
 //   check(...)          a broken invariant of this program: a bug, exit code 1, with source location.
-//   require(...)/fail   something the user or the machine did: exit code by cause, message and hint, no
-//   stack.
+//   require(...)/fail   something the user or the machine did: exit code by cause, message and hint,
+//                       no stack.
 // main() holds the only catch that ends the process.
 #pragma once
 

@@ -179,8 +179,8 @@ class Queue {
         return join_path(plan_.directory, "configs/" + run.name + ".json");
     }
 
-    // Who holds the run's directory: a process of an earlier sweep that is still saving, or a run started by
-    // hand.
+    // Who holds the run's directory: a process of an earlier sweep that is still saving,
+    // or a run started by hand.
     static std::string holder(const PlannedRun& run) {
         if (kind_of(join_path(run.directory, "lock"), Links::refuse) != PathKind::file) return "";
         try {

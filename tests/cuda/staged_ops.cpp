@@ -461,8 +461,8 @@ class StagedOps final : public Ops {
 
 }  // namespace
 
-// The CUDA backend for host memory. Instead of a number of threads the kernel tests vary the schedule of the
-// harness.
+// The CUDA backend for host memory. Instead of a number of threads the kernel tests vary the
+// schedule of the harness.
 std::unique_ptr<Ops> make_staged_ops(const CpuOptions& options) {
     require(options.precision == Precision::fp32, ExitCode::device, "tensors of the host are f32");
     set_schedule(std::max(0, options.threads - 1));
