@@ -29,9 +29,11 @@ template <class Collected, class Row, class Visit>
 void each_row(Collected& collection, std::vector<Row> Results::*kind, const Visit& visit) {
     const bool evaluated = all_evaluated(collection, kind);
     for (auto& run : collection.runs) {
-        for (auto& [label, results] : run.evaluations)
+        for (auto& [name, results] : run.evaluations) {
+            const std::string& label = name;  // clang 14 does not capture a structured binding
             if (label != "plain" || evaluated)
                 each_newest(results.*kind, [&](auto& row) { visit(run, label, row); });
+        }
         if (!evaluated && !run.behind)
             each_newest(run.own.*kind, [&](auto& row) { visit(run, std::string("plain"), row); });
     }
@@ -84,7 +86,7 @@ Measure set_rows_apart(Collection& collection, std::vector<Row> Results::*kind, 
     const auto mark = [&](Row& row) { row.apart = row.measure.key() != key; };
     for (RunRecord& run : collection.runs) {
         each_newest(run.own.*kind, mark);
-        for (auto& [label, results] : run.evaluations) each_newest(results.*kind, mark);
+        for (auto& [name, results] : run.evaluations) each_newest(results.*kind, mark);
     }
     if (!strangers) return chosen;
     std::set<std::pair<std::string, std::string>> kept;
