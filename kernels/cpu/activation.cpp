@@ -107,7 +107,7 @@ float value_of(const Coefficient& c) {
 
 }  // namespace
 
-void CpuOps::activation(Tensor h, const Tensor& a, Activation kind) {
+void CpuOps::do_activation(Tensor h, const Tensor& a, Activation kind) {
     const int64_t rows = h.rows(), width = h.cols();
     check(a.rows() == rows && a.cols() == (kind == Activation::swiglu ? 2 * width : width),
           "activation {}x{} of {}x{}", rows, width, a.rows(), a.cols());
@@ -115,12 +115,12 @@ void CpuOps::activation(Tensor h, const Tensor& a, Activation kind) {
     if (kind == Activation::gelu_tanh) return map_spans(h, a, threads_, [](Vec v) { return gelu_tanh(v); });
 #pragma omp parallel for schedule(static) num_threads(threads_) if (rows * width > parallel_threshold)
     for (int64_t r = 0; r < rows; ++r) {
-        const float* gate = a.f32() + r * a.row_stride;
-        swiglu_row(h.f32() + r * h.row_stride, gate, gate + width, width, r + 1 < rows ? a.row_stride : 0);
+        const float* gates = a.f32() + r * a.row_stride;
+        swiglu_row(h.f32() + r * h.row_stride, gates, gates + width, width, r + 1 < rows ? a.row_stride : 0);
     }
 }
 
-void CpuOps::activation_backward(Tensor da, const Tensor& dh, const Tensor& a, Activation kind) {
+void CpuOps::do_activation_backward(Tensor da, const Tensor& dh, const Tensor& a, Activation kind) {
     const int64_t rows = dh.rows(), width = dh.cols();
     check(da.rows() == rows && a.rows() == rows && da.cols() == a.cols() &&
               a.cols() == (kind == Activation::swiglu ? 2 * width : width),
@@ -131,14 +131,15 @@ void CpuOps::activation_backward(Tensor da, const Tensor& dh, const Tensor& a, A
         return map_spans_backward(da, dh, a, threads_, [](Vec v) { return gelu_tanh_slope(v); });
 #pragma omp parallel for schedule(static) num_threads(threads_) if (rows * width > parallel_threshold)
     for (int64_t r = 0; r < rows; ++r) {
-        const float* gate = a.f32() + r * a.row_stride;
+        const float* gates = a.f32() + r * a.row_stride;
         float* dgate = da.f32() + r * da.row_stride;
-        swiglu_row_backward(dgate, dgate + width, dh.f32() + r * dh.row_stride, gate, gate + width, width,
+        swiglu_row_backward(dgate, dgate + width, dh.f32() + r * dh.row_stride, gates, gates + width, width,
                             r + 1 < rows ? a.row_stride : 0);
     }
 }
 
-void CpuOps::mix(Tensor out, const Coefficient& a, const Tensor& x, const Coefficient& b, const Tensor& y) {
+void CpuOps::do_mix(Tensor out, const Coefficient& a, const Tensor& x, const Coefficient& b,
+                    const Tensor& y) {
     check(
         x.rows() == out.rows() && x.cols() == out.cols() && y.rows() == out.rows() && y.cols() == out.cols(),
         "mix of {}x{} and {}x{}", x.rows(), x.cols(), y.rows(), y.cols());
@@ -155,8 +156,8 @@ void CpuOps::mix(Tensor out, const Coefficient& a, const Tensor& x, const Coeffi
     }
 }
 
-void CpuOps::mix_backward(Tensor dx, Tensor dy, Tensor da, Tensor db, const Tensor& dout,
-                          const Coefficient& a, const Tensor& x, const Coefficient& b, const Tensor& y) {
+void CpuOps::do_mix_backward(Tensor dx, Tensor dy, Tensor da, Tensor db, const Tensor& dout,
+                             const Coefficient& a, const Tensor& x, const Coefficient& b, const Tensor& y) {
     const Vec scale_x = splat(value_of(a)), scale_y = splat(value_of(b));
     const Tensor read_x = da ? x : Tensor(), read_y = db ? y : Tensor();
     const Spans spans(dout, dx, dy, read_x, read_y);

@@ -249,8 +249,8 @@ void attention_tile(float* o, int64_t o_stride, float* lse, float* maxima, const
 
 }  // namespace
 
-void CpuOps::row_starts(Tensor row_start, const Tensor& doc_start, int64_t length, int64_t window,
-                        int64_t chunk) {
+void CpuOps::do_row_starts(Tensor row_start, const Tensor& doc_start, int64_t length, int64_t window,
+                           int64_t chunk) {
     const int64_t count = row_start.count();
     check(row_start.contiguous() && count % length == 0, "row_starts: {} entries, length {}", count, length);
     const int32_t* document = doc_start ? doc_start.i32() : nullptr;
@@ -264,8 +264,8 @@ void CpuOps::row_starts(Tensor row_start, const Tensor& doc_start, int64_t lengt
     }
 }
 
-void CpuOps::attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor& q, const Tensor& k,
-                       const Tensor& v, const AttentionSpec& spec) {
+void CpuOps::do_attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor& q, const Tensor& k,
+                          const Tensor& v, const AttentionSpec& spec) {
     check(ForwardTile::floats(spec.head_dim) <= scratch_per_thread_, "attention: head size {} is too large",
           spec.head_dim);
     check_attention(spec);

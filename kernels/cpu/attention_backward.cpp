@@ -366,14 +366,14 @@ void backward_segment(const Item& item, int64_t begin, int64_t end) {
 
 }  // namespace
 
-int64_t CpuOps::attention_workspace(const AttentionSpec& spec, const AttentionGradients& gradients) const {
+int64_t CpuOps::do_attention_workspace(const AttentionSpec& spec, const AttentionGradients& gradients) const {
     return Plan(spec, gradients, threads_).floats() * static_cast<int64_t>(sizeof(float));
 }
 
-void CpuOps::attention_backward(Tensor dq, Tensor dk, Tensor dv, const AttentionGradients& gradients,
-                                Tensor workspace, const Tensor& dout, const Tensor& o, const Tensor& lse,
-                                const Tensor& q, const Tensor& k, const Tensor& v,
-                                const AttentionSpec& spec) {
+void CpuOps::do_attention_backward(Tensor dq, Tensor dk, Tensor dv, const AttentionGradients& gradients,
+                                   Tensor workspace, const Tensor& dout, const Tensor& o, const Tensor& lse,
+                                   const Tensor& q, const Tensor& k, const Tensor& v,
+                                   const AttentionSpec& spec) {
     check_attention(spec);
     check(!spec.far_queries && !spec.far_keys, "attention_backward: a far pair is for forward passes only");
     check(!gradients.sink || spec.sink, "attention_backward: gradient of a sink that is not there");

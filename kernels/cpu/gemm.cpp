@@ -410,7 +410,7 @@ void CpuOps::multiply(const MatrixProduct& product) {
     multiply_units<PlainUnit>(product);
 }
 
-void CpuOps::linear(Tensor y, const Tensor& x, const Tensor& w, Write write) {
+void CpuOps::do_linear(Tensor y, const Tensor& x, const Tensor& w, Write write) {
     check(x.cols() == w.cols() && y.cols() == w.rows() && y.rows() == x.rows(),
           "linear: {}x{} = {}x{} ({}x{})^T", y.rows(), y.cols(), x.rows(), x.cols(), w.rows(), w.cols());
     multiply({.c = y.f32(),
@@ -423,7 +423,7 @@ void CpuOps::linear(Tensor y, const Tensor& x, const Tensor& w, Write write) {
               .beta = write == Write::add ? 1.0f : 0.0f});
 }
 
-void CpuOps::linear_backward_input(Tensor dx, const Tensor& dy, const Tensor& w, Write write) {
+void CpuOps::do_linear_backward_input(Tensor dx, const Tensor& dy, const Tensor& w, Write write) {
     check(dy.cols() == w.rows() && dx.cols() == w.cols() && dx.rows() == dy.rows(),
           "linear_backward_input: {}x{} = {}x{} {}x{}", dx.rows(), dx.cols(), dy.rows(), dy.cols(), w.rows(),
           w.cols());
@@ -437,7 +437,7 @@ void CpuOps::linear_backward_input(Tensor dx, const Tensor& dy, const Tensor& w,
               .beta = write == Write::add ? 1.0f : 0.0f});
 }
 
-void CpuOps::linear_backward_weight(Tensor dw, const Tensor& dy, const Tensor& x) {
+void CpuOps::do_linear_backward_weight(Tensor dw, const Tensor& dy, const Tensor& x) {
     check(dw.rows() == dy.cols() && dw.cols() == x.cols() && dy.rows() == x.rows(),
           "linear_backward_weight: {}x{} = ({}x{})^T {}x{}", dw.rows(), dw.cols(), dy.rows(), dy.cols(),
           x.rows(), x.cols());
@@ -451,7 +451,7 @@ void CpuOps::linear_backward_weight(Tensor dw, const Tensor& dy, const Tensor& x
               .beta = 1.0f});
 }
 
-void CpuOps::linear_relu2(Tensor h, const Tensor& x, const Tensor& w) {
+void CpuOps::do_linear_relu2(Tensor h, const Tensor& x, const Tensor& w) {
     check(x.cols() == w.cols() && h.cols() == w.rows() && h.rows() == x.rows(),
           "linear_relu2: {}x{} = {}x{} ({}x{})^T", h.rows(), h.cols(), x.rows(), x.cols(), w.rows(),
           w.cols());
@@ -465,7 +465,7 @@ void CpuOps::linear_relu2(Tensor h, const Tensor& x, const Tensor& w) {
               .finish = Finish::relu2});
 }
 
-void CpuOps::linear_relu2_backward(Tensor da, const Tensor& dy, const Tensor& w, const Tensor& h) {
+void CpuOps::do_linear_relu2_backward(Tensor da, const Tensor& dy, const Tensor& w, const Tensor& h) {
     check(dy.cols() == w.rows() && da.cols() == w.cols() && da.rows() == dy.rows() && h.rows() == da.rows() &&
               h.cols() == da.cols(),
           "linear_relu2_backward: {}x{} = {}x{} {}x{}", da.rows(), da.cols(), dy.rows(), dy.cols(), w.rows(),

@@ -83,17 +83,17 @@ void CpuOps::release(void* memory, int64_t bytes) {
     ::operator delete(memory, alignment_of(bytes));
 }
 
-void CpuOps::upload(Tensor to, const void* host) {
+void CpuOps::do_upload(Tensor to, const void* host) {
     check(to.contiguous(), "upload into a strided tensor");
     std::memcpy(to.data, host, static_cast<size_t>(to.bytes()));
 }
 
-void CpuOps::download(void* host, const Tensor& from) {
+void CpuOps::do_download(void* host, const Tensor& from) {
     check(from.contiguous(), "download of a strided tensor");
     std::memcpy(host, from.data, static_cast<size_t>(from.bytes()));
 }
 
-void CpuOps::zero(Tensor to) {
+void CpuOps::do_zero(Tensor to) {
     check(to.contiguous(), "zero of a strided tensor");
     std::byte* p = to.as<std::byte>();
     for_blocks(to.bytes(), threads_, [&](int64_t begin, int64_t end) {
@@ -101,7 +101,7 @@ void CpuOps::zero(Tensor to) {
     });
 }
 
-void CpuOps::copy(Tensor to, const Tensor& from) {
+void CpuOps::do_copy(Tensor to, const Tensor& from) {
     check(to.rows() == from.rows() && to.cols() == from.cols() && to.dtype == from.dtype,
           "copy of {}x{} to {}x{}", from.rows(), from.cols(), to.rows(), to.cols());
     const int64_t size = size_of(to.dtype);
@@ -112,7 +112,7 @@ void CpuOps::copy(Tensor to, const Tensor& from) {
                     from.as<std::byte>() + r * from.row_stride * size, static_cast<size_t>(row_bytes));
 }
 
-void CpuOps::add(Tensor to, const Tensor& from) {
+void CpuOps::do_add(Tensor to, const Tensor& from) {
     check(to.contiguous() && from.contiguous() && to.count() == from.count(), "add of {} to {}", from.count(),
           to.count());
     float* a = to.f32();

@@ -132,7 +132,8 @@ void check_smear(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor
 
 }  // namespace
 
-void CpuOps::short_conv(Tensor y, const Tensor& x, const Tensor& w, const Tensor& doc_start, int64_t length) {
+void CpuOps::do_short_conv(Tensor y, const Tensor& x, const Tensor& w, const Tensor& doc_start,
+                           int64_t length) {
     check_conv(y, x, w);
     const int64_t rows = x.rows(), width = x.cols();
     const Neighbourhood near(doc_start, rows, length);
@@ -147,8 +148,8 @@ void CpuOps::short_conv(Tensor y, const Tensor& x, const Tensor& w, const Tensor
     }
 }
 
-void CpuOps::short_conv_backward(Tensor dx, Tensor dw, const Tensor& dy, const Tensor& x, const Tensor& w,
-                                 const Tensor& doc_start, int64_t length) {
+void CpuOps::do_short_conv_backward(Tensor dx, Tensor dw, const Tensor& dy, const Tensor& x, const Tensor& w,
+                                    const Tensor& doc_start, int64_t length) {
     check_conv(dx, dy, w);
     check_conv(dx, x, w);
     check(dw.rows() == w.rows() && dw.cols() == w.cols(), "gradient {}x{} of taps {}x{}", dw.rows(),
@@ -208,8 +209,8 @@ void CpuOps::short_conv_backward(Tensor dx, Tensor dw, const Tensor& dy, const T
     }
 }
 
-void CpuOps::smear(Tensor y, const Tensor& x, const Tensor& w, const Tensor& lambda, const Tensor& doc_start,
-                   int64_t length) {
+void CpuOps::do_smear(Tensor y, const Tensor& x, const Tensor& w, const Tensor& lambda,
+                      const Tensor& doc_start, int64_t length) {
     check_smear(y, x, w, lambda);
     const int64_t rows = x.rows(), width = x.cols();
     const Neighbourhood near(doc_start, rows, length);
@@ -230,8 +231,9 @@ void CpuOps::smear(Tensor y, const Tensor& x, const Tensor& w, const Tensor& lam
     }
 }
 
-void CpuOps::smear_backward(Tensor dx, Tensor dw, Tensor dlambda, const Tensor& dy, const Tensor& x,
-                            const Tensor& w, const Tensor& lambda, const Tensor& doc_start, int64_t length) {
+void CpuOps::do_smear_backward(Tensor dx, Tensor dw, Tensor dlambda, const Tensor& dy, const Tensor& x,
+                               const Tensor& w, const Tensor& lambda, const Tensor& doc_start,
+                               int64_t length) {
     check_smear(dx, dy, w, lambda);
     check_smear(dx, x, w, lambda);
     check(dw.count() == w.count() && dlambda.count() == 1, "gradient of {} channels for {}", dw.count(),
@@ -279,10 +281,10 @@ void CpuOps::smear_backward(Tensor dx, Tensor dw, Tensor dlambda, const Tensor& 
         }
     }
     for (int64_t c = 0; c < each; ++c) {
-        double sum = 0;
-        for (int64_t b = 0; b < blocks; ++b) sum += partials_[b * each + c];
+        double total = 0;
+        for (int64_t b = 0; b < blocks; ++b) total += partials_[b * each + c];
         float* to = c < channels ? dw.f32() + c : dlambda.f32();
-        *to += static_cast<float>(sum);
+        *to += static_cast<float>(total);
     }
 }
 

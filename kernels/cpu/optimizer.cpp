@@ -248,7 +248,7 @@ void muon_matrix(const MuonSlot& slot, const MuonSpec& spec, float* memory, cons
 
 }  // namespace
 
-void CpuOps::adam(std::span<const AdamSlot> slots, const AdamSpec& spec) {
+void CpuOps::do_adam(std::span<const AdamSlot> slots, const AdamSpec& spec) {
     int64_t blocks = 0, parameters = 0;
     for (const AdamSlot& slot : slots) {
         const int64_t count = slot.param.count();
@@ -267,7 +267,7 @@ void CpuOps::adam(std::span<const AdamSlot> slots, const AdamSpec& spec) {
     for (int64_t r = 0; r < runs; ++r) adam_blocks(slots, spec, piece(blocks, runs, r));
 }
 
-void CpuOps::muon(std::span<const MuonSlot> slots, Tensor workspace, const MuonSpec& spec) {
+void CpuOps::do_muon(std::span<const MuonSlot> slots, Tensor workspace, const MuonSpec& spec) {
     for (const MuonSlot& slot : slots) {
         const int64_t rows = slot.param.rows(), cols = slot.param.cols();
         check(slot.param.contiguous() && slot.gradient.contiguous() && slot.momentum.contiguous() &&
@@ -277,8 +277,8 @@ void CpuOps::muon(std::span<const MuonSlot> slots, Tensor workspace, const MuonS
               slot.gradient.cols(), slot.momentum.rows(), slot.momentum.cols());
         check(Shape(slot.param).blocks() <= partial_doubles, "muon on {} rows", rows);
     }
-    check(workspace.bytes() >= muon_workspace(slots), "muon workspace of {} bytes, needs {}",
-          workspace.bytes(), muon_workspace(slots));
+    check(workspace.bytes() >= do_muon_workspace(slots), "muon workspace of {} bytes, needs {}",
+          workspace.bytes(), do_muon_workspace(slots));
     float* memory = workspace.as<float>();
     int64_t per_thread = 0;  // floats
     for (const MuonSlot& slot : slots)
@@ -294,7 +294,7 @@ void CpuOps::muon(std::span<const MuonSlot> slots, Tensor workspace, const MuonS
             muon_matrix(slot, spec, memory, ParallelTeam{*this, partials_, threads_});
 }
 
-int64_t CpuOps::muon_workspace(std::span<const MuonSlot> slots) const {
+int64_t CpuOps::do_muon_workspace(std::span<const MuonSlot> slots) const {
     int64_t serial = 0, parallel = 0;
     for (const MuonSlot& slot : slots) {
         const Shape s(slot.param);
