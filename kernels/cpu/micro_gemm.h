@@ -102,16 +102,22 @@ LONGREACH_INLINE void multiply_tile(const float* a, int64_t row_step, int64_t k_
     for (int r = 0; r < rows; ++r) finish(r, sum[r][0], sum[r][1]);
 }
 
-// `rows` rows of `a` times one panel, in tiles of tile_rows and smaller ones at the end. Full tiles lie
-// tile_step apart: tile_rows * row_step unless they were packed one by one. ahead(t): what tile t fetches.
+// A left side. Full tiles lie tile_step apart: tile_rows * row_step unless they were packed one by one.
+struct Left {
+    const float* data;
+    int64_t tile_step, row_step, k_step;
+};
+
+// `rows` rows of `a` times one panel, in tiles of tile_rows and smaller ones at the end.
+// ahead(t): what tile t fetches.
 template <class Unit, class Fetch, class Finish>
-LONGREACH_INLINE void multiply_panel(const float* a, int64_t tile_step, int64_t row_step, int64_t k_step,
-                                     const float* b, int64_t k, int64_t rows, Fetch ahead, Finish finish) {
+LONGREACH_INLINE void multiply_panel(const Left& a, const float* b, int64_t k, int64_t rows, Fetch ahead,
+                                     Finish finish) {
     int64_t r = 0;
     const auto tile = [&]<int size>() __attribute__((always_inline)) {
-        const float* at = a + r / tile_rows * tile_step + r % tile_rows * row_step;
+        const float* at = a.data + r / tile_rows * a.tile_step + r % tile_rows * a.row_step;
         multiply_tile<size, Unit>(
-            at, row_step, k_step, b, k,
+            at, a.row_step, a.k_step, b, k,
             ahead(r / tile_rows), [&](int i, Vec left, Vec right) __attribute__((always_inline)) {
                 finish(r + i, left, right);
             });
@@ -129,7 +135,7 @@ template <class Unit, class Finish>
 LONGREACH_INLINE void multiply_panel(const float* a, int64_t row_step, int64_t k_step, const float* b,
                                      int64_t k, int64_t rows, Finish finish) {
     multiply_panel<Unit>(
-        a, tile_rows * row_step, row_step, k_step, b, k, rows, [](int64_t) { return NothingAhead{}; },
+        Left{a, tile_rows * row_step, row_step, k_step}, b, k, rows, [](int64_t) { return NothingAhead{}; },
         finish);
 }
 

@@ -80,22 +80,27 @@ LONGREACH_INLINE void weigh_rows(float* to, const float* from, int64_t step, con
     });
 }
 
+template <class T>
+struct Rows {
+    T* data;
+    int64_t step;
+    T* operator[](int64_t row) const { return data + row * step; }
+};
 // dw_m += sum over `count` rows of dy_n * x_(n-m), all of which have `taps` rows to look at. The sums stay in
 // registers meanwhile: adding row by row in memory took three times as long.
 template <class Taps, class Count>
-LONGREACH_INLINE void gather_weights(float* dw, int64_t dw_step, const float* dy, int64_t dy_step,
-                                     const float* x, int64_t x_step, int64_t width, Taps taps, Count count) {
+LONGREACH_INLINE void gather_weights(Rows<float> dw, Rows<const float> dy, Rows<const float> x, int64_t width,
+                                     Taps taps, Count count) {
     for_vectors(width, [&](int64_t i, auto n) {
         for (int64_t first = 0; first < taps; first += 4) {
             const int64_t some = std::min<int64_t>(4, taps - first);
             Vec sums[4];
-            for (int64_t m = 0; m < some; ++m) sums[m] = load(dw + (first + m) * dw_step + i, n);
+            for (int64_t m = 0; m < some; ++m) sums[m] = load(dw[first + m] + i, n);
             for (int64_t k = 0; k < count; ++k) {
-                const Vec d = load(dy + k * dy_step + i, n);
-                for (int64_t m = 0; m < some; ++m)
-                    sums[m] = fma(d, load(x + (k - first - m) * x_step + i, n), sums[m]);
+                const Vec d = load(dy[k] + i, n);
+                for (int64_t m = 0; m < some; ++m) sums[m] = fma(d, load(x[k - first - m] + i, n), sums[m]);
             }
-            for (int64_t m = 0; m < some; ++m) store(dw + (first + m) * dw_step + i, sums[m], n);
+            for (int64_t m = 0; m < some; ++m) store(dw[first + m] + i, sums[m], n);
         }
     });
 }
@@ -180,8 +185,8 @@ void CpuOps::do_short_conv_backward(Tensor dx, Tensor dw, const Tensor& dy, cons
                 }
                 const auto gather = [&](int64_t r, int64_t looked_at, auto count) {
                     with_taps(looked_at, [&](auto taps) {
-                        gather_weights(partial + begin, width, gradient(r), dy.row_stride, from(r),
-                                       x.row_stride, part, taps, count);
+                        gather_weights({partial + begin, width}, {gradient(r), dy.row_stride},
+                                       {from(r), x.row_stride}, part, taps, count);
                     });
                 };
                 for (int64_t r = block.begin; r < block.end;) {

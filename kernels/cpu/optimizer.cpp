@@ -136,11 +136,22 @@ struct SerialTeam {
     // x = 3.4445 x - 4.7750 A x + 2.0315 A A x; the result takes y's place and y x's.
     void iterate(MuonSpace& m, const Shape& s) const {
         const Factor x{m.x, s.large}, xt{m.x, s.large, true}, a{m.a, s.small}, b{m.b, s.small};
-        gemm_serial(m.a, s.small, x, xt, s.small, s.small, s.large, 1.0f, 0.0f, scratch);
-        std::copy_n(m.a, s.small * s.small, m.b);
-        gemm_serial(m.b, s.small, a, a, s.small, s.small, s.small, fifth_power, third_power, scratch);
-        std::copy_n(m.x, s.small * s.large, m.y);
-        gemm_serial(m.y, s.large, b, x, s.small, s.large, s.small, 1.0f, first_power, scratch);
+        const int64_t r = s.small, c = s.large;
+        gemm_serial({.c = m.a, .c_stride = r, .a = x, .b = xt, .m = r, .n = r, .k = c}, scratch);
+        std::copy_n(m.a, r * r, m.b);
+        gemm_serial({.c = m.b,
+                     .c_stride = r,
+                     .a = a,
+                     .b = a,
+                     .m = r,
+                     .n = r,
+                     .k = r,
+                     .alpha = fifth_power,
+                     .beta = third_power},
+                    scratch);
+        std::copy_n(m.x, r * c, m.y);
+        gemm_serial({.c = m.y, .c_stride = c, .a = b, .b = x, .m = r, .n = c, .k = r, .beta = first_power},
+                    scratch);
         std::swap(m.x, m.y);
     }
 };
