@@ -43,8 +43,8 @@ class BatchSource {
     // The spans have batch * length elements (doc_start may be empty: not needed). One call at a time.
     virtual void fill(const BatchRequest& request, std::span<int32_t> tokens, std::span<int32_t> targets,
                       std::span<int32_t> doc_start) = 0;
-    // Targets that are scored (not -1) in every sequence of this length; what a step's loss and gradient are
-    // divided by.
+    // Targets that are scored (not -1) in every sequence of this length; what a step's loss and
+    // gradient are divided by.
     virtual int64_t scored_per_sequence(int64_t length) const = 0;
 };
 

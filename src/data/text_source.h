@@ -1,5 +1,5 @@
-// Documents out of text files, directories and JSONL files, one after the other and without holding them in
-// memory.
+// Documents out of text files, directories and JSONL files, one after the other and without
+// holding them in memory.
 #pragma once
 
 #include <cstdint>

@@ -4,8 +4,7 @@
 //       step_00000800/           complete: manifest.json lists every other file with its size and XXH64
 //       step_00001200.tmp.<id>/  unfinished, or on its way out; removed when the next writer starts
 //       step_00000400.bad/       failed its checks; kept for inspection
-//       latest                   the name of the newest: a hint for people and scripts, never read by this
-//       program
+//       latest                   the name of the newest, for people and scripts; this program never reads it
 //
 // A checkpoint is written under a temporary name, every file synced; then manifest.json; then the directory
 // is renamed to its final name and the rename made durable; then everything is read back and compared; only
@@ -48,8 +47,8 @@ struct Checkpoint {
     bool has(std::string_view name) const;
 };
 
-// Which checkpoints stay after a commit: the new one, the newest others up to `keep` in all, and the pinned
-// steps.
+// Which checkpoints stay after a commit: the new one, the newest others up to `keep` in all,
+// and the pinned steps.
 struct Retention {
     int64_t keep = 2;
     std::vector<int64_t> pinned = {};

@@ -76,9 +76,9 @@ RunLock::RunLock(const std::string& directory, Disk& disk)
 }
 
 RunLock::~RunLock() {
-    // The file stays: removing it would let a process that opened it just before hold a lock nobody else can
-    // see. Emptied, it says to the next holder that this one ended in good order. If that fails, the lock
-    // still goes.
+    // The file stays: removing it would let a process that opened it just before hold a lock
+    // nobody else can see. Emptied, it says to the next holder that this one ended in good order.
+    // If that fails, the lock still goes.
     try {
         lock_.truncate(0);
     } catch (const Error&) {

@@ -213,8 +213,8 @@ TEST_CASE("eval: suffix scores the last tokens of documents, the same ones behin
         r.align = eval::EvalAlign::suffix;
         r.suffix_tokens = suffix;
         const int64_t scored = suffix > 0 ? suffix : 4;  // default: half the smallest length
-        // By the definition: documents long enough, with enough stream before their end, until the tokens run
-        // out.
+        // By the definition: documents long enough, with enough stream before their end,
+        // until the tokens run out.
         std::vector<float> expected;
         for (size_t d = 0; d < lengths.size(); ++d) {
             const int64_t last = corpus.begins[d] + lengths[d] - 1;  // the last target
