@@ -41,9 +41,9 @@ std::string counted(size_t count, std::string_view noun);
 // `limit + 1` if more than `limit`.
 size_t edit_distance(std::string_view a, std::string_view b, size_t limit);
 
-// The candidates that may have been meant by `word`, best first, at most `count`: at most two edits away
-// (fewer than the letters of the word), or one being a prefix of the other with at least three letters in
-// common.
+// The candidates that may have been meant by `word`, best first, at most `count`: at most two
+// edits away (fewer than the letters of the word), or one being a prefix of the other with at
+// least three letters in common.
 std::vector<std::string> nearest(std::string_view word, const std::vector<std::string>& candidates,
                                  size_t count);
 

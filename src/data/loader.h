@@ -1,9 +1,9 @@
 // Reads micro-batches ahead of the trainer.
 //
-// The caller announces micro-batches with request(), in order, and receives them with take(), in the same
-// order. With `background` a thread reads one micro-batch ahead; without, take() reads. Both give the same
-// bits. A failed read (a bad token, a failing disk) surfaces as the Error of the take() that would have
-// delivered it.
+// The caller announces micro-batches with request(), in order, and receives them with take(), in the
+// same order. With `background` a thread reads one micro-batch ahead; without, take() reads. Both give
+// the same bits. A failed read (a bad token, a failing disk) surfaces as the Error of the take() that
+// would have delivered it.
 #pragma once
 
 #include <condition_variable>

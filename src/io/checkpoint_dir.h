@@ -95,14 +95,14 @@ using Examine = std::function<void(const Checkpoint& checkpoint)>;
 Checkpoint verify_checkpoint(const std::string& root, int64_t step, Disk& disk = Disk::system(),
                              const Examine& examine = {});
 
-// What to do with a checkpoint that fails its checks: leave it (a reader of another process's run), or rename
-// it to
+// What to do with a checkpoint that fails its checks: leave it (a reader of another process's run),
+// or rename it to
 // *.bad (the holder of the run's lock).
 enum class Damaged { leave, quarantine };
 
-// The newest checkpoint that passes, each one that does not being reported to `notice`. Empty if there is
-// none at all; Error(ExitCode::checkpoint) if there are some but none is usable: a run must not silently
-// start over.
+// The newest checkpoint that passes, each one that does not being reported to `notice`. Empty if
+// there is none at all; Error(ExitCode::checkpoint) if there are some but none is usable: a run must
+// not silently start over.
 std::optional<Checkpoint> newest_checkpoint(const std::string& root, Damaged damaged, const Notice& notice,
                                             Disk& disk = Disk::system(), const Examine& examine = {});
 

@@ -2,8 +2,8 @@
 //
 // Every failure is an Error that names the path and the system's reason: ExitCode::data if what was to be
 // read is missing or of the wrong kind, ExitCode::disk otherwise. Interrupted and short transfers are
-// continued. Nothing is memory-mapped, so a file truncated by another process is an error and not a signal.
-// Offsets are 64-bit.
+// continued. Nothing is memory-mapped, so a file truncated by another process is an error and not a
+// signal. Offsets are 64-bit.
 //
 // A path found inside a file is never opened through this header, only names given by the user or made
 // here.

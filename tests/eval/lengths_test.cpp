@@ -277,8 +277,8 @@ TEST_CASE("eval: min_document leaves out the tokens of shorter documents, at eve
 TEST_CASE(
     "eval: every token is in the bucket of the tokens it can see, at both sides of a document's marker") {
     for (const data::BoundarySide side : {data::BoundarySide::before, data::BoundarySide::after}) {
-        // Boundaries just before, at and just after every kind of place: the sequence's start, its end, a
-        // power of two.
+        // Boundaries just before, at and just after every kind of place: the sequence's start, its end,
+        // a power of two.
         const Corpus corpus({1, 1, 2, 3, 4, 5, 15, 1, 16, 17, 7, 8, 9, 31, 1, 32, 33, 63, 64, 65, 5}, side);
         for (const eval::LengthResult& r : evaluate(tiny_model(1), corpus, request({1, 16, 32, 64}, 320))) {
             CAPTURE(r.length);
