@@ -6,8 +6,9 @@
 //     z_ij = row_factor_h(i) * z_ij
 //     y_ij = gain_h(t) * z_ij + bias_h(t),         t = i - j >= 0
 //     P_ij = exp(y_ij) / (sum_j exp(y_ij) + exp(sink_h)), j over the visible keys [row_start_i, i]
-// Causality, sliding windows, chunks and documents are one thing: the first visible key of a row. What is
-// absent costs nothing.
+//
+// Causality, sliding windows, chunks and documents are one thing: the first visible key of a row.
+// What is absent costs nothing.
 #pragma once
 
 #include "kernels/tensor.h"
@@ -30,9 +31,9 @@ struct AttentionSpec {
     // f32 [1 or H, N]: factor of every score of a query, any sign, 0 allowed. Empty: 1.
     Tensor row_factor{};
 
-    // f32 [1 or H, R] each, R >= T: gain and bias by distance, stored backwards (entry R-1-t belongs to
-    // distance t) so that ascending keys of one query read ascending memory. Both present or both empty (gain
-    // 1, bias 0).
+    // f32 [1 or H, R] each, R >= T: gain and bias by distance, stored backwards
+    // (entry R-1-t belongs to distance t) so that ascending keys of one query read ascending memory.
+    // Both present or both empty (gain 1, bias 0).
     Tensor distance_gain{};
     Tensor distance_bias{};
     // f32 [N], with distance tables: w_i. The gain table then holds squares u(t), the gain of a pair is

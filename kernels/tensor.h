@@ -27,9 +27,9 @@ inline constexpr int64_t size_of(DType dtype) {
 }
 const char* name_of(DType dtype);
 
-// Up to four dimensions, row-major. The last dimension is contiguous; consecutive rows (all leading
-// dimensions taken together) lie `row_stride` elements apart, so a slice of columns of a matrix is a Tensor
-// too.
+// Up to four dimensions, row-major. The last dimension is contiguous; consecutive rows
+// (all leading dimensions taken together) lie `row_stride` elements apart, so a slice of columns of a matrix
+// is a Tensor too.
 struct Tensor {
     void* data = nullptr;
     DType dtype = DType::f32;

@@ -1,15 +1,17 @@
 // Activations of the MLP and the mixing of two streams, element by element.
 //
-//   gelu       h = a P(a), P the normal distribution;                    dh/da = P(a) + a e^(-a^2/2) / sqrt(2
-//   pi) gelu_tanh  h = a s(2u), u = sqrt(2/pi) (a + 0.044715 a^3);           dh/da = s + a s (1 - s) 2u'
-//              (s the sigmoid: (1 + tanh u) / 2 = s(2u))
-//   swiglu     a = gate|up [N, 2F], h = gate s(gate) up;                 dup = dh gate s,  dgate = dh up s (1
-//   + gate (1-s)) mix        out = a x + b y, scalars a = offset + scale * param;      dx = a dout, dy += b
-//   dout, da += scale <dout, x>
+//   gelu       h = a P(a), P the normal distribution
+//              dh/da = P(a) + a e^(-a^2/2) / sqrt(2 pi)
+//   gelu_tanh  h = a s(2u), u = sqrt(2/pi) (a + 0.044715 a^3), s the sigmoid: (1 + tanh u) / 2 = s(2u)
+//              dh/da = s + a s (1 - s) 2u'
+//   swiglu     h = gate s(gate) up, a = gate|up [N, 2F]
+//              dup = dh gate s,  dgate = dh up s (1 + gate (1 - s))
+//   mix        out = a x + b y, scalars a = offset + scale * param
+//              dx = a dout,  dy += b dout,  da += scale <dout, x>
 //
-// Backward needs the argument a [N, F]; of mix, x and y where their coefficient is learned. Per element 8
-// bytes forward and 12 backward (swiglu 12 and 20); 20-30 FLOPs, almost all in exp, so two cores stay near
-// the copy bandwidth. Parallel over spans of 4096 elements (rows where strided); the dot products of
+// Saved: the argument a [N, F]; for mix, x and y where their coefficient is learned. Bytes per element: 8
+// forward and 12 backward (swiglu 12 and 20). FLOPs: 20 to 30, almost all in exp, so two cores stay near the
+// copy bandwidth. Parallel over spans of 4096 elements (rows where strided); the dot products of
 // mix_backward sum fixed groups of spans.
 #include <algorithm>
 
@@ -28,8 +30,8 @@ constexpr float tanh_slope = 1.5957691216057308f;    // 2 sqrt(2/pi)
 constexpr float tanh_cubic = 0.071354816272600254f;  // 2 sqrt(2/pi) * 0.044715
 constexpr float inverse_sqrt_2pi = 0.39894228040143268f;
 
-// At most this many partial dot products in mix_backward: enough to balance, few enough to fold on one
-// thread.
+// At most this many partial dot products in mix_backward: enough to balance, few enough to
+// fold on one thread.
 constexpr int64_t dot_groups = 1024;
 
 LONGREACH_INLINE Vec gelu(Vec a) {
@@ -47,8 +49,8 @@ LONGREACH_INLINE Vec gelu_tanh_slope(Vec a) {
     const Vec square = a * a;
     const Logistic s = logistic(a * fma(square, splat(tanh_cubic), splat(tanh_slope)));
     const Vec slope = fma(square, splat(3 * tanh_cubic), splat(tanh_slope));  // 2u'
-    // s (1 - s) is zero long before |a| = 20, and beyond the other factors may overflow; NaN takes the second
-    // branch.
+    // s (1 - s) is zero long before |a| = 20, and beyond the other factors may overflow;
+    // NaN takes the second branch.
     return abs(a) > splat(20.0f) ? s.value : fma(a * slope, s.value * s.rest, s.value);
 }
 
@@ -105,7 +107,7 @@ float value_of(const Coefficient& c) {
 
 }  // namespace
 
-void CpuOps::activation(Tensor h, const Tensor& a, Activation kind) {
+void CpuOps::do_activation(Tensor h, const Tensor& a, Activation kind) {
     const int64_t rows = h.rows(), width = h.cols();
     check(a.rows() == rows && a.cols() == (kind == Activation::swiglu ? 2 * width : width),
           "activation {}x{} of {}x{}", rows, width, a.rows(), a.cols());
@@ -113,12 +115,12 @@ void CpuOps::activation(Tensor h, const Tensor& a, Activation kind) {
     if (kind == Activation::gelu_tanh) return map_spans(h, a, threads_, [](Vec v) { return gelu_tanh(v); });
 #pragma omp parallel for schedule(static) num_threads(threads_) if (rows * width > parallel_threshold)
     for (int64_t r = 0; r < rows; ++r) {
-        const float* gate = a.f32() + r * a.row_stride;
-        swiglu_row(h.f32() + r * h.row_stride, gate, gate + width, width, r + 1 < rows ? a.row_stride : 0);
+        const float* gates = a.f32() + r * a.row_stride;
+        swiglu_row(h.f32() + r * h.row_stride, gates, gates + width, width, r + 1 < rows ? a.row_stride : 0);
     }
 }
 
-void CpuOps::activation_backward(Tensor da, const Tensor& dh, const Tensor& a, Activation kind) {
+void CpuOps::do_activation_backward(Tensor da, const Tensor& dh, const Tensor& a, Activation kind) {
     const int64_t rows = dh.rows(), width = dh.cols();
     check(da.rows() == rows && a.rows() == rows && da.cols() == a.cols() &&
               a.cols() == (kind == Activation::swiglu ? 2 * width : width),
@@ -129,14 +131,15 @@ void CpuOps::activation_backward(Tensor da, const Tensor& dh, const Tensor& a, A
         return map_spans_backward(da, dh, a, threads_, [](Vec v) { return gelu_tanh_slope(v); });
 #pragma omp parallel for schedule(static) num_threads(threads_) if (rows * width > parallel_threshold)
     for (int64_t r = 0; r < rows; ++r) {
-        const float* gate = a.f32() + r * a.row_stride;
+        const float* gates = a.f32() + r * a.row_stride;
         float* dgate = da.f32() + r * da.row_stride;
-        swiglu_row_backward(dgate, dgate + width, dh.f32() + r * dh.row_stride, gate, gate + width, width,
+        swiglu_row_backward(dgate, dgate + width, dh.f32() + r * dh.row_stride, gates, gates + width, width,
                             r + 1 < rows ? a.row_stride : 0);
     }
 }
 
-void CpuOps::mix(Tensor out, const Coefficient& a, const Tensor& x, const Coefficient& b, const Tensor& y) {
+void CpuOps::do_mix(Tensor out, const Coefficient& a, const Tensor& x, const Coefficient& b,
+                    const Tensor& y) {
     check(
         x.rows() == out.rows() && x.cols() == out.cols() && y.rows() == out.rows() && y.cols() == out.cols(),
         "mix of {}x{} and {}x{}", x.rows(), x.cols(), y.rows(), y.cols());
@@ -153,8 +156,8 @@ void CpuOps::mix(Tensor out, const Coefficient& a, const Tensor& x, const Coeffi
     }
 }
 
-void CpuOps::mix_backward(Tensor dx, Tensor dy, Tensor da, Tensor db, const Tensor& dout,
-                          const Coefficient& a, const Tensor& x, const Coefficient& b, const Tensor& y) {
+void CpuOps::do_mix_backward(Tensor dx, Tensor dy, Tensor da, Tensor db, const Tensor& dout,
+                             const Coefficient& a, const Tensor& x, const Coefficient& b, const Tensor& y) {
     const Vec scale_x = splat(value_of(a)), scale_y = splat(value_of(b));
     const Tensor read_x = da ? x : Tensor(), read_y = db ? y : Tensor();
     const Spans spans(dout, dx, dy, read_x, read_y);

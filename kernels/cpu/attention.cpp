@@ -4,10 +4,10 @@
 //   exists. 4*d FLOPs and one exp2 per visible pair; memory: q, k, v once per tile of queries, o once.
 //
 // Online softmax over tiles of keys, in base 2. Scale, log2(e) and row factors are multiplied into the
-// queries when they are packed; the rest of the score is score_of in attention_tiles.h. A far pair costs a
-// second packing of the queries and, along its border, up to panel_cols - 1 keys of a panel twice.
-// Parallel over (sequence, head, tile of queries); a tile is one thread's work from its first to its last
-// key.
+// queries when they are packed; the rest of the score is score_of in attention_tiles.h. A far pair costs
+// a second packing of the queries and, along its border, up to panel_cols - 1 keys of a panel twice.
+// Parallel over (sequence, head, tile of queries); a tile is one thread's work from its first
+// to its last key.
 #include <omp.h>
 
 #include <cmath>
@@ -249,8 +249,8 @@ void attention_tile(float* o, int64_t o_stride, float* lse, float* maxima, const
 
 }  // namespace
 
-void CpuOps::row_starts(Tensor row_start, const Tensor& doc_start, int64_t length, int64_t window,
-                        int64_t chunk) {
+void CpuOps::do_row_starts(Tensor row_start, const Tensor& doc_start, int64_t length, int64_t window,
+                           int64_t chunk) {
     const int64_t count = row_start.count();
     check(row_start.contiguous() && count % length == 0, "row_starts: {} entries, length {}", count, length);
     const int32_t* document = doc_start ? doc_start.i32() : nullptr;
@@ -264,8 +264,8 @@ void CpuOps::row_starts(Tensor row_start, const Tensor& doc_start, int64_t lengt
     }
 }
 
-void CpuOps::attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor& q, const Tensor& k,
-                       const Tensor& v, const AttentionSpec& spec) {
+void CpuOps::do_attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor& q, const Tensor& k,
+                          const Tensor& v, const AttentionSpec& spec) {
     check(ForwardTile::floats(spec.head_dim) <= scratch_per_thread_, "attention: head size {} is too large",
           spec.head_dim);
     check_attention(spec);
@@ -277,8 +277,8 @@ void CpuOps::attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor& q,
                               : spec.distance_gain                ? passes_of<Form::distance>
                                                                   : passes_of<Form::plain>;
 
-    // Within a head the longest tiles come first; heads follow each other, so that keys and values stay in
-    // cache.
+    // Within a head the longest tiles come first; heads follow each other, so that keys and
+    // values stay in cache.
 #pragma omp parallel for schedule(dynamic) num_threads(threads_)
     for (int64_t i = 0; i < spec.batch * spec.heads * tiles; ++i) {
         const int64_t sequence = i / tiles / spec.heads, head = i / tiles % spec.heads;

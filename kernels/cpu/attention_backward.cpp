@@ -61,8 +61,8 @@ struct KeyBlock {
     }
 };
 
-// One tile of queries of one head, packed in every form the products need. Buffers are pieces of the thread's
-// scratch.
+// One tile of queries of one head, packed in every form the products need. Buffers are pieces
+// of the thread's scratch.
 struct BackwardTile {
     int64_t width, padded;
     float* q_transposed;     // [query_panels][d][panel_cols], times ScoreRows::packing
@@ -219,13 +219,18 @@ void add_diagonals(float* table, const float* tile, int64_t keys, int64_t first)
     }
 }
 
+// A matrix in tiles: element (i, j) lies i * row_step + j * k_step behind `data`.
+struct Strided {
+    const float* data;
+    int64_t row_step, k_step;
+};
 // c [rows, padded] += left [rows, depth] times the panels of `right`, which lie panel_floats apart.
-void accumulate(float* c, int64_t padded, const float* left, int64_t row_step, int64_t k_step,
-                const float* right, int64_t panel_floats, int64_t rows, int64_t depth) {
+void accumulate(float* c, int64_t padded, const Strided& left, const float* right, int64_t panel_floats,
+                int64_t rows, int64_t depth) {
     for (int64_t column = 0; column < padded; column += panel_cols, right += panel_floats) {
         float* to = c + column;
         multiply_panel<PlainUnit>(
-            left, row_step, k_step, right, depth,
+            left.data, left.row_step, left.k_step, right, depth,
             rows, [=](int64_t r, Vec low, Vec high) __attribute__((always_inline)) {
                 float* at = to + r * padded;
                 store(at, load(at) + low);
@@ -234,17 +239,27 @@ void accumulate(float* c, int64_t padded, const float* left, int64_t row_step, i
     }
 }
 
-// Sums of one head's table gradients by distance, entry t of distance t; null: not wanted. The gain's are
-// times log2(e).
+// Sums of one head's table gradients by distance, entry t of distance t; null: not wanted.
+// The gain's are times log2(e).
 struct TableSums {
     float* gain;
     float* bias;
 };
 
+// What the tiles of one head have in common.
+struct HeadPass {
+    const KeyBlock& block;
+    const Tensor &k, &v;
+    const DistanceSlice& slice;
+    const TableSums& tables;
+    const FormPasses& passes;
+};
+
 // One tile of keys [key, key_end) of the block against one tile of queries.
-void backward_tile(const BackwardTile& t, const KeyBlock& block, const QueryTile& q, const ScoreRows& rows,
-                   int64_t key, int64_t key_end, const Tensor& k, const Tensor& v, const DistanceSlice& slice,
-                   const TableSums& tables, const FormPasses& passes) {
+void backward_tile(const BackwardTile& t, const HeadPass& head, const QueryTile& q, const ScoreRows& rows,
+                   int64_t key, int64_t key_end) {
+    const KeyBlock& block = head.block;
+    const TableSums& tables = head.tables;
     const int64_t first = larger(key, q.first_key()), last = smaller(key_end, q.end);
     for (int64_t panel = 0; panel < query_panels; ++panel) {
         const KeyRange range(q, panel, key, key_end);
@@ -254,15 +269,15 @@ void backward_tile(const BackwardTile& t, const KeyBlock& block, const QueryTile
         }
         clear_panel(t, panel, first, range.begin, first);
         clear_panel(t, panel, range.end, last, first);
-        score_panel(t, panel, range, first, k, v);
-        const Differentiate differentiate = range.masked ? passes.masked : passes.whole;
-        differentiate(t, q, rows, panel, range, first, slice);
+        score_panel(t, panel, range, first, head.k, head.v);
+        const Differentiate differentiate = range.masked ? head.passes.masked : head.passes.whole;
+        differentiate(t, q, rows, panel, range, first, head.slice);
     }
     const int64_t queries = q.end - q.begin, keys = last - first, at = (first - block.begin) * t.padded;
     const int64_t query_panel = query_tile * panel_cols;
-    accumulate(block.dv + at, t.padded, t.p, score_stride, 1, t.dout, query_panel, keys, queries);
-    accumulate(block.dk + at, t.padded, t.ds, score_stride, 1, t.q, query_panel, keys, queries);
-    accumulate(t.dq, t.padded, t.ds, 1, score_stride, block.panel(key, 0) + (first - key) * panel_cols,
+    accumulate(block.dv + at, t.padded, {t.p, score_stride, 1}, t.dout, query_panel, keys, queries);
+    accumulate(block.dk + at, t.padded, {t.ds, score_stride, 1}, t.q, query_panel, keys, queries);
+    accumulate(t.dq, t.padded, {t.ds, 1, score_stride}, block.panel(key, 0) + (first - key) * panel_cols,
                key_tile * panel_cols, queries, keys);
     if (tables.gain) add_diagonals(tables.gain, t.dlz, keys, q.begin - first);
     if (tables.bias) add_diagonals(tables.bias, t.dl, keys, q.begin - first);
@@ -281,8 +296,8 @@ void write_rows(float* to, int64_t stride, const float* from, int64_t padded, in
         }
 }
 
-// What one item reads and writes: tensors of one sequence ([T, columns]); lse, delta and dfactor are rows of
-// [H, N].
+// What one item reads and writes: tensors of one sequence ([T, columns]); lse, delta and dfactor are
+// rows of [H, N].
 struct Item {
     const AttentionSpec& spec;
     const Plan& plan;
@@ -317,6 +332,7 @@ void backward_head(const Item& item, const KeyBlock& block, int64_t head, const 
     const TableSums sums = item.table_sums(head);
     BackwardTile t(item.scratch, d, sums.gain, sums.bias);
     DistanceSlice slice;
+    const HeadPass pass{block, k, v, slice, sums, item.passes};
     for (int64_t i = block.begin / query_tile * query_tile; i < length; i += query_tile) {
         const QueryTile tile(i, length, item.row_start);
         if (tile.first_key() >= block.end) break;
@@ -327,7 +343,7 @@ void backward_head(const Item& item, const KeyBlock& block, int64_t head, const 
             const int64_t key_end = smaller(key + key_tile, block.end);
             if (key_end <= tile.first_key()) continue;
             if (tables.gain) slice.cut(tables, tile.begin, key, key_end);
-            backward_tile(t, block, tile, rows, key, key_end, k, v, slice, sums, item.passes);
+            backward_tile(t, pass, tile, rows, key, key_end);
         }
         write_rows(item.dq.f32() + i * item.dq.row_stride + head * d, item.dq.row_stride, t.dq, t.padded,
                    tile.end - i, d, item.spec.scale, true);
@@ -366,14 +382,14 @@ void backward_segment(const Item& item, int64_t begin, int64_t end) {
 
 }  // namespace
 
-int64_t CpuOps::attention_workspace(const AttentionSpec& spec, const AttentionGradients& gradients) const {
+int64_t CpuOps::do_attention_workspace(const AttentionSpec& spec, const AttentionGradients& gradients) const {
     return Plan(spec, gradients, threads_).floats() * static_cast<int64_t>(sizeof(float));
 }
 
-void CpuOps::attention_backward(Tensor dq, Tensor dk, Tensor dv, const AttentionGradients& gradients,
-                                Tensor workspace, const Tensor& dout, const Tensor& o, const Tensor& lse,
-                                const Tensor& q, const Tensor& k, const Tensor& v,
-                                const AttentionSpec& spec) {
+void CpuOps::do_attention_backward(Tensor dq, Tensor dk, Tensor dv, const AttentionGradients& gradients,
+                                   Tensor workspace, const Tensor& dout, const Tensor& o, const Tensor& lse,
+                                   const Tensor& q, const Tensor& k, const Tensor& v,
+                                   const AttentionSpec& spec) {
     check_attention(spec);
     check(!spec.far_queries && !spec.far_keys, "attention_backward: a far pair is for forward passes only");
     check(!gradients.sink || spec.sink, "attention_backward: gradient of a sink that is not there");

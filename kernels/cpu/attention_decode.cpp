@@ -1,5 +1,5 @@
-// Attention of one query per sequence against keys and values computed before; scores as attention_spec.h
-// says.
+// Attention of one query per sequence against keys and values computed before;
+// scores as attention_spec.h says.
 //
 //   4 d FLOPs and one exp2 per visible key; every key and value is read once, which is what takes the time.
 //
@@ -111,8 +111,8 @@ void attend(float* o, const Query& at, const Tensor& q, const Tensor& k, const T
 
 }  // namespace
 
-void CpuOps::attention_decode(Tensor o, const Tensor& q, const Tensor& k, const Tensor& v,
-                              const AttentionSpec& spec, int64_t first, int64_t position) {
+void CpuOps::do_attention_decode(Tensor o, const Tensor& q, const Tensor& k, const Tensor& v,
+                                 const AttentionSpec& spec, int64_t first, int64_t position) {
     check(0 <= first && first <= position && position < spec.length, "attention of keys {} .. {} of {}",
           first, position, spec.length);
     check(o.rows() == spec.batch && q.rows() == spec.batch && k.rows() == spec.batch * spec.length &&

@@ -227,8 +227,8 @@ void write_rows(const Columns& out, const RowSums& r, const QueryTile& q, const 
 
 }  // namespace
 
-void CpuOps::attention_statistics(Tensor statistics, const Tensor& lse, const Tensor& q, const Tensor& k,
-                                  const AttentionSpec& spec) {
+void CpuOps::do_attention_statistics(Tensor statistics, const Tensor& lse, const Tensor& q, const Tensor& k,
+                                     const AttentionSpec& spec) {
     const int64_t d = spec.head_dim, length = spec.length, group = spec.heads / spec.kv_heads;
     check(StatisticsTile::floats(d) <= scratch_per_thread_, "attention statistics: head size {} is too large",
           d);

@@ -5,8 +5,8 @@
 // Row maxima and row sums of the softmax are then plain vector operations, keys and values serve as left
 // sides of the products straight from memory, and only queries (once per tile) are ever transposed.
 
-// Queries per tile, and keys per tile: a multiple of every tile_rows, so that full tiles have no short
-// register tiles.
+// Queries per tile, and keys per tile: a multiple of every tile_rows, so that full tiles have
+// no short register tiles.
 inline constexpr int64_t query_tile = 64;
 inline constexpr int64_t key_tile = 96;
 inline constexpr int64_t query_panels = query_tile / panel_cols;
@@ -55,8 +55,8 @@ struct DistanceSlice {
     alignas(64) float bias[size];  // times log2(e)
     int64_t lowest = 0;
 
-    // The tables of one head, as AttentionSpec stores them (entry R-1-t belongs to distance t); null without
-    // any.
+    // The tables of one head, as AttentionSpec stores them (entry R-1-t belongs to distance
+    // t); null without any.
     struct Tables {
         const float* gain = nullptr;
         const float* bias = nullptr;
@@ -154,8 +154,8 @@ LONGREACH_INLINE Score score_of(Vec product, const ScoreRows& rows, int64_t at, 
     return s;
 }
 
-// `y` where the query of each lane sees the key, -infinity elsewhere. query: position of lane 0; start: of
-// the lanes.
+// `y` where the query of each lane sees the key, -infinity elsewhere. query: position of lane 0;
+// start: of the lanes.
 LONGREACH_INLINE Vec mask_unseen(Vec y, int64_t key, int64_t query, const int32_t* start) {
     const VecInt j = static_cast<int32_t>(key) - VecInt{};
     const VecInt i = static_cast<int32_t>(query) + lane_index();

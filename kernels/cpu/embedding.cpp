@@ -36,7 +36,7 @@ void check_tokens(const int32_t* tokens, int64_t n, int64_t vocabulary, int thre
 
 }  // namespace
 
-void CpuOps::embedding(Tensor x, const Tensor& table, const Tensor& tokens) {
+void CpuOps::do_embedding(Tensor x, const Tensor& table, const Tensor& tokens) {
     const int64_t n = tokens.count(), width = table.cols();
     check(x.rows() == n && x.cols() == width, "embedding of {} tokens, width {}, into {}x{}", n, width,
           x.rows(), x.cols());
@@ -47,7 +47,7 @@ void CpuOps::embedding(Tensor x, const Tensor& table, const Tensor& tokens) {
                     static_cast<size_t>(width) * sizeof(float));
 }
 
-void CpuOps::embedding_backward(Tensor dtable, const Tensor& dx, const Tensor& tokens) {
+void CpuOps::do_embedding_backward(Tensor dtable, const Tensor& dx, const Tensor& tokens) {
     const int64_t n = tokens.count(), width = dtable.cols();
     check(dx.rows() == n && dx.cols() == width, "embedding_backward of {} tokens, width {}, from {}x{}", n,
           width, dx.rows(), dx.cols());

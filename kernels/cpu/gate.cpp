@@ -24,7 +24,7 @@ void check_shapes(const Tensor& y, const Tensor& u, const Tensor& o) {
 
 }  // namespace
 
-void CpuOps::gate(Tensor y, const Tensor& u, const Tensor& o, float factor) {
+void CpuOps::do_gate(Tensor y, const Tensor& u, const Tensor& o, float factor) {
     check_shapes(y, u, o);
     const Vec scale = splat(factor);
     const bool parallel = o.count() > parallel_threshold;
@@ -61,8 +61,8 @@ void CpuOps::gate(Tensor y, const Tensor& u, const Tensor& o, float factor) {
     }
 }
 
-void CpuOps::gate_backward(Tensor dout, Tensor du, const Tensor& dy, const Tensor& u, const Tensor& o,
-                           float factor) {
+void CpuOps::do_gate_backward(Tensor dout, Tensor du, const Tensor& dy, const Tensor& u, const Tensor& o,
+                              float factor) {
     check_shapes(dy, u, o);
     check_shapes(dout, du, o);
     check(du.cols() == u.cols(), "gradient {}x{} of a gate {}x{}", du.rows(), du.cols(), u.rows(), u.cols());

@@ -29,8 +29,6 @@
 
 namespace {
 
-enum class Finish { none, relu2, relu2_backward };
-
 // Units along k per block: a panel of 256 x 32 units (32 KiB) and a left tile stay in L1.
 constexpr int64_t block_units = 256;
 // Most rows and k blocks of a left side that one task packs for itself: 96 x 4 x 256 units (408 KiB) stay in
@@ -39,27 +37,12 @@ constexpr int64_t most_rows = 96;
 constexpr int64_t most_blocks = 4;
 // Packed left rows lie 16 units further apart than a block is long, so that they spread over the cache sets.
 constexpr int64_t left_stride = block_units + 16;
-// Largest piece of c in a task that packs both sides: 192 x 256 units of left and 256 x 256 of right (448
-// KiB).
+// Largest piece of c in a task that packs both sides: 192 x 256 units of left and 256 x 256
+// of right (448 KiB).
 constexpr int64_t piece_rows = 192;
 constexpr int64_t piece_cols = 256;
 // Tasks a product is cut into at least, where it allows: enough for many threads to end together.
 constexpr int64_t wanted_tasks = 16;
-
-}  // namespace
-
-struct MatrixProduct {
-    float* c = nullptr;
-    int64_t c_stride = 0;
-    Factor a, b;
-    int64_t m = 0, n = 0, k = 0;
-    float alpha = 1.0f, beta = 0.0f;
-    Finish finish = Finish::none;
-    const float* h = nullptr;  // [m, n]: what relu2_backward multiplies with, as 2 sqrt(h)
-    int64_t h_stride = 0;
-};
-
-namespace {
 
 // The blocks of k, in floats: of equal length but for the last.
 struct Blocks {
@@ -77,15 +60,9 @@ struct Blocks {
     int64_t length_of(int64_t block, int64_t k) const { return smaller(length, k - block * length); }
 };
 
-// A packed block of a left side: the strides multiply_panel takes.
-struct Left {
-    const float* data;
-    int64_t tile_step, row_step, k_step;
-};
-
-// Memory that will be needed next, which register tiles fetch as they go: `lines` columns of one cache line
-// each, as many rows deep as a tile multiplies units. Interleaved rows (bf16: two per unit) count as further
-// lines.
+// Memory that will be needed next, which register tiles fetch as they go: `lines` columns of one
+// cache line each, as many rows deep as a tile multiplies units. Interleaved rows (bf16: two per unit)
+// count as further lines.
 struct Stream {
     const float* data;
     int64_t stride, lines, rows_per_unit;
@@ -146,7 +123,7 @@ void multiply_left_panel(const Left& a, const float* panel, int64_t units, int64
     float* c = writer.c;
     const int64_t stride = writer.c_stride;
     const auto multiply = [&](auto finish) __attribute__((always_inline)) {
-        multiply_panel<Unit>(a.data, a.tile_step, a.row_step, a.k_step, panel, units, rows, ahead, finish);
+        multiply_panel<Unit>(a, panel, units, rows, ahead, finish);
     };
     const bool plain = writer.n >= panel_cols && writer.finish == Finish::none && writer.alpha == 1.0f;
     if (plain && writer.beta == 0.0f) {
@@ -202,8 +179,8 @@ Writer writer_at(const MatrixProduct& p, int64_t row, int64_t col, float beta, b
             .finish = last ? p.finish : Finish::none};
 }
 
-// Where the right side, packed for all tasks, keeps its panels: those from column `col` on, of k blocks from
-// `block` on.
+// Where the right side, packed for all tasks, keeps its panels: those from column `col` on,
+// of k blocks from `block` on.
 struct Right {
     int64_t col, block;
     int64_t block_step, panel_step;  // floats from block to block and from panel to panel
@@ -212,17 +189,22 @@ struct Right {
     }
 };
 
-// Rows [row, row + rows) of c, columns [col, col_end): adds k blocks [first, last), packing the left rows to
-// `scratch`.
+// A piece of c, rows [row, row + rows) and columns [col, col + cols), and the k blocks [first, last)
+// to add to it.
+struct Piece {
+    int64_t first, last, row, rows, col, cols;
+};
+
+// Adds k blocks to a piece of c, packing the left rows to `scratch`.
 template <class Unit>
 void multiply_rows(const MatrixProduct& p, const Blocks& blocks, const float* packed, const Right& right,
-                   int64_t first, int64_t last, int64_t row, int64_t rows, int64_t col, int64_t col_end,
-                   float* scratch) {
+                   const Piece& piece, float* scratch) {
+    const int64_t first = piece.first, last = piece.last, row = piece.row, rows = piece.rows;
     Left left[most_blocks];
     for (int64_t block = first; block < last; ++block, scratch += round_up(rows, tile_rows) * left_stride)
         left[block - first] =
             pack_left<Unit>(scratch, p, block * blocks.length, blocks.length_of(block, p.k), row, rows);
-    for (; col < col_end; col += panel_cols)
+    for (int64_t col = piece.col; col < piece.col + piece.cols; col += panel_cols)
         for (int64_t block = first; block < last; ++block) {
             const bool more = block + 1 < last;
             const float* next =
@@ -247,11 +229,13 @@ void pack_panels(float* to, int64_t panel_step, const MatrixProduct& p, int64_t 
         pack_right<Unit>(to, p, k_begin, k_count, col + i);
 }
 
-// A piece of c, rows [row, row + rows) and columns [col, col + cols), = or += k blocks [first, last) of the
-// product; both sides are packed here. While one block is multiplied, the next one's sources are fetched.
+// A piece of c = or += its k blocks of the product; both sides are packed here. While one block is multiplied,
+// the next one's sources are fetched.
 template <class Unit>
-void multiply_piece(const MatrixProduct& p, const Blocks& blocks, int64_t first, int64_t last, int64_t row,
-                    int64_t rows, int64_t col, int64_t cols, float beta, float* scratch) {
+void multiply_piece(const MatrixProduct& p, const Blocks& blocks, const Piece& piece, float beta,
+                    float* scratch) {
+    const int64_t first = piece.first, last = piece.last, row = piece.row, rows = piece.rows, col = piece.col,
+                  cols = piece.cols;
     float* panels = scratch + piece_rows * left_stride;
     const int64_t tiles = (rows + tile_rows - 1) / tile_rows;
     for (int64_t block = first; block < last; ++block) {
@@ -361,10 +345,14 @@ void CpuOps::multiply_by_rows(const MatrixProduct& p) {
             for (int64_t task = 0; task < cut.row_tasks * col_tasks; ++task) {
                 const int64_t row = task / col_tasks * cut.rows, begin = col + task % col_tasks * task_cols;
                 for (int64_t first = chunk; first < chunk_end; first += most_blocks)
-                    multiply_rows<Unit>(
-                        p, blocks, packed_, right, first, smaller(chunk_end, first + most_blocks), row,
-                        smaller(cut.rows, p.m - row), begin, smaller(col_end, begin + task_cols),
-                        scratch_of(omp_get_thread_num()));
+                    multiply_rows<Unit>(p, blocks, packed_, right,
+                                        {.first = first,
+                                         .last = smaller(chunk_end, first + most_blocks),
+                                         .row = row,
+                                         .rows = smaller(cut.rows, p.m - row),
+                                         .col = begin,
+                                         .cols = smaller(col_end - begin, task_cols)},
+                                        scratch_of(omp_get_thread_num()));
             }
         }
     }
@@ -387,9 +375,13 @@ void CpuOps::multiply_by_pieces(const MatrixProduct& p) {
                 part.c = packed_ + split * p.m * p.n;
                 part.c_stride = p.n;
             }
-            multiply_piece<Unit>(part, blocks, split * cut.split_blocks,
-                                 smaller(blocks.count, (split + 1) * cut.split_blocks), row,
-                                 smaller(cut.rows, p.m - row), col, smaller(cut.cols, p.n - col),
+            multiply_piece<Unit>(part, blocks,
+                                 {.first = split * cut.split_blocks,
+                                  .last = smaller(blocks.count, (split + 1) * cut.split_blocks),
+                                  .row = row,
+                                  .rows = smaller(cut.rows, p.m - row),
+                                  .col = col,
+                                  .cols = smaller(cut.cols, p.n - col)},
                                  cut.splits > 1 ? 0.0f : p.beta, scratch_of(omp_get_thread_num()));
         }
 #pragma omp for schedule(static)
@@ -410,7 +402,7 @@ void CpuOps::multiply(const MatrixProduct& product) {
     multiply_units<PlainUnit>(product);
 }
 
-void CpuOps::linear(Tensor y, const Tensor& x, const Tensor& w, Write write) {
+void CpuOps::do_linear(Tensor y, const Tensor& x, const Tensor& w, Write write) {
     check(x.cols() == w.cols() && y.cols() == w.rows() && y.rows() == x.rows(),
           "linear: {}x{} = {}x{} ({}x{})^T", y.rows(), y.cols(), x.rows(), x.cols(), w.rows(), w.cols());
     multiply({.c = y.f32(),
@@ -423,7 +415,7 @@ void CpuOps::linear(Tensor y, const Tensor& x, const Tensor& w, Write write) {
               .beta = write == Write::add ? 1.0f : 0.0f});
 }
 
-void CpuOps::linear_backward_input(Tensor dx, const Tensor& dy, const Tensor& w, Write write) {
+void CpuOps::do_linear_backward_input(Tensor dx, const Tensor& dy, const Tensor& w, Write write) {
     check(dy.cols() == w.rows() && dx.cols() == w.cols() && dx.rows() == dy.rows(),
           "linear_backward_input: {}x{} = {}x{} {}x{}", dx.rows(), dx.cols(), dy.rows(), dy.cols(), w.rows(),
           w.cols());
@@ -437,7 +429,7 @@ void CpuOps::linear_backward_input(Tensor dx, const Tensor& dy, const Tensor& w,
               .beta = write == Write::add ? 1.0f : 0.0f});
 }
 
-void CpuOps::linear_backward_weight(Tensor dw, const Tensor& dy, const Tensor& x) {
+void CpuOps::do_linear_backward_weight(Tensor dw, const Tensor& dy, const Tensor& x) {
     check(dw.rows() == dy.cols() && dw.cols() == x.cols() && dy.rows() == x.rows(),
           "linear_backward_weight: {}x{} = ({}x{})^T {}x{}", dw.rows(), dw.cols(), dy.rows(), dy.cols(),
           x.rows(), x.cols());
@@ -451,7 +443,7 @@ void CpuOps::linear_backward_weight(Tensor dw, const Tensor& dy, const Tensor& x
               .beta = 1.0f});
 }
 
-void CpuOps::linear_relu2(Tensor h, const Tensor& x, const Tensor& w) {
+void CpuOps::do_linear_relu2(Tensor h, const Tensor& x, const Tensor& w) {
     check(x.cols() == w.cols() && h.cols() == w.rows() && h.rows() == x.rows(),
           "linear_relu2: {}x{} = {}x{} ({}x{})^T", h.rows(), h.cols(), x.rows(), x.cols(), w.rows(),
           w.cols());
@@ -465,7 +457,7 @@ void CpuOps::linear_relu2(Tensor h, const Tensor& x, const Tensor& w) {
               .finish = Finish::relu2});
 }
 
-void CpuOps::linear_relu2_backward(Tensor da, const Tensor& dy, const Tensor& w, const Tensor& h) {
+void CpuOps::do_linear_relu2_backward(Tensor da, const Tensor& dy, const Tensor& w, const Tensor& h) {
     check(dy.cols() == w.rows() && da.cols() == w.cols() && da.rows() == dy.rows() && h.rows() == da.rows() &&
               h.cols() == da.cols(),
           "linear_relu2_backward: {}x{} = {}x{} {}x{}", da.rows(), da.cols(), dy.rows(), dy.cols(), w.rows(),
@@ -482,16 +474,19 @@ void CpuOps::linear_relu2_backward(Tensor da, const Tensor& dy, const Tensor& w,
               .h_stride = h.row_stride});
 }
 
-void gemm_serial(float* c, int64_t c_stride, const Factor& a, const Factor& b, int64_t m, int64_t n,
-                 int64_t k, float alpha, float beta, float* scratch) {
+void gemm_serial(const MatrixProduct& p, float* scratch) {
     static_assert(piece_rows * left_stride + piece_cols * (block_units + 16) <= gemm_serial_scratch);
-    const MatrixProduct p{
-        .c = c, .c_stride = c_stride, .a = a, .b = b, .m = m, .n = n, .k = k, .alpha = alpha, .beta = beta};
-    const Blocks blocks = Blocks::of<PlainUnit>(k);
-    for (int64_t row = 0; row < m; row += piece_rows)
-        for (int64_t col = 0; col < n; col += piece_cols)
-            multiply_piece<PlainUnit>(p, blocks, 0, blocks.count, row, smaller(piece_rows, m - row), col,
-                                      smaller(piece_cols, n - col), beta, scratch);
+    const Blocks blocks = Blocks::of<PlainUnit>(p.k);
+    for (int64_t row = 0; row < p.m; row += piece_rows)
+        for (int64_t col = 0; col < p.n; col += piece_cols)
+            multiply_piece<PlainUnit>(p, blocks,
+                                      {.first = 0,
+                                       .last = blocks.count,
+                                       .row = row,
+                                       .rows = smaller(piece_rows, p.m - row),
+                                       .col = col,
+                                       .cols = smaller(piece_cols, p.n - col)},
+                                      p.beta, scratch);
 }
 
 #include "kernels/cpu/isa_end.h"

@@ -1,19 +1,31 @@
 // Matrix products callable from inside a parallel region: one thread, one product. Include between
 // isa_begin.h and isa_end.h; defined in gemm.cpp.
 
-// A row-major f32 matrix or its transpose: element (i, j) is data[i * row_stride + j], transposed data[j *
-// row_stride + i].
+// A row-major f32 matrix or its transpose: element (i, j) is data[i * row_stride + j], transposed
+// data[j * row_stride + i].
 struct Factor {
     const float* data = nullptr;
     int64_t row_stride = 0;
     bool transposed = false;
 };
 
-// Floats of 64-byte aligned scratch gemm_serial needs, whatever the shape: what CpuOps::scratch_of(thread)
-// holds.
-inline constexpr int64_t gemm_serial_scratch = 1 << 17;
+enum class Finish { none, relu2, relu2_backward };
 
 // c [m, n] = alpha * a [m, k] b [k, n] + beta * c, in f32; c is not read when beta is 0 and must not overlap
-// a or b. Rows of c lie c_stride floats apart. The sum order of an element depends on k alone.
-void gemm_serial(float* c, int64_t c_stride, const Factor& a, const Factor& b, int64_t m, int64_t n,
-                 int64_t k, float alpha, float beta, float* scratch);
+// a or b. Rows of c lie c_stride floats apart.
+struct MatrixProduct {
+    float* c = nullptr;
+    int64_t c_stride = 0;
+    Factor a, b;
+    int64_t m = 0, n = 0, k = 0;
+    float alpha = 1.0f, beta = 0.0f;
+    Finish finish = Finish::none;
+    const float* h = nullptr;  // [m, n]: what relu2_backward multiplies with, as 2 sqrt(h)
+    int64_t h_stride = 0;
+};
+
+// 64-byte aligned floats that gemm_serial needs for any shape: what CpuOps::scratch_of(thread) holds.
+inline constexpr int64_t gemm_serial_scratch = 1 << 17;
+
+// The sum order of an element depends on k alone.
+void gemm_serial(const MatrixProduct& product, float* scratch);

@@ -225,7 +225,7 @@ void check_shapes(const Tensor& x, const Tensor& normalised, const Tensor& inver
 
 }  // namespace
 
-void CpuOps::prepare_heads(Tensor x, Tensor normalised, Tensor inverse, const HeadSpec& spec) {
+void CpuOps::do_prepare_heads(Tensor x, Tensor normalised, Tensor inverse, const HeadSpec& spec) {
     check_shapes(x, normalised, inverse, spec);
     const int64_t rows = x.rows(), d = spec.head_dim;
     const bool normed = spec.norm != HeadNorm::none;
@@ -246,8 +246,9 @@ void CpuOps::prepare_heads(Tensor x, Tensor normalised, Tensor inverse, const He
     }
 }
 
-void CpuOps::prepare_heads_backward(Tensor dx, Tensor dgain, Tensor dbias, Tensor dlog_eps, const Tensor& x,
-                                    const Tensor& normalised, const Tensor& inverse, const HeadSpec& spec) {
+void CpuOps::do_prepare_heads_backward(Tensor dx, Tensor dgain, Tensor dbias, Tensor dlog_eps,
+                                       const Tensor& x, const Tensor& normalised, const Tensor& inverse,
+                                       const HeadSpec& spec) {
     check_shapes(x, normalised, inverse, spec);
     check(dx.rows() == x.rows() && dx.cols() == x.cols(), "dx is {}x{}", dx.rows(), dx.cols());
     check((!dgain || spec.gain) && (!dbias || spec.bias) && (!dlog_eps || spec.log_eps),
@@ -309,10 +310,10 @@ void CpuOps::prepare_heads_backward(Tensor dx, Tensor dgain, Tensor dbias, Tenso
     if (!dlog_eps) return;
     const int64_t sharing = heads / dlog_eps.count();  // heads with the same eps
     for (int64_t e = 0; e < dlog_eps.count(); ++e) {
-        double sum = 0;
+        double total = 0;
         for (int64_t h = e * sharing; h < (e + 1) * sharing; ++h)
-            for (int64_t b = 0; b < blocks; ++b) sum += partials_[b * each + h];
-        dlog_eps.f32()[e] += static_cast<float>(std::exp(static_cast<double>(spec.log_eps.f32()[e])) * sum);
+            for (int64_t b = 0; b < blocks; ++b) total += partials_[b * each + h];
+        dlog_eps.f32()[e] += static_cast<float>(std::exp(static_cast<double>(spec.log_eps.f32()[e])) * total);
     }
 }
 

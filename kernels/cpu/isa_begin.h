@@ -1,10 +1,10 @@
-// Opens the instruction-set region of a CPU kernel source. No include guard: every kernel file has one
-// region.
+// Opens the instruction-set region of a CPU kernel source. No include guard: every kernel
+// file has one region.
 //
-// Each kernel source is compiled once per instruction set, with LONGREACH_ISA naming the namespace. Only the
-// code between isa_begin.h and isa_end.h is compiled for that set; everything included before stays at the
-// baseline, so no inline function of a shared header can end up holding instructions this CPU lacks. Include
-// all headers first.
+// Each kernel source is compiled once per instruction set, with LONGREACH_ISA naming the namespace.
+// Only the code between isa_begin.h and isa_end.h is compiled for that set; everything included before stays
+// at the baseline, so no inline function of a shared header can end up holding instructions this CPU lacks.
+// Include all headers first.
 #if defined(LONGREACH_ISA_AVX512)
 #include <immintrin.h>
 // avx512bf16 only allows its intrinsics: no compiler turns f32 arithmetic into them, and precision bf16 is

@@ -28,9 +28,9 @@ LONGREACH_INLINE void for_vectors(int64_t count, Body body) {
     if (i < count) body(i, static_cast<int>(count - i));
 }
 
-// Asks for the cache lines of p[0, count). Rows read in several streams, or with a gap between them, defeat
-// the hardware's own prefetching: asking for the next row while this one is computed doubled the speed of
-// such loops.
+// Asks for the cache lines of p[0, count). Rows read in several streams, or with a gap between them,
+// defeat the hardware's own prefetching: asking for the next row while this one is computed doubled the
+// speed of such loops.
 LONGREACH_INLINE void prefetch(const float* p, int64_t count) {
     for (int64_t i = 0; i < count; i += 16) __builtin_prefetch(p + i);
 }
@@ -61,8 +61,8 @@ LONGREACH_INLINE VecDouble widen(const float* p) {
     return __builtin_convertvector(*reinterpret_cast<const HalfVec*>(p), VecDouble);
 }
 
-// Sum in f64 of term(i) over [0, count): term(i) is the VecDouble of elements [i, i + half_lanes), rest(i)
-// one element.
+// Sum in f64 of term(i) over [0, count): term(i) is the VecDouble of elements
+// [i, i + half_lanes), rest(i) one element.
 template <class Term, class Rest>
 LONGREACH_INLINE double sum_wide(int64_t count, Term term, Rest rest) {
     VecDouble a{}, b{}, c{}, d{};
@@ -85,8 +85,8 @@ LONGREACH_INLINE double dot_wide(const float* x, const float* y, int64_t n) {
         [&](int64_t i) { return double{x[i]} * y[i]; });
 }
 
-// An elementwise op cut into spans: runs of the flat arrays where every tensor is contiguous, else whole
-// rows.
+// An elementwise op cut into spans: runs of the flat arrays where every tensor is
+// contiguous, else whole rows.
 struct Span {
     int64_t row, col, count;
     float* of(const Tensor& t) const { return t.data ? t.f32() + row * t.row_stride + col : nullptr; }

@@ -133,7 +133,7 @@ int32_t first_of_largest(const float* x, int64_t width) {
 
 }  // namespace
 
-void CpuOps::top1(Tensor best, const Tensor& logits) {
+void CpuOps::do_top1(Tensor best, const Tensor& logits) {
     const int64_t rows = logits.rows(), width = logits.cols();
     check(best.count() == rows, "top 1 of {} rows into {} places", rows, best.count());
 #pragma omp parallel for schedule(static) num_threads(threads_) if (rows * width > parallel_threshold)
@@ -141,8 +141,8 @@ void CpuOps::top1(Tensor best, const Tensor& logits) {
         best.i32()[r] = first_of_largest(logits.f32() + r * logits.row_stride, width);
 }
 
-void CpuOps::cross_entropy(Tensor loss, Tensor logits, const Tensor& targets, const LossSpec& spec,
-                           bool gradient) {
+void CpuOps::do_cross_entropy(Tensor loss, Tensor logits, const Tensor& targets, const LossSpec& spec,
+                              bool gradient) {
     const int64_t rows = logits.rows();
     check(loss.count() == rows && targets.count() == rows, "cross_entropy of {} rows, {} targets, {} losses",
           rows, targets.count(), loss.count());

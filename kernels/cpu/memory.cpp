@@ -16,8 +16,8 @@
 
 namespace {
 
-// Pages of an anonymous mapping arrive zeroed; aligned_alloc plus memset would touch them all on one thread
-// at once.
+// Pages of an anonymous mapping arrive zeroed; aligned_alloc plus memset would touch them all on
+// one thread at once.
 constexpr std::align_val_t alignment{64};
 
 // Large blocks start on a huge page and ask for huge pages where the system grants them on request: the row
@@ -32,8 +32,8 @@ void ask_for_huge_pages([[maybe_unused]] void* memory, [[maybe_unused]] int64_t 
 #endif
 }
 
-// Elements per parallel block of the copy-like loops: large enough to amortise a fork, small enough to
-// balance.
+// Elements per parallel block of the copy-like loops: large enough to amortise a fork,
+// small enough to balance.
 constexpr int64_t block = 1 << 14;
 
 template <class Body>
@@ -83,17 +83,17 @@ void CpuOps::release(void* memory, int64_t bytes) {
     ::operator delete(memory, alignment_of(bytes));
 }
 
-void CpuOps::upload(Tensor to, const void* host) {
+void CpuOps::do_upload(Tensor to, const void* host) {
     check(to.contiguous(), "upload into a strided tensor");
     std::memcpy(to.data, host, static_cast<size_t>(to.bytes()));
 }
 
-void CpuOps::download(void* host, const Tensor& from) {
+void CpuOps::do_download(void* host, const Tensor& from) {
     check(from.contiguous(), "download of a strided tensor");
     std::memcpy(host, from.data, static_cast<size_t>(from.bytes()));
 }
 
-void CpuOps::zero(Tensor to) {
+void CpuOps::do_zero(Tensor to) {
     check(to.contiguous(), "zero of a strided tensor");
     std::byte* p = to.as<std::byte>();
     for_blocks(to.bytes(), threads_, [&](int64_t begin, int64_t end) {
@@ -101,7 +101,7 @@ void CpuOps::zero(Tensor to) {
     });
 }
 
-void CpuOps::copy(Tensor to, const Tensor& from) {
+void CpuOps::do_copy(Tensor to, const Tensor& from) {
     check(to.rows() == from.rows() && to.cols() == from.cols() && to.dtype == from.dtype,
           "copy of {}x{} to {}x{}", from.rows(), from.cols(), to.rows(), to.cols());
     const int64_t size = size_of(to.dtype);
@@ -112,7 +112,7 @@ void CpuOps::copy(Tensor to, const Tensor& from) {
                     from.as<std::byte>() + r * from.row_stride * size, static_cast<size_t>(row_bytes));
 }
 
-void CpuOps::add(Tensor to, const Tensor& from) {
+void CpuOps::do_add(Tensor to, const Tensor& from) {
     check(to.contiguous() && from.contiguous() && to.count() == from.count(), "add of {} to {}", from.count(),
           to.count());
     float* a = to.f32();

@@ -1,5 +1,5 @@
-// The in-cache core of every matrix product, GEMM and attention alike. Include after simd.h in the same
-// region.
+// The in-cache core of every matrix product, GEMM and attention alike. Include after simd.h
+// in the same region.
 //
 // A register tile of tile_rows x panel_cols sums of products stays in vector registers while k advances. The
 // left side is read one broadcast element at a time through two free strides (so a row-major block and its
@@ -41,8 +41,8 @@ struct PlainUnit {
 };
 
 #if defined(LONGREACH_ISA_AVX512)
-// Needs AVX512_BF16: select.cpp hands out bf16 only where the CPU has it. Rounding is to nearest even; sums
-// are f32.
+// Needs AVX512_BF16: select.cpp hands out bf16 only where the CPU has it. Rounding is to nearest
+// even; sums are f32.
 struct Bf16Unit {
     static constexpr int floats = 2;
     LONGREACH_INLINE static Vec multiply_add(Vec a, Vec b, Vec sum) {
@@ -102,16 +102,22 @@ LONGREACH_INLINE void multiply_tile(const float* a, int64_t row_step, int64_t k_
     for (int r = 0; r < rows; ++r) finish(r, sum[r][0], sum[r][1]);
 }
 
-// `rows` rows of `a` times one panel, in tiles of tile_rows and smaller ones at the end. Full tiles lie
-// tile_step apart: tile_rows * row_step unless they were packed one by one. ahead(t): what tile t fetches.
+// A left side. Full tiles lie tile_step apart: tile_rows * row_step unless they were packed one by one.
+struct Left {
+    const float* data;
+    int64_t tile_step, row_step, k_step;
+};
+
+// `rows` rows of `a` times one panel, in tiles of tile_rows and smaller ones at the end.
+// ahead(t): what tile t fetches.
 template <class Unit, class Fetch, class Finish>
-LONGREACH_INLINE void multiply_panel(const float* a, int64_t tile_step, int64_t row_step, int64_t k_step,
-                                     const float* b, int64_t k, int64_t rows, Fetch ahead, Finish finish) {
+LONGREACH_INLINE void multiply_panel(const Left& a, const float* b, int64_t k, int64_t rows, Fetch ahead,
+                                     Finish finish) {
     int64_t r = 0;
     const auto tile = [&]<int size>() __attribute__((always_inline)) {
-        const float* at = a + r / tile_rows * tile_step + r % tile_rows * row_step;
+        const float* at = a.data + r / tile_rows * a.tile_step + r % tile_rows * a.row_step;
         multiply_tile<size, Unit>(
-            at, row_step, k_step, b, k,
+            at, a.row_step, a.k_step, b, k,
             ahead(r / tile_rows), [&](int i, Vec left, Vec right) __attribute__((always_inline)) {
                 finish(r + i, left, right);
             });
@@ -129,14 +135,14 @@ template <class Unit, class Finish>
 LONGREACH_INLINE void multiply_panel(const float* a, int64_t row_step, int64_t k_step, const float* b,
                                      int64_t k, int64_t rows, Finish finish) {
     multiply_panel<Unit>(
-        a, tile_rows * row_step, row_step, k_step, b, k, rows, [](int64_t) { return NothingAhead{}; },
+        Left{a, tile_rows * row_step, row_step, k_step}, b, k, rows, [](int64_t) { return NothingAhead{}; },
         finish);
 }
 
 // Packing. `k` counts floats from here on; k floats are packed as ceil(k / Unit::floats) units.
 
-// Rows of the left side, k contiguous: row r at to + r * to_stride, padded with zeros to a multiple of
-// `lanes` units.
+// Rows of the left side, k contiguous: row r at to + r * to_stride, padded with zeros to a
+// multiple of `lanes` units.
 template <class Unit>
 LONGREACH_INLINE void pack_rows(float* to, int64_t to_stride, const float* from, int64_t stride, int64_t rows,
                                 int64_t k) {
@@ -171,8 +177,8 @@ LONGREACH_INLINE void pack_panel(float* to, const float* from, int64_t stride, i
     pack_strips<panel_cols, Unit>(to, 0, from, stride, k, smaller(n, panel_cols));
 }
 
-// One panel of the right side from its transpose, a row-major [n, k] source: panel_cols columns, of which n
-// exist.
+// One panel of the right side from its transpose, a row-major [n, k] source: panel_cols columns,
+// of which n exist.
 template <class Unit>
 LONGREACH_INLINE void pack_panel_transposed(float* to, const float* from, int64_t stride, int64_t k,
                                             int64_t n) {

@@ -80,22 +80,27 @@ LONGREACH_INLINE void weigh_rows(float* to, const float* from, int64_t step, con
     });
 }
 
+template <class T>
+struct Rows {
+    T* data;
+    int64_t step;
+    T* operator[](int64_t row) const { return data + row * step; }
+};
 // dw_m += sum over `count` rows of dy_n * x_(n-m), all of which have `taps` rows to look at. The sums stay in
 // registers meanwhile: adding row by row in memory took three times as long.
 template <class Taps, class Count>
-LONGREACH_INLINE void gather_weights(float* dw, int64_t dw_step, const float* dy, int64_t dy_step,
-                                     const float* x, int64_t x_step, int64_t width, Taps taps, Count count) {
+LONGREACH_INLINE void gather_weights(Rows<float> dw, Rows<const float> dy, Rows<const float> x, int64_t width,
+                                     Taps taps, Count count) {
     for_vectors(width, [&](int64_t i, auto n) {
         for (int64_t first = 0; first < taps; first += 4) {
             const int64_t some = std::min<int64_t>(4, taps - first);
             Vec sums[4];
-            for (int64_t m = 0; m < some; ++m) sums[m] = load(dw + (first + m) * dw_step + i, n);
+            for (int64_t m = 0; m < some; ++m) sums[m] = load(dw[first + m] + i, n);
             for (int64_t k = 0; k < count; ++k) {
-                const Vec d = load(dy + k * dy_step + i, n);
-                for (int64_t m = 0; m < some; ++m)
-                    sums[m] = fma(d, load(x + (k - first - m) * x_step + i, n), sums[m]);
+                const Vec d = load(dy[k] + i, n);
+                for (int64_t m = 0; m < some; ++m) sums[m] = fma(d, load(x[k - first - m] + i, n), sums[m]);
             }
-            for (int64_t m = 0; m < some; ++m) store(dw + (first + m) * dw_step + i, sums[m], n);
+            for (int64_t m = 0; m < some; ++m) store(dw[first + m] + i, sums[m], n);
         }
     });
 }
@@ -132,7 +137,8 @@ void check_smear(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor
 
 }  // namespace
 
-void CpuOps::short_conv(Tensor y, const Tensor& x, const Tensor& w, const Tensor& doc_start, int64_t length) {
+void CpuOps::do_short_conv(Tensor y, const Tensor& x, const Tensor& w, const Tensor& doc_start,
+                           int64_t length) {
     check_conv(y, x, w);
     const int64_t rows = x.rows(), width = x.cols();
     const Neighbourhood near(doc_start, rows, length);
@@ -147,8 +153,8 @@ void CpuOps::short_conv(Tensor y, const Tensor& x, const Tensor& w, const Tensor
     }
 }
 
-void CpuOps::short_conv_backward(Tensor dx, Tensor dw, const Tensor& dy, const Tensor& x, const Tensor& w,
-                                 const Tensor& doc_start, int64_t length) {
+void CpuOps::do_short_conv_backward(Tensor dx, Tensor dw, const Tensor& dy, const Tensor& x, const Tensor& w,
+                                    const Tensor& doc_start, int64_t length) {
     check_conv(dx, dy, w);
     check_conv(dx, x, w);
     check(dw.rows() == w.rows() && dw.cols() == w.cols(), "gradient {}x{} of taps {}x{}", dw.rows(),
@@ -179,8 +185,8 @@ void CpuOps::short_conv_backward(Tensor dx, Tensor dw, const Tensor& dy, const T
                 }
                 const auto gather = [&](int64_t r, int64_t looked_at, auto count) {
                     with_taps(looked_at, [&](auto taps) {
-                        gather_weights(partial + begin, width, gradient(r), dy.row_stride, from(r),
-                                       x.row_stride, part, taps, count);
+                        gather_weights({partial + begin, width}, {gradient(r), dy.row_stride},
+                                       {from(r), x.row_stride}, part, taps, count);
                     });
                 };
                 for (int64_t r = block.begin; r < block.end;) {
@@ -208,8 +214,8 @@ void CpuOps::short_conv_backward(Tensor dx, Tensor dw, const Tensor& dy, const T
     }
 }
 
-void CpuOps::smear(Tensor y, const Tensor& x, const Tensor& w, const Tensor& lambda, const Tensor& doc_start,
-                   int64_t length) {
+void CpuOps::do_smear(Tensor y, const Tensor& x, const Tensor& w, const Tensor& lambda,
+                      const Tensor& doc_start, int64_t length) {
     check_smear(y, x, w, lambda);
     const int64_t rows = x.rows(), width = x.cols();
     const Neighbourhood near(doc_start, rows, length);
@@ -230,8 +236,9 @@ void CpuOps::smear(Tensor y, const Tensor& x, const Tensor& w, const Tensor& lam
     }
 }
 
-void CpuOps::smear_backward(Tensor dx, Tensor dw, Tensor dlambda, const Tensor& dy, const Tensor& x,
-                            const Tensor& w, const Tensor& lambda, const Tensor& doc_start, int64_t length) {
+void CpuOps::do_smear_backward(Tensor dx, Tensor dw, Tensor dlambda, const Tensor& dy, const Tensor& x,
+                               const Tensor& w, const Tensor& lambda, const Tensor& doc_start,
+                               int64_t length) {
     check_smear(dx, dy, w, lambda);
     check_smear(dx, x, w, lambda);
     check(dw.count() == w.count() && dlambda.count() == 1, "gradient of {} channels for {}", dw.count(),
@@ -279,10 +286,10 @@ void CpuOps::smear_backward(Tensor dx, Tensor dw, Tensor dlambda, const Tensor& 
         }
     }
     for (int64_t c = 0; c < each; ++c) {
-        double sum = 0;
-        for (int64_t b = 0; b < blocks; ++b) sum += partials_[b * each + c];
+        double total = 0;
+        for (int64_t b = 0; b < blocks; ++b) total += partials_[b * each + c];
         float* to = c < channels ? dw.f32() + c : dlambda.f32();
-        *to += static_cast<float>(sum);
+        *to += static_cast<float>(total);
     }
 }
 

@@ -86,8 +86,8 @@ void norm_backward_row(const BackwardRow& row) {
 
 }  // namespace
 
-void CpuOps::norm(Tensor y, Tensor normalised, Tensor inverse, const Tensor& x, const Tensor& gain,
-                  const Tensor& bias, const NormSpec& spec) {
+void CpuOps::do_norm(Tensor y, Tensor normalised, Tensor inverse, const Tensor& x, const Tensor& gain,
+                     const Tensor& bias, const NormSpec& spec) {
     const int64_t rows = x.rows(), width = x.cols();
     check(y.rows() == rows && y.cols() == width, "norm of {}x{} into {}x{}", rows, width, y.rows(), y.cols());
     // Where y and normalised are one array, it is written once.
@@ -103,8 +103,9 @@ void CpuOps::norm(Tensor y, Tensor normalised, Tensor inverse, const Tensor& x, 
     }
 }
 
-void CpuOps::norm_backward(Tensor dx, Tensor dgain, Tensor dbias, const Tensor& dy, const Tensor& normalised,
-                           const Tensor& inverse, const Tensor& gain, const NormSpec& spec, Write write) {
+void CpuOps::do_norm_backward(Tensor dx, Tensor dgain, Tensor dbias, const Tensor& dy,
+                              const Tensor& normalised, const Tensor& inverse, const Tensor& gain,
+                              const NormSpec& spec, Write write) {
     const int64_t rows = dy.rows(), width = dy.cols();
     check(dx.rows() == rows && dx.cols() == width && normalised.rows() == rows && normalised.cols() == width,
           "norm_backward of {}x{} into {}x{}", rows, width, dx.rows(), dx.cols());

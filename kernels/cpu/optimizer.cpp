@@ -3,8 +3,9 @@
 //   Adam   m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2
 //          w = w (1 - lr wd) - lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)
 //   Muon   m = mu m + q g;  u = q g + mu m (Nesterov) or m;  q = 1, or 1 - mu when averaged
-//          x = u / (|u|_F + 1e-7), shorter side first; `iterations` times x = 3.4445 x - 4.7750 A x + 2.0315
-//          A A x, A = x x^T;  w = w (1 - wd) - lr x
+//          x = u / (|u|_F + 1e-7), shorter side first
+//          `iterations` times: x = 3.4445 x - 4.7750 A x + 2.0315 A A x, A = x x^T
+//          w = w (1 - wd) - lr x
 //
 // Adam moves 28 bytes and takes 14 FLOPs per parameter; Muon on [s, l], s <= l, takes 4 s^2 l + 2 s^3 per
 // iteration. Adam is parallel over the blocks of all tensors together. Muon takes matrices with a side up to
@@ -84,7 +85,6 @@ void adam_blocks(std::span<const AdamSlot> slots, const AdamSpec& spec, Range ra
 }
 
 // --- Muon
-// -----------------------------------------------------------------------------------------------------------
 
 constexpr int64_t serial_side = 256;  // matrices whose shorter side is at most this go one per thread
 constexpr int64_t row_block = 16;     // rows per task of the elementwise passes
@@ -136,11 +136,22 @@ struct SerialTeam {
     // x = 3.4445 x - 4.7750 A x + 2.0315 A A x; the result takes y's place and y x's.
     void iterate(MuonSpace& m, const Shape& s) const {
         const Factor x{m.x, s.large}, xt{m.x, s.large, true}, a{m.a, s.small}, b{m.b, s.small};
-        gemm_serial(m.a, s.small, x, xt, s.small, s.small, s.large, 1.0f, 0.0f, scratch);
-        std::copy_n(m.a, s.small * s.small, m.b);
-        gemm_serial(m.b, s.small, a, a, s.small, s.small, s.small, fifth_power, third_power, scratch);
-        std::copy_n(m.x, s.small * s.large, m.y);
-        gemm_serial(m.y, s.large, b, x, s.small, s.large, s.small, 1.0f, first_power, scratch);
+        const int64_t r = s.small, c = s.large;
+        gemm_serial({.c = m.a, .c_stride = r, .a = x, .b = xt, .m = r, .n = r, .k = c}, scratch);
+        std::copy_n(m.a, r * r, m.b);
+        gemm_serial({.c = m.b,
+                     .c_stride = r,
+                     .a = a,
+                     .b = a,
+                     .m = r,
+                     .n = r,
+                     .k = r,
+                     .alpha = fifth_power,
+                     .beta = third_power},
+                    scratch);
+        std::copy_n(m.x, r * c, m.y);
+        gemm_serial({.c = m.y, .c_stride = c, .a = b, .b = x, .m = r, .n = c, .k = r, .beta = first_power},
+                    scratch);
         std::swap(m.x, m.y);
     }
 };
@@ -248,7 +259,7 @@ void muon_matrix(const MuonSlot& slot, const MuonSpec& spec, float* memory, cons
 
 }  // namespace
 
-void CpuOps::adam(std::span<const AdamSlot> slots, const AdamSpec& spec) {
+void CpuOps::do_adam(std::span<const AdamSlot> slots, const AdamSpec& spec) {
     int64_t blocks = 0, parameters = 0;
     for (const AdamSlot& slot : slots) {
         const int64_t count = slot.param.count();
@@ -267,7 +278,7 @@ void CpuOps::adam(std::span<const AdamSlot> slots, const AdamSpec& spec) {
     for (int64_t r = 0; r < runs; ++r) adam_blocks(slots, spec, piece(blocks, runs, r));
 }
 
-void CpuOps::muon(std::span<const MuonSlot> slots, Tensor workspace, const MuonSpec& spec) {
+void CpuOps::do_muon(std::span<const MuonSlot> slots, Tensor workspace, const MuonSpec& spec) {
     for (const MuonSlot& slot : slots) {
         const int64_t rows = slot.param.rows(), cols = slot.param.cols();
         check(slot.param.contiguous() && slot.gradient.contiguous() && slot.momentum.contiguous() &&
@@ -277,8 +288,8 @@ void CpuOps::muon(std::span<const MuonSlot> slots, Tensor workspace, const MuonS
               slot.gradient.cols(), slot.momentum.rows(), slot.momentum.cols());
         check(Shape(slot.param).blocks() <= partial_doubles, "muon on {} rows", rows);
     }
-    check(workspace.bytes() >= muon_workspace(slots), "muon workspace of {} bytes, needs {}",
-          workspace.bytes(), muon_workspace(slots));
+    check(workspace.bytes() >= do_muon_workspace(slots), "muon workspace of {} bytes, needs {}",
+          workspace.bytes(), do_muon_workspace(slots));
     float* memory = workspace.as<float>();
     int64_t per_thread = 0;  // floats
     for (const MuonSlot& slot : slots)
@@ -294,7 +305,7 @@ void CpuOps::muon(std::span<const MuonSlot> slots, Tensor workspace, const MuonS
             muon_matrix(slot, spec, memory, ParallelTeam{*this, partials_, threads_});
 }
 
-int64_t CpuOps::muon_workspace(std::span<const MuonSlot> slots) const {
+int64_t CpuOps::do_muon_workspace(std::span<const MuonSlot> slots) const {
     int64_t serial = 0, parallel = 0;
     for (const MuonSlot& slot : slots) {
         const Shape s(slot.param);

@@ -32,7 +32,7 @@ double sum_blocks(double* partials, int64_t count, int threads, BlockSum block_s
 
 }  // namespace
 
-void CpuOps::sum(Tensor out, const Tensor& x) {
+void CpuOps::do_sum(Tensor out, const Tensor& x) {
     check(x.contiguous() && out.dtype == DType::f64 && x.dtype == DType::f32, "sum of {} into {}",
           name_of(x.dtype), name_of(out.dtype));
     const float* p = x.f32();
@@ -43,7 +43,7 @@ void CpuOps::sum(Tensor out, const Tensor& x) {
     });
 }
 
-void CpuOps::sum_squares(Tensor out, const Tensor& x) {
+void CpuOps::do_sum_squares(Tensor out, const Tensor& x) {
     check(x.contiguous() && out.dtype == DType::f64 && x.dtype == DType::f32, "sum_squares of {} into {}",
           name_of(x.dtype), name_of(out.dtype));
     const float* p = x.f32();

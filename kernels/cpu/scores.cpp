@@ -151,7 +151,7 @@ void check_tables(const Tensor& gain, const Tensor& bias, const DistanceFormSpec
 
 }  // namespace
 
-void CpuOps::row_factors(Tensor factor, const RowFactorSpec& spec) {
+void CpuOps::do_row_factors(Tensor factor, const RowFactorSpec& spec) {
     check_factors(factor, spec);
     const int64_t heads = factor.rows(), rows = factor.cols(), blocks = blocks_of(rows);
 #pragma omp parallel for collapse(2) schedule(static) \
@@ -170,7 +170,7 @@ void CpuOps::row_factors(Tensor factor, const RowFactorSpec& spec) {
         }
 }
 
-void CpuOps::row_factors_backward(Tensor dr, Tensor db, const Tensor& dfactor, const RowFactorSpec& spec) {
+void CpuOps::do_row_factors_backward(Tensor dr, Tensor db, const Tensor& dfactor, const RowFactorSpec& spec) {
     check_factors(dfactor, spec);
     const int64_t heads = dfactor.rows(), rows = dfactor.cols();
     const int64_t blocks = std::min(blocks_of(rows), partial_doubles / (2 * heads));
@@ -180,23 +180,23 @@ void CpuOps::row_factors_backward(Tensor dr, Tensor db, const Tensor& dfactor, c
     for (int64_t h = 0; h < heads; ++h)
         for (int64_t b = 0; b < blocks; ++b) {
             const float* d = dfactor.f32() + h * dfactor.row_stride;
-            double along = 0, sum = 0;
+            double along = 0, total = 0;
             for_runs(spec, piece(rows, blocks, b), [&](int64_t row, int64_t entry, int64_t count) {
                 const float* from = d + row;
                 if (dr) along += dot_wide(spec.shape.f32() + entry, from, count);
                 if (db)
-                    sum += sum_wide(
+                    total += sum_wide(
                         count, [&](int64_t i) { return widen(from + i); },
                         [&](int64_t i) { return double{from[i]}; });
             });
             partials_[2 * (h * blocks + b)] = along;
-            partials_[2 * (h * blocks + b) + 1] = sum;
+            partials_[2 * (h * blocks + b) + 1] = total;
         }
     fold_pairs(dr, partials_, heads, blocks, 0);
     fold_pairs(db, partials_, heads, blocks, 1);
 }
 
-void CpuOps::distance_tables(Tensor gain, Tensor bias, const DistanceFormSpec& spec) {
+void CpuOps::do_distance_tables(Tensor gain, Tensor bias, const DistanceFormSpec& spec) {
     check_tables(gain, bias, spec);
     const int64_t rows = std::max(gain.rows(), bias.rows()), length = spec.length, blocks = blocks_of(length);
 #pragma omp parallel for collapse(2) schedule(static) num_threads(threads_) if (rows * length > 2048)
@@ -215,9 +215,9 @@ void CpuOps::distance_tables(Tensor gain, Tensor bias, const DistanceFormSpec& s
         }
 }
 
-void CpuOps::distance_tables_backward(Tensor dlog_tau, Tensor ddecay, Tensor dp, Tensor da,
-                                      const Tensor& dgain, const Tensor& dbias,
-                                      const DistanceFormSpec& spec) {
+void CpuOps::do_distance_tables_backward(Tensor dlog_tau, Tensor ddecay, Tensor dp, Tensor da,
+                                         const Tensor& dgain, const Tensor& dbias,
+                                         const DistanceFormSpec& spec) {
     check_tables(dgain, dbias, spec);
     const bool kerple = spec.form == DistanceForm::kerple_log || spec.form == DistanceForm::kerple_power;
     check(kerple ? !dlog_tau && !ddecay : !dp && !da, "a gradient of something the form does not have");
@@ -232,22 +232,22 @@ void CpuOps::distance_tables_backward(Tensor dlog_tau, Tensor ddecay, Tensor dp,
                 dgain && h < dgain.rows() ? dgain.f32() + h * dgain.row_stride + dgain.cols() - 1 : nullptr;
             const float* of_bias =
                 h < dbias.rows() ? dbias.f32() + h * dbias.row_stride + dbias.cols() - 1 : nullptr;
-            Pair sum{0, 0};
+            Pair total{0, 0};
             const Range block = piece(length, blocks, b);
             for (int64_t t = block.begin; t < block.end; ++t) {
                 const Pair g = gradient_at(form, static_cast<double>(t), of_gain ? of_gain[-t] : 0.0f,
                                            of_bias ? of_bias[-t] : 0.0f);
-                sum.first += g.first;
-                sum.second += g.second;
+                total.first += g.first;
+                total.second += g.second;
             }
-            partials_[2 * (h * blocks + b)] = form.p_held ? 0.0 : sum.first;
-            partials_[2 * (h * blocks + b) + 1] = form.a_held ? 0.0 : sum.second;
+            partials_[2 * (h * blocks + b)] = form.p_held ? 0.0 : total.first;
+            partials_[2 * (h * blocks + b) + 1] = form.a_held ? 0.0 : total.second;
         }
     fold_pairs(kerple ? dp : dlog_tau, partials_, rows, blocks, 0);
     fold_pairs(kerple ? da : ddecay, partials_, rows, blocks, 1);
 }
 
-void CpuOps::head_maxima(Tensor out, const Tensor& row_maxima) {
+void CpuOps::do_head_maxima(Tensor out, const Tensor& row_maxima) {
     const int64_t heads = row_maxima.rows(), rows = row_maxima.cols();
     check(out.count() == heads, "maxima of {} heads into {}", heads, out.count());
     // A maximum does not depend on the order: one thread per head is enough.
@@ -267,7 +267,7 @@ void CpuOps::head_maxima(Tensor out, const Tensor& row_maxima) {
     }
 }
 
-void CpuOps::qk_clip(Tensor wq, Tensor wk, const Tensor& maxima, int64_t head_dim, float limit) {
+void CpuOps::do_qk_clip(Tensor wq, Tensor wk, const Tensor& maxima, int64_t head_dim, float limit) {
     const int64_t heads = maxima.count();
     check(limit > 0, "QK-clip at {}", limit);
     check(wq.rows() == heads * head_dim && wk.rows() % head_dim == 0 && wk.rows() <= wq.rows() &&

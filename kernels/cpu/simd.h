@@ -1,5 +1,5 @@
-// Vectors of f32 as wide as the instruction set of the including region. Include between isa_begin.h and
-// isa_end.h.
+// Vectors of f32 as wide as the instruction set of the including region.
+// Include between isa_begin.h and isa_end.h.
 //
 // Built on the compiler's vector extension: + - * / and comparisons are the compiler's own; this file adds
 // loads, fused multiply-add, reductions in a fixed order, and exp2/exp/tanh with their error bounds. No
@@ -151,8 +151,8 @@ LONGREACH_INLINE Vec exp2_fraction(Vec f) {
 // (-inf too). A NaN stays one: max returns its second argument then.
 LONGREACH_INLINE Vec exp2(Vec x) {
 #if defined(LONGREACH_ISA_AVX512)
-    // The forms with a (full) mask: the plain ones make g++ 12 warn of an uninitialised value in its own
-    // header.
+    // The forms with a (full) mask: the plain ones make g++ 12 warn of an uninitialised value
+    // in its own header.
     const __mmask16 all = 0xFFFF;
     const __m512 clamped = (__m512)max(splat(-160.0f), x);
     const __m512 n = _mm512_maskz_roundscale_ps(all, clamped, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);

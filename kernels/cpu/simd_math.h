@@ -48,8 +48,8 @@ LONGREACH_INLINE Vec tanh(Vec x) {
 
 // The standard normal distribution at x: bell = e^(-x^2/2), below = P(Z < x).
 // The smaller of the two tails is bell * erfcx(|x|/sqrt 2) / 2, erfcx(z) = e^(z^2) erfc(z) being a polynomial
-// in t = 1 / (1 + z/2): minimax of degree 9 on 0 <= z <= 9.4, remainder 3e-8, 3e-7 with f32 rounding. Beyond,
-// bell is 0.
+// in t = 1 / (1 + z/2): minimax of degree 9 on 0 <= z <= 9.4, remainder 3e-8, 3e-7 with f32 rounding.
+// Beyond, bell is 0.
 struct Normal {
     Vec bell, below;
 };

@@ -1,5 +1,5 @@
-// Attention of one query per sequence against keys and values computed before; scores as attention_spec.h
-// says.
+// Attention of one query per sequence against keys and values computed before;
+// scores as attention_spec.h says.
 //
 // A block per sequence and head. Its warps take every fourth key; a lane holds the channels 32 apart, of the
 // query and of the output. Each warp keeps a running maximum, the sum below it and the output relative to it;

@@ -5,8 +5,8 @@
 //
 //   q, o [N, H d], k, v [N, G d], lse and row maxima [H, N]. Backward needs q, k, v, o and lse; nothing of
 //   size T x T exists. 4 d FLOPs and one exp2 per visible pair and head, and per pair of rounding to whole
-//   tiles. Bytes per token, e those of an element: q and o once, 2 H d e, lse 4 H, k and v at least once, 2 G
-//   d e: they come once per tile of queries, from L2 as long as the heads in work fit there.
+//   tiles. Bytes per token, e those of an element: q and o once, 2 H d e; lse 4 H; k and v at least once,
+//   2 G d e: they come once per tile of queries, from L2 as long as the heads in work fit there.
 //
 // A block is one tile of queries of one head; a warp owns 16 or 32 of its rows and meets all keys they see,
 // tile by tile, with an online softmax in base 2. Tiles of keys and values arrive by cp.async, one of each at

@@ -10,7 +10,7 @@
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/runtime.h"
 #include "kernels/cuda_device.h"
-#include "kernels/timing_ops.h"
+#include "kernels/ops.h"
 
 namespace longreach {
 
@@ -55,26 +55,26 @@ std::string version_text(int version) {
     return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
 }
 
-// What planning has to know, but for what depends on the very device.
-DeviceTraits planning_traits(DType type) {
-    return {.activations = type, .chunk_logits = int64_t{1} << 29, .chunk_rows = 8192};
+DType type_of(Precision precision) {
+    return precision == Precision::bf16 ? DType::bf16 : DType::f32;
 }
 
-// Answers what planning asks as CudaOps does, without a GPU; everything else goes to the CPU.
-class CudaPlan final : public TimingOps {
+// Answers what planning asks, except for what depends on the device at hand.
+class CudaPlanner final : public Planner {
   public:
-    CudaPlan(std::unique_ptr<Ops> cpu, DType type) : TimingOps(*cpu), cpu_(std::move(cpu)), type_(type) {}
-    DeviceTraits traits() const override { return planning_traits(type_); }
-    int64_t attention_workspace(const AttentionSpec& spec,
-                                const AttentionGradients& gradients) const override {
+    explicit CudaPlanner(DType type) : type_(type) {}
+    DeviceTraits do_traits() const override {
+        return {.activations = type_, .chunk_logits = int64_t{1} << 29, .chunk_rows = 8192};
+    }
+    int64_t do_attention_workspace(const AttentionSpec& spec,
+                                   const AttentionGradients& gradients) const override {
         return cuda::attention_backward_workspace(spec, gradients);
     }
-    int64_t muon_workspace(std::span<const MuonSlot> slots) const override {
+    int64_t do_muon_workspace(std::span<const MuonSlot> slots) const override {
         return cuda::muon_workspace(slots, type_);
     }
 
   private:
-    std::unique_ptr<Ops> cpu_;
     DType type_;
 };
 
@@ -83,7 +83,7 @@ class CudaOps final : public Ops {
     explicit CudaOps(const CudaOptions& options)
         : index_(options.device),
           device_(describe_device(options.device)),
-          type_(options.precision == Precision::bf16 ? DType::bf16 : DType::f32),
+          type_(type_of(options.precision)),
           stream_(open_stream(options.device)),
           products_(stream_.handle),
           ring_(stream_.handle) {
@@ -100,8 +100,8 @@ class CudaOps final : public Ops {
         return fmt::format("cuda {}, {} multiprocessors, {}", device_.name, device_.multiprocessors,
                            type_ == DType::bf16 ? "bf16" : "fp32");
     }
-    DeviceTraits traits() const override {
-        DeviceTraits traits = planning_traits(type_);
+    DeviceTraits do_traits() const override {
+        DeviceTraits traits = CudaPlanner(type_).do_traits();
         traits.datasheet_flops = type_ == DType::bf16 ? device_.datasheet_flops : 0;
         traits.peak_product = 64 * device_.multiprocessors;
         traits.copy_bytes = copied_bytes;
@@ -127,19 +127,19 @@ class CudaOps final : public Ops {
         forget_recordings();  // they may use it
         cudaFree(memory);
     }
-    void upload(Tensor to, const void* host) override {
+    void do_upload(Tensor to, const void* host) override {
         check(to.contiguous(), "upload into a slice");
         ring_.upload(to.data, host, to.bytes());
     }
-    void download(void* host, const Tensor& from) override {
+    void do_download(void* host, const Tensor& from) override {
         check(from.contiguous(), "download of a slice");
         ring_.download(host, from.data, from.bytes());
         after("download");
     }
     int64_t scratch_bytes() const override { return scratch_.bytes() + products_.workspace_bytes(); }
-    void zero(Tensor to) override { cuda::zero(to, stream()); }
-    void copy(Tensor to, const Tensor& from) override { cuda::copy(to, from, stream()); }
-    void add(Tensor to, const Tensor& from) override { cuda::add(to, from, stream()); }
+    void do_zero(Tensor to) override { cuda::zero(to, stream()); }
+    void do_copy(Tensor to, const Tensor& from) override { cuda::copy(to, from, stream()); }
+    void do_add(Tensor to, const Tensor& from) override { cuda::add(to, from, stream()); }
     void synchronize() override {
         require_success(cudaStreamSynchronize(stream()), "wait for the device");
         after("kernels");
@@ -157,9 +157,9 @@ class CudaOps final : public Ops {
         return 1e-3 * static_cast<double>(milliseconds);
     }
 
-    // The first time for a key the work runs as it is, so that everything lazy has happened before it is
-    // captured.
-    void replay(const std::string& key, const std::function<void()>& work) override {
+    // The first time for a key the work runs as it is, so that everything lazy has happened
+    // before it is captured.
+    void do_replay(const std::string& key, const std::function<void()>& work) override {
         Recording& recording = recordings_[key];
         if (!recording.seen) {
             work();
@@ -196,47 +196,47 @@ class CudaOps final : public Ops {
     }
 
     // --- matrix products
-    void linear(Tensor y, const Tensor& x, const Tensor& w, Write write) override {
+    void do_linear(Tensor y, const Tensor& x, const Tensor& w, Write write) override {
         products_.run({.c = y, .a = x, .b = w, .b_transposed = true, .beta = beta_of(write)});
     }
-    void linear_backward_input(Tensor dx, const Tensor& dy, const Tensor& w, Write write) override {
+    void do_linear_backward_input(Tensor dx, const Tensor& dy, const Tensor& w, Write write) override {
         products_.run({.c = dx, .a = dy, .b = w, .beta = beta_of(write)});
     }
-    void linear_backward_weight(Tensor dw, const Tensor& dy, const Tensor& x) override {
+    void do_linear_backward_weight(Tensor dw, const Tensor& dy, const Tensor& x) override {
         products_.run({.c = dw, .a = dy, .b = x, .a_transposed = true, .beta = 1.0f});
     }
-    void linear_relu2(Tensor h, const Tensor& x, const Tensor& w) override {
-        linear(h, x, w, Write::set);
+    void do_linear_relu2(Tensor h, const Tensor& x, const Tensor& w) override {
+        do_linear(h, x, w, Write::set);
         cuda::relu2(h, stream());
     }
-    void linear_relu2_backward(Tensor da, const Tensor& dy, const Tensor& w, const Tensor& h) override {
-        linear_backward_input(da, dy, w, Write::set);
+    void do_linear_relu2_backward(Tensor da, const Tensor& dy, const Tensor& w, const Tensor& h) override {
+        do_linear_backward_input(da, dy, w, Write::set);
         cuda::relu2_backward(da, h, stream());
     }
 
     // --- embedding, normalisation, heads
-    void embedding(Tensor x, const Tensor& table, const Tensor& tokens) override {
+    void do_embedding(Tensor x, const Tensor& table, const Tensor& tokens) override {
         cuda::embedding(x, table, tokens, stream());
     }
-    void embedding_backward(Tensor dtable, const Tensor& dx, const Tensor& tokens) override {
+    void do_embedding_backward(Tensor dtable, const Tensor& dx, const Tensor& tokens) override {
         cuda::embedding_backward(dtable, dx, tokens, stream());
     }
-    void norm(Tensor y, Tensor normalised, Tensor inverse, const Tensor& x, const Tensor& gain,
-              const Tensor& bias, const NormSpec& spec) override {
+    void do_norm(Tensor y, Tensor normalised, Tensor inverse, const Tensor& x, const Tensor& gain,
+                 const Tensor& bias, const NormSpec& spec) override {
         cuda::norm(y, normalised, inverse, x, gain, bias, spec, stream());
     }
-    void norm_backward(Tensor dx, Tensor dgain, Tensor dbias, const Tensor& dy, const Tensor& normalised,
-                       const Tensor& inverse, const Tensor& gain, const NormSpec& spec,
-                       Write write) override {
+    void do_norm_backward(Tensor dx, Tensor dgain, Tensor dbias, const Tensor& dy, const Tensor& normalised,
+                          const Tensor& inverse, const Tensor& gain, const NormSpec& spec,
+                          Write write) override {
         cuda::norm_backward(dx, dgain, dbias, scratch(cuda::norm_backward_workspace(dy.rows(), dy.cols())),
                             dy, normalised, inverse, gain, spec, write, stream());
     }
-    void prepare_heads(Tensor x, Tensor normalised, Tensor inverse, const HeadSpec& spec) override {
+    void do_prepare_heads(Tensor x, Tensor normalised, Tensor inverse, const HeadSpec& spec) override {
         cuda::prepare_heads(x, normalised, inverse, spec, stream());
     }
-    void prepare_heads_backward(Tensor dx, Tensor dgain, Tensor dbias, Tensor dlog_eps, const Tensor& x,
-                                const Tensor& normalised, const Tensor& inverse,
-                                const HeadSpec& spec) override {
+    void do_prepare_heads_backward(Tensor dx, Tensor dgain, Tensor dbias, Tensor dlog_eps, const Tensor& x,
+                                   const Tensor& normalised, const Tensor& inverse,
+                                   const HeadSpec& spec) override {
         cuda::prepare_heads_backward(
             dx, dgain, dbias, dlog_eps,
             scratch(cuda::prepare_heads_backward_workspace(dx.rows(), spec.heads, spec.head_dim)), x,
@@ -244,123 +244,124 @@ class CudaOps final : public Ops {
     }
 
     // --- neighbouring positions
-    void short_conv(Tensor y, const Tensor& x, const Tensor& w, const Tensor& doc_start,
-                    int64_t length) override {
+    void do_short_conv(Tensor y, const Tensor& x, const Tensor& w, const Tensor& doc_start,
+                       int64_t length) override {
         cuda::short_conv(y, x, w, doc_start, length, stream());
     }
-    void short_conv_backward(Tensor dx, Tensor dw, const Tensor& dy, const Tensor& x, const Tensor& w,
-                             const Tensor& doc_start, int64_t length) override {
+    void do_short_conv_backward(Tensor dx, Tensor dw, const Tensor& dy, const Tensor& x, const Tensor& w,
+                                const Tensor& doc_start, int64_t length) override {
         cuda::short_conv_backward(dx, dw,
                                   scratch(cuda::short_conv_backward_workspace(x.rows(), w.rows(), x.cols())),
                                   dy, x, w, doc_start, length, stream());
     }
-    void smear(Tensor y, const Tensor& x, const Tensor& w, const Tensor& lambda, const Tensor& doc_start,
-               int64_t length) override {
+    void do_smear(Tensor y, const Tensor& x, const Tensor& w, const Tensor& lambda, const Tensor& doc_start,
+                  int64_t length) override {
         cuda::smear(y, x, w, lambda, doc_start, length, stream());
     }
-    void smear_backward(Tensor dx, Tensor dw, Tensor dlambda, const Tensor& dy, const Tensor& x,
-                        const Tensor& w, const Tensor& lambda, const Tensor& doc_start,
-                        int64_t length) override {
+    void do_smear_backward(Tensor dx, Tensor dw, Tensor dlambda, const Tensor& dy, const Tensor& x,
+                           const Tensor& w, const Tensor& lambda, const Tensor& doc_start,
+                           int64_t length) override {
         cuda::smear_backward(dx, dw, dlambda, scratch(cuda::smear_backward_workspace(x.rows(), w.count())),
                              dy, x, w, lambda, doc_start, length, stream());
     }
 
     // --- attention
-    void row_starts(Tensor row_start, const Tensor& doc_start, int64_t length, int64_t window,
-                    int64_t chunk) override {
+    void do_row_starts(Tensor row_start, const Tensor& doc_start, int64_t length, int64_t window,
+                       int64_t chunk) override {
         cuda::row_starts(row_start, doc_start, length, window, chunk, stream());
     }
-    void row_factors(Tensor factor, const RowFactorSpec& spec) override {
+    void do_row_factors(Tensor factor, const RowFactorSpec& spec) override {
         cuda::row_factors(factor, spec, stream());
     }
-    void row_factors_backward(Tensor dr, Tensor db, const Tensor& dfactor,
-                              const RowFactorSpec& spec) override {
+    void do_row_factors_backward(Tensor dr, Tensor db, const Tensor& dfactor,
+                                 const RowFactorSpec& spec) override {
         cuda::row_factors_backward(
             dr, db, scratch(cuda::row_factors_backward_workspace(dfactor.rows(), dfactor.cols())), dfactor,
             spec, stream());
     }
-    void distance_tables(Tensor gain, Tensor bias, const DistanceFormSpec& spec) override {
+    void do_distance_tables(Tensor gain, Tensor bias, const DistanceFormSpec& spec) override {
         cuda::distance_tables(gain, bias, spec, stream());
     }
-    void distance_tables_backward(Tensor dlog_tau, Tensor ddecay, Tensor dp, Tensor da, const Tensor& dgain,
-                                  const Tensor& dbias, const DistanceFormSpec& spec) override {
+    void do_distance_tables_backward(Tensor dlog_tau, Tensor ddecay, Tensor dp, Tensor da,
+                                     const Tensor& dgain, const Tensor& dbias,
+                                     const DistanceFormSpec& spec) override {
         const int64_t heads = std::max(dgain ? dgain.rows() : 0, dbias.rows());
         cuda::distance_tables_backward(dlog_tau, ddecay, dp, da,
                                        scratch(cuda::distance_tables_backward_workspace(heads, spec.length)),
                                        dgain, dbias, spec, stream());
     }
-    void attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor& q, const Tensor& k, const Tensor& v,
-                   const AttentionSpec& spec) override {
+    void do_attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor& q, const Tensor& k,
+                      const Tensor& v, const AttentionSpec& spec) override {
         cuda::attention(o, lse, row_maxima, q, k, v, spec, stream());
     }
-    void attention_statistics(Tensor statistics, const Tensor& lse, const Tensor& q, const Tensor& k,
-                              const AttentionSpec& spec) override {
+    void do_attention_statistics(Tensor statistics, const Tensor& lse, const Tensor& q, const Tensor& k,
+                                 const AttentionSpec& spec) override {
         cuda::attention_statistics(statistics, lse, q, k, spec, stream());
     }
-    void attention_decode(Tensor o, const Tensor& q, const Tensor& k, const Tensor& v,
-                          const AttentionSpec& spec, int64_t first, int64_t position) override {
+    void do_attention_decode(Tensor o, const Tensor& q, const Tensor& k, const Tensor& v,
+                             const AttentionSpec& spec, int64_t first, int64_t position) override {
         cuda::attention_decode(o, q, k, v, spec, first, position, stream());
     }
-    void attention_backward(Tensor dq, Tensor dk, Tensor dv, const AttentionGradients& gradients,
-                            Tensor workspace, const Tensor& dout, const Tensor& o, const Tensor& lse,
-                            const Tensor& q, const Tensor& k, const Tensor& v,
-                            const AttentionSpec& spec) override {
+    void do_attention_backward(Tensor dq, Tensor dk, Tensor dv, const AttentionGradients& gradients,
+                               Tensor workspace, const Tensor& dout, const Tensor& o, const Tensor& lse,
+                               const Tensor& q, const Tensor& k, const Tensor& v,
+                               const AttentionSpec& spec) override {
         cuda::attention_backward(dq, dk, dv, gradients, workspace, dout, o, lse, q, k, v, spec, stream());
     }
-    int64_t attention_workspace(const AttentionSpec& spec,
-                                const AttentionGradients& gradients) const override {
+    int64_t do_attention_workspace(const AttentionSpec& spec,
+                                   const AttentionGradients& gradients) const override {
         return cuda::attention_backward_workspace(spec, gradients);
     }
-    void gate(Tensor y, const Tensor& u, const Tensor& o, float factor) override {
+    void do_gate(Tensor y, const Tensor& u, const Tensor& o, float factor) override {
         cuda::gate(y, u, o, factor, stream());
     }
-    void gate_backward(Tensor dout, Tensor du, const Tensor& dy, const Tensor& u, const Tensor& o,
-                       float factor) override {
+    void do_gate_backward(Tensor dout, Tensor du, const Tensor& dy, const Tensor& u, const Tensor& o,
+                          float factor) override {
         cuda::gate_backward(dout, du, dy, u, o, factor, stream());
     }
 
     // --- activations and mixing
-    void activation(Tensor h, const Tensor& a, Activation kind) override {
+    void do_activation(Tensor h, const Tensor& a, Activation kind) override {
         cuda::activation(h, a, kind, stream());
     }
-    void activation_backward(Tensor da, const Tensor& dh, const Tensor& a, Activation kind) override {
+    void do_activation_backward(Tensor da, const Tensor& dh, const Tensor& a, Activation kind) override {
         cuda::activation_backward(da, dh, a, kind, stream());
     }
-    void mix(Tensor out, const Coefficient& a, const Tensor& x, const Coefficient& b,
-             const Tensor& y) override {
+    void do_mix(Tensor out, const Coefficient& a, const Tensor& x, const Coefficient& b,
+                const Tensor& y) override {
         cuda::mix(out, a, x, b, y, stream());
     }
-    void mix_backward(Tensor dx, Tensor dy, Tensor da, Tensor db, const Tensor& dout, const Coefficient& a,
-                      const Tensor& x, const Coefficient& b, const Tensor& y) override {
+    void do_mix_backward(Tensor dx, Tensor dy, Tensor da, Tensor db, const Tensor& dout, const Coefficient& a,
+                         const Tensor& x, const Coefficient& b, const Tensor& y) override {
         cuda::mix_backward(dx, dy, da, db, scratch(cuda::mix_backward_workspace(dout.count())), dout, a, x, b,
                            y, stream());
     }
 
     // --- loss, reductions, optimisers
-    void cross_entropy(Tensor loss, Tensor logits, const Tensor& targets, const LossSpec& spec,
-                       bool gradient) override {
+    void do_cross_entropy(Tensor loss, Tensor logits, const Tensor& targets, const LossSpec& spec,
+                          bool gradient) override {
         cuda::cross_entropy(loss, logits, targets, spec, gradient, stream());
     }
-    void top1(Tensor best, const Tensor& logits) override { cuda::top1(best, logits, stream()); }
-    void sum(Tensor out, const Tensor& x) override {
+    void do_top1(Tensor best, const Tensor& logits) override { cuda::top1(best, logits, stream()); }
+    void do_sum(Tensor out, const Tensor& x) override {
         cuda::sum(out, scratch(cuda::sum_workspace(x.count())), x, stream());
     }
-    void sum_squares(Tensor out, const Tensor& x) override {
+    void do_sum_squares(Tensor out, const Tensor& x) override {
         cuda::sum_squares(out, scratch(cuda::sum_workspace(x.count())), x, stream());
     }
-    void head_maxima(Tensor out, const Tensor& row_maxima) override {
+    void do_head_maxima(Tensor out, const Tensor& row_maxima) override {
         cuda::head_maxima(out, row_maxima, stream());
     }
-    void qk_clip(Tensor wq, Tensor wk, const Tensor& maxima, int64_t head_dim, float limit) override {
+    void do_qk_clip(Tensor wq, Tensor wk, const Tensor& maxima, int64_t head_dim, float limit) override {
         cuda::qk_clip(wq, wk, maxima, head_dim, limit, stream());
     }
-    void adam(std::span<const AdamSlot> slots, const AdamSpec& spec) override {
+    void do_adam(std::span<const AdamSlot> slots, const AdamSpec& spec) override {
         cuda::adam(slots, spec, stream());
     }
-    void muon(std::span<const MuonSlot> slots, Tensor workspace, const MuonSpec& spec) override {
+    void do_muon(std::span<const MuonSlot> slots, Tensor workspace, const MuonSpec& spec) override {
         cuda::muon(products_, slots, workspace, spec, type_, stream());
     }
-    int64_t muon_workspace(std::span<const MuonSlot> slots) const override {
+    int64_t do_muon_workspace(std::span<const MuonSlot> slots) const override {
         return cuda::muon_workspace(slots, type_);
     }
 
@@ -456,8 +457,8 @@ CudaStatus cuda_status() {
         return status;
     }
     try {
-        // Opens no device: of several ranks on a machine each asks, and a context costs hundreds of
-        // megabytes.
+        // Opens no device: of several ranks on a machine each asks, and a context
+        // costs hundreds of megabytes.
         for (int i = 0; i < count; ++i) status.devices.push_back(describe_device(i));
         if (count == 0) {
             status.unusable = "the driver knows no device";
@@ -483,8 +484,9 @@ std::unique_ptr<Ops> make_cuda_ops(const CudaOptions& options) {
 }
 
 std::unique_ptr<Ops> make_cuda_plan(const CudaOptions& options) {
-    return std::make_unique<CudaPlan>(make_cpu_ops({}),
-                                      options.precision == Precision::bf16 ? DType::bf16 : DType::f32);
+    std::unique_ptr<Ops> ops = make_cpu_ops({});
+    ops->plan_as(std::make_shared<CudaPlanner>(type_of(options.precision)));
+    return ops;
 }
 
 }  // namespace longreach

@@ -1,8 +1,7 @@
 // Partial sums of fixed blocks, folded.
 //
-//   columns   to[c] += sum over b of partials[b][c]: a block takes 32 columns, its 8 warps every eighth
-//   partial
-//             row each; the warps' sums are added in warp order
+//   columns   to[c] += sum over b of partials[b][c]: a block takes 32 columns, its 8 warps every
+//             eighth partial row each; the warps' sums are added in warp order
 //   totals    one block per output: every thread adds each 256th entry, then a tree over the block
 //
 // 4 (8) bytes and one addition per partial sum, a few MB at most. The order depends on the counts alone.

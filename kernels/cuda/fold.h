@@ -1,5 +1,5 @@
-// The second half of sums over rows: a fixed number of blocks each leave a partial sum, added up in fixed
-// order.
+// The second half of sums over rows: a fixed number of blocks each leave a partial sum,
+// added up in fixed order.
 #pragma once
 
 #include <cstdint>

@@ -47,10 +47,10 @@ class MatrixProducts {
     std::unique_ptr<State> state_;
 };
 
-// Muon over a list of matrices: momentum, Newton-Schulz, update. Matrices of one shape (or of one another's
-// transpose) go through every pass and product together, as many as fit into `batch_bytes`, at least one.
-// `type` is what the matrices of the iteration are stored in; sums stay f32. workspace: muon_workspace bytes,
-// contents irrelevant.
+// Muon over a list of matrices: momentum, Newton-Schulz, update. Matrices of one shape
+// (or of one another's transpose) go through every pass and product together, as many as fit into
+// `batch_bytes`, at least one. `type` is what the matrices of the iteration are stored in; sums stay f32.
+// workspace: muon_workspace bytes, contents irrelevant.
 inline constexpr int64_t muon_batch_bytes = int64_t{64} << 20;
 int64_t muon_workspace(std::span<const MuonSlot> slots, DType type, int64_t batch_bytes = muon_batch_bytes);
 void muon(MatrixProducts& products, std::span<const MuonSlot> slots, Tensor workspace, const MuonSpec& spec,

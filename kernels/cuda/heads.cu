@@ -169,8 +169,8 @@ struct BackwardShared {
     WarpResults<double, 256> results;
 };
 
-// A block's sums over its rows and heads: of_gain [blocks, 2d] dgain | dbias or null, of_eps [heads, blocks]
-// or null.
+// A block's sums over its rows and heads: of_gain [blocks, 2d] dgain | dbias or null,
+// of_eps [heads, blocks] or null.
 template <class T, int n, int packs>
 KERNEL(256)
 void prepare_heads_backward_kernel(Heads<T> a, float* of_gain, double* of_eps) {

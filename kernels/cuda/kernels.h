@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <span>
 
-#include "kernels/ops.h"
+#include "kernels/operands.h"
 
 struct CUstream_st;
 

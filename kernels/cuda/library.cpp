@@ -1,5 +1,5 @@
-// Opening cuBLASLt. With LONGREACH_SIMT the functions are those of the harness in tests/simt, linked as
-// usual.
+// Opening cuBLASLt. With LONGREACH_SIMT the functions are those of the harness in
+// tests/simt, linked as usual.
 #include "kernels/cuda/library.h"
 
 #if !defined(LONGREACH_SIMT)
@@ -42,8 +42,8 @@ const CublasLt& cublaslt() {
 
 namespace {
 
-// A library by the first of its names that opens; no other version than the header's will do, as the types
-// are the header's.
+// A library by the first of its names that opens; no other version than the header's will do,
+// as the types are the header's.
 class Library {
   public:
     explicit Library(const std::string& name)

@@ -5,9 +5,9 @@
 //   dy/dx = 1, (1 - y/cap)(1 + y/cap) or y (1 - y/cap) / temperature
 //
 // Nothing is saved: the gradient takes the logits' place in the same call. One read per element, with the
-// gradient one more (from L2) and one write; 2 exponentials, a softcap computed twice rather than stored. A
-// block per row: every thread keeps a running maximum and the sum below it of its packs, then a tree over the
-// block.
+// gradient one more (from L2) and one write; 2 exponentials, a softcap computed twice rather than stored.
+// A block per row: every thread keeps a running maximum and the sum below it of its packs,
+// then a tree over the block.
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/vec.cuh"
@@ -116,8 +116,8 @@ union TopShared {
     WarpResults<int, loss_threads> columns;
 };
 
-// A block per row, one read per element. First the largest number, then the first of the threads' columns
-// that hold it.
+// A block per row, one read per element. First the largest number, then the first of the threads'
+// columns that hold it.
 template <class T, int n>
 KERNEL(loss_threads)
 void top1_kernel(int32_t* best, View<const T> logits, int width) {

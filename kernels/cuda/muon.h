@@ -18,8 +18,8 @@ struct MuonBatch {
     int64_t step = 0;  // elements
 };
 
-// momentum = mu momentum + q g; partials[i * flat_blocks(s l) + b] = sum of squares of the direction u_i over
-// block b.
+// momentum = mu momentum + q g; partials[i * flat_blocks(s l) + b] = sum of squares of the direction
+// u_i over block b.
 void muon_momentum(const MuonBatch& batch, double* partials, const MuonSpec& spec, Stream stream);
 // x_i = u_i / (sqrt(squares[i]) + 1e-7), with u_i = q g + mu momentum (Nesterov) or momentum.
 void muon_scale(const MuonBatch& batch, const double* squares, const MuonSpec& spec, Stream stream);

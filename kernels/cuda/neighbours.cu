@@ -6,11 +6,11 @@
 //          dx_n = dy_n + lambda s_(n+1) dy_(n+1) + lambda s_n (1 - s_n) a_n w (first channels);
 //          dlambda += sum s_n a_n;  dw += sum lambda s_n (1 - s_n) a_n x_n
 //
-// In units of the element size, 2 accesses per element forward and 4 backward (smear 3) from memory: the rows
-// next door are in a cache. 2K FLOPs forward and 4K backward, smear 2 and 4. conv: tiles of 8 rows, one pack
-// per thread; dw by strips of columns times fixed blocks of rows, four taps at a time in registers, folded in
-// block order. smear: a warp per row; what a row adds to dw and dlambda goes through two floats of the
-// workspace.
+// In units of the element size, 2 accesses per element forward and 4 backward (smear 3) from memory: the
+// rows next door are in a cache. 2K FLOPs forward and 4K backward, smear 2 and 4. conv: tiles of 8 rows,
+// one pack per thread; dw by strips of columns times fixed blocks of rows, four taps at a time in registers,
+// folded in block order. smear: a warp per row; what a row adds to dw and dlambda goes through two
+// floats of the workspace.
 #include "kernels/cuda/fold.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/reduce.cuh"

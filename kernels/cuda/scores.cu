@@ -1,5 +1,5 @@
-// What decides scores besides queries and keys: first visible keys, factors by row, tables by distance,
-// QK-clip.
+// What decides scores besides queries and keys: first visible keys, factors by row,
+// tables by distance, QK-clip.
 //
 //   row starts       max(doc_start_i, i - window + 1, i / chunk * chunk, 0)
 //   row factors      f_h(i) = r_h shape(n_i) + b_h, n_i = i - start_i + 1; dr += sum shape df, db += sum df

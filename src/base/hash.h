@@ -34,8 +34,8 @@ uint64_t xxh64(std::string_view text, uint64_t seed = 0);
 std::string format_hash64(uint64_t hash);
 bool parse_hash64(std::string_view text, uint64_t& hash);
 
-// CRC-32C (Castagnoli; reflected polynomial 0x82F63B78, all ones before and after): only where an external
-// format requires it.
+// CRC-32C (Castagnoli; reflected polynomial 0x82F63B78, all ones before and after): only where an
+// external format requires it.
 uint32_t crc32c(std::string_view bytes);
 
 }  // namespace longreach

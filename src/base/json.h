@@ -163,9 +163,9 @@ std::vector<std::pair<size_t, size_t>> duplicates(const Object& object);
 // compact: one line without spaces and without a newline at the end.
 enum class Style { pretty, compact };
 
-// Members in the order held. Reals in the shortest form that reads back to the same bits (1.0 becomes 1). A
-// number that is not finite or a string that is not UTF-8 has no JSON form: writing one is a bug and throws
-// ExitCode::internal.
+// Members in the order held. Reals in the shortest form that reads back to the same bits (1.0 becomes 1).
+// A number that is not finite or a string that is not UTF-8 has no JSON form: writing one is a
+// bug and throws ExitCode::internal.
 std::string write(const Value& value, Style style);
 
 }  // namespace longreach::json

@@ -10,9 +10,9 @@ namespace longreach {
 // shown as escapes, since messages contain file names. Output that cannot be written is dropped.
 void print_error(std::string_view message, std::string_view hint = {}) noexcept;
 
-// Runs `body` where the stack has at least 8 MiB, whatever `ulimit -s` says, and gives as much to every
-// thread that is started from then on without a size of its own. The result is that of body(), which must not
-// throw.
+// Runs `body` where the stack has at least 8 MiB, whatever `ulimit -s` says, and gives as much to
+// every thread that is started from then on without a size of its own. The result is that of body(),
+// which must not throw.
 int with_enough_stack(const std::function<int()>& body);
 
 // Writing a file beyond RLIMIT_FSIZE then fails with EFBIG instead of ending the process.

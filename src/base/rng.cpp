@@ -72,8 +72,8 @@ uint64_t Permutation::operator()(uint64_t position) const {
     check(position < n_, "position {} of a permutation of {}", position, n_);
     const uint64_t mask = (uint64_t{1} << half_bits_) - 1;
     uint64_t x = position;
-    do {  // the network permutes [0, 4^half_bits); walking the cycle stays inside [0, n) and remains a
-          // bijection
+    do {  // the network permutes [0, 4^half_bits); walking the cycle stays inside [0, n)
+          // and remains a bijection
         uint64_t left = x >> half_bits_, right = x & mask;
         for (uint64_t round = 0; round < 4; ++round) {
             const uint64_t mixed = left ^ (rng_.bits((round << 32) | right) & mask);

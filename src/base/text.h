@@ -18,9 +18,9 @@ bool is_utf8(std::string_view text);
 // Number of code points in well-formed UTF-8.
 size_t utf8_length(std::string_view text);
 
-// `text` in double quotes with JSON escapes, so that a message stays on one line and a terminal sees no
-// control bytes. Cut after `max_chars` code points, marked with "..."; bytes that are not UTF-8 are shown as
-// \xNN.
+// `text` in double quotes with JSON escapes, so that a message stays on one line and a terminal sees
+// no control bytes. Cut after `max_chars` code points, marked with "..."; bytes that are not UTF-8
+// are shown as \xNN.
 std::string quoted(std::string_view text, size_t max_chars = 60);
 
 // `text` without quotes, control characters and bytes that are not UTF-8 escaped as in quoted().
@@ -37,13 +37,13 @@ std::string alternatives(const std::vector<std::string>& parts);
 // "1 problem", "3 problems".
 std::string counted(size_t count, std::string_view noun);
 
-// Edits (insert, delete, replace a byte, swap two neighbours) that turn `a` into `b`; `limit + 1` if more
-// than `limit`.
+// Edits (insert, delete, replace a byte, swap two neighbours) that turn `a` into `b`;
+// `limit + 1` if more than `limit`.
 size_t edit_distance(std::string_view a, std::string_view b, size_t limit);
 
-// The candidates that may have been meant by `word`, best first, at most `count`: at most two edits away
-// (fewer than the letters of the word), or one being a prefix of the other with at least three letters in
-// common.
+// The candidates that may have been meant by `word`, best first, at most `count`: at most two
+// edits away (fewer than the letters of the word), or one being a prefix of the other with at
+// least three letters in common.
 std::vector<std::string> nearest(std::string_view word, const std::vector<std::string>& candidates,
                                  size_t count);
 

@@ -147,8 +147,8 @@ class AttentionBench {
             bytes = std::max(bytes, ops_.attention_workspace(v.spec, v.gradients));
         workspace_ = arena_.reserve("bench", DType::f32, {bytes / 4 + 1});
     }
-    // Calls whose launches and clock do not show: ten milliseconds of them, at most fifty. On a CPU one is
-    // enough.
+    // Calls whose launches and clock do not show: ten milliseconds of them, at most fifty.
+    // On a CPU one is enough.
     int64_t calls_for(double seconds) const {
         if (ops_.traits().activations == DType::f32) return 1;
         return std::clamp<int64_t>(static_cast<int64_t>(0.01 / std::max(seconds, 1e-6)), 1, 50);

@@ -8,7 +8,7 @@
 #include "base/units.h"
 #include "commands/commands.h"
 #include "commands/yardsticks.h"
-#include "kernels/timing_ops.h"
+#include "kernels/op_times.h"
 #include "model/transformer.h"
 #include "optim/optimizer.h"
 #include "train/device.h"
@@ -109,9 +109,8 @@ struct Ceilings {
     }
 };
 
-void print_ops(const TimingOps& timing, int64_t steps, double peak, double copy) {
-    std::vector<std::pair<std::string, TimingOps::Total>> rows(timing.totals().begin(),
-                                                               timing.totals().end());
+void print_ops(const OpTimes& timing, int64_t steps, double peak, double copy) {
+    std::vector<std::pair<std::string, OpTimes::Total>> rows(timing.totals().begin(), timing.totals().end());
     std::sort(rows.begin(), rows.end(),
               [](const auto& a, const auto& b) { return a.second.seconds > b.second.seconds; });
     const double all = std::accumulate(rows.begin(), rows.end(), 0.0,
@@ -137,7 +136,7 @@ ExitCode bench(const BenchOptions& options) {
     if (contexts.empty()) contexts.push_back(experiment.stages.back().context);
     for (int64_t context : contexts) {
         StepBench step(experiment, *ops, context);
-        TimingOps timing(*ops);
+        const auto timing = std::make_shared<OpTimes>(*ops);
         // The yardsticks are interleaved with what they measure: a busy machine slows both.
         std::vector<double> times;
         Ceilings ceilings;
@@ -146,7 +145,9 @@ ExitCode bench(const BenchOptions& options) {
             // Warm again: caches, and recordings, which do not outlive memory that is given back.
             for (int w = 0; w < 2; ++w) step.step(*ops);
             times.push_back(seconds([&] { step.step(*ops); }));
-            step.step(timing);
+            ops->decorate(timing);
+            step.step(*ops);
+            ops->decorate(nullptr);
         }
         const double peak = ceilings.peak, copy = ceilings.copy;
         std::sort(times.begin(), times.end());
@@ -157,7 +158,7 @@ ExitCode bench(const BenchOptions& options) {
             note, context, step.tokens(), 1e3 * median,
             human_count(static_cast<double>(step.tokens()) / median), step.flops() / median / 1e9,
             100 * step.flops() / median / peak, peak / 1e9, copy / 1e9);
-        print_ops(timing, options.steps, peak, copy);
+        print_ops(*timing, options.steps, peak, copy);
         fmt::print("\n");
     }
     return ExitCode::ok;

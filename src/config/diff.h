@@ -24,8 +24,8 @@ std::vector<Difference> diff(const FieldInfo& left, const FieldInfo& right);
 // The differences across which a run must not resume.
 std::vector<Difference> not_resumable(std::vector<Difference> differences);
 
-// A readable table: path, left, right, and a mark on what is fixed once a run has begun. Empty if there are
-// none.
+// A readable table: path, left, right, and a mark on what is fixed once a run has begun.
+// Empty if there are none.
 std::string diff_table(const std::vector<Difference>& differences);
 
 }  // namespace longreach::config

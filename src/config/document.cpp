@@ -351,8 +351,8 @@ void Document::lay(const std::string& key, json::Value value, const json::Positi
                 at->as_object().push_back({std::string(part), {}, place});
                 next = &at->as_object().back().value;
                 next->set_position(place);
-                // An index into a list that no file gives starts from the default list, everything else from
-                // nothing.
+                // An index into a list that no file gives starts from the default list,
+                // everything else from nothing.
                 const bool last = part.data() + part.size() == key.data() + key.size();
                 if (!last) *next = shadow != nullptr && shadow->is_array() ? *shadow : json::Value::object();
                 if (!last && next->is_object()) next->set_position(place);
@@ -401,8 +401,7 @@ void Document::unset(const std::string& key, const json::Position& place) {
     }
 }
 
-// A key given twice on the command line is an error; sections given in parts are
-// merged.
+// A key given twice on the command line is an error; sections given in parts are merged.
 void Document::assign(json::Value& target, json::Value value, const std::string& path,
                       const json::Position& place) {
     if (target.is_object() && value.is_object()) {

@@ -6,8 +6,8 @@
 // what the file gives, so that a base's value shows again, or else the base's, so that the default does.
 // Three keys at the top level of a file are the loader's own:
 //   "base"      a path or a list of paths, relative to the file that names them
-//   "resolved"  true in a config written by this program: its values count as inherited, not as chosen by the
-//   user
+//   "resolved"  true in a config written by this program: its values count as inherited, not as chosen
+//               by the user
 //   "$schema"   for editors; ignored
 #pragma once
 
@@ -32,8 +32,8 @@ struct PlacedValue {
     bool unset = false;  // no value: removes the present one
 };
 
-// "a.b=c": the value is JSON if it parses as JSON, else a string; "a.b=" unsets. Text without '=' has no
-// value (null).
+// "a.b=c": the value is JSON if it parses as JSON, else a string; "a.b=" unsets. Text without '='
+// has no value (null).
 PlacedValue parse_override(const std::string& text);
 
 // What to load.
@@ -55,8 +55,8 @@ class Document {
 
     const json::Value& root() const { return root_; }
 
-    // The value written at a dotted path, or null. A key may itself contain dots: {"a.b": 1} has a value at
-    // "a.b".
+    // The value written at a dotted path, or null. A key may itself contain dots: {"a.b": 1}
+    // has a value at "a.b".
     const json::Value* find(std::string_view path) const;
 
     // Where a value was written, weakest first. Values of a resolved file count as `nobody`.

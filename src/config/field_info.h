@@ -1,5 +1,5 @@
-// A config struct's field list as plain data: what every printer (show, schema, explain, reference, diff)
-// works on.
+// A config struct's field list as plain data: what every printer (show, schema, explain,
+// reference, diff) works on.
 #pragma once
 
 #include <string>

@@ -6,14 +6,15 @@
 //
 //     struct AdamConfig {
 //         double beta1 = 0.9;
-//         void fields(Fields& f) { f.number("beta1", beta1, {.min = 0, .max = 1}, {"decay of the first
-//         moment"}); }
+//         void fields(Fields& f) {
+//             f.number("beta1", beta1, {.min = 0, .max = 1}, {"decay of the first moment"});
+//         }
 //     };
 //
-// The value a default-constructed struct holds is the field's default; it must be finite, in range and UTF-8,
-// because the resolved config writes every field and must be readable. A struct lists the same fields
-// whatever its values are. "base", "resolved" and "$schema" are taken at the top level of a file
-// (config/document.h).
+// The value a default-constructed struct holds is the field's default; it must be finite,
+// in range and UTF-8, because the resolved config writes every field and must be readable.
+// A struct lists the same fields whatever its values are. "base", "resolved" and "$schema" are taken at the
+// top level of a file (config/document.h).
 #pragma once
 
 #include <cstddef>
@@ -100,8 +101,8 @@ class Fields {
             doc);
     }
 
-    // An object of named variations of `start` (read before this call): each entry sets only what differs.
-    // Empty by default.
+    // An object of named variations of `start` (read before this call): each entry sets only what
+    // differs. Empty by default.
     template <class S>
     void variations(std::string_view name, std::map<std::string, S>& value, const S& start, Doc doc) {
         std::vector<std::string> present;

@@ -34,8 +34,8 @@ const FieldInfo* held_field(const FieldInfo& root, std::string_view path) {
     return at;
 }
 
-// A number may have been written as an integer, a count of tokens as "2K" and a list on the command line as
-// "2K,4K".
+// A number may have been written as an integer, a count of tokens as "2K" and a list on the
+// command line as "2K,4K".
 bool same_value(const json::Value& written, const json::Value& held) {
     const auto a = written.to_number(), b = held.to_number();
     if (written == held || (a && b && *a == *b)) return true;

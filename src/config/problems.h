@@ -35,9 +35,9 @@ class Problems {
     // does not count. For a section: true if anything in it is set.
     virtual bool is_set(std::string_view path) const = 0;
 
-    // True if the key at `path` was written, but only in a base file or a resolved config. A rule that fills
-    // in a missing value tests !is_set(path) && !is_inherited(path), so that a resolved config reads back as
-    // it was.
+    // True if the key at `path` was written, but only in a base file or a resolved config.
+    // A rule that fills in a missing value tests !is_set(path) && !is_inherited(path), so that a resolved
+    // config reads back as it was.
     virtual bool is_inherited(std::string_view path) const {
         static_cast<void>(path);
         return false;

@@ -6,9 +6,9 @@
 
 namespace longreach::config {
 
-// `config` is the description of the struct at its defaults. Unknown keys are refused, ranges and choices are
-// those of the field list, and every field carries its help line and default. Rules between fields are not in
-// it.
+// `config` is the description of the struct at its defaults. Unknown keys are refused,
+// ranges and choices are those of the field list, and every field carries its help line and default.
+// Rules between fields are not in it.
 json::Value config_schema(const FieldInfo& config, std::string_view title);
 
 }  // namespace longreach::config

@@ -18,8 +18,8 @@ namespace longreach::data {
 
 enum class ShuffleKind { random, none };
 
-// Stream positions [begin, begin + length); the target of the last is the token at begin + length, which
-// exists.
+// Stream positions [begin, begin + length); the target of the last is the token at
+// begin + length, which exists.
 struct Piece {
     uint64_t begin = 0;
     int64_t length = 0;

@@ -1,9 +1,9 @@
 // Reads micro-batches ahead of the trainer.
 //
-// The caller announces micro-batches with request(), in order, and receives them with take(), in the same
-// order. With `background` a thread reads one micro-batch ahead; without, take() reads. Both give the same
-// bits. A failed read (a bad token, a failing disk) surfaces as the Error of the take() that would have
-// delivered it.
+// The caller announces micro-batches with request(), in order, and receives them with take(), in the
+// same order. With `background` a thread reads one micro-batch ahead; without, take() reads. Both give
+// the same bits. A failed read (a bad token, a failing disk) surfaces as the Error of the take() that
+// would have delivered it.
 #pragma once
 
 #include <condition_variable>
@@ -43,8 +43,8 @@ class BatchSource {
     // The spans have batch * length elements (doc_start may be empty: not needed). One call at a time.
     virtual void fill(const BatchRequest& request, std::span<int32_t> tokens, std::span<int32_t> targets,
                       std::span<int32_t> doc_start) = 0;
-    // Targets that are scored (not -1) in every sequence of this length; what a step's loss and gradient are
-    // divided by.
+    // Targets that are scored (not -1) in every sequence of this length; what a step's loss and
+    // gradient are divided by.
     virtual int64_t scored_per_sequence(int64_t length) const = 0;
 };
 

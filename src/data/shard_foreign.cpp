@@ -1,5 +1,5 @@
-// Token shards of other programs (llm.c and modded-nanogpt, llmq, headerless), and the names of things that
-// are none.
+// Token shards of other programs (llm.c and modded-nanogpt, llmq, headerless), and the names of
+// things that are none.
 #include <limits>
 
 #include "base/error.h"
@@ -42,9 +42,9 @@ ShardInfo parse_llmc(const io::File& file) {
     return info;
 }
 
-// llmq: magic, then int32 [2] version, [3] bytes per token, [4] tokens, [5] vocabulary, [6] has masks. If it
-// has, one bit per token follows the tokens. Early writers had no field [6]: the filler "****" of the unused
-// header is there.
+// llmq: magic, then int32 [2] version, [3] bytes per token, [4] tokens, [5] vocabulary, [6] has masks. If
+// it has, one bit per token follows the tokens. Early writers had no field [6]: the filler "****" of the
+// unused header is there.
 ShardInfo parse_llmq(const io::File& file) {
     constexpr int32_t filler = 0x2a2a2a2a;
     const HeaderWords h = read_header(file, "llmq");

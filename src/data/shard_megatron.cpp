@@ -1,10 +1,10 @@
-// Megatron's indexed data set: a .bin of bare tokens and an .idx that says where sequences and documents
-// begin.
+// Megatron's indexed data set: a .bin of bare tokens and an .idx that says where
+// sequences and documents begin.
 //
 //     0  "MMIDIDX\0\0"      18  u64 sequences       34  i32 length of each sequence
 //     9  u64 version 1      26  u64 documents + 1       i64 byte offset of each sequence in the .bin
-//    17  u8 type code                                   i64 first sequence of each document, then their
-//    number
+//    17  u8 type code                                   i64 first sequence of each document,
+//                                                           then their number
 //                                                       i8 mode of each sequence (optional; text has 0)
 #include <algorithm>
 

@@ -22,9 +22,9 @@ struct SplitResult {
     uint64_t fingerprint = 0;  // equals TokenStream::fingerprint() over these shards; 0 if there are none
 };
 
-// Writes byte-level documents to <directory>/<name>_000000.bin and so on. A shard is closed at the first end
-// of a document at or past `max_shard_tokens`: documents are never cut. Without finish() everything written
-// is removed.
+// Writes byte-level documents to <directory>/<name>_000000.bin and so on.
+// A shard is closed at the first end of a document at or past `max_shard_tokens`: documents are never cut.
+// Without finish() everything written is removed.
 class ByteShardSet {
   public:
     ByteShardSet(std::string directory, std::string name, uint64_t max_shard_tokens);

@@ -22,8 +22,8 @@ class Draws {
     Draws(uint64_t seed, uint32_t stream) : rng_(seed, Purpose::synth, stream) {}
     uint64_t below(uint64_t n) { return rng_.below(next_++, n); }
 
-    // In [low, high]: an octave [2^k, 2^(k+1)) that meets the interval, then a number in it, until one is
-    // inside.
+    // In [low, high]: an octave [2^k, 2^(k+1)) that meets the interval, then a number in it,
+    // until one is inside.
     uint64_t over_octaves(uint64_t low, uint64_t high) {
         const int first = static_cast<int>(std::bit_width(low)) - 1,
                   last = static_cast<int>(std::bit_width(high)) - 1;

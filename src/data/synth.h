@@ -9,8 +9,8 @@
 // each doubling of a reader's context saves about the same number of bits, up to the longest distance.
 // data/README.md has the grammar.
 //
-// Everything is integer arithmetic on counter-based random numbers: the same seed gives the same bytes on any
-// machine.
+// Everything is integer arithmetic on counter-based random numbers: the same seed gives the same
+// bytes on any machine.
 #pragma once
 
 #include <cstdint>

@@ -79,8 +79,8 @@ size_t skip_blank(std::string_view text, size_t at) {
     return next == std::string_view::npos ? text.size() : next;
 }
 
-// The end of the comment that begins at `at`: a block, or a run of // lines; `at` if there is none or it does
-// not end.
+// The end of the comment that begins at `at`: a block, or a run of // lines; `at` if there is none or
+// it does not end.
 size_t comment_end(std::string_view text, size_t at) {
     if (text.substr(at, 2) == "/*") {
         const size_t close = text.find("*/", at + 2);

@@ -1,5 +1,5 @@
-// Documents from text files, directories and JSONL files, one after the other and without loading them into
-// memory.
+// Documents from text files, directories and JSONL files, one after the other and without
+// loading them into memory.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,8 @@
 // All tokens of a data set as one sequence of 64-bit positions.
 //
-// A stream is the concatenation of its shards in the order given (inside a directory or a pattern: byte order
-// of the names). Everything read is checked: a token outside the vocabulary is an Error that names shard and
-// position.
+// A stream is the concatenation of its shards in the order given (inside a directory or a pattern: byte
+// order of the names). Everything read is checked: a token outside the vocabulary is an Error that
+// names shard and position.
 #pragma once
 
 #include <cstdint>

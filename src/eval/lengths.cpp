@@ -15,8 +15,8 @@ namespace longreach::eval {
 
 namespace {
 
-// One stretch of the stream whose tokens are scored: positions [begin, end), their targets at [begin + 1, end
-// + 1).
+// One stretch of the stream whose tokens are scored: positions [begin, end), their targets at
+// [begin + 1, end + 1).
 struct Window {
     uint64_t sequence_begin;  // where the sequence starts
     int64_t scored_from;      // first scored position, relative to the sequence
@@ -71,8 +71,8 @@ struct HostBatch {
                     targets[b * l + i] = ids[i + 1];
         }
     }
-    // Of every scored token: its loss, whether it is the most likely one, the tokens of its document that the
-    // prediction can see.
+    // Of every scored token: its loss, whether it is the most likely one, the tokens of its document that
+    // the prediction can see.
     std::vector<double> findings(int64_t length) const {
         std::vector<double> out;
         for (size_t i = 0; i < targets.size(); ++i) {

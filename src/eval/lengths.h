@@ -11,8 +11,8 @@
 // Several ranks: batch i of a length is run by rank i modulo the number of ranks. Rank 0 adds what all of
 // them found, batch by batch in their order, so that no bit of a result depends on how many ranks there are.
 //
-// Every mean is a (sum, count) pair until the last division. The standard error comes from resampling
-// documents.
+// Every mean is a (sum, count) pair until the last division. The standard error
+// comes from resampling documents.
 #pragma once
 
 #include <functional>

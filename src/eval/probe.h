@@ -1,8 +1,8 @@
 // What attention does, layer by layer and head by head, by how many keys a query sees.
 //
-// Per row of attention: Ops::attention_statistics. Here rows become means, maxima and pooled moments over the
-// queries that see 2^k <= n < 2^(k+1) keys; samples of pairs become quantiles and cosines. data/README.md
-// lists the statistics.
+// Per row of attention: Ops::attention_statistics. Here rows become means, maxima and pooled moments
+// over the queries that see 2^k <= n < 2^(k+1) keys; samples of pairs become quantiles and cosines.
+// data/README.md lists the statistics.
 #pragma once
 
 #include <functional>

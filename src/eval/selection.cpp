@@ -20,8 +20,8 @@ std::vector<uint64_t> document_begins(const data::TokenStream& stream) {
         stream.document_starts(at, count, ids.data(), starts.data());
         for (int64_t i = 1; i < count; ++i)
             if (starts[static_cast<size_t>(i)] == i) begins.push_back(at + static_cast<uint64_t>(i));
-        // Whether a document begins exactly at the piece's first token shows when the piece before is
-        // extended by it.
+        // Whether a document begins exactly at the piece's first token shows when the piece before
+        // is extended by it.
         if (at + piece < tokens) {
             int32_t edge[2], edge_start[2];
             stream.read(at + piece - 1, 2, edge);

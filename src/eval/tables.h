@@ -29,8 +29,8 @@ std::vector<std::string> positions_lines(const std::vector<LengthResult>& result
 
 // For the terminal: "scored: 16 windows of 4,096 tokens spread over 1,048,576; 23 documents; ...".
 std::string scored_line(const ScoredTokens& tokens);
-// For the terminal: length, loss, standard error, bits per byte, share of hits, tokens, documents; "-" where
-// unknown.
+// For the terminal: length, loss, standard error, bits per byte, share of hits, tokens,
+// documents; "-" where unknown.
 std::string results_table(const std::vector<LengthResult>& results, double bytes_per_token);
 // Loss by bucket, one column per length.
 std::string buckets_table(const std::vector<LengthResult>& results, bool by_document);

@@ -43,8 +43,8 @@ double share_right(const tasks::Sample& sample, std::span<const int32_t> best);
 
 class TaskEvaluator {
   public:
-    // Device buffers for the largest batch; plan like the model's. With document_mask, a sample is one
-    // document.
+    // Device buffers for the largest batch; plan like the model's. With document_mask, a
+    // sample is one document.
     void plan(model::Arena& arena, int64_t batch_tokens, bool document_mask, int rank = 0, int ranks = 1);
     // Essay haystacks are taken from the stream. Throws if a task does not fit a length, before the first
     // pass. Called by all ranks with the same arguments; rank 0 gets the rows, the others none.

@@ -228,8 +228,8 @@ Checkpoint verify_checkpoint(const std::string& root, int64_t step, Disk& disk, 
         if (examine) examine(checkpoint);
         return checkpoint;
     } catch (const Error& error) {
-        // A failing disk or device says nothing about the files; values that are not finite are what the
-        // run saved.
+        // A failing disk or device says nothing about the files; values that are not finite are
+        // what the run saved.
         const bool files = error.code() != ExitCode::disk && error.code() != ExitCode::device &&
                            error.code() != ExitCode::peer && error.code() != ExitCode::numerics;
         if (!files) throw;

@@ -4,8 +4,7 @@
 //       step_00000800/           complete: manifest.json lists every other file with its size and XXH64
 //       step_00001200.tmp.<id>/  unfinished, or on its way out; removed when the next writer starts
 //       step_00000400.bad/       failed its checks; kept for inspection
-//       latest                   the name of the newest: a hint for people and scripts, never read by this
-//       program
+//       latest                   the name of the newest, for people and scripts; this program never reads it
 //
 // A checkpoint is written under a temporary name, every file synced; then manifest.json; then the directory
 // is renamed to its final name and the rename made durable; then everything is read back and compared; only
@@ -48,8 +47,8 @@ struct Checkpoint {
     bool has(std::string_view name) const;
 };
 
-// Which checkpoints stay after a commit: the new one, the newest others up to `keep` in all, and the pinned
-// steps.
+// Which checkpoints stay after a commit: the new one, the newest others up to `keep` in all,
+// and the pinned steps.
 struct Retention {
     int64_t keep = 2;
     std::vector<int64_t> pinned = {};
@@ -96,14 +95,14 @@ using Examine = std::function<void(const Checkpoint& checkpoint)>;
 Checkpoint verify_checkpoint(const std::string& root, int64_t step, Disk& disk = Disk::system(),
                              const Examine& examine = {});
 
-// What to do with a checkpoint that fails its checks: leave it (a reader of another process's run), or rename
-// it to
+// What to do with a checkpoint that fails its checks: leave it (a reader of another process's run),
+// or rename it to
 // *.bad (the holder of the run's lock).
 enum class Damaged { leave, quarantine };
 
-// The newest checkpoint that passes, each one that does not being reported to `notice`. Empty if there is
-// none at all; Error(ExitCode::checkpoint) if there are some but none is usable: a run must not silently
-// start over.
+// The newest checkpoint that passes, each one that does not being reported to `notice`. Empty if
+// there is none at all; Error(ExitCode::checkpoint) if there are some but none is usable: a run must
+// not silently start over.
 std::optional<Checkpoint> newest_checkpoint(const std::string& root, Damaged damaged, const Notice& notice,
                                             Disk& disk = Disk::system(), const Examine& examine = {});
 

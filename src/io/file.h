@@ -2,8 +2,8 @@
 //
 // Every failure is an Error that names the path and the system's reason: ExitCode::data if what was to be
 // read is missing or of the wrong kind, ExitCode::disk otherwise. Interrupted and short transfers are
-// continued. Nothing is memory-mapped, so a file truncated by another process is an error and not a signal.
-// Offsets are 64-bit.
+// continued. Nothing is memory-mapped, so a file truncated by another process is an error and not a
+// signal. Offsets are 64-bit.
 //
 // A path found inside a file is never opened through this header, only names given by the user or made
 // here.
@@ -63,8 +63,8 @@ class File final : public ByteSink {
 
     void read_at(void* out, size_t size, uint64_t offset) const;  // all of it, or an Error
     uint64_t size() const;
-    // Takes the kernel's exclusive lock (flock) without waiting. Error(ExitCode::disk) if that fails
-    // otherwise.
+    // Takes the kernel's exclusive lock (flock) without waiting. Error(ExitCode::disk)
+    // if that fails otherwise.
     enum class Lock { taken, busy, unsupported };
     Lock lock();
     // Whether path() still names this file or directory, compared by device and inode.
@@ -124,8 +124,8 @@ bool exchange_paths(const std::string& a, const std::string& b, Disk& disk = Dis
 void remove_file(const std::string& path, Disk& disk = Disk::system());  // no error if missing
 void remove_tree(const std::string& path, Disk& disk = Disk::system());  // links are removed, not followed
 
-// Throws what making an entry in `directory`, or in the nearest of its parents that exists, would throw;
-// leaves nothing there.
+// Throws what making an entry in `directory`, or in the nearest of its parents that exists,
+// would throw; leaves nothing there.
 void require_writable(const std::string& directory, Disk& disk = Disk::system());
 
 uint64_t free_bytes(const std::string& directory);  // available to this user

@@ -16,8 +16,8 @@ std::string format_manifest(int64_t step, const std::vector<ManifestEntry>& file
 // `path` is for messages. Fills step, files and manifest_hash; Error(ExitCode::checkpoint) otherwise.
 Checkpoint parse_manifest(const std::string& text, const std::string& path);
 
-// Whether a manifest may name this file: letters, digits and . _ -, not beginning with a dot, and not the
-// manifest's own.
+// Whether a manifest may name this file: letters, digits and . _ -, not beginning with a dot,
+// and not the manifest's own.
 bool is_checkpoint_file_name(std::string_view name);
 
 }  // namespace longreach::io

@@ -1,5 +1,5 @@
-// An append-only text file of a run directory that is rewound on resume: metrics.jsonl, val.csv,
-// positions.csv.
+// An append-only text file of a run directory that is rewound on
+// resume: metrics.jsonl, val.csv, positions.csv.
 //
 // Its length in bytes is part of every checkpoint; resuming truncates it to that length, so an interrupted
 // run ends with the same bytes as an uninterrupted one.

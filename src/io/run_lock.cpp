@@ -76,9 +76,9 @@ RunLock::RunLock(const std::string& directory, Disk& disk)
 }
 
 RunLock::~RunLock() {
-    // The file is kept: removing it would let a process that just opened it hold a lock that no other can
-    // see. An empty file shows the next holder that this one ended normally. If that fails, the lock
-    // is still released.
+    // The file is kept: removing it would let a process that just opened it hold a lock that no other
+    // can see. An empty file shows the next holder that this one ended normally. If emptying fails,
+    // the lock is still released.
     try {
         lock_.truncate(0);
     } catch (const Error&) {

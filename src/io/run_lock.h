@@ -19,8 +19,8 @@ class RunLock {
     RunLock(const RunLock&) = delete;
     RunLock& operator=(const RunLock&) = delete;
 
-    // What the previous process left in the lock file if it ended without releasing it: it crashed or was
-    // killed.
+    // What the previous process left in the lock file if it ended without releasing it: it
+    // crashed or was killed.
     const std::string& taken_over_from() const { return previous_; }
 
     // What happened if the path of the directory no longer names what was locked; else empty. Nothing more

@@ -67,8 +67,8 @@ class SafetensorsWriter {
     const std::vector<StoredTensor>& tensors() const { return tensors_; }  // in file order
     uint64_t file_bytes() const;
 
-    // Streams the file. `data` is called for each tensor in file order and writes exactly tensor.bytes()
-    // bytes.
+    // Streams the file. `data` is called for each tensor in file order and
+    // writes exactly tensor.bytes() bytes.
     using Data = std::function<void(const StoredTensor& tensor, ByteSink& out)>;
     void write(ByteSink& out, const Data& data) const;
 

@@ -25,8 +25,8 @@ Tensor Arena::reserve(const std::string& name, DType dtype, std::initializer_lis
     Tensor t(nullptr, dtype, dims);
     const int64_t bytes = (t.bytes() + alignment - 1) / alignment * alignment;
     if (placing_) {
-        // A reservation the measuring pass did not see would overlap another one and spoil its numbers in
-        // silence.
+        // A reservation the measuring pass did not see would overlap another one and spoil
+        // its numbers in silence.
         const bool planned = placed_ < entries_.size() && entries_[placed_].name == name &&
                              entries_[placed_].begin == offset_ && entries_[placed_].bytes == bytes;
         check(planned, "{} is not as planned: the placing pass differs from the measuring one", name);

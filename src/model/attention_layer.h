@@ -79,8 +79,8 @@ class AttentionLayer {
     const AttentionConfig& config() const { return config_; }
     double flops_per_token(int64_t length) const;  // forward, of the score and value products
 
-    // Largest score per head over everything trained on since it was last cleared: max f32 [H], empty: not
-    // gathered.
+    // Largest score per head over everything trained on since it was last cleared: max f32
+    // [H], empty: not gathered.
     void gather_maxima(Tensor max, bool absolute) {
         gathers_maxima_ = true;
         maxima_ = max;

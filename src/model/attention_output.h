@@ -1,8 +1,7 @@
 // Between attention and its output projection: norm of what the heads gathered, then gates.
 //
 //     o = rms(o)                          over each head, or over all of them
-//     o = factor sigmoid(xn Wg^T) * o     one gate per head or per channel; xn is what the queries were made
-//     of
+//     o = factor sigmoid(xn Wg^T) * o     one gate per head or per channel; xn is the queries' input
 #pragma once
 
 #include "model/arena.h"

@@ -40,8 +40,8 @@ Block::Block(ParamTable& table, const ModelConfig& model, int64_t layer)
       mlp_(table, model, layer) {
     const std::string name = fmt::format("layers.{}.", layer);
     if (model.residual.unet) {
-        // The first L/2 blocks store, the last L/2 take in reverse; the middle one of an odd count does
-        // neither.
+        // The first L/2 blocks store, the last L/2 take in reverse; the middle one of an
+        // odd count does neither.
         const int64_t half = model.layers / 2;
         if (layer < half) stores_ = static_cast<int>(layer);
         if (layer >= model.layers - half) {

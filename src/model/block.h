@@ -6,8 +6,8 @@
 //     x = x + Mlp(Norm(x))
 //     stored = x                               (U-net, first half)
 //
-// placement peri: x + Norm(Module(Norm(x))). placement hybrid: x = x + Attention(x), n = Norm(x), x = n +
-// Mlp(n).
+// placement peri: x + Norm(Module(Norm(x))). placement hybrid: x = x + Attention(x), n = Norm(x),
+// x = n + Mlp(n).
 #pragma once
 
 #include <optional>

@@ -1,5 +1,5 @@
-// The factor f(n) = r shape(n) + b of a query that counts n keys: r and b learned or fixed, the shape a
-// table.
+// The factor f(n) = r shape(n) + b of a query that counts n keys: r and b learned or fixed,
+// the shape a table.
 #pragma once
 
 #include "model/arena.h"

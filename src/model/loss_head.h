@@ -1,8 +1,8 @@
 // Final norm, output matrix and cross-entropy, in chunks of tokens and with the gradient in the same pass:
 // the [tokens, vocabulary] matrix never exists.
 //
-//     per chunk of n tokens:  logits = y W^T [n, V];  loss, dlogits in place;  dW += dlogits^T y;  dy =
-//     dlogits W
+//     per chunk of n tokens:  logits = y W^T [n, V];  loss, dlogits in place;
+//                             dW += dlogits^T y;  dy = dlogits W
 #pragma once
 
 #include "model/norm.h"

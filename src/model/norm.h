@@ -1,5 +1,5 @@
-// Normalisation of the residual stream: RMSNorm or LayerNorm, parameter-free or with a learned gain (and
-// bias).
+// Normalisation of the residual stream: RMSNorm or LayerNorm, parameter-free or with a
+// learned gain (and bias).
 #pragma once
 
 #include "model/arena.h"

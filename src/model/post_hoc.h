@@ -35,8 +35,8 @@ struct PostHocConfig {
     double leak = 0;
     double exponent = 0.625;  // ntk_mixed: b
     TestScale scale = TestScale::none;
-    // "full": layers that attend to the whole sequence at the evaluation; "all"; or layout names, as a list
-    // or as "a,b".
+    // "full": layers that attend to the whole sequence at the evaluation; "all"; or layout names,
+    // as a list or as "a,b".
     json::Value layers = "full";
     void fields(config::Fields& f);
     bool takes_full() const { return layers == json::Value("full"); }

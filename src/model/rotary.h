@@ -23,8 +23,8 @@ struct RotaryPlan {
     bool operator==(const RotaryPlan&) const = default;
 };
 
-// What a layer does at an evaluation length; up to L_train, and in layers that rotate nothing, what it was
-// trained with.
+// What a layer does at an evaluation length; up to L_train, and in layers that rotate nothing,
+// what it was trained with.
 //
 // In NTK and YaRN formulas d is the number of rotated channels D = 2R, and the base is the one from which
 // rope over D channels has the same frequencies. So theta_m = base^(-2m/head_dim) counts as the base

@@ -157,8 +157,8 @@ double initial_r(const AttentionConfig& attention, int64_t train_context) {
         if (scale.kind == ScaleKind::qknorm_g) return std::log2(trained * trained - trained);
         return 1;
     }
-    // f at n = L_train / 2 makes up for what score_base leaves out. Parity is about r alone: b of logn_bias
-    // is not counted.
+    // f at n = L_train / 2 makes up for what score_base leaves out. Parity is about r alone: b of
+    // logn_bias is not counted.
     const double shape = scale_shape(scale, attention.head_dim, train_context, trained / 2);
     require(shape > 0, ExitCode::usage,
             "scale.init is parity, but the shape of this scale is {} at n = {} (half of L_train): no r makes "

@@ -1,5 +1,5 @@
-// What every module of the model needs while it runs: the device, the weights, where gradients go, and the
-// batch.
+// What every module of the model needs while it runs: the device, the weights, where gradients
+// go, and the batch.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ struct Batch {
     int64_t sequences = 0, length = 0;
     Tensor tokens;     // i32 [N]
     Tensor targets;    // i32 [N], -1: not scored
-    Tensor doc_start;  // i32 [N], position in the sequence where the document of each token starts; empty: no
-                       // mask
+    Tensor doc_start;  // i32 [N], position in the sequence where the document of each token
+                       // starts; empty: no mask
     int64_t count() const { return sequences * length; }
 };
 

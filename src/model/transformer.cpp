@@ -119,8 +119,8 @@ void Transformer::plan_training(Arena& arena, Ops& ops, const PlanSize& size, bo
 
     arena.group("workspace, training");
     a.dx = arena.activation("dx", {n, c});
-    // Asked of the config, not of the tensors: in the measuring pass those have no memory yet and count as
-    // absent.
+    // Asked of the config, not of the tensors: in the measuring pass those have no memory yet
+    // and count as absent.
     if (config_.residual.x0) a.cross.dx0 = arena.activation("dx0", {n, c});
     if (backout_mix_) a.dbackout = arena.activation("dbackout", {n, c});
     if (config_.residual.values == ValueMix::first)
@@ -204,8 +204,8 @@ void Transformer::set_stage_window(int64_t window) {
 
 void Transformer::build_masks(Ops& ops, const Batch& batch, Activations& a, Masks& masks) const {
     check(batch.count() <= a.x.rows(), "a batch of {} tokens in a plan for {}", batch.count(), a.x.rows());
-    // Layers that share a configured reach share a buffer; a stage may have narrowed several windows to the
-    // same.
+    // Layers that share a configured reach share a buffer; a stage may have narrowed several
+    // windows to the same.
     for (const Block& block : blocks_) {
         const Reach reach = block.attention().reach();
         if (masks.find(reach) != nullptr) continue;

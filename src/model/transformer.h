@@ -29,15 +29,15 @@ class Transformer {
     const ParamTable& params() const { return table_; }
     const std::vector<Segment>& segments() const { return segments_; }
 
-    // Reserves tables and what lives between calls; after arena.commit() and a second pass, fill_tables
-    // computes them.
+    // Reserves tables and what lives between calls; after arena.commit() and a second
+    // pass, fill_tables computes them.
     void plan_tables(Arena& arena);
     void fill_tables(Ops& ops);
     // Prepares forward() for sequences of this length; 0: as in training, for forward_backward().
     void use_length(Ops& ops, int64_t length);
-    // Activations. Training keeps every layer's; evaluation reuses one layer's memory for all, so it is
-    // linear in tokens and independent of depth. Both may be planned over the same memory: neither keeps
-    // anything between calls.
+    // Activations. Training keeps every layer's; evaluation reuses one layer's memory for all,
+    // so it is linear in tokens and independent of depth. Both may be planned over the same memory: neither
+    // keeps anything between calls.
     void plan_training(Arena& arena, Ops& ops, const PlanSize& size, bool document_mask);
     void plan_evaluation(Arena& arena, Ops& ops, const PlanSize& size, bool document_mask);
 
@@ -52,13 +52,13 @@ class Transformer {
     // A stage may narrow the windows of windowed layers; 0 restores the configured ones.
     void set_stage_window(int64_t window);
 
-    // Losses per token in training_losses(); gradients += gradient_scale * d(sum of losses). Leaves nothing
-    // behind in the host's memory, so that a device may repeat it (Ops::replay) if there is no traffic
-    // (null).
+    // Losses per token in training_losses(); gradients += gradient_scale * d(sum of losses).
+    // Leaves nothing behind in the host's memory, so that a device may repeat it (Ops::replay) if there
+    // is no traffic (null).
     void forward_backward(Ops& ops, const FlatParams& weights, const FlatParams& gradients,
                           const Batch& batch, float gradient_scale, ParameterTraffic* traffic = nullptr);
-    // Losses per token, in evaluation_losses(), and most likely tokens, in evaluation_best(). observer: may
-    // be null.
+    // Losses per token, in evaluation_losses(), and most likely tokens, in evaluation_best().
+    // observer: may be null.
     void forward(Ops& ops, const FlatParams& weights, const Batch& batch,
                  ForwardObserver* observer = nullptr);
     // Generation: B sequences of equal length, all of one document each. plan_generation is for prompts of up
@@ -79,8 +79,8 @@ class Transformer {
     // i32 [N] of the last forward(): the most likely next token at each position, scored or not.
     Tensor evaluation_best(int64_t tokens) const;
 
-    // Model FLOPs of a training step per token: 6 per matrix parameter, 3 times the forward attention
-    // products.
+    // Model FLOPs of a training step per token: 6 per matrix parameter, 3 times
+    // the forward attention products.
     double training_flops_per_token(int64_t length) const;
     double evaluation_flops_per_token(int64_t length) const;
 

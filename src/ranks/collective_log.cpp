@@ -29,9 +29,9 @@ struct Header {
     uint64_t check;  // of all above
 };
 
-// Each check is written after what it covers, so that no reader takes a slot that was being filled, a mixture
-// of two records, for one. An end that was torn, or is that of the record before, leaves the record itself
-// readable.
+// Each check is written after what it covers, so that no reader takes a slot that was being filled,
+// a mixture of two records, for one. An end that was torn, or is that of the record before,
+// leaves the record itself readable.
 struct Slot {
     uint64_t sequence;
     int64_t step;
@@ -61,8 +61,8 @@ int64_t now_ns() {
         .count();
 }
 
-// Stores reach the mapping in the order written here: what ends this process cannot reorder them, only the
-// compiler could.
+// Stores reach the mapping in the order written here: what ends this process cannot reorder them,
+// only the compiler could.
 void publish(uint64_t& check, uint64_t value) {
     std::atomic_signal_fence(std::memory_order_seq_cst);
     std::atomic_ref<uint64_t>(check).store(value, std::memory_order_release);

@@ -1,9 +1,9 @@
 // Tensors between ranks.
 //
-// One primitive carries everything: an exchange, in which every rank names what it sends to whom and what it
-// receives from whom. Sums are made by those who receive, in an order of their own choosing; so nothing here
-// rounds, and results depend on no library's order. Pieces are Tensors: their counts are elements, never
-// bytes.
+// One primitive carries everything: an exchange, in which every rank names what it sends to whom and
+// what it receives from whom. Sums are made by those who receive, in an order of their own choosing;
+// so nothing here rounds, and results depend on no library's order. Pieces are Tensors: their counts
+// are elements, never bytes.
 //
 // Implementations: SingleComm (one rank), GlooComm (CPU ranks over TCP), NcclComm (GPUs).
 #pragma once
@@ -79,8 +79,8 @@ class Comm {
     int64_t bytes_sent_ = 0, collectives_ = 0;
 };
 
-// Rank 0 tells the others a text; every rank returns it. room: i32 memory of the device, enough for the text
-// and one number.
+// Rank 0 tells the others a text; every rank returns it. room: i32 memory of the device, enough for the
+// text and one number.
 std::string tell(Ops& ops, Comm& comm, Tensor room, const std::string& text);
 
 class SingleComm final : public Comm {

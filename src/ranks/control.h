@@ -24,9 +24,9 @@ CollectiveState decode_beat(std::string_view body);  // Error(peer) if malformed
 
 class Heartbeat {
   public:
-    // Called at most once, on the thread of the heartbeats: the run is over for the reason given. The main
-    // thread may hang in a collective for good, so this should print the text and end the process with
-    // ExitCode::peer, without destructors.
+    // Called at most once, on the thread of the heartbeats: the run is over for the reason given.
+    // The main thread may hang in a collective for good, so this should print the text and end the process
+    // with ExitCode::peer, without destructors.
     using OnEnd = std::function<void(const std::string& reason)>;
 
     // Connects before it returns. `log` must outlive it.

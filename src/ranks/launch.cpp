@@ -19,8 +19,8 @@ constexpr int most_ranks = 1 << 16;  // far above any machine; bounds what a typ
 constexpr size_t most_hosts = 65536;
 constexpr int first_port = 15000, ports = 15000;  // below the range from which Linux takes outgoing ports
 
-// SLURM numbers what is not a task of srun (batch script, interactive shell, extern step) at the top of 32
-// bits.
+// SLURM numbers what is not a task of srun (batch script, interactive shell, extern step) at the
+// top of 32 bits.
 constexpr int64_t first_special_step = 0xfffffff0;
 
 class Variables {

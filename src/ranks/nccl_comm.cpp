@@ -254,9 +254,9 @@ class NcclComm final : public Comm {
         wake_.notify_all();
     }
 
-    // Until NCCL has put what it was asked for on the stream: only then may an event follow it. The first
-    // collective with a peer takes as long as the peer takes to come; the watchdog judges how long is too
-    // long.
+    // Until NCCL has put what it was asked for on the stream: only then may an event follow it.
+    // The first collective with a peer takes as long as the peer takes to come; the watchdog judges how
+    // long is too long.
     void settle(ncclResult_t result) {
         Patience patience;
         while (result == ncclInProgress) {

@@ -22,8 +22,8 @@ class RendezvousServer {
     // Listens on the address that place.host has on this machine, and on no other; place.port 0 takes a free
     // port. Error(usage) says what is wrong with host or port.
     RendezvousServer(const RankPlace& place, std::string token, const ServerOptions& options = {});
-    // Waits up to 10 s for the others to say goodbye, 1 s if the run has failed; then closes every
-    // connection.
+    // Waits up to 10 s for the others to say goodbye, 1 s if the run has failed;
+    // then closes every connection.
     ~RendezvousServer();
     RendezvousServer(const RendezvousServer&) = delete;
     RendezvousServer& operator=(const RendezvousServer&) = delete;

@@ -29,9 +29,9 @@ Environment rank_environment(const Environment& parent, int rank, int ranks, int
 // other ranks' standard error appears here with "[rank 2] " in front of each line; their standard output only
 // repeats what rank 0 reports and is kept back, but for the last lines of a rank that failed.
 //
-// Signals: TERM, INT, HUP, USR1 and USR2 are passed on, each exactly once to every rank. The ranks are in
-// process groups of their own, so a terminal's Ctrl-C does not reach them a second time. Standard input is
-// empty for them.
+// Signals: TERM, INT, HUP, USR1 and USR2 are passed on, each exactly once to every rank.
+// The ranks are in process groups of their own, so a terminal's Ctrl-C does not reach them a second time.
+// Standard input is empty for them.
 //
 // The end: when a rank fails the others get SIGTERM, and SIGKILL after the grace period; if this process
 // dies, the kernel kills them.

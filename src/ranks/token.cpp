@@ -14,9 +14,9 @@ namespace longreach::ranks {
 
 namespace {
 
-// The first 32 bits of the fractional parts of the square or cube roots of the first primes, as the standard
-// defines its constants. Integer Newton steps: root = floor(prime^(1/power) * 2^32), whose low 32 bits are
-// the fraction.
+// The first 32 bits of the fractional parts of the square or cube roots of the first primes,
+// as the standard defines its constants. Integer Newton steps: root = floor(prime^(1/power) * 2^32),
+// whose low 32 bits are the fraction.
 template <size_t count>
 std::array<uint32_t, count> root_fractions(int power) {
     std::array<uint32_t, count> fractions{};

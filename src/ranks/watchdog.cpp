@@ -137,8 +137,8 @@ std::string Watchdog::mismatch(double now) {
 }
 
 std::string Watchdog::stuck(double now) const {
-    // The oldest collective in which some rank has waited too long, or waits while another is silent too
-    // long.
+    // The oldest collective in which some rank has waited too long, or waits while another
+    // is silent too long.
     const bool one_is_silent = !silent(now).empty();
     uint64_t sequence = std::numeric_limits<uint64_t>::max();
     double waited = 0;

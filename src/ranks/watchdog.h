@@ -1,7 +1,7 @@
 // Decides from the ranks' heartbeats whether the run still moves, and which rank is to blame if not.
 //
-// A plain state machine without sockets, threads or clocks: the server (rendezvous_server.h) tells it what
-// arrived and when.
+// A plain state machine without sockets, threads or clocks: the server (rendezvous_server.h) tells it
+// what arrived and when.
 #pragma once
 
 #include <cstdint>

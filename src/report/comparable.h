@@ -12,8 +12,8 @@ namespace longreach::report {
 // depend on the seed.
 void set_apart(Collection& collection);
 
-// The losses that were set apart, a table for each thing they were measured on; "plain" is the model as
-// trained.
+// The losses that were set apart, a table for each thing they were measured on;
+// "plain" is the model as trained.
 struct ApartLosses {
     Measure measure;
     struct Row {

@@ -40,8 +40,8 @@ std::string source_hash(const std::string& text) {
 constexpr const char* without_scripts =
     "[data-piece][hidden]{display:block!important}.menus,.copy{display:none!important}";
 
-// Nothing from outside and no script but ours, whatever a name may hold; the icon keeps a browser from asking
-// for one.
+// Nothing from outside and no script but ours, whatever a name may hold; the icon keeps a browser
+// from asking for one.
 std::string content_policy(const std::string& style, const std::string& script) {
     return "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src" +
            source_hash(style) + source_hash(without_scripts) + "; script-src" + source_hash(script) +

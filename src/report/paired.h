@@ -32,8 +32,8 @@ struct MeanInterval {
 MeanInterval mean_interval(const std::vector<double>& values, double confidence = 0.95);
 MeanInterval mean_interval(const std::vector<SeedValue>& values, double confidence = 0.95);
 
-// value - baseline for each seed that both have, in rising order of the seeds. A seed may appear once on each
-// side.
+// value - baseline for each seed that both have, in rising order of the seeds. A seed may appear
+// once on each side.
 std::vector<SeedValue> paired_differences(const std::vector<SeedValue>& values,
                                           const std::vector<SeedValue>& baseline);
 

@@ -221,8 +221,8 @@ std::string statistic_figure(const PageContext& page, const Known& statistic, co
         chart.description = fmt::format("{} by position.", title);
         chart.log_x = true;
         chart.marks = context_marks(page);
-        // Marks widen the axis to where they are; a sequence shorter than the training length has no need of
-        // it.
+        // Marks widen the axis to where they are; a sequence shorter than the training length has
+        // no need of it.
         if (!chart.marks.empty() && chart.marks.back().x > static_cast<double>(length)) chart.marks.clear();
         std::set<int64_t> bins;
         for (size_t i = 0; i < field.size(); ++i) {

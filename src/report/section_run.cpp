@@ -1,5 +1,5 @@
-// A single run: what it is, how long it took, learning rate, gradient norm and speed, what went wrong, its
-// config.
+// A single run: what it is, how long it took, learning rate, gradient norm and speed,
+// what went wrong, its config.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -17,8 +17,8 @@ struct HeatMap {
     std::string curve_label;
 };
 
-// Text follows the reader's light or dark setting; a viewer that knows neither gets dark text on a light
-// ground.
+// Text follows the reader's light or dark setting; a viewer that knows neither gets dark text
+// on a light ground.
 std::string svg(const HeatMap& map);
 
 // "#rrggbb" of a share in [0, 1]: dark blue over green to yellow, rising in lightness throughout.

@@ -105,8 +105,8 @@ PhaseModel::PhaseModel(const Tokens& tokens) : n_(tokens.n), d_(tokens.d), y_(to
 }
 
 PhasePoint PhaseModel::at(double beta) const {
-    // For row i with weights a_j = A_ij and g_j = <y_j, x'_i>, X = |x'_i|^2, C = sum_j a_j (y_j - x')(y_j -
-    // x')^T:
+    // For row i with weights a_j = A_ij and g_j = <y_j, x'_i>, X = |x'_i|^2, C = sum_j a_j
+    // (y_j - x')(y_j - x')^T:
     //   dx'_i/dx_i = (a_i I + beta C) P_i / |x_i|,  P_m = I - y_m y_m^T
     //   dx'_i/dx_m = a_m (I + beta (y_m - x'_i) y_i^T) P_m / |x_m|
     // C = sum_j a_j y_j y_j^T - x' x'^T turns its traces into products of matrices:

@@ -1,5 +1,5 @@
-// One attention layer over n tokens that overlap: does it pull them together, and does gradient pass through
-// it?
+// One attention layer over n tokens that overlap: does it pull them together, and does
+// gradient pass through it?
 //
 // Query, key and value are the tokens on the sphere, y_i = x_i / |x_i|; no mask, no residual stream:
 //   A_ij = softmax_j(beta <y_i, y_j>),  x'_i = sum_j A_ij y_j,  y'_i = x'_i / |x'_i|,  beta = gamma log n.
@@ -46,8 +46,8 @@ class PhaseModel {
     std::vector<double> gram_, gram_square_;  // <y_i, y_j>, <y_i, y_j>^2
 };
 
-// angle_ratio of tokens with |x_i| = 1 and <y_i, y_j> = rho exactly for all i != j, and its limit n ->
-// infinity.
+// angle_ratio of tokens with |x_i| = 1 and <y_i, y_j> = rho exactly for all i != j, and its
+// limit n -> infinity.
 double simplex_angle_ratio(double n, double rho, double gamma);
 double simplex_angle_ratio_limit(double rho, double gamma);
 double simplex_gradient_norm_limit(double d, double rho, double gamma);

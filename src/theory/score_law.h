@@ -1,5 +1,5 @@
-// Softmax over n independent scores of one law: expectations of smooth functions of the weights, as
-// integrals.
+// Softmax over n independent scores of one law: expectations of smooth functions of
+// the weights, as integrals.
 //
 // Weights are w = x / sum x with x = exp(alpha z). Everything here rests on 1/S = int_0^inf e^(-s S) ds,
 // under which the n scores separate: E e^(-s S) = E[e^(-s x)]^n.

@@ -27,8 +27,8 @@ std::vector<NumberTable> entropy_tables(const StudyOptions& options);        // 
 std::vector<NumberTable> cosine_tables(const StudyOptions& options);         // all three, cosines
 std::vector<NumberTable> gradient_tables(const StudyOptions& options);       // scale of most gradient
 
-// One row per cell: rho, gamma, gamma over its critical value, lambda and eta, and lambda of an exact
-// simplex.
+// One row per cell: rho, gamma, gamma over its critical value, lambda and eta, and lambda
+// of an exact simplex.
 NumberTable phase_table(const PhaseDiagram& diagram);
 HeatMap angle_ratio_map(const PhaseDiagram& diagram);
 HeatMap gradient_norm_map(const PhaseDiagram& diagram);

@@ -19,8 +19,8 @@ namespace longreach::train {
 
 namespace {
 
-// Between fork and exec: only calls that are safe there. A program that cannot be started ends with 127, as
-// in a shell.
+// Between fork and exec: only calls that are safe there. A program that cannot be started ends with 127,
+// as in a shell.
 [[noreturn]] void become(const char* program, char* const* argv, int output, pid_t parent) {
     ::setpgid(0, 0);
     ::prctl(PR_SET_PDEATHSIG, SIGTERM);

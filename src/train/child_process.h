@@ -18,10 +18,10 @@ struct ProcessEnd {
 
 class ChildProcess {
   public:
-    // Starts `program` (a path; /proc/self/exe is this program itself) with standard output and errors
-    // appended to `log` and nothing to read. It is in a process group of its own, so that a ^C in the
-    // terminal reaches it only through its parent, and gets TERM when this process dies, however that
-    // happens.
+    // Starts `program` (a path; /proc/self/exe is this program itself) with standard output
+    // and errors appended to `log` and nothing to read. It is in a process group of its own,
+    // so that a ^C in the terminal reaches it only through its parent, and gets TERM when this process
+    // dies, however that happens.
     ChildProcess(const std::string& program, const std::vector<std::string>& arguments,
                  const std::string& log);
     ~ChildProcess();  // a child that still runs gets TERM and is waited for

@@ -1,7 +1,7 @@
 // What a run writes for TensorBoard: <run>/events, one file for each time it is started or resumed.
 //
-// A convenience beside metrics.jsonl and val.csv, so it must never end a run: the first failure is reported
-// and writing stops.
+// A convenience beside metrics.jsonl and val.csv, so it must never end a run: the first failure is
+// reported and writing stops.
 #pragma once
 
 #include <optional>

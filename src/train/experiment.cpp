@@ -19,8 +19,8 @@ namespace {
 constexpr int64_t most_batch_tokens = int64_t{1} << 31;
 constexpr int64_t most_tokens = int64_t{1} << 60;
 
-// Whether a terminal might obey a part of `text`, or a line-based file be torn by it: C0, DEL, and C1 in
-// UTF-8.
+// Whether a terminal might obey a part of `text`, or a line-based file be torn by it: C0, DEL,
+// and C1 in UTF-8.
 bool has_control_characters(std::string_view text) {
     for (size_t i = 0; i < text.size(); ++i) {
         const auto byte = static_cast<unsigned char>(text[i]);

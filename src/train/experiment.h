@@ -40,8 +40,8 @@ struct StageConfig {
     void fields(config::Fields& f);
 };
 
-// The window of windowed layers grows in steps of `multiple` from `from` at the start of the run to `to` at
-// its end.
+// The window of windowed layers grows in steps of `multiple` from `from` at the start of the run to
+// `to` at its end.
 struct WindowWarmupConfig {
     int64_t to = 0;  // 0: off
     int64_t from = 128;

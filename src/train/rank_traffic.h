@@ -1,5 +1,5 @@
-// What the ranks of a run send each other in a step: gradients to the ranks that own them, updated weights
-// back.
+// What the ranks of a run send each other in a step: gradients to the ranks that own
+// them, updated weights back.
 //
 //     backward    segment by segment, last first: my sum of the segment -> the owners of its numbers
 //     step        owners add the R sums as a binary tree over the ranks, update what they own
@@ -34,8 +34,8 @@ class RankTraffic final : public model::ParameterTraffic {
     void plan(model::Arena& arena);
     void connect(Ops& ops, ranks::Comm& comm, const model::FlatParams& weights, const GradientTree& tree);
 
-    // The pass of micro-batch m completes this rank's sum; before the last pass of a step, or nothing is
-    // sent.
+    // The pass of micro-batch m completes this rank's sum; before the last pass of a step,
+    // or nothing is sent.
     void completes(int64_t m);
     void need(int64_t segment) override;
     void done(int64_t segment) override;

@@ -267,8 +267,8 @@ std::optional<RunDirectory::Loaded> RunDirectory::load_newest(Ops& ops, const mo
                                                               int64_t total_steps,
                                                               const std::vector<io::StoredTensor>& moments,
                                                               Console& console) {
-    // All that a resume reads is read here, so that a checkpoint in which something is wrong gives way to the
-    // one before.
+    // All that a resume reads is read here, so that a checkpoint in which something is wrong gives way
+    // to the one before.
     Loaded loaded;
     const auto examine = [&](const io::Checkpoint& c) {
         examine_checkpoint(c);

@@ -1,5 +1,5 @@
-// The runs a sweep file asks for: every config resolved and checked, what is already there, what it will
-// take.
+// The runs a sweep file asks for: every config resolved and checked, what is already there,
+// what it will take.
 #pragma once
 
 #include "train/experiment.h"

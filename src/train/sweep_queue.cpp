@@ -180,8 +180,8 @@ class Queue {
         return io::join_path(plan_.directory, "configs/" + run.name + ".json");
     }
 
-    // Who holds the run's directory: a process of an earlier sweep that is still saving, or a run started by
-    // hand.
+    // Who holds the run's directory: a process of an earlier sweep that is still saving,
+    // or a run started by hand.
     static std::string holder(const PlannedRun& run) {
         if (io::kind_of(io::join_path(run.directory, "lock"), io::Links::refuse) != io::PathKind::file)
             return "";

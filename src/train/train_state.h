@@ -1,6 +1,6 @@
-// Where a run stands: everything besides weights and optimiser moments that a resume needs. Checkpoints are
-// made only between steps, so no partial gradient is ever part of it, and every random choice is a function
-// of these counters.
+// Where a run stands: everything besides weights and optimiser moments that a resume needs.
+// Checkpoints are made only between steps, so no partial gradient is ever part of it, and every random choice
+// is a function of these counters.
 #pragma once
 
 #include <map>

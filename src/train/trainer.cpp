@@ -18,8 +18,8 @@ double seconds_since(Clock::time_point begin) {
     return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-// Room for a TrainState as text, in 4 bytes each: less than 2 KiB and, per step in the spike window, two
-// numbers.
+// Room for a TrainState as text, in 4 bytes each: less than 2 KiB and, per step in the
+// spike window, two numbers.
 int64_t message_words(const Experiment& experiment) {
     return 4096 + 16 * experiment.train.spike.window;
 }
@@ -337,8 +337,8 @@ ExitCode Trainer::run(RunDirectory* directory, ranks::Comm& comm, ranks::Team& t
     directory_ = directory;
     comm_ = &comm;
     team_ = &team;
-    // Until there is something to save, a signal may end the process at once. Of several ranks none may go
-    // alone.
+    // Until there is something to save, a signal may end the process at once. Of several ranks
+    // none may go alone.
     std::optional<StopSignals> signals;
     if (ranks_ > 1) signals.emplace();
     if (speaks()) console_.line("run: " + directory_->path());

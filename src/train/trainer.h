@@ -46,9 +46,9 @@ class Trainer {
 
     uint64_t data_fingerprint() const { return train_stream_.fingerprint(); }
 
-    // ok, stopped (a signal; a checkpoint is saved) or numerics (gave up; nothing more is saved), the same on
-    // all ranks. directory: null on all ranks but 0. team: notified after each step and around slow
-    // operations.
+    // ok, stopped (a signal; a checkpoint is saved) or numerics (gave up; nothing more is saved),
+    // the same on all ranks. directory: null on all ranks but 0. team: notified after each step
+    // and around slow operations.
     ExitCode run(RunDirectory* directory, ranks::Comm& comm, ranks::Team& team);
 
   private:

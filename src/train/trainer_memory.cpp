@@ -95,8 +95,8 @@ void Trainer::compare_memory() {
     memory_compared_ = true;
     const bool on_device = held_before_plan_ < 0;
     const int64_t taken = (on_device ? held_bytes() : peak_resident_bytes()) - held_before_plan_;
-    // Besides the plan a run holds batches in the loader, tables while they are filled and pages of the
-    // allocator.
+    // Besides the plan a run holds batches in the loader, tables while they are filled and
+    // pages of the allocator.
     constexpr int64_t tolerated = 64 << 20;
     console_.line(fmt::format("memory: planned {}, taken {}{}", human_bytes(arena_.bytes()),
                               human_bytes(taken),

@@ -74,8 +74,8 @@ Trainer::Measured Trainer::measure_step(const Stage& stage, data::Loader& loader
     return measured;
 }
 
-// The same step from the same weights and data. Other bits mean that the machine miscalculated, now or
-// before.
+// The same step from the same weights and data. Other bits mean that the machine
+// miscalculated, now or before.
 void Trainer::measure_again(const Stage& stage, const Measured& first) {
     const std::unique_ptr<data::BatchSource> source = make_source();
     data::LoaderOptions options;
@@ -121,8 +121,8 @@ Trainer::StepOutcome Trainer::train_step() {
     const std::string spike =
         outcome.finite ? find_spike(spikes, state_.spike_window, measured.loss, measured.gradient_norm) : "";
     const bool suspicious = !outcome.finite || !spike.empty();
-    // Of several in a row the first is enough: a lasting change of level is a row, and no fault of the
-    // machine.
+    // Of several in a row the first is enough: a lasting change of level is a row,
+    // and no fault of the machine.
     const bool first = suspicious && !suspicious_;
     suspicious_ = suspicious;
     if (first) {

@@ -122,6 +122,23 @@ for f in "${files[@]}"; do
     [[ $bytes -le 1048576 ]] || violation "$f: $bytes bytes; a repository of sources has no file above 1 MiB"
 done
 
+# --- torn comments: a line of one to three words under a full one, as a formatter leaves it behind; or a rule of dashes
+# that came off its heading. A cell of a table, with two spaces inside, and a long name are none. -----------------------
+[[ ${#sources[@]} -eq 0 ]] || while IFS= read -r hit; do
+    violation "$hit: a comment ends in a fragment; rewrite it or break its lines earlier"
+done < <(awk -v limit=110 '
+    FNR == 1 { above = 0 }
+    {
+        column = index($0, "//")
+        text = substr($0, column + 2)
+        fragment = column && column == above && substr($0, 1, column - 1) ~ /^ *$/ && text !~ /[^ ]  / &&
+                   split(text, words, " ") >= 1 && !(4 in words) &&
+                   (length(text) <= 40 || words[1] ~ /^----/) && width + 1 + length(words[1]) > limit
+        if (fragment) print FILENAME ":" FNR
+        above = column
+        width = length($0)
+    }' "${sources[@]}")
+
 # --- inline assembly: only in the one header whose every instruction has a twin that runs on a CPU, and in the switch
 # of the harness that runs them ----------------------------------------------------------------------------------------
 for f in "${sources[@]}"; do

@@ -73,6 +73,16 @@ printf '#include "kernels/cuda/runtime.h"\n' >>"$tree/src/ranks/nccl_comm.cpp"
 expect "the communicator includes the backend" 'kernels/cuda/runtime.h:2:#include <cuda_runtime_api.h> is a CUDA header, reachable from src/ranks/'
 seq -f '// line %.0f' 601 >"$tree/src/train/long.cpp"
 expect "long file" 'src/train/long.cpp: 601 lines'
+long='// words that fill a line up to the last of its one hundred and ten columns, so that nothing else will fit'
+printf '%s\n// here.\n' "$long" >"$tree/src/train/wrong.cpp"
+expect "fragment of a comment" 'src/train/wrong.cpp:2: a comment ends in a fragment'
+printf 'int x;  %s\n        // here or there.\n' "${long:0:100}" >"$tree/src/train/wrong.cpp"
+expect "fragment of a comment behind code" 'src/train/wrong.cpp:2: a comment ends in a fragment'
+printf '// --- heading\n// %s\n' "$(printf -- '-%.0s' {1..100})" >"$tree/src/train/wrong.cpp"
+expect "rule below its heading" 'src/train/wrong.cpp:2: a comment ends in a fragment'
+printf '// a short line\n// here\n%s\n// and four words below\n//   cell  here\n' "$long" >"$tree/src/train/fine.cpp"
+printf '\n#include "report/page.h"\n' >"$tree/src/train/wrong.h"
+expect "no fragments" 'src/train/wrong.h:2: train must not include report'
 head -c 1048577 /dev/zero >"$tree/blob.bin"
 expect "large file" 'blob.bin: 1048577 bytes'
 printf 'void f() {\n    __asm__ volatile ("nop");\n}\n' >"$tree/kernels/cpu/wrong.cpp"

@@ -1,6 +1,6 @@
-// Checkpoints that somebody wrote on purpose: each of their files is wrong in some way, and the manifest
-// agrees with it. A run falls back to the checkpoint before and ends with the bytes of a run that nobody
-// touched.
+// Checkpoints that somebody wrote on purpose: each of their files is wrong in some way,
+// and the manifest agrees with it. A run falls back to the checkpoint before and ends with the bytes of a
+// run that nobody touched.
 #include <doctest/doctest.h>
 
 #include <filesystem>

@@ -1,5 +1,5 @@
-// Limits of the system: sizes of files, full disks, small stacks, little memory; and plans that are too
-// large.
+// Limits of the system: sizes of files, full disks, small stacks, little memory;
+// and plans that are too large.
 #include <doctest/doctest.h>
 #include <sched.h>
 #include <sys/mount.h>

@@ -17,8 +17,8 @@ using json::Value;
 
 namespace {
 
-// Most that reading 10 MB may take. 0.1 s in a Release build on one quiet core; the rest is room for slow
-// machines.
+// Most that reading 10 MB may take. 0.1 s in a Release build on one quiet core;
+// the rest is room for slow machines.
 #ifdef __OPTIMIZE__
 constexpr double header_seconds = 2;
 #else

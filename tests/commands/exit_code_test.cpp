@@ -283,8 +283,8 @@ TEST_CASE("eval of a run repeats its final validation to the last digit, whateve
 }
 
 TEST_CASE("eval of a checkpoint from the middle of a run uses the window its stage trained with") {
-    // The first stage narrows the window; its validation at step 4 must be what eval finds in that
-    // checkpoint.
+    // The first stage narrows the window; its validation at step 4 must be what eval
+    // finds in that checkpoint.
     put(file("window.json"), tiny_config(home().dir.path(), "window"));
     const Finished t =
         home().command({"train", file("window.json"), "--set", "model.attention.window=24", "--set",

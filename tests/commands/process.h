@@ -30,8 +30,8 @@ class Process {
         std::string name = {};                                            // of the files with its output
         std::vector<std::pair<int, rlim_t>> limits = {};                  // of setrlimit
         std::string out = {}, err = {};                                   // where output goes instead
-        // The program starts with stop signals blocked, so that none ends this process's child before it is
-        // the program.
+        // The program starts with stop signals blocked, so that none ends this process's child before
+        // it is the program.
         bool block_signals = false;
     };
     Process(const TempDir& directory, const std::vector<std::string>& arguments)

@@ -21,8 +21,8 @@ const Value& at(const Value& value, std::initializer_list<const char*> keys) {
     return *found;
 }
 
-// Every object is closed and described, every value has a type, a meaning and a default within its own
-// bounds.
+// Every object is closed and described, every value has a type, a meaning and a default
+// within its own bounds.
 void check_schema(const Value& schema) {
     // A count of tokens is an integer or a string like "2K".
     const Value& types = at(schema, {"type"});

@@ -1,5 +1,5 @@
-// golden_vectors FOLDER: writes what this GPU gives for the vectors of golden.h to FOLDER/<device>.txt. 77
-// without one.
+// golden_vectors FOLDER: writes what this GPU gives for the vectors of golden.h to
+// FOLDER/<device>.txt. 77 without one.
 #include <cctype>
 
 #include "cuda/golden.h"

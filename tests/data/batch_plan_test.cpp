@@ -12,8 +12,8 @@ using longreach::test::error_of;
 
 namespace {
 
-// How often each stream position is a token, over the run's tokens [begin, end) read as sequences of
-// `length`.
+// How often each stream position is a token, over the run's tokens [begin, end) read
+// as sequences of `length`.
 std::map<uint64_t, int> visits(const data::BatchPlan& plan, uint64_t begin, uint64_t end, int64_t length) {
     std::map<uint64_t, int> count;
     std::vector<data::Piece> pieces;

@@ -58,8 +58,8 @@ TEST_CASE("distances are uniform over octaves where the document is long enough"
             ++octaves[std::bit_width(recall.distance) - 1];
             ++total;
         }
-    // Octaves 6 to 13, one eighth each; a question waits for the end of a sentence, which moves the shortest
-    // ones up.
+    // Octaves 6 to 13, one eighth each; a question waits for the end of a sentence, which moves
+    // the shortest ones up.
     for (int octave = 8; octave <= 13; ++octave) {
         INFO("octave ", octave, ": ", octaves[octave], " of ", total);
         CHECK(octaves[octave] > total / 8 * 85 / 100);

@@ -16,8 +16,8 @@ struct Sum {
         all.ties += one.ties;
         all.steps += one.steps;
     }
-    // A near tie among tens of tokens is rare; most likely tokens that differ otherwise fail where they
-    // stand.
+    // A near tie among tens of tokens is rare; most likely tokens that differ otherwise
+    // fail where they stand.
     void finish() const {
         MESSAGE("largest error, as a fraction of its bound: ", all.worst, "; near ties: ", all.ties, " of ",
                 all.steps);

@@ -64,8 +64,8 @@ struct DecodingOutcome {
     int64_t steps = 0;  // tokens compared
 };
 
-// Moves every weight, also those that start at zero (convolutions, sinks, smear, gates), so that all of a
-// model acts.
+// Moves every weight, also those that start at zero (convolutions, sinks, smear, gates), so that all
+// of a model acts.
 inline void scatter(ModelFixture& fixture) {
     const Rng rng(31, Purpose::test);
     for (size_t i = 0; i < fixture.host_weights.size(); ++i)

@@ -213,8 +213,8 @@ TEST_CASE("eval: suffix scores the last tokens of documents, the same ones behin
         r.align = eval::EvalAlign::suffix;
         r.suffix_tokens = suffix;
         const int64_t scored = suffix > 0 ? suffix : 4;  // default: half the smallest length
-        // By the definition: documents long enough, with enough stream before their end, until the tokens run
-        // out.
+        // By the definition: documents long enough, with enough stream before their end,
+        // until the tokens run out.
         std::vector<float> expected;
         for (size_t d = 0; d < lengths.size(); ++d) {
             const int64_t last = corpus.begins[d] + lengths[d] - 1;  // the last target
@@ -277,8 +277,8 @@ TEST_CASE("eval: min_document leaves out the tokens of shorter documents, at eve
 TEST_CASE(
     "eval: every token is in the bucket of the tokens it can see, at both sides of a document's marker") {
     for (const data::BoundarySide side : {data::BoundarySide::before, data::BoundarySide::after}) {
-        // Boundaries just before, at and just after every kind of place: the sequence's start, its end, a
-        // power of two.
+        // Boundaries just before, at and just after every kind of place: the sequence's start, its end,
+        // a power of two.
         const Corpus corpus({1, 1, 2, 3, 4, 5, 15, 1, 16, 17, 7, 8, 9, 31, 1, 32, 33, 63, 64, 65, 5}, side);
         for (const eval::LengthResult& r : evaluate(tiny_model(1), corpus, request({1, 16, 32, 64}, 320))) {
             CAPTURE(r.length);

@@ -232,8 +232,8 @@ TEST_CASE("moments and quantiles of normal scores are the normal distribution's"
         if (r.bin == 0 && r.head >= 0) mean[r.statistic] += r.value / 8;
     // 8 heads of 4 * 1039 * 16 numbers, the early ones of each sequence in more pairs than the late: a number
     // that is weighed by 1 - x, x uniform, counts 3/4. Bounds are six standard errors, of the mean 1/sqrt(m),
-    // the deviation 1/sqrt(2m), skew sqrt(6/m), kurtosis sqrt(24/m), and of a quantile over m' samples of the
-    // pairs.
+    // the deviation 1/sqrt(2m), skew sqrt(6/m), kurtosis sqrt(24/m), and of a quantile over m'
+    // samples of the pairs.
     const double m = 0.75 * 8 * 4 * 1039 * 16, samples = 8 * 16384 * m / (m + 8 * 16384);
     CHECK(std::abs(mean["logit_mean"]) <= 6 / std::sqrt(m));
     CHECK(std::abs(mean["logit_sd"] - 1) <= 6 / std::sqrt(2 * m));

@@ -87,8 +87,8 @@ TEST_CASE("probe: every query of every head is in one bin, and bin 0 is all of t
                         if (row.statistic == "max_logit") top = std::max(top, row.value);
                     }
                     CHECK(count == 192);
-                    // Windows of 20: bins 1 .. 16. Without documents a sequence of 64 has 64 - 15 queries in
-                    // the last.
+                    // Windows of 20: bins 1 .. 16. Without documents a sequence of 64 has 64 - 15
+                    // queries in the last.
                     CHECK(bins == (length == 8 ? 4 : 5));
                     if (!documents && length == 64)
                         CHECK(rows.at({length, layer, head, 16, "entropy"}).count == 3 * 49);

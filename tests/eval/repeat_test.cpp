@@ -1,5 +1,5 @@
-// Repeated text: which tokens are asked for, how hits are counted, and that the unrepeated text is the
-// ordinary evaluation.
+// Repeated text: which tokens are asked for, how hits are counted, and that the unrepeated text
+// is the ordinary evaluation.
 #include <doctest/doctest.h>
 
 #include <cmath>

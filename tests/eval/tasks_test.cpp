@@ -218,8 +218,8 @@ TEST_CASE("tasks: how many ranks share the batches changes no bit of any row") {
         request_of({data::TaskKind::needle, data::TaskKind::needle_s3}, lengths, 5, 0);
     request.depths = {0, 100};
     haystack();  // made by the first who asks
-    // Batches of ten sequences, two of each sample: an answer and its decoy are in different batches; one
-    // batch for all.
+    // Batches of ten sequences, two of each sample: an answer and its decoy are in different batches;
+    // one batch for all.
     for (const int64_t batch : {512, 768, 8192}) {
         request.batch_tokens = batch;
         Lab alone(byte_model(), 512, batch, lengths);

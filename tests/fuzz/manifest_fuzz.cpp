@@ -1,5 +1,5 @@
-// A checkpoint's manifest.json: as it is, and with its checksum made right, or nothing behind the checksum
-// would be reached.
+// A checkpoint's manifest.json: as it is, and with its checksum made right, or nothing behind the
+// checksum would be reached.
 #include "base/hash.h"
 #include "fuzz/target.h"
 #include "io/manifest.h"

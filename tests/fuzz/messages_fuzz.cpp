@@ -1,5 +1,5 @@
-// Frames and heartbeats as they arrive from a socket. A heartbeat that is accepted comes back when sent
-// again.
+// Frames and heartbeats as they arrive from a socket. A heartbeat that is accepted comes
+// back when sent again.
 #include "ranks/channel.h"
 #include "ranks/control.h"
 #include "fuzz/target.h"

@@ -1,5 +1,5 @@
-// What a stopped validation left: as it is, and with context and checksum made right, or nothing behind them
-// would be reached.
+// What a stopped validation left: as it is, and with context and checksum made right, or nothing behind
+// them would be reached.
 #include <cstring>
 
 #include "base/hash.h"

@@ -18,7 +18,7 @@ using namespace longreach::fuzz;
 namespace {
 
 constexpr const char* token = "0123456789abcdef";
-constexpr int ranks = 2;
+constexpr int team = 2;
 
 class Client {
   public:
@@ -52,10 +52,10 @@ class Client {
         constexpr size_t fixed = 4 + 1 + 4 + 9 + 4;  // length, kind, "longreach", version
         const std::string challenge = receive(fixed + ranks::nonce_bytes);
         if (challenge.size() < fixed + ranks::nonce_bytes) return;
-        const ranks::Claim claim{role, rank, ranks, "a process"};
+        const ranks::Claim claim{role, rank, team, "a process"};
         const std::string nonce = challenge.substr(fixed, ranks::nonce_bytes), own(ranks::nonce_bytes, 'n');
         ranks::Writer message(ranks::Message::prove);
-        message.u8(static_cast<uint8_t>(role)).u32(static_cast<uint32_t>(rank)).u32(ranks).text(claim.who);
+        message.u8(static_cast<uint8_t>(role)).u32(static_cast<uint32_t>(rank)).u32(team).text(claim.who);
         send(ranks::frame(message.bytes(own).bytes(ranks::client_proof(token, nonce, own, claim)).str()));
         receive(5);
     }
@@ -68,7 +68,7 @@ class Client {
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     ranks::RankPlace place;
-    place.ranks = place.local_ranks = ranks;
+    place.ranks = place.local_ranks = team;
     ranks::RendezvousServer server(place, token);
     std::array<std::optional<Client>, 6> clients;
     for (int actions = 0; size >= 3 && actions < 16; ++actions) {

@@ -1,5 +1,5 @@
-// A shard of our own format: as it is, and with the checksums of header and tables made right, which hide the
-// rest.
+// A shard of our own format: as it is, and with the checksums of header and tables made right,
+// which hide the rest.
 #include <cstring>
 
 #include "base/hash.h"

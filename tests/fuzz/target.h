@@ -1,6 +1,6 @@
-// What the fuzz targets share. Each *_fuzz.cpp defines one LLVMFuzzerTestOneInput, which hands any bytes to
-// one parser: libFuzzer calls it (tools/fuzz), and so does replay.cpp (the test fuzz_replay), under a name
-// per target.
+// What the fuzz targets share. Each *_fuzz.cpp defines one LLVMFuzzerTestOneInput, which hands any
+// bytes to one parser: libFuzzer calls it (tools/fuzz), and so does replay.cpp (the test fuzz_replay),
+// under a name per target.
 //
 // A parser may accept its input or throw an Error that blames it. A crash, a sanitizer's finding, any other
 // exception, an Error that calls itself a bug of the program, and a broken promise (holds) are findings.
@@ -51,8 +51,8 @@ inline std::vector<std::string_view> parts_of(std::string_view text) {
     return parts;
 }
 
-// Files for parsers that read files: in memory (test::temp_base), under one name that is written again each
-// time.
+// Files for parsers that read files: in memory (test::temp_base), under one name that is
+// written again each time.
 class Scratch {
   public:
     std::string put(std::string_view name, std::string_view bytes) const {

@@ -170,8 +170,8 @@ TEST_CASE("the fault disk itself forgets what was not synced") {
             std::filesystem::remove(path);
         }
 
-    // Removed and replaced files come back; a renamed directory returns to its old name with its un-synced
-    // files gone.
+    // Removed and replaced files come back; a renamed directory returns to its old name with
+    // its un-synced files gone.
     put(dir / "a", "A");
     put(dir / "b", "B");
     FaultDisk disk;

@@ -1,5 +1,5 @@
-// A reader of event files that shares nothing with the writer: its own checksum (bit by bit), framing and
-// protobuf decoder.
+// A reader of event files that shares nothing with the writer: its own checksum (bit by bit),
+// framing and protobuf decoder.
 #pragma once
 
 #include <cstdint>

@@ -1,9 +1,9 @@
 // A disk that misbehaves at a chosen operation, and forgets what was not made durable.
 //
-// Every call is numbered from 0. At operation `at` the chosen fault happens. A crash freezes the disk: from
-// then on nothing reaches it and every call fails. lose_power() afterwards undoes what a power cut may undo:
-// data written since the file's last fsync, and names made, changed or removed since their directory's last
-// fsync.
+// Every call is numbered from 0. At operation `at` the chosen fault happens. A crash freezes the disk:
+// from then on nothing reaches it and every call fails. lose_power() afterwards undoes what a power
+// cut may undo: data written since the file's last fsync, and names made, changed or removed since
+// their directory's last fsync.
 #pragma once
 
 #include <cstdint>

@@ -91,8 +91,8 @@ TEST_CASE("an atomic file is there whole or not at all") {
                 INFO(outcome, " fault ", static_cast<int>(fault), " at ", at);
                 if (outcome == "no error") CHECK(content == "new content");
                 CHECK((content == "old" || content == "new content"));
-                // A file system that keeps names and drops data may leave an unfinished one behind; others
-                // may not.
+                // A file system that keeps names and drops data may leave an unfinished one
+                // behind; others may not.
                 if (fault != Fault::crash) CHECK(io::list_directory(dir.path()).size() <= 2);
                 for (const std::string& name : io::list_directory(dir.path()))
                     if (name != "file") std::filesystem::remove(dir / name);

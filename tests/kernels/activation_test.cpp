@@ -48,8 +48,8 @@ double gelu_slope_bound(double a) {
     return below_error(a) + bell * (exp_error(a * a / 2, 1) + 4 * unit) + 2 * unit + difference_error;
 }
 
-// s(w), 1 - s(w): the exponential's error weighs with 1 - s in s and with s in 1 - s; then three roundings
-// each.
+// s(w), 1 - s(w): the exponential's error weighs with 1 - s in s and with s in 1 - s;
+// then three roundings each.
 double logistic_error(double w, double roundings) {
     return exp_error(w, roundings) + 4 * unit;
 }
@@ -226,8 +226,8 @@ TEST_CASE("mix_backward: streams, learned coefficients, aliases and absent parts
             CHECK(std::abs(da[0] - (0.5 + 0.5 * along_x)) <= 3 * unit * (0.5 + std::abs(0.5 * along_x)));
             CHECK(std::abs(db[0] + 2 * along_y) <= 3 * unit * std::abs(2 * along_y));
 
-            // dx in the memory of dout; one parameter for both coefficients; contiguous, so cut into other
-            // spans.
+            // dx in the memory of dout; one parameter for both coefficients; contiguous,
+            // so cut into other spans.
             Floats in_place = dout, both(1, 1);
             ops.mix_backward(in_place.tensor(), Tensor(), both.vector(), both.vector(), in_place.tensor(), a,
                              x.tensor(), b, x.tensor());

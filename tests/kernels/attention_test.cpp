@@ -4,8 +4,8 @@
 //     e_y = gamma(d + 4) gain scale sum |q||k| + 4 u (|y| + |bias|),
 // a probability by the relative e_p = 2 max e_y + 4 u (|y| + |lse|) + e_exp (one for y, one for lse; the f32
 // subtraction y - lse; the exponential), plus per tile of keys one rescaling of the running sums. Sums of n
-// terms add gamma(n). Products of such factors follow to first order; the factor 2 in `safety` covers the
-// second order.
+// terms add gamma(n). Products of such factors follow to first order; the factor 2 in `safety` covers
+// the terms of second order.
 #include <numeric>
 
 #include "kernels/support.h"
@@ -21,8 +21,8 @@ double gamma(double k) {
 constexpr double safety = 2;
 constexpr double e_exp = 3e-7;
 
-// Long enough that a CPU cuts the keys into segments; the harness of the CUDA kernels is slower, and they
-// know no segments.
+// Long enough that a CPU cuts the keys into segments; the harness of the CUDA kernels is slower,
+// and they know no segments.
 #ifdef LONGREACH_LONG_SEQUENCE
 constexpr int64_t long_sequence = LONGREACH_LONG_SEQUENCE;
 #else

@@ -1,5 +1,5 @@
-// Attention with everything AttentionSpec can ask for: random problems and a reference of plain loops in
-// double.
+// Attention with everything AttentionSpec can ask for: random problems and a reference of
+// plain loops in double.
 //
 // Bounds, with u half an ulp of 1, roundings(n) = n u / (1 - n u), M = sum over channels of |q||k|. Per pair:
 //     e_z  = roundings(d + 6) scale M        the product; scale, log2(e) and f rounded into the query

@@ -14,8 +14,8 @@ template <class T>
 T sigmoid(T u) {
     return 1.0 / (1.0 + std::exp(-u));
 }
-// Relative error of the sigmoid and of one minus it, as simd_math.h states it: that of the exponential and
-// three roundings.
+// Relative error of the sigmoid and of one minus it, as simd_math.h states it: that of the
+// exponential and three roundings.
 double sigmoid_error(double u) {
     return 2e-7 + std::abs(u) * 6e-8 + 3 * unit;
 }

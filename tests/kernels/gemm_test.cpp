@@ -1,6 +1,6 @@
-// Matrix products against double loops. Bounds: a sum of k products in f32, in whatever order, is off by at
-// most gamma(k) * sum |a||b| with gamma(k) = k u / (1 - k u); two more roundings cover the addition to an old
-// value.
+// Matrix products against double loops. Bounds: a sum of k products in f32, in whatever order,
+// is off by at most gamma(k) * sum |a||b| with gamma(k) = k u / (1 - k u); two more roundings cover the
+// addition to an old value.
 #include "kernels/support.h"
 
 using namespace longreach;
@@ -201,8 +201,8 @@ TEST_CASE("bf16 products: inputs rounded to nearest even, sums in f32") {
             CHECK(worst(
                       y, [&](int64_t i) { return exact.value[static_cast<size_t>(i)]; },
                       [&](int64_t i) { return exact.bound(i, s.k); }) <= 1);
-            // bf16 keeps 8 bits: each factor is off by at most 2^-8 of itself (half a unit in the last
-            // place).
+            // bf16 keeps 8 bits: each factor is off by at most 2^-8 of itself
+            // (half a unit in the last place).
             CHECK(worst(
                       y, [&](int64_t i) { return unrounded.value[static_cast<size_t>(i)]; },
                       [&](int64_t i) {

@@ -1,5 +1,5 @@
-// prepare_heads and its gradient against double precision: the forward by its definition, every gradient by
-// complex steps.
+// prepare_heads and its gradient against double precision: the forward by its definition,
+// every gradient by complex steps.
 #include <complex>
 
 #include "kernels/support.h"
@@ -304,8 +304,8 @@ TEST_CASE("gradients of prepared heads agree with complex steps and leave their 
                         (p.spec.bias ? 1 : 0) * additions * (bias_size[at(i)] + std::abs(bias_before[i])));
             }
             for (int64_t e = 0; e < p.log_eps.count(); ++e) {
-                // eps r^2 <n, g> / 2: r twice, n and the sum over channels once each; summed in f64, then two
-                // roundings to f32.
+                // eps r^2 <n, g> / 2: r twice, n and the sum over channels once each; summed in f64,
+                // then two roundings to f32.
                 const double of_eps = p.spec.log_eps ? eps_sum[at(e)] : 0;
                 REQUIRE(std::abs(p.dlog_eps[e] - (eps_before[e] + of_eps)) <=
                         (p.spec.log_eps ? 1 : 0) * (4 * p.step() * eps_size[at(e)] +

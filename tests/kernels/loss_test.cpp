@@ -177,8 +177,8 @@ TEST_CASE("a row without a target has neither loss nor gradient") {
 }
 
 TEST_CASE("30 sigmoid(x / 7.5) and 15 tanh(x / 15) give the same loss and gradient without z-loss") {
-    // Equal functions up to the constant 15, which cancels; so both lie within their bounds of the same
-    // value.
+    // Equal functions up to the constant 15, which cancels; so both lie within their bounds
+    // of the same value.
     const LossSpec sigmoid{.softcap = Softcap::sigmoid, .cap = 30, .temperature = 7.5f, .gradient_scale = 1};
     const LossSpec tangent{.softcap = Softcap::tanh, .cap = 15, .gradient_scale = 1};
     for_each_isa([&](Ops& ops) {

@@ -1,5 +1,5 @@
-// Newton-Schulz as Muon uses it, in double precision by the textbook, with bounds on what f32 and bf16 make
-// of it.
+// Newton-Schulz as Muon uses it, in double precision by the textbook, with bounds on what f32 and
+// bf16 make of it.
 #pragma once
 
 #include <cmath>

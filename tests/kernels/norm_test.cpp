@@ -1,5 +1,5 @@
-// norm and norm_backward against double precision: the forward by its definition, the gradient by complex
-// steps.
+// norm and norm_backward against double precision: the forward by its definition,
+// the gradient by complex steps.
 #include <complex>
 
 #include "kernels/support.h"
@@ -202,8 +202,8 @@ TEST_CASE("gradients of gain and bias accumulate sums over the rows") {
                 }
                 return sum;
             };
-            // rows additions, the product and the final sum: each a rounding of at most the sum of
-            // magnitudes.
+            // rows additions, the product and the final sum: each a rounding of at most
+            // the sum of magnitudes.
             const double step = static_cast<double>(rows + 4) * unit;
             CHECK(worst(
                       dgain, [&](int64_t c) { return gain_before[c] + sums(c, true, false); },

@@ -111,8 +111,8 @@ TEST_CASE("singular values from 0.01 of the norm upwards end in [0.6818, 1.1344]
         s.push_back(std::pow(0.01, static_cast<double>(i) / static_cast<double>(rows - 1)));
         squares += s.back() * s.back();
     }
-    // After division by the Frobenius norm the smallest is 0.01 / sqrt(squares); lift them so that it is
-    // 0.011.
+    // After division by the Frobenius norm the smallest is 0.01 / sqrt(squares);
+    // lift them so that it is 0.011.
     for (double& v : s) v = std::max(v, 0.011 * std::sqrt(squares));
     for (int64_t i = 0; i < rows; ++i) x.at(i, i) = s[static_cast<size_t>(i)];
     const auto reflect = [](Matrix a, uint32_t stream) {  // (1 - 2 w w^T / |w|^2) a
@@ -243,8 +243,8 @@ TEST_CASE("adam agrees with a double-precision loop over five steps") {
             std::vector<Floats> gradient;
             std::vector<AdamSlot> slots;
             for (size_t t = 0; t < counts.size(); ++t) {
-                // Magnitudes in [1, 2]: then |m| / sqrt(v) is at most 2 and cancellation in m is at most
-                // twofold.
+                // Magnitudes in [1, 2]: then |m| / sqrt(v) is at most 2 and cancellation in m
+                // is at most twofold.
                 gradient.push_back(
                     normal(1, counts[t], static_cast<uint32_t>(100 * step + static_cast<int>(t))));
                 for (int64_t i = 0; i < counts[t]; ++i)

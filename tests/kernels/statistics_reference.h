@@ -8,9 +8,9 @@
 //     surprise     the same with -P log P for P, and sum P (e_y + 4 u (|y| + |lse|)) for the logarithm
 //     squares      2 sum P^2 e_p + roundings(chain + 2) sum P^2
 //     powers       of x = z - c, c a value or a mean of values of the row: |x| <= R, the range of z; then
-//                  e_k = k R^(k-1) max e_z + roundings(chain + k + 2) R^k, and about the mean, |mean - c| <=
-//                  R: mean e_1, second e_2 + 2 R e_1, third e_3 + 3 R e_2 + 9 R^2 e_1, fourth e_4 + 4 R e_3 +
-//                  6 R^2 e_2 + 28 R^3 e_1
+//                  e_k = k R^(k-1) max e_z + roundings(chain + k + 2) R^k, and about the mean,
+//                  |mean - c| <= R: mean e_1, second e_2 + 2 R e_1, third e_3 + 3 R e_2 + 9 R^2 e_1,
+//                  fourth e_4 + 4 R e_3 + 6 R^2 e_2 + 28 R^3 e_1
 // The row's centre c is rounded, which moves x by u |z| more: part of e_z.
 #pragma once
 

@@ -1,5 +1,5 @@
-// Shared by the kernel tests: instruction sets to try, aligned host matrices with guarded padding,
-// comparisons.
+// Shared by the kernel tests: instruction sets to try, aligned host matrices
+// with guarded padding, comparisons.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -50,9 +50,9 @@ inline void for_each_isa(const std::function<void(Ops&)>& body, int threads = 2)
     }
 }
 
-// A matrix on the host: 64-byte aligned, rows `stride` elements apart. The padding between rows and one
-// stretch after the last row hold a guard pattern, so that a write outside the matrix shows up in
-// `guards_intact`.
+// A matrix on the host: 64-byte aligned, rows `stride` elements apart. The padding between rows
+// and one stretch after the last row hold a guard pattern, so that a write outside the matrix
+// shows up in `guards_intact`.
 template <class T>
 class Host {
   public:

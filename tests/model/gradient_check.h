@@ -1,14 +1,13 @@
-// Compares Transformer::forward_backward with the scalar reference: every loss, and the gradient of every
-// tensor.
+// Compares Transformer::forward_backward with the scalar reference: every loss, and the
+// gradient of every tensor.
 //
 // The bound. u = 2^-24 is half an ulp of f32. A number on its way to a gradient passes through D operations,
 // forward and back. Each hands on the relative errors of its inputs with a condition number of about one
-// (norms, smooth activations) and adds its own: a sum of K products, in
-// whatever order, errs by sqrt(K) u times the size of its terms, since roundings have random signs (a bound
-// of K u holds for certain and is far too wide). A softmax makes absolute errors of scores relative ones of
-// its weights: its condition number is Z, the size of the scores (root mean square in the layer where it is
-// largest, at least one; biases by distance are exact to u and left out). Added up without hoping for
-// cancellation between operations:
+// (norms, smooth activations) and adds its own: a sum of K products, in whatever order, errs by sqrt(K) u
+// times the size of its terms, since roundings have random signs (a bound of K u holds for certain and is
+// far too wide). A softmax makes absolute errors of scores relative ones of its weights: its condition
+// number is Z, the size of the scores (root mean square in the layer where it is largest, at least one;
+// biases by distance are exact to u and left out). Added up, with no cancellation between operations:
 //
 //     |gradient - reference| <= epsilon * S,     epsilon = D sqrt(K) u Z
 //     D = 2 (20 L + 8 + extras): per layer two mixes, two norms, four products, value mix, query/key norm,

@@ -120,8 +120,8 @@ TEST_CASE("initial values: bounds, spread, zeros and constants as configured") {
         const model::Transformer model(m, 16);
         const model::ParamTable& table = model.params();
         const auto flat = initial(table);
-        // U(+-b): deviation b / sqrt(3). Sampling moves the mean by deviation / sqrt(n), the deviation by
-        // less.
+        // U(+-b): deviation b / sqrt(3). Sampling moves the mean by deviation / sqrt(n),
+        // the deviation by less.
         const double bound = 0.8 / std::sqrt(128.0);
         for (const char* name : {"layers.0.attention.q.weight", "layers.1.attention.k.weight",
                                  "layers.0.attention.v.weight", "layers.1.mlp.up.weight"}) {

@@ -20,8 +20,8 @@ inline double half_digit(const std::string& digits) {
     return 0.5 * std::pow(10.0, exponent - decimals);
 }
 
-// Whether x rounds to these digits; the small factor is for ties and for decimal fractions that are not
-// binary ones.
+// Whether x rounds to these digits; the small factor is for ties and for decimal fractions that
+// are not binary ones.
 inline bool prints_as(double x, const std::string& digits) {
     return std::abs(x - printed(digits)) <= half_digit(digits) * (1 + 1e-6);
 }

@@ -1,5 +1,5 @@
-// Random small models over everything a config can say, valid by construction, and the list of what they
-// contain.
+// Random small models over everything a config can say, valid by construction, and the list
+// of what they contain.
 #pragma once
 
 #include <fmt/format.h>

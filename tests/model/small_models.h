@@ -1,5 +1,5 @@
-// Tiny models for tests: one per feature and per combination worth having, and an endless supply of random
-// ones.
+// Tiny models for tests: one per feature and per combination worth having, and an endless
+// supply of random ones.
 #pragma once
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// Learning-rate multipliers and momentum at the ends of every piece, against the formulas of the codes they
-// come from.
+// Learning-rate multipliers and momentum at the ends of every piece, against the formulas of the
+// codes they come from.
 #include <doctest/doctest.h>
 
 #include <cmath>

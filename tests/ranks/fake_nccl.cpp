@@ -296,8 +296,8 @@ ncclResult_t async_error(ncclComm_t comm, ncclResult_t* error) {
         if (*error != ncclSuccess) return ncclSuccess;
         if (comm->finalizing) comm->finalizing = m.under_way > 0;
     }
-    // Whoever takes "in progress" for "on the stream" records his event too early: not before the second
-    // time.
+    // Whoever takes "in progress" for "on the stream" records his event too early: not
+    // before the second time.
     if (!comm->deferred.empty() && ++comm->asked == 2) carry_out(comm);
     *error = pending(comm) ? ncclInProgress : ncclSuccess;
     return ncclSuccess;

@@ -42,8 +42,8 @@ inline void redirect(int fd, const std::string& path) {
     check(file && ::dup2(file.get(), fd) == fd, "cannot redirect {} to {}", fd, path);
 }
 
-// A child process. Fork before the test starts threads that hold locks: the action runs in a copy of this
-// one.
+// A child process. Fork before the test starts threads that hold locks: the action runs in a
+// copy of this one.
 class Child {
   public:
     // The action's return value is written to a file; what it throws, as "code: message".

@@ -14,8 +14,8 @@
 
 namespace longreach::reference {
 
-// Scores N(0, 1): M(m) = exp(A^2 / 2) Phi(m - A). Simpson's rule on an integrand that has vanished at both
-// ends.
+// Scores N(0, 1): M(m) = exp(A^2 / 2) Phi(m - A). Simpson's rule on an integrand that has
+// vanished at both ends.
 inline double keys_attended_normal(int64_t n, double multiplier) {
     const auto log_phi = [](double x) { return std::log(0.5 * std::erfc(-x / std::numbers::sqrt2)); };
     const int intervals = 2000;

@@ -1,5 +1,5 @@
-// Exact derivatives of the reference model's losses: along parameters one at a time, or along a direction
-// through all.
+// Exact derivatives of the reference model's losses: along parameters one at a time, or along
+// a direction through all.
 #pragma once
 
 #include <utility>

@@ -1,8 +1,8 @@
-// Forward-mode differentiation: a number and its derivatives in `lanes` directions, exact to the rounding of
-// Real.
+// Forward-mode differentiation: a number and its derivatives in `lanes` directions, exact to
+// the rounding of Real.
 //
-// Every rule is the textbook one, f(a + b e) = f(a) + f'(a) b e with e^2 = 0. Comparisons look at the value
-// alone.
+// Every rule is the textbook one, f(a + b e) = f(a) + f'(a) b e with e^2 = 0. Comparisons look
+// at the value alone.
 #pragma once
 
 #include <array>

@@ -1,5 +1,5 @@
-// The reference's formulas by hand and against published values: length scales, frequencies, scores of one
-// head.
+// The reference's formulas by hand and against published values: length scales, frequencies,
+// scores of one head.
 #include <doctest/doctest.h>
 
 #include <fmt/format.h>

@@ -5,8 +5,8 @@
 // Dual to carry derivatives along.
 //
 // Letters: C width, H query heads, G key/value heads, d head size, F hidden width, V vocabulary, L layers.
-// Sequences never see each other, so the model is written for one sequence: a Rows holds one row per
-// position.
+// Sequences never see each other, so the model is written for one sequence: a Rows holds
+// one row per position.
 #pragma once
 
 #include <fmt/format.h>
@@ -77,7 +77,6 @@ class Model {
 
   private:
     // --- residual stream
-    // --------------------------------------------------------------------------------------------
     Rows stream(const std::vector<int32_t>& tokens, const std::vector<int32_t>& doc_start,
                 double* score_size = nullptr) const {
         Sequence<T> sequence{tokens, doc_start, {}, 0};
@@ -173,7 +172,6 @@ class Model {
     }
 
     // --- feed-forward
-    // -----------------------------------------------------------------------------------------------
     Rows mlp(const Rows& x, const std::string& name) const {
         Rows h = weights_.linear(x, name + "up.weight");
         const bool gated = config_.mlp.kind == model::MlpKind::swiglu;
@@ -201,7 +199,6 @@ class Model {
     }
 
     // --- head
-    // -------------------------------------------------------------------------------------------------------
     Rows head(const Rows& x) const {
         using std::tanh;
         const model::SoftcapConfig& s = config_.head.softcap;

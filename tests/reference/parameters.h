@@ -1,5 +1,5 @@
-// Every tensor of a model by name, with its size and how its values start: what src/model's table must say
-// too.
+// Every tensor of a model by name, with its size and how its values start: what src/model's
+// table must say too.
 #pragma once
 
 #include <fmt/format.h>

@@ -71,8 +71,8 @@ TEST_CASE("reference: logits, softcaps and z-loss by hand") {
     model::ModelConfig m = small_config();
     Params<double> p = empty_params(m);
     p["head.weight"] = {1, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0.5};
-    // Token 2, (0, 3, 0, 4): mean square 25/4, so the normed row is (0, 1.2, 0, 1.6) and stays it in the
-    // final norm.
+    // Token 2, (0, 3, 0, 4): mean square 25/4, so the normed row is (0, 1.2, 0, 1.6) and stays it
+    // in the final norm.
     const double y1 = 2.4, y2 = 0.8, lse = std::log(1 + std::exp(y1) + std::exp(y2));
     const Example e{1, 1, {2}, {1}, {}};
     CHECK(Model<double>(m, p).losses(e)[0] == Approx(lse - y1));
@@ -135,9 +135,9 @@ TEST_CASE("reference: scores with rotary, query/key norm and the distance transf
     p["layers.0.attention.v.weight"][1 * C + 0] = 0.5;
     p["layers.0.attention.o.weight"] = identity();
     p["head.weight"] = {1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1};
-    // Both tokens are (2, 0, 0, 0); query 1 sees key 0 at distance 1 and itself, plus token 2 = (0, 0, 0, 2)
-    // at the end. Weight of the third key (value 0) against the first two (value 1 in channel 1) shows the
-    // scores.
+    // Both tokens are (2, 0, 0, 0); query 1 sees key 0 at distance 1 and itself,
+    // plus token 2 = (0, 0, 0, 2) at the end. Weight of the third key (value 0) against the first two
+    // (value 1 in channel 1) shows the scores.
     const auto mass = [&](double score_0, double score_1, double score_2) {
         const double e0 = std::exp(score_0), e1 = std::exp(score_1), e2 = std::exp(score_2);
         return (e0 + e1) / (e0 + e1 + e2);
@@ -164,8 +164,8 @@ TEST_CASE("reference: rotary by hand") {
     m.norm.eps = 1e-300;
     m.attention.position.kind = model::PositionKind::rope;
     Params<double> p = empty_params(m);
-    // Tokens 0 and 1 have the same query (1, 0, 0, 0) and key (0, 0, 1, 0); token 0 alone has a value, in
-    // channel 1.
+    // Tokens 0 and 1 have the same query (1, 0, 0, 0) and key (0, 0, 1, 0); token 0 alone has a
+    // value, in channel 1.
     const double r = std::sqrt(2.0);
     p["embedding.weight"] = {1, 0, 0, 1, 1, 1, 0, 0, 0, 0, 0, 1};
     p["layers.0.attention.q.weight"][0 * C + 0] = 1 / r;

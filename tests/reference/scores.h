@@ -51,8 +51,8 @@ inline std::vector<double> frequencies(const model::PositionConfig& position, in
 }
 
 // The frequencies after a change; L0 and L: training and evaluation length. d counts rotated channels alone,
-// and the base is what makes theta_m = base^(-2m/d) for them: a change of base by x divides theta_m by
-// x^(2m/d).
+// and the base is what makes theta_m = base^(-2m/d) for them: a change of base by x
+// divides theta_m by x^(2m/d).
 inline std::vector<double> changed_frequencies(std::vector<double> theta, const PostHoc& change, double l0,
                                                double l) {
     if (l <= l0 || theta.empty()) return theta;

@@ -1,5 +1,5 @@
-// Run directories in which every text is an attack on whoever shows it: markup, attributes, escape sequences
-// of terminals.
+// Run directories in which every text is an attack on whoever shows it: markup, attributes,
+// escape sequences of terminals.
 #pragma once
 
 #include <string>

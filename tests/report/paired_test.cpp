@@ -47,8 +47,8 @@ TEST_CASE("student: one and two degrees of freedom have closed forms, many appro
 }
 
 TEST_CASE("mean: the interval of three values, by hand") {
-    // Mean 2; squares 1 + 0 + 1 over 2 degrees of freedom: deviation 1, error 1/sqrt(3); t = 4.302652730 at
-    // 95%.
+    // Mean 2; squares 1 + 0 + 1 over 2 degrees of freedom: deviation 1, error 1/sqrt(3); t
+    // = 4.302652730 at 95%.
     const report::MeanInterval m = report::mean_interval(std::vector<double>{1, 3, 2});
     CHECK(m.count == 3);
     CHECK(m.mean == 2);

@@ -214,8 +214,8 @@ const std::vector<Family> families{
              slots.push_back({room.f32(rows, cols), room.f32(rows, cols), room.f32(rows, cols), 0.1f, 0.1f});
          cuda::muon(products, slots, room.workspace(cuda::muon_workspace(slots, type)), {}, type, nullptr);
      }},
-    // Instances of one head size each; attention_forward_test.cpp and attention_backward_test.cpp have the
-    // others.
+    // Instances of one head size each; attention_forward_test.cpp and
+    // attention_backward_test.cpp have the others.
     {"attention, 64 channels", [](Room& room, DType type) { attention(room, type, 64); }},
     {"attention, 128 channels", [](Room& room, DType type) { attention(room, type, 128); }},
     {"attention, 256 channels", [](Room& room, DType type) { attention(room, type, 256); }},

@@ -9,8 +9,8 @@
 
 namespace longreach::simt {
 
-// 16 bytes from device to shared memory; bytes of the source beyond `valid` (0 to 16) are not read and arrive
-// as 0.
+// 16 bytes from device to shared memory; bytes of the source beyond `valid` (0 to 16) are not read
+// and arrive as 0.
 void cp_async_16(void* shared, const void* global, int valid, const Place& place);
 void cp_async_commit();
 // Returns when at most `pending` of the thread's latest groups are on their way.
@@ -18,8 +18,8 @@ void cp_async_wait(int pending);
 
 // Lane l gives the address of row l % 8 of matrix l / 8; rows are 8 bfloat16, 16 bytes.
 void ldmatrix_x4(uint32_t (&out)[4], const void* row, bool transposed, const Place& place);
-// d = a b + c for a 16 x 16, b 16 x 8, fp32 sums in the order of k; fragments as the PTX manual lays them
-// out.
+// d = a b + c for a 16 x 16, b 16 x 8, fp32 sums in the order of k; fragments as the PTX
+// manual lays them out.
 void mma_m16n8k16_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], const float (&c)[4],
                        const Place& place);
 

@@ -68,8 +68,8 @@ class Matrix {
     simt::DeviceArray<T> memory_;
 };
 
-// One variant: inputs, outputs and the reference. gap: elements between rows; odd ones take the kernels'
-// scalar accesses.
+// One variant: inputs, outputs and the reference. gap: elements between rows; odd ones take
+// the kernels' scalar accesses.
 template <class T>
 struct Run {
     Problem p;

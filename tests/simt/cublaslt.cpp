@@ -96,7 +96,6 @@ cublasStatus_t store(T& to, const void* value, size_t bytes) {
 }
 
 // --- one product
-// -----------------------------------------------------------------------------------------------
 
 struct Problem {
     Operation operation;

@@ -25,7 +25,6 @@ extern const dim3 blockDim, gridDim;
 constexpr int warpSize = 32;
 
 // --- meeting points
-// ----------------------------------------------------------------------------------------------
 using simt_where = std::source_location;
 
 inline void __syncthreads(const simt_where& at = simt_where::current()) {
@@ -90,7 +89,7 @@ template <class T>
 T atomicAdd(T*, T) = delete;
 
 // --- mathematics
-// ------------------------------------------------------------------------------------------------- The GPU's
+// The GPU's
 // approximate functions are the exact ones here; comparisons with a GPU need a tolerance.
 inline float rsqrtf(float x) {
     return 1.0f / std::sqrt(x);
@@ -191,7 +190,6 @@ constexpr T max(T a, T b) {
 }
 
 // --- launches
-// ----------------------------------------------------------------------------------------------------
 namespace longreach::cuda {
 
 template <class Layout>

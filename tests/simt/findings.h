@@ -39,8 +39,8 @@ enum class Kind {
 };
 const char* name_of(Kind kind);
 
-// A place in a source file; of a hook, the return address, turned into file and line when a report is
-// written.
+// A place in a source file; of a hook, the return address, turned into file and line when
+// a report is written.
 struct Place {
     const char* file = nullptr;
     uint32_t line = 0;

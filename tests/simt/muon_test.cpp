@@ -121,9 +121,9 @@ Band image(Band band, F f) {
 // One iteration in bf16 moves no singular value further from the polynomial's than the spectral norm of the
 // error it makes, so a band goes to its image, widened by that norm. `noise` is the norm of the rounding of a
 // stored matrix, in units of its spectral norm.
-//   A = x x^T is stored with error e. In the singular vectors of x, with values s_i, what e does to (b A + c
-//   A A) x is e_ij (b + c (s_i^2 + s_j^2)) s_j, so its norm is that of e times the largest such factor. B is
-//   stored; x' = a x + B x is stored. f32 sums as in newton_schulz.
+//   A = x x^T is stored with error e. In the singular vectors of x, with values s_i, what e does to
+//   (b A + c A A) x is e_ij (b + c (s_i^2 + s_j^2)) s_j, so its norm is that of e times the largest such
+//   factor. B is stored; x' = a x + B x is stored. f32 sums as in newton_schulz.
 Band iterate(Band band, double noise, int64_t short_side, int64_t long_side) {
     const double high = band.high, square = high * high;
     const auto largest = [](Band b) { return std::max(std::abs(b.low), std::abs(b.high)); };
@@ -251,8 +251,8 @@ TEST_CASE(
 }
 
 TEST_CASE("a tall matrix and its wide transpose give transposed results, bit for bit") {
-    // The sums of squares run in other orders, but in f64: the scale they round to in f32 is the same one
-    // here.
+    // The sums of squares run in other orders, but in f64: the scale they round to in f32 is
+    // the same one here.
     simt::clear_findings();
     cuda::MatrixProducts products(nullptr);
     for (DType type : types)

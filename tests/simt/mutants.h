@@ -23,8 +23,8 @@ std::vector<Mutant> memory();
 std::vector<Mutant> copies();
 std::vector<Mutant> streams();
 
-// Runs kernel<...>(out, in) with in[i] = (i % 7) / 8 + 1, one allocation each, out zeroed before each
-// schedule.
+// Runs kernel<...>(out, in) with in[i] = (i % 7) / 8 + 1, one allocation each,
+// out zeroed before each schedule.
 template <class T = float>
 int run(void (*kernel)(T*, const T*), const cuda::Launch& at, size_t outputs, size_t inputs) {
     std::vector<T> values(inputs);

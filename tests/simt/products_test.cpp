@@ -32,9 +32,9 @@ float float_of(uint16_t bits) {
     return x;
 }
 
-// `batch` matrices in device memory, each [rows, cols] with its rows `stride` apart and `step` elements
-// between their beginnings, `offset` elements behind the beginning of the allocation. Whatever lies between
-// is 7.
+// `batch` matrices in device memory, each [rows, cols] with its rows `stride` apart and `step`
+// elements between their beginnings, `offset` elements behind the beginning of the allocation.
+// Whatever lies between is 7.
 class Matrices {
   public:
     Matrices(DType type, int64_t rows, int64_t cols, uint32_t stream, int64_t stride = 0, int64_t offset = 0,
@@ -125,9 +125,9 @@ struct Case {
     bool addend = false;
 };
 
-// Runs a product and compares every element. The error of a sum of k products in f32 is at most k units of
-// the sum of their absolute values; three more for alpha, beta and the sum of both; then the rounding to the
-// type of c.
+// Runs a product and compares every element. The error of a sum of k products in f32 is at most
+// k units of the sum of their absolute values; three more for alpha, beta and the sum of both;
+// then the rounding to the type of c.
 void check_product(MatrixProducts& products, const Case& t) {
     CAPTURE(t.m);
     CAPTURE(t.n);

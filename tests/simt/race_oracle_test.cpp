@@ -1,6 +1,6 @@
-// Random programs of a few threads, against a second opinion: all pairs of accesses, ordered or not by clocks
-// over all threads. The harness keeps a few words per memory cell instead and has to come to the same
-// verdict.
+// Random programs of a few threads, against a second opinion: all pairs of accesses, ordered or not
+// by clocks over all threads. The harness keeps a few words per memory cell instead and has to come
+// to the same verdict.
 #include <doctest/doctest.h>
 
 #include <random>

@@ -24,8 +24,8 @@ struct Shape {
 
 using Tensors = std::vector<Tensor>;
 
-// The operands of one operation at one shape, in host memory for the CPU and in device memory for the
-// kernels.
+// The operands of one operation at one shape, in host memory for the CPU and in device
+// memory for the kernels.
 class Problem {
   public:
     Problem(DType type, const Shape& of, int schedules);
@@ -57,8 +57,8 @@ class Problem {
     DType type() const { return type_; }
     // Device memory of exactly this many bytes, never written, as long as the problem.
     Tensor workspace(int64_t bytes);
-    // The CPU's, then the kernels under every schedule, then the comparison: results, and what lies between
-    // the rows.
+    // The CPU's, then the kernels under every schedule, then the comparison: results, and what
+    // lies between the rows.
     void run(const std::function<void(Ops& cpu, const Tensors& t)>& reference,
              const std::function<void(const Tensors& t)>& launches);
 

@@ -1,6 +1,6 @@
-// The table's operations element by element. Inputs stay below 5 times their scale (Problem checks it); a
-// relative error of a few units is 4, one through an exponential or an error function, whose argument stays
-// below 15, 16.
+// The table's operations element by element. Inputs stay below 5 times their scale (Problem checks it);
+// a relative error of a few units is 4, one through an exponential or an error function, whose argument
+// stays below 15, 16.
 #include <algorithm>
 
 #include "kernels/cuda/kernels.h"

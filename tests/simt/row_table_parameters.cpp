@@ -189,8 +189,8 @@ std::vector<RowCase> parameter_cases() {
          {{1, 7}, {3, 40}, {2, 5001}},
          [](Problem& p) {
              const auto [rows, width, gap] = p.shape;
-             // m / (sqrt(v) + eps) stays below 30 at a rate of 0.01; ten roundings of that and of numbers
-             // below 5.
+             // m / (sqrt(v) + eps) stays below 30 at a rate of 0.01; ten roundings of that and
+             // of numbers below 5.
              const Bound bound{10, 30};
              const int param = p.vec_in_out(rows * width, bound), gradient = p.vec(rows * width);
              const int first = p.vec_in_out(rows * width, bound), second = p.vec_in_out(rows * width, bound);

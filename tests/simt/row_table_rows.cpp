@@ -1,6 +1,6 @@
-// The table's operations row by row: norms, heads, neighbouring positions, the loss. Inputs stay below 5
-// times their scale (Problem checks it); a sum of C terms in f32 errs by at most C roundings of the sum of
-// their sizes.
+// The table's operations row by row: norms, heads, neighbouring positions, the loss.
+// Inputs stay below 5 times their scale (Problem checks it); a sum of C terms in f32 errs by at most C
+// roundings of the sum of their sizes.
 #include <algorithm>
 
 #include "kernels/cuda/kernels.h"
@@ -300,10 +300,10 @@ RowCase losses(Softcap kind, float z_loss, bool gradient) {
                                     .temperature = 7.5f,
                                     .z_loss = z_loss,
                                     .gradient_scale = 0.5f};
-                // Logits below 15 as are the capped ones: e^(y - L) errs by 30 roundings of itself, a sum of
-                // V of them by as many as a thread adds and its tree, at most 200 with the CPU's. The
-                // gradient is 0.5 (share - 1) (1 + 2 z L), slope at most 1 (the sigmoid's: 15 / 4 / 7.5 =
-                // 1/2).
+                // Logits below 15 as are the capped ones: e^(y - L) errs by 30 roundings of itself,
+                // a sum of V of them by as many as a thread adds and its tree, at most 200 with the CPU's.
+                // The gradient is 0.5 (share - 1) (1 + 2 z L), slope at most 1
+                // (the sigmoid's: 15 / 4 / 7.5 = 1/2).
                 const int logits = gradient ? p.in_out(rows, width, {200, 0.6}, 3) : p.in(rows, width, 3);
                 const int loss = p.vec_out(rows, {200, 60});
                 std::vector<int32_t> numbers;

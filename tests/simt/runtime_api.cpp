@@ -142,7 +142,6 @@ using namespace longreach::simt;
 extern "C" {
 
 // --- the device
-// ---------------------------------------------------------------------------------------------------
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value) {
     ENTER();
     if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaSuccess;
@@ -157,7 +156,6 @@ cudaError_t cudaDeviceSynchronize() {
 }
 
 // --- memory
-// -------------------------------------------------------------------------------------------------------
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
     ENTER();
     *total = options().device_bytes;
@@ -244,7 +242,6 @@ cudaError_t cudaMemset(void* to, int value, size_t bytes) {
 }
 
 // --- streams and events
-// -------------------------------------------------------------------------------------------
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
     ENTER();
     *stream = make_stream((flags & cudaStreamNonBlocking) == 0);
@@ -350,7 +347,6 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEven
 }
 
 // --- captures and graphs
-// ------------------------------------------------------------------------------------------
 cudaError_t cudaStreamBeginCapture(cudaStream_t handle, cudaStreamCaptureMode mode) {
     ENTER();
     Stream* stream = find_stream(handle);
@@ -424,7 +420,6 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t handle) {
 }
 
 // --- errors: never injected, they tell of the others
-// ---------------------------------------------------------------
 cudaError_t cudaGetLastError() {
     return std::exchange(last_error, cudaSuccess);
 }

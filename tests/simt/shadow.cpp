@@ -204,8 +204,8 @@ void Shadow::access(uintptr_t address, size_t bytes, Use use, uintptr_t place) {
         if (state & split_bit) {
             for (size_t b = at; b < until; ++b) use_cell(byte_cells_[b], base_ + b, use, place);
             if (whole && use == Use::write) {
-                // This write comes after everything before it, or that was reported: one cell is enough
-                // again.
+                // This write comes after everything before it, or that was reported: one
+                // cell is enough again.
                 cells_[word] = byte_cells_[word * 4];
                 state &= static_cast<uint8_t>(~split_bit);
             }

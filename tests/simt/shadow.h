@@ -1,11 +1,11 @@
 // What is known about every word of shared or device memory: who wrote and read it last, which bytes hold a
 // value, whether a copy is under way. From that follow races, uninitialised reads and early reads.
 //
-// Order within a block: a barrier of the block orders everything, so the machine counts epochs, one per
-// barrier of a block, never reset; an access of an earlier epoch of the same block is over. Inside an epoch
-// only lanes of one warp can be ordered, by __syncwarp: each lane has a vector clock over its warp. Blocks of
-// one launch are never ordered. As blocks run one after the other, the epoch alone tells same block, other
-// block, other launch.
+// Order within a block: a barrier of the block orders everything, so the machine counts epochs,
+// one per barrier of a block, never reset; an access of an earlier epoch of the same block is over. Inside
+// an epoch only lanes of one warp can be ordered, by __syncwarp: each lane has a vector clock over its warp.
+// Blocks of one launch are never ordered. As blocks run one after the other, the epoch alone tells same
+// block, other block, other launch.
 #pragma once
 
 #include <cstddef>

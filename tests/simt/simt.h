@@ -1,6 +1,6 @@
-// Runs the kernels of kernels/cuda on the CPU and reports what a GPU would leave unsaid. The public face of
-// the harness: options, launches under several schedules, device memory. tests/simt/README.md shows a kernel
-// test.
+// Runs the kernels of kernels/cuda on the CPU and reports what a GPU would leave unsaid.
+// The public face of the harness: options, launches under several schedules, device memory.
+// tests/simt/README.md shows a kernel test.
 #pragma once
 
 #include <cstddef>
@@ -47,7 +47,6 @@ Options& options();
 size_t shared_memory_of(int architecture);
 
 // --- schedules
-// ---------------------------------------------------------------------------------------------------
 // Schedule k of a fixed list: the four orders with the three landings, then random ones by seed.
 Options schedule(int k);
 
@@ -55,15 +54,14 @@ struct Output {
     const void* data = nullptr;  // device memory
     size_t bytes = 0;
 };
-// Runs `launches` under `count` schedules and demands outputs that are the same bit for bit and free of
-// poison. Before each run `prepare` has to bring inputs and outputs to the same state. Findings are left in
-// findings(); with throw_on_finding they throw. Returns how many schedules ran before the first finding,
-// `count` if none.
+// Runs `launches` under `count` schedules and demands outputs that are the same bit for bit and
+// free of poison. Before each run `prepare` has to bring inputs and outputs to the same state.
+// Findings are left in findings(); with throw_on_finding they throw. Returns how many schedules ran before
+// the first finding, `count` if none.
 int run_schedules(int count, const std::function<void()>& prepare, const std::function<void()>& launches,
                   const std::vector<Output>& outputs);
 
 // --- device memory
-// -----------------------------------------------------------------------------------------------
 // Inaccessible to the host while no kernel or copy runs; addresses are not used twice.
 void* device_malloc(size_t bytes);
 void device_free(void* memory);
@@ -103,7 +101,6 @@ class DeviceArray {
 };
 
 // --- counters
-// ----------------------------------------------------------------------------------------------------
 struct BankConflicts {
     std::string place;
     uint64_t accesses = 0;   // of a warp

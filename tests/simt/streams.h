@@ -86,8 +86,8 @@ void one_step();  // lets one piece of work run, if there is any
 
 cudaError_t begin_capture(Stream& stream, cudaStreamCaptureMode mode);
 cudaError_t end_capture(Stream& stream, Graph& graph);
-// A call that no capture survives; true if there was one. Relaxed captures survive calls that touch no
-// stream.
+// A call that no capture survives; true if there was one. Relaxed captures survive calls
+// that touch no stream.
 bool breaks_capture(bool also_relaxed);
 
 // Counts a call of the runtime; true if it is the one that Options::fail_call lets fail.

@@ -1,5 +1,5 @@
-// Whole runs on the CUDA backend in the harness: every experiment of configs/, against the same run on the
-// CPU.
+// Whole runs on the CUDA backend in the harness: every experiment of configs/, against the same
+// run on the CPU.
 #include <doctest/doctest.h>
 
 #include <cmath>

@@ -12,8 +12,8 @@ using namespace longreach;
 
 namespace {
 
-// What is wrong with a document made of elements, attributes in double quotes, text and named entities; empty
-// if nothing is.
+// What is wrong with a document made of elements, attributes in double quotes, text and named entities;
+// empty if nothing is.
 std::string malformed(std::string_view text) {
     std::vector<std::string> open;
     size_t roots = 0;

@@ -1,5 +1,5 @@
-// Softmax over independent scores: integrals against published values, against each other and against
-// samples.
+// Softmax over independent scores: integrals against published values, against each
+// other and against samples.
 #include <doctest/doctest.h>
 
 #include <cmath>

@@ -1,5 +1,5 @@
-// Every config under configs/, shrunk: losses and the gradient of every parameter agree with the scalar
-// reference.
+// Every config under configs/, shrunk: losses and the gradient of every parameter agree
+// with the scalar reference.
 #include <doctest/doctest.h>
 
 #include <filesystem>

@@ -125,8 +125,8 @@ TEST_CASE(
         const std::string line = get(dir / "run/metrics.jsonl");
         const json::Value first = json::parse(line.substr(0, line.find('\n')), "metrics.jsonl");
         losses.push_back(first.find("loss")->as_number());
-        // Step 1 sums the same 128 single-precision losses, each off by a few units in the last place of log
-        // V.
+        // Step 1 sums the same 128 single-precision losses, each off by a few units in the last
+        // place of log V.
         CHECK(std::abs(losses.back() - losses.front()) < 16 * 0x1p-24 * std::log(257));
     }
 }

@@ -432,8 +432,8 @@ TEST_CASE("numerics: a good step ends a row of bad ones, also one that began bef
 }
 
 TEST_CASE("numerics: steps that are not finite change nothing, and too many of them in a row end the run") {
-    // Weight decay this large multiplies the matrices by -1e4 in each step, until the loss overflows; they
-    // are finite yet.
+    // Weight decay this large multiplies the matrices by -1e4 in each step, until the loss overflows;
+    // they are finite yet.
     const std::vector<std::string> absurd{"optimizer.muon.lr=1000",
                                           "optimizer.muon.weight_decay=10",
                                           "optimizer.max_bad_steps=3",

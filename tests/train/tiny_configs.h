@@ -65,8 +65,8 @@ inline config::LoadedConfig<train::Experiment> load(const std::string& file, con
     return load(config::ConfigSource{.file = io::join_path(LONGREACH_CONFIGS, file)}, data, runs);
 }
 
-// What configs/shrink.json does not shrink: windows, chunks, lengths and widths that an experiment sets
-// itself.
+// What configs/shrink.json does not shrink: windows, chunks, lengths and widths that
+// an experiment sets itself.
 inline const std::map<std::string, std::vector<std::string>> shrink_more = {
     {"hybrids/grok2.json", {"model.attention.scale.attn_temperature_len=64"}},
     {"hybrids/llama4.json", {"model.layouts.local.chunk=32", "model.layouts.global.scale.floor_scale=64"}},

@@ -1,5 +1,5 @@
-// Wrong experiments and exactly what is said about each: path, place, reason, and where the other half of a
-// contradiction stands.
+// Wrong experiments and exactly what is said about each: path, place, reason, and where the other half
+// of a contradiction stands.
 #include <doctest/doctest.h>
 
 #include "train/wrong.h"

@@ -1,11 +1,11 @@
-// GFLOP/s of our matrix products and oneDNN's, shape by shape, in f32 and bf16, and the share of the
-// machine's peak.
+// GFLOP/s of our matrix products and oneDNN's, shape by shape, in f32 and bf16, and the share
+// of the machine's peak.
 //
 //     onednn_gemm [repetitions] [threads]
 //
-// Every repetition times a peak probe, ours and oneDNN's one after the other, so that a disturbance of the
-// machine meets all three; the best of each counts. bf16: oneDNN gets matrices that are bf16 already, ours
-// rounds f32 ones.
+// Every repetition times a peak probe, ours and oneDNN's one after the other, so that a disturbance of
+// the machine meets all three; the best of each counts. bf16: oneDNN gets matrices that are bf16 already,
+// ours rounds f32 ones.
 #include <dnnl.h>
 #include <immintrin.h>
 #include <omp.h>

@@ -1,0 +1,98 @@
+// What operations take besides tensors, as plain data that every device reads; attention_spec.h has the rest.
+#pragma once
+
+#include "kernels/attention_spec.h"
+#include "kernels/tensor.h"
+
+namespace longreach {
+
+enum class Write { set, add };
+
+enum class NormKind { rms, layer };
+struct NormSpec {
+    NormKind kind = NormKind::rms;
+    float eps = 1e-6f;
+};
+
+enum class Activation { gelu, gelu_tanh, swiglu };
+
+// Treatment of the heads of queries, keys or values after projection: optional norm over each head's d
+// channels, optional gain and bias, then rotary.
+enum class HeadNorm { none, rms, layer };
+struct HeadSpec {
+    int64_t length = 0;  // T: position of token n is n % T
+    int64_t heads = 0, head_dim = 0;
+    HeadNorm norm = HeadNorm::none;
+    float eps = 0.0f;
+    Tensor log_eps{};       // f32 [1 or heads]: eps = exp(log_eps), learned; empty: eps above. rms only
+    Tensor gain{}, bias{};  // f32 [d], shared by the heads; layer: both; rms: gain or none
+    // f32 [R, pairs], R >= T: cos and sin of the angle of the first `pairs` channel pairs (m, m + d/2) at
+    // each position. Pairs past the table keep their values. Empty: no rotary at all.
+    Tensor cosine{}, sine{};
+};
+
+// f_h(i) = r_h shape(n) + b_h with n = i - start_i + 1 keys counted for query i.
+struct RowFactorSpec {
+    int64_t length = 0;  // T
+    Tensor shape{};      // f32 [R], entry n - 1 belongs to n; R >= T
+    Tensor start{};      // i32 [B, T]: where the count starts; empty: 0
+    Tensor r{}, b{};     // f32 [rows of the factor]; empty: the constants
+    float constant_r = 1.0f, constant_b = 0.0f;
+};
+
+// Distance tables that depend on learned numbers. Empty tensors: the constants.
+enum class DistanceForm {
+    scale_invariant,  // m = 2 log(1 + t/tau): gain sqrt(1 + m), bias -decay m
+    log_bias,         // gain 1, bias -decay log(1 + t/tau)
+    kerple_log,       // gain 1, bias -p_h log(1 + a_h t), p and a raised to 0.01
+    kerple_power,     // gain 1, bias -a_h t^p_h, a raised to 0.01, p held in [0.01, 2]
+};
+struct DistanceFormSpec {
+    DistanceForm form = DistanceForm::scale_invariant;
+    int64_t length = 0;  // distances 0 .. length-1 are filled
+    Tensor log_tau{};    // f32 [1]
+    Tensor decay{};      // f32 [1]
+    Tensor p{}, a{};     // f32 [H], kerple
+    float tau = 1.0f, constant_decay = 1.0f;
+};
+
+// A mixing coefficient: offset + scale * param[0]; param may be empty.
+struct Coefficient {
+    Tensor param{};
+    float scale = 0.0f, offset = 1.0f;
+};
+
+enum class Softcap { none, tanh, sigmoid };
+// Loss head on logits x: capped y = cap*tanh(x/cap), or cap*sigmoid((x + shift)/temperature).
+// loss = LSE(y) - y[target] + z_loss * LSE(y)^2.
+struct LossSpec {
+    Softcap softcap = Softcap::none;
+    float cap = 0, shift = 0, temperature = 1;
+    float z_loss = 0;
+    float gradient_scale = 0;  // multiplies dlogits, usually 1 / tokens of the step
+};
+
+struct AdamSlot {
+    Tensor param, gradient, first, second;      // f32, same count
+    float learning_rate = 0, weight_decay = 0;  // decoupled: param *= 1 - learning_rate * weight_decay
+};
+struct AdamSpec {
+    float beta1 = 0.9f, beta2 = 0.95f, eps = 1e-8f;
+    int64_t step = 1;             // 1-based, for bias correction
+    float gradient_scale = 1.0f;  // clipping factor
+};
+
+struct MuonSlot {
+    Tensor param, gradient, momentum;  // f32 [rows, cols]
+    float learning_rate = 0;           // with the shape factor folded in
+    float weight_decay = 0;            // param *= 1 - weight_decay (learning rate folded in)
+};
+struct MuonSpec {
+    float momentum = 0.95f;
+    bool nesterov = true;
+    bool averaged = false;        // false: M = mu M + G; true: M = mu M + (1 - mu) G
+    int iterations = 5;           // Newton-Schulz
+    float gradient_scale = 1.0f;  // clipping factor
+};
+
+}  // namespace longreach

@@ -1,0 +1,161 @@
+// The table of operations: name, and FLOPs and bytes unless a call just moves every tensor it is given once.
+#include "kernels/ops.h"
+
+#include <algorithm>
+#include <chrono>
+
+namespace longreach {
+
+namespace {
+
+double product_flops(int64_t m, int64_t n, int64_t k) {
+    return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+}
+
+// Of n rows with the matrix w [out, in].
+Cost product(int64_t n, const Tensor& w, Cost cost) {
+    cost.flops = product_flops(n, w.rows(), w.cols());
+    cost.shape = fmt::format(" {}->{}", w.cols(), w.rows());
+    return cost;
+}
+
+// `share` of the two products of attention's forward pass, over the visible (query, key) pairs without masks.
+Cost scores(double share, const AttentionSpec& s, Cost cost) {
+    const double t = static_cast<double>(s.length);
+    cost.flops = share * (static_cast<double>(s.batch * s.heads) * t * (t + 1) / 2 * 4.0 *
+                          static_cast<double>(s.head_dim));
+    cost.shape = fmt::format(" {}", s.length);
+    return cost;
+}
+
+Cost decode_cost(const Tensor&, const Tensor& q, const Tensor& k, const Tensor&, const AttentionSpec& spec,
+                 const int64_t& first, const int64_t& position) {
+    const double keys = static_cast<double>(position - first + 1), queries = static_cast<double>(spec.batch);
+    return {.flops = 4.0 * keys * static_cast<double>(q.count()),
+            .bytes = 2.0 * keys * queries * static_cast<double>(k.cols() * size_of(k.dtype))};
+}
+
+// Distance tables, of which only distances below the length count.
+Cost filled(const Tensor& gain, const Tensor& bias, const DistanceFormSpec& spec) {
+    return {.bytes = 4 * static_cast<double>((gain.rows() + bias.rows()) * spec.length)};
+}
+
+// param, first and second are read and written, gradient is read.
+Cost adam_cost(const std::span<const AdamSlot>& slots, const AdamSpec&) {
+    Cost cost;
+    for (const AdamSlot& s : slots) cost.bytes += 7 * static_cast<double>(s.param.bytes());
+    return cost;
+}
+
+// Per iteration with r the smaller side: X X^T and B X (2 r r c each), A A (2 r r r).
+Cost muon_cost(const std::span<const MuonSlot>& slots, const Tensor&, const MuonSpec& spec) {
+    Cost cost;
+    for (const MuonSlot& s : slots) {
+        const auto [r, c] = std::minmax({s.param.rows(), s.param.cols()});
+        cost.flops += spec.iterations * (2 * product_flops(r, r, c) + product_flops(r, r, r));
+        cost.bytes += 5 * static_cast<double>(s.param.bytes());
+    }
+    return cost;
+}
+
+}  // namespace
+
+Ops::Ops()
+    : upload{*this, "upload"},
+      download{*this, "download"},
+      zero{*this, "zero"},
+      copy{*this, "copy"},
+      add{*this, "add", [](auto& to, auto& from) { return moved(to, to, from); }},
+      linear{*this, "linear",
+             [](auto& y, auto& x, auto& w, auto&) { return product(x.rows(), w, moved(y, x, w)); }},
+      linear_backward_input{
+          *this, "linear dx",
+          [](auto& dx, auto& dy, auto& w, auto&) { return product(dy.rows(), w, moved(dx, dy, w)); }},
+      linear_backward_weight{
+          *this, "linear dw",
+          [](auto& dw, auto& dy, auto& x) { return product(dy.rows(), dw, moved(dw, dw, dy, x)); }},
+      linear_relu2{*this, "linear relu2",
+                   [](auto& h, auto& x, auto& w) { return product(x.rows(), w, moved(h, x, w)); }},
+      linear_relu2_backward{
+          *this, "linear relu2 dx",
+          [](auto& da, auto& dy, auto& w, auto& h) { return product(dy.rows(), w, moved(da, dy, w, h)); }},
+      embedding{*this, "embedding", [](auto& x, auto&, auto& tokens) { return moved(x, x, tokens); }},
+      embedding_backward{*this, "embedding backward",
+                         [](auto&, auto& dx, auto& tokens) { return moved(dx, dx, dx, tokens); }},
+      norm{*this, "norm",
+           [](auto& y, auto& normalised, auto&, auto& x, auto& gain, auto&...) {
+               return gain ? moved(y, x, normalised) : moved(y, x);
+           }},
+      norm_backward{*this, "norm backward",
+                    [](auto& dx, auto&, auto&, auto& dy, auto& normalised, auto&, auto&, auto&, auto& write) {
+                        return write == Write::add ? moved(dx, dx, dy, normalised)
+                                                   : moved(dx, dy, normalised);
+                    }},
+      prepare_heads{*this, "heads",
+                    [](auto& x, auto& normalised, auto&...) { return moved(x, x, normalised); }},
+      prepare_heads_backward{*this, "heads backward",
+                             [](auto& dx, auto&, auto&, auto&, auto& x, auto& normalised, auto&, auto& spec) {
+                                 return moved(dx, dx, spec.gain ? normalised : x);
+                             }},
+      short_conv{*this, "short conv", [](auto& y, auto& x, auto&...) { return moved(y, x); }},
+      short_conv_backward{*this, "short conv backward",
+                          [](auto& dx, auto&, auto& dy, auto& x, auto&...) { return moved(dx, dy, x); }},
+      row_starts{*this, "row_starts"},
+      row_factors{*this, "row factors"},
+      row_factors_backward{*this, "row factors backward",
+                           [](auto&, auto&, auto& dfactor, auto&) { return moved(dfactor); }},
+      distance_tables{*this, "distance tables",
+                      [](auto& gain, auto& bias, auto& spec) { return filled(gain, bias, spec); }},
+      distance_tables_backward{*this, "distance tables backward",
+                               [](auto&, auto&, auto&, auto&, auto& dgain, auto& dbias, auto& spec) {
+                                   return filled(dgain, dbias, spec);
+                               }},
+      attention{*this, "attention",
+                [](auto& o, auto&, auto&, auto& q, auto& k, auto& v, auto& spec) {
+                    return scores(1, spec, moved(o, q, k, v));
+                }},
+      attention_statistics{*this, "attention statistics",
+                           [](auto& statistics, auto& lse, auto& q, auto& k, auto& spec) {
+                               return scores(0.5, spec, moved(statistics, lse, q, k));
+                           }},
+      attention_decode{*this, "attention, one query", decode_cost},
+      attention_backward{
+          *this, "attention backward",
+          [](auto& dq, auto& dk, auto& dv, auto&, auto&, auto& dout, auto& o, auto&, auto& q, auto& k,
+             auto& v, auto& spec) { return scores(2.5, spec, moved(dq, dk, dv, dout, o, q, k, v)); }},
+      gate{*this, "gate"},
+      gate_backward{*this, "gate backward"},
+      activation{*this, "activation"},
+      activation_backward{*this, "activation backward"},
+      mix{*this, "mix"},
+      mix_backward{*this, "mix backward",
+                   [](auto& dx, auto& dy, auto&, auto&, auto& dout, auto&, auto& x, auto&, auto& y) {
+                       return moved(dx, dy, dy, dout, x, y);
+                   }},
+      smear{*this, "smear", [](auto& y, auto& x, auto&...) { return moved(y, x); }},
+      smear_backward{*this, "smear backward",
+                     [](auto& dx, auto&, auto&, auto& dy, auto& x, auto&...) { return moved(dx, dy, x); }},
+      cross_entropy{*this, "cross entropy",
+                    [](auto&, auto& logits, auto&, auto&, auto& gradient) {
+                        return gradient ? moved(logits, logits) : moved(logits);
+                    }},
+      top1{*this, "top 1", [](auto&, auto& logits) { return moved(logits); }},
+      sum{*this, "sum", [](auto&, auto& x) { return moved(x); }},
+      sum_squares{*this, "sum of squares", [](auto&, auto& x) { return moved(x); }},
+      head_maxima{*this, "head maxima", [](auto&, auto& row_maxima) { return moved(row_maxima); }},
+      qk_clip{*this, "qk clip", [](auto& wq, auto& wk, auto&...) { return moved(wq, wq, wk, wk); }},
+      adam{*this, "adam", adam_cost},
+      muon{*this, "muon", muon_cost} {}
+
+Ops::~Ops() = default;
+
+double Ops::seconds_of(const std::function<void()>& work) {
+    using Clock = std::chrono::steady_clock;
+    synchronize();
+    const Clock::time_point begin = Clock::now();
+    work();
+    synchronize();
+    return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+}  // namespace longreach
