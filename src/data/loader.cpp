@@ -95,8 +95,8 @@ void Loader::fill(Slot& slot) {
 void Loader::run() {
     std::unique_lock lock(mutex_);
     for (;;) {
-        // Slot n % 2 last held micro-batch n - 2, which the caller returns by completing the take of n
-        // - 1.
+        // Slot n % 2 last held micro-batch n - 2, which the caller returns by completing
+        // the take of n - 1.
         const auto slot_is_free = [&] { return filled_ < 2 || filled_ <= taken_; };
         changed_.wait(lock, [&] { return stop_ || (ring_count_ > 0 && slot_is_free()); });
         if (stop_) return;

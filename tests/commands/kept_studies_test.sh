@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Every study of runs/reference is drawn again from its archive with the numbers of its tables.txt, keeping what was
 # unpacked makes the same archive, and a damaged one is refused.
-#   tests/commands/reference_test.sh PROGRAM SOURCE
+#   tests/commands/kept_studies_test.sh PROGRAM SOURCE
 set -euo pipefail
 export LONGREACH=$1
 source=$2
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-fail() { echo "reference_test: $1" >&2; exit 1; }
+fail() { echo "kept_studies_test: $1" >&2; exit 1; }
 numbers() { grep -oE '[-+]?[0-9]+([.][0-9]+)?' "$1"; }
 
 studies=0
