@@ -95,9 +95,8 @@ using Examine = std::function<void(const Checkpoint& checkpoint)>;
 Checkpoint verify_checkpoint(const std::string& root, int64_t step, Disk& disk = Disk::system(),
                              const Examine& examine = {});
 
-// What to do with a checkpoint that fails its checks: leave it (a reader of another process's run),
-// or rename it to
-// *.bad (the holder of the run's lock).
+// What to do with a checkpoint that fails its checks: a reader of another process's run leaves it, the
+// holder of the run's lock renames it to *.bad.
 enum class Damaged { leave, quarantine };
 
 // The newest checkpoint that passes, each one that does not being reported to `notice`. Empty if
