@@ -1,6 +1,6 @@
 # Libraries: the system's packages where present, otherwise a pinned source archive checked by its hash.
 # -DLONGREACH_FETCH=ON ignores the system's packages (the way of a machine that has none).
-option(LONGREACH_FETCH "Build fmt, CLI11 and doctest from pinned archives instead of using system packages" OFF)
+option(LONGREACH_FETCH "Build fmt, CLI11, nlohmann/json and doctest from pinned archives instead of using system packages" OFF)
 include(FetchContent)
 
 # So that the program runs when it is copied to a machine without these libraries.
@@ -30,6 +30,7 @@ function(use_library name version url hash)
     FetchContent_MakeAvailable(${name})
 endfunction()
 
+# Formats every number and message; std::format is missing from g++ 12.
 use_library(fmt 9.1.0 https://github.com/fmtlib/fmt/archive/refs/tags/9.1.0.tar.gz
     5dea48d1fcddc3ec571ce2058e13910a0d4a6bab4cc09a809d8b1dd1c88ae6f2)
 # fmt as the sources link it. A shared one gives way to cmake/fmt_static.cpp, if this version of fmt takes that.
@@ -49,9 +50,15 @@ if(LONGREACH_FMT_STATIC)
 else()
     target_link_libraries(longreach_fmt INTERFACE fmt::fmt)
 endif()
+# Reads the command line and writes --help.
 use_library(CLI11 2.3.2 https://github.com/CLIUtils/CLI11/archive/refs/tags/v2.3.2.tar.gz
     aac0ab42108131ac5d3344a9db0fdf25c4db652296641955720a4fbe52334e22)
+# Reads and escapes JSON (src/base/json_parse.cpp, json_write.cpp). Ours are the tree, which keeps positions, repeated
+# keys and exact integers, the messages, and the layout of files, which stays the same byte for byte.
+use_library(nlohmann_json 3.11.2 https://github.com/nlohmann/json/archive/refs/tags/v3.11.2.tar.gz
+    d69f9deb6a75e2580465c6c4c5111b89c4dc2fa94e3a85fcd2ffcd9a143d9273)
 if(LONGREACH_TESTS)
+    # The tests.
     set(DOCTEST_WITH_TESTS OFF CACHE INTERNAL "")
     use_library(doctest 2.4.11 https://github.com/doctest/doctest/archive/refs/tags/v2.4.11.tar.gz
         632ed2c05a7f53fa961381497bf8069093f0d6628c5f26286161fbd32a560186)

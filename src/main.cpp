@@ -1,5 +1,4 @@
 // The command line: subcommands, one catch, exit codes.
-#include <CLI/CLI.hpp>
 #include <fcntl.h>
 
 #include <cerrno>
@@ -10,11 +9,9 @@
 #include <string_view>
 #include <system_error>
 
-#include "base/build_info.h"
 #include "base/memory.h"
 #include "base/process.h"
 #include "base/units.h"
-#include "commands/command_line.h"
 #include "commands/commands.h"
 #include "train/console.h"
 #include "train/signals.h"
@@ -31,38 +28,29 @@ void occupy_standard_streams() {
             std::_Exit(static_cast<int>(ExitCode::internal));
 }
 
+// In the order of --help: runs, what is asked of them, what goes into them, the machine.
+void add_commands(commands::Command& program) {
+    commands::add_train_command(program);
+    commands::add_sweep_command(program);
+    commands::add_report_command(program);
+    commands::add_runs_command(program);
+    commands::add_eval_command(program);
+    commands::add_probe_command(program);
+    commands::add_generate_command(program);
+    commands::add_config_command(program);
+    commands::add_data_command(program);
+    commands::add_theory_command(program);
+    commands::add_bench_command(program);
+    commands::add_bench_attention_command(program);
+    commands::add_ranks_command(program);
+    commands::add_doctor_command(program);
+}
+
 ExitCode run_command(int argc, char** argv) {
-    CLI::App app(
-        "longreach trains small transformers from a JSON config and measures their loss at long contexts.");
-    app.require_subcommand(1);
-    app.set_version_flag("--version", describe(build_info()));
-    commands::Action action;
-    // In the order of --help: runs, what is asked of them, what goes into them, the machine.
-    commands::add_train_command(app, action);
-    commands::add_sweep_command(app, action);
-    commands::add_report_command(app, action);
-    commands::add_runs_command(app, action);
-    commands::add_eval_command(app, action);
-    commands::add_probe_command(app, action);
-    commands::add_generate_command(app, action);
-    commands::add_config_command(app, action);
-    commands::add_data_command(app, action);
-    commands::add_theory_command(app, action);
-    commands::add_bench_command(app, action);
-    commands::add_bench_attention_command(app, action);
-    commands::add_ranks_command(app, action);
-    commands::add_doctor_command(app, action);
-    try {
-        app.parse(argc, argv);
-    } catch (const CLI::ParseError& e) {
-        const std::string unknown = e.get_exit_code() == 0 ? "" : commands::unknown_name(app, argc, argv);
-        if (!unknown.empty()) {
-            print_error(unknown, "longreach --help");
-            return ExitCode::usage;
-        }
-        return app.exit(e) == 0 ? ExitCode::ok : ExitCode::usage;
-    }
-    const ExitCode code = action();
+    ExitCode code = ExitCode::ok;
+    const commands::Action action = commands::read_command_line(argc, argv, add_commands, code);
+    if (!action) return code;
+    code = action();
     // Progress that a console does not take is dropped where it is written; this is for what was asked for.
     require(std::fflush(stdout) == 0 && std::ferror(stdout) == 0, ExitCode::disk,
             "cannot write to standard output: {}", std::strerror(errno));

@@ -1,3 +1,7 @@
+// Tree to text. Strings are escaped by nlohmann; the layout and the form of reals are ours, because files
+// written by earlier versions must stay the same byte for byte.
+#include <nlohmann/json.hpp>
+
 #include <cmath>
 #include <iterator>
 
@@ -10,94 +14,31 @@ namespace {
 constexpr size_t line_width = 100;  // a list of plain values longer than this is written one value per line
 
 void write_string(const std::string& text, std::string& out) {
-    check(is_utf8(text), "string {} is not UTF-8 and has no JSON form", quoted(text));
-    out += '"';
-    for (const char c : text) {
-        switch (c) {
-            case '"':
-                out += "\\\"";
-                break;
-            case '\\':
-                out += "\\\\";
-                break;
-            case '\n':
-                out += "\\n";
-                break;
-            case '\r':
-                out += "\\r";
-                break;
-            case '\t':
-                out += "\\t";
-                break;
-            case '\b':
-                out += "\\b";
-                break;
-            case '\f':
-                out += "\\f";
-                break;
-            default:
-                if (static_cast<unsigned char>(c) < 0x20) {
-                    fmt::format_to(std::back_inserter(out), "\\u{:04x}", static_cast<int>(c));
-                } else {
-                    out += c;
-                }
-        }
-    }
-    out += '"';
+    check(is_utf8(text), "string {} is not UTF-8 and has no JSON form", longreach::quoted(text));
+    out += nlohmann::json(text).dump();
 }
 
+// Reals by fmt: shortest, as the header promises; nlohmann's own form keeps a ".0" and is not always the
+// shortest.
 void write_plain(const Value& value, std::string& out) {
-    switch (value.kind()) {
-        case Kind::null:
-            out += "null";
-            break;
-        case Kind::boolean:
-            out += value.as_bool() ? "true" : "false";
-            break;
-        case Kind::integer:
-            if (const auto i = value.to_int64()) {
-                fmt::format_to(std::back_inserter(out), "{}", *i);
-            } else {
-                fmt::format_to(std::back_inserter(out), "{}", value.as_uint64());
-            }
-            break;
-        case Kind::real:
-            check(std::isfinite(value.as_number()), "{} has no JSON form", value.as_number());
-            fmt::format_to(std::back_inserter(out), "{}", value.as_number());
-            break;
-        case Kind::string:
-            write_string(value.as_string(), out);
-            break;
-        case Kind::array:
-        case Kind::object:
-            break;
+    if (const auto b = value.to_bool()) {
+        out += *b ? "true" : "false";
+    } else if (const std::string* text = value.to_string()) {
+        write_string(*text, out);
+    } else if (const auto u = value.to_uint64()) {
+        fmt::format_to(std::back_inserter(out), "{}", *u);
+    } else if (const auto i = value.to_int64()) {
+        fmt::format_to(std::back_inserter(out), "{}", *i);
+    } else if (const auto d = value.to_number()) {
+        check(std::isfinite(*d), "{} has no JSON form", *d);
+        fmt::format_to(std::back_inserter(out), "{}", *d);
+    } else {
+        out += "null";
     }
 }
 
 bool is_plain(const Value& value) {
     return !value.is_array() && !value.is_object();
-}
-
-void write_compact(const Value& value, std::string& out) {
-    if (const Array* array = value.to_array()) {
-        out += '[';
-        for (size_t i = 0; i < array->size(); ++i) {
-            if (i > 0) out += ',';
-            write_compact((*array)[i], out);
-        }
-        out += ']';
-    } else if (const Object* object = value.to_object()) {
-        out += '{';
-        for (size_t i = 0; i < object->size(); ++i) {
-            if (i > 0) out += ',';
-            write_string((*object)[i].key, out);
-            out += ':';
-            write_compact((*object)[i].value, out);
-        }
-        out += '}';
-    } else {
-        write_plain(value, out);
-    }
 }
 
 // Appends "[a, b, c]" if all elements are plain and the line stays short; otherwise leaves `out` as it was.
@@ -116,48 +57,40 @@ bool write_on_one_line(const Array& array, size_t line_start, std::string& out) 
     return true;
 }
 
-void write_pretty(const Value& value, size_t level, size_t line_start, std::string& out) {
+// line_start: where the line begins in `out`.
+void write_value(const Value& value, Style style, size_t level, size_t line_start, std::string& out) {
+    const bool pretty = style == Style::pretty;
+    const Array* array = value.to_array();
+    const Object* object = value.to_object();
+    if (!array && !object) return write_plain(value, out);
+    if (array && pretty && write_on_one_line(*array, line_start, out)) return;
     auto start_line = [&](size_t at_level) {
+        if (!pretty) return;
         out += '\n';
         line_start = out.size();
         out.append(2 * at_level, ' ');
     };
-    if (const Array* array = value.to_array()) {
-        if (write_on_one_line(*array, line_start, out)) return;
-        out += '[';
-        for (size_t i = 0; i < array->size(); ++i) {
-            if (i > 0) out += ',';
-            start_line(level + 1);
-            write_pretty((*array)[i], level + 1, line_start, out);
-        }
-        start_line(level);
-        out += ']';
-    } else if (const Object* object = value.to_object()) {
-        out += '{';
-        for (size_t i = 0; i < object->size(); ++i) {
-            if (i > 0) out += ',';
-            start_line(level + 1);
+    const size_t size = array ? array->size() : object->size();
+    out += array ? '[' : '{';
+    for (size_t i = 0; i < size; ++i) {
+        if (i > 0) out += ',';
+        start_line(level + 1);
+        if (object) {
             write_string((*object)[i].key, out);
-            out += ": ";
-            write_pretty((*object)[i].value, level + 1, line_start, out);
+            out += pretty ? ": " : ":";
         }
-        if (!object->empty()) start_line(level);
-        out += '}';
-    } else {
-        write_plain(value, out);
+        write_value(array ? (*array)[i] : (*object)[i].value, style, level + 1, line_start, out);
     }
+    if (size > 0) start_line(level);
+    out += array ? ']' : '}';
 }
 
 }  // namespace
 
 std::string write(const Value& value, Style style) {
     std::string out;
-    if (style == Style::compact) {
-        write_compact(value, out);
-    } else {
-        write_pretty(value, 0, 0, out);
-        out += '\n';
-    }
+    write_value(value, style, 0, 0, out);
+    if (style == Style::pretty) out += '\n';
     return out;
 }
 

@@ -1,6 +1,4 @@
 // longreach bench-attention: what every way of scoring costs in the tiled attention, forward and backward.
-#include <CLI/CLI.hpp>
-
 #include <algorithm>
 #include <cmath>
 
@@ -258,23 +256,22 @@ ExitCode bench_attention(const AttentionBenchOptions& options) {
 
 }  // namespace
 
-void add_bench_attention_command(CLI::App& app, Action& action) {
+void add_bench_attention_command(Command& program) {
     auto options = std::make_shared<AttentionBenchOptions>();
     auto device = std::make_shared<std::string>("auto");
-    CLI::App* command = app.add_subcommand("bench-attention", "Time attention, variant by variant");
-    command->add_option("--lengths", options->lengths, "Sequence lengths")->delimiter(',');
-    command->add_option("--head-dims", options->head_dims, "Head sizes")->delimiter(',');
-    command->add_option("--rounds", options->rounds, "Timed rounds")->check(CLI::PositiveNumber);
-    command->add_option("--width", options->width, "Heads times head size; 0: enough for the device");
-    command->add_option("--tokens", options->tokens, "Tokens at least; 0: more than caches hold");
-    command->add_option("--json", options->json, "Also write the times here, a JSON object per line");
-    command->add_option("--device", *device, "auto, cpu or cuda")
-        ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
-    command->callback([options, device, &action] {
+    Command command = program.add("bench-attention", "Time attention, variant by variant");
+    command.option("--lengths", options->lengths, "Sequence lengths").comma_list();
+    command.option("--head-dims", options->head_dims, "Head sizes").comma_list();
+    command.option("--rounds", options->rounds, "Timed rounds").positive();
+    command.option("--width", options->width, "Heads times head size; 0: enough for the device");
+    command.option("--tokens", options->tokens, "Tokens at least; 0: more than caches hold");
+    command.option("--json", options->json, "Also write the times here, a JSON object per line");
+    command.option("--device", *device, "auto, cpu or cuda").one_of({"auto", "cpu", "cuda"});
+    command.run([options, device] {
         options->system.device = *device == "cpu"    ? train::Device::cpu
                                  : *device == "cuda" ? train::Device::cuda
                                                      : train::Device::automatic;
-        action = [options] { return bench_attention(*options); };
+        return bench_attention(*options);
     });
 }
 

@@ -1,6 +1,4 @@
 // longreach bench: where the time of a training step goes, against what this machine can do.
-#include <CLI/CLI.hpp>
-
 #include <algorithm>
 #include <numeric>
 
@@ -166,15 +164,14 @@ ExitCode bench(const BenchOptions& options) {
 
 }  // namespace
 
-void add_bench_command(CLI::App& app, Action& action) {
+void add_bench_command(Command& program) {
     auto options = std::make_shared<BenchOptions>();
-    CLI::App* command =
-        app.add_subcommand("bench", "Time a training step of a config, operation by operation");
-    command->add_option("config", options->config, "JSON config file")->required();
-    command->add_option("--set", options->set, "Override a field")->expected(1)->take_all();
-    command->add_option("--contexts", options->contexts, "Context lengths to time")->delimiter(',');
-    command->add_option("--steps", options->steps, "Timed steps per context");
-    command->callback([options, &action] { action = [options] { return bench(*options); }; });
+    Command command = program.add("bench", "Time a training step of a config, operation by operation");
+    command.option("config", options->config, "JSON config file").required();
+    command.option("--set", options->set, "Override a field").repeatable();
+    command.option("--contexts", options->contexts, "Context lengths to time").comma_list();
+    command.option("--steps", options->steps, "Timed steps per context");
+    command.run([options] { return bench(*options); });
 }
 
 }  // namespace longreach::commands

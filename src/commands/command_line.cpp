@@ -2,7 +2,9 @@
 
 #include <CLI/CLI.hpp>
 
+#include "base/build_info.h"
 #include "base/error.h"
+#include "base/process.h"
 #include "base/text.h"
 #include "base/units.h"
 
@@ -29,17 +31,8 @@ std::vector<std::string> long_options_of(const CLI::App& app) {
     return names;
 }
 
-}  // namespace
-
-void take_token_counts(CLI::Option& option) {
-    option.transform(
-        [](std::string text) {
-            const auto count = parse_token_count(text);
-            return count ? std::to_string(*count) : text;  // what is no count is for the next check to refuse
-        },
-        "", "token count");
-}
-
+// What is wrong with the names of commands and options among the arguments, with the nearest known one; "" if
+// nothing is. The parser's own message covers everything else.
 std::string unknown_name(const CLI::App& app, int argc, const char* const* argv) {
     const CLI::App* at = &app;
     std::string path;
@@ -67,6 +60,121 @@ std::string unknown_name(const CLI::App& app, int argc, const char* const* argv)
         positional = subcommands_of(*at).empty();
     }
     return "";
+}
+
+}  // namespace
+
+Option& Option::required() {
+    option_->required();
+    return *this;
+}
+Option& Option::repeatable() {
+    option_->expected(1)->take_all();
+    return *this;
+}
+Option& Option::comma_list() {
+    option_->delimiter(',');
+    return *this;
+}
+Option& Option::token_counts() {
+    option_->transform(
+        [](std::string text) {
+            const auto count = parse_token_count(text);
+            return count ? std::to_string(*count) : text;  // the next check refuses what is no count
+        },
+        "", "token count");
+    return *this;
+}
+Option& Option::show_default() {
+    option_->capture_default_str();
+    return *this;
+}
+Option& Option::in_range(int64_t lowest, int64_t highest) {
+    option_->check(CLI::Range(lowest, highest));
+    return *this;
+}
+Option& Option::in_real_range(double lowest, double highest) {
+    option_->check(CLI::Range(lowest, highest));
+    return *this;
+}
+Option& Option::positive() {
+    option_->check(CLI::PositiveNumber);
+    return *this;
+}
+Option& Option::not_negative() {
+    option_->check(CLI::NonNegativeNumber);
+    return *this;
+}
+Option& Option::one_of(const std::vector<std::string>& words) {
+    option_->check(CLI::IsMember(words));
+    return *this;
+}
+Option& Option::check(std::function<std::string(const std::string&)> problem) {
+    option_->check(std::move(problem), "");
+    return *this;
+}
+Option& Option::needs(const Option& other) {
+    option_->needs(other.option_);
+    return *this;
+}
+Option& Option::excludes(const Option& other) {
+    option_->excludes(other.option_);
+    return *this;
+}
+
+Command Command::add(const std::string& name, const std::string& help) {
+    return {*app_->add_subcommand(name, help), *action_};
+}
+void Command::require_command() {
+    app_->require_subcommand(1);
+}
+template <class T>
+Option Command::option(const std::string& name, T& value, const std::string& help) {
+    return Option(*app_->add_option(name, value, help));
+}
+template Option Command::option(const std::string&, int&, const std::string&);
+template Option Command::option(const std::string&, int64_t&, const std::string&);
+template Option Command::option(const std::string&, uint64_t&, const std::string&);
+template Option Command::option(const std::string&, double&, const std::string&);
+template Option Command::option(const std::string&, std::string&, const std::string&);
+template Option Command::option(const std::string&, std::vector<int64_t>&, const std::string&);
+template Option Command::option(const std::string&, std::vector<std::string>&, const std::string&);
+Option Command::option(const std::string& name, const std::function<void(const std::string&)>& take,
+                       const std::string& help) {
+    return Option(*app_->add_option_function<std::string>(name, take, help));
+}
+Option Command::flag(const std::string& name, bool& value, const std::string& help) {
+    return Option(*app_->add_flag(name, value, help));
+}
+void Command::footer(const std::string& text) {
+    app_->footer(text);
+}
+void Command::run(Action action) {
+    app_->callback([chosen = action_, action = std::move(action)] { *chosen = action; });
+}
+
+Action read_command_line(int argc, char** argv, const std::function<void(Command&)>& add_commands,
+                         ExitCode& code) {
+    CLI::App app(
+        "longreach trains small transformers from a JSON config and measures their loss at long contexts.");
+    Action action;
+    Command program(app, action);
+    program.require_command();
+    app.set_version_flag("--version", describe(build_info()));
+    add_commands(program);
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError& e) {
+        const std::string unknown = e.get_exit_code() == 0 ? "" : unknown_name(app, argc, argv);
+        if (unknown.empty()) {
+            code = app.exit(e) == 0 ? ExitCode::ok : ExitCode::usage;
+        } else {
+            print_error(unknown, "longreach --help");
+            code = ExitCode::usage;
+        }
+        return nullptr;
+    }
+    return action;
 }
 
 void print_warnings(const std::vector<std::string>& lines) {

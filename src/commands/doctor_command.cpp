@@ -1,5 +1,4 @@
 // longreach doctor: what this machine offers and what would be used.
-#include <CLI/CLI.hpp>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -57,9 +56,9 @@ ExitCode doctor() {
 
 }  // namespace
 
-void add_doctor_command(CLI::App& app, Action& action) {
-    CLI::App* command = app.add_subcommand("doctor", "What this machine offers and what would be used");
-    command->callback([&action] { action = doctor; });
+void add_doctor_command(Command& program) {
+    Command command = program.add("doctor", "What this machine offers and what would be used");
+    command.run(doctor);
 }
 
 }  // namespace longreach::commands

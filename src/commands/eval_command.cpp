@@ -1,6 +1,4 @@
 // longreach eval: loss by context length of a run or a checkpoint.
-#include <CLI/CLI.hpp>
-
 #include "base/text.h"
 #include "base/units.h"
 #include "commands/command_line.h"
@@ -135,46 +133,41 @@ ExitCode evaluate(const EvalOptions& options) {
 
 }  // namespace
 
-void add_eval_command(CLI::App& app, Action& action) {
+void add_eval_command(Command& program) {
     auto options = std::make_shared<EvalOptions>();
-    CLI::App* command = app.add_subcommand("eval", "Loss by context length of a run or checkpoint");
-    add_model_options(*command, options->model);
-    take_token_counts(
-        *command->add_option("--lengths", options->lengths, "Context lengths: 2K,4K,64K (K is 1024)")
-             ->delimiter(',')
-             ->check(CLI::Range(int64_t{1}, int64_t{1} << 31)));
-    take_token_counts(*command->add_option("--tokens", options->tokens, "Tokens scored at each length: 1M")
-                           ->check(CLI::PositiveNumber));
-    command->add_option("--data", options->data, "Token shards instead of the config's data.val")
-        ->expected(1)
-        ->take_all();
-    command->add_flag("--buckets", options->buckets, "Also print loss by position bucket");
-    command->add_option("--token-losses", options->token_losses,
-                        "Write every token's loss to this safetensors file");
-    command->add_flag("--repeat", options->repeat,
-                      "Also score texts of the training context, repeated up to each length, and the same "
-                      "stretches unrepeated");
+    Command command = program.add("eval", "Loss by context length of a run or checkpoint");
+    add_model_options(command, options->model);
+    command.option("--lengths", options->lengths, "Context lengths: 2K,4K,64K (K is 1024)")
+        .comma_list()
+        .in_range(int64_t{1}, int64_t{1} << 31)
+        .token_counts();
+    command.option("--tokens", options->tokens, "Tokens scored at each length: 1M").positive().token_counts();
+    command.option("--data", options->data, "Token shards instead of the config's data.val").repeatable();
+    command.flag("--buckets", options->buckets, "Also print loss by position bucket");
+    command.option("--token-losses", options->token_losses,
+                   "Write every token's loss to this safetensors file");
+    command.flag("--repeat", options->repeat,
+                 "Also score texts of the training context, repeated up to each length, and the same "
+                 "stretches unrepeated");
     std::vector<std::string> names;
     for (const data::TaskKind task : data::all_tasks()) names.emplace_back(data::name_of(task));
     command
-        ->add_option("--tasks", options->tasks,
-                     "Score tasks instead of losses: " + join(names, ", ") +
-                         " (with --tokens, losses too; how tasks are written: --set data.task.digits=5 ...)")
-        ->delimiter(',');
+        .option("--tasks", options->tasks,
+                "Score tasks instead of losses: " + join(names, ", ") +
+                    " (with --tokens, losses too; how tasks are written: --set data.task.digits=5 ...)")
+        .comma_list();
     command
-        ->add_option(
-            "--depths", options->depths,
-            "Where tasks have the piece that is asked for, in percent of the context: 0,25,50,75,100; "
-            "without: at random places")
-        ->delimiter(',')
-        ->check(CLI::Range(0, 100));
-    command->add_option("--samples", options->samples, "Samples per task, length and depth (100)")
-        ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
-    command->add_option("--out", options->out,
-                        "Write val.csv, positions.csv and tasks.csv into this directory");
-    add_label_option(*command, options->model,
+        .option("--depths", options->depths,
+                "Where tasks have the piece that is asked for, in percent of the context: 0,25,50,75,100; "
+                "without: at random places")
+        .comma_list()
+        .in_range(0, 100);
+    command.option("--samples", options->samples, "Samples per task, length and depth (100)")
+        .in_range(int64_t{1}, int64_t{1} << 30);
+    command.option("--out", options->out, "Write val.csv, positions.csv and tasks.csv into this directory");
+    add_label_option(command, options->model,
                      "Write them and request.json into eval/LABEL of the run directory");
-    command->callback([options, &action] { action = [options] { return evaluate(*options); }; });
+    command.run([options] { return evaluate(*options); });
 }
 
 }  // namespace longreach::commands

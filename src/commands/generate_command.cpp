@@ -1,5 +1,4 @@
 // longreach generate: a text continued by a trained model.
-#include <CLI/CLI.hpp>
 #include <charconv>
 #include <cstdio>
 #include <optional>
@@ -121,31 +120,31 @@ ExitCode generate(const GenerateOptions& options) {
 
 }  // namespace
 
-void add_generate_command(CLI::App& app, Action& action) {
+void add_generate_command(Command& program) {
     auto options = std::make_shared<GenerateOptions>();
-    CLI::App* command = app.add_subcommand(
+    Command command = program.add(
         "generate", "Continue a text: the most likely token each time, or sampled with --temperature");
-    add_model_options(*command, options->model, ", for texts of the prompt's length plus --tokens");
-    command->add_option("--prompt", options->prompt,
-                        "The text to continue, as bytes; printed before its continuation");
-    command->add_option("--prompt-file", options->prompt_file, "The same from a file; not printed");
+    add_model_options(command, options->model, ", for texts of the prompt's length plus --tokens");
+    command.option("--prompt", options->prompt,
+                   "The text to continue, as bytes; printed before its continuation");
+    command.option("--prompt-file", options->prompt_file, "The same from a file; not printed");
     command
-        ->add_option("--tokens", options->tokens,
-                     "Tokens to add at most; a text of bytes also ends where its document does")
-        ->check(CLI::Range(int64_t{1}, int64_t{1} << 31));
-    command->add_flag("--ids", options->ids,
-                      "The prompt is token numbers separated by spaces or commas, and so is what is printed: "
-                      "for other vocabularies than that of data tokenize");
+        .option("--tokens", options->tokens,
+                "Tokens to add at most; a text of bytes also ends where its document does")
+        .in_range(int64_t{1}, int64_t{1} << 31);
+    command.flag("--ids", options->ids,
+                 "The prompt is token numbers separated by spaces or commas, and so is what is printed: "
+                 "for other vocabularies than that of data tokenize");
     command
-        ->add_option("--temperature", options->temperature,
-                     "Draw from the model's probabilities at this temperature; 0: take the most likely")
-        ->check(CLI::NonNegativeNumber);
-    command->add_option("--top", options->top, "Draw from this many most likely tokens; 0: from all")
-        ->check(CLI::NonNegativeNumber);
-    command->add_option("--seed", options->seed, "Of the draws")->check(CLI::NonNegativeNumber);
-    add_label_option(*command, options->model,
+        .option("--temperature", options->temperature,
+                "Draw from the model's probabilities at this temperature; 0: take the most likely")
+        .not_negative();
+    command.option("--top", options->top, "Draw from this many most likely tokens; 0: from all")
+        .not_negative();
+    command.option("--seed", options->seed, "Of the draws").not_negative();
+    add_label_option(command, options->model,
                      "Also write the text to eval/LABEL/sample.txt of the run directory, for the run's page");
-    command->callback([options, &action] { action = [options] { return generate(*options); }; });
+    command.run([options] { return generate(*options); });
 }
 
 }  // namespace longreach::commands

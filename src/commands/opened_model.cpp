@@ -1,7 +1,5 @@
 #include "commands/opened_model.h"
 
-#include <CLI/CLI.hpp>
-
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/text.h"
@@ -25,13 +23,12 @@ std::string label_directory(const io::Checkpoint& checkpoint, const std::string&
 
 }  // namespace
 
-void add_model_options(CLI::App& command, ModelOptions& options, const std::string& rope_note) {
-    command
-        .add_option("target", options.target, "Run directory (its newest checkpoint) or checkpoint directory")
-        ->required();
-    command.add_option("--set", options.set, "Override a field of the run's config")->expected(1)->take_all();
+void add_model_options(Command& command, ModelOptions& options, const std::string& rope_note) {
+    command.option("target", options.target, "Run directory (its newest checkpoint) or checkpoint directory")
+        .required();
+    command.option("--set", options.set, "Override a field of the run's config").repeatable();
     // Behind those of --set, whose vector is there by now: options are taken in the order they were added.
-    command.add_option_function<std::string>(
+    command.option(
         "--rope",
         [&options](const std::string& kind) { options.set.push_back("eval.rope.kind=\"" + kind + "\""); },
         "Change positions beyond the training context: pi, ntk, ntk_old, ntk_su, ntk_mixed, "
@@ -39,13 +36,13 @@ void add_model_options(CLI::App& command, ModelOptions& options, const std::stri
             rope_note);
 }
 
-void add_label_option(CLI::App& command, ModelOptions& options, const std::string& help) {
+void add_label_option(Command& command, ModelOptions& options, const std::string& help) {
     const auto problem = [](const std::string& label) -> std::string {
         if (train::is_label(label)) return "";
-        return "'" + one_line(label) +
-               "' is no label: lower case letters, digits and _.- make one, no dot first";
+        return fmt::format("'{}' is not a valid label: use a-z, 0-9, '_', '.', '-'; no leading '.'",
+                           one_line(label));
     };
-    command.add_option("--label", options.label, help)->check(problem, "")->capture_default_str();
+    command.option("--label", options.label, help).check(problem).show_default();
 }
 
 OpenedModel::OpenedModel(const ModelOptions& options, bool quiet,

@@ -21,8 +21,8 @@ struct ModelOptions {
 };
 
 // The target, --set and --rope; rope_note: what the command adds to the help of --rope.
-void add_model_options(CLI::App& command, ModelOptions& options, const std::string& rope_note = "");
-void add_label_option(CLI::App& command, ModelOptions& options, const std::string& help);
+void add_model_options(Command& command, ModelOptions& options, const std::string& rope_note = "");
+void add_label_option(Command& command, ModelOptions& options, const std::string& help);
 
 // The lengths up to `longest`, which is among them.
 std::vector<int64_t> lengths_up_to(const std::vector<int64_t>& lengths, int64_t longest);

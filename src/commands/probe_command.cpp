@@ -1,6 +1,4 @@
 // longreach probe: what attention does in a run's or checkpoint's model, layer by layer and head by head.
-#include <CLI/CLI.hpp>
-
 #include "base/text.h"
 #include "base/units.h"
 #include "commands/command_line.h"
@@ -67,24 +65,23 @@ ExitCode probe(const ProbeOptions& options) {
 
 }  // namespace
 
-void add_probe_command(CLI::App& app, Action& action) {
+void add_probe_command(Command& program) {
     auto options = std::make_shared<ProbeOptions>();
-    CLI::App* command =
-        app.add_subcommand("probe", "What attention does, by layer, head and number of visible keys");
-    add_model_options(*command, options->model);
-    take_token_counts(
-        *command
-             ->add_option("--lengths", options->lengths,
-                          "Context lengths: 1K,4K,64K; default: probe.lengths, else eval.lengths of the run")
-             ->delimiter(',')
-             ->check(CLI::Range(int64_t{1}, int64_t{1} << 31)));
-    take_token_counts(
-        *command
-             ->add_option("--tokens", options->tokens,
-                          "Tokens looked at, at each length; default: one sequence of the largest")
-             ->check(CLI::PositiveNumber));
-    add_label_option(*command, options->model, "Results go to RUN/eval/LABEL/probe.csv");
-    command->callback([options, &action] { action = [options] { return probe(*options); }; });
+    Command command = program.add("probe", "What attention does, by layer, head and number of visible keys");
+    add_model_options(command, options->model);
+    command
+        .option("--lengths", options->lengths,
+                "Context lengths: 1K,4K,64K; default: probe.lengths, else eval.lengths of the run")
+        .comma_list()
+        .in_range(int64_t{1}, int64_t{1} << 31)
+        .token_counts();
+    command
+        .option("--tokens", options->tokens,
+                "Tokens looked at, at each length; default: one sequence of the largest")
+        .positive()
+        .token_counts();
+    add_label_option(command, options->model, "Results go to RUN/eval/LABEL/probe.csv");
+    command.run([options] { return probe(*options); });
 }
 
 }  // namespace longreach::commands

@@ -1,5 +1,4 @@
 // longreach ranks: what the ranks of a run did last with each other, from the logs they leave behind.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 
 #include "base/json.h"
@@ -84,14 +83,13 @@ ExitCode show(const RanksOptions& options) {
 
 }  // namespace
 
-void add_ranks_command(CLI::App& app, Action& action) {
+void add_ranks_command(Command& program) {
     auto options = std::make_shared<RanksOptions>();
-    CLI::App* command = app.add_subcommand("ranks", "What the ranks of a run did last with each other");
-    command->add_option("run", options->run, "Run directory")->required();
-    command->add_option("--last", options->last, "Collectives shown of each rank")->check(CLI::Range(1, 64));
-    command->add_option("--trace", options->trace,
-                        "Also write them as a trace for chrome://tracing or Perfetto");
-    command->callback([options, &action] { action = [options] { return show(*options); }; });
+    Command command = program.add("ranks", "What the ranks of a run did last with each other");
+    command.option("run", options->run, "Run directory").required();
+    command.option("--last", options->last, "Collectives shown of each rank").in_range(1, 64);
+    command.option("--trace", options->trace, "Also write them as a trace for chrome://tracing or Perfetto");
+    command.run([options] { return show(*options); });
 }
 
 }  // namespace longreach::commands

@@ -1,6 +1,4 @@
 // longreach report: runs side by side, on the terminal and as a page.
-#include <CLI/CLI.hpp>
-
 #include "base/text.h"
 #include "commands/commands.h"
 #include "io/file.h"
@@ -53,25 +51,25 @@ ExitCode report(const Options& options) {
 
 }  // namespace
 
-void add_report_command(CLI::App& app, Action& action) {
+void add_report_command(Command& program) {
     auto options = std::make_shared<Options>();
-    CLI::App* command = app.add_subcommand(
+    Command command = program.add(
         "report",
         "Runs side by side: losses by context length here, and everything measured as an HTML page");
     command
-        ->add_option("runs", options->paths,
-                     "Run directories, also of runs still training, or one sweep directory; runs that differ "
-                     "only in .seed<k> at the end of their name form a group")
-        ->required();
-    command->add_option(
+        .option("runs", options->paths,
+                "Run directories, also of runs still training, or one sweep directory; runs that differ "
+                "only in .seed<k> at the end of their name form a group")
+        .required();
+    command.option(
         "--html", options->html,
         "Where to write the page, and the tables of a sweep next to it (default: report.html in the run or "
         "sweep, here for several runs)");
-    command->add_option("--svg", options->svg, "Also write the chart of losses by length as a picture");
-    command->add_option("--baseline", options->baseline,
-                        "Variant that others are compared with, or one of its evaluations: NAME or \"NAME + "
-                        "LABEL\" (default: the sweep's, else the first)");
-    command->callback([options, &action] { action = [options] { return report(*options); }; });
+    command.option("--svg", options->svg, "Also write the chart of losses by length as a picture");
+    command.option("--baseline", options->baseline,
+                   "Variant that others are compared with, or one of its evaluations: NAME or \"NAME + "
+                   "LABEL\" (default: the sweep's, else the first)");
+    command.run([options] { return report(*options); });
 }
 
 }  // namespace longreach::commands

@@ -1,6 +1,4 @@
 // longreach runs: the runs of a directory, how far they are and how they do.
-#include <CLI/CLI.hpp>
-
 #include "base/text.h"
 #include "base/units.h"
 #include "commands/commands.h"
@@ -37,15 +35,14 @@ ExitCode runs(const std::string& directory) {
 
 }  // namespace
 
-void add_runs_command(CLI::App& app, Action& action) {
+void add_runs_command(Command& program) {
     auto directory = std::make_shared<std::string>("runs");
-    CLI::App* command = app.add_subcommand(
+    Command command = program.add(
         "runs", "List runs: state, steps, last training loss, last validation at the longest length");
     command
-        ->add_option("directory", *directory,
-                     "Where to look: a directory of runs or sweeps, a sweep, or one run")
-        ->capture_default_str();
-    command->callback([directory, &action] { action = [directory] { return runs(*directory); }; });
+        .option("directory", *directory, "Where to look: a directory of runs or sweeps, a sweep, or one run")
+        .show_default();
+    command.run([directory] { return runs(*directory); });
 }
 
 }  // namespace longreach::commands

@@ -1,6 +1,4 @@
 // longreach sweep: many runs of one experiment, trained and evaluated in a queue.
-#include <CLI/CLI.hpp>
-
 #include "commands/commands.h"
 #include "config/help.h"
 #include "report/sweep_results.h"
@@ -39,28 +37,26 @@ ExitCode sweep(const Options& options) {
 
 }  // namespace
 
-void add_sweep_command(CLI::App& app, Action& action) {
+void add_sweep_command(Command& program) {
     auto options = std::make_shared<Options>();
-    CLI::App* command = app.add_subcommand(
+    Command command = program.add(
         "sweep", "Train and evaluate many runs: variants, grids and seeds; goes on where it was stopped");
-    command->add_option("file", options->file, "JSON sweep file")->required();
+    command.option("file", options->file, "JSON sweep file").required();
     command
-        ->add_option(
+        .option(
             "--set", options->set,
             "Override a field of the sweep (seeds=[1]) or, for every run, of the configs (model.width=64)")
-        ->expected(1)
-        ->take_all();
+        .repeatable();
     command
-        ->add_option("--over", options->over,
-                     "Config file laid over every run, such as configs/cpu.json; may be repeated. It also "
-                     "extends the sweep's name: <name>-cpu")
-        ->expected(1)
-        ->take_all();
-    command->add_option("--jobs", options->jobs, "Runs at a time")->check(CLI::Range(1, 1024));
-    command->add_flag("--dry-run", options->dry_run, "Check every run and print the plan, then stop");
-    command->footer("Fields of the sweep file\n" +
-                    config::explain(config::describe<train::SweepConfig>(), ""));
-    command->callback([options, &action] { action = [options] { return sweep(*options); }; });
+        .option("--over", options->over,
+                "Config file laid over every run, such as configs/cpu.json; may be repeated. It also "
+                "extends the sweep's name: <name>-cpu")
+        .repeatable();
+    command.option("--jobs", options->jobs, "Runs at a time").in_range(1, 1024);
+    command.flag("--dry-run", options->dry_run, "Check every run and print the plan, then stop");
+    command.footer("Fields of the sweep file\n" +
+                   config::explain(config::describe<train::SweepConfig>(), ""));
+    command.run([options] { return sweep(*options); });
 }
 
 }  // namespace longreach::commands

@@ -1,6 +1,4 @@
 // longreach theory: what can be computed about attention at long contexts without training anything.
-#include <CLI/CLI.hpp>
-
 #include <chrono>
 
 #include "base/units.h"
@@ -111,37 +109,34 @@ ExitCode theory(const Options& options) {
 
 }  // namespace
 
-void add_theory_command(CLI::App& app, Action& action) {
+void add_theory_command(Command& program) {
     auto options = std::make_shared<Options>();
-    CLI::App* command = app.add_subcommand(
+    Command command = program.add(
         "theory", "Concentration of attention over n keys: exact values, samples, phase diagrams");
     std::vector<std::string> names;
     for (const auto& maker : makers) names.push_back(maker.first);
     names.insert(names.end(), {"phase", "all"});
-    command
-        ->add_option("tables", options->tables,
-                     "extreme, cosine, participation, entropy, gradient, phase; all")
-        ->required()
-        ->check(CLI::IsMember(names));
-    command->add_option("--out", options->out, "Directory for CSV files and SVG diagrams");
-    command->add_option("--n", options->ns, "Numbers of keys (tables: 16 to 65536, phase: 512)")
-        ->delimiter(',')
-        ->check(CLI::Range(int64_t{2}, int64_t{1} << 24));
-    command
-        ->add_option("--d", options->dims, "Dimensions of cosines (16 to 256) and of tokens in phase (512)")
-        ->delimiter(',')
-        ->check(CLI::Range(int64_t{2}, int64_t{4096}));
-    command->add_option("--samples", options->samples, "Monte Carlo samples per n")
-        ->capture_default_str()
-        ->check(CLI::Range(int64_t{2}, int64_t{1} << 24));
-    command->add_option("--seed", options->seed, "Seed of samples and tokens")->capture_default_str();
-    command->add_option("--grid", options->grid, "Cells along each side of a phase diagram")
-        ->capture_default_str()
-        ->check(CLI::Range(int64_t{2}, int64_t{200}));
-    command->add_option("--gamma-max", options->gamma_max, "Upper end of a phase diagram")
-        ->capture_default_str()
-        ->check(CLI::Range(0.1, 1000.0));
-    command->callback([options, &action] { action = [options] { return theory(*options); }; });
+    command.option("tables", options->tables, "extreme, cosine, participation, entropy, gradient, phase; all")
+        .required()
+        .one_of(names);
+    command.option("--out", options->out, "Directory for CSV files and SVG diagrams");
+    command.option("--n", options->ns, "Numbers of keys (tables: 16 to 65536, phase: 512)")
+        .comma_list()
+        .in_range(int64_t{2}, int64_t{1} << 24);
+    command.option("--d", options->dims, "Dimensions of cosines (16 to 256) and of tokens in phase (512)")
+        .comma_list()
+        .in_range(int64_t{2}, int64_t{4096});
+    command.option("--samples", options->samples, "Monte Carlo samples per n")
+        .show_default()
+        .in_range(int64_t{2}, int64_t{1} << 24);
+    command.option("--seed", options->seed, "Seed of samples and tokens").show_default();
+    command.option("--grid", options->grid, "Cells along each side of a phase diagram")
+        .show_default()
+        .in_range(int64_t{2}, int64_t{200});
+    command.option("--gamma-max", options->gamma_max, "Upper end of a phase diagram")
+        .show_default()
+        .in_real_range(0.1, 1000.0);
+    command.run([options] { return theory(*options); });
 }
 
 }  // namespace longreach::commands

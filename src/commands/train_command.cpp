@@ -2,7 +2,6 @@
 // ranks every one of them runs this command.
 #include <sched.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <fstream>
 #include <iterator>
@@ -187,34 +186,30 @@ config::LoadedConfig<train::Experiment> load_experiment(const std::string& file,
     return loaded;
 }
 
-void add_train_command(CLI::App& app, Action& action) {
+void add_train_command(Command& program) {
     auto options = std::make_shared<TrainOptions>();
-    CLI::App* command =
-        app.add_subcommand("train", "Train from a config; resumes the run if it was started before");
-    command->add_option("config", options->config, "JSON config file")->required();
-    command->add_option("--set", options->set, "Override a field: --set model.width=256")
-        ->expected(1)
-        ->take_all();
-    CLI::Option* ranks =
-        command->add_option("--ranks", options->ranks,
-                            "Train with so many processes on this machine, each with its GPU or CPU threads");
-    command->add_option("--gpus", options->gpus, "The same, but fails unless there are so many GPUs")
-        ->check(CLI::Range(1, 1024))
-        ->excludes(ranks);
-    ranks->check(CLI::Range(1, 1024));
-    command->add_flag("--fresh", options->fresh, "Start over: delete what an earlier run of this name left");
-    command->add_flag("--quiet", options->quiet, "Write log.txt only");
-    CLI::Option* dry_run =
-        command->add_flag("--dry-run", options->dry_run,
-                          "Check everything and print the memory plan, then stop; data that are not here are "
-                          "left out");
+    Command command = program.add("train", "Train from a config; resumes the run if it was started before");
+    command.option("config", options->config, "JSON config file").required();
+    command.option("--set", options->set, "Override a field: --set model.width=256").repeatable();
+    Option ranks =
+        command.option("--ranks", options->ranks,
+                       "Train with so many processes on this machine, each with its GPU or CPU threads");
+    command.option("--gpus", options->gpus, "The same, but fails unless there are so many GPUs")
+        .in_range(1, 1024)
+        .excludes(ranks);
+    ranks.in_range(1, 1024);
+    command.flag("--fresh", options->fresh, "Start over: delete what an earlier run of this name left");
+    command.flag("--quiet", options->quiet, "Write log.txt only");
+    Option dry_run =
+        command.flag("--dry-run", options->dry_run,
+                     "Check everything and print the memory plan, then stop; data that are not here are "
+                     "left out");
     command
-        ->add_option(
-            "--plan-for", options->plan_for,
-            "With --dry-run: hold the plan against a device with this much memory, which need not be "
-            "here: 80GiB, or 80GiB:cuda for a GPU")
-        ->needs(dry_run);
-    command->callback([options, &action] { action = [options] { return train(*options); }; });
+        .option("--plan-for", options->plan_for,
+                "With --dry-run: hold the plan against a device with this much memory, which need not be "
+                "here: 80GiB, or 80GiB:cuda for a GPU")
+        .needs(dry_run);
+    command.run([options] { return train(*options); });
 }
 
 }  // namespace longreach::commands
