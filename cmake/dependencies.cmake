@@ -1,6 +1,6 @@
 # Libraries: the system's packages where present, otherwise a pinned source archive checked by its hash.
 # -DLONGREACH_FETCH=ON ignores the system's packages (the way of a machine that has none).
-option(LONGREACH_FETCH "Build fmt, CLI11, nlohmann/json and doctest from pinned archives instead of using system packages" OFF)
+option(LONGREACH_FETCH "Build fmt, CLI11, nlohmann/json, spdlog and doctest from pinned archives instead of using system packages" OFF)
 include(FetchContent)
 
 # So that the program runs when it is copied to a machine without these libraries.
@@ -57,6 +57,16 @@ use_library(CLI11 2.3.2 https://github.com/CLIUtils/CLI11/archive/refs/tags/v2.3
 # keys and exact integers, the messages, and the layout of files, which stays the same byte for byte.
 use_library(nlohmann_json 3.11.2 https://github.com/nlohmann/json/archive/refs/tags/v3.11.2.tar.gz
     d69f9deb6a75e2580465c6c4c5111b89c4dc2fa94e3a85fcd2ffcd9a143d9273)
+# The console's lines and log.txt (src/train/console.cpp; its sink writes through io's Disk, so that tests can make the
+# disk fail). Header-only: Debian's library is linked against the shared fmt.
+set(SPDLOG_FMT_EXTERNAL ON)
+use_library(spdlog 1.10.0 https://github.com/gabime/spdlog/archive/refs/tags/v1.10.0.tar.gz
+    697f91700237dbae2326b90469be32b876b2b44888302afbc7aceb68bcfe8224)
+add_library(longreach_spdlog INTERFACE)
+target_include_directories(longreach_spdlog SYSTEM INTERFACE
+    $<TARGET_PROPERTY:spdlog::spdlog_header_only,INTERFACE_INCLUDE_DIRECTORIES>)
+target_compile_definitions(longreach_spdlog INTERFACE SPDLOG_FMT_EXTERNAL)
+target_link_libraries(longreach_spdlog INTERFACE longreach_fmt)
 if(LONGREACH_TESTS)
     # The tests.
     set(DOCTEST_WITH_TESTS OFF CACHE INTERNAL "")

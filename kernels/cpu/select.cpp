@@ -2,6 +2,10 @@
 #include <omp.h>
 #include <sched.h>
 
+#include <algorithm>
+#include <string_view>
+#include <vector>
+
 #include "base/error.h"
 #include "kernels/ops.h"
 
@@ -11,14 +15,12 @@ namespace longreach {
 namespace isa_generic {
 std::unique_ptr<Ops> create(int threads, Precision precision);
 }
-#if defined(LONGREACH_X86)
 namespace isa_avx2 {
 std::unique_ptr<Ops> create(int threads, Precision precision);
 }
 namespace isa_avx512 {
 std::unique_ptr<Ops> create(int threads, Precision precision);
 }
-#endif
 
 const char* name_of(DType dtype) {
     switch (dtype) {
@@ -36,15 +38,27 @@ const char* name_of(DType dtype) {
 
 namespace {
 
-bool supported(const std::string& isa) {
-    if (isa == "generic") return true;
-#if defined(LONGREACH_X86)
-    if (isa == "avx2") return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    if (isa == "avx512")
-        return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+struct InstructionSet {
+    const char* name;
+    std::unique_ptr<Ops> (*create)(int threads, Precision precision);
+};
+
+// What this build has kernels for (option LONGREACH_CPU) and this CPU can run, the best first.
+std::vector<InstructionSet> usable_sets() {
+    std::vector<InstructionSet> sets;
+#if defined(LONGREACH_HAS_AVX512)
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+        sets.push_back({"avx512", isa_avx512::create});
 #endif
-    return false;
+#if defined(LONGREACH_HAS_AVX2)
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        sets.push_back({"avx2", isa_avx2::create});
+#endif
+#if defined(LONGREACH_HAS_GENERIC)
+    sets.push_back({"generic", isa_generic::create});
+#endif
+    return sets;
 }
 
 int available_threads() {
@@ -56,22 +70,22 @@ int available_threads() {
 }  // namespace
 
 std::unique_ptr<Ops> make_cpu_ops(const CpuOptions& options) {
-    std::string isa = options.isa;
-    if (isa.empty()) isa = supported("avx512") ? "avx512" : supported("avx2") ? "avx2" : "generic";
-    require(supported(isa), ExitCode::device,
-            "this CPU (or this build) does not have the instruction set '{}'", isa);
+    const std::vector<InstructionSet> sets = usable_sets();
+    require(!sets.empty(), ExitCode::device,
+            "this program was built for another CPU; build it with -DLONGREACH_CPU=all");
+    const auto chosen = std::find_if(sets.begin(), sets.end(), [&](const InstructionSet& set) {
+        return options.isa.empty() || options.isa == set.name;
+    });
+    require(chosen != sets.end(), ExitCode::device,
+            "this CPU (or this build) does not have the instruction set '{}'", options.isa);
     bool has_bf16 = false;
-#if defined(LONGREACH_X86)
-    has_bf16 = isa == "avx512" && __builtin_cpu_supports("avx512bf16");
+#if defined(LONGREACH_HAS_AVX512)
+    has_bf16 = chosen->name == std::string_view("avx512") && __builtin_cpu_supports("avx512bf16");
 #endif
     require(options.precision == Precision::fp32 || has_bf16, ExitCode::device,
             "precision bf16 needs AVX512_BF16 on a CPU; use system.precision fp32");
     const int threads = options.threads > 0 ? options.threads : available_threads();
-#if defined(LONGREACH_X86)
-    if (isa == "avx512") return isa_avx512::create(threads, options.precision);
-    if (isa == "avx2") return isa_avx2::create(threads, options.precision);
-#endif
-    return isa_generic::create(threads, options.precision);
+    return chosen->create(threads, options.precision);
 }
 
 }  // namespace longreach

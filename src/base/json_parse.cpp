@@ -1,6 +1,6 @@
-// Text to tree. nlohmann's parser decodes the text and checks its grammar. It reports values without their
-// place, so this file follows its events through the text; where it stops, Scanner states what is wrong in
-// our own words.
+// Text to tree. nlohmann's parser decodes the text and checks its grammar. It reports values without
+// their place, so this file follows its events through the text; where it stops, Scanner states what is
+// wrong in our own words.
 #include <nlohmann/json.hpp>
 
 #include <charconv>

@@ -18,8 +18,8 @@ void write_string(const std::string& text, std::string& out) {
     out += nlohmann::json(text).dump();
 }
 
-// Reals by fmt: shortest, as the header promises; nlohmann's own form keeps a ".0" and is not always the
-// shortest.
+// Reals by fmt: shortest, as the header promises; nlohmann's own form keeps a ".0" and is
+// not always the shortest.
 void write_plain(const Value& value, std::string& out) {
     if (const auto b = value.to_bool()) {
         out += *b ? "true" : "false";

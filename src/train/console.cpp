@@ -1,7 +1,10 @@
 #include "train/console.h"
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <spdlog/logger.h>
+#include <spdlog/pattern_formatter.h>
+#include <spdlog/sinks/base_sink.h>
+#include <spdlog/sinks/stdout_sinks.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -16,17 +19,67 @@ namespace longreach::train {
 
 namespace {
 
-// A console that went away must not end a run: what cannot be written is dropped (fmt::print would throw).
+// Ignores errors: a console that has gone away must not end a run (fmt::print would throw).
 void write_or_drop(const std::string& text, std::FILE* file) {
     std::fwrite(text.data(), 1, text.size(), file);
     if (std::fflush(file) != 0) std::clearerr(file);
 }
 
+// log.txt, with the time of day at the start of every line.
+class LogFile final : public spdlog::sinks::base_sink<spdlog::details::null_mutex> {
+  public:
+    LogFile(const std::string& path, io::Disk& disk, bool quiet)
+        : file_(io::File::open_or_create(path, io::Writes::appended, disk)), quiet_(quiet) {
+        set_formatter_(std::make_unique<spdlog::pattern_formatter>("%Y-%m-%d %H:%M:%S  ",
+                                                                   spdlog::pattern_time_type::local, ""));
+    }
+
+  protected:
+    void sink_it_(const spdlog::details::log_msg& message) override {
+        spdlog::memory_buf_t stamp;
+        formatter_->format(message, stamp);
+        const std::string_view text(message.payload.data(), message.payload.size());
+        std::string lines;
+        for (size_t begin = 0; begin <= text.size();) {
+            const size_t end = std::min(text.find('\n', begin), text.size());
+            lines.append(stamp.data(), stamp.size());
+            lines += text.substr(begin, end - begin);
+            lines += '\n';
+            begin = end + 1;
+        }
+        try {
+            file_.write(lines);
+            failed_ = false;
+        } catch (const Error& e) {
+            if (!std::exchange(failed_, true) && !quiet_)
+                write_or_drop(fmt::format("warning: lines are missing from the log: {}\n", e.what()), stdout);
+        }
+    }
+    void flush_() override {}
+
+  private:
+    io::File file_;
+    bool quiet_;
+    bool failed_ = false;  // the last write, which the console has reported
+};
+
 }  // namespace
 
-Console::Console(bool quiet) : quiet_(quiet), terminal_(!quiet && isatty(STDOUT_FILENO) != 0) {
-    std::signal(SIGPIPE,
-                SIG_IGN);  // the default would end the process at the first line after the reader left
+struct Console::Log {
+    spdlog::logger logger{"longreach"};
+};
+
+Console::Console(bool quiet)
+    : quiet_(quiet), terminal_(!quiet && isatty(STDOUT_FILENO) != 0), log_(std::make_unique<Log>()) {
+    // The default action would end the process at the first line after the reader has left.
+    std::signal(SIGPIPE, SIG_IGN);
+    if (!quiet) {
+        auto console = std::make_shared<spdlog::sinks::stdout_sink_st>();
+        console->set_formatter(
+            std::make_unique<spdlog::pattern_formatter>("%v", spdlog::pattern_time_type::local, "\n"));
+        log_->logger.sinks().push_back(std::move(console));
+    }
+    log_->logger.set_error_handler([](const std::string&) {});  // a lost console
 }
 
 Console::~Console() {
@@ -34,29 +87,13 @@ Console::~Console() {
 }
 
 void Console::open_log(const std::string& path, io::Disk& disk) {
-    log_ = io::File::open_or_create(path, io::Writes::appended, disk);
+    log_->logger.sinks().push_back(std::make_shared<LogFile>(path, disk, quiet_));
 }
 
 void Console::line(const std::string& text) {
     clear_status();
-    if (!quiet_) write_or_drop(text + "\n", stdout);
-    if (!log_.is_open()) return;
-    const std::time_t now = std::time(nullptr);
-    const std::string stamp = fmt::format("{:%Y-%m-%d %H:%M:%S}  ", fmt::localtime(now));
-    std::string lines;
-    size_t begin = 0;
-    while (begin <= text.size()) {
-        const size_t end = std::min(text.find('\n', begin), text.size());
-        lines += fmt::format("{}{}\n", stamp, text.substr(begin, end - begin));
-        begin = end + 1;
-    }
-    try {
-        log_.write(lines);
-        log_failed_ = false;
-    } catch (const Error& e) {
-        if (!std::exchange(log_failed_, true) && !quiet_)
-            write_or_drop(fmt::format("warning: lines are missing from the log: {}\n", e.what()), stdout);
-    }
+    log_->logger.log(spdlog::level::info, spdlog::string_view_t(text.data(), text.size()));
+    if (std::ferror(stdout) != 0) std::clearerr(stdout);  // a lost console, as in write_or_drop
 }
 
 void Console::status(const std::string& text) {

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <memory>
 #include <string>
 
 #include "io/file.h"
@@ -30,8 +31,8 @@ class Console {
   private:
     bool quiet_, terminal_;
     bool status_shown_ = false;
-    io::File log_;
-    bool log_failed_ = false;
+    struct Log;  // the logger of spdlog
+    std::unique_ptr<Log> log_;
 };
 
 // The fields of the progress line.

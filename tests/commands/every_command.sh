@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# Runs every command of the program once on small input. In a build without optimisation, where no inlining hides
+# which definition of a name the linker chose, this finds what a test of one layer cannot.
+#
+#   every_command.sh PROGRAM
+set -euo pipefail
+program=$(realpath "$1")
+home=$(mktemp -d)
+trap 'rm -rf "$home"' EXIT
+cd "$home"
+covered=()
+# longreach COMMAND ARGUMENTS...: its output is shown only if it fails.
+longreach() {
+    covered+=("$1")
+    "$program" "$@" >out 2>&1 && return
+    echo "longreach $*: exit code $?"
+    cat out
+    exit 1
+}
+
+longreach data synth --out data --train-bytes 200000 --val-bytes 60000
+cat >config.json <<'JSON'
+{
+  "run": { "name": "a" },
+  "model": { "layers": 2, "width": 32, "vocab_size": 257, "attention": { "heads": 2, "head_dim": 16 } },
+  "data": { "train": ["data/train_*.bin"], "val": ["data/val_*.bin"] },
+  "stages": [{ "steps": 4, "context": 64 }],
+  "batch": { "tokens": 512 },
+  "eval": { "every": 2, "tokens": 1024, "lengths": [64, 128], "final_tokens": 1024 }
+}
+JSON
+cat >sweep.json <<'JSON'
+{ "name": "s", "variants": [{ "name": "v", "config": "config.json" }], "seeds": [1, 2] }
+JSON
+mkdir text && printf 'one\ntwo\n' >text/file.txt
+longreach data tokenize text --out tokens
+longreach data inspect data
+longreach data verify data
+longreach config show config.json --origins
+longreach config schema
+longreach config schema --sweep
+longreach config explain model.attention
+longreach config diff config.json config.json
+longreach config reference
+longreach train config.json --dry-run
+longreach train config.json
+longreach train config.json --set run.name=b --ranks 1
+longreach sweep sweep.json
+longreach eval runs/a --lengths 64,128 --tokens 1K --buckets --repeat --label again
+longreach eval runs/a --tasks needle --lengths 256 --samples 2 --label tasks
+longreach probe runs/a --lengths 64 --tokens 128
+longreach generate runs/a --prompt "the " --tokens 8
+longreach report runs/a runs/b --html page.html --svg chart.svg
+longreach report runs/s
+longreach runs
+longreach theory all --n 16,64 --d 16 --samples 4 --grid 4 --out theory
+longreach bench config.json --steps 1 --contexts 64
+longreach bench-attention --lengths 64 --head-dims 16 --rounds 1 --width 32 --tokens 64
+longreach doctor
+longreach --help
+# ranks needs the logs of several ranks, which not every build can train; it must refuse this run in its own words.
+if "$program" ranks runs/a >out 2>&1; then echo "ranks found logs of one rank"; exit 1; fi
+covered+=(ranks)
+
+for name in $("$program" --help | sed -n '/^Subcommands:/,$s/^  \([a-z][a-z-]*\) .*/\1/p'); do
+    [[ " ${covered[*]} " == *" $name "* ]] || { echo "not run: longreach $name"; exit 1; }
+done
