@@ -61,14 +61,6 @@ void Rendezvous::set(const std::string& key, const std::string& value) {
     request(Writer(Message::set).text(key).text(value).str(), answer_seconds);
 }
 
-std::optional<std::string> Rendezvous::get(const std::string& key) {
-    check_key(key);
-    const std::string answer = request(Writer(Message::get).text(key).str(), answer_seconds);
-    Reader in(answer);
-    if (static_cast<Message>(in.u8()) == Message::absent) return std::nullopt;
-    return in.text(most_value_bytes);
-}
-
 std::string Rendezvous::wait(const std::string& key, double seconds) {
     check_key(key);
     const std::string answer =

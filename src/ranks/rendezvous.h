@@ -1,7 +1,6 @@
 // How the ranks of a run find each other: a small store of keys and values on rank 0 that all of them reach.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,7 +30,6 @@ class Rendezvous {
     void join(const std::vector<Fingerprint>& fingerprints, double seconds = 330);
 
     void set(const std::string& key, const std::string& value);  // replaces
-    std::optional<std::string> get(const std::string& key);
     std::string wait(const std::string& key, double seconds);  // until somebody has set it
     void barrier(const std::string& name, double seconds);  // until all ranks are in it; names may be reused
 

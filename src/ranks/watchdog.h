@@ -32,8 +32,6 @@ class Watchdog {
     void left(int rank, int exit_code, const std::string& reason);  // said goodbye
     void lost(int rank);                                            // the connection closed without one
 
-    // A rank that says what it is busy with is waited for without limit while its heartbeats come.
-
     // Why all ranks must end, in one line; the same line from then on.
     std::optional<std::string> verdict(double now);
 
