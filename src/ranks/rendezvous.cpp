@@ -81,7 +81,7 @@ void Rendezvous::leave(ExitCode code, const std::string& reason) {
     try {
         channel_.send(message.str(), monotonic_seconds() + answer_seconds);
     } catch (const Error&) {
-        // Rank 0 is gone already: nobody is left to tell.
+        // Rank 0 has ended already.
     }
     channel_.close();
 }

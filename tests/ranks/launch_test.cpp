@@ -228,8 +228,8 @@ TEST_CASE("incomplete or impossible variables are refused") {
         {with(hydra, {{"MASTER_PORT", ""}}),
          "2: PMI_SIZE=2: MPICH (PMI) does not name its job, so no port can be made from it"},
         {{{"LONGREACH_SPAWNED", "1"}, {"RANK", "0"}},
-         "2: LONGREACH_SPAWNED=1 is set but MASTER_ADDR is not: this is no complete set of --ranks's "
-         "variables"},
+         "2: LONGREACH_SPAWNED=1 is set but MASTER_ADDR is not: this set of --ranks's "
+         "variables is incomplete"},
     };
     for (const auto& row : table) CHECK(place_or_error(row.environment) == row.message);
 }
