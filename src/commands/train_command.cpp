@@ -155,9 +155,9 @@ ExitCode train(const TrainOptions& options) {
         return train_as_rank(options, config, team, planned, here);
     }
     const train::RunConfig& run = config.value.run;
-    ranks::TeamOptions patience;
-    patience.watchdog = config.value.parallel.watchdog();
-    ranks::Team team(place, ranks::run_token(place, environment), run.dir + "/" + run.name, patience);
+    ranks::TeamOptions team_options;
+    team_options.watchdog = config.value.parallel.watchdog();
+    ranks::Team team(place, ranks::run_token(place, environment), run.dir + "/" + run.name, team_options);
     try {
         const ExitCode code = train_as_rank(options, config, team, place.ranks, place.local_ranks);
         team.leave(code, code == ExitCode::numerics ? "a number is not finite; its log.txt says which" : "");

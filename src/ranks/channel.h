@@ -1,8 +1,8 @@
 // Messages over TCP between rank 0's server and the other processes of a run: bytes, limits, deadlines and
 // the handshake in which both sides prove that they know the run's token.
 //
-// A frame is a 32-bit length (little-endian, like all numbers here), that many bytes of which the first says
-// what kind it is. Nothing is allocated on the word of a length that has not been checked against a limit.
+// A frame is a 32-bit length (little-endian, like all numbers here) and that many bytes, the first of which
+// is the kind. Every length is checked against a limit before memory is allocated for it.
 #pragma once
 
 #include <signal.h>
@@ -27,7 +27,6 @@ enum class Message : uint8_t {
     prove = 1,
     join = 2,
     set = 3,
-    get = 4,
     wait = 5,
     barrier = 6,
     beat = 7,
@@ -37,7 +36,6 @@ enum class Message : uint8_t {
     welcome = 66,
     done = 67,
     value = 68,
-    absent = 69,
     failed = 70,
     heard = 71,
     end = 72,
@@ -46,10 +44,10 @@ enum class Message : uint8_t {
 // What a connection is for: requests to the store, or heartbeats.
 enum class Role : uint8_t { store = 1, control = 2 };
 
-double monotonic_seconds();      // runs on whatever happens to the wall clock; stands still for nobody
+double monotonic_seconds();      // unaffected by changes of the wall clock
 std::string describe_process();  // "process 123 on host"
 
-// While it lives, threads that are started take no signals: those are for the main thread.
+// Threads started during its lifetime receive no signals: only the main thread handles them.
 class SignalsElsewhere {
   public:
     SignalsElsewhere();
@@ -100,7 +98,7 @@ class Writer {
     std::string out_;
 };
 
-// Error(peer) if a message ends early, goes on after its end or has a text above its limit.
+// Error(peer) if a message is too short, has bytes after its end or a text above its limit.
 class Reader {
   public:
     explicit Reader(std::string_view message) : rest_(message) {}
@@ -119,12 +117,12 @@ class Reader {
 
 std::string frame(const std::string& message);  // with its length in front
 
-// Takes the first whole frame off `buffer`; empty if there is none yet. Error(peer) if its length is 0 or
-// above `limit`, which shows after four bytes.
+// Removes the first complete frame from `buffer`; empty if there is none yet. Error(peer) if its length is 0
+// or above `limit`, as soon as the four bytes of the length are there.
 std::optional<std::string> take_frame(std::string& buffer, size_t limit);
 
-// What a client claims, and the keyed hashes both sides send. The server's shows the client that it did not
-// hand its messages to a stranger on the port.
+// What a client claims, and the keyed hashes that both sides send. The server's hash proves to the client
+// that it is not talking to a stranger on the port.
 struct Claim {
     Role role = Role::store;
     int rank = 0, ranks = 1;
@@ -147,17 +145,17 @@ std::string endpoint(const std::string& host, int port);  // "host:port", "[::1]
 // The client's end of a connection; blocking, every wait with a deadline in monotonic_seconds().
 class Channel {
   public:
-    // Tries until rank 0 listens and lets this process in. Error(peer) if the deadline passes or the server
+    // Retries until rank 0 listens and accepts this process. Error(peer) if the deadline passes or the server
     // refuses; Error(usage) if the host cannot be resolved.
     Channel(const RankPlace& place, const std::string& token, Role role, double deadline);
 
     void send(const std::string& message, double deadline);
     std::string receive(double deadline);                           // one message
     std::optional<std::string> poll(double deadline, int wake_fd);  // empty at the deadline or if woken
-    std::optional<std::string> last_message() noexcept;             // of what has arrived already
+    std::optional<std::string> last_message() noexcept;             // of those that have arrived
     void close() { socket_.reset(); }
     const std::string& where() const { return where_; }
-    // This end's address: the one by which this machine reaches rank 0.
+    // The address of this end, by which this machine reaches rank 0.
     std::string local_address() const;
 
   private:

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -18,6 +19,18 @@
 namespace longreach::ranks {
 
 namespace {
+
+// By the values of CollectiveOp and of ElementType, which begin with 1.
+constexpr std::array<std::string_view, 9> op_names = {"?",          "all_reduce", "reduce_scatter",
+                                                      "all_gather", "broadcast",  "all_to_all",
+                                                      "send",       "receive",    "barrier"};
+constexpr std::array<std::string_view, 8> element_names = {"?",   "f32", "bf16", "f16",
+                                                           "f64", "i32", "i64",  "u8"};
+
+template <size_t count>
+std::string_view name_in(const std::array<std::string_view, count>& names, uint8_t value) {
+    return names[value < count ? value : 0];
+}
 
 constexpr char magic[8] = {'L', 'R', 'C', 'O', 'L', 'L', '0', '1'};
 
@@ -98,53 +111,19 @@ SlotKind read_slot(const Slot& slot, CollectiveRecord& record) {
 }  // namespace
 
 std::string_view op_name(CollectiveOp op) {
-    switch (op) {
-        case CollectiveOp::all_reduce:
-            return "all_reduce";
-        case CollectiveOp::reduce_scatter:
-            return "reduce_scatter";
-        case CollectiveOp::all_gather:
-            return "all_gather";
-        case CollectiveOp::broadcast:
-            return "broadcast";
-        case CollectiveOp::all_to_all:
-            return "all_to_all";
-        case CollectiveOp::send:
-            return "send";
-        case CollectiveOp::receive:
-            return "receive";
-        case CollectiveOp::barrier:
-            return "barrier";
-    }
-    return "?";
+    return name_in(op_names, static_cast<uint8_t>(op));
 }
 
 std::string_view element_name(ElementType element) {
-    switch (element) {
-        case ElementType::f32:
-            return "f32";
-        case ElementType::bf16:
-            return "bf16";
-        case ElementType::f16:
-            return "f16";
-        case ElementType::f64:
-            return "f64";
-        case ElementType::i32:
-            return "i32";
-        case ElementType::i64:
-            return "i64";
-        case ElementType::u8:
-            return "u8";
-    }
-    return "?";
+    return name_in(element_names, static_cast<uint8_t>(element));
 }
 
 bool is_collective_op(uint8_t value) {
-    return op_name(static_cast<CollectiveOp>(value)) != "?";
+    return name_in(op_names, value) != "?";
 }
 
 bool is_element_type(uint8_t value) {
-    return element_name(static_cast<ElementType>(value)) != "?";
+    return name_in(element_names, value) != "?";
 }
 
 std::string describe_call(const CollectiveRecord& record) {

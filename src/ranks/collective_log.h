@@ -1,8 +1,8 @@
-// What a rank last did with the others: its newest 64 collectives, in a file that outlives the process.
+// The newest 64 collectives of a rank, in a file that outlives the process.
 //
-// The file is mapped into memory, so that writing is a few stores and the kernel keeps them whatever ends the
-// process (SIGKILL too; only a crash of the machine may lose them). A reader finds every record whole,
-// marked as torn, or not at all.
+// The file is mapped into memory: writing a record is a few stores, which the kernel keeps however the
+// process ends (SIGKILL included; only a crash of the machine may lose them). A reader finds every record
+// complete, marked as torn, or absent.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace longreach::ranks {
 
-// Values are on-disk facts: append, never renumber.
+// The values are part of the file format: append, never renumber.
 enum class CollectiveOp : uint8_t {
     all_reduce = 1,
     reduce_scatter = 2,
@@ -26,8 +26,8 @@ enum class CollectiveOp : uint8_t {
     barrier = 8,
 };
 enum class ElementType : uint8_t { f32 = 1, bf16 = 2, f16 = 3, f64 = 4, i32 = 5, i64 = 6, u8 = 7 };
-std::string_view op_name(CollectiveOp op);           // "?" for a value that is none
-std::string_view element_name(ElementType element);  // "?" for a value that is none
+std::string_view op_name(CollectiveOp op);           // "?" if unknown
+std::string_view element_name(ElementType element);  // "?" if unknown
 bool is_collective_op(uint8_t value);
 bool is_element_type(uint8_t value);
 
@@ -47,13 +47,13 @@ struct CollectiveRecord {
 std::string describe_call(const CollectiveRecord& record);  // "all_reduce of 1024 bf16"
 std::string describe(const CollectiveRecord& record);  // "collective 7 (all_reduce of 1024 bf16, step 3)"
 
-// Where a rank stands.
+// The progress of a rank.
 struct CollectiveState {
     int64_t step = 0;
     uint64_t begun = 0;                    // newest sequence begun
-    uint64_t finished = 0;                 // 1 to this one have all finished
+    uint64_t finished = 0;                 // all collectives up to this one have finished
     std::vector<CollectiveRecord> recent;  // the newest records, oldest first
-    std::string busy = {};                 // what it does alone while others may wait: "saving a checkpoint"
+    std::string busy = {};                 // while others may wait for it: "saving a checkpoint"
 };
 
 constexpr size_t most_busy_bytes = 128;
@@ -64,16 +64,16 @@ std::string collective_log_path(const std::string& run_directory, int rank);  //
 // Any thread may call any member.
 class CollectiveLog {
   public:
-    // Makes the directory and the file; a file of that name from an earlier start is kept as PATH.previous.
+    // Creates the directory and the file; a file of an earlier start is renamed to PATH.previous.
     CollectiveLog(const std::string& path, int rank, int ranks);
     ~CollectiveLog();
     CollectiveLog(const CollectiveLog&) = delete;
     CollectiveLog& operator=(const CollectiveLog&) = delete;
 
     void set_step(int64_t step);  // the steps completed; copied into every record begun from now on
-    void set_busy(const std::string& what);  // "": no longer; for the heartbeats, not in the file
+    void set_busy(const std::string& what);  // "": not busy; sent with the heartbeats, not in the file
     uint64_t begin(CollectiveOp op, ElementType element, uint64_t count);  // returns the sequence
-    void finish(uint64_t sequence);  // in any order; a record that has left the ring is only counted
+    void finish(uint64_t sequence);  // in any order; a record no longer in the ring is only counted
     CollectiveState state() const;
 
   private:
@@ -90,10 +90,10 @@ struct CollectiveLogContents {
     int64_t process = 0;                    // its id
     int64_t started_ns = 0;                 // since 1970
     std::vector<CollectiveRecord> records;  // in the order of their sequence
-    int torn = 0;  // slots that a write was interrupted in, or that something else damaged
+    int torn = 0;                           // slots whose write was interrupted, or that are damaged
 };
 
-// Reads what a rank left, or a living one is writing. Error(data) if the file is none of ours.
+// Reads the log of a rank, even while it is being written. Error(data) if the file is not such a log.
 CollectiveLogContents read_collective_log(const std::string& path);
 
 }  // namespace longreach::ranks

@@ -60,7 +60,7 @@ void Comm::wait(Ticket ticket) {
     if (finishes_in_wait()) log_finish(ticket);
 }
 
-std::string tell(Ops& ops, Comm& comm, Tensor room, const std::string& text) {
+std::string broadcast(Ops& ops, Comm& comm, Tensor room, const std::string& text) {
     if (comm.ranks() == 1) return text;
     // The whole room travels: nobody but rank 0 knows the length.
     std::vector<int32_t> words(static_cast<size_t>(room.count()));
@@ -78,7 +78,8 @@ std::string tell(Ops& ops, Comm& comm, Tensor room, const std::string& text) {
     comm.wait(comm.exchange({CollectiveOp::broadcast, DType::i32, room.count()}, sends, receives));
     ops.download(words.data(), room);
     const auto size = static_cast<size_t>(words[0]);
-    require(size <= capacity, ExitCode::peer, "rank 0 tells {} bytes in a message of {}", size, capacity);
+    require(size <= capacity, ExitCode::peer, "rank 0 sent a text of {} bytes in a message of {}", size,
+            capacity);
     return std::string(reinterpret_cast<const char*>(words.data() + 1), size);
 }
 

@@ -1,9 +1,8 @@
 // Tensors between ranks.
 //
-// One primitive carries everything: an exchange, in which every rank names what it sends to whom and
-// what it receives from whom. Sums are made by those who receive, in an order of their own choosing;
-// so nothing here rounds, and results depend on no library's order. Pieces are Tensors: their counts
-// are elements, never bytes.
+// There is one primitive: an exchange, in which every rank lists what it sends to which peer and what it
+// receives from which peer. The receivers add, in an order they choose; so nothing here rounds, and results
+// do not depend on a library's order. Pieces are Tensors: counts are elements, never bytes.
 //
 // Implementations: SingleComm (one rank), GlooComm (CPU ranks over TCP), NcclComm (GPUs).
 #pragma once
@@ -17,14 +16,14 @@
 
 namespace longreach::ranks {
 
-// A contiguous piece of memory of the ranks' device that goes to a peer, or that a peer's piece is put into.
+// A contiguous piece of device memory that is sent to a peer or receives a peer's piece.
 struct Transfer {
     int peer = 0;  // another rank
     Tensor data;
 };
 
-// What a collective is, in the same words on every rank: the watchdog compares them. `count` is the whole's
-// size (of a segment that is being reduced, of a vector that is gathered), whatever this rank's part is.
+// Describes a collective in the same terms on every rank: the watchdog compares them. `count` is the size of
+// the whole (of the segment that is reduced, of the vector that is gathered), not of this rank's part.
 struct Collective {
     CollectiveOp op = CollectiveOp::all_to_all;
     DType element = DType::f32;
@@ -45,16 +44,16 @@ class Comm {
     int ranks() const { return ranks_; }
     virtual std::string describe() const = 0;  // "gloo over 127.0.0.1"
 
-    // Begins a collective and returns at once. All ranks begin the same ones in the same order. Between two
-    // ranks the k-th piece one sends meets the k-th piece the other receives, of equal type and count; pieces
-    // of no elements are left out on both sides. What the device was told to do before is done before
-    // anything is sent; until wait(), nobody may write to what is sent or touch what is received.
+    // Begins a collective and returns immediately. All ranks begin the same collectives in the same order.
+    // The k-th piece that one rank sends to another meets the k-th piece that the other receives from it, of
+    // equal type and count; both sides skip empty pieces. Work queued on the device earlier completes before
+    // anything is sent. Until wait(), do not write to what is sent and do not access what is received.
     Ticket exchange(const Collective& what, std::span<const Transfer> sends,
                     std::span<const Transfer> receives);
-    // data = its sum over all ranks, f32, in the library's own order: the bits depend on the number of ranks.
+    // data = its sum over all ranks, f32, in the library's order: the bits depend on the number of ranks.
     Ticket all_reduce(Tensor data);
-    // Whatever the device is told to do from now on finds the received data; sent memory may be written
-    // again. Every ticket is waited for once, in any order. Error(peer) if a peer is lost.
+    // Work queued on the device from now on sees the received data; sent memory may be written again. Wait
+    // for every ticket once, in any order. Error(peer) if a peer is lost.
     void wait(Ticket ticket);
 
     // By this rank so far. An all_reduce counts as a ring does: 2 (R - 1) / R of its bytes.
@@ -65,7 +64,7 @@ class Comm {
     virtual void post(Ticket ticket, std::span<const Transfer> sends, std::span<const Transfer> receives) = 0;
     virtual void post_all_reduce(Ticket ticket, Tensor data) = 0;
     virtual void finish(Ticket ticket) = 0;
-    // An implementation whose collectives end later than wait() returns (a GPU's) calls this itself.
+    // False if collectives end after wait() returns (GPU): the implementation then calls log_finish() itself.
     virtual bool finishes_in_wait() const { return true; }
     void log_finish(Ticket ticket) {
         if (log_ != nullptr) log_->finish(ticket);
@@ -79,9 +78,9 @@ class Comm {
     int64_t bytes_sent_ = 0, collectives_ = 0;
 };
 
-// Rank 0 tells the others a text; every rank returns it. room: i32 memory of the device, enough for the
+// Sends rank 0's text to the others; every rank returns it. room: i32 device memory for the
 // text and one number.
-std::string tell(Ops& ops, Comm& comm, Tensor room, const std::string& text);
+std::string broadcast(Ops& ops, Comm& comm, Tensor room, const std::string& text);
 
 class SingleComm final : public Comm {
   public:

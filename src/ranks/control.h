@@ -1,4 +1,4 @@
-// Heartbeats: every second each rank tells rank 0 where it stands, and hears whether the run must end.
+// Heartbeats: every second each rank reports its progress to rank 0 and learns whether the run must end.
 #pragma once
 
 #include <functional>
@@ -14,8 +14,8 @@ namespace longreach::ranks {
 struct HeartbeatOptions {
     double interval = 1;   // seconds between heartbeats
     double connect = 60;   // seconds to reach rank 0
-    double unheard = 120;  // seconds without an answer from rank 0 after which it counts as hung; more than
-                           // the watchdog's timeout, so that a rank 0 that can still speak is heard first
+    double unheard = 120;  // seconds without an answer after which rank 0 counts as hung; longer than the
+                           // watchdog's timeout, so that a rank 0 that still answers reports first
 };
 
 // `state.recent` from the record after `known` on, as much as fits.
@@ -24,9 +24,9 @@ CollectiveState decode_beat(std::string_view body);  // Error(peer) if malformed
 
 class Heartbeat {
   public:
-    // Called at most once, on the thread of the heartbeats: the run is over for the reason given.
-    // The main thread may hang in a collective for good, so this should print the text and end the process
-    // with ExitCode::peer, without destructors.
+    // Called at most once, on the heartbeat thread, when the run must end. The main thread may hang in a
+    // collective forever, so the function should print the reason and end the process with
+    // ExitCode::peer without running destructors.
     using OnEnd = std::function<void(const std::string& reason)>;
 
     // Connects before it returns. `log` must outlive it.
@@ -37,8 +37,8 @@ class Heartbeat {
     Heartbeat(const Heartbeat&) = delete;
     Heartbeat& operator=(const Heartbeat&) = delete;
 
-    // Says goodbye: with ExitCode::ok or ::stopped the others go on, with another code they end and report
-    // the reason. on_end is not called after this returns.
+    // Leaves the run: with ExitCode::ok or ::stopped the others continue, with another code they end and
+    // report the reason. on_end is not called after this returns.
     void leave(ExitCode code, const std::string& reason);
 
   private:

@@ -9,8 +9,8 @@ namespace longreach::ranks {
 
 namespace {
 
-constexpr double meeting_seconds =
-    3600;  // for the slowest rank to get as far; a dead one is heard of at once
+// For the slowest rank to arrive; the watchdog reports a dead rank at once.
+constexpr double meeting_seconds = 3600;
 constexpr const char* module_name = "longreach_gloo.so";
 
 // Looked for where the program lies (its run path is $ORIGIN), then where the system's libraries are.

@@ -1,11 +1,11 @@
 // Tensors between CPU ranks: Gloo over TCP.
 //
-// Every pair of ranks has one connection. A collective of Comm::exchange becomes receives and sends that are
-// all started at once; Gloo's own thread moves the bytes while this one computes. all_reduce is Gloo's ring
-// and is over when it returns: it uses the calling thread.
+// Every pair of ranks has one connection. Comm::exchange starts all its receives and sends at once; Gloo's
+// thread moves the bytes while this one computes. all_reduce is Gloo's ring, runs in the calling thread and
+// is complete when it returns.
 //
-// The two sides of a piece meet by the collective's number, the piece's place in it and its size: ranks that
-// do not agree wait for each other, until the watchdog says who differs, and overwrite nothing.
+// The two ends of a piece are matched by the collective's number, the piece's index in it and its size. Ranks
+// that disagree wait, without overwriting anything, until the watchdog names the rank that differs.
 #pragma once
 
 #include <memory>
@@ -19,14 +19,14 @@ namespace longreach::ranks {
 
 struct GlooOptions {
     std::string prefix = "gloo/";  // of the keys in the store: another one for each communicator of a run
-    // Seconds to hold back the news that a connection broke. The watchdog hears of the death that broke it
-    // and ends this process first, in better words: "rank 2 died", not "connection reset".
+    // Seconds to delay the error of a broken connection. Meanwhile the watchdog detects the death that broke
+    // it and ends this process with the better message: "rank 2 died", not "connection reset".
     double hold_back = 3;
 };
 
-// Returns once all ranks are connected with each other. They listen on the one address by which they reach
-// rank 0 (127.0.0.1 on one node). No wait in it has a limit of its own short of a day: the watchdog has them.
-// Error(peer) if a rank is lost; Error(usage) if the build has no Gloo.
+// Returns once all ranks are connected. They listen on the address by which they reach rank 0 (127.0.0.1 on
+// one node). Its waits are limited by the watchdog (Gloo's own limit is a day). Error(peer) if a rank is
+// lost; Error(usage) if the build has no Gloo.
 std::unique_ptr<Comm> make_gloo_comm(Rendezvous& rendezvous, const RankPlace& place, CollectiveLog* log,
                                      const GlooOptions& options = {});
 

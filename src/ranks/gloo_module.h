@@ -1,9 +1,9 @@
-// The seam between the program and longreach_gloo.so, which holds all that needs Gloo's shared library: the
-// program opens it when several CPU ranks ask for it, and runs without it elsewhere.
+// The seam between the program and longreach_gloo.so, which contains everything that needs Gloo's shared
+// library. The program opens it for several CPU ranks and otherwise runs without it.
 //
-// The two may have a C++ library each, so no exception crosses the seam in either direction: failures
-// are returned. Strings and vectors do cross it; both sides are built together and allocate from
-// the one C library.
+// The two may link separate C++ libraries, so no exception crosses the seam in either direction:
+// failures are return values. Strings and vectors do cross it: both sides are built together and
+// allocate from the same C library.
 #pragma once
 
 #include <memory>

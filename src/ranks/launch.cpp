@@ -23,6 +23,16 @@ constexpr int first_port = 15000, ports = 15000;  // below the range from which 
 // top of 32 bits.
 constexpr int64_t first_special_step = 0xfffffff0;
 
+// `text` whole, if it is a number from low to high.
+template <class Integer>
+std::optional<Integer> whole_number(std::string_view text, Integer low, Integer high) {
+    Integer number = 0;
+    const char* end = text.data() + text.size();
+    const auto [after, error] = std::from_chars(text.data(), end, number);
+    if (error != std::errc{} || after != end || number < low || number > high) return std::nullopt;
+    return number;
+}
+
 class Variables {
   public:
     explicit Variables(const Environment& environment) : environment_(environment) {}
@@ -37,14 +47,11 @@ class Variables {
         return has(name) ? name + "=" + shown(text(name)) : name + " (not set)";
     }
     int64_t integer(const std::string& name, int64_t low, int64_t high) const {
-        const std::string value = text(name);
-        int64_t number = 0;
-        const char* end = value.data() + value.size();
-        const auto [after, error] = std::from_chars(value.data(), end, number);
-        require(error == std::errc{} && after == end && !value.empty() && number >= low && number <= high,
-                ExitCode::usage, "the environment variable {} is no whole number from {} to {}",
-                shown_pair(name), low, high);
-        return number;
+        const std::optional<int64_t> number = whole_number(text(name), low, high);
+        require(number.has_value(), ExitCode::usage,
+                "the environment variable {} is not a whole number from {} to {}", shown_pair(name), low,
+                high);
+        return *number;
     }
     int count(const std::string& name) const { return static_cast<int>(integer(name, 1, most_ranks)); }
     int index(const std::string& name) const { return static_cast<int>(integer(name, 0, most_ranks - 1)); }
@@ -54,7 +61,7 @@ class Variables {
         for (const std::string& name : others)
             if (!has(name))
                 throw Error(ExitCode::usage,
-                            fmt::format("{} is set but {} is not: this is no complete set of {}'s variables",
+                            fmt::format("{} is set but {} is not: this set of {}'s variables is incomplete",
                                         shown_pair(first), name, who),
                             fmt::format("set {} too, or unset {} to start a single process", name, first));
     }
@@ -76,22 +83,31 @@ class Variables {
     const Environment& environment_;
 };
 
-// The four variables with which every launcher but SLURM says the same.
+// What each launcher calls itself in messages, and the variables in which it says the same four things; SLURM
+// has its own for the last. A process is one of its ranks if `rank` is set.
 struct Names {
     Launcher launcher;
+    std::string_view title;
     std::string rank, ranks, local_rank, local_ranks;
 };
 
-const Names& names_of(Launcher launcher) {
+const std::vector<Names>& launchers() {
     static const std::vector<Names> all = {
-        {Launcher::torchrun, "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
-        {Launcher::slurm, "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", ""},
-        {Launcher::open_mpi, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
-         "OMPI_COMM_WORLD_LOCAL_SIZE"},
-        {Launcher::pmi, "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
-        {Launcher::pmix, "PMIX_RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
+        {Launcher::torchrun, "torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
+        {Launcher::slurm, "SLURM", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", ""},
+        {Launcher::open_mpi, "Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+         "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+        {Launcher::pmi, "MPICH (PMI)", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
+        {Launcher::pmix, "PMIx", "PMIX_RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
+        {Launcher::spawn, "--ranks", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
+        {Launcher::none, "no launcher", "", "", "", ""},
     };
-    return *std::find_if(all.begin(), all.end(), [&](const Names& n) { return n.launcher == launcher; });
+    return all;
+}
+
+const Names& names_of(Launcher launcher) {
+    return *std::find_if(launchers().begin(), launchers().end(),
+                         [&](const Names& n) { return n.launcher == launcher; });
 }
 
 bool slurm_task(const Variables& v) {
@@ -112,11 +128,10 @@ std::string slurm_ranks(const Variables& v) {
 
 std::vector<Launcher> present(const Variables& v) {
     std::vector<Launcher> found;
-    if (v.has("RANK")) found.push_back(Launcher::torchrun);
-    if (slurm_task(v)) found.push_back(Launcher::slurm);
-    if (v.has("OMPI_COMM_WORLD_RANK")) found.push_back(Launcher::open_mpi);
-    if (v.has("PMI_RANK")) found.push_back(Launcher::pmi);
-    if (v.has("PMIX_RANK")) found.push_back(Launcher::pmix);
+    for (const Names& names : launchers())
+        if (names.launcher == Launcher::slurm ? slurm_task(v)
+                                              : names.launcher != Launcher::spawn && v.has(names.rank))
+            found.push_back(names.launcher);
     return found;
 }
 
@@ -209,7 +224,7 @@ void check_host(const std::string& host, const std::string& from) {
                c == '_' || c == ':' || c == '%';
     };
     require(!host.empty() && host.size() <= 255 && std::all_of(host.begin(), host.end(), fits),
-            ExitCode::usage, "{} is no host name or address", from);
+            ExitCode::usage, "{} is not a host name or an address", from);
     require(host != "0.0.0.0" && host != "::", ExitCode::usage,
             "{} means every interface of a machine; rank 0 listens only on the one address the others use",
             from);
@@ -277,14 +292,13 @@ std::vector<std::string> expand_ranges(std::string_view ranges, const std::strin
         const size_t dash = range.find('-');
         const std::string_view from = range.substr(0, dash);
         const std::string_view to = dash == std::string_view::npos ? from : range.substr(dash + 1);
-        uint32_t bounds[2] = {0, 0};
-        int which = 0;
-        for (const std::string_view text : {from, to}) {
-            const char* end = text.data() + text.size();
-            const auto [after, error] = std::from_chars(text.data(), end, bounds[which++]);
-            require(error == std::errc{} && after == end && !text.empty() && text.size() <= 9,
-                    ExitCode::usage, "the node list {} has {} where numbers belong", shown_list,
-                    shown(range));
+        uint32_t bounds[2];
+        for (int i = 0; i < 2; ++i) {
+            const std::string_view text = i == 0 ? from : to;
+            const std::optional<uint32_t> number = whole_number<uint32_t>(text, 0, 999999999);
+            require(number && text.size() <= 9, ExitCode::usage,
+                    "the node list {} has {} where numbers belong", shown_list, shown(range));
+            bounds[i] = *number;
         }
         require(bounds[0] <= bounds[1], ExitCode::usage, "the node list {} counts backwards in {}",
                 shown_list, shown(range));
@@ -300,23 +314,7 @@ std::vector<std::string> expand_ranges(std::string_view ranges, const std::strin
 }  // namespace
 
 std::string_view launcher_name(Launcher launcher) {
-    switch (launcher) {
-        case Launcher::none:
-            return "no launcher";
-        case Launcher::torchrun:
-            return "torchrun";
-        case Launcher::slurm:
-            return "SLURM";
-        case Launcher::open_mpi:
-            return "Open MPI";
-        case Launcher::pmi:
-            return "MPICH (PMI)";
-        case Launcher::pmix:
-            return "PMIx";
-        case Launcher::spawn:
-            return "--ranks";
-    }
-    return "?";
+    return names_of(launcher).title;
 }
 
 Environment process_environment() {
@@ -336,7 +334,7 @@ RankPlace place_from(const Environment& environment) {
     if (v.has("LONGREACH_SPAWNED")) {
         place.source = Launcher::spawn;
         v.need("--ranks", "LONGREACH_SPAWNED", {"RANK", "MASTER_ADDR", "MASTER_PORT", "LONGREACH_RUN_TOKEN"});
-        read_place(v, names_of(Launcher::torchrun), place);
+        read_place(v, names_of(place.source), place);
         place.host = v.text("MASTER_ADDR");
         check_host(place.host, v.shown_pair("MASTER_ADDR"));
         place.port = static_cast<int>(v.integer("MASTER_PORT", 1, 65535));
@@ -434,20 +432,15 @@ std::vector<int> expand_task_counts(std::string_view list) {
         const std::string_view part = list.substr(start, comma - start);
         const size_t open = std::min(part.find("(x"), part.size());
         const bool repeated = open < part.size();
-        int values[2] = {0, 1};
-        const std::string_view texts[2] = {part.substr(0, open),
-                                           repeated && part.back() == ')'
-                                               ? part.substr(open + 2, part.size() - open - 3)
-                                               : std::string_view()};
-        for (int i = 0; i < (repeated ? 2 : 1); ++i) {
-            const char* end = texts[i].data() + texts[i].size();
-            const auto [after, error] = std::from_chars(texts[i].data(), end, values[i]);
-            require(error == std::errc{} && after == end && values[i] >= 1 && values[i] <= most_ranks,
-                    ExitCode::usage, "{} is no list of tasks per node such as 4(x2),3", quoted(list));
-        }
-        require(counts.size() + static_cast<size_t>(values[1]) <= most_hosts, ExitCode::usage,
+        const int tasks = whole_number(part.substr(0, open), 1, most_ranks).value_or(0);
+        int nodes = repeated ? 0 : 1;
+        if (repeated && part.back() == ')')
+            nodes = whole_number(part.substr(open + 2, part.size() - open - 3), 1, most_ranks).value_or(0);
+        require(tasks > 0 && nodes > 0, ExitCode::usage, "{} is not a list of tasks per node such as 4(x2),3",
+                quoted(list));
+        require(counts.size() + static_cast<size_t>(nodes) <= most_hosts, ExitCode::usage,
                 "the tasks per node {} are for more than {} nodes", quoted(list), most_hosts);
-        counts.insert(counts.end(), static_cast<size_t>(values[1]), values[0]);
+        counts.insert(counts.end(), static_cast<size_t>(nodes), tasks);
         start = comma + 1;
     }
     return counts;

@@ -57,7 +57,7 @@ ncclResult_t together(ncclResult_t first, ncclResult_t second) {
 }
 
 // Sleeps longer from call to call: a launch takes microseconds, connecting with a peer seconds.
-class Patience {
+class Backoff {
   public:
     void wait() {
         std::this_thread::sleep_for(pause_);
@@ -122,9 +122,9 @@ struct Connection {
     // Whether it was, before the deadline.
     bool close(Clock::time_point deadline) {
         ncclResult_t result = api.finalize(handle);
-        Patience patience;
+        Backoff backoff;
         while (result == ncclInProgress && Clock::now() < deadline) {
-            patience.wait();
+            backoff.wait();
             if (const ncclResult_t asked = api.async_error(handle, &result); is_error(asked)) result = asked;
         }
         if (result != ncclSuccess || api.destroy(handle) != ncclSuccess) return false;
@@ -218,9 +218,9 @@ class NcclComm final : public Comm {
         config.blocking = 0;
         const auto deadline = Clock::now() + std::chrono::duration<double>(seconds);
         ncclResult_t result = api_.connect(&connection_.handle, ranks(), unique, rank(), &config);
-        Patience patience;
+        Backoff backoff;
         while (result == ncclInProgress && Clock::now() < deadline) {
-            patience.wait();
+            backoff.wait();
             if (const ncclResult_t asked = api_.async_error(connection_.handle, &result); is_error(asked))
                 result = asked;
         }
@@ -258,9 +258,9 @@ class NcclComm final : public Comm {
     // The first collective with a peer takes as long as the peer takes to come; the watchdog judges how
     // long is too long.
     void settle(ncclResult_t result) {
-        Patience patience;
+        Backoff backoff;
         while (result == ncclInProgress) {
-            patience.wait();
+            backoff.wait();
             if (const ncclResult_t asked = api_.async_error(connection_.handle, &result); is_error(asked))
                 result = asked;
             const std::lock_guard lock(state_);

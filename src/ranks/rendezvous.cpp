@@ -61,14 +61,6 @@ void Rendezvous::set(const std::string& key, const std::string& value) {
     request(Writer(Message::set).text(key).text(value).str(), answer_seconds);
 }
 
-std::optional<std::string> Rendezvous::get(const std::string& key) {
-    check_key(key);
-    const std::string answer = request(Writer(Message::get).text(key).str(), answer_seconds);
-    Reader in(answer);
-    if (static_cast<Message>(in.u8()) == Message::absent) return std::nullopt;
-    return in.text(most_value_bytes);
-}
-
 std::string Rendezvous::wait(const std::string& key, double seconds) {
     check_key(key);
     const std::string answer =
@@ -89,7 +81,7 @@ void Rendezvous::leave(ExitCode code, const std::string& reason) {
     try {
         channel_.send(message.str(), monotonic_seconds() + answer_seconds);
     } catch (const Error&) {
-        // Rank 0 is gone already: nobody is left to tell.
+        // Rank 0 has ended already.
     }
     channel_.close();
 }

@@ -427,10 +427,8 @@ void RendezvousServer::Loop::handle_store(Connection& c, Message kind, Reader& i
             }
             return;
         }
-        case Message::get:
         case Message::wait:
             if (found != store_.end()) return send(c, Writer(Message::value).text(found->second).str());
-            if (kind == Message::get) return send(c, Writer(Message::absent).str());
             c.waiting = Waiting::key;
             return;
         case Message::barrier:

@@ -1,5 +1,5 @@
-// Rank 0's side of the rendezvous: one thread that serves the store, listens to the heartbeats and runs the
-// watchdog. See README.md for the messages and for what it defends against.
+// Rank 0's side of the rendezvous: one thread serves the store, receives the heartbeats and runs the
+// watchdog. README.md describes the messages and the threat model.
 #pragma once
 
 #include <memory>
@@ -12,8 +12,8 @@ namespace longreach::ranks {
 
 struct ServerOptions {
     double join_timeout = 300;      // seconds for all ranks to arrive
-    double handshake_timeout = 10;  // seconds for a connection to prove itself, or to finish a message
-    size_t strangers = 64;          // connections that have not; one more closes the oldest of them
+    double handshake_timeout = 10;  // seconds for a connection to authenticate, or to complete a message
+    size_t strangers = 64;          // unauthenticated connections; another one closes the oldest of them
     WatchdogOptions watchdog;
 };
 
@@ -22,8 +22,7 @@ class RendezvousServer {
     // Listens on the address that place.host has on this machine, and on no other; place.port 0 takes a free
     // port. Error(usage) says what is wrong with host or port.
     RendezvousServer(const RankPlace& place, std::string token, const ServerOptions& options = {});
-    // Waits up to 10 s for the others to say goodbye, 1 s if the run has failed;
-    // then closes every connection.
+    // Waits up to 10 s for the others to leave, 1 s if the run has failed, then closes every connection.
     ~RendezvousServer();
     RendezvousServer(const RendezvousServer&) = delete;
     RendezvousServer& operator=(const RendezvousServer&) = delete;

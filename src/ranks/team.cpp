@@ -13,8 +13,8 @@ namespace longreach::ranks {
 namespace {
 
 constexpr double slack_seconds = 30;  // beyond the server's own deadline, so that it names the missing
-constexpr double meeting_seconds =
-    3600;  // for a rank that works until it tells; a dead one is heard of at once
+// For rank 0 to work until it sends its text; the watchdog reports a dead rank at once.
+constexpr double meeting_seconds = 3600;
 
 // Without destructors or stdio: the main thread may hang in a collective, or hold a lock.
 void end_process(const std::string& reason) {
@@ -79,8 +79,8 @@ std::unique_ptr<Comm> Team::connect(Ops& ops) {
         NcclId id;
         if (first()) id = new_nccl_id();
         const std::string told =
-            tell(fmt::format("nccl/{}", connection), std::string(id.bytes.data(), id.bytes.size()));
-        require(told.size() == id.bytes.size(), ExitCode::peer, "rank 0's NCCL names a meeting of {} bytes",
+            broadcast(fmt::format("nccl/{}", connection), std::string(id.bytes.data(), id.bytes.size()));
+        require(told.size() == id.bytes.size(), ExitCode::peer, "rank 0 sent an NCCL id of {} bytes",
                 told.size());
         std::copy(told.begin(), told.end(), id.bytes.begin());
         return make_nccl_comm(rank(), ranks(), &log(), ops.native_queue(), id, end_process,
@@ -91,9 +91,9 @@ std::unique_ptr<Comm> Team::connect(Ops& ops) {
     return make_gloo_comm(*p.rendezvous, place_, &log(), options);
 }
 
-std::string Team::tell(const std::string& topic, const std::string& text) {
+std::string Team::broadcast(const std::string& topic, const std::string& text) {
     if (!parts_) return text;
-    const std::string key = "tell/" + topic;
+    const std::string key = "broadcast/" + topic;
     if (!first()) return parts_->rendezvous->wait(key, meeting_seconds);
     parts_->rendezvous->set(key, text);
     return text;

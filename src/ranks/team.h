@@ -1,9 +1,9 @@
-// The ranks of one run, as the rest of the program meets them: who this is, how to reach the others, and what
-// happens when one of them fails.
+// The ranks of a run as the rest of the program uses them: which rank this is, how to reach the others, and
+// what happens if one of them fails.
 //
 //     Team team(place, token, directory);
-//     ...                           // whatever may fail on one rank alone, rank 0's run directory too
-//     team.join(fingerprints);      // now all are there, and alike
+//     ...                           // anything that may fail on one rank alone, such as the run directory
+//     team.join(fingerprints);      // all ranks are present and agree
 //     auto comm = team.connect(ops);
 //     ...
 //     team.leave(code, "");         // or, when something throws, its code and message
@@ -33,7 +33,7 @@ class Team {
   public:
     // One rank: no sockets, no log, no threads.
     Team();
-    // Several: rank 0 serves the rendezvous, everybody connects to it. Touches no file.
+    // Several: rank 0 serves the rendezvous, all ranks connect to it. Accesses no file.
     Team(const RankPlace& place, const std::string& token, const std::string& run_directory,
          const TeamOptions& options = {});
     ~Team();  // without leave(), the others take this rank for dead
@@ -45,24 +45,24 @@ class Team {
     bool first() const { return place_.rank == 0; }
     const RankPlace& place() const { return place_; }  // with the port, if rank 0 took a free one
 
-    // Returns once all ranks have called it with the same fingerprints; on all of them an Error that says who
-    // is missing, failed before or differs otherwise. Then opens RUN/ranks/rank_<k>.log and begins to send
-    // heartbeats: from now on, when the run must end, this process prints why in one line and ends with
-    // ExitCode::peer, whatever its threads do.
+    // Returns once all ranks have called it with the same fingerprints; otherwise throws on all ranks an
+    // Error that names the rank that is missing, has failed or differs. Then opens RUN/ranks/rank_<k>.log and
+    // starts the heartbeats: from now on, if the run must end, this process prints the reason in one line and
+    // ends with ExitCode::peer, whatever its threads are doing.
     void join(const std::vector<Fingerprint>& fingerprints);
-    // Gloo for the CPU, NCCL where ops runs on a GPU. After join(); all ranks call it equally often.
+    // Gloo on the CPU, NCCL on a GPU. Call it after join(); all ranks call it the same number of times.
     std::unique_ptr<Comm> connect(Ops& ops);
-    // Rank 0 tells the others a text of up to most_value_bytes; every rank returns it. Topics are used once.
-    std::string tell(const std::string& topic, const std::string& text);
-    // Steps completed, for the heartbeats. The watchdog is patient until the first call: make none before a
-    // step of this process is done, on resuming neither.
+    // Sends rank 0's text, at most most_value_bytes, to the others; every rank returns it. Use a topic once.
+    std::string broadcast(const std::string& topic, const std::string& text);
+    // Sets the number of completed steps for the heartbeats. The watchdog uses its long timeout until the
+    // first call: call it after the first step of this process, also when resuming.
     void set_step(int64_t step);
-    // ok and stopped: the others go on. Any other code: they end with ExitCode::peer and this reason. Only
-    // the first call counts.
+    // ok and stopped: the others continue. Any other code: they end with ExitCode::peer and this reason. Only
+    // the first call has an effect.
     void leave(ExitCode code, const std::string& reason);
 
-    // While it lives, this rank does something alone that the others may have to wait for; the watchdog lets
-    // them, as long as this rank's heartbeats come.
+    // During its lifetime this rank does something alone for which the others may have to wait; the watchdog
+    // allows it as long as this rank's heartbeats arrive.
     class Busy {
       public:
         Busy(Team& team, const std::string& what);  // "saving a checkpoint"

@@ -1,7 +1,7 @@
-// Decides from the ranks' heartbeats whether the run still moves, and which rank is to blame if not.
+// Decides from the heartbeats whether the run makes progress, and which rank is to blame if it does not.
 //
-// A plain state machine without sockets, threads or clocks: the server (rendezvous_server.h) tells it
-// what arrived and when.
+// A state machine without sockets, threads or clocks: the server (rendezvous_server.h) passes it every
+// event with its time.
 #pragma once
 
 #include <cstdint>
@@ -19,22 +19,20 @@ struct WatchdogOptions {
                                  // the first allocation and the first kernels take long
     double timeout = 60;         // later
     double silence = 5;  // seconds without a heartbeat after which a rank counts as silent in messages
-    double gather = 2;   // seconds to wait for the other ranks' word on a mismatch, to name the odd one out
+    double gather = 2;   // seconds to wait for the other ranks' records of a mismatch, to name the odd one
 };
 
 class Watchdog {
   public:
     Watchdog(int ranks, const WatchdogOptions& options);
 
-    // `now` is in seconds and must stand still while the server itself is stopped.
+    // `now` is in seconds and must not advance while the server itself is stopped.
     void arrived(int rank, const std::string& who, double now);
     void beat(int rank, const CollectiveState& state, double now);  // `recent`: those new since the last beat
     void left(int rank, int exit_code, const std::string& reason);  // said goodbye
     void lost(int rank);                                            // the connection closed without one
 
-    // A rank that says what it is busy with is waited for without limit while its heartbeats come.
-
-    // Why all ranks must end, in one line; the same line from then on.
+    // The reason why all ranks must end, in one line; it does not change afterwards.
     std::optional<std::string> verdict(double now);
 
   private:
@@ -42,7 +40,7 @@ class Watchdog {
         bool present = false, left = false, lost = false;
         std::string who, reason;
         int exit_code = 0;
-        double last_beat = 0;  // when it was heard last
+        double last_beat = 0;  // time of the last heartbeat
         double changed = 0;    // when its step or sequence numbers last changed
         CollectiveState state;
         std::map<uint64_t, CollectiveRecord> recent;

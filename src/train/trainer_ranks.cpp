@@ -63,7 +63,7 @@ void Trainer::share_start() {
 }
 
 std::string Trainer::share_text(const std::string& text) {
-    return ranks::tell(*ops_, *comm_, messages_, text);
+    return ranks::broadcast(*ops_, *comm_, messages_, text);
 }
 
 // One of the signals that ranks have received, if any has: from each to all.

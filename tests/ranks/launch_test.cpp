@@ -199,25 +199,26 @@ TEST_CASE("incomplete or impossible variables are refused") {
         std::string message;
     } table[] = {
         {with(torchrun, {{"WORLD_SIZE", ""}}),
-         "2: RANK=5 is set but WORLD_SIZE is not: this is no complete set of torchrun's variables"},
+         "2: RANK=5 is set but WORLD_SIZE is not: this set of torchrun's variables is incomplete"},
         {with(torchrun, {{"MASTER_ADDR", ""}}),
-         "2: RANK=5 is set but MASTER_ADDR is not: this is no complete set of torchrun's variables"},
+         "2: RANK=5 is set but MASTER_ADDR is not: this set of torchrun's variables is incomplete"},
         {{{"WORLD_SIZE", "4"}},
-         "2: WORLD_SIZE=4 is set but RANK is not: this is no complete set of torchrun's variables"},
+         "2: WORLD_SIZE=4 is set but RANK is not: this set of torchrun's variables is incomplete"},
         {{{"PMIX_RANK", "0"}},
-         "2: PMIX_RANK=0 is set but WORLD_SIZE is not: this is no complete set of PMIx's variables"},
+         "2: PMIX_RANK=0 is set but WORLD_SIZE is not: this set of PMIx's variables is incomplete"},
         {with(slurm, {{"SLURM_JOB_NODELIST", ""}}),
-         "2: SLURM_PROCID=5 is set but SLURM_JOB_NODELIST is not: this is no complete set of SLURM's "
-         "variables"},
+         "2: SLURM_PROCID=5 is set but SLURM_JOB_NODELIST is not: this set of SLURM's variables is "
+         "incomplete"},
         {with(torchrun, {{"RANK", "-1"}}),
-         "2: the environment variable RANK=-1 is no whole number from 0 to 65535"},
+         "2: the environment variable RANK=-1 is not a whole number from 0 to 65535"},
         {with(torchrun, {{"RANK", "5x"}}),
-         "2: the environment variable RANK=5x is no whole number from 0 to 65535"},
+         "2: the environment variable RANK=5x is not a whole number from 0 to 65535"},
         {with(torchrun, {{"WORLD_SIZE", "99999999999999999999"}}),
-         "2: the environment variable WORLD_SIZE=99999999999999999999 is no whole number from 1 to 65536"},
+         "2: the environment variable WORLD_SIZE=99999999999999999999 is not a whole number from 1 to 65536"},
         {with(torchrun, {{"MASTER_PORT", "0"}}),
-         "2: the environment variable MASTER_PORT=0 is no whole number from 1 to 65535"},
-        {with(torchrun, {{"MASTER_ADDR", "a b\n"}}), "2: MASTER_ADDR=\"a b\\n\" is no host name or address"},
+         "2: the environment variable MASTER_PORT=0 is not a whole number from 1 to 65535"},
+        {with(torchrun, {{"MASTER_ADDR", "a b\n"}}),
+         "2: MASTER_ADDR=\"a b\\n\" is not a host name or an address"},
         {with(torchrun, {{"MASTER_ADDR", "0.0.0.0"}}),
          "2: MASTER_ADDR=0.0.0.0 means every interface of a machine; rank 0 listens only on the one address "
          "the "
@@ -227,8 +228,8 @@ TEST_CASE("incomplete or impossible variables are refused") {
         {with(hydra, {{"MASTER_PORT", ""}}),
          "2: PMI_SIZE=2: MPICH (PMI) does not name its job, so no port can be made from it"},
         {{{"LONGREACH_SPAWNED", "1"}, {"RANK", "0"}},
-         "2: LONGREACH_SPAWNED=1 is set but MASTER_ADDR is not: this is no complete set of --ranks's "
-         "variables"},
+         "2: LONGREACH_SPAWNED=1 is set but MASTER_ADDR is not: this set of --ranks's "
+         "variables is incomplete"},
     };
     for (const auto& row : table) CHECK(place_or_error(row.environment) == row.message);
 }
@@ -259,7 +260,8 @@ TEST_CASE("node lists and task counts as SLURM writes them") {
     CHECK(ranks::expand_task_counts("2(x3),1") == std::vector<int>{2, 2, 2, 1});
     CHECK(ranks::expand_task_counts("4") == std::vector<int>{4});
     for (const char* wrong : {"", "0", "2(x", "2(x)", "2(x3)4", "a", "2,,1", "(x2)", "2(x-1)"})
-        CHECK(contains(error_of([&] { ranks::expand_task_counts(wrong); }), "is no list of tasks per node"));
+        CHECK(
+            contains(error_of([&] { ranks::expand_task_counts(wrong); }), "is not a list of tasks per node"));
     CHECK(contains(error_of([&] { ranks::expand_task_counts("1(x60000),1(x60000)"); }),
                    "more than 65536 nodes"));
 }

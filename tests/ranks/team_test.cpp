@@ -160,7 +160,7 @@ TEST_CASE("a run that goes well ends without a word, and rank 0's texts reach ev
             w.team.set_step(step);
         }
         const std::string secret = w.team.first() ? std::string(30'000, 'x') + "!" : "not mine to tell";
-        check(w.team.tell("name", secret).ends_with("x!"), "rank {} was not told", w.team.rank());
+        check(w.team.broadcast("name", secret).ends_with("x!"), "rank {} was not told", w.team.rank());
         // Out of step at the end, as ranks are.
         sleep_for(0.3 * w.team.rank());
     });
@@ -181,7 +181,7 @@ TEST_CASE("a team of one has no files, no threads and nobody to talk to") {
     const ranks::Team::Busy busy(team, "saving");
     const std::unique_ptr<Ops> ops = make_cpu_ops({.threads = 1});
     CHECK(team.connect(*ops)->describe() == "one rank");
-    CHECK(team.tell("a", "b") == "b");
+    CHECK(team.broadcast("a", "b") == "b");
     CHECK(team.ranks() == 1);
     team.leave(ExitCode::ok, "");
 }
