@@ -28,7 +28,7 @@ ExitCode report(const Options& options) {
     const report::Collection collection = report::collect(options.paths, options.baseline);
     require(!collection.runs.empty(), ExitCode::data,
             "{}: no results yet (no val.csv, metrics.jsonl or eval/)", options.paths[0]);
-    const report::Terminal terminal = report::Terminal::standard_output();
+    const table::Terminal terminal = table::Terminal::standard_output();
     if (collection.sweep) {
         fmt::print("{}", report::sweep_tables(collection, {terminal}));
     } else {

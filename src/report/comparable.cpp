@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "base/text.h"
-#include "report/scale.h"
+#include "table/readable.h"
 #include "report/summary.h"
 
 namespace longreach::report {

@@ -4,7 +4,7 @@
 
 #include <set>
 
-#include "report/chart.h"
+#include "plot/chart.h"
 #include "report/collect.h"
 #include "report/paired.h"
 
@@ -20,7 +20,7 @@ struct Series {
 
 struct Summary {
     std::vector<Series> series;       // in the order of the groups, the evaluations of each behind it
-    std::vector<SeriesStyle> styles;  // of the series
+    std::vector<plot::SeriesStyle> styles;  // of the series
     size_t baseline = 0;              // index of a series
     std::vector<int64_t> lengths;     // that any series has
     int64_t longest = 0;              // the longest that the most variants have; 0 without losses

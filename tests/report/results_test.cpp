@@ -8,6 +8,7 @@
 #include "io/temp_dir.h"
 #include "report/collect.h"
 #include "report/csv.h"
+#include "report/page_parts.h"
 #include "report/terminal.h"
 
 using namespace longreach;
@@ -218,4 +219,20 @@ TEST_CASE("a val.csv of an earlier version, without top1, is read as it is") {
     CHECK(std::isnan(c.runs[0].own.losses[0].top1));
     CHECK(eval::first_cells("1,2,,4", 3) == "1,2,");
     CHECK(eval::first_cells("1,2,,4", 4) == "1,2,,4");
+}
+
+TEST_CASE("text cannot leave its place in a table, and a value cannot open a place of the template") {
+    table::DataTable table;
+    table.caption = "<i>";
+    table.header = {"<b>", "n"};
+    table.rows = {{table::name_cell("</td>"), {"1", "\"2\""}}};
+    const std::string html = report::table_html(table);
+    CHECK(html.find("<i>") == std::string::npos);
+    CHECK(html.find("<b>") == std::string::npos);
+    CHECK(html.find("&lt;/td&gt;") != std::string::npos);
+    CHECK(html.find("data-v=\"&quot;2&quot;\"") != std::string::npos);
+    CHECK(report::filled("chip", {{"series", "{{name}}"}, {"swatch", ""}, {"name", "x"}}).find("{{name}}") !=
+          std::string::npos);
+    CHECK_THROWS(report::filled("chip", {{"series", "1"}}));
+    CHECK_THROWS(report::filled("no such piece", {}));
 }

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "report/scale.h"
+#include "plot/scale.h"
 
-namespace longreach::report {
+namespace longreach::plot {
 
 // How a series looks wherever it appears. Colours alone would not tell them apart for every reader.
 struct SeriesStyle {
@@ -25,9 +25,9 @@ std::string swatch_svg(const SeriesStyle& style);
 
 struct ChartPoint {
     double x = 0, y = 0;
-    double low = NAN, high = NAN;  // a band around the line
-    std::string text = {};         // of the value, for the read-out
-    bool joined = true;            // by a line with the point before it
+    double low = NAN, high = NAN;    // a band around the line
+    std::string text = {};           // of the value, for the read-out
+    bool joined = true;              // by a line with the point before it
     std::vector<double> seeds = {};  // values behind this one, as dots
 };
 
@@ -42,6 +42,9 @@ struct Position {
     double x = 0;
     std::string text;
 };
+
+// The style sheet of all charts: palette, lines, text.
+const char* chart_style();
 
 struct LineChart {
     std::string id;                  // unique on the page
@@ -87,4 +90,4 @@ struct HeatPanel {
 };
 std::string heat_svg(const HeatPanel& panel);
 
-}  // namespace longreach::report
+}  // namespace longreach::plot
