@@ -18,7 +18,7 @@ struct Options {
     std::string html, svg, baseline;
 };
 
-// Beside the results where they lie in one directory.
+// Next to the results if they are in one directory.
 std::string default_page(const Options& options, const report::Collection& collection) {
     const bool one = options.paths.size() == 1 && (collection.sweep || collection.runs.size() == 1);
     return one ? io::join_path(options.paths[0], "report.html") : "report.html";

@@ -62,6 +62,15 @@ std::string marker_path(size_t marker, double x, double y, double r) {
     }
 }
 
+SeriesStyle series_style(const std::string& name, size_t group, size_t evaluation) {
+    // Eight groups differ in colour, the next eight repeat the colours with another dash; markers have a period of
+    // their own. An evaluation moves its dash and its marker in opposite directions, or group 0 with evaluation 2
+    // would look like group 8 with evaluation 1.
+    const size_t back = evaluation * (marker_count - 1);
+    return {name, group % colour_count, (group / colour_count + evaluation) % dash_count,
+            (group + back) % marker_count, evaluation > 0};
+}
+
 std::string style_classes(const SeriesStyle& style) {
     return fmt::format("c{} d{}{}", style.colour % colour_count, style.dash % dash_count,
                        style.hollow ? " hollow" : "");

@@ -17,7 +17,7 @@ double Scale::at(double value) const {
 
 std::vector<Tick> round_ticks(double low, double high, int about) {
     std::vector<Tick> out;
-    // Where neighbouring doubles are almost a step apart there are no round places between them.
+    // No round places exist between neighbouring doubles.
     const double largest = std::max(std::abs(low), std::abs(high));
     if (!(high - low > 1e-9 * largest) || !std::isfinite(high - low)) return {{low, table::significant(low)}};
     const double rough = (high - low) / about, power = std::pow(10.0, std::floor(std::log10(rough)));

@@ -38,7 +38,7 @@ std::string source_hash(const std::string& text) {
 }
 
 constexpr const char* without_scripts =
-    "[data-piece][hidden]{display:block!important}.menus,.copy{display:none!important}";
+    "[data-piece][hidden]{display:block!important}.menus,.views,.copy{display:none!important}";
 
 }  // namespace
 

@@ -44,12 +44,42 @@ std::string figure(const std::string& name, const std::string& charts, const std
                              {"table", folded("Data", table)}});
 }
 
-std::string line_figure(const PageContext& page, const std::string& name, const plot::LineChart& chart,
+std::vector<View> views_of(const PageContext& page, const plot::LineChart& chart, int digits) {
+    std::vector<View> views{{"plain", chart.log_y ? "log" : "linear", chart}};
+    const auto add = [&](const char* key, const char* text, const plot::LineChart& other) {
+        if (series_of(other).empty()) return;
+        views.push_back({key, text, other});
+        views.back().chart.id += std::string("-") + key;
+    };
+    if (chart.log_x)
+        add("log", chart.log_y ? "linear" : "log", plot::with_log_axes(chart, false));
+    else
+        add("log", chart.log_y ? "linear" : "log, both axes", plot::with_log_axes(chart, !chart.log_y));
+    if (series_of(chart).size() < 2) return views;
+    plot::LineChart difference = plot::minus_baseline(chart, page.summary.baseline, digits);
+    const std::string baseline = page.collection.baseline_name();
+    difference.title += ", difference to " + baseline;
+    difference.y_label += ", minus " + table::shortened(baseline, 14);
+    add("difference", "difference to the baseline", difference);
+    return views;
+}
+
+std::string line_figure(const PageContext& page, const std::string& name, const std::vector<View>& views,
                         const std::string& caption, const table::DataTable& table) {
-    return figure(name,
-                  plot::line_svg(chart, page.styles(), plot::ChartSize::wide) +
-                      plot::line_svg(chart, page.styles(), plot::ChartSize::narrow),
-                  legend(page.styles(), series_of(chart)), caption, table);
+    std::string buttons, charts;
+    for (const View& view : views) {
+        const bool first = &view == views.data();
+        buttons += filled(
+            "view button",
+            {{"key", view.key}, {"pressed", first ? "true" : "false"}, {"text", plot::escaped(view.text)}});
+        charts +=
+            filled("view", {{"key", view.key},
+                            {"hidden", first ? "" : " hidden"},
+                            {"wide", plot::line_svg(view.chart, page.styles(), plot::ChartSize::wide)},
+                            {"narrow", plot::line_svg(view.chart, page.styles(), plot::ChartSize::narrow)}});
+    }
+    if (views.size() > 1) charts = filled("views", {{"buttons", buttons}}) + charts;
+    return figure(name, charts, legend(page.styles(), series_of(views.at(0).chart)), caption, table);
 }
 
 std::string panels(const PageContext& page, const std::vector<plot::LineChart>& charts) {

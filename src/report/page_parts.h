@@ -22,7 +22,7 @@ struct PageContext {
 
 struct Section {
     std::string id, title;
-    std::string html;  // empty: there are no data for it, and it does not appear
+    std::string html;  // empty: no data; the section is left out
 };
 
 Section overview_section(const PageContext& page);
@@ -65,7 +65,15 @@ std::vector<size_t> series_of(const plot::LineChart& chart);
 // A chart with its legend, caption and data. The name identifies it to tests and in links.
 std::string figure(const std::string& name, const std::string& charts, const std::string& legend,
                    const std::string& caption, const table::DataTable& table);
-std::string line_figure(const PageContext& page, const std::string& name, const plot::LineChart& chart,
+// A chart and other views of it, one shown at a time and picked with buttons; the first is shown first.
+struct View {
+    std::string key, text;
+    plot::LineChart chart;
+};
+// The chart, its logarithmic axes and, with several series, its difference to the baseline. A log x axis serves
+// charts over steps; charts over lengths have one already.
+std::vector<View> views_of(const PageContext& page, const plot::LineChart& chart, int digits);
+std::string line_figure(const PageContext& page, const std::string& name, const std::vector<View>& views,
                         const std::string& caption, const table::DataTable& table);
 // Small charts side by side.
 std::string panels(const PageContext& page, const std::vector<plot::LineChart>& charts);

@@ -73,7 +73,7 @@ using Field = std::vector<std::map<Place, double>>;
 std::map<std::string, Field> fields_of(const PageContext& page) {
     struct Sum {
         double value = 0, weight = 0;
-        bool whole = false;  // the row for all heads together, where there is one, stands for them
+        bool whole = false;  // from the row of all heads together, which replaces theirs
     };
     std::map<std::string, std::vector<std::map<Place, std::vector<double>>>> seeds;
     const bool evaluated = all_evaluated(page.collection, &Results::probes);
@@ -81,14 +81,14 @@ std::map<std::string, Field> fields_of(const PageContext& page) {
     for (size_t i = 0; i < count; ++i)
         for (const RunRecord* run : runs_of(page.collection, page.summary.series[i])) {
             std::map<std::string, std::map<Place, Sum>> heads;
-            for (const ProbeCell& row :
+            for (const eval::ProbeRow& row :
                  rows_of(*run, page.summary.series[i].label, &Results::probes, evaluated)) {
                 if (!std::isfinite(row.value)) continue;
                 const bool scalar = row.statistic.starts_with("scalar.");
                 Sum& sum = heads[row.statistic][{scalar ? 0 : row.length, row.layer, row.bin}];
                 if (sum.whole) continue;
                 if (row.head < 0) sum = {0, 0, true};
-                const double weight = row.count > 0 ? row.count : 1;
+                const double weight = row.count > 0 ? static_cast<double>(row.count) : 1;
                 sum.value += weight * row.value;
                 sum.weight += weight;
             }

@@ -92,6 +92,25 @@ std::string document_errors(const PageContext& page) {
            table_html(table);
 }
 
+// The views of the main chart; its differences are paired by seed, and so are their errors.
+std::vector<View> length_views(const PageContext& page, const plot::LineChart& chart) {
+    std::vector<View> views = views_of(page, chart, 4);
+    if (views.back().key != "difference") return views;
+    const Series& baseline = page.summary.series[page.summary.baseline];
+    for (plot::ChartLine& line : views.back().chart.lines)
+        for (plot::ChartPoint& p : line.points) {
+            const auto length = static_cast<int64_t>(p.x);
+            const MeanInterval m =
+                paired_difference(page.summary.series[line.series].loss.at(length), baseline.loss.at(length));
+            if (!m.has_interval() || line.series == page.summary.baseline) continue;
+            p.y = m.mean;
+            p.low = m.mean - m.standard_error;
+            p.high = m.mean + m.standard_error;
+            p.text = table::signed_fixed(m.mean, 4) + " ± " + table::fixed(m.standard_error, 4);
+        }
+    return views;
+}
+
 std::string loss_figure(const PageContext& page) {
     const plot::LineChart chart = length_chart(page);
     if (chart.lines.empty()) return {};
@@ -99,7 +118,7 @@ std::string loss_figure(const PageContext& page) {
     for (const plot::ChartLine& line : chart.lines)
         for (const plot::ChartPoint& p : line.points) bands |= std::isfinite(p.low);
     return line_figure(
-        page, "loss-by-length", chart,
+        page, "loss-by-length", length_views(page, chart),
         fmt::format("{}{}: {}.{}",
                     page.collection.measure.identified()
                         ? "Loss of the same text read with different lengths of context"
@@ -221,8 +240,8 @@ Section apart_section(const PageContext& page) {
                               {fmt::format("{}", t.seed)},
                               {t.cell.task, {}, false},
                               {table::full_length(t.cell.length), fmt::format("{}", t.cell.length)},
-                              table::significant_cell(t.cell.depth),
-                              table::number_cell(t.cell.samples, 0),
+                              table::significant_cell(t.cell.percent()),
+                              table::number_cell(static_cast<double>(t.cell.samples), 0),
                               table::number_cell(t.cell.accuracy, 3)});
     if (!tasks.rows.empty()) section.html += table_html(tasks);
     if (!section.html.empty())
@@ -234,97 +253,106 @@ Section apart_section(const PageContext& page) {
     return section;
 }
 
-Section differences_section(const PageContext& page) {
-    Section section{"differences", "Differences to " + page.collection.baseline_name(), {}};
-    const Series& baseline = page.summary.series[page.summary.baseline];
-    Menu menu{"context length", {}};
-    std::vector<ChosenPiece> pieces;
+namespace {
+
+// One row per variant that shares a seed with the baseline at this length; the best on top, values that are not
+// finite at the end.
+std::vector<plot::IntervalRow> difference_rows(const PageContext& page, int64_t length) {
+    const std::vector<SeedValue>& base = page.summary.series[page.summary.baseline].loss.at(length);
+    std::vector<plot::IntervalRow> rows;
+    for (size_t i = 0; i < page.summary.series.size(); ++i) {
+        const auto found = page.summary.series[i].loss.find(length);
+        if (i == page.summary.baseline || found == page.summary.series[i].loss.end()) continue;
+        const std::vector<SeedValue> differences = paired_differences(found->second, base);
+        if (differences.empty()) continue;
+        const MeanInterval m = mean_interval(differences);
+        plot::IntervalRow row{i, m.mean, m.low, m.high, {}, table::signed_fixed(m.mean, 4)};
+        for (const SeedValue& d : differences) row.values.push_back(d.value);
+        if (m.has_interval())
+            row.text += fmt::format(", 95% interval {} to {}", table::signed_fixed(m.low, 4),
+                                    table::signed_fixed(m.high, 4));
+        row.text += fmt::format(" ({})", counted(differences.size(), "shared seed"));
+        rows.push_back(row);
+    }
+    std::stable_sort(rows.begin(), rows.end(), [](const plot::IntervalRow& a, const plot::IntervalRow& b) {
+        if (std::isnan(a.mean) || std::isnan(b.mean)) return !std::isnan(a.mean) && std::isnan(b.mean);
+        return a.mean < b.mean;
+    });
+    return rows;
+}
+
+table::DataTable difference_table(const PageContext& page, int64_t length,
+                                  const std::vector<plot::IntervalRow>& rows) {
     table::DataTable table;
     table.caption =
         "Difference of loss to " + page.collection.baseline_name() + ", paired by seed (nats per token)";
     table.header = {"variant", "context", "shared seeds", "difference", "95% interval from", "to"};
-    std::map<int64_t, table::DataTable> tables;
-    for (const auto& [length, base] : baseline.loss) {
-        plot::IntervalChart chart;
-        chart.id = fmt::format("difference-{}", length);
-        chart.title = fmt::format("Difference of loss to {} at a context of {}",
-                                  page.collection.baseline_name(), table::full_length(length));
-        chart.x_label = "difference of loss in nats (left of 0 is better)";
-        table::DataTable here = table;
-        size_t settled = 0, intervals = 0;
-        for (size_t i = 0; i < page.summary.series.size(); ++i) {
-            if (i == page.summary.baseline) continue;
-            const auto found = page.summary.series[i].loss.find(length);
-            if (found == page.summary.series[i].loss.end()) continue;
-            const std::vector<SeedValue> differences = paired_differences(found->second, base);
-            if (differences.empty()) continue;
-            const MeanInterval m = mean_interval(differences);
-            plot::IntervalRow row{i, m.mean, m.low, m.high, {}, {}};
-            for (const SeedValue& d : differences) row.values.push_back(d.value);
-            row.text = table::signed_fixed(m.mean, 4);
-            if (m.has_interval()) {
-                row.text += fmt::format(", 95% interval {} to {}", table::signed_fixed(m.low, 4),
-                                        table::signed_fixed(m.high, 4));
-                ++intervals;
-            }
-            row.text += fmt::format(" ({})", counted(differences.size(), "shared seed"));
-            settled += m.excludes_zero();
-            chart.rows.push_back(row);
-            const auto cell = [](double v) {
-                return std::isnan(v) ? table::Cell{""}
-                                     : table::Cell{table::signed_fixed(v, 4), table::exact(v)};
-            };
-            here.rows.push_back({table::name_cell(page.styles()[i].name),
-                                 {table::full_length(length), fmt::format("{}", length)},
-                                 {fmt::format("{}", differences.size())},
-                                 std::isnan(m.mean) ? table::Cell{"not finite", "nan"} : cell(m.mean),
-                                 cell(m.low),
-                                 cell(m.high)});
-        }
-        if (chart.rows.empty()) continue;
-        std::vector<size_t> order(chart.rows.size());
-        for (size_t i = 0; i < order.size(); ++i) order[i] = i;
-        // Best on top; what is not finite at the end.
-        std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-            const double x = chart.rows[a].mean, y = chart.rows[b].mean;
-            if (std::isnan(x) || std::isnan(y)) return !std::isnan(x) && std::isnan(y);
-            return x < y;
-        });
-        plot::IntervalChart sorted = chart;
-        table::DataTable sorted_table = here;
-        std::vector<size_t> series;
-        for (size_t i = 0; i < order.size(); ++i) {
-            sorted.rows[i] = chart.rows[order[i]];
-            sorted_table.rows[i] = here.rows[order[i]];
-            series.push_back(sorted.rows[i].series);
-        }
-        sorted.description = fmt::format("{} of {} intervals exclude zero.", settled, intervals);
-        const std::string caption =
-            intervals > 0
-                ? fmt::format(
-                      "At a context of {}: mean difference with its 95% t-interval; small dots are the "
-                      "single "
-                      "seeds. {} of {} intervals exclude zero; each stands for itself, without correction "
-                      "for their number.",
-                      table::full_length(length), settled, intervals)
-                : fmt::format(
-                      "At a context of {}. An interval needs two shared seeds with finite losses: without, "
-                      "differences of the size of seed noise cannot be told from chance.",
-                      table::full_length(length));
-        std::sort(series.begin(), series.end());
+    const auto cell = [](double v) {
+        return std::isnan(v) ? table::Cell("") : table::Cell(table::signed_fixed(v, 4), table::exact(v));
+    };
+    for (const plot::IntervalRow& row : rows)
+        table.rows.push_back({table::name_cell(page.styles()[row.series].name),
+                              {table::full_length(length), fmt::format("{}", length)},
+                              {fmt::format("{}", row.values.size())},
+                              std::isnan(row.mean) ? table::Cell("not finite", "nan") : cell(row.mean),
+                              cell(row.low),
+                              cell(row.high)});
+    return table;
+}
+
+std::string difference_figure(const PageContext& page, int64_t length,
+                              const std::vector<plot::IntervalRow>& rows) {
+    size_t settled = 0, intervals = 0;
+    std::vector<size_t> series;
+    for (const plot::IntervalRow& row : rows) {
+        const bool known = std::isfinite(row.low) && std::isfinite(row.high);
+        intervals += known;
+        settled += known && (row.low > 0 || row.high < 0);
+        series.push_back(row.series);
+    }
+    std::sort(series.begin(), series.end());
+    plot::IntervalChart chart;
+    chart.id = fmt::format("difference-{}", length);
+    chart.title = fmt::format("Difference of loss to {} at a context of {}", page.collection.baseline_name(),
+                              table::full_length(length));
+    chart.description = fmt::format("{} of {} intervals exclude zero.", settled, intervals);
+    chart.x_label = "difference of loss in nats (left of 0 is better)";
+    chart.rows = rows;
+    const std::string caption =
+        intervals > 0
+            ? fmt::format(
+                  "At a context of {}: mean difference with its 95% t-interval; small dots are single "
+                  "seeds. {} of {} intervals exclude zero; each is on its own, without correction for "
+                  "their number.",
+                  table::full_length(length), settled, intervals)
+            : fmt::format(
+                  "At a context of {}. An interval needs two shared seeds with finite losses; without "
+                  "one, a difference cannot be told from seed noise.",
+                  table::full_length(length));
+    return figure(fmt::format("differences-{}", length),
+                  plot::interval_svg(chart, page.styles(), plot::ChartSize::wide) +
+                      plot::interval_svg(chart, page.styles(), plot::ChartSize::narrow),
+                  legend(page.styles(), series), caption, difference_table(page, length, rows));
+}
+
+}  // namespace
+
+Section differences_section(const PageContext& page) {
+    Section section{"differences", "Differences to " + page.collection.baseline_name(), {}};
+    Menu menu{"context length", {}};
+    std::vector<ChosenPiece> pieces;
+    for (const auto& [length, base] : page.summary.series[page.summary.baseline].loss) {
+        const std::vector<plot::IntervalRow> rows = difference_rows(page, length);
+        if (rows.empty()) continue;
         const std::string key = fmt::format("{}", length);
         menu.choices.push_back({key, table::full_length(length)});
-        pieces.push_back({{key},
-                          figure("differences-" + key,
-                                 plot::interval_svg(sorted, page.styles(), plot::ChartSize::wide) +
-                                     plot::interval_svg(sorted, page.styles(), plot::ChartSize::narrow),
-                                 legend(page.styles(), series), caption, sorted_table)});
+        pieces.push_back({{key}, difference_figure(page, length, rows)});
     }
     if (pieces.empty()) return section;
-    section.html += paragraph(
+    section.html = paragraph(
         "Runs with the same seed share their initial weights and the order of their data where shapes allow "
-        "it, so the "
-        "difference seed by seed is known better than either mean.");
+        "it, "
+        "so the difference seed by seed is known better than either mean.");
     section.html += chooser("differences", {menu}, pieces, pieces.back().keys);
     return section;
 }
@@ -365,7 +393,7 @@ Section positions_section(const PageContext& page) {
             for (const RunRecord* run : runs_of(page.collection, page.summary.series[i]))
                 for (const BucketRow& row :
                      rows_of(*run, page.summary.series[i].label, &Results::buckets, evaluated))
-                    if (row.length == length && row.by_document == by_document) {
+                    if (row.length == length && row.by_document() == by_document) {
                         values[i][row.bucket].push_back(row.loss);
                         buckets.insert(row.bucket);
                     }
@@ -403,7 +431,7 @@ Section positions_section(const PageContext& page) {
         menu.choices.push_back({key, "the " + key});
         pieces.push_back(
             {{key},
-             line_figure(page, "positions-" + key, chart,
+             line_figure(page, "positions-" + key, views_of(page, chart, 4),
                          fmt::format("Sequences of {} tokens; each point averages the tokens whose "
                                      "position lies between it and twice that.",
                                      table::full_length(length)),

@@ -121,7 +121,7 @@ std::string quantity_figure(const PageContext& page, const Quantity& quantity) {
     }
     chart.lines.push_back(line);
     return line_figure(
-        page, std::string("run-") + quantity.key, chart,
+        page, std::string("run-") + quantity.key, views_of(page, chart, 4),
         stride > 1 ? fmt::format("As logged; every {}th record is drawn.", stride) : "As logged.", table);
 }
 

@@ -17,14 +17,14 @@ struct Score {
     double samples = 0, accuracy = 0, margin = 0, margin_samples = 0, loss = 0, loss_samples = 0;
     std::map<int64_t, std::pair<double, double>> by_seed;  // correct answers and samples
     void add(const TaskCell& row, int64_t seed) {
-        const double n = row.samples > 0 ? row.samples : 1;
+        const double n = row.samples > 0 ? static_cast<double>(row.samples) : 1;
         if (!std::isfinite(row.accuracy)) return;
         samples += n;
         accuracy += n * row.accuracy;
         by_seed[seed].first += n * row.accuracy;
         by_seed[seed].second += n;
         if (row.margin && std::isfinite(*row.margin)) margin += n * *row.margin, margin_samples += n;
-        if (row.loss && std::isfinite(*row.loss)) loss += n * *row.loss, loss_samples += n;
+        if (std::isfinite(row.loss)) loss += n * row.loss, loss_samples += n;
     }
     double mean_accuracy() const { return samples > 0 ? accuracy / samples : NAN; }
     double mean_margin() const { return margin_samples > 0 ? margin / margin_samples : NAN; }
@@ -56,9 +56,9 @@ std::map<std::string, TaskScores> scores_of(const PageContext& page) {
                 task.by_depth.resize(count);
                 task.lengths.insert(row.length);
                 task.by_length[i][row.length].add(row, run->seed);
-                if (std::isnan(row.depth)) continue;
-                task.depths.insert(row.depth);
-                task.by_depth[i][{row.depth, row.length}].add(row, run->seed);
+                if (!row.depth) continue;
+                task.depths.insert(row.percent());
+                task.by_depth[i][{row.percent(), row.length}].add(row, run->seed);
             }
     return out;
 }
@@ -108,8 +108,11 @@ std::string accuracy_figure(const PageContext& page, const std::string& name, co
         }
         if (!line.points.empty()) chart.lines.push_back(line);
     }
+    // Accuracies may be 0: no logarithm.
+    std::vector<View> views = views_of(page, chart, 3);
+    std::erase_if(views, [](const View& view) { return view.key == "log"; });
     return line_figure(
-        page, "task-" + name, chart,
+        page, "task-" + name, views,
         "Share of right answers over all depths: lines are means over seeds, small dots the single seeds.",
         table);
 }

@@ -77,6 +77,17 @@ std::vector<plot::Position> stage_marks(const Collection& collection) {
     return out;
 }
 
+// Bounds of the y axis from the points at `from` and later only.
+void frame_late(plot::LineChart& chart, double from) {
+    double low = INFINITY, high = -INFINITY;
+    for (const plot::ChartLine& line : chart.lines)
+        for (const plot::ChartPoint& p : line.points)
+            if (p.x >= from && std::isfinite(p.y)) low = std::min(low, p.y), high = std::max(high, p.y);
+    if (!(high > low)) return;
+    chart.y_low = low - 0.06 * (high - low);
+    chart.y_high = high + 0.06 * (high - low);
+}
+
 std::string training_figure(const PageContext& page) {
     plot::LineChart chart;
     chart.id = "training";
@@ -148,10 +159,12 @@ std::string training_figure(const PageContext& page) {
         table.rows.push_back(row);
     }
     chart.description = "Loss of the training batches over steps.";
+    std::vector<View> views = views_of(page, chart, 4);
+    if (views.back().key == "difference") frame_late(views.back().chart, 0.12 * static_cast<double>(last));
     return line_figure(
-        page, "training-loss", chart,
+        page, "training-loss", views,
         "Strong lines are running means over a fortieth of the run and over seeds, faint lines the "
-        "single runs as logged. The first steps may lie above the frame.",
+        "single runs as logged. The first steps may lie above the frame of the linear axes.",
         table);
 }
 
@@ -235,7 +248,7 @@ std::string validation_figures(const PageContext& page) {
         menu.choices.push_back({key, table::full_length(length)});
         pieces.push_back(
             {{key},
-             line_figure(page, "validation-" + key, chart,
+             line_figure(page, "validation-" + key, views_of(page, chart, 4),
                          broken ? "Validations while training. Points that scored other tokens than those "
                                   "before them are not joined with them: their losses do not compare."
                                 : "Validations while training, all on the same number of tokens.",

@@ -21,10 +21,8 @@ void add_series(const Collection& collection, Summary& out) {
         const std::string& group = collection.groups[g];
         if (group == collection.baseline) out.baseline = out.series.size();
         out.series.push_back({group, "", {}, {}, {}});
-        // A group's hue stays with it; every eighth group has it again, with other dashes and another marker.
-        plot::SeriesStyle style{group, g % plot::colour_count, g / plot::colour_count, g % plot::marker_count,
-                                false};
-        out.styles.push_back(style);
+        out.styles.push_back(plot::series_style(group, g));
+        size_t evaluation = 0;
         for (const std::string& label : collection.labels) {
             const auto evaluated = [&](const RunRecord& run) {
                 const auto found = run.evaluations.find(label);
@@ -35,10 +33,7 @@ void add_series(const Collection& collection, Summary& out) {
             if (group == collection.baseline && label == collection.baseline_label)
                 out.baseline = out.series.size();
             out.series.push_back({group, label, {}, {}, {}, collection.own_labels.contains(label)});
-            ++style.dash;
-            style.name = series_name(group, label);
-            style.hollow = true;
-            out.styles.push_back(style);
+            out.styles.push_back(plot::series_style(series_name(group, label), g, ++evaluation));
         }
     }
 }

@@ -216,8 +216,8 @@ std::string apart(const Collection& sweep, const TableOptions& options) {
     for (const ApartTask& t : tasks)
         lines.push_back({series_name(t.group, t.label), std::to_string(t.seed), t.cell.task,
                          std::to_string(t.cell.length),
-                         std::isnan(t.cell.depth) ? "-" : fmt::format("{:g}", t.cell.depth),
-                         fmt::format("{:g}", t.cell.samples), fmt::format("{:.1f}", 100 * t.cell.accuracy)});
+                         t.cell.depth ? fmt::format("{:g}", *t.cell.depth) : "-",
+                         std::to_string(t.cell.samples), fmt::format("{:.1f}", 100 * t.cell.accuracy)});
     return fmt::format("{}\n{}", out, table::text_table(lines, options.terminal));
 }
 

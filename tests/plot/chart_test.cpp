@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <set>
 
 #include "plot/markup.h"
 #include "plot/parts.h"
@@ -153,4 +154,34 @@ TEST_CASE("names at the ends of lines do not cover each other and stay in the pi
             // Coordinates are written with one decimal: two of them differ by 14 less at most 0.1.
             for (size_t i = 1; i < count; ++i) CHECK(places[i] - places[i - 1] > 13.85);
         }
+}
+
+TEST_CASE("the series of 35 groups and six evaluations of each all look different") {
+    std::set<std::string> seen;
+    for (size_t group = 0; group < 35; ++group)
+        for (size_t evaluation = 0; evaluation <= 6; ++evaluation) {
+            const plot::SeriesStyle style = plot::series_style("x", group, evaluation);
+            seen.insert(fmt::format("{} {}", plot::style_classes(style), style.marker));
+        }
+    CHECK(seen.size() == 35 * 7);
+}
+
+TEST_CASE("views: logarithmic axes leave out what has no logarithm, differences what the baseline lacks") {
+    plot::LineChart chart;
+    chart.y_low = 0;
+    chart.marks = {{0, "begin"}, {2, "later"}};
+    chart.lines = {{0, {{0, 5}, {1, 4}, {2, 2}}}, {1, {{1, 5}, {2, 1.5}, {3, 1}}}, {1, {{1, 9}}, true}};
+    const plot::LineChart log = plot::with_log_axes(chart, true);
+    CHECK(log.log_x);
+    CHECK(log.log_y);
+    CHECK(std::isnan(log.y_low));
+    CHECK(log.lines[0].points.size() == 2);
+    CHECK(log.marks.size() == 1);
+    const plot::LineChart minus = plot::minus_baseline(chart, 0, 2);
+    REQUIRE(minus.lines.size() == 2);
+    CHECK(minus.lines[0].points[2].y == 0);
+    REQUIRE(minus.lines[1].points.size() == 2);
+    CHECK(minus.lines[1].points[0].text == "+1.00");
+    CHECK(minus.lines[1].points[1].text == "−0.50");
+    CHECK(plot::minus_baseline(chart, 2, 2).lines.empty());
 }
