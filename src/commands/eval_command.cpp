@@ -26,18 +26,15 @@ struct EvalOptions {
 void write_results(const std::string& directory, const std::vector<eval::LengthResult>& results,
                    const std::vector<eval::TaskRow>& tasks, int64_t step, double bytes_per_token) {
     io::make_directories(directory);
-    const auto file = [](const char* header, const std::vector<std::string>& lines) {
-        return std::string(header) + "\n" + join(lines, "\n") + "\n";
+    // A file of an earlier request that this one has nothing for would describe another model.
+    const auto put = [&](bool measured, const auto& columns, const std::vector<std::string>& lines) {
+        const std::string path = io::join_path(directory, columns.file());
+        if (!measured) return io::remove_file(path);
+        io::write_file_atomically(path, columns.header() + "\n" + join(lines, "\n") + "\n");
     };
-    // A file of an earlier request that this one has nothing for would tell of another model.
-    const auto put = [&](const char* name, bool measured, const char* header,
-                         const std::vector<std::string>& lines) {
-        const std::string path = io::join_path(directory, name);
-        measured ? io::write_file_atomically(path, file(header, lines)) : io::remove_file(path);
-    };
-    put("val.csv", !results.empty(), eval::val_header, eval::val_lines(results, step, 0, bytes_per_token));
-    put("positions.csv", !results.empty(), eval::positions_header, eval::positions_lines(results, step));
-    put("tasks.csv", !tasks.empty(), eval::tasks_header, eval::task_lines(tasks, step));
+    put(!results.empty(), eval::val_file, eval::val_lines(results, step, 0, bytes_per_token));
+    put(!results.empty(), eval::positions_file, eval::positions_lines(results, step));
+    put(!tasks.empty(), eval::tasks_file, eval::task_lines(tasks, step));
 }
 
 eval::TaskRequest task_request(const EvalOptions& options, const train::Experiment& e, int64_t batch_tokens) {

@@ -55,7 +55,7 @@ ExitCode probe(const ProbeOptions& options) {
     console.line(eval::probe_table(result.rows));
     io::make_directories(opened.directory);
     io::write_file_atomically(io::join_path(opened.directory, "probe.csv"),
-                              std::string(eval::probe_header) + "\n" +
+                              eval::probe_file.header() + "\n" +
                                   join(eval::probe_lines(result.rows, opened.checkpoint.step), "\n") + "\n");
     // What another evaluation under this label was asked stays.
     opened.write_request(request.lengths, request.tokens, {}, &scored, true);

@@ -16,7 +16,7 @@ struct Options {
     std::string html, svg, baseline;
 };
 
-// Beside the results where they lie in one directory.
+// Next to the results if they are in one directory.
 std::string default_page(const Options& options, const report::Collection& collection) {
     const bool one = options.paths.size() == 1 && (collection.sweep || collection.runs.size() == 1);
     return one ? io::join_path(options.paths[0], "report.html") : "report.html";
@@ -26,7 +26,7 @@ ExitCode report(const Options& options) {
     const report::Collection collection = report::collect(options.paths, options.baseline);
     require(!collection.runs.empty(), ExitCode::data,
             "{}: no results yet (no val.csv, metrics.jsonl or eval/)", options.paths[0]);
-    const report::Terminal terminal = report::Terminal::standard_output();
+    const table::Terminal terminal = table::Terminal::standard_output();
     if (collection.sweep) {
         fmt::print("{}", report::sweep_tables(collection, {terminal}));
     } else {

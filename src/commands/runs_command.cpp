@@ -3,7 +3,7 @@
 #include "base/units.h"
 #include "commands/commands.h"
 #include "report/run_list.h"
-#include "report/text_table.h"
+#include "table/text_table.h"
 
 namespace longreach::commands {
 
@@ -15,7 +15,7 @@ ExitCode runs(const std::string& directory) {
         fmt::print("{}: no runs\n", one_line(directory));
         return ExitCode::ok;
     }
-    std::vector<report::TextLine> lines{{"run", "state", "step", "loss", "validation", "at length", "age"}};
+    std::vector<table::TextLine> lines{{"run", "state", "step", "loss", "validation", "at length", "age"}};
     const auto number = [](double v) { return std::isnan(v) ? std::string("-") : fmt::format("{:.4f}", v); };
     for (const report::RunSummary& run : found) {
         const bool bad = run.state == report::RunState::failed || run.state == report::RunState::damaged;
@@ -27,7 +27,7 @@ ExitCode runs(const std::string& directory) {
                          run.length > 0 ? std::to_string(run.length) : "-",
                          std::isnan(run.age) ? "-" : human_duration(run.age)});
     }
-    fmt::print("{}", report::text_table(lines, report::Terminal::standard_output()));
+    fmt::print("{}", table::text_table(lines, table::Terminal::standard_output()));
     for (const report::RunSummary& run : found)
         if (!run.problem.empty()) fmt::print("{}: {}\n", one_line(run.name), one_line(run.problem));
     return ExitCode::ok;

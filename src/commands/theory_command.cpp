@@ -19,7 +19,7 @@ struct Options {
     uint64_t seed = 1;
 };
 
-using TableMaker = std::vector<theory::NumberTable> (*)(const theory::StudyOptions&);
+using TableMaker = std::vector<table::DataTable> (*)(const theory::StudyOptions&);
 const std::vector<std::pair<std::string, TableMaker>> makers = {
     {"extreme", theory::extreme_tables},
     {"cosine", theory::cosine_tables},
@@ -65,10 +65,10 @@ void phase(const Options& options, int64_t n, int64_t d) {
     fmt::print("  took {}\n{}\n{}\n", human_duration(seconds()),
                glance(diagram, diagram.angle_ratio, "lambda: angles after over angles before"),
                glance(diagram, diagram.gradient_norm, "eta: gradient passed through"));
-    const theory::NumberTable table = theory::phase_table(diagram);
-    save(options, table.name + ".csv", theory::csv(table));
-    save(options, table.name + "_lambda.svg", theory::svg(theory::angle_ratio_map(diagram)));
-    save(options, table.name + "_eta.svg", theory::svg(theory::gradient_norm_map(diagram)));
+    const table::DataTable table = theory::phase_table(diagram);
+    save(options, table.name + ".csv", table::csv(table));
+    save(options, table.name + "_lambda.svg", plot::heat_map_svg(theory::angle_ratio_map(diagram)));
+    save(options, table.name + "_eta.svg", plot::heat_map_svg(theory::gradient_norm_map(diagram)));
 }
 
 ExitCode theory(const Options& options) {
@@ -92,12 +92,13 @@ ExitCode theory(const Options& options) {
     theory::StudyOptions study{options.ns, options.dims, options.samples, options.seed};
     if (study.ns.empty()) study.ns = {16, 256, 1024, 4096, 16384, 65536};
     if (study.dims.empty()) study.dims = {16, 64, 128, 256};
+    const table::Terminal terminal = table::Terminal::standard_output();
     for (const auto& [name, make] : makers) {
         if (!wanted(name)) continue;
-        for (const theory::NumberTable& table : make(study)) {
-            fmt::print("{}\n", theory::aligned(table));
+        for (const table::DataTable& table : make(study)) {
+            fmt::print("{}\n", table::text_table(table, terminal));
             std::fflush(stdout);
-            save(options, table.name + ".csv", theory::csv(table));
+            save(options, table.name + ".csv", table::csv(table));
         }
     }
     if (wanted("phase"))

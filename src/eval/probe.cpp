@@ -58,12 +58,9 @@ ProbeResult Probe::run(Ops& ops, ranks::Comm& comm, model::Transformer& model,
     return result;
 }
 
-std::vector<std::string> probe_lines(const std::vector<ProbeRow>& rows, int64_t step) {
-    std::vector<std::string> lines;
-    for (const ProbeRow& r : rows)
-        lines.push_back(fmt::format("{},{},{},{},{},{},{},{}", step, r.length, r.layer, r.head, r.bin,
-                                    r.statistic, r.value, r.count));
-    return lines;
+std::vector<std::string> probe_lines(std::vector<ProbeRow> rows, int64_t step) {
+    for (ProbeRow& row : rows) row.step = step;
+    return probe_file.lines(rows);
 }
 
 std::string probe_table(const std::vector<ProbeRow>& rows) {

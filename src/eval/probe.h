@@ -10,19 +10,26 @@
 #include <vector>
 
 #include "eval/lengths.h"
+#include "io/record_columns.h"
 
 namespace longreach::eval {
 
 // One line of probe.csv.
 struct ProbeRow {
-    int64_t length;  // 0: does not depend on the length
-    int64_t layer;   // -1: of the whole model
-    int64_t head;    // -1: of the whole layer
-    int64_t bin;     // smallest n of the queries in it; 0: all queries
+    int64_t length = 0;  // 0: does not depend on the length
+    int64_t layer = 0;   // -1: of the whole model
+    int64_t head = 0;    // -1: of the whole layer
+    int64_t bin = 0;     // smallest n of the queries in it; 0: all queries
     std::string statistic;
-    double value;
-    int64_t count;  // of the numbers that the value summarises
+    double value = 0;
+    int64_t count = 0;  // of the numbers that the value summarises
+    int64_t step = 0;
 };
+inline constexpr io::RecordColumns probe_file(
+    "probe.csv", 8, io::required("step", &ProbeRow::step), io::required("length", &ProbeRow::length),
+    io::required("layer", &ProbeRow::layer), io::required("head", &ProbeRow::head),
+    io::required("bin", &ProbeRow::bin), io::required("statistic", &ProbeRow::statistic),
+    io::required("value", &ProbeRow::value), io::plain("count", &ProbeRow::count));
 
 struct ProbeRequest {
     std::vector<int64_t> lengths;
@@ -56,8 +63,7 @@ class Probe {
     Tensor projected_;   // [N, C] what a layer's attention adds to the residual stream, before a norm
 };
 
-inline constexpr const char* probe_header = "step,length,layer,head,bin,statistic,value,count";
-std::vector<std::string> probe_lines(const std::vector<ProbeRow>& rows, int64_t step);
+std::vector<std::string> probe_lines(std::vector<ProbeRow> rows, int64_t step);
 // For the terminal: one line per length, layer and head, of the bin with most queries.
 std::string probe_table(const std::vector<ProbeRow>& rows);
 

@@ -97,7 +97,7 @@ std::vector<TaskRow> RepeatEvaluator::run(Ops& ops, model::Transformer& model,
             if (sequences > 1)
                 row.accuracy_error = std::sqrt(std::max(0.0, squares - hits * hits / k) / (k - 1) / k);
             row.loss = loss / (k * static_cast<double>(length));
-            row.fingerprint = fingerprint.digest();
+            row.fingerprint = format_hash64(fingerprint.digest());
             rows.push_back(row);
         }
     model.use_length(ops, 0);

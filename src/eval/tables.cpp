@@ -16,39 +16,20 @@ double bits_per_byte(double loss, double bytes_per_token) {
     return loss / std::numbers::ln2 / bytes_per_token;
 }
 
-// Empty cells where a value is unknown.
-std::string cell(double value) {
-    return std::isnan(value) ? "" : fmt::format("{}", value);
-}
-std::string documents_cell(const LengthResult& r) {
-    return r.documents > 0 ? fmt::format("{}", r.documents) : "";
-}
-
 }  // namespace
-
-size_t known_columns(std::string_view header, std::string_view newest, size_t fewest) {
-    if (!newest.starts_with(header)) return 0;
-    if (header.size() < newest.size() && newest[header.size()] != ',') return 0;
-    const size_t columns = static_cast<size_t>(std::count(header.begin(), header.end(), ',')) + 1;
-    return columns < fewest ? 0 : columns;
-}
-
-std::string first_cells(const std::string& line, size_t columns) {
-    for (size_t at = 0; at < line.size(); ++at)
-        if (line[at] == ',' && --columns == 0) return line.substr(0, at);
-    return line;
-}
 
 std::vector<std::string> val_lines(const std::vector<LengthResult>& results, int64_t step, int64_t tokens,
                                    double bytes_per_token) {
     std::vector<std::string> lines;
     for (const LengthResult& r : results) {
-        const double loss = r.loss.mean();
-        const std::string bits =
-            bytes_per_token > 0 ? fmt::format("{}", bits_per_byte(loss, bytes_per_token)) : "";
-        lines.push_back(fmt::format("{},{},{},{},{},{},{},{},{},{}", step, tokens, r.length, loss,
-                                    cell(r.standard_error), r.loss.count, documents_cell(r), bits, r.top1(),
-                                    format_hash64(r.fingerprint)));
+        LossRow row{.step = step, .tokens = tokens, .length = r.length, .loss = r.loss.mean()};
+        row.standard_error = r.standard_error;
+        row.scored = static_cast<double>(r.loss.count);
+        if (r.documents > 0) row.documents = static_cast<double>(r.documents);
+        if (bytes_per_token > 0) row.bits_per_byte = bits_per_byte(row.loss, bytes_per_token);
+        row.top1 = r.top1();
+        row.fingerprint = format_hash64(r.fingerprint);
+        lines.push_back(val_file.line(row));
     }
     return lines;
 }
@@ -59,10 +40,10 @@ std::vector<std::string> positions_lines(const std::vector<LengthResult>& result
         for (const auto& [by, buckets] :
              {std::pair{"sequence", &r.by_sequence}, {"document", &r.by_document}})
             for (size_t k = 0; k < buckets->size(); ++k)
-                if ((*buckets)[k].count > 0)
-                    lines.push_back(fmt::format("{},{},{},{},{},{},{}", step, r.length, by, int64_t{1} << k,
-                                                (*buckets)[k].mean(), (*buckets)[k].count,
-                                                format_hash64(r.fingerprint)));
+                if (const LossSum& sum = (*buckets)[k]; sum.count > 0)
+                    lines.push_back(
+                        positions_file.line({step, r.length, by, int64_t{1} << k, sum.mean(),
+                                             static_cast<double>(sum.count), format_hash64(r.fingerprint)}));
     return lines;
 }
 
@@ -105,7 +86,7 @@ std::string results_table(const std::vector<LengthResult>& results, double bytes
                            bytes_per_token > 0
                                ? fmt::format(" {:>10.4f}", bits_per_byte(r.loss.mean(), bytes_per_token))
                                : "",
-                           r.top1(), r.loss.count, r.documents > 0 ? documents_cell(r) : "-");
+                           r.top1(), r.loss.count, r.documents > 0 ? fmt::format("{}", r.documents) : "-");
     return out;
 }
 

@@ -1,30 +1,53 @@
 // Losses by length, as files and as text.
 #pragma once
 
+#include <cmath>
+#include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "eval/lengths.h"
+#include "io/record_columns.h"
 
 namespace longreach::eval {
 
-// Columns of val.csv and positions.csv; data/README documents them.
-inline constexpr const char* val_header =
-    "step,tokens,length,loss,standard_error,scored,documents,bits_per_byte,top1,fingerprint";
-inline constexpr const char* positions_header = "step,length,by,bucket,loss,scored,fingerprint";
+// A line of val.csv; data/README documents the columns of all record files.
+struct LossRow {
+    int64_t step = 0, tokens = 0, length = 0;
+    double loss = NAN;
+    double standard_error = NAN;           // of the loss, over documents
+    double scored = NAN, documents = NAN;  // whole numbers
+    std::optional<double> bits_per_byte = {};
+    double top1 = NAN;
+    std::string fingerprint = {};  // of the scored tokens; files of earlier versions have none
+};
+inline constexpr io::RecordColumns val_file(
+    "val.csv", 8, io::required("step", &LossRow::step), io::required("tokens", &LossRow::tokens),
+    io::required("length", &LossRow::length), io::required("loss", &LossRow::loss),
+    io::blank("standard_error", &LossRow::standard_error), io::plain("scored", &LossRow::scored),
+    io::blank("documents", &LossRow::documents), io::plain("bits_per_byte", &LossRow::bits_per_byte),
+    io::plain("top1", &LossRow::top1), io::plain("fingerprint", &LossRow::fingerprint));
 
-// Number of columns in the header of a record file, which earlier versions may have written: those of the
-// newest header without some of the last. 0: another header, or fewer columns than `fewest`.
-size_t known_columns(std::string_view header, std::string_view newest, size_t fewest);
-inline constexpr size_t first_val_columns = 8, first_positions_columns = 6;  // of the first version
-// The first `columns` cells of a line.
-std::string first_cells(const std::string& line, size_t columns);
+// A line of positions.csv.
+struct BucketRow {
+    int64_t step = 0, length = 0;
+    std::string by = {};  // "sequence" or "document"
+    int64_t bucket = 0;   // the smallest context in it
+    double loss = NAN, scored = 0;
+    std::string fingerprint = {};
+};
+inline constexpr io::RecordColumns positions_file("positions.csv", 6, io::required("step", &BucketRow::step),
+                                                  io::required("length", &BucketRow::length),
+                                                  io::required("by", &BucketRow::by),
+                                                  io::required("bucket", &BucketRow::bucket),
+                                                  io::required("loss", &BucketRow::loss),
+                                                  io::required("scored", &BucketRow::scored),
+                                                  io::plain("fingerprint", &BucketRow::fingerprint));
 
-// One line of val.csv per length. bytes_per_token: 0 if unknown. A cell of an unknown value is empty.
+// One line of val.csv per length. bytes_per_token: 0 if unknown.
 std::vector<std::string> val_lines(const std::vector<LengthResult>& results, int64_t step, int64_t tokens,
                                    double bytes_per_token);
-// One line per non-empty bucket: by is "sequence" or "document", bucket the smallest context in it.
+// One line of positions.csv per non-empty bucket.
 std::vector<std::string> positions_lines(const std::vector<LengthResult>& results, int64_t step);
 
 // For the terminal: "scored: 16 windows of 4,096 tokens spread over 1,048,576; 23 documents; ...".

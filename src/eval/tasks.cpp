@@ -66,7 +66,7 @@ TaskRow row_of(const std::vector<Score>& scores, int64_t answer_tokens) {
     row.margin = margin.mean();
     row.margin_error = margin.error();
     row.loss = loss.mean();
-    row.fingerprint = fingerprint.digest();
+    row.fingerprint = format_hash64(fingerprint.digest());
     return row;
 }
 
@@ -203,7 +203,7 @@ std::vector<TaskRow> TaskEvaluator::run(Ops& ops, ranks::Comm& comm, model::Tran
             for (const int64_t depth : request.depths)
                 if (const std::optional<TaskRow> row = run_at(static_cast<double>(depth))) {
                     rows.push_back(*row);
-                    rows.back().depth = static_cast<int>(depth);
+                    rows.back().depth = static_cast<double>(depth);
                 }
         }
     model.use_length(ops, 0);
@@ -213,7 +213,7 @@ std::vector<TaskRow> TaskEvaluator::run(Ops& ops, ranks::Comm& comm, model::Tran
 
 std::string depth_grid(const std::vector<TaskRow>& rows, const std::string& task) {
     std::vector<int64_t> lengths;
-    std::map<int, std::map<int64_t, double>> grid;  // depth, length
+    std::map<double, std::map<int64_t, double>> grid;  // depth, length
     for (const TaskRow& r : rows) {
         if (r.task != task || !r.depth) continue;
         grid[*r.depth][r.length] = r.accuracy;

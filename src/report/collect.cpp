@@ -6,7 +6,6 @@
 #include "base/text.h"
 #include "io/file.h"
 #include "report/comparable.h"
-#include "report/csv.h"
 #include "train/run_directory.h"
 
 namespace longreach::report {
@@ -52,76 +51,21 @@ int64_t integer_of(const json::Value& object, std::string_view key) {
 
 Results read_directory(const std::string& path) {
     Results out;
-    if (const auto t = CsvTable::read(io::join_path(path, "val.csv"))) {
-        const size_t step = t->required("step"), tokens = t->required("tokens"),
-                     length = t->required("length"), loss = t->required("loss"),
-                     error = t->column("standard_error"), top1 = t->column("top1"),
-                     scored = t->column("scored"), documents = t->column("documents"),
-                     fingerprint = t->column("fingerprint");
-        for (size_t i = 0; i < t->rows(); ++i) {
-            LossRow row{
-                t->integer(i, step),
-                t->integer(i, tokens),
-                t->integer(i, length),
-                t->number(i, loss),
-                t->number(i, error),
-                t->number(i, top1),
-                {std::string(t->text(i, fingerprint)), t->number(i, scored), t->number(i, documents)}};
-            // Earlier versions wrote 0 where a single document gives no error.
-            if (row.measure.documents < 2) row.standard_error = NAN;
-            out.losses.push_back(std::move(row));
-        }
+    for (const eval::LossRow& line : eval::val_file.read(path)) {
+        LossRow row{line, {line.fingerprint, line.scored, line.documents}};
+        // Earlier versions wrote 0 where a single document gives no error.
+        if (row.documents < 2) row.standard_error = NAN;
+        out.losses.push_back(row);
     }
-    if (const auto t = CsvTable::read(io::join_path(path, "positions.csv"))) {
-        const size_t step = t->required("step"), length = t->required("length"), by = t->required("by"),
-                     bucket = t->required("bucket"), loss = t->required("loss"),
-                     scored = t->required("scored"), fingerprint = t->column("fingerprint");
-        std::map<std::tuple<int64_t, int64_t, bool>, double> counts;
-        for (size_t i = 0; i < t->rows(); ++i) {
-            out.buckets.push_back({t->integer(i, step),
-                                   t->integer(i, length),
-                                   t->text(i, by) == "document",
-                                   t->integer(i, bucket),
-                                   t->number(i, loss),
-                                   t->number(i, scored),
-                                   {std::string(t->text(i, fingerprint))}});
-            const BucketRow& row = out.buckets.back();
-            counts[{row.step, row.length, row.by_document}] += row.scored;
-        }
-        for (BucketRow& row : out.buckets)
-            row.measure.count = counts[{row.step, row.length, row.by_document}];
+    std::map<std::tuple<int64_t, int64_t, bool>, double> counts;
+    for (const eval::BucketRow& line : eval::positions_file.read(path)) {
+        out.buckets.push_back({line, {line.fingerprint}});
+        counts[{line.step, line.length, out.buckets.back().by_document()}] += line.scored;
     }
-    if (const auto t = CsvTable::read(io::join_path(path, "probe.csv"))) {
-        const size_t step = t->required("step"), length = t->required("length"), layer = t->required("layer"),
-                     head = t->required("head"), bin = t->required("bin"),
-                     statistic = t->required("statistic"), value = t->required("value"),
-                     count = t->column("count");
-        for (size_t i = 0; i < t->rows(); ++i)
-            out.probes.push_back({t->integer(i, step), t->integer(i, length), t->integer(i, layer),
-                                  t->integer(i, head), t->integer(i, bin), std::string(t->text(i, statistic)),
-                                  t->number(i, value), t->number(i, count)});
-        out.probes = newest(out.probes);
-    }
-    if (const auto t = CsvTable::read(io::join_path(path, "tasks.csv"))) {
-        const size_t step = t->required("step"), task = t->required("task"), length = t->required("length"),
-                     depth = t->column("depth"), samples = t->column("samples"),
-                     accuracy = t->required("accuracy"), accuracy_error = t->column("accuracy_error"),
-                     margin = t->column("margin"), margin_error = t->column("margin_error"),
-                     loss = t->column("loss"), fingerprint = t->column("fingerprint");
-        for (size_t i = 0; i < t->rows(); ++i)
-            out.tasks.push_back({t->integer(i, step),
-                                 std::string(t->text(i, task)),
-                                 t->integer(i, length),
-                                 t->number(i, depth),
-                                 t->number(i, samples),
-                                 t->number(i, accuracy),
-                                 t->number(i, accuracy_error),
-                                 t->measured(i, margin),
-                                 t->number(i, margin_error),
-                                 t->measured(i, loss),
-                                 {std::string(t->text(i, fingerprint)), t->number(i, samples)}});
-        out.tasks = newest(out.tasks);
-    }
+    for (BucketRow& row : out.buckets) row.measure.count = counts[{row.step, row.length, row.by_document()}];
+    out.probes = newest(eval::probe_file.read(path));
+    for (const eval::TaskRow& line : newest(eval::tasks_file.read(path)))
+        out.tasks.push_back({line, {line.fingerprint, static_cast<double>(line.samples)}});
     return out;
 }
 
@@ -146,7 +90,7 @@ SeedSuffix seed_suffix(const std::string& name) {
     return {at - 1, std::stoll(digits)};
 }
 
-// Lines of the log that say that something went wrong.
+// Lines of the log that report a problem.
 void read_warnings(const std::string& path, RunRecord& run) {
     run.has_log = io::kind_of(path, io::Links::follow) == io::PathKind::file;
     if (!run.has_log) return;

@@ -1,4 +1,4 @@
-// Everything that runs left in their directories, read into plain structs; works on runs still training.
+// Reads the files of run directories into plain structs; works on runs that are still training.
 #pragma once
 
 #include <cmath>
@@ -10,6 +10,9 @@
 #include <vector>
 
 #include "base/json.h"
+#include "eval/probe.h"
+#include "eval/tables.h"
+#include "eval/task_rows.h"
 
 namespace longreach::report {
 
@@ -21,50 +24,33 @@ struct Measure {
     double documents = NAN;  // that the tokens come from
 
     bool identified() const { return !fingerprint.empty(); }
-    // Results with equal keys may be compared. Without fingerprints all that can be asked is the same count.
+    // Results with equal keys may be compared. Without fingerprints, equal counts have to suffice.
     std::string key() const;
     std::string text() const;  // "65,536 tokens of 6 documents"
 };
 
-// One line of the files that data/README describes; NaN: not measured. apart: measured on something else than
-// the results that are compared (report/comparable.h).
-struct LossRow {
-    int64_t step = 0, tokens = 0, length = 0;
-    double loss = NAN, standard_error = NAN, top1 = NAN;
+// Lines of the record files with what they were measured on. apart: measured on something else than the results
+// that are compared (report/comparable.h).
+struct LossRow : eval::LossRow {
     Measure measure = {};
     bool apart = false;
 };
-struct BucketRow {
-    int64_t step = 0, length = 0;
-    bool by_document = false;
-    int64_t bucket = 0;
-    double loss = NAN, scored = 0;
+struct BucketRow : eval::BucketRow {
     Measure measure = {};  // of all buckets of the length together
     bool apart = false;
+    bool by_document() const { return by == "document"; }
 };
-struct ProbeCell {
-    int64_t step = 0, length = 0, layer = -1, head = -1, bin = 0;
-    std::string statistic;
-    double value = NAN, count = 0;
-};
-struct TaskCell {
-    int64_t step = 0;
-    std::string task;
-    int64_t length = 0;
-    double depth = NAN;  // percent of the way into the context
-    double samples = 0, accuracy = NAN, accuracy_error = NAN;
-    std::optional<double> margin;  // NaN if the model diverged
-    double margin_error = NAN;
-    std::optional<double> loss;  // likewise
+struct TaskCell : eval::TaskRow {
     Measure measure = {};
     bool apart = false;
+    double percent() const { return depth.value_or(NAN); }
 };
 
 // What one directory holds: a run, or one of its evaluations.
 struct Results {
     std::vector<LossRow> losses;
     std::vector<BucketRow> buckets;
-    std::vector<ProbeCell> probes;
+    std::vector<eval::ProbeRow> probes;
     std::vector<TaskCell> tasks;
 };
 

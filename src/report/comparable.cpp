@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "base/text.h"
-#include "report/scale.h"
+#include "table/readable.h"
 #include "report/summary.h"
 
 namespace longreach::report {
@@ -106,7 +106,7 @@ Measure set_rows_apart(Collection& collection, std::vector<Row> Results::*kind, 
 void set_tasks_apart(Collection& collection, Strangers& strangers) {
     using Place = std::tuple<int64_t, std::string, int64_t, double>;
     const auto place = [](const RunRecord& run, const TaskCell& row) {
-        return Place(run.seed, row.task, row.length, std::isnan(row.depth) ? -1 : row.depth);
+        return Place(run.seed, row.task, row.length, row.depth.value_or(-1));
     };
     std::map<Place, Votes> own, all;
     each_row(collection, &Results::tasks,

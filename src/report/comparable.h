@@ -6,14 +6,13 @@
 
 namespace longreach::report {
 
-// Marks every row of the newest step that was measured on something else than most variants were, and notes
-// it. Losses and positions: the measure that the most variants have in the sweep's own evaluations (without a
+// Marks every row of the newest step that was measured on other tokens or samples than those of most variants,
+// and adds a note. Losses and positions: the measure that the most variants have in the sweep's own evaluations (without a
 // sweep, in all); the same for all lengths. Tasks: the same by seed, task, length and depth, since samples
 // depend on the seed.
 void set_apart(Collection& collection);
 
-// The losses that were set apart, a table for each thing they were measured on;
-// "plain" is the model as trained.
+// The losses that were set apart, one table per measure; "plain" is the model as trained.
 struct ApartLosses {
     Measure measure;
     struct Row {

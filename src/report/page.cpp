@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "ranks/token.h"
-#include "report/chart_style.h"
+#include "report/page_source.h"
 #include "report/page_parts.h"
 
 namespace longreach::report {
@@ -34,19 +34,11 @@ std::string base64(std::string_view bytes) {
 
 // Allows an inline style or script with exactly this text.
 std::string source_hash(const std::string& text) {
-    return " 'sha256-" + base64(ranks::bytes_of(ranks::sha256(text))) + "'";
+    return "'sha256-" + base64(ranks::bytes_of(ranks::sha256(text))) + "'";
 }
 
 constexpr const char* without_scripts =
-    "[data-piece][hidden]{display:block!important}.menus,.copy{display:none!important}";
-
-// Nothing from outside and no script but ours, whatever a name may hold; the icon keeps a browser
-// from asking for one.
-std::string content_policy(const std::string& style, const std::string& script) {
-    return "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src" +
-           source_hash(style) + source_hash(without_scripts) + "; script-src" + source_hash(script) +
-           "; img-src data:; base-uri 'none'; form-action 'none'\"><link rel=\"icon\" href=\"data:,\">";
-}
+    "[data-piece][hidden]{display:block!important}.menus,.views,.copy{display:none!important}";
 
 }  // namespace
 
@@ -72,39 +64,34 @@ std::string report_page(const Collection& collection) {
     std::string contents, body;
     for (const Section& section : sections) {
         if (section.html.empty()) continue;
-        contents += fmt::format("<li><a href=\"#{}\">{}</a></li>", section.id, escaped(section.title));
-        body += fmt::format(
-            "<section id=\"{0}\" aria-labelledby=\"{0}-h\"><h2 id=\"{0}-h\">{1}</h2>\n{2}</section>\n",
-            section.id, escaped(section.title), section.html);
+        const std::string title = plot::escaped(section.title);
+        contents += fmt::format("<li><a href=\"#{}\">{}</a></li>", section.id, title);
+        body += filled("section", {{"id", section.id}, {"title", title}, {"body", section.html}});
     }
     std::string what =
         counted(collection.groups.size(), "variant") + ", " + counted(collection.runs.size(), "run");
     if (collection.groups.size() > 1) what += ", compared with " + collection.baseline_name();
-    const std::string style = std::string(chart_style()) + page_style(), script = page_script();
-    return "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
-           "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">"
-           "<meta name=\"color-scheme\" content=\"light dark\">" +
-           content_policy(style, script) + "<title>" + escaped(collection.title) +
-           " · longreach</title>\n<style>" + style + "</style>\n<noscript><style>" + without_scripts +
-           "</style></noscript></head>\n<body><div class=\"sheet\">\n"
-           "<header><p class=\"kicker\">longreach report</p><h1>" +
-           escaped(collection.title) + "</h1><p class=\"kicker\">" + escaped(what) +
-           "</p></header>\n<nav aria-label=\"Contents\"><ol>" + contents + "</ol></nav>\n<main>\n" + body +
-           "</main>\n<footer>" +
-           escaped(fmt::format(
-               "longreach {}. Charts: arrow keys walk through the values; a click on a name hides "
-               "or shows it, with Shift it shows it alone.",
-               build_info().version)) +
-           "</footer></div>\n<div id=\"tip\" role=\"status\" aria-live=\"polite\" hidden></div>\n<script>" +
-           script + "</script></body></html>\n";
+    const std::string style = std::string(plot::chart_style()) + page_style(), script = page_script();
+    // The policy in page.html admits nothing from outside and no script but ours, whatever a name may hold;
+    // the icon there keeps a browser from asking for one.
+    return filled("page", {{"style_hashes", source_hash(style) + " " + source_hash(without_scripts)},
+                           {"script_hash", source_hash(script)},
+                           {"title", plot::escaped(collection.title)},
+                           {"style", style},
+                           {"without_scripts", without_scripts},
+                           {"what", plot::escaped(what)},
+                           {"contents", contents},
+                           {"sections", body},
+                           {"version", plot::escaped(build_info().version)},
+                           {"script", script}});
 }
 
 std::string report_picture(const Collection& collection) {
     const Summary summary = summarize(collection);
     const PageContext page{collection, summary};
-    const LineChart chart = length_chart(page);
+    const plot::LineChart chart = length_chart(page);
     require(!chart.lines.empty(), ExitCode::data, "{}: no losses by length to draw yet", collection.title);
-    return standalone_svg(chart, page.styles());
+    return plot::standalone_svg(chart, page.styles());
 }
 
 }  // namespace longreach::report

@@ -1,5 +1,5 @@
 'use strict';
-// Legends, read-outs, menus and copying. Without it the page is complete but for these.
+// Legends, read-outs, menus, views and copying. The page can be read without this script.
 (() => {
   const all = (selector, root = document) => [...root.querySelectorAll(selector)];
   const tip = document.getElementById('tip');
@@ -89,10 +89,13 @@
         tip.replaceChildren(element('b', '', place.text));
         drawn(svg, 'line', { class: 'cross', x1: place.x, x2: place.x, y1: svg.dataset.top, y2: svg.dataset.bottom });
         for (const { line, y, v } of rows) {
-          const row = element('div', 'row ' + [...line.g.classList].filter(c => /^c\d$/.test(c)).join(' '), '');
-          row.append(element('span', 'dot', ''), element('span', '', line.name), element('span', '', v));
-          tip.append(row);
-          if (y !== null) drawn(svg, 'circle', { class: 'spot', cx: place.x, cy: y, r: 5 });
+            const row = element('div', 'row', ''),
+                  swatch = document.querySelector(`[data-toggle="${line.g.dataset.g}"] .swatch`);
+            row.append(
+                swatch ? swatch.cloneNode(true) : '', element('span', 'name', line.name),
+                element('span', '', v));
+            tip.append(row);
+            if (y !== null) drawn(svg, 'circle', {class: 'spot', cx: place.x, cy: y, r: 5});
         }
         placeTip(svg, place.x, (Number(svg.dataset.top) + Number(svg.dataset.bottom)) / 2);
       },
@@ -161,6 +164,16 @@
     };
     for (const s of selects) s.addEventListener('change', choose);
     choose();  // a browser may have kept an earlier choice
+  }
+
+  // --- views of a chart ---
+  for (const button of all('[data-show]')) {
+      const figure = button.closest('figure');
+      button.addEventListener('click', () => {
+          for (const b of all('[data-show]', figure)) b.setAttribute('aria-pressed', String(b === button));
+          for (const v of all('[data-view]', figure)) v.hidden = v.dataset.view !== button.dataset.show;
+          hideTip();
+      });
   }
 
   // --- copying ---

@@ -9,27 +9,26 @@
 namespace longreach::report {
 
 std::string paragraph(const std::string& text) {
-    return "<p>" + escaped(text) + "</p>\n";
+    return "<p>" + plot::escaped(text) + "</p>\n";
 }
 
 std::string subheading(const std::string& text) {
-    return "<h3>" + escaped(text) + "</h3>\n";
+    return "<h3>" + plot::escaped(text) + "</h3>\n";
 }
 
-std::string legend(const std::vector<SeriesStyle>& styles, const std::vector<size_t>& series) {
+std::string legend(const std::vector<plot::SeriesStyle>& styles, const std::vector<size_t>& series) {
     if (series.size() < 2) return {};
-    std::string out = "<div class=\"legend\" role=\"group\" aria-label=\"Variants to show\">";
+    std::string chips;
     for (size_t i : series)
-        out += fmt::format(
-            "<button type=\"button\" class=\"chip\" aria-pressed=\"true\" data-toggle=\"{}\">{}"
-            "<span>{}</span></button>",
-            i, swatch_svg(styles[i]), escaped(styles[i].name));
-    return out + "<button type=\"button\" class=\"chip all\" data-all hidden>show all</button></div>\n";
+        chips += filled("chip", {{"series", std::to_string(i)},
+                                 {"swatch", plot::swatch_svg(styles[i])},
+                                 {"name", plot::escaped(styles[i].name)}});
+    return filled("legend", {{"chips", chips}});
 }
 
-std::vector<size_t> series_of(const LineChart& chart) {
+std::vector<size_t> series_of(const plot::LineChart& chart) {
     std::vector<size_t> out;
-    for (const ChartLine& line : chart.lines)
+    for (const plot::ChartLine& line : chart.lines)
         if (!line.points.empty() && std::find(out.begin(), out.end(), line.series) == out.end())
             out.push_back(line.series);
     std::sort(out.begin(), out.end());
@@ -37,24 +36,58 @@ std::vector<size_t> series_of(const LineChart& chart) {
 }
 
 std::string figure(const std::string& name, const std::string& charts, const std::string& key,
-                   const std::string& caption, const DataTable& table) {
-    return fmt::format("<figure data-chart=\"{}\">{}{}<figcaption>{}</figcaption>{}</figure>\n",
-                       escaped(name), charts, key, escaped(caption), folded_table_html(table));
+                   const std::string& caption, const table::DataTable& table) {
+    return filled("figure", {{"name", plot::escaped(name)},
+                             {"charts", charts},
+                             {"legend", key},
+                             {"caption", plot::escaped(caption)},
+                             {"table", folded("Data", table)}});
 }
 
-std::string line_figure(const PageContext& page, const std::string& name, const LineChart& chart,
-                        const std::string& caption, const DataTable& table) {
-    return figure(
-        name,
-        line_svg(chart, page.styles(), ChartSize::wide) + line_svg(chart, page.styles(), ChartSize::narrow),
-        legend(page.styles(), series_of(chart)), caption, table);
+std::vector<View> views_of(const PageContext& page, const plot::LineChart& chart, int digits) {
+    std::vector<View> views{{"plain", chart.log_y ? "log" : "linear", chart}};
+    const auto add = [&](const char* key, const char* text, const plot::LineChart& other) {
+        if (series_of(other).empty()) return;
+        views.push_back({key, text, other});
+        views.back().chart.id += std::string("-") + key;
+    };
+    if (chart.log_x)
+        add("log", chart.log_y ? "linear" : "log", plot::with_log_axes(chart, false));
+    else
+        add("log", chart.log_y ? "linear" : "log, both axes", plot::with_log_axes(chart, !chart.log_y));
+    if (series_of(chart).size() < 2) return views;
+    plot::LineChart difference = plot::minus_baseline(chart, page.summary.baseline, digits);
+    const std::string baseline = page.collection.baseline_name();
+    difference.title += ", difference to " + baseline;
+    difference.y_label += ", minus " + table::shortened(baseline, 14);
+    add("difference", "difference to the baseline", difference);
+    return views;
 }
 
-std::string panels(const PageContext& page, const std::vector<LineChart>& charts) {
+std::string line_figure(const PageContext& page, const std::string& name, const std::vector<View>& views,
+                        const std::string& caption, const table::DataTable& table) {
+    std::string buttons, charts;
+    for (const View& view : views) {
+        const bool first = &view == views.data();
+        buttons += filled(
+            "view button",
+            {{"key", view.key}, {"pressed", first ? "true" : "false"}, {"text", plot::escaped(view.text)}});
+        charts +=
+            filled("view", {{"key", view.key},
+                            {"hidden", first ? "" : " hidden"},
+                            {"wide", plot::line_svg(view.chart, page.styles(), plot::ChartSize::wide)},
+                            {"narrow", plot::line_svg(view.chart, page.styles(), plot::ChartSize::narrow)}});
+    }
+    if (views.size() > 1) charts = filled("views", {{"buttons", buttons}}) + charts;
+    return figure(name, charts, legend(page.styles(), series_of(views.at(0).chart)), caption, table);
+}
+
+std::string panels(const PageContext& page, const std::vector<plot::LineChart>& charts) {
     // Four in two rows rather than three and one.
     const bool two = charts.size() == 2 || charts.size() == 4;
     std::string out = two ? "<div class=\"panels two\">" : "<div class=\"panels\">";
-    for (const LineChart& chart : charts) out += line_svg(chart, page.styles(), ChartSize::panel);
+    for (const plot::LineChart& chart : charts)
+        out += plot::line_svg(chart, page.styles(), plot::ChartSize::panel);
     return out + "</div>\n";
 }
 
@@ -63,52 +96,54 @@ std::string chooser(const std::string& id, const std::vector<Menu>& menus,
     std::string out;
     // A single piece leaves nothing to choose.
     if (pieces.size() > 1) {
-        out += fmt::format("<div class=\"menus\" data-menus=\"{}\">", id);
+        std::string labels;
         for (size_t m = 0; m < menus.size(); ++m) {
-            out += fmt::format("<label>{} <select>", escaped(menus[m].label));
+            std::string options;
             for (const Choice& choice : menus[m].choices)
-                out += fmt::format("<option value=\"{}\"{}>{}</option>", escaped(choice.key),
-                                   choice.key == first[m] ? " selected" : "", escaped(choice.text));
-            out += "</select></label>";
+                options += fmt::format("<option value=\"{}\"{}>{}</option>", plot::escaped(choice.key),
+                                       choice.key == first[m] ? " selected" : "", plot::escaped(choice.text));
+            labels += filled("menu", {{"label", plot::escaped(menus[m].label)}, {"options", options}});
         }
-        out += "</div>\n";
+        out += filled("menus", {{"id", id}, {"menus", labels}});
     }
     bool shown = false;
     for (const ChosenPiece& piece : pieces) {
         const bool match = piece.keys == first;
         shown |= match;
-        out += fmt::format("<div data-piece=\"{}\" data-key=\"{}\"{}>{}</div>\n", id,
-                           escaped(join(piece.keys, "|")), match ? "" : " hidden", piece.html);
+        out += filled("piece", {{"id", id},
+                                {"key", plot::escaped(join(piece.keys, "|"))},
+                                {"hidden", match ? "" : " hidden"},
+                                {"body", piece.html}});
     }
-    return out + fmt::format("<p class=\"none\" data-none=\"{}\"{}>Not measured in this combination.</p>\n",
-                             id, shown ? " hidden" : "");
+    return out + filled("none", {{"id", id}, {"hidden", shown ? " hidden" : ""}});
 }
 
-std::vector<Position> context_marks(const PageContext& page) {
-    std::vector<Position> out;
+std::vector<plot::Position> context_marks(const PageContext& page) {
+    std::vector<plot::Position> out;
     for (int64_t context : page.summary.contexts)
-        out.push_back({static_cast<double>(context), fmt::format("trained at {}", short_length(context))});
+        out.push_back(
+            {static_cast<double>(context), fmt::format("trained at {}", table::short_length(context))});
     return out;
 }
 
-std::vector<Tick> length_ticks(const std::vector<int64_t>& lengths) {
-    std::vector<Tick> out;
-    for (int64_t length : lengths) out.push_back({static_cast<double>(length), short_length(length)});
+std::vector<plot::Tick> length_ticks(const std::vector<int64_t>& lengths) {
+    std::vector<plot::Tick> out;
+    for (int64_t length : lengths) out.push_back({static_cast<double>(length), table::short_length(length)});
     return out;
 }
 
-std::vector<Position> length_places(const std::vector<int64_t>& lengths, const char* what) {
-    std::vector<Position> out;
+std::vector<plot::Position> length_places(const std::vector<int64_t>& lengths, const char* what) {
+    std::vector<plot::Position> out;
     for (int64_t length : lengths)
-        out.push_back({static_cast<double>(length), fmt::format("{} {}", what, full_length(length))});
+        out.push_back({static_cast<double>(length), fmt::format("{} {}", what, table::full_length(length))});
     return out;
 }
 
-Cell seeds_cell(const std::vector<SeedValue>& values, int decimals) {
-    Cell cell = number_cell(mean_interval(values).mean, decimals);
+table::Cell seeds_cell(const std::vector<SeedValue>& values, int decimals) {
+    table::Cell cell = table::number_cell(mean_interval(values).mean, decimals);
     if (values.size() < 2) return cell;
     std::vector<std::string> seeds;
-    for (const SeedValue& v : values) seeds.push_back(fixed(v.value, std::min(decimals, 2)));
+    for (const SeedValue& v : values) seeds.push_back(table::fixed(v.value, std::min(decimals, 2)));
     cell.text += " (" + join(seeds, "/") + ")";
     return cell;
 }

@@ -1,25 +1,28 @@
 // The sections of the report, each from the same context, and the pieces they are built from.
 #pragma once
 
-#include <optional>
+#include <initializer_list>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "report/chart.h"
-#include "report/markup.h"
+#include "plot/chart.h"
+#include "plot/markup.h"
 #include "report/summary.h"
+#include "table/data_table.h"
+#include "table/readable.h"
 
 namespace longreach::report {
 
 struct PageContext {
     const Collection& collection;
     const Summary& summary;
-    const std::vector<SeriesStyle>& styles() const { return summary.styles; }
+    const std::vector<plot::SeriesStyle>& styles() const { return summary.styles; }
 };
 
 struct Section {
     std::string id, title;
-    std::string html;  // empty: there are no data for it, and it does not appear
+    std::string html;  // empty: no data; the section is left out
 };
 
 Section overview_section(const PageContext& page);
@@ -37,24 +40,43 @@ Section setup_section(const PageContext& page);
 std::vector<std::string> task_headline(const PageContext& page);
 
 // Loss by context length, the chart that the report opens with; no lines without data.
-LineChart length_chart(const PageContext& page);
+plot::LineChart length_chart(const PageContext& page);
 
 // --- pieces ---
+
+// A piece of page.html with its places {{name}} filled in. The values are HTML: escape text first.
+struct Place {
+    std::string_view name, html;
+};
+std::string filled(std::string_view piece, std::initializer_list<Place> places);
+
+// The table in a box that scrolls sideways, with the two buttons that copy it.
+std::string table_html(const table::DataTable& table);
+// The same, folded away under a word.
+std::string folded(std::string_view summary, const table::DataTable& table);
 
 std::string paragraph(const std::string& text);  // escaped here
 std::string subheading(const std::string& text);
 
 // Buttons that show and hide series everywhere on the page.
-std::string legend(const std::vector<SeriesStyle>& styles, const std::vector<size_t>& series);
-std::vector<size_t> series_of(const LineChart& chart);
+std::string legend(const std::vector<plot::SeriesStyle>& styles, const std::vector<size_t>& series);
+std::vector<size_t> series_of(const plot::LineChart& chart);
 
 // A chart with its legend, caption and data. The name identifies it to tests and in links.
 std::string figure(const std::string& name, const std::string& charts, const std::string& legend,
-                   const std::string& caption, const DataTable& table);
-std::string line_figure(const PageContext& page, const std::string& name, const LineChart& chart,
-                        const std::string& caption, const DataTable& table);
+                   const std::string& caption, const table::DataTable& table);
+// A chart and other views of it, one shown at a time and picked with buttons; the first is shown first.
+struct View {
+    std::string key, text;
+    plot::LineChart chart;
+};
+// The chart, its logarithmic axes and, with several series, its difference to the baseline. A log x axis serves
+// charts over steps; charts over lengths have one already.
+std::vector<View> views_of(const PageContext& page, const plot::LineChart& chart, int digits);
+std::string line_figure(const PageContext& page, const std::string& name, const std::vector<View>& views,
+                        const std::string& caption, const table::DataTable& table);
 // Small charts side by side.
-std::string panels(const PageContext& page, const std::vector<LineChart>& charts);
+std::string panels(const PageContext& page, const std::vector<plot::LineChart>& charts);
 
 // One of several pieces of HTML at a time, picked from menus.
 struct Choice {
@@ -72,14 +94,14 @@ std::string chooser(const std::string& id, const std::vector<Menu>& menus,
                     const std::vector<ChosenPiece>& pieces, const std::vector<std::string>& first);
 
 // Vertical lines where training ended.
-std::vector<Position> context_marks(const PageContext& page);
+std::vector<plot::Position> context_marks(const PageContext& page);
 
 // Lengths as ticks and as the read-out names them.
-std::vector<Tick> length_ticks(const std::vector<int64_t>& lengths);
-std::vector<Position> length_places(const std::vector<int64_t>& lengths, const char* what);
+std::vector<plot::Tick> length_ticks(const std::vector<int64_t>& lengths);
+std::vector<plot::Position> length_places(const std::vector<int64_t>& lengths, const char* what);
 
 // The mean and behind it the value of each seed, for shares: their spread over few seeds is far from normal.
-Cell seeds_cell(const std::vector<SeedValue>& values, int decimals);
+table::Cell seeds_cell(const std::vector<SeedValue>& values, int decimals);
 
 // The mean of values and, with two or more, their standard error in `error`.
 double mean_of(const std::vector<double>& values, double* error = nullptr);

@@ -1,4 +1,4 @@
-// Means over seeds and differences between variants, with the intervals that so few seeds allow.
+// Means over seeds and differences between variants, with intervals for small numbers of seeds.
 //
 // A seed fixes the initial weights and the order of the data, so two variants with the same seed share much
 // of their noise: their difference, seed by seed, is known far better than either mean.

@@ -13,8 +13,8 @@
 #include "base/json.h"
 #include "config/loader.h"
 #include "io/checkpoint_dir.h"
+#include "eval/tables.h"
 #include "io/file.h"
-#include "report/csv.h"
 #include "train/experiment.h"
 
 namespace longreach::report {
@@ -109,17 +109,12 @@ void read_records(const std::string& run, RunSummary& out) {
         }
     }
     if (!has_file(run, "val.csv")) return;
-    const auto table = CsvTable::read(io::join_path(run, "val.csv"));
-    if (!table) return;
-    const size_t step = table->required("step"), length = table->required("length"),
-                 loss = table->required("loss");
     int64_t newest = -1;
-    for (size_t i = 0; i < table->rows(); ++i) {
-        const int64_t at = table->integer(i, step), tokens = table->integer(i, length);
-        if (at < newest || (at == newest && tokens < out.length)) continue;
-        newest = at;
-        out.length = tokens;
-        out.validation = table->number(i, loss);
+    for (const eval::LossRow& row : eval::val_file.read(run)) {
+        if (row.step < newest || (row.step == newest && row.length < out.length)) continue;
+        newest = row.step;
+        out.length = row.length;
+        out.validation = row.loss;
     }
     out.step = std::max(out.step, newest);
 }

@@ -30,8 +30,8 @@ struct RunSummary {
 };
 
 // Run directories up to three levels below `directory` (runs, runs of a sweep, of several sweeps), or the
-// directory itself if it is a run; in the order of their names, links not followed. A file that cannot be
-// read makes its run damaged and is no Error.
+// directory itself if it is a run, sorted by name; links are not followed. A file that cannot be read marks its
+// run as damaged and throws nothing.
 std::vector<RunSummary> list_runs(const std::string& directory);
 
 }  // namespace longreach::report

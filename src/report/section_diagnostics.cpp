@@ -73,7 +73,7 @@ using Field = std::vector<std::map<Place, double>>;
 std::map<std::string, Field> fields_of(const PageContext& page) {
     struct Sum {
         double value = 0, weight = 0;
-        bool whole = false;  // the row for all heads together, where there is one, stands for them
+        bool whole = false;  // from the row of all heads together, which replaces theirs
     };
     std::map<std::string, std::vector<std::map<Place, std::vector<double>>>> seeds;
     const bool evaluated = all_evaluated(page.collection, &Results::probes);
@@ -81,14 +81,14 @@ std::map<std::string, Field> fields_of(const PageContext& page) {
     for (size_t i = 0; i < count; ++i)
         for (const RunRecord* run : runs_of(page.collection, page.summary.series[i])) {
             std::map<std::string, std::map<Place, Sum>> heads;
-            for (const ProbeCell& row :
+            for (const eval::ProbeRow& row :
                  rows_of(*run, page.summary.series[i].label, &Results::probes, evaluated)) {
                 if (!std::isfinite(row.value)) continue;
                 const bool scalar = row.statistic.starts_with("scalar.");
                 Sum& sum = heads[row.statistic][{scalar ? 0 : row.length, row.layer, row.bin}];
                 if (sum.whole) continue;
                 if (row.head < 0) sum = {0, 0, true};
-                const double weight = row.count > 0 ? row.count : 1;
+                const double weight = row.count > 0 ? static_cast<double>(row.count) : 1;
                 sum.value += weight * row.value;
                 sum.weight += weight;
             }
@@ -130,9 +130,9 @@ std::set<int64_t> layers_of(const Field& field, int64_t length) {
 }
 
 // Table of a field at a length: rows are layers and bins, columns the series that have values.
-DataTable field_table(const PageContext& page, const Field& field, int64_t length,
-                      const std::string& caption) {
-    DataTable table;
+table::DataTable field_table(const PageContext& page, const Field& field, int64_t length,
+                             const std::string& caption) {
+    table::DataTable table;
     table.caption = caption;
     table.header = {"layer", "position from"};
     std::set<std::pair<int64_t, int64_t>> rows;
@@ -146,12 +146,12 @@ DataTable field_table(const PageContext& page, const Field& field, int64_t lengt
         table.header.push_back(page.styles()[i].name);
     }
     for (const auto& [layer, bin] : rows) {
-        std::vector<Cell> row{
-            name_cell(layer < 0 ? "all" : fmt::format("{}", layer)),
-            {bin == 0 ? "all" : full_length(bin), bin == 0 ? "all" : fmt::format("{}", bin)}};
+        std::vector<table::Cell> row{
+            table::name_cell(layer < 0 ? "all" : fmt::format("{}", layer)),
+            {bin == 0 ? "all" : table::full_length(bin), bin == 0 ? "all" : fmt::format("{}", bin)}};
         for (size_t i : series) {
             const auto found = field[i].find({length, layer, bin});
-            row.push_back(found == field[i].end() ? Cell{""} : significant_cell(found->second));
+            row.push_back(found == field[i].end() ? table::Cell{""} : table::significant_cell(found->second));
         }
         table.rows.push_back(row);
     }
@@ -168,15 +168,15 @@ std::vector<size_t> series_with(const Field& field, int64_t length) {
 }
 
 // All panels of one figure have the same axis, so that layers can be compared.
-void share_axis(std::vector<LineChart>& charts) {
+void share_axis(std::vector<plot::LineChart>& charts) {
     double low = INFINITY, high = -INFINITY;
-    for (const LineChart& chart : charts)
-        for (const ChartLine& line : chart.lines)
-            for (const ChartPoint& p : line.points)
+    for (const plot::LineChart& chart : charts)
+        for (const plot::ChartLine& line : chart.lines)
+            for (const plot::ChartPoint& p : line.points)
                 if (std::isfinite(p.y) && (p.y > 0 || !chart.log_y))
                     low = std::min(low, p.y), high = std::max(high, p.y);
     if (!(high > low)) return;
-    for (LineChart& chart : charts) {
+    for (plot::LineChart& chart : charts) {
         const double margin = chart.log_y ? std::pow(high / low, 0.04) : 0.04 * (high - low);
         chart.y_low = chart.log_y ? low / margin : low - margin;
         chart.y_high = chart.log_y ? high * margin : high + margin;
@@ -184,19 +184,21 @@ void share_axis(std::vector<LineChart>& charts) {
 }
 
 // Lines over layers, for what has no bins.
-LineChart layer_chart(const Field& field, int64_t length, const std::string& id, const std::string& title) {
-    LineChart chart;
+plot::LineChart layer_chart(const Field& field, int64_t length, const std::string& id,
+                            const std::string& title) {
+    plot::LineChart chart;
     chart.id = id;
     chart.title = title;
     chart.description = "By layer.";
     std::set<int64_t> layers;
     for (size_t i = 0; i < field.size(); ++i) {
-        ChartLine line;
+        plot::ChartLine line;
         line.series = i;
         for (const auto& [place, value] : field[i]) {
             if (place.length != length || place.bin != 0) continue;
             layers.insert(place.layer);
-            line.points.push_back({static_cast<double>(place.layer), value, NAN, NAN, significant(value)});
+            line.points.push_back(
+                {static_cast<double>(place.layer), value, NAN, NAN, table::significant(value)});
         }
         if (!line.points.empty()) chart.lines.push_back(line);
     }
@@ -210,12 +212,12 @@ LineChart layer_chart(const Field& field, int64_t length, const std::string& id,
 std::string statistic_figure(const PageContext& page, const Known& statistic, const Field& field,
                              int64_t length) {
     const std::string name = statistic.name, title = statistic.title;
-    std::vector<LineChart> charts;
+    std::vector<plot::LineChart> charts;
     const std::set<int64_t> layers = layers_of(field, length);
     if (layers.empty()) return {};
     bool binned = false;
     for (int64_t layer : spread_out(layers, most_layers)) {
-        LineChart chart;
+        plot::LineChart chart;
         chart.id = fmt::format("probe-{}-{}-{}", name, length, layer);
         chart.title = layer_name(layer);
         chart.description = fmt::format("{} by position.", title);
@@ -226,67 +228,70 @@ std::string statistic_figure(const PageContext& page, const Known& statistic, co
         if (!chart.marks.empty() && chart.marks.back().x > static_cast<double>(length)) chart.marks.clear();
         std::set<int64_t> bins;
         for (size_t i = 0; i < field.size(); ++i) {
-            ChartLine line;
+            plot::ChartLine line;
             line.series = i;
             for (const auto& [place, value] : field[i]) {
                 if (place.length != length || place.layer != layer || place.bin == 0) continue;
                 bins.insert(place.bin);
-                line.points.push_back({static_cast<double>(place.bin), value, NAN, NAN, significant(value)});
+                line.points.push_back(
+                    {static_cast<double>(place.bin), value, NAN, NAN, table::significant(value)});
             }
             if (!line.points.empty()) chart.lines.push_back(line);
         }
         for (int64_t bin : bins)
-            chart.places.push_back(
-                {static_cast<double>(bin), fmt::format("{}, position {} to {}", layer_name(layer),
-                                                       full_length(bin), full_length(2 * bin - 1))});
+            chart.places.push_back({static_cast<double>(bin),
+                                    fmt::format("{}, position {} to {}", layer_name(layer),
+                                                table::full_length(bin), table::full_length(2 * bin - 1))});
         if (chart.lines.empty()) continue;
         binned = true;
         charts.push_back(chart);
     }
     if (!binned)
         charts = {layer_chart(field, length, fmt::format("probe-{}-{}", name, length), title + " by layer")};
-    for (LineChart& chart : charts) chart.log_y = statistic.logarithmic;
+    for (plot::LineChart& chart : charts) chart.log_y = statistic.logarithmic;
     share_axis(charts);
-    std::string caption = fmt::format("At a context of {}. {}", full_length(length), statistic.meaning);
+    std::string caption =
+        fmt::format("At a context of {}. {}", table::full_length(length), statistic.meaning);
     caption +=
         binned ? " Means over heads and seeds, by the number of visible positions; one panel per layer, with "
                  "the same axis."
                : " Means over heads and seeds, by layer.";
     if (layers.size() > most_layers)
         caption += fmt::format(" {} of {} layers are drawn.", most_layers, layers.size());
-    return figure(
-        fmt::format("probe-{}-{}", name, length), panels(page, charts),
-        legend(page.styles(), series_with(field, length)), caption,
-        field_table(page, field, length, fmt::format("{} at a context of {}", title, full_length(length))));
+    return figure(fmt::format("probe-{}-{}", name, length), panels(page, charts),
+                  legend(page.styles(), series_with(field, length)), caption,
+                  field_table(page, field, length,
+                              fmt::format("{} at a context of {}", title, table::full_length(length))));
 }
 
 std::string quantile_figure(const PageContext& page, const std::map<std::string, Field>& fields,
                             int64_t length) {
-    std::vector<LineChart> charts;
+    std::vector<plot::LineChart> charts;
     std::set<int64_t> layers;
     for (const Quantile& q : quantiles)
         if (const auto field = fields.find(q.name); field != fields.end())
             layers.merge(layers_of(field->second, length));
-    DataTable table;
+    table::DataTable table;
     table.caption =
-        fmt::format("Quantiles of the standardised logits at a context of {}", full_length(length));
+        fmt::format("Quantiles of the standardised logits at a context of {}", table::full_length(length));
     table.header = {"variant", "layer"};
-    for (const Quantile& q : quantiles) table.header.push_back(fmt::format("normal {}", fixed(q.normal, 2)));
+    for (const Quantile& q : quantiles)
+        table.header.push_back(fmt::format("normal {}", table::fixed(q.normal, 2)));
     std::set<size_t> used;
     for (int64_t layer : spread_out(layers, most_layers)) {
-        LineChart chart;
+        plot::LineChart chart;
         chart.id = fmt::format("quantiles-{}-{}", length, layer);
         chart.title = layer_name(layer);
         chart.description = "Quantiles of the logits against those of the normal distribution.";
         chart.diagonal = true;
         for (const Quantile& q : quantiles)
             chart.places.push_back(
-                {q.normal, fmt::format("{}, normal {}", layer_name(layer), fixed(q.normal, 2))});
+                {q.normal, fmt::format("{}, normal {}", layer_name(layer), table::fixed(q.normal, 2))});
         for (size_t i = 0; i < page.summary.series.size(); ++i) {
-            ChartLine line;
+            plot::ChartLine line;
             line.series = i;
-            std::vector<Cell> row{name_cell(page.styles()[i].name),
-                                  {layer < 0 ? "all" : fmt::format("{}", layer)}};
+            std::vector<table::Cell> row{table::name_cell(page.styles()[i].name),
+                                         {layer < 0 ? "all" : fmt::format("{}", layer)}};
             for (const Quantile& q : quantiles) {
                 const auto field = fields.find(q.name);
                 double value = NAN;
@@ -294,8 +299,9 @@ std::string quantile_figure(const PageContext& page, const std::map<std::string,
                     const auto found = field->second[i].find({length, layer, 0});
                     if (found != field->second[i].end()) value = found->second;
                 }
-                row.push_back(number_cell(value, 3));
-                if (std::isfinite(value)) line.points.push_back({q.normal, value, NAN, NAN, fixed(value, 3)});
+                row.push_back(table::number_cell(value, 3));
+                if (std::isfinite(value))
+                    line.points.push_back({q.normal, value, NAN, NAN, table::fixed(value, 3)});
             }
             if (line.points.empty()) continue;
             used.insert(i);
@@ -311,13 +317,13 @@ std::string quantile_figure(const PageContext& page, const std::map<std::string,
         legend(page.styles(), {used.begin(), used.end()}),
         fmt::format("At a context of {}: quantiles of (logit − mean) / spread, upwards, against those of the "
                     "normal distribution, to the right; normal logits lie on the dashed diagonal.",
-                    full_length(length)),
+                    table::full_length(length)),
         table);
 }
 
 std::string scalar_figure(const PageContext& page, const std::map<std::string, Field>& fields) {
-    std::vector<LineChart> charts;
-    DataTable table;
+    std::vector<plot::LineChart> charts;
+    table::DataTable table;
     table.caption = "Learned scalars, means over heads and seeds";
     table.header = {"scalar", "variant", "layer", "value"};
     std::set<size_t> used;
@@ -328,10 +334,10 @@ std::string scalar_figure(const PageContext& page, const std::map<std::string, F
         for (size_t i = 0; i < field.size(); ++i)
             for (const auto& [place, value] : field[i]) {
                 used.insert(i);
-                table.rows.push_back({name_cell(scalar),
-                                      name_cell(page.styles()[i].name),
+                table.rows.push_back({table::name_cell(scalar),
+                                      table::name_cell(page.styles()[i].name),
                                       {place.layer < 0 ? "all" : fmt::format("{}", place.layer)},
-                                      significant_cell(value)});
+                                      table::significant_cell(value)});
             }
     }
     if (charts.empty()) return {};
@@ -369,7 +375,7 @@ Section diagnostics_section(const PageContext& page) {
 
     Menu which{"statistic", {}}, length_menu{"context length", {}};
     for (int64_t length : lengths)
-        length_menu.choices.push_back({fmt::format("{}", length), full_length(length)});
+        length_menu.choices.push_back({fmt::format("{}", length), table::full_length(length)});
     std::vector<ChosenPiece> pieces;
     const auto add = [&](const std::string& key, const std::string& title, auto make) {
         bool any = false;

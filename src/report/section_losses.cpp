@@ -13,15 +13,15 @@ namespace longreach::report {
 namespace {
 
 std::string with_error(const MeanInterval& m, int decimals) {
-    return fixed(m.mean, decimals) +
-           (m.has_interval() ? " ± " + fixed(m.standard_error, decimals) : std::string());
+    return table::fixed(m.mean, decimals) +
+           (m.has_interval() ? " ± " + table::fixed(m.standard_error, decimals) : std::string());
 }
 
 using ByLength = std::map<int64_t, std::vector<SeedValue>>;
 
-DataTable by_length(const PageContext& page, const std::string& caption, ByLength Series::*what, int decimals,
-                    bool low_is_good) {
-    DataTable table;
+table::DataTable by_length(const PageContext& page, const std::string& caption, ByLength Series::*what,
+                           int decimals, bool low_is_good) {
+    table::DataTable table;
     table.caption = caption;
     table.header = {"variant", "seeds"};
     std::set<int64_t> lengths;
@@ -29,7 +29,7 @@ DataTable by_length(const PageContext& page, const std::string& caption, ByLengt
         for (const auto& [length, values] : s.*what) lengths.insert(length);
     std::map<int64_t, double> best;
     for (int64_t length : lengths) {
-        table.header.push_back(full_length(length));
+        table.header.push_back(table::full_length(length));
         for (const Series& s : page.summary.series) {
             const auto found = (s.*what).find(length);
             if (found == (s.*what).end()) continue;
@@ -44,7 +44,7 @@ DataTable by_length(const PageContext& page, const std::string& caption, ByLengt
         if (values.empty()) continue;
         size_t seeds = 0;
         for (const auto& [length, v] : values) seeds = std::max(seeds, v.size());
-        std::vector<Cell> row{name_cell(page.styles()[i].name), {fmt::format("{}", seeds)}};
+        std::vector<table::Cell> row{table::name_cell(page.styles()[i].name), {fmt::format("{}", seeds)}};
         for (int64_t length : lengths) {
             const auto found = values.find(length);
             if (found == values.end()) {
@@ -53,9 +53,9 @@ DataTable by_length(const PageContext& page, const std::string& caption, ByLengt
             }
             const MeanInterval m = mean_interval(found->second);
             // NaN here is a loss that is not finite, and not one that was not measured.
-            Cell cell = std::isnan(m.mean) ? Cell{"not finite", "nan"}
-                        : low_is_good      ? spread_cell(m.mean, m.standard_error, decimals)
-                                           : seeds_cell(found->second, decimals);
+            table::Cell cell = std::isnan(m.mean) ? table::Cell{"not finite", "nan"}
+                               : low_is_good      ? table::spread_cell(m.mean, m.standard_error, decimals)
+                                                  : seeds_cell(found->second, decimals);
             if (best.contains(length) && m.mean == best[length]) cell.tone = "best";
             row.push_back(cell);
         }
@@ -66,17 +66,18 @@ DataTable by_length(const PageContext& page, const std::string& caption, ByLengt
 
 // What another choice of documents would change: empty where that is not known.
 std::string document_errors(const PageContext& page) {
-    DataTable table;
+    table::DataTable table;
     table.caption = "Standard error over documents, mean over seeds (nats per token)";
     table.header = {"variant"};
-    for (int64_t length : page.summary.lengths) table.header.push_back(full_length(length));
+    for (int64_t length : page.summary.lengths) table.header.push_back(table::full_length(length));
     for (size_t i = 0; i < page.summary.series.size(); ++i) {
         const Series& s = page.summary.series[i];
         if (s.document_error.empty()) continue;
-        std::vector<Cell> row{name_cell(page.styles()[i].name)};
+        std::vector<table::Cell> row{table::name_cell(page.styles()[i].name)};
         for (int64_t length : page.summary.lengths) {
             const auto found = s.document_error.find(length);
-            row.push_back(number_cell(found == s.document_error.end() ? NAN : mean_of(found->second), 4));
+            row.push_back(
+                table::number_cell(found == s.document_error.end() ? NAN : mean_of(found->second), 4));
         }
         table.rows.push_back(row);
     }
@@ -91,14 +92,33 @@ std::string document_errors(const PageContext& page) {
            table_html(table);
 }
 
+// The views of the main chart; its differences are paired by seed, and so are their errors.
+std::vector<View> length_views(const PageContext& page, const plot::LineChart& chart) {
+    std::vector<View> views = views_of(page, chart, 4);
+    if (views.back().key != "difference") return views;
+    const Series& baseline = page.summary.series[page.summary.baseline];
+    for (plot::ChartLine& line : views.back().chart.lines)
+        for (plot::ChartPoint& p : line.points) {
+            const auto length = static_cast<int64_t>(p.x);
+            const MeanInterval m =
+                paired_difference(page.summary.series[line.series].loss.at(length), baseline.loss.at(length));
+            if (!m.has_interval() || line.series == page.summary.baseline) continue;
+            p.y = m.mean;
+            p.low = m.mean - m.standard_error;
+            p.high = m.mean + m.standard_error;
+            p.text = table::signed_fixed(m.mean, 4) + " ± " + table::fixed(m.standard_error, 4);
+        }
+    return views;
+}
+
 std::string loss_figure(const PageContext& page) {
-    const LineChart chart = length_chart(page);
+    const plot::LineChart chart = length_chart(page);
     if (chart.lines.empty()) return {};
     bool bands = false;
-    for (const ChartLine& line : chart.lines)
-        for (const ChartPoint& p : line.points) bands |= std::isfinite(p.low);
+    for (const plot::ChartLine& line : chart.lines)
+        for (const plot::ChartPoint& p : line.points) bands |= std::isfinite(p.low);
     return line_figure(
-        page, "loss-by-length", chart,
+        page, "loss-by-length", length_views(page, chart),
         fmt::format("{}{}: {}.{}",
                     page.collection.measure.identified()
                         ? "Loss of the same text read with different lengths of context"
@@ -111,8 +131,8 @@ std::string loss_figure(const PageContext& page) {
 
 }  // namespace
 
-LineChart length_chart(const PageContext& page) {
-    LineChart chart;
+plot::LineChart length_chart(const PageContext& page) {
+    plot::LineChart chart;
     chart.id = "by-length";
     const bool on_task = !page.summary.tasks.empty();
     chart.title = on_task ? "Loss on text by context length" : "Loss by context length";
@@ -123,11 +143,11 @@ LineChart length_chart(const PageContext& page) {
     chart.places = length_places(page.summary.lengths, "context");
     chart.marks = context_marks(page);
     for (size_t i = 0; i < page.summary.series.size(); ++i) {
-        ChartLine line;
+        plot::ChartLine line;
         line.series = i;
         for (const auto& [length, values] : page.summary.series[i].loss) {
             const MeanInterval m = mean_interval(values);
-            ChartPoint p{static_cast<double>(length), m.mean};
+            plot::ChartPoint p{static_cast<double>(length), m.mean};
             if (m.has_interval()) {
                 p.low = m.mean - m.standard_error;
                 p.high = m.mean + m.standard_error;
@@ -149,13 +169,13 @@ Section overview_section(const PageContext& page) {
     const bool on_task = !page.summary.tasks.empty();
     const std::vector<std::string> sentences =
         on_task ? task_headline(page) : headline(page.collection, page.summary);
-    section.html = "<p class=\"lead\">" + escaped(sentences[0]) + "</p>\n";
+    section.html = "<p class=\"lead\">" + plot::escaped(sentences[0]) + "</p>\n";
     std::vector<std::string> rest(sentences.begin() + 1, sentences.end());
     if (!rest.empty()) section.html += paragraph(join(rest, " "));
     if (!page.collection.notes.empty()) {
         section.html += "<ul class=\"notes\">";
         for (const std::string& note : page.collection.notes)
-            section.html += "<li>" + escaped(note) + "</li>";
+            section.html += "<li>" + plot::escaped(note) + "</li>";
         section.html += "</ul>\n";
     }
     // The figures of the task are right below.
@@ -177,8 +197,8 @@ Section lengths_section(const PageContext& page) {
         "column is bold.");
     section.html +=
         table_html(by_length(page, "Loss by context length (nats per token)", &Series::loss, 4, true));
-    const DataTable top1 = by_length(page, "Share of tokens whose most likely next token is the right one",
-                                     &Series::top1, 4, false);
+    const table::DataTable top1 = by_length(
+        page, "Share of tokens whose most likely next token is the right one", &Series::top1, 4, false);
     if (!top1.rows.empty())
         section.html += subheading("Top-1 accuracy") +
                         paragraph("Mean over seeds, with the value of each seed.") + table_html(top1);
@@ -189,15 +209,15 @@ Section lengths_section(const PageContext& page) {
 Section apart_section(const PageContext& page) {
     Section section{"apart", "Shown apart", {}};
     for (const ApartLosses& apart : losses_apart(page.collection)) {
-        DataTable table;
+        table::DataTable table;
         table.caption = fmt::format("Loss by context length on {} (nats per token)", apart.measure.text());
         table.header = {"variant"};
         std::set<int64_t> lengths;
         for (const ApartLosses::Row& row : apart.rows)
             for (const auto& [length, values] : row.loss) lengths.insert(length);
-        for (int64_t length : lengths) table.header.push_back(full_length(length));
+        for (int64_t length : lengths) table.header.push_back(table::full_length(length));
         for (const ApartLosses::Row& row : apart.rows) {
-            std::vector<Cell> cells{name_cell(series_name(row.group, row.label))};
+            std::vector<table::Cell> cells{table::name_cell(series_name(row.group, row.label))};
             for (int64_t length : lengths) {
                 const auto found = row.loss.find(length);
                 if (found == row.loss.end()) {
@@ -205,24 +225,24 @@ Section apart_section(const PageContext& page) {
                     continue;
                 }
                 const MeanInterval m = mean_interval(found->second);
-                cells.push_back(std::isnan(m.mean) ? Cell{"not finite", "nan"}
-                                                   : spread_cell(m.mean, m.standard_error, 4));
+                cells.push_back(std::isnan(m.mean) ? table::Cell{"not finite", "nan"}
+                                                   : table::spread_cell(m.mean, m.standard_error, 4));
             }
             table.rows.push_back(cells);
         }
         section.html += table_html(table);
     }
-    DataTable tasks;
+    table::DataTable tasks;
     tasks.caption = "Tasks on other samples";
     tasks.header = {"variant", "seed", "task", "context", "depth %", "samples", "accuracy"};
     for (const ApartTask& t : tasks_apart(page.collection))
-        tasks.rows.push_back({name_cell(series_name(t.group, t.label)),
+        tasks.rows.push_back({table::name_cell(series_name(t.group, t.label)),
                               {fmt::format("{}", t.seed)},
                               {t.cell.task, {}, false},
-                              {full_length(t.cell.length), fmt::format("{}", t.cell.length)},
-                              significant_cell(t.cell.depth),
-                              number_cell(t.cell.samples, 0),
-                              number_cell(t.cell.accuracy, 3)});
+                              {table::full_length(t.cell.length), fmt::format("{}", t.cell.length)},
+                              table::significant_cell(t.cell.percent()),
+                              table::number_cell(static_cast<double>(t.cell.samples), 0),
+                              table::number_cell(t.cell.accuracy, 3)});
     if (!tasks.rows.empty()) section.html += table_html(tasks);
     if (!section.html.empty())
         section.html =
@@ -233,96 +253,106 @@ Section apart_section(const PageContext& page) {
     return section;
 }
 
-Section differences_section(const PageContext& page) {
-    Section section{"differences", "Differences to " + page.collection.baseline_name(), {}};
-    const Series& baseline = page.summary.series[page.summary.baseline];
-    Menu menu{"context length", {}};
-    std::vector<ChosenPiece> pieces;
-    DataTable table;
+namespace {
+
+// One row per variant that shares a seed with the baseline at this length; the best on top, values that are not
+// finite at the end.
+std::vector<plot::IntervalRow> difference_rows(const PageContext& page, int64_t length) {
+    const std::vector<SeedValue>& base = page.summary.series[page.summary.baseline].loss.at(length);
+    std::vector<plot::IntervalRow> rows;
+    for (size_t i = 0; i < page.summary.series.size(); ++i) {
+        const auto found = page.summary.series[i].loss.find(length);
+        if (i == page.summary.baseline || found == page.summary.series[i].loss.end()) continue;
+        const std::vector<SeedValue> differences = paired_differences(found->second, base);
+        if (differences.empty()) continue;
+        const MeanInterval m = mean_interval(differences);
+        plot::IntervalRow row{i, m.mean, m.low, m.high, {}, table::signed_fixed(m.mean, 4)};
+        for (const SeedValue& d : differences) row.values.push_back(d.value);
+        if (m.has_interval())
+            row.text += fmt::format(", 95% interval {} to {}", table::signed_fixed(m.low, 4),
+                                    table::signed_fixed(m.high, 4));
+        row.text += fmt::format(" ({})", counted(differences.size(), "shared seed"));
+        rows.push_back(row);
+    }
+    std::stable_sort(rows.begin(), rows.end(), [](const plot::IntervalRow& a, const plot::IntervalRow& b) {
+        if (std::isnan(a.mean) || std::isnan(b.mean)) return !std::isnan(a.mean) && std::isnan(b.mean);
+        return a.mean < b.mean;
+    });
+    return rows;
+}
+
+table::DataTable difference_table(const PageContext& page, int64_t length,
+                                  const std::vector<plot::IntervalRow>& rows) {
+    table::DataTable table;
     table.caption =
         "Difference of loss to " + page.collection.baseline_name() + ", paired by seed (nats per token)";
     table.header = {"variant", "context", "shared seeds", "difference", "95% interval from", "to"};
-    std::map<int64_t, DataTable> tables;
-    for (const auto& [length, base] : baseline.loss) {
-        IntervalChart chart;
-        chart.id = fmt::format("difference-{}", length);
-        chart.title = fmt::format("Difference of loss to {} at a context of {}",
-                                  page.collection.baseline_name(), full_length(length));
-        chart.x_label = "difference of loss in nats (left of 0 is better)";
-        DataTable here = table;
-        size_t settled = 0, intervals = 0;
-        for (size_t i = 0; i < page.summary.series.size(); ++i) {
-            if (i == page.summary.baseline) continue;
-            const auto found = page.summary.series[i].loss.find(length);
-            if (found == page.summary.series[i].loss.end()) continue;
-            const std::vector<SeedValue> differences = paired_differences(found->second, base);
-            if (differences.empty()) continue;
-            const MeanInterval m = mean_interval(differences);
-            IntervalRow row{i, m.mean, m.low, m.high, {}, {}};
-            for (const SeedValue& d : differences) row.values.push_back(d.value);
-            row.text = signed_fixed(m.mean, 4);
-            if (m.has_interval()) {
-                row.text +=
-                    fmt::format(", 95% interval {} to {}", signed_fixed(m.low, 4), signed_fixed(m.high, 4));
-                ++intervals;
-            }
-            row.text += fmt::format(" ({})", counted(differences.size(), "shared seed"));
-            settled += m.excludes_zero();
-            chart.rows.push_back(row);
-            const auto cell = [](double v) {
-                return std::isnan(v) ? Cell{""} : Cell{signed_fixed(v, 4), exact(v)};
-            };
-            here.rows.push_back({name_cell(page.styles()[i].name),
-                                 {full_length(length), fmt::format("{}", length)},
-                                 {fmt::format("{}", differences.size())},
-                                 std::isnan(m.mean) ? Cell{"not finite", "nan"} : cell(m.mean),
-                                 cell(m.low),
-                                 cell(m.high)});
-        }
-        if (chart.rows.empty()) continue;
-        std::vector<size_t> order(chart.rows.size());
-        for (size_t i = 0; i < order.size(); ++i) order[i] = i;
-        // Best on top; what is not finite at the end.
-        std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-            const double x = chart.rows[a].mean, y = chart.rows[b].mean;
-            if (std::isnan(x) || std::isnan(y)) return !std::isnan(x) && std::isnan(y);
-            return x < y;
-        });
-        IntervalChart sorted = chart;
-        DataTable sorted_table = here;
-        std::vector<size_t> series;
-        for (size_t i = 0; i < order.size(); ++i) {
-            sorted.rows[i] = chart.rows[order[i]];
-            sorted_table.rows[i] = here.rows[order[i]];
-            series.push_back(sorted.rows[i].series);
-        }
-        sorted.description = fmt::format("{} of {} intervals exclude zero.", settled, intervals);
-        const std::string caption =
-            intervals > 0
-                ? fmt::format(
-                      "At a context of {}: mean difference with its 95% t-interval; small dots are the "
-                      "single "
-                      "seeds. {} of {} intervals exclude zero; each stands for itself, without correction "
-                      "for their number.",
-                      full_length(length), settled, intervals)
-                : fmt::format(
-                      "At a context of {}. An interval needs two shared seeds with finite losses: without, "
-                      "differences of the size of seed noise cannot be told from chance.",
-                      full_length(length));
-        std::sort(series.begin(), series.end());
+    const auto cell = [](double v) {
+        return std::isnan(v) ? table::Cell("") : table::Cell(table::signed_fixed(v, 4), table::exact(v));
+    };
+    for (const plot::IntervalRow& row : rows)
+        table.rows.push_back({table::name_cell(page.styles()[row.series].name),
+                              {table::full_length(length), fmt::format("{}", length)},
+                              {fmt::format("{}", row.values.size())},
+                              std::isnan(row.mean) ? table::Cell("not finite", "nan") : cell(row.mean),
+                              cell(row.low),
+                              cell(row.high)});
+    return table;
+}
+
+std::string difference_figure(const PageContext& page, int64_t length,
+                              const std::vector<plot::IntervalRow>& rows) {
+    size_t settled = 0, intervals = 0;
+    std::vector<size_t> series;
+    for (const plot::IntervalRow& row : rows) {
+        const bool known = std::isfinite(row.low) && std::isfinite(row.high);
+        intervals += known;
+        settled += known && (row.low > 0 || row.high < 0);
+        series.push_back(row.series);
+    }
+    std::sort(series.begin(), series.end());
+    plot::IntervalChart chart;
+    chart.id = fmt::format("difference-{}", length);
+    chart.title = fmt::format("Difference of loss to {} at a context of {}", page.collection.baseline_name(),
+                              table::full_length(length));
+    chart.description = fmt::format("{} of {} intervals exclude zero.", settled, intervals);
+    chart.x_label = "difference of loss in nats (left of 0 is better)";
+    chart.rows = rows;
+    const std::string caption =
+        intervals > 0
+            ? fmt::format(
+                  "At a context of {}: mean difference with its 95% t-interval; small dots are single "
+                  "seeds. {} of {} intervals exclude zero; each is on its own, without correction for "
+                  "their number.",
+                  table::full_length(length), settled, intervals)
+            : fmt::format(
+                  "At a context of {}. An interval needs two shared seeds with finite losses; without "
+                  "one, a difference cannot be told from seed noise.",
+                  table::full_length(length));
+    return figure(fmt::format("differences-{}", length),
+                  plot::interval_svg(chart, page.styles(), plot::ChartSize::wide) +
+                      plot::interval_svg(chart, page.styles(), plot::ChartSize::narrow),
+                  legend(page.styles(), series), caption, difference_table(page, length, rows));
+}
+
+}  // namespace
+
+Section differences_section(const PageContext& page) {
+    Section section{"differences", "Differences to " + page.collection.baseline_name(), {}};
+    Menu menu{"context length", {}};
+    std::vector<ChosenPiece> pieces;
+    for (const auto& [length, base] : page.summary.series[page.summary.baseline].loss) {
+        const std::vector<plot::IntervalRow> rows = difference_rows(page, length);
+        if (rows.empty()) continue;
         const std::string key = fmt::format("{}", length);
-        menu.choices.push_back({key, full_length(length)});
-        pieces.push_back({{key},
-                          figure("differences-" + key,
-                                 interval_svg(sorted, page.styles(), ChartSize::wide) +
-                                     interval_svg(sorted, page.styles(), ChartSize::narrow),
-                                 legend(page.styles(), series), caption, sorted_table)});
+        menu.choices.push_back({key, table::full_length(length)});
+        pieces.push_back({{key}, difference_figure(page, length, rows)});
     }
     if (pieces.empty()) return section;
-    section.html += paragraph(
+    section.html = paragraph(
         "Runs with the same seed share their initial weights and the order of their data where shapes allow "
-        "it, so the "
-        "difference seed by seed is known better than either mean.");
+        "it, "
+        "so the difference seed by seed is known better than either mean.");
     section.html += chooser("differences", {menu}, pieces, pieces.back().keys);
     return section;
 }
@@ -349,10 +379,10 @@ Section positions_section(const PageContext& page) {
     Menu menu{"position counted in", {}};
     std::vector<ChosenPiece> pieces;
     for (const bool by_document : {false, true}) {
-        LineChart chart;
+        plot::LineChart chart;
         chart.id = by_document ? "by-document-position" : "by-sequence-position";
         chart.title = fmt::format("Loss by position in the {} at a context of {}",
-                                  by_document ? "document" : "sequence", full_length(length));
+                                  by_document ? "document" : "sequence", table::full_length(length));
         chart.x_label = fmt::format("position in the {}", by_document ? "document" : "sequence");
         chart.y_label = "loss, nats per token";
         chart.log_x = true;
@@ -363,33 +393,34 @@ Section positions_section(const PageContext& page) {
             for (const RunRecord* run : runs_of(page.collection, page.summary.series[i]))
                 for (const BucketRow& row :
                      rows_of(*run, page.summary.series[i].label, &Results::buckets, evaluated))
-                    if (row.length == length && row.by_document == by_document) {
+                    if (row.length == length && row.by_document() == by_document) {
                         values[i][row.bucket].push_back(row.loss);
                         buckets.insert(row.bucket);
                     }
         if (buckets.empty()) continue;
-        DataTable table;
+        table::DataTable table;
         table.caption = chart.title + " (nats per token)";
         table.header = {"variant"};
         for (int64_t bucket : buckets) {
-            table.header.push_back(full_length(bucket));
-            chart.places.push_back({static_cast<double>(bucket), fmt::format("{} to {}", full_length(bucket),
-                                                                             full_length(2 * bucket - 1))});
+            table.header.push_back(table::full_length(bucket));
+            chart.places.push_back(
+                {static_cast<double>(bucket),
+                 fmt::format("{} to {}", table::full_length(bucket), table::full_length(2 * bucket - 1))});
         }
         for (size_t i = 0; i < values.size(); ++i) {
             if (values[i].empty()) continue;
-            ChartLine line;
+            plot::ChartLine line;
             line.series = i;
-            std::vector<Cell> row{name_cell(page.styles()[i].name)};
+            std::vector<table::Cell> row{table::name_cell(page.styles()[i].name)};
             for (int64_t bucket : buckets) {
                 const auto found = values[i].find(bucket);
                 double error = NAN;
                 const double mean = found == values[i].end() ? NAN : mean_of(found->second, &error);
-                row.push_back(spread_cell(mean, error, 4));
+                row.push_back(table::spread_cell(mean, error, 4));
                 if (found == values[i].end()) continue;
-                ChartPoint p{static_cast<double>(bucket), mean};
+                plot::ChartPoint p{static_cast<double>(bucket), mean};
                 if (std::isfinite(error)) p.low = mean - error, p.high = mean + error;
-                p.text = fixed(mean, 4);
+                p.text = table::fixed(mean, 4);
                 line.points.push_back(p);
             }
             chart.lines.push_back(line);
@@ -400,10 +431,10 @@ Section positions_section(const PageContext& page) {
         menu.choices.push_back({key, "the " + key});
         pieces.push_back(
             {{key},
-             line_figure(page, "positions-" + key, chart,
+             line_figure(page, "positions-" + key, views_of(page, chart, 4),
                          fmt::format("Sequences of {} tokens; each point averages the tokens whose "
                                      "position lies between it and twice that.",
-                                     full_length(length)),
+                                     table::full_length(length)),
                          table)});
     }
     if (pieces.empty()) return section;

@@ -19,12 +19,6 @@ namespace {
 
 constexpr size_t most_points = 1000, most_warnings = 50;
 
-Cell text_cell(std::string text) {
-    Cell cell{std::move(text)};
-    cell.number = false;
-    return cell;
-}
-
 struct Plan {
     int64_t steps = 0;
     std::string parameters;
@@ -59,11 +53,11 @@ double training_seconds(const std::vector<TimingRow>& timing) {
 }
 
 std::string facts(const RunRecord& run) {
-    DataTable table;
+    table::DataTable table;
     table.caption = "What was run";
     table.header = {"", "value"};
     const auto add = [&](const char* name, const std::string& value) {
-        if (!value.empty()) table.rows.push_back({name_cell(name), text_cell(value)});
+        if (!value.empty()) table.rows.push_back({table::name_cell(name), table::text_cell(value)});
     };
     const auto field = [&](const char* path) {
         const json::Value* value = value_at(run.config, path);
@@ -81,7 +75,7 @@ std::string facts(const RunRecord& run) {
         add("steps", plan.steps > 0 ? fmt::format("{} of {}", grouped(last.step), grouped(plan.steps))
                                     : grouped(last.step));
         add("tokens", grouped(last.tokens));
-        add("last training loss", fixed(last.loss, 4));
+        add("last training loss", table::fixed(last.loss, 4));
     }
     if (!run.timing.empty()) {
         double memory = NAN;
@@ -91,7 +85,7 @@ std::string facts(const RunRecord& run) {
                                      ? std::string()
                                      : grouped(std::llround(run.tokens_per_second)) + " (median)");
         if (std::isfinite(run.timing.back().mfu))
-            add("MFU", fmt::format("{}%", fixed(100 * run.timing.back().mfu, 1)));
+            add("MFU", fmt::format("{}%", table::fixed(100 * run.timing.back().mfu, 1)));
         if (std::isfinite(memory) && memory < 1e18)
             add("memory", human_bytes(static_cast<int64_t>(memory)) + " resident at most");
     }
@@ -106,28 +100,28 @@ struct Quantity {
 };
 
 std::string quantity_figure(const PageContext& page, const Quantity& quantity) {
-    LineChart chart;
+    plot::LineChart chart;
     chart.id = fmt::format("run-{}", quantity.key);
     chart.title = quantity.title;
     chart.description = fmt::format("{} over steps.", quantity.title);
     chart.x_label = "step";
     chart.y_label = quantity.label;
     chart.log_y = quantity.logarithmic;
-    DataTable table;
+    table::DataTable table;
     table.caption = quantity.title;
     table.header = {"step", quantity.label};
-    ChartLine line;
+    plot::ChartLine line;
     line.markers = false;
     const size_t stride = std::max<size_t>(1, quantity.values.size() / most_points);
     for (size_t i = 0; i < quantity.values.size(); i += stride) {
         const auto& [step, value] = quantity.values[i];
-        line.points.push_back({static_cast<double>(step), value, NAN, NAN, significant(value)});
+        line.points.push_back({static_cast<double>(step), value, NAN, NAN, table::significant(value)});
         chart.places.push_back({static_cast<double>(step), "step " + grouped(step)});
-        table.rows.push_back({{grouped(step), fmt::format("{}", step)}, significant_cell(value)});
+        table.rows.push_back({{grouped(step), fmt::format("{}", step)}, table::significant_cell(value)});
     }
     chart.lines.push_back(line);
     return line_figure(
-        page, std::string("run-") + quantity.key, chart,
+        page, std::string("run-") + quantity.key, views_of(page, chart, 4),
         stride > 1 ? fmt::format("As logged; every {}th record is drawn.", stride) : "As logged.", table);
 }
 
@@ -175,7 +169,7 @@ std::string errors(const RunRecord& run) {
         return out + paragraph(run.has_log ? "The log holds no warning." : "There is no log.");
     out += "<ul class=\"notes\">";
     for (size_t i = 0; i < std::min(run.warnings.size(), most_warnings); ++i)
-        out += "<li>" + escaped(run.warnings[i]) + "</li>";
+        out += "<li>" + plot::escaped(run.warnings[i]) + "</li>";
     out += "</ul>\n";
     if (run.warnings.size() > most_warnings)
         out += paragraph(fmt::format("{} more in log.txt.", run.warnings.size() - most_warnings));
@@ -188,7 +182,7 @@ std::string samples(const RunRecord& run) {
         out += paragraph(label + ":") + "<pre>";
         for (size_t begin = 0; begin < text.size();) {
             const size_t end = std::min(text.find('\n', begin), text.size());
-            out += escaped(one_line(std::string_view(text).substr(begin, end - begin))) + "\n";
+            out += plot::escaped(one_line(std::string_view(text).substr(begin, end - begin))) + "\n";
             begin = end + 1;
         }
         out += "</pre>\n";
@@ -198,19 +192,19 @@ std::string samples(const RunRecord& run) {
 
 std::string config(const RunRecord& run) {
     if (!run.config.is_object()) return {};
-    DataTable chosen, all;
+    table::DataTable chosen, all;
     chosen.caption = "Fields of the config that were set";
     chosen.header = {"field", "value", "set by"};
     all.caption = "All fields of the config";
     all.header = {"field", "value"};
     for (const auto& [key, value] : flat_config(run.config)) {
-        all.rows.push_back({name_cell(key), text_cell(value)});
+        all.rows.push_back({table::name_cell(key), table::text_cell(value)});
         const auto origin = run.origins.find(key);
         if (origin != run.origins.end() && origin->second != "default")
-            chosen.rows.push_back({name_cell(key), text_cell(value), text_cell(origin->second)});
+            chosen.rows.push_back(
+                {table::name_cell(key), table::text_cell(value), table::text_cell(origin->second)});
     }
-    return subheading("Config") + (chosen.rows.empty() ? "" : table_html(chosen)) +
-           "<details class=\"data\"><summary>All fields</summary>" + table_html(all) + "</details>\n";
+    return subheading("Config") + (chosen.rows.empty() ? "" : table_html(chosen)) + folded("All fields", all);
 }
 
 }  // namespace

@@ -71,8 +71,8 @@ std::string differences(const PageContext& page) {
         const std::set<std::string> inside = differing(configs);
         if (!inside.empty())
             out += "<p class=\"notes\">" +
-                   escaped(fmt::format("The runs of {} differ in more than their seed: {}.", group,
-                                       fmt::join(inside, ", "))) +
+                   plot::escaped(fmt::format("The runs of {} differ in more than their seed: {}.", group,
+                                             fmt::join(inside, ", "))) +
                    "</p>\n";
         firsts.push_back(configs[0]);
         names.push_back(group);
@@ -81,16 +81,15 @@ std::string differences(const PageContext& page) {
     const std::set<std::string> keys = differing(firsts);
     if (keys.empty()) return out + paragraph("The configs of the variants do not differ.");
     const auto base = std::find(names.begin(), names.end(), page.collection.baseline);
-    DataTable table;
+    table::DataTable table;
     table.caption = "Fields of the config in which the variants differ";
     table.header = {"variant"};
     for (const std::string& key : keys) table.header.push_back(key);
     for (size_t i = 0; i < firsts.size(); ++i) {
-        std::vector<Cell> row{name_cell(names[i])};
+        std::vector<table::Cell> row{table::name_cell(names[i])};
         for (const std::string& key : keys) {
             const auto found = firsts[i].find(key);
-            Cell cell{found == firsts[i].end() ? "" : found->second};
-            cell.number = false;
+            table::Cell cell = table::text_cell(found == firsts[i].end() ? "" : found->second);
             if (base != names.end() && names[i] != *base) {
                 const Flat& reference = firsts[static_cast<size_t>(base - names.begin())];
                 const auto there = reference.find(key);
@@ -110,7 +109,7 @@ std::string build_text(const json::Value& build, const char* key) {
 }
 
 std::string runs_table(const PageContext& page) {
-    DataTable table;
+    table::DataTable table;
     table.caption = "Runs and what made them";
     table.header = {"run", "variant", "seed", "steps", "tokens", "tokens/s", "version", "compiler", "system"};
     for (const RunRecord& run : page.collection.runs) {
@@ -119,23 +118,18 @@ std::string runs_table(const PageContext& page) {
             if (row.step >= step) step = row.step, tokens = row.tokens;
         for (const TrainingRow& row : run.training)
             if (row.step >= step) step = row.step, tokens = std::max(tokens, row.tokens);
-        const auto text = [](std::string t) {
-            Cell cell{std::move(t)};
-            cell.number = false;
-            return cell;
-        };
-        table.rows.push_back(
-            {name_cell(run.name),
-             text(run.group),
-             {fmt::format("{}", run.seed)},
-             {grouped(step), fmt::format("{}", step)},
-             {grouped(tokens), fmt::format("{}", tokens)},
-             std::isnan(run.tokens_per_second)
-                 ? Cell{""}
-                 : Cell{grouped(std::llround(run.tokens_per_second)), exact(run.tokens_per_second)},
-             text(build_text(run.build, "version")),
-             text(build_text(run.build, "compiler")),
-             text(build_text(run.build, "system"))});
+        table.rows.push_back({table::name_cell(run.name),
+                              table::text_cell(run.group),
+                              {fmt::format("{}", run.seed)},
+                              {grouped(step), fmt::format("{}", step)},
+                              {grouped(tokens), fmt::format("{}", tokens)},
+                              std::isnan(run.tokens_per_second)
+                                  ? table::Cell{""}
+                                  : table::Cell{grouped(std::llround(run.tokens_per_second)),
+                                                table::exact(run.tokens_per_second)},
+                              table::text_cell(build_text(run.build, "version")),
+                              table::text_cell(build_text(run.build, "compiler")),
+                              table::text_cell(build_text(run.build, "system"))});
     }
     return subheading("Runs") + table_html(table);
 }

@@ -6,7 +6,7 @@
 
 #include "base/text.h"
 #include "report/page_parts.h"
-#include "theory/heat_map.h"
+#include "plot/heat_map.h"
 
 namespace longreach::report {
 
@@ -17,14 +17,14 @@ struct Score {
     double samples = 0, accuracy = 0, margin = 0, margin_samples = 0, loss = 0, loss_samples = 0;
     std::map<int64_t, std::pair<double, double>> by_seed;  // correct answers and samples
     void add(const TaskCell& row, int64_t seed) {
-        const double n = row.samples > 0 ? row.samples : 1;
+        const double n = row.samples > 0 ? static_cast<double>(row.samples) : 1;
         if (!std::isfinite(row.accuracy)) return;
         samples += n;
         accuracy += n * row.accuracy;
         by_seed[seed].first += n * row.accuracy;
         by_seed[seed].second += n;
         if (row.margin && std::isfinite(*row.margin)) margin += n * *row.margin, margin_samples += n;
-        if (row.loss && std::isfinite(*row.loss)) loss += n * *row.loss, loss_samples += n;
+        if (std::isfinite(row.loss)) loss += n * row.loss, loss_samples += n;
     }
     double mean_accuracy() const { return samples > 0 ? accuracy / samples : NAN; }
     double mean_margin() const { return margin_samples > 0 ? margin / margin_samples : NAN; }
@@ -56,25 +56,25 @@ std::map<std::string, TaskScores> scores_of(const PageContext& page) {
                 task.by_depth.resize(count);
                 task.lengths.insert(row.length);
                 task.by_length[i][row.length].add(row, run->seed);
-                if (std::isnan(row.depth)) continue;
-                task.depths.insert(row.depth);
-                task.by_depth[i][{row.depth, row.length}].add(row, run->seed);
+                if (!row.depth) continue;
+                task.depths.insert(row.percent());
+                task.by_depth[i][{row.percent(), row.length}].add(row, run->seed);
             }
     return out;
 }
 
 std::string score_text(const Score& s) {
-    std::string text = fmt::format("accuracy {}", fixed(s.mean_accuracy(), 3));
+    std::string text = fmt::format("accuracy {}", table::fixed(s.mean_accuracy(), 3));
     if (std::isfinite(s.mean_margin()))
-        text += fmt::format("\nmargin {} nats", signed_fixed(s.mean_margin(), 3));
-    if (std::isfinite(s.mean_loss())) text += fmt::format("\nloss {}", fixed(s.mean_loss(), 3));
+        text += fmt::format("\nmargin {} nats", table::signed_fixed(s.mean_margin(), 3));
+    if (std::isfinite(s.mean_loss())) text += fmt::format("\nloss {}", table::fixed(s.mean_loss(), 3));
     return text + fmt::format("\n{} samples", grouped(static_cast<int64_t>(s.samples)));
 }
 
 std::string accuracy_figure(const PageContext& page, const std::string& name, const TaskScores& task,
                             const std::string& id) {
     const std::vector<int64_t> lengths(task.lengths.begin(), task.lengths.end());
-    LineChart chart;
+    plot::LineChart chart;
     chart.id = "task-" + id;
     chart.title = fmt::format("Accuracy in {} by context length", name);
     chart.description = "Share of right answers by length of the context.";
@@ -86,49 +86,50 @@ std::string accuracy_figure(const PageContext& page, const std::string& name, co
     chart.x_ticks = length_ticks(lengths);
     chart.places = length_places(lengths, "context");
     chart.marks = context_marks(page);
-    DataTable table;
+    table::DataTable table;
     table.caption = fmt::format("{}: accuracy and margin (nats) by context length", name);
     table.header = {"variant", "context", "samples", "accuracy", "margin", "loss"};
     for (size_t i = 0; i < task.by_length.size(); ++i) {
-        ChartLine line;
+        plot::ChartLine line;
         line.series = i;
         for (const auto& [length, score] : task.by_length[i]) {
-            ChartPoint p{static_cast<double>(length), score.mean_accuracy()};
+            plot::ChartPoint p{static_cast<double>(length), score.mean_accuracy()};
             const std::vector<SeedValue> seeds = score.seeds();
             if (seeds.size() > 1)
                 for (const SeedValue& seed : seeds) p.seeds.push_back(seed.value);
             p.text = seeds_cell(seeds, 3).text;
             line.points.push_back(p);
-            table.rows.push_back({name_cell(page.styles()[i].name),
-                                  {full_length(length), fmt::format("{}", length)},
-                                  {grouped(static_cast<int64_t>(score.samples)), exact(score.samples)},
+            table.rows.push_back({table::name_cell(page.styles()[i].name),
+                                  {table::full_length(length), fmt::format("{}", length)},
+                                  {grouped(static_cast<int64_t>(score.samples)), table::exact(score.samples)},
                                   seeds_cell(seeds, 3),
-                                  number_cell(score.mean_margin(), 3),
-                                  number_cell(score.mean_loss(), 3)});
+                                  table::number_cell(score.mean_margin(), 3),
+                                  table::number_cell(score.mean_loss(), 3)});
         }
         if (!line.points.empty()) chart.lines.push_back(line);
     }
+    // Accuracies may be 0: no logarithm.
+    std::vector<View> views = views_of(page, chart, 3);
+    std::erase_if(views, [](const View& view) { return view.key == "log"; });
     return line_figure(
-        page, "task-" + name, chart,
+        page, "task-" + name, views,
         "Share of right answers over all depths: lines are means over seeds, small dots the single seeds.",
         table);
 }
 
 std::string colour_key() {
-    std::string out =
-        "<p class=\"ramp\" aria-hidden=\"true\"><span>0</span><svg viewBox=\"0 0 160 10\" width=\"160\" "
-        "height=\"10\">";
+    std::string shades;
     for (int i = 0; i < 32; ++i)
-        out += fmt::format("<rect x=\"{}\" width=\"5.2\" height=\"10\" fill=\"{}\"/>", 5 * i,
-                           theory::heat_colour((i + 0.5) / 32));
-    return out + "</svg><span>1 accuracy</span></p>";
+        shades += fmt::format("<rect x=\"{}\" width=\"5.2\" height=\"10\" fill=\"{}\"/>", 5 * i,
+                              plot::heat_colour((i + 0.5) / 32));
+    return filled("ramp", {{"shades", shades}});
 }
 
 std::string depth_figure(const PageContext& page, const std::string& name, const TaskScores& task,
                          const std::string& id) {
     const std::vector<int64_t> lengths(task.lengths.begin(), task.lengths.end());
     const std::vector<double> depths(task.depths.begin(), task.depths.end());
-    DataTable table;
+    table::DataTable table;
     table.caption = fmt::format("{}: accuracy and margin (nats) by depth and context length", name);
     table.header = {"variant", "depth %", "context", "samples", "accuracy", "margin"};
     std::string charts = "<div class=\"panels heats\">";
@@ -136,36 +137,37 @@ std::string depth_figure(const PageContext& page, const std::string& name, const
     for (size_t i = 0; i < task.by_depth.size(); ++i) {
         if (task.by_depth[i].empty()) continue;
         series.push_back(i);
-        HeatPanel panel;
+        plot::HeatPanel panel;
         panel.id = fmt::format("depth-{}-{}", id, i);
         panel.title = page.styles()[i].name;
         panel.series = i;
         panel.description =
             fmt::format("Accuracy in {} by depth (rows, percent) and context length (columns).", name);
         panel.x_label = "context";
-        for (int64_t length : lengths) panel.columns.push_back(short_length(length));
-        for (double depth : depths) panel.rows.push_back(significant(depth, 3) + "%");
+        for (int64_t length : lengths) panel.columns.push_back(table::short_length(length));
+        for (double depth : depths) panel.rows.push_back(table::significant(depth, 3) + "%");
         for (const auto& [place, score] : task.by_depth[i]) {
             const auto [depth, length] = place;
             const double accuracy = score.mean_accuracy();
             if (!std::isfinite(accuracy)) continue;
-            HeatCell cell;
+            plot::HeatCell cell;
             cell.row = static_cast<size_t>(std::find(depths.begin(), depths.end(), depth) - depths.begin());
             cell.column =
                 static_cast<size_t>(std::find(lengths.begin(), lengths.end(), length) - lengths.begin());
             cell.share = accuracy;
-            cell.label = fixed(accuracy, 2);
-            cell.text = fmt::format("{}\n{} tokens, depth {}%\n{}", page.styles()[i].name,
-                                    full_length(length), significant(depth, 3), score_text(score));
+            cell.label = table::fixed(accuracy, 2);
+            cell.text =
+                fmt::format("{}\n{} tokens, depth {}%\n{}", page.styles()[i].name, table::full_length(length),
+                            table::significant(depth, 3), score_text(score));
             panel.cells.push_back(cell);
-            table.rows.push_back({name_cell(page.styles()[i].name),
-                                  {significant(depth, 3), exact(depth)},
-                                  {full_length(length), fmt::format("{}", length)},
-                                  {grouped(static_cast<int64_t>(score.samples)), exact(score.samples)},
-                                  number_cell(accuracy, 3),
-                                  number_cell(score.mean_margin(), 3)});
+            table.rows.push_back({table::name_cell(page.styles()[i].name),
+                                  {table::significant(depth, 3), table::exact(depth)},
+                                  {table::full_length(length), fmt::format("{}", length)},
+                                  {grouped(static_cast<int64_t>(score.samples)), table::exact(score.samples)},
+                                  table::number_cell(accuracy, 3),
+                                  table::number_cell(score.mean_margin(), 3)});
         }
-        charts += heat_svg(panel);
+        charts += plot::heat_svg(panel);
     }
     if (series.empty()) return {};
     return figure(
@@ -192,7 +194,8 @@ int64_t common_length(const PageContext& page, const TaskScores& task) {
 // The values of single seeds: with few of them, shares near 0 and 1 have no interval worth printing.
 std::string seed_list(const std::vector<SeedValue>& values, bool with_sign) {
     std::vector<std::string> out;
-    for (const SeedValue& v : values) out.push_back(with_sign ? signed_fixed(v.value, 3) : fixed(v.value, 3));
+    for (const SeedValue& v : values)
+        out.push_back(with_sign ? table::signed_fixed(v.value, 3) : table::fixed(v.value, 3));
     return join(out, ", ");
 }
 
@@ -218,7 +221,7 @@ std::vector<std::string> headline_of(const PageContext& page, const std::string&
                      [](const Candidate& a, const Candidate& b) { return a.mean > b.mean; });
     const Candidate& best = candidates[0];
     const size_t seeds = best.score->by_seed.size();
-    std::string value = fixed(best.mean, 3) + fmt::format(" ({}", counted(seeds, "seed"));
+    std::string value = table::fixed(best.mean, 3) + fmt::format(" ({}", counted(seeds, "seed"));
     if (seeds > 1) value += ": " + seed_list(best.score->seeds(), false);
     value += ")";
     if (candidates.size() == 1)
@@ -231,7 +234,7 @@ std::vector<std::string> headline_of(const PageContext& page, const std::string&
             "{}, {} of {} share the highest accuracy in {}, {}: {}.", where, equals.size(),
             counted(candidates.size(),
                     candidates.size() == page.collection.groups.size() ? "variant" : "evaluation"),
-            name, fixed(best.mean, 3), join(equals, ", "))};
+            name, table::fixed(best.mean, 3), join(equals, ", "))};
     const Candidate& next = candidates[1];
     const std::vector<SeedValue> gaps = paired_differences(next.score->seeds(), best.score->seeds());
     const double gap = gaps.empty() ? next.mean - best.mean : mean_interval(gaps).mean;
@@ -241,7 +244,7 @@ std::vector<std::string> headline_of(const PageContext& page, const std::string&
     if (candidates.size() > variants.size()) of += fmt::format(" in {} evaluations", candidates.size());
     std::vector<std::string> out{
         fmt::format("{}, {} has the highest accuracy in {} of {}: {}.", where, best.name, name, of, value),
-        fmt::format("The next, {}, is {} lower{}.", next.name, fixed(-gap, 3),
+        fmt::format("The next, {}, is {} lower{}.", next.name, table::fixed(-gap, 3),
                     gaps.empty()       ? "; no seed is shared, so the two cannot be paired"
                     : gaps.size() == 1 ? "; one shared seed says nothing about chance"
                                        : "; seed by seed " + seed_list(gaps, true))};

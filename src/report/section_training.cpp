@@ -44,7 +44,7 @@ std::vector<std::pair<double, double>> smoothed(const std::vector<std::pair<doub
 }
 
 // Steps at which a stage of any run begins, the first stage left out.
-std::vector<Position> stage_marks(const Collection& collection) {
+std::vector<plot::Position> stage_marks(const Collection& collection) {
     std::map<int64_t, std::set<int64_t>> contexts;  // by first step
     for (const RunRecord& run : collection.runs) {
         const json::Value* stages = run.config.find("stages");
@@ -68,23 +68,34 @@ std::vector<Position> stage_marks(const Collection& collection) {
         }
         for (const auto& [step, context] : begins) contexts[step].insert(context);
     }
-    std::vector<Position> out;
+    std::vector<plot::Position> out;
     for (const auto& [step, to] : contexts) {
         std::string text = "context";
-        for (int64_t context : to) text += fmt::format(" {}", short_length(context));
+        for (int64_t context : to) text += fmt::format(" {}", table::short_length(context));
         out.push_back({static_cast<double>(step), text});
     }
     return out;
 }
 
+// Bounds of the y axis from the points at `from` and later only.
+void frame_late(plot::LineChart& chart, double from) {
+    double low = INFINITY, high = -INFINITY;
+    for (const plot::ChartLine& line : chart.lines)
+        for (const plot::ChartPoint& p : line.points)
+            if (p.x >= from && std::isfinite(p.y)) low = std::min(low, p.y), high = std::max(high, p.y);
+    if (!(high > low)) return;
+    chart.y_low = low - 0.06 * (high - low);
+    chart.y_high = high + 0.06 * (high - low);
+}
+
 std::string training_figure(const PageContext& page) {
-    LineChart chart;
+    plot::LineChart chart;
     chart.id = "training";
     chart.title = "Training loss";
     chart.x_label = "step";
     chart.y_label = "training loss, nats per token";
     chart.marks = stage_marks(page.collection);
-    DataTable table;
+    table::DataTable table;
     table.caption = "Training loss, mean over seeds (nats per token)";
     table.header = {"step"};
     std::map<int64_t, std::map<size_t, double>> by_step;
@@ -98,7 +109,7 @@ std::string training_figure(const PageContext& page) {
         if (!s.label.empty()) continue;
         std::map<int64_t, std::vector<double>> at_step;
         for (const RunRecord* run : runs_of(page.collection, s)) {
-            ChartLine raw;
+            plot::ChartLine raw;
             raw.series = i;
             raw.faint = true;
             for (const TrainingRow& row : thinned(run->training)) {
@@ -113,11 +124,11 @@ std::string training_figure(const PageContext& page) {
             means.emplace_back(static_cast<double>(step), mean_of(values));
             by_step[step][i] = means.back().second;
         }
-        ChartLine line;
+        plot::ChartLine line;
         line.series = i;
         line.markers = false;
         for (const auto& [step, loss] : smoothed(means)) {
-            line.points.push_back({step, loss, NAN, NAN, fixed(loss, 4)});
+            line.points.push_back({step, loss, NAN, NAN, table::fixed(loss, 4)});
             steps.insert(step);
             if (!std::isfinite(loss)) continue;
             low = std::min(low, loss);
@@ -137,32 +148,34 @@ std::string training_figure(const PageContext& page) {
     size_t index = 0;
     for (const auto& [step, values] : by_step) {
         if (index++ % stride != 0 && step != last) continue;
-        std::vector<Cell> row{{grouped(step), fmt::format("{}", step)}};
+        std::vector<table::Cell> row{{grouped(step), fmt::format("{}", step)}};
         for (size_t i = 0; i < page.summary.series.size(); ++i) {
             if (std::find(table.header.begin() + 1, table.header.end(), page.styles()[i].name) ==
                     table.header.end() ||
                 !page.summary.series[i].label.empty())
                 continue;
-            row.push_back(values.contains(i) ? number_cell(values.at(i), 4) : Cell{""});
+            row.push_back(values.contains(i) ? table::number_cell(values.at(i), 4) : table::Cell{""});
         }
         table.rows.push_back(row);
     }
     chart.description = "Loss of the training batches over steps.";
+    std::vector<View> views = views_of(page, chart, 4);
+    if (views.back().key == "difference") frame_late(views.back().chart, 0.12 * static_cast<double>(last));
     return line_figure(
-        page, "training-loss", chart,
+        page, "training-loss", views,
         "Strong lines are running means over a fortieth of the run and over seeds, faint lines the "
-        "single runs as logged. The first steps may lie above the frame.",
+        "single runs as logged. The first steps may lie above the frame of the linear axes.",
         table);
 }
 
 // How many tokens the validations of each step scored.
-std::vector<Cell> scored_row(const std::set<int64_t>& steps,
-                             const std::map<int64_t, std::map<std::string, Measure>>& measures) {
-    std::vector<Cell> row{name_cell("tokens scored")};
+std::vector<table::Cell> scored_row(const std::set<int64_t>& steps,
+                                    const std::map<int64_t, std::map<std::string, Measure>>& measures) {
+    std::vector<table::Cell> row{table::name_cell("tokens scored")};
     for (int64_t step : steps) {
         std::set<double> counts;
         for (const auto& [key, measure] : measures.at(step)) counts.insert(measure.count);
-        row.push_back(counts.size() == 1 ? number_cell(*counts.begin(), 0) : Cell{"several"});
+        row.push_back(counts.size() == 1 ? table::number_cell(*counts.begin(), 0) : table::Cell{"several"});
     }
     return row;
 }
@@ -174,13 +187,14 @@ std::string validation_figures(const PageContext& page) {
     for (const RunRecord& run : page.collection.runs)
         for (const LossRow& row : run.own.losses) lengths.insert(row.length);
     for (int64_t length : lengths) {
-        LineChart chart;
+        plot::LineChart chart;
         chart.id = fmt::format("validation-{}", length);
-        chart.title = fmt::format("Validation loss at a context of {} during training", full_length(length));
+        chart.title =
+            fmt::format("Validation loss at a context of {} during training", table::full_length(length));
         chart.x_label = "step";
-        chart.y_label = fmt::format("loss at {}, nats per token", full_length(length));
+        chart.y_label = fmt::format("loss at {}, nats per token", table::full_length(length));
         chart.marks = stage_marks(page.collection);
-        DataTable table;
+        table::DataTable table;
         table.caption = chart.title + " (nats per token)";
         table.header = {"variant"};
         std::set<int64_t> steps;
@@ -206,23 +220,23 @@ std::string validation_figures(const PageContext& page) {
         }
         for (size_t i = 0; i < values.size(); ++i) {
             if (values[i].empty()) continue;
-            ChartLine line;
+            plot::ChartLine line;
             line.series = i;
             line.markers = steps.size() <= 30;
-            std::vector<Cell> row{name_cell(page.styles()[i].name)};
+            std::vector<table::Cell> row{table::name_cell(page.styles()[i].name)};
             const std::set<std::string>* before = nullptr;
             for (int64_t step : steps) {
                 const auto found = values[i].find(step);
                 double error = NAN;
                 const double mean = found == values[i].end() ? NAN : mean_of(found->second, &error);
-                row.push_back(spread_cell(mean, error, 4));
+                row.push_back(table::spread_cell(mean, error, 4));
                 if (found == values[i].end()) continue;
-                ChartPoint p{static_cast<double>(step), mean};
+                plot::ChartPoint p{static_cast<double>(step), mean};
                 p.joined = !before || *before == keys[i][step];
                 before = &keys[i][step];
                 broken |= !p.joined;
                 if (std::isfinite(error)) p.low = mean - error, p.high = mean + error;
-                p.text = fixed(mean, 4);
+                p.text = table::fixed(mean, 4);
                 line.points.push_back(p);
             }
             chart.lines.push_back(line);
@@ -231,10 +245,10 @@ std::string validation_figures(const PageContext& page) {
         table.rows.push_back(scored_row(steps, measures));
         chart.description = "Validation losses over training steps.";
         const std::string key = fmt::format("{}", length);
-        menu.choices.push_back({key, full_length(length)});
+        menu.choices.push_back({key, table::full_length(length)});
         pieces.push_back(
             {{key},
-             line_figure(page, "validation-" + key, chart,
+             line_figure(page, "validation-" + key, views_of(page, chart, 4),
                          broken ? "Validations while training. Points that scored other tokens than those "
                                   "before them are not joined with them: their losses do not compare."
                                 : "Validations while training, all on the same number of tokens.",

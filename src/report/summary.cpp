@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/text.h"
+#include "table/readable.h"
 
 namespace longreach::report {
 
@@ -20,9 +21,8 @@ void add_series(const Collection& collection, Summary& out) {
         const std::string& group = collection.groups[g];
         if (group == collection.baseline) out.baseline = out.series.size();
         out.series.push_back({group, "", {}, {}, {}});
-        // A group's hue stays with it; every eighth group has it again, with other dashes and another marker.
-        SeriesStyle style{group, g % colour_count, g / colour_count, g % marker_count, false};
-        out.styles.push_back(style);
+        out.styles.push_back(plot::series_style(group, g));
+        size_t evaluation = 0;
         for (const std::string& label : collection.labels) {
             const auto evaluated = [&](const RunRecord& run) {
                 const auto found = run.evaluations.find(label);
@@ -33,10 +33,7 @@ void add_series(const Collection& collection, Summary& out) {
             if (group == collection.baseline && label == collection.baseline_label)
                 out.baseline = out.series.size();
             out.series.push_back({group, label, {}, {}, {}, collection.own_labels.contains(label)});
-            ++style.dash;
-            style.name = series_name(group, label);
-            style.hollow = true;
-            out.styles.push_back(style);
+            out.styles.push_back(plot::series_style(series_name(group, label), g, ++evaluation));
         }
     }
 }
@@ -113,7 +110,7 @@ Summary summarize(const Collection& collection) {
 }
 
 std::string at_length(const Summary& summary, int64_t length) {
-    std::string out = fmt::format("At {} tokens of context", full_length(length));
+    std::string out = fmt::format("At {} tokens of context", table::full_length(length));
     if (summary.contexts.size() == 1 && length > summary.contexts[0] && length % summary.contexts[0] == 0)
         out += fmt::format(", {} times the training length", length / summary.contexts[0]);
     return out;
@@ -123,7 +120,7 @@ std::string gap_text(const MeanInterval& gap, int decimals) {
     if (gap.has_interval())
         return fmt::format(
             "; the 95% interval of the difference over {} shared seeds, [{}, {}], {}", gap.count,
-            signed_fixed(gap.low, decimals), signed_fixed(gap.high, decimals),
+            table::signed_fixed(gap.low, decimals), table::signed_fixed(gap.high, decimals),
             gap.excludes_zero() ? "excludes zero" : "includes zero: these seeds do not separate the two");
     return gap.count == 1 ? "; one shared seed gives no interval, so nothing here says how much of that is "
                             "chance"
@@ -168,9 +165,10 @@ std::vector<std::string> headline(const Collection& collection, const Summary& s
 
     const Candidate& best = candidates[0];
     const std::string& name = summary.styles[best.series].name;
-    const std::string value = fixed(best.loss.mean, 4) +
-                              (best.loss.has_interval() ? " ± " + fixed(best.loss.standard_error, 4) : "") +
-                              " nats per token";
+    const std::string value =
+        table::fixed(best.loss.mean, 4) +
+        (best.loss.has_interval() ? " ± " + table::fixed(best.loss.standard_error, 4) : "") +
+        " nats per token";
     if (candidates.size() == 1) {
         out.push_back(
             fmt::format("{}, the loss of {} is {} ({}).", where, name, value, seeds_text(best.loss.count)));
@@ -186,7 +184,7 @@ std::vector<std::string> headline(const Collection& collection, const Summary& s
             const MeanInterval gap = paired_difference(summary.series[other.series].loss.at(length),
                                                        summary.series[best.series].loss.at(length));
             const double higher = gap.count > 0 ? gap.mean : other.loss.mean - best.loss.mean;
-            return fmt::format("{} is {} higher{}.", who, fixed(higher, 4), gap_text(gap, 4));
+            return fmt::format("{} is {} higher{}.", who, table::fixed(higher, 4), gap_text(gap, 4));
         };
         out.push_back(against(candidates[1], "The next, " + summary.styles[candidates[1].series].name + ","));
         for (size_t i = 2; i < candidates.size(); ++i)

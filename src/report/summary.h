@@ -4,7 +4,7 @@
 
 #include <set>
 
-#include "report/chart.h"
+#include "plot/chart.h"
 #include "report/collect.h"
 #include "report/paired.h"
 
@@ -20,13 +20,13 @@ struct Series {
 
 struct Summary {
     std::vector<Series> series;       // in the order of the groups, the evaluations of each behind it
-    std::vector<SeriesStyle> styles;  // of the series
+    std::vector<plot::SeriesStyle> styles;  // of the series
     size_t baseline = 0;              // index of a series
     std::vector<int64_t> lengths;     // that any series has
     int64_t longest = 0;              // the longest that the most variants have; 0 without losses
     std::vector<int64_t> contexts;    // longest context of each run's training, without repetition
     bool final_losses = false;        // losses come from eval/plain, not from the newest validation
-    // That the runs train on, if all of them do; their loss on text says little then.
+    // The tasks that the runs train on, if all of them train on one; their loss on text means little then.
     std::set<std::string> tasks;
 };
 
@@ -66,7 +66,7 @@ std::vector<const RunRecord*> runs_of(const Collection& collection, const Series
 // "At 4,096 tokens of context, 16 times the training length"; the multiple where all trained at one length.
 std::string at_length(const Summary& summary, int64_t length);
 
-// How far the pairs bear out a difference, to go on behind it: "; the 95% interval of ...".
+// How well the pairs support a difference, to follow it in a sentence: "; the 95% interval of ...".
 std::string gap_text(const MeanInterval& gap, int decimals);
 
 // "65,536 tokens of 6 documents", and whether they are known to be the same for all.

@@ -69,8 +69,8 @@ void write_sweep_csv(const std::string& directory) {
         "variant,seed,evaluation,task,length,depth,samples,accuracy,margin,loss,fingerprint\n";
     for (const SweepTask& t : results.tasks)
         tasks += fmt::format("{},{},{},{},{},{},{},{},{},{},{}\n", cell(t.variant), t.seed,
-                             cell(t.evaluation), cell(t.task), t.length, cell(t.depth), cell(t.samples),
-                             cell(t.accuracy), cell(t.margin), cell(t.loss), cell(t.measure.fingerprint));
+                             cell(t.evaluation), cell(t.task), t.length, cell(t.percent()), t.samples,
+                             cell(t.accuracy), cell(t.margin), t.loss, cell(t.measure.fingerprint));
     io::write_file_atomically(io::join_path(directory, "results_tasks.csv"), tasks);
 }
 

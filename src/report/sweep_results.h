@@ -2,7 +2,7 @@
 #pragma once
 
 #include "report/collect.h"
-#include "report/text_table.h"
+#include "table/text_table.h"
 
 namespace longreach::report {
 
@@ -35,7 +35,7 @@ SweepResults sweep_results(const Collection& sweep);
 void write_sweep_csv(const std::string& directory);
 
 struct TableOptions {
-    Terminal terminal = {};
+    table::Terminal terminal = {};
     bool pairs = false;  // also the difference of every two variants
 };
 

@@ -54,8 +54,8 @@ std::vector<std::string> row_names(const Collection& sweep) {
     return rows;
 }
 
-TextLine header(const std::string& title, const std::set<int64_t>& lengths) {
-    TextLine line{title};
+table::TextLine header(const std::string& title, const std::set<int64_t>& lengths) {
+    table::TextLine line{title};
     for (const int64_t length : lengths) line.push_back(std::to_string(length));
     return line;
 }
@@ -88,7 +88,7 @@ std::string mean_text(const Measured& measured, const std::string& row, int64_t 
 }
 
 std::string means(const std::string& title, const std::vector<std::string>& rows, const Measured& measured,
-                  const Terminal& terminal) {
+                  const table::Terminal& terminal) {
     std::map<int64_t, double> best;
     for (const auto& [at, values] : measured.cells) {
         const double mean = mean_interval(values).mean;
@@ -96,17 +96,17 @@ std::string means(const std::string& title, const std::vector<std::string>& rows
         double& least = best.emplace(at.second, mean).first->second;
         least = std::min(least, mean);
     }
-    std::vector<TextLine> lines{header(title, measured.lengths)};
+    std::vector<table::TextLine> lines{header(title, measured.lengths)};
     for (const std::string& row : rows) {
         if (!measured.has(row)) continue;
-        TextLine line{row};
+        table::TextLine line{row};
         for (const int64_t length : measured.lengths) {
             const double mean = mean_interval(measured.at(row, length)).mean;
             line.push_back({mean_text(measured, row, length), best.contains(length) && mean == best[length]});
         }
         lines.push_back(line);
     }
-    return text_table(lines, terminal);
+    return table::text_table(lines, terminal);
 }
 
 bool between_0_and_100(const std::vector<SeedValue>& values) {
@@ -114,8 +114,8 @@ bool between_0_and_100(const std::vector<SeedValue>& values) {
     return m.has_interval() && m.low >= 0 && m.high <= 100;
 }
 
-TextCell difference_text(const Measured& measured, const std::vector<SeedValue>& values,
-                         const std::vector<SeedValue>& baseline) {
+table::TextCell difference_text(const Measured& measured, const std::vector<SeedValue>& values,
+                                const std::vector<SeedValue>& baseline) {
     const std::vector<SeedValue> pairs = paired_differences(values, baseline);
     const MeanInterval m = mean_interval(pairs);
     if (m.count == 0) return "-";
@@ -129,43 +129,44 @@ TextCell difference_text(const Measured& measured, const std::vector<SeedValue>&
 }
 
 std::string differences(const std::string& title, const std::vector<std::string>& rows,
-                        const std::string& baseline, const Measured& measured, const Terminal& terminal) {
-    std::vector<TextLine> lines{header(title, measured.lengths)};
+                        const std::string& baseline, const Measured& measured,
+                        const table::Terminal& terminal) {
+    std::vector<table::TextLine> lines{header(title, measured.lengths)};
     for (const std::string& row : rows) {
         if (row == baseline || !measured.has(row)) continue;
-        TextLine line{row};
+        table::TextLine line{row};
         for (const int64_t length : measured.lengths)
             line.push_back(difference_text(measured, measured.at(row, length), measured.at(baseline, length)));
         lines.push_back(line);
     }
-    return lines.size() > 1 ? text_table(lines, terminal) : "";
+    return lines.size() > 1 ? table::text_table(lines, terminal) : "";
 }
 
 // What each row loses or gains from the shortest length on, seed by seed.
 std::string changes(const std::string& name, const std::vector<std::string>& rows, const Measured& measured,
-                    const Terminal& terminal) {
+                    const table::Terminal& terminal) {
     if (measured.lengths.size() < 2) return {};
     const int64_t first = *measured.lengths.begin();
     std::set<int64_t> longer = measured.lengths;
     longer.erase(first);
-    std::vector<TextLine> lines{header(fmt::format("{} minus that at {}", name, first), longer)};
+    std::vector<table::TextLine> lines{header(fmt::format("{} minus that at {}", name, first), longer)};
     for (const std::string& row : rows) {
         if (!measured.has(row)) continue;
-        TextLine line{row};
+        table::TextLine line{row};
         for (const int64_t length : longer)
             line.push_back(difference_text(measured, measured.at(row, length), measured.at(row, first)));
         lines.push_back(line);
     }
-    return text_table(lines, terminal);
+    return table::text_table(lines, terminal);
 }
 
 // Each variant as trained minus each one before it, and each evaluation minus its variant as trained.
 std::string pairs(const std::string& title, const Collection& sweep, const Measured& measured,
-                  const Terminal& terminal) {
-    std::vector<TextLine> lines{header(title, measured.lengths)};
+                  const table::Terminal& terminal) {
+    std::vector<table::TextLine> lines{header(title, measured.lengths)};
     const auto add = [&](const std::string& a, const std::string& b) {
         if (a == b || !measured.has(a) || !measured.has(b)) return;
-        TextLine line{a + " - " + b};
+        table::TextLine line{a + " - " + b};
         for (const int64_t length : measured.lengths)
             line.push_back(difference_text(measured, measured.at(a, length), measured.at(b, length)));
         lines.push_back(line);
@@ -174,7 +175,7 @@ std::string pairs(const std::string& title, const Collection& sweep, const Measu
         for (size_t k = 0; k < i; ++k) add(sweep.groups[i], sweep.groups[k]);
     for (const std::string& variant : sweep.groups)
         for (const std::string& evaluation : sweep.labels) add(series_name(variant, evaluation), variant);
-    return lines.size() > 1 ? text_table(lines, terminal) : "";
+    return lines.size() > 1 ? table::text_table(lines, terminal) : "";
 }
 
 // The tables of one quantity; "" if nothing of it was measured.
@@ -210,14 +211,14 @@ std::string apart(const Collection& sweep, const TableOptions& options) {
     }
     const std::vector<ApartTask> tasks = tasks_apart(sweep);
     if (tasks.empty()) return out;
-    std::vector<TextLine> lines{
+    std::vector<table::TextLine> lines{
         {"tasks on other samples", "seed", "task", "length", "depth", "samples", "accuracy %"}};
     for (const ApartTask& t : tasks)
         lines.push_back({series_name(t.group, t.label), std::to_string(t.seed), t.cell.task,
                          std::to_string(t.cell.length),
-                         std::isnan(t.cell.depth) ? "-" : fmt::format("{:g}", t.cell.depth),
-                         fmt::format("{:g}", t.cell.samples), fmt::format("{:.1f}", 100 * t.cell.accuracy)});
-    return fmt::format("{}\n{}", out, text_table(lines, options.terminal));
+                         t.cell.depth ? fmt::format("{:g}", *t.cell.depth) : "-",
+                         std::to_string(t.cell.samples), fmt::format("{:.1f}", 100 * t.cell.accuracy)});
+    return fmt::format("{}\n{}", out, table::text_table(lines, options.terminal));
 }
 
 // Of a task, the mean over the depths at each length.

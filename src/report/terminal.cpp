@@ -40,11 +40,11 @@ std::vector<int64_t> all_lengths(const std::vector<Line>& lines) {
 
 }  // namespace
 
-std::string comparison_table(const Collection& collection, const Terminal& terminal) {
+std::string comparison_table(const Collection& collection, const table::Terminal& terminal) {
     const std::vector<Line> lines = lines_of(collection);
     const std::vector<int64_t> lengths = all_lengths(lines);
     if (lines.empty()) return {};
-    std::vector<TextLine> table{{"loss at context"}};
+    std::vector<table::TextLine> table{{"loss at context"}};
     std::map<int64_t, double> best;
     for (int64_t length : lengths) {
         table[0].push_back(std::to_string(length));
@@ -54,20 +54,21 @@ std::string comparison_table(const Collection& collection, const Terminal& termi
                 best[length] = std::min(best.emplace(length, it->second).first->second, it->second);
     }
     for (const Line& line : lines) {
-        TextLine row{line.name};
+        table::TextLine row{line.name};
         for (int64_t length : lengths) {
             const auto it = line.losses.find(length);
-            row.push_back(it == line.losses.end() ? TextCell("-")
-                                                  : TextCell(fmt::format("{:.4f}", it->second),
-                                                             lines.size() > 1 && best.contains(length) &&
-                                                                 it->second == best[length]));
+            row.push_back(it == line.losses.end()
+                              ? table::TextCell("-")
+                              : table::TextCell(
+                                    fmt::format("{:.4f}", it->second),
+                                    lines.size() > 1 && best.contains(length) && it->second == best[length]));
         }
         table.push_back(row);
     }
-    return text_table(table, terminal) + fmt::format("losses: {}\n", measured_on(collection));
+    return table::text_table(table, terminal) + fmt::format("losses: {}\n", measured_on(collection));
 }
 
-std::string comparison_chart(const Collection& collection, const Terminal& terminal) {
+std::string comparison_chart(const Collection& collection, const table::Terminal& terminal) {
     constexpr int height = 12, margin = 9;
     const std::vector<Line> runs = lines_of(collection);
     const std::vector<int64_t> lengths = all_lengths(runs);

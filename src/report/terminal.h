@@ -4,14 +4,14 @@
 #include <string>
 
 #include "report/collect.h"
-#include "report/text_table.h"
+#include "table/text_table.h"
 
 namespace longreach::report {
 
 // One row per run, one column per length that any of them has; only what may be compared.
-std::string comparison_table(const Collection& collection, const Terminal& terminal = {});
+std::string comparison_table(const Collection& collection, const table::Terminal& terminal = {});
 
 // Loss over log2 length; each run drawn with the letter that the legend gives it.
-std::string comparison_chart(const Collection& collection, const Terminal& terminal = {});
+std::string comparison_chart(const Collection& collection, const table::Terminal& terminal = {});
 
 }  // namespace longreach::report

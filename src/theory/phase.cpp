@@ -114,7 +114,7 @@ PhasePoint PhaseModel::at(double beta) const {
     //   y_i^T C y_i = sum_j a_j G_ij^2 - g_i^2,  C y_i = sum_j a_j G_ij y_j - g_i x'
     const size_t n = static_cast<size_t>(n_), d = static_cast<size_t>(d_);
     const double channels = static_cast<double>(d_);
-    std::vector<double> out(n * d), row_norm(n), row_ratio(n);
+    std::vector<double> out(n * d), row_norm(n);
 #pragma omp parallel
     {
         const size_t rows_of_block = static_cast<size_t>(block);
@@ -137,34 +137,47 @@ PhasePoint PhaseModel::at(double beta) const {
             multiply(overlap.data(), x, y_transposed_.data(), rows, d_, n_);        // g_j
             multiply(squares.data(), a.data(), gram_square_.data(), rows, n_, n_);  // sum_k a_k G_jk^2
             multiply(moved.data(), pulled.data(), y_.data(), rows, n_, d_);         // sum_j a_j G_ij y_j
-            for (int64_t row = 0; row < rows; ++row) {
-                const size_t i = static_cast<size_t>(first + row);
-                const double* w = a.data() + row * n_;
-                const double* g = overlap.data() + row * n_;
-                const double* gram = gram_.data() + static_cast<int64_t>(i) * n_;
-                const double x2 = dot(x + row * d_, x + row * d_, d_);
-                double trace2 = x2 * x2, along = -g[i] * g[i], others = 0;
-                for (size_t m = 0; m < n; ++m) {
-                    trace2 += w[m] * (squares[static_cast<size_t>(row) * n + m] - 2 * g[m] * g[m]);
-                    along += w[m] * gram[m] * gram[m];
-                    if (m == i) continue;
-                    const double uu = 1 - 2 * g[m] + x2, vv = 1 - gram[m] * gram[m];
-                    const double uv = (gram[m] - g[i]) - (1 - g[m]) * gram[m];
-                    others +=
-                        w[m] * w[m] / length2_[m] * ((channels - 1) + 2 * beta * uv + beta * beta * uu * vv);
-                }
-                double cy2 = 0;
-                for (size_t k = 0; k < d; ++k) {
-                    const double c =
-                        moved[static_cast<size_t>(row) * d + k] - g[i] * x[static_cast<size_t>(row) * d + k];
-                    cy2 += c * c;
-                }
-                const double own = w[i] * w[i] * (channels - 1) + 2 * w[i] * beta * (1 - x2 - along) +
-                                   beta * beta * (trace2 - cy2);
-                row_norm[i] = others + own / length2_[i];
-            }
+            for (int64_t row = 0; row < rows; ++row)
+                row_norm[static_cast<size_t>(first + row)] =
+                    gradient_norm(first + row, beta,
+                                  {a.data() + row * n_, overlap.data() + row * n_, squares.data() + row * n_,
+                                   x + row * d_, moved.data() + row * d_});
         }
     }
+    PhasePoint point;
+    for (const double norm : row_norm) point.gradient_norm += norm;
+    point.gradient_norm /= static_cast<double>(n_) * channels;
+    point.angle_ratio = angle_ratio(std::move(out));
+    return point;
+}
+
+double PhaseModel::gradient_norm(int64_t i, double beta, const Row& row) const {
+    const double* gram = gram_.data() + i * n_;
+    const double *w = row.weights, *g = row.overlap;
+    const double channels = static_cast<double>(d_), x2 = dot(row.mean, row.mean, d_);
+    double trace2 = x2 * x2, along = -g[i] * g[i], others = 0;
+    for (int64_t m = 0; m < n_; ++m) {
+        trace2 += w[m] * (row.squares[m] - 2 * g[m] * g[m]);
+        along += w[m] * gram[m] * gram[m];
+        if (m == i) continue;
+        const double uu = 1 - 2 * g[m] + x2, vv = 1 - gram[m] * gram[m];
+        const double uv = (gram[m] - g[i]) - (1 - g[m]) * gram[m];
+        others += w[m] * w[m] / length2_[static_cast<size_t>(m)] *
+                  ((channels - 1) + 2 * beta * uv + beta * beta * uu * vv);
+    }
+    double cy2 = 0;
+    for (int64_t k = 0; k < d_; ++k) {
+        const double c = row.moved[k] - g[i] * row.mean[k];
+        cy2 += c * c;
+    }
+    const double own =
+        w[i] * w[i] * (channels - 1) + 2 * w[i] * beta * (1 - x2 - along) + beta * beta * (trace2 - cy2);
+    return others + own / length2_[static_cast<size_t>(i)];
+}
+
+double PhaseModel::angle_ratio(std::vector<double> out) const {
+    const size_t n = static_cast<size_t>(n_);
+    std::vector<double> row_ratio(n);
     normalise_rows(out, n_, d_);
     const std::vector<double> out_transposed = transposed(out, n_, d_);
 #pragma omp parallel
@@ -183,14 +196,9 @@ PhasePoint PhaseModel::at(double beta) const {
             }
         }
     }
-    PhasePoint point;
-    for (size_t i = 0; i < n; ++i) {
-        point.angle_ratio += row_ratio[i];
-        point.gradient_norm += row_norm[i];
-    }
-    point.angle_ratio *= 2 / (static_cast<double>(n_) * static_cast<double>(n_ - 1));
-    point.gradient_norm /= static_cast<double>(n_) * channels;
-    return point;
+    double sum = 0;
+    for (const double ratio : row_ratio) sum += ratio;
+    return sum * (2 / (static_cast<double>(n_) * static_cast<double>(n_ - 1)));
 }
 
 double simplex_angle_ratio(double n, double rho, double gamma) {

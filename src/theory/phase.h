@@ -4,7 +4,7 @@
 // Query, key and value are the tokens on the sphere, y_i = x_i / |x_i|; no mask, no residual stream:
 //   A_ij = softmax_j(beta <y_i, y_j>),  x'_i = sum_j A_ij y_j,  y'_i = x'_i / |x'_i|,  beta = gamma log n.
 // Tokens with cosine rho among each other collapse for gamma below 1 / (1 - rho) and stay as they are above:
-// a token's own weight n^gamma stands against n n^(rho gamma) of the others.
+// a token's own weight n^gamma competes with n n^(rho gamma) of the others.
 #pragma once
 
 #include <cstdint>
@@ -40,6 +40,15 @@ class PhaseModel {
     double inner_product(int64_t i, int64_t j) const { return gram_[static_cast<size_t>(i * n_ + j)]; }
 
   private:
+    // Of one token i, in the names of at(): a_j, g_j, sum_k a_k G_jk^2 [n]; x'_i, sum_j a_j G_ij y_j [d].
+    struct Row {
+        const double *weights, *overlap, *squares, *mean, *moved;
+    };
+    // Sum over m of the squared norms of dx'_i / dx_m.
+    double gradient_norm(int64_t i, double beta, const Row& row) const;
+    // Of the tokens x' [n, d], the mean over pairs of 1 - cosine over 1 - cosine before.
+    double angle_ratio(std::vector<double> out) const;
+
     int64_t n_, d_;
     std::vector<double> y_, y_transposed_;    // [n, d], [d, n]
     std::vector<double> length2_;             // |x_i|^2

@@ -29,11 +29,11 @@ std::vector<std::string> headed(const std::string& first, const std::vector<doub
 
 // One row per n, one column per r.
 template <class F>
-NumberTable by_power(const StudyOptions& options, const char* name, const char* title, const F& value) {
-    NumberTable table{name, title, headed("n", powers, "r"), {}};
+table::DataTable by_power(const StudyOptions& options, const char* name, const char* title, const F& value) {
+    table::DataTable table{name, title, headed("n", powers, "r"), {}};
     for (int64_t keys : options.ns) {
         const double n = static_cast<double>(keys);
-        table.rows.push_back({Cell(n)});
+        table.rows.push_back({table::Cell(n)});
         for (double r : powers) table.rows.back().push_back(value(n, r));
     }
     return table;
@@ -41,15 +41,15 @@ NumberTable by_power(const StudyOptions& options, const char* name, const char* 
 
 const std::vector<std::string> sampled_columns = {"exact", "sampled", "standard_error", "deviations"};
 
-void append_sampled(std::vector<Cell>& row, double exact, const Estimate& sampled) {
+void append_sampled(std::vector<table::Cell>& row, double exact, const Estimate& sampled) {
     for (double value : {exact, sampled.mean, sampled.error, sampled.deviations(exact)}) row.push_back(value);
 }
 
 template <class Exact, class Which>
-NumberTable sampled_by_power(const StudyOptions& options, const char* name, const char* title,
-                             const Exact& exact, const Which& which) {
-    NumberTable table{name, title, {"n", "r", "alpha"}, {}};
-    table.columns.insert(table.columns.end(), sampled_columns.begin(), sampled_columns.end());
+table::DataTable sampled_by_power(const StudyOptions& options, const char* name, const char* title,
+                                  const Exact& exact, const Which& which) {
+    table::DataTable table{name, title, {"n", "r", "alpha"}, {}};
+    table.header.insert(table.header.end(), sampled_columns.begin(), sampled_columns.end());
     for (int64_t keys : options.ns) {
         const double n = static_cast<double>(keys);
         std::vector<double> alphas;
@@ -64,9 +64,9 @@ NumberTable sampled_by_power(const StudyOptions& options, const char* name, cons
     return table;
 }
 
-HeatMap phase_map(const PhaseDiagram& diagram, const std::vector<double>& values, const char* what,
-                  const char* symbol) {
-    HeatMap map;
+plot::HeatMap phase_map(const PhaseDiagram& diagram, const std::vector<double>& values, const char* what,
+                        const char* symbol) {
+    plot::HeatMap map;
     map.title = fmt::format("{}, n = {}, d = {}", what, diagram.n, diagram.d);
     map.x_label = "\u03c1 (cosine between tokens)";
     map.y_label = "\u03b3 (scale over log n)";
@@ -84,19 +84,20 @@ HeatMap phase_map(const PhaseDiagram& diagram, const std::vector<double>& values
 
 }  // namespace
 
-std::vector<NumberTable> extreme_tables(const StudyOptions& options) {
-    NumberTable rules{"extreme_rules", "E[1/w_max] of n normal scores under other scales", {"n"}, {}};
-    for (const ScaleRule& rule : scale_rules()) rules.columns.push_back(rule.name);
-    NumberTable scales{
+std::vector<table::DataTable> extreme_tables(const StudyOptions& options) {
+    table::DataTable rules{"extreme_rules", "E[1/w_max] of n normal scores under other scales", {"n"}, {}};
+    for (const ScaleRule& rule : scale_rules()) rules.header.push_back(rule.name);
+    table::DataTable scales{
         "extreme_scales", "scale alpha with E[1/w_max] = C, n normal scores", headed("n", targets, "C"), {}};
-    NumberTable ratios{"extreme_scale_ratios", "the same over sqrt(2 ln n)", headed("n", targets, "C"), {}};
+    table::DataTable ratios{
+        "extreme_scale_ratios", "the same over sqrt(2 ln n)", headed("n", targets, "C"), {}};
     for (int64_t keys : options.ns) {
         const double n = static_cast<double>(keys);
-        rules.rows.push_back({Cell(n)});
+        rules.rows.push_back({table::Cell(n)});
         for (const ScaleRule& rule : scale_rules())
             rules.rows.back().push_back(model::gaussian_inverse_largest_weight(n, rule.alpha(n)));
-        scales.rows.push_back({Cell(n)});
-        ratios.rows.push_back({Cell(n)});
+        scales.rows.push_back({table::Cell(n)});
+        ratios.rows.push_back({table::Cell(n)});
         for (double target : targets) {
             const double alpha = n > target ? model::solve_gaussian_scale(n, target) : missing;
             scales.rows.back().push_back(alpha);
@@ -113,7 +114,7 @@ std::vector<NumberTable> extreme_tables(const StudyOptions& options) {
                              [](const SoftmaxEstimates& e) { return e.inverse_largest; })};
 }
 
-std::vector<NumberTable> participation_tables(const StudyOptions& options) {
+std::vector<table::DataTable> participation_tables(const StudyOptions& options) {
     return {by_power(options, "participation", "E[sum w^2] of n normal scores, alpha = r sqrt(2 ln n)",
                      [](double n, double r) {
                          return model::gaussian_participation_ratio(n, r * freezing_scale(n));
@@ -125,7 +126,7 @@ std::vector<NumberTable> participation_tables(const StudyOptions& options) {
                              [](const SoftmaxEstimates& e) { return e.participation; })};
 }
 
-std::vector<NumberTable> entropy_tables(const StudyOptions& options) {
+std::vector<table::DataTable> entropy_tables(const StudyOptions& options) {
     return {by_power(options, "entropy", "entropy of n normal scores in nats, alpha = r sqrt(2 ln n)",
                      [](double n, double r) { return gaussian_entropy(n, r * freezing_scale(n)); }),
             by_power(options, "entropy_limit", "for large n: (1 - r^2) ln n, 0 from r = 1 on", entropy_limit),
@@ -133,13 +134,13 @@ std::vector<NumberTable> entropy_tables(const StudyOptions& options) {
                              [](const SoftmaxEstimates& e) { return e.entropy; })};
 }
 
-std::vector<NumberTable> cosine_tables(const StudyOptions& options) {
-    NumberTable scales{"cosine_scales",
-                       "scale alpha of sqrt(d) cos with E[1/w_max] = C, and of normal scores",
-                       {"d", "C"},
-                       {}};
-    for (int64_t n : options.ns) scales.columns.push_back(fmt::format("n={}", n));
-    const auto scale_row = [&](const Cell& first, double target, const auto& solve) {
+std::vector<table::DataTable> cosine_tables(const StudyOptions& options) {
+    table::DataTable scales{"cosine_scales",
+                            "scale alpha of sqrt(d) cos with E[1/w_max] = C, and of normal scores",
+                            {"d", "C"},
+                            {}};
+    for (int64_t n : options.ns) scales.header.push_back(fmt::format("n={}", n));
+    const auto scale_row = [&](const table::Cell& first, double target, const auto& solve) {
         scales.rows.push_back({first, target});
         for (int64_t keys : options.ns) {
             const double n = static_cast<double>(keys);
@@ -155,11 +156,11 @@ std::vector<NumberTable> cosine_tables(const StudyOptions& options) {
                       [&](double n, double c) { return scores.solve_scale(n, c); });
     }
 
-    NumberTable sampled{"cosine_sampled",
-                        "cosines at the scale with E[1/w_max] = 4 of normal scores, exact and sampled",
-                        {"d", "n", "alpha", "quantity"},
-                        {}};
-    sampled.columns.insert(sampled.columns.end(), sampled_columns.begin(), sampled_columns.end());
+    table::DataTable sampled{"cosine_sampled",
+                             "cosines at the scale with E[1/w_max] = 4 of normal scores, exact and sampled",
+                             {"d", "n", "alpha", "quantity"},
+                             {}};
+    sampled.header.insert(sampled.header.end(), sampled_columns.begin(), sampled_columns.end());
     for (int64_t d : options.dims) {
         const model::CosineScores scores(d);
         for (int64_t keys : options.ns) {
@@ -180,24 +181,25 @@ std::vector<NumberTable> cosine_tables(const StudyOptions& options) {
     return {scales, sampled};
 }
 
-std::vector<NumberTable> gradient_tables(const StudyOptions& options) {
-    NumberTable normal{"gradient",
-                       "alpha (1 - sum w^2) of normal scores: its maximum with sum w^2 = exp(alpha^2)/n, the "
-                       "exact value there and at alpha = r sqrt(2 ln n)",
-                       {"n", "alpha", "alpha/sqrt(ln n)", "exact", "exact r=1", "exact r=2", "exact r=3"},
-                       {}};
-    NumberTable cosine{
+std::vector<table::DataTable> gradient_tables(const StudyOptions& options) {
+    table::DataTable normal{
+        "gradient",
+        "alpha (1 - sum w^2) of normal scores: its maximum with sum w^2 = exp(alpha^2)/n, the "
+        "exact value there and at alpha = r sqrt(2 ln n)",
+        {"n", "alpha", "alpha/sqrt(ln n)", "exact", "exact r=1", "exact r=2", "exact r=3"},
+        {}};
+    table::DataTable cosine{
         "gradient_cosine", "the same for cosines: multiplier A of the cosine, and over ln n", {"n"}, {}};
     for (int64_t d : options.dims) {
-        cosine.columns.push_back(fmt::format("A d={}", d));
-        cosine.columns.push_back(fmt::format("A/ln n d={}", d));
+        cosine.header.push_back(fmt::format("A d={}", d));
+        cosine.header.push_back(fmt::format("A/ln n d={}", d));
     }
     for (int64_t keys : options.ns) {
         const double n = static_cast<double>(keys), alpha = gaussian_gradient_scale(n);
         normal.rows.push_back({n, alpha, alpha / std::sqrt(std::log(n)), gaussian_gradient(n, alpha)});
         for (double r : {1.0, 2.0, 3.0})
             normal.rows.back().push_back(gaussian_gradient(n, r * freezing_scale(n)));
-        cosine.rows.push_back({Cell(n)});
+        cosine.rows.push_back({table::Cell(n)});
         for (int64_t d : options.dims) {
             const double a = cosine_gradient_scale(static_cast<int>(d), n);
             cosine.rows.back().push_back(a);
@@ -207,11 +209,11 @@ std::vector<NumberTable> gradient_tables(const StudyOptions& options) {
     return {normal, cosine};
 }
 
-NumberTable phase_table(const PhaseDiagram& diagram) {
-    NumberTable table{fmt::format("phase_n{}_d{}", diagram.n, diagram.d),
-                      "",
-                      {"rho", "gamma", "gamma_over_critical", "lambda", "eta", "lambda_simplex"},
-                      {}};
+table::DataTable phase_table(const PhaseDiagram& diagram) {
+    table::DataTable table{fmt::format("phase_n{}_d{}", diagram.n, diagram.d),
+                           "",
+                           {"rho", "gamma", "gamma_over_critical", "lambda", "eta", "lambda_simplex"},
+                           {}};
     for (int64_t row = 0; row < diagram.cells; ++row)
         for (int64_t column = 0; column < diagram.cells; ++column) {
             const size_t cell = static_cast<size_t>(row * diagram.cells + column);
@@ -223,11 +225,11 @@ NumberTable phase_table(const PhaseDiagram& diagram) {
     return table;
 }
 
-HeatMap angle_ratio_map(const PhaseDiagram& diagram) {
+plot::HeatMap angle_ratio_map(const PhaseDiagram& diagram) {
     return phase_map(diagram, diagram.angle_ratio, "Angles after attention over angles before", "\u03bb");
 }
 
-HeatMap gradient_norm_map(const PhaseDiagram& diagram) {
+plot::HeatMap gradient_norm_map(const PhaseDiagram& diagram) {
     return phase_map(diagram, diagram.gradient_norm, "Gradient passed through attention", "\u03b7");
 }
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "theory/heat_map.h"
-#include "theory/number_table.h"
+#include "plot/heat_map.h"
+#include "table/data_table.h"
 #include "theory/phase.h"
 
 namespace longreach::theory {
@@ -21,16 +21,16 @@ struct StudyOptions {
 // Each begins with exact values and, where there is one, ends with the same quantity sampled: columns exact,
 // sampled, standard_error, and deviations = (sampled - exact) / standard_error, which counts for less where
 // samples are skewed (Estimate).
-std::vector<NumberTable> extreme_tables(const StudyOptions& options);        // E[1 / w_max], normal scores
-std::vector<NumberTable> participation_tables(const StudyOptions& options);  // E[sum w^2], normal scores
-std::vector<NumberTable> entropy_tables(const StudyOptions& options);        // entropy, normal scores
-std::vector<NumberTable> cosine_tables(const StudyOptions& options);         // all three, cosines
-std::vector<NumberTable> gradient_tables(const StudyOptions& options);       // scale of most gradient
+std::vector<table::DataTable> extreme_tables(const StudyOptions& options);  // E[1 / w_max], normal scores
+std::vector<table::DataTable> participation_tables(const StudyOptions& options);  // E[sum w^2], normal scores
+std::vector<table::DataTable> entropy_tables(const StudyOptions& options);        // entropy, normal scores
+std::vector<table::DataTable> cosine_tables(const StudyOptions& options);         // all three, cosines
+std::vector<table::DataTable> gradient_tables(const StudyOptions& options);       // scale of most gradient
 
-// One row per cell: rho, gamma, gamma over its critical value, lambda and eta, and lambda
-// of an exact simplex.
-NumberTable phase_table(const PhaseDiagram& diagram);
-HeatMap angle_ratio_map(const PhaseDiagram& diagram);
-HeatMap gradient_norm_map(const PhaseDiagram& diagram);
+// One row per cell: rho, gamma, gamma over its critical value, lambda and eta, and lambda of an exact
+// simplex.
+table::DataTable phase_table(const PhaseDiagram& diagram);
+plot::HeatMap angle_ratio_map(const PhaseDiagram& diagram);
+plot::HeatMap gradient_norm_map(const PhaseDiagram& diagram);
 
 }  // namespace longreach::theory

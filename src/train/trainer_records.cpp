@@ -45,28 +45,24 @@ void Trainer::open_records() {
     metrics_ = directory_->open_record("metrics.jsonl", bytes("metrics.jsonl"));
     timing_ =
         directory_->open_record("timing.jsonl", timing_bytes(directory_->file("timing.jsonl"), state_.step));
-    const auto columns = [&](const char* name, const char* header, size_t fewest) {
-        const std::string text = io::read_file(directory_->file(name), uint64_t{1} << 30, io::Links::refuse);
-        const size_t n =
-            eval::known_columns(std::string_view(text).substr(0, text.find('\n')), header, fewest);
-        require(n > 0, ExitCode::data, "{}: the first line is not the header of a {}", directory_->file(name),
-                name);
+    const auto open = [&](const auto& columns, io::RecordFile& file) {
+        file = directory_->open_record(columns.file(), bytes(columns.file()), columns.header());
+        const std::string text = io::read_file(file.path(), uint64_t{1} << 30, io::Links::refuse);
+        const size_t n = columns.known(std::string_view(text).substr(0, text.find('\n')));
+        require(n > 0, ExitCode::data, "{}: the first line is not the header of a {}", file.path(),
+                columns.file());
         return n;
     };
-    val_csv_ = directory_->open_record("val.csv", bytes("val.csv"), eval::val_header);
-    val_columns_ = columns("val.csv", eval::val_header, eval::first_val_columns);
+    val_columns_ = open(eval::val_file, val_csv_);
     if (!state_.fingerprints)
         console_.line(
             "note: this run was started by an earlier version; its records cannot identify the "
             "scored tokens, so validation keeps scoring the head of the stream");
-    positions_csv_ = directory_->open_record("positions.csv", bytes("positions.csv"), eval::positions_header);
-    positions_columns_ = columns("positions.csv", eval::positions_header, eval::first_positions_columns);
+    positions_columns_ = open(eval::positions_file, positions_csv_);
     if (experiment_.probe.every > 0)
-        probe_csv_ = directory_->open_record("probe.csv", bytes("probe.csv"), eval::probe_header);
-    if (experiment_.scores_task()) {
-        tasks_csv_ = directory_->open_record("tasks.csv", bytes("tasks.csv"), eval::tasks_header);
-        tasks_columns_ = columns("tasks.csv", eval::tasks_header, eval::first_tasks_columns);
-    }
+        probe_csv_ = directory_->open_record(eval::probe_file.file(), bytes(eval::probe_file.file()),
+                                             eval::probe_file.header());
+    if (experiment_.scores_task()) tasks_columns_ = open(eval::tasks_file, tasks_csv_);
     if (experiment_.run.events)
         events_ =
             EventLog(directory_->file("events"), experiment_, state_.step, console_, directory_->disk());

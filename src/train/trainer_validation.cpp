@@ -78,9 +78,9 @@ bool Trainer::validate(std::string& not_finite) {
     if (begun) io::remove_file(partial);
     for (const std::string& line :
          eval::val_lines(results, state_.step, state_.tokens, val_stream_.bytes_per_token()))
-        val_csv_.append(eval::first_cells(line, val_columns_));
+        val_csv_.append(io::first_cells(line, val_columns_));
     for (const std::string& line : eval::positions_lines(results, state_.step))
-        positions_csv_.append(eval::first_cells(line, positions_columns_));
+        positions_csv_.append(io::first_cells(line, positions_columns_));
     events_.validation(state_.step, results);
     events_.weights(state_.step, *ops_, model_.params(), weights_);
     std::string text = fmt::format("validation at step {}:", state_.step);
@@ -110,7 +110,7 @@ bool Trainer::validate_task() {
         task_evaluator_.run(*ops_, *comm_, model_, weights_, val_stream_, request);
     if (pause.stopped || !speaks()) return !pause.stopped;
     for (const std::string& line : eval::task_lines(rows, state_.step))
-        tasks_csv_.append(eval::first_cells(line, tasks_columns_));
+        tasks_csv_.append(io::first_cells(line, tasks_columns_));
     const eval::TaskRow& row = rows[0];
     console_.line(fmt::format(
         "{} at {}: accuracy {:.3f}{}, margin {:.2f}", row.task, row.length, row.accuracy,

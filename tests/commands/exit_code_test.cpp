@@ -275,7 +275,7 @@ TEST_CASE("eval of a run repeats its final validation to the last digit, whateve
         std::string expected = last_lines(val, 2);
         for (size_t at; (at = expected.find("12,1536,")) != std::string::npos;)
             expected.replace(at, 8, "12,0,");
-        CHECK(get(file("evaluated/val.csv")) == std::string(eval::val_header) + "\n" + expected);
+        CHECK(get(file("evaluated/val.csv")) == eval::val_file.header() + "\n" + expected);
         const std::string lines = get(file("evaluated/positions.csv"));
         CHECK(positions.ends_with(lines.substr(lines.find('\n') + 1)));
         CHECK(io::kind_of(file("losses.safetensors"), io::Links::refuse) == io::PathKind::file);
@@ -318,8 +318,8 @@ TEST_CASE("eval --label writes a run's results and what was asked for, --repeat 
     CAPTURE(f.err);
     REQUIRE(f.code == 0);
     const std::string in = file("done/eval/longer.2/");
-    CHECK(get(in + "val.csv").starts_with(std::string(eval::val_header) + "\n12,0,16,"));
-    CHECK(get(in + "positions.csv").starts_with(eval::positions_header));
+    CHECK(get(in + "val.csv").starts_with(eval::val_file.header() + "\n12,0,16,"));
+    CHECK(get(in + "positions.csv").starts_with(eval::positions_file.header()));
     const std::string tasks = get(in + "tasks.csv");
     CHECK(tasks.starts_with(
         "step,task,length,depth,samples,accuracy,accuracy_error,margin,margin_error,loss,fingerprint\n"
@@ -392,13 +392,12 @@ TEST_CASE("generate continues a prompt of bytes or of token numbers, the same ea
 
 TEST_CASE("report compares runs, also one that diverged") {
     io::make_directories(file("diverged"));
-    put(file("diverged/val.csv"), std::string(eval::val_header) +
+    put(file("diverged/val.csv"), eval::val_file.header() +
                                       "\n12,1536,16,nan,0,256,4,,0,0123456789abcdef\n"
                                       "12,1536,64,inf,0,256,4,,0,0123456789abcdef\n"
                                       "12,1536,128,5.5,0,256,4,,0,0123456789abcdef\n");
     io::make_directories(file("gone"));
-    put(file("gone/val.csv"),
-        std::string(eval::val_header) + "\n12,1536,16,nan,0,256,4,,0,0123456789abcdef\n");
+    put(file("gone/val.csv"), eval::val_file.header() + "\n12,1536,16,nan,0,256,4,,0,0123456789abcdef\n");
     const Finished f = home().command({"report", file("done"), file("diverged")});
     CAPTURE(f.err);
     CHECK(f.code == 0);

@@ -9,7 +9,7 @@
 
 #include "commands/process.h"
 #include "io/run_lock.h"
-#include "report/csv.h"
+#include "io/csv.h"
 #include "report/sweep_results.h"
 #include "train/child_process.h"
 #include "train/sweep_queue.h"
@@ -119,14 +119,14 @@ TEST_CASE("sweep: trains, evaluates, keeps the weights only, and gathers the res
     CHECK(contains(home.log("s"), "a.seed2  ntk  16 "));
 
     // Each row of results.csv is the value of the file it comes from.
-    const report::CsvTable rows = *report::CsvTable::read(io::join_path(directory, "results.csv"));
-    const auto cell = [](const report::CsvTable& table, size_t row, const char* column) {
+    const io::CsvTable rows = *io::CsvTable::read(io::join_path(directory, "results.csv"));
+    const auto cell = [](const io::CsvTable& table, size_t row, const char* column) {
         return std::string(table.text(row, table.column(column)));
     };
     CHECK(rows.rows() == 4 * 2 + 2 * 2);
     for (size_t i = 0; i < rows.rows(); ++i) {
         const std::string run = cell(rows, i, "variant") + ".seed" + cell(rows, i, "seed");
-        const report::CsvTable source = *report::CsvTable::read(
+        const io::CsvTable source = *io::CsvTable::read(
             io::join_path(directory, run + "/eval/" + cell(rows, i, "evaluation") + "/val.csv"));
         bool found = false;
         for (size_t k = 0; k < source.rows(); ++k)

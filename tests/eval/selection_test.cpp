@@ -242,14 +242,12 @@ TEST_CASE("a line says which tokens an evaluation scored") {
 }
 
 TEST_CASE("headers of record files: those of earlier versions lack the last columns") {
-    CHECK(eval::known_columns(eval::val_header, eval::val_header, eval::first_val_columns) == 10);
-    const std::string header = eval::val_header, without = header.substr(0, header.rfind(','));
-    CHECK(eval::known_columns(without, eval::val_header, eval::first_val_columns) == 9);
-    CHECK(eval::known_columns(without.substr(0, without.rfind(',')), eval::val_header,
-                              eval::first_val_columns) == 8);
-    CHECK(eval::known_columns("step,tokens,length,loss", eval::val_header, eval::first_val_columns) == 0);
-    CHECK(eval::known_columns(without.substr(0, without.size() - 1), eval::val_header,
-                              eval::first_val_columns) == 0);
-    CHECK(eval::known_columns(header + ",more", eval::val_header, eval::first_val_columns) == 0);
-    CHECK(eval::known_columns("", eval::val_header, eval::first_val_columns) == 0);
+    CHECK(eval::val_file.known(eval::val_file.header()) == 10);
+    const std::string header = eval::val_file.header(), without = header.substr(0, header.rfind(','));
+    CHECK(eval::val_file.known(without) == 9);
+    CHECK(eval::val_file.known(without.substr(0, without.rfind(','))) == 8);
+    CHECK(eval::val_file.known("step,tokens,length,loss") == 0);
+    CHECK(eval::val_file.known(without.substr(0, without.size() - 1)) == 0);
+    CHECK(eval::val_file.known(header + ",more") == 0);
+    CHECK(eval::val_file.known("") == 0);
 }

@@ -70,8 +70,9 @@
     for (const a of all('nav a')) check(document.getElementById(a.hash.slice(1)), 'no section ' + a.hash);
     check(all('h1').length === 1, 'not one h1');
     const main = document.querySelector('[data-chart="loss-by-length"]');
-    check(all('svg.wide g.series', main).length === 6, 'series in the main chart');
-    check(all('svg.wide .band', main).length === 6, 'bands in the main chart');
+    const plain = main.querySelector('[data-view="plain"]');
+    check(all('svg.wide g.series', plain).length === 6, 'series in the main chart');
+    check(all('svg.wide .band', plain).length === 6, 'bands in the main chart');
     check(main.textContent.includes('rope + ntk'), 'no row for an evaluation');
 
     // Names are text, wherever they stand.
@@ -150,6 +151,22 @@
     key('Escape');
     check(!shown(tip), 'Escape');
     check(all('.cross, .spot').length === 0, 'marks of the read-out stay');
+
+    // Views: one is shown at a time; minus the baseline, its own line is flat at zero.
+    const views = () => all('[data-view]', main).filter(shown).map(v => v.dataset.view).join();
+    check(views() === 'plain', 'first view ' + views());
+    for (const name of ['log', 'difference']) {
+        const button = main.querySelector(`[data-show="${name}"]`);
+        button.click();
+        check(views() === name && button.getAttribute('aria-pressed') === 'true', `view ${name}: ${views()}`);
+        checkTexts();
+    }
+    const base = main.querySelector('[data-view="difference"] g.series[data-g="0"]');
+    check(
+        new Set(base.dataset.y.split('|')).size === 1 && base.dataset.v.startsWith('+0.0000|'),
+        'the baseline minus itself: ' + base.dataset.v);
+    main.querySelector('[data-show="plain"]').click();
+    check(views() === 'plain', 'back to ' + views());
 
     // Menus.
     const menus = document.querySelector('[data-menus="diagnostics"]');

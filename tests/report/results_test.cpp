@@ -7,7 +7,8 @@
 #include "eval/tables.h"
 #include "io/temp_dir.h"
 #include "report/collect.h"
-#include "report/csv.h"
+#include "io/csv.h"
+#include "report/page_parts.h"
 #include "report/terminal.h"
 
 using namespace longreach;
@@ -33,7 +34,7 @@ std::vector<eval::LengthResult> some_results() {
     return results;
 }
 
-std::string file_of(const char* header, const std::vector<std::string>& lines) {
+std::string file_of(const std::string& header, const std::vector<std::string>& lines) {
     std::string text = std::string(header) + "\n";
     for (const std::string& line : lines) text += line + "\n";
     return text;
@@ -80,7 +81,7 @@ TEST_CASE("val.csv reads back to the same bits") {
     const auto results = some_results();
     for (double bytes_per_token : {0.0, 3.7}) {
         put(dir / "val.csv",
-            file_of(eval::val_header, eval::val_lines(results, 250, 12345, bytes_per_token)));
+            file_of(eval::val_file.header(), eval::val_lines(results, 250, 12345, bytes_per_token)));
         const report::RunRecord run = report::collect({dir.path() + "/"}).runs.at(0);
         CHECK(run.name == io::base_name(dir.path()));
         REQUIRE(run.own.losses.size() == 2);
@@ -97,7 +98,7 @@ TEST_CASE("val.csv reads back to the same bits") {
                 CHECK(row.standard_error == results[i].standard_error);
         }
     }
-    const std::vector<std::string> columns = cells(eval::val_header);
+    const std::vector<std::string> columns = cells(eval::val_file.header());
     const std::vector<std::string> line = cells(eval::val_lines(results, 250, 12345, 2.0)[0]);
     REQUIRE(line.size() == columns.size());
     CHECK(line[0] == "250");
@@ -118,7 +119,7 @@ TEST_CASE("positions.csv has a line per bucket that is not empty, and they add u
     int64_t count = 0;
     for (const std::string& line : lines) {
         const std::vector<std::string> c = cells(line);
-        REQUIRE(c.size() == cells(eval::positions_header).size());
+        REQUIRE(c.size() == cells(eval::positions_file.header()).size());
         CHECK(c[0] == "9");
         if (c[1] != "1024" || c[2] != "sequence") continue;
         CHECK((c[3] == "1" || c[3] == "4"));
@@ -142,7 +143,7 @@ TEST_CASE("of several validations the newest counts, and an unfinished line does
 TEST_CASE("csv: columns by name, whatever their order; a missing one and an empty cell are nothing") {
     const TempDir dir;
     put(dir / "t.csv", "b,step,a\n1.5,3,x\n,7,y\nnan,7,z\n9,9");
-    const report::CsvTable t = *report::CsvTable::read(dir / "t.csv");
+    const io::CsvTable t = *io::CsvTable::read(dir / "t.csv");
     REQUIRE(t.rows() == 3);  // the last line is still being written
     const size_t a = t.column("a"), b = t.column("b"), c = t.column("c");
     CHECK(t.measured(0, b) == 1.5);
@@ -154,7 +155,7 @@ TEST_CASE("csv: columns by name, whatever their order; a missing one and an empt
     CHECK(t.text(1, a) == "y");
     CHECK(error_of([&] { t.number(2, a); }).ends_with("t.csv:4: \"z\" is not a number"));
     CHECK(error_of([&] { t.required("c"); }).ends_with("t.csv: there is no column 'c'"));
-    CHECK_FALSE(report::CsvTable::read(dir / "none.csv").has_value());
+    CHECK_FALSE(io::CsvTable::read(dir / "none.csv").has_value());
 }
 
 TEST_CASE("a val.csv that is not one is refused, with the line") {
@@ -216,6 +217,64 @@ TEST_CASE("a val.csv of an earlier version, without top1, is read as it is") {
     REQUIRE(c.runs[0].own.losses.size() == 1);
     CHECK(c.runs[0].own.losses[0].loss == 2.5);
     CHECK(std::isnan(c.runs[0].own.losses[0].top1));
-    CHECK(eval::first_cells("1,2,,4", 3) == "1,2,");
-    CHECK(eval::first_cells("1,2,,4", 4) == "1,2,,4");
+    CHECK(io::first_cells("1,2,,4", 3) == "1,2,");
+    CHECK(io::first_cells("1,2,,4", 4) == "1,2,,4");
+}
+
+TEST_CASE("text cannot leave its place in a table, and a value cannot open a place of the template") {
+    table::DataTable table;
+    table.caption = "<i>";
+    table.header = {"<b>", "n"};
+    table.rows = {{table::name_cell("</td>"), {"1", "\"2\""}}};
+    const std::string html = report::table_html(table);
+    CHECK(html.find("<i>") == std::string::npos);
+    CHECK(html.find("<b>") == std::string::npos);
+    CHECK(html.find("&lt;/td&gt;") != std::string::npos);
+    CHECK(html.find("data-v=\"&quot;2&quot;\"") != std::string::npos);
+    CHECK(report::filled("chip", {{"series", "{{name}}"}, {"swatch", ""}, {"name", "x"}}).find("{{name}}") !=
+          std::string::npos);
+    CHECK_THROWS(report::filled("chip", {{"series", "1"}}));
+    CHECK_THROWS(report::filled("no such piece", {}));
+}
+
+TEST_CASE("data/README.md lists the columns of every record file in their order") {
+    const std::string readme = io::read_file(LONGREACH_ROOT "/data/README.md", 1 << 20, io::Links::follow);
+    const auto documented = [&](const std::string& file) {
+        std::string columns;
+        size_t at = readme.find("\n`" + file + "`, ");
+        REQUIRE(at != std::string::npos);
+        at = readme.find("\n|---|", at);
+        for (at = readme.find('\n', at + 1) + 1; readme[at] == '|'; at = readme.find('\n', at) + 1) {
+            const std::string cell = readme.substr(at + 1, readme.find('|', at + 1) - at - 1);
+            for (size_t tick = 0; (tick = cell.find('`', tick)) != cell.npos;) {
+                const size_t end = cell.find('`', tick + 1);
+                columns += (columns.empty() ? "" : ",") + cell.substr(tick + 1, end - tick - 1);
+                tick = end + 1;
+            }
+        }
+        return columns;
+    };
+    CHECK(documented("val.csv") == eval::val_file.header());
+    CHECK(documented("positions.csv") == eval::positions_file.header());
+    CHECK(documented("tasks.csv") == eval::tasks_file.header());
+    CHECK(documented("probe.csv") == eval::probe_file.header());
+}
+
+TEST_CASE("a record file: columns by name, blanks, defaults for what a file lacks") {
+    const TempDir dir;
+    put(dir / "val.csv", "loss,length,step,tokens,documents,extra\nnan,64,10,1,,x\n2.5,128,10,1,3,y\n20,");
+    const std::vector<eval::LossRow> rows = eval::val_file.read(dir.path());
+    REQUIRE(rows.size() == 2);
+    CHECK(std::isnan(rows[0].loss));
+    CHECK(std::isnan(rows[0].documents));
+    CHECK(rows[1].documents == 3);
+    CHECK_FALSE(rows[1].bits_per_byte.has_value());
+    CHECK(eval::val_file.line(rows[0]) == "10,1,64,nan,,nan,,,nan,");
+    CHECK(eval::val_file.read(dir / "none").empty());
+    eval::TaskRow task;
+    task.step = 1;
+    task.task = "needle";
+    task.length = 8;
+    task.depth = 0;
+    CHECK(eval::tasks_file.line(task) == "1,needle,8,0,0,0,,,,nan,");
 }

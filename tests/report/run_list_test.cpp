@@ -6,7 +6,7 @@
 #include "io/run_lock.h"
 #include "io/temp_dir.h"
 #include "report/run_list.h"
-#include "report/text_table.h"
+#include "table/text_table.h"
 
 using namespace longreach;
 using namespace longreach::test;
@@ -108,20 +108,20 @@ TEST_CASE("runs: sweeps, moved directories and links") {
 }
 
 TEST_CASE("tables on a terminal: names shortened in the middle, columns in blocks, no control characters") {
-    const std::vector<report::TextLine> lines{
+    const std::vector<table::TextLine> lines{
         {"run", "256", "512", "1024"},
         {"a-name-that-is-much-too-long-for-it.seed1", "1.2500", "1.5000", "2.7500"},
         {"b\x1b[31m\n", {"1.0000", true}, "-", "9"}};
-    CHECK(report::text_table(lines) ==
+    CHECK(table::text_table(lines) ==
           "run                                           256     512    1024\n"
           "a-name-that-is-much-too-long-for-it.seed1  1.2500  1.5000  2.7500\n"
           "b\\u001b[31m\\n                              1.0000       -       9\n");
-    const std::string narrow = report::text_table(lines, {40, false});
+    const std::string narrow = table::text_table(lines, {40, false});
     CHECK(narrow ==
           "run                  256     512    1024\n"
           "a-name-…it.seed1  1.2500  1.5000  2.7500\n"
           "b\\u001b[31m\\n     1.0000       -       9\n");
-    CHECK(report::text_table(lines, {30, false}) ==
+    CHECK(table::text_table(lines, {30, false}) ==
           "run              256     512\n"
           "a-nam….seed1  1.2500  1.5000\n"
           "b\\u00…[31m\\n  1.0000       -\n"
@@ -129,7 +129,7 @@ TEST_CASE("tables on a terminal: names shortened in the middle, columns in block
           "run             1024\n"
           "a-nam….seed1  2.7500\n"
           "b\\u00…[31m\\n       9\n");
-    const std::string coloured = report::text_table(lines, {0, true});
+    const std::string coloured = table::text_table(lines, {0, true});
     CHECK(coloured.find("\x1b[1m1.0000\x1b[0m") != std::string::npos);
     CHECK(coloured.find("\x1b[31m") == std::string::npos);
 }

@@ -40,50 +40,34 @@ std::vector<std::string> fields_of(const std::string& line) {
     return fields;
 }
 
+double number(const table::Cell& cell) {
+    return cell.exact.empty() ? NAN : std::strtod(cell.exact.c_str(), nullptr);
+}
+
 const theory::StudyOptions small = {{16, 64}, {16}, 100, 2};
 
 }  // namespace
 
-TEST_CASE("CSV: words with commas and quotes, numbers to the last bit, nothing for what does not exist") {
-    const theory::NumberTable table{
-        "t",
-        "title",
-        {"a, b", "c"},
-        {{std::string("say \"x\""), 0.1 + 0.2}, {1.0, std::numeric_limits<double>::quiet_NaN()}}};
-    const std::vector<std::string> lines = lines_of(theory::csv(table));
-    REQUIRE(lines.size() == 3);
-    CHECK(fields_of(lines[0]) == std::vector<std::string>{"a, b", "c"});
-    CHECK(fields_of(lines[1])[0] == "say \"x\"");
-    CHECK(std::strtod(fields_of(lines[1])[1].c_str(), nullptr) == 0.1 + 0.2);
-    CHECK(fields_of(lines[2])[1].empty());
-}
-
-TEST_CASE("terminal: columns are aligned, whole numbers in full, a dash for what does not exist") {
-    const theory::NumberTable table{
-        "t", "title", {"n", "value"}, {{65536.0, 1.0 / 3}, {2.0, std::numeric_limits<double>::quiet_NaN()}}};
-    CHECK(theory::aligned(table) == "title\n      n    value\n  65536  0.33333\n      2        -\n");
-}
-
 TEST_CASE(
     "every table: a name of its own, as many fields in each line as columns, samples near exact values") {
-    std::vector<theory::NumberTable> all;
+    std::vector<table::DataTable> all;
     for (auto make : {theory::extreme_tables, theory::participation_tables, theory::entropy_tables,
                       theory::cosine_tables, theory::gradient_tables})
-        for (theory::NumberTable& table : make(small)) all.push_back(std::move(table));
+        for (table::DataTable& table : make(small)) all.push_back(std::move(table));
     std::set<std::string> names;
     int deviations = 0;
-    for (const theory::NumberTable& table : all) {
+    for (const table::DataTable& table : all) {
         CAPTURE(table.name);
         CHECK(names.insert(table.name).second);
-        const std::vector<std::string> lines = lines_of(theory::csv(table));
+        const std::vector<std::string> lines = lines_of(table::csv(table));
         REQUIRE(lines.size() == table.rows.size() + 1);
         CHECK(table.rows.size() >= 2);
-        CHECK(fields_of(lines[0]) == table.columns);
-        for (const std::string& line : lines) CHECK(fields_of(line).size() == table.columns.size());
-        const auto at = std::find(table.columns.begin(), table.columns.end(), "deviations");
-        if (at == table.columns.end()) continue;
-        for (const std::vector<theory::Cell>& row : table.rows) {
-            CHECK(std::abs(row[static_cast<size_t>(at - table.columns.begin())].value) < 4);
+        CHECK(fields_of(lines[0]) == table.header);
+        for (const std::string& line : lines) CHECK(fields_of(line).size() == table.header.size());
+        const auto at = std::find(table.header.begin(), table.header.end(), "deviations");
+        if (at == table.header.end()) continue;
+        for (const std::vector<table::Cell>& row : table.rows) {
+            CHECK(std::abs(number(row[static_cast<size_t>(at - table.header.begin())])) < 4);
             ++deviations;
         }
     }
@@ -94,13 +78,13 @@ TEST_CASE(
 TEST_CASE("deviations of heavy-tailed columns: a right value stays within four, whatever the seed") {
     // Rare samples carry E[sum w^2] at small r: a set without them has a low mean and a small error at once.
     for (const uint64_t seed : {2u, 3u}) {
-        const theory::NumberTable table = theory::participation_tables({{256}, {16}, 400, seed})[2];
-        REQUIRE(table.columns[6] == "deviations");
-        for (const std::vector<theory::Cell>& row : table.rows) {
+        const table::DataTable table = theory::participation_tables({{256}, {16}, 400, seed})[2];
+        REQUIRE(table.header[6] == "deviations");
+        for (const std::vector<table::Cell>& row : table.rows) {
             CAPTURE(seed);
-            CAPTURE(row[1].value);
-            CHECK(std::abs(row[6].value) < 3.4);
-            CHECK(std::abs(row[6].value) <= std::abs((row[4].value - row[3].value) / row[5].value));
+            CAPTURE(number(row[1]));
+            CHECK(std::abs(number(row[6])) < 3.4);
+            CHECK(std::abs(number(row[6])) <= std::abs((number(row[4]) - number(row[3])) / number(row[5])));
         }
     }
     // Power laws cut at 1000, of known mean. One standard error makes -5 to -9 of the worst seed.
@@ -147,20 +131,20 @@ TEST_CASE("deviations: a wrong value is still seen, and light tails count almost
 
 TEST_CASE("columns that programs read") {
     using Columns = std::vector<std::string>;
-    CHECK(theory::extreme_tables(small)[0].columns ==
+    CHECK(theory::extreme_tables(small)[0].header ==
           Columns{"n", "r=0.25", "r=0.5", "r=0.75", "r=1", "r=1.25", "r=1.5", "r=2", "r=3"});
-    CHECK(theory::entropy_tables(small)[2].columns ==
+    CHECK(theory::entropy_tables(small)[2].header ==
           Columns{"n", "r", "alpha", "exact", "sampled", "standard_error", "deviations"});
-    CHECK(theory::cosine_tables(small)[0].columns == Columns{"d", "C", "n=16", "n=64"});
+    CHECK(theory::cosine_tables(small)[0].header == Columns{"d", "C", "n=16", "n=64"});
     const theory::PhaseDiagram diagram = theory::phase_diagram(16, 8, 4, 6, 1, {});
-    const theory::NumberTable table = theory::phase_table(diagram);
+    const table::DataTable table = theory::phase_table(diagram);
     CHECK(table.name == "phase_n16_d8");
-    CHECK(table.columns == Columns{"rho", "gamma", "gamma_over_critical", "lambda", "eta", "lambda_simplex"});
+    CHECK(table.header == Columns{"rho", "gamma", "gamma_over_critical", "lambda", "eta", "lambda_simplex"});
     REQUIRE(table.rows.size() == 16);
-    CHECK(table.rows[6][0].value == diagram.rho(2));  // second row of cells, third column
-    CHECK(table.rows[6][1].value == diagram.gamma(1));
-    CHECK(table.rows[6][3].value == diagram.angle_ratio[6]);
-    CHECK(table.rows[6][4].value == diagram.gradient_norm[6]);
+    CHECK(number(table.rows[6][0]) == diagram.rho(2));  // second row of cells, third column
+    CHECK(number(table.rows[6][1]) == diagram.gamma(1));
+    CHECK(number(table.rows[6][3]) == diagram.angle_ratio[6]);
+    CHECK(number(table.rows[6][4]) == diagram.gradient_norm[6]);
     CHECK(theory::angle_ratio_map(diagram).values == diagram.angle_ratio);
     CHECK(theory::gradient_norm_map(diagram).values == diagram.gradient_norm);
 }

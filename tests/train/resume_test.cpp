@@ -130,9 +130,9 @@ TEST_CASE("resume: records begun by an earlier version keep their columns and th
         }
         rewrite_state(run, 3, [&](std::string& text) {
             replace(text, ",\n  \"fingerprints\": true", "");
-            replace(text, fmt::format("\"val.csv\": {}", std::strlen(eval::val_header) + 1),
+            replace(text, fmt::format("\"val.csv\": {}", eval::val_file.header().size() + 1),
                     fmt::format("\"val.csv\": {}", headers["val.csv"].size()));
-            replace(text, fmt::format("\"positions.csv\": {}", std::strlen(eval::positions_header) + 1),
+            replace(text, fmt::format("\"positions.csv\": {}", eval::positions_file.header().size() + 1),
                     fmt::format("\"positions.csv\": {}", headers["positions.csv"].size()));
         });
         // Stopped once more, so that a checkpoint of this version carries the mark on.
@@ -144,7 +144,7 @@ TEST_CASE("resume: records begun by an earlier version keep their columns and th
             const auto columns = std::count(header.begin(), header.end(), ',') + 1;
             std::string expected;
             for (const std::string& line : lines_of(get(home().dir / "head/" + file)))
-                expected += eval::first_cells(line, static_cast<size_t>(columns)) + "\n";
+                expected += io::first_cells(line, static_cast<size_t>(columns)) + "\n";
             CHECK(get(io::join_path(run, file)) == expected);
             CHECK(!contains(get(home().dir / "whole/" + file), expected));  // spread over the stream
         }
@@ -166,7 +166,7 @@ TEST_CASE(
     probing.insert(probing.end(), {"probe.every=3", "probe.lengths=[8,32]", "probe.tokens=64"});
     REQUIRE(run_training(load_tiny(home().config("probes"), probing)) == ExitCode::ok);
     const std::string whole = get(home().dir / "probes/probe.csv");
-    CHECK(whole.starts_with(std::string(eval::probe_header) + "\n3,8,0,"));
+    CHECK(whole.starts_with(eval::probe_file.header() + "\n3,8,0,"));
     for (const char* step : {"\n6,", "\n9,", "\n12,"}) CHECK(contains(whole, step));
     CHECK(!contains(whole, "\n4,"));
     CHECK(contains(whole, "scalar.tau"));

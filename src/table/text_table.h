@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-namespace longreach::report {
+namespace longreach::table {
 
 // How text is laid out for the place where it will be read.
 struct Terminal {
@@ -32,4 +32,4 @@ using TextLine = std::vector<TextCell>;
 // middle and columns that do not fit go into further blocks, each with the first column.
 std::string text_table(const std::vector<TextLine>& lines, const Terminal& terminal = {});
 
-}  // namespace longreach::report
+}  // namespace longreach::table

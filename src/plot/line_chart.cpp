@@ -1,11 +1,11 @@
 #include <algorithm>
 #include <limits>
 
-#include "report/chart_parts.h"
-#include "report/chart_style.h"
-#include "report/markup.h"
+#include "plot/parts.h"
+#include "plot/markup.h"
+#include "table/readable.h"
 
-namespace longreach::report {
+namespace longreach::plot {
 
 namespace {
 
@@ -305,7 +305,7 @@ class LineDrawing {
             if (std::abs(end.y - end.wanted) > 2 || end.x < x - 24)
                 out += fmt::format("<path class=\"leader\" d=\"M{:.1f} {:.1f}L{:.1f} {:.1f}\"/>", end.x + 5,
                                    end.wanted, x - 3, end.y);
-            out += svg_text(x, end.y + 4, "name", "start", shortened(style.name, 16)) + "</g>";
+            out += svg_text(x, end.y + 4, "name", "start", table::shortened(style.name, 16)) + "</g>";
         }
         return out;
     }
@@ -330,12 +330,7 @@ std::string standalone_svg(const LineChart& chart, const std::vector<SeriesStyle
     // Room around the chart, and for the heading above it.
     constexpr double margin = 16, heading = 24;
     const double width = frame.width + 2 * margin, height = frame.height + 2 * margin + heading;
-    return fmt::format(
-               "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"alone\" viewBox=\"0 0 {0:g} {1:g}\" "
-               "width=\"{0:g}\" height=\"{1:g}\" role=\"img\" aria-labelledby=\"title desc\">\n"
-               "<title id=\"title\">{2}</title><desc id=\"desc\">{3}</desc>\n<style>{4}</style>\n"
-               "<rect class=\"ground\" width=\"{0:g}\" height=\"{1:g}\" rx=\"8\"/>\n",
-               width, height, escaped(chart.title), escaped(chart.description), chart_style()) +
+    return standalone_open(width, height, chart.title, chart.description) +
            svg_text(margin, margin + 15, "heading", "start", chart.title) +
            fmt::format("<svg class=\"chart\" x=\"{:g}\" y=\"{:g}\" width=\"{:g}\" height=\"{:g}\">\n", margin,
                        margin + heading, frame.width, frame.height) +
@@ -347,4 +342,4 @@ std::string standalone_svg(const LineChart& chart, const std::vector<SeriesStyle
            drawing.body() + "</svg>\n</svg>\n";
 }
 
-}  // namespace longreach::report
+}  // namespace longreach::plot

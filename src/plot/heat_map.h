@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-namespace longreach::theory {
+namespace longreach::plot {
 
 struct HeatMap {
     std::string title, x_label, y_label, value_label;
@@ -17,11 +17,10 @@ struct HeatMap {
     std::string curve_label;
 };
 
-// Text follows the reader's light or dark setting; a viewer that knows neither gets dark text
-// on a light ground.
-std::string svg(const HeatMap& map);
+// Text follows the reader's light or dark setting.
+std::string heat_map_svg(const HeatMap& map);
 
 // "#rrggbb" of a share in [0, 1]: dark blue over green to yellow, rising in lightness throughout.
 std::string heat_colour(double share);
 
-}  // namespace longreach::theory
+}  // namespace longreach::plot

@@ -6,11 +6,12 @@
 #include <string>
 #include <vector>
 
-#include "report/scale.h"
+#include "plot/scale.h"
 
-namespace longreach::report {
+namespace longreach::plot {
 
-// How a series looks wherever it appears. Colours alone would not tell them apart for every reader.
+// How a series looks wherever it appears. Colour, dash and marker together distinguish more than eight series,
+// and do so for readers who confuse colours.
 struct SeriesStyle {
     std::string name;
     size_t colour = 0;  // class c<colour>
@@ -19,15 +20,18 @@ struct SeriesStyle {
     bool hollow = false;
 };
 inline constexpr size_t colour_count = 8, dash_count = 5, marker_count = 7;
+// The style of a group, or of its evaluation number `evaluation` (hollow; 0: the group as trained). The styles of
+// 35 groups with up to six evaluations each all differ.
+SeriesStyle series_style(const std::string& name, size_t group, size_t evaluation = 0);
 std::string style_classes(const SeriesStyle& style);
 // The line and marker of a series in a small picture, for legends.
 std::string swatch_svg(const SeriesStyle& style);
 
 struct ChartPoint {
     double x = 0, y = 0;
-    double low = NAN, high = NAN;  // a band around the line
-    std::string text = {};         // of the value, for the read-out
-    bool joined = true;            // by a line with the point before it
+    double low = NAN, high = NAN;    // a band around the line
+    std::string text = {};           // of the value, for the read-out
+    bool joined = true;              // by a line with the point before it
     std::vector<double> seeds = {};  // values behind this one, as dots
 };
 
@@ -43,6 +47,9 @@ struct Position {
     std::string text;
 };
 
+// The style sheet of all charts: palette, lines, text.
+const char* chart_style();
+
 struct LineChart {
     std::string id;                  // unique on the page
     std::string title, description;  // for screen readers; the title also heads small panels
@@ -56,6 +63,13 @@ struct LineChart {
     double y_low = NAN, y_high = NAN;  // bounds of the axis; NaN: from the values
     bool diagonal = false;             // the line y = x
 };
+
+// The same chart on logarithmic axes (y, or x and y), without points that have no logarithm; linear again if y is
+// logarithmic already. Bounds that the chart was given are dropped.
+LineChart with_log_axes(LineChart chart, bool x_too);
+// Each line minus the line of the baseline where both have a point, without bands and faint lines; no lines if the
+// baseline has none. `digits` are those of the read-out.
+LineChart minus_baseline(LineChart chart, size_t baseline, int digits);
 
 enum class ChartSize { wide, narrow, panel };
 std::string line_svg(const LineChart& chart, const std::vector<SeriesStyle>& styles, ChartSize size);
@@ -87,4 +101,4 @@ struct HeatPanel {
 };
 std::string heat_svg(const HeatPanel& panel);
 
-}  // namespace longreach::report
+}  // namespace longreach::plot

@@ -1,19 +1,20 @@
 // Intervals and heat maps.
 #include <algorithm>
 
-#include "report/chart_parts.h"
-#include "report/markup.h"
-#include "theory/heat_map.h"
+#include "plot/parts.h"
+#include "plot/markup.h"
+#include "table/readable.h"
+#include "plot/heat_map.h"
 
-namespace longreach::report {
+namespace longreach::plot {
 
 std::string interval_svg(const IntervalChart& chart, const std::vector<SeriesStyle>& styles, ChartSize size) {
     const bool wide = size == ChartSize::wide;
-    // On a narrow screen the names stand above their intervals instead of beside them.
+    // On a narrow screen names are above their intervals, on a wide one to the left.
     const double width = wide ? 760 : 360, left = wide ? 190 : 10, right = wide ? 96 : 10, top = 8,
                  row_height = wide ? 26 : 42, bottom = 44;
     const double height = top + row_height * static_cast<double>(chart.rows.size()) + bottom;
-    double low = 0, high = 0;  // the axis always shows where there is no difference
+    double low = 0, high = 0;  // zero is always on the axis
     for (const IntervalRow& row : chart.rows) {
         std::vector<double> seen = row.values;
         seen.insert(seen.end(), {row.mean, row.low, row.high});
@@ -45,9 +46,9 @@ std::string interval_svg(const IntervalChart& chart, const std::vector<SeriesSty
         out += fmt::format("<rect class=\"hit\" x=\"0\" y=\"{:.1f}\" width=\"{:g}\" height=\"{:g}\"/>",
                            top + row_height * static_cast<double>(i), width, row_height);
         if (wide)
-            out += svg_text(left - 10, y + 4, "name", "end", shortened(style.name, 22));
+            out += svg_text(left - 10, y + 4, "name", "end", table::shortened(style.name, 22));
         else
-            out += svg_text(left, y - 11, "name", "start", shortened(style.name, 40));
+            out += svg_text(left, y - 11, "name", "start", table::shortened(style.name, 40));
         for (const double v : row.values)
             if (drawable(v))
                 out +=
@@ -62,7 +63,8 @@ std::string interval_svg(const IntervalChart& chart, const std::vector<SeriesSty
         if (drawable(row.mean))
             out += fmt::format("<path class=\"marker\" d=\"{}\"/>",
                                marker_path(style.marker, x.at(row.mean), y, 4));
-        if (wide) out += svg_text(width - right + 8, y + 4, "value", "start", signed_fixed(row.mean, 4));
+        if (wide)
+            out += svg_text(width - right + 8, y + 4, "value", "start", table::signed_fixed(row.mean, 4));
         out += "</g>\n";
     }
     return out + "</svg>\n";
@@ -74,7 +76,8 @@ std::string heat_svg(const HeatPanel& panel) {
     const double height = top + bottom + cell_height * static_cast<double>(panel.rows.size());
     std::string out = svg_open(panel.id, "heat", "marks", width, height, panel.title, panel.description,
                                fmt::format(" data-g=\"{}\"", panel.series));
-    out += svg_text(2, 14, "panel-title", "start", shortened(panel.title, static_cast<size_t>(width / 8.4)));
+    out += svg_text(2, 14, "panel-title", "start",
+                    table::shortened(panel.title, static_cast<size_t>(width / 8.4)));
     for (const HeatCell& cell : panel.cells) {
         const double x = left + cell_width * static_cast<double>(cell.column),
                      y = top + cell_height * static_cast<double>(cell.row);
@@ -82,7 +85,7 @@ std::string heat_svg(const HeatPanel& panel) {
             "<g class=\"item\" data-tip=\"{}\" data-px=\"{:.1f}\" data-py=\"{:.1f}\">"
             "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:g}\" height=\"{:g}\" fill=\"{}\"/>",
             escaped(cell.text), x + cell_width / 2, y + cell_height / 2, x + 0.5, y + 0.5, cell_width - 1,
-            cell_height - 1, theory::heat_colour(cell.share));
+            cell_height - 1, heat_colour(cell.share));
         out += svg_text(x + cell_width / 2, y + cell_height / 2 + 4,
                         cell.share > 0.55 ? "on-light" : "on-dark", "middle", cell.label);
         out += "</g>\n";
@@ -97,4 +100,4 @@ std::string heat_svg(const HeatPanel& panel) {
     return out + "</svg>\n";
 }
 
-}  // namespace longreach::report
+}  // namespace longreach::plot

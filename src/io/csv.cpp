@@ -1,4 +1,4 @@
-#include "report/csv.h"
+#include "io/csv.h"
 
 #include <charconv>
 #include <cmath>
@@ -7,7 +7,7 @@
 #include "base/text.h"
 #include "io/file.h"
 
-namespace longreach::report {
+namespace longreach::io {
 
 namespace {
 
@@ -25,10 +25,10 @@ T parsed(std::string_view text, const std::string& path, size_t line) {
 }  // namespace
 
 std::optional<CsvTable> CsvTable::read(const std::string& path) {
-    if (io::kind_of(path, io::Links::follow) == io::PathKind::missing) return std::nullopt;
+    if (kind_of(path, Links::follow) == PathKind::missing) return std::nullopt;
     CsvTable table;
     table.path_ = path;
-    table.content_ = io::read_file(path, largest, io::Links::follow);
+    table.content_ = read_file(path, largest, Links::follow);
     const std::string& content = table.content_;
     size_t number = 0;
     for (size_t begin = 0; begin < content.size();) {
@@ -86,4 +86,4 @@ double CsvTable::number(size_t row, size_t column) const {
     return measured(row, column).value_or(NAN);
 }
 
-}  // namespace longreach::report
+}  // namespace longreach::io

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace longreach::report {
+namespace longreach::io {
 
 class CsvTable {
   public:
@@ -37,4 +37,4 @@ class CsvTable {
     std::vector<Row> rows_;
 };
 
-}  // namespace longreach::report
+}  // namespace longreach::io

@@ -1,49 +1,50 @@
-// Axes, numbers for people and escaping.
+// Axes, escaping and drawn charts.
 #include <doctest/doctest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <set>
 
-#include "report/chart_parts.h"
-#include "report/markup.h"
-#include "report/scale.h"
+#include "plot/markup.h"
+#include "plot/parts.h"
+#include "plot/scale.h"
 
 using namespace longreach;
 
 namespace {
 
-std::string texts(const std::vector<report::Tick>& ticks) {
+std::string texts(const std::vector<plot::Tick>& ticks) {
     std::string out;
-    for (const report::Tick& t : ticks) out += (out.empty() ? "" : " ") + t.text;
+    for (const plot::Tick& t : ticks) out += (out.empty() ? "" : " ") + t.text;
     return out;
 }
 
 }  // namespace
 
 TEST_CASE("a scale maps its ends to its ends, and powers of two to equal distances") {
-    const report::Scale linear{2, 4, 100, 0, false};
+    const plot::Scale linear{2, 4, 100, 0, false};
     CHECK(linear.at(2) == 100);
     CHECK(linear.at(4) == 0);
     CHECK(linear.at(2.5) == 75);
-    const report::Scale logarithmic{256, 4096, 0, 400, true};
+    const plot::Scale logarithmic{256, 4096, 0, 400, true};
     CHECK(logarithmic.at(256) == 0);
     CHECK(logarithmic.at(512) == doctest::Approx(100));
     CHECK(logarithmic.at(4096) == 400);
-    CHECK(report::Scale{3, 3, 0, 10, false}.at(3) == 5);  // no width: the middle
+    CHECK(plot::Scale{3, 3, 0, 10, false}.at(3) == 5);  // no width: the middle
 }
 
 TEST_CASE("ticks are round, inside, evenly spaced and about as many as wanted, for any range") {
-    CHECK(texts(report::round_ticks(0.77, 3.2, 5)) == "1.0 1.5 2.0 2.5 3.0");
-    CHECK(texts(report::round_ticks(-0.02, 1.02, 5)) == "0.0 0.2 0.4 0.6 0.8 1.0");
-    CHECK(texts(report::round_ticks(-1.1, 1.1, 4)) == "−1.0 −0.5 0.0 0.5 1.0");
-    CHECK(texts(report::round_ticks(10, 500, 5)) == "100 200 300 400 500");
-    CHECK(texts(report::round_ticks(2.5, 2.5, 5)) == "2.5");
+    CHECK(texts(plot::round_ticks(0.77, 3.2, 5)) == "1.0 1.5 2.0 2.5 3.0");
+    CHECK(texts(plot::round_ticks(-0.02, 1.02, 5)) == "0.0 0.2 0.4 0.6 0.8 1.0");
+    CHECK(texts(plot::round_ticks(-1.1, 1.1, 4)) == "−1.0 −0.5 0.0 0.5 1.0");
+    CHECK(texts(plot::round_ticks(10, 500, 5)) == "100 200 300 400 500");
+    CHECK(texts(plot::round_ticks(2.5, 2.5, 5)) == "2.5");
     for (const double low : {-1e9, -3.7, 0.0, 1e-9, 0.123, 250.0})
         for (const double width : {1e-6, 0.03, 1.0, 7.7, 1234.5, 1e12})
             for (const int about : {4, 6, 12}) {
                 const double high = low + width;
-                const std::vector<report::Tick> ticks = report::round_ticks(low, high, about);
+                const std::vector<plot::Tick> ticks = plot::round_ticks(low, high, about);
                 CAPTURE(low);
                 CAPTURE(width);
                 if (!(width > 1e-9 * std::max(std::abs(low), std::abs(high)))) continue;
@@ -58,108 +59,59 @@ TEST_CASE("ticks are round, inside, evenly spaced and about as many as wanted, f
                 }
             }
     // Neither endless nor empty where numbers are too close to each other, or none.
-    CHECK(report::round_ticks(1e15, 1e15 + 1, 5).size() == 1);
-    CHECK(report::round_ticks(0, INFINITY, 5).size() == 1);
-    CHECK(report::round_ticks(NAN, NAN, 5).size() == 1);
+    CHECK(plot::round_ticks(1e15, 1e15 + 1, 5).size() == 1);
+    CHECK(plot::round_ticks(0, INFINITY, 5).size() == 1);
+    CHECK(plot::round_ticks(NAN, NAN, 5).size() == 1);
 }
 
 TEST_CASE("ticks of lengths are powers of two at equal distances") {
-    CHECK(texts(report::power_ticks(256, 4096, 6)) == "256 512 1K 2K 4K");
-    CHECK(texts(report::power_ticks(1, 65536, 6)) == "1 8 64 512 4K 32K");
-    CHECK(texts(report::power_ticks(100, 200, 6)) == "128");
-    CHECK(report::power_ticks(0, 100, 6).empty());
-}
-
-TEST_CASE("numbers read well") {
-    CHECK(report::short_length(512) == "512");
-    CHECK(report::short_length(1024) == "1K");
-    CHECK(report::short_length(1536) == "1536");
-    CHECK(report::short_length(65536) == "64K");
-    CHECK(report::short_length(1 << 20) == "1M");
-    CHECK(grouped(0) == "0");
-    CHECK(grouped(999) == "999");
-    CHECK(grouped(1000) == "1,000");
-    CHECK(grouped(-123456) == "-123,456");
-    CHECK(grouped(-1234567) == "-1,234,567");
-    CHECK(report::fixed(-1.5, 2) == "−1.50");
-    CHECK(report::fixed(-0.001, 2) == "0.00");
-    CHECK(report::fixed(NAN, 2) == "not finite");
-    CHECK(report::signed_fixed(0.25, 2) == "+0.25");
-    CHECK(report::signed_fixed(-0.25, 2) == "−0.25");
-    CHECK(report::significant(0.000123456) == "0.0001235");
-    CHECK(report::significant(1e12) == "1e+12");
-    CHECK(report::exact(0.1) == "0.1");
-    CHECK(report::exact(1.0 / 3) == "0.3333333333333333");
-    CHECK(report::exact(NAN) == "");
+    CHECK(texts(plot::power_ticks(256, 4096, 6)) == "256 512 1K 2K 4K");
+    CHECK(texts(plot::power_ticks(1, 65536, 6)) == "1 8 64 512 4K 32K");
+    CHECK(texts(plot::power_ticks(100, 200, 6)) == "128");
+    CHECK(plot::power_ticks(0, 100, 6).empty());
 }
 
 TEST_CASE("text cannot leave its place in HTML") {
-    CHECK(report::escaped("<a href=\"x\">&'") == "&lt;a href=&quot;x&quot;&gt;&amp;&#39;");
-    CHECK(report::escaped("größer ✓") == "größer ✓");
-    CHECK(report::escaped(std::string_view("a\0b", 3)) == "a\uFFFDb");
-    CHECK(report::escaped("a\x1b[31m") == "a\uFFFD[31m");
-    CHECK(report::escaped("\xff\xc3") == "\uFFFD\uFFFD");
-    report::DataTable table;
-    table.caption = "<i>";
-    table.header = {"<b>", "n"};
-    table.rows = {{report::name_cell("</td>"), {"1", "\"2\""}}};
-    const std::string html = report::table_html(table);
-    CHECK(html.find("<i>") == std::string::npos);
-    CHECK(html.find("<b>") == std::string::npos);
-    CHECK(html.find("&lt;/td&gt;") != std::string::npos);
-    CHECK(html.find("data-v=\"&quot;2&quot;\"") != std::string::npos);
-}
-
-TEST_CASE("cells of a table show a few digits and carry all of them") {
-    CHECK(report::spread_cell(0.123456, 0.01, 3).text == "0.123 ± 0.010");
-    CHECK(report::spread_cell(0.123456, 0.01, 3).exact == "0.123456 ± 0.01");
-    CHECK(report::spread_cell(0.5, NAN, 3).text == "0.500");
-    CHECK(report::spread_cell(NAN, NAN, 3).text == "");
-}
-
-TEST_CASE("long names lose their middle, between characters") {
-    CHECK(report::shortened("größer", 5) == "gr…er");
-    CHECK(report::shortened("größer", 4) == "g…er");
-    CHECK(report::shortened("größer", 6) == "größer");
-    CHECK(report::shortened("äöüäöü", 3) == "ä…ü");
-    CHECK(report::shortened("\xff\xff\xff", 2) == "…\xff");
-    CHECK(report::shortened("", 5).empty());
+    CHECK(plot::escaped("<a href=\"x\">&'") == "&lt;a href=&quot;x&quot;&gt;&amp;&#39;");
+    CHECK(plot::escaped("größer ✓") == "größer ✓");
+    CHECK(plot::escaped(std::string_view("a\0b", 3)) == "a\uFFFDb");
+    CHECK(plot::escaped("a\x1b[31m") == "a\uFFFD[31m");
+    CHECK(plot::escaped("\xff\xc3") == "\uFFFD\uFFFD");
 }
 
 TEST_CASE("charts have a place for every value, whatever the values are") {
-    const std::vector<report::SeriesStyle> styles{{"a", 0, 0, 0, false}, {"<b>", 1, 1, 1, true}};
+    const std::vector<plot::SeriesStyle> styles{{"a", 0, 0, 0, false}, {"<b>", 1, 1, 1, true}};
     const double huge = std::numeric_limits<double>::max();
     for (const double odd :
          {static_cast<double>(NAN), static_cast<double>(INFINITY), 0.0, -1.0, 1e300, huge}) {
-        report::LineChart chart;
+        plot::LineChart chart;
         chart.id = "x";
         chart.log_x = true;
         chart.lines = {{0, {{256, odd}, {512, 1}}}, {1, {{256, 2, odd, odd}}}};
         for (const bool logarithmic : {false, true})
-            for (const report::ChartSize size :
-                 {report::ChartSize::wide, report::ChartSize::narrow, report::ChartSize::panel}) {
+            for (const plot::ChartSize size :
+                 {plot::ChartSize::wide, plot::ChartSize::narrow, plot::ChartSize::panel}) {
                 chart.log_y = logarithmic;
-                const std::string svg = report::line_svg(chart, styles, size);
+                const std::string svg = plot::line_svg(chart, styles, size);
                 CHECK(svg.find("nan") == std::string::npos);
                 CHECK(svg.find("inf") == std::string::npos);
                 CHECK(svg.find("<b>") == std::string::npos);
             }
-        report::IntervalChart intervals;
+        plot::IntervalChart intervals;
         intervals.rows = {{0, odd, odd, odd, {odd}, ""}, {1, 1, 0, 2, {1}, ""}};
-        const std::string svg = report::interval_svg(intervals, styles, report::ChartSize::wide);
+        const std::string svg = plot::interval_svg(intervals, styles, plot::ChartSize::wide);
         CHECK(svg.find("nan") == std::string::npos);
         CHECK(svg.find("inf\"") == std::string::npos);
     }
-    CHECK(report::line_svg(report::LineChart{}, styles, report::ChartSize::wide).find("nan") ==
-          std::string::npos);
+    CHECK(plot::line_svg(plot::LineChart{}, styles, plot::ChartSize::wide).find("nan") == std::string::npos);
 }
 
 TEST_CASE("on a logarithmic axis doublings are equally far apart, and what is not positive leaves a gap") {
-    const std::vector<report::SeriesStyle> styles{{"a", 0, 0, 0, false}};
-    report::LineChart chart;
+    const std::vector<plot::SeriesStyle> styles{{"a", 0, 0, 0, false}};
+    plot::LineChart chart;
     chart.log_y = true;
     chart.lines = {{0, {{1, 1}, {2, 4}, {3, 0}, {4, -2}, {5, 16}, {6, 64}}}};
-    const std::string svg = report::line_svg(chart, styles, report::ChartSize::wide);
+    const std::string svg = plot::line_svg(chart, styles, plot::ChartSize::wide);
     const std::string ys =
         svg.substr(svg.find("data-y=\"") + 8, svg.find("\" data-v") - svg.find("data-y=\"") - 8);
     std::vector<std::string> parts(1);
@@ -175,20 +127,20 @@ TEST_CASE("on a logarithmic axis doublings are equally far apart, and what is no
     CHECK(svg.find(">64</text>") != std::string::npos);
     // Within a doubling there are round places instead of powers of two.
     chart.lines = {{0, {{1, 5}, {2, 7}}}};
-    CHECK(report::line_svg(chart, styles, report::ChartSize::wide).find(">6.0</text>") != std::string::npos);
+    CHECK(plot::line_svg(chart, styles, plot::ChartSize::wide).find(">6.0</text>") != std::string::npos);
 }
 
 TEST_CASE("names at the ends of lines do not cover each other and stay in the picture") {
     for (const size_t count : {1, 2, 5, 22, 40})
         for (const double spacing : {0.0, 0.001, 1.0}) {
-            std::vector<report::SeriesStyle> styles;
-            report::LineChart chart;
+            std::vector<plot::SeriesStyle> styles;
+            plot::LineChart chart;
             for (size_t i = 0; i < count; ++i) {
                 styles.push_back({fmt::format("name {}", i), i, i, i, false});
                 const double y = spacing * static_cast<double>(i * i);
                 chart.lines.push_back({i, {{1, y}, {2, y}}});
             }
-            const std::string svg = report::line_svg(chart, styles, report::ChartSize::wide);
+            const std::string svg = plot::line_svg(chart, styles, plot::ChartSize::wide);
             const double height = std::stod(svg.substr(svg.find("height=\"") + 8));
             std::vector<double> places;
             for (size_t at = 0; (at = svg.find("class=\"name\"", at)) != std::string::npos; ++at) {
@@ -202,4 +154,34 @@ TEST_CASE("names at the ends of lines do not cover each other and stay in the pi
             // Coordinates are written with one decimal: two of them differ by 14 less at most 0.1.
             for (size_t i = 1; i < count; ++i) CHECK(places[i] - places[i - 1] > 13.85);
         }
+}
+
+TEST_CASE("the series of 35 groups and six evaluations of each all look different") {
+    std::set<std::string> seen;
+    for (size_t group = 0; group < 35; ++group)
+        for (size_t evaluation = 0; evaluation <= 6; ++evaluation) {
+            const plot::SeriesStyle style = plot::series_style("x", group, evaluation);
+            seen.insert(fmt::format("{} {}", plot::style_classes(style), style.marker));
+        }
+    CHECK(seen.size() == 35 * 7);
+}
+
+TEST_CASE("views: logarithmic axes leave out what has no logarithm, differences what the baseline lacks") {
+    plot::LineChart chart;
+    chart.y_low = 0;
+    chart.marks = {{0, "begin"}, {2, "later"}};
+    chart.lines = {{0, {{0, 5}, {1, 4}, {2, 2}}}, {1, {{1, 5}, {2, 1.5}, {3, 1}}}, {1, {{1, 9}}, true}};
+    const plot::LineChart log = plot::with_log_axes(chart, true);
+    CHECK(log.log_x);
+    CHECK(log.log_y);
+    CHECK(std::isnan(log.y_low));
+    CHECK(log.lines[0].points.size() == 2);
+    CHECK(log.marks.size() == 1);
+    const plot::LineChart minus = plot::minus_baseline(chart, 0, 2);
+    REQUIRE(minus.lines.size() == 2);
+    CHECK(minus.lines[0].points[2].y == 0);
+    REQUIRE(minus.lines[1].points.size() == 2);
+    CHECK(minus.lines[1].points[0].text == "+1.00");
+    CHECK(minus.lines[1].points[1].text == "−0.50");
+    CHECK(plot::minus_baseline(chart, 2, 2).lines.empty());
 }

@@ -1,4 +1,4 @@
-#include "report/text_table.h"
+#include "table/text_table.h"
 
 #include <fmt/format.h>
 #include <sys/ioctl.h>
@@ -10,9 +10,9 @@
 #include <cstring>
 
 #include "base/text.h"
-#include "report/chart_parts.h"
+#include "table/readable.h"
 
-namespace longreach::report {
+namespace longreach::table {
 
 namespace {
 
@@ -120,4 +120,4 @@ std::string text_table(const std::vector<TextLine>& given, const Terminal& termi
     return out;
 }
 
-}  // namespace longreach::report
+}  // namespace longreach::table

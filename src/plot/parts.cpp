@@ -1,9 +1,8 @@
-#include "report/chart_parts.h"
+#include "plot/parts.h"
 
-#include "base/text.h"
-#include "report/markup.h"
+#include "plot/markup.h"
 
-namespace longreach::report {
+namespace longreach::plot {
 
 std::string svg_open(const std::string& id, const std::string& classes, const char* kind, double width,
                      double height, const std::string& title, const std::string& description,
@@ -13,6 +12,16 @@ std::string svg_open(const std::string& id, const std::string& classes, const ch
         "viewBox=\"0 0 {3:g} {4:g}\" width=\"{3:g}\" height=\"{4:g}\" tabindex=\"0\" role=\"img\" "
         "aria-labelledby=\"{0}-t {0}-d\"{7}><title id=\"{0}-t\">{5}</title><desc id=\"{0}-d\">{6}</desc>\n",
         identifier(id), classes, kind, width, height, escaped(title), escaped(description), more);
+}
+
+std::string standalone_open(double width, double height, const std::string& title,
+                            const std::string& description) {
+    return fmt::format(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"alone\" viewBox=\"0 0 {0:g} {1:g}\" "
+        "width=\"{0:g}\" height=\"{1:g}\" role=\"img\" aria-labelledby=\"title desc\">\n"
+        "<title id=\"title\">{2}</title><desc id=\"desc\">{3}</desc>\n<style>{4}</style>\n"
+        "<rect class=\"ground\" width=\"{0:g}\" height=\"{1:g}\" rx=\"8\"/>\n",
+        width, height, escaped(title), escaped(description), chart_style());
 }
 
 std::string svg_text(double x, double y, const char* classes, const char* anchor, const std::string& text) {
@@ -53,15 +62,13 @@ std::string marker_path(size_t marker, double x, double y, double r) {
     }
 }
 
-std::string shortened(const std::string& text, size_t characters) {
-    std::vector<size_t> begins;
-    for (size_t at = 0; at < text.size();) {
-        begins.push_back(at);
-        at += std::max<size_t>(utf8_sequence(std::string_view(text).substr(at)), 1);
-    }
-    if (begins.size() <= characters) return text;
-    const size_t back = characters / 2, front = characters - 1 - back;
-    return fmt::format("{}…{}", text.substr(0, begins[front]), text.substr(begins[begins.size() - back]));
+SeriesStyle series_style(const std::string& name, size_t group, size_t evaluation) {
+    // Eight groups differ in colour, the next eight repeat the colours with another dash; markers have a period of
+    // their own. An evaluation moves its dash and its marker in opposite directions, or group 0 with evaluation 2
+    // would look like group 8 with evaluation 1.
+    const size_t back = evaluation * (marker_count - 1);
+    return {name, group % colour_count, (group / colour_count + evaluation) % dash_count,
+            (group + back) % marker_count, evaluation > 0};
 }
 
 std::string style_classes(const SeriesStyle& style) {
@@ -76,4 +83,4 @@ std::string swatch_svg(const SeriesStyle& style) {
         style_classes(style), marker_path(style.marker, 14, 6, 3.4));
 }
 
-}  // namespace longreach::report
+}  // namespace longreach::plot
