@@ -1,5 +1,7 @@
 #include "model/block.h"
 
+#include "model/attention_layer.h"
+
 namespace longreach::model {
 
 namespace {
@@ -36,7 +38,7 @@ Block::Block(ParamTable& table, const ModelConfig& model, int64_t layer)
                       table, model, layer, "attention")),
       mlp_post_norm_(norm_behind(model.norm.placement == NormPlacement::peri, table, model, layer, "mlp")),
       mlp_norm_(table, fmt::format("layers.{}.mlp_norm", layer), model.norm, model.width),
-      attention_(table, model, layer),
+      mixer_(std::make_unique<AttentionLayer>(table, model, layer)),
       mlp_(table, model, layer) {
     const std::string name = fmt::format("layers.{}.", layer);
     if (model.residual.unet) {
@@ -63,7 +65,7 @@ Block::Saved Block::plan(Arena& arena, const std::string& name, int64_t tokens, 
     if (x_weight_) saved.before_mix = arena.activation(name + "before_mix", {tokens, width_});
     if (!attention_norm_) saved.input = arena.activation(name + "attention_input", {tokens, width_});
     saved.attention_norm = norm(attention_norm_, "attention_norm");
-    saved.attention = attention_.plan(arena, name, tokens, training);
+    saved.mixer = mixer_->plan(arena, name, tokens, training);
     saved.attention_post_norm = norm(attention_post_norm_, "attention_post_norm");
     saved.mlp_norm = mlp_norm_.plan(arena, name + "mlp_norm", tokens);
     saved.mlp = mlp_.plan(arena, name, tokens);
@@ -72,14 +74,11 @@ Block::Saved Block::plan(Arena& arena, const std::string& name, int64_t tokens, 
 }
 
 Block::Workspace Block::plan_workspace(Arena& arena, Ops& ops, const std::vector<Block>& blocks,
-                                       int64_t tokens, const std::vector<int64_t>& lengths, bool training) {
+                                       std::vector<Saved>& saved, int64_t tokens,
+                                       const std::vector<int64_t>& lengths, bool training) {
     Workspace w;
-    std::vector<const AttentionLayer*> attentions;
     bool behind = false;
-    for (const Block& block : blocks) {
-        attentions.push_back(&block.attention_);
-        behind = behind || block.norms_behind();
-    }
+    for (const Block& block : blocks) behind = behind || block.norms_behind();
     const int64_t width = blocks[0].width_;
     if (behind) w.module = arena.activation("module", {tokens, width});
     if (training) {
@@ -87,7 +86,9 @@ Block::Workspace Block::plan_workspace(Arena& arena, Ops& ops, const std::vector
         if (behind) w.dmodule = arena.activation("dmodule", {tokens, width});
         w.mlp = blocks[0].mlp_.plan_workspace(arena, tokens);
     }
-    w.attention = AttentionLayer::plan_workspace(arena, ops, attentions, tokens, lengths, training);
+    arena.overlay(blocks.size(), [&](size_t l) {
+        blocks[l].mixer_->plan_workspace(*saved[l].mixer, arena, ops, tokens, lengths, training);
+    });
     return w;
 }
 
@@ -119,7 +120,7 @@ void Block::forward(StepContext& run, const Saved& saved, const CrossBlock& cros
     const Tensor input = attention_input(saved, n);
     attention_norm_ ? attention_norm_->forward(run, saved.attention_norm, x) : ops.copy(input, x);
     add_module(attention_post_norm_, saved.attention_post_norm, [&](Tensor y, Write write) {
-        attention_.forward(run, saved.attention, workspace.attention, y, write, input, cross.values);
+        mixer_->forward(run, *saved.mixer, y, write, input, cross.values);
     });
     mlp_norm_.forward(run, saved.mlp_norm, x);
     const Tensor normed = saved.mlp_norm.y.first_rows(n);
@@ -155,8 +156,7 @@ void Block::attention_backward(StepContext& run, Tensor dx, const Saved& saved, 
         dy = workspace.dmodule.first_rows(n);
         attention_post_norm_->backward(run, dy, dx, saved.attention_post_norm, Write::set);
     }
-    attention_.backward(run, dxn, dy, saved.attention, workspace.attention, attention_input(saved, n),
-                        cross.values);
+    mixer_->backward(run, dxn, dy, *saved.mixer, attention_input(saved, n), cross.values);
     attention_norm_ ? attention_norm_->backward(run, dx, dxn, saved.attention_norm, Write::add)
                     : run.ops.add(dx, dxn);
 }

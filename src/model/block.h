@@ -2,7 +2,7 @@
 //
 //     x = x + w_skip * stored                  (U-net, second half)
 //     x = l0 x + l1 x0                         (x0 mixing)
-//     x = x + Attention(Norm(x))
+//     x = x + Mixer(Norm(x))                   (attention)
 //     x = x + Mlp(Norm(x))
 //     stored = x                               (U-net, first half)
 //
@@ -12,7 +12,7 @@
 
 #include <optional>
 
-#include "model/attention_layer.h"
+#include "model/mixer.h"
 #include "model/mlp.h"
 #include "model/norm.h"
 
@@ -31,21 +31,21 @@ class Block {
         Tensor before_mix;  // [N, C] x before x0 mixing; only with it
         Tensor input;       // [N, C] what attention reads where no norm makes it
         Norm::Saved attention_norm, attention_post_norm, mlp_norm, mlp_post_norm;
-        AttentionLayer::Saved attention;
+        std::unique_ptr<Mixer::Memory> mixer;
         Mlp::Saved mlp;
     };
     struct Workspace {
         Tensor module;   // [N, C] output of a module before a norm behind it
         Tensor dxn;      // [N, C]
         Tensor dmodule;  // [N, C]
-        AttentionLayer::Workspace attention;
         Mlp::Workspace mlp;
     };
 
     Block(ParamTable& table, const ModelConfig& model, int64_t layer);
     Saved plan(Arena& arena, const std::string& name, int64_t tokens, bool training) const;
-    // For all blocks of a model: lengths are every T to be served.
-    static Workspace plan_workspace(Arena& arena, Ops& ops, const std::vector<Block>& blocks, int64_t tokens,
+    // For all blocks of a model, whose mixers keep their part in `saved`. lengths: every T to be served.
+    static Workspace plan_workspace(Arena& arena, Ops& ops, const std::vector<Block>& blocks,
+                                    std::vector<Saved>& saved, int64_t tokens,
                                     const std::vector<int64_t>& lengths, bool training);
 
     void forward(StepContext& run, const Saved& saved, const CrossBlock& cross, const Workspace& workspace,
@@ -54,8 +54,8 @@ class Block {
     void backward(StepContext& run, Tensor dx, const Saved& saved, const CrossBlock& cross,
                   const Workspace& workspace) const;
 
-    AttentionLayer& attention() { return attention_; }
-    const AttentionLayer& attention() const { return attention_; }
+    Mixer& mixer() { return *mixer_; }
+    const Mixer& mixer() const { return *mixer_; }
 
   private:
     bool norms_behind() const { return attention_post_norm_ || mlp_post_norm_; }
@@ -70,7 +70,7 @@ class Block {
     ParamRef skip_weight_, x_weight_, x0_weight_;
     std::optional<Norm> attention_norm_, attention_post_norm_, mlp_post_norm_;
     Norm mlp_norm_;
-    AttentionLayer attention_;
+    std::unique_ptr<Mixer> mixer_;
     Mlp mlp_;
 };
 

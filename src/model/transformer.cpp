@@ -39,10 +39,7 @@ void Transformer::end_segment() {
 }
 
 void Transformer::share_tables() {
-    for (size_t l = 0; l < blocks_.size(); ++l) {
-        const int64_t layer = static_cast<int64_t>(l);
-        blocks_[l].attention().set_tables(tables_.layer(layer), tables_.has_far_pairs(layer));
-    }
+    for (Block& block : blocks_) block.mixer().use_tables(tables_);
 }
 
 void Transformer::plan_tables(Arena& arena) {
@@ -50,13 +47,12 @@ void Transformer::plan_tables(Arena& arena) {
     share_tables();
     if (watching_) {
         int64_t heads = 0;
-        for (const Block& block : blocks_) heads = std::max(heads, block.attention().config().heads);
+        for (int64_t l : config_.distinct_layers()) heads = std::max(heads, config_.layer_attention(l).heads);
         maxima_ = arena.reserve("score_maxima", DType::f32, {config_.layers, heads});
         for (size_t l = 0; l < blocks_.size(); ++l) {
-            const Tensor row = maxima_.row_range(static_cast<int64_t>(l), 1);
-            AttentionLayer& attention = blocks_[l].attention();
-            if (attention.config().qk.kind != QkKind::none) continue;
-            attention.gather_maxima(Tensor(row.data, DType::f32, {attention.config().heads}), absolute_);
+            const int64_t layer = static_cast<int64_t>(l);
+            const Tensor row = maxima_.row_range(layer, 1);
+            blocks_[l].mixer().gather_maxima(row.shaped({config_.layer_attention(layer).heads}), absolute_);
         }
     }
 }
@@ -100,11 +96,11 @@ void Transformer::plan_common(Arena& arena, Activations& a, const PlanSize& size
             a.cross.skip.push_back(arena.activation(fmt::format("{}.skip", i), {n, c}));
     a.masks.entries.clear();
     for (const Block& block : blocks_) {
-        const Reach reach = block.attention().configured_reach();
-        if (a.masks.find(reach) != nullptr) continue;
+        const std::optional<Reach> reach = block.mixer().reach();
+        if (!reach || a.masks.find(*reach) != nullptr) continue;
         Tensor row_start;
-        if (reach.limited() || document_mask) row_start = arena.reserve("row_start", DType::i32, {n});
-        a.masks.entries.push_back({reach, row_start});
+        if (reach->limited() || document_mask) row_start = arena.reserve("row_start", DType::i32, {n});
+        a.masks.entries.push_back({*reach, row_start});
     }
 }
 
@@ -127,7 +123,7 @@ void Transformer::plan_training(Arena& arena, Ops& ops, const PlanSize& size, bo
         a.cross.values.dfirst = arena.activation("dfirst_values", {n, a.cross.values.first.cols()});
     for (size_t i = 0; i < a.cross.skip.size(); ++i)
         a.cross.dskip.push_back(arena.activation(fmt::format("{}.dskip", i), {n, c}));
-    a.workspace = Block::plan_workspace(arena, ops, blocks_, n, size.lengths, true);
+    a.workspace = Block::plan_workspace(arena, ops, blocks_, a.blocks, n, size.lengths, true);
     a.head = head_->plan(arena, n, true);
 }
 
@@ -135,22 +131,16 @@ void Transformer::plan_evaluation(Arena& arena, Ops& ops, const PlanSize& size, 
     Activations& a = evaluation_;
     arena.group("activations, evaluation");
     plan_common(arena, a, size, document_mask, false);
-    a.workspace = Block::plan_workspace(arena, ops, blocks_, size.tokens, size.lengths, false);
-    plan_layers(arena, a, size.tokens);
+    plan_layers(arena, ops, a, size);
     a.head = head_->plan(arena, size.tokens, false);
 }
 
-// Layers may differ in layout, so each plans over the same place and the largest decides.
-void Transformer::plan_layers(Arena& arena, Activations& a, int64_t tokens) {
-    const int64_t place = arena.mark();
-    int64_t end = place;
+void Transformer::plan_layers(Arena& arena, Ops& ops, Activations& a, const PlanSize& size) {
     a.blocks.clear();
-    for (size_t l = 0; l < blocks_.size(); ++l) {
-        arena.rewind(place);
-        a.blocks.push_back(blocks_[l].plan(arena, fmt::format("layers.{}.", l), tokens, false));
-        end = std::max(end, arena.mark());
-    }
-    arena.rewind(end);
+    arena.overlay(blocks_.size(), [&](size_t l) {
+        a.blocks.push_back(blocks_[l].plan(arena, fmt::format("layers.{}.", l), size.tokens, false));
+    });
+    a.workspace = Block::plan_workspace(arena, ops, blocks_, a.blocks, size.tokens, size.lengths, false);
 }
 
 void Transformer::plan_generation(Arena& arena, Ops& ops, int64_t sequences, int64_t prompt, int64_t room) {
@@ -158,8 +148,7 @@ void Transformer::plan_generation(Arena& arena, Ops& ops, int64_t sequences, int
     const PlanSize size{sequences * prompt, {room}};
     arena.group("activations, generation");
     plan_common(arena, a, size, false, false);
-    a.workspace = Block::plan_workspace(arena, ops, blocks_, size.tokens, size.lengths, false);
-    plan_layers(arena, a, size.tokens);
+    plan_layers(arena, ops, a, size);
     last_rows_ = arena.activation("last_rows", {sequences, config_.width});
     head_of_generation_ = head_->plan_rows(arena, sequences);
     arena.group("keys and values");
@@ -168,8 +157,8 @@ void Transformer::plan_generation(Arena& arena, Ops& ops, int64_t sequences, int
         smeared_ = arena.activation("smeared", {2 * sequences, config_.width});
     }
     for (size_t l = 0; l < blocks_.size(); ++l)
-        a.blocks[l].attention.cache =
-            blocks_[l].attention().plan_cache(arena, fmt::format("layers.{}.", l), sequences, room);
+        blocks_[l].mixer().plan_decoding(*a.blocks[l].mixer, arena, fmt::format("layers.{}.", l), sequences,
+                                         room);
 }
 
 void Transformer::watch_scores(bool absolute) {
@@ -184,7 +173,7 @@ void Transformer::clear_maxima(Ops& ops) const {
 }
 
 void Transformer::clip_scores(Ops& ops, const FlatParams& weights, float limit) const {
-    for (const Block& block : blocks_) block.attention().clip_queries_and_keys(ops, weights, limit);
+    for (const Block& block : blocks_) block.mixer().clip_scores(ops, weights, limit);
 }
 
 float Transformer::largest_score(Ops& ops) const {
@@ -195,27 +184,20 @@ float Transformer::largest_score(Ops& ops) const {
 
 void Transformer::set_stage_window(int64_t window) {
     stage_window_ = window;
-    for (Block& block : blocks_) {
-        const int64_t configured = block.attention().configured_reach().window;
-        block.attention().set_window(window > 0 && configured > 0 ? std::min(window, configured)
-                                                                  : configured);
-    }
+    for (Block& block : blocks_) block.mixer().set_stage_window(window);
 }
 
 void Transformer::build_masks(Ops& ops, const Batch& batch, Activations& a, Masks& masks) const {
     check(batch.count() <= a.x.rows(), "a batch of {} tokens in a plan for {}", batch.count(), a.x.rows());
-    // Layers that share a configured reach share a buffer; a stage may have narrowed several windows to the
-    // same.
-    for (const Block& block : blocks_) {
-        const Reach reach = block.attention().reach();
-        if (masks.find(reach) != nullptr) continue;
-        Tensor row_start = a.masks.of(block.attention().configured_reach());
+    for (const Masks::Entry& planned : a.masks.entries) {
+        Tensor row_start = planned.row_start;
         check(row_start || !batch.doc_start, "a batch with documents in a plan without a document mask");
         if (row_start) {
-            row_start = Tensor(row_start.data, DType::i32, {batch.count()});
+            const Reach reach = planned.reach.narrowed(stage_window_);
+            row_start = row_start.first(batch.count());
             ops.row_starts(row_start, batch.doc_start, batch.length, reach.window, reach.chunk);
         }
-        masks.entries.push_back({reach, row_start});
+        masks.entries.push_back({planned.reach, row_start});
     }
 }
 
@@ -340,7 +322,7 @@ double Transformer::evaluation_flops_per_token(int64_t length) const {
                              (p.offset == embedding_.offset && config_.head.tied);
         if (product) flops += 2.0 * static_cast<double>(p.count());
     }
-    for (const Block& block : blocks_) flops += block.attention().flops_per_token(length);
+    for (const Block& block : blocks_) flops += block.mixer().flops_per_token(length);
     return flops;
 }
 

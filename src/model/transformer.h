@@ -118,7 +118,8 @@ class Transformer {
     LossHead::Saved head_of_generation_;
     Tensor last_rows_;                    // [B, C] the residual stream at the last positions
     Tensor recent_embeddings_, smeared_;  // [2 B, C]; with smear
-    void plan_layers(Arena& arena, Activations& a, int64_t tokens);
+    // Blocks of an evaluation or a generation, all over the same memory.
+    void plan_layers(Arena& arena, Ops& ops, Activations& a, const PlanSize& size);
     void embed(StepContext& run, Activations& a, Tensor x);
 };
 
