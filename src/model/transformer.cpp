@@ -68,6 +68,17 @@ void Transformer::use_length(Ops& ops, int64_t length) {
     training_tables_ = length == 0;
 }
 
+std::vector<Tensor> Transformer::plan_streams(Arena& arena, const char* d, int64_t tokens) const {
+    const auto stream = [&](bool used, const char* name) {
+        return used ? arena.activation(fmt::format("{}{}", d, name), {tokens, config_.width}) : Tensor();
+    };
+    std::vector<Tensor> streams = {stream(config_.residual.x0, "x0"),
+                                   stream(config_.residual.backout >= 0, "backout")};
+    for (int64_t i = 0; config_.residual.unet && i < config_.layers / 2; ++i)
+        streams.push_back(arena.activation(fmt::format("{}.{}skip", i, d), {tokens, config_.width}));
+    return streams;
+}
+
 void Transformer::plan_common(Arena& arena, Activations& a, const PlanSize& size, bool document_mask,
                               bool training) {
     const int64_t n = size.tokens, c = config_.width;
@@ -75,8 +86,7 @@ void Transformer::plan_common(Arena& arena, Activations& a, const PlanSize& size
     a.x = rows("x", c);
     if (smear_mix_) a.unsmeared = rows("unsmeared", c);
     if (config_.embedding_norm) a.embedding_norm = embedding_norm_.plan(arena, "embedding_norm", n);
-    if (config_.residual.x0) a.cross.x0 = rows("x0", c);
-    if (backout_mix_) a.backout = rows("backout", c);
+    a.cross.streams.values = plan_streams(arena, "", n);
     const AttentionConfig& first = config_.layer_attention(0);
     const int64_t value_width = first.kv() * first.head_dim;
     if (config_.residual.values == ValueMix::first) a.cross.values.first = rows("first_values", value_width);
@@ -89,11 +99,6 @@ void Transformer::plan_common(Arena& arena, Activations& a, const PlanSize& size
         a.cross.values.looked_up = rows("value_embedding", widest);
         if (training) a.cross.values.dlooked_up = rows("dvalue_embedding", widest);
     }
-    a.cross.skip.clear();
-    a.cross.dskip.clear();
-    if (config_.residual.unet)
-        for (int64_t i = 0; i < config_.layers / 2; ++i)
-            a.cross.skip.push_back(arena.activation(fmt::format("{}.skip", i), {n, c}));
     a.masks.entries.clear();
     for (const Block& block : blocks_) {
         const std::optional<Reach> reach = block.mixer().reach();
@@ -117,12 +122,9 @@ void Transformer::plan_training(Arena& arena, Ops& ops, const PlanSize& size, bo
     a.dx = arena.activation("dx", {n, c});
     // Asked of the config, not of the tensors: in the measuring pass those have no memory yet and count as
     // absent.
-    if (config_.residual.x0) a.cross.dx0 = arena.activation("dx0", {n, c});
-    if (backout_mix_) a.dbackout = arena.activation("dbackout", {n, c});
+    a.cross.streams.gradients = plan_streams(arena, "d", n);
     if (config_.residual.values == ValueMix::first)
         a.cross.values.dfirst = arena.activation("dfirst_values", {n, a.cross.values.first.cols()});
-    for (size_t i = 0; i < a.cross.skip.size(); ++i)
-        a.cross.dskip.push_back(arena.activation(fmt::format("{}.dskip", i), {n, c}));
     a.workspace = Block::plan_workspace(arena, ops, blocks_, a.blocks, n, size.lengths, true);
     a.head = head_->plan(arena, n, true);
 }
@@ -228,15 +230,16 @@ void Transformer::run_forward(StepContext& run, Activations& a, ParameterTraffic
         embedding_norm_.forward(run, a.embedding_norm, x);
         run.ops.copy(x, a.embedding_norm.y.first_rows(n));
     }
-    if (a.cross.x0) run.ops.copy(a.cross.x0.first_rows(n), x);
+    const std::vector<Tensor>& streams = a.cross.streams.values;
+    if (config_.residual.x0) run.ops.copy(streams[x0_stream].first_rows(n), x);
     for (size_t l = 0; l < blocks_.size(); ++l) {
         need(l + 1);
         blocks_[l].forward(run, a.blocks[l], a.cross, a.workspace, x);
         if (run.observer) run.observer->block(run, static_cast<int64_t>(l), x);
-        if (static_cast<int64_t>(l) == config_.residual.backout) run.ops.copy(a.backout.first_rows(n), x);
     }
     need(blocks_.size() + 1);
-    if (backout_mix_) run.ops.mix(x, Coefficient(), x, taken_back(run), a.backout.first_rows(n));
+    if (backout_mix_)
+        run.ops.mix(x, Coefficient(), x, taken_back(run), streams[backout_stream].first_rows(n));
 }
 
 void Transformer::forward_backward(Ops& ops, const FlatParams& weights, const FlatParams& gradients,
@@ -254,20 +257,19 @@ void Transformer::forward_backward(Ops& ops, const FlatParams& weights, const Fl
     const int64_t n = batch.count();
     const Tensor x = a.x.first_rows(n), dx = a.dx.first_rows(n);
     head_->forward_backward(run, dx, a.head, x, gradient_scale);
-    if (a.cross.dx0) ops.zero(a.cross.dx0.first_rows(n));
+    for (const Tensor& gradient : a.cross.streams.gradients)
+        if (gradient) ops.zero(gradient.first_rows(n));
     if (a.cross.values.dfirst) ops.zero(a.cross.values.dfirst.first_rows(n));
-    if (backout_mix_) {
-        ops.zero(a.dbackout.first_rows(n));
-        ops.mix_backward(dx, a.dbackout.first_rows(n), Tensor(), run.gradient(backout_mix_), dx,
-                         Coefficient(), Tensor(), taken_back(run), a.backout.first_rows(n));
-    }
+    if (backout_mix_)
+        ops.mix_backward(dx, a.cross.streams.gradients[backout_stream].first_rows(n), Tensor(),
+                         run.gradient(backout_mix_), dx, Coefficient(), Tensor(), taken_back(run),
+                         a.cross.streams.values[backout_stream].first_rows(n));
     done(blocks_.size() + 1);
     for (size_t l = blocks_.size(); l-- > 0;) {
-        if (static_cast<int64_t>(l) == config_.residual.backout) ops.add(dx, a.dbackout.first_rows(n));
         blocks_[l].backward(run, dx, a.blocks[l], a.cross, a.workspace);
         done(l + 1);
     }
-    if (a.cross.dx0) ops.add(dx, a.cross.dx0.first_rows(n));
+    if (config_.residual.x0) ops.add(dx, a.cross.streams.gradients[x0_stream].first_rows(n));
     if (config_.embedding_norm) embedding_norm_.backward(run, dx, dx, a.embedding_norm, Write::set);
     Tensor dembedding = dx;
     if (smear_mix_) {

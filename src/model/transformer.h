@@ -87,8 +87,7 @@ class Transformer {
   private:
     struct Activations {
         Tensor x, dx;
-        Tensor unsmeared;          // [N, C] the embedding before smear; with smear
-        Tensor backout, dbackout;  // [N, C] output of the layer that is taken back
+        Tensor unsmeared;  // [N, C] the embedding before smear; with smear
         Norm::Saved embedding_norm;
         std::vector<Block::Saved> blocks;  // in evaluation all over the same memory
         CrossBlock cross;
@@ -96,6 +95,8 @@ class Transformer {
         LossHead::Saved head;
         Masks masks;
     };
+    // Streams (residual.h), or their gradients: d is "" or "d", the start of their names.
+    std::vector<Tensor> plan_streams(Arena& arena, const char* d, int64_t tokens) const;
     void plan_common(Arena& arena, Activations& a, const PlanSize& size, bool document_mask, bool training);
     Coefficient taken_back(const StepContext& run) const { return {run.weight(backout_mix_), -1, 0}; }
     void build_masks(Ops& ops, const Batch& batch, Activations& a, Masks& masks) const;
