@@ -8,7 +8,7 @@ namespace longreach::eval {
 
 void Decoder::plan(model::Arena& arena, Ops& ops) {
     arena.group("batch, generation");
-    tokens_ = arena.reserve("tokens", DType::i32, {size_.sequences * size_.prompt});
+    batch_.plan(arena, size_.sequences * size_.prompt, {.targets = false});
     logits_ = arena.reserve("logits", DType::f32, {size_.sequences, model_.config().vocab_size});
     model_.plan_generation(arena, ops, size_.sequences, size_.prompt, size_.room);
 }
@@ -35,9 +35,7 @@ const std::vector<int32_t>& Decoder::pass(Ops& ops, const model::FlatParams& wei
                                           const std::vector<int32_t>& tokens, int64_t length) {
     check(position_ + length <= size_.room, "position {} of {}", position_ + length, size_.room);
     model_.use_length(ops, size_.room);
-    model::Batch batch{sequences_, length, tokens_.first(sequences_ * length), Tensor(), Tensor()};
-    ops.upload(batch.tokens, tokens.data());
-    model_.generate(ops, weights, batch, {size_.room, position_});
+    model_.generate(ops, weights, batch_.upload(ops, length, tokens, {}, {}), {size_.room, position_});
     position_ += length;
     best_.resize(static_cast<size_t>(sequences_));
     ops.download(best_.data(), model_.generation_best(sequences_));

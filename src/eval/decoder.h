@@ -8,6 +8,7 @@
 
 #include <vector>
 
+#include "model/device_batch.h"
 #include "model/transformer.h"
 
 namespace longreach::eval {
@@ -44,7 +45,8 @@ class Decoder {
 
     model::Transformer& model_;
     DecoderSize size_;
-    Tensor tokens_, logits_;  // i32 [B P], f32 [B V]
+    model::DeviceBatch batch_;
+    Tensor logits_;  // f32 [B V]
     int64_t sequences_ = 0, position_ = 0;
     std::vector<int32_t> best_;
 };
