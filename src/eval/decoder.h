@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "model/device_batch.h"
-#include "model/transformer.h"
+#include "model/generator.h"
 
 namespace longreach::eval {
 
@@ -21,7 +21,8 @@ struct DecoderSize {
 
 class Decoder {
   public:
-    Decoder(model::Transformer& model, const DecoderSize& size) : model_(model), size_(size) {}
+    Decoder(model::Transformer& model, const DecoderSize& size)
+        : model_(model), generator_(model), size_(size) {}
 
     // Plan like the model's. Keys and values live from prefill() to the last step().
     void plan(model::Arena& arena, Ops& ops);
@@ -44,6 +45,7 @@ class Decoder {
                                      const std::vector<int32_t>& tokens, int64_t length);
 
     model::Transformer& model_;
+    model::Generator generator_;
     DecoderSize size_;
     model::DeviceBatch batch_;
     Tensor logits_;  // f32 [B V]

@@ -145,24 +145,6 @@ void Transformer::plan_layers(Arena& arena, Ops& ops, Activations& a, const Plan
     a.workspace = Block::plan_workspace(arena, ops, blocks_, a.blocks, size.tokens, size.lengths, false);
 }
 
-void Transformer::plan_generation(Arena& arena, Ops& ops, int64_t sequences, int64_t prompt, int64_t room) {
-    Activations& a = generation_;
-    const PlanSize size{sequences * prompt, {room}};
-    arena.group("activations, generation");
-    plan_common(arena, a, size, false, false);
-    plan_layers(arena, ops, a, size);
-    last_rows_ = arena.activation("last_rows", {sequences, config_.width});
-    head_of_generation_ = head_->plan_rows(arena, sequences);
-    arena.group("keys and values");
-    if (smear_mix_) {
-        recent_embeddings_ = arena.activation("recent_embeddings", {2 * sequences, config_.width});
-        smeared_ = arena.activation("smeared", {2 * sequences, config_.width});
-    }
-    for (size_t l = 0; l < blocks_.size(); ++l)
-        blocks_[l].mixer().plan_decoding(*a.blocks[l].mixer, arena, fmt::format("layers.{}.", l), sequences,
-                                         room);
-}
-
 void Transformer::watch_scores(bool absolute) {
     watching_ = true;
     absolute_ = absolute;
@@ -211,10 +193,10 @@ void Transformer::embed(StepContext& run, Activations& a, Tensor x) {
     };
     const Tensor unsmeared = a.unsmeared.first_rows(x.rows());
     run.ops.embedding(unsmeared, run.weight(embedding_), run.batch.tokens);
-    if (run.generation != nullptr) keep_recent(run, recent_embeddings_, unsmeared, 2);
+    if (run.generation != nullptr) keep_recent(run, a.recent_embeddings, unsmeared, 2);
     if (!run.decoding()) return smear(x, unsmeared, run.batch.length);
-    const Tensor smeared = smeared_.first_rows(2 * x.rows());
-    smear(smeared, recent_embeddings_.first_rows(2 * x.rows()), 2);
+    const Tensor smeared = a.smeared.first_rows(2 * x.rows());
+    smear(smeared, a.recent_embeddings.first_rows(2 * x.rows()), 2);
     run.ops.copy(x, every(smeared, 2, 1));
 }
 
@@ -290,19 +272,6 @@ void Transformer::forward(Ops& ops, const FlatParams& weights, const Batch& batc
     StepContext run{ops, weights, {}, batch, masks, false, observer};
     run_forward(run, a);
     head_->forward(run, a.head, a.x.first_rows(batch.count()));
-}
-
-void Transformer::generate(Ops& ops, const FlatParams& weights, const Batch& batch, const Generation& at) {
-    check(at.position + batch.length <= at.room && (!at.step() || batch.length == 1) && !batch.doc_start,
-          "{} tokens at position {} of {}", batch.length, at.position, at.room);
-    Activations& a = generation_;
-    Masks masks;
-    if (!at.step()) build_masks(ops, batch, a, masks);
-    StepContext run{ops, weights, {}, batch, masks, false, nullptr, &at};
-    run_forward(run, a);
-    const Tensor last = last_rows_.first_rows(batch.sequences);
-    ops.copy(last, every(a.x.first_rows(batch.count()), batch.length, batch.length - 1));
-    head_->predict(run, head_of_generation_, last);
 }
 
 Tensor Transformer::training_losses(int64_t tokens) const {
