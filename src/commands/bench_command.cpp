@@ -7,6 +7,7 @@
 #include "commands/commands.h"
 #include "commands/yardsticks.h"
 #include "kernels/op_times.h"
+#include "model/device_batch.h"
 #include "model/transformer.h"
 #include "optim/optimizer.h"
 #include "train/device.h"
@@ -46,9 +47,9 @@ class StepBench {
         const Rng rng(1, Purpose::test);
         for (size_t i = 0; i < ids.size(); ++i)
             ids[i] = static_cast<int32_t>(rng.below(i, static_cast<uint64_t>(e.model.vocab_size)));
-        ops.upload(batch_.tokens, ids.data());
-        std::rotate(ids.begin(), ids.begin() + 1, ids.end());
-        ops.upload(batch_.targets, ids.data());
+        std::vector<int32_t> next = ids;
+        std::rotate(next.begin(), next.begin() + 1, next.end());
+        batch_ = memory_.upload(ops, context, ids, next, {});
     }
 
     void step(Ops& ops) {
@@ -76,10 +77,7 @@ class StepBench {
         gradients_.flat = arena_.reserve("gradients", DType::f32, {model_.params().size()});
         optimizer_.plan(arena_, ops_);
         model_.plan_tables(arena_);
-        batch_.sequences = tokens_ / context_;
-        batch_.length = context_;
-        batch_.tokens = arena_.reserve("tokens", DType::i32, {tokens_});
-        batch_.targets = arena_.reserve("targets", DType::i32, {tokens_});
+        memory_.plan(arena_, tokens_, {});
         model_.plan_training(arena_, ops_, {tokens_, {context_}}, false);
     }
 
@@ -89,6 +87,7 @@ class StepBench {
     optim::Optimizer optimizer_;
     model::Arena arena_;
     model::FlatParams weights_, gradients_;
+    model::DeviceBatch memory_;
     model::Batch batch_;
 };
 

@@ -8,9 +8,9 @@ namespace longreach::eval {
 
 void Decoder::plan(model::Arena& arena, Ops& ops) {
     arena.group("batch, generation");
-    tokens_ = arena.reserve("tokens", DType::i32, {size_.sequences * size_.prompt});
+    batch_.plan(arena, size_.sequences * size_.prompt, {.targets = false});
     logits_ = arena.reserve("logits", DType::f32, {size_.sequences, model_.config().vocab_size});
-    model_.plan_generation(arena, ops, size_.sequences, size_.prompt, size_.room);
+    generator_.plan(arena, ops, size_.sequences, size_.prompt, size_.room);
 }
 
 const std::vector<int32_t>& Decoder::prefill(Ops& ops, const model::FlatParams& weights,
@@ -35,12 +35,10 @@ const std::vector<int32_t>& Decoder::pass(Ops& ops, const model::FlatParams& wei
                                           const std::vector<int32_t>& tokens, int64_t length) {
     check(position_ + length <= size_.room, "position {} of {}", position_ + length, size_.room);
     model_.use_length(ops, size_.room);
-    model::Batch batch{sequences_, length, tokens_.first(sequences_ * length), Tensor(), Tensor()};
-    ops.upload(batch.tokens, tokens.data());
-    model_.generate(ops, weights, batch, {size_.room, position_});
+    generator_.run(ops, weights, batch_.upload(ops, length, tokens, {}, {}), {size_.room, position_});
     position_ += length;
     best_.resize(static_cast<size_t>(sequences_));
-    ops.download(best_.data(), model_.generation_best(sequences_));
+    ops.download(best_.data(), generator_.best(sequences_));
     require(std::find(best_.begin(), best_.end(), -1) == best_.end(), ExitCode::numerics,
             "after {} tokens the model's logits are not numbers", position_);
     return best_;
@@ -48,7 +46,7 @@ const std::vector<int32_t>& Decoder::pass(Ops& ops, const model::FlatParams& wei
 
 std::vector<float> Decoder::logits(Ops& ops) const {
     const Tensor logits = logits_.first_rows(sequences_);
-    ops.copy(logits, model_.generation_logits(sequences_));
+    ops.copy(logits, generator_.logits(sequences_));
     std::vector<float> host(static_cast<size_t>(logits.count()));
     ops.download(host.data(), logits);
     for (float& x : host) x = static_cast<float>(model_.capped_logit(double{x}));

@@ -8,7 +8,8 @@
 
 #include <vector>
 
-#include "model/transformer.h"
+#include "model/device_batch.h"
+#include "model/generator.h"
 
 namespace longreach::eval {
 
@@ -20,7 +21,8 @@ struct DecoderSize {
 
 class Decoder {
   public:
-    Decoder(model::Transformer& model, const DecoderSize& size) : model_(model), size_(size) {}
+    Decoder(model::Transformer& model, const DecoderSize& size)
+        : model_(model), generator_(model), size_(size) {}
 
     // Plan like the model's. Keys and values live from prefill() to the last step().
     void plan(model::Arena& arena, Ops& ops);
@@ -43,8 +45,10 @@ class Decoder {
                                      const std::vector<int32_t>& tokens, int64_t length);
 
     model::Transformer& model_;
+    model::Generator generator_;
     DecoderSize size_;
-    Tensor tokens_, logits_;  // i32 [B P], f32 [B V]
+    model::DeviceBatch batch_;
+    Tensor logits_;  // f32 [B V]
     int64_t sequences_ = 0, position_ = 0;
     std::vector<int32_t> best_;
 };

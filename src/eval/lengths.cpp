@@ -183,9 +183,7 @@ ScoredTokens LengthEvaluator::check_request(const data::TokenStream& stream, con
 void LengthEvaluator::plan(model::Arena& arena, int64_t batch_tokens, bool document_mask, int rank,
                            int ranks) {
     arena.group("batch, evaluation");
-    tokens_ = arena.reserve("tokens", DType::i32, {batch_tokens});
-    targets_ = arena.reserve("targets", DType::i32, {batch_tokens});
-    doc_start_ = document_mask ? arena.reserve("doc_start", DType::i32, {batch_tokens}) : Tensor();
+    batch_.plan(arena, batch_tokens, {.documents = document_mask});
     collector_.plan(arena, rank, ranks);
 }
 
@@ -229,14 +227,9 @@ std::vector<LengthResult> LengthEvaluator::run(Ops& ops, ranks::Comm& comm, mode
             if (const size_t first = round + rank * per_batch; first < windows.size()) {
                 host.fill(stream, selection, batch_at(first), length);
                 const int64_t total = static_cast<int64_t>(host.tokens.size());
-                model::Batch batch{total / length, length, tokens_.first(total), targets_.first(total),
-                                   Tensor()};
-                ops.upload(batch.tokens, host.tokens.data());
-                ops.upload(batch.targets, host.targets.data());
-                if (request.document_mask) {
-                    batch.doc_start = doc_start_.first(total);
-                    ops.upload(batch.doc_start, host.starts.data());
-                }
+                const model::Batch batch =
+                    batch_.upload(ops, length, host.tokens, host.targets,
+                                  request.document_mask ? host.starts : std::vector<int32_t>());
                 if (request.observer) request.observer->begin(static_cast<int64_t>(first));
                 model.forward(ops, weights, batch, request.observer);
                 host.losses.resize(host.tokens.size());

@@ -26,6 +26,7 @@
 #include "eval/eval_config.h"
 #include "eval/loss_sum.h"
 #include "eval/pause.h"
+#include "model/device_batch.h"
 #include "model/transformer.h"
 
 namespace longreach::eval {
@@ -102,7 +103,7 @@ class LengthEvaluator {
                                   const EvalRequest& request) const;
 
   private:
-    Tensor tokens_, targets_, doc_start_;
+    model::DeviceBatch batch_;
     Collector collector_;
 };
 

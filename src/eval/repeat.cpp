@@ -10,9 +10,7 @@ namespace longreach::eval {
 
 void RepeatEvaluator::plan(model::Arena& arena, int64_t batch_tokens, bool document_mask) {
     arena.group("batch, repeated text");
-    tokens_ = arena.reserve("tokens", DType::i32, {batch_tokens});
-    targets_ = arena.reserve("targets", DType::i32, {batch_tokens});
-    doc_start_ = document_mask ? arena.reserve("doc_start", DType::i32, {batch_tokens}) : Tensor();
+    batch_.plan(arena, batch_tokens, {.documents = document_mask});
 }
 
 std::vector<TaskRow> RepeatEvaluator::run(Ops& ops, model::Transformer& model,
@@ -61,13 +59,9 @@ std::vector<TaskRow> RepeatEvaluator::run(Ops& ops, model::Transformer& model,
                     std::copy_n(ids.begin(), l, tokens.begin() + static_cast<std::ptrdiff_t>(row));
                     std::copy_n(ids.begin() + 1, l, targets.begin() + static_cast<std::ptrdiff_t>(row));
                 }
-                model::Batch batch{count, length, tokens_.first(n), targets_.first(n), Tensor()};
-                ops.upload(batch.tokens, tokens.data());
-                ops.upload(batch.targets, targets.data());
-                if (request.document_mask) {
-                    batch.doc_start = doc_start_.first(n);
-                    ops.upload(batch.doc_start, document.data());
-                }
+                const model::Batch batch =
+                    batch_.upload(ops, length, tokens, targets,
+                                  request.document_mask ? document : std::vector<int32_t>());
                 model.forward(ops, weights, batch);
                 losses.resize(tokens.size());
                 best.resize(tokens.size());

@@ -8,6 +8,7 @@
 #include "data/token_stream.h"
 #include "eval/eval_config.h"
 #include "eval/task_rows.h"
+#include "model/device_batch.h"
 #include "model/transformer.h"
 
 namespace longreach::eval {
@@ -32,7 +33,7 @@ class RepeatEvaluator {
                              const data::TokenStream& stream, const RepeatRequest& request) const;
 
   private:
-    Tensor tokens_, targets_, doc_start_;
+    model::DeviceBatch batch_;
 };
 
 }  // namespace longreach::eval

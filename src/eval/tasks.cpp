@@ -84,9 +84,7 @@ double share_right(const tasks::Sample& sample, std::span<const int32_t> best) {
 
 void TaskEvaluator::plan(model::Arena& arena, int64_t batch_tokens, bool document_mask, int rank, int ranks) {
     arena.group("batch, tasks");
-    tokens_ = arena.reserve("tokens", DType::i32, {batch_tokens});
-    targets_ = arena.reserve("targets", DType::i32, {batch_tokens});
-    doc_start_ = document_mask ? arena.reserve("doc_start", DType::i32, {batch_tokens}) : Tensor();
+    batch_.plan(arena, batch_tokens, {.documents = document_mask});
     collector_.plan(arena, rank, ranks);
 }
 
@@ -109,15 +107,8 @@ std::vector<double> TaskEvaluator::run_batch(Ops& ops, model::Transformer& model
         samples.push_back(std::move(sample));
     }
     const int64_t total = static_cast<int64_t>(n);
-    model::Batch batch{static_cast<int64_t>(count), length, tokens_.first(total), targets_.first(total),
-                       Tensor()};
-    ops.upload(batch.tokens, tokens.data());
-    ops.upload(batch.targets, targets.data());
-    if (doc_start_) {
-        batch.doc_start = doc_start_.first(total);
-        ops.zero(batch.doc_start);
-    }
-    model.forward(ops, weights, batch);
+    const std::vector<int32_t> doc_start(batch_.documents() ? n : 0, 0);
+    model.forward(ops, weights, batch_.upload(ops, length, tokens, targets, doc_start));
     ops.download(losses.data(), model.evaluation_losses(total));
     ops.download(best.data(), model.evaluation_best(total));
     std::vector<double> found;

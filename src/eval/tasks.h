@@ -20,6 +20,7 @@
 #include "eval/collector.h"
 #include "eval/pause.h"
 #include "eval/task_rows.h"
+#include "model/device_batch.h"
 #include "model/transformer.h"
 #include "tasks/generator.h"
 
@@ -62,7 +63,7 @@ class TaskEvaluator {
     std::vector<double> run_batch(Ops& ops, model::Transformer& model, const model::FlatParams& weights,
                                   const tasks::TaskGenerator& generator, int64_t length, double depth,
                                   size_t first, size_t count) const;
-    Tensor tokens_, targets_, doc_start_;
+    model::DeviceBatch batch_;
     Collector collector_;
 };
 

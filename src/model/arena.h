@@ -4,6 +4,7 @@
 // to place. Every reservation has a name; the printed plan is what the process then really holds.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,18 @@ class Arena {
     // the same time (training activations, evaluation activations) share it.
     int64_t mark() const { return offset_; }
     void rewind(int64_t mark) { offset_ = mark; }
+    // Plans plan(0) to plan(count - 1) over the same place; the largest decides where the rest begins.
+    template <class Plan>
+    void overlay(size_t count, Plan plan) {
+        const int64_t place = offset_;
+        int64_t end = place;
+        for (size_t i = 0; i < count; ++i) {
+            rewind(place);
+            plan(i);
+            end = std::max(end, offset_);
+        }
+        rewind(end);
+    }
 
     void commit();  // allocates the measured peak and starts over, now placing
     int64_t bytes() const { return peak_; }

@@ -53,9 +53,10 @@ AttentionLayer::AttentionLayer(ParamTable& table, const ModelConfig& model, int6
     base_ = score_base(config_) / query_heads_.length() / key_heads_.length();
 }
 
-AttentionLayer::Saved AttentionLayer::plan(Arena& arena, const std::string& name, int64_t tokens,
-                                           bool training) const {
-    Saved saved;
+std::unique_ptr<Mixer::Memory> AttentionLayer::plan(Arena& arena, const std::string& name, int64_t tokens,
+                                                    bool training) const {
+    auto memory = std::make_unique<Saved>();
+    Saved& saved = *memory;
     saved.qkv = arena.activation(name + "qkv", {tokens, total_width()});
     if (convolves()) saved.projected = arena.activation(name + "projected", {tokens, total_width()});
     if (far_pairs_ && !training)
@@ -69,64 +70,35 @@ AttentionLayer::Saved AttentionLayer::plan(Arena& arena, const std::string& name
     saved.o = arena.activation(name + "attention", {tokens, query_width()});
     saved.lse = arena.reserve(name + "lse", DType::f32, {config_.heads, tokens});
     saved.output = output_.plan(arena, name, tokens);
-    return saved;
+    return memory;
 }
 
-AttentionLayer::Workspace AttentionLayer::plan_workspace(Arena& arena, Ops& ops,
-                                                         const std::vector<const AttentionLayer*>& layers,
-                                                         int64_t tokens, const std::vector<int64_t>& lengths,
-                                                         bool training) {
-    Workspace w;
-    const auto largest = [&](auto of) {
-        int64_t most = 0;
-        for (const AttentionLayer* layer : layers) most = std::max(most, of(*layer));
-        return most;
-    };
-    const auto reserve = [&](const char* name, int64_t count) {
-        return count > 0 ? arena.reserve(name, DType::f32, {count}) : Tensor();
-    };
-    const auto reserve_activation = [&](const char* name, int64_t count) {
-        return count > 0 ? arena.activation(name, {count}) : Tensor();
-    };
-    const int64_t bias_rows =
-        largest([](const AttentionLayer& l) { return l.distance_ ? l.distance_.bias_rows() : 0; });
+void AttentionLayer::plan_workspace(Memory& memory, Arena& arena, Ops& ops, int64_t tokens,
+                                    const std::vector<int64_t>& lengths, bool training) const {
+    Workspace& w = static_cast<Saved&>(memory).workspace;
     const int64_t longest = *std::max_element(lengths.begin(), lengths.end());
-    if (bias_rows > 0) w.distance = LearnedDistance::plan(arena, bias_rows, longest, training);
-    if (!training) return w;
+    if (distance_) w.distance = distance_.plan(arena, longest, training);
+    if (!training) return;
 
-    w.row_maxima = reserve("row_maxima", tokens * largest([](const AttentionLayer& l) {
-                                             return l.gathers_maxima_ ? l.config_.heads : 0;
-                                         }));
-    w.dqkv =
-        reserve_activation("dqkv", tokens * largest([](const AttentionLayer& l) { return l.total_width(); }));
-    w.dprojected = reserve_activation("dprojected", tokens * largest([](const AttentionLayer& l) {
-                                                        return l.convolves() ? l.total_width() : 0;
-                                                    }));
-    w.dvalues = reserve_activation("dvalues", tokens * largest([](const AttentionLayer& l) {
-                                                  return l.values_.mixes() ? l.value_width() : 0;
-                                              }));
-    w.dout = reserve_activation("dattention",
-                                tokens * largest([](const AttentionLayer& l) { return l.query_width(); }));
-    w.dfactor = reserve("drow_factor", tokens * largest([](const AttentionLayer& l) {
-                                           return l.scale_.learned() ? l.config_.heads : 0;
-                                       }));
-    w.output.du = reserve_activation(
-        "dgate", tokens * largest([](const AttentionLayer& l) { return l.output_.gates(); }));
+    if (gathers_maxima_) w.row_maxima = arena.reserve("row_maxima", DType::f32, {config_.heads, tokens});
+    w.dqkv = arena.activation("dqkv", {tokens, total_width()});
+    if (convolves()) w.dprojected = arena.activation("dprojected", {tokens, total_width()});
+    if (values_.mixes()) w.dvalues = arena.activation("dvalues", {tokens, value_width()});
+    w.dout = arena.activation("dattention", {tokens, query_width()});
+    if (scale_.learned()) w.dfactor = arena.reserve("drow_factor", DType::f32, {config_.heads, tokens});
+    w.output = output_.plan_workspace(arena, tokens);
+
+    AttentionGradients g;  // only the shapes count
+    if (distance_) {
+        g.distance_gain = w.distance.dgain;
+        g.distance_bias = w.distance.dbias;
+    }
+    g.row_factor = w.dfactor;
+    if (sink_) g.sink = Tensor(nullptr, DType::f32, {config_.heads});
     int64_t bytes = 0;
-    for (const AttentionLayer* layer : layers)
-        for (int64_t length : lengths) {
-            AttentionGradients g;  // shapes are all that counts
-            if (layer->distance_) {
-                g.distance_gain = Tensor(nullptr, DType::f32, {1, longest});
-                g.distance_bias = Tensor(nullptr, DType::f32, {layer->distance_.bias_rows(), longest});
-            }
-            if (layer->scale_.learned())
-                g.row_factor = Tensor(nullptr, DType::f32, {layer->config_.heads, tokens});
-            if (layer->sink_) g.sink = Tensor(nullptr, DType::f32, {layer->config_.heads});
-            bytes = std::max(bytes, ops.attention_workspace(layer->shape(tokens / length, length), g));
-        }
+    for (int64_t length : lengths)
+        bytes = std::max(bytes, ops.attention_workspace(shape(tokens / length, length), g));
     w.attention = arena.reserve("attention_workspace", DType::f32, {bytes / 4 + 1});
-    return w;
 }
 
 AttentionSpec AttentionLayer::shape(int64_t batch, int64_t length) const {
@@ -140,8 +112,7 @@ AttentionSpec AttentionLayer::shape(int64_t batch, int64_t length) const {
     return spec;
 }
 
-AttentionSpec AttentionLayer::spec(StepContext& run, const Saved& saved, const Workspace& workspace,
-                                   bool fill) const {
+AttentionSpec AttentionLayer::spec(StepContext& run, const Saved& saved, bool fill) const {
     const int64_t n = run.batch.count();
     AttentionSpec spec = shape(run.batch.sequences, run.batch.length);
     spec.scale = static_cast<float>(base_ * tables_.logit_factor);
@@ -154,7 +125,7 @@ AttentionSpec AttentionLayer::spec(StepContext& run, const Saved& saved, const W
         for (Tensor* table : {&shape_table, &square_table})
             if (*table) *table = Tensor(table->f32() + entry, DType::f32, {table->count() - entry});
     } else {
-        spec.row_start = run.masks.of(reach_);
+        spec.row_start = run.masks.of(configured_reach());
     }
     spec.row_factor = scale_.factor(run, saved.factor, shape_table, spec.row_start, fill);
     spec.distance_gain = tables_.gain;
@@ -172,7 +143,7 @@ AttentionSpec AttentionLayer::spec(StepContext& run, const Saved& saved, const W
     }
     if (distance_) {
         // Filled even where it was filled before: another layer may have used the buffers since.
-        const LearnedDistance::Buffers own = distance_.of(workspace.distance);
+        const LearnedDistance::Buffers& own = saved.workspace.distance;
         distance_.forward(run, own);
         spec.distance_gain = own.gain;
         spec.distance_bias = own.bias;
@@ -186,17 +157,16 @@ AttentionGradients AttentionLayer::gradients(StepContext& run, const Workspace& 
     AttentionGradients g;
     if (scale_.learned()) g.row_factor = workspace.dfactor.shaped({config_.heads, run.batch.count()});
     if (distance_) {
-        const LearnedDistance::Buffers own = distance_.of(workspace.distance);
-        g.distance_gain = own.dgain;
-        g.distance_bias = own.dbias;
+        g.distance_gain = workspace.distance.dgain;
+        g.distance_bias = workspace.distance.dbias;
     }
     g.sink = run.gradient(sink_);
     return g;
 }
 
-AttentionLayer::Cache AttentionLayer::plan_cache(Arena& arena, const std::string& name, int64_t sequences,
-                                                 int64_t room) const {
-    Cache cache;
+void AttentionLayer::plan_decoding(Memory& memory, Arena& arena, const std::string& name, int64_t sequences,
+                                   int64_t room) const {
+    Cache& cache = static_cast<Saved&>(memory).cache;
     cache.keys = arena.activation(name + "keys", {sequences * room, value_width()});
     cache.values = arena.activation(name + "values", {sequences * room, value_width()});
     if (far_pairs_) cache.far_keys = arena.activation(name + "far_keys", {sequences * room, value_width()});
@@ -205,7 +175,6 @@ AttentionLayer::Cache AttentionLayer::plan_cache(Arena& arena, const std::string
         cache.recent = arena.activation(name + "recent", {rows, total_width()});
         cache.convolved = arena.activation(name + "convolved", {rows, total_width()});
     }
-    return cache;
 }
 
 void AttentionLayer::remember(StepContext& run, const Tensor& cache, const Tensor& rows) const {
@@ -244,12 +213,13 @@ void AttentionLayer::project(StepContext& run, const Saved& saved, const Tensor&
     if (run.decoding()) run.ops.copy(qkv, every(result, length, length - 1));
 }
 
-void AttentionLayer::forward(StepContext& run, const Saved& saved, const Workspace& workspace, Tensor y,
-                             Write write, const Tensor& xn, const SharedValues& shared) const {
+void AttentionLayer::forward(StepContext& run, const Memory& memory, Tensor y, Write write, const Tensor& xn,
+                             const SharedValues& shared) const {
+    const Saved& saved = static_cast<const Saved&>(memory);
     const int64_t n = run.batch.count();
     const Tensor qkv = saved.qkv.first_rows(n), q = queries_of(qkv), k = keys_of(qkv);
     project(run, saved, xn);
-    AttentionSpec scores = spec(run, saved, workspace, true);
+    AttentionSpec scores = spec(run, saved, true);
     if (tables_.far_from > 0) {
         const Tensor far = saved.far.first_rows(n);
         scores.far_queries = queries_of(far);
@@ -267,7 +237,7 @@ void AttentionLayer::forward(StepContext& run, const Saved& saved, const Workspa
     const Tensor o = saved.o.first_rows(n);
     const Tensor lse = saved.lse.shaped({config_.heads, n});
     Tensor row_maxima;
-    if (maxima_ && run.training) row_maxima = workspace.row_maxima.shaped({config_.heads, n});
+    if (maxima_ && run.training) row_maxima = saved.workspace.row_maxima.shaped({config_.heads, n});
     if (run.generation != nullptr) {
         remember(run, saved.cache.keys, k);
         remember(run, saved.cache.values, v);
@@ -290,9 +260,10 @@ void AttentionLayer::forward(StepContext& run, const Saved& saved, const Workspa
     run.ops.linear(y, gathered, run.matrix(out_), write);
 }
 
-void AttentionLayer::backward(StepContext& run, Tensor dxn, const Tensor& dy, const Saved& saved,
-                              const Workspace& workspace, const Tensor& xn,
-                              const SharedValues& shared) const {
+void AttentionLayer::backward(StepContext& run, Tensor dxn, const Tensor& dy, const Memory& memory,
+                              const Tensor& xn, const SharedValues& shared) const {
+    const Saved& saved = static_cast<const Saved&>(memory);
+    const Workspace& workspace = saved.workspace;
     const int64_t n = run.batch.count();
     const Tensor qkv = saved.qkv.first_rows(n), o = saved.o.first_rows(n);
     const Tensor q = queries_of(qkv), k = keys_of(qkv), v = values_.result(saved.values, values_of(qkv));
@@ -306,11 +277,11 @@ void AttentionLayer::backward(StepContext& run, Tensor dxn, const Tensor& dy, co
     run.ops.linear_backward_weight(run.gradient(out_), dy, output_.result(saved.output, o));
     run.ops.linear_backward_input(dout, dy, run.matrix(out_), Write::set);
     output_.backward(run, dout, saved.output, workspace.output, o, xn);
-    const AttentionSpec scores = spec(run, saved, workspace, false);
+    const AttentionSpec scores = spec(run, saved, false);
     const AttentionGradients also = gradients(run, workspace);
     run.ops.attention_backward(dq, dk, dv, also, workspace.attention, dout, o, lse, q, k, v, scores);
     if (scale_.learned()) scale_.backward(run, also.row_factor, tables_.scale_shape, scores.row_start);
-    if (distance_) distance_.backward(run, distance_.of(workspace.distance));
+    if (distance_) distance_.backward(run, workspace.distance);
     query_heads_.backward(run, dq, q, saved.queries, tables_.rotation);
     key_heads_.backward(run, dk, k, saved.keys, tables_.rotation);
     values_.backward(run, dprojected_values, dv, saved.values, values_of(qkv), shared);
@@ -334,7 +305,14 @@ void AttentionLayer::backward(StepContext& run, Tensor dxn, const Tensor& dy, co
     output_.backward_input(run, dxn, workspace.output);
 }
 
-void AttentionLayer::clip_queries_and_keys(Ops& ops, const FlatParams& weights, float limit) const {
+void AttentionLayer::gather_maxima(Tensor max, bool absolute) {
+    if (config_.qk.kind != QkKind::none) return;  // scores of normed queries and keys are bounded
+    gathers_maxima_ = true;
+    maxima_ = max;
+    absolute_maxima_ = absolute;
+}
+
+void AttentionLayer::clip_scores(Ops& ops, const FlatParams& weights, float limit) const {
     if (!maxima_) return;
     ops.qk_clip(weights.view(query_), weights.view(key_), maxima_, config_.head_dim, limit);
 }

@@ -1,4 +1,4 @@
-// One attention layer.
+// Softmax attention.
 //
 //     qkv = xn Wqkv^T                              [N, Q], Q = (H + 2G) d
 //     q, k, v = short convolutions of them         optional
@@ -13,14 +13,12 @@
 #include "model/heads.h"
 #include "model/learned_distance.h"
 #include "model/length_scale.h"
+#include "model/mixer.h"
 #include "model/model_config.h"
-#include "model/step_context.h"
-#include "model/tables.h"
-#include "model/value_path.h"
 
 namespace longreach::model {
 
-class AttentionLayer {
+class AttentionLayer : public Mixer {
   public:
     // What a generation keeps of B sequences of up to R positions.
     struct Cache {
@@ -28,20 +26,7 @@ class AttentionLayer {
         // [B K, Q]: the last K projected rows of every sequence, and their convolutions; with convolutions.
         Tensor recent, convolved;
     };
-    struct Saved {
-        Tensor projected;  // [N, Q] before the convolutions; empty without any
-        Tensor qkv;        // [N, Q]: q and k as attention reads them, v as projected
-        Tensor far;        // [N, (H + G) d]: q and k of far pairs; evaluation only
-        Heads::Saved queries, keys;
-        ValuePath::Saved values;
-        Tensor factor;  // [1 or H, N] of the length scale
-        Tensor square;  // [1, N], AttentionSpec::row_square
-        Tensor o;       // [N, H d]
-        Tensor lse;     // [H, N]
-        AttentionOutput::Saved output;
-        Cache cache;
-    };
-    // What lives only inside one call; shared by all layers.
+    // What lives only inside one call.
     struct Workspace {
         LearnedDistance::Buffers distance;
         Tensor row_maxima;  // [H, N]
@@ -53,40 +38,43 @@ class AttentionLayer {
         AttentionOutput::Workspace output;
         Tensor attention;  // what the attention backward asks for
     };
+    struct Saved : Memory {
+        Tensor projected;  // [N, Q] before the convolutions; empty without any
+        Tensor qkv;        // [N, Q]: q and k as attention reads them, v as projected
+        Tensor far;        // [N, (H + G) d]: q and k of far pairs; evaluation only
+        Heads::Saved queries, keys;
+        ValuePath::Saved values;
+        Tensor factor;  // [1 or H, N] of the length scale
+        Tensor square;  // [1, N], AttentionSpec::row_square
+        Tensor o;       // [N, H d]
+        Tensor lse;     // [H, N]
+        AttentionOutput::Saved output;
+        Workspace workspace;
+        Cache cache;
+    };
 
     AttentionLayer(ParamTable& table, const ModelConfig& model, int64_t layer);
 
-    Saved plan(Arena& arena, const std::string& name, int64_t tokens, bool training) const;
-    Cache plan_cache(Arena& arena, const std::string& name, int64_t sequences, int64_t room) const;
-    // For the largest of `layers`, reserved once. lengths: every T it must serve.
-    static Workspace plan_workspace(Arena& arena, Ops& ops, const std::vector<const AttentionLayer*>& layers,
-                                    int64_t tokens, const std::vector<int64_t>& lengths, bool training);
+    std::unique_ptr<Memory> plan(Arena& arena, const std::string& name, int64_t tokens,
+                                 bool training) const override;
+    void plan_workspace(Memory& memory, Arena& arena, Ops& ops, int64_t tokens,
+                        const std::vector<int64_t>& lengths, bool training) const override;
+    void plan_decoding(Memory& memory, Arena& arena, const std::string& name, int64_t sequences,
+                       int64_t room) const override;
+    void forward(StepContext& run, const Memory& memory, Tensor y, Write write, const Tensor& xn,
+                 const SharedValues& shared) const override;
+    void backward(StepContext& run, Tensor dxn, const Tensor& dy, const Memory& memory, const Tensor& xn,
+                  const SharedValues& shared) const override;
+    double flops_per_token(int64_t length) const override;  // of the score and value products
 
-    // y = or += attention(xn).
-    void forward(StepContext& run, const Saved& saved, const Workspace& workspace, Tensor y, Write write,
-                 const Tensor& xn, const SharedValues& shared) const;
-    // dxn = gradient at xn from dy at the output.
-    void backward(StepContext& run, Tensor dxn, const Tensor& dy, const Saved& saved,
-                  const Workspace& workspace, const Tensor& xn, const SharedValues& shared) const;
-
-    void set_tables(const LayerTables& tables, bool far_pairs) {
-        tables_ = tables;
-        far_pairs_ = far_pairs;
+    std::optional<Reach> reach() const override { return configured_reach(); }
+    void set_stage_window(int64_t window) override { reach_ = configured_reach().narrowed(window); }
+    void use_tables(const Tables& tables) override {
+        tables_ = tables.layer(layer_);
+        far_pairs_ = tables.has_far_pairs(layer_);
     }
-    void set_window(int64_t window) { reach_.window = window; }  // a stage may narrow it
-    const Reach& reach() const { return reach_; }
-    Reach configured_reach() const { return {config_.window, config_.chunk}; }
-    const AttentionConfig& config() const { return config_; }
-    double flops_per_token(int64_t length) const;  // forward, of the score and value products
-
-    // Largest score per head over everything trained on since it was last cleared: max f32
-    // [H], empty: not gathered.
-    void gather_maxima(Tensor max, bool absolute) {
-        gathers_maxima_ = true;
-        maxima_ = max;
-        absolute_maxima_ = absolute;
-    }
-    void clip_queries_and_keys(Ops& ops, const FlatParams& weights, float limit) const;
+    void gather_maxima(Tensor max, bool absolute) override;
+    void clip_scores(Ops& ops, const FlatParams& weights, float limit) const override;
 
   private:
     int64_t query_width() const { return config_.heads * config_.head_dim; }
@@ -97,6 +85,7 @@ class AttentionLayer {
     Tensor values_of(const Tensor& qkv) const {
         return qkv.col_range(query_width() + value_width(), value_width());
     }
+    Reach configured_reach() const { return {config_.window, config_.chunk}; }
     bool convolves() const { return q_conv_ || k_conv_ || v_conv_; }
     void project(StepContext& run, const Saved& saved, const Tensor& xn) const;
     // First key that the token of a decoding step sees.
@@ -105,12 +94,12 @@ class AttentionLayer {
     void remember(StepContext& run, const Tensor& cache, const Tensor& rows) const;
     AttentionSpec shape(int64_t batch, int64_t length) const;
     // The spec of a pass. The forward fills the buffers it points into, the backward finds them filled.
-    AttentionSpec spec(StepContext& run, const Saved& saved, const Workspace& workspace, bool fill) const;
+    AttentionSpec spec(StepContext& run, const Saved& saved, bool fill) const;
     AttentionGradients gradients(StepContext& run, const Workspace& workspace) const;
 
     AttentionConfig config_;
     int64_t layer_;
-    Reach reach_;
+    Reach reach_;  // narrowed by the stage
     ParamRef query_, key_, qkv_, out_, sink_;
     ParamRef q_conv_, k_conv_, v_conv_;
     Heads query_heads_, key_heads_;
@@ -121,7 +110,7 @@ class AttentionLayer {
     double base_ = 1;  // factor of <q, k>
     LayerTables tables_;
     bool far_pairs_ = false;
-    Tensor maxima_;
+    Tensor maxima_;  // [H]
     bool gathers_maxima_ = false, absolute_maxima_ = false;
 };
 

@@ -50,6 +50,10 @@ AttentionOutput::Saved AttentionOutput::plan(Arena& arena, const std::string& na
     return saved;
 }
 
+AttentionOutput::Workspace AttentionOutput::plan_workspace(Arena& arena, int64_t tokens) const {
+    return {gates_ > 0 ? arena.activation("dgate", {tokens, gates_}) : Tensor()};
+}
+
 Tensor AttentionOutput::groups_of(const Tensor& x) const {
     return x.shaped({x.rows() * groups_, width_ / groups_});
 }

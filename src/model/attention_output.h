@@ -1,7 +1,7 @@
 // Between attention and its output projection: norm of what the heads gathered, then gates.
 //
 //     o = rms(o)                          over each head, or over all of them
-//     o = factor sigmoid(xn Wg^T) * o     one gate per head or per channel; xn is the queries' input
+//     o = factor sigmoid(xn Wg^T) * o     one gate per head or per channel; xn: the input of the queries
 #pragma once
 
 #include "model/arena.h"
@@ -14,20 +14,19 @@ class AttentionOutput {
   public:
     struct Saved {
         Tensor inverse;  // [N * groups] of the norm
-        Tensor
-            normalised;  // [N * groups, H d / groups] before the gain; the same memory as normed without one
-        Tensor normed;   // [N, H d]
-        Tensor u;        // [N, H or H d] gates before the sigmoid
-        Tensor gated;    // [N, H d]
+        Tensor normalised;  // [N * groups, H d / groups] before the gain; without one the memory of normed
+        Tensor normed;      // [N, H d]
+        Tensor u;           // [N, H or H d] gates before the sigmoid
+        Tensor gated;       // [N, H d]
     };
     struct Workspace {
-        Tensor du;  // for the layer with most gates
+        Tensor du;  // [N, H or H d]
     };
 
     AttentionOutput() = default;
     AttentionOutput(ParamTable& table, const ModelConfig& model, int64_t layer);
     Saved plan(Arena& arena, const std::string& name, int64_t tokens) const;
-    int64_t gates() const { return gates_; }
+    Workspace plan_workspace(Arena& arena, int64_t tokens) const;
     Tensor gates_of(const Saved& saved, int64_t tokens) const { return saved.u.first_rows_if_any(tokens); }
 
     // What the output projection reads.

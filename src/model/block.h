@@ -1,51 +1,42 @@
-// One transformer block, and what passes between blocks.
+// One transformer block.
 //
 //     x = x + w_skip * stored                  (U-net, second half)
 //     x = l0 x + l1 x0                         (x0 mixing)
-//     x = x + Attention(Norm(x))
+//     x = x + Mixer(Norm(x))                   attention; variations of this line and the next: residual.h
 //     x = x + Mlp(Norm(x))
-//     stored = x                               (U-net, first half)
-//
-// placement peri: x + Norm(Module(Norm(x))). placement hybrid: x = x + Attention(x), n = Norm(x),
-// x = n + Mlp(n).
+//     stored = x                               (U-net, first half; the layer that is taken back)
 #pragma once
 
-#include <optional>
-
-#include "model/attention_layer.h"
+#include "model/mixer.h"
 #include "model/mlp.h"
-#include "model/norm.h"
+#include "model/residual.h"
 
 namespace longreach::model {
 
-// Tensors that outlive one block. d...: their gradients (training only).
+// Tensors that outlive one block.
 struct CrossBlock {
-    Tensor x0, dx0;                   // [N, C]; with x0 mixing
-    SharedValues values;              // value residual and value embeddings
-    std::vector<Tensor> skip, dskip;  // [N, C] per storing block; with U-net
+    Streams streams;
+    SharedValues values;  // value residual and value embeddings
 };
 
 class Block {
   public:
     struct Saved {
         Tensor before_mix;  // [N, C] x before x0 mixing; only with it
-        Tensor input;       // [N, C] what attention reads where no norm makes it
-        Norm::Saved attention_norm, attention_post_norm, mlp_norm, mlp_post_norm;
-        AttentionLayer::Saved attention;
+        Residual::Saved mixer_residual, mlp_residual;
+        std::unique_ptr<Mixer::Memory> mixer;
         Mlp::Saved mlp;
     };
     struct Workspace {
-        Tensor module;   // [N, C] output of a module before a norm behind it
-        Tensor dxn;      // [N, C]
-        Tensor dmodule;  // [N, C]
-        AttentionLayer::Workspace attention;
+        Residual::Workspace residual;
         Mlp::Workspace mlp;
     };
 
     Block(ParamTable& table, const ModelConfig& model, int64_t layer);
     Saved plan(Arena& arena, const std::string& name, int64_t tokens, bool training) const;
-    // For all blocks of a model: lengths are every T to be served.
-    static Workspace plan_workspace(Arena& arena, Ops& ops, const std::vector<Block>& blocks, int64_t tokens,
+    // For all blocks of a model, whose mixers keep their part in `saved`. lengths: every T to be served.
+    static Workspace plan_workspace(Arena& arena, Ops& ops, const std::vector<Block>& blocks,
+                                    std::vector<Saved>& saved, int64_t tokens,
                                     const std::vector<int64_t>& lengths, bool training);
 
     void forward(StepContext& run, const Saved& saved, const CrossBlock& cross, const Workspace& workspace,
@@ -54,24 +45,15 @@ class Block {
     void backward(StepContext& run, Tensor dx, const Saved& saved, const CrossBlock& cross,
                   const Workspace& workspace) const;
 
-    AttentionLayer& attention() { return attention_; }
-    const AttentionLayer& attention() const { return attention_; }
+    Mixer& mixer() { return *mixer_; }
+    const Mixer& mixer() const { return *mixer_; }
 
   private:
-    bool norms_behind() const { return attention_post_norm_ || mlp_post_norm_; }
-    Tensor attention_input(const Saved& saved, int64_t tokens) const;
-    void attention_backward(StepContext& run, Tensor dx, const Saved& saved, const CrossBlock& cross,
-                            const Workspace& workspace) const;
-    void mlp_backward(StepContext& run, Tensor dx, const Saved& saved, const Workspace& workspace) const;
-
-    int64_t width_;
-    int stores_ = -1, takes_ = -1;  // index of the skip buffer this block writes or reads
-    bool hybrid_;
-    ParamRef skip_weight_, x_weight_, x0_weight_;
-    std::optional<Norm> attention_norm_, attention_post_norm_, mlp_post_norm_;
-    Norm mlp_norm_;
-    AttentionLayer attention_;
+    Residual mixer_residual_, mlp_residual_;
+    std::unique_ptr<Mixer> mixer_;
     Mlp mlp_;
+    std::vector<StreamMix> mixes_;  // into the block's input
+    std::vector<size_t> stores_;    // streams that keep its output
 };
 
 }  // namespace longreach::model

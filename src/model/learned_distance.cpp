@@ -19,22 +19,14 @@ LearnedDistance::LearnedDistance(ParamTable& table, const std::string& name, con
     if (config_.learn_decay) decay_ = add("decay", 1, {InitRule::Kind::constant, config_.decay});
 }
 
-LearnedDistance::Buffers LearnedDistance::plan(Arena& arena, int64_t bias_rows, int64_t longest,
-                                               bool training) {
+LearnedDistance::Buffers LearnedDistance::plan(Arena& arena, int64_t longest, bool training) const {
     Buffers b;
     b.gain = arena.reserve("distance_gain", DType::f32, {1, longest});
-    b.bias = arena.reserve("distance_bias", DType::f32, {bias_rows, longest});
+    b.bias = arena.reserve("distance_bias", DType::f32, {bias_rows_, longest});
     if (!training) return b;
     b.dgain = arena.reserve("ddistance_gain", DType::f32, {1, longest});
-    b.dbias = arena.reserve("ddistance_bias", DType::f32, {bias_rows, longest});
+    b.dbias = arena.reserve("ddistance_bias", DType::f32, {bias_rows_, longest});
     return b;
-}
-
-LearnedDistance::Buffers LearnedDistance::of(const Buffers& shared) const {
-    Buffers own = shared;
-    own.bias = shared.bias.first_rows(bias_rows_);
-    if (shared.dbias) own.dbias = shared.dbias.first_rows(bias_rows_);
-    return own;
 }
 
 DistanceFormSpec LearnedDistance::spec(const StepContext& run) const {

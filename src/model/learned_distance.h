@@ -9,7 +9,7 @@ namespace longreach::model {
 
 class LearnedDistance {
   public:
-    // Tables and their gradients, f32 [rows, R]; every layer fills them anew, so all layers share them.
+    // Tables and their gradients, f32 [1 or H, R]; every layer fills them anew, so all layers share them.
     struct Buffers {
         Tensor gain, bias, dgain, dbias;
     };
@@ -17,12 +17,7 @@ class LearnedDistance {
     LearnedDistance() = default;
     LearnedDistance(ParamTable& table, const std::string& name, const AttentionConfig& config);
     explicit operator bool() const { return active_; }
-    int64_t bias_rows() const { return bias_rows_; }
-
-    // For the layer with most bias rows; R is the longest sequence of the plan.
-    static Buffers plan(Arena& arena, int64_t bias_rows, int64_t longest, bool training);
-    // This layer's part of the buffers.
-    Buffers of(const Buffers& shared) const;
+    Buffers plan(Arena& arena, int64_t longest, bool training) const;  // R: the longest sequence
 
     void forward(StepContext& run, const Buffers& own) const;
     void backward(StepContext& run, const Buffers& own) const;

@@ -21,6 +21,7 @@ class Mlp {
         Tensor dh;  // [N, F]; empty for relu2
     };
 
+    Mlp() = default;
     Mlp(ParamTable& table, const ModelConfig& model, int64_t layer);
     Saved plan(Arena& arena, const std::string& name, int64_t tokens) const;
     Workspace plan_workspace(Arena& arena, int64_t tokens) const;
@@ -34,8 +35,8 @@ class Mlp {
     Activation activation() const;
     int64_t up_width() const { return kind_ == MlpKind::swiglu ? 2 * hidden_ : hidden_; }
 
-    MlpKind kind_;
-    int64_t hidden_;
+    MlpKind kind_ = MlpKind::relu2;
+    int64_t hidden_ = 0;
     ParamRef up_, down_;
 };
 

@@ -2,6 +2,7 @@
 // go, and the batch.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -23,10 +24,14 @@ struct Batch {
 struct Reach {
     int64_t window = 0, chunk = 0;
     bool limited() const { return window > 0 || chunk > 0; }
+    // With the window of a stage (0: none), which narrows windows but adds none.
+    Reach narrowed(int64_t stage_window) const {
+        return {stage_window > 0 && window > 0 ? std::min(stage_window, window) : window, chunk};
+    }
     bool operator==(const Reach&) const = default;
 };
 
-// First visible key per query for every distinct reach of the model; built once per micro-batch.
+// First visible key per query for every distinct configured reach of the model; built once per micro-batch.
 struct Masks {
     struct Entry {
         Reach reach;

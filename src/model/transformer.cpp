@@ -39,10 +39,7 @@ void Transformer::end_segment() {
 }
 
 void Transformer::share_tables() {
-    for (size_t l = 0; l < blocks_.size(); ++l) {
-        const int64_t layer = static_cast<int64_t>(l);
-        blocks_[l].attention().set_tables(tables_.layer(layer), tables_.has_far_pairs(layer));
-    }
+    for (Block& block : blocks_) block.mixer().use_tables(tables_);
 }
 
 void Transformer::plan_tables(Arena& arena) {
@@ -50,13 +47,12 @@ void Transformer::plan_tables(Arena& arena) {
     share_tables();
     if (watching_) {
         int64_t heads = 0;
-        for (const Block& block : blocks_) heads = std::max(heads, block.attention().config().heads);
+        for (int64_t l : config_.distinct_layers()) heads = std::max(heads, config_.layer_attention(l).heads);
         maxima_ = arena.reserve("score_maxima", DType::f32, {config_.layers, heads});
         for (size_t l = 0; l < blocks_.size(); ++l) {
-            const Tensor row = maxima_.row_range(static_cast<int64_t>(l), 1);
-            AttentionLayer& attention = blocks_[l].attention();
-            if (attention.config().qk.kind != QkKind::none) continue;
-            attention.gather_maxima(Tensor(row.data, DType::f32, {attention.config().heads}), absolute_);
+            const int64_t layer = static_cast<int64_t>(l);
+            const Tensor row = maxima_.row_range(layer, 1);
+            blocks_[l].mixer().gather_maxima(row.shaped({config_.layer_attention(layer).heads}), absolute_);
         }
     }
 }
@@ -72,6 +68,17 @@ void Transformer::use_length(Ops& ops, int64_t length) {
     training_tables_ = length == 0;
 }
 
+std::vector<Tensor> Transformer::plan_streams(Arena& arena, const char* d, int64_t tokens) const {
+    const auto stream = [&](bool used, const char* name) {
+        return used ? arena.activation(fmt::format("{}{}", d, name), {tokens, config_.width}) : Tensor();
+    };
+    std::vector<Tensor> streams = {stream(config_.residual.x0, "x0"),
+                                   stream(config_.residual.backout >= 0, "backout")};
+    for (int64_t i = 0; config_.residual.unet && i < config_.layers / 2; ++i)
+        streams.push_back(arena.activation(fmt::format("{}.{}skip", i, d), {tokens, config_.width}));
+    return streams;
+}
+
 void Transformer::plan_common(Arena& arena, Activations& a, const PlanSize& size, bool document_mask,
                               bool training) {
     const int64_t n = size.tokens, c = config_.width;
@@ -79,8 +86,7 @@ void Transformer::plan_common(Arena& arena, Activations& a, const PlanSize& size
     a.x = rows("x", c);
     if (smear_mix_) a.unsmeared = rows("unsmeared", c);
     if (config_.embedding_norm) a.embedding_norm = embedding_norm_.plan(arena, "embedding_norm", n);
-    if (config_.residual.x0) a.cross.x0 = rows("x0", c);
-    if (backout_mix_) a.backout = rows("backout", c);
+    a.cross.streams.values = plan_streams(arena, "", n);
     const AttentionConfig& first = config_.layer_attention(0);
     const int64_t value_width = first.kv() * first.head_dim;
     if (config_.residual.values == ValueMix::first) a.cross.values.first = rows("first_values", value_width);
@@ -93,18 +99,13 @@ void Transformer::plan_common(Arena& arena, Activations& a, const PlanSize& size
         a.cross.values.looked_up = rows("value_embedding", widest);
         if (training) a.cross.values.dlooked_up = rows("dvalue_embedding", widest);
     }
-    a.cross.skip.clear();
-    a.cross.dskip.clear();
-    if (config_.residual.unet)
-        for (int64_t i = 0; i < config_.layers / 2; ++i)
-            a.cross.skip.push_back(arena.activation(fmt::format("{}.skip", i), {n, c}));
     a.masks.entries.clear();
     for (const Block& block : blocks_) {
-        const Reach reach = block.attention().configured_reach();
-        if (a.masks.find(reach) != nullptr) continue;
+        const std::optional<Reach> reach = block.mixer().reach();
+        if (!reach || a.masks.find(*reach) != nullptr) continue;
         Tensor row_start;
-        if (reach.limited() || document_mask) row_start = arena.reserve("row_start", DType::i32, {n});
-        a.masks.entries.push_back({reach, row_start});
+        if (reach->limited() || document_mask) row_start = arena.reserve("row_start", DType::i32, {n});
+        a.masks.entries.push_back({*reach, row_start});
     }
 }
 
@@ -121,13 +122,10 @@ void Transformer::plan_training(Arena& arena, Ops& ops, const PlanSize& size, bo
     a.dx = arena.activation("dx", {n, c});
     // Asked of the config, not of the tensors: in the measuring pass those have no memory yet
     // and count as absent.
-    if (config_.residual.x0) a.cross.dx0 = arena.activation("dx0", {n, c});
-    if (backout_mix_) a.dbackout = arena.activation("dbackout", {n, c});
+    a.cross.streams.gradients = plan_streams(arena, "d", n);
     if (config_.residual.values == ValueMix::first)
         a.cross.values.dfirst = arena.activation("dfirst_values", {n, a.cross.values.first.cols()});
-    for (size_t i = 0; i < a.cross.skip.size(); ++i)
-        a.cross.dskip.push_back(arena.activation(fmt::format("{}.dskip", i), {n, c}));
-    a.workspace = Block::plan_workspace(arena, ops, blocks_, n, size.lengths, true);
+    a.workspace = Block::plan_workspace(arena, ops, blocks_, a.blocks, n, size.lengths, true);
     a.head = head_->plan(arena, n, true);
 }
 
@@ -135,41 +133,16 @@ void Transformer::plan_evaluation(Arena& arena, Ops& ops, const PlanSize& size, 
     Activations& a = evaluation_;
     arena.group("activations, evaluation");
     plan_common(arena, a, size, document_mask, false);
-    a.workspace = Block::plan_workspace(arena, ops, blocks_, size.tokens, size.lengths, false);
-    plan_layers(arena, a, size.tokens);
+    plan_layers(arena, ops, a, size);
     a.head = head_->plan(arena, size.tokens, false);
 }
 
-// Layers may differ in layout, so each plans over the same place and the largest decides.
-void Transformer::plan_layers(Arena& arena, Activations& a, int64_t tokens) {
-    const int64_t place = arena.mark();
-    int64_t end = place;
+void Transformer::plan_layers(Arena& arena, Ops& ops, Activations& a, const PlanSize& size) {
     a.blocks.clear();
-    for (size_t l = 0; l < blocks_.size(); ++l) {
-        arena.rewind(place);
-        a.blocks.push_back(blocks_[l].plan(arena, fmt::format("layers.{}.", l), tokens, false));
-        end = std::max(end, arena.mark());
-    }
-    arena.rewind(end);
-}
-
-void Transformer::plan_generation(Arena& arena, Ops& ops, int64_t sequences, int64_t prompt, int64_t room) {
-    Activations& a = generation_;
-    const PlanSize size{sequences * prompt, {room}};
-    arena.group("activations, generation");
-    plan_common(arena, a, size, false, false);
-    a.workspace = Block::plan_workspace(arena, ops, blocks_, size.tokens, size.lengths, false);
-    plan_layers(arena, a, size.tokens);
-    last_rows_ = arena.activation("last_rows", {sequences, config_.width});
-    head_of_generation_ = head_->plan_rows(arena, sequences);
-    arena.group("keys and values");
-    if (smear_mix_) {
-        recent_embeddings_ = arena.activation("recent_embeddings", {2 * sequences, config_.width});
-        smeared_ = arena.activation("smeared", {2 * sequences, config_.width});
-    }
-    for (size_t l = 0; l < blocks_.size(); ++l)
-        a.blocks[l].attention.cache =
-            blocks_[l].attention().plan_cache(arena, fmt::format("layers.{}.", l), sequences, room);
+    arena.overlay(blocks_.size(), [&](size_t l) {
+        a.blocks.push_back(blocks_[l].plan(arena, fmt::format("layers.{}.", l), size.tokens, false));
+    });
+    a.workspace = Block::plan_workspace(arena, ops, blocks_, a.blocks, size.tokens, size.lengths, false);
 }
 
 void Transformer::watch_scores(bool absolute) {
@@ -184,7 +157,7 @@ void Transformer::clear_maxima(Ops& ops) const {
 }
 
 void Transformer::clip_scores(Ops& ops, const FlatParams& weights, float limit) const {
-    for (const Block& block : blocks_) block.attention().clip_queries_and_keys(ops, weights, limit);
+    for (const Block& block : blocks_) block.mixer().clip_scores(ops, weights, limit);
 }
 
 float Transformer::largest_score(Ops& ops) const {
@@ -195,27 +168,20 @@ float Transformer::largest_score(Ops& ops) const {
 
 void Transformer::set_stage_window(int64_t window) {
     stage_window_ = window;
-    for (Block& block : blocks_) {
-        const int64_t configured = block.attention().configured_reach().window;
-        block.attention().set_window(window > 0 && configured > 0 ? std::min(window, configured)
-                                                                  : configured);
-    }
+    for (Block& block : blocks_) block.mixer().set_stage_window(window);
 }
 
 void Transformer::build_masks(Ops& ops, const Batch& batch, Activations& a, Masks& masks) const {
     check(batch.count() <= a.x.rows(), "a batch of {} tokens in a plan for {}", batch.count(), a.x.rows());
-    // Layers that share a configured reach share a buffer; a stage may have narrowed several
-    // windows to the same.
-    for (const Block& block : blocks_) {
-        const Reach reach = block.attention().reach();
-        if (masks.find(reach) != nullptr) continue;
-        Tensor row_start = a.masks.of(block.attention().configured_reach());
+    for (const Masks::Entry& planned : a.masks.entries) {
+        Tensor row_start = planned.row_start;
         check(row_start || !batch.doc_start, "a batch with documents in a plan without a document mask");
         if (row_start) {
-            row_start = Tensor(row_start.data, DType::i32, {batch.count()});
+            const Reach reach = planned.reach.narrowed(stage_window_);
+            row_start = row_start.first(batch.count());
             ops.row_starts(row_start, batch.doc_start, batch.length, reach.window, reach.chunk);
         }
-        masks.entries.push_back({reach, row_start});
+        masks.entries.push_back({planned.reach, row_start});
     }
 }
 
@@ -227,10 +193,10 @@ void Transformer::embed(StepContext& run, Activations& a, Tensor x) {
     };
     const Tensor unsmeared = a.unsmeared.first_rows(x.rows());
     run.ops.embedding(unsmeared, run.weight(embedding_), run.batch.tokens);
-    if (run.generation != nullptr) keep_recent(run, recent_embeddings_, unsmeared, 2);
+    if (run.generation != nullptr) keep_recent(run, a.recent_embeddings, unsmeared, 2);
     if (!run.decoding()) return smear(x, unsmeared, run.batch.length);
-    const Tensor smeared = smeared_.first_rows(2 * x.rows());
-    smear(smeared, recent_embeddings_.first_rows(2 * x.rows()), 2);
+    const Tensor smeared = a.smeared.first_rows(2 * x.rows());
+    smear(smeared, a.recent_embeddings.first_rows(2 * x.rows()), 2);
     run.ops.copy(x, every(smeared, 2, 1));
 }
 
@@ -246,15 +212,16 @@ void Transformer::run_forward(StepContext& run, Activations& a, ParameterTraffic
         embedding_norm_.forward(run, a.embedding_norm, x);
         run.ops.copy(x, a.embedding_norm.y.first_rows(n));
     }
-    if (a.cross.x0) run.ops.copy(a.cross.x0.first_rows(n), x);
+    const std::vector<Tensor>& streams = a.cross.streams.values;
+    if (config_.residual.x0) run.ops.copy(streams[x0_stream].first_rows(n), x);
     for (size_t l = 0; l < blocks_.size(); ++l) {
         need(l + 1);
         blocks_[l].forward(run, a.blocks[l], a.cross, a.workspace, x);
         if (run.observer) run.observer->block(run, static_cast<int64_t>(l), x);
-        if (static_cast<int64_t>(l) == config_.residual.backout) run.ops.copy(a.backout.first_rows(n), x);
     }
     need(blocks_.size() + 1);
-    if (backout_mix_) run.ops.mix(x, Coefficient(), x, taken_back(run), a.backout.first_rows(n));
+    if (backout_mix_)
+        run.ops.mix(x, Coefficient(), x, taken_back(run), streams[backout_stream].first_rows(n));
 }
 
 void Transformer::forward_backward(Ops& ops, const FlatParams& weights, const FlatParams& gradients,
@@ -272,20 +239,19 @@ void Transformer::forward_backward(Ops& ops, const FlatParams& weights, const Fl
     const int64_t n = batch.count();
     const Tensor x = a.x.first_rows(n), dx = a.dx.first_rows(n);
     head_->forward_backward(run, dx, a.head, x, gradient_scale);
-    if (a.cross.dx0) ops.zero(a.cross.dx0.first_rows(n));
+    for (const Tensor& gradient : a.cross.streams.gradients)
+        if (gradient) ops.zero(gradient.first_rows(n));
     if (a.cross.values.dfirst) ops.zero(a.cross.values.dfirst.first_rows(n));
-    if (backout_mix_) {
-        ops.zero(a.dbackout.first_rows(n));
-        ops.mix_backward(dx, a.dbackout.first_rows(n), Tensor(), run.gradient(backout_mix_), dx,
-                         Coefficient(), Tensor(), taken_back(run), a.backout.first_rows(n));
-    }
+    if (backout_mix_)
+        ops.mix_backward(dx, a.cross.streams.gradients[backout_stream].first_rows(n), Tensor(),
+                         run.gradient(backout_mix_), dx, Coefficient(), Tensor(), taken_back(run),
+                         a.cross.streams.values[backout_stream].first_rows(n));
     done(blocks_.size() + 1);
     for (size_t l = blocks_.size(); l-- > 0;) {
-        if (static_cast<int64_t>(l) == config_.residual.backout) ops.add(dx, a.dbackout.first_rows(n));
         blocks_[l].backward(run, dx, a.blocks[l], a.cross, a.workspace);
         done(l + 1);
     }
-    if (a.cross.dx0) ops.add(dx, a.cross.dx0.first_rows(n));
+    if (config_.residual.x0) ops.add(dx, a.cross.streams.gradients[x0_stream].first_rows(n));
     if (config_.embedding_norm) embedding_norm_.backward(run, dx, dx, a.embedding_norm, Write::set);
     Tensor dembedding = dx;
     if (smear_mix_) {
@@ -308,19 +274,6 @@ void Transformer::forward(Ops& ops, const FlatParams& weights, const Batch& batc
     head_->forward(run, a.head, a.x.first_rows(batch.count()));
 }
 
-void Transformer::generate(Ops& ops, const FlatParams& weights, const Batch& batch, const Generation& at) {
-    check(at.position + batch.length <= at.room && (!at.step() || batch.length == 1) && !batch.doc_start,
-          "{} tokens at position {} of {}", batch.length, at.position, at.room);
-    Activations& a = generation_;
-    Masks masks;
-    if (!at.step()) build_masks(ops, batch, a, masks);
-    StepContext run{ops, weights, {}, batch, masks, false, nullptr, &at};
-    run_forward(run, a);
-    const Tensor last = last_rows_.first_rows(batch.sequences);
-    ops.copy(last, every(a.x.first_rows(batch.count()), batch.length, batch.length - 1));
-    head_->predict(run, head_of_generation_, last);
-}
-
 Tensor Transformer::training_losses(int64_t tokens) const {
     return training_.head.losses.first(tokens);
 }
@@ -340,7 +293,7 @@ double Transformer::evaluation_flops_per_token(int64_t length) const {
                              (p.offset == embedding_.offset && config_.head.tied);
         if (product) flops += 2.0 * static_cast<double>(p.count());
     }
-    for (const Block& block : blocks_) flops += block.attention().flops_per_token(length);
+    for (const Block& block : blocks_) flops += block.mixer().flops_per_token(length);
     return flops;
 }
 

@@ -61,17 +61,6 @@ class Transformer {
     // observer: may be null.
     void forward(Ops& ops, const FlatParams& weights, const Batch& batch,
                  ForwardObserver* observer = nullptr);
-    // Generation: B sequences of equal length, all of one document each. plan_generation is for prompts of up
-    // to prompt positions and texts of up to room. generate() takes the tokens [B T] that follow the position
-    // first ones: T as many as the prompt has at 0, then one. Where what positions do depends on the length
-    // of a text (use_length), that is to be the same in all calls.
-    void plan_generation(Arena& arena, Ops& ops, int64_t sequences, int64_t prompt, int64_t room);
-    void generate(Ops& ops, const FlatParams& weights, const Batch& batch, const Generation& at);
-    // Of the last position of each sequence: logits [B, V] of the device's type, tokens i32 [B].
-    Tensor generation_logits(int64_t sequences) const {
-        return head_of_generation_.logits.first_rows(sequences);
-    }
-    Tensor generation_best(int64_t sequences) const { return head_of_generation_.best.first(sequences); }
     double capped_logit(double logit) const { return head_->capped(logit); }
     // f32 [N] of the last call; training and evaluation may share the memory.
     Tensor training_losses(int64_t tokens) const;
@@ -85,10 +74,11 @@ class Transformer {
     double evaluation_flops_per_token(int64_t length) const;
 
   private:
+    friend class Generator;  // runs the same parts with memory of its own
     struct Activations {
         Tensor x, dx;
-        Tensor unsmeared;          // [N, C] the embedding before smear; with smear
-        Tensor backout, dbackout;  // [N, C] output of the layer that is taken back
+        Tensor unsmeared;                   // [N, C] the embedding before smear; with smear
+        Tensor recent_embeddings, smeared;  // [2 B, C]; generation with smear
         Norm::Saved embedding_norm;
         std::vector<Block::Saved> blocks;  // in evaluation all over the same memory
         CrossBlock cross;
@@ -96,6 +86,8 @@ class Transformer {
         LossHead::Saved head;
         Masks masks;
     };
+    // Streams (residual.h), or their gradients: d is "" or "d", the start of their names.
+    std::vector<Tensor> plan_streams(Arena& arena, const char* d, int64_t tokens) const;
     void plan_common(Arena& arena, Activations& a, const PlanSize& size, bool document_mask, bool training);
     Coefficient taken_back(const StepContext& run) const { return {run.weight(backout_mix_), -1, 0}; }
     void build_masks(Ops& ops, const Batch& batch, Activations& a, Masks& masks) const;
@@ -114,11 +106,9 @@ class Transformer {
     Norm embedding_norm_;
     std::vector<Block> blocks_;
     std::unique_ptr<LossHead> head_;
-    Activations training_, evaluation_, generation_;
-    LossHead::Saved head_of_generation_;
-    Tensor last_rows_;                    // [B, C] the residual stream at the last positions
-    Tensor recent_embeddings_, smeared_;  // [2 B, C]; with smear
-    void plan_layers(Arena& arena, Activations& a, int64_t tokens);
+    Activations training_, evaluation_;
+    // Blocks of an evaluation or a generation, all over the same memory.
+    void plan_layers(Arena& arena, Ops& ops, Activations& a, const PlanSize& size);
     void embed(StepContext& run, Activations& a, Tensor x);
 };
 

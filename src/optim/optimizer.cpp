@@ -13,12 +13,37 @@ Tensor stretch(const Tensor& tensor, int64_t begin, int64_t count) {
 
 }  // namespace
 
+UpdateRule update_rule(const OptimizerConfig& config, model::ParamGroup group) {
+    using Kind = UpdateRule::Kind;
+    switch (group) {
+        case model::ParamGroup::matrix:
+            if (config.matrices == MatrixOptimizer::muon) return {Kind::muon, config.muon.lr};
+            return {Kind::adam, config.adam.matrix_lr};
+        case model::ParamGroup::embedding:
+            return {Kind::adam, config.adam.embedding_lr};
+        case model::ParamGroup::head:
+            return {Kind::adam, config.adam.head_lr};
+        case model::ParamGroup::scalar:
+            return {Kind::adam, config.adam.scalar_lr};
+    }
+    fail(ExitCode::internal, "unknown parameter group");
+}
+
+std::vector<const char*> UpdateRule::moments() const {
+    if (kind == Kind::muon) return {"muon.momentum"};
+    return {"adam.first", "adam.second"};
+}
+
 Optimizer::Optimizer(const OptimizerConfig& config, const model::ParamTable& table, const RankShare& share)
     : config_(config),
       table_(table),
       share_(share),
       ownership_(
-          table, [this](const model::Param& p) { return is_muon(p); }, share.ranks) {}
+          table,
+          [&config](const model::Param& p) {
+              return update_rule(config, p.group).kind == UpdateRule::Kind::muon;
+          },
+          share.ranks) {}
 
 Ownership::Range Optimizer::updated(size_t param) const {
     if (!share_.sharded) return {0, table_.params()[param].count()};
@@ -33,27 +58,23 @@ void Optimizer::plan(model::Arena& arena, Ops& ops) {
     for (size_t i = 0; i < table_.params().size(); ++i) {
         const model::Param& p = table_.params()[i];
         const Ownership::Range part = updated(i);
-        const auto moment = [&](const char* kind) {
+        const UpdateRule rule = update_rule(config_, p.group);
+        std::vector<Tensor> moments;
+        for (const char* kind : rule.moments()) {
             Tensor t;
             if (part.count == p.count())
                 t = arena.reserve(kind, DType::f32, {p.rows(), p.cols()});
             else if (part.count > 0)
                 t = arena.reserve(kind, DType::f32, {part.count});
             state_.push_back({std::string(kind) + "/" + p.name, i, p.shape, t});
-            return t;
-        };
-        if (is_muon(p)) {
-            MuonSlot slot;
-            slot.param = Tensor(nullptr, DType::f32, {p.rows(), p.cols()});
-            slot.gradient = slot.param;
-            slot.momentum = moment("muon.momentum");
-            if (part.count > 0) muon_slots_.push_back(slot);
-        } else {
-            AdamSlot slot;
-            slot.first = moment("adam.first");
-            slot.second = moment("adam.second");
-            if (part.count > 0) adam_slots_.push_back(slot);
+            moments.push_back(t);
         }
+        if (part.count == 0) continue;
+        const Tensor matrix(nullptr, DType::f32, {p.rows(), p.cols()});
+        if (rule.kind == UpdateRule::Kind::muon)
+            muon_slots_.push_back({.param = matrix, .gradient = matrix, .momentum = moments[0]});
+        else
+            adam_slots_.push_back({.param = {}, .gradient = {}, .first = moments[0], .second = moments[1]});
     }
     squares_ =
         arena.reserve("gradient_squares", DType::f64, {static_cast<int64_t>(ownership_.pieces().size())});
@@ -63,22 +84,9 @@ void Optimizer::plan(model::Arena& arena, Ops& ops) {
 
 int64_t Optimizer::state_bytes() const {
     int64_t bytes = 0;
-    for (const model::Param& p : table_.params()) bytes += p.count() * (is_muon(p) ? 4 : 8);
+    for (const model::Param& p : table_.params())
+        bytes += p.count() * 4 * static_cast<int64_t>(update_rule(config_, p.group).moments().size());
     return bytes;
-}
-
-double Optimizer::adam_rate(const model::Param& p) const {
-    switch (p.group) {
-        case model::ParamGroup::matrix:
-            return config_.adam.matrix_lr;
-        case model::ParamGroup::embedding:
-            return config_.adam.embedding_lr;
-        case model::ParamGroup::head:
-            return config_.adam.head_lr;
-        case model::ParamGroup::scalar:
-            return config_.adam.scalar_lr;
-    }
-    return 0;
 }
 
 void Optimizer::measure(Ops& ops, const model::FlatParams& gradients) const {
@@ -112,9 +120,8 @@ Optimizer::Result Optimizer::step(Ops& ops, const model::FlatParams& weights,
 bool Optimizer::update(Ops& ops, const model::FlatParams& weights, const model::FlatParams& gradients,
                        double gradient_norm, double multiplier, int64_t step) {
     if (!std::isfinite(gradient_norm)) return false;
-    const double clip = config_.clip_norm > 0 && gradient_norm > config_.clip_norm
-                            ? config_.clip_norm / gradient_norm
-                            : 1.0;
+    const double clip =
+        config_.clip_norm > 0 && gradient_norm > config_.clip_norm ? config_.clip_norm / gradient_norm : 1.0;
     ++updates_;
 
     const MuonConfig& muon = config_.muon;
@@ -124,20 +131,22 @@ bool Optimizer::update(Ops& ops, const model::FlatParams& weights, const model::
         const model::Param& p = table_.params()[i];
         const Ownership::Range part = updated(i);
         if (part.count == 0) continue;
-        if (is_muon(p)) {
+        const UpdateRule rule = update_rule(config_, p.group);
+        const double rate = rule.rate * multiplier;
+        if (rule.kind == UpdateRule::Kind::muon) {
             MuonSlot& slot = muon_slots_[next_muon++];
             const double rows = static_cast<double>(p.rows()), cols = static_cast<double>(p.cols());
             const double factor = muon.scale == MuonScale::classic ? std::sqrt(std::max(1.0, rows / cols))
                                                                    : 0.2 * std::sqrt(std::max(rows, cols));
             slot.param = weights.view(p);
             slot.gradient = gradients.view(p);
-            slot.learning_rate = static_cast<float>(muon.lr * multiplier * factor);
-            slot.weight_decay = p.decay ? static_cast<float>(muon.lr * multiplier * muon.weight_decay) : 0.0f;
+            slot.learning_rate = static_cast<float>(rate * factor);
+            slot.weight_decay = p.decay ? static_cast<float>(rate * muon.weight_decay) : 0.0f;
         } else {
             AdamSlot& slot = adam_slots_[next_adam++];
             slot.param = stretch(weights.flat, p.offset + part.begin, part.count);
             slot.gradient = stretch(gradients.flat, p.offset + part.begin, part.count);
-            slot.learning_rate = static_cast<float>(adam_rate(p) * multiplier);
+            slot.learning_rate = static_cast<float>(rate);
             slot.weight_decay = p.decay ? static_cast<float>(adam.weight_decay) : 0.0f;
         }
     }

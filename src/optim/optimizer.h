@@ -1,4 +1,4 @@
-// The optimisers of a run: Muon for hidden matrices, Adam for the rest, as ParamTable's groups say.
+// The optimiser of a run: one update rule per parameter group, Muon or Adam.
 #pragma once
 
 #include <string>
@@ -16,6 +16,14 @@ struct RankShare {
     int rank = 0, ranks = 1;
     bool sharded = true;  // this rank keeps the moments and updates the weights it owns; false: all of them
 };
+
+struct UpdateRule {
+    enum class Kind { muon, adam } kind;
+    double rate;  // learning rate, before the schedule
+    // Names of the moments a parameter has, as they are saved.
+    std::vector<const char*> moments() const;
+};
+UpdateRule update_rule(const OptimizerConfig& config, model::ParamGroup group);
 
 class Optimizer {
   public:
@@ -55,11 +63,6 @@ class Optimizer {
     void set_updates(int64_t updates) { updates_ = updates; }
 
   private:
-    bool is_muon(const model::Param& p) const {
-        return p.group == model::ParamGroup::matrix && config_.matrices == MatrixOptimizer::muon;
-    }
-    double adam_rate(const model::Param& p) const;
-
     // The part of a parameter that this rank updates.
     Ownership::Range updated(size_t param) const;
 

@@ -112,9 +112,7 @@ void Trainer::plan(model::Arena& arena, int64_t longest) {
     // Training and validation never run at the same time: their activations share memory.
     const int64_t shared = arena.mark();
     arena.group("batch, training");
-    tokens_ = arena.reserve("tokens", DType::i32, {micro});
-    targets_ = arena.reserve("targets", DType::i32, {micro});
-    if (documents) doc_start_ = arena.reserve("doc_start", DType::i32, {micro});
+    batch_.plan(arena, micro, {.documents = documents});
     micro_losses_ = arena.reserve("losses", DType::f64, {most_micro_batches()});
     model::PlanSize size{micro, {}};
     for (const Stage& s : stages_) size.lengths.push_back(s.context);

@@ -16,6 +16,7 @@
 #include "eval/probe.h"
 #include "eval/tasks.h"
 #include "io/record_file.h"
+#include "model/device_batch.h"
 #include "model/transformer.h"
 #include "optim/optimizer.h"
 #include "train/console.h"
@@ -157,7 +158,8 @@ class Trainer {
     eval::TaskEvaluator task_evaluator_;
     model::Arena arena_;
     model::FlatParams weights_;
-    Tensor tokens_, targets_, doc_start_, micro_losses_;
+    model::DeviceBatch batch_;
+    Tensor micro_losses_;
     Tensor signals_;   // f64 [R], the signal each rank has received
     Tensor messages_;  // i32, room for what rank 0 tells the others
     Tensor maxima_;    // f32 [R, scores watched]

@@ -38,13 +38,8 @@ Trainer::Measured Trainer::measure_step(const Stage& stage, data::Loader& loader
     const GradientTree::Range own = tree_.own();
     for (int64_t m = own.first; m < own.end; ++m) {
         const data::MicroBatch micro = loader.take();
-        model::Batch batch{micro.request.batch, stage.context, tokens_.first(n), targets_.first(n), Tensor()};
-        ops_->upload(batch.tokens, micro.tokens.data());
-        ops_->upload(batch.targets, micro.targets.data());
-        if (doc_start_) {
-            batch.doc_start = doc_start_.first(n);
-            ops_->upload(batch.doc_start, micro.doc_start.data());
-        }
+        const model::Batch batch =
+            batch_.upload(*ops_, stage.context, micro.tokens, micro.targets, micro.doc_start);
         const model::FlatParams gradients = tree_.begin(*ops_, m);
         const bool last = m + 1 == own.end;
         if (ranks_ > 1 && (m == own.first || last)) {

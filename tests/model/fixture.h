@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/rng.h"
+#include "model/device_batch.h"
 #include "model/transformer.h"
 #include "reference/model.h"
 
@@ -111,9 +112,7 @@ class ModelFixture {
         arena_.group("weights");
         weights_ = model::plan_weights(arena_, params());
         gradients_.flat = arena_.reserve("gradients", DType::f32, {params().size()});
-        tokens_ = arena_.reserve("tokens", DType::i32, {n});
-        targets_ = arena_.reserve("targets", DType::i32, {n});
-        doc_start_ = arena_.reserve("doc_start", DType::i32, {n});
+        batch_.plan(arena_, n, {.documents = true});
         model_.plan_tables(arena_);
         arena_.group("shared");
         shared_ = arena_.reserve("shared_begin", DType::f32, {64});
@@ -130,18 +129,7 @@ class ModelFixture {
         poison();
         ops_->upload(weights_.flat, host_weights.data());
         weights_.round(*ops_);
-        model::Batch batch{example.sequences, example.length, {}, {}, {}};
-        const auto place = [&](const Tensor& room, const std::vector<int32_t>& host) {
-            check(static_cast<int64_t>(host.size()) == batch.count(), "{} entries for {} tokens", host.size(),
-                  batch.count());
-            const Tensor t = room.first(batch.count());
-            ops_->upload(t, host.data());
-            return t;
-        };
-        batch.tokens = place(tokens_, example.tokens);
-        batch.targets = place(targets_, example.targets);
-        if (!example.doc_start.empty()) batch.doc_start = place(doc_start_, example.doc_start);
-        return batch;
+        return batch_.upload(*ops_, example.length, example.tokens, example.targets, example.doc_start);
     }
 
     void poison() {
@@ -160,7 +148,8 @@ class ModelFixture {
     model::Arena arena_;
     model::Transformer model_;
     model::FlatParams weights_, gradients_;
-    Tensor tokens_, targets_, doc_start_, shared_;
+    model::DeviceBatch batch_;
+    Tensor shared_;
     int64_t shared_floats_ = 0;
 };
 

@@ -1,0 +1,38 @@
+#include "model/generator.h"
+
+#include "model/recent_rows.h"
+
+namespace longreach::model {
+
+void Generator::plan(Arena& arena, Ops& ops, int64_t sequences, int64_t prompt, int64_t room) {
+    Transformer::Activations& a = activations_;
+    const PlanSize size{sequences * prompt, {room}};
+    const int64_t width = model_.config().width;
+    arena.group("activations, generation");
+    model_.plan_common(arena, a, size, false, false);
+    model_.plan_layers(arena, ops, a, size);
+    last_rows_ = arena.activation("last_rows", {sequences, width});
+    head_ = model_.head_->plan_rows(arena, sequences);
+    arena.group("keys and values");
+    if (model_.config().residual.smear) {
+        a.recent_embeddings = arena.activation("recent_embeddings", {2 * sequences, width});
+        a.smeared = arena.activation("smeared", {2 * sequences, width});
+    }
+    for (size_t l = 0; l < a.blocks.size(); ++l)
+        model_.blocks_[l].mixer().plan_decoding(*a.blocks[l].mixer, arena, fmt::format("layers.{}.", l),
+                                                sequences, room);
+}
+
+void Generator::run(Ops& ops, const FlatParams& weights, const Batch& batch, const Generation& at) {
+    check(at.position + batch.length <= at.room && (!at.step() || batch.length == 1) && !batch.doc_start,
+          "{} tokens at position {} of {}", batch.length, at.position, at.room);
+    Masks masks;
+    if (!at.step()) model_.build_masks(ops, batch, activations_, masks);
+    StepContext run{ops, weights, {}, batch, masks, false, nullptr, &at};
+    model_.run_forward(run, activations_);
+    const Tensor last = last_rows_.first_rows(batch.sequences);
+    ops.copy(last, every(activations_.x.first_rows(batch.count()), batch.length, batch.length - 1));
+    model_.head_->predict(run, head_, last);
+}
+
+}  // namespace longreach::model

@@ -1,0 +1,90 @@
+// How a module joins the residual stream, as data.
+//
+//     x = x + module(norm(x))           pre: the plain rule
+//     x = x + norm(module(norm(x)))     peri
+//     x = x + module(x)                 hybrid, attention
+//     n = norm(x), x = n + module(n)    hybrid, MLP
+//
+// And what passes by the modules, from a block or the embedding to a later block: x = own x + other stream.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "model/norm.h"
+
+namespace longreach::model {
+
+struct Residual {
+    struct Saved {
+        Tensor input;  // [N, C] what the module reads; the memory of before.y with a norm
+        Norm::Saved before, behind;
+    };
+    struct Workspace {
+        Tensor module;   // [N, C] output of a module before a norm behind it
+        Tensor dinput;   // [N, C]
+        Tensor dmodule;  // [N, C]
+    };
+
+    int64_t width = 0;
+    std::optional<Norm> before, behind;
+    bool replaces = false;  // norm(x) takes the place of x
+
+    Saved plan(Arena& arena, const std::string& name, int64_t tokens) const;
+    // For all modules of a model; behind: some have a norm behind them.
+    static Workspace plan_workspace(Arena& arena, int64_t tokens, int64_t width, bool behind, bool training);
+
+    // module(y, write, input): y = or += the module of input.
+    template <class Module>
+    void forward(StepContext& run, const Saved& saved, const Workspace& workspace, Tensor x,
+                 Module module) const {
+        const int64_t n = run.batch.count();
+        const Tensor input = saved.input.first_rows(n);
+        before ? before->forward(run, saved.before, x) : run.ops.copy(input, x);
+        if (replaces) run.ops.copy(x, input);
+        if (!behind) return module(x, Write::add, input);
+        const Tensor y = workspace.module.first_rows(n);
+        module(y, Write::set, input);
+        behind->forward(run, saved.behind, y);
+        run.ops.add(x, saved.behind.y.first_rows(n));
+    }
+    // dx: the gradient at x after forward(), then before it. module(dinput, dy, input): dinput =
+    // the gradient at input.
+    template <class Module>
+    void backward(StepContext& run, Tensor dx, const Saved& saved, const Workspace& workspace,
+                  Module module) const {
+        const int64_t n = run.batch.count();
+        const Tensor dinput = workspace.dinput.first_rows(n);
+        Tensor dy = dx;
+        if (behind) {
+            dy = workspace.dmodule.first_rows(n);
+            behind->backward(run, dy, dx, saved.behind, Write::set);
+        }
+        module(dinput, dy, saved.input.first_rows(n));
+        if (replaces) run.ops.add(dinput, dx);
+        if (before)
+            before->backward(run, dx, dinput, saved.before, replaces ? Write::set : Write::add);
+        else
+            run.ops.add(dx, dinput);
+    }
+};
+
+// Streams that outlive one block, [N, C] each; an unused one is empty.
+constexpr size_t x0_stream = 0;       // the embedding; with x0 mixing
+constexpr size_t backout_stream = 1;  // output of the layer that is taken back before the head
+constexpr size_t first_skip = 2;      // one per storing block; with U-net
+struct Streams {
+    std::vector<Tensor> values, gradients;
+};
+
+// x = own x + other stream; own counts as 1 where it is not learned.
+struct StreamMix {
+    size_t stream;
+    ParamRef other, own{};
+
+    // before: [N, C] keeps x where own is learned.
+    void forward(StepContext& run, Tensor x, const Tensor& before, const Streams& streams) const;
+    void backward(StepContext& run, Tensor dx, const Tensor& before, const Streams& streams) const;
+};
+
+}  // namespace longreach::model
