@@ -101,13 +101,12 @@ std::vector<Seed> rendezvous() {
     const auto message = [](ranks::Message kind) { return ranks::Writer(kind); };
     const std::string join = message(ranks::Message::join).u32(1).text("build").text("0.1.0").str();
     const std::string set = message(ranks::Message::set).text("key").text("value").str();
-    const std::string get_key = message(ranks::Message::get).text("key").str();
     const std::string wait = message(ranks::Message::wait).text("key").u32(1000).str();
     const std::string barrier = message(ranks::Message::barrier).text("start").u32(1000).str();
     const std::string bye = message(ranks::Message::bye).u8(0).text("done").str();
     const std::string heartbeat = message(ranks::Message::beat).text(beat()).str();
     return {{"join", action(2, join) + action(3, join)},
-            {"store", action(2, set) + action(3, get_key)},
+            {"store", action(2, set) + action(3, wait)},
             {"wait", action(2, wait) + action(3, set)},
             {"barrier", action(2, barrier) + action(3, barrier)},
             {"goodbye", action(2, bye) + action(4, bye)},

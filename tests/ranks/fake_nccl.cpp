@@ -58,7 +58,7 @@ struct Member {
     int under_way = 0;
 };
 
-struct Operation {
+struct Posted {
     enum { send, receive, all_reduce } kind;
     void* data;
     size_t count;
@@ -74,14 +74,14 @@ std::map<std::pair<int, int>, Fault> plans;
 std::map<std::string, std::weak_ptr<World>> worlds;
 std::atomic<int> communicators{0}, slowness{0};
 thread_local bool in_group = false;
-thread_local std::vector<Operation> group;
+thread_local std::vector<Posted> group;
 
 }  // namespace
 
 struct ncclComm {
     std::shared_ptr<Member> member;
     std::atomic<bool> busy{false};
-    std::vector<Operation> deferred;  // said, and not yet on the stream
+    std::vector<Posted> deferred;  // said, and not yet on the stream
     int asked = 0;                    // how often, since
     int collectives = 0;
     bool connecting = true, finalizing = false;
@@ -90,24 +90,24 @@ struct ncclComm {
 namespace {
 
 // No two calls into one communicator at once.
-class Call {
+class CallGuard {
   public:
-    explicit Call(ncclComm_t comm) : comm_(comm) {
+    explicit CallGuard(ncclComm_t comm) : comm_(comm) {
         if (comm_->busy.exchange(true)) report("two threads are in one communicator at once");
     }
-    ~Call() { comm_->busy = false; }
+    ~CallGuard() { comm_->busy = false; }
 
   private:
     ncclComm_t comm_;
 };
 
-void give_to_peers(Member& m, const std::vector<Operation>& operations, int collective) {
-    for (const Operation& o : operations) {
+void give_to_peers(Member& m, const std::vector<Posted>& operations, int collective) {
+    for (const Posted& o : operations) {
         const auto bytes = static_cast<size_t>(o.range().bytes);
         const auto* from = static_cast<const std::byte*>(o.data);
-        if (o.kind == Operation::send) {
+        if (o.kind == Posted::send) {
             m.world->letters[{m.rank, o.peer}].push_back({o.type, {from, from + bytes}});
-        } else if (o.kind == Operation::all_reduce) {
+        } else if (o.kind == Posted::all_reduce) {
             const auto* numbers = static_cast<const float*>(o.data);
             m.world->contributions[collective][m.rank].assign(numbers, numbers + o.count);
         }
@@ -116,16 +116,16 @@ void give_to_peers(Member& m, const std::vector<Operation>& operations, int coll
 }
 
 // Pieces of another size or type never meet: both sides wait for good, as with NCCL.
-bool complete(Member& m, const std::vector<Operation>& operations, int collective) {
+bool complete(Member& m, const std::vector<Posted>& operations, int collective) {
     std::map<int, size_t> taken;
-    for (const Operation& o : operations) {
-        if (o.kind == Operation::receive) {
+    for (const Posted& o : operations) {
+        if (o.kind == Posted::receive) {
             const auto& waiting = m.world->letters[{o.peer, m.rank}];
             const size_t k = taken[o.peer]++;
             if (waiting.size() <= k || waiting[k].type != o.type ||
                 static_cast<int64_t>(waiting[k].bytes.size()) != o.range().bytes)
                 return false;
-        } else if (o.kind == Operation::all_reduce) {
+        } else if (o.kind == Posted::all_reduce) {
             const auto& all = m.world->contributions[collective];
             if (std::ssize(all) != m.ranks) return false;
             for (const auto& [rank, numbers] : all)
@@ -135,13 +135,13 @@ bool complete(Member& m, const std::vector<Operation>& operations, int collectiv
     return true;
 }
 
-void take_from_peers(Member& m, const std::vector<Operation>& operations, int collective) {
-    for (const Operation& o : operations) {
-        if (o.kind == Operation::receive) {
+void take_from_peers(Member& m, const std::vector<Posted>& operations, int collective) {
+    for (const Posted& o : operations) {
+        if (o.kind == Posted::receive) {
             auto& waiting = m.world->letters[{o.peer, m.rank}];
             std::memcpy(o.data, waiting.front().bytes.data(), waiting.front().bytes.size());
             waiting.pop_front();
-        } else if (o.kind == Operation::all_reduce) {
+        } else if (o.kind == Posted::all_reduce) {
             // A ring: the sum of a chunk begins at the rank after the chunk's own.
             const auto& all = m.world->contributions[collective];
             auto* numbers = static_cast<float*>(o.data);
@@ -155,7 +155,7 @@ void take_from_peers(Member& m, const std::vector<Operation>& operations, int co
     }
 }
 
-void perform(const std::shared_ptr<Member>& member, const std::vector<Operation>& operations,
+void perform(const std::shared_ptr<Member>& member, const std::vector<Posted>& operations,
              int collective) {
     Member& m = *member;
     std::unique_lock lock(m.world->mutex);
@@ -182,12 +182,12 @@ void perform(const std::shared_ptr<Member>& member, const std::vector<Operation>
 
 // What was deferred goes onto its stream.
 void carry_out(ncclComm_t comm) {
-    const std::vector<Operation> operations = std::exchange(comm->deferred, {});
+    const std::vector<Posted> operations = std::exchange(comm->deferred, {});
     fake_cuda::Work work;
     work.name = fmt::format("collective {} of NCCL", ++comm->collectives);
-    for (const Operation& o : operations) {
-        if (o.kind != Operation::receive) work.reads.push_back(o.range());
-        if (o.kind != Operation::send) work.writes.push_back(o.range());
+    for (const Posted& o : operations) {
+        if (o.kind != Posted::receive) work.reads.push_back(o.range());
+        if (o.kind != Posted::send) work.writes.push_back(o.range());
     }
     work.run = [member = comm->member, operations, collective = comm->collectives] {
         perform(member, operations, collective);
@@ -203,14 +203,14 @@ bool pending(ncclComm_t comm) {
     return comm->connecting || comm->finalizing || !comm->deferred.empty();
 }
 
-ncclResult_t defer(ncclComm_t comm, std::vector<Operation> operations) {
+ncclResult_t defer(ncclComm_t comm, std::vector<Posted> operations) {
     comm->deferred = std::move(operations);
     comm->asked = 0;
     return ncclInProgress;
 }
 
-ncclResult_t add(const Operation& o) {
-    const Call call(o.comm);
+ncclResult_t add(const Posted& o) {
+    const CallGuard call(o.comm);
     if (pending(o.comm)) {
         report("a call while the communicator is in progress");
         return ncclInvalidUsage;
@@ -285,7 +285,7 @@ ncclResult_t connect(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank, ncc
 }
 
 ncclResult_t async_error(ncclComm_t comm, ncclResult_t* error) {
-    const Call call(comm);
+    const CallGuard call(comm);
     {
         const std::lock_guard lock(comm->member->world->mutex);
         const Member& m = *comm->member;
@@ -304,7 +304,7 @@ ncclResult_t async_error(ncclComm_t comm, ncclResult_t* error) {
 }
 
 ncclResult_t finalize(ncclComm_t comm) {
-    const Call call(comm);
+    const CallGuard call(comm);
     if (pending(comm)) report("a call while the communicator is in progress");
     comm->finalizing = true;
     return ncclInProgress;
@@ -340,22 +340,22 @@ ncclResult_t group_end() {
     in_group = false;
     if (group.empty()) return ncclSuccess;
     const ncclComm_t comm = group.front().comm;
-    const Call call(comm);
+    const CallGuard call(comm);
     std::this_thread::sleep_for(std::chrono::milliseconds(slowness));
     return defer(comm, std::exchange(group, {}));
 }
 ncclResult_t send(const void* data, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                   cudaStream_t stream) {
-    return add({Operation::send, const_cast<void*>(data), count, type, peer, comm, stream});
+    return add({Posted::send, const_cast<void*>(data), count, type, peer, comm, stream});
 }
 ncclResult_t receive(void* data, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                      cudaStream_t stream) {
-    return add({Operation::receive, data, count, type, peer, comm, stream});
+    return add({Posted::receive, data, count, type, peer, comm, stream});
 }
 ncclResult_t all_reduce(const void* from, void* to, size_t count, ncclDataType_t type, ncclRedOp_t op,
                         ncclComm_t comm, cudaStream_t stream) {
     if (from != to || type != ncclFloat32 || op != ncclSum) report("an all_reduce that is no sum in place");
-    return add({Operation::all_reduce, to, count, type, -1, comm, stream});
+    return add({Posted::all_reduce, to, count, type, -1, comm, stream});
 }
 
 }  // namespace
