@@ -248,7 +248,8 @@ TEST_CASE("data/README.md lists the columns of every record file in their order"
             const std::string cell = readme.substr(at + 1, readme.find('|', at + 1) - at - 1);
             for (size_t tick = 0; (tick = cell.find('`', tick)) != cell.npos;) {
                 const size_t end = cell.find('`', tick + 1);
-                columns += (columns.empty() ? "" : ",") + cell.substr(tick + 1, end - tick - 1);
+                if (!columns.empty()) columns += ',';
+                columns += cell.substr(tick + 1, end - tick - 1);
                 tick = end + 1;
             }
         }

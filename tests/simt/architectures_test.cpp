@@ -15,6 +15,7 @@
 
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/kernels.h"
+#include "kernels/row_statistics.h"
 #include "simt/simt.h"
 
 using namespace longreach;

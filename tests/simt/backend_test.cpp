@@ -254,9 +254,10 @@ TEST_CASE("the quickstart's two models, shortened, on the backend") {
     for (const char* file : {"quickstart/rope.json", "quickstart/scale_invariant.json"}) {
         CAPTURE(file);
         const auto config =
-            load(file, data, dir / "runs",
-                 {"system.device=cuda", "stages.0.steps=3", "batch.tokens=512", "eval.lengths=[256,512]",
-                  "eval.final_tokens=512", "eval.batch_tokens=512"});
+            load({.file = io::join_path(LONGREACH_CONFIGS, file),
+                  .overrides = {"system.device=cuda", "stages.0.steps=3", "batch.tokens=512",
+                                "eval.lengths=[256,512]", "eval.final_tokens=512", "eval.batch_tokens=512"}},
+                 data, dir / "runs");
         REQUIRE(run_training(config) == ExitCode::ok);
         const std::vector<double> losses =
             training_losses(io::join_path(config.value.run.dir, config.value.run.name));
