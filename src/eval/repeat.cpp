@@ -59,9 +59,8 @@ std::vector<TaskRow> RepeatEvaluator::run(Ops& ops, model::Transformer& model,
                     std::copy_n(ids.begin(), l, tokens.begin() + static_cast<std::ptrdiff_t>(row));
                     std::copy_n(ids.begin() + 1, l, targets.begin() + static_cast<std::ptrdiff_t>(row));
                 }
-                const model::Batch batch =
-                    batch_.upload(ops, length, tokens, targets,
-                                  request.document_mask ? document : std::vector<int32_t>());
+                const model::Batch batch = batch_.upload(
+                    ops, length, tokens, targets, request.document_mask ? document : std::vector<int32_t>());
                 model.forward(ops, weights, batch);
                 losses.resize(tokens.size());
                 best.resize(tokens.size());
