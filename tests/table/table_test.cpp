@@ -4,40 +4,13 @@
 #include <cmath>
 #include <cstdlib>
 #include <limits>
-#include <sstream>
 
+#include "table/csv_lines.h"
 #include "table/data_table.h"
 #include "table/readable.h"
 
 using namespace longreach;
-
-namespace {
-
-std::vector<std::string> lines_of(const std::string& text) {
-    std::istringstream in(text);
-    std::vector<std::string> lines;
-    for (std::string line; std::getline(in, line);) lines.push_back(line);
-    return lines;
-}
-
-// Fields of one CSV line, quotes undone.
-std::vector<std::string> fields_of(const std::string& line) {
-    std::vector<std::string> fields = {""};
-    bool quoted = false;
-    for (size_t i = 0; i < line.size(); ++i) {
-        if (quoted && line[i] == '"' && i + 1 < line.size() && line[i + 1] == '"')
-            fields.back() += line[i++];
-        else if (line[i] == '"')
-            quoted = !quoted;
-        else if (line[i] == ',' && !quoted)
-            fields.emplace_back();
-        else
-            fields.back() += line[i];
-    }
-    return fields;
-}
-
-}  // namespace
+using namespace longreach::test;
 
 TEST_CASE("numbers read well") {
     CHECK(table::short_length(512) == "512");

@@ -6,39 +6,16 @@
 #include <cstdlib>
 #include <limits>
 #include <set>
-#include <sstream>
 
 #include "base/rng.h"
+#include "table/csv_lines.h"
 #include "theory/sampled_softmax.h"
 #include "theory/study.h"
 
 using namespace longreach;
+using namespace longreach::test;
 
 namespace {
-
-std::vector<std::string> lines_of(const std::string& text) {
-    std::istringstream in(text);
-    std::vector<std::string> lines;
-    for (std::string line; std::getline(in, line);) lines.push_back(line);
-    return lines;
-}
-
-// Fields of one CSV line, quotes undone.
-std::vector<std::string> fields_of(const std::string& line) {
-    std::vector<std::string> fields = {""};
-    bool quoted = false;
-    for (size_t i = 0; i < line.size(); ++i) {
-        if (quoted && line[i] == '"' && i + 1 < line.size() && line[i + 1] == '"')
-            fields.back() += line[i++];
-        else if (line[i] == '"')
-            quoted = !quoted;
-        else if (line[i] == ',' && !quoted)
-            fields.emplace_back();
-        else
-            fields.back() += line[i];
-    }
-    return fields;
-}
 
 double number(const table::Cell& cell) {
     return cell.exact.empty() ? NAN : std::strtod(cell.exact.c_str(), nullptr);
