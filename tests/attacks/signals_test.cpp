@@ -97,7 +97,9 @@ TEST_CASE(
         CHECK(differing(home().whole, results_of(home().dir / name, steps)) == "");
         std::filesystem::remove_all(home().dir / name);
     }
-    CHECK(stopped >= 3 * attack_rounds());
+    // The first signal of a round comes within 50 ms of the start, when no run has ended. How many of the later ones
+    // come in time depends on how the load of the machine has changed since home() measured a run.
+    CHECK(stopped >= attack_rounds());
 }
 
 TEST_CASE("signals: several ranks end with 75 and resume to the same bytes") {
