@@ -3,14 +3,10 @@
 #include "kernels/cuda/library.h"
 
 #if !defined(LONGREACH_SIMT)
-#include <dlfcn.h>
-#include <unistd.h>
-
-#include <cstdlib>
 #include <string>
-#include <vector>
 
 #include "base/error.h"
+#include "kernels/toolkit_library.h"
 #endif
 
 namespace longreach::cuda {
@@ -42,61 +38,19 @@ const CublasLt& cublaslt() {
 
 namespace {
 
-// A library by the first of its names that opens; no other version than the header's will do,
-// as the types are the header's.
-class Library {
-  public:
-    explicit Library(const std::string& name)
-        : versioned_(name + "." + std::to_string(CUBLAS_VER_MAJOR)), plain_(name) {
-        std::vector<std::string> folders = {""};  // first where the system's loader looks
-        if (const char* home = std::getenv("CUDA_HOME"); home && *home) {
-            folders.push_back(std::string(home) + "/lib64/");
-            folders.push_back(std::string(home) + "/lib/");
-        }
-        folders.push_back("/usr/local/cuda/lib64/");
-        for (const std::string& file : {versioned_, plain_})
-            for (const std::string& folder : folders)
-                if (open(folder + file)) return;
-        throw Error(ExitCode::device, fmt::format("no usable {}", versioned_),
-                    fmt::format("install cuBLAS of CUDA {}, or name its folder in LD_LIBRARY_PATH or the "
-                                "toolkit's in CUDA_HOME; looked for{}",
-                                CUBLAS_VER_MAJOR, tried_.substr(0, tried_.size() - 1)));
-    }
-
-    template <class Function>
-    void find(Function& function, const char* name) const {
-        void* symbol = dlsym(handle_, name);
-        if (!symbol)
-            throw Error(ExitCode::device, fmt::format("{} has no function {}", path_, name),
-                        fmt::format("it is not the library of CUDA {}", CUBLAS_VER_MAJOR));
-        function = reinterpret_cast<Function>(symbol);
-    }
-
-  private:
-    bool open(const std::string& path) {
-        handle_ = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-        if (!handle_) {
-            const char* reason = dlerror();
-            const bool there = access(path.c_str(), F_OK) == 0;  // then the reason is worth reading
-            tried_ += fmt::format(" {}{};", path, there && reason ? fmt::format(" ({})", reason) : "");
-            return false;
-        }
-        path_ = path;
-        auto version = reinterpret_cast<decltype(&cublasLtGetVersion)>(dlsym(handle_, "cublasLtGetVersion"));
-        // 13.1.0 is 130100; before version 12 the major number stood elsewhere, which is another one too.
-        if (version && version() / 10000 == CUBLAS_VER_MAJOR) return true;
-        tried_ += fmt::format(" {} (version {});", path, version ? version() : 0);
-        dlclose(handle_);
-        handle_ = nullptr;
-        return false;
-    }
-
-    std::string versioned_, plain_, path_, tried_;
-    void* handle_ = nullptr;  // never closed: the functions stay in use
-};
+// No other version than the header's will do, as the types are the header's. 13.1.0 is 130100; before version 12
+// the major number stood elsewhere, which is another version too.
+std::string other_version(const ToolkitLibrary& library) {
+    const auto version =
+        reinterpret_cast<decltype(&cublasLtGetVersion)>(library.symbol("cublasLtGetVersion"));
+    const size_t found = version ? version() : 0;
+    return found / 10000 == CUBLAS_VER_MAJOR ? "" : fmt::format("version {}", found);
+}
 
 CublasLt load() {
-    const Library library("libcublasLt.so");
+    const std::string name = "libcublasLt.so";
+    const ToolkitLibrary library({fmt::format("{}.{}", name, CUBLAS_VER_MAJOR), name},
+                                 fmt::format("cuBLAS of CUDA {}", CUBLAS_VER_MAJOR), other_version);
     CublasLt f{};
     library.find(f.create, "cublasLtCreate");
     library.find(f.destroy, "cublasLtDestroy");

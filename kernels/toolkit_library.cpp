@@ -1,0 +1,53 @@
+#include "kernels/toolkit_library.h"
+
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "base/error.h"
+
+namespace longreach {
+
+ToolkitLibrary::ToolkitLibrary(const std::vector<std::string>& files, const std::string& wanted,
+                               const std::function<std::string(const ToolkitLibrary&)>& unusable)
+    : wanted_(wanted) {
+    std::vector<std::string> folders = {""};  // first where the system's loader looks
+    if (const char* home = std::getenv("CUDA_HOME"); home && *home)
+        for (const char* folder : {"/lib64/", "/lib/"}) folders.push_back(std::string(home) + folder);
+    for (const char* folder : {"/usr/local/cuda/lib64/", "/usr/local/cuda/lib/"}) folders.push_back(folder);
+    std::string tried;
+    for (const std::string& file : files)
+        for (const std::string& folder : folders) {
+            path_ = folder + file;
+            handle_ = dlopen(path_.c_str(), RTLD_NOW | RTLD_LOCAL);
+            if (handle_ == nullptr) {
+                const char* reason = dlerror();
+                const bool exists = access(path_.c_str(), F_OK) == 0;  // then the reason is worth reading
+                tried += fmt::format(" {}{};", path_, exists && reason ? fmt::format(" ({})", reason) : "");
+                continue;
+            }
+            const std::string problem = unusable(*this);
+            if (problem.empty()) return;
+            tried += fmt::format(" {} ({});", path_, problem);
+            dlclose(handle_);
+        }
+    throw Error(ExitCode::device, fmt::format("no usable {}", files.front()),
+                fmt::format("install {}, or name its folder in LD_LIBRARY_PATH or the toolkit's in CUDA_HOME; "
+                            "looked for{}",
+                            wanted, tried.substr(0, tried.size() - 1)));
+}
+
+void* ToolkitLibrary::symbol(const char* name) const {
+    return dlsym(handle_, name);
+}
+
+void* ToolkitLibrary::required_symbol(const char* name) const {
+    void* found = symbol(name);
+    if (found == nullptr)
+        throw Error(ExitCode::device, fmt::format("{} has no function {}", path_, name),
+                    fmt::format("it is not {}", wanted_));
+    return found;
+}
+
+}  // namespace longreach
