@@ -27,6 +27,10 @@ for study in "$source"/runs/reference/*/; do
     printf 'x' | dd of="$work/kept/runs.tar.gz" bs=1 seek=1000 conv=notrunc status=none
     if "$source/tools/redraw" "$work/kept" "$work/page" 2>/dev/null; then fail "$name: a damaged archive was drawn"; fi
     [ ! -e "$work/page" ] || fail "$name: a damaged archive left files"
+    mkdir "$work/other" && echo mine >"$work/other/notes"
+    if "$source/tools/keep_results" "$work/$name" "$work/other" 2>/dev/null; then fail "$name: another directory was replaced"; fi
+    [ "$(cat "$work/other/notes")" = mine ] || fail "$name: another directory was touched"
+    rm -r "$work/other"
     studies=$((studies + 1))
 done
 [ $studies -ge 3 ] || fail "$studies studies"
