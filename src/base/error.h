@@ -2,8 +2,8 @@
 //
 // Two kinds of failure, distinguished where they are thrown:
 //   check(...)          a broken invariant of this program: a bug, exit code 1, with source location.
-//   require(...)/fail   something the user or the machine did: exit code by cause, message and hint,
-//                       no stack.
+//   require(...)/fail   something the user or the machine did: exit code by cause, message and hint;
+//                       prints no stack trace.
 // Only the catch in main() ends the process.
 #pragma once
 

@@ -29,7 +29,7 @@ ExitCode sweep(const Options& options) {
     std::string text = fmt::format("{} done", outcome.done);
     if (outcome.failed > 0) text += fmt::format(", {} failed", outcome.failed);
     if (outcome.left > 0) text += fmt::format(", {} left", outcome.left);
-    if (outcome.stopped) text += "; the same command goes on";
+    if (outcome.stopped) text += "; the same command continues it";
     console.line(text + "; longreach report " + plan.directory);
     if (outcome.stopped) return ExitCode::stopped;
     return outcome.failed > 0 ? ExitCode::runs : ExitCode::ok;
@@ -40,7 +40,8 @@ ExitCode sweep(const Options& options) {
 void add_sweep_command(Command& program) {
     auto options = std::make_shared<Options>();
     Command command = program.add(
-        "sweep", "Train and evaluate many runs: variants, grids and seeds; goes on where it was stopped");
+        "sweep",
+        "Train and evaluate many runs: variants, grids and seeds; continues a sweep that was stopped");
     command.option("file", options->file, "JSON sweep file").required();
     command
         .option(

@@ -193,8 +193,8 @@ void add_train_command(Command& program) {
     command.option("--set", options->set, "Override a field: --set model.width=256").repeatable();
     Option ranks =
         command.option("--ranks", options->ranks,
-                       "Train with so many processes on this machine, each with its GPU or CPU threads");
-    command.option("--gpus", options->gpus, "The same, but fails unless there are so many GPUs")
+                       "Number of processes to start on this machine, each with its own GPU or CPU threads");
+    command.option("--gpus", options->gpus, "The same; fails if the machine has fewer GPUs")
         .in_range(1, 1024)
         .excludes(ranks);
     ranks.in_range(1, 1024);

@@ -5,8 +5,8 @@
 // continued. Nothing is memory-mapped, so a file truncated by another process is an error and not a
 // signal. Offsets are 64-bit.
 //
-// A path found inside a file is never opened through this header, only names given by the user or made
-// here.
+// This header never opens a path found inside a file: names are given by the user or
+// made by this program.
 #pragma once
 
 #include <cstddef>

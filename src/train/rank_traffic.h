@@ -24,7 +24,7 @@ namespace longreach::train {
 
 class RankTraffic final : public model::ParameterTraffic {
   public:
-    // Bundles hold at least so many bytes: at 1 GB/s a millisecond, of which 10 us of latency are 1%.
+    // Least size of a bundle in bytes: at 1 GB/s a millisecond, of which 10 us of latency are 1%.
     static constexpr int64_t usual_bundle = int64_t{1} << 20;
 
     RankTraffic(const ParallelConfig& config, const optim::Ownership& ownership,

@@ -262,7 +262,7 @@ SweepConfig load_sweep(const std::string& file, const std::vector<std::string>& 
             require(io::kind_of(overlay, io::Links::follow) == io::PathKind::file, ExitCode::usage,
                     "--over: there is no file {}{}", overlay, path_suggestion(overlay));
             sweep.over_files.push_back(overlay);
-            const std::string file_name = overlay.substr(overlay.rfind('/') + 1);
+            const std::string file_name = io::base_name(overlay);
             if (!named) sweep.name += fmt::format("-{}", file_name.substr(0, file_name.rfind('.')));
         }
         require(is_file_name(sweep.name), ExitCode::usage,

@@ -1,10 +1,10 @@
-// Works through a sweep: so many processes at a time, each a train, eval or probe of this program.
+// Works through a sweep: `jobs` processes at a time, each a train, eval or probe of this program.
 //
 // <sweep>/sweep.json  configs/<run>.json  logs/<run>.log  logs/<run>.<label>.log  <run>/...
 //
-// Nothing but what lies in the run directories says what is done, so a sweep that was killed goes on where it
-// was: a run is trained when its newest checkpoint is of its last step; an evaluation is done when its
-// directory holds an asked.json with the same arguments, checkpoint and request.json.
+// The run directories alone determine what is done, so a sweep that was killed continues: a run is trained when
+// its newest checkpoint is of its last step; an evaluation is done when its directory holds an asked.json with
+// the same arguments, checkpoint and request.json.
 #pragma once
 
 #include <functional>

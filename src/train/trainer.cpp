@@ -272,8 +272,8 @@ bool Trainer::save() {
             failed_saves_ = 0;
         } catch (const Error& e) {
             directory_->check_in_place();  // whatever failed, a lost directory is the reason to give
-            // A full disk in the middle of a long run must not throw the run away: the previous checkpoint
-            // is intact.
+            // A full disk in the middle of a long run must not end the run:
+            // the previous checkpoint is intact.
             constexpr int tolerated = 3;
             const bool needed = state_.step == total_steps_ || stop_signal() != 0;
             const bool finite = e.code() != ExitCode::numerics;
