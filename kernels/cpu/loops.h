@@ -89,7 +89,7 @@ LONGREACH_INLINE double dot_wide(const float* x, const float* y, int64_t n) {
 // contiguous, else whole rows.
 struct Span {
     int64_t row, col, count;
-    float* of(const Tensor& t) const { return t.data ? t.f32() + row * t.row_stride + col : nullptr; }
+    float* of(const Tensor& t) const { return t ? t.f32() + row * t.row_stride + col : nullptr; }
 };
 struct Spans {
     static constexpr int64_t run = 4096;  // elements: 16 KiB, so that a few arrays fit L1

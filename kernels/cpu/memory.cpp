@@ -85,12 +85,12 @@ void CpuOps::release(void* memory, int64_t bytes) {
 
 void CpuOps::do_upload(Tensor to, const void* host) {
     check(to.contiguous(), "upload into a strided tensor");
-    std::memcpy(to.data, host, static_cast<size_t>(to.bytes()));
+    std::memcpy(to.data(), host, static_cast<size_t>(to.bytes()));
 }
 
 void CpuOps::do_download(void* host, const Tensor& from) {
     check(from.contiguous(), "download of a strided tensor");
-    std::memcpy(host, from.data, static_cast<size_t>(from.bytes()));
+    std::memcpy(host, from.data(), static_cast<size_t>(from.bytes()));
 }
 
 void CpuOps::do_zero(Tensor to) {

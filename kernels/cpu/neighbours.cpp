@@ -115,7 +115,7 @@ void check_conv(const Tensor& y, const Tensor& x, const Tensor& w) {
     check(y.rows() == x.rows() && y.cols() == x.cols() && w.cols() == x.cols() && w.rows() >= 1,
           "convolution {}x{} of {}x{} into {}x{}", w.rows(), w.cols(), x.rows(), x.cols(), y.rows(),
           y.cols());
-    check(y.data != x.data, "a convolution cannot work in place");
+    check(y.data() != x.data(), "a convolution cannot work in place");
 }
 
 // The gate of position n; zero where it takes nothing.
@@ -132,7 +132,7 @@ Smear smear_at(const float* x, const Tensor& w) {
 void check_smear(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& lambda) {
     check(y.rows() == x.rows() && y.cols() == x.cols() && w.count() <= x.cols() && lambda.count() == 1,
           "smear by {} channels of {}x{} into {}x{}", w.count(), x.rows(), x.cols(), y.rows(), y.cols());
-    check(y.data != x.data, "smear cannot work in place");
+    check(y.data() != x.data(), "smear cannot work in place");
 }
 
 }  // namespace

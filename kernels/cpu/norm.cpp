@@ -91,7 +91,7 @@ void CpuOps::do_norm(Tensor y, Tensor normalised, Tensor inverse, const Tensor& 
     const int64_t rows = x.rows(), width = x.cols();
     check(y.rows() == rows && y.cols() == width, "norm of {}x{} into {}x{}", rows, width, y.rows(), y.cols());
     // Where y and normalised are one array, it is written once.
-    const bool shared = normalised.data == y.data;
+    const bool shared = normalised.data() == y.data();
     check(!shared || !(gain || bias), "norm with a gain or bias needs y and normalised apart");
 #pragma omp parallel for schedule(static) num_threads(threads_) if (rows * width > parallel_threshold)
     for (int64_t r = 0; r < rows; ++r) {

@@ -92,7 +92,7 @@ class CudaOps final : public Ops {
     ~CudaOps() override {
         cudaStreamSynchronize(stream());
         forget_recordings();
-        if (scratch_.data) cudaFree(scratch_.data);
+        if (scratch_) cudaFree(scratch_.data());
         cudaGetLastError();  // nobody left to tell
     }
 
@@ -129,11 +129,11 @@ class CudaOps final : public Ops {
     }
     void do_upload(Tensor to, const void* host) override {
         check(to.contiguous(), "upload into a slice");
-        ring_.upload(to.data, host, to.bytes());
+        ring_.upload(to.data(), host, to.bytes());
     }
     void do_download(void* host, const Tensor& from) override {
         check(from.contiguous(), "download of a slice");
-        ring_.download(host, from.data, from.bytes());
+        ring_.download(host, from.data(), from.bytes());
         after("download");
     }
     int64_t scratch_bytes() const override { return scratch_.bytes() + products_.workspace_bytes(); }
@@ -403,7 +403,7 @@ class CudaOps final : public Ops {
         return scratch_;
     }
     void reserve_scratch(int64_t bytes) {
-        if (scratch_.data) cudaFree(scratch_.data);
+        if (scratch_) cudaFree(scratch_.data());
         scratch_ = Tensor();
         void* memory = nullptr;
         require_success(cudaMalloc(&memory, static_cast<size_t>(bytes)), "cudaMalloc of scratch memory");

@@ -46,7 +46,7 @@ struct Operand {
 };
 // The largest power of two, up to 256, that divides the address and the distance between matrices.
 int64_t alignment_of(const Tensor& t, int64_t batch, int64_t step) {
-    auto bits = static_cast<uint64_t>(reinterpret_cast<uintptr_t>(t.data)) | 256u;
+    auto bits = static_cast<uint64_t>(reinterpret_cast<uintptr_t>(t.data())) | 256u;
     if (batch > 1) bits |= static_cast<uint64_t>(step * size_of(t.dtype));
     return static_cast<int64_t>(bits & (~bits + 1));
 }
@@ -228,21 +228,18 @@ void MatrixProducts::run(const Product& p) {
     auto at = state_->plans.find(kind);
     if (at == state_->plans.end()) at = state_->plans.emplace(kind, Plan(state_->library, kind)).first;
     const Plan& plan = at->second;
-    demand(
-        cublaslt().matmul(state_->library, plan.operation.handle, &p.alpha, p.b.data, plan.b.handle, p.a.data,
-                          plan.a.handle, &p.beta, addend.data, plan.addend.handle, p.c.data, plan.c.handle,
-                          &plan.algorithm, state_->workspace, size_t{workspace_size}, state_->stream),
-        "a product", &kind);
+    demand(cublaslt().matmul(state_->library, plan.operation.handle, &p.alpha, p.b.data(), plan.b.handle,
+                             p.a.data(), plan.a.handle, &p.beta, addend.data(), plan.addend.handle,
+                             p.c.data(), plan.c.handle, &plan.algorithm, state_->workspace,
+                             size_t{workspace_size}, state_->stream),
+           "a product", &kind);
 }
 
 // c = beta * addend, for the library takes no empty sums.
 void MatrixProducts::without_terms(const Product& p, const Tensor& addend, int64_t addend_step) {
     check(p.beta == 0.0f || p.beta == 1.0f, "an empty product with {} times c", p.beta);
     for (int64_t i = 0; i < p.batch; ++i) {
-        const auto matrix = [&](Tensor t, int64_t step) {
-            t.data = static_cast<std::byte*>(t.data) + i * step * size_of(t.dtype);
-            return t;
-        };
+        const auto matrix = [&](const Tensor& t, int64_t step) { return t.moved(i * step); };
         const Tensor c = matrix(p.c, p.c_step);
         if (p.beta == 1.0f) {
             if (p.addend) copy(c, matrix(addend, addend_step), state_->stream);

@@ -72,12 +72,11 @@ void run_batch(MatrixProducts& products, std::span<const MuonSlot> slots, const 
     Tensor x(memory, type, {layout.small, layout.large});
     Tensor y(memory + layout.matrices * layout.matrix, type, {layout.small, layout.large});
     const Tensor a(memory + 2 * layout.matrices * layout.matrix, type, {layout.small, layout.small});
-    const Tensor b(static_cast<std::byte*>(a.data) + layout.matrices * layout.square, type,
-                   {layout.small, layout.small});
+    const Tensor b(a.as<std::byte>() + layout.matrices * layout.square, type, {layout.small, layout.small});
     auto* partials = reinterpret_cast<double*>(memory + layout.partials);
     auto* squares = reinterpret_cast<double*>(memory + layout.totals);
 
-    MuonBatch batch{.slots = slots, .x = x.data, .type = type, .step = step};
+    MuonBatch batch{.slots = slots, .x = x.data(), .type = type, .step = step};
     const int64_t blocks = flat_blocks(layout.small * layout.large);
     muon_momentum(batch, partials, spec, stream);
     fold_totals({.partials = partials, .count = blocks, .step = blocks, .set = squares}, count, stream);
@@ -114,7 +113,7 @@ void run_batch(MatrixProducts& products, std::span<const MuonSlot> slots, const 
                       .addend_step = step});
         std::swap(x, y);
     }
-    batch.x = x.data;
+    batch.x = x.data();
     muon_update(batch, stream);
 }
 
@@ -136,7 +135,7 @@ void muon(MatrixProducts& products, std::span<const MuonSlot> slots, Tensor work
     for (const auto& [sides, group] : groups) {
         const auto count = static_cast<int64_t>(group.size());
         const Layout layout(sides.first, sides.second, count, type, batch_bytes);
-        check(workspace.bytes() >= layout.bytes && reinterpret_cast<uintptr_t>(workspace.data) % 8 == 0,
+        check(workspace.bytes() >= layout.bytes && reinterpret_cast<uintptr_t>(workspace.data()) % 8 == 0,
               "muon workspace of {} bytes, needs {}", workspace.bytes(), layout.bytes);
         for (int64_t first = 0; first < count; first += layout.matrices) {
             const auto taken = static_cast<size_t>(std::min(layout.matrices, count - first));

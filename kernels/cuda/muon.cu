@@ -150,8 +150,8 @@ Matrix matrix_of(const MuonSlot& slot) {
         .rate = slot.learning_rate,
         .rows = static_cast<int32_t>(rows),
         .cols = static_cast<int32_t>(cols),
-        .vectors = rows * cols % 4 == 0 && aligned(Tensor(slot.momentum.data, DType::f32, {rows * cols}),
-                                                   Tensor(slot.gradient.data, DType::f32, {rows * cols}))};
+        .vectors = rows * cols % 4 == 0 && aligned(Tensor(slot.momentum.data(), DType::f32, {rows * cols}),
+                                                   Tensor(slot.gradient.data(), DType::f32, {rows * cols}))};
 }
 
 // body(list, its number of matrices, number of the first) for every 32 slots.

@@ -223,7 +223,7 @@ void norm(Tensor y, Tensor normalised, Tensor inverse, const Tensor& x, const Te
           const Tensor& bias, const NormSpec& spec, Stream stream) {
     const int64_t rows = x.rows(), width = x.cols();
     check(y.rows() == rows && y.cols() == width, "norm of {}x{} into {}x{}", rows, width, y.rows(), y.cols());
-    const bool shared = normalised.data == y.data;
+    const bool shared = normalised.data() == y.data();
     check(!shared || !(gain || bias), "norm with a gain or bias needs y and normalised apart");
     if (shared) normalised = Tensor();
     with_element(x.dtype, [&](auto element) {

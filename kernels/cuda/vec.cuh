@@ -108,7 +108,7 @@ struct View {
 };
 template <class T>
 View<T> view(const Tensor& t) {
-    return {static_cast<T*>(t.data), t.row_stride};
+    return {t.as<T>(), t.row_stride};
 }
 
 // Piece i of [0, count) cut into `pieces` equal pieces (the last may be shorter or empty).
@@ -141,7 +141,7 @@ inline constexpr int wide = 16 / static_cast<int>(sizeof(T));
 template <class... Tensors>
 bool aligned(const Tensors&... tensors) {
     const auto one = [](const Tensor& t) {
-        return reinterpret_cast<uintptr_t>(t.data) % 16 == 0 &&
+        return reinterpret_cast<uintptr_t>(t.data()) % 16 == 0 &&
                (t.rows() <= 1 || t.row_stride * size_of(t.dtype) % 16 == 0);
     };
     return (one(tensors) && ...);

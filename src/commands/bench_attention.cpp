@@ -54,7 +54,6 @@ class AttentionBench {
     }
     void prepare() {
         arena_.commit();
-        plan();
         uint64_t seed = 1;
         for (const Tensor& t : {q_, k_, v_, dout_, far_q_, far_k_}) fill_random(ops_, t, seed++);
         fill_random(ops_, row_factor_, seed, Random::near_one);

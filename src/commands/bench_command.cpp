@@ -37,7 +37,6 @@ class StepBench {
           arena_(ops) {
         plan();
         arena_.commit();
-        plan();
         model_.fill_tables(ops);
         std::vector<float> weights;
         model::initialise(model_.params(), 1, weights);

@@ -117,16 +117,12 @@ void OpenedModel::load(const Plan& plan, int64_t longest) {
         model::changed_layers_line(experiment.model, experiment.eval.rope,
                                    lengths_up_to(experiment.eval.lengths, longest), stage_window());
     if (!changed.empty()) console.line(changed);
-    const auto reserve = [&] {
-        weights = model::plan_weights(arena_, model->params());
-        model->plan_tables(arena_);
-        plan(arena_, longest);
-    };
-    reserve();
+    weights = model::plan_weights(arena_, model->params());
+    model->plan_tables(arena_);
+    plan(arena_, longest);
     console.line("memory plan:\n" + arena_.table());
     check_memory(plan, longest);
     arena_.commit();
-    reserve();
     model->fill_tables(*ops);
     train::load_weights(checkpoint, *ops, model->params(), weights, {.non_finite = true}, notice);
     weights.round(*ops);

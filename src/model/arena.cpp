@@ -22,29 +22,19 @@ Tensor Arena::reserve(const std::string& name, DType dtype, std::initializer_lis
     for (const int64_t d : dims) size *= static_cast<double>(d);
     require(size + static_cast<double>(offset_) < most_bytes, ExitCode::device,
             "the memory plan needs more than {:.0e} bytes: {} alone has {:.2g}", most_bytes, name, size);
-    Tensor t(nullptr, dtype, dims);
+    check(!committed_, "{} is reserved after commit()", name);
+    const Tensor t(&memory_, offset_, dtype, dims);
     const int64_t bytes = (t.bytes() + alignment - 1) / alignment * alignment;
-    if (placing_) {
-        // A reservation the measuring pass did not see would overlap another one and spoil
-        // its numbers in silence.
-        const bool planned = placed_ < entries_.size() && entries_[placed_].name == name &&
-                             entries_[placed_].begin == offset_ && entries_[placed_].bytes == bytes;
-        check(planned, "{} is not as planned: the placing pass differs from the measuring one", name);
-        ++placed_;
-        t.data = memory_ + offset_;
-    } else {
-        entries_.push_back({group_, name, offset_, bytes});
-    }
+    entries_.push_back({group_, name, offset_, bytes});
     offset_ += bytes;
     peak_ = std::max(peak_, offset_);
     return t;
 }
 
 void Arena::commit() {
-    check(!placing_, "a plan is committed once");
+    check(!committed_, "a plan is committed once");
     memory_ = static_cast<std::byte*>(ops_.allocate(peak_));
-    offset_ = 0;
-    placing_ = true;
+    committed_ = true;
 }
 
 namespace {

@@ -1,7 +1,8 @@
 // Device memory, planned before the first step.
 //
-// Planning code runs twice over the same calls: once to measure (views without memory), once, after commit(),
-// to place. Every reservation has a name; the printed plan is what the process then really holds.
+// A reservation is an offset, so tensors can be handed out, sliced and kept before the memory exists. commit()
+// allocates the peak of all reservations at once. Every reservation has a name; the printed plan lists what
+// the process holds after commit().
 #pragma once
 
 #include <algorithm>
@@ -46,9 +47,8 @@ class Arena {
         rewind(end);
     }
 
-    void commit();  // allocates the measured peak and starts over, now placing
+    void commit();  // allocates; no reservations after this
     int64_t bytes() const { return peak_; }
-    int64_t offset() const { return offset_; }
 
     struct Entry {
         std::string group, name;
@@ -63,9 +63,8 @@ class Arena {
     std::string group_;
     std::vector<Entry> entries_;
     int64_t offset_ = 0, peak_ = 0;
-    std::byte* memory_ = nullptr;
-    size_t placed_ = 0;  // entries given out by the placing pass
-    bool placing_ = false;
+    std::byte* memory_ = nullptr;  // reserved tensors point to this member
+    bool committed_ = false;
 };
 
 }  // namespace longreach::model

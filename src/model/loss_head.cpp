@@ -93,7 +93,7 @@ void LossHead::run_chunks(StepContext& run, const Saved& saved, const Tensor& x,
         run.ops.linear(logits, y, matrix, Write::set);
         run.ops.cross_entropy(losses, logits, targets, spec, training);
         if (!training) {
-            run.ops.top1(Tensor(saved.best.i32() + begin, DType::i32, {rows}), logits);
+            run.ops.top1(saved.best.range(begin, rows), logits);
             continue;
         }
         run.ops.linear_backward_weight(run.gradient(matrix_), logits, y);

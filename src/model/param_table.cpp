@@ -71,9 +71,8 @@ namespace {
 
 Tensor part_of(const Tensor& flat, const ParamRef& ref) {
     check(static_cast<bool>(ref), "view of a parameter that does not exist");
-    void* data = flat.data ? flat.as<std::byte>() + ref.offset * size_of(flat.dtype) : nullptr;
-    if (ref.rows == 1) return Tensor(data, flat.dtype, {ref.cols});
-    return Tensor(data, flat.dtype, {ref.rows, ref.cols});
+    const Tensor part = flat.range(ref.offset, ref.rows * ref.cols);
+    return ref.rows == 1 ? part : part.shaped({ref.rows, ref.cols});
 }
 
 }  // namespace

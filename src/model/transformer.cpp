@@ -120,8 +120,6 @@ void Transformer::plan_training(Arena& arena, Ops& ops, const PlanSize& size, bo
 
     arena.group("workspace, training");
     a.dx = arena.activation("dx", {n, c});
-    // Asked of the config, not of the tensors: in the measuring pass those have no memory yet
-    // and count as absent.
     a.cross.streams.gradients = plan_streams(arena, "d", n);
     if (config_.residual.values == ValueMix::first)
         a.cross.values.dfirst = arena.activation("dfirst_values", {n, a.cross.values.first.cols()});

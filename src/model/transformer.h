@@ -29,8 +29,7 @@ class Transformer {
     const ParamTable& params() const { return table_; }
     const std::vector<Segment>& segments() const { return segments_; }
 
-    // Reserves tables and what lives between calls; after arena.commit() and a second
-    // pass, fill_tables computes them.
+    // Reserves tables and what lives between calls; after arena.commit(), fill_tables computes them.
     void plan_tables(Arena& arena);
     void fill_tables(Ops& ops);
     // Prepares forward() for sequences of this length; 0: as in training, for forward_backward().

@@ -4,15 +4,6 @@
 
 namespace longreach::optim {
 
-namespace {
-
-// `count` numbers of a tensor from the `begin`-th on, as one row.
-Tensor stretch(const Tensor& tensor, int64_t begin, int64_t count) {
-    return Tensor(tensor.data ? tensor.f32() + begin : nullptr, DType::f32, {count});
-}
-
-}  // namespace
-
 UpdateRule update_rule(const OptimizerConfig& config, model::ParamGroup group) {
     using Kind = UpdateRule::Kind;
     switch (group) {
@@ -93,13 +84,12 @@ void Optimizer::measure(Ops& ops, const model::FlatParams& gradients) const {
     for (const Ownership::Piece& piece : ownership_.pieces()) {
         if (piece.owner != share_.rank) continue;
         const int64_t begin = table_.params()[piece.param].offset + piece.begin;
-        ops.sum_squares(Tensor(squares_.f64() + piece.slot, DType::f64, {1}),
-                        stretch(gradients.flat, begin, piece.count));
+        ops.sum_squares(squares_.range(piece.slot, 1), gradients.flat.range(begin, piece.count));
     }
 }
 
 Tensor Optimizer::squares(int rank) const {
-    return Tensor(squares_.f64() + ownership_.first_slot(rank), DType::f64, {ownership_.slots(rank)});
+    return squares_.range(ownership_.first_slot(rank), ownership_.slots(rank));
 }
 
 double Optimizer::gradient_norm(Ops& ops) const {
@@ -144,8 +134,8 @@ bool Optimizer::update(Ops& ops, const model::FlatParams& weights, const model::
             slot.weight_decay = p.decay ? static_cast<float>(rate * muon.weight_decay) : 0.0f;
         } else {
             AdamSlot& slot = adam_slots_[next_adam++];
-            slot.param = stretch(weights.flat, p.offset + part.begin, part.count);
-            slot.gradient = stretch(gradients.flat, p.offset + part.begin, part.count);
+            slot.param = weights.flat.range(p.offset + part.begin, part.count);
+            slot.gradient = gradients.flat.range(p.offset + part.begin, part.count);
             slot.learning_rate = static_cast<float>(rate);
             slot.weight_decay = p.decay ? static_cast<float>(adam.weight_decay) : 0.0f;
         }

@@ -129,7 +129,7 @@ class Port final : public GlooPort {
             const uint64_t slot = slot_of(ticket, next[static_cast<size_t>(t.peer)]++, t.data.bytes());
             guarded(t.peer, [&] {
                 pieces.push_back({t.peer, context_->createUnboundBuffer(
-                                              t.data.data, static_cast<size_t>(t.data.bytes()))});
+                                              t.data.data(), static_cast<size_t>(t.data.bytes()))});
                 begin(*pieces.back().buffer, t.peer, slot);
             });
         }

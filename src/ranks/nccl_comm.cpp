@@ -174,19 +174,20 @@ class NcclComm final : public Comm {
             ncclResult_t result = api_.group_start();
             for (const Transfer& t : sends)
                 if (t.data.count() > 0)
-                    result = together(result, api_.send(t.data.data, elements(t.data), type_of(t.data.dtype),
-                                                        t.peer, connection_.handle, stream_.handle));
+                    result =
+                        together(result, api_.send(t.data.data(), elements(t.data), type_of(t.data.dtype),
+                                                   t.peer, connection_.handle, stream_.handle));
             for (const Transfer& t : receives)
                 if (t.data.count() > 0)
                     result =
-                        together(result, api_.receive(t.data.data, elements(t.data), type_of(t.data.dtype),
+                        together(result, api_.receive(t.data.data(), elements(t.data), type_of(t.data.dtype),
                                                       t.peer, connection_.handle, stream_.handle));
             return together(result, api_.group_end());
         });
     }
     void post_all_reduce(Ticket ticket, Tensor data) override {
         launch(ticket, [&] {
-            return api_.all_reduce(data.data, data.data, elements(data), type_of(data.dtype), ncclSum,
+            return api_.all_reduce(data.data(), data.data(), elements(data), type_of(data.dtype), ncclSum,
                                    connection_.handle, stream_.handle);
         });
     }

@@ -42,7 +42,7 @@ std::vector<ranks::Transfer> StateExchange::parts(const optim::Optimizer::Named&
     if (!optimizer_.sharded()) return out;
     for (int r = 1; r < comm_.ranks(); ++r) {
         const optim::Ownership::Range part = optimizer_.ownership().part(state.param, r);
-        if (part.count > 0) out.push_back({r, Tensor(scratch_.f32() + part.begin, DType::f32, {part.count})});
+        if (part.count > 0) out.push_back({r, scratch_.range(part.begin, part.count)});
     }
     return out;
 }
@@ -54,7 +54,7 @@ Tensor StateExchange::fetch(const std::string& name) {
     if (others.empty()) return state.tensor;
     const int64_t count = count_of(state);
     const optim::Ownership::Range own = optimizer_.ownership().part(state.param, 0);
-    if (own.count > 0) ops_.copy(Tensor(scratch_.f32() + own.begin, DType::f32, {own.count}), state.tensor);
+    if (own.count > 0) ops_.copy(scratch_.range(own.begin, own.count), state.tensor);
     comm_.wait(comm_.exchange({ranks::CollectiveOp::send, DType::f32, count}, {}, others));
     return Tensor(scratch_.f32(), DType::f32, {count});
 }

@@ -28,7 +28,7 @@ class Stage {
   public:
     explicit Stage(const std::vector<Operand>& operands) {
         for (const Operand& o : operands)
-            if (const Tensor& t = *o.tensor; t.data && t.count() > 0)
+            if (const Tensor& t = *o.tensor; t && t.count() > 0)
                 pieces_.push_back({begin_of(t), end_of(t), nullptr});
         std::sort(pieces_.begin(), pieces_.end(),
                   [](const Piece& a, const Piece& b) { return a.begin < b.begin; });
@@ -56,13 +56,11 @@ class Stage {
         for (const Piece& p : pieces_) cudaFree(p.memory);
     }
 
-    Tensor operator()(Tensor t) const {
-        if (!t.data || t.count() == 0) return t;
+    Tensor operator()(const Tensor& t) const {
+        if (!t || t.count() == 0) return t;
         for (const Piece& p : pieces_)
-            if (p.begin <= begin_of(t) && begin_of(t) < p.end) {
-                t.data = static_cast<std::byte*>(p.device()) + (begin_of(t) - p.begin);
-                return t;
-            }
+            if (p.begin <= begin_of(t) && begin_of(t) < p.end)
+                return t.placed_at(static_cast<std::byte*>(p.device()) + (begin_of(t) - p.begin));
         check(false, "a tensor that was not staged");
         return t;
     }
@@ -81,7 +79,7 @@ class Stage {
         void* device() const { return static_cast<std::byte*>(memory) + phase(*this); }
     };
     static size_t phase(const Piece& p) { return p.begin % 64; }
-    static uintptr_t begin_of(const Tensor& t) { return reinterpret_cast<uintptr_t>(t.data); }
+    static uintptr_t begin_of(const Tensor& t) { return reinterpret_cast<uintptr_t>(t.data()); }
     static uintptr_t end_of(const Tensor& t) {
         return begin_of(t) +
                static_cast<uintptr_t>(((t.rows() - 1) * t.row_stride + t.cols()) * size_of(t.dtype));

@@ -64,13 +64,11 @@ class Bench {
     Bench(const model::ModelConfig& config, const eval::EvalRequest& request, int rank = 0, int ranks = 1)
         : ops_(make_cpu_ops({.threads = 1})), arena_(*ops_), model_(config, request.lengths.back()) {
         const int64_t batch = std::max(request.batch_tokens, request.lengths.back());
-        for (int pass = 0; pass < 2; ++pass) {
-            weights_ = model::plan_weights(arena_, model_.params());
-            model_.plan_tables(arena_);
-            evaluator_.plan(arena_, batch, request.document_mask, rank, ranks);
-            model_.plan_evaluation(arena_, *ops_, {batch, request.lengths}, request.document_mask);
-            if (pass == 0) arena_.commit();
-        }
+        weights_ = model::plan_weights(arena_, model_.params());
+        model_.plan_tables(arena_);
+        evaluator_.plan(arena_, batch, request.document_mask, rank, ranks);
+        model_.plan_evaluation(arena_, *ops_, {batch, request.lengths}, request.document_mask);
+        arena_.commit();
         model_.fill_tables(*ops_);
         std::vector<float> host;
         model::initialise(model_.params(), seed, host);

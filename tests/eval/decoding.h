@@ -32,12 +32,10 @@ class DecoderBench {
           arena_(*ops_),
           model_(config, text.room, text.post_hoc),
           decoder_(model_, {text.sequences, text.prompt, text.room}) {
-        for (int pass = 0; pass < 2; ++pass) {
-            weights_ = model::plan_weights(arena_, model_.params());
-            model_.plan_tables(arena_);
-            decoder_.plan(arena_, *ops_);
-            if (pass == 0) arena_.commit();
-        }
+        weights_ = model::plan_weights(arena_, model_.params());
+        model_.plan_tables(arena_);
+        decoder_.plan(arena_, *ops_);
+        arena_.commit();
         model_.fill_tables(*ops_);
         ops_->upload(weights_.flat, host_weights.data());
         weights_.round(*ops_);

@@ -21,14 +21,12 @@ eval::ProbeResult probe_on(ranks::Comm& comm, const model::ModelConfig& config, 
     eval::LengthEvaluator evaluator;
     eval::Probe probe;
     model::FlatParams weights;
-    for (int pass = 0; pass < 2; ++pass) {
-        weights = model::plan_weights(arena, model.params());
-        model.plan_tables(arena);
-        evaluator.plan(arena, request.lengths.back(), request.document_mask, comm.rank(), comm.ranks());
-        model.plan_evaluation(arena, *ops, {request.lengths.back(), request.lengths}, request.document_mask);
-        probe.plan(arena, config, request.lengths.back());
-        if (pass == 0) arena.commit();
-    }
+    weights = model::plan_weights(arena, model.params());
+    model.plan_tables(arena);
+    evaluator.plan(arena, request.lengths.back(), request.document_mask, comm.rank(), comm.ranks());
+    model.plan_evaluation(arena, *ops, {request.lengths.back(), request.lengths}, request.document_mask);
+    probe.plan(arena, config, request.lengths.back());
+    arena.commit();
     model.fill_tables(*ops);
     std::vector<float> host;
     model::initialise(model.params(), Bench::seed, host);

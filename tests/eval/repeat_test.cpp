@@ -22,13 +22,11 @@ std::vector<eval::TaskRow> repeat(const model::ModelConfig& config, const Corpus
     eval::RepeatEvaluator evaluator;
     model::FlatParams weights;
     const int64_t batch = std::max(request.batch_tokens, request.lengths.back());
-    for (int pass = 0; pass < 2; ++pass) {
-        weights = model::plan_weights(arena, model.params());
-        model.plan_tables(arena);
-        evaluator.plan(arena, batch, request.document_mask);
-        model.plan_evaluation(arena, *ops, {batch, request.lengths}, request.document_mask);
-        if (pass == 0) arena.commit();
-    }
+    weights = model::plan_weights(arena, model.params());
+    model.plan_tables(arena);
+    evaluator.plan(arena, batch, request.document_mask);
+    model.plan_evaluation(arena, *ops, {batch, request.lengths}, request.document_mask);
+    arena.commit();
     model.fill_tables(*ops);
     std::vector<float> host;
     model::initialise(model.params(), Bench::seed, host);
@@ -161,14 +159,12 @@ TEST_CASE("the most likely token is the one of the smallest loss") {
     model::Arena arena(*ops);
     model::FlatParams weights;
     Tensor tokens, targets;
-    for (int pass = 0; pass < 2; ++pass) {
-        weights = model::plan_weights(arena, model.params());
-        model.plan_tables(arena);
-        tokens = arena.reserve("tokens", DType::i32, {24});
-        targets = arena.reserve("targets", DType::i32, {24});
-        model.plan_evaluation(arena, *ops, {24, {24}}, false);
-        if (pass == 0) arena.commit();
-    }
+    weights = model::plan_weights(arena, model.params());
+    model.plan_tables(arena);
+    tokens = arena.reserve("tokens", DType::i32, {24});
+    targets = arena.reserve("targets", DType::i32, {24});
+    model.plan_evaluation(arena, *ops, {24, {24}}, false);
+    arena.commit();
     model.fill_tables(*ops);
     std::vector<float> host;
     model::initialise(model.params(), Bench::seed, host);

@@ -34,15 +34,13 @@ struct Lab {
     Lab(const model::ModelConfig& config, int64_t longest, int64_t batch, const std::vector<int64_t>& lengths,
         bool mask = false, int rank = 0, int ranks = 1)
         : model(config, longest) {
-        for (int pass = 0; pass < 2; ++pass) {
-            weights = model::plan_weights(arena, model.params());
-            model.plan_tables(arena);
-            evaluator.plan(arena, batch, mask, rank, ranks);
-            tokens = arena.reserve("tokens", DType::i32, {longest});
-            targets = arena.reserve("targets", DType::i32, {longest});
-            model.plan_evaluation(arena, *ops, {batch, lengths}, mask);
-            if (pass == 0) arena.commit();
-        }
+        weights = model::plan_weights(arena, model.params());
+        model.plan_tables(arena);
+        evaluator.plan(arena, batch, mask, rank, ranks);
+        tokens = arena.reserve("tokens", DType::i32, {longest});
+        targets = arena.reserve("targets", DType::i32, {longest});
+        model.plan_evaluation(arena, *ops, {batch, lengths}, mask);
+        arena.commit();
         model.fill_tables(*ops);
         std::vector<float> host;
         model::initialise(model.params(), 3, host);

@@ -121,7 +121,7 @@ namespace {
 Floats decoded(Problem& p, Ops& ops) {
     const Variant& c = p.c;
     const auto rows_at = [&](Tensor t, int64_t i) {  // position i of every sequence
-        t.data = t.f32() + i * t.row_stride;
+        t = t.moved(i * t.row_stride);
         t.shape = {c.batch, t.cols(), 0, 0};
         t.row_stride *= c.length;
         return t;

@@ -298,9 +298,7 @@ TEST_CASE("adam does not depend on the number of threads") {
                second = normal(1, 100003, 4, 0.01, 1.0);
         const Tensor p = param.vector(), g = gradient.vector(), m = first.vector(), v = second.vector();
         // Two slots of one array, so that blocks of different slots meet inside a thread's run.
-        const auto part = [](const Tensor& t, int64_t begin, int64_t n) {
-            return Tensor(t.f32() + begin, DType::f32, {n});
-        };
+        const auto part = [](const Tensor& t, int64_t begin, int64_t n) { return t.range(begin, n); };
         const std::vector<AdamSlot> slots = {
             {part(p, 0, 30001), part(g, 0, 30001), part(m, 0, 30001), part(v, 0, 30001), 0.1f, 0.0f},
             {part(p, 30001, 70002), part(g, 30001, 70002), part(m, 30001, 70002), part(v, 30001, 70002),

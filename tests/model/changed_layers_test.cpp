@@ -44,7 +44,6 @@ struct PlannedTables {
         : tables(config, length, change) {
         tables.plan(arena);
         arena.commit();
-        tables.plan(arena);
         tables.fill(*ops);
     }
     // Whatever tables a layer reads at this length.

@@ -46,7 +46,6 @@ class ModelFixture {
         if (size.watch != Watch::nothing) model_.watch_scores(size.watch == Watch::absolute);
         plan(size);
         arena_.commit();
-        plan(size);
         model_.fill_tables(*ops_);
         model::initialise(model_.params(), seed, host_weights);
     }
@@ -135,7 +134,7 @@ class ModelFixture {
     void poison() {
         const std::vector<float> nan(static_cast<size_t>(shared_floats_),
                                      std::numeric_limits<float>::quiet_NaN());
-        ops_->upload(Tensor(shared_.data, DType::f32, {shared_floats_}), nan.data());
+        ops_->upload(Tensor(shared_.data(), DType::f32, {shared_floats_}), nan.data());
     }
 
     std::vector<float> download(const Tensor& t) const {

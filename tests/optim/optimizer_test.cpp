@@ -41,12 +41,10 @@ struct Machine {
 
     explicit Machine(const optim::OptimizerConfig& config, bool tied = false)
         : model(model_config(tied), 16), optimizer(config, model.params()) {
-        for (int pass = 0; pass < 2; ++pass) {
-            weights.flat = arena.reserve("weights", DType::f32, {model.params().size()});
-            gradients.flat = arena.reserve("gradients", DType::f32, {model.params().size()});
-            optimizer.plan(arena, *ops);
-            if (pass == 0) arena.commit();
-        }
+        weights.flat = arena.reserve("weights", DType::f32, {model.params().size()});
+        gradients.flat = arena.reserve("gradients", DType::f32, {model.params().size()});
+        optimizer.plan(arena, *ops);
+        arena.commit();
         set(weights.flat, random(1));
         set(gradients.flat, random(2));
     }

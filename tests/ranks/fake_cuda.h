@@ -18,7 +18,7 @@ struct Range {
     const void* data = nullptr;
     int64_t bytes = 0;
     Range(const void* where, int64_t size) : data(where), bytes(size) {}
-    Range(const Tensor& t) : data(t.data), bytes(t.bytes()) {}
+    Range(const Tensor& t) : data(t.data()), bytes(t.bytes()) {}
 };
 
 // What a kernel is here.

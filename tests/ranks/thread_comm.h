@@ -21,7 +21,7 @@ namespace longreach::test {
 class Mailbox {
   public:
     void put(int from, int to, ranks::Comm::Ticket collective, const Tensor& data) {
-        const auto* bytes = static_cast<const std::byte*>(data.data);
+        const auto* bytes = static_cast<const std::byte*>(data.data());
         const std::lock_guard lock(mutex_);
         letters_[{from, to, collective}].push_back({data.dtype, {bytes, bytes + data.bytes()}});
         arrived_.notify_all();
@@ -36,7 +36,7 @@ class Mailbox {
         if (waiting.empty()) letters_.erase({from, to, collective});
         check(letter.dtype == data.dtype && static_cast<int64_t>(letter.bytes.size()) == data.bytes(),
               "rank {} sends {} bytes, rank {} receives {}", from, letter.bytes.size(), to, data.bytes());
-        std::memcpy(data.data, letter.bytes.data(), letter.bytes.size());
+        std::memcpy(data.data(), letter.bytes.data(), letter.bytes.size());
     }
     void fail() {
         const std::lock_guard lock(mutex_);
@@ -75,12 +75,12 @@ class ThreadComm final : public ranks::Comm {
             if (r != rank()) mailbox_.put(rank(), r, ticket, data);
         for (int r = 0; r < ranks(); ++r) {
             if (r == rank())
-                std::memcpy(other.data(), data.data, other.size() * sizeof(float));
+                std::memcpy(other.data(), data.data(), other.size() * sizeof(float));
             else
                 mailbox_.take(r, rank(), ticket, Tensor(other.data(), DType::f32, {data.count()}));
             for (size_t i = 0; i < sum.size(); ++i) sum[i] += other[i];
         }
-        std::memcpy(data.data, sum.data(), sum.size() * sizeof(float));
+        std::memcpy(data.data(), sum.data(), sum.size() * sizeof(float));
         pending_[ticket] = {};
     }
     void finish(Ticket ticket) override {

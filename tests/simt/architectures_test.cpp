@@ -41,9 +41,9 @@ class Room {
         return Tensor(arrays_.back()->data(), dtype, {rows, cols});
     }
     Tensor f32(int64_t rows, int64_t cols) { return make(DType::f32, rows, cols); }
-    Tensor f32(int64_t count) { return Tensor(f32(1, count).data, DType::f32, {count}); }
-    Tensor f64(int64_t count) { return Tensor(make(DType::f64, 1, count).data, DType::f64, {count}); }
-    Tensor i32(int64_t count) { return Tensor(make(DType::i32, 1, count).data, DType::i32, {count}); }
+    Tensor f32(int64_t count) { return Tensor(f32(1, count).data(), DType::f32, {count}); }
+    Tensor f64(int64_t count) { return Tensor(make(DType::f64, 1, count).data(), DType::f64, {count}); }
+    Tensor i32(int64_t count) { return Tensor(make(DType::i32, 1, count).data(), DType::i32, {count}); }
     Tensor workspace(int64_t bytes) { return f32(bytes / 4 + 1); }
 
   private:

@@ -48,11 +48,9 @@ struct Machine {
     Tensor scratch;
     explicit Machine(int64_t max_micro_batches, const train::GradientTree& kind = train::GradientTree())
         : tree(kind) {
-        for (int pass = 0; pass < 2; ++pass) {
-            tree.plan(arena, parameters, max_micro_batches);
-            scratch = arena.reserve("scratch", DType::f32, {parameters});
-            if (pass == 0) arena.commit();
-        }
+        tree.plan(arena, parameters, max_micro_batches);
+        scratch = arena.reserve("scratch", DType::f32, {parameters});
+        arena.commit();
     }
     Vector run(int64_t micro_batches) {
         tree.begin_step(micro_batches);

@@ -107,7 +107,7 @@ TEST_CASE("spike: a warning changes no weight, no moment and no loss") {
     CHECK(training_losses(home().dir / "calm") == training_losses(home().dir / "warned"));
     CHECK(contains(home().log("warned"), "warning: step "));
     CHECK(contains(home().log("warned"), "robust deviations above"));
-    CHECK(contains(home().log("warned"), "computed again with the same bits; training goes on"));
+    CHECK(contains(home().log("warned"), "computed again with the same bits; training continues"));
     CHECK(!contains(home().log("calm"), "warning: step"));
     CHECK(state_of("calm").find("spikes")->as_int64() == 0);
     CHECK(state_of("warned").find("spikes")->as_int64() > 0);

@@ -24,15 +24,13 @@ struct Pass {
 
     explicit Pass(const std::vector<std::string>& overrides)
         : config(load_tiny(tiny_config("/nowhere"), overrides)), model(config.value.model, 64) {
-        for (int pass = 0; pass < 2; ++pass) {
-            weights = model::plan_weights(arena, model.params());
-            gradients.flat = arena.reserve("gradients", DType::f32, {model.params().size()});
-            model.plan_tables(arena);
-            batch = {tokens / length, length, arena.reserve("tokens", DType::i32, {tokens}),
-                     arena.reserve("targets", DType::i32, {tokens}), Tensor()};
-            model.plan_training(arena, *ops, {tokens, {length}}, false);
-            if (pass == 0) arena.commit();
-        }
+        weights = model::plan_weights(arena, model.params());
+        gradients.flat = arena.reserve("gradients", DType::f32, {model.params().size()});
+        model.plan_tables(arena);
+        batch = {tokens / length, length, arena.reserve("tokens", DType::i32, {tokens}),
+                 arena.reserve("targets", DType::i32, {tokens}), Tensor()};
+        model.plan_training(arena, *ops, {tokens, {length}}, false);
+        arena.commit();
         model.fill_tables(*ops);
         std::vector<int32_t> ids(tokens);
         const Rng rng(1, Purpose::test);
@@ -149,8 +147,7 @@ TEST_CASE("traffic: no weight is read before its segment is needed") {
             void need(int64_t s) override {
                 CHECK(s == arrived++);
                 const model::Segment& segment = pass.model.segments()[static_cast<size_t>(s)];
-                pass.ops->upload(Tensor(pass.weights.flat.f32() + segment.begin, DType::f32,
-                                        {segment.end - segment.begin}),
+                pass.ops->upload(pass.weights.flat.range(segment.begin, segment.end - segment.begin),
                                  host.data() + segment.begin);
             }
             void done(int64_t) override {}
@@ -171,11 +168,9 @@ TEST_CASE(
                                1);  // no bundling
     train::GradientTree tree(2, 0, 2);
     model::Arena arena(*pass.ops);
-    for (int round = 0; round < 2; ++round) {
-        traffic.plan(arena);
-        tree.plan(arena, pass.model.params().size(), 2);
-        if (round == 0) arena.commit();
-    }
+    traffic.plan(arena);
+    tree.plan(arena, pass.model.params().size(), 2);
+    arena.commit();
     traffic.connect(*pass.ops, comm, pass.weights, tree);
     // Tells when the model gets to a segment, and passes it on.
     struct Marked final : model::ParameterTraffic {

@@ -1,0 +1,40 @@
+// The memory of a run: planned, held against what is free, allocated, and compared with what was taken.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "model/arena.h"
+#include "train/session.h"
+
+namespace longreach::train {
+
+class MemoryPlan {
+  public:
+    // Reserves everything that training these stages needs, with evaluations at lengths up to `longest`.
+    using Reserve = std::function<void(model::Arena&, const std::vector<Stage>& stages, int64_t longest)>;
+
+    MemoryPlan(const Session& session, Reserve reserve);
+
+    std::string table() const { return arena_.table(); }
+    // Error(ExitCode::device) with what would fit, if the plan does not.
+    void check() const;
+    void allocate();
+    // After the first step: a line with the plan and what was taken. Later calls do nothing.
+    void compare();
+
+  private:
+    int64_t needed(const model::Arena& arena) const;
+    std::string what_fits(int64_t free) const;
+    int64_t held() const;
+
+    const Session& session_;
+    const Reserve reserve_;
+    model::Arena arena_;
+    int64_t held_before_ = 0;  // bytes
+    bool compared_ = false;
+};
+
+}  // namespace longreach::train

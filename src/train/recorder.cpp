@@ -1,0 +1,207 @@
+#include "train/recorder.h"
+
+#include <fmt/chrono.h>
+
+#include <charconv>
+#include <cmath>
+#include <numbers>
+
+#include "eval/tables.h"
+
+namespace longreach::train {
+
+namespace {
+
+constexpr uint64_t largest_record = uint64_t{1} << 30;  // bytes
+
+// Bytes of the lines of timing.jsonl up to and including `step`. Its length depends on the clock, so unlike
+// those of the other record files it is no part of a checkpoint: equal runs leave equal checkpoints.
+int64_t timing_bytes(const std::string& path, int64_t step) {
+    if (step == 0 || io::kind_of(path, io::Links::refuse) != io::PathKind::file) return 0;
+    const std::string text = io::read_file(path, largest_record, io::Links::refuse);
+    size_t begin = 0;
+    for (size_t end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
+        constexpr std::string_view key = "{\"step\":";
+        const std::string_view line = std::string_view(text).substr(begin, end - begin);
+        int64_t at = 0;
+        if (!line.starts_with(key)) break;
+        if (std::from_chars(line.data() + key.size(), line.data() + line.size(), at).ec != std::errc()) break;
+        if (at > step) break;
+    }
+    return static_cast<int64_t>(begin);
+}
+
+// null: JSON has no other number for it.
+json::Value finite_or_null(double value) {
+    return std::isfinite(value) ? json::Value(value) : json::Value();
+}
+
+}  // namespace
+
+void Recorder::Table::append(const std::vector<std::string>& lines) {
+    for (const std::string& line : lines) file.append(io::first_cells(line, columns));
+}
+
+void Recorder::open(const std::map<std::string, int64_t>& later) {
+    RunDirectory& directory = *session_.directory;
+    const Experiment& e = session_.experiment;
+    const TrainState& state = session_.state;
+    const auto bytes = [&](const char* name) {
+        const auto ahead = later.find(name), it = state.file_bytes.find(name);
+        if (ahead != later.end()) return ahead->second;
+        return it == state.file_bytes.end() ? int64_t{0} : it->second;
+    };
+    metrics_ = directory.open_record("metrics.jsonl", bytes("metrics.jsonl"));
+    timing_ = directory.open_record("timing.jsonl", timing_bytes(directory.file("timing.jsonl"), state.step));
+    const auto open = [&](const auto& columns, Table& table) {
+        table.file = directory.open_record(columns.file(), bytes(columns.file()), columns.header());
+        const std::string text = io::read_file(table.file.path(), largest_record, io::Links::refuse);
+        table.columns = columns.known(std::string_view(text).substr(0, text.find('\n')));
+        require(table.columns > 0, ExitCode::data, "{}: the first line is not the header of a {}",
+                table.file.path(), columns.file());
+    };
+    open(eval::val_file, val_);
+    if (!state.fingerprints)
+        session_.console.line(
+            "note: this run was started by an earlier version; its records cannot identify the "
+            "scored tokens, so validation keeps scoring the head of the stream");
+    open(eval::positions_file, positions_);
+    if (e.probe.every > 0) open(eval::probe_file, probe_);
+    if (e.scores_task()) open(eval::tasks_file, tasks_);
+    if (e.run.events)
+        events_ = EventLog(directory.file("events"), e, state.step, session_.console, directory.disk());
+    running_ = {};
+}
+
+// Of a run that does not probe for a while, the length of probe.csv stays as it was.
+std::vector<Recorder::Record> Recorder::records() {
+    std::vector<Record> all = {{"metrics.jsonl", &metrics_, false},
+                               {"val.csv", &val_.file, true},
+                               {"positions.csv", &positions_.file, true}};
+    if (session_.experiment.probe.every > 0) all.push_back({"probe.csv", &probe_.file, true});
+    if (session_.experiment.scores_task()) all.push_back({"tasks.csv", &tasks_.file, true});
+    return all;
+}
+
+void Recorder::note_lengths() {
+    if (!session_.writes()) return;
+    for (const Record& r : records()) session_.state.file_bytes[r.name] = r.file->bytes();
+}
+
+void Recorder::sync() {
+    for (const Record& r : records()) r.file->sync();
+}
+
+std::map<std::string, int64_t> Recorder::evaluation_lengths() {
+    std::map<std::string, int64_t> lengths;
+    for (const Record& r : records()) {
+        if (!r.evaluations) continue;
+        r.file->sync();
+        lengths[r.name] = r.file->bytes();
+    }
+    return lengths;
+}
+
+void Recorder::losses(const std::vector<eval::LengthResult>& results) {
+    const TrainState& state = session_.state;
+    val_.append(eval::val_lines(results, state.step, state.tokens, session_.val_stream.bytes_per_token()));
+    positions_.append(eval::positions_lines(results, state.step));
+    events_.validation(state.step, results);
+    events_.weights(state.step, session_.ops, session_.model.params(), session_.weights);
+}
+
+void Recorder::task(const std::vector<eval::TaskRow>& rows) {
+    tasks_.append(eval::task_lines(rows, session_.state.step));
+}
+
+void Recorder::probe(const eval::ProbeResult& result) {
+    probe_.append(eval::probe_lines(result.rows, session_.state.step));
+    events_.scores(session_.state.step, result.scores);
+}
+
+Progress Recorder::progress(const StepOutcome& outcome, const Stage& stage) const {
+    const TrainState& state = session_.state;
+    const Schedule& schedule = session_.schedule;
+    const double rate = busy_.seconds > 0 ? busy_.flops / busy_.seconds : 0;  // FLOP/s
+    // Of all ranks' devices together, as the FLOPs are.
+    const double datasheet = session_.ops.traits().datasheet_flops * session_.ranks;
+    const double peak = session_.peak_flops * session_.ranks;
+    Progress p;
+    p.step = state.step;
+    p.total_steps = schedule.steps();
+    p.context = stage.context;
+    p.loss = outcome.loss;
+    p.gradient_norm = outcome.gradient_norm;
+    p.lr = outcome.lr;
+    p.tokens_per_second = busy_.seconds > 0 ? static_cast<double>(busy_tokens_) / busy_.seconds : 0;
+    p.mfu = datasheet > 0 ? rate / datasheet : 0;
+    p.peak_fraction = peak > 0 ? rate / peak : 0;
+    p.memory_bytes = resident_bytes();
+    p.seconds_left = rate > 0 ? schedule.seconds_left(state.step, rate, session_.spent) : 0;
+    p.skipped = state.skipped + state.spikes_skipped;
+    if (schedule.stages().size() > 1)
+        p.stage = fmt::format("stage {}/{}", schedule.number_of(stage), schedule.stages().size());
+    return p;
+}
+
+void Recorder::step(const StepOutcome& outcome, double seconds) {
+    const int64_t done = session_.state.step;
+    const Stage& stage = session_.schedule.stage_of(done - 1);
+    busy_.seconds += seconds;
+    busy_.flops += session_.schedule.step_flops(stage);
+    busy_tokens_ += stage.tokens_per_step;
+    const Progress p = progress(outcome, stage);
+    if (!session_.schedule.last(done) && done % session_.experiment.run.log_every != 0) {
+        session_.console.status(progress_bar(p));
+        return;
+    }
+    if (session_.writes()) {
+        session_.console.line(progress_line(p));
+        write_metrics(outcome, stage);
+        write_timing(p);
+        events_.train_step(done, outcome.loss,
+                           outcome.finite ? std::optional(outcome.gradient_norm) : std::nullopt, outcome.lr,
+                           p.tokens_per_second);
+    }
+    busy_ = {};
+    busy_tokens_ = 0;
+}
+
+void Recorder::write_metrics(const StepOutcome& outcome, const Stage& stage) {
+    const TrainState& state = session_.state;
+    const Experiment& e = session_.experiment;
+    json::Value metrics = json::Value::object();
+    metrics.set("step", state.step)
+        .set("tokens", state.tokens)
+        .set("context", stage.context)
+        .set("loss", finite_or_null(outcome.loss));
+    const double bytes_per_token = session_.train_stream.bytes_per_token();
+    // Of text: the answers of a task stand for no bytes of the corpus.
+    if (bytes_per_token > 0 && std::isfinite(outcome.loss) && e.data.task.kind == data::TaskKind::none)
+        metrics.set("bits_per_byte", outcome.loss / std::numbers::ln2 / bytes_per_token);
+    metrics.set("grad_norm", outcome.finite ? json::Value(outcome.gradient_norm) : json::Value())
+        .set("lr", outcome.lr)
+        .set("skipped", state.skipped);
+    if (state.spikes > 0) metrics.set("spikes", state.spikes).set("spikes_skipped", state.spikes_skipped);
+    if (e.optimizer.qk_clip.limit > 0) metrics.set("max_score", finite_or_null(outcome.largest_score));
+    metrics_.append(json::write(metrics, json::Style::compact));
+}
+
+void Recorder::write_timing(const Progress& p) {
+    json::Value timing = json::Value::object();
+    timing.set("step", p.step)
+        .set("time", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr))))
+        .set("seconds", running_.seconds())
+        .set("evaluation_seconds", session_.spent.evaluating)
+        .set("saving_seconds", session_.spent.saving)
+        .set("tokens_per_second", p.tokens_per_second)
+        .set("flops_per_second", busy_.seconds > 0 ? busy_.flops / busy_.seconds : 0.0)
+        .set("peak_fraction", p.peak_fraction)
+        .set("mfu", p.mfu > 0 ? json::Value(p.mfu) : json::Value())  // null: no datasheet names a rate
+        .set("memory_bytes", p.memory_bytes);
+    if (session_.ranks > 1)
+        timing.set("ranks", session_.ranks).set("bytes_sent", session_.comm->bytes_sent());
+    timing_.append(json::write(timing, json::Style::compact));
+}
+
+}  // namespace longreach::train

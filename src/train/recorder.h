@@ -1,0 +1,68 @@
+// The files in which a run records its progress: metrics.jsonl, timing.jsonl, val.csv, positions.csv, probe.csv,
+// tasks.csv and the event file.
+//
+// Their lengths belong to the run's state: a resumed run cuts each file to the length of its checkpoint. Of
+// several ranks only rank 0 has files.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "eval/lengths.h"
+#include "eval/probe.h"
+#include "eval/tasks.h"
+#include "io/record_file.h"
+#include "train/event_log.h"
+#include "train/session.h"
+#include "train/stepper.h"
+
+namespace longreach::train {
+
+class Recorder {
+  public:
+    explicit Recorder(Session& session) : session_(session) {}
+
+    // later: lengths of files that are ahead of the state, as after evaluations of a saved step.
+    void open(const std::map<std::string, int64_t>& later);
+
+    // The step that made session.state.step steps done; lines and records at every run.log_every-th.
+    void step(const StepOutcome& outcome, double seconds);
+    void losses(const std::vector<eval::LengthResult>& results);
+    void task(const std::vector<eval::TaskRow>& rows);
+    void probe(const eval::ProbeResult& result);
+    void end(io::SessionEnd end) { events_.end(end); }
+
+    void note_lengths();  // in session.state
+    void sync();          // what is recorded survives a power failure
+    // Lengths of the files to which evaluations append, synced.
+    std::map<std::string, int64_t> evaluation_lengths();
+
+  private:
+    // A CSV file, with the columns that the version had which began it.
+    struct Table {
+        io::RecordFile file;
+        size_t columns = 0;
+        void append(const std::vector<std::string>& lines);
+    };
+    struct Record {
+        const char* name;
+        io::RecordFile* file;
+        bool evaluations;  // only evaluations append to it
+    };
+    std::vector<Record> records();
+    Progress progress(const StepOutcome& outcome, const Stage& stage) const;
+    void write_metrics(const StepOutcome& outcome, const Stage& stage);
+    void write_timing(const Progress& progress);
+
+    Session& session_;
+    io::RecordFile metrics_, timing_;
+    Table val_, positions_, probe_, tasks_;
+    EventLog events_;
+    Stopwatch running_;
+    // Training steps since the last record.
+    Measured busy_;
+    int64_t busy_tokens_ = 0;
+};
+
+}  // namespace longreach::train

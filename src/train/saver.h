@@ -1,0 +1,52 @@
+// The checkpoints of a run: what it starts from, and what it leaves.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "train/rank_agreement.h"
+#include "train/recorder.h"
+#include "train/session.h"
+#include "train/stepper.h"
+#include "train/validator.h"
+
+namespace longreach::train {
+
+class Saver {
+  public:
+    Saver(Session& session, RankAgreement& agreement, Stepper& stepper, Recorder& recorder,
+          Validator& validator)
+        : session_(session),
+          agreement_(agreement),
+          stepper_(stepper),
+          recorder_(recorder),
+          validator_(validator) {}
+
+    // Fills weights, state and moments: from the newest checkpoint, from run.init_from, or fresh.
+    void start();
+    void open_records();  // at the lengths that belong to the state
+    // False: something is not finite, and nothing was saved.
+    bool save();
+    bool saved(int64_t step) const { return saved_step_ == step; }
+
+  private:
+    void start_from_files();  // rank 0's part of it
+    bool resume();            // false: the run has no checkpoint
+    void share_start();       // what rank 0 began with, to the other ranks
+    void check_resumed() const;
+    // "saved", "postponed" or "not finite".
+    std::string write(StateExchange& moments, bool weights_only);
+
+    Session& session_;
+    RankAgreement& agreement_;
+    Stepper& stepper_;
+    Recorder& recorder_;
+    Validator& validator_;
+    bool resumed_ = false;
+    std::string optimizer_file_;                    // of the checkpoint to resume from
+    std::map<std::string, int64_t> later_lengths_;  // of record files, where validated.json says more
+    int failed_saves_ = 0;                          // in a row
+    int64_t saved_step_ = -1;
+};
+
+}  // namespace longreach::train

@@ -1,0 +1,61 @@
+// The plan of a run in steps and FLOPs: which stage trains a step, what training and evaluations cost, and how
+// much of it is left.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "data/token_stream.h"
+#include "model/transformer.h"
+#include "train/experiment.h"
+
+namespace longreach::train {
+
+// Seconds that work took whose FLOPs are known.
+struct Measured {
+    double seconds = 0, flops = 0;
+};
+
+// What this process has spent besides training steps.
+struct TimeSpent {
+    Measured validations, probes;
+    double evaluating = 0, saving = 0;  // seconds
+    int64_t saves = 0;
+};
+
+class Schedule {
+  public:
+    // All three must outlive it. val: its length bounds what a validation scores.
+    Schedule(const Experiment& experiment, const model::Transformer& model, const data::TokenStream& val);
+
+    const std::vector<Stage>& stages() const { return stages_; }
+    int64_t steps() const { return steps_; }
+    int64_t tokens() const;                     // of all stages
+    const Stage& stage_of(int64_t step) const;  // past the end: the last
+    int64_t number_of(const Stage& stage) const { return &stage - stages_.data() + 1; }
+    bool last(int64_t step) const { return step == steps_; }
+
+    double step_flops(const Stage& stage) const;
+    double training_flops(int64_t from_step) const;
+    double validation_flops(bool final) const;  // of one; an upper bound if the stream is short
+    double probe_flops() const;                 // of one
+
+    // Of all that follows the update of step `step`, the evaluations of that step included. What has not been
+    // measured is assumed to run at `flops_per_second`, saving to take no time.
+    double seconds_left(int64_t step, double flops_per_second, const TimeSpent& spent) const;
+    // "validation: 2 times of 65536 tokens, then once ...; 3.1% of the run's FLOPs"
+    std::string evaluations() const;
+
+  private:
+    const Experiment& experiment_;
+    const model::Transformer& model_;
+    const data::TokenStream& val_;
+    const std::vector<Stage> stages_;
+    const int64_t steps_;
+};
+
+// The largest of all stages.
+int64_t most_micro_tokens(const std::vector<Stage>& stages);
+int64_t most_micro_batches(const std::vector<Stage>& stages);
+
+}  // namespace longreach::train

@@ -1,0 +1,34 @@
+#include "train/session.h"
+
+namespace longreach::train {
+
+namespace {
+
+data::TokenStream open_stream(const Experiment& experiment, const std::vector<std::string>& paths,
+                              const Surroundings& surroundings) {
+    if (!surroundings.no_data.empty()) return data::TokenStream::absent();
+    return data::TokenStream::open(paths, experiment.data.stream_options(experiment.model.vocab_size));
+}
+
+}  // namespace
+
+Session::Session(const Experiment& e, Console& c, Ops& o, int own_rank, int of_ranks, const Surroundings& s)
+    : experiment(e),
+      console(c),
+      ops(o),
+      rank(own_rank),
+      ranks(of_ranks),
+      surroundings(s),
+      train_stream(open_stream(e, e.data.train, s)),
+      val_stream(open_stream(e, e.data.val, s)),
+      model(e.model, e.table_rows(), e.eval.rope),
+      schedule(e, model, val_stream) {}
+
+std::string Session::earlier_checkpoint(int64_t step) const {
+    const std::string root = directory->file("checkpoints");
+    for (const int64_t saved : io::checkpoint_steps(root))
+        if (saved < step) return "go back to " + io::join_path(root, io::checkpoint_name(saved));
+    return "there is no earlier checkpoint to go back to";
+}
+
+}  // namespace longreach::train

@@ -1,0 +1,62 @@
+// What the parts of a run share: the experiment, its data and model, where the run is, and whom it can reach.
+#pragma once
+
+#include <chrono>
+#include <string>
+
+#include "data/token_stream.h"
+#include "model/transformer.h"
+#include "ranks/team.h"
+#include "train/console.h"
+#include "train/experiment.h"
+#include "train/run_directory.h"
+#include "train/schedule.h"
+#include "train/train_state.h"
+
+namespace longreach::train {
+
+// The circumstances under which a run is planned.
+struct Surroundings {
+    int local_ranks = 1;       // ranks that share this machine's memory
+    int64_t memory = 0;        // bytes of the device that is planned for; 0: what is free
+    std::string no_data = {};  // why the data are not opened; empty: they are
+};
+
+struct Session {
+    Session(const Experiment& experiment, Console& console, Ops& ops, int rank, int ranks,
+            const Surroundings& surroundings);
+
+    const Experiment& experiment;
+    Console& console;
+    Ops& ops;
+    const int rank, ranks;
+    const Surroundings surroundings;
+    const data::TokenStream train_stream, val_stream;
+    model::Transformer model;
+    const Schedule schedule;
+    model::FlatParams weights;
+    TrainState state;
+    TimeSpent spent;
+    double peak_flops = 0;  // of this device, measured on a matrix product
+
+    // Set when the run begins; what is planned before that needs none of them.
+    RunDirectory* directory = nullptr;  // null on all ranks but 0
+    ranks::Comm* comm = nullptr;
+    ranks::Team* team = nullptr;
+
+    bool writes() const { return directory != nullptr; }
+    // "go back to <checkpoint>", the newest of an earlier step than this.
+    std::string earlier_checkpoint(int64_t step) const;
+};
+
+// Seconds on a monotonic clock.
+class Stopwatch {
+  public:
+    double seconds() const { return std::chrono::duration<double>(Clock::now() - begin_).count(); }
+
+  private:
+    using Clock = std::chrono::steady_clock;
+    Clock::time_point begin_ = Clock::now();
+};
+
+}  // namespace longreach::train

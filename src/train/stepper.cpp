@@ -1,0 +1,250 @@
+#include "train/stepper.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "tasks/task_batches.h"
+
+namespace longreach::train {
+
+Stepper::Stepper(Session& session, RankAgreement& agreement)
+    : session_(session),
+      agreement_(agreement),
+      batch_plan_(
+          session.surroundings.no_data.empty() ? session.train_stream.tokens()
+                                               : static_cast<uint64_t>(session.experiment.block_tokens()) + 1,
+          session.experiment.block_tokens(), session.experiment.data_seed(), session.experiment.data.shuffle),
+      optimizer_(session.experiment.optimizer, session.model.params(),
+                 {session.rank, session.ranks, session.experiment.parallel.shard_optimizer}),
+      tree_(session.experiment.batch.leaves, session.rank, session.ranks),
+      traffic_(session.experiment.parallel, optimizer_.ownership(), session.model.segments(), session.rank),
+      source_(make_source()) {
+    const optim::QkClipConfig& clip = session.experiment.optimizer.qk_clip;
+    if (clip.limit > 0) session.model.watch_scores(clip.measure == optim::ScoreMeasure::absolute);
+}
+
+void Stepper::plan_state(model::Arena& arena, const std::vector<Stage>& stages) {
+    tree_.plan(arena, session_.model.params().size(), most_micro_batches(stages));
+    traffic_.plan(arena);
+    optimizer_.plan(arena, session_.ops);
+}
+
+void Stepper::plan_score_maxima(model::Arena& arena) {
+    const int64_t watched = session_.model.score_maxima().count();
+    if (session_.ranks > 1 && watched > 0)
+        maxima_ = arena.reserve("score_maxima of all ranks", DType::f32, {session_.ranks, watched});
+}
+
+void Stepper::plan_activations(model::Arena& arena, const std::vector<Stage>& stages) {
+    const bool documents = session_.experiment.data.document_mask;
+    model::PlanSize size{most_micro_tokens(stages), {}};
+    for (const Stage& s : stages) size.lengths.push_back(s.context);
+    arena.group("batch, training");
+    batch_.plan(arena, size.tokens, {.documents = documents});
+    micro_losses_ = arena.reserve("losses", DType::f64, {most_micro_batches(stages)});
+    session_.model.plan_training(arena, session_.ops, size, documents);
+}
+
+void Stepper::connect() {
+    data::LoaderOptions options;
+    options.max_tokens = most_micro_tokens(session_.schedule.stages());
+    options.documents = session_.experiment.data.document_mask;
+    loader_ = std::make_unique<data::Loader>(*source_, options);
+    traffic_.connect(session_.ops, *session_.comm, session_.weights, tree_);
+}
+
+void Stepper::start() {
+    optimizer_.set_updates(session_.state.updates);
+    requested_step_ = session_.state.step;
+}
+
+std::unique_ptr<data::BatchSource> Stepper::make_source() const {
+    const Experiment& e = session_.experiment;
+    if (e.data.task.kind == data::TaskKind::none)
+        return std::make_unique<data::StreamBatches>(session_.train_stream, batch_plan_);
+    return std::make_unique<tasks::TaskBatches>(e.task_generator(&session_.train_stream));
+}
+
+data::BatchRequest Stepper::request_of(const Stage& stage, int64_t step, int64_t micro_batch) const {
+    const int64_t first = stage.tokens_before(step) + micro_batch * stage.micro_tokens;
+    return {static_cast<uint64_t>(first), stage.micro_tokens / stage.context, stage.context};
+}
+
+void Stepper::request_until(int64_t step) {
+    for (; requested_step_ < std::min(step, session_.schedule.steps()); ++requested_step_) {
+        const Stage& s = session_.schedule.stage_of(requested_step_);
+        tree_.begin_step(s.micro_batches());
+        for (int64_t m = tree_.own().first; m < tree_.own().end; ++m)
+            loader_->request(request_of(s, requested_step_, m));
+    }
+}
+
+int64_t Stepper::scored_per_step(const Stage& stage) const {
+    return stage.tokens_per_step / stage.context * source_->scored_per_sequence(stage.context);
+}
+
+// The losses of all micro-batches and the squares of all gradients: from each rank to all.
+void Stepper::gather_scalars(int64_t micro_batches) {
+    const auto pieces = static_cast<int64_t>(optimizer_.ownership().pieces().size());
+    agreement_.gather_with_signals(micro_batches + pieces, [&](int rank) {
+        const GradientTree::Range own = tree_.of(rank);
+        return std::vector{micro_losses_.range(own.first, own.end - own.first), optimizer_.squares(rank)};
+    });
+}
+
+// Gradients of this rank's micro-batches, which the loader delivers, into the tree; then, of all ranks, their
+// norm and the losses.
+Stepper::Gradient Stepper::measure(const Stage& stage, data::Loader& loader) {
+    Ops& ops = session_.ops;
+    model::Transformer& model = session_.model;
+    const bool several = session_.ranks > 1;
+    if (session_.experiment.optimizer.qk_clip.limit > 0) model.clear_maxima(ops);
+    const int64_t n = stage.micro_tokens;
+    const double scored = static_cast<double>(scored_per_step(stage));
+    const float scale = static_cast<float>(1.0 / scored);
+    tree_.begin_step(stage.micro_batches());
+    const GradientTree::Range own = tree_.own();
+    for (int64_t m = own.first; m < own.end; ++m) {
+        const data::MicroBatch micro = loader.take();
+        const model::Batch batch =
+            batch_.upload(ops, stage.context, micro.tokens, micro.targets, micro.doc_start);
+        const model::FlatParams gradients = tree_.begin(ops, m);
+        const bool last = m + 1 == own.end;
+        if (several && (m == own.first || last)) {
+            // Weights still arrive during the first pass, gradients leave during the last.
+            if (last) traffic_.completes(m);
+            model.forward_backward(ops, session_.weights, gradients, batch, scale, &traffic_);
+            last ? tree_.advance(m) : tree_.end(ops, m);
+        } else {
+            const int64_t window = session_.experiment.window_at(session_.state.step);
+            ops.replay(fmt::format("{} {} {} {} {}", stage.context, n, stage.tokens_per_step, window,
+                                   gradients.flat.data()),
+                       [&] { model.forward_backward(ops, session_.weights, gradients, batch, scale); });
+            tree_.end(ops, m);
+        }
+        ops.sum(micro_losses_.range(m, 1), model.training_losses(n));
+    }
+    if (several) traffic_.finish_gradients();
+    // Queued before the first wait: the only one of a step is for its losses and this.
+    optimizer_.measure(ops, tree_.result());
+    if (several) gather_scalars(stage.micro_batches());
+    Gradient gradient;
+    gradient.losses.resize(static_cast<size_t>(stage.micro_batches()));
+    ops.download(gradient.losses.data(), micro_losses_.first(stage.micro_batches()));
+    for (const double loss : gradient.losses) gradient.loss += loss;
+    gradient.loss /= scored;
+    gradient.norm = optimizer_.gradient_norm(ops);
+    return gradient;
+}
+
+// The same step from the same weights and data. Other bits mean that the machine miscalculated, now or before.
+void Stepper::measure_again(const Stage& stage, const Gradient& first) {
+    const std::unique_ptr<data::BatchSource> source = make_source();
+    data::LoaderOptions options;
+    options.max_tokens = stage.micro_tokens;
+    options.documents = session_.experiment.data.document_mask;
+    options.background = false;
+    data::Loader loader(*source, options);
+    const int64_t step = session_.state.step;
+    tree_.begin_step(stage.micro_batches());
+    for (int64_t m = tree_.own().first; m < tree_.own().end; ++m) loader.request(request_of(stage, step, m));
+    const Gradient second = measure(stage, loader);
+    const auto same = [](double a, double b) {
+        return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b) || (std::isnan(a) && std::isnan(b));
+    };
+    bool equal = std::equal(first.losses.begin(), first.losses.end(), second.losses.begin(), same);
+    // A library that sums in an order of its own need not give the same norm twice.
+    if (session_.ranks == 1 || session_.experiment.parallel.reduction == Reduction::tree)
+        equal = equal && same(first.norm, second.norm);
+    if (equal) return;
+    throw Error(
+        ExitCode::corruption,
+        fmt::format("step {} was computed twice and gave other bits (loss {} and {}, gradient norm {} "
+                    "and {}): hardware suspected",
+                    step + 1, first.loss, second.loss, first.norm, second.norm),
+        "check the machine's memory and temperature; on another one the same command resumes from "
+        "the newest checkpoint");
+}
+
+// Every rank clips every weight, so all of them have to be here.
+void Stepper::clip_scores(StepOutcome& outcome) {
+    Ops& ops = session_.ops;
+    model::Transformer& model = session_.model;
+    if (session_.ranks > 1) {
+        const Tensor maxima = model.score_maxima();
+        traffic_.settle();
+        const auto row = [&](int rank) { return maxima_.row_range(rank, 1); };
+        ops.copy(row(session_.rank), maxima.shaped({1, maxima.count()}));
+        agreement_.gather(DType::f32, maxima_.count(), [&](int rank) { return std::vector{row(rank)}; });
+        std::vector<float> all(static_cast<size_t>(maxima_.count()));
+        ops.download(all.data(), maxima_);
+        const size_t n = all.size() / static_cast<size_t>(session_.ranks);
+        for (size_t i = n; i < all.size(); ++i) all[i % n] = std::max(all[i % n], all[i]);
+        ops.upload(maxima, all.data());
+    }
+    outcome.largest_score = model.largest_score(ops);
+    if (!outcome.applied) return;
+    model.clip_scores(ops, session_.weights, static_cast<float>(session_.experiment.optimizer.qk_clip.limit));
+    if (session_.ranks > 1) session_.weights.round(ops);
+}
+
+StepOutcome Stepper::step() {
+    const Experiment& e = session_.experiment;
+    const SpikeConfig& spikes = e.train.spike;
+    TrainState& state = session_.state;
+    const Stage& stage = session_.schedule.stage_of(state.step);
+    // Another context has other losses.
+    if (state.step == stage.first_step) state.spike_window = {};
+    request_until(state.step + 2);
+    session_.model.set_stage_window(e.window_at(state.step));
+    const Gradient gradient = measure(stage, *loader_);
+
+    StepOutcome outcome;
+    outcome.loss = gradient.loss;
+    outcome.lr =
+        optim::schedule_multiplier(e.optimizer.schedule, state.step, session_.schedule.steps()) * stage.lr;
+    outcome.finite = std::isfinite(gradient.loss) && std::isfinite(gradient.norm);
+    const std::string spike =
+        outcome.finite ? find_spike(spikes, state.spike_window, gradient.loss, gradient.norm) : "";
+    const bool suspicious = !outcome.finite || !spike.empty();
+    // Of several in a row the first is enough: a lasting change of level is a row, and no fault of the machine.
+    const bool first = suspicious && !suspicious_;
+    suspicious_ = suspicious;
+    if (first) {
+        measure_again(stage, gradient);
+        const char* end = !outcome.finite                      ? "the update is skipped"
+                          : spikes.action == SpikeAction::warn ? "training continues"
+                          : spikes.action == SpikeAction::skip ? "the update is skipped"
+                                                               : "the run ends (train.spike.action: stop)";
+        session_.console.line(
+            fmt::format("warning: step {}: {}; computed again with the same bits; {}", state.step + 1,
+                        outcome.finite ? spike : "the loss or the gradient norm is not finite", end));
+    }
+    if (!spike.empty() && spikes.action == SpikeAction::stop) {
+        outcome.refused = true;
+        if (session_.writes()) session_.console.line(session_.earlier_checkpoint(state.step + 1));
+        return outcome;
+    }
+    const bool skip = !spike.empty() && spikes.action == SpikeAction::skip;
+    if (std::isfinite(outcome.loss)) {
+        outcome.gradient_norm = gradient.norm;
+        outcome.applied = !skip && optimizer_.update(session_.ops, session_.weights, tree_.result(),
+                                                     gradient.norm, outcome.lr, state.step);
+        if (outcome.applied && session_.ranks > 1) traffic_.send_weights();
+        if (e.optimizer.qk_clip.limit > 0) clip_scores(outcome);
+        if (outcome.applied && session_.ranks == 1) session_.weights.round(session_.ops);
+    }
+    // Spikes too: when the level has changed for good, the window follows after half its length.
+    if (outcome.finite) state.spike_window.add(gradient.loss, gradient.norm, spikes.window);
+    state.step += 1;
+    state.tokens += stage.tokens_per_step;
+    state.updates = optimizer_.updates();
+    state.bad_in_a_row = outcome.finite ? 0 : state.bad_in_a_row + 1;
+    state.skipped += outcome.finite ? 0 : 1;
+    state.spikes += spike.empty() ? 0 : 1;
+    state.spikes_skipped += skip ? 1 : 0;
+    return outcome;
+}
+
+}  // namespace longreach::train
