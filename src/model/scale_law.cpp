@@ -5,7 +5,7 @@
 #include <numbers>
 
 #include "base/error.h"
-#include "model/extreme_values.h"
+#include "law/extreme_values.h"
 
 namespace longreach::model {
 
@@ -112,9 +112,9 @@ double scale_shape(const ScaleConfig& scale, int64_t head_dim, int64_t train_con
         case ScaleKind::beta_pow:
             return std::pow(n, 2 / (d - 1));
         case ScaleKind::solve_c:
-            return solve_gaussian_scale(n, scale.target);
+            return law::solve_gaussian_scale(n, scale.target);
         case ScaleKind::solve_c_cos:
-            return CosineScores(head_dim).solve_scale(n, scale.target);
+            return law::CosineScores(head_dim).solve_scale(n, scale.target);
         case ScaleKind::cosa_const:
             return 4 * std::log(trained / 2);
         case ScaleKind::cosa_logn:
@@ -128,12 +128,12 @@ double scale_shape(const ScaleConfig& scale, int64_t head_dim, int64_t train_con
 std::vector<double> scale_shapes(const ScaleConfig& scale, int64_t head_dim, int64_t train_context,
                                  int64_t count) {
     if (scale.kind == ScaleKind::solve_c)
-        return solved_table(count, scale.target,
-                            [&](double n) { return solve_gaussian_scale(n, scale.target); });
+        return law::solved_table(count, scale.target,
+                                 [&](double n) { return law::solve_gaussian_scale(n, scale.target); });
     if (scale.kind == ScaleKind::solve_c_cos) {
-        const CosineScores scores(head_dim);
-        return solved_table(count, scale.target,
-                            [&](double n) { return scores.solve_scale(n, scale.target); });
+        const law::CosineScores scores(head_dim);
+        return law::solved_table(count, scale.target,
+                                 [&](double n) { return scores.solve_scale(n, scale.target); });
     }
     std::vector<double> shapes(static_cast<size_t>(count));
     for (int64_t n = 1; n <= count; ++n)

@@ -1,7 +1,7 @@
 // Attention over n keys whose scores are sqrt(d) times cosines of independent directions in d dimensions.
 //
 // A cosine ends at 1: for bounded E[1 / w_max] the scale must grow like n^(2 / (d - 1)), which for large d
-// and the n of practice is hardly told from normal scores. Exact E[1 / w_max]: CosineScores in model/.
+// and the n of practice is hardly told from normal scores. Exact E[1 / w_max]: CosineScores in law/.
 #pragma once
 
 #include <cstdint>

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "model/extreme_values.h"
+#include "law/extreme_values.h"
 #include "theory/score_law.h"
 
 namespace longreach::theory {
@@ -54,7 +54,7 @@ double cosine_gradient_scale(int head_dim, double n) {
 }
 
 double gaussian_gradient(double n, double alpha) {
-    return alpha * (1 - model::gaussian_participation_ratio(n, alpha));
+    return alpha * (1 - law::gaussian_participation_ratio(n, alpha));
 }
 
 }  // namespace longreach::theory

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "model/extreme_values.h"
+#include "law/extreme_values.h"
 #include "theory/cosine.h"
 #include "theory/gaussian.h"
 #include "theory/gradient_scale.h"
@@ -95,34 +95,34 @@ std::vector<table::DataTable> extreme_tables(const StudyOptions& options) {
         const double n = static_cast<double>(keys);
         rules.rows.push_back({table::Cell(n)});
         for (const ScaleRule& rule : scale_rules())
-            rules.rows.back().push_back(model::gaussian_inverse_largest_weight(n, rule.alpha(n)));
+            rules.rows.back().push_back(law::gaussian_inverse_largest_weight(n, rule.alpha(n)));
         scales.rows.push_back({table::Cell(n)});
         ratios.rows.push_back({table::Cell(n)});
         for (double target : targets) {
-            const double alpha = n > target ? model::solve_gaussian_scale(n, target) : missing;
+            const double alpha = n > target ? law::solve_gaussian_scale(n, target) : missing;
             scales.rows.back().push_back(alpha);
             ratios.rows.back().push_back(alpha / freezing_scale(n));
         }
     }
     return {by_power(options, "extreme", "E[1/w_max] of n normal scores, alpha = r sqrt(2 ln n)",
                      [](double n, double r) {
-                         return model::gaussian_inverse_largest_weight(n, r * freezing_scale(n));
+                         return law::gaussian_inverse_largest_weight(n, r * freezing_scale(n));
                      }),
             rules, scales, ratios,
             sampled_by_power(options, "extreme_sampled", "E[1/w_max], exact and sampled",
-                             model::gaussian_inverse_largest_weight,
+                             law::gaussian_inverse_largest_weight,
                              [](const SoftmaxEstimates& e) { return e.inverse_largest; })};
 }
 
 std::vector<table::DataTable> participation_tables(const StudyOptions& options) {
     return {by_power(options, "participation", "E[sum w^2] of n normal scores, alpha = r sqrt(2 ln n)",
                      [](double n, double r) {
-                         return model::gaussian_participation_ratio(n, r * freezing_scale(n));
+                         return law::gaussian_participation_ratio(n, r * freezing_scale(n));
                      }),
             by_power(options, "participation_limit", "for large n: the power of n (r < 1), 1 - 1/r (r >= 1)",
                      participation_limit),
             sampled_by_power(options, "participation_sampled", "E[sum w^2], exact and sampled",
-                             model::gaussian_participation_ratio,
+                             law::gaussian_participation_ratio,
                              [](const SoftmaxEstimates& e) { return e.participation; })};
 }
 
@@ -148,9 +148,9 @@ std::vector<table::DataTable> cosine_tables(const StudyOptions& options) {
         }
     };
     const std::vector<double> spreads = {2, 4};
-    for (double target : spreads) scale_row(std::string("normal"), target, model::solve_gaussian_scale);
+    for (double target : spreads) scale_row(std::string("normal"), target, law::solve_gaussian_scale);
     for (int64_t d : options.dims) {
-        const model::CosineScores scores(d);
+        const law::CosineScores scores(d);
         for (double target : spreads)
             scale_row(static_cast<double>(d), target,
                       [&](double n, double c) { return scores.solve_scale(n, c); });
@@ -162,11 +162,11 @@ std::vector<table::DataTable> cosine_tables(const StudyOptions& options) {
                              {}};
     sampled.header.insert(sampled.header.end(), sampled_columns.begin(), sampled_columns.end());
     for (int64_t d : options.dims) {
-        const model::CosineScores scores(d);
+        const law::CosineScores scores(d);
         for (int64_t keys : options.ns) {
             // A key takes d numbers; more than this is a matter of minutes.
             if (keys <= 4 || keys * d > 600000) continue;
-            const double n = static_cast<double>(keys), alpha = model::solve_gaussian_scale(n, 4);
+            const double n = static_cast<double>(keys), alpha = law::solve_gaussian_scale(n, 4);
             const int dim = static_cast<int>(d);
             const SoftmaxEstimates e = sampled_cosine(dim, keys, {alpha}, options.samples, options.seed)[0];
             const auto row = [&](const char* quantity, double exact, const Estimate& estimate) {

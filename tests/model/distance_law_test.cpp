@@ -7,7 +7,7 @@
 
 #include "base/rng.h"
 #include "model/distance_law.h"
-#include "model/extreme_values.h"
+#include "law/extreme_values.h"
 #include "model/printed.h"
 #include "model/scale_law.h"
 
@@ -308,9 +308,9 @@ TEST_CASE("simulated attention: length scales, against the published table and t
         const Simulated s = simulate(c.n, c.draws, c.f, {});
         check_published(s, c.row);
         within_standard_errors("E[1 / largest weight]", s.inverse_largest,
-                               model::gaussian_inverse_largest_weight(n, c.f));
+                               law::gaussian_inverse_largest_weight(n, c.f));
         within_standard_errors("participation ratio", s.participation,
-                               model::gaussian_participation_ratio(n, c.f));
+                               law::gaussian_participation_ratio(n, c.f));
         within_standard_errors("mass on the last 100", s.near_mass, std::min(1.0, 100 / n));
     }
 }

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/rng.h"
-#include "model/extreme_values.h"
+#include "law/extreme_values.h"
 #include "model/post_hoc.h"
 #include "model/printed.h"
 #include "model/scale_law.h"
@@ -216,7 +216,7 @@ TEST_CASE("solve_c: the table is within 1e-5 of the exact solution, and 0 where 
         const std::vector<double> table = model::scale_shapes(scale, 64, 2048, 65536);
         const auto error = [&](int64_t n) {
             return std::abs(table[static_cast<size_t>(n - 1)] -
-                            model::solve_gaussian_scale(static_cast<double>(n), target));
+                            law::solve_gaussian_scale(static_cast<double>(n), target));
         };
         for (int64_t n = 1; n <= static_cast<int64_t>(target); ++n)
             CHECK(table[static_cast<size_t>(n - 1)] == 0);
@@ -244,7 +244,7 @@ TEST_CASE("solve_c_cos: the table is within 1e-5 of the exact solution") {
         scale.kind = model::ScaleKind::solve_c_cos;
         scale.target = target;
         const std::vector<double> table = model::scale_shapes(scale, head_dim, 2048, 65536);
-        const model::CosineScores scores(head_dim);
+        const law::CosineScores scores(head_dim);
         for (int64_t n = 61; n < 65536;
              n +=
              1 + static_cast<int64_t>(0.2 * rng.uniform(static_cast<uint64_t>(n)) * static_cast<double>(n))) {

@@ -6,7 +6,7 @@
 #include <numbers>
 #include <utility>
 
-#include "model/extreme_values.h"
+#include "law/extreme_values.h"
 #include "model/printed.h"
 #include "theory/cosine.h"
 #include "theory/gaussian.h"
@@ -73,13 +73,12 @@ TEST_CASE("participation ratio of normal scores: published samples") {
         for (size_t i = 0; i < ns.size(); ++i) {
             CAPTURE(r);
             CAPTURE(ns[i]);
-            const double exact =
-                model::gaussian_participation_ratio(ns[i], r * theory::freezing_scale(ns[i]));
+            const double exact = law::gaussian_participation_ratio(ns[i], r * theory::freezing_scale(ns[i]));
             CHECK(exact == Approx(row[i]).epsilon(ns[i] < 5000 ? 0.03 : 0.09));
         }
     const double slope =
-        std::log(model::gaussian_participation_ratio(65536, 0.25 * theory::freezing_scale(65536)) /
-                 model::gaussian_participation_ratio(256, 0.25 * theory::freezing_scale(256))) /
+        std::log(law::gaussian_participation_ratio(65536, 0.25 * theory::freezing_scale(65536)) /
+                 law::gaussian_participation_ratio(256, 0.25 * theory::freezing_scale(256))) /
         std::log(256.0);
     CHECK(prints_as(slope, "-0.873"));
 }
@@ -91,7 +90,7 @@ TEST_CASE("two ways to integrate the participation ratio of normal scores agree"
             CAPTURE(n);
             CAPTURE(alpha);
             CHECK(theory::expected_participation(law, n, alpha) ==
-                  Approx(model::gaussian_participation_ratio(n, alpha)).epsilon(1e-9));
+                  Approx(law::gaussian_participation_ratio(n, alpha)).epsilon(1e-9));
         }
     }
 }
@@ -155,7 +154,7 @@ TEST_CASE("cosines in many dimensions are normal scores") {
     for (double n : {16.0, 1024.0}) {
         CHECK(theory::cosine_entropy(4096, n, 1.5) == Approx(theory::gaussian_entropy(n, 1.5)).epsilon(3e-3));
         CHECK(theory::cosine_participation(4096, n, 1.5) ==
-              Approx(model::gaussian_participation_ratio(n, 1.5)).epsilon(1e-2));
+              Approx(law::gaussian_participation_ratio(n, 1.5)).epsilon(1e-2));
     }
 }
 
@@ -173,13 +172,13 @@ TEST_CASE("samples agree with integrals within four standard errors") {
         for (size_t i = 0; i < alphas.size(); ++i) {
             CAPTURE(n);
             CAPTURE(alphas[i]);
-            near(sampled[i].inverse_largest, model::gaussian_inverse_largest_weight(n, alphas[i]));
-            near(sampled[i].participation, model::gaussian_participation_ratio(n, alphas[i]));
+            near(sampled[i].inverse_largest, law::gaussian_inverse_largest_weight(n, alphas[i]));
+            near(sampled[i].participation, law::gaussian_participation_ratio(n, alphas[i]));
             near(sampled[i].entropy, theory::gaussian_entropy(n, alphas[i]));
         }
     }
     for (int dim : {2, 5, 16, 33}) {
-        const model::CosineScores scores(dim);
+        const law::CosineScores scores(dim);
         for (int64_t keys : {3, 200}) {
             const double n = static_cast<double>(keys), alpha = 2;
             CAPTURE(dim);
@@ -206,14 +205,14 @@ TEST_CASE("samples are a function of the seed; uniform weights have no error") {
 
 TEST_CASE("limits for many keys describe the exact values as well as they are said to") {
     CHECK(theory::inverse_largest_limit(1024, 0.25) ==
-          Approx(model::gaussian_inverse_largest_weight(1024, 0.25 * theory::freezing_scale(1024)))
+          Approx(law::gaussian_inverse_largest_weight(1024, 0.25 * theory::freezing_scale(1024)))
               .epsilon(0.03));
     CHECK(theory::inverse_largest_limit(1e9, 3) == 1.5);
     CHECK(std::isinf(theory::inverse_largest_limit(1e9, 1)));
     // Below r = 1/2 weights behave as their means: only fluctuations of relative size n^(...) are missing.
-    CHECK(theory::participation_limit(65536, 0.25) ==
-          Approx(model::gaussian_participation_ratio(65536, 0.25 * theory::freezing_scale(65536)))
-              .epsilon(0.01));
+    CHECK(
+        theory::participation_limit(65536, 0.25) ==
+        Approx(law::gaussian_participation_ratio(65536, 0.25 * theory::freezing_scale(65536))).epsilon(0.01));
     CHECK(theory::entropy_limit(65536, 0.25) ==
           Approx(theory::gaussian_entropy(65536, 0.25 * theory::freezing_scale(65536))).epsilon(1e-3));
     CHECK(theory::participation_limit(65536, 2) == 0.5);

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "model/extreme_values.h"
+#include "law/extreme_values.h"
 #include "model/printed.h"
 
 using namespace longreach;
@@ -36,7 +36,7 @@ TEST_CASE("largest of n normal scores: published values at alpha = r sqrt(2 log 
         for (size_t i = 0; i < rs.size(); ++i) {
             CAPTURE(n);
             CAPTURE(rs[i]);
-            CHECK(prints_as(model::gaussian_inverse_largest_weight(n, rs[i] * root_scale(n)), row[i]));
+            CHECK(prints_as(law::gaussian_inverse_largest_weight(n, rs[i] * root_scale(n)), row[i]));
         }
 }
 
@@ -45,7 +45,7 @@ TEST_CASE("largest of n normal scores: published values of other scales") {
     const auto row = [&](auto alpha, const Row& values) {
         for (size_t i = 0; i < ns.size(); ++i) {
             CAPTURE(values[i]);
-            CHECK(prints_as(model::gaussian_inverse_largest_weight(ns[i], alpha(ns[i])), values[i]));
+            CHECK(prints_as(law::gaussian_inverse_largest_weight(ns[i], alpha(ns[i])), values[i]));
         }
     };
     row([](double) { return 1.0; }, {"4.533", "26.38", "69.02", "188.1", "529.9", "1532"});
@@ -69,12 +69,12 @@ TEST_CASE("largest of two normal scores: closed form") {
     // 1 + E exp(-alpha |z1 - z2|) = 1 + exp(alpha^2) erfc(alpha). The trapezoid rule is exact here up to
     // rounding: 1261 terms of about 1e-15 of their sum.
     for (double alpha : {0.0, 0.1, 0.5, 1.0, 2.0, 5.0})
-        CHECK(model::gaussian_inverse_largest_weight(2, alpha) ==
+        CHECK(law::gaussian_inverse_largest_weight(2, alpha) ==
               Approx(1 + std::exp(alpha * alpha) * std::erfc(alpha)).epsilon(1e-13));
     // exp(a^2) erfc(a) sqrt(pi) a = 1 - 1/(2 a^2) + 3/(4 a^4) - ...
     for (double alpha : {30.0, 1e3, 1e6}) {
         const double series = 1 - 0.5 / (alpha * alpha) + 0.75 / std::pow(alpha, 4);
-        const double excess = model::gaussian_inverse_largest_weight(2, alpha) - 1;
+        const double excess = law::gaussian_inverse_largest_weight(2, alpha) - 1;
         CHECK(excess * std::sqrt(std::numbers::pi) * alpha == Approx(series).epsilon(1e-8));
     }
 }
@@ -82,17 +82,17 @@ TEST_CASE("largest of two normal scores: closed form") {
 TEST_CASE("largest of n normal scores: n without a scale, 1 with a huge one, falling between") {
     for (double n : {1.5, 2.0, 3.0, 100.0, 65536.0, 1e9}) {
         CAPTURE(n);
-        CHECK(model::gaussian_inverse_largest_weight(n, 0) == Approx(n).epsilon(1e-12));
-        CHECK(model::gaussian_inverse_largest_weight(n, 1e7) == Approx(1).epsilon(1e-6));
+        CHECK(law::gaussian_inverse_largest_weight(n, 0) == Approx(n).epsilon(1e-12));
+        CHECK(law::gaussian_inverse_largest_weight(n, 1e7) == Approx(1).epsilon(1e-6));
         double before = n + 1;
         for (double alpha = 0; alpha < 60; alpha += 0.25) {
-            const double now = model::gaussian_inverse_largest_weight(n, alpha);
+            const double now = law::gaussian_inverse_largest_weight(n, alpha);
             CHECK(now < before);
             CHECK(now > 1);
             before = now;
         }
     }
-    CHECK(model::gaussian_inverse_largest_weight(1, 3) == 1);
+    CHECK(law::gaussian_inverse_largest_weight(1, 3) == 1);
 }
 
 TEST_CASE("scale that spreads normal scores over C keys: published values") {
@@ -107,7 +107,7 @@ TEST_CASE("scale that spreads normal scores over C keys: published values") {
         for (size_t i = 0; i < row.size(); ++i) {
             CAPTURE(n);
             CAPTURE(targets[i]);
-            CHECK(prints_as(model::solve_gaussian_scale(n, targets[i]), row[i]));
+            CHECK(prints_as(law::solve_gaussian_scale(n, targets[i]), row[i]));
         }
     const std::vector<std::pair<double, Row>> ratios = {
         {16, {"1.987", "1.164", "0.492", "0.194"}},
@@ -117,20 +117,20 @@ TEST_CASE("scale that spreads normal scores over C keys: published values") {
         {65536, {"2.664", "1.731", "1.056", "0.806", "0.660"}}};
     for (const auto& [n, row] : ratios)
         for (size_t i = 0; i < row.size(); ++i)
-            CHECK(prints_as(model::solve_gaussian_scale(n, targets[i]) / root_scale(n), row[i]));
-    CHECK(model::solve_gaussian_scale(16, 16) == 0);
-    CHECK(model::solve_gaussian_scale(3, 16) == 0);
+            CHECK(prints_as(law::solve_gaussian_scale(n, targets[i]) / root_scale(n), row[i]));
+    CHECK(law::solve_gaussian_scale(16, 16) == 0);
+    CHECK(law::solve_gaussian_scale(3, 16) == 0);
 }
 
 TEST_CASE("scales solve what they say they solve, far out too") {
-    const model::CosineScores cosines(64);
+    const law::CosineScores cosines(64);
     for (double n : {2.0, 5.0, 17.0, 1000.0, 1e6})
         for (double target : {1.001, 1.1, 1.9, 3.0, 16.5, 999.0}) {
             CAPTURE(n);
             CAPTURE(target);
             if (n <= target) continue;
             const double gaussian =
-                model::gaussian_inverse_largest_weight(n, model::solve_gaussian_scale(n, target));
+                law::gaussian_inverse_largest_weight(n, law::solve_gaussian_scale(n, target));
             CHECK(gaussian - 1 == Approx(target - 1).epsilon(1e-10));
             const double cosine = cosines.inverse_largest_weight(n, cosines.solve_scale(n, target));
             CHECK(cosine - 1 == Approx(target - 1).epsilon(1e-10));
@@ -153,22 +153,21 @@ TEST_CASE("largest of n cosines: published scales that spread over C keys") {
         {128, 2, {"2.749", "5.189", "6.199", "7.134", "8.869", "10.50", "14.40"}},
         {64, 2, {"2.759", "5.331", "6.459", "7.545", "9.678", "11.84", "17.63"}}};
     for (const Case& c : table) {
-        const model::CosineScores scores(c.head_dim);
+        const law::CosineScores scores(c.head_dim);
         for (size_t i = 0; i < ns.size(); ++i) {
             CAPTURE(c.head_dim);
             CAPTURE(ns[i]);
             CHECK(prints_as(scores.solve_scale(ns[i], c.target), c.row[i]));
         }
     }
-    CHECK(prints_as(model::CosineScores(16, 80000).solve_scale(4096, 4), "6.11746"));
+    CHECK(prints_as(law::CosineScores(16, 80000).solve_scale(4096, 4), "6.11746"));
     const Row gaussian = {"1.158", "2.797", "3.433", "3.997", "4.974", "5.815", "7.543"};
-    for (size_t i = 0; i < ns.size(); ++i)
-        CHECK(prints_as(model::solve_gaussian_scale(ns[i], 4), gaussian[i]));
+    for (size_t i = 0; i < ns.size(); ++i) CHECK(prints_as(law::solve_gaussian_scale(ns[i], 4), gaussian[i]));
 }
 
 TEST_CASE("largest of n cosines: the scale grows like a power of n, published slopes") {
     const auto slope = [](int64_t head_dim) {
-        const model::CosineScores scores(head_dim);
+        const law::CosineScores scores(head_dim);
         return std::log(scores.solve_scale(1e9, 4) / scores.solve_scale(1e6, 4)) / std::log(1000.0);
     };
     CHECK(prints_as(slope(4), "0.6667"));  // 2 / (d - 1)
@@ -179,7 +178,7 @@ TEST_CASE("largest of n cosines: the scale grows like a power of n, published sl
 TEST_CASE("largest of two cosines in three dimensions: closed form, with a grid error of second order") {
     // A cosine is uniform on [-1, 1], |c1 - c2| has density 1 - x/2 on [0, 2], and
     // E exp(-A |c1 - c2|) = 1/A - (1 - exp(-2A)) / (2 A^2).
-    const model::CosineScores coarse(3, 5000), fine(3);
+    const law::CosineScores coarse(3, 5000), fine(3);
     for (double a : {0.5, 1.0, 3.0, 10.0, 100.0}) {
         CAPTURE(a);
         const double exact = 1 + 1 / a + std::expm1(-2 * a) / (2 * a * a);
@@ -194,7 +193,7 @@ TEST_CASE("largest of two cosines in three dimensions: closed form, with a grid 
 
 TEST_CASE("participation ratio: published values at n = 65536 and slopes from 256") {
     const auto ratio = [](double n, double r) {
-        return model::gaussian_participation_ratio(n, r * root_scale(n));
+        return law::gaussian_participation_ratio(n, r * root_scale(n));
     };
     const std::vector<std::pair<double, std::string>> values = {
         {0.5, ".00292"}, {0.75, ".0564"}, {1, ".1838"}, {1.5, ".4125"}, {2, ".551"}};
@@ -217,9 +216,9 @@ TEST_CASE("participation ratio: two scores by direct quadrature, no scale, one s
             direct += (w * w + (1 - w) * (1 - w)) * std::exp(-d * d / 4);
         }
         direct *= step / std::sqrt(4 * std::numbers::pi);
-        CHECK(model::gaussian_participation_ratio(2, alpha) == Approx(direct).epsilon(1e-9));
+        CHECK(law::gaussian_participation_ratio(2, alpha) == Approx(direct).epsilon(1e-9));
     }
     for (double n : {2.0, 77.0, 65536.0})
-        CHECK(model::gaussian_participation_ratio(n, 0) * n == Approx(1).epsilon(1e-9));
-    CHECK(model::gaussian_participation_ratio(1, 2) == 1);
+        CHECK(law::gaussian_participation_ratio(n, 0) * n == Approx(1).epsilon(1e-9));
+    CHECK(law::gaussian_participation_ratio(1, 2) == 1);
 }

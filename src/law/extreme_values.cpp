@@ -1,10 +1,10 @@
-#include "model/extreme_values.h"
+#include "law/extreme_values.h"
 
 #include <algorithm>
 #include <cmath>
 #include <numbers>
 
-namespace longreach::model {
+namespace longreach::law {
 
 namespace {
 
@@ -75,6 +75,15 @@ double solve_falling(const std::function<double(double)>& value, double target) 
 }
 
 }  // namespace
+
+double expected_largest_normal(double n) {
+    if (n <= 1) return 0;
+    static const MaximumGrid grid;
+    double sum = 0;
+    for (int i = 0; i < MaximumGrid::nodes; ++i)
+        sum += grid.at[i] * std::exp(std::log(n) + grid.log_density[i] + (n - 1) * grid.log_below[i]);
+    return sum * MaximumGrid::step;
+}
 
 double gaussian_inverse_largest_weight(double n, double alpha) {
     // Given the maximum m, the other n-1 are normals below m, each adding E[exp(alpha (z - m)) | z < m]:
@@ -213,4 +222,4 @@ std::vector<double> solved_table(int64_t count, double target, const std::functi
     return table;
 }
 
-}  // namespace longreach::model
+}  // namespace longreach::law

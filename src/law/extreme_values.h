@@ -9,7 +9,9 @@
 #include <functional>
 #include <vector>
 
-namespace longreach::model {
+namespace longreach::law {
+
+double expected_largest_normal(double n);  // E[max] of n independent N(0, 1), n >= 1
 
 // Scores z ~ N(0, 1).
 double gaussian_inverse_largest_weight(double n, double alpha);  // E[1 / w_max]: n at alpha = 0, falls to 1
@@ -36,4 +38,4 @@ class CosineScores {
 // log n between.
 std::vector<double> solved_table(int64_t count, double target, const std::function<double(double)>& solve);
 
-}  // namespace longreach::model
+}  // namespace longreach::law

@@ -1,0 +1,228 @@
+#include "law/formula.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include <fmt/format.h>
+
+namespace longreach::law {
+
+namespace {
+
+constexpr std::array<const char*, variable_count> variable_names = {
+    "dot", "z", "n", "t", "h", "H", "l", "layers", "d", "L", "T", "p", "m", "R", "theta"};
+
+struct Signature {
+    const char* name;  // of an operator, its symbol
+    size_t arguments;
+};
+constexpr Signature signatures[] = {
+    {"+", 2},
+    {"-", 2},
+    {"*", 2},
+    {"/", 2},
+    {"^", 2},
+    {"-", 1},
+    {"<", 2},
+    {"<=", 2},
+    {">", 2},
+    {">=", 2},
+    {"==", 2},
+    {"!=", 2},
+    {"where", 3},
+    {"min", 2},
+    {"max", 2},
+    {"clamp", 3},
+    {"floor", 1},
+    {"ceil", 1},
+    {"abs", 1},
+    {"exp", 1},
+    {"expm1", 1},
+    {"log", 1},
+    {"log1p", 1},
+    {"log2", 1},
+    {"sqrt", 1},
+    {"tanh", 1},
+    {"sigmoid", 1},
+    {"softplus", 1},
+    {"erf", 1},
+    {"sin", 1},
+    {"cos", 1},
+    {"max_normal", 1},
+    {"gaussian_scale", 2},
+    {"cosine_scale", 3},
+    {"lookup", 2},
+};
+
+Signature signature(Function f) {
+    return signatures[static_cast<size_t>(f)];
+}
+
+Formula make(Node node) {
+    return std::make_shared<const Node>(std::move(node));
+}
+
+// How strongly the outermost operator binds; calls, names and positive numbers most.
+int strength(const Node& n) {
+    if (n.kind == Node::Kind::number) return std::signbit(n.number) ? 4 : 9;
+    if (n.kind != Node::Kind::call) return 9;
+    switch (n.function) {
+        case Function::less:
+        case Function::less_equal:
+        case Function::greater:
+        case Function::greater_equal:
+        case Function::equal:
+        case Function::not_equal:
+            return 1;
+        case Function::add:
+        case Function::subtract:
+            return 2;
+        case Function::multiply:
+        case Function::divide:
+            return 3;
+        case Function::negate:
+            return 4;
+        case Function::power:
+            return 5;
+        default:
+            return 9;
+    }
+}
+
+}  // namespace
+
+const char* name_of(Variable variable) {
+    return variable_names[static_cast<size_t>(variable)];
+}
+const char* name_of(Function function) {
+    return signature(function).name;
+}
+size_t arguments_of(Function function) {
+    return signature(function).arguments;
+}
+
+std::string underlined(std::string_view text, const FormulaError& error) {
+    constexpr size_t widest = 76;
+    const size_t begin = std::min(error.begin, text.size());
+    const size_t end = std::clamp(error.end, begin, text.size());
+    const size_t from = begin > widest / 2 ? begin - widest / 2 : 0;
+    std::string line(text.substr(from, widest));
+    for (char& c : line)
+        if (static_cast<unsigned char>(c) < ' ') c = ' ';
+    const size_t carets =
+        std::max<size_t>(1, std::min(end, from + line.size()) - std::min(begin, from + line.size()));
+    return line + "\n" + std::string(begin - from, ' ') + std::string(carets, '^');
+}
+
+Formula number(double value) {
+    Node n;
+    n.number = value;
+    return make(n);
+}
+
+bool is_number(const Formula& f, double value) {
+    return f->kind == Node::Kind::number && f->number == value;
+}
+
+namespace {
+
+// The simpler form of a call that has one, or null. Only identities that hold for every finite argument.
+Formula simpler(Function f, const std::vector<Formula>& a) {
+    switch (f) {
+        case Function::add:
+            if (is_number(a[0], 0)) return a[1];
+            if (is_number(a[1], 0)) return a[0];
+            break;
+        case Function::subtract:
+            if (is_number(a[1], 0)) return a[0];
+            if (is_number(a[0], 0)) return -a[1];
+            break;
+        case Function::multiply:
+            if (is_number(a[0], 0) || is_number(a[1], 0)) return number(0);
+            if (is_number(a[0], 1)) return a[1];
+            if (is_number(a[1], 1)) return a[0];
+            break;
+        case Function::divide:
+            if (is_number(a[0], 0)) return number(0);
+            if (is_number(a[1], 1)) return a[0];
+            break;
+        case Function::power:
+            if (is_number(a[1], 1)) return a[0];
+            break;
+        case Function::negate:
+            if (a[0]->kind == Node::Kind::call && a[0]->function == Function::negate)
+                return a[0]->arguments[0];
+            break;
+        case Function::where:
+            if (a[0]->kind == Node::Kind::number) return a[0]->number != 0 ? a[1] : a[2];
+            break;
+        default:
+            break;
+    }
+    return nullptr;
+}
+
+}  // namespace
+
+Formula call(Function function, std::vector<Formula> arguments) {
+    if (Formula s = simpler(function, arguments)) return s;
+    Node n;
+    n.kind = Node::Kind::call;
+    n.function = function;
+    n.arguments = std::move(arguments);
+    const bool constant = std::all_of(n.arguments.begin(), n.arguments.end(),
+                                      [](const Formula& a) { return a->kind == Node::Kind::number; });
+    const Formula made = make(std::move(n));
+    return constant ? number(evaluate(made, {})) : made;
+}
+
+bool uses(const Formula& f, Variable variable) {
+    if (f->kind == Node::Kind::variable) return f->variable == variable;
+    return std::any_of(f->arguments.begin(), f->arguments.end(),
+                       [&](const Formula& a) { return uses(a, variable); });
+}
+
+bool uses_parameter(const Formula& f, size_t parameter) {
+    if (f->kind == Node::Kind::parameter) return f->parameter == parameter;
+    return std::any_of(f->arguments.begin(), f->arguments.end(),
+                       [&](const Formula& a) { return uses_parameter(a, parameter); });
+}
+
+Formula substitute(const Formula& f, Variable variable, const Formula& by) {
+    if (f->kind == Node::Kind::variable) return f->variable == variable ? by : f;
+    if (f->kind != Node::Kind::call || !uses(f, variable)) return f;
+    Node n = *f;
+    for (Formula& a : n.arguments) a = substitute(a, variable, by);
+    return make(std::move(n));
+}
+
+std::string write(const Formula& f, std::span<const std::string> parameters) {
+    const Node& n = *f;
+    switch (n.kind) {
+        case Node::Kind::number:
+            return fmt::format("{}", n.number);
+        case Node::Kind::variable:
+            return name_of(n.variable);
+        case Node::Kind::parameter:
+            return parameters[n.parameter];
+        case Node::Kind::call:
+            break;
+    }
+    const auto part = [&](size_t i, int least) {
+        const std::string text = write(n.arguments[i], parameters);
+        return strength(*n.arguments[i]) < least ? "(" + text + ")" : text;
+    };
+    const int own = strength(n);
+    const char* name = signature(n.function).name;
+    if (n.function == Function::negate) return fmt::format("-{}", part(0, own + 1));
+    if (n.function == Function::power) return fmt::format("{}^{}", part(0, own + 1), part(1, own - 1));
+    if (own == 1) return fmt::format("{} {} {}", part(0, own + 1), name, part(1, own + 1));
+    if (own == 2) return fmt::format("{} {} {}", part(0, own), name, part(1, own + 1));
+    if (own == 3) return fmt::format("{}{}{}", part(0, own), name, part(1, own + 1));
+    std::string out = name;
+    for (size_t i = 0; i < n.arguments.size(); ++i) out += (i == 0 ? "(" : ", ") + part(i, 0);
+    return out + ")";
+}
+
+}  // namespace longreach::law

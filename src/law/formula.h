@@ -1,0 +1,151 @@
+// A formula over a few named numbers: the text of a law, as a tree.
+//
+//     z * sqrt(1 + 2*log1p(t/tau)) - c * 2*log1p(t/tau)
+//
+// Operators, weakest first: < <= > >= == != (1 or 0), + -, * /, unary -, ^ (right to left; -x^2 is -(x^2)).
+// Trees are immutable and share their parts.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace longreach::law {
+
+// What a formula may depend on besides its parameters.
+enum class Variable {
+    dot,     // <query, key> before any scaling
+    z,       // s_base * dot, or the score of the stage before
+    n,       // keys counted for the query, from 1
+    t,       // distance from query to key, from 0
+    h,       // head, from 0
+    H,       // heads
+    l,       // layer, from 0
+    layers,  // layers of the model
+    d,       // channels of a head
+    L,       // context trained on
+    T,       // length of the sequence
+    p,       // angle: position
+    m,       // angle: channel pair, from 0
+    R,       // angle: rotated pairs
+    theta,   // angle: frequency of the pair while training
+};
+inline constexpr size_t variable_count = 15;
+const char* name_of(Variable variable);
+
+enum class Function {
+    add,
+    subtract,
+    multiply,
+    divide,
+    power,
+    negate,
+    less,
+    less_equal,
+    greater,
+    greater_equal,
+    equal,
+    not_equal,
+    where,
+    min,
+    max,
+    clamp,
+    floor,
+    ceil,
+    abs,
+    exp,
+    expm1,
+    log,
+    log1p,
+    log2,
+    sqrt,
+    tanh,
+    sigmoid,
+    softplus,
+    erf,
+    sin,
+    cos,
+    max_normal,      // (n): E of the largest of n standard normals
+    gaussian_scale,  // (n, C): the factor of normal scores with E[1 / largest weight] = C
+    cosine_scale,    // (n, d, C): the same for cosines in d dimensions, times sqrt(d)
+    lookup,          // (vector parameter, index): index rounded down and held inside the vector
+};
+const char* name_of(Function function);  // of an operator, its symbol
+size_t arguments_of(Function function);
+
+struct Node;
+using Formula = std::shared_ptr<const Node>;
+
+struct Node {
+    enum class Kind { number, variable, parameter, call } kind = Kind::number;
+    double number = 0;
+    Variable variable = Variable::z;
+    size_t parameter = 0;  // index into the names given to parse()
+    Function function = Function::add;
+    std::vector<Formula> arguments{};
+    size_t begin = 0, end = 0;  // in the text; begin == end: derived, not written
+};
+
+// A formula that cannot be used, and the part of its text that is to blame.
+class FormulaError : public std::runtime_error {
+  public:
+    FormulaError(const std::string& message, size_t from, size_t to)
+        : std::runtime_error(message), begin(from), end(to) {}
+    size_t begin, end;  // bytes of the text
+};
+// The text with the blamed part underlined by carets: two lines, long texts cut around it.
+std::string underlined(std::string_view text, const FormulaError& error);
+
+// variables: those that the formula may use. parameters: names that stand for numbers of their own.
+// FormulaError otherwise.
+Formula parse(std::string_view text, std::span<const Variable> variables,
+              std::span<const std::string> parameters);
+
+// Parts of formulas made by the program. They fold constants and drop 0 + x, 1 * x and the like.
+Formula number(double value);
+Formula call(Function function, std::vector<Formula> arguments);
+inline Formula operator+(const Formula& a, const Formula& b) {
+    return call(Function::add, {a, b});
+}
+inline Formula operator-(const Formula& a, const Formula& b) {
+    return call(Function::subtract, {a, b});
+}
+inline Formula operator*(const Formula& a, const Formula& b) {
+    return call(Function::multiply, {a, b});
+}
+inline Formula operator/(const Formula& a, const Formula& b) {
+    return call(Function::divide, {a, b});
+}
+inline Formula operator-(const Formula& a) {
+    return call(Function::negate, {a});
+}
+bool is_number(const Formula& f, double value);
+
+// A text that parses to the same tree, with as few parentheses as possible.
+std::string write(const Formula& formula, std::span<const std::string> parameters);
+
+bool uses(const Formula& formula, Variable variable);
+bool uses_parameter(const Formula& formula, size_t parameter);
+// With every occurrence of `variable` replaced.
+Formula substitute(const Formula& formula, Variable variable, const Formula& by);
+
+// The value in double. Vector parameters are read by lookup alone.
+struct Values {
+    double variables[variable_count] = {};
+    std::vector<std::span<const double>> parameters{};  // numbers are spans of one
+    double& operator[](Variable v) { return variables[static_cast<size_t>(v)]; }
+    double operator[](Variable v) const { return variables[static_cast<size_t>(v)]; }
+};
+double evaluate(const Formula& formula, const Values& values);
+
+// d formula / d parameter: of a number, or of the element that a lookup of the vector reads. At kinks the
+// derivative from the right, but for clamp: 1 on the closed range. d(x^y)/dy is 0 at x = 0.
+// FormulaError where a solver's argument or an index depends on the parameter.
+Formula derivative(const Formula& formula, size_t parameter);
+
+}  // namespace longreach::law

@@ -1,0 +1,321 @@
+#include "law/law.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "law/extreme_values.h"
+
+namespace longreach::law {
+
+namespace {
+
+using F = Function;
+
+bool is_call(const Formula& f, Function function) {
+    return f->kind == Node::Kind::call && f->function == function;
+}
+
+// The part of the text that a formula comes from; of a derived one, what its parts come from.
+struct Span {
+    size_t begin = std::string::npos, end = 0;
+};
+Span span_of(const Formula& f) {
+    if (f->begin != f->end) return {f->begin, f->end};
+    Span all;
+    for (const Formula& a : f->arguments) {
+        const Span part = span_of(a);
+        all = {std::min(all.begin, part.begin), std::max(all.end, part.end)};
+    }
+    return all;
+}
+
+[[noreturn]] void refuse(const std::string& message, const Formula& at) {
+    const Span span = span_of(at);
+    throw FormulaError(message, span.end == 0 ? 0 : span.begin, span.end);
+}
+
+Formula where(const Formula& condition, const Formula& yes, const Formula& no) {
+    return call(F::where, {condition, yes, no});
+}
+
+// a * z + b, where z is the given variable.
+struct Linear {
+    Formula a, b;
+};
+
+class Separator {
+  public:
+    Separator(Law& law, const std::vector<std::string>& parameters) : law_(law), parameters_(parameters) {}
+
+    Linear linear(const Formula& f, Variable z) {
+        if (!uses(f, z)) return {number(0), f};
+        if (f->kind == Node::Kind::variable) return {number(1), number(0)};
+        if (const auto cap = softcap_of(f, z)) {
+            law_.softcap = *cap;
+            return {number(1), number(0)};
+        }
+        const auto& x = f->arguments;
+        switch (f->function) {
+            case F::add:
+            case F::subtract: {
+                const Linear l = linear(x[0], z), r = linear(x[1], z);
+                return {call(f->function, {l.a, r.a}), call(f->function, {l.b, r.b})};
+            }
+            case F::negate: {
+                const Linear l = linear(x[0], z);
+                return {-l.a, -l.b};
+            }
+            case F::multiply: {
+                const Linear l = linear(x[0], z), r = linear(x[1], z);
+                if (uses(x[0], z) && uses(x[1], z))
+                    refuse(fmt::format("the score must be linear in {0}: this is a product of two {0}",
+                                       name_of(z)),
+                           f);
+                return uses(x[0], z) ? Linear{l.a * x[1], l.b * x[1]} : Linear{x[0] * r.a, x[0] * r.b};
+            }
+            case F::divide: {
+                if (uses(x[1], z))
+                    refuse(fmt::format("the score must be linear in {0}: {0} divides", name_of(z)), x[1]);
+                const Linear l = linear(x[0], z);
+                return {l.a / x[1], l.b / x[1]};
+            }
+            case F::where: {
+                if (uses(x[0], z)) refuse(fmt::format("a condition cannot depend on {}", name_of(z)), x[0]);
+                const Linear l = linear(x[1], z), r = linear(x[2], z);
+                return {where(x[0], l.a, r.a), where(x[0], l.b, r.b)};
+            }
+            default:
+                refuse(fmt::format(
+                           "the score must be linear in {0}: '{1}' of {0} cannot be a table{2}", name_of(z),
+                           name_of(f->function),
+                           f->function == F::tanh ? "; a softcap is written c*tanh(z/c), c a number" : ""),
+                       f);
+        }
+    }
+
+    // Which of n and t a factor depends on.
+    struct Product {
+        Formula constant, row, gain;
+    };
+    // Nothing if f is no product of a function of n and one of t.
+    std::optional<Product> product(const Formula& f) const {
+        const Formula one = number(1);
+        const bool by_row = uses(f, Variable::n), by_distance = uses(f, Variable::t);
+        if (!by_row && !by_distance) return Product{f, one, one};
+        if (!by_distance) return Product{one, f, one};
+        if (!by_row) return Product{one, one, f};
+        const auto& x = f->arguments;
+        if (is_call(f, F::multiply) || is_call(f, F::divide)) {
+            const auto l = product(x[0]), r = product(x[1]);
+            if (!l || !r) return std::nullopt;
+            const auto join = [&](const Formula& a, const Formula& b) { return call(f->function, {a, b}); };
+            return Product{join(l->constant, r->constant), join(l->row, r->row), join(l->gain, r->gain)};
+        }
+        if (is_call(f, F::negate)) {
+            auto p = product(x[0]);
+            if (p) p->constant = -p->constant;
+            return p;
+        }
+        if (is_call(f, F::where) && !uses(x[0], Variable::n) && !uses(x[0], Variable::t)) {
+            const auto l = product(x[1]), r = product(x[2]);
+            if (!l || !r) return std::nullopt;
+            const auto join = [&](const Formula& a, const Formula& b) { return where(x[0], a, b); };
+            return Product{join(l->constant, r->constant), join(l->row, r->row), join(l->gain, r->gain)};
+        }
+        return std::nullopt;
+    }
+
+    void set_factor(const Formula& a) {
+        const Formula one = number(1);
+        if (const auto p = product(a)) {
+            law_.row = p->row;
+            law_.gain = p->gain;
+            // A constant joins the table that exists anyway.
+            if (is_number(p->row, 1) && !is_number(p->gain, 1))
+                law_.gain = p->constant * p->gain;
+            else
+                law_.row = p->constant * p->row;
+            return;
+        }
+        if (is_call(a, F::sqrt)) {
+            Formula of_row = number(0), of_distance = number(0);
+            if (sums(a->arguments[0], number(1), of_row, of_distance)) {
+                law_.row = one;
+                law_.gain = of_distance;
+                law_.row_square = of_row;
+                return;
+            }
+        }
+        refuse(
+            "the factor of z must be a product of a function of n and a function of t, or sqrt of a sum of "
+            "two "
+            "such functions; this mixes them",
+            a);
+    }
+
+    // sign * f as a sum of a function of n and one of t.
+    static bool sums(const Formula& f, const Formula& sign, Formula& of_row, Formula& of_distance) {
+        if (!uses(f, Variable::n)) {
+            of_distance = of_distance + sign * f;
+            return true;
+        }
+        if (!uses(f, Variable::t)) {
+            of_row = of_row + sign * f;
+            return true;
+        }
+        const auto& x = f->arguments;
+        if (is_call(f, F::add))
+            return sums(x[0], sign, of_row, of_distance) && sums(x[1], sign, of_row, of_distance);
+        if (is_call(f, F::subtract))
+            return sums(x[0], sign, of_row, of_distance) && sums(x[1], -sign, of_row, of_distance);
+        if (is_call(f, F::negate)) return sums(x[0], -sign, of_row, of_distance);
+        return false;
+    }
+
+    // The part of a summand that depends on t.
+    Formula bias(const Formula& f) {
+        if (!uses(f, Variable::t)) {
+            if (!is_number(f, 0)) law_.cancelled.push_back(write(f, parameters_));
+            return number(0);
+        }
+        if (!uses(f, Variable::n) && !separable_sum(f)) return f;
+        const auto& x = f->arguments;
+        const auto fixed = [](const Formula& g) { return !uses(g, Variable::n) && !uses(g, Variable::t); };
+        if (is_call(f, F::add) || is_call(f, F::subtract)) {
+            const Formula l = bias(x[0]);
+            return call(f->function, {l, bias(x[1])});
+        }
+        if (is_call(f, F::negate)) return -bias(x[0]);
+        if (is_call(f, F::multiply) && fixed(x[0])) return x[0] * bias(x[1]);
+        if (is_call(f, F::multiply) && fixed(x[1])) return bias(x[0]) * x[1];
+        if (is_call(f, F::divide) && fixed(x[1])) return bias(x[0]) / x[1];
+        if (is_call(f, F::where) && fixed(x[0])) {
+            const Formula l = bias(x[1]);
+            return where(x[0], l, bias(x[2]));
+        }
+        if (!uses(f, Variable::n)) return f;
+        refuse("a summand beside z may depend on t or on n, not on both: this mixes them", f);
+    }
+
+  private:
+    static bool separable_sum(const Formula& f) { return is_call(f, F::add) || is_call(f, F::subtract); }
+
+    // c*tanh(z/c) with the same number twice.
+    static std::optional<double> softcap_of(const Formula& f, Variable z) {
+        if (!is_call(f, F::multiply)) return std::nullopt;
+        for (const size_t i : {0, 1}) {
+            const Formula &cap = f->arguments[i], &inner = f->arguments[1 - i];
+            if (cap->kind != Node::Kind::number || !is_call(inner, F::tanh)) continue;
+            const Formula& ratio = inner->arguments[0];
+            if (is_call(ratio, F::divide) && ratio->arguments[0]->kind == Node::Kind::variable &&
+                ratio->arguments[0]->variable == z && is_number(ratio->arguments[1], cap->number) &&
+                cap->number > 0)
+                return cap->number;
+        }
+        return std::nullopt;
+    }
+
+    Law& law_;
+    const std::vector<std::string>& parameters_;
+};
+
+}  // namespace
+
+Law separate(const std::vector<Formula>& stages, const std::vector<std::string>& parameters, size_t& stage) {
+    Law law;
+    Separator separator(law, parameters);
+    Linear whole{number(1), number(0)};
+    for (stage = 0; stage < stages.size(); ++stage) {
+        const Formula& f = stages[stage];
+        const bool dot = uses(f, Variable::dot);
+        if (dot && uses(f, Variable::z))
+            refuse("a score is a function of z or of dot, not of both: z = s_base*dot", f);
+        if (dot && stage > 0)
+            refuse("only the first stage may use dot; z is the score of the stage before", f);
+        if (!dot && !uses(f, Variable::z)) refuse("the score does not depend on z", f);
+        law.of_dot = law.of_dot || dot;
+        const double before = law.softcap;
+        const Linear l = separator.linear(f, dot ? Variable::dot : Variable::z);
+        if (law.softcap != before && stage > 0)
+            refuse("a softcap belongs to the first stage: it comes before all factors", f);
+        whole = {l.a * whole.a, l.a * whole.b + l.b};
+        // Checked stage by stage, so that a message points into the formula that is to blame.
+        separator.set_factor(l.a);
+        separator.bias(l.b);
+    }
+    law.cancelled.clear();
+    law.row_square = nullptr;
+    stage = stages.size() - 1;
+    separator.set_factor(whole.a);
+    law.bias = separator.bias(whole.b);
+    return law;
+}
+
+Formula resolve(const Formula& formula, const std::vector<std::pair<Variable, double>>& values,
+                const std::vector<std::optional<double>>& parameters) {
+    const Node& n = *formula;
+    if (n.kind == Node::Kind::variable)
+        for (const auto& [variable, value] : values)
+            if (variable == n.variable) return number(value);
+    if (n.kind == Node::Kind::parameter && n.parameter < parameters.size())
+        if (const std::optional<double> value = parameters[n.parameter]) return number(*value);
+    if (n.kind != Node::Kind::call) return formula;
+    std::vector<Formula> arguments;
+    for (const Formula& a : n.arguments) arguments.push_back(resolve(a, values, parameters));
+    if (n.function == F::lookup) arguments[0] = n.arguments[0];  // the vector itself
+    return call(n.function, std::move(arguments));
+}
+
+namespace {
+
+// Solvers whose first argument is n itself, replaced by a lookup of a table: an index into `tables`.
+Formula without_solvers(const Formula& f, size_t known, int64_t count,
+                        std::vector<std::vector<double>>& tables) {
+    if (f->kind != Node::Kind::call) return f;
+    const auto& x = f->arguments;
+    const auto is_fixed = [&](size_t i) { return x[i]->kind == Node::Kind::number; };
+    const auto of_n = [&] { return x[0]->kind == Node::Kind::variable && x[0]->variable == Variable::n; };
+    const bool gaussian = f->function == F::gaussian_scale && of_n() && is_fixed(1);
+    const bool cosine = f->function == F::cosine_scale && of_n() && is_fixed(1) && is_fixed(2);
+    if (gaussian) {
+        const double target = x[1]->number;
+        tables.push_back(
+            solved_table(count, target, [&](double n) { return solve_gaussian_scale(n, target); }));
+    } else if (cosine) {
+        const CosineScores scores(static_cast<int64_t>(x[1]->number));
+        const double target = x[2]->number;
+        tables.push_back(
+            solved_table(count, target, [&](double n) { return scores.solve_scale(n, target); }));
+    } else {
+        Node n = *f;
+        for (Formula& a : n.arguments) a = without_solvers(a, known, count, tables);
+        return std::make_shared<const Node>(std::move(n));
+    }
+    Node vector;
+    vector.kind = Node::Kind::parameter;
+    vector.parameter = known + tables.size() - 1;
+    return call(F::lookup, {std::make_shared<const Node>(std::move(vector)), x[0] - number(1)});
+}
+
+}  // namespace
+
+std::vector<double> tabulate(const Formula& formula, Variable over, int64_t first, int64_t count,
+                             const Values& values) {
+    std::vector<std::vector<double>> tables;
+    Values v = values;
+    Formula f = formula;
+    if (over == Variable::n && first == 1)
+        f = without_solvers(formula, values.parameters.size(), count, tables);
+    for (const std::vector<double>& table : tables) v.parameters.emplace_back(table);
+    std::vector<double> out(static_cast<size_t>(count));
+    for (int64_t i = 0; i < count; ++i) {
+        v[over] = static_cast<double>(first + i);
+        out[static_cast<size_t>(i)] = evaluate(f, v);
+    }
+    return out;
+}
+
+}  // namespace longreach::law

@@ -1,0 +1,161 @@
+#include "law/library.h"
+
+#include <algorithm>
+
+namespace longreach::law {
+
+namespace {
+
+Parameter fixed(const char* name, const char* init) {
+    return {.name = name, .init = init};
+}
+Parameter learned(const char* name, const char* init, Sharing sharing) {
+    return {.name = name, .init = init, .learn = sharing};
+}
+
+std::vector<NamedLaw> make_library() {
+    const Parameter r = learned("r", "parity", Sharing::layer);
+    const Parameter tau = fixed("tau", "10"), one = fixed("c", "1");
+    Parameter kerple_p = learned("p", "uniform(0, 2)", Sharing::head);
+    Parameter kerple_a = learned("a", "uniform(0, 1)", Sharing::head);
+    kerple_p.least = kerple_a.least = 0.01;
+    Parameter kerple_power = kerple_p;
+    kerple_power.most = 2;
+    Parameter buckets = learned("w", "0", Sharing::head);
+    buckets.size = 32;
+
+    return {
+        // --- factors by the number of keys
+        {"logn",
+         "z * s*log(n)",
+         {learned("s", "0.43", Sharing::head)},
+         "scalable softmax: weights n^(s z)",
+         "nakanishi2025"},
+        {"logn_bias",
+         "z * (s*log(n) + b)",
+         {learned("s", "0.43", Sharing::head), learned("b", "0", Sharing::head)},
+         "scalable softmax with an offset",
+         "nakanishi2025"},
+        {"logn_fixed04", "z * 0.4*log(n)", {}, "scalable softmax at a fixed strength", "anson2025"},
+        {"logn_abc",
+         "z * r*log(b*n + c)",
+         {r, fixed("b", "0.1"), fixed("c", "1.9")},
+         "a logarithm that starts late",
+         "nor2025"},
+        {"logn_power", "z * r*log(n + 1)^p", {r, fixed("p", "0.5")}, "a power of the logarithm", ""},
+        {"entinv", "z * log(n)/log(L)", {}, "entropy that does not change with length", "su8823"},
+        {"clip_logn", "z * max(1, log(n)/log(L))", {}, "the same, from the trained length on", "su9708"},
+        {"qwen_logn", "z * where(n > L, log(n)/log(L), 1)", {}, "the same, as Qwen 1 computes it", "su9708"},
+        {"llama4",
+         "z * (1 + scale*log1p(floor(n/floor_scale)))",
+         {fixed("scale", "0.1"), fixed("floor_scale", "8192")},
+         "temperature of layers without positions",
+         "nor2025"},
+        {"grok2",
+         "z * where(n - 1 > length, log2(n - 1)/log2(length), 1)",
+         {fixed("length", "1024")},
+         "a logarithm from the trained length on",
+         "nor2025"},
+        {"sqrt2logn", "z * r*sqrt(2*log(n))", {r}, "critical factor of independent normal scores", "nor2025"},
+        {"sqrt2lognp1", "z * r*sqrt(2*log(n + 1))", {r}, "the same without the zero at one key", "nor2025"},
+        {"sqrt_abc",
+         "z * r*(a + sqrt(2*log(b*n + c)))",
+         {r, fixed("a", "0"), fixed("b", "0.1"), fixed("c", "1.9")},
+         "the same, starting late",
+         "nor2025"},
+        {"maxterm2",
+         "z * r*(sqrt(2*log(n + 1)) - (log(log(n + 1)) + log(4*pi) - 2*egamma)/(2*sqrt(2*log(n + 1))))",
+         {r},
+         "two terms of the expected largest of n normals",
+         "nor2025"},
+        {"largest_normal", "z * r*max_normal(n)", {r}, "the expected largest of n normals", "nor2025"},
+        {"beta_pow", "z * r*n^(2/(d - 1))", {r}, "critical growth for directions on a sphere", "nor2025"},
+        {"solve_c",
+         "z * gaussian_scale(n, C)",
+         {fixed("C", "4")},
+         "normal scores spread over C keys at every length",
+         "nor2025"},
+        {"solve_c_cos",
+         "z * cosine_scale(n, d, C)",
+         {fixed("C", "4")},
+         "cosines in d dimensions spread over C keys",
+         "nor2025"},
+        {"gradmax_gauss", "z * 0.84*sqrt(log(n))", {}, "largest gradient through the softmax", "su9812"},
+        {"qknorm_g",
+         "dot * g",
+         {learned("g", "log2(L*L - L)", Sharing::layer)},
+         "a learned factor of cosines",
+         "henry2020"},
+        {"gammalogn",
+         "dot * gamma*log(n)",
+         {learned("gamma", "parity", Sharing::layer)},
+         "critical factor of cosines in a simplex",
+         "chen2025critical"},
+        {"cosa_const", "dot * 4*log(L/2)", {}, "a constant factor of cosines", "su9859"},
+        {"cosa_logn", "dot * 4*log(n)", {}, "cosines at the largest gradient", "su9859"},
+
+        // --- by distance
+        {"scale_invariant",
+         "z * sqrt(1 + 2*log1p(t/tau)) - c*2*log1p(t/tau)",
+         {tau, one},
+         "equal expected weight on every decade of distances",
+         "anson2025"},
+        {"scale_invariant_heads",
+         "z * sqrt(1 + 2*log1p(t/tau)) - 2*log1p(t/tau)",
+         {fixed("tau", "10^(2*h/max(1, H - 1))")},
+         "the same, tau spread from 1 to 100 over the heads",
+         "anson2025"},
+        {"log_bias", "z - c*log1p(t/tau)", {tau, one}, "weight falls as a power of the distance", "nor2025"},
+        {"si_interp",
+         "z * sqrt(1 + 2*(1 - kappa)*log1p(t/tau) + 2*kappa*log(b*n + c)) - (1 - kappa + p)*log1p(t/tau)",
+         {fixed("kappa", "0.5"), fixed("p", "0.5"), tau, fixed("b", "0.1"), fixed("c", "1.9")},
+         "between scale_invariant and sqrt_abc",
+         "nor2025"},
+        {"alibi",
+         "z - slope*t",
+         {fixed("slope",
+                "2^(-where(h < 2^floor(log2(H)), 8*(h + 1)/2^floor(log2(H)), "
+                "4*(2*(h - 2^floor(log2(H))) + 1)/2^floor(log2(H))))")},
+         "a linear penalty, its slope by head",
+         "press2021"},
+        {"kerple_log",
+         "z - p*log1p(a*t)",
+         {kerple_p, kerple_a},
+         "a learned power of the distance",
+         "chi2022"},
+        {"kerple_power", "z - a*t^p", {kerple_power, kerple_a}, "a learned stretched exponential", "chi2022"},
+        {"buckets",
+         "z + lookup(w, where(t < 16, t, min(31, 16 + floor(2*log2(t/16)))))",
+         {buckets},
+         "a learned bias by bucket of distance, exact below 16",
+         ""},
+        {"cosine_power",
+         "dot * r*(1 + t/tau)^(-p)",
+         {learned("r", "parity", Sharing::layer), tau, fixed("p", "0.5")},
+         "a power law in the distance, for cosines",
+         ""},
+
+        // --- mixtures and parts
+        {"half_heads_logn",
+         "z * where(h < H/2, s*log(n), r*sqrt(2*log(n + 1)))",
+         {learned("s", "0.43", Sharing::layer), learned("r", "parity", Sharing::layer)},
+         "two factors in one layer",
+         "nor2025"},
+        {"softcap", "50*tanh(z/50)", {}, "scores bounded by 50", "gemma2024"},
+    };
+}
+
+}  // namespace
+
+const std::vector<NamedLaw>& library() {
+    static const std::vector<NamedLaw> laws = make_library();
+    return laws;
+}
+
+const NamedLaw* find_law(std::string_view name) {
+    const auto it =
+        std::find_if(library().begin(), library().end(), [&](const NamedLaw& l) { return l.name == name; });
+    return it == library().end() ? nullptr : &*it;
+}
+
+}  // namespace longreach::law

@@ -1,0 +1,276 @@
+// Text to tree: a recursive descent with one function per strength of binding.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <numbers>
+
+#include "base/text.h"
+#include "law/formula.h"
+
+namespace longreach::law {
+
+namespace {
+
+constexpr size_t longest_text = 4096;  // bytes
+constexpr int deepest = 100;           // nested parentheses, calls, signs and powers
+
+bool starts_name(char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+}
+bool is_digit(char c) {
+    return c >= '0' && c <= '9';
+}
+
+struct Constant {
+    const char* name;
+    double value;
+};
+constexpr Constant constants[] = {
+    {"pi", std::numbers::pi}, {"e", std::numbers::e}, {"egamma", std::numbers::egamma}};
+
+// Named functions follow the operators.
+constexpr size_t first_named = static_cast<size_t>(Function::where);
+constexpr size_t last_named = static_cast<size_t>(Function::lookup);
+
+// ": did you mean a or b?", or nothing.
+std::string suggestion(const std::string& word, const std::vector<std::string>& known) {
+    const std::vector<std::string> near = nearest(word, known, 3);
+    return near.empty() ? "" : fmt::format(": did you mean {}?", alternatives(near));
+}
+
+class Parser {
+  public:
+    Parser(std::string_view text, std::span<const Variable> variables,
+           std::span<const std::string> parameters)
+        : text_(text), variables_(variables), parameters_(parameters) {}
+
+    Formula run() {
+        if (text_.size() > longest_text)
+            throw FormulaError(
+                fmt::format("a formula of {} bytes; the longest may have {}", text_.size(), longest_text), 0,
+                1);
+        Formula f = comparison();
+        if (at_ < text_.size())
+            fail(text_[at_] == ')' ? "')' without '('" : fmt::format("unexpected {}", shown(at_)), at_,
+                 at_ + 1);
+        return f;
+    }
+
+  private:
+    [[noreturn]] static void fail(const std::string& message, size_t begin, size_t end) {
+        throw FormulaError(message, begin, end);
+    }
+    std::string shown(size_t at) const {
+        const char c = text_[at];
+        return c > ' ' && c < 127 ? fmt::format("'{}'", c)
+                                  : fmt::format("byte 0x{:02x}", static_cast<unsigned char>(c));
+    }
+    void skip_blanks() {
+        while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\t' || text_[at_] == '\n')) ++at_;
+    }
+    bool take(std::string_view token) {
+        skip_blanks();
+        if (!text_.substr(at_).starts_with(token)) return false;
+        at_ += token.size();
+        return true;
+    }
+    // A formula as it is written, for messages; nothing is folded.
+    static Formula spanning(Node n, size_t begin, size_t end) {
+        n.begin = begin;
+        n.end = end;
+        return std::make_shared<const Node>(std::move(n));
+    }
+    static Formula called(Function f, std::vector<Formula> arguments, size_t begin, size_t end) {
+        Node n;
+        n.kind = Node::Kind::call;
+        n.function = f;
+        n.arguments = std::move(arguments);
+        return spanning(std::move(n), begin, end);
+    }
+    static Formula joined(Function f, const Formula& a, const Formula& b) {
+        return called(f, {a, b}, a->begin, b->end);
+    }
+
+    Formula comparison() {
+        const Formula left = sum();
+        constexpr struct {
+            std::string_view token;
+            Function function;
+        } kinds[] = {{"<=", Function::less_equal}, {">=", Function::greater_equal}, {"==", Function::equal},
+                     {"!=", Function::not_equal},  {"<", Function::less},           {">", Function::greater}};
+        for (const auto& kind : kinds) {
+            if (!take(kind.token)) continue;
+            const Formula f = joined(kind.function, left, sum());
+            skip_blanks();
+            if (at_ < text_.size() && std::string_view("<>=!").find(text_[at_]) != std::string_view::npos)
+                fail("comparisons do not chain: use parentheses", at_, at_ + 1);
+            return f;
+        }
+        skip_blanks();
+        if (at_ < text_.size() && text_[at_] == '=')
+            fail("'=' assigns nothing here; to compare, use '=='", at_, at_ + 1);
+        return left;
+    }
+    Formula sum() {
+        Formula left = product();
+        for (;;) {
+            if (take("+"))
+                left = joined(Function::add, left, product());
+            else if (take("-"))
+                left = joined(Function::subtract, left, product());
+            else
+                return left;
+        }
+    }
+    Formula product() {
+        Formula left = sign();
+        for (;;) {
+            skip_blanks();
+            if (text_.substr(at_).starts_with("**")) fail("a power is written '^'", at_, at_ + 2);
+            if (take("*"))
+                left = joined(Function::multiply, left, sign());
+            else if (take("/"))
+                left = joined(Function::divide, left, sign());
+            else
+                return left;
+        }
+    }
+    Formula sign() {
+        skip_blanks();
+        const size_t begin = at_;
+        const Nested nested(*this, begin);
+        if (take("-")) {
+            const Formula operand = sign();
+            return called(Function::negate, {operand}, begin, operand->end);
+        }
+        const Formula base = operand();
+        if (!take("^")) return base;
+        return joined(Function::power, base, sign());
+    }
+    Formula operand() {
+        skip_blanks();
+        const size_t begin = at_;
+        if (at_ >= text_.size())
+            fail(begin == 0 ? "the formula is empty" : "the formula ends where an operand is expected", begin,
+                 begin + 1);
+        if (take("(")) {
+            const Formula inner = comparison();
+            if (!take(")")) fail(missing("')'"), begin, begin + 1);
+            Node n = *inner;
+            return spanning(std::move(n), begin, at_);
+        }
+        if (is_digit(text_[at_]) || text_[at_] == '.') return numeral();
+        if (starts_name(text_[at_])) return name();
+        fail(fmt::format("an operand is expected, not {}", shown(at_)), at_, at_ + 1);
+    }
+    std::string missing(const char* what) const {
+        return at_ >= text_.size() ? fmt::format("{} is missing at the end", what)
+                                   : fmt::format("{} is expected before {}", what, shown(at_));
+    }
+    Formula numeral() {
+        const size_t begin = at_;
+        double value = 0;
+        const auto [end, error] = std::from_chars(text_.data() + at_, text_.data() + text_.size(), value);
+        const size_t length = static_cast<size_t>(end - text_.data()) - begin;
+        if (error == std::errc::result_out_of_range)
+            fail("this number does not fit into a double", begin, begin + length);
+        if (error != std::errc() || length == 0) fail("not a number", begin, begin + 1);
+        at_ = begin + length;
+        if (at_ < text_.size() && starts_name(text_[at_]))
+            fail("a number and a name without an operator between them: use '*'", begin, at_ + 1);
+        Node n;
+        n.number = value;
+        return spanning(std::move(n), begin, at_);
+    }
+    Formula name() {
+        const size_t begin = at_;
+        while (at_ < text_.size() && (starts_name(text_[at_]) || is_digit(text_[at_]))) ++at_;
+        const std::string word(text_.substr(begin, at_ - begin));
+        skip_blanks();
+        if (at_ < text_.size() && text_[at_] == '(') return function(word, begin);
+        const size_t end = begin + word.size();
+        Node n;
+        for (size_t i = 0; i < parameters_.size(); ++i)
+            if (parameters_[i] == word) {
+                n.kind = Node::Kind::parameter;
+                n.parameter = i;
+                return spanning(std::move(n), begin, end);
+            }
+        for (const Variable v : variables_)
+            if (word == name_of(v)) {
+                n.kind = Node::Kind::variable;
+                n.variable = v;
+                return spanning(std::move(n), begin, end);
+            }
+        for (const Constant& c : constants)
+            if (word == c.name) {
+                n.number = c.value;
+                return spanning(std::move(n), begin, end);
+            }
+        unknown(word, begin);
+    }
+    [[noreturn]] void unknown(const std::string& word, size_t begin) const {
+        const size_t end = begin + word.size();
+        for (size_t f = first_named; f <= last_named; ++f)
+            if (word == name_of(static_cast<Function>(f)))
+                fail(fmt::format("the function '{}' has no arguments here", word), begin, end);
+        std::vector<std::string> known(parameters_.begin(), parameters_.end());
+        for (const Variable v : variables_) known.push_back(name_of(v));
+        for (const Constant& c : constants) known.push_back(c.name);
+        const std::string meant = suggestion(word, known);
+        fail(fmt::format("unknown name '{}'{}", word,
+                         meant.empty() ? "; known are " + join(known, ", ") : meant),
+             begin, end);
+    }
+    Formula function(const std::string& word, size_t begin) {
+        size_t f = first_named;
+        while (f <= last_named && word != name_of(static_cast<Function>(f))) ++f;
+        if (f > last_named) {
+            std::vector<std::string> known;
+            for (size_t i = first_named; i <= last_named; ++i)
+                known.push_back(name_of(static_cast<Function>(i)));
+            const std::string other = word == "ln" ? ": did you mean log?" : suggestion(word, known);
+            fail(fmt::format("unknown function '{}'{}", word, other), begin, begin + word.size());
+        }
+        take("(");
+        std::vector<Formula> arguments;
+        do arguments.push_back(comparison());
+        while (take(","));
+        if (!take(")")) fail(missing("')'"), begin, begin + word.size());
+        const size_t wanted = arguments_of(static_cast<Function>(f));
+        if (arguments.size() != wanted)
+            fail(fmt::format("{} takes {}, not {}", word, counted(wanted, "argument"), arguments.size()),
+                 begin, at_);
+        const Function which = static_cast<Function>(f);
+        if (which == Function::lookup && arguments[0]->kind != Node::Kind::parameter)
+            fail("the first argument of lookup is the name of a vector parameter", arguments[0]->begin,
+                 arguments[0]->end);
+        return called(which, std::move(arguments), begin, at_);
+    }
+
+    struct Nested {
+        Nested(Parser& parser, size_t begin) : parser_(parser) {
+            if (++parser_.depth_ > deepest)
+                fail(fmt::format("nested more than {} deep", deepest), begin, begin + 1);
+        }
+        ~Nested() { --parser_.depth_; }
+        Parser& parser_;
+    };
+
+    std::string_view text_;
+    std::span<const Variable> variables_;
+    std::span<const std::string> parameters_;
+    size_t at_ = 0;
+    int depth_ = 0;
+};
+
+}  // namespace
+
+Formula parse(std::string_view text, std::span<const Variable> variables,
+              std::span<const std::string> parameters) {
+    return Parser(text, variables, parameters).run();
+}
+
+}  // namespace longreach::law
