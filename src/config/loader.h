@@ -46,7 +46,7 @@ class ConfigError : public Error {
 template <class S>
 struct LoadedConfig {
     S value;
-    std::vector<FieldOrigin> origins;  // of every field, in the order of the list
+    std::vector<FieldOrigin> origins;   // of every field, in the order of the list
     std::vector<std::string> warnings;  // lines like those of problems: keys without effect, see Problems
 };
 

@@ -325,8 +325,8 @@ ExitCode Trainer::advance() {
     record_step(outcome, state_.step == total_steps_);
     compare_memory();
     if (state_.bad_in_a_row <= experiment_.optimizer.max_bad_steps) return finish_step();
-    console_.line(fmt::format("giving up: {} steps in a row had a non-finite loss or gradient",
-                              state_.bad_in_a_row));
+    console_.line(
+        fmt::format("giving up: {} steps in a row had a non-finite loss or gradient", state_.bad_in_a_row));
     return ExitCode::numerics;
 }
 

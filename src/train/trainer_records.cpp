@@ -137,8 +137,7 @@ void Trainer::record_step(const StepOutcome& outcome, bool last) {
     metrics.set("grad_norm", outcome.finite ? json::Value(outcome.gradient_norm) : json::Value())
         .set("lr", outcome.lr)
         .set("skipped", state_.skipped);
-    if (state_.spikes > 0)
-        metrics.set("spikes", state_.spikes).set("spikes_skipped", state_.spikes_skipped);
+    if (state_.spikes > 0) metrics.set("spikes", state_.spikes).set("spikes_skipped", state_.spikes_skipped);
     if (experiment_.optimizer.qk_clip.limit > 0)
         metrics.set("max_score", std::isfinite(outcome.largest_score) ? json::Value(outcome.largest_score)
                                                                       : json::Value());
