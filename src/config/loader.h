@@ -68,7 +68,7 @@ class ConfigLoad final : public Problems {
     void finish(bool checked) const;
     std::vector<std::string> warnings() const { return lines(warnings_); }
 
-    // Of what the reading and the checks left: a value that is neither as written nor
+    // Origins after reading and checking: a value that is neither as written nor
     // the default was derived.
     std::vector<FieldOrigin> origins(const FieldInfo& config) const;
 
