@@ -13,10 +13,16 @@ if(LONGREACH_STATIC AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     endif()
 endif()
 
+# OpenMP: the loops of the CPU kernels; every compiler brings it.
 find_package(OpenMP REQUIRED COMPONENTS CXX)
+# Threads: loading batches in the background, and watching other ranks.
 find_package(Threads REQUIRED)
-# Optional, for it is needed only where several ranks train on CPUs, and has no pinned archive.
+# Gloo: sums between ranks that train on CPUs. Optional; it has no pinned archive.
 find_package(Gloo QUIET)
+# CUDA toolkit, cuBLASLt and NCCL (kernels/cuda and src/ranks find them when LONGREACH_CUDA is on):
+#   nvcc and the runtime compile and launch the kernels; the runtime is linked statically and needs only a driver.
+#   cuBLASLt computes matrix products, tuned for every GPU; opened when a GPU is first used.
+#   NCCL sums between GPUs over NVLink and the network; opened when several ranks train on GPUs.
 
 function(use_library name version url hash)
     if(NOT LONGREACH_FETCH)
@@ -30,7 +36,7 @@ function(use_library name version url hash)
     FetchContent_MakeAvailable(${name})
 endfunction()
 
-# Formats every number and message; std::format is missing from g++ 12.
+# fmt: formats every number and message; std::format is missing from g++ 12.
 use_library(fmt 9.1.0 https://github.com/fmtlib/fmt/archive/refs/tags/9.1.0.tar.gz
     5dea48d1fcddc3ec571ce2058e13910a0d4a6bab4cc09a809d8b1dd1c88ae6f2)
 # fmt as the sources link it. A shared one gives way to cmake/fmt_static.cpp, if this version of fmt takes that.
@@ -50,15 +56,15 @@ if(LONGREACH_FMT_STATIC)
 else()
     target_link_libraries(longreach_fmt INTERFACE fmt::fmt)
 endif()
-# Reads the command line and writes --help.
+# CLI11: reads the command line and writes --help.
 use_library(CLI11 2.3.2 https://github.com/CLIUtils/CLI11/archive/refs/tags/v2.3.2.tar.gz
     aac0ab42108131ac5d3344a9db0fdf25c4db652296641955720a4fbe52334e22)
-# Reads and escapes JSON (src/base/json_parse.cpp, json_write.cpp). Ours are the tree, which keeps positions, repeated
-# keys and exact integers, the messages, and the layout of files, which stays the same byte for byte.
+# nlohmann/json: reads and escapes JSON (src/base/json_parse.cpp, json_write.cpp). The tree is ours, because it keeps
+# positions, repeated keys and exact integers, and so are the messages and the layout of files, which never changes.
 use_library(nlohmann_json 3.11.2 https://github.com/nlohmann/json/archive/refs/tags/v3.11.2.tar.gz
     d69f9deb6a75e2580465c6c4c5111b89c4dc2fa94e3a85fcd2ffcd9a143d9273)
-# The console's lines and log.txt (src/train/console.cpp; its sink writes through io's Disk, so that tests can make the
-# disk fail). Header-only: Debian's library is linked against the shared fmt.
+# spdlog: the console's lines and log.txt (src/train/console.cpp; its sink writes through io's Disk, so that tests can
+# make the disk fail). Header-only: Debian's library is linked against the shared fmt.
 set(SPDLOG_FMT_EXTERNAL ON)
 use_library(spdlog 1.10.0 https://github.com/gabime/spdlog/archive/refs/tags/v1.10.0.tar.gz
     697f91700237dbae2326b90469be32b876b2b44888302afbc7aceb68bcfe8224)
@@ -68,8 +74,24 @@ target_include_directories(longreach_spdlog SYSTEM INTERFACE
 target_compile_definitions(longreach_spdlog INTERFACE SPDLOG_FMT_EXTERNAL)
 target_link_libraries(longreach_spdlog INTERFACE longreach_fmt)
 if(LONGREACH_TESTS)
-    # The tests.
+    # doctest: runs the tests; one header that compiles quickly.
     set(DOCTEST_WITH_TESTS OFF CACHE INTERNAL "")
     use_library(doctest 2.4.11 https://github.com/doctest/doctest/archive/refs/tags/v2.4.11.tar.gz
         632ed2c05a7f53fa961381497bf8069093f0d6628c5f26286161fbd32a560186)
 endif()
+
+# Written by hand, and why:
+#   matrix products on the CPU   libraries split long sums over threads; ours give the same bits with any number of them
+#   XXH64, CRC-32C, SHA-256      about 50 lines each with published test vectors; a library for each would be one more
+#                                thing to install
+#   Philox                       its numbers are part of the promise that a run can be repeated, so they must not change
+#                                with a library
+#   config reader and schema     one list of fields gives reader, defaults, help, schema and messages with file and line
+#   safetensors                  a JSON header and raw data; the known readers are in Rust and Python
+#   TensorBoard event files      five message types; protobuf and TensorFlow's schemas would be the alternative
+#   CSV of results               unquoted cells that are appended to and truncated on resume; parsers do not do that
+#   SVG charts and the report    one self-contained page without scripts from elsewhere; C++ plotting libraries draw
+#                                through gnuplot, Python or a window system
+#   Student's t, t quantiles     a page of code; Boost.Math would bring all of Boost
+#   rendezvous, spawn, watchdog  Gloo and NCCL exchange tensors but do not start ranks, prove who they are, or say which
+#                                one is stuck

@@ -8,7 +8,7 @@
 //     P_ij = exp(y_ij) / (sum_j exp(y_ij) + exp(sink_h)), j over the visible keys [row_start_i, i]
 //
 // Causality, sliding windows, chunks and documents are one thing: the first visible key of a row.
-// What is absent costs nothing.
+// Absent parts cost nothing.
 #pragma once
 
 #include "kernels/tensor.h"
@@ -47,11 +47,11 @@ struct AttentionSpec {
     Tensor far_queries{}, far_keys{};  // like q and k
     int64_t far_from = 0;
 
-    // Row maxima, where a forward pass is asked for them, are of |z_ij| instead of z_ij.
+    // Row maxima, if a forward pass computes them, are of |z_ij| instead of z_ij.
     bool absolute_maxima = false;
 };
 
-// Gradients of what AttentionSpec holds; empty where nobody asks.
+// Gradients of what AttentionSpec holds; empty: not computed.
 struct AttentionGradients {
     Tensor row_factor{};  // f32 [H, N], =
     Tensor distance_gain{},

@@ -1,4 +1,4 @@
-// What operations take besides tensors, as plain data that every device reads; attention_spec.h has the rest.
+// Operands of operations other than tensors, as plain data for every device; attention_spec.h has the rest.
 #pragma once
 
 #include "kernels/attention_spec.h"

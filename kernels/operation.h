@@ -20,7 +20,7 @@ namespace longreach {
 struct Cost {
     double flops = 0;     // of matrix products
     double bytes = 0;     // moved, each operand once
-    std::string shape{};  // what a table of times tells apart besides the name: "128->384"
+    std::string shape{};  // distinguishes calls of one name in a table of times: "128->384"
 };
 
 struct Operand {

@@ -57,7 +57,7 @@ class Planner {
 class Ops : public Planner {
   public:
     Ops();  // the table of operations: ops.cpp
-    virtual ~Ops();
+    ~Ops() override;
     Ops(const Ops&) = delete;
     Ops& operator=(const Ops&) = delete;
     virtual std::string describe() const = 0;  // "cpu avx512, 2 threads, fp32"
@@ -81,7 +81,7 @@ class Ops : public Planner {
     // --- memory
     virtual void* allocate(int64_t bytes) = 0;  // zeroed, 64-byte aligned at least
     virtual void release(void* memory, int64_t bytes) = 0;
-    virtual int64_t scratch_bytes() const = 0;  // what the implementation itself holds besides the plan
+    virtual int64_t scratch_bytes() const = 0;  // held by the implementation outside the plan
     virtual int64_t free_bytes() const { return std::numeric_limits<int64_t>::max(); }  // if known
     virtual void do_upload(Tensor to, const void* host) = 0;
     const Operation<&Ops::do_upload> upload;
@@ -184,7 +184,7 @@ class Ops : public Planner {
     virtual void do_row_factors_backward(Tensor dr, Tensor db, const Tensor& dfactor,
                                          const RowFactorSpec& spec) = 0;
     const Operation<&Ops::do_row_factors_backward> row_factors_backward;
-    // gain, bias f32 [1 or H, R] for distances below spec.length, stored as AttentionSpec wants them.
+    // gain, bias f32 [1 or H, R] for distances below spec.length, stored as in AttentionSpec.
     virtual void do_distance_tables(Tensor gain, Tensor bias, const DistanceFormSpec& spec) = 0;
     const Operation<&Ops::do_distance_tables> distance_tables;
     // dlog_tau, ddecay [1], dp, da [H] += (empty when not learned).
@@ -248,7 +248,7 @@ class Ops : public Planner {
     const Operation<&Ops::do_mix_backward> mix_backward;
 
     // y_p = x_p + lambda * sigmoid(<w, first channels of x_p>) * x_(p-1) [N, C]; w f32 [channels],
-    // lambda f32 [1]. The first position of a sequence, or of a document (doc_start i32 [B, T], may be empty), stays.
+    // lambda f32 [1]. At the first position of a sequence or document (doc_start i32 [B, T] or empty) y = x.
     virtual void do_smear(Tensor y, const Tensor& x, const Tensor& w, const Tensor& lambda,
                           const Tensor& doc_start, int64_t length) = 0;
     const Operation<&Ops::do_smear> smear;

@@ -7,7 +7,7 @@
 //     participation  sum P^2
 //     first_mass     P of the first visible key
 //     sink_mass      what the sink takes of the softmax; 0 without one
-//     pairs          keys besides the first visible one and the query itself
+//     pairs          keys other than the first visible one and the query itself
 //     mean           of z over those pairs
 //     second, third, fourth
 //                    means of (z - mean)^2, ^3, ^4 over those pairs; 0 without pairs

@@ -32,10 +32,11 @@ ToolkitLibrary::ToolkitLibrary(const std::vector<std::string>& files, const std:
             tried += fmt::format(" {} ({});", path_, problem);
             dlclose(handle_);
         }
+    const std::string places = tried.substr(0, tried.size() - 1);
     throw Error(ExitCode::device, fmt::format("no usable {}", files.front()),
-                fmt::format("install {}, or name its folder in LD_LIBRARY_PATH or the toolkit's in CUDA_HOME; "
-                            "looked for{}",
-                            wanted, tried.substr(0, tried.size() - 1)));
+                fmt::format("install {}, or name its folder in LD_LIBRARY_PATH or the toolkit's in "
+                            "CUDA_HOME; looked for{}",
+                            wanted, places));
 }
 
 void* ToolkitLibrary::symbol(const char* name) const {

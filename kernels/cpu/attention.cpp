@@ -6,8 +6,8 @@
 // Online softmax over tiles of keys, in base 2. Scale, log2(e) and row factors are multiplied into the
 // queries when they are packed; the rest of the score is score_of in attention_tiles.h. A far pair costs
 // a second packing of the queries and, along its border, up to panel_cols - 1 keys of a panel twice.
-// Parallel over (sequence, head, tile of queries); a tile is one thread's work from its first
-// to its last key.
+// Parallel over (sequence, head, tile of queries); one thread computes a
+// tile from its first to its last key.
 #include <omp.h>
 
 #include <cmath>
@@ -37,7 +37,7 @@ struct Item {
 struct ForwardTile {
     int64_t width;       // d
     float* queries;      // [query_panels][d][panel_cols], times ScoreRows::packing
-    float* scores;       // [key_tile][panel_cols]: S^T of the panel in work, then P^T
+    float* scores;       // [key_tile][panel_cols]: S^T of the current panel, then P^T
     float* output;       // [query_panels][d][panel_cols]: O^T so far, relative to `top`
     float* top;          // [query_tile]: largest exponent so far
     float* sum;          // [query_tile]: sum of 2^(exponent - top)
@@ -64,8 +64,8 @@ struct ForwardTile {
     // sink: -infinity for none.
     void reset(float sink) {
         for (int64_t i = 0; i < query_tile * width; ++i) output[i] = 0.0f;
-        // A sink is a key seen first. `top` stays finite, so that a difference of two tops is never infinity
-        // - infinity; -1e30 is far below any score.
+        // A sink acts as the first key. `top` stays finite, so that a difference of two tops is never
+        // infinity - infinity; -1e30 is far below any score.
         const float logit = sink * log2_e;
         const bool none = logit < -1e30f;
         for (int64_t i = 0; i < query_tile; ++i) {

@@ -7,12 +7,12 @@
 //
 // Row factors f sit in the packed queries, for S and for dK. dQ is summed without them, so that df_i =
 // <dQ_i / f_i, q_i> needs no division; the last pass over a row of dQ forms this product and then multiplies
-// by f. A softcap stands between scale and f: then dS = f (1 - tanh^2) gain(t) dL, and df is summed pair by
-// pair. Gradients of the distance tables are sums along the diagonals of dL and dL z. A sink has no part in
-// dL beside lse and delta: its own gradient is -sum_i exp(sink - lse_i) delta_i.
+// by f. A softcap lies between scale and f; then dS = f (1 - tanh^2) gain(t) dL, and df is summed pair by
+// pair. Gradients of the distance tables are sums along the diagonals of dL and dL z. A sink affects
+// dL only through lse and delta; its own gradient is -sum_i exp(sink - lse_i) delta_i.
 //
 // Parallel over (sequence, key/value head, segment of keys). An item walks its keys in blocks whose dK and dV
-// stay in L2, and per block all queries that see it, so it needs nobody else's sums for dK and dV. With one
+// stay in L2, and per block all queries that see it, so dK and dV need no sums of other items. With one
 // segment it also owns dQ; with several, each keeps a partial dQ in the workspace and a last pass adds them
 // in order. The number of segments is a function of the shape, so no bit depends on the threads.
 #include <omp.h>
@@ -246,7 +246,7 @@ struct TableSums {
     float* bias;
 };
 
-// What the tiles of one head have in common.
+// Shared by the tiles of one head.
 struct HeadPass {
     const KeyBlock& block;
     const Tensor &k, &v;

@@ -1,10 +1,10 @@
 // Attention of one query per sequence against keys and values computed before;
 // scores as attention_spec.h says.
 //
-//   4 d FLOPs and one exp2 per visible key; every key and value is read once, which is what takes the time.
+//   4 d FLOPs and one exp2 per visible key; every key and value is read once, which takes most of the time.
 //
 // Online softmax over blocks of keys, in base 2; the output row itself is the running sum. Parallel over
-// (sequence, head); a head is one thread's work from its first key to its last.
+// (sequence, head); one thread computes a head from its first key to its last.
 #include <cmath>
 
 #include "base/error.h"
@@ -83,7 +83,7 @@ float exponents(float* y, const Query& at, int64_t begin, int64_t count, const T
 void attend(float* o, const Query& at, const Tensor& q, const Tensor& k, const Tensor& v) {
     const int64_t d = at.spec.head_dim;
     alignas(64) float y[key_block];
-    // A sink is a key seen first, without a value.
+    // A sink acts as a first key without a value.
     float top = at.spec.sink ? at.spec.sink.f32()[at.head] * log2_e : -__builtin_inff();
     float sum = top > -__builtin_inff() ? 1.0f : 0.0f;
     for (int64_t c = 0; c < d; ++c) o[c] = 0.0f;

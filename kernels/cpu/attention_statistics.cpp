@@ -1,9 +1,9 @@
-// What attention looks like, row by row: RowStatistic of every query and head.
+// Statistics of attention by row: RowStatistic of every query and head.
 //
-// A second pass over the scores with the lse of the first, so that every probability is known where its score
-// is. Tiles and scores are those of attention.cpp, except that queries are packed with the scale alone: the
-// raw score z is wanted too, and a row factor of 0 must not hide it. 2*d FLOPs and one exp2 per visible pair;
-// a far pair's scores are computed beside the near ones and chosen by lane.
+// A second pass over the scores with the lse of the first, so each score gives its probability at once. Tiles
+// and scores are those of attention.cpp, except that queries are packed with the scale alone: the raw score z
+// is also needed, and a row factor of 0 must not hide it. 2*d FLOPs and one exp2 per visible pair; a far
+// pair's scores are computed in addition to the near ones and chosen by lane.
 // Sums are f32 over the keys of one tile and f64 over tiles. Moments are about a centre of the row, the mean
 // over its first tile, which is within a few deviations of the row's mean.
 // Parallel over (sequence, head, tile of queries).
@@ -46,7 +46,7 @@ struct StatisticsTile {
     static int64_t floats(int64_t width) { return 2 * query_tile * width + 4 * key_tile * panel_cols; }
 };
 
-// What is gathered about the queries of a tile.
+// Sums over the keys for the queries of a tile.
 struct RowSums {
     alignas(64) double mass[distance_classes][query_tile] = {};
     alignas(64) double terms[distance_classes][query_tile] = {};  // of P log2 P

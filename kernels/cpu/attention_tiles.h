@@ -1,4 +1,4 @@
-// What attention forward and backward share: tile sizes, visibility, how a product becomes a score. Include
+// Shared by attention forward and backward: tile sizes, visibility, the score of a product. Include
 // after micro_gemm.h and simd_math.h in the same region.
 //
 // Scores are kept transposed, S^T [keys, queries]: a vector holds 16 (8, 4) neighbouring queries of one key.
@@ -84,8 +84,8 @@ struct DistanceSlice {
     }
 };
 
-// How much of AttentionSpec's score a pass computes. What acts on whole queries (scale, row factor without a
-// softcap) sits in the packed queries and is in every form.
+// How much of AttentionSpec's score a pass computes. Factors of whole queries (scale, row factor without a
+// softcap) are multiplied into the packed queries in every form.
 enum class Form {
     plain,     // the product is the exponent
     distance,  // gain and bias by distance
@@ -180,7 +180,7 @@ inline void pack_queries_transposed(float* to, const float* from, int64_t stride
     }
 }
 
-// What both passes take for granted about a spec.
+// What both passes assume about a spec.
 inline void check_attention(const AttentionSpec& s) {
     const int64_t tokens = s.batch * s.length;
     const auto by_head = [&](const Tensor& t, int64_t columns) {

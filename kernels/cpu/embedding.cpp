@@ -20,7 +20,7 @@ namespace {
 
 constexpr int64_t strip = 256;  // channels of a backward task: 1 KiB of a row
 
-// A token outside the table would read or write foreign memory; looking costs 4 bytes per row of 4C.
+// A token outside the table would access memory outside the table; the check costs 4 bytes per row of 4C.
 void check_tokens(const int32_t* tokens, int64_t n, int64_t vocabulary, int threads) {
     int32_t least = 0, most = 0;
 #pragma omp parallel for schedule(static) num_threads(threads) reduction(min      \

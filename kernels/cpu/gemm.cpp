@@ -7,9 +7,9 @@
 // k is cut into blocks. All threads pack the right side into panels (in chunks where it is larger than the
 // space for it); then they take blocks of rows, copy the left rows to their own scratch (which also frees
 // them of power-of-two strides, that would share few cache sets) and run the register tiles of micro_gemm.h.
-// While a tile multiplies, it fetches what comes next.
+// While a tile multiplies, it prefetches the next operands.
 //
-// A weight gradient with a narrow side has little to share and few rows, but a long k: tasks are pieces of c
+// A weight gradient with a narrow side has few rows but a long k, and little to share: tasks are pieces of c
 // times pieces of k, each packs both sides for itself, and where k is cut the pieces are added in order.
 //
 // All cuts of k depend on the shape alone, and every element is one chain of multiply-adds per block, the
@@ -41,7 +41,7 @@ constexpr int64_t left_stride = block_units + 16;
 // of right (448 KiB).
 constexpr int64_t piece_rows = 192;
 constexpr int64_t piece_cols = 256;
-// Tasks a product is cut into at least, where it allows: enough for many threads to end together.
+// Least number of tasks of a product, where its shape allows: enough for many threads to finish together.
 constexpr int64_t wanted_tasks = 16;
 
 // The blocks of k, in floats: of equal length but for the last.
@@ -60,7 +60,7 @@ struct Blocks {
     int64_t length_of(int64_t block, int64_t k) const { return smaller(length, k - block * length); }
 };
 
-// Memory that will be needed next, which register tiles fetch as they go: `lines` columns of one
+// Memory needed next, which register tiles prefetch: `lines` columns of one
 // cache line each, as many rows deep as a tile multiplies units. Interleaved rows (bf16: two per unit)
 // count as further lines.
 struct Stream {

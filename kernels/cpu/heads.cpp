@@ -84,7 +84,7 @@ LONGREACH_INLINE void turn_head(float* x, const Rotation& turn, int64_t half, Va
         store(x + half + i, x1 * s + x2 * c, n);
     });
 }
-// And turned back.
+// And turns them back.
 template <class Value>
 LONGREACH_INLINE void turn_head_back(float* x, const Rotation& turn, int64_t half, Value value) {
     for_vectors(turn.pairs, [&](int64_t i, auto n) {

@@ -10,9 +10,8 @@
 // avx512bf16 only allows its intrinsics: no compiler turns f32 arithmetic into them, and precision bf16 is
 // refused on a CPU that lacks them.
 #if defined(__clang__)
-#pragma clang attribute push( \
-    __attribute__((           \
-        target("avx512f,avx512bw,avx512dq,avx512vl,avx512cd,avx512bf16,avx2,fma,f16c,bmi2"))), \
+#pragma clang attribute push(                                                                             \
+    __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512cd,avx512bf16,avx2,fma,f16c,bmi2"))), \
     apply_to = function)
 #else
 #pragma GCC push_options

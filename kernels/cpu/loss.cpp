@@ -59,8 +59,7 @@ LogSum log_sum_exp(float* logits, int64_t width, bool keep, const LossSpec& spec
         float* y = kind == Softcap::none || keep ? x : buffer;
         Vec most = splat(minus_infinity);
         for_vectors(count, [&](int64_t i, auto n) {
-            const Vec v =
-                capped<kind>(load(x + i, n, x[i]), spec);  // filled with an element: the maximum stands
+            const Vec v = capped<kind>(load(x + i, n, x[i]), spec);  // filled with x[i]: keeps the maximum
             if (kind != Softcap::none) store(y + i, v, n);
             most = max(v, most);  // in this order a NaN is passed over; the sum below meets it
         });

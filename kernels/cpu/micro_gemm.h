@@ -154,7 +154,7 @@ LONGREACH_INLINE void pack_rows(float* to, int64_t to_stride, const float* from,
 // Strips of `width` columns from a row-major [k, n] source, row by row so that each page is visited once:
 // strip s at to + s * strip_step, element (u, j) of it at u * width + j. Panels of the right side have width
 // panel_cols and zeros after the last column; tiles of a transposed left side have width tile_rows, and since
-// whole vectors are stored a strip must be followed by tile_slack floats of nobody's.
+// whole vectors are stored a strip must be followed by tile_slack unused floats.
 inline constexpr int tile_slack = 16;
 template <int width, class Unit>
 LONGREACH_INLINE void pack_strips(float* to, int64_t strip_step, const float* from, int64_t stride, int64_t k,

@@ -1,4 +1,4 @@
-// What a position takes from the positions just before it: short convolutions and the smeared embedding.
+// Sums over neighbouring positions: short convolutions and the smeared embedding.
 //
 //   conv   y_n = sum over m < K of w_m * x_(n-m), channel by channel, over positions of the same sequence and
 //          document;  dx_n = sum over m of w_m * dy_(n+m);  dw_m += sum over n of dy_n * x_(n-m)
@@ -35,12 +35,12 @@ struct Neighbourhood {
         check(!starts || (starts.count() == rows && starts.contiguous()), "{} document starts of {} rows",
               starts.count(), rows);
     }
-    // Positions up to and with `row` that it may look at, at most `most`.
+    // Positions up to and including `row` that it may read, at most `most`.
     int64_t before(int64_t row, int64_t most) const {
         const int64_t seen = row % length - (doc_start ? doc_start[row] : 0) + 1;
         return std::clamp<int64_t>(seen, 1, most);
     }
-    // Positions from `row` on that look at it, at most `most`. (A document is one run of positions.)
+    // Positions from `row` on that read it, at most `most`. (A document is one run of positions.)
     int64_t after(int64_t row, int64_t most) const {
         const int64_t position = row % length;
         const int64_t end = std::min(most, length - position);
@@ -86,8 +86,8 @@ struct Rows {
     int64_t step;
     T* operator[](int64_t row) const { return data + row * step; }
 };
-// dw_m += sum over `count` rows of dy_n * x_(n-m), all of which have `taps` rows to look at. The sums stay in
-// registers meanwhile: adding row by row in memory took three times as long.
+// dw_m += sum over `count` rows of dy_n * x_(n-m), all of which have `taps` rows to read. The sums stay in
+// registers: adding row by row in memory took three times as long.
 template <class Taps, class Count>
 LONGREACH_INLINE void gather_weights(Rows<float> dw, Rows<const float> dy, Rows<const float> x, int64_t width,
                                      Taps taps, Count count) {
@@ -118,7 +118,7 @@ void check_conv(const Tensor& y, const Tensor& x, const Tensor& w) {
     check(y.data() != x.data(), "a convolution cannot work in place");
 }
 
-// The gate of position n; zero where it takes nothing.
+// The gate of position n; zeros where it takes no neighbour.
 struct Smear {
     float value = 0.0f, rest = 0.0f;  // s_n, 1 - s_n
 };
@@ -190,7 +190,7 @@ void CpuOps::do_short_conv_backward(Tensor dx, Tensor dw, const Tensor& dy, cons
                     });
                 };
                 for (int64_t r = block.begin; r < block.end;) {
-                    int64_t alike = 0;  // rows from here on that look at as many as there are taps
+                    int64_t alike = 0;  // rows from here on that read as many positions as there are taps
                     while (alike < row_group && r + alike < block.end &&
                            near.before(r + alike, taps_all) == taps_all)
                         ++alike;

@@ -272,7 +272,7 @@ void CpuOps::do_adam(std::span<const AdamSlot> slots, const AdamSpec& spec) {
         blocks += blocks_of(slot);
         parameters += count;
     }
-    // Elementwise: who does which block changes nothing, so every thread takes one run of blocks.
+    // Elementwise, so the assignment of blocks does not matter: every thread takes one run of blocks.
     const int64_t runs = threads_;
 #pragma omp parallel for schedule(static) num_threads(threads_) if (parameters > parallel_threshold)
     for (int64_t r = 0; r < runs; ++r) adam_blocks(slots, spec, piece(blocks, runs, r));

@@ -1,9 +1,9 @@
-// What decides scores besides queries and keys: factors by row, tables by distance, and QK-clip.
+// Inputs of scores other than queries and keys: factors by row, tables by distance, and QK-clip.
 //
 //   row factors      f_h(i) = r_h shape(n_i) + b_h, n_i = i - start_i + 1; dr += sum shape df, db += sum df
 //   distance tables  gain and bias as functions of t and a few learned numbers (DistanceForm), computed in
 //                    double and stored in f32, backwards; their gradients by the chain rule, again in double
-//   QK-clip          maxima over rows, then weights of the heads that went too far scaled down
+//   QK-clip          maxima over rows, then the weights of heads above the limit are scaled down
 //
 // Sums run over fixed blocks and are folded in block order. Factors: 4 bytes and 2 FLOPs per row and head.
 // Tables: a logarithm or power per entry, once per step and not per pair. Parallel over blocks times heads.
@@ -279,7 +279,7 @@ void CpuOps::do_qk_clip(Tensor wq, Tensor wk, const Tensor& maxima, int64_t head
 #pragma omp parallel for schedule(static) num_threads(threads_) if (2 * wq.count() > parallel_threshold)
     for (int64_t h = 0; h < heads; ++h) {
         const double most = maxima.f32()[h];
-        // An infinite maximum does not say how far to go back; its loss is no number and stops the run.
+        // An infinite maximum gives no scale; its loss is not finite and stops the run.
         if (!(most > double{limit}) || std::isinf(most)) continue;
         const double g = double{limit} / most;
         const Vec scale = splat(static_cast<float>(shared ? g : std::sqrt(g)));

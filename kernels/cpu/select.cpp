@@ -43,7 +43,7 @@ struct InstructionSet {
     std::unique_ptr<Ops> (*create)(int threads, Precision precision);
 };
 
-// What this build has kernels for (option LONGREACH_CPU) and this CPU can run, the best first.
+// Instruction sets that this build has (option LONGREACH_CPU) and this CPU can run, the best first.
 std::vector<InstructionSet> usable_sets() {
     std::vector<InstructionSet> sets;
 #if defined(LONGREACH_HAS_AVX512)

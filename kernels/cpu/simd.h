@@ -148,7 +148,7 @@ LONGREACH_INLINE Vec exp2_fraction(Vec f) {
 }
 
 // 2^x for x <= 128, relative error < 2e-7 for x >= -126; below that 0 or a subnormal, and 0 for x <= -150
-// (-inf too). A NaN stays one: max returns its second argument then.
+// (-inf too). A NaN stays NaN: max then returns its second argument.
 LONGREACH_INLINE Vec exp2(Vec x) {
 #if defined(LONGREACH_ISA_AVX512)
     // The forms with a (full) mask: the plain ones make g++ 12 warn of an uninitialised value

@@ -10,7 +10,7 @@ LONGREACH_INLINE Vec with_sign(Vec x, Vec s) {
     return reinterpret_cast<Vec>((reinterpret_cast<VecInt>(x) & 0x7fffffff) | sign);
 }
 
-// exp that hands a NaN on, so that one bad logit poisons its loss instead of vanishing from it.
+// exp that propagates a NaN, so that one bad logit makes its loss NaN instead of vanishing from it.
 LONGREACH_INLINE Vec exp_or_nan(Vec x) {
     return x == x ? exp(x) : x;
 }

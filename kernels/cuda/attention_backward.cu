@@ -22,7 +22,7 @@
 //                 move together, so an element of the fragments keeps its distance; sums along the diagonals
 //                 of a tile go to a slab, which a last kernel adds up by distance in f64.
 //
-// No sum crosses blocks but those of the slab and the sinks, whose partials are added in fixed order.
+// Only the sums of the slab and the sinks cross blocks; their partials are added in fixed order.
 #include <algorithm>
 
 #include "kernels/cuda/attention_tiles.cuh"
@@ -32,7 +32,7 @@
 namespace longreach::cuda {
 namespace {
 
-// What all passes take.
+// Arguments of all passes.
 template <class T>
 struct Backward {
     AttentionInput<T> in;
@@ -84,7 +84,7 @@ void sink_kernel(double* partials, const float* sink, const float* lse, int64_t 
 
 // --- pairs
 
-// What the pairs of one query share; of a query past the end P = 2^-inf = 0.
+// Shared by the pairs of one query; a query past the end has P = 2^-inf = 0.
 struct alignas(16) QueryTerms {
     float multiplier;  // y2 = gain multiplier s + bias; mode general: the row's square instead
     float factor, lse2, delta;
@@ -130,7 +130,7 @@ DEVICE PairGradient differentiate(const AttentionInput<T>& a, float s, float dp,
     x.ds = x.dy * slope;
     return x;
 }
-// What the products with dS still lack.
+// The factor that the products with dS still lack.
 template <ScoreMode mode>
 DEVICE float rest_of_slope(float scale, float factor) {
     return mode == ScoreMode::general ? 1.0f : scale * factor;
@@ -156,8 +156,8 @@ DEVICE void along_diagonals(Entry entry, Body body) {
 // --- the passes over tiles
 
 // A block owns `own` rows of keys (queries), 16 M of them per warp, and meets tiles of `met` queries (keys).
-// With room for two tiles in shared memory the next one travels while this one is computed. Sizes are what
-// fits the registers without a spill; where two shapes do, the one that reads less from shared memory.
+// With room for two tiles in shared memory the next one is copied while this one is computed. Sizes fit the
+// registers without a spill; if two shapes do, the one that reads less from shared memory is taken.
 template <class T, int D, int M, int Met>
 struct Tiles {
     static constexpr int row_bytes = D * static_cast<int>(sizeof(T));
@@ -233,7 +233,7 @@ void key_kernel(Backward<T> b) {
         load_tile<Size::threads>(to.dout, a.head(b.dout, sequence, head), query0);
         cp_async_commit();
     };
-    // What belongs to a tile beside its rows, on its way from device to shared memory.
+    // A tile's terms other than its rows, in transit from device to shared memory.
     struct Share {
         QueryTerms query;
         int first;
@@ -609,14 +609,15 @@ void distance_kernel(Backward<T> b, float* slab) {
 }
 
 // to [1 or H, R], entry R - 1 - t of distance t < length, = the sums of all sequences and, in a shared table,
-// heads. A distance lies on two diagonals of tiles, or on one.
+// heads. A distance lies on two diagonals of tiles, or on one. A row of blocks for each row of the table.
 KERNEL(256)
 void fold_distances_kernel(View<float> to, int64_t columns, const float* slab, int which, int batch,
-                           int heads, int length, int edge, bool shared_table) {
+                           int heads, int length, int edge) {
     const int t = static_cast<int>(blockIdx.x * 256 + threadIdx.x);
     if (t >= length) return;
     const int across = (length + edge - 1) / edge, diagonals = 2 * edge - 1;
     const int row = static_cast<int>(blockIdx.y), number = t / edge, rest = t % edge;
+    const bool shared_table = gridDim.y == 1;
     double total = 0.0;
     for (int sequence = 0; sequence < batch; ++sequence)
         for (int head = shared_table ? 0 : row; head < (shared_table ? heads : row + 1); ++head) {
@@ -664,8 +665,7 @@ void launch_distances(const Backward<T>& arguments, const AttentionGradients& gr
         if (!to) continue;
         launch(fold_distances_kernel,
                {dim3(blocks_for(a.length, 256), static_cast<unsigned>(to.rows())), dim3(256), 0, stream},
-               view<float>(to), to.cols(), slab, which, a.batch, a.heads, a.length, Size::edge,
-               to.rows() == 1);
+               view<float>(to), to.cols(), slab, which, a.batch, a.heads, a.length, Size::edge);
     }
 }
 
@@ -707,19 +707,20 @@ int64_t attention_backward_workspace(const AttentionSpec& spec, const AttentionG
     return Workspace(spec, gradients).bytes;
 }
 
-void attention_backward(Tensor dq, Tensor dk, Tensor dv, const AttentionGradients& gradients,
-                        Tensor workspace, const Tensor& dout, const Tensor& o, const Tensor& lse,
-                        const Tensor& q, const Tensor& k, const Tensor& v, const AttentionSpec& spec,
+void attention_backward(const QueryKeyValue& d, const AttentionGradients& gradients, Tensor workspace,
+                        const Tensor& dout, const AttentionSaved& saved, const AttentionSpec& spec,
                         Stream stream) {
+    const Tensor &q = saved.in.q, &k = saved.in.k, &v = saved.in.v, &o = saved.o, &lse = saved.lse;
     const int64_t tokens = spec.batch * spec.length;
     check(!spec.far_queries && !spec.far_keys, "attention_backward: a far pair is for forward passes only");
     check(!gradients.sink || spec.sink, "attention_backward: gradient of a sink that is not there");
     const bool tables = gradients.distance_gain || gradients.distance_bias;
     check(!tables || (spec.distance_gain && !spec.row_square),
           "attention_backward: gradients of distance tables need tables and no row_square");
-    check(dq.rows() == tokens && dk.rows() == tokens && dv.rows() == tokens && dout.rows() == tokens &&
-              o.rows() == tokens && dq.cols() == q.cols() && dk.cols() == k.cols() && dv.cols() == v.cols() &&
-              dout.cols() == q.cols() && o.cols() == q.cols() && lse.cols() == tokens,
+    check(d.q.rows() == tokens && d.k.rows() == tokens && d.v.rows() == tokens && dout.rows() == tokens &&
+              o.rows() == tokens && d.q.cols() == q.cols() && d.k.cols() == k.cols() &&
+              d.v.cols() == v.cols() && dout.cols() == q.cols() && o.cols() == q.cols() &&
+              lse.cols() == tokens,
           "attention_backward: o {}x{} of q {}x{}", o.rows(), o.cols(), q.rows(), q.cols());
     check((spec.length + 15) / 16 * spec.heads * spec.batch < int64_t{1} << 31,
           "attention_backward over {} positions, {} heads of {} sequences", spec.length, spec.heads,
@@ -735,15 +736,15 @@ void attention_backward(Tensor dq, Tensor dk, Tensor dv, const AttentionGradient
         using T = typename decltype(element)::type;
         Backward<T> arguments{.in = attention_input<T>(q, k, v, spec),
                               .dout = view<const T>(dout),
-                              .dq = view<T>(dq),
-                              .dk = view<T>(dk),
-                              .dv = view<T>(dv),
+                              .dq = view<T>(d.q),
+                              .dk = view<T>(d.k),
+                              .dv = view<T>(d.v),
                               .lse = lse.f32(),
                               .lse_step = lse.row_stride,
                               .delta = reinterpret_cast<float*>(memory),
                               .dfactor = gradients.row_factor.f32(),
                               .dfactor_step = gradients.row_factor.row_stride,
-                              .pairs = spec.head_dim % 2 == 0 && aligned(dq, dk, dv)};
+                              .pairs = spec.head_dim % 2 == 0 && aligned(d.q, d.k, d.v)};
         arguments.in.vectors = arguments.in.vectors && aligned(dout);
         launch_delta(arguments, o, stream);
         if (gradients.sink) {

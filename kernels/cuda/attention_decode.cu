@@ -3,8 +3,8 @@
 //
 // A block per sequence and head. Its warps take every fourth key; a lane holds the channels 32 apart, of the
 // query and of the output. Each warp keeps a running maximum, the sum below it and the output relative to it;
-// at the end the warps' results are added in the order of the warps. Keys and values are read once: a
-// decoding step is bound by that.
+// at the end the warps' results are added in the order of the warps. Keys and values are read once,
+// which bounds a decoding step.
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/vec.cuh"

@@ -6,17 +6,17 @@
 //   q, o [N, H d], k, v [N, G d], lse and row maxima [H, N]. Backward needs q, k, v, o and lse; nothing of
 //   size T x T exists. 4 d FLOPs and one exp2 per visible pair and head, and per pair of rounding to whole
 //   tiles. Bytes per token, e those of an element: q and o once, 2 H d e; lse 4 H; k and v at least once,
-//   2 G d e: they come once per tile of queries, from L2 as long as the heads in work fit there.
+//   2 G d e: they come once per tile of queries, from L2 as long as the active heads fit there.
 //
 // A block is one tile of queries of one head; a warp owns 16 or 32 of its rows and meets all keys they see,
 // tile by tile, with an online softmax in base 2. Tiles of keys and values arrive by cp.async, one of each at
 // a time: values travel during q k^T, the next keys during the softmax and p v, and two barriers per tile
 // order everything, the table slice too. Within a head the longest tiles are launched first, heads follow
-// each other: keys and values stay in L2, and what runs last is short.
+// each other: keys and values stay in L2, and the last blocks are short.
 //
 // Per score the plain form costs a maximum, a multiply-add, an exponential and an addition. The sums and
-// outputs of a row are relative to a reference, which follows the row's maximum only when that has outgrown
-// it by 2^8: rescaling the outputs would cost more than all of the above together.
+// outputs of a row are relative to a reference, which follows the row's maximum only when it exceeds the
+// reference by 2^8: rescaling the outputs would cost more than all of the above together.
 #include <cfloat>
 
 #include "kernels/cuda/attention_tiles.cuh"
@@ -42,7 +42,7 @@ struct ForwardShape {
 };
 
 struct Nothing {};
-// What belongs to rows lies in shared memory: outputs and scores leave few registers.
+// Per-row values are in shared memory: outputs and scores leave few registers.
 template <int rows>
 struct RowConstants {
     float factor[rows];  // plain: y2 / s, positive; else f
@@ -91,7 +91,7 @@ struct ForwardOutput {
     bool vectors;   // every row of a head of o starts on 16 bytes and holds whole chunks
 };
 
-// Where a warp's rows stand in front of a tile of keys.
+// A warp's rows relative to a tile of keys.
 struct Sight {
     int row;           // position of row 0 of this thread
     int key;           // of its column 0

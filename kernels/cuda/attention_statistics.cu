@@ -1,10 +1,10 @@
-// What attention looks like, row by row: RowStatistic of every query and head, kernels/row_statistics.h.
+// Statistics of attention by row: RowStatistic of every query and head, kernels/row_statistics.h.
 //
 // A second pass over the scores with the lse of the first. A thread has one query and walks its visible keys
-// in ascending order, the block's tiles of keys in shared memory; what it gathers is its own, so there is
-// nothing to fold. Sums are f32 over the keys of a tile and f64 over tiles; moments are about the first score
+// in ascending order, with the block's tiles of keys in shared memory; its sums are its own, so nothing
+// is folded. Sums are f32 over the keys of a tile and f64 over tiles; moments are about the first score
 // of the row that counts. 2 d FLOPs on the ordinary f32 units and one exp2 per visible pair: this is for
-// looking at a model now and then, not for training.
+// occasional inspection of a model, not for training.
 // With far pairs the tile of queries is loaded again wherever the pair changes, and in the tiles of keys that
 // have both kinds both products are computed.
 #include "kernels/cuda/attention_tiles.cuh"
@@ -38,7 +38,7 @@ DEVICE void load_rows(float (&to)[R][Stride], const HeadRows<const T>& from, int
             to[r][c] = first + r < from.length ? widen(from.row(first + r)[c]) : 0.0f;
 }
 
-// What a query has gathered: of the tile of keys in work, and of those before.
+// Sums of a query: over the current tile of keys, and over those before.
 struct Gathered {
     float mass[distance_classes], terms[distance_classes], squares, powers[4];
     double mass_before[distance_classes], terms_before[distance_classes], squares_before, powers_before[4];

@@ -1,4 +1,4 @@
-// What the attention kernels share: head tiles in shared memory, products of tiles in mma fragments, scores
+// Shared by the attention kernels: head tiles in shared memory, products of tiles in mma fragments, scores
 // and their derivatives, distance tables by diagonals.
 //
 // A warp owns 16 M rows of a block's tile (queries, or keys in the pass over key tiles) and meets tiles of 8
@@ -251,8 +251,8 @@ struct Score {
     float gain;   // of the distance, 1 without tables: dy/df = gain z, dy/dgain = f z
     float slope;  // dy/ds, s = <q, k>
 };
-// s = <q_i, k_j>; entry {gain, bias log2(e)} of the distance (not read by mode plain). What a caller does not
-// use the compiler leaves out.
+// s = <q_i, k_j>; entry {gain, bias log2(e)} of the distance (not read by mode plain). The compiler removes
+// what a caller does not use.
 template <ScoreMode mode, class T>
 DEVICE Score score(const AttentionInput<T>& a, float s, const ScoreRow& row, float2 entry) {
     Score result;
@@ -281,13 +281,13 @@ DEVICE Score score(const AttentionInput<T>& a, float s, const ScoreRow& row, flo
 }
 
 // Gains and biases of the pairs of a tile of Q queries from query0 and K keys from key0: entry k - q + Q - 1
-// belongs to query query0 + q and key key0 + k. Distances no visible pair has hold anything finite.
+// belongs to query query0 + q and key key0 + k. Entries without a visible pair hold any finite number.
 template <int Q, int K>
 struct TableSlice {
     float2 entry[Q + K];
     DEVICE float2 of(int q, int k) const { return entry[k - q + Q - 1]; }
 };
-// A thread's share of a slice on its way from device to shared memory: reading early hides the latency.
+// A thread's share of a slice in transit from device to shared memory: reading early hides the latency.
 template <int threads, int Q, int K>
 struct TableAhead {
     static constexpr int entries = Q + K - 1, each = (entries + threads - 1) / threads;

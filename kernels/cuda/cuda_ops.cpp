@@ -1,7 +1,7 @@
 // CudaOps: the operations of kernels/ops.h on one GPU, in order on one stream.
 //
-// Nothing waits for the device but download() and synchronize(). What kernels need between two launches lies
-// in one scratch buffer; its users follow each other on the stream.
+// Only download() and synchronize() wait for the device. Kernels that need memory between two launches share
+// one scratch buffer, whose users follow each other on the stream.
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -93,7 +93,7 @@ class CudaOps final : public Ops {
         cudaStreamSynchronize(stream());
         forget_recordings();
         if (scratch_) cudaFree(scratch_.data());
-        cudaGetLastError();  // nobody left to tell
+        cudaGetLastError();  // a destructor cannot report it
     }
 
     std::string describe() const override {
@@ -228,8 +228,9 @@ class CudaOps final : public Ops {
     void do_norm_backward(Tensor dx, Tensor dgain, Tensor dbias, const Tensor& dy, const Tensor& normalised,
                           const Tensor& inverse, const Tensor& gain, const NormSpec& spec,
                           Write write) override {
-        cuda::norm_backward(dx, dgain, dbias, scratch(cuda::norm_backward_workspace(dy.rows(), dy.cols())),
-                            dy, normalised, inverse, gain, spec, write, stream());
+        cuda::norm_backward({.x = dx, .write = write, .gain = dgain, .bias = dbias},
+                            scratch(cuda::norm_backward_workspace(dy.rows(), dy.cols())), dy, normalised,
+                            inverse, gain, spec, stream());
     }
     void do_prepare_heads(Tensor x, Tensor normalised, Tensor inverse, const HeadSpec& spec) override {
         cuda::prepare_heads(x, normalised, inverse, spec, stream());
@@ -238,7 +239,7 @@ class CudaOps final : public Ops {
                                    const Tensor& normalised, const Tensor& inverse,
                                    const HeadSpec& spec) override {
         cuda::prepare_heads_backward(
-            dx, dgain, dbias, dlog_eps,
+            {.x = dx, .gain = dgain, .bias = dbias, .log_eps = dlog_eps},
             scratch(cuda::prepare_heads_backward_workspace(dx.rows(), spec.heads, spec.head_dim)), x,
             normalised, inverse, spec, stream());
     }
@@ -250,9 +251,9 @@ class CudaOps final : public Ops {
     }
     void do_short_conv_backward(Tensor dx, Tensor dw, const Tensor& dy, const Tensor& x, const Tensor& w,
                                 const Tensor& doc_start, int64_t length) override {
-        cuda::short_conv_backward(dx, dw,
+        cuda::short_conv_backward({.x = dx, .w = dw},
                                   scratch(cuda::short_conv_backward_workspace(x.rows(), w.rows(), x.cols())),
-                                  dy, x, w, doc_start, length, stream());
+                                  dy, {.x = x, .w = w}, doc_start, length, stream());
     }
     void do_smear(Tensor y, const Tensor& x, const Tensor& w, const Tensor& lambda, const Tensor& doc_start,
                   int64_t length) override {
@@ -261,8 +262,9 @@ class CudaOps final : public Ops {
     void do_smear_backward(Tensor dx, Tensor dw, Tensor dlambda, const Tensor& dy, const Tensor& x,
                            const Tensor& w, const Tensor& lambda, const Tensor& doc_start,
                            int64_t length) override {
-        cuda::smear_backward(dx, dw, dlambda, scratch(cuda::smear_backward_workspace(x.rows(), w.count())),
-                             dy, x, w, lambda, doc_start, length, stream());
+        cuda::smear_backward({.x = dx, .w = dw, .lambda = dlambda},
+                             scratch(cuda::smear_backward_workspace(x.rows(), w.count())), dy,
+                             {.x = x, .w = w, .lambda = lambda}, doc_start, length, stream());
     }
 
     // --- attention
@@ -286,7 +288,7 @@ class CudaOps final : public Ops {
                                      const Tensor& dgain, const Tensor& dbias,
                                      const DistanceFormSpec& spec) override {
         const int64_t heads = std::max(dgain ? dgain.rows() : 0, dbias.rows());
-        cuda::distance_tables_backward(dlog_tau, ddecay, dp, da,
+        cuda::distance_tables_backward({.log_tau = dlog_tau, .decay = ddecay, .p = dp, .a = da},
                                        scratch(cuda::distance_tables_backward_workspace(heads, spec.length)),
                                        dgain, dbias, spec, stream());
     }
@@ -306,7 +308,8 @@ class CudaOps final : public Ops {
                                Tensor workspace, const Tensor& dout, const Tensor& o, const Tensor& lse,
                                const Tensor& q, const Tensor& k, const Tensor& v,
                                const AttentionSpec& spec) override {
-        cuda::attention_backward(dq, dk, dv, gradients, workspace, dout, o, lse, q, k, v, spec, stream());
+        cuda::attention_backward({.q = dq, .k = dk, .v = dv}, gradients, workspace, dout,
+                                 {.in = {.q = q, .k = k, .v = v}, .o = o, .lse = lse}, spec, stream());
     }
     int64_t do_attention_workspace(const AttentionSpec& spec,
                                    const AttentionGradients& gradients) const override {
@@ -333,8 +336,8 @@ class CudaOps final : public Ops {
     }
     void do_mix_backward(Tensor dx, Tensor dy, Tensor da, Tensor db, const Tensor& dout, const Coefficient& a,
                          const Tensor& x, const Coefficient& b, const Tensor& y) override {
-        cuda::mix_backward(dx, dy, da, db, scratch(cuda::mix_backward_workspace(dout.count())), dout, a, x, b,
-                           y, stream());
+        cuda::mix_backward({.x = dx, .y = dy, .a = da, .b = db},
+                           scratch(cuda::mix_backward_workspace(dout.count())), dout, a, x, b, y, stream());
     }
 
     // --- loss, reductions, optimisers
@@ -382,7 +385,7 @@ class CudaOps final : public Ops {
         ~Event() { cudaEventDestroy(handle); }
     };
     static OwnedStream open_stream(int device) {
-        cudaGetLastError();  // whoever had the device before
+        cudaGetLastError();  // an error left by an earlier user of the device
         require_success(cudaSetDevice(device), "cudaSetDevice");
         OwnedStream stream;
         require_success(cudaStreamCreateWithFlags(&stream.handle, cudaStreamNonBlocking), "cudaStreamCreate");

@@ -1,5 +1,5 @@
-// The language kernels/cuda is written in: what nvcc compiles for a GPU and g++ compiles for the harness in
-// tests/simt, from the same sources.
+// The language of kernels/cuda. From the same sources nvcc compiles for a GPU, and g++ for the harness
+// in tests/simt, thread by thread.
 //
 //   kernel       KERNEL(256) void name(pointers and plain structs by value): threads per block at most 256;
 //                KERNEL(128, 1): registers may go up to what one block of 128 threads can have

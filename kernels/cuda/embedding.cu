@@ -56,7 +56,7 @@ struct Scatter {
     int32_t classes;  // a power of two
 };
 
-// Adds the listed rows, those of one token together.
+// Adds the listed rows, all of a token together.
 template <int n, class Gradient, class T>
 DEVICE void add_listed(const Scatter<Gradient, T>& a, const Found& found, int listed, int64_t c) {
     for (int e = 0; e < listed; ++e) {

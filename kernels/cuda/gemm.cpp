@@ -5,7 +5,7 @@
 // 2 m n k FLOPs. a, b and c move once at least, c twice where it is added to: (m k + k n) e + m n f bytes, or
 // + 2 m n f, e and f those of their elements. Backward of y = x w^T needs x and w: dx = dy w, dw += dy^T x.
 //
-// The library thinks in columns: a row-major [rows, cols] matrix with rows `stride` apart is to it a [cols,
+// The library is column-major: a row-major [rows, cols] matrix with rows `stride` apart is to it a [cols,
 // rows] matrix with leading dimension `stride`. So c = op(a) op(b) is asked for as c^T = op(b)^T op(a)^T, and
 // what this file calls a is the library's B.
 //
@@ -51,12 +51,12 @@ int64_t alignment_of(const Tensor& t, int64_t batch, int64_t step) {
     return static_cast<int64_t>(bits & (~bits + 1));
 }
 Operand operand(const Tensor& t, int64_t batch, int64_t step) {
-    // The stride of a single row means nothing and may be anything.
+    // The stride of a single row has no meaning and may have any value.
     const int64_t stride = t.rows() > 1 ? t.row_stride : t.cols();
     return {t.rows(), t.cols(), stride, batch > 1 ? step : 0, t.dtype, alignment_of(t, batch, step)};
 }
 
-// Everything that decides the algorithm. Of beta only whether there is one.
+// Everything that decides the algorithm. Only whether beta is 0 matters.
 struct Kind {
     Operand c, addend, a, b;
     bool a_transposed, b_transposed, accumulates;
@@ -179,7 +179,7 @@ struct MatrixProducts::State {
     explicit State(Stream on) : stream(on) {
         demand(cublaslt().create(&library), "starting the library");
         if (cudaMalloc(&workspace, workspace_size) == cudaSuccess) return;
-        cudaGetLastError();  // reported here and not once more by the next who asks
+        cudaGetLastError();  // cleared, so that a later call does not report it again
         cublaslt().destroy(library);
         throw Error(ExitCode::device,
                     fmt::format("no {} MiB of device memory for matrix products", workspace_size >> 20),
@@ -235,7 +235,7 @@ void MatrixProducts::run(const Product& p) {
            "a product", &kind);
 }
 
-// c = beta * addend, for the library takes no empty sums.
+// c = beta * addend: the library refuses empty sums.
 void MatrixProducts::without_terms(const Product& p, const Tensor& addend, int64_t addend_step) {
     check(p.beta == 0.0f || p.beta == 1.0f, "an empty product with {} times c", p.beta);
     for (int64_t i = 0; i < p.batch; ++i) {

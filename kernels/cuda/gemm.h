@@ -1,7 +1,7 @@
 // Matrix products on a GPU, by cuBLASLt.
 //
-// All matrices are row-major views with a row stride. Which algorithm serves a product is asked of cuBLASLt's
-// heuristics once per shape and kept, without timing, so that the same machine always computes the same bits.
+// All matrices are row-major views with a row stride. The algorithm of a product comes from cuBLASLt's
+// heuristics, once per shape and without timing, so that the same machine always computes the same bits.
 #pragma once
 
 #include <cstdint>
@@ -15,28 +15,28 @@ namespace longreach::cuda {
 
 // c [m, n] = alpha * op(a) op(b) + beta * c, sums in f32. a and b are both f32 or both bf16; c is of that
 // type or f32. op(a) is [m, k], op(b) is [k, n]. f32 is f32 throughout, never TF32. c may not overlap a or b.
-// With beta = 0 nothing is read of c.
+// With beta = 0 c is not read.
 struct Product {
     Tensor c, a, b;
     bool a_transposed = false, b_transposed = false;
     float alpha = 1.0f, beta = 0.0f;
-    // More than one: so many products of one shape, this many elements apart.
+    // Above 1: this many products of one shape, whose matrices lie `step` elements apart.
     int64_t batch = 1;
     int64_t c_step = 0, a_step = 0, b_step = 0;
-    // With data: beta times this instead of c is added; type and shape of c.
+    // If not empty, beta times this matrix is added instead of c; type and shape of c.
     Tensor addend{};
     int64_t addend_step = 0;
 };
 
 class MatrixProducts {
   public:
-    // Loads cuBLASLt; throws with code device where it is missing, naming the library it looked for.
+    // Loads cuBLASLt; if it is missing, throws ExitCode::device and names the library.
     explicit MatrixProducts(Stream stream);
     ~MatrixProducts();
     MatrixProducts(const MatrixProducts&) = delete;
     MatrixProducts& operator=(const MatrixProducts&) = delete;
 
-    // Nothing to compute where m, n or batch is 0; k = 0 leaves beta times what is added (beta 0 or 1).
+    // Does nothing if m, n or batch is 0; k = 0 leaves beta times c or the addend (beta 0 or 1).
     void run(const Product& product);
     int64_t workspace_bytes() const;  // device memory held
     static std::string version();     // of the library, "cuBLASLt 13.0.2"

@@ -317,40 +317,40 @@ void prepare_heads(Tensor x, Tensor normalised, Tensor inverse, const HeadSpec& 
     });
 }
 
-void prepare_heads_backward(Tensor dx, Tensor dgain, Tensor dbias, Tensor dlog_eps, Tensor workspace,
-                            const Tensor& x, const Tensor& normalised, const Tensor& inverse,
-                            const HeadSpec& spec, Stream stream) {
+void prepare_heads_backward(const HeadGradients& d, Tensor workspace, const Tensor& x,
+                            const Tensor& normalised, const Tensor& inverse, const HeadSpec& spec,
+                            Stream stream) {
     check_shapes(x, normalised, inverse, spec);
-    check(dx.rows() == x.rows() && dx.cols() == x.cols(), "dx is {}x{}", dx.rows(), dx.cols());
-    check((!dgain || spec.gain) && (!dbias || spec.bias) && (!dlog_eps || spec.log_eps),
+    check(d.x.rows() == x.rows() && d.x.cols() == x.cols(), "dx is {}x{}", d.x.rows(), d.x.cols());
+    check((!d.gain || spec.gain) && (!d.bias || spec.bias) && (!d.log_eps || spec.log_eps),
           "a gradient of something the heads do not have");
-    check(!dlog_eps || dlog_eps.count() == spec.log_eps.count(), "{} gradients of {} learned eps",
-          dlog_eps.count(), spec.log_eps.count());
+    check(!d.log_eps || d.log_eps.count() == spec.log_eps.count(), "{} gradients of {} learned eps",
+          d.log_eps.count(), spec.log_eps.count());
     if (spec.norm == HeadNorm::none && !spec.cosine) return;
-    const int64_t blocks = row_blocks(x.rows()), d = spec.head_dim, heads = spec.heads;
-    const bool sums = dgain || dbias || dlog_eps;
-    check(!sums || workspace.bytes() >= prepare_heads_backward_workspace(x.rows(), heads, d),
+    const int64_t blocks = row_blocks(x.rows()), head_dim = spec.head_dim, heads = spec.heads;
+    const bool sums = d.gain || d.bias || d.log_eps;
+    check(!sums || workspace.bytes() >= prepare_heads_backward_workspace(x.rows(), heads, head_dim),
           "prepare_heads_backward workspace of {} bytes", workspace.bytes());
     double* of_eps = workspace.as<double>();
     float* of_gain = reinterpret_cast<float*>(of_eps + (sums ? blocks * heads : 0));
-    with_heads(dx, x, normalised, inverse, spec, [&](const auto& arguments, auto n, auto packs) {
+    with_heads(d.x, x, normalised, inverse, spec, [&](const auto& arguments, auto n, auto packs) {
         using T = std::remove_pointer_t<decltype(arguments.x.data)>;
         constexpr int pack = decltype(n)::value, per_lane = decltype(packs)::value;
         launch(
             prepare_heads_backward_kernel<T, pack, per_lane>,
             {dim3(static_cast<unsigned>(blocks)), dim3(256), sizeof(BackwardShared<pack, per_lane>), stream},
-            arguments, dgain || dbias ? of_gain : nullptr, dlog_eps ? of_eps : nullptr);
+            arguments, d.gain || d.bias ? of_gain : nullptr, d.log_eps ? of_eps : nullptr);
     });
-    if (dgain) fold_columns(dgain.f32(), of_gain, blocks, 2 * d, d, stream);
-    if (dbias) fold_columns(dbias.f32(), of_gain + d, blocks, 2 * d, d, stream);
-    if (!dlog_eps) return;
-    const int64_t sharing = heads / dlog_eps.count();  // heads with the same eps
+    if (d.gain) fold_columns(d.gain.f32(), of_gain, blocks, 2 * head_dim, head_dim, stream);
+    if (d.bias) fold_columns(d.bias.f32(), of_gain + head_dim, blocks, 2 * head_dim, head_dim, stream);
+    if (!d.log_eps) return;
+    const int64_t sharing = heads / d.log_eps.count();  // heads with the same eps
     fold_totals({.partials = of_eps,
                  .count = sharing * blocks,
                  .step = sharing * blocks,
-                 .add_to = dlog_eps.f32(),
+                 .add_to = d.log_eps.f32(),
                  .log_factor = spec.log_eps.f32()},
-                dlog_eps.count(), stream);
+                d.log_eps.count(), stream);
 }
 
 }  // namespace longreach::cuda

@@ -44,18 +44,25 @@ void norm(Tensor y, Tensor normalised, Tensor inverse, const Tensor& x, const Te
 inline constexpr int64_t norm_backward_workspace(int64_t rows, int64_t width) {
     return row_blocks(rows) * 2 * width * 4;
 }
-void norm_backward(Tensor dx, Tensor dgain, Tensor dbias, Tensor workspace, const Tensor& dy,
-                   const Tensor& normalised, const Tensor& inverse, const Tensor& gain, const NormSpec& spec,
-                   Write write, Stream stream);
+struct NormGradients {
+    Tensor x{};
+    Write write = Write::set;  // of x; gain and bias accumulate
+    Tensor gain{}, bias{};
+};
+void norm_backward(const NormGradients& d, Tensor workspace, const Tensor& dy, const Tensor& normalised,
+                   const Tensor& inverse, const Tensor& gain, const NormSpec& spec, Stream stream);
 
 // --- heads
 void prepare_heads(Tensor x, Tensor normalised, Tensor inverse, const HeadSpec& spec, Stream stream);
 inline constexpr int64_t prepare_heads_backward_workspace(int64_t rows, int64_t heads, int64_t head_dim) {
     return row_blocks(rows) * (heads * 8 + 2 * head_dim * 4);
 }
-void prepare_heads_backward(Tensor dx, Tensor dgain, Tensor dbias, Tensor dlog_eps, Tensor workspace,
-                            const Tensor& x, const Tensor& normalised, const Tensor& inverse,
-                            const HeadSpec& spec, Stream stream);
+struct HeadGradients {
+    Tensor x{}, gain{}, bias{}, log_eps{};
+};
+void prepare_heads_backward(const HeadGradients& d, Tensor workspace, const Tensor& x,
+                            const Tensor& normalised, const Tensor& inverse, const HeadSpec& spec,
+                            Stream stream);
 
 // --- neighbouring positions
 void short_conv(Tensor y, const Tensor& x, const Tensor& w, const Tensor& doc_start, int64_t length,
@@ -63,16 +70,22 @@ void short_conv(Tensor y, const Tensor& x, const Tensor& w, const Tensor& doc_st
 inline constexpr int64_t short_conv_backward_workspace(int64_t rows, int64_t taps, int64_t width) {
     return row_blocks(rows) * taps * width * 4;
 }
-void short_conv_backward(Tensor dx, Tensor dw, Tensor workspace, const Tensor& dy, const Tensor& x,
-                         const Tensor& w, const Tensor& doc_start, int64_t length, Stream stream);
+struct ConvTensors {
+    Tensor x{}, w{};
+};
+// `d` receives the gradients at `of`.
+void short_conv_backward(const ConvTensors& d, Tensor workspace, const Tensor& dy, const ConvTensors& of,
+                         const Tensor& doc_start, int64_t length, Stream stream);
 void smear(Tensor y, const Tensor& x, const Tensor& w, const Tensor& lambda, const Tensor& doc_start,
            int64_t length, Stream stream);
 inline constexpr int64_t smear_backward_workspace(int64_t rows, int64_t channels) {
     return rows * 2 * 4 + row_blocks(rows) * (channels + 1) * 8;
 }
-void smear_backward(Tensor dx, Tensor dw, Tensor dlambda, Tensor workspace, const Tensor& dy, const Tensor& x,
-                    const Tensor& w, const Tensor& lambda, const Tensor& doc_start, int64_t length,
-                    Stream stream);
+struct SmearTensors {
+    Tensor x{}, w{}, lambda{};
+};
+void smear_backward(const SmearTensors& d, Tensor workspace, const Tensor& dy, const SmearTensors& of,
+                    const Tensor& doc_start, int64_t length, Stream stream);
 
 // --- what decides scores
 void row_starts(Tensor row_start, const Tensor& doc_start, int64_t length, int64_t window, int64_t chunk,
@@ -87,9 +100,11 @@ void distance_tables(Tensor gain, Tensor bias, const DistanceFormSpec& spec, Str
 inline constexpr int64_t distance_tables_backward_workspace(int64_t heads, int64_t length) {
     return 2 * heads * flat_blocks(length) * 8;
 }
-void distance_tables_backward(Tensor dlog_tau, Tensor ddecay, Tensor dp, Tensor da, Tensor workspace,
-                              const Tensor& dgain, const Tensor& dbias, const DistanceFormSpec& spec,
-                              Stream stream);
+struct DistanceFormGradients {
+    Tensor log_tau{}, decay{}, p{}, a{};
+};
+void distance_tables_backward(const DistanceFormGradients& d, Tensor workspace, const Tensor& dgain,
+                              const Tensor& dbias, const DistanceFormSpec& spec, Stream stream);
 void head_maxima(Tensor out, const Tensor& row_maxima, Stream stream);
 void qk_clip(Tensor wq, Tensor wk, const Tensor& maxima, int64_t head_dim, float limit, Stream stream);
 
@@ -101,9 +116,15 @@ void attention_statistics(Tensor statistics, const Tensor& lse, const Tensor& q,
 void attention_decode(Tensor o, const Tensor& q, const Tensor& k, const Tensor& v, const AttentionSpec& spec,
                       int64_t first, int64_t position, Stream stream);
 int64_t attention_backward_workspace(const AttentionSpec& spec, const AttentionGradients& gradients);
-void attention_backward(Tensor dq, Tensor dk, Tensor dv, const AttentionGradients& gradients,
-                        Tensor workspace, const Tensor& dout, const Tensor& o, const Tensor& lse,
-                        const Tensor& q, const Tensor& k, const Tensor& v, const AttentionSpec& spec,
+struct QueryKeyValue {
+    Tensor q{}, k{}, v{};
+};
+struct AttentionSaved {
+    QueryKeyValue in{};
+    Tensor o{}, lse{};
+};
+void attention_backward(const QueryKeyValue& d, const AttentionGradients& gradients, Tensor workspace,
+                        const Tensor& dout, const AttentionSaved& saved, const AttentionSpec& spec,
                         Stream stream);
 
 // --- gates, activations, mixing
@@ -121,9 +142,11 @@ void mix(Tensor out, const Coefficient& a, const Tensor& x, const Coefficient& b
 inline constexpr int64_t mix_backward_workspace(int64_t count) {
     return 2 * flat_blocks(count) * 8;
 }
-void mix_backward(Tensor dx, Tensor dy, Tensor da, Tensor db, Tensor workspace, const Tensor& dout,
-                  const Coefficient& a, const Tensor& x, const Coefficient& b, const Tensor& y,
-                  Stream stream);
+struct MixGradients {
+    Tensor x{}, y{}, a{}, b{};
+};
+void mix_backward(const MixGradients& d, Tensor workspace, const Tensor& dout, const Coefficient& a,
+                  const Tensor& x, const Coefficient& b, const Tensor& y, Stream stream);
 
 // --- loss
 void cross_entropy(Tensor loss, Tensor logits, const Tensor& targets, const LossSpec& spec, bool gradient,

@@ -38,8 +38,8 @@ const CublasLt& cublaslt() {
 
 namespace {
 
-// No other version than the header's will do, as the types are the header's. 13.1.0 is 130100; before version 12
-// the major number stood elsewhere, which is another version too.
+// Only the header's version will do, because the types are the header's. 13.1.0 is 130100; before version 12
+// the major number had another place, so those versions differ too.
 std::string other_version(const ToolkitLibrary& library) {
     const auto version =
         reinterpret_cast<decltype(&cublasLtGetVersion)>(library.symbol("cublasLtGetVersion"));

@@ -25,8 +25,8 @@ struct CublasLt {
     decltype(&cublasLtMatmul) matmul;
 };
 
-// Opened by the first call and kept until the program ends. Throws with code device, naming every place it
-// looked at, where there is no cuBLASLt of the major version this program was built for.
+// Opened by the first call and kept until the program ends. Throws ExitCode::device and names every place
+// searched if there is no cuBLASLt of the major version this program was built for.
 const CublasLt& cublaslt();
 
 }  // namespace longreach::cuda

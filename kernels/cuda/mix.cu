@@ -14,7 +14,7 @@
 namespace longreach::cuda {
 namespace {
 
-// A coefficient whose parameter the device reads.
+// A coefficient whose parameter is in device memory.
 struct Factor {
     const float* param;
     float scale, offset;
@@ -108,33 +108,32 @@ void mix(Tensor out, const Coefficient& a, const Tensor& x, const Coefficient& b
     });
 }
 
-void mix_backward(Tensor dx, Tensor dy, Tensor da, Tensor db, Tensor workspace, const Tensor& dout,
-                  const Coefficient& a, const Tensor& x, const Coefficient& b, const Tensor& y,
-                  Stream stream) {
-    const Tensor read_x = da ? x : Tensor(), read_y = db ? y : Tensor();
+void mix_backward(const MixGradients& d, Tensor workspace, const Tensor& dout, const Coefficient& a,
+                  const Tensor& x, const Coefficient& b, const Tensor& y, Stream stream) {
+    const Tensor read_x = d.a ? x : Tensor(), read_y = d.b ? y : Tensor();
     const int64_t blocks = flat_blocks(dout.count());
-    double* partials = da || db ? workspace.as<double>() : nullptr;
+    double* partials = d.a || d.b ? workspace.as<double>() : nullptr;
     check(!partials || workspace.bytes() >= mix_backward_workspace(dout.count()),
           "mix_backward workspace of {} bytes", workspace.bytes());
-    const Extent extent(dout, dx, dy, read_x, read_y);
+    const Extent extent(dout, d.x, d.y, read_x, read_y);
     with_element(dout.dtype, [&](auto element) {
         using T = typename decltype(element)::type;
-        const bool vectors = extent.width % wide<T> == 0 && aligned(dout, dx, dy, read_x, read_y);
+        const bool vectors = extent.width % wide<T> == 0 && aligned(dout, d.x, d.y, read_x, read_y);
         with_pack<T>(vectors, [&](auto n) {
             constexpr int pack = decltype(n)::value;
             const MixBackward<T> arguments{
-                view<T>(dx), view<T>(dy), view<const T>(dout), view<const T>(read_x), view<const T>(read_y),
-                Factor(a),   Factor(b),   extent.rows,         extent.width / pack};
+                view<T>(d.x), view<T>(d.y), view<const T>(dout), view<const T>(read_x), view<const T>(read_y),
+                Factor(a),    Factor(b),    extent.rows,         extent.width / pack};
             launch(mix_backward_kernel<T, pack>,
                    {dim3(static_cast<unsigned>(blocks)), dim3(256), sizeof(WarpResults<double, 256>), stream},
                    arguments, partials);
         });
     });
-    if (da)
-        fold_totals({.partials = partials, .count = blocks, .add_to = da.f32(), .factor = a.scale}, 1,
+    if (d.a)
+        fold_totals({.partials = partials, .count = blocks, .add_to = d.a.f32(), .factor = a.scale}, 1,
                     stream);
-    if (db)
-        fold_totals({.partials = partials + blocks, .count = blocks, .add_to = db.f32(), .factor = b.scale},
+    if (d.b)
+        fold_totals({.partials = partials + blocks, .count = blocks, .add_to = d.b.f32(), .factor = b.scale},
                     1, stream);
 }
 

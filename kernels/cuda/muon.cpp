@@ -5,10 +5,10 @@
 //   w = w (1 - wd) - lr x
 //
 // x [s, l] with s <= l, A and B [s, s]: 4 s^2 l + 2 s^3 FLOPs per matrix and iteration. Matrices with the
-// same s and l, whichever way they lie, form a group; a group goes through the passes of muon.cu and three
+// same s and l, transposed or not, form a group; a group goes through the passes of muon.cu and three
 // strided batched products per iteration in batches of at most batch_bytes of x, so that the workspace does
-// not grow with the depth of a model. The sums a product adds to are given to it (alpha, beta and another
-// addend), so there is no elementwise pass between products.
+// not grow with the depth of a model. Each product also adds its addend (alpha, beta and another
+// matrix), so no elementwise pass is needed between products.
 //
 // In bf16 the values of x, A and B are rounded when they are stored; everything else is f32.
 #include <algorithm>

@@ -1,8 +1,8 @@
-// What Muon does around its matrix products, for up to 32 matrices of one shape (or of one another's
+// The passes of Muon around its matrix products, for up to 32 matrices of one shape (or of one another's
 // transpose) per launch. g is the gradient times gradient_scale.
 //
 //   momentum   m = mu m + q g;  q = 1, or 1 - mu when averaged;  partial sums of |u|^2
-//              u = q g + mu m (Nesterov) or m: not stored, made again from g and m by the next pass
+//              u = q g + mu m (Nesterov) or m: not stored, recomputed from g and m by the next pass
 //   scale      x = u / (|u|_F + 1e-7), shorter side first, f32 or bf16
 //   update     w = w (1 - wd) - lr x
 //
@@ -10,7 +10,7 @@
 //
 // Momentum: blocks (piece of a matrix, matrix); the sum of squares of a piece in f64, its shape decided by
 // the size and alignment of this matrix alone. Scale and update: blocks (tile of 32 by 32 of the parameter,
-// matrix); a tile that has to be turned goes through shared memory, rows padded against bank conflicts, so
+// matrix); a tile that must be transposed goes through shared memory, rows padded against bank conflicts, so
 // that all accesses to device memory run along rows. A launch lists its matrices in its arguments.
 #include "kernels/cuda/muon.h"
 

@@ -1,4 +1,4 @@
-// What a position takes from the positions just before it: short convolutions and the smeared embedding.
+// Sums over neighbouring positions: short convolutions and the smeared embedding.
 //
 //   conv   y_n = sum over m < K of w_m * x_(n-m), channel by channel, over positions of the same sequence and
 //          document;  dx_n = sum over m of w_m * dy_(n+m);  dw_m += sum over n of dy_n * x_(n-m)
@@ -31,12 +31,12 @@ struct Neighbourhood {
         check(!starts || (starts.count() == rows && starts.contiguous()), "{} document starts of {} rows",
               starts.count(), rows);
     }
-    // Positions up to and with `row` that it may look at, at most `most`, at least itself.
+    // Positions up to and including `row` that it may read, itself included, at most `most`.
     DEVICE int before(int row, int most) const {
         const int seen = row % length - (doc_start ? doc_start[row] : 0) + 1;
         return seen < 1 ? 1 : seen > most ? most : seen;
     }
-    // Positions from `row` on that look at it, at most `most`. (A document is one run of positions.)
+    // Positions from `row` on that read it, at most `most`. (A document is one run of positions.)
     DEVICE int after(int row, int most) const {
         const int position = row % length;
         const int end = most < length - position ? most : length - position;
@@ -253,17 +253,18 @@ void short_conv(Tensor y, const Tensor& x, const Tensor& w, const Tensor& doc_st
     convolve<false>(y, x, w, Neighbourhood(doc_start, x.rows(), length), stream);
 }
 
-void short_conv_backward(Tensor dx, Tensor dw, Tensor workspace, const Tensor& dy, const Tensor& x,
-                         const Tensor& w, const Tensor& doc_start, int64_t length, Stream stream) {
-    check_conv(dx, dy, w);
-    check_conv(dx, x, w);
-    check(dw.rows() == w.rows() && dw.cols() == w.cols(), "gradient {}x{} of taps {}x{}", dw.rows(),
-          dw.cols(), w.rows(), w.cols());
+void short_conv_backward(const ConvTensors& d, Tensor workspace, const Tensor& dy, const ConvTensors& of,
+                         const Tensor& doc_start, int64_t length, Stream stream) {
+    const Tensor &x = of.x, &w = of.w;
+    check_conv(d.x, dy, w);
+    check_conv(d.x, x, w);
+    check(d.w.rows() == w.rows() && d.w.cols() == w.cols(), "gradient {}x{} of taps {}x{}", d.w.rows(),
+          d.w.cols(), w.rows(), w.cols());
     const int64_t rows = x.rows(), width = x.cols(), taps = w.rows(), blocks = row_blocks(rows);
     check(workspace.bytes() >= short_conv_backward_workspace(rows, taps, width),
           "short_conv_backward workspace of {} bytes", workspace.bytes());
     const Neighbourhood near(doc_start, rows, length);
-    convolve<true>(dx, dy, w, near, stream);
+    convolve<true>(d.x, dy, w, near, stream);
     float* partials = workspace.as<float>();
     with_element(x.dtype, [&](auto element) {
         using T = typename decltype(element)::type;
@@ -282,7 +283,8 @@ void short_conv_backward(Tensor dx, Tensor dw, Tensor workspace, const Tensor& d
         });
     });
     for (int64_t m = 0; m < taps; ++m)
-        fold_columns(dw.f32() + m * dw.row_stride, partials + m * width, blocks, taps * width, width, stream);
+        fold_columns(d.w.f32() + m * d.w.row_stride, partials + m * width, blocks, taps * width, width,
+                     stream);
 }
 
 void smear(Tensor y, const Tensor& x, const Tensor& w, const Tensor& lambda, const Tensor& doc_start,
@@ -301,12 +303,12 @@ void smear(Tensor y, const Tensor& x, const Tensor& w, const Tensor& lambda, con
     });
 }
 
-void smear_backward(Tensor dx, Tensor dw, Tensor dlambda, Tensor workspace, const Tensor& dy, const Tensor& x,
-                    const Tensor& w, const Tensor& lambda, const Tensor& doc_start, int64_t length,
-                    Stream stream) {
-    check_smear(dx, dy, w, lambda);
-    check_smear(dx, x, w, lambda);
-    check(dw.count() == w.count() && dlambda.count() == 1, "gradient of {} channels for {}", dw.count(),
+void smear_backward(const SmearTensors& d, Tensor workspace, const Tensor& dy, const SmearTensors& of,
+                    const Tensor& doc_start, int64_t length, Stream stream) {
+    const Tensor &x = of.x, &w = of.w, &lambda = of.lambda;
+    check_smear(d.x, dy, w, lambda);
+    check_smear(d.x, x, w, lambda);
+    check(d.w.count() == w.count() && d.lambda.count() == 1, "gradient of {} channels for {}", d.w.count(),
           w.count());
     const int64_t rows = x.rows(), width = x.cols(), channels = w.count(), blocks = row_blocks(rows);
     check(workspace.bytes() >= smear_backward_workspace(rows, channels),
@@ -316,7 +318,7 @@ void smear_backward(Tensor dx, Tensor dw, Tensor dlambda, Tensor workspace, cons
     const Neighbourhood near(doc_start, rows, length);
     with_element(x.dtype, [&](auto element) {
         using T = typename decltype(element)::type;
-        const Smear<T> arguments{view<T>(dx),
+        const Smear<T> arguments{view<T>(d.x),
                                  view<const T>(dy),
                                  view<const T>(x),
                                  w.f32(),
@@ -326,7 +328,7 @@ void smear_backward(Tensor dx, Tensor dw, Tensor dlambda, Tensor workspace, cons
                                  static_cast<int>(width),
                                  static_cast<int>(channels),
                                  near};
-        with_pack<T>(width % wide<T> == 0 && aligned(dx, dy, x), [&](auto n) {
+        with_pack<T>(width % wide<T> == 0 && aligned(d.x, dy, x), [&](auto n) {
             launch(smear_backward_kernel<T, decltype(n)::value>,
                    {dim3(blocks_for(rows, 8)), dim3(256), 0, stream}, arguments);
         });
@@ -335,9 +337,9 @@ void smear_backward(Tensor dx, Tensor dw, Tensor dlambda, Tensor workspace, cons
                 sizeof(ShareSums), stream},
                arguments, partials);
     });
-    fold_totals({.partials = partials, .count = blocks, .step = blocks, .add_to = dw.f32()}, channels,
+    fold_totals({.partials = partials, .count = blocks, .step = blocks, .add_to = d.w.f32()}, channels,
                 stream);
-    fold_totals({.partials = partials + channels * blocks, .count = blocks, .add_to = dlambda.f32()}, 1,
+    fold_totals({.partials = partials + channels * blocks, .count = blocks, .add_to = d.lambda.f32()}, 1,
                 stream);
 }
 

@@ -249,16 +249,16 @@ void norm(Tensor y, Tensor normalised, Tensor inverse, const Tensor& x, const Te
     });
 }
 
-void norm_backward(Tensor dx, Tensor dgain, Tensor dbias, Tensor workspace, const Tensor& dy,
-                   const Tensor& normalised, const Tensor& inverse, const Tensor& gain, const NormSpec& spec,
-                   Write write, Stream stream) {
+void norm_backward(const NormGradients& d, Tensor workspace, const Tensor& dy, const Tensor& normalised,
+                   const Tensor& inverse, const Tensor& gain, const NormSpec& spec, Stream stream) {
     const int64_t rows = dy.rows(), width = dy.cols();
-    check(dx.rows() == rows && dx.cols() == width && normalised.rows() == rows && normalised.cols() == width,
-          "norm_backward of {}x{} into {}x{}", rows, width, dx.rows(), dx.cols());
+    check(
+        d.x.rows() == rows && d.x.cols() == width && normalised.rows() == rows && normalised.cols() == width,
+        "norm_backward of {}x{} into {}x{}", rows, width, d.x.rows(), d.x.cols());
     with_element(dy.dtype, [&](auto element) {
         using T = typename decltype(element)::type;
-        const bool vectors = width % wide<T> == 0 && aligned(dx, dy, normalised, gain, workspace);
-        if (dgain || dbias) {
+        const bool vectors = width % wide<T> == 0 && aligned(d.x, dy, normalised, gain, workspace);
+        if (d.gain || d.bias) {
             const int64_t blocks = row_blocks(rows);
             check(workspace.bytes() >= norm_backward_workspace(rows, width),
                   "norm_backward workspace of {} bytes", workspace.bytes());
@@ -270,10 +270,10 @@ void norm_backward(Tensor dx, Tensor dgain, Tensor dbias, Tensor workspace, cons
                         dim3(32, column_rows), sizeof(ColumnSums<pack>), stream},
                        partials, view<const T>(dy), view<const T>(normalised), rows, width);
             });
-            if (dgain) fold_columns(dgain.f32(), partials, blocks, 2 * width, width, stream);
-            if (dbias) fold_columns(dbias.f32(), partials + width, blocks, 2 * width, width, stream);
+            if (d.gain) fold_columns(d.gain.f32(), partials, blocks, 2 * width, width, stream);
+            if (d.bias) fold_columns(d.bias.f32(), partials + width, blocks, 2 * width, width, stream);
         }
-        const Backward<T> arguments{view<T>(dx),
+        const Backward<T> arguments{view<T>(d.x),
                                     view<const T>(dy),
                                     view<const T>(normalised),
                                     inverse.f32(),
@@ -281,7 +281,7 @@ void norm_backward(Tensor dx, Tensor dgain, Tensor dbias, Tensor workspace, cons
                                     rows,
                                     width,
                                     spec.kind == NormKind::layer,
-                                    write == Write::add};
+                                    d.write == Write::add};
         with_team<T>(width, vectors, [&](auto n, auto team, auto kept) {
             constexpr int pack = decltype(n)::value, threads = decltype(team)::value;
             launch(

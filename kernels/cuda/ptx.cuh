@@ -1,5 +1,5 @@
-// Everything below the CUDA language: PTX instructions, each a function here and nowhere else. For nvcc it is
-// the instruction, for g++ the emulation in tests/simt, which also reports wrong uses.
+// PTX instructions, each a function here and nowhere else. nvcc compiles the instruction, g++ the emulation
+// in tests/simt, which also reports wrong uses.
 //
 // Needs sm_80. All lanes of a warp call ldmatrix and mma together.
 #pragma once
@@ -12,7 +12,7 @@ namespace longreach::cuda {
 
 #if defined(__CUDACC__)
 
-// 16 bytes from device to shared memory, both aligned to 16, behind the thread's back; of the source only
+// 16 bytes from device to shared memory, both aligned to 16, asynchronously; of the source only
 // `valid` bytes (0 to 16) are read, the rest arrives as 0. The destination may be touched after cp_async_wait
 // only, by other threads after a barrier behind that.
 DEVICE void cp_async_16(void* to, const void* from, int valid = 16) {

@@ -1,4 +1,4 @@
-// The CUDA runtime with its errors as exceptions, and pinned memory for copies that nobody waits for.
+// The CUDA runtime with its errors as exceptions, and pinned memory for asynchronous copies.
 #pragma once
 
 #include <cuda_runtime_api.h>

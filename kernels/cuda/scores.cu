@@ -1,4 +1,4 @@
-// What decides scores besides queries and keys: first visible keys, factors by row,
+// Inputs of scores other than queries and keys: first visible keys, factors by row,
 // tables by distance, QK-clip.
 //
 //   row starts       max(doc_start_i, i - window + 1, i / chunk * chunk, 0)
@@ -205,7 +205,7 @@ struct Clip {
     template <int n>
     DEVICE void at(int64_t r, int64_t c) const {
         const float most = maxima[static_cast<int>(r) / head_dim];
-        // An infinite maximum does not say how far to go back; its loss is no number and stops the run.
+        // An infinite maximum gives no scale; its loss is not finite and stops the run.
         if (!(most > limit) || most > largest_float) return;
         const float scale = shared ? limit / most : sqrtf(limit / most);
         Pack<n> v = load<n>(w.at(r, c));
@@ -312,12 +312,11 @@ void distance_tables(Tensor gain, Tensor bias, const DistanceFormSpec& spec, Str
            {dim3(blocks_for(spec.length, 256), launch_rows(rows)), dim3(256), 0, stream}, arguments);
 }
 
-void distance_tables_backward(Tensor dlog_tau, Tensor ddecay, Tensor dp, Tensor da, Tensor workspace,
-                              const Tensor& dgain, const Tensor& dbias, const DistanceFormSpec& spec,
-                              Stream stream) {
+void distance_tables_backward(const DistanceFormGradients& d, Tensor workspace, const Tensor& dgain,
+                              const Tensor& dbias, const DistanceFormSpec& spec, Stream stream) {
     const Tables arguments = tables_of(dgain, dbias, spec);
     const bool kerple = spec.form == DistanceForm::kerple_log || spec.form == DistanceForm::kerple_power;
-    check(kerple ? !dlog_tau && !ddecay : !dp && !da, "a gradient of something the form does not have");
+    check(kerple ? !d.log_tau && !d.decay : !d.p && !d.a, "a gradient of something the form does not have");
     const int64_t rows = std::max(arguments.gain_rows, arguments.bias_rows),
                   blocks = flat_blocks(spec.length);
     check(workspace.bytes() >= distance_tables_backward_workspace(rows, spec.length),
@@ -327,8 +326,8 @@ void distance_tables_backward(Tensor dlog_tau, Tensor ddecay, Tensor dp, Tensor 
         distance_tables_backward_kernel,
         {dim3(launch_rows(blocks), launch_rows(rows)), dim3(256), sizeof(WarpResults<double, 256>), stream},
         arguments, partials);
-    fold_heads(kerple ? dp : dlog_tau, partials, rows, blocks, stream);
-    fold_heads(kerple ? da : ddecay, partials + rows * blocks, rows, blocks, stream);
+    fold_heads(kerple ? d.p : d.log_tau, partials, rows, blocks, stream);
+    fold_heads(kerple ? d.a : d.decay, partials + rows * blocks, rows, blocks, stream);
 }
 
 void head_maxima(Tensor out, const Tensor& row_maxima, Stream stream) {

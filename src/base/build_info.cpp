@@ -11,8 +11,8 @@
 
 namespace longreach {
 
-// The program's own object file (made by cmake/commit.cmake) replaces this one. Tests do not link it, so a
-// commit does not link all of them again.
+// The program's own object file (made by cmake/commit.cmake) replaces this one. Tests do not link it, so
+// that a commit does not relink them.
 [[gnu::weak]] const char* build_commit() {
     return "";
 }

@@ -37,7 +37,7 @@ uint64_t merge(uint64_t hash, uint64_t lane) {
     return (hash ^ round(0, lane)) * prime1 + prime4;
 }
 
-// The remainder that each value of a byte leaves.
+// The remainder of each byte value.
 constexpr std::array<uint32_t, 256> crc32c_table = [] {
     std::array<uint32_t, 256> table{};
     for (uint32_t byte = 0; byte < 256; ++byte) {

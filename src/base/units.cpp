@@ -56,7 +56,7 @@ std::optional<int64_t> parse_token_count(std::string_view text) {
         factor = int64_t{1} << (10 * (unit + 1));
         text.remove_suffix(1);
     }
-    uint64_t count = 0;  // unsigned: no sign is read
+    uint64_t count = 0;  // unsigned: from_chars then refuses a sign
     const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), count);
     if (failed != std::errc() || end != text.data() + text.size()) return std::nullopt;
     if (count > static_cast<uint64_t>(std::numeric_limits<int64_t>::max() / factor)) return std::nullopt;

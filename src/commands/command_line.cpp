@@ -78,7 +78,7 @@ Option& Option::comma_list() {
 }
 Option& Option::token_counts() {
     option_->transform(
-        [](std::string text) {
+        [](const std::string& text) {
             const auto count = parse_token_count(text);
             return count ? std::to_string(*count) : text;  // the next check refuses what is no count
         },

@@ -33,7 +33,7 @@ void add_config_command(Command& program) {
     Command config = program.add("config", "Show, explain and compare configs");
     config.require_command();
     const auto on = [](Command& command, std::function<void()> body) {
-        command.run([body] {
+        command.run([body = std::move(body)] {
             body();
             return ExitCode::ok;
         });

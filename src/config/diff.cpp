@@ -13,8 +13,8 @@ const FieldInfo* element_named(const FieldInfo& container, std::string_view name
     return nullptr;
 }
 
-// The leaves of a list entry or variation that one side lacks, as far as they differ from what such an entry
-// starts with; the empty entry itself if none does.
+// The leaves of a list entry or variation that one side lacks, if they differ from the initial values of such
+// an entry; the empty entry itself if none does.
 void add_leaves(const FieldInfo& held, const FieldInfo& start, bool on_left, bool resumable,
                 std::vector<Difference>& out) {
     const auto add = [&](const FieldInfo& at) {

@@ -11,8 +11,8 @@
 namespace longreach::config {
 
 struct Difference {
-    // Of a field; of a list entry or variation that one side lacks: of its fields that are not as such an
-    // entry starts, or of the entry if all are.
+    // Of a field. For a list entry or variation that one side lacks: of its fields that differ from the
+    // initial values of such an entry, or of the entry if none does.
     std::string path;
     std::optional<json::Value> left, right;  // empty: absent on that side
     bool resumable = false;                  // a run may resume across this difference

@@ -37,7 +37,7 @@ std::string read_text(const std::string& name) {
         fail(ExitCode::usage, "cannot read config {}: {}{}", shown(name, 200), reason, path_suggestion(name));
     }
     std::string text(max_bytes + 1,
-                     '\0');  // one more than allowed, so that the parser sees that it is too much
+                     '\0');  // one more than allowed, so that the parser reports the excess
     in.read(text.data(), static_cast<std::streamsize>(text.size()));
     text.resize(static_cast<size_t>(in.gcount()));
     require(!in.bad(), ExitCode::usage, "cannot read config {}: {}", shown(name, 200), std::strerror(errno));

@@ -1,9 +1,9 @@
-// What the user wrote, before any field list has seen it: a file, the files it includes, and the --set
+// What the user wrote, before any field list is applied: a file, the files it includes, and the --set
 // overrides, merged into one JSON tree in which every value keeps the place where it was written.
 //
 // Order, later wins: bases in the order listed, the file, the overrides in the order given. Objects are
-// merged, anything else is replaced. An override without a value, "a.b=", takes the key's newest value back:
-// what the file gives, so that a base's value shows again, or else the base's, so that the default does.
+// merged, anything else is replaced. An override without a value, "a.b=", removes the key's newest value:
+// the file's, which restores the base's value, or else the base's, which restores the default.
 // Three keys at the top level of a file are the loader's own:
 //   "base"      a path or a list of paths, relative to the file that names them
 //   "resolved"  true in a config written by this program: its values count as inherited, not as chosen

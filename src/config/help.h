@@ -10,8 +10,8 @@
 namespace longreach::config {
 
 // What the key at `path` means, or what is in the section at `path` ("" for the whole config): several lines,
-// the last ending with a newline. Throws Error(ExitCode::usage) with the nearest keys if there
-// is no such path.
+// the last ending with a newline. If the path does not exist, throws Error(ExitCode::usage)
+// with the nearest keys.
 std::string explain(const FieldInfo& config, std::string_view path);
 
 // The reference page in Markdown: one table per section, in the order of the list.

@@ -46,7 +46,7 @@ class ConfigError : public Error {
 template <class S>
 struct LoadedConfig {
     S value;
-    std::vector<FieldOrigin> origins;  // of every field, in the order of the list
+    std::vector<FieldOrigin> origins;   // of every field, in the order of the list
     std::vector<std::string> warnings;  // lines like those of problems: keys without effect, see Problems
 };
 
@@ -68,7 +68,7 @@ class ConfigLoad final : public Problems {
     void finish(bool checked) const;
     std::vector<std::string> warnings() const { return lines(warnings_); }
 
-    // Of what the reading and the checks left: a value that is neither as written nor
+    // Origins after reading and checking: a value that is neither as written nor
     // the default was derived.
     std::vector<FieldOrigin> origins(const FieldInfo& config) const;
 

@@ -52,7 +52,7 @@ class Problems {
     // Reports a problem with the value at `path`; `other`, if given, is the second half of a contradiction.
     virtual void add(std::string_view path, std::string message, std::string_view other = {}) = 0;
 
-    // Reports that the key at `path` has no effect, and the key `other` that decides so. A problem if the
+    // Reports that the key at `path` has no effect because of the key `other`. A problem if the
     // file being loaded gives the key; a warning if --set or a base file gives it, or if --set gives `other`;
     // nothing if the key was not written or a resolved config contains it.
     virtual void no_effect(std::string_view path, const std::string& reason, std::string_view other) {

@@ -89,7 +89,7 @@ bool Reader::read_integer(const std::string& path, const json::Value& value, con
                           int64_t& into) {
     std::optional<int64_t> i = value.to_int64();
     if (const std::string* text = value.to_string(); text != nullptr && range.tokens) {
-        // Digits alone are an integer in quotes, unless a command line had no other way to write them.
+        // Digits alone are a quoted integer, except from a command line, which cannot write them otherwise.
         const bool digits = text->find_first_not_of("0123456789") == std::string::npos;
         if (!digits || document_.from_command_line(value.at())) i = parse_token_count(*text);
     }
@@ -227,7 +227,7 @@ void Reader::list_value(std::string_view name, size_t, const std::function<void(
 void Reader::variations_value(std::string_view name, const std::vector<std::string>& present,
                               const std::function<void(const std::string&, Fields&)>& element,
                               const std::function<void(const std::string&)>& add, Doc) {
-    // They would have been made from the default `start`, which the user may just have changed.
+    // They would start from the default `start`, which the user may have changed.
     check(present.empty(), "{} holds variations by default", path_of(name));
     const json::Value* written = take(name);
     if (written == nullptr) return;

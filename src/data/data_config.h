@@ -30,9 +30,9 @@ struct DataConfig {
     TaskConfig task;
 
     void fields(config::Fields& f);
-    // What the fields cannot say one by one. `vocab_size` is the model's.
+    // The rules between fields. `vocab_size` is the model's.
     void check(config::Problems& problems, int64_t vocab_size) const;
-    // How TokenStream::open is to read these data for a model of that vocabulary.
+    // The options with which TokenStream::open reads these data for a model of that vocabulary.
     StreamOptions stream_options(int64_t vocab_size) const;
 };
 

@@ -20,7 +20,7 @@ DocumentStatistics scan_documents(const TokenStream& stream, uint64_t limit) {
     std::vector<uint64_t> lengths;
     uint64_t begun = 0;  // where the current document begins
     for (uint64_t at = 0; at < statistics.scanned;) {
-        // One token is read twice, so that a document that begins right after a marker is seen.
+        // One token is read twice, so that a document that begins right after a marker is found.
         const uint64_t overlap = at > 0 ? 1 : 0;
         const int64_t count =
             static_cast<int64_t>(std::min(part - overlap, statistics.scanned - at) + overlap);

@@ -1,8 +1,8 @@
 // One file of tokens.
 //
 // A shard's header is read and checked in full before anything else: every field, and the file's size to the
-// byte. Formats are recognised by their first bytes; data/README.md describes each of them. What is
-// recognised but is not a token shard is refused by name.
+// byte. Formats are recognised by their first bytes; data/README.md describes each of them. A recognised
+// format other than a token shard is named in the error.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // Token shards of other programs (llm.c and modded-nanogpt, llmq, headerless), and the names of
-// things that are none.
+// formats that are not token shards.
 #include <limits>
 
 #include "base/error.h"

@@ -68,7 +68,7 @@ void prepare_output(const std::string& directory, bool replace, uint64_t bytes) 
     io::make_directories(directory);
     for (const std::string& name : io::list_directory(directory)) {
         if (!name.ends_with(".bin") && !name.ends_with(".idx")) continue;
-        // Only names this program gives are ever removed.
+        // Removes only files with names of this program.
         const bool ours = name.ends_with(".bin") && (name.starts_with("train_") || name.starts_with("val_"));
         if (!replace || !ours)
             throw Error(ExitCode::usage, fmt::format("{} already holds token shards ({})", directory, name),

@@ -1,4 +1,4 @@
-// Writing one split of a data set: as many shards of our own format as it takes.
+// Writing one split of a data set: one or more shards of our own format.
 #pragma once
 
 #include <cstdint>

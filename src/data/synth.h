@@ -4,8 +4,8 @@
 //     filler    "bako tuli geno. "             words from a Markov chain: local structure any model learns
 //     fact      "Karumi is 40917. "            a name new to the document and five random digits
 //     question  "What is Karumi? 40917. "      the fact again, at a distance drawn uniformly over octaves
-// The digits of a fact carry 5 log2(10) = 16.6 unpredictable bits; those of a question none for a reader
-// whose context reaches back to the fact, and all 16.6 for any other. As distances are uniform over octaves,
+// The digits of a fact carry 5 log2(10) = 16.6 unpredictable bits; those of a question carry none for a
+// reader whose context includes the fact, and 16.6 for any other. As distances are uniform over octaves,
 // each doubling of a reader's context saves about the same number of bits, up to the longest distance.
 // data/README.md has the grammar.
 //

@@ -28,7 +28,7 @@ struct SourceOptions {
     bool strip_licence = false;  // drop leading C and C++ comments up to the last that mentions a licence
 };
 
-// What `exclude` left out.
+// Files left out by `exclude`.
 struct Excluded {
     uint64_t files = 0, bytes = 0;
     std::vector<uint64_t> matches = {};  // of each pattern: files whose name it matches

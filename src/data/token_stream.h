@@ -30,7 +30,7 @@ class TokenStream {
     // Each path is a shard, a directory of shards (*.bin, *.idx) or a shell pattern.
     static TokenStream open(const std::vector<std::string>& paths, const StreamOptions& options);
 
-    // For a plan without the data: a stream without tokens.
+    // A stream without tokens, for planning without the data.
     static TokenStream absent() { return {}; }
 
     uint64_t tokens() const { return first_.back(); }

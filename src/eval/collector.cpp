@@ -47,7 +47,7 @@ std::vector<std::vector<double>> Collector::collect(Ops& ops, ranks::Comm& comm,
         head = static_cast<double>(2 * most + (stop ? 1 : 0));
         for (const ranks::Transfer& t : heads) ops.upload(t.data, &head);
         exchange(1, heads, {});
-        all.push_back(std::move(mine));
+        all.emplace_back();  // its own, below
         for (const int64_t count : counts) all.emplace_back(static_cast<size_t>(count));
     } else {
         ops.upload(numbers(0, 1), &head);
@@ -74,6 +74,7 @@ std::vector<std::vector<double>> Collector::collect(Ops& ops, ranks::Comm& comm,
         for (const ranks::Transfer& t : receives)
             ops.download(all[static_cast<size_t>(t.peer)].data() + at, t.data);
     }
+    if (collects) all.front() = std::move(mine);
     return all;
 }
 

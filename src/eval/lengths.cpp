@@ -141,14 +141,15 @@ class Sums {
 // Names everything that sums depend on.
 uint64_t context_of(const Selection& s, const EvalRequest& request) {
     Xxh64 hash;
-    const auto add = [&](const auto& values) { hash.update(values.data(), values.size() * sizeof values[0]); };
+    const auto add = [&](const auto& values) {
+        hash.update(values.data(), values.size() * sizeof values[0]);
+    };
     add(s.anchors);
     add(s.document);
     add(request.lengths);
-    add(std::array<uint64_t, 4>{request.pause->context ? request.pause->context() : 0,
-                                static_cast<uint64_t>(request.batch_tokens),
-                                static_cast<uint64_t>(request.align),
-                                static_cast<uint64_t>(request.document_mask)});
+    add(std::array<uint64_t, 4>{
+        request.pause->context ? request.pause->context() : 0, static_cast<uint64_t>(request.batch_tokens),
+        static_cast<uint64_t>(request.align), static_cast<uint64_t>(request.document_mask)});
     return hash.digest();
 }
 

@@ -14,10 +14,10 @@ namespace longreach::eval {
 struct TaskRow {
     int64_t step = 0;
     std::string task;
-    int64_t length = 0;        // T of the sequences
+    int64_t length = 0;           // T of the sequences
     std::optional<double> depth;  // percent of the way into the context; none: the task has no such place
-    int64_t samples = 0;       // sequences
-    double accuracy = 0;       // share of answers
+    int64_t samples = 0;          // sequences
+    double accuracy = 0;          // share of answers
     // Standard errors are over samples; none with fewer than two.
     std::optional<double> accuracy_error;
     std::optional<double> margin, margin_error;  // mean log p(answer) - log p(decoy)

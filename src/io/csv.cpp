@@ -61,7 +61,7 @@ size_t CsvTable::column(std::string_view name) const {
 
 size_t CsvTable::required(std::string_view name) const {
     const size_t at = column(name);
-    // A file whose header is not finished yet has no rows, and nobody will ask for a cell.
+    // A file whose header is not finished yet has no rows, so no cell is read.
     require(at != absent || rows_.empty(), ExitCode::data, "{}: there is no column '{}'", path_, name);
     return at;
 }

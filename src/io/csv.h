@@ -11,7 +11,7 @@ namespace longreach::io {
 
 class CsvTable {
   public:
-    // Empty if there is no such file. The last line counts only once its newline is there: until then the run
+    // Empty if there is no such file. The last line counts only once it ends in a newline: until then the run
     // is still writing it. Error(ExitCode::data) for a line with too few or too many cells.
     static std::optional<CsvTable> read(const std::string& path);
 

@@ -22,7 +22,7 @@ std::string bytes_of(T value) {
     return bytes;
 }
 
-// A protobuf message under construction. Numbers that are 0 are left out, as that format has it.
+// A protobuf message under construction. Numbers that are 0 are left out, as the format requires.
 class Message {
   public:
     Message& integer(uint32_t field, int64_t value) {

@@ -1,4 +1,4 @@
-// TensorBoard's event file, as a writer: what data/README.md describes under "Event files".
+// Writes TensorBoard's event files, which data/README.md describes under "Event files".
 //
 // A file is only appended to: a reader stops at a torn record, so a writer that continues after an
 // interruption opens a new file, whose session_start() marks the older points that no longer count.
@@ -15,7 +15,7 @@
 
 namespace longreach::io {
 
-// One field of what distinguishes runs from one another.
+// One parameter that distinguishes runs.
 struct HyperParameter {
     std::string name;
     std::variant<double, bool, std::string> value;
@@ -29,7 +29,7 @@ struct EventChart {
 
 enum class SessionEnd { success = 1, failure = 2 };  // numbers of the format
 
-// CRC-32C in the form in which records store it: of data that hold CRCs themselves a plain one says little.
+// CRC-32C as records store it, masked: a plain CRC of data that contains CRCs is weak.
 uint32_t masked_crc32c(std::string_view bytes);
 
 class EventFile {
@@ -46,7 +46,7 @@ class EventFile {
     void histogram(std::string_view tag, int64_t step, std::span<const double> edges,
                    std::span<const double> counts, double wall_time);
     void text(std::string_view tag, int64_t step, std::string_view markdown, double wall_time);
-    // What the run is made of, and the tags by which it is judged.
+    // The parameters of the run, and the tags by which it is judged.
     void hyperparameters(std::string_view name, const std::vector<HyperParameter>& parameters,
                          const std::vector<std::string>& metric_tags, double wall_time);
     void session_end(SessionEnd status, double wall_time);

@@ -139,7 +139,7 @@ void File::reserve(uint64_t bytes) {
     const off_t size = checked_offset(bytes, 0, path_);
     if (uninterrupted([&] { return disk_->fallocate(fd_, size); }) == 0) return;
     if (errno == EOPNOTSUPP || errno == EINVAL)
-        return;  // not supported by the file system: writing will show
+        return;  // not supported by the file system: a full disk then shows while writing
     fail_writing("reserve space for", path_, errno);
 }
 

@@ -35,8 +35,8 @@ void read_cell(const CsvTable& table, size_t row, size_t column, std::optional<T
     if (!table.text(row, column).empty()) read_cell(table, row, column, value.emplace());
 }
 
-// Number of columns in the header of a file, which an earlier version may have written: those of the newest header
-// without some of the last. 0: another header, or fewer columns than `fewest`.
+// Number of columns in the header of a file, which may be from an earlier version: those of the newest header
+// without some of the last ones. 0: another header, or fewer columns than `fewest`.
 size_t known_columns(std::string_view header, std::string_view newest, size_t fewest);
 // The first `columns` cells of a line.
 std::string first_cells(const std::string& line, size_t columns);

@@ -28,7 +28,7 @@ class RecordFile {
     int64_t bytes() const { return open_ ? open_->bytes : 0; }
     const std::string& path() const { return open_->file.path(); }
 
-    // The first `bytes` bytes, read from the open file: also of one that lost its name.
+    // The first `bytes` bytes, read from the open file, even if it was removed or renamed.
     void copy_to(ByteSink& out, int64_t bytes) const;
     // Whether the path still names this file.
     bool in_place() const { return open_->file.is_at_path(Links::refuse); }

@@ -33,7 +33,7 @@ std::string read_holder(const File& file) {
     std::string holder(static_cast<size_t>(std::min<uint64_t>(file.size(), 512)), '\0');
     try {
         file.read_at(holder.data(), holder.size(), 0);
-    } catch (const Error&) {  // emptied meanwhile by a holder that ends
+    } catch (const Error&) {  // a holder that ends has emptied it
         holder.clear();
     }
     for (char& c : holder)

@@ -23,8 +23,8 @@ class RunLock {
     // crashed or was killed.
     const std::string& taken_over_from() const { return previous_; }
 
-    // What happened if the path of the directory no longer names what was locked; else empty. Nothing more
-    // may then be written to that path.
+    // What happened if the path of the directory no longer names the locked directory; else empty. Nothing
+    // more may then be written to that path.
     std::string directory_lost() const;
     // The same of the lock file.
     std::string lock_lost() const;

@@ -2,9 +2,9 @@
 //
 //     u64 N | N bytes of JSON, padded with spaces | tensor data without holes
 //
-// The reader accepts a strict subset of what the reference accepts: all rules of the reference, and also
-// no two readings of one file (duplicate names or keys, fields it does not know) and no name that is empty,
-// holds control characters or climbs out of a directory. Each rule has a message of its own. Nothing is
+// The reader accepts a strict subset of what the reference accepts: all rules of the reference, and it also
+// refuses ambiguous files (duplicate names or keys, unknown fields) and names that are empty, hold control
+// characters or climb out of a directory. Each rule has a message of its own. Nothing is
 // allocated from a size the file only claims: header and tensors are compared with the file's length first.
 #pragma once
 

@@ -298,8 +298,7 @@ struct AttentionRules {
             refuse(".scale.granularity", "this kind of scale learns nothing", ".scale.kind");
         const auto only = [&](const char* key, bool used, const char* users) {
             if (!used)
-                no_effect(std::string(".scale.") + key, std::string("it belongs to ") + users,
-                          ".scale.kind");
+                no_effect(std::string(".scale.") + key, std::string("it belongs to ") + users, ".scale.kind");
         };
         const bool plain = kind == ScaleKind::none && s.learned();  // r itself, of shape 1
         only("init", has_r || plain, "scales with an r");

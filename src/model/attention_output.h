@@ -13,7 +13,7 @@ namespace longreach::model {
 class AttentionOutput {
   public:
     struct Saved {
-        Tensor inverse;  // [N * groups] of the norm
+        Tensor inverse;     // [N * groups] of the norm
         Tensor normalised;  // [N * groups, H d / groups] before the gain; without one the memory of normed
         Tensor normed;      // [N, H d]
         Tensor u;           // [N, H or H d] gates before the sigmoid

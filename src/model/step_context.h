@@ -66,7 +66,7 @@ struct StepContext {
     Batch batch;
     const Masks& masks;
     bool training = false;
-    ForwardObserver* observer = nullptr;  // null: nobody looks
+    ForwardObserver* observer = nullptr;     // null: nobody looks
     const Generation* generation = nullptr;  // empty: an ordinary pass
 
     bool decoding() const { return generation != nullptr && generation->step(); }

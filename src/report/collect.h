@@ -90,22 +90,22 @@ struct RunRecord {
     json::Value config, build;                   // null if there is no such file
     std::map<std::string, std::string> origins;  // by dotted path: where a field of the config was set
     bool has_log = false;
-    std::vector<std::string> warnings;           // lines of log.txt
-    int64_t validated = 0;                       // step of the newest validation
+    std::vector<std::string> warnings;  // lines of log.txt
+    int64_t validated = 0;              // step of the newest validation
     // Other seeds of its group have been validated at a later step: a mean with them would compare nothing.
     bool behind = false;
 };
 
 struct Collection {
     std::string title;
-    std::vector<std::string> groups;  // in the order of the sweep or of the command line
-    std::string baseline;             // one of them; empty without runs
-    std::string baseline_label;       // an evaluation of it; empty: as trained
-    std::vector<std::string> labels;  // of evaluations: plain, the sweep's in its order, others by name
+    std::vector<std::string> groups;   // in the order of the sweep or of the command line
+    std::string baseline;              // one of them; empty without runs
+    std::string baseline_label;        // an evaluation of it; empty: as trained
+    std::vector<std::string> labels;   // of evaluations: plain, the sweep's in its order, others by name
     std::set<std::string> own_labels;  // those that the sweep itself asked for; without a sweep, all
-    std::vector<RunRecord> runs;      // those that have results
-    size_t planned = 0;               // runs asked for
-    std::vector<std::string> notes;   // what a reader of the comparison should know about its runs
+    std::vector<RunRecord> runs;       // those that have results
+    size_t planned = 0;                // runs asked for
+    std::vector<std::string> notes;    // what a reader of the comparison should know about its runs
     bool sweep = false;
     Measure measure;  // what the losses that are compared were measured on; count NaN without losses
 

@@ -12,20 +12,20 @@ namespace longreach::report {
 
 // A group as trained ("rope"), or under an evaluation that changes it ("rope + ntk").
 struct Series {
-    std::string group, label;                              // label: empty for the group as trained
-    std::map<int64_t, std::vector<SeedValue>> loss, top1;  // by length; seeds rise
+    std::string group, label;                               // label: empty for the group as trained
+    std::map<int64_t, std::vector<SeedValue>> loss, top1;   // by length; seeds rise
     std::map<int64_t, std::vector<double>> document_error;  // of the losses, by resampling documents
     bool own = true;  // asked for by the sweep itself, rather than evaluated by hand
 };
 
 struct Summary {
-    std::vector<Series> series;       // in the order of the groups, the evaluations of each behind it
+    std::vector<Series> series;             // in the order of the groups, the evaluations of each behind it
     std::vector<plot::SeriesStyle> styles;  // of the series
-    size_t baseline = 0;              // index of a series
-    std::vector<int64_t> lengths;     // that any series has
-    int64_t longest = 0;              // the longest that the most variants have; 0 without losses
-    std::vector<int64_t> contexts;    // longest context of each run's training, without repetition
-    bool final_losses = false;        // losses come from eval/plain, not from the newest validation
+    size_t baseline = 0;                    // index of a series
+    std::vector<int64_t> lengths;           // that any series has
+    int64_t longest = 0;                    // the longest that the most variants have; 0 without losses
+    std::vector<int64_t> contexts;          // longest context of each run's training, without repetition
+    bool final_losses = false;              // losses come from eval/plain, not from the newest validation
     // The tasks that the runs train on, if all of them train on one; their loss on text means little then.
     std::set<std::string> tasks;
 };

@@ -136,7 +136,8 @@ std::string differences(const std::string& title, const std::vector<std::string>
         if (row == baseline || !measured.has(row)) continue;
         table::TextLine line{row};
         for (const int64_t length : measured.lengths)
-            line.push_back(difference_text(measured, measured.at(row, length), measured.at(baseline, length)));
+            line.push_back(
+                difference_text(measured, measured.at(row, length), measured.at(baseline, length)));
         lines.push_back(line);
     }
     return lines.size() > 1 ? table::text_table(lines, terminal) : "";
@@ -269,7 +270,8 @@ std::string sweep_tables(const Collection& sweep, const TableOptions& options) {
     if (!loss.cells.empty()) out += fmt::format("losses: {}\n", one_line(measured_on(sweep)));
     out += "± standard error of the mean over seeds";
     if (!loss.document_errors.empty()) out += " / over documents, which all seeds share";
-    out += "; of percentages (the value of each seed),\nof their differences too if an interval of theirs leaves 0 to 100\n";
+    out += "; of percentages (the value of each seed),\n";
+    out += "of their differences too if an interval of theirs leaves 0 to 100\n";
     if (!sweep.baseline.empty())
         out += one_line(
                    fmt::format("[95% interval over seeds of the mean difference to {}, seed by seed], * if 0 "

@@ -12,7 +12,7 @@ namespace longreach::table {
 
 namespace {
 
-std::string with_minus(std::string text) {
+std::string with_minus(const std::string& text) {
     return text.starts_with('-') ? fmt::format("\u2212{}", std::string_view(text).substr(1)) : text;
 }
 

@@ -21,7 +21,7 @@ struct Draft {
     std::vector<TokenList> absent;        // do not occur there
 };
 
-// What a task needs to know about one sample.
+// Inputs of a task for one sample.
 struct DraftInput {
     const Lexicon& words;
     Dice& dice;

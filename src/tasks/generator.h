@@ -10,8 +10,8 @@ struct Sample {
     TokenList tokens;          // exactly the length asked for: context, question, answer
     int64_t context = 0;       // tokens before the question
     int64_t answer_begin = 0;  // the answer is tokens[answer_begin, end)
-    // An answer of the same form whose parts do not occur in the context; where the whole answer is one
-    // random string, the whole does not.
+    // An answer of the same form whose parts do not occur in the context; if the answer is one
+    // random string, only the whole does not.
     TokenList decoy;
     std::vector<int64_t> reference_ends;  // in the answer, in order; the last is its end
     double depth = -1;  // percent of the haystack before the piece asked for; -1: not a single piece

@@ -7,7 +7,7 @@ namespace longreach::tasks {
 
 namespace {
 
-// Keys or values of the niah tasks: as many as RULER's, fewer where the context has no room for them.
+// Keys or values of the niah tasks: the number in RULER, or fewer if the context has no room.
 int64_t several(int64_t length) {
     return std::clamp<int64_t>(length / 256, 2, 4);
 }

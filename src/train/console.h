@@ -24,8 +24,8 @@ class Console {
     // Appends. What cannot be written later is dropped, and the console says so once: a full disk under the
     // log must not end a run.
     void open_log(const std::string& path, io::Disk& disk = io::Disk::system());
-    void line(const std::string& text);      // permanent; may hold several lines
-    void status(const std::string& text);    // redrawn on a terminal, dropped elsewhere
+    void line(const std::string& text);    // permanent; may hold several lines
+    void status(const std::string& text);  // redrawn on a terminal, dropped elsewhere
     void clear_status();
 
   private:

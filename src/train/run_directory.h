@@ -96,7 +96,7 @@ bool is_label(std::string_view name);
 io::Checkpoint find_checkpoint(const std::string& path, const io::Notice& notice);
 
 struct LoadOptions {
-    bool partial = false;     // tensors that are missing keep their values; both kinds of leftovers are reported
+    bool partial = false;  // tensors that are missing keep their values; both kinds of leftovers are reported
     bool non_finite = false;  // values that are not finite are reported, and otherwise an Error(numerics)
 };
 // Weights by name. Every tensor of the table must be in the file with its shape.

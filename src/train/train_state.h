@@ -22,7 +22,7 @@ struct TrainState {
     // Saved before the evaluations that are due after this step; validated.json says which are done. Older
     // versions saved after them.
     bool pending = false;
-    uint64_t data_fingerprint = 0;              // of the training stream
+    uint64_t data_fingerprint = 0;  // of the training stream
     // Lengths of the record files at this step, without what evaluations that are pending will append.
     std::map<std::string, int64_t> file_bytes;
     // The records of the run identify the tokens they scored. false: an earlier version started it.

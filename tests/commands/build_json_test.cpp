@@ -17,8 +17,8 @@ TEST_CASE("build.json holds version, commit, command line, host and CPU") {
     const Finished f = run(dir, {"train", config, "--set", "stages=[{\"steps\":2,\"context\":16}]"});
     REQUIRE_MESSAGE(f.code == 0, f.err);
     const json::Value build = json::parse(get(dir / "run/build.json"), "build.json");
-    for (const char* key : {"version", "commit", "compiler", "build_type", "flags", "system", "command_line", "host",
-                            "cpu"})
+    for (const char* key :
+         {"version", "commit", "compiler", "build_type", "flags", "system", "command_line", "host", "cpu"})
         CHECK_MESSAGE((build.find(key) != nullptr && build.find(key)->is_string()), key);
     const std::string line = build.find("command_line")->as_string();
     CHECK(line.find("longreach train " + config) != std::string::npos);

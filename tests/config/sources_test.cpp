@@ -308,29 +308,29 @@ TEST_CASE("sources: is_set and is_inherited") {
         "main.json",
         R"({"base": "base.json", "model": {"attention": {"heads": 4, "window": {}}, "layouts": {"a": {}}}})");
     bool ran = false;
-    config::load_config<Experiment>({.file = file, .overrides = {"eval.lengths.0=16"}}, [&](Experiment&,
-                                                                                            config::Problems&
-                                                                                                p) {
-        ran = true;
-        for (const char* path :
-             {"model", "model.attention", "model.attention.heads", "model.attention.window", "model.layouts",
-              "model.layouts.a", "eval", "eval.lengths", "eval.lengths.0"}) {
-            CAPTURE(path);
-            CHECK(p.is_set(path));
-            CHECK_FALSE(p.is_inherited(path));
-        }
-        for (const char* path : {"model.width", "stages", "stages.0", "stages.0.steps"}) {
-            CAPTURE(path);
-            CHECK_FALSE(p.is_set(path));
-            CHECK(p.is_inherited(path));
-        }
-        for (const char* path : {"run", "run.name", "stages.1.steps", "stages.0.context", "model.dropout",
-                                 "eval.every", "eval.lengths.1", "nothing.at.all", "model.layouts.a.heads"}) {
-            CAPTURE(path);
-            CHECK_FALSE(p.is_set(path));
-            CHECK_FALSE(p.is_inherited(path));
-        }
-    });
+    config::load_config<Experiment>(
+        {.file = file, .overrides = {"eval.lengths.0=16"}}, [&](Experiment&, config::Problems& p) {
+            ran = true;
+            for (const char* path :
+                 {"model", "model.attention", "model.attention.heads", "model.attention.window",
+                  "model.layouts", "model.layouts.a", "eval", "eval.lengths", "eval.lengths.0"}) {
+                CAPTURE(path);
+                CHECK(p.is_set(path));
+                CHECK_FALSE(p.is_inherited(path));
+            }
+            for (const char* path : {"model.width", "stages", "stages.0", "stages.0.steps"}) {
+                CAPTURE(path);
+                CHECK_FALSE(p.is_set(path));
+                CHECK(p.is_inherited(path));
+            }
+            for (const char* path :
+                 {"run", "run.name", "stages.1.steps", "stages.0.context", "model.dropout", "eval.every",
+                  "eval.lengths.1", "nothing.at.all", "model.layouts.a.heads"}) {
+                CAPTURE(path);
+                CHECK_FALSE(p.is_set(path));
+                CHECK_FALSE(p.is_inherited(path));
+            }
+        });
     CHECK(ran);
 }
 

@@ -247,15 +247,16 @@ TEST_CASE("wrong inputs: a problem is reported once, not again for every variati
     struct Rules {
         static std::string of(const std::string& text) {
             try {
-                config::load_config<Experiment>({.file = "c.json", .text = text}, [](Experiment& e,
-                                                                                     config::Problems& p) {
-                    const auto check = [&](const Attention& a, const std::string& path) {
-                        if (a.heads == 3) p.add(path + ".heads", "three heads are unlucky");
-                    };
-                    check(e.model.attention, "model.attention");
-                    for (const auto& [name, layout] : e.model.layouts) check(layout, "model.layouts." + name);
-                    check(e.model.attention, "model.attention");
-                });
+                config::load_config<Experiment>(
+                    {.file = "c.json", .text = text}, [](Experiment& e, config::Problems& p) {
+                        const auto check = [&](const Attention& a, const std::string& path) {
+                            if (a.heads == 3) p.add(path + ".heads", "three heads are unlucky");
+                        };
+                        check(e.model.attention, "model.attention");
+                        for (const auto& [name, layout] : e.model.layouts)
+                            check(layout, "model.layouts." + name);
+                        check(e.model.attention, "model.attention");
+                    });
             } catch (const Error& error) {
                 return error.what();
             }

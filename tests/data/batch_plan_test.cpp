@@ -51,7 +51,7 @@ TEST_CASE("an epoch sees every token of every block once, at any context") {
 
 TEST_CASE("an epoch that ends inside a sequence, and stages of other contexts, skip and repeat nothing") {
     const data::BatchPlan plan(101, 10, 7, data::ShuffleKind::random);  // 10 blocks, 100 tokens
-    CHECK(each_once(visits(plan, 0, 700, 7), 100, 7));      // 7 epochs in sequences of 7
+    CHECK(each_once(visits(plan, 0, 700, 7), 100, 7));                  // 7 epochs in sequences of 7
     // Three stages: contexts 5, 10 and 4, changing in the middle of an epoch.
     std::map<uint64_t, int> total = visits(plan, 0, 35, 5);
     for (const auto& [p, n] : visits(plan, 35, 155, 10)) total[p] += n;

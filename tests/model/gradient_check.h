@@ -60,7 +60,7 @@ inline int64_t extra_steps(const model::ModelConfig& m, const model::AttentionCo
         default:
             break;
     }
-    if (a.softcap > 0) steps += 2;                                         // division, tanh
+    if (a.softcap > 0) steps += 2;  // division, tanh
     if (a.scale.kind != model::ScaleKind::none || a.scale.learned())
         steps += 2;                        // r shape + b, product with it
     if (a.distance.learned()) steps += 4;  // tau, division, logarithm, product or root

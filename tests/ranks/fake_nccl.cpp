@@ -82,7 +82,7 @@ struct ncclComm {
     std::shared_ptr<Member> member;
     std::atomic<bool> busy{false};
     std::vector<Posted> deferred;  // said, and not yet on the stream
-    int asked = 0;                    // how often, since
+    int asked = 0;                 // how often, since
     int collectives = 0;
     bool connecting = true, finalizing = false;
 };
@@ -155,8 +155,7 @@ void take_from_peers(Member& m, const std::vector<Posted>& operations, int colle
     }
 }
 
-void perform(const std::shared_ptr<Member>& member, const std::vector<Posted>& operations,
-             int collective) {
+void perform(const std::shared_ptr<Member>& member, const std::vector<Posted>& operations, int collective) {
     Member& m = *member;
     std::unique_lock lock(m.world->mutex);
     if (m.aborted) return;

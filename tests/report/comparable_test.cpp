@@ -201,8 +201,9 @@ TEST_CASE("report: a percentage gets an interval unless one of those it comes fr
                 put(dir / (name + "/eval/plain/val.csv"),
                     head + fmt::format("10,1,64,3,0.1,640,4,1,{},{:016x}\n", values[i], 7));
             }
-        put(dir / "sweep.json", json::write(json::Value::object({{"name", "s"}, {"baseline", "a"}, {"runs", runs}}),
-                                            json::Style::pretty));
+        put(dir / "sweep.json",
+            json::write(json::Value::object({{"name", "s"}, {"baseline", "a"}, {"runs", runs}}),
+                        json::Style::pretty));
         return report::sweep_tables(report::collect({dir.path()}));
     };
     // 50 and 60 percent, differences 9, 10, 11: the mean 10, its error 1 / sqrt(3), t of two degrees 4.303.

@@ -78,9 +78,9 @@ void attention(Room& room, DType type, int64_t channels) {
         Tensor dv = room.make(type, length, channels), lse = room.f32(heads, length);
         cuda::attention(o, lse, Tensor(), q, k, v, spec, nullptr);
         cuda::attention_statistics(room.f32(row_statistics * heads, length), lse, q, k, spec, nullptr);
-        cuda::attention_backward(dq, dk, dv, gradients,
-                                 room.workspace(cuda::attention_backward_workspace(spec, gradients)), q, o,
-                                 lse, q, k, v, spec, nullptr);
+        cuda::attention_backward({dq, dk, dv}, gradients,
+                                 room.workspace(cuda::attention_backward_workspace(spec, gradients)), q,
+                                 {{q, k, v}, o, lse}, spec, nullptr);
     }
 }
 
@@ -108,8 +108,9 @@ const std::vector<Family> families{
                  Tensor bias = kind == NormKind::layer ? room.f32(width) : Tensor();
                  const NormSpec spec{kind, 1e-5f};
                  cuda::norm(y, n, inverse, x, gain, bias, spec, nullptr);
-                 cuda::norm_backward(y, gain, bias, room.workspace(cuda::norm_backward_workspace(3, width)),
-                                     x, n, inverse, gain, spec, Write::set, nullptr);
+                 cuda::norm_backward({.x = y, .gain = gain, .bias = bias},
+                                     room.workspace(cuda::norm_backward_workspace(3, width)), x, n, inverse,
+                                     gain, spec, nullptr);
              }
      }},
     {"heads",
@@ -128,7 +129,7 @@ const std::vector<Family> families{
              Tensor n = room.make(type, rows, heads * d), inverse = room.f32(rows, heads);
              cuda::prepare_heads(x, n, inverse, spec, nullptr);
              cuda::prepare_heads_backward(
-                 dx, room.f32(d), Tensor(), room.f32(heads),
+                 {.x = dx, .gain = room.f32(d), .log_eps = room.f32(heads)},
                  room.workspace(cuda::prepare_heads_backward_workspace(rows, heads, d)), x, n, inverse, spec,
                  nullptr);
          }
@@ -139,12 +140,12 @@ const std::vector<Family> families{
          Tensor x = room.make(type, rows, width), y = room.make(type, rows, width), w = room.f32(4, width);
          Tensor share = room.f32(12), lambda = room.f32(1);
          cuda::short_conv(y, x, w, Tensor(), rows, nullptr);
-         cuda::short_conv_backward(y, room.f32(4, width),
-                                   room.workspace(cuda::short_conv_backward_workspace(rows, 4, width)), x, x,
-                                   w, Tensor(), rows, nullptr);
+         cuda::short_conv_backward({y, room.f32(4, width)},
+                                   room.workspace(cuda::short_conv_backward_workspace(rows, 4, width)), x,
+                                   {x, w}, Tensor(), rows, nullptr);
          cuda::smear(y, x, share, lambda, Tensor(), rows, nullptr);
-         cuda::smear_backward(y, room.f32(12), room.f32(1),
-                              room.workspace(cuda::smear_backward_workspace(rows, 12)), x, x, share, lambda,
+         cuda::smear_backward({y, room.f32(12), room.f32(1)},
+                              room.workspace(cuda::smear_backward_workspace(rows, 12)), x, {x, share, lambda},
                               Tensor(), rows, nullptr);
      }},
     {"scores",
@@ -161,7 +162,7 @@ const std::vector<Family> families{
              .form = DistanceForm::kerple_log, .length = length, .p = room.f32(heads), .a = room.f32(heads)};
          cuda::distance_tables(Tensor(), room.f32(heads, length), tables, nullptr);
          cuda::distance_tables_backward(
-             Tensor(), Tensor(), room.f32(heads), room.f32(heads),
+             {.p = room.f32(heads), .a = room.f32(heads)},
              room.workspace(cuda::distance_tables_backward_workspace(heads, length)), Tensor(),
              room.f32(heads, length), tables, nullptr);
          cuda::head_maxima(room.f32(heads), room.f32(heads, length), nullptr);
@@ -181,7 +182,7 @@ const std::vector<Family> families{
          cuda::activation(z, wide, Activation::swiglu, nullptr);
          cuda::activation_backward(dwide, x, wide, Activation::swiglu, nullptr);
          cuda::mix(z, {.param = share, .scale = 1}, x, {.offset = 2}, y, nullptr);
-         cuda::mix_backward(room.make(type, 3, 64), room.make(type, 3, 64), room.f32(1), Tensor(),
+         cuda::mix_backward({.x = room.make(type, 3, 64), .y = room.make(type, 3, 64), .a = room.f32(1)},
                             room.workspace(cuda::mix_backward_workspace(3 * 64)), z,
                             {.param = share, .scale = 1}, x, {.offset = 2}, y, nullptr);
      }},
@@ -288,9 +289,9 @@ TEST_CASE("the shared memory of attention in the roofline sheet is what the laun
         const Tensor q = make(), k = make(), v = make(), o = make(), lse = room.f32(1, length);
         simt::clear_launches();
         if (of_backward)
-            cuda::attention_backward(make(), make(), make(), {},
-                                     room.workspace(cuda::attention_backward_workspace(spec, {})), q, o, lse,
-                                     q, k, v, spec, nullptr);
+            cuda::attention_backward({make(), make(), make()}, {},
+                                     room.workspace(cuda::attention_backward_workspace(spec, {})), q,
+                                     {{q, k, v}, o, lse}, spec, nullptr);
         else
             cuda::attention(o, lse, instance.rare ? room.f32(1, length) : Tensor(), q, k, v, spec, nullptr);
         return simt::launches().most_shared_bytes;

@@ -155,9 +155,9 @@ struct Run {
     }
     void launch() {
         const Tensor memory(workspace.data(), DType::f32, {static_cast<int64_t>(workspace.size())});
-        cuda::attention_backward(part(dqkv, 0), part(dqkv, 1), part(dqkv, 2), gradients(), memory,
-                                 dout.tensor(), o.tensor(), lse.tensor(), part(qkv, 0), part(qkv, 1),
-                                 part(qkv, 2), spec(), nullptr);
+        cuda::attention_backward(
+            {part(dqkv, 0), part(dqkv, 1), part(dqkv, 2)}, gradients(), memory, dout.tensor(),
+            {{part(qkv, 0), part(qkv, 1), part(qkv, 2)}, o.tensor(), lse.tensor()}, spec(), nullptr);
         cudaDeviceSynchronize();
     }
     // Every result within its bounds.
@@ -283,10 +283,13 @@ TEST_CASE("the backward kernels refuse a short workspace and gradients of what i
     Run<bf16> run(c, 0);
     run.prepare();
     const auto launch = [&](const AttentionGradients& gradients, int64_t floats) {
-        cuda::attention_backward(run.part(run.dqkv, 0), run.part(run.dqkv, 1), run.part(run.dqkv, 2),
+        cuda::attention_backward({run.part(run.dqkv, 0), run.part(run.dqkv, 1), run.part(run.dqkv, 2)},
                                  gradients, Tensor(run.workspace.data(), DType::f32, {floats}),
-                                 run.dout.tensor(), run.o.tensor(), run.lse.tensor(), run.part(run.qkv, 0),
-                                 run.part(run.qkv, 1), run.part(run.qkv, 2), run.spec(), nullptr);
+                                 run.dout.tensor(),
+                                 {{run.part(run.qkv, 0), run.part(run.qkv, 1), run.part(run.qkv, 2)},
+                                  run.o.tensor(),
+                                  run.lse.tensor()},
+                                 run.spec(), nullptr);
     };
     const auto floats = static_cast<int64_t>(run.workspace.size());
     launch({}, floats);

@@ -182,7 +182,7 @@ RowCase mixes_backward(bool of_a, bool of_b) {
                       [=](const Tensors& t) {
                           call(t, [&](const Tensor& dx_, const Tensor& dy_, const Tensor& da_,
                                       const Tensor& db_, const auto&... of) {
-                              cuda::mix_backward(dx_, dy_, da_, db_, space, of..., nullptr);
+                              cuda::mix_backward({dx_, dy_, da_, db_}, space, of..., nullptr);
                           });
                       });
             }};

@@ -116,8 +116,8 @@ RowCase tables(DistanceForm form, const std::string& name, bool backward) {
                     },
                     [=](const Tensors& t) {
                         const auto to = results(t);
-                        cuda::distance_tables_backward(to[0], to[1], to[2], to[3], space, table(t), t[dbias],
-                                                       spec(t), nullptr);
+                        cuda::distance_tables_backward({to[0], to[1], to[2], to[3]}, space, table(t),
+                                                       t[dbias], spec(t), nullptr);
                     });
             },
             false};

@@ -88,9 +88,8 @@ RowCase norms_backward(const NormParts& parts, Write write, bool in_place) {
                                           parts.gain ? t[gain] : Tensor(), spec, write);
                     },
                     [=](const Tensors& t) {
-                        cuda::norm_backward(t[dx], if_any(t, dgain), if_any(t, dbias), space, t[dy], t[n],
-                                            t[inverse], parts.gain ? t[gain] : Tensor(), spec, write,
-                                            nullptr);
+                        cuda::norm_backward({t[dx], write, if_any(t, dgain), if_any(t, dbias)}, space, t[dy],
+                                            t[n], t[inverse], parts.gain ? t[gain] : Tensor(), spec, nullptr);
                     });
             }};
 }
@@ -200,7 +199,7 @@ RowCase heads_backward(const HeadParts& parts) {
                     },
                     [=](const Tensors& t) {
                         cuda::prepare_heads_backward(
-                            t[dx], if_any(t, dgain), if_any(t, dbias), if_any(t, dlog_eps), space, t[x],
+                            {t[dx], if_any(t, dgain), if_any(t, dbias), if_any(t, dlog_eps)}, space, t[x],
                             parts.gain ? t[n] : Tensor(), norm ? t[inverse] : Tensor(), h.spec(t), nullptr);
                     });
             }};
@@ -241,7 +240,7 @@ RowCase convolutions_backward(int64_t taps) {
                         cpu.short_conv_backward(t[dx], t[dw], t[dy], t[x], t[w], t[documents], rows / 2);
                     },
                     [=](const Tensors& t) {
-                        cuda::short_conv_backward(t[dx], t[dw], space, t[dy], t[x], t[w], t[documents],
+                        cuda::short_conv_backward({t[dx], t[dw]}, space, t[dy], {t[x], t[w]}, t[documents],
                                                   rows / 2, nullptr);
                     });
             }};
@@ -282,8 +281,8 @@ RowCase smears_backward() {
                                            t[documents], rows / 2);
                     },
                     [=](const Tensors& t) {
-                        cuda::smear_backward(t[dx], t[dw], t[dlambda], space, t[dy], t[x], t[w], t[lambda],
-                                             t[documents], rows / 2, nullptr);
+                        cuda::smear_backward({t[dx], t[dw], t[dlambda]}, space, t[dy],
+                                             {t[x], t[w], t[lambda]}, t[documents], rows / 2, nullptr);
                     });
             }};
 }

@@ -155,13 +155,13 @@ TEST_CASE("sums over rows give the same bits under every schedule") {
             cuda::copy(dx_.tensor(), dy_.tensor(), nullptr);
         },
         [&] {
-            cuda::prepare_heads_backward(dx_.tensor(), dgain.vector(), Tensor(), dlog_eps.vector(),
-                                         workspace(space), x_.tensor(), x_.tensor(), inverse_.tensor(), spec,
-                                         nullptr);
-            cuda::short_conv_backward(conv_dx.tensor(), dw.tensor(), workspace(space), dy_.tensor(),
-                                      x_.tensor(), w_.tensor(), Tensor(), length, nullptr);
-            cuda::smear_backward(smear_dx.tensor(), dsmear_w.vector(), dlambda.vector(), workspace(space),
-                                 dy_.tensor(), x_.tensor(), smear_w.vector(), lambda_.vector(), Tensor(),
+            cuda::prepare_heads_backward(
+                {.x = dx_.tensor(), .gain = dgain.vector(), .log_eps = dlog_eps.vector()}, workspace(space),
+                x_.tensor(), x_.tensor(), inverse_.tensor(), spec, nullptr);
+            cuda::short_conv_backward({conv_dx.tensor(), dw.tensor()}, workspace(space), dy_.tensor(),
+                                      {x_.tensor(), w_.tensor()}, Tensor(), length, nullptr);
+            cuda::smear_backward({smear_dx.tensor(), dsmear_w.vector(), dlambda.vector()}, workspace(space),
+                                 dy_.tensor(), {x_.tensor(), smear_w.vector(), lambda_.vector()}, Tensor(),
                                  length, nullptr);
             cuda::sum_squares(Tensor(total.data(), DType::f64, {1}), workspace(space), x_.vector(), nullptr);
         },

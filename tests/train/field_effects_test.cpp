@@ -48,8 +48,8 @@ const Overrides needle{"data.task.kind=needle", "data.document_mask=false", "dat
                        "stages=[{\"steps\":2,\"context\":64}]", "batch.micro_tokens=64"};
 const Overrides needle_ids{needle[0],          needle[1], needle[3], needle[4], "data.task.form=ids",
                            "data.task.ids=128"};
-const Overrides spiky{"stages=[{\"steps\":12,\"context\":16}]", "train.spike.threshold=0.1", "train.spike.window=4",
-                      "train.spike.min_steps=2"};
+const Overrides spiky{"stages=[{\"steps\":12,\"context\":16}]", "train.spike.threshold=0.1",
+                      "train.spike.window=4", "train.spike.min_steps=2"};
 const Overrides skipping{spiky[0], spiky[1], spiky[2], spiky[3], "train.spike.action=skip"};
 const Overrides overflow{"optimizer.adam.embedding_lr=1000", "optimizer.adam.head_lr=1000",
                          "optimizer.muon.lr=1000",           "model.embedding_norm=false",

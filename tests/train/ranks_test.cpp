@@ -180,10 +180,14 @@ TEST_CASE("ranks: a full disk costs a checkpoint and not the run; the other rank
 TEST_CASE("ranks: all give up at the same step that is not finite") {
     const Home home;
     // One step with a learning rate this large makes every later loss overflow.
-    const Overrides bad{"optimizer.adam.embedding_lr=1000", "optimizer.adam.head_lr=1000",
-                        "optimizer.muon.lr=1000",           "stages.0.lr=1000",
-                        "model.embedding_norm=false",       "optimizer.max_bad_steps=3",
-                        "model.head.z_loss=1e20",           "optimizer.schedule.kind=constant",
+    const Overrides bad{"optimizer.adam.embedding_lr=1000",
+                        "optimizer.adam.head_lr=1000",
+                        "optimizer.muon.lr=1000",
+                        "stages.0.lr=1000",
+                        "model.embedding_norm=false",
+                        "optimizer.max_bad_steps=3",
+                        "model.head.z_loss=1e20",
+                        "optimizer.schedule.kind=constant",
                         "checkpoint.every=0"};
     for (int ranks : {1, 4}) {
         CAPTURE(ranks);

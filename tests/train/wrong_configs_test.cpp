@@ -386,8 +386,8 @@ TEST_CASE("wrong experiments: overrides") {
          "model.attention (--set model.attention=4): expected an object, got the integer 4",
          {"model.attention=4"}},
         {R"({"stages": [{"steps": 1}], "batch": {"tokens": 8192}})",
-         "system.device (--set system.device=tpu): expected cpu, auto or cuda, got the string \"tpu\": did you "
-         "mean cpu?",
+         "system.device (--set system.device=tpu): expected cpu, auto or cuda, got the string \"tpu\": did "
+         "you mean cpu?",
          {"system.device=tpu"}},
     });
 }

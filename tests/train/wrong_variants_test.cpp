@@ -164,8 +164,8 @@ TEST_CASE("wrong variants: layers that an evaluation changes") {
          "model.layouts "
          "(c.json:1:106)"},
         {R"({"stages": [{"steps": 1}], "eval": {"rope": {"kind": "yarn", "layers": "ful"}}})",
-         "eval.rope.layers (c.json:1:72): no layout is named 'ful': did you mean full or all?; see model.layouts "
-         "(default)"},
+         "eval.rope.layers (c.json:1:72): no layout is named 'ful': did you mean full or all?; see "
+         "model.layouts (default)"},
         {R"({"stages": [{"steps": 1}], "eval": {"rope": {"kind": "yarn", "layers": ["x"]}}})",
          "eval.rope.layers (c.json:1:72): no layout is named 'x': known are attention; see model.layouts "
          "(default)"},
