@@ -60,9 +60,13 @@ bool must_spawn(const RankPlace& place, int ranks_option);
 // knows the job's number can compute the token: it then only prevents two runs from mixing by accident.
 std::string run_token(const RankPlace& place, const Environment& environment);
 
-// The hosts of a SLURM list such as "n[01-03,7],gpu-[1-2]x[0-1]", in order. Error(usage) if the list is
-// malformed or names more than 65536 hosts.
-std::vector<std::string> expand_node_list(std::string_view list);
+// A SLURM list of hosts such as "n[01-03,7],gpu-[1-2]x[0-1]". Error(usage) if the list is malformed or names
+// more than 65536 hosts.
+struct NodeList {
+    std::string first;  // "n01"
+    size_t count = 0;
+};
+NodeList read_node_list(std::string_view list);
 
 // "2(x3),1" -> 2 2 2 1, as SLURM counts tasks per node.
 std::vector<int> expand_task_counts(std::string_view list);
