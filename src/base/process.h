@@ -10,6 +10,9 @@ namespace longreach {
 // shown as escapes, since messages contain file names. Output that cannot be written is dropped.
 void print_error(std::string_view message, std::string_view hint = {}) noexcept;
 
+// Waits while standard error is full; text that cannot be written is dropped. Allocates nothing.
+void write_to_stderr(std::string_view text) noexcept;
+
 // Runs `body` where the stack has at least 8 MiB, whatever `ulimit -s` says, and gives as much to
 // every thread that is started from then on without a size of its own. The result is that of body(),
 // which must not throw.

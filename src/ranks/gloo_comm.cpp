@@ -18,9 +18,10 @@ OpenGloo open_gloo() {
     void* module = ::dlopen(module_name, RTLD_NOW | RTLD_LOCAL);
     void* symbol = module != nullptr ? ::dlsym(module, "longreach_open_gloo") : nullptr;
     if (symbol == nullptr)
-        throw Error(ExitCode::usage, fmt::format("several CPU ranks need {}: {}", module_name, ::dlerror()),
-                    "it belongs into the directory of the program, and needs the package libgloo0 (Debian, "
-                    "Ubuntu)");
+        throw Error(
+            ExitCode::usage, fmt::format("several CPU ranks need {}: {}", module_name, ::dlerror()),
+            "it must be in the program's directory and needs the package libgloo0 (Debian, Ubuntu); a "
+            "build makes it where libgloo-dev is installed");
     return reinterpret_cast<OpenGloo>(symbol);
 }
 
@@ -40,7 +41,7 @@ class GlooComm final : public Comm {
         : Comm(place.rank, place.ranks, log),
           address_(place.one_node() ? "127.0.0.1" : rendezvous.local_address()) {
         const OpenGloo open = open_gloo();
-        const SignalsElsewhere guard;  // for Gloo's thread
+        const BlockedSignals guard;  // for Gloo's thread
         GlooFailure failure;
         open(store_of(rendezvous), {place.rank, place.ranks, address_, options.prefix, options.hold_back},
              port_, failure);

@@ -13,9 +13,11 @@ namespace longreach::ranks {
 // What must be the same on all ranks: the build, the config, the data.
 struct Fingerprint {
     std::string name, value;
+    bool operator==(const Fingerprint&) const = default;
 };
 
 constexpr size_t most_key_bytes = 256, most_value_bytes = 32 << 10, most_fingerprints = 64;
+constexpr const char* join_barrier = "join";  // until all ranks are in it, any loss of a rank ends the run
 
 // A process's connection to the store, for one thread. Rank 0 uses it as the others do. Every member throws
 // Error(peer) if the connection to rank 0 breaks, and rank 0's message if rank 0 reports a failure.
@@ -25,9 +27,9 @@ class Rendezvous {
     Rendezvous(const RankPlace& place, const std::string& token, double connect_seconds = 300);
 
     // Returns once all ranks have called it with the same fingerprints. Otherwise throws the same Error on
-    // every rank: it names the ranks that never arrived, or the field and the rank that differ from rank 0.
-    // `seconds` must exceed the server's join_timeout, so that the server names the missing ranks.
-    void join(const std::vector<Fingerprint>& fingerprints, double seconds = 330);
+    // every rank: it names the ranks that did not arrive within `seconds`, or the field and the rank that
+    // differ from rank 0.
+    void join(const std::vector<Fingerprint>& fingerprints, double seconds = 300);
 
     void set(const std::string& key, const std::string& value);  // replaces
     std::string wait(const std::string& key, double seconds);    // until it is set
@@ -37,10 +39,11 @@ class Rendezvous {
     std::string local_address() const { return channel_.local_address(); }
 
     // Without it, the others take this rank for dead when the connection closes.
-    void leave(ExitCode code, const std::string& reason);
+    void leave(ExitCode code, const std::string& reason) { channel_.say_goodbye(code, reason); }
 
   private:
     std::string request(const std::string& message, double seconds);
+    void meet(const std::string& name, double seconds, const std::vector<Fingerprint>& fingerprints);
     Channel channel_;
 };
 

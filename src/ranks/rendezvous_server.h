@@ -11,7 +11,6 @@
 namespace longreach::ranks {
 
 struct ServerOptions {
-    double join_timeout = 300;      // seconds for all ranks to arrive
     double handshake_timeout = 10;  // seconds for a connection to authenticate, or to complete a message
     size_t strangers = 64;          // unauthenticated connections; another one closes the oldest of them
     WatchdogOptions watchdog;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/process.h"
 #include "ranks/gloo_comm.h"
 #include "ranks/nccl_comm.h"
 
@@ -12,15 +13,12 @@ namespace longreach::ranks {
 
 namespace {
 
-constexpr double slack_seconds = 30;  // beyond the server's own deadline, so that it names the missing
 // For rank 0 to work until it sends its text; the watchdog reports a dead rank at once.
 constexpr double meeting_seconds = 3600;
 
 // Without destructors or stdio: the main thread may hang in a collective, or hold a lock.
 void end_process(const std::string& reason) {
-    const std::string line = fmt::format("error: {}\n", reason);
-    const ssize_t ignored = ::write(STDERR_FILENO, line.data(), line.size());
-    static_cast<void>(ignored);
+    write_to_stderr(fmt::format("error: {}\n", reason));
     ::_exit(static_cast<int>(ExitCode::peer));
 }
 
@@ -44,7 +42,6 @@ Team::Team(const RankPlace& place, const std::string& token, const std::string& 
     : parts_(new Parts{token, run_directory, options, {}, {}, {}, {}}), place_(place) {
     if (first()) {
         ServerOptions server;
-        server.join_timeout = options.arrival;
         server.watchdog = options.watchdog;
         parts_->server = std::make_unique<RendezvousServer>(place, token, server);
         place_.port = parts_->server->port();
@@ -58,7 +55,7 @@ Team::~Team() = default;
 void Team::join(const std::vector<Fingerprint>& fingerprints) {
     if (!parts_) return;
     Parts& p = *parts_;
-    p.rendezvous->join(fingerprints, p.options.arrival + slack_seconds);
+    p.rendezvous->join(fingerprints, p.options.arrival);
     p.log.emplace(collective_log_path(p.run_directory, rank()), rank(), ranks());
     p.heartbeat.emplace(place_, p.token, *p.log, end_process, p.options.heartbeat);
     p.rendezvous->barrier("heartbeats", p.options.arrival);

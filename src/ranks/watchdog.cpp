@@ -8,6 +8,10 @@
 
 namespace longreach::ranks {
 
+bool ended_in_order(int exit_code) {
+    return exit_code == static_cast<int>(ExitCode::ok) || exit_code == static_cast<int>(ExitCode::stopped);
+}
+
 std::string rank_list(const std::vector<int>& ranks) {
     std::string text = ranks.size() == 1 ? "rank " : "ranks ";
     for (size_t i = 0; i < ranks.size(); ++i) {
@@ -90,8 +94,7 @@ std::string Watchdog::failures() const {
     std::vector<std::string> parts;
     for (size_t i = 0; i < ranks_.size(); ++i) {
         const Rank& r = ranks_[i];
-        if (r.left && r.exit_code != static_cast<int>(ExitCode::ok) &&
-            r.exit_code != static_cast<int>(ExitCode::stopped))
+        if (r.left && !ended_in_order(r.exit_code))
             parts.push_back(
                 fmt::format("rank {} ({}) failed with exit code {}: {}", i, r.who, r.exit_code, r.reason));
         if (r.lost)
