@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
@@ -87,6 +88,11 @@ int with_enough_stack(const std::function<int()>& body) {
     if (!started) return body();
     ::pthread_join(thread, nullptr);
     return argument.result;
+}
+
+std::string host_name() {
+    std::array<char, 256> name{};
+    return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
 }
 
 void ignore_file_size_signal() {

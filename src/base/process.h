@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <string>
 #include <string_view>
 
 namespace longreach {
@@ -17,6 +18,8 @@ void write_to_stderr(std::string_view text) noexcept;
 // every thread that is started from then on without a size of its own. The result is that of body(),
 // which must not throw.
 int with_enough_stack(const std::function<int()>& body);
+
+std::string host_name();  // "unknown" if the system does not say
 
 // Writing a file beyond RLIMIT_FSIZE then fails with EFBIG instead of ending the process.
 void ignore_file_size_signal();

@@ -14,6 +14,7 @@
 #include <chrono>
 #include <thread>
 
+#include "base/process.h"
 #include "base/sha256.h"
 #include "base/text.h"
 
@@ -133,9 +134,7 @@ double monotonic_seconds() {
 }
 
 std::string describe_process() {
-    std::array<char, 256> host{};
-    if (::gethostname(host.data(), host.size() - 1) != 0) return fmt::format("process {}", ::getpid());
-    return fmt::format("process {} on {}", ::getpid(), std::string(host.data()).substr(0, 64));
+    return fmt::format("process {} on {}", ::getpid(), host_name().substr(0, 64));
 }
 
 BlockedSignals::BlockedSignals() {
@@ -253,7 +252,7 @@ Channel::Channel(const RankPlace& place, const std::string& token, Role role, do
             socket_ = connect_to(address, attempt_end, reason);
             if (!socket_) continue;
             in_.clear();
-            if (handshake(place, token, role, deadline) == Attempt::let_in) return;
+            if (handshake(place, token, role, deadline)) return;
             reason = "it accepts connections but does not answer as rank 0 does";
         }
         if (monotonic_seconds() + pause >= deadline)
@@ -267,15 +266,14 @@ Channel::Channel(const RankPlace& place, const std::string& token, Role role, do
 }
 
 // A server that closes the connection at once or stays silent may be a rank 0 that is ending, or that is busy
-// with strangers: worth another attempt.
-Channel::Attempt Channel::handshake(const RankPlace& place, const std::string& token, Role role,
-                                    double deadline) {
+// with strangers.
+bool Channel::handshake(const RankPlace& place, const std::string& token, Role role, double deadline) {
     const double end = std::min(deadline, monotonic_seconds() + handshake_seconds);
     std::string first;
     try {
         first = receive(end);
     } catch (const Error&) {
-        return Attempt::again;
+        return false;
     }
     const std::string greeting = Writer(Message::challenge).text("longreach").str();
     require(first.starts_with(greeting), ExitCode::peer,
@@ -300,22 +298,21 @@ Channel::Attempt Channel::handshake(const RankPlace& place, const std::string& t
              end);
         answer = receive(end);
     } catch (const Error&) {
-        return Attempt::again;
+        return false;
     }
     Reader in(answer);
     const Message kind = in.kind();
     if (kind == Message::failed) {
-        // Not proved to come from rank 0, so nothing but its text is used.
-        in.u8();
+        // Nothing proves that it comes from rank 0.
         fail(ExitCode::peer, "rank 0 at {} refused rank {}: {}", where_, place.rank,
-             one_line(in.text(member_frame_bytes).substr(0, 4096)));
+             one_line(in.text().substr(0, 4096)));
     }
     const bool proved = kind == Message::welcome &&
                         same_digest(in.bytes(digest_bytes), proof_of("server", token, server_nonce, nonce));
     require(proved, ExitCode::peer,
             "what listens at {} does not know this run's token: it is rank 0 of another run", where_);
     in.end();
-    return Attempt::let_in;
+    return true;
 }
 
 std::string Channel::local_address() const {

@@ -110,7 +110,7 @@ class Reader {
     uint64_t u64() { return number<uint64_t>(); }
     int64_t i64() { return number<int64_t>(); }
     Message kind() { return static_cast<Message>(u8()); }
-    std::string text(size_t limit);
+    std::string text(size_t limit = member_frame_bytes);
     std::string bytes(size_t count) { return std::string(take(count)); }
     void end() const;
 
@@ -169,8 +169,8 @@ class Channel {
     std::string local_address() const;
 
   private:
-    enum class Attempt { let_in, again };
-    Attempt handshake(const RankPlace& place, const std::string& token, Role role, double deadline);
+    // False: worth another attempt.
+    bool handshake(const RankPlace& place, const std::string& token, Role role, double deadline);
     Descriptor socket_;
     std::string in_, where_;
 };

@@ -8,17 +8,8 @@ namespace longreach::ranks {
 namespace {
 
 ElementType element_of(DType dtype) {
-    switch (dtype) {
-        case DType::f32:
-            return ElementType::f32;
-        case DType::bf16:
-            return ElementType::bf16;
-        case DType::f64:
-            return ElementType::f64;
-        case DType::i32:
-            return ElementType::i32;
-    }
-    return ElementType::u8;
+    constexpr ElementType types[] = {ElementType::f32, ElementType::bf16, ElementType::f64, ElementType::i32};
+    return types[static_cast<size_t>(dtype)];  // in the order of DType
 }
 
 void check_pieces(std::span<const Transfer> pieces, int rank, int ranks) {
@@ -32,7 +23,6 @@ void check_pieces(std::span<const Transfer> pieces, int rank, int ranks) {
 }  // namespace
 
 Comm::Ticket Comm::begin(const Collective& what) {
-    ++collectives_;
     if (log_ == nullptr) return ++sequence_;
     return log_->begin(what.op, element_of(what.element), static_cast<uint64_t>(what.count));
 }

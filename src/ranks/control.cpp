@@ -102,7 +102,7 @@ void Heartbeat::run() {
             if (const std::optional<std::string> message = channel_.poll(next)) {
                 Reader in(*message);
                 unheard = 0;
-                if (in.kind() == Message::end) reason = one_line(in.text(member_frame_bytes));
+                if (in.kind() == Message::end) reason = one_line(in.text());
             }
             require(unheard <= options_.unheard, ExitCode::peer,
                     "rank 0 at {} has been silent for {:.0f} s: stopped, starved or cut off from the network",

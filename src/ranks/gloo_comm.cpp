@@ -9,11 +9,11 @@ namespace longreach::ranks {
 
 namespace {
 
-// For the slowest rank to arrive; the watchdog reports a dead rank at once.
+// For the slowest rank to arrive; a dead rank is reported at once.
 constexpr double meeting_seconds = 3600;
 constexpr const char* module_name = "longreach_gloo.so";
 
-// Looked for where the program lies (its run path is $ORIGIN), then where the system's libraries are.
+// Found in the program's directory (its run path is $ORIGIN) or among the system's libraries.
 OpenGloo open_gloo() {
     void* module = ::dlopen(module_name, RTLD_NOW | RTLD_LOCAL);
     void* symbol = module != nullptr ? ::dlsym(module, "longreach_open_gloo") : nullptr;
@@ -37,14 +37,13 @@ GlooStore store_of(Rendezvous& rendezvous) {
 
 class GlooComm final : public Comm {
   public:
-    GlooComm(Rendezvous& rendezvous, const RankPlace& place, CollectiveLog* log, const GlooOptions& options)
+    GlooComm(Rendezvous& rendezvous, const RankPlace& place, CollectiveLog* log, const std::string& prefix)
         : Comm(place.rank, place.ranks, log),
           address_(place.one_node() ? "127.0.0.1" : rendezvous.local_address()) {
         const OpenGloo open = open_gloo();
         const BlockedSignals guard;  // for Gloo's thread
         GlooFailure failure;
-        open(store_of(rendezvous), {place.rank, place.ranks, address_, options.prefix, options.hold_back},
-             port_, failure);
+        open(store_of(rendezvous), {place.rank, place.ranks, address_, prefix}, port_, failure);
         failure.rethrow();
     }
     std::string describe() const override { return "gloo over " + address_; }
@@ -66,8 +65,8 @@ class GlooComm final : public Comm {
 }  // namespace
 
 std::unique_ptr<Comm> make_gloo_comm(Rendezvous& rendezvous, const RankPlace& place, CollectiveLog* log,
-                                     const GlooOptions& options) {
-    return std::make_unique<GlooComm>(rendezvous, place, log, options);
+                                     const std::string& prefix) {
+    return std::make_unique<GlooComm>(rendezvous, place, log, prefix);
 }
 
 }  // namespace longreach::ranks

@@ -70,18 +70,18 @@ class Variables {
                                         shown_pair(first), name, who),
                             fmt::format("set {} too, or unset {} to start a single process", name, first));
     }
-    [[noreturn]] void contradiction(const std::string& a, const std::string& b,
-                                    const std::string& why) const {
+    void agree(bool ok, const std::string& a, const std::string& b, const std::string& why) const {
+        if (ok) return;
         throw Error(ExitCode::usage,
                     fmt::format("the environment contradicts itself: {} but {}: {}", shown_pair(a),
                                 shown_pair(b), why),
                     "unset the one that does not describe this process");
     }
-    void less(const std::string& index, int a, const std::string& count, int b) const {
-        if (a >= b) contradiction(index, count, "the first must be smaller");
+    void less(const std::string& a, int index, const std::string& b, int count) const {
+        agree(index < count, a, b, "the first must be smaller");
     }
-    void not_more(const std::string& part, int a, const std::string& whole, int b) const {
-        if (a > b) contradiction(part, whole, "the first must not be larger");
+    void not_more(const std::string& a, int part, const std::string& b, int whole) const {
+        agree(part <= whole, a, b, "the first must not be larger");
     }
 
   private:
@@ -125,8 +125,7 @@ bool slurm_task(const Variables& v) {
     if (!v.has("SLURM_PROCID")) return false;  // salloc's shell
     if (!v.has("SLURM_STEP_ID")) {
         // A batch script is process 0 of nothing; another number without a step cannot come from SLURM.
-        if (v.index("SLURM_PROCID") != 0)
-            v.contradiction("SLURM_PROCID", "SLURM_STEP_ID", "srun always sets both");
+        v.agree(v.index("SLURM_PROCID") == 0, "SLURM_PROCID", "SLURM_STEP_ID", "srun always sets both");
         return false;
     }
     return v.integer("SLURM_STEP_ID", 0, 0xffffffff) < first_special_step;
@@ -150,16 +149,16 @@ std::vector<Launcher> present(const Variables& v) {
 // All launchers whose variables are set must agree on the rank and the number of ranks.
 void compare(const Variables& v, const RankPlace& place, const std::vector<Launcher>& found) {
     const auto compare_count = [&](const std::string& theirs) {
-        if (v.has(theirs) && v.count(theirs) != place.ranks)
-            v.contradiction(ranks_variable(v, place.source), theirs, "they count the ranks of one run");
+        v.agree(!v.has(theirs) || v.count(theirs) == place.ranks, ranks_variable(v, place.source), theirs,
+                "they count the ranks of one run");
     };
     for (const Launcher other : found) {
         if (other == place.source) continue;
         // PMIX_RANK comes with srun and Open MPI and has no number of ranks of its own.
         if (other != Launcher::pmix) compare_count(ranks_variable(v, other));
-        if (v.index(names_of(other).rank) != place.rank)
-            v.contradiction(names_of(place.source).rank, names_of(other).rank,
-                            "they number the same process");
+        const std::string& rank = names_of(other).rank;
+        v.agree(v.index(rank) == place.rank, names_of(place.source).rank, rank,
+                "they number the same process");
     }
     if (place.source != Launcher::torchrun) compare_count("WORLD_SIZE");
 }
@@ -176,7 +175,6 @@ void read_place(const Variables& v, RankPlace& place) {
     v.less(names.local_rank, place.local_rank, names.local_ranks, place.local_ranks);
     v.not_more(names.local_rank, place.local_rank, names.rank, place.rank);
     v.not_more(names.local_ranks, place.local_ranks, names.ranks, place.ranks);
-    place.node = place.one_node() ? 0 : -1;
 }
 
 void read_slurm(const Variables& v, RankPlace& place) {
@@ -187,17 +185,17 @@ void read_slurm(const Variables& v, RankPlace& place) {
     place.rank = v.index("SLURM_PROCID");
     place.ranks = v.count(ranks);
     place.local_rank = v.index("SLURM_LOCALID");
-    place.node = v.index("SLURM_NODEID");
+    const int node = v.index("SLURM_NODEID");
     place.ranks_from = v.shown_pair(ranks);
     v.less("SLURM_PROCID", place.rank, ranks, place.ranks);
     const std::vector<int> tasks = expand_task_counts(v.text(counts));
-    if (std::accumulate(tasks.begin(), tasks.end(), int64_t{0}) != place.ranks)
-        v.contradiction(ranks, counts, "the tasks per node must add up to all tasks");
-    v.less("SLURM_NODEID", place.node, counts, static_cast<int>(tasks.size()));
-    place.local_ranks = tasks[static_cast<size_t>(place.node)];
+    v.agree(std::accumulate(tasks.begin(), tasks.end(), int64_t{0}) == place.ranks, ranks, counts,
+            "the tasks per node must add up to all tasks");
+    v.less("SLURM_NODEID", node, counts, static_cast<int>(tasks.size()));
+    place.local_ranks = tasks[static_cast<size_t>(node)];
     v.less("SLURM_LOCALID", place.local_rank, counts, place.local_ranks);
     const NodeList hosts = read_node_list(v.text(nodes));
-    if (hosts.count != tasks.size()) v.contradiction(nodes, counts, "they count the nodes of one step");
+    v.agree(hosts.count == tasks.size(), nodes, counts, "they count the nodes of one step");
     if (!place.one_node()) place.host = hosts.first;
 }
 
@@ -292,10 +290,7 @@ RankPlace place_from(const Environment& environment) {
         read_slurm(v, place);
     } else {
         read_place(v, place);
-        if (place.source == Launcher::torchrun) {
-            v.need("torchrun", "RANK", {"MASTER_ADDR", "MASTER_PORT"});
-            if (v.has("GROUP_RANK")) place.node = v.index("GROUP_RANK");
-        }
+        if (place.source == Launcher::torchrun) v.need("torchrun", "RANK", {"MASTER_ADDR", "MASTER_PORT"});
     }
     // Under torchrun itself the other launchers' variables describe its agent, which may have started several
     // ranks. If RANK was set by hand, they describe this process.

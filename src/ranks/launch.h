@@ -28,7 +28,6 @@ std::string_view launcher_name(Launcher launcher);
 struct RankPlace {
     int rank = 0, ranks = 1;
     int local_rank = 0, local_ranks = 1;  // among the ranks of this node: chooses the GPU
-    int node = 0;                         // -1: unknown
     std::string host = "127.0.0.1";       // where rank 0 listens: a name or an address of its machine
     int port = 0;                         // 0: not needed (one rank)
     int listening = -1;  // descriptor of a socket already bound to host:port, given to rank 0 by our spawn

@@ -34,12 +34,10 @@ std::string Rendezvous::request(const std::string& message, double seconds) {
     }
     Reader in(answer);
     if (in.kind() != Message::failed) return answer;
-    const uint8_t code = in.u8();
-    const bool known = code >= 1 && code <= static_cast<uint8_t>(ExitCode::locked);
-    throw Error(known ? static_cast<ExitCode>(code) : ExitCode::peer, one_line(in.text(member_frame_bytes)));
+    throw Error(ExitCode::peer, one_line(in.text()));
 }
 
-void Rendezvous::join(const std::vector<Fingerprint>& fingerprints, double seconds) {
+void Rendezvous::join(const Fingerprints& fingerprints, double seconds) {
     meet(join_barrier, seconds, fingerprints);
 }
 
@@ -47,10 +45,10 @@ void Rendezvous::barrier(const std::string& name, double seconds) {
     meet(name, seconds, {});
 }
 
-void Rendezvous::meet(const std::string& name, double seconds, const std::vector<Fingerprint>& fingerprints) {
+void Rendezvous::meet(const std::string& name, double seconds, const Fingerprints& fingerprints) {
     Writer message(Message::meet);
     message.text(name).u32(milliseconds(seconds)).u32(static_cast<uint32_t>(fingerprints.size()));
-    for (const Fingerprint& f : fingerprints) message.text(f.name).text(f.value);
+    for (const auto& [what, value] : fingerprints) message.text(what).text(value);
     request(message.str(), seconds);
 }
 

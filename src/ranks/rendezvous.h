@@ -1,8 +1,8 @@
 // The meeting point of the ranks of a run: a small key-value store on rank 0.
 #pragma once
 
+#include <map>
 #include <string>
-#include <vector>
 
 #include "base/error.h"
 #include "ranks/channel.h"
@@ -11,12 +11,9 @@
 namespace longreach::ranks {
 
 // What must be the same on all ranks: the build, the config, the data.
-struct Fingerprint {
-    std::string name, value;
-    bool operator==(const Fingerprint&) const = default;
-};
+using Fingerprints = std::map<std::string, std::string>;
 
-constexpr size_t most_key_bytes = 256, most_value_bytes = 32 << 10, most_fingerprints = 64;
+constexpr size_t most_value_bytes = 32 << 10;
 constexpr const char* join_barrier = "join";  // until all ranks are in it, any loss of a rank ends the run
 
 // A process's connection to the store, for one thread. Rank 0 uses it as the others do. Every member throws
@@ -29,7 +26,7 @@ class Rendezvous {
     // Returns once all ranks have called it with the same fingerprints. Otherwise throws the same Error on
     // every rank: it names the ranks that did not arrive within `seconds`, or the field and the rank that
     // differ from rank 0.
-    void join(const std::vector<Fingerprint>& fingerprints, double seconds = 300);
+    void join(const Fingerprints& fingerprints, double seconds = 300);
 
     void set(const std::string& key, const std::string& value);  // replaces
     std::string wait(const std::string& key, double seconds);    // until it is set
@@ -43,7 +40,7 @@ class Rendezvous {
 
   private:
     std::string request(const std::string& message, double seconds);
-    void meet(const std::string& name, double seconds, const std::vector<Fingerprint>& fingerprints);
+    void meet(const std::string& name, double seconds, const Fingerprints& fingerprints);
     Channel channel_;
 };
 

@@ -115,15 +115,157 @@ class Parent {
     }
 
   private:
-    void start();
-    [[noreturn]] void become(int rank, const Environment& environment, int out, int err);
-    void wait_a_little();
-    void take_signals();
-    void reap();
-    void ended(Child& child);
-    int result() const;
-    bool one_stopped() const;
-    bool follows_a_stop(const Child& child) const;
+    void start() {
+        // Listens already, so that no other process can take the port before rank 0 starts.
+        listening_ = listen_on("127.0.0.1", 0, true);
+        const std::string token = hexadecimal(random_bytes(32));
+        const Environment environment = process_environment();
+        const pid_t parent = ::getpid();
+        for (int rank = 0; rank < options_.ranks; ++rank) {
+            Environment own = rank_environment(environment, rank, options_.ranks, port_of(listening_), token);
+            if (rank == 0) own["LONGREACH_LISTENING"] = std::to_string(listening_.get());
+            Child child;
+            child.rank = rank;
+            child.err.shown = true;
+            Descriptor out, err;
+            for (auto [stream, end] : {std::pair{&child.out, &out}, std::pair{&child.err, &err}}) {
+                int ends[2];
+                if (rank == 0) break;
+                require(::pipe2(ends, O_CLOEXEC) == 0, ExitCode::internal, "cannot make a pipe: {}",
+                        std::strerror(errno));
+                stream->pipe = Descriptor(ends[0]);
+                ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
+                *end = Descriptor(ends[1]);
+            }
+            child.process = ::fork();
+            require(child.process >= 0, ExitCode::internal, "cannot start rank {}: {}", rank,
+                    std::strerror(errno));
+            if (child.process == 0) {
+                ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+                if (::getppid() != parent) ::_exit(1);  // the parent died before the line above
+                become(rank, own, out.get(), err.get());
+            }
+            ::setpgid(child.process, child.process);  // here and in the child, whichever comes first
+            children_.push_back(std::move(child));
+        }
+    }
+    void become(int rank, const Environment& environment, int out, int err) {
+        ::setpgid(0, 0);
+        const int null = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+        bool ok = null >= 0 && ::dup2(null, STDIN_FILENO) >= 0;
+        if (rank == 0) ok = ok && ::fcntl(listening_.get(), F_SETFD, 0) == 0;
+        if (rank > 0) ok = ok && ::dup2(out, STDOUT_FILENO) >= 0 && ::dup2(err, STDERR_FILENO) >= 0;
+        std::vector<std::string> pairs;
+        for (const auto& [name, value] : environment) pairs.push_back(name + "=" + value);
+        const auto pointers = [](const std::vector<std::string>& texts) {
+            std::vector<char*> all;
+            for (const std::string& text : texts) all.push_back(const_cast<char*>(text.c_str()));
+            all.push_back(nullptr);
+            return all;
+        };
+        sigset_t mask = before_;
+        for (const int signal : forwarded)
+            if (options_.block_signals) sigaddset(&mask, signal);
+        ::sigprocmask(SIG_SETMASK, &mask, nullptr);
+        if (ok)
+            ::execve(options_.program.c_str(), pointers(options_.arguments).data(), pointers(pairs).data());
+        write_to_stderr(fmt::format("error: cannot start {}: {}\n", options_.program, std::strerror(errno)));
+        ::_exit(127);
+    }
+    void wait_a_little() {
+        std::vector<pollfd> polled = {{signals_.get(), POLLIN, 0}};
+        std::vector<std::pair<Child*, Stream*>> order;
+        for (Child& child : children_)
+            for (Stream* stream : {&child.out, &child.err})
+                if (stream->pipe) {
+                    polled.push_back({stream->pipe.get(), POLLIN, 0});
+                    order.emplace_back(&child, stream);
+                }
+        // SIGCHLD wakes it; the limit is for the grace period.
+        ::poll(polled.data(), polled.size(), 200);
+        for (size_t i = 0; i < order.size(); ++i)
+            if (polled[i + 1].revents != 0) read_stream(*order[i].first, *order[i].second);
+        take_signals();
+    }
+    void take_signals() {
+        signalfd_siginfo info;
+        while (::read(signals_.get(), &info, sizeof info) == sizeof info) {
+            const int signal = static_cast<int>(info.ssi_signo);
+            if (signal == SIGTSTP) {
+                // Ctrl-Z: without this process nobody shows the ranks' messages, so they stop too.
+                signal_all(SIGSTOP);
+                ::raise(SIGSTOP);
+                signal_all(SIGCONT);
+            } else if (signal != SIGCHLD && signal != SIGPIPE) {
+                stop_asked_ = true;
+                signal_all(signal);
+            }
+        }
+    }
+    void reap() {
+        // A rank that fails makes others fail (ExitCode::peer): of those that ended together, report the cause first.
+        std::vector<Child*> fresh;
+        for (Child& child : children_) {
+            if (!child.running) continue;
+            const pid_t got = ::waitpid(child.process, &child.status, WNOHANG);
+            if (got != child.process) continue;
+            child.running = false;
+            ::kill(-child.process, SIGKILL);  // processes that it started itself
+            fresh.push_back(&child);
+        }
+        std::stable_sort(fresh.begin(), fresh.end(), [](const Child* a, const Child* b) {
+            constexpr int peer = static_cast<int>(ExitCode::peer);
+            return (a->code() != peer) > (b->code() != peer);
+        });
+        for (Child* child : fresh) ended(*child);
+    }
+    void ended(Child& child) {
+        // What it has written is read; descendants that hold its pipes open are not waited for.
+        for (Stream* stream : {&child.out, &child.err}) {
+            for (int i = 0; i < 64 && stream->pipe; ++i) read_stream(child, *stream);
+            if (!stream->line.empty()) end_line(child, *stream);
+        }
+        if (ended_in_order(child.code()) || follows_a_stop(child)) return;
+        const int code = child.code();
+        const bool by_us = ending_ && (code == 128 + SIGTERM || (killed_ && code == 128 + SIGKILL));
+        const bool cause = failed_ == nullptr || (failed_->code() == static_cast<int>(ExitCode::peer) &&
+                                                  code != static_cast<int>(ExitCode::peer) && !by_us);
+        if (!cause) return;
+        std::string text = fmt::format("error: rank {} {}", child.rank, child.how());
+        if (failed_ != nullptr)
+            text += fmt::format("; rank {} had only reported that another rank failed", failed_->rank);
+        text += "\n";
+        failed_ = &child;
+        if (!child.last.empty()) {
+            text += "its last lines:\n";
+            for (const std::string& line : child.last)
+                text += fmt::format("[rank {}] {}\n", child.rank, line);
+        }
+        if (!ending_) {
+            const auto others =
+                std::count_if(children_.begin(), children_.end(), [](const Child& c) { return c.running; });
+            if (others > 0)
+                text += fmt::format("ending the other {}\n", counted(static_cast<size_t>(others), "rank"));
+            signal_all(SIGTERM);
+            signal_all(SIGCONT);  // a stopped process handles SIGTERM only when it continues
+            ending_ = true;
+            kill_at_ = monotonic_seconds() + options_.grace;
+        }
+        write_to_stderr(text);
+    }
+    bool one_stopped() const {
+        return std::any_of(children_.begin(), children_.end(), [](const Child& c) {
+            return !c.running && c.code() == static_cast<int>(ExitCode::stopped);
+        });
+    }
+    // A signal may stop some ranks before they have joined the others, which then report only that they left.
+    bool follows_a_stop(const Child& child) const {
+        return stop_asked_ && child.code() == static_cast<int>(ExitCode::peer) && one_stopped();
+    }
+    int result() const {
+        if (failed_ != nullptr && !follows_a_stop(*failed_)) return failed_->code();
+        return static_cast<int>(one_stopped() ? ExitCode::stopped : ExitCode::ok);
+    }
     void signal_all(int signal) {
         for (const Child& child : children_)
             if (child.running) ::kill(-child.process, signal);
@@ -138,164 +280,6 @@ class Parent {
     bool stop_asked_ = false;  // a signal that asks to stop
     double kill_at_ = 0;
 };
-
-void Parent::start() {
-    // Listens already, so that no other process can take the port before rank 0 starts.
-    listening_ = listen_on("127.0.0.1", 0, true);
-    const std::string token = hexadecimal(random_bytes(32));
-    const Environment environment = process_environment();
-    const pid_t parent = ::getpid();
-    for (int rank = 0; rank < options_.ranks; ++rank) {
-        Environment own = rank_environment(environment, rank, options_.ranks, port_of(listening_), token);
-        if (rank == 0) own["LONGREACH_LISTENING"] = std::to_string(listening_.get());
-        Child child;
-        child.rank = rank;
-        child.err.shown = true;
-        Descriptor out, err;
-        for (auto [stream, end] : {std::pair{&child.out, &out}, std::pair{&child.err, &err}}) {
-            int ends[2];
-            if (rank == 0) break;
-            require(::pipe2(ends, O_CLOEXEC) == 0, ExitCode::internal, "cannot make a pipe: {}",
-                    std::strerror(errno));
-            stream->pipe = Descriptor(ends[0]);
-            ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
-            *end = Descriptor(ends[1]);
-        }
-        child.process = ::fork();
-        require(child.process >= 0, ExitCode::internal, "cannot start rank {}: {}", rank,
-                std::strerror(errno));
-        if (child.process == 0) {
-            ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-            if (::getppid() != parent) ::_exit(1);  // the parent died before the line above
-            become(rank, own, out.get(), err.get());
-        }
-        ::setpgid(child.process, child.process);  // here and in the child, whichever comes first
-        children_.push_back(std::move(child));
-    }
-}
-
-void Parent::become(int rank, const Environment& environment, int out, int err) {
-    ::setpgid(0, 0);
-    const int null = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
-    bool ok = null >= 0 && ::dup2(null, STDIN_FILENO) >= 0;
-    if (rank == 0) ok = ok && ::fcntl(listening_.get(), F_SETFD, 0) == 0;
-    if (rank > 0) ok = ok && ::dup2(out, STDOUT_FILENO) >= 0 && ::dup2(err, STDERR_FILENO) >= 0;
-    std::vector<std::string> pairs;
-    for (const auto& [name, value] : environment) pairs.push_back(name + "=" + value);
-    const auto pointers = [](const std::vector<std::string>& texts) {
-        std::vector<char*> all;
-        for (const std::string& text : texts) all.push_back(const_cast<char*>(text.c_str()));
-        all.push_back(nullptr);
-        return all;
-    };
-    sigset_t mask = before_;
-    for (const int signal : forwarded)
-        if (options_.block_signals) sigaddset(&mask, signal);
-    ::sigprocmask(SIG_SETMASK, &mask, nullptr);
-    if (ok) ::execve(options_.program.c_str(), pointers(options_.arguments).data(), pointers(pairs).data());
-    write_to_stderr(fmt::format("error: cannot start {}: {}\n", options_.program, std::strerror(errno)));
-    ::_exit(127);
-}
-
-void Parent::wait_a_little() {
-    std::vector<pollfd> polled = {{signals_.get(), POLLIN, 0}};
-    std::vector<std::pair<Child*, Stream*>> order;
-    for (Child& child : children_)
-        for (Stream* stream : {&child.out, &child.err})
-            if (stream->pipe) {
-                polled.push_back({stream->pipe.get(), POLLIN, 0});
-                order.emplace_back(&child, stream);
-            }
-    // SIGCHLD wakes it; the limit is for the grace period.
-    ::poll(polled.data(), polled.size(), 200);
-    for (size_t i = 0; i < order.size(); ++i)
-        if (polled[i + 1].revents != 0) read_stream(*order[i].first, *order[i].second);
-    take_signals();
-}
-
-void Parent::take_signals() {
-    signalfd_siginfo info;
-    while (::read(signals_.get(), &info, sizeof info) == sizeof info) {
-        const int signal = static_cast<int>(info.ssi_signo);
-        if (signal == SIGTSTP) {
-            // Ctrl-Z: without this process nobody shows the ranks' messages, so they stop too.
-            signal_all(SIGSTOP);
-            ::raise(SIGSTOP);
-            signal_all(SIGCONT);
-        } else if (signal != SIGCHLD && signal != SIGPIPE) {
-            stop_asked_ = true;
-            signal_all(signal);
-        }
-    }
-}
-
-void Parent::reap() {
-    // A rank that fails makes others fail (ExitCode::peer): of those that ended together, report the cause first.
-    std::vector<Child*> fresh;
-    for (Child& child : children_) {
-        if (!child.running) continue;
-        const pid_t got = ::waitpid(child.process, &child.status, WNOHANG);
-        if (got != child.process) continue;
-        child.running = false;
-        ::kill(-child.process, SIGKILL);  // processes that it started itself
-        fresh.push_back(&child);
-    }
-    std::stable_sort(fresh.begin(), fresh.end(), [](const Child* a, const Child* b) {
-        constexpr int peer = static_cast<int>(ExitCode::peer);
-        return (a->code() != peer) > (b->code() != peer);
-    });
-    for (Child* child : fresh) ended(*child);
-}
-
-void Parent::ended(Child& child) {
-    // What it has written is read; descendants that hold its pipes open are not waited for.
-    for (Stream* stream : {&child.out, &child.err}) {
-        for (int i = 0; i < 64 && stream->pipe; ++i) read_stream(child, *stream);
-        if (!stream->line.empty()) end_line(child, *stream);
-    }
-    if (ended_in_order(child.code()) || follows_a_stop(child)) return;
-    const int code = child.code();
-    const bool by_us = ending_ && (code == 128 + SIGTERM || (killed_ && code == 128 + SIGKILL));
-    const bool cause = failed_ == nullptr || (failed_->code() == static_cast<int>(ExitCode::peer) &&
-                                              code != static_cast<int>(ExitCode::peer) && !by_us);
-    if (!cause) return;
-    std::string text = fmt::format("error: rank {} {}", child.rank, child.how());
-    if (failed_ != nullptr)
-        text += fmt::format("; rank {} had only reported that another rank failed", failed_->rank);
-    text += "\n";
-    failed_ = &child;
-    if (!child.last.empty()) {
-        text += "its last lines:\n";
-        for (const std::string& line : child.last) text += fmt::format("[rank {}] {}\n", child.rank, line);
-    }
-    if (!ending_) {
-        const auto others =
-            std::count_if(children_.begin(), children_.end(), [](const Child& c) { return c.running; });
-        if (others > 0)
-            text += fmt::format("ending the other {}\n", counted(static_cast<size_t>(others), "rank"));
-        signal_all(SIGTERM);
-        signal_all(SIGCONT);  // a stopped process handles SIGTERM only when it continues
-        ending_ = true;
-        kill_at_ = monotonic_seconds() + options_.grace;
-    }
-    write_to_stderr(text);
-}
-
-bool Parent::one_stopped() const {
-    return std::any_of(children_.begin(), children_.end(), [](const Child& c) {
-        return !c.running && c.code() == static_cast<int>(ExitCode::stopped);
-    });
-}
-
-// A signal may stop some ranks before they have joined the others, which then report only that they left.
-bool Parent::follows_a_stop(const Child& child) const {
-    return stop_asked_ && child.code() == static_cast<int>(ExitCode::peer) && one_stopped();
-}
-
-int Parent::result() const {
-    if (failed_ != nullptr && !follows_a_stop(*failed_)) return failed_->code();
-    return static_cast<int>(one_stopped() ? ExitCode::stopped : ExitCode::ok);
-}
 
 }  // namespace
 

@@ -120,9 +120,8 @@ TEST_CASE("a rank that never arrives is named on all that did") {
 TEST_CASE("a rank with another build, config or data is named with the field, on every rank") {
     ranks::RendezvousServer server(place_of(0, 3, 0), token);
     const auto all = outcomes(server, {0, 1, 2}, 3, [](ranks::Rendezvous& r, int rank) {
-        std::vector<ranks::Fingerprint> prints = {{"build", "0.1.0"},
-                                                  {"config", rank == 2 ? "ff00" : "ff01"}};
-        if (rank == 2) prints.push_back({"data", "1\n2"});
+        ranks::Fingerprints prints = {{"build", "0.1.0"}, {"config", rank == 2 ? "ff00" : "ff01"}};
+        if (rank == 2) prints["data"] = "1\n2";
         r.join(prints, patience);
         return std::string("joined");
     });
@@ -290,8 +289,8 @@ TEST_CASE("deadlines name what was waited for") {
         r.leave(ExitCode::ok, "");
         return errors;
     });
-    CHECK(all[0].starts_with("8: rank 1 did not reach the barrier start within 0."));
-    CHECK(contains(all[0], "\n8: nobody has set id within 0."));
+    CHECK(all[0].starts_with("8: rank 1 of 2 did not reach the barrier start within 0.3 s"));
+    CHECK(contains(all[0], "\n8: nobody has set id within 0.2 s"));
     CHECK(all[1] == "none");
 }
 
