@@ -45,7 +45,7 @@ bool wait_for(int fd, short events, double deadline) {
     }
 }
 
-// A sockaddr, and what it says.
+// A sockaddr, and its host and port as text and number.
 struct Address {
     std::string bytes;
     std::string host;  // "10.0.0.1"; empty if unknown
@@ -116,7 +116,7 @@ Descriptor connect_to(const Address& address, double deadline, std::string& reas
             error = errno;
         }
     }
-    // While nobody listens on it, a port of the local range can be connected to itself.
+    // If no process listens on it, a port of the range for outgoing connections can be connected to itself.
     if (error == 0 && address_of(fd, ::getsockname).bytes == address_of(fd, ::getpeername).bytes)
         error = ECONNREFUSED;
     if (error != 0) {
@@ -162,7 +162,7 @@ std::string Reader::text(size_t limit) {
 }
 
 void Reader::end() const {
-    require(rest_.empty(), ExitCode::peer, "a message of the rendezvous goes on after its end");
+    require(rest_.empty(), ExitCode::peer, "a message of the rendezvous has bytes after its end");
 }
 
 std::string frame(const std::string& message) {
@@ -265,8 +265,8 @@ Channel::Channel(const RankPlace& place, const std::string& token, Role role, do
     }
 }
 
-// A server that closes the connection at once or stays silent may be a rank 0 that is ending, or that is busy
-// with strangers.
+// A server that closes the connection at once or stays silent may be a rank 0 that is ending or that
+// is busy with strangers.
 bool Channel::handshake(const RankPlace& place, const std::string& token, Role role, double deadline) {
     const double end = std::min(deadline, monotonic_seconds() + handshake_seconds);
     std::string first;
@@ -329,7 +329,7 @@ void Channel::send(const std::string& message, double deadline) {
             at += static_cast<size_t>(sent);
         } else if (errno == EAGAIN) {
             require(wait_for(socket_.get(), POLLOUT, deadline), ExitCode::peer,
-                    "rank 0 at {} takes no messages", where_);
+                    "rank 0 at {} does not accept messages", where_);
         } else if (errno != EINTR) {
             fail(ExitCode::peer, "lost the connection to rank 0 at {}: {}", where_, std::strerror(errno));
         }

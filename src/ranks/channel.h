@@ -44,7 +44,7 @@ enum class Message : uint8_t {
     end = 72,
 };
 
-// What a connection is for: requests to the store, or heartbeats.
+// The purpose of a connection: requests to the store, or heartbeats.
 enum class Role : uint8_t { store = 1, control = 2 };
 
 double monotonic_seconds();      // unaffected by changes of the wall clock
@@ -144,7 +144,7 @@ std::string proof_of(std::string_view statement, const std::string& token, const
                      const std::string& client_nonce);
 
 // Listens on the address that `host` has on this machine, and on no other; port 0 takes a free port.
-// Error(usage) says what is wrong with host or port.
+// Error(usage) names what is wrong with host or port.
 Descriptor listen_on(const std::string& host, int port, bool one_node);
 int port_of(const Descriptor& listener);
 void set_stream_options(const Descriptor& connection);
@@ -162,7 +162,7 @@ class Channel {
     std::optional<std::string> last_message();         // of those that have arrived
     // Ends receiving: poll() in another thread throws. Sending remains possible.
     void stop_receiving();
-    // Closes the connection; a rank 0 that has ended already is no error.
+    // Closes the connection. It is not an error if rank 0 has ended already.
     void say_goodbye(ExitCode code, std::string_view reason);
     const std::string& where() const { return where_; }
     // The address of this end, by which this machine reaches rank 0.

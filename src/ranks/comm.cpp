@@ -52,7 +52,7 @@ void Comm::wait(Ticket ticket) {
 
 std::string broadcast(Ops& ops, Comm& comm, Tensor room, const std::string& text) {
     if (comm.ranks() == 1) return text;
-    // The whole room travels: nobody but rank 0 knows the length.
+    // All of `room` is sent, because only rank 0 knows the length.
     std::vector<int32_t> words(static_cast<size_t>(room.count()));
     const auto capacity = (words.size() - 1) * sizeof(int32_t);
     std::vector<Transfer> sends, receives;

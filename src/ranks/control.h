@@ -33,7 +33,7 @@ class Heartbeat {
     // Connects before it returns. `log` must outlive it.
     Heartbeat(const RankPlace& place, const std::string& token, const CollectiveLog& log, OnEnd on_end,
               const HeartbeatOptions& options = {});
-    // Without leave(), the others take this rank for dead.
+    // Without leave(), the others report this rank as dead.
     ~Heartbeat();
     Heartbeat(const Heartbeat&) = delete;
     Heartbeat& operator=(const Heartbeat&) = delete;

@@ -10,7 +10,7 @@ namespace longreach::ranks {
 namespace {
 
 // For the slowest rank to arrive; a dead rank is reported at once.
-constexpr double meeting_seconds = 3600;
+constexpr double wait_seconds = 3600;
 constexpr const char* module_name = "longreach_gloo.so";
 
 // Found in the program's directory (its run path is $ORIGIN) or among the system's libraries.
@@ -31,7 +31,7 @@ GlooStore store_of(Rendezvous& rendezvous) {
                 return GlooFailure::of([&] { r.set(key, value); });
             },
             [](Rendezvous& r, const std::string& key, std::string& value) {
-                return GlooFailure::of([&] { value = r.wait(key, meeting_seconds); });
+                return GlooFailure::of([&] { value = r.wait(key, wait_seconds); });
             }};
 }
 

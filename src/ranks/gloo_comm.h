@@ -19,8 +19,8 @@ namespace longreach::ranks {
 
 // Returns once all ranks are connected. They listen on the address by which they reach rank 0 (127.0.0.1 on
 // one node). `prefix` of the keys in the store: another one for each communicator of a run. Its waits are
-// limited by the watchdog (Gloo's own limit is a day). Error(peer) if a rank is lost; Error(usage) if there is
-// no longreach_gloo.so.
+// limited by the watchdog (Gloo's own limit is a day). Error(peer) if a rank is lost; Error(usage) if
+// longreach_gloo.so cannot be opened.
 std::unique_ptr<Comm> make_gloo_comm(Rendezvous& rendezvous, const RankPlace& place, CollectiveLog* log,
                                      const std::string& prefix);
 

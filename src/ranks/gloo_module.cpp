@@ -21,14 +21,14 @@ namespace longreach::ranks {
 namespace {
 
 constexpr std::chrono::hours no_limit{24};
-// Delays the error of a broken connection. Meanwhile the watchdog detects the death that broke it and ends this
-// process with the better message: "rank 2 died", not "connection reset".
+// Delays the error of a broken connection. Meanwhile the watchdog detects the death that broke it and ends
+// this process with the better message: "rank 2 died", not "connection reset".
 constexpr std::chrono::seconds error_delay{3};
 
 // Gloo's view of the run's store.
-class MeetingPlace final : public gloo::rendezvous::Store {
+class StoreAdapter final : public gloo::rendezvous::Store {
   public:
-    MeetingPlace(const GlooStore& store, std::string prefix) : store_(store), prefix_(std::move(prefix)) {}
+    StoreAdapter(const GlooStore& store, std::string prefix) : store_(store), prefix_(std::move(prefix)) {}
     void set(const std::string& key, const std::vector<char>& value) override {
         store_.set(*store_.rendezvous, prefix_ + key, {value.begin(), value.end()}).rethrow();
     }
@@ -47,8 +47,8 @@ class MeetingPlace final : public gloo::rendezvous::Store {
     const std::string prefix_;
 };
 
-// Removes the position in Gloo's source: "[/build/gloo/pair.cc:598] Connection closed by peer [127.0.0.1]:4711".
-std::string words_of(const std::exception& error) {
+// Removes the position in Gloo's source: "[/build/gloo/pair.cc:598] Connection closed by peer".
+std::string message_of(const std::exception& error) {
     const std::string text = error.what();
     const size_t end = text.find("] ");
     return text.starts_with('[') && end != std::string::npos ? text.substr(end + 2) : text;
@@ -69,12 +69,12 @@ class Port final : public GlooPort {
         // Gloo writes to connections that the other side may have closed, and handles the error itself.
         ::signal(SIGPIPE, SIG_IGN);
         guarded("a rank while connecting", [&] {
-            MeetingPlace meeting(store, place.prefix);
+            StoreAdapter adapter(store, place.prefix);
             auto device =
                 gloo::transport::tcp::CreateDevice(gloo::transport::tcp::attr(place.address.c_str()));
             context_ = std::make_shared<gloo::rendezvous::Context>(place.rank, place.ranks);
             context_->setTimeout(no_limit);
-            context_->connectFullMesh(meeting, device);
+            context_->connectFullMesh(adapter, device);
         });
     }
     GlooFailure post(Comm::Ticket ticket, std::span<const Transfer> sends,
@@ -146,7 +146,7 @@ class Port final : public GlooPort {
             throw;
         } catch (const std::exception& error) {
             std::this_thread::sleep_for(error_delay);
-            fail(ExitCode::peer, "lost {}: {}", who, words_of(error));
+            fail(ExitCode::peer, "lost {}: {}", who, message_of(error));
         }
     }
 

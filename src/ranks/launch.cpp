@@ -20,7 +20,7 @@ constexpr int most_ranks = 1 << 16;  // far above any machine; limits the effect
 constexpr size_t most_hosts = 1 << 16;
 constexpr int first_port = 15000, ports = 15000;  // below the range from which Linux takes outgoing ports
 
-// From here on, a SLURM step is not a task of srun but a batch script, an interactive shell or the extern step.
+// SLURM steps from here on are not tasks of srun: a batch script, an interactive shell, the extern step.
 constexpr int64_t first_special_step = 0xfffffff0;
 
 // Empty unless all of `text` is a number from low to high.
@@ -99,14 +99,14 @@ std::vector<std::string_view> split_at_commas(std::string_view list) {
 }
 
 // A launcher's name in messages and its variables. A process is one of its ranks if `rank` is set.
-struct Names {
+struct LauncherNames {
     std::string_view title;
     std::string rank, ranks, local_rank, local_ranks;
     std::string_view job;  // variables that together identify this start of the job on all its ranks
 };
 
-const Names& names_of(Launcher launcher) {
-    static const Names all[] = {
+const LauncherNames& names_of(Launcher launcher) {
+    static const LauncherNames all[] = {
         {"no launcher", "", "", "", "", ""},
         {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
          "TORCHELASTIC_RUN_ID,TORCHELASTIC_RESTART_COUNT"},
@@ -124,7 +124,7 @@ const Names& names_of(Launcher launcher) {
 bool slurm_task(const Variables& v) {
     if (!v.has("SLURM_PROCID")) return false;  // salloc's shell
     if (!v.has("SLURM_STEP_ID")) {
-        // A batch script is process 0 of nothing; another number without a step cannot come from SLURM.
+        // A batch script has process number 0; SLURM never sets another number without a step.
         v.agree(v.index("SLURM_PROCID") == 0, "SLURM_PROCID", "SLURM_STEP_ID", "srun always sets both");
         return false;
     }
@@ -164,7 +164,7 @@ void compare(const Variables& v, const RankPlace& place, const std::vector<Launc
 }
 
 void read_place(const Variables& v, RankPlace& place) {
-    const Names& names = names_of(place.source);
+    const LauncherNames& names = names_of(place.source);
     v.need(names.title, names.rank, {names.ranks, names.local_rank, names.local_ranks});
     place.rank = v.index(names.rank);
     place.ranks = v.count(names.ranks);
@@ -216,7 +216,7 @@ void check_host(const std::string& host, const std::string& from) {
             from);
 }
 
-void find_meeting_point(const Variables& v, RankPlace& place) {
+void find_address_and_port(const Variables& v, RankPlace& place) {
     if (v.has("MASTER_ADDR")) {
         place.host = v.text("MASTER_ADDR");
         check_host(place.host, v.shown_pair("MASTER_ADDR"));
@@ -295,7 +295,7 @@ RankPlace place_from(const Environment& environment) {
     // Under torchrun itself the other launchers' variables describe its agent, which may have started several
     // ranks. If RANK was set by hand, they describe this process.
     if (!v.has("TORCHELASTIC_RUN_ID")) compare(v, place, found);
-    find_meeting_point(v, place);
+    find_address_and_port(v, place);
     place.job = fmt::format("{} {}", launcher_name(place.source), job_of(v, place.source));
     return place;
 }
@@ -367,7 +367,7 @@ NodeList read_node_list(std::string_view list) {
         if (name.empty()) refuse("has an empty name");
         if (hosts.count == 0) hosts.first = name;
         hosts.count += count;
-        if (hosts.count > most_hosts) refuse(fmt::format("stands for more than {} hosts", most_hosts));
+        if (hosts.count > most_hosts) refuse(fmt::format("names more than {} hosts", most_hosts));
     }
     return hosts;
 }

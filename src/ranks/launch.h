@@ -41,8 +41,8 @@ struct RankPlace {
 // Our own spawn takes precedence, because it is always the innermost launcher; after it, the order of
 // Launcher decides. The variables of any other launcher must agree, unless they describe the process around
 // this one: torchrun's agents and our spawn's parent may themselves be tasks of srun or mpirun. A shell
-// inside a SLURM allocation (sbatch script, salloc) is not a task of srun and counts as no launcher, whatever
-// number of tasks was allocated. Error(usage) names variables and values.
+// inside a SLURM allocation (sbatch script, salloc) is not a task of srun and is not a launcher, for any
+// number of allocated tasks. Error(usage) names variables and values.
 //
 // MASTER_ADDR and MASTER_PORT, if set, are the meeting point under every launcher. Otherwise SLURM uses the
 // first node of the step and a port derived from job and step; MPI on one node uses 127.0.0.1 and a port

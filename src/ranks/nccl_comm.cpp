@@ -1,8 +1,8 @@
 // NcclComm: collectives on a stream of their own, and a thread that watches them.
 //
 // NCCL's calls into one communicator must not overlap. This includes ncclCommGetAsyncError, in which a
-// communicator that does not block finishes its groups. The watcher therefore calls it only if it gets the lock
-// at once; while a collective is being posted, the posting thread calls it.
+// communicator that does not block finishes its groups. The watcher therefore calls it only if it gets the
+// lock at once; while a collective is being posted, the posting thread calls it.
 #include "ranks/nccl_comm.h"
 
 #include <cuda_runtime_api.h>

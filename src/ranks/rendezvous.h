@@ -35,7 +35,7 @@ class Rendezvous {
     // The address by which this machine reaches rank 0; the other ranks reach this machine there.
     std::string local_address() const { return channel_.local_address(); }
 
-    // Without it, the others take this rank for dead when the connection closes.
+    // If the connection closes without it, the others report this rank as dead.
     void leave(ExitCode code, const std::string& reason) { channel_.say_goodbye(code, reason); }
 
   private:

@@ -85,7 +85,7 @@ class RendezvousServer::Loop {
         Claim claim;
         double since = 0;  // when it was opened, or the message that is incomplete began
         Waiting waiting = Waiting::nothing;
-        bool told = false;                      // why every request fails
+        bool told = false;                      // the reason why every request fails
         std::string key;                        // what it waits for
         Fingerprints fingerprints;              // with which it waits in a barrier
         double seconds = 0, deadline = 0;
@@ -122,8 +122,8 @@ class RendezvousServer::Loop {
             connections_.remove_if([](const Connection& c) { return !c.socket; });
         }
     }
-    // Waits until the others have said goodbye or have been sent the reason why they must end: to them, closing
-    // their connections earlier would look like a crash of rank 0.
+    // Waits until the others have said goodbye or have been sent the reason why they must end. If their
+    // connections closed earlier, it would look to them like a crash of rank 0.
     bool may_stop() {
         if (stopping_since_ < 0) stopping_since_ = now_;
         const bool failed = !fatal_.empty();
@@ -162,7 +162,7 @@ class RendezvousServer::Loop {
             ::recv(c.socket.get(), bytes.data(), c.member ? bytes.size() : stranger_frame_bytes, 0);
         if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
         if (got <= 0) return lose(c);
-        if (c.closing) return;  // whatever a refused connection still sends
+        if (c.closing) return;  // input from a refused connection is ignored
         if (c.in.empty() && c.member) c.since = now_;
         c.in.append(bytes.data(), static_cast<size_t>(got));
         try {
@@ -314,7 +314,7 @@ class RendezvousServer::Loop {
     }
     void fail_all(const std::string& text) {
         if (fatal_.empty()) fatal_ = text;
-        // Members without a request find the answer when they make one, even if this process has ended by then.
+        // A member without a request reads the answer when it makes one, even after the end of this process.
         for (Connection& c : connections_) {
             if (!c.socket || !c.member || c.claim.role != Role::store ||
                 (c.told && c.waiting == Waiting::nothing))
@@ -364,7 +364,7 @@ class RendezvousServer::Loop {
     void check_deadlines() {
         for (Connection& c : connections_) {
             if (!c.socket) continue;
-            // Slow strangers, members in the middle of a message, refusals nobody reads.
+            // Slow strangers, members in the middle of a message, refusals that are not read.
             const bool unfinished = !c.member || c.closing || !c.in.empty();
             if (unfinished && now_ - c.since > options_.handshake_timeout) {
                 lose(c);
@@ -388,14 +388,14 @@ class RendezvousServer::Loop {
             verdict_ = *verdict;
             fail_all(verdict_);
             for (int rank = 1; rank < ranks_; ++rank) send_end(rank);
-            rank0_at_ = now_ + farewell_seconds;
+            rank0_due_ = now_ + farewell_seconds;
         }
-        if (rank0_told_) return;
+        if (rank0_sent_) return;
         const bool unsent = std::any_of(connections_.begin(), connections_.end(), [](const Connection& c) {
             return c.socket && c.member && !c.out.empty() && c.claim.rank != 0;
         });
-        if (unsent && now_ < rank0_at_) return;
-        rank0_told_ = true;
+        if (unsent && now_ < rank0_due_) return;
+        rank0_sent_ = true;
         send_end(0);
     }
     void send_end(int rank) {
@@ -416,9 +416,9 @@ class RendezvousServer::Loop {
     std::map<std::string, std::string> store_;
     bool joined_ = false;
     std::string fatal_;    // why every request fails from now on
-    std::string verdict_;  // why every rank has been told to end
-    double rank0_at_ = 0;  // when rank 0 is told so too
-    bool rank0_told_ = false;
+    std::string verdict_;  // why every rank must end
+    double rank0_due_ = 0;  // when the verdict is sent to rank 0 at the latest
+    bool rank0_sent_ = false;
     Watchdog watchdog_;
     double now_ = 0;  // seconds this thread was awake: time in which the process was stopped does not count
     double accept_again_ = 0, stopping_since_ = -1;

@@ -19,7 +19,7 @@ struct ServerOptions {
 class RendezvousServer {
   public:
     // Listens on the address that place.host has on this machine, and on no other; place.port 0 takes a free
-    // port. Error(usage) says what is wrong with host or port.
+    // port. Error(usage) names what is wrong with host or port.
     RendezvousServer(const RankPlace& place, std::string token, const ServerOptions& options = {});
     // Waits up to 10 s for the others to leave, 1 s if the run has failed, then closes every connection.
     ~RendezvousServer();

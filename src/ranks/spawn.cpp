@@ -82,7 +82,7 @@ class Parent {
         for (const int signal : forwarded) sigaddset(&ours, signal);
         sigaddset(&ours, SIGCHLD);
         sigaddset(&ours, SIGTSTP);
-        sigaddset(&ours, SIGPIPE);  // the run continues if nobody reads our messages any more
+        sigaddset(&ours, SIGPIPE);  // the run continues if its messages are no longer read
         check(::sigprocmask(SIG_BLOCK, &ours, &before_) == 0, "sigprocmask: {}", std::strerror(errno));
         signals_ = Descriptor(::signalfd(-1, &ours, SFD_CLOEXEC | SFD_NONBLOCK));
         check(static_cast<bool>(signals_), "signalfd: {}", std::strerror(errno));
@@ -149,7 +149,8 @@ class Parent {
             children_.push_back(std::move(child));
         }
     }
-    void become(int rank, const Environment& environment, int out, int err) {
+    // In the child. noexcept: an exception must not reach the destructor, which would kill the other ranks.
+    [[noreturn]] void become(int rank, const Environment& environment, int out, int err) noexcept {
         ::setpgid(0, 0);
         const int null = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
         bool ok = null >= 0 && ::dup2(null, STDIN_FILENO) >= 0;
@@ -164,8 +165,11 @@ class Parent {
             return all;
         };
         sigset_t mask = before_;
-        for (const int signal : forwarded)
+        for (const int signal : forwarded) {
+            // A signal that arrives before execve() must not run a handler of the parent.
+            if (::signal(signal, SIG_DFL) == SIG_IGN) ::signal(signal, SIG_IGN);
             if (options_.block_signals) sigaddset(&mask, signal);
+        }
         ::sigprocmask(SIG_SETMASK, &mask, nullptr);
         if (ok)
             ::execve(options_.program.c_str(), pointers(options_.arguments).data(), pointers(pairs).data());
@@ -192,7 +196,7 @@ class Parent {
         while (::read(signals_.get(), &info, sizeof info) == sizeof info) {
             const int signal = static_cast<int>(info.ssi_signo);
             if (signal == SIGTSTP) {
-                // Ctrl-Z: without this process nobody shows the ranks' messages, so they stop too.
+                // Ctrl-Z: the ranks stop too, since this process shows their messages.
                 signal_all(SIGSTOP);
                 ::raise(SIGSTOP);
                 signal_all(SIGCONT);
@@ -203,7 +207,8 @@ class Parent {
         }
     }
     void reap() {
-        // A rank that fails makes others fail (ExitCode::peer): of those that ended together, report the cause first.
+        // A rank that fails makes others fail (ExitCode::peer). Of those that ended together, report the
+        // cause and not its effects.
         std::vector<Child*> fresh;
         for (Child& child : children_) {
             if (!child.running) continue;

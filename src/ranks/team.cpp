@@ -13,8 +13,8 @@ namespace longreach::ranks {
 
 namespace {
 
-// For rank 0 to work until it sends its text; the watchdog reports a dead rank at once.
-constexpr double meeting_seconds = 3600;
+// For rank 0 to reach its broadcast; the watchdog reports a dead rank at once.
+constexpr double wait_seconds = 3600;
 
 // Without destructors or stdio: the main thread may hang in a collective, or hold a lock.
 void end_process(const std::string& reason) {
@@ -57,11 +57,11 @@ std::unique_ptr<Comm> Team::connect(Ops& ops) {
         require(unusable.empty(), ExitCode::device, "several GPUs need NCCL: {}", unusable);
         NcclId id;
         if (first()) id = new_nccl_id();
-        const std::string told =
+        const std::string sent =
             broadcast(fmt::format("nccl/{}", connection), std::string(id.bytes.data(), id.bytes.size()));
-        require(told.size() == id.bytes.size(), ExitCode::peer, "rank 0 sent an NCCL id of {} bytes",
-                told.size());
-        std::copy(told.begin(), told.end(), id.bytes.begin());
+        require(sent.size() == id.bytes.size(), ExitCode::peer, "rank 0 sent an NCCL id of {} bytes",
+                sent.size());
+        std::copy(sent.begin(), sent.end(), id.bytes.begin());
         return make_nccl_comm(rank(), ranks(), &log(), ops.native_queue(), id, end_process, options_.arrival);
     }
     return make_gloo_comm(*rendezvous_, place_, &log(), fmt::format("gloo/{}/", connection));
@@ -70,7 +70,7 @@ std::unique_ptr<Comm> Team::connect(Ops& ops) {
 std::string Team::broadcast(const std::string& topic, const std::string& text) {
     if (!rendezvous_) return text;
     const std::string key = "broadcast/" + topic;
-    if (!first()) return rendezvous_->wait(key, meeting_seconds);
+    if (!first()) return rendezvous_->wait(key, wait_seconds);
     rendezvous_->set(key, text);
     return text;
 }

@@ -36,7 +36,7 @@ class Team {
     // Several: rank 0 serves the rendezvous, all ranks connect to it. Accesses no file.
     Team(const RankPlace& place, const std::string& token, const std::string& run_directory,
          const TeamOptions& options = {});
-    ~Team() = default;  // without leave(), the others take this rank for dead
+    ~Team() = default;  // without leave(), the others report this rank as dead
     Team(const Team&) = delete;
     Team& operator=(const Team&) = delete;
 
@@ -48,7 +48,7 @@ class Team {
     // Returns once all ranks have called it with the same fingerprints; otherwise throws on all ranks an
     // Error that names the rank that is missing, has failed or differs. Then opens RUN/ranks/rank_<k>.log and
     // starts the heartbeats: from now on, if the run must end, this process prints the reason in one line and
-    // ends with ExitCode::peer, whatever its threads are doing.
+    // ends with ExitCode::peer at once, without waiting for its threads.
     void join(const Fingerprints& fingerprints);
     // Gloo on the CPU, NCCL on a GPU. Call it after join(); all ranks call it the same number of times.
     std::unique_ptr<Comm> connect(Ops& ops);

@@ -255,9 +255,8 @@ TEST_CASE("node lists and task counts as SLURM writes them") {
     CHECK(hosts("n[]") == "2: the node list \"n[]\" has \"\" where numbers belong");
     CHECK(hosts("n[a-b]") == "2: the node list \"n[a-b]\" has a-b where numbers belong");
     CHECK(hosts("n[3-1]") == "2: the node list \"n[3-1]\" counts backwards in 3-1");
-    CHECK(hosts("n[0-99999]") == "2: the node list \"n[0-99999]\" stands for more than 65536 hosts");
-    CHECK(hosts("n[0-999][0-999]") ==
-          "2: the node list \"n[0-999][0-999]\" stands for more than 65536 hosts");
+    CHECK(hosts("n[0-99999]") == "2: the node list \"n[0-99999]\" names more than 65536 hosts");
+    CHECK(hosts("n[0-999][0-999]") == "2: the node list \"n[0-999][0-999]\" names more than 65536 hosts");
 
     CHECK(ranks::expand_task_counts("2(x3),1") == std::vector<int>{2, 2, 2, 1});
     CHECK(ranks::expand_task_counts("4") == std::vector<int>{4});

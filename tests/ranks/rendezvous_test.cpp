@@ -381,7 +381,7 @@ TEST_CASE("readers of messages accept exactly what was written") {
     }
     CHECK(contains(error_of([] { ranks::Reader(ranks::Writer().text("abcd").str()).text(3); }),
                    "a text of 4 bytes; at most 3"));
-    CHECK(contains(error_of([] { ranks::Reader("a").end(); }), "goes on after its end"));
+    CHECK(contains(error_of([] { ranks::Reader("a").end(); }), "has bytes after its end"));
     std::string buffer = ranks::frame("one") + ranks::frame("two");
     const std::string whole = buffer;
     CHECK(ranks::take_frame(buffer, 3) == "one");
