@@ -26,6 +26,7 @@ namespace longreach::ranks {
 namespace {
 
 constexpr size_t kept_lines = 10, longest_line = 4096;
+constexpr double cause_seconds = 2;  // for a rank that made another one fail to end by itself
 constexpr int forwarded[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
 
 // The lines of one stream of one rank.
@@ -106,7 +107,13 @@ class Parent {
         while (std::any_of(children_.begin(), children_.end(), running)) {
             wait_a_little();
             reap();
-            if (ending_ && !killed_ && monotonic_seconds() >= kill_at_) {
+            const double now = monotonic_seconds();
+            if (ending_ && !term_sent_ && now >= end_at_) {
+                signal_all(SIGTERM);
+                signal_all(SIGCONT);  // a stopped process handles SIGTERM only when it continues
+                term_sent_ = true;
+            }
+            if (ending_ && !killed_ && now >= end_at_ + options_.grace) {
                 signal_all(SIGKILL);
                 killed_ = true;
             }
@@ -232,7 +239,7 @@ class Parent {
         }
         if (ended_in_order(child.code()) || follows_a_stop(child)) return;
         const int code = child.code();
-        const bool by_us = ending_ && (code == 128 + SIGTERM || (killed_ && code == 128 + SIGKILL));
+        const bool by_us = term_sent_ && (code == 128 + SIGTERM || (killed_ && code == 128 + SIGKILL));
         const bool cause = failed_ == nullptr || (failed_->code() == static_cast<int>(ExitCode::peer) &&
                                                   code != static_cast<int>(ExitCode::peer) && !by_us);
         if (!cause) return;
@@ -251,11 +258,10 @@ class Parent {
                 std::count_if(children_.begin(), children_.end(), [](const Child& c) { return c.running; });
             if (others > 0)
                 text += fmt::format("ending the other {}\n", counted(static_cast<size_t>(others), "rank"));
-            signal_all(SIGTERM);
-            signal_all(SIGCONT);  // a stopped process handles SIGTERM only when it continues
-            ending_ = true;
-            kill_at_ = monotonic_seconds() + options_.grace;
         }
+        // The rank whose failure made this one fail may still be about to end with its own exit code.
+        end_at_ = monotonic_seconds() + (code == static_cast<int>(ExitCode::peer) ? cause_seconds : 0);
+        ending_ = true;
         write_to_stderr(text);
     }
     bool one_stopped() const {
@@ -281,9 +287,9 @@ class Parent {
     Descriptor signals_, listening_;
     std::deque<Child> children_;
     const Child* failed_ = nullptr;  // the rank whose failure is the run's
-    bool ending_ = false, killed_ = false;
+    bool ending_ = false, term_sent_ = false, killed_ = false;
     bool stop_asked_ = false;  // a signal that asks to stop
-    double kill_at_ = 0;
+    double end_at_ = 0;
 };
 
 }  // namespace
