@@ -1,9 +1,11 @@
 #include "base/process.h"
 
+#include <poll.h>
 #include <pthread.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
@@ -28,16 +30,21 @@ void* run_body(void* argument) {
     return nullptr;
 }
 
-void write_all(std::string_view text) noexcept {
+}  // namespace
+
+void write_to_stderr(std::string_view text) noexcept {
     while (!text.empty()) {
         const ssize_t done = ::write(STDERR_FILENO, text.data(), text.size());
         if (done < 0 && errno == EINTR) continue;
+        if (done < 0 && errno == EAGAIN) {
+            pollfd p{STDERR_FILENO, POLLOUT, 0};
+            ::poll(&p, 1, 1000);
+            continue;
+        }
         if (done <= 0) return;
         text.remove_prefix(static_cast<size_t>(done));
     }
 }
-
-}  // namespace
 
 void print_error(std::string_view message, std::string_view hint) noexcept {
     try {
@@ -52,11 +59,11 @@ void print_error(std::string_view message, std::string_view hint) noexcept {
         };
         add("error: ", message);
         if (!hint.empty()) add("hint: ", hint);
-        write_all(text);
+        write_to_stderr(text);
     } catch (...) {  // no memory to put it together
-        write_all("error: ");
-        write_all(message);
-        write_all("\n");
+        write_to_stderr("error: ");
+        write_to_stderr(message);
+        write_to_stderr("\n");
     }
 }
 
@@ -81,6 +88,11 @@ int with_enough_stack(const std::function<int()>& body) {
     if (!started) return body();
     ::pthread_join(thread, nullptr);
     return argument.result;
+}
+
+std::string host_name() {
+    std::array<char, 256> name{};
+    return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
 }
 
 void ignore_file_size_signal() {

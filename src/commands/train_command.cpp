@@ -63,8 +63,8 @@ void share_cores(train::SystemConfig& system, const ranks::RankPlace& place) {
     system.threads = std::max(1, CPU_COUNT(&cores) / place.local_ranks);
 }
 
-std::vector<ranks::Fingerprint> fingerprints(const train::Experiment& experiment,
-                                             const train::Trainer& trainer, const Ops& ops) {
+ranks::Fingerprints fingerprints(const train::Experiment& experiment, const train::Trainer& trainer,
+                                 const Ops& ops) {
     const BuildInfo build = build_info();
     return {{"build", fmt::format("{}, {}, {}", build.version, build.compiler,
                                   format_hash64(xxh64(build.build_type + " " + build.flags)))},

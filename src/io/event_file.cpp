@@ -4,12 +4,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
 
 #include "base/error.h"
+#include "base/process.h"
 
 namespace longreach::io {
 
@@ -129,9 +129,7 @@ int64_t time_in(std::string_view name) {
 }
 
 std::string host_name() {
-    std::array<char, 256> buffer{};
-    if (gethostname(buffer.data(), buffer.size() - 1) != 0) return "host";
-    std::string name(buffer.data());
+    std::string name = longreach::host_name();
     for (char& c : name) {
         const bool plain =
             (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-';

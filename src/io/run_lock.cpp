@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <charconv>
 #include <chrono>
@@ -12,16 +11,11 @@
 #include <fmt/chrono.h>
 
 #include "base/error.h"
+#include "base/process.h"
 
 namespace longreach::io {
 
 namespace {
-
-std::string host_name() {
-    std::array<char, 256> name{};
-    if (::gethostname(name.data(), name.size() - 1) != 0) return "unknown";
-    return name.data();
-}
 
 std::string describe_self() {
     const auto now = std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now());

@@ -6,28 +6,27 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <cerrno>
 #include <chrono>
-#include <cstring>
 #include <thread>
 
-#include "base/error.h"
+#include "base/process.h"
+#include "base/sha256.h"
 #include "base/text.h"
-#include "ranks/token.h"
 
 namespace longreach::ranks {
 
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "numbers travel as they lie in memory");
+static_assert(std::endian::native == std::endian::little, "numbers are sent as they are in memory");
 
 constexpr double connect_seconds = 5;     // for one attempt
 constexpr double handshake_seconds = 10;  // of one connection
+constexpr double goodbye_seconds = 5;
 
 // Milliseconds for poll(), rounded up so that a loop does not spin before its deadline.
 int milliseconds_until(double deadline) {
@@ -46,153 +45,42 @@ bool wait_for(int fd, short events, double deadline) {
     }
 }
 
-// A connection that a port of our own range can have made to itself while nobody listened there.
-bool connected_to_itself(int fd) {
-    sockaddr_storage here{}, there{};
-    socklen_t here_size = sizeof here, there_size = sizeof there;
-    return ::getsockname(fd, reinterpret_cast<sockaddr*>(&here), &here_size) == 0 &&
-           ::getpeername(fd, reinterpret_cast<sockaddr*>(&there), &there_size) == 0 &&
-           here_size == there_size && std::memcmp(&here, &there, here_size) == 0;
-}
+// A sockaddr, and its host and port as text and number.
+struct Address {
+    std::string bytes;
+    std::string host;  // "10.0.0.1"; empty if unknown
+    int port = 0;
 
-// A connected socket, or none and the reason.
-Descriptor connect_to(const Address& address, double deadline, std::string& reason) {
-    const auto* name = reinterpret_cast<const sockaddr*>(address.bytes.data());
-    Descriptor fd(::socket(name->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    require(static_cast<bool>(fd), ExitCode::internal, "cannot make a socket: {}", std::strerror(errno));
-    int error = 0;
-    if (::connect(fd.get(), name, static_cast<socklen_t>(address.bytes.size())) != 0) error = errno;
-    if (error == EINPROGRESS) {
-        socklen_t size = sizeof error;
-        if (!wait_for(fd.get(), POLLOUT, deadline)) {
-            error = ETIMEDOUT;
-        } else if (::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &size) != 0) {
-            error = errno;
-        }
+    explicit Address(const void* name = nullptr, size_t size = 0)
+        : bytes(static_cast<const char*>(name), size) {
+        std::array<char, NI_MAXHOST> host_text{};
+        std::array<char, NI_MAXSERV> port_text{};
+        if (::getnameinfo(sockaddr_of(), this->size(), host_text.data(), host_text.size(), port_text.data(),
+                          port_text.size(), NI_NUMERICHOST | NI_NUMERICSERV) != 0)
+            return;
+        host = host_text.data();
+        port = std::atoi(port_text.data());
     }
-    if (error == 0 && connected_to_itself(fd.get())) error = ECONNREFUSED;
-    if (error != 0) {
-        reason = std::strerror(error);
-        return {};
-    }
-    const int on = 1;
-    ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    ::setsockopt(fd.get(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-    return fd;
+    const sockaddr* sockaddr_of() const { return reinterpret_cast<const sockaddr*>(bytes.data()); }
+    socklen_t size() const { return static_cast<socklen_t>(bytes.size()); }
+    bool loopback() const { return host.starts_with("127.") || host == "::1"; }
+    bool every_interface() const { return host == "0.0.0.0" || host == "::"; }
+};
+
+// Of a socket: `get` is getsockname or getpeername.
+Address address_of(const Descriptor& socket, decltype(&::getsockname) get) {
+    sockaddr_storage name{};
+    socklen_t size = sizeof name;
+    const bool known = get(socket.get(), reinterpret_cast<sockaddr*>(&name), &size) == 0;
+    return Address(&name, known ? size : 0);
 }
 
-std::string mac(const std::string& token, const Writer& what) {
-    return std::string(bytes_of(hmac_sha256(token, what.str())));
+std::string endpoint(const std::string& host, int port) {  // "host:port", "[::1]:port"
+    return host.find(':') == host.npos ? fmt::format("{}:{}", host, port)
+                                       : fmt::format("[{}]:{}", host, port);
 }
 
-}  // namespace
-
-double monotonic_seconds() {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-std::string describe_process() {
-    std::array<char, 256> host{};
-    if (::gethostname(host.data(), host.size() - 1) != 0) return fmt::format("process {}", ::getpid());
-    return fmt::format("process {} on {}", ::getpid(), std::string(host.data()).substr(0, 64));
-}
-
-SignalsElsewhere::SignalsElsewhere() {
-    sigset_t all;
-    sigfillset(&all);
-    ::pthread_sigmask(SIG_BLOCK, &all, &before_);
-}
-
-SignalsElsewhere::~SignalsElsewhere() {
-    ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
-}
-
-Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
-    if (this != &other) {
-        reset();
-        fd_ = other.release();
-    }
-    return *this;
-}
-
-int Descriptor::release() {
-    const int fd = fd_;
-    fd_ = -1;
-    return fd;
-}
-
-void Descriptor::reset() {
-    if (fd_ >= 0) ::close(fd_);
-    fd_ = -1;
-}
-
-std::string_view Reader::take(size_t count) {
-    require(count <= rest_.size(), ExitCode::peer, "a message of the rendezvous ends early");
-    const std::string_view taken = rest_.substr(0, count);
-    rest_.remove_prefix(count);
-    return taken;
-}
-
-uint8_t Reader::u8() {
-    return static_cast<uint8_t>(take(1)[0]);
-}
-
-uint32_t Reader::u32() {
-    uint32_t value;
-    std::memcpy(&value, take(sizeof value).data(), sizeof value);
-    return value;
-}
-
-uint64_t Reader::u64() {
-    uint64_t value;
-    std::memcpy(&value, take(sizeof value).data(), sizeof value);
-    return value;
-}
-
-std::string Reader::text(size_t limit) {
-    const uint32_t size = u32();
-    require(size <= limit, ExitCode::peer, "a message of the rendezvous has a text of {} bytes; at most {}",
-            size, limit);
-    return std::string(take(size));
-}
-
-void Reader::end() const {
-    require(rest_.empty(), ExitCode::peer, "a message of the rendezvous goes on after its end");
-}
-
-std::string frame(const std::string& message) {
-    check(!message.empty() && message.size() <= member_frame_bytes, "a message of {} bytes", message.size());
-    return Writer().u32(static_cast<uint32_t>(message.size())).bytes(message).str();
-}
-
-std::optional<std::string> take_frame(std::string& buffer, size_t limit) {
-    uint32_t size;
-    if (buffer.size() < sizeof size) return std::nullopt;
-    std::memcpy(&size, buffer.data(), sizeof size);
-    require(size >= 1 && size <= limit, ExitCode::peer, "a message of {} bytes; 1 to {} are allowed", size,
-            limit);
-    if (buffer.size() - sizeof size < size) return std::nullopt;
-    std::string message = buffer.substr(sizeof size, size);
-    buffer.erase(0, sizeof size + size);
-    return message;
-}
-
-std::string client_proof(const std::string& token, const std::string& server_nonce,
-                         const std::string& client_nonce, const Claim& claim) {
-    Writer what;
-    what.text("longreach client").u32(protocol_version).text(server_nonce).text(client_nonce);
-    what.u8(static_cast<uint8_t>(claim.role)).u32(static_cast<uint32_t>(claim.rank));
-    what.u32(static_cast<uint32_t>(claim.ranks)).text(claim.who);
-    return mac(token, what);
-}
-
-std::string server_proof(const std::string& token, const std::string& server_nonce,
-                         const std::string& client_nonce) {
-    Writer what;
-    what.text("longreach server").u32(protocol_version).text(server_nonce).text(client_nonce);
-    return mac(token, what);
-}
-
+// Error(usage) naming the host if it cannot be resolved.
 std::vector<Address> resolve(const std::string& host, int port) {
     addrinfo wanted{};
     wanted.ai_socktype = SOCK_STREAM;
@@ -206,23 +94,151 @@ std::vector<Address> resolve(const std::string& host, int port) {
                     "MASTER_ADDR must be a name or an address of the machine on which rank 0 runs");
     std::vector<Address> addresses;
     for (const addrinfo* a = list; a != nullptr; a = a->ai_next) {
-        std::array<char, NI_MAXHOST> text{};
-        if (::getnameinfo(a->ai_addr, a->ai_addrlen, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST) !=
-            0)
-            continue;
-        Address address{std::string(reinterpret_cast<const char*>(a->ai_addr), a->ai_addrlen), text.data(),
-                        false};
-        address.loopback = address.text.starts_with("127.") || address.text == "::1";
-        addresses.push_back(std::move(address));
+        Address address(a->ai_addr, a->ai_addrlen);
+        if (!address.host.empty()) addresses.push_back(std::move(address));
     }
     ::freeaddrinfo(list);
     require(!addresses.empty(), ExitCode::usage, "the host {} of rank 0 has no address", shown(host));
     return addresses;
 }
 
-std::string endpoint(const std::string& host, int port) {
-    const bool brackets = host.find(':') != std::string::npos;
-    return fmt::format("{}{}{}:{}", brackets ? "[" : "", host, brackets ? "]" : "", port);
+// A connected socket, or none and the reason.
+Descriptor connect_to(const Address& address, double deadline, std::string& reason) {
+    Descriptor fd(::socket(address.sockaddr_of()->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    require(static_cast<bool>(fd), ExitCode::internal, "cannot make a socket: {}", std::strerror(errno));
+    int error = 0;
+    if (::connect(fd.get(), address.sockaddr_of(), address.size()) != 0) error = errno;
+    if (error == EINPROGRESS) {
+        socklen_t size = sizeof error;
+        if (!wait_for(fd.get(), POLLOUT, deadline)) {
+            error = ETIMEDOUT;
+        } else if (::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &size) != 0) {
+            error = errno;
+        }
+    }
+    // If no process listens on it, a port of the range for outgoing connections can be connected to itself.
+    if (error == 0 && address_of(fd, ::getsockname).bytes == address_of(fd, ::getpeername).bytes)
+        error = ECONNREFUSED;
+    if (error != 0) {
+        reason = std::strerror(error);
+        return Descriptor();
+    }
+    set_stream_options(fd);
+    return fd;
+}
+
+}  // namespace
+
+double monotonic_seconds() {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+std::string describe_process() {
+    return fmt::format("process {} on {}", ::getpid(), host_name().substr(0, 64));
+}
+
+BlockedSignals::BlockedSignals() {
+    sigset_t all;
+    sigfillset(&all);
+    ::pthread_sigmask(SIG_BLOCK, &all, &before_);
+}
+
+BlockedSignals::~BlockedSignals() {
+    ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+}
+
+std::string_view Reader::take(size_t count) {
+    require(count <= rest_.size(), ExitCode::peer, "a message of the rendezvous ends early");
+    const std::string_view taken = rest_.substr(0, count);
+    rest_.remove_prefix(count);
+    return taken;
+}
+
+std::string Reader::text(size_t limit) {
+    const uint32_t size = u32();
+    require(size <= limit, ExitCode::peer, "a message of the rendezvous has a text of {} bytes; at most {}",
+            size, limit);
+    return std::string(take(size));
+}
+
+void Reader::end() const {
+    require(rest_.empty(), ExitCode::peer, "a message of the rendezvous has bytes after its end");
+}
+
+std::string frame(const std::string& message) {
+    check(!message.empty() && message.size() <= member_frame_bytes, "a message of {} bytes", message.size());
+    return Writer().text(message).str();
+}
+
+std::optional<std::string> take_frame(std::string& buffer, size_t limit) {
+    if (buffer.size() < sizeof(uint32_t)) return std::nullopt;
+    const uint32_t size = Reader(buffer).u32();
+    require(size >= 1 && size <= limit, ExitCode::peer, "a message of {} bytes; 1 to {} are allowed", size,
+            limit);
+    if (buffer.size() - sizeof size < size) return std::nullopt;
+    std::string message = buffer.substr(sizeof size, size);
+    buffer.erase(0, sizeof size + size);
+    return message;
+}
+
+std::string Claim::encode() const {
+    return Writer()
+        .u8(static_cast<uint8_t>(role))
+        .u32(static_cast<uint32_t>(rank))
+        .u32(static_cast<uint32_t>(ranks))
+        .text(who)
+        .str();
+}
+
+std::string proof_of(std::string_view statement, const std::string& token, const std::string& server_nonce,
+                     const std::string& client_nonce) {
+    return hmac_sha256(token, Writer()
+                                  .text("longreach")
+                                  .u32(protocol_version)
+                                  .text(statement)
+                                  .text(server_nonce)
+                                  .text(client_nonce)
+                                  .str());
+}
+
+Descriptor listen_on(const std::string& host, int port, bool one_node) {
+    std::vector<std::string> reasons;
+    bool in_use = false;
+    for (const Address& address : resolve(host, port)) {
+        if (address.loopback() && !one_node)
+            throw Error(ExitCode::usage,
+                        fmt::format("the host {} of rank 0 is {} here, which the other nodes cannot reach",
+                                    shown(host), address.host),
+                        "set MASTER_ADDR to the address of rank 0's machine in the network of the nodes");
+        require(!address.every_interface(), ExitCode::usage,
+                "rank 0 would listen on every interface of its machine; it must be one address");
+        Descriptor fd(
+            ::socket(address.sockaddr_of()->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+        const int on = 1;
+        if (fd) ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+        if (fd && ::bind(fd.get(), address.sockaddr_of(), address.size()) == 0 &&
+            ::listen(fd.get(), 1024) == 0)
+            return fd;
+        in_use = in_use || errno == EADDRINUSE;
+        reasons.push_back(fmt::format("{}: {}", endpoint(address.host, port),
+                                      errno == EADDRINUSE ? "another process listens there"
+                                      : errno == EADDRNOTAVAIL
+                                          ? "this machine, on which rank 0 runs, has no such address"
+                                          : std::strerror(errno)));
+    }
+    throw Error(ExitCode::usage, fmt::format("rank 0 cannot listen on {}", join(reasons, "; ")),
+                in_use ? "set MASTER_PORT (LONGREACH_PORT under torchrun) to a free port on all ranks"
+                       : "MASTER_ADDR must name the machine of rank 0");
+}
+
+int port_of(const Descriptor& listener) {
+    return address_of(listener, ::getsockname).port;
+}
+
+void set_stream_options(const Descriptor& connection) {
+    const int on = 1;
+    ::setsockopt(connection.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    ::setsockopt(connection.get(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
 }
 
 Channel::Channel(const RankPlace& place, const std::string& token, Role role, double deadline)
@@ -230,14 +246,13 @@ Channel::Channel(const RankPlace& place, const std::string& token, Role role, do
     const double start = monotonic_seconds();
     const std::vector<Address> addresses = resolve(place.host, place.port);
     std::string reason = "no attempt was made";
-    double pause = 0.02;
-    for (;;) {
+    for (double pause = 0.02;; pause = std::min(pause * 1.5, 0.5)) {
         for (const Address& address : addresses) {
             const double attempt_end = std::min(deadline, monotonic_seconds() + connect_seconds);
             socket_ = connect_to(address, attempt_end, reason);
             if (!socket_) continue;
             in_.clear();
-            if (handshake(place, token, role, deadline) == Attempt::let_in) return;
+            if (handshake(place, token, role, deadline)) return;
             reason = "it accepts connections but does not answer as rank 0 does";
         }
         if (monotonic_seconds() + pause >= deadline)
@@ -245,80 +260,65 @@ Channel::Channel(const RankPlace& place, const std::string& token, Role role, do
                 ExitCode::peer,
                 fmt::format("rank {} found no rank 0 at {} within {:.3g} s: {}", place.rank, where_,
                             deadline - start, reason),
-                "rank 0 did not start, or another address or port is meant, or a firewall is between");
+                "rank 0 did not start, or the address or port is wrong, or a firewall blocks the port");
         std::this_thread::sleep_for(std::chrono::duration<double>(pause));
-        pause = std::min(pause * 1.5, 0.5);
     }
 }
 
-// Closed before a word, or silent: rank 0 may be ending, or busy with strangers. Worth another attempt.
-Channel::Attempt Channel::handshake(const RankPlace& place, const std::string& token, Role role,
-                                    double deadline) {
+// A server that closes the connection at once or stays silent may be a rank 0 that is ending or that
+// is busy with strangers.
+bool Channel::handshake(const RankPlace& place, const std::string& token, Role role, double deadline) {
     const double end = std::min(deadline, monotonic_seconds() + handshake_seconds);
-    std::optional<std::string> first;
+    std::string first;
     try {
-        first = poll(end, -1);
+        first = receive(end);
     } catch (const Error&) {
-        return Attempt::again;
+        return false;
     }
-    if (!first) return Attempt::again;
-    std::string server_nonce;
-    bool ours = false;
-    try {
-        Reader in(*first);
-        ours = in.u8() == static_cast<uint8_t>(Message::challenge) && in.text(16) == "longreach";
-        if (ours) {
-            const uint32_t version = in.u32();
-            require(version == protocol_version, ExitCode::peer,
-                    "rank 0 at {} speaks version {} of the rendezvous, this program version {}: all ranks "
-                    "must run "
-                    "the same build",
-                    where_, version, protocol_version);
-            server_nonce = in.bytes(nonce_bytes);
-            in.end();
-        }
-    } catch (const Error&) {
-        if (ours) throw;
-    }
-    require(ours, ExitCode::peer, "what listens at {} is not rank 0 of a run of this program", where_);
+    const std::string greeting = Writer(Message::challenge).text("longreach").str();
+    require(first.starts_with(greeting), ExitCode::peer,
+            "what listens at {} is not rank 0 of a run of this program", where_);
+    Reader challenge(std::string_view(first).substr(greeting.size()));
+    const uint32_t version = challenge.u32();
+    require(version == protocol_version, ExitCode::peer,
+            "rank 0 at {} uses version {} of the rendezvous, this program version {}: all ranks must run the "
+            "same build",
+            where_, version, protocol_version);
+    const std::string server_nonce = challenge.bytes(nonce_bytes), nonce = random_bytes(nonce_bytes);
+    challenge.end();
 
-    const Claim claim{role, place.rank, place.ranks, describe_process()};
-    const std::string nonce = random_bytes(nonce_bytes);
-    Writer proof(Message::prove);
-    proof.u8(static_cast<uint8_t>(role)).u32(static_cast<uint32_t>(place.rank));
-    proof.u32(static_cast<uint32_t>(place.ranks)).text(claim.who).bytes(nonce);
-    proof.bytes(client_proof(token, server_nonce, nonce, claim));
+    const std::string claim = Claim{role, place.rank, place.ranks, describe_process()}.encode();
     std::string answer;
     try {
-        send(proof.str(), end);
+        send(Writer(Message::prove)
+                 .bytes(claim)
+                 .bytes(nonce)
+                 .bytes(proof_of(claim, token, server_nonce, nonce))
+                 .str(),
+             end);
         answer = receive(end);
     } catch (const Error&) {
-        return Attempt::again;
+        return false;
     }
     Reader in(answer);
-    const auto kind = static_cast<Message>(in.u8());
+    const Message kind = in.kind();
     if (kind == Message::failed) {
-        // Not proved to come from rank 0, so nothing but its text is used.
-        in.u8();
-        fail(ExitCode::peer, "rank 0 at {} refused rank {}: {}", where_, place.rank, one_line(in.text(4096)));
+        // Nothing proves that it comes from rank 0.
+        fail(ExitCode::peer, "rank 0 at {} refused rank {}: {}", where_, place.rank,
+             one_line(in.text().substr(0, 4096)));
     }
     const bool proved = kind == Message::welcome &&
-                        same_digest(in.bytes(sizeof(Digest)), server_proof(token, server_nonce, nonce));
+                        same_digest(in.bytes(digest_bytes), proof_of("server", token, server_nonce, nonce));
     require(proved, ExitCode::peer,
             "what listens at {} does not know this run's token: it is rank 0 of another run", where_);
     in.end();
-    return Attempt::let_in;
+    return true;
 }
 
 std::string Channel::local_address() const {
-    sockaddr_storage name{};
-    socklen_t size = sizeof name;
-    std::array<char, NI_MAXHOST> text{};
-    const bool ok = ::getsockname(socket_.get(), reinterpret_cast<sockaddr*>(&name), &size) == 0 &&
-                    ::getnameinfo(reinterpret_cast<const sockaddr*>(&name), size, text.data(), text.size(),
-                                  nullptr, 0, NI_NUMERICHOST) == 0;
-    require(ok, ExitCode::peer, "lost the connection to rank 0 at {}", where_);
-    return text.data();
+    const std::string host = address_of(socket_, ::getsockname).host;
+    require(!host.empty(), ExitCode::peer, "lost the connection to rank 0 at {}", where_);
+    return host;
 }
 
 void Channel::send(const std::string& message, double deadline) {
@@ -329,21 +329,17 @@ void Channel::send(const std::string& message, double deadline) {
             at += static_cast<size_t>(sent);
         } else if (errno == EAGAIN) {
             require(wait_for(socket_.get(), POLLOUT, deadline), ExitCode::peer,
-                    "rank 0 at {} takes no messages", where_);
+                    "rank 0 at {} does not accept messages", where_);
         } else if (errno != EINTR) {
             fail(ExitCode::peer, "lost the connection to rank 0 at {}: {}", where_, std::strerror(errno));
         }
     }
 }
 
-std::optional<std::string> Channel::poll(double deadline, int wake_fd) {
+std::optional<std::string> Channel::poll(double deadline) {
     for (;;) {
         if (std::optional<std::string> message = take_frame(in_, member_frame_bytes)) return message;
-        pollfd p[2] = {{socket_.get(), POLLIN, 0}, {wake_fd, POLLIN, 0}};
-        const int ready = ::poll(p, wake_fd >= 0 ? 2 : 1, milliseconds_until(deadline));
-        if (ready == 0 && monotonic_seconds() >= deadline) return std::nullopt;
-        if (ready <= 0) continue;
-        if (wake_fd >= 0 && p[1].revents != 0) return std::nullopt;
+        if (!wait_for(socket_.get(), POLLIN, deadline)) return std::nullopt;
         std::array<char, 4096> bytes;
         const ssize_t got = ::recv(socket_.get(), bytes.data(), bytes.size(), 0);
         if (got > 0) {
@@ -355,10 +351,10 @@ std::optional<std::string> Channel::poll(double deadline, int wake_fd) {
     }
 }
 
-std::optional<std::string> Channel::last_message() noexcept {
+std::optional<std::string> Channel::last_message() {
     std::optional<std::string> last;
     try {
-        while (std::optional<std::string> message = poll(0, -1)) last = std::move(message);
+        while (std::optional<std::string> message = poll(0)) last = std::move(message);
     } catch (const Error&) {
         // The end of the connection.
     }
@@ -367,10 +363,24 @@ std::optional<std::string> Channel::last_message() noexcept {
 
 std::string Channel::receive(double deadline) {
     const double start = monotonic_seconds();
-    std::optional<std::string> message = poll(deadline, -1);
+    std::optional<std::string> message = poll(deadline);
     require(message.has_value(), ExitCode::peer, "rank 0 at {} has not answered within {:.3g} s", where_,
             deadline - start);
     return std::move(*message);
+}
+
+void Channel::stop_receiving() {
+    ::shutdown(socket_.get(), SHUT_RD);
+}
+
+void Channel::say_goodbye(ExitCode code, std::string_view reason) {
+    try {
+        send(Writer(Message::bye).u8(static_cast<uint8_t>(code)).text(reason.substr(0, 4096)).str(),
+             monotonic_seconds() + goodbye_seconds);
+    } catch (const Error&) {
+        // Rank 0 has ended already.
+    }
+    socket_.reset();
 }
 
 }  // namespace longreach::ranks

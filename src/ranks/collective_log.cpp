@@ -20,17 +20,12 @@ namespace longreach::ranks {
 
 namespace {
 
-// By the values of CollectiveOp and of ElementType, which begin with 1.
+// In the order of CollectiveOp and ElementType, whose values begin with 1.
 constexpr std::array<std::string_view, 9> op_names = {"?",          "all_reduce", "reduce_scatter",
                                                       "all_gather", "broadcast",  "all_to_all",
                                                       "send",       "receive",    "barrier"};
 constexpr std::array<std::string_view, 8> element_names = {"?",   "f32", "bf16", "f16",
                                                            "f64", "i32", "i64",  "u8"};
-
-template <size_t count>
-std::string_view name_in(const std::array<std::string_view, count>& names, uint8_t value) {
-    return names[value < count ? value : 0];
-}
 
 constexpr char magic[8] = {'L', 'R', 'C', 'O', 'L', 'L', '0', '1'};
 
@@ -42,9 +37,9 @@ struct Header {
     uint64_t check;  // of all above
 };
 
-// Each check is written after what it covers, so that no reader takes a slot that was being filled,
-// a mixture of two records, for one. An end that was torn, or is that of the record before,
-// leaves the record itself readable.
+// Each check is written after what it covers, so that a reader recognises a slot that was being filled, a
+// mixture of two records. If the end is torn or belongs to the previous record, the record itself
+// remains readable.
 struct Slot {
     uint64_t sequence;
     int64_t step;
@@ -74,8 +69,7 @@ int64_t now_ns() {
         .count();
 }
 
-// Stores reach the mapping in the order written here: what ends this process cannot reorder them,
-// only the compiler could.
+// Stores reach the mapping in this order: only the compiler could reorder them, not the death of the process.
 void publish(uint64_t& check, uint64_t value) {
     std::atomic_signal_fence(std::memory_order_seq_cst);
     std::atomic_ref<uint64_t>(check).store(value, std::memory_order_release);
@@ -90,7 +84,7 @@ Slot& slot_of(unsigned char* map, uint64_t sequence) {
     return slots(map)[(sequence - 1) % collective_slots];
 }
 
-// Both the file's bytes and our own memory are judged by this.
+// For the file's bytes and for our own memory.
 enum class SlotKind { empty, whole, torn };
 SlotKind read_slot(const Slot& slot, CollectiveRecord& record) {
     const Slot nothing{};
@@ -110,20 +104,22 @@ SlotKind read_slot(const Slot& slot, CollectiveRecord& record) {
 
 }  // namespace
 
-std::string_view op_name(CollectiveOp op) {
-    return name_in(op_names, static_cast<uint8_t>(op));
-}
-
-std::string_view element_name(ElementType element) {
-    return name_in(element_names, static_cast<uint8_t>(element));
-}
-
 bool is_collective_op(uint8_t value) {
-    return name_in(op_names, value) != "?";
+    return value >= 1 && value < op_names.size();
 }
 
 bool is_element_type(uint8_t value) {
-    return name_in(element_names, value) != "?";
+    return value >= 1 && value < element_names.size();
+}
+
+std::string_view op_name(CollectiveOp op) {
+    const auto value = static_cast<uint8_t>(op);
+    return op_names[is_collective_op(value) ? value : 0];
+}
+
+std::string_view element_name(ElementType element) {
+    const auto value = static_cast<uint8_t>(element);
+    return element_names[is_element_type(value) ? value : 0];
 }
 
 std::string describe_call(const CollectiveRecord& record) {
@@ -144,7 +140,7 @@ CollectiveLog::CollectiveLog(const std::string& path, int rank, int ranks) {
     if (io::kind_of(path, io::Links::refuse) == io::PathKind::file) io::rename_path(path, path + ".previous");
     const int fd = ::open(path.c_str(), O_CREAT | O_EXCL | O_RDWR | O_NOFOLLOW | O_CLOEXEC, 0644);
     require(fd >= 0, ExitCode::disk, "cannot create {}: {}", path, std::strerror(errno));
-    // Without the space taken now, a full disk would be a signal in the middle of a step.
+    // Without allocated space, a full disk would raise SIGBUS in the middle of a step.
     int reason = ::posix_fallocate(fd, 0, file_bytes);
     void* map = MAP_FAILED;
     if (reason == 0) {
@@ -227,19 +223,18 @@ CollectiveLogContents read_collective_log(const std::string& path) {
     const bool ours = std::memcmp(header.magic, magic, sizeof magic) == 0 &&
                       header.slots == collective_slots && header.slot_bytes == sizeof(Slot) &&
                       header.check == xxh64(&header, offsetof(Header, check));
-    require(ours, ExitCode::data, "{} is no log of collectives, or its header is damaged", path);
+    require(ours, ExitCode::data, "{} is not a log of collectives, or its header is damaged", path);
     CollectiveLogContents contents{header.rank, header.ranks, header.process, header.started_ns, {}, 0};
     for (int i = 0; i < collective_slots; ++i) {
         Slot slot;
         std::memcpy(&slot, bytes.data() + sizeof header + static_cast<size_t>(i) * sizeof slot, sizeof slot);
         CollectiveRecord record;
         const SlotKind kind = read_slot(slot, record);
-        const bool elsewhere =
-            kind == SlotKind::whole && (record.sequence - 1) % collective_slots != static_cast<uint64_t>(i);
-        if (kind == SlotKind::torn || elsewhere) {
-            ++contents.torn;
-        } else if (kind == SlotKind::whole) {
+        if (kind == SlotKind::empty) continue;
+        if (kind == SlotKind::whole && (record.sequence - 1) % collective_slots == static_cast<uint64_t>(i)) {
             contents.records.push_back(record);
+        } else {
+            ++contents.torn;
         }
     }
     std::sort(contents.records.begin(), contents.records.end(),

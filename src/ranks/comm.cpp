@@ -8,17 +8,8 @@ namespace longreach::ranks {
 namespace {
 
 ElementType element_of(DType dtype) {
-    switch (dtype) {
-        case DType::f32:
-            return ElementType::f32;
-        case DType::bf16:
-            return ElementType::bf16;
-        case DType::f64:
-            return ElementType::f64;
-        case DType::i32:
-            return ElementType::i32;
-    }
-    return ElementType::u8;
+    constexpr ElementType types[] = {ElementType::f32, ElementType::bf16, ElementType::f64, ElementType::i32};
+    return types[static_cast<size_t>(dtype)];  // in the order of DType
 }
 
 void check_pieces(std::span<const Transfer> pieces, int rank, int ranks) {
@@ -32,7 +23,6 @@ void check_pieces(std::span<const Transfer> pieces, int rank, int ranks) {
 }  // namespace
 
 Comm::Ticket Comm::begin(const Collective& what) {
-    ++collectives_;
     if (log_ == nullptr) return ++sequence_;
     return log_->begin(what.op, element_of(what.element), static_cast<uint64_t>(what.count));
 }
@@ -62,7 +52,7 @@ void Comm::wait(Ticket ticket) {
 
 std::string broadcast(Ops& ops, Comm& comm, Tensor room, const std::string& text) {
     if (comm.ranks() == 1) return text;
-    // The whole room travels: nobody but rank 0 knows the length.
+    // All of `room` is sent, because only rank 0 knows the length.
     std::vector<int32_t> words(static_cast<size_t>(room.count()));
     const auto capacity = (words.size() - 1) * sizeof(int32_t);
     std::vector<Transfer> sends, receives;

@@ -56,9 +56,8 @@ class Comm {
     // for every ticket once, in any order. Error(peer) if a peer is lost.
     void wait(Ticket ticket);
 
-    // By this rank so far. An all_reduce counts as a ring does: 2 (R - 1) / R of its bytes.
+    // By this rank. An all_reduce counts as a ring does: 2 (R - 1) / R of its bytes.
     int64_t bytes_sent() const { return bytes_sent_; }
-    int64_t collectives() const { return collectives_; }
 
   protected:
     virtual void post(Ticket ticket, std::span<const Transfer> sends, std::span<const Transfer> receives) = 0;
@@ -75,7 +74,7 @@ class Comm {
     int rank_, ranks_;
     CollectiveLog* log_;
     uint64_t sequence_ = 0;  // without a log
-    int64_t bytes_sent_ = 0, collectives_ = 0;
+    int64_t bytes_sent_ = 0;
 };
 
 // Sends rank 0's text to the others; every rank returns it. room: i32 device memory for the

@@ -1,16 +1,16 @@
 #include "ranks/control.h"
 
-#include <sys/eventfd.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <atomic>
-#include <thread>
 
 #include "base/text.h"
-#include "ranks/channel.h"
 
 namespace longreach::ranks {
+
+namespace {
+
+constexpr double connect_seconds = 60;
+
+}  // namespace
 
 std::string encode_beat(const CollectiveState& state, uint64_t known) {
     std::vector<CollectiveRecord> fresh;
@@ -56,55 +56,38 @@ CollectiveState decode_beat(std::string_view body) {
     return state;
 }
 
-class Heartbeat::Loop {
-  public:
-    Loop(const RankPlace& place, const std::string& token, const CollectiveLog& log, OnEnd on_end,
-         const HeartbeatOptions& options)
-        : log_(log),
-          on_end_(std::move(on_end)),
-          options_(options),
-          channel_(place, token, Role::control, monotonic_seconds() + options.connect),
-          wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-        const SignalsElsewhere guard;
-        thread_ = std::thread([this] { run(); });
-    }
-    ~Loop() { stop(); }
+Heartbeat::Heartbeat(const RankPlace& place, const std::string& token, const CollectiveLog& log, OnEnd on_end,
+                     const HeartbeatOptions& options)
+    : log_(log),
+      on_end_(std::move(on_end)),
+      options_(options),
+      channel_(place, token, Role::control, monotonic_seconds() + connect_seconds) {
+    const BlockedSignals guard;
+    thread_ = std::thread([this] { run(); });
+}
 
-    void leave(ExitCode code, const std::string& reason) {
-        bye_ = Writer(Message::bye)
-                   .u8(static_cast<uint8_t>(code))
-                   .text(std::string_view(reason).substr(0, 4096))
-                   .str();
-        stop();
-    }
+Heartbeat::~Heartbeat() {
+    stop();
+}
 
-  private:
-    void stop() {
-        if (!thread_.joinable()) return;
-        stop_ = true;
-        const uint64_t one = 1;
-        const ssize_t ignored = ::write(wake_.get(), &one, sizeof one);
-        static_cast<void>(ignored);
-        thread_.join();
-    }
-    void run();
+void Heartbeat::leave(ExitCode code, const std::string& reason) {
+    stop();
+    channel_.say_goodbye(code, reason);
+}
 
-    const CollectiveLog& log_;
-    const OnEnd on_end_;
-    const HeartbeatOptions options_;
-    Channel channel_;
-    Descriptor wake_;
-    std::string bye_;  // written before stop_, read after it
-    std::atomic<bool> stop_ = false;
-    std::thread thread_;
-};
+void Heartbeat::stop() {
+    if (!thread_.joinable()) return;
+    stop_ = true;
+    channel_.stop_receiving();  // wakes the thread
+    thread_.join();
+}
 
-void Heartbeat::Loop::run() {
+void Heartbeat::run() {
     std::string reason;
     try {
         uint64_t known = 0;
         double last = monotonic_seconds(), unheard = 0;
-        for (double next = last; !stop_;) {
+        for (double next = last; !stop_ && reason.empty();) {
             const double now = monotonic_seconds();
             // A pause of this process itself (SIGSTOP, suspend) says nothing about rank 0.
             unheard += std::min(now - last, 2 * options_.interval);
@@ -116,34 +99,19 @@ void Heartbeat::Loop::run() {
                 known = state.begun;
                 next = now + options_.interval;
             }
-            const std::optional<std::string> message = channel_.poll(next, wake_.get());
-            if (message) {
+            if (const std::optional<std::string> message = channel_.poll(next)) {
                 Reader in(*message);
-                const auto kind = static_cast<Message>(in.u8());
                 unheard = 0;
-                if (kind == Message::end) {
-                    reason = one_line(in.text(member_frame_bytes));
-                    break;
-                }
+                if (in.kind() == Message::end) reason = one_line(in.text());
             }
             require(unheard <= options_.unheard, ExitCode::peer,
                     "rank 0 at {} has been silent for {:.0f} s: stopped, starved or cut off from the network",
                     channel_.where(), unheard);
         }
-        if (stop_ && !bye_.empty()) channel_.send(bye_, monotonic_seconds() + 5);
     } catch (const Error& error) {
-        if (reason.empty()) reason = error.what();
+        reason = error.what();
     }
-    channel_.close();
     if (!reason.empty() && !stop_) on_end_(reason);
-}
-
-Heartbeat::Heartbeat(const RankPlace& place, const std::string& token, const CollectiveLog& log, OnEnd on_end,
-                     const HeartbeatOptions& options)
-    : loop_(std::make_unique<Loop>(place, token, log, std::move(on_end), options)) {}
-Heartbeat::~Heartbeat() = default;
-void Heartbeat::leave(ExitCode code, const std::string& reason) {
-    loop_->leave(code, reason);
 }
 
 }  // namespace longreach::ranks

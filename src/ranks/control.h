@@ -1,11 +1,13 @@
 // Heartbeats: every second each rank reports its progress to rank 0 and learns whether the run must end.
 #pragma once
 
+#include <atomic>
 #include <functional>
-#include <memory>
 #include <string>
+#include <thread>
 
 #include "base/error.h"
+#include "ranks/channel.h"
 #include "ranks/collective_log.h"
 #include "ranks/launch.h"
 
@@ -13,7 +15,6 @@ namespace longreach::ranks {
 
 struct HeartbeatOptions {
     double interval = 1;   // seconds between heartbeats
-    double connect = 60;   // seconds to reach rank 0
     double unheard = 120;  // seconds without an answer after which rank 0 counts as hung; longer than the
                            // watchdog's timeout, so that a rank 0 that still answers reports first
 };
@@ -32,7 +33,7 @@ class Heartbeat {
     // Connects before it returns. `log` must outlive it.
     Heartbeat(const RankPlace& place, const std::string& token, const CollectiveLog& log, OnEnd on_end,
               const HeartbeatOptions& options = {});
-    // Without leave(), the others take this rank for dead.
+    // Without leave(), the others report this rank as dead.
     ~Heartbeat();
     Heartbeat(const Heartbeat&) = delete;
     Heartbeat& operator=(const Heartbeat&) = delete;
@@ -42,8 +43,15 @@ class Heartbeat {
     void leave(ExitCode code, const std::string& reason);
 
   private:
-    class Loop;
-    std::unique_ptr<Loop> loop_;
+    void run();
+    void stop();
+
+    const CollectiveLog& log_;
+    const OnEnd on_end_;
+    const HeartbeatOptions options_;
+    Channel channel_;
+    std::atomic<bool> stop_ = false;
+    std::thread thread_;
 };
 
 }  // namespace longreach::ranks

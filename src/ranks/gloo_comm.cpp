@@ -9,18 +9,19 @@ namespace longreach::ranks {
 
 namespace {
 
-// For the slowest rank to arrive; the watchdog reports a dead rank at once.
-constexpr double meeting_seconds = 3600;
+// For the slowest rank to arrive; a dead rank is reported at once.
+constexpr double wait_seconds = 3600;
 constexpr const char* module_name = "longreach_gloo.so";
 
-// Looked for where the program lies (its run path is $ORIGIN), then where the system's libraries are.
+// Found in the program's directory (its run path is $ORIGIN) or among the system's libraries.
 OpenGloo open_gloo() {
     void* module = ::dlopen(module_name, RTLD_NOW | RTLD_LOCAL);
     void* symbol = module != nullptr ? ::dlsym(module, "longreach_open_gloo") : nullptr;
     if (symbol == nullptr)
-        throw Error(ExitCode::usage, fmt::format("several CPU ranks need {}: {}", module_name, ::dlerror()),
-                    "it belongs into the directory of the program, and needs the package libgloo0 (Debian, "
-                    "Ubuntu)");
+        throw Error(
+            ExitCode::usage, fmt::format("several CPU ranks need {}: {}", module_name, ::dlerror()),
+            "it must be in the program's directory and needs the package libgloo0 (Debian, Ubuntu); a "
+            "build makes it where libgloo-dev is installed");
     return reinterpret_cast<OpenGloo>(symbol);
 }
 
@@ -30,20 +31,19 @@ GlooStore store_of(Rendezvous& rendezvous) {
                 return GlooFailure::of([&] { r.set(key, value); });
             },
             [](Rendezvous& r, const std::string& key, std::string& value) {
-                return GlooFailure::of([&] { value = r.wait(key, meeting_seconds); });
+                return GlooFailure::of([&] { value = r.wait(key, wait_seconds); });
             }};
 }
 
 class GlooComm final : public Comm {
   public:
-    GlooComm(Rendezvous& rendezvous, const RankPlace& place, CollectiveLog* log, const GlooOptions& options)
+    GlooComm(Rendezvous& rendezvous, const RankPlace& place, CollectiveLog* log, const std::string& prefix)
         : Comm(place.rank, place.ranks, log),
           address_(place.one_node() ? "127.0.0.1" : rendezvous.local_address()) {
         const OpenGloo open = open_gloo();
-        const SignalsElsewhere guard;  // for Gloo's thread
+        const BlockedSignals guard;  // for Gloo's thread
         GlooFailure failure;
-        open(store_of(rendezvous), {place.rank, place.ranks, address_, options.prefix, options.hold_back},
-             port_, failure);
+        open(store_of(rendezvous), {place.rank, place.ranks, address_, prefix}, port_, failure);
         failure.rethrow();
     }
     std::string describe() const override { return "gloo over " + address_; }
@@ -65,8 +65,8 @@ class GlooComm final : public Comm {
 }  // namespace
 
 std::unique_ptr<Comm> make_gloo_comm(Rendezvous& rendezvous, const RankPlace& place, CollectiveLog* log,
-                                     const GlooOptions& options) {
-    return std::make_unique<GlooComm>(rendezvous, place, log, options);
+                                     const std::string& prefix) {
+    return std::make_unique<GlooComm>(rendezvous, place, log, prefix);
 }
 
 }  // namespace longreach::ranks

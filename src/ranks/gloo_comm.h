@@ -17,17 +17,11 @@
 
 namespace longreach::ranks {
 
-struct GlooOptions {
-    std::string prefix = "gloo/";  // of the keys in the store: another one for each communicator of a run
-    // Seconds to delay the error of a broken connection. Meanwhile the watchdog detects the death that broke
-    // it and ends this process with the better message: "rank 2 died", not "connection reset".
-    double hold_back = 3;
-};
-
 // Returns once all ranks are connected. They listen on the address by which they reach rank 0 (127.0.0.1 on
-// one node). Its waits are limited by the watchdog (Gloo's own limit is a day). Error(peer) if a rank is
-// lost; Error(usage) if the build has no Gloo.
+// one node). `prefix` of the keys in the store: another one for each communicator of a run. Its waits are
+// limited by the watchdog (Gloo's own limit is a day). Error(peer) if a rank is lost; Error(usage) if
+// longreach_gloo.so cannot be opened.
 std::unique_ptr<Comm> make_gloo_comm(Rendezvous& rendezvous, const RankPlace& place, CollectiveLog* log,
-                                     const GlooOptions& options = {});
+                                     const std::string& prefix);
 
 }  // namespace longreach::ranks

@@ -21,11 +21,14 @@ namespace longreach::ranks {
 namespace {
 
 constexpr std::chrono::hours no_limit{24};
+// Delays the error of a broken connection. Meanwhile the watchdog detects the death that broke it and ends
+// this process with the better message: "rank 2 died", not "connection reset".
+constexpr std::chrono::seconds error_delay{3};
 
 // Gloo's view of the run's store.
-class MeetingPlace final : public gloo::rendezvous::Store {
+class StoreAdapter final : public gloo::rendezvous::Store {
   public:
-    MeetingPlace(const GlooStore& store, std::string prefix) : store_(store), prefix_(std::move(prefix)) {}
+    StoreAdapter(const GlooStore& store, std::string prefix) : store_(store), prefix_(std::move(prefix)) {}
     void set(const std::string& key, const std::vector<char>& value) override {
         store_.set(*store_.rendezvous, prefix_ + key, {value.begin(), value.end()}).rethrow();
     }
@@ -44,15 +47,15 @@ class MeetingPlace final : public gloo::rendezvous::Store {
     const std::string prefix_;
 };
 
-// "[/build/gloo/pair.cc:598] Connection closed by peer [127.0.0.1]:4711" without the place in Gloo's source.
-std::string words_of(const std::exception& error) {
+// Removes the position in Gloo's source: "[/build/gloo/pair.cc:598] Connection closed by peer".
+std::string message_of(const std::exception& error) {
     const std::string text = error.what();
     const size_t end = text.find("] ");
     return text.starts_with('[') && end != std::string::npos ? text.substr(end + 2) : text;
 }
 
-// Sizes belong to the name: Gloo takes a piece that is larger than its buffer for a bug and aborts the
-// process. The top bit keeps clear of Gloo's own collectives.
+// The name of a piece includes its size: Gloo aborts the process if a piece is larger than its buffer. Gloo's
+// own collectives do not use the top bit.
 constexpr uint64_t most_in_flight = 1 << 15, most_pieces = 1 << 16;
 uint64_t slot_of(uint64_t ticket, uint64_t piece, int64_t bytes) {
     check(piece < most_pieces, "{} pieces for one rank", piece);
@@ -62,16 +65,16 @@ uint64_t slot_of(uint64_t ticket, uint64_t piece, int64_t bytes) {
 
 class Port final : public GlooPort {
   public:
-    Port(const GlooStore& store, const GlooPlace& place) : hold_back_(place.hold_back), ranks_(place.ranks) {
-        // Gloo writes to connections that the other side may have closed; it looks at the error as well.
+    Port(const GlooStore& store, const GlooPlace& place) : ranks_(place.ranks) {
+        // Gloo writes to connections that the other side may have closed, and handles the error itself.
         ::signal(SIGPIPE, SIG_IGN);
         guarded("a rank while connecting", [&] {
-            MeetingPlace meeting(store, place.prefix);
+            StoreAdapter adapter(store, place.prefix);
             auto device =
                 gloo::transport::tcp::CreateDevice(gloo::transport::tcp::attr(place.address.c_str()));
             context_ = std::make_shared<gloo::rendezvous::Context>(place.rank, place.ranks);
             context_->setTimeout(no_limit);
-            context_->connectFullMesh(meeting, device);
+            context_->connectFullMesh(adapter, device);
         });
     }
     GlooFailure post(Comm::Ticket ticket, std::span<const Transfer> sends,
@@ -80,10 +83,8 @@ class Port final : public GlooPort {
             check(pending_.empty() || ticket - pending_.begin()->first < most_in_flight,
                   "collective {} begins while {} is not waited for", ticket, pending_.begin()->first);
             Pending& pending = pending_[ticket];
-            start(pending.receives, ticket, receives,
-                  [](gloo::transport::UnboundBuffer& b, int peer, uint64_t slot) { b.recv(peer, slot); });
-            start(pending.sends, ticket, sends,
-                  [](gloo::transport::UnboundBuffer& b, int peer, uint64_t slot) { b.send(peer, slot); });
+            start(pending.receives, ticket, receives, false);
+            start(pending.sends, ticket, sends, true);
         });
     }
     GlooFailure post_all_reduce(Comm::Ticket ticket, Tensor data) noexcept override {
@@ -95,7 +96,7 @@ class Port final : public GlooPort {
             options.setOutput(data.f32(), static_cast<size_t>(data.count()));
             void (*const sum)(void*, const void*, const void*, size_t) = &gloo::sum<float>;
             options.setReduceFunction(sum);
-            // The size is part of the name here too.
+            // The name includes the size here too.
             const uint64_t name[2] = {ticket, static_cast<uint64_t>(data.count())};
             options.setTag(static_cast<uint32_t>(xxh64(name, sizeof name)));
             guarded("a rank in an all_reduce", [&] { gloo::allreduce(options); });
@@ -105,8 +106,10 @@ class Port final : public GlooPort {
         return GlooFailure::of([&] {
             const auto found = pending_.find(ticket);
             check(found != pending_.end(), "ticket {} is waited for twice, or was never given", ticket);
-            for (const Piece& p : found->second.receives) guarded(p.peer, [&] { p.buffer->waitRecv(); });
-            for (const Piece& p : found->second.sends) guarded(p.peer, [&] { p.buffer->waitSend(); });
+            for (const Piece& p : found->second.receives)
+                guarded(rank_name(p.peer), [&] { p.buffer->waitRecv(); });
+            for (const Piece& p : found->second.sends)
+                guarded(rank_name(p.peer), [&] { p.buffer->waitSend(); });
             pending_.erase(found);
         });
     }
@@ -120,24 +123,21 @@ class Port final : public GlooPort {
         std::vector<Piece> receives, sends;
     };
 
-    template <class Begin>
     void start(std::vector<Piece>& pieces, Comm::Ticket ticket, std::span<const Transfer> transfers,
-               Begin begin) {
+               bool send) {
         std::vector<uint64_t> next(static_cast<size_t>(ranks_));  // piece, by peer
         for (const Transfer& t : transfers) {
             if (t.data.count() == 0) continue;
             const uint64_t slot = slot_of(ticket, next[static_cast<size_t>(t.peer)]++, t.data.bytes());
-            guarded(t.peer, [&] {
-                pieces.push_back({t.peer, context_->createUnboundBuffer(
-                                              t.data.data(), static_cast<size_t>(t.data.bytes()))});
-                begin(*pieces.back().buffer, t.peer, slot);
+            guarded(rank_name(t.peer), [&] {
+                const auto bytes = static_cast<size_t>(t.data.bytes());
+                pieces.push_back({t.peer, context_->createUnboundBuffer(t.data.data(), bytes)});
+                gloo::transport::UnboundBuffer& buffer = *pieces.back().buffer;
+                send ? buffer.send(t.peer, slot) : buffer.recv(t.peer, slot);
             });
         }
     }
-    template <class Action>
-    void guarded(int peer, Action action) {
-        guarded(fmt::format("rank {}", peer), action);
-    }
+    static std::string rank_name(int rank) { return fmt::format("rank {}", rank); }
     template <class Action>
     void guarded(const std::string& who, Action action) {
         try {
@@ -145,12 +145,11 @@ class Port final : public GlooPort {
         } catch (const Error&) {
             throw;
         } catch (const std::exception& error) {
-            std::this_thread::sleep_for(std::chrono::duration<double>(hold_back_));
-            fail(ExitCode::peer, "lost {}: {}", who, words_of(error));
+            std::this_thread::sleep_for(error_delay);
+            fail(ExitCode::peer, "lost {}: {}", who, message_of(error));
         }
     }
 
-    const double hold_back_;
     const int ranks_;
     std::shared_ptr<gloo::rendezvous::Context> context_;
     std::map<Comm::Ticket, Pending> pending_;

@@ -47,12 +47,11 @@ struct GlooStore {
 
 struct GlooPlace {
     int rank = 0, ranks = 1;
-    std::string address;   // to listen on
-    std::string prefix;    // of keys in the store
-    double hold_back = 3;  // as in GlooOptions
+    std::string address;  // to listen on
+    std::string prefix;   // of keys in the store
 };
 
-// Connections of one communicator. The members are those that Comm asks of its implementations.
+// The connections of one communicator, with the members that Comm requires of its implementations.
 class GlooPort {
   public:
     virtual ~GlooPort() = default;

@@ -28,7 +28,6 @@ std::string_view launcher_name(Launcher launcher);
 struct RankPlace {
     int rank = 0, ranks = 1;
     int local_rank = 0, local_ranks = 1;  // among the ranks of this node: chooses the GPU
-    int node = 0;                         // -1: unknown
     std::string host = "127.0.0.1";       // where rank 0 listens: a name or an address of its machine
     int port = 0;                         // 0: not needed (one rank)
     int listening = -1;  // descriptor of a socket already bound to host:port, given to rank 0 by our spawn
@@ -42,8 +41,8 @@ struct RankPlace {
 // Our own spawn takes precedence, because it is always the innermost launcher; after it, the order of
 // Launcher decides. The variables of any other launcher must agree, unless they describe the process around
 // this one: torchrun's agents and our spawn's parent may themselves be tasks of srun or mpirun. A shell
-// inside a SLURM allocation (sbatch script, salloc) is not a task of srun and counts as no launcher, whatever
-// number of tasks was allocated. Error(usage) names variables and values.
+// inside a SLURM allocation (sbatch script, salloc) is not a task of srun and is not a launcher, for any
+// number of allocated tasks. Error(usage) names variables and values.
 //
 // MASTER_ADDR and MASTER_PORT, if set, are the meeting point under every launcher. Otherwise SLURM uses the
 // first node of the step and a port derived from job and step; MPI on one node uses 127.0.0.1 and a port
@@ -60,9 +59,13 @@ bool must_spawn(const RankPlace& place, int ranks_option);
 // knows the job's number can compute the token: it then only prevents two runs from mixing by accident.
 std::string run_token(const RankPlace& place, const Environment& environment);
 
-// The hosts of a SLURM list such as "n[01-03,7],gpu-[1-2]x[0-1]", in order. Error(usage) if the list is
-// malformed or names more than 65536 hosts.
-std::vector<std::string> expand_node_list(std::string_view list);
+// A SLURM list of hosts such as "n[01-03,7],gpu-[1-2]x[0-1]". Error(usage) if the list is malformed or names
+// more than 65536 hosts.
+struct NodeList {
+    std::string first;  // "n01"
+    size_t count = 0;
+};
+NodeList read_node_list(std::string_view list);
 
 // "2(x3),1" -> 2 2 2 1, as SLURM counts tasks per node.
 std::vector<int> expand_task_counts(std::string_view list);

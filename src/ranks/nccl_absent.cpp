@@ -1,4 +1,4 @@
-// Stands for NCCL in builds without it.
+// Builds without NCCL.
 #include "ranks/nccl_comm.h"
 
 namespace longreach::ranks {

@@ -1,5 +1,5 @@
 // The functions of NCCL that this program calls, as a table: opened when first needed, so that the program
-// starts where there is no NCCL, and replaced by a test's own. Only nccl_*.cpp include this header.
+// starts on machines without NCCL, and replaced by tests. Only nccl_*.cpp include this header.
 #pragma once
 
 #include <nccl.h>
@@ -23,8 +23,8 @@ struct NcclApi {
     decltype(&ncclAllReduce) all_reduce;
 };
 
-// Opened by the first call and kept until the program ends. Throws with code device, naming every place it
-// looked at, where there is no NCCL of the header's major version that can connect without blocking (2.14).
+// Opened by the first call and kept until the program ends. Error(device), with every place that was
+// searched, if no NCCL of the header's major version can connect without blocking (2.14).
 const NcclApi& nccl();
 
 }  // namespace longreach::ranks

@@ -1,8 +1,8 @@
 // NcclComm: collectives on a stream of their own, and a thread that watches them.
 //
-// NCCL's calls into one communicator must not overlap. A communicator that does not block finishes its
-// groups inside ncclCommGetAsyncError, so that one is no exception: the watcher asks only when it gets the
-// lock at once. While a collective is being posted the posting thread asks itself.
+// NCCL's calls into one communicator must not overlap. This includes ncclCommGetAsyncError, in which a
+// communicator that does not block finishes its groups. The watcher therefore calls it only if it gets the
+// lock at once; while a collective is being posted, the posting thread calls it.
 #include "ranks/nccl_comm.h"
 
 #include <cuda_runtime_api.h>
@@ -29,22 +29,13 @@ constexpr std::chrono::milliseconds watch_interval{5};
 constexpr std::chrono::seconds most_to_finalize{10};
 
 void require_success(cudaError_t error, const char* call) {
-    if (error != cudaSuccess) cudaGetLastError();  // said here; must not show up at a later call
+    if (error != cudaSuccess) cudaGetLastError();  // reported here; a later call must not return it again
     require(error == cudaSuccess, ExitCode::device, "{}: {}", call, cudaGetErrorString(error));
 }
 
 ncclDataType_t type_of(DType dtype) {
-    switch (dtype) {
-        case DType::f32:
-            return ncclFloat32;
-        case DType::bf16:
-            return ncclBfloat16;
-        case DType::f64:
-            return ncclFloat64;
-        case DType::i32:
-            return ncclInt32;
-    }
-    fail(ExitCode::internal, "NCCL has no type for {}", name_of(dtype));
+    constexpr ncclDataType_t types[] = {ncclFloat32, ncclBfloat16, ncclFloat64, ncclInt32};  // as DType
+    return types[static_cast<size_t>(dtype)];
 }
 
 bool is_error(ncclResult_t result) {
@@ -56,47 +47,50 @@ ncclResult_t together(ncclResult_t first, ncclResult_t second) {
     return is_error(first) || second == ncclSuccess ? first : second;
 }
 
-// Sleeps longer from call to call: a launch takes microseconds, connecting with a peer seconds.
-class Backoff {
-  public:
-    void wait() {
-        std::this_thread::sleep_for(pause_);
-        pause_ = std::min(2 * pause_, std::chrono::microseconds(1000));
-    }
+// The state of a communicator.
+ncclResult_t ask(const NcclApi& api, ncclComm_t comm) {
+    ncclResult_t state = ncclSuccess;
+    const ncclResult_t asked = api.async_error(comm, &state);
+    return is_error(asked) ? asked : state;
+}
 
-  private:
-    std::chrono::microseconds pause_{2};
-};
+// The result of a call that returned `result`, for as long as go_on() is true. Sleeps longer from time to
+// time: a launch takes microseconds, connecting with a peer seconds.
+template <class GoOn>
+ncclResult_t wait_for(const NcclApi& api, ncclComm_t comm, ncclResult_t result, GoOn go_on) {
+    std::chrono::microseconds pause{2};
+    while (result == ncclInProgress && go_on()) {
+        std::this_thread::sleep_for(pause);
+        pause = std::min(2 * pause, std::chrono::microseconds(1000));
+        result = ask(api, comm);
+    }
+    return result;
+}
 
 struct Stream {
     cudaStream_t handle = nullptr;
-    // Above the computation, whose next piece waits for what is sent here.
+    // Of higher priority than the computation, which waits for what is sent here.
     explicit Stream(int device) {
         require_success(cudaSetDevice(device), "cudaSetDevice");
         constexpr int highest = std::numeric_limits<int>::min();  // that the device has: CUDA clamps it
         require_success(cudaStreamCreateWithPriority(&handle, cudaStreamNonBlocking, highest),
                         "cudaStreamCreateWithPriority");
     }
-    Stream(const Stream&) = delete;
-    Stream& operator=(const Stream&) = delete;
     ~Stream() { cudaStreamDestroy(handle); }
 };
 
-// Events that are used again; making one takes longer than recording it.
+// Events that are used again: creating one takes longer than recording it.
 class Events {
   public:
-    Events() = default;
-    Events(const Events&) = delete;
-    Events& operator=(const Events&) = delete;
     ~Events() {
         for (const cudaEvent_t event : all_) cudaEventDestroy(event);
     }
     cudaEvent_t take() {
         if (idle_.empty()) {
-            cudaEvent_t event = nullptr;
-            require_success(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
-            all_.push_back(event);
-            return event;
+            idle_.push_back(nullptr);
+            require_success(cudaEventCreateWithFlags(&idle_.back(), cudaEventDisableTiming),
+                            "cudaEventCreate");
+            all_.push_back(idle_.back());
         }
         const cudaEvent_t event = idle_.back();
         idle_.pop_back();
@@ -108,28 +102,18 @@ class Events {
     std::vector<cudaEvent_t> all_, idle_;
 };
 
-// A communicator that was not closed in good order is aborted: nothing else ends NCCL's kernels on the device
-// when a peer does not answer.
+// A communicator that was not closed in order is aborted: nothing else ends NCCL's kernels on the device when
+// a peer does not answer.
 struct Connection {
     const NcclApi& api;
     ncclComm_t handle = nullptr;
-    explicit Connection(const NcclApi& functions) : api(functions) {}
-    Connection(const Connection&) = delete;
-    Connection& operator=(const Connection&) = delete;
     ~Connection() {
         if (handle) api.abort(handle);
     }
-    // Whether it was, before the deadline.
-    bool close(Clock::time_point deadline) {
-        ncclResult_t result = api.finalize(handle);
-        Backoff backoff;
-        while (result == ncclInProgress && Clock::now() < deadline) {
-            backoff.wait();
-            if (const ncclResult_t asked = api.async_error(handle, &result); is_error(asked)) result = asked;
-        }
-        if (result != ncclSuccess || api.destroy(handle) != ncclSuccess) return false;
-        handle = nullptr;
-        return true;
+    void close(Clock::time_point deadline) {
+        const ncclResult_t result =
+            wait_for(api, handle, api.finalize(handle), [&] { return Clock::now() < deadline; });
+        if (result == ncclSuccess && api.destroy(handle) == ncclSuccess) handle = nullptr;
     }
 };
 
@@ -145,7 +129,7 @@ class NcclComm final : public Comm {
           compute_(static_cast<cudaStream_t>(queue.stream)),
           stream_(queue.device),
           ready_(events_.take()),
-          connection_(api) {
+          connection_{api} {
         connect(id, connect_seconds);
         watcher_ = std::thread([this] { watch(); });
     }
@@ -172,16 +156,14 @@ class NcclComm final : public Comm {
     void post(Ticket ticket, std::span<const Transfer> sends, std::span<const Transfer> receives) override {
         launch(ticket, [&] {
             ncclResult_t result = api_.group_start();
-            for (const Transfer& t : sends)
-                if (t.data.count() > 0)
-                    result =
-                        together(result, api_.send(t.data.data(), elements(t.data), type_of(t.data.dtype),
-                                                   t.peer, connection_.handle, stream_.handle));
-            for (const Transfer& t : receives)
-                if (t.data.count() > 0)
-                    result =
-                        together(result, api_.receive(t.data.data(), elements(t.data), type_of(t.data.dtype),
-                                                      t.peer, connection_.handle, stream_.handle));
+            const auto queue = [&](auto call, std::span<const Transfer> pieces) {
+                for (const Transfer& t : pieces)
+                    if (t.data.count() > 0)
+                        result = together(result, call(t.data.data(), elements(t.data), type_of(t.data.dtype),
+                                                       t.peer, connection_.handle, stream_.handle));
+            };
+            queue(api_.send, sends);
+            queue(api_.receive, receives);
             return together(result, api_.group_end());
         });
     }
@@ -219,12 +201,7 @@ class NcclComm final : public Comm {
         config.blocking = 0;
         const auto deadline = Clock::now() + std::chrono::duration<double>(seconds);
         ncclResult_t result = api_.connect(&connection_.handle, ranks(), unique, rank(), &config);
-        Backoff backoff;
-        while (result == ncclInProgress && Clock::now() < deadline) {
-            backoff.wait();
-            if (const ncclResult_t asked = api_.async_error(connection_.handle, &result); is_error(asked))
-                result = asked;
-        }
+        result = wait_for(api_, connection_.handle, result, [&] { return Clock::now() < deadline; });
         if (result == ncclSuccess) return;
         throw Error(
             ExitCode::peer,
@@ -235,7 +212,7 @@ class NcclComm final : public Comm {
             "NCCL_DEBUG=INFO shows what it waits for; NCCL_SOCKET_IFNAME names the network to use");
     }
 
-    // What was queued before, then what `enqueue` asks NCCL for, then the ticket's event.
+    // Queues a wait for the earlier work, what `enqueue` asks of NCCL, and the ticket's event.
     template <class Enqueue>
     void launch(Ticket ticket, Enqueue enqueue) {
         const std::lock_guard calls(calls_);
@@ -255,18 +232,14 @@ class NcclComm final : public Comm {
         wake_.notify_all();
     }
 
-    // Until NCCL has put what it was asked for on the stream: only then may an event follow it.
-    // The first collective with a peer takes as long as the peer takes to come; the watchdog judges how
-    // long is too long.
+    // Returns when NCCL has queued what it was asked for: only then may an event follow it. The first
+    // collective with a peer takes as long as the peer takes to arrive; the watchdog limits that.
     void settle(ncclResult_t result) {
-        Backoff backoff;
-        while (result == ncclInProgress) {
-            backoff.wait();
-            if (const ncclResult_t asked = api_.async_error(connection_.handle, &result); is_error(asked))
-                result = asked;
+        result = wait_for(api_, connection_.handle, result, [&] {
             const std::lock_guard lock(state_);
             throw_if_failed();
-        }
+            return true;
+        });
         if (result == ncclSuccess) return;
         const std::lock_guard lock(state_);
         note_failure("NCCL", reason(result));
@@ -292,7 +265,7 @@ class NcclComm final : public Comm {
         failure_ = fmt::format("rank {} of {}: {}: {}; the oldest unfinished is {}", rank(), ranks(), who,
                                what, call);
     }
-    // One stream: they end in the order in which they were begun.
+    // On one stream, collectives finish in the order in which they began.
     void collect_finished() {
         while (!running_.empty()) {
             const auto oldest = begun_.find(running_.front());
@@ -323,8 +296,7 @@ class NcclComm final : public Comm {
             ncclResult_t result = ncclSuccess;
             std::string what;
             if (const std::unique_lock calls(calls_, std::try_to_lock); calls.owns_lock()) {
-                const ncclResult_t asked = api_.async_error(connection_.handle, &result);
-                if (is_error(asked)) result = asked;
+                result = ask(api_, connection_.handle);
                 if (is_error(result)) what = reason(result);
             }
             lock.lock();
@@ -334,7 +306,7 @@ class NcclComm final : public Comm {
         }
         const std::string failure = failure_;
         lock.unlock();
-        // No abort here: it would let the device go on and compute with what never arrived.
+        // No abort here: after it the device would compute with data that never arrived.
         if (on_error_) on_error_(failure);
     }
 
@@ -345,7 +317,7 @@ class NcclComm final : public Comm {
     const cudaStream_t compute_;
     Stream stream_;
     Events events_;
-    const cudaEvent_t ready_;  // what was queued when the newest collective was begun
+    const cudaEvent_t ready_;  // after the work queued before the newest collective
     Connection connection_;
 
     std::mutex calls_;  // into NCCL; taken before state_

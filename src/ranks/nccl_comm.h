@@ -25,7 +25,7 @@ struct NcclId {
 using OnAsyncError = std::function<void(const std::string& reason)>;
 
 std::string nccl_unusable();  // empty if NCCL can be used, otherwise the reason why not
-NcclId new_nccl_id();         // Error(device) where nccl_unusable() says why
+NcclId new_nccl_id();         // Error(device) for the reason of nccl_unusable()
 
 // Returns once all ranks have called it with the same id; Error(peer) after connect_seconds. Collectives run
 // on a stream of their own: they start when the work queued before them is complete, and wait() makes queue's

@@ -11,7 +11,6 @@
 namespace longreach::ranks {
 
 struct ServerOptions {
-    double join_timeout = 300;      // seconds for all ranks to arrive
     double handshake_timeout = 10;  // seconds for a connection to authenticate, or to complete a message
     size_t strangers = 64;          // unauthenticated connections; another one closes the oldest of them
     WatchdogOptions watchdog;
@@ -20,7 +19,7 @@ struct ServerOptions {
 class RendezvousServer {
   public:
     // Listens on the address that place.host has on this machine, and on no other; place.port 0 takes a free
-    // port. Error(usage) says what is wrong with host or port.
+    // port. Error(usage) names what is wrong with host or port.
     RendezvousServer(const RankPlace& place, std::string token, const ServerOptions& options = {});
     // Waits up to 10 s for the others to leave, 1 s if the run has failed, then closes every connection.
     ~RendezvousServer();

@@ -33,8 +33,9 @@ Environment rank_environment(const Environment& parent, int rank, int ranks, int
 // process groups of their own, so that a terminal's Ctrl-C does not reach them a second time. Their
 // standard input is empty.
 //
-// End: if a rank fails, the others get SIGTERM, and SIGKILL after the grace period. If this process dies, the
-// kernel kills the ranks.
+// End: if a rank fails, the others get SIGTERM, and SIGKILL after the grace period. If it only reports that
+// another rank failed, SIGTERM waits 2 s for that rank to end by itself. If this process dies,
+// the kernel kills the ranks.
 int spawn_ranks(const SpawnOptions& options);
 
 }  // namespace longreach::ranks

@@ -10,8 +10,8 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
-#include <vector>
 
 #include "ranks/comm.h"
 #include "ranks/control.h"
@@ -32,11 +32,11 @@ struct TeamOptions {
 class Team {
   public:
     // One rank: no sockets, no log, no threads.
-    Team();
+    Team() = default;
     // Several: rank 0 serves the rendezvous, all ranks connect to it. Accesses no file.
     Team(const RankPlace& place, const std::string& token, const std::string& run_directory,
          const TeamOptions& options = {});
-    ~Team();  // without leave(), the others take this rank for dead
+    ~Team() = default;  // without leave(), the others report this rank as dead
     Team(const Team&) = delete;
     Team& operator=(const Team&) = delete;
 
@@ -48,8 +48,8 @@ class Team {
     // Returns once all ranks have called it with the same fingerprints; otherwise throws on all ranks an
     // Error that names the rank that is missing, has failed or differs. Then opens RUN/ranks/rank_<k>.log and
     // starts the heartbeats: from now on, if the run must end, this process prints the reason in one line and
-    // ends with ExitCode::peer, whatever its threads are doing.
-    void join(const std::vector<Fingerprint>& fingerprints);
+    // ends with ExitCode::peer at once, without waiting for its threads.
+    void join(const Fingerprints& fingerprints);
     // Gloo on the CPU, NCCL on a GPU. Call it after join(); all ranks call it the same number of times.
     std::unique_ptr<Comm> connect(Ops& ops);
     // Sends rank 0's text, at most most_value_bytes, to the others; every rank returns it. Use a topic once.
@@ -75,10 +75,17 @@ class Team {
     };
 
   private:
-    struct Parts;
-    CollectiveLog& log() const;
-    std::unique_ptr<Parts> parts_;  // null: one rank
+    CollectiveLog& log();
+
     RankPlace place_;
+    const std::string token_, run_directory_;
+    const TeamOptions options_;
+    std::unique_ptr<RendezvousServer> server_;  // rank 0
+    std::optional<Rendezvous> rendezvous_;      // empty: one rank
+    std::optional<CollectiveLog> log_;          // after join()
+    std::optional<Heartbeat> heartbeat_;
+    int connections_ = 0;
+    bool left_ = false;
 };
 
 }  // namespace longreach::ranks

@@ -8,6 +8,10 @@
 
 namespace longreach::ranks {
 
+bool ended_in_order(int exit_code) {
+    return exit_code == static_cast<int>(ExitCode::ok) || exit_code == static_cast<int>(ExitCode::stopped);
+}
+
 std::string rank_list(const std::vector<int>& ranks) {
     std::string text = ranks.size() == 1 ? "rank " : "ranks ";
     for (size_t i = 0; i < ranks.size(); ++i) {
@@ -33,7 +37,7 @@ void Watchdog::beat(int rank, const CollectiveState& state, double now) {
         r.changed = now;
     r.last_beat = now;
     r.state = {state.step, state.begun, state.finished, {}, state.busy};
-    // Waiting for a rank that is busy is no sign of anything.
+    // Ranks that wait for a busy rank are not stuck.
     for (Rank& other : ranks_)
         if (!r.state.busy.empty() && other.state.finished + 1 > r.state.begun) other.changed = now;
     for (const CollectiveRecord& record : state.recent) {
@@ -46,7 +50,7 @@ void Watchdog::beat(int rank, const CollectiveState& state, double now) {
             differs_ = record.sequence;
         }
     }
-    // Once two ranks differ, what they said is needed for the message.
+    // Once two ranks differ, the message needs their records.
     while (r.recent.size() > collective_slots && !differs_) r.recent.erase(r.recent.begin());
 }
 
@@ -76,7 +80,7 @@ std::string Watchdog::last_word(const Rank& rank) const {
 }
 
 std::string Watchdog::condition(const Rank& rank, double now) const {
-    if (rank.left) return "it has ended in good order";
+    if (rank.left) return "it has ended normally";
     const double age = now - rank.last_beat;
     const std::string& busy = rank.state.busy;
     if (silent(rank, now))
@@ -90,15 +94,14 @@ std::string Watchdog::failures() const {
     std::vector<std::string> parts;
     for (size_t i = 0; i < ranks_.size(); ++i) {
         const Rank& r = ranks_[i];
-        if (r.left && r.exit_code != static_cast<int>(ExitCode::ok) &&
-            r.exit_code != static_cast<int>(ExitCode::stopped))
-            parts.push_back(
-                fmt::format("rank {} ({}) failed with exit code {}: {}", i, r.who, r.exit_code, r.reason));
+        const std::string named = fmt::format("rank {} ({})", i, r.who);
+        if (r.left && !ended_in_order(r.exit_code))
+            parts.push_back(fmt::format("{} failed with exit code {}: {}", named, r.exit_code, r.reason));
         if (r.lost)
-            parts.push_back(fmt::format(
-                "rank {} ({}) is gone: its connection closed without a goodbye, as when a process is "
-                "killed or crashes; {}",
-                i, r.who, last_word(r)));
+            parts.push_back(
+                fmt::format("{} is gone: its connection closed without a goodbye, as when a process "
+                            "is killed or crashes; {}",
+                            named, last_word(r)));
     }
     return join(parts, "; ");
 }
@@ -110,22 +113,19 @@ std::string Watchdog::mismatch(double now) {
         std::vector<int> ranks;
     };
     std::vector<Group> groups;
-    bool all_spoke = true;
+    bool complete = true;
     for (size_t i = 0; i < ranks_.size(); ++i) {
         const auto found = ranks_[i].recent.find(*differs_);
         if (found == ranks_[i].recent.end()) {
-            all_spoke = false;
+            complete = false;
             continue;
         }
-        const auto same = std::find_if(groups.begin(), groups.end(),
-                                       [&](const Group& g) { return g.call.same_call(found->second); });
-        if (same != groups.end()) {
-            same->ranks.push_back(static_cast<int>(i));
-        } else {
-            groups.push_back({found->second, {static_cast<int>(i)}});
-        }
+        auto same = std::find_if(groups.begin(), groups.end(),
+                                 [&](const Group& g) { return g.call.same_call(found->second); });
+        if (same == groups.end()) same = groups.insert(same, {found->second, {}});
+        same->ranks.push_back(static_cast<int>(i));
     }
-    if (!all_spoke && now - differs_since_ < options_.gather) return {};
+    if (!complete && now - differs_since_ < options_.gather) return {};
     std::stable_sort(groups.begin(), groups.end(),
                      [](const Group& a, const Group& b) { return a.ranks.size() > b.ranks.size(); });
     std::vector<std::string> sides;
@@ -137,8 +137,8 @@ std::string Watchdog::mismatch(double now) {
 }
 
 std::string Watchdog::stuck(double now) const {
-    // The oldest collective in which some rank has waited too long, or waits while another
-    // is silent too long.
+    // The oldest collective in which a rank has waited too long, or waits while another rank is silent
+    // for too long.
     const bool one_is_silent = !silent(now).empty();
     uint64_t sequence = std::numeric_limits<uint64_t>::max();
     double waited = 0;
@@ -173,8 +173,8 @@ std::string Watchdog::stuck(double now) const {
     if (!passed.empty()) text += fmt::format(", which {} finished", rank_list(passed));
     if (behind.empty() && silent_ones.empty() && passed.empty())
         text += ", which all ranks have begun and none has finished: the network or a device hangs";
+    behind.insert(behind.end(), silent_ones.begin(), silent_ones.end());
     for (const std::string& part : behind) text += "; " + part;
-    for (const std::string& part : silent_ones) text += "; " + part;
     return text;
 }
 
@@ -193,8 +193,7 @@ std::optional<std::string> Watchdog::verdict(double now) {
     if (verdict_.empty()) verdict_ = mismatch(now);
     if (verdict_.empty()) verdict_ = stuck(now);
     if (verdict_.empty()) verdict_ = silent(now);
-    if (verdict_.empty()) return std::nullopt;
-    return verdict_;
+    return verdict_.empty() ? std::nullopt : std::optional(verdict_);
 }
 
 }  // namespace longreach::ranks

@@ -61,6 +61,8 @@ class Watchdog {
     std::string verdict_;
 };
 
+bool ended_in_order(int exit_code);  // finished, or stopped by a signal
+
 // "rank 2", "ranks 0, 1 and 5".
 std::string rank_list(const std::vector<int>& ranks);
 

@@ -6,8 +6,8 @@
 
 #include "base/build_info.h"
 #include "base/error.h"
+#include "base/sha256.h"
 #include "base/text.h"
-#include "ranks/token.h"
 #include "report/page_source.h"
 #include "report/page_parts.h"
 
@@ -34,7 +34,7 @@ std::string base64(std::string_view bytes) {
 
 // Allows an inline style or script with exactly this text.
 std::string source_hash(const std::string& text) {
-    return "'sha256-" + base64(ranks::bytes_of(ranks::sha256(text))) + "'";
+    return "'sha256-" + base64(sha256(text)) + "'";
 }
 
 constexpr const char* without_scripts =

@@ -7,7 +7,7 @@ using namespace longreach::fuzz;
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const std::string_view text = text_of(data, size);
-    accepts([&] { ranks::expand_node_list(text); });
+    accepts([&] { ranks::read_node_list(text); });
     accepts([&] { ranks::expand_task_counts(text); });
     ranks::Environment environment;
     for (size_t begin = 0; begin < text.size();) {

@@ -9,7 +9,6 @@
 
 #include "ranks/channel.h"
 #include "ranks/rendezvous_server.h"
-#include "ranks/token.h"
 #include "fuzz/target.h"
 
 using namespace longreach;
@@ -54,9 +53,9 @@ class Client {
         if (challenge.size() < fixed + ranks::nonce_bytes) return;
         const ranks::Claim claim{role, rank, team, "a process"};
         const std::string nonce = challenge.substr(fixed, ranks::nonce_bytes), own(ranks::nonce_bytes, 'n');
+        const std::string proof = ranks::proof_of(claim.encode(), token, nonce, own);
         ranks::Writer message(ranks::Message::prove);
-        message.u8(static_cast<uint8_t>(role)).u32(static_cast<uint32_t>(rank)).u32(team).text(claim.who);
-        send(ranks::frame(message.bytes(own).bytes(ranks::client_proof(token, nonce, own, claim)).str()));
+        send(ranks::frame(message.bytes(claim.encode()).bytes(own).bytes(proof).str()));
         receive(5);
     }
 

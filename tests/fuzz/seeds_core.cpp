@@ -99,10 +99,11 @@ std::string action(uint8_t connection, const std::string& message) {
 
 std::vector<Seed> rendezvous() {
     const auto message = [](ranks::Message kind) { return ranks::Writer(kind); };
-    const std::string join = message(ranks::Message::join).u32(1).text("build").text("0.1.0").str();
+    const std::string join =
+        message(ranks::Message::meet).text("join").u32(1000).u32(1).text("build").text("0.1.0").str();
     const std::string set = message(ranks::Message::set).text("key").text("value").str();
     const std::string wait = message(ranks::Message::wait).text("key").u32(1000).str();
-    const std::string barrier = message(ranks::Message::barrier).text("start").u32(1000).str();
+    const std::string barrier = message(ranks::Message::meet).text("start").u32(1000).u32(0).str();
     const std::string bye = message(ranks::Message::bye).u8(0).text("done").str();
     const std::string heartbeat = message(ranks::Message::beat).text(beat()).str();
     return {{"join", action(2, join) + action(3, join)},

@@ -34,11 +34,9 @@ std::vector<std::string> run_ranks(int ranks, const std::function<std::string(ra
             const ranks::RankPlace place = place_of(rank, ranks, std::stoi(get(port_file)));
             ranks::Rendezvous rendezvous(place, token, patience);
             rendezvous.join({});
-            ranks::GlooOptions options;
-            options.hold_back = 0;
             std::string outcome;
             {
-                const auto comm = ranks::make_gloo_comm(rendezvous, place, nullptr, options);
+                const auto comm = ranks::make_gloo_comm(rendezvous, place, nullptr, "gloo/");
                 const std::string error = error_of([&] { outcome = body(*comm); });
                 if (error != "no error") outcome = error;
             }
@@ -135,7 +133,6 @@ TEST_CASE("pieces of uneven sizes and all types, empty ones too, arrive where th
                                 check(exchange.arrived(), "other bytes arrived");
                                 check(comm.bytes_sent() == exchange.bytes(), "{} bytes counted, {} sent",
                                       comm.bytes_sent(), exchange.bytes());
-                                check(comm.collectives() == 1, "{} collectives", comm.collectives());
                                 return comm.describe();
                             }),
                   "gloo over 127.0.0.1");
@@ -208,7 +205,6 @@ TEST_CASE("an all_reduce is the sum over all ranks, of any length and between ex
                                 }
                                 check(comm.bytes_sent() == expected_bytes, "{} bytes counted, {} expected",
                                       comm.bytes_sent(), expected_bytes);
-                                check(comm.collectives() == 10, "{} collectives", comm.collectives());
                                 return "ok";
                             }),
                   "ok");

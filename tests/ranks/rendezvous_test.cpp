@@ -10,7 +10,6 @@
 #include "dice.h"
 #include "ranks/processes.h"
 #include "ranks/rendezvous_server.h"
-#include "ranks/token.h"
 
 using namespace longreach;
 using namespace longreach::test;
@@ -75,8 +74,8 @@ ranks::Descriptor raw_member(int port, ranks::Role role, int rank, int ranks) {
     const std::string server_nonce = reader.bytes(ranks::nonce_bytes), nonce(ranks::nonce_bytes, 'n');
     const ranks::Claim claim{role, rank, ranks, "a test"};
     ranks::Writer proof(ranks::Message::prove);
-    proof.u8(static_cast<uint8_t>(role)).u32(static_cast<uint32_t>(rank)).u32(static_cast<uint32_t>(ranks));
-    proof.text(claim.who).bytes(nonce).bytes(ranks::client_proof(token, server_nonce, nonce, claim));
+    proof.bytes(claim.encode()).bytes(nonce);
+    proof.bytes(ranks::proof_of(claim.encode(), token, server_nonce, nonce));
     const std::string out = ranks::frame(proof.str());
     REQUIRE(::send(fd.get(), out.data(), out.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(out.size()));
     REQUIRE(::recv(fd.get(), bytes.data(), 4, MSG_PEEK) > 0);
@@ -110,22 +109,19 @@ TEST_CASE("ranks join, exchange values and meet at barriers") {
 }
 
 TEST_CASE("a rank that never arrives is named on all that did") {
-    ranks::ServerOptions options;
-    options.join_timeout = 1.5;
-    ranks::RendezvousServer server(place_of(0, 4, 0), token, options);
+    ranks::RendezvousServer server(place_of(0, 4, 0), token);
     const auto all = outcomes(server, {0, 3}, 4, [](ranks::Rendezvous& r, int) {
-        r.join({}, patience);
+        r.join({}, 2.5);
         return std::string("joined");
     });
-    CHECK(all == std::vector<std::string>(2, "8: ranks 1 and 2 of 4 did not arrive within 1.5 s"));
+    CHECK(all == std::vector<std::string>(2, "8: ranks 1 and 2 of 4 did not arrive within 2.5 s"));
 }
 
 TEST_CASE("a rank with another build, config or data is named with the field, on every rank") {
     ranks::RendezvousServer server(place_of(0, 3, 0), token);
     const auto all = outcomes(server, {0, 1, 2}, 3, [](ranks::Rendezvous& r, int rank) {
-        std::vector<ranks::Fingerprint> prints = {{"build", "0.1.0"},
-                                                  {"config", rank == 2 ? "ff00" : "ff01"}};
-        if (rank == 2) prints.push_back({"data", "1\n2"});
+        ranks::Fingerprints prints = {{"build", "0.1.0"}, {"config", rank == 2 ? "ff00" : "ff01"}};
+        if (rank == 2) prints["data"] = "1\n2";
         r.join(prints, patience);
         return std::string("joined");
     });
@@ -293,8 +289,8 @@ TEST_CASE("deadlines name what was waited for") {
         r.leave(ExitCode::ok, "");
         return errors;
     });
-    CHECK(all[0].starts_with("8: rank 1 did not reach the barrier start within 0."));
-    CHECK(contains(all[0], "\n8: nobody has set id within 0."));
+    CHECK(all[0].starts_with("8: rank 1 of 2 did not reach the barrier start within 0.3 s"));
+    CHECK(contains(all[0], "\n8: nobody has set id within 0.2 s"));
     CHECK(all[1] == "none");
 }
 
@@ -385,7 +381,7 @@ TEST_CASE("readers of messages accept exactly what was written") {
     }
     CHECK(contains(error_of([] { ranks::Reader(ranks::Writer().text("abcd").str()).text(3); }),
                    "a text of 4 bytes; at most 3"));
-    CHECK(contains(error_of([] { ranks::Reader("a").end(); }), "goes on after its end"));
+    CHECK(contains(error_of([] { ranks::Reader("a").end(); }), "has bytes after its end"));
     std::string buffer = ranks::frame("one") + ranks::frame("two");
     const std::string whole = buffer;
     CHECK(ranks::take_frame(buffer, 3) == "one");

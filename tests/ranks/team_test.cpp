@@ -404,7 +404,7 @@ class TwoNodes {
         options.heartbeat.unheard = 8;
         for (const int rank : {0, 1}) {
             ranks::RankPlace place = place_of(0, 1, 29555);
-            place.rank = place.node = rank;
+            place.rank = rank;
             place.ranks = 2;
             place.host = "10.99.7.1";
             run_.start(

@@ -233,7 +233,7 @@ TEST_CASE(
     CHECK(leaving.verdict(1) == "none");
     leaving.ranks[0].begin(9);
     for (double now = 2; now < 14; now += 1) leaving.ranks[0].beat(now);
-    CHECK(contains(leaving.verdict(13), "rank 1 (process 1) has not begun it: it has ended in good order"));
+    CHECK(contains(leaving.verdict(13), "rank 1 (process 1) has not begun it: it has ended normally"));
 }
 
 TEST_CASE("heartbeats carry what is new, and malformed ones are refused") {
