@@ -1,4 +1,4 @@
-// longreach bench-attention: what every way of scoring costs in the tiled attention, forward and backward.
+// longreach bench-attention: the cost of every score variant in tiled attention, forward and backward.
 #include <algorithm>
 #include <cmath>
 
@@ -25,9 +25,9 @@ struct AttentionBenchOptions {
 struct Shape {
     int64_t length = 0, head_dim = 0, heads = 0, tokens = 0;
 
-    // One operand has the sixty-fourth part of a copy that no cache holds: 4 MiB on a CPU; on a GPU 128 MiB
-    // of bfloat16, so that the four operands of a forward pass are many times its L2 and each call finds none
-    // of them there. A longer sequence takes what it needs.
+    // One operand is a sixty-fourth of a copy that exceeds all caches: 4 MiB on a CPU;
+    // on a GPU 128 MiB of bfloat16, so that the four operands of a forward pass exceed
+    // L2 many times and no call finds them there. A longer sequence takes what it needs.
     static Shape of(Ops& ops, const AttentionBenchOptions& options, int64_t length, int64_t head_dim) {
         const int64_t elements = ops.traits().copy_bytes / 64;
         const int64_t width = options.width ? options.width : elements < (int64_t{1} << 24) ? 256 : 2048;
@@ -35,7 +35,7 @@ struct Shape {
         return {length, head_dim, std::max<int64_t>(1, width / head_dim),
                 std::max<int64_t>(1, tokens / length) * length};
     }
-    // Of the forward pass over visible pairs; backward 2.5 times as many.
+    // Of the forward pass over visible pairs; the backward pass has 2.5 times as many.
     double flops() const {
         return static_cast<double>(tokens * heads) * static_cast<double>(length + 1) / 2 * 4 *
                static_cast<double>(head_dim);
@@ -46,7 +46,7 @@ class AttentionBench {
   public:
     AttentionBench(Ops& ops, const Shape& shape) : ops_(ops), arena_(ops), shape_(shape) { plan(); }
 
-    // Empty: it fits; otherwise what it needs and what there is.
+    // Empty if it fits; otherwise the required and the free memory.
     std::string too_large() const {
         const int64_t free = ops_.free_bytes();
         if (arena_.bytes() < free / 10 * 9) return "";
@@ -115,7 +115,7 @@ class AttentionBench {
                 {"sliding window T/4", window, {}}};
     }
 
-    // The first time also decides how many calls one measurement has.
+    // Also decides the number of calls per measurement.
     void warm_up(Variant& v) {
         forward(v, 1);
         v.forward_calls = calls_for(forward(v, 1));
@@ -144,8 +144,8 @@ class AttentionBench {
             bytes = std::max(bytes, ops_.attention_workspace(v.spec, v.gradients));
         workspace_ = arena_.reserve("bench", DType::f32, {bytes / 4 + 1});
     }
-    // Calls whose launches and clock do not show: ten milliseconds of them, at most fifty.
-    // On a CPU one is enough.
+    // Enough calls to hide launches and the clock: ten
+    // milliseconds of them, at most fifty. On a CPU one is enough.
     int64_t calls_for(double seconds) const {
         if (ops_.traits().activations == DType::f32) return 1;
         return std::clamp<int64_t>(static_cast<int64_t>(0.01 / std::max(seconds, 1e-6)), 1, 50);
@@ -172,13 +172,8 @@ class AttentionBench {
         workspace_;
 };
 
-double median(std::vector<double> x) {
-    std::nth_element(x.begin(), x.begin() + static_cast<std::ptrdiff_t>(x.size() / 2), x.end());
-    return x[x.size() / 2];
-}
-
-// Milliseconds, rate and share of the matrix product's, and the median over the rounds of (time of plain) /
-// (time of the variant): a busy moment slows both.
+// Milliseconds, rate, share of the rate of a matrix product, and the median over
+// the rounds of (time of plain) / (time of the variant): a busy machine slows both.
 std::string cells(const std::vector<double>& times, const std::vector<double>& plain, double flops,
                   double peak) {
     if (times.empty()) return " | | |";
@@ -189,14 +184,13 @@ std::string cells(const std::vector<double>& times, const std::vector<double>& p
                        100 * flops / seconds / peak, 100 * median(ratios));
 }
 
-// One JSON object per line, for tables beside other programs.
+// One JSON object per line, for comparisons with other programs.
 void append_json(std::string& lines, const AttentionBench::Variant& v, const Shape& s, double peak) {
     const auto add = [&](const char* pass, const std::vector<double>& times) {
         if (times.empty()) return;
         lines += fmt::format(
             "{{\"program\": \"longreach\", \"variant\": \"{}\", \"pass\": \"{}\", \"head_dim\": {}, "
-            "\"heads\": {}, "
-            "\"length\": {}, \"batch\": {}, \"ms\": {:.6g}, \"peak_tflops\": {:.6g}}}\n",
+            "\"heads\": {}, \"length\": {}, \"batch\": {}, \"ms\": {:.6g}, \"peak_tflops\": {:.6g}}}\n",
             v.name, pass, s.head_dim, s.heads, s.length, s.tokens / s.length, 1e3 * median(times),
             peak / 1e12);
     };
@@ -240,9 +234,8 @@ ExitCode bench_attention(const AttentionBenchOptions& options) {
     std::string note, json;
     const std::unique_ptr<Ops> ops = train::open_device(options.system, note);
     fmt::print(
-        "{}\nMedian of {} rounds. FLOPs are those of a causal pass without window, also where a window "
-        "leaves "
-        "some out;\nthe share is of a matrix product measured between rounds; \"of plain\" is the speed as a "
+        "{}\nMedian of {} rounds. FLOPs are those of a causal pass without a window, even if a window skips "
+        "some;\nthe share is of a matrix product measured between rounds; \"of plain\" is the speed as a "
         "share "
         "of plain\ncausal attention in the same round.\n",
         note, options.rounds);
@@ -263,7 +256,7 @@ void add_bench_attention_command(Command& program) {
     command.option("--head-dims", options->head_dims, "Head sizes").comma_list();
     command.option("--rounds", options->rounds, "Timed rounds").positive();
     command.option("--width", options->width, "Heads times head size; 0: enough for the device");
-    command.option("--tokens", options->tokens, "Tokens at least; 0: more than caches hold");
+    command.option("--tokens", options->tokens, "Minimum number of tokens; 0: more than fits caches");
     command.option("--json", options->json, "Also write the times here, a JSON object per line");
     command.option("--device", *device, "auto, cpu or cuda").one_of({"auto", "cpu", "cuda"});
     command.run([options, device] {

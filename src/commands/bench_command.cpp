@@ -1,4 +1,4 @@
-// longreach bench: where the time of a training step goes, against what this machine can do.
+// longreach bench: the time of a training step by operation, compared with the limits of this machine.
 #include <algorithm>
 #include <numeric>
 
@@ -65,7 +65,7 @@ class StepBench {
     double flops() const { return model_.training_flops_per_token(context_) * static_cast<double>(tokens_); }
 
   private:
-    // One micro-batch as the config has it, in whole sequences of the context benched.
+    // One micro-batch of the config, in whole sequences of the context length.
     static int64_t step_tokens(const train::Experiment& e, int64_t context) {
         const int64_t micro = e.resolved_stages().back().micro_tokens;
         return std::max<int64_t>(1, micro / context) * context;
@@ -90,13 +90,13 @@ class StepBench {
     model::Batch batch_;
 };
 
-double seconds(const std::function<void()>& body) {
+double seconds_of(const std::function<void()>& body) {
     const Clock::time_point begin = Clock::now();
     body();
     return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-// What the operations of a step are held against, the best of a few measurements in between.
+// The limits of the machine, as the best of a few measurements between the steps.
 struct Ceilings {
     double peak = 0, copy = 0;  // FLOP/s of a matrix product, bytes/s of a copy, read plus written
     void measure(Ops& ops) {
@@ -133,27 +133,26 @@ ExitCode bench(const BenchOptions& options) {
     for (int64_t context : contexts) {
         StepBench step(experiment, *ops, context);
         const auto timing = std::make_shared<OpTimes>(*ops);
-        // The yardsticks are interleaved with what they measure: a busy machine slows both.
+        // The limits are measured between the steps, because a busy machine slows both.
         std::vector<double> times;
         Ceilings ceilings;
         for (int64_t i = 0; i < options.steps; ++i) {
             ceilings.measure(*ops);
-            // Warm again: caches, and recordings, which do not outlive memory that is given back.
+            // Warms up caches, and recordings, which are lost when memory is released.
             for (int w = 0; w < 2; ++w) step.step(*ops);
-            times.push_back(seconds([&] { step.step(*ops); }));
+            times.push_back(seconds_of([&] { step.step(*ops); }));
             ops->decorate(timing);
             step.step(*ops);
             ops->decorate(nullptr);
         }
         const double peak = ceilings.peak, copy = ceilings.copy;
-        std::sort(times.begin(), times.end());
-        const double median = times[times.size() / 2];
+        const double seconds = median(times);
         fmt::print(
             "{}\ncontext {}: {} tokens/step, median {:.3f} ms, {} tokens/s, {:.0f} GFLOP/s, {:.0f}% of the "
             "measured {:.0f} GFLOP/s; copy {:.1f} GB/s\n\n",
-            note, context, step.tokens(), 1e3 * median,
-            human_count(static_cast<double>(step.tokens()) / median), step.flops() / median / 1e9,
-            100 * step.flops() / median / peak, peak / 1e9, copy / 1e9);
+            note, context, step.tokens(), 1e3 * seconds,
+            human_count(static_cast<double>(step.tokens()) / seconds), step.flops() / seconds / 1e9,
+            100 * step.flops() / seconds / peak, peak / 1e9, copy / 1e9);
         print_ops(*timing, options.steps, peak, copy);
         fmt::print("\n");
     }

@@ -31,8 +31,8 @@ std::vector<std::string> long_options_of(const CLI::App& app) {
     return names;
 }
 
-// What is wrong with the names of commands and options among the arguments, with the nearest known one; "" if
-// nothing is. The parser's own message covers everything else.
+// A message about an unknown command or option among the arguments, with the nearest
+// known name; "" if there is none. The parser's own messages cover all other errors.
 std::string unknown_name(const CLI::App& app, int argc, const char* const* argv) {
     const CLI::App* at = &app;
     std::string path;
@@ -80,7 +80,7 @@ Option& Option::token_counts() {
     option_->transform(
         [](const std::string& text) {
             const auto count = parse_token_count(text);
-            return count ? std::to_string(*count) : text;  // the next check refuses what is no count
+            return count ? std::to_string(*count) : text;  // the next check refuses other text
         },
         "", "token count");
     return *this;

@@ -1,5 +1,5 @@
-// The command line as the commands describe it. Only command_line.cpp includes the parser (CLI11), whose headers
-// take long to compile.
+// The command line in the form in which commands declare it. Only command_line.cpp
+// includes the parser (CLI11), whose headers are slow to compile.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ class Option {
     Option& repeatable();    // may be given several times, with one value each
     Option& comma_list();    // one argument holds several values
     Option& token_counts();  // "64K" as well as "65536" (base/units.h)
-    Option& show_default();  // in the help; the value that the variable holds now
+    Option& show_default();  // shows the current value of the variable in the help
     Option& in_range(int64_t lowest, int64_t highest);
     Option& in_real_range(double lowest, double highest);
     Option& positive();
@@ -48,22 +48,23 @@ class Command {
 
     Command add(const std::string& name, const std::string& help);
     void require_command();
-    // The value goes into `value`, which must outlive the parsing. For the types that command_line.cpp lists.
+    // Parsing stores the value in `value`, which must outlive
+    // it. Instantiated for the types in command_line.cpp.
     template <class T>
     Option option(const std::string& name, T& value, const std::string& help);
     Option option(const std::string& name, const std::function<void(const std::string&)>& take,
                   const std::string& help);
     Option flag(const std::string& name, bool& value, const std::string& help);
     void footer(const std::string& text);
-    void run(Action action);  // what is done if this command is chosen
+    void run(Action action);  // sets what the command does
 
   private:
     CLI::App* app_;
     Action* action_;
 };
 
-// What the arguments ask for, with the commands that `add_commands` adds to the program. Empty if nothing is left to
-// do: help was printed, or what is wrong with the arguments; `code` is then the exit code.
+// Parses the arguments with the commands that `add_commands` adds to the program and returns the
+// chosen action. It is empty, and `code` is the exit code, if help or an error message was printed.
 Action read_command_line(int argc, char** argv, const std::function<void(Command&)>& add_commands,
                          ExitCode& code);
 

@@ -1,4 +1,4 @@
-// The commands. Each adds itself to the program, with its options and what is done if it is chosen.
+// The commands. Each function adds one to the program, with its options and action.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// longreach config: what a config says, means and allows.
+// longreach config: shows, explains and compares configs.
 #include "commands/commands.h"
 #include "config/diff.h"
 #include "config/help.h"

@@ -1,4 +1,4 @@
-// longreach data: makes, shows and checks token shards.
+// longreach data: makes, shows and verifies token shards.
 #include "commands/commands.h"
 #include "data/inspect.h"
 #include "data/synth.h"
@@ -18,9 +18,10 @@ void add_stream_arguments(Command& command, StreamArguments& a) {
     command.option("shards", a.paths, "Shards, directories of shards or patterns").required();
     command.option("--raw-width", a.width,
                    "The files are raw tokens of this many bytes (2 or 4), without a header");
-    command.option("--boundary", a.boundary, "Token that marks a document border, if the shards do not say");
-    command.flag("--boundary-after", a.marker_after, "The marker ends a document instead of beginning one");
-    command.option("--vocab", a.vocab, "Tokens must be below this");
+    command.option("--boundary", a.boundary,
+                   "Token that marks a document boundary, if the shards do not define one");
+    command.flag("--boundary-after", a.marker_after, "The marker ends a document instead of starting one");
+    command.option("--vocab", a.vocab, "All tokens must be below this number");
 }
 
 data::StreamOptions stream_options(const StreamArguments& a) {
@@ -37,22 +38,22 @@ data::StreamOptions stream_options(const StreamArguments& a) {
 
 void add_tokenize(Command& data) {
     auto options = std::make_shared<data::TokenizeOptions>();
-    Command command = data.add("tokenize", "Text files, directories and JSONL to byte-level shards");
+    Command command = data.add("tokenize", "Convert text files, directories and JSONL to byte-level shards");
     command.option("inputs", options->source.inputs, "Files, directories, *.jsonl").required();
     command.option("--out", options->output, "Directory for train_*.bin and val_*.bin").required();
-    command.flag("--replace", options->replace, "Remove the shards an earlier call left there");
-    command.option("--ext", options->source.extensions, "Inside directories: only names that end so")
+    command.flag("--replace", options->replace, "Remove the shards of an earlier call");
+    command.option("--ext", options->source.extensions, "Inside directories: only names with these endings")
         .comma_list();
-    command.option("--exclude", options->source.exclude, "Inside directories: patterns left out")
+    command.option("--exclude", options->source.exclude, "Inside directories: patterns of names to skip")
         .comma_list();
-    command.option("--text-field", options->source.text_field, "JSONL: the member that holds the text");
+    command.option("--text-field", options->source.text_field, "JSONL: the member that contains the text");
     command.flag("--strip-licence", options->source.strip_licence,
                  "Drop licence comments at the top of files");
     command.option("--val-every", options->val_every, "Every n-th document is for validation");
     command.option("--val-fraction", options->val_fraction,
                    "Share of documents for validation, by hashed name");
-    command.option("--shard-tokens", options->max_shard_tokens, "Tokens per shard at most");
-    command.option("--max-bytes", options->max_bytes, "Text used at most");
+    command.option("--shard-tokens", options->max_shard_tokens, "Maximum tokens per shard");
+    command.option("--max-bytes", options->max_bytes, "Maximum bytes of text");
     command.run([options] {
         fmt::print("{}", data::to_text(data::tokenize(*options)));
         return ExitCode::ok;
@@ -61,9 +62,9 @@ void add_tokenize(Command& data) {
 
 void add_synth(Command& data) {
     auto options = std::make_shared<data::SynthOptions>();
-    Command command = data.add("synth", "A synthetic corpus in which long context pays");
+    Command command = data.add("synth", "Make a synthetic corpus that rewards long context");
     command.option("--out", options->output, "Directory for train_*.bin and val_*.bin").required();
-    command.flag("--replace", options->replace, "Remove the shards an earlier call left there");
+    command.flag("--replace", options->replace, "Remove the shards of an earlier call");
     command.option("--seed", options->seed, "Same seed, same bytes");
     command.option("--train-bytes", options->train_bytes, "Bytes of training text");
     command.option("--val-bytes", options->val_bytes, "Bytes of validation text");
@@ -80,7 +81,7 @@ void add_synth(Command& data) {
 
 void add_inspect(Command& data) {
     auto arguments = std::make_shared<StreamArguments>();
-    Command command = data.add("inspect", "What shards hold: headers, documents, first tokens");
+    Command command = data.add("inspect", "Show the contents of shards: headers, documents, first tokens");
     add_stream_arguments(command, *arguments);
     command.run([arguments] {
         data::InspectOptions options;

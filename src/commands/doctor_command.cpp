@@ -1,4 +1,4 @@
-// longreach doctor: what this machine offers and what would be used.
+// longreach doctor: the hardware and libraries of this machine, and which of them would be used.
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -13,7 +13,7 @@ namespace longreach::commands {
 
 namespace {
 
-// What a large matrix product reaches.
+// Prints the speed of a large matrix product.
 void rate(const char* title, train::Device device, train::PrecisionChoice precision) {
     train::SystemConfig system;
     system.device = device;

@@ -19,14 +19,14 @@ struct EvalOptions {
     std::vector<int64_t> depths;
     int64_t tokens = 0, samples = 100;
     bool buckets = false, repeat = false;
-    // Losses by length, unless tasks are all that is asked for.
+    // Whether to measure losses by length: not if only tasks are requested.
     bool losses() const { return tasks.empty() || tokens > 0 || buckets || repeat || !token_losses.empty(); }
 };
 
 void write_results(const std::string& directory, const std::vector<eval::LengthResult>& results,
                    const std::vector<eval::TaskRow>& tasks, int64_t step, double bytes_per_token) {
     io::make_directories(directory);
-    // A file of an earlier request that this one has nothing for would describe another model.
+    // Removes files of an earlier request that this one does not replace.
     const auto put = [&](bool measured, const auto& columns, const std::vector<std::string>& lines) {
         const std::string path = io::join_path(directory, columns.file());
         if (!measured) return io::remove_file(path);
@@ -144,8 +144,8 @@ void add_eval_command(Command& program) {
     command.option("--token-losses", options->token_losses,
                    "Write every token's loss to this safetensors file");
     command.flag("--repeat", options->repeat,
-                 "Also score texts of the training context, repeated up to each length, and the same "
-                 "stretches unrepeated");
+                 "Also score texts of the training length, repeated to fill each length, and the same text "
+                 "without repetition");
     std::vector<std::string> names;
     for (const data::TaskKind task : data::all_tasks()) names.emplace_back(data::name_of(task));
     command
@@ -155,8 +155,8 @@ void add_eval_command(Command& program) {
         .comma_list();
     command
         .option("--depths", options->depths,
-                "Where tasks have the piece that is asked for, in percent of the context: 0,25,50,75,100; "
-                "without: at random places")
+                "Position of the answer in tasks, in percent of the context: 0,25,50,75,100 (default: random "
+                "positions)")
         .comma_list()
         .in_range(0, 100);
     command.option("--samples", options->samples, "Samples per task, length and depth (100)")

@@ -1,4 +1,4 @@
-// longreach generate: a text continued by a trained model.
+// longreach generate: continues a text with a trained model.
 #include <charconv>
 #include <cstdio>
 #include <optional>
@@ -13,7 +13,7 @@ namespace longreach::commands {
 
 namespace {
 
-// The byte-level tokenizer of data tokenize: 256 before each document.
+// The byte-level tokenizer of data tokenize: token 256 precedes each document.
 constexpr int64_t byte_vocabulary = 257;
 constexpr int32_t document_begin = 256;
 constexpr uint64_t largest_prompt = uint64_t{1} << 30;
@@ -56,11 +56,11 @@ std::vector<int32_t> prompt_tokens(const GenerateOptions& options, int64_t vocab
         require(!ids.empty(), ExitCode::usage, "--ids needs a prompt of at least one token");
         return ids;
     }
-    require(vocabulary == byte_vocabulary, ExitCode::usage,
-            "the model's vocabulary is not that of bytes ({} tokens instead of {}), so its prompt has to be "
-            "token "
-            "numbers: --ids",
-            vocabulary, byte_vocabulary);
+    require(
+        vocabulary == byte_vocabulary, ExitCode::usage,
+        "the model's vocabulary is not that of bytes ({} tokens instead of {}), so the prompt must be token "
+        "numbers: --ids",
+        vocabulary, byte_vocabulary);
     std::vector<int32_t> ids{document_begin};
     for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
     return ids;
@@ -75,7 +75,7 @@ ExitCode generate(const GenerateOptions& options) {
     require(options.temperature > 0 || options.top == 0, ExitCode::usage,
             "--top has no effect without --temperature");
     OpenedModel opened(options.model, true,
-                       [](train::Experiment&) {});  // standard output is the text's alone
+                       [](train::Experiment&) {});  // standard output contains only the text
     const train::Experiment& experiment = opened.experiment;
     const std::vector<int32_t> text = prompt_tokens(options, experiment.model.vocab_size);
     const int64_t prompt = static_cast<int64_t>(text.size()), room = prompt + options.tokens;
@@ -105,7 +105,7 @@ ExitCode generate(const GenerateOptions& options) {
         if (options.ids) {
             add(fmt::format("{}{}", i > 0 ? " " : "", next));
         } else {
-            if (next == document_begin) break;  // the document is over
+            if (next == document_begin) break;  // end of the document
             add(std::string(1, static_cast<char>(next)));
         }
         if (i + 1 < options.tokens) next = decoder->step(ops, weights, {next})[0];
@@ -127,21 +127,21 @@ void add_generate_command(Command& program) {
     add_model_options(command, options->model, ", for texts of the prompt's length plus --tokens");
     command.option("--prompt", options->prompt,
                    "The text to continue, as bytes; printed before its continuation");
-    command.option("--prompt-file", options->prompt_file, "The same from a file; not printed");
+    command.option("--prompt-file", options->prompt_file, "The same from a file, but not printed");
     command
         .option("--tokens", options->tokens,
-                "Tokens to add at most; a text of bytes also ends where its document does")
+                "Maximum number of tokens to add; text of bytes also ends at the end of its document")
         .in_range(int64_t{1}, int64_t{1} << 31);
     command.flag("--ids", options->ids,
-                 "The prompt is token numbers separated by spaces or commas, and so is what is printed: "
-                 "for other vocabularies than that of data tokenize");
+                 "Read and print token numbers, separated by spaces or commas, instead of text: for "
+                 "vocabularies other than that of data tokenize");
     command
         .option("--temperature", options->temperature,
                 "Draw from the model's probabilities at this temperature; 0: take the most likely")
         .not_negative();
-    command.option("--top", options->top, "Draw from this many most likely tokens; 0: from all")
+    command.option("--top", options->top, "Draw from this number of most likely tokens; 0: from all")
         .not_negative();
-    command.option("--seed", options->seed, "Of the draws").not_negative();
+    command.option("--seed", options->seed, "Seed of the draws").not_negative();
     add_label_option(command, options->model,
                      "Also write the text to eval/LABEL/sample.txt of the run directory, for the run's page");
     command.run([options] { return generate(*options); });

@@ -12,12 +12,12 @@ namespace longreach::commands {
 
 namespace {
 
-// <run>/eval/<label> of the run that has this checkpoint.
+// <run>/eval/<label> of the run that contains this checkpoint.
 std::string label_directory(const io::Checkpoint& checkpoint, const std::string& label) {
     if (label.empty()) return "";
     const std::string checkpoints = io::parent_path(checkpoint.path);
     require(io::base_name(checkpoints) == "checkpoints", ExitCode::usage,
-            "{} is no checkpoint of a run directory, where results under a label go", checkpoint.path);
+            "{} is not a checkpoint of a run directory, which --label needs", checkpoint.path);
     return io::join_path(io::parent_path(checkpoints), "eval/" + label);
 }
 
@@ -27,7 +27,7 @@ void add_model_options(Command& command, ModelOptions& options, const std::strin
     command.option("target", options.target, "Run directory (its newest checkpoint) or checkpoint directory")
         .required();
     command.option("--set", options.set, "Override a field of the run's config").repeatable();
-    // Behind those of --set, whose vector is there by now: options are taken in the order they were added.
+    // Added after --set, so that it is appended to its vector: options are processed in the order added.
     command.option(
         "--rope",
         [&options](const std::string& kind) { options.set.push_back("eval.rope.kind=\"" + kind + "\""); },
@@ -103,7 +103,7 @@ void OpenedModel::check_memory(const Plan& plan, int64_t longest) {
     };
     int64_t length = longest / 2;
     while (length > 0 && !fits(length)) length /= 2;
-    // Between it and its double, to three digits in binary.
+    // Between this length and its double, to three binary digits.
     for (int64_t part = length / 2; part > 0 && part >= length / 8; part /= 2)
         if (length + part < longest && fits(length + part)) length += part;
     const std::string advice = length > 0 ? fmt::format("the longest length that fits: {}", length)

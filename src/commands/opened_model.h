@@ -1,4 +1,5 @@
-// What eval, probe and generate share: the model of a checkpoint on a device, and the place of its results.
+// Shared by eval, probe and generate: the model of a
+// checkpoint on a device, and the directory of its results.
 #pragma once
 
 #include <functional>
@@ -20,19 +21,19 @@ struct ModelOptions {
     std::vector<std::string> set;  // overrides of the run's config, --rope among them
 };
 
-// The target, --set and --rope; rope_note: what the command adds to the help of --rope.
+// Adds the target, --set and --rope. rope_note: appended to the help of --rope.
 void add_model_options(Command& command, ModelOptions& options, const std::string& rope_note = "");
 void add_label_option(Command& command, ModelOptions& options, const std::string& help);
 
-// The lengths up to `longest`, which is among them.
+// The lengths below `longest`, and `longest`.
 std::vector<int64_t> lengths_up_to(const std::vector<int64_t>& lengths, int64_t longest);
 
 class OpenedModel {
-    std::string device_note_;  // filled by the making of ops
+    std::string device_note_;  // set when ops is created
 
   public:
-    // quiet: standard output stays empty. adjust: what the command's own options change in the run's config
-    // before that is checked.
+    // quiet: writes nothing to standard output. adjust: applies the
+    // command's own options to the config of the run before it is checked.
     OpenedModel(const ModelOptions& options, bool quiet,
                 const std::function<void(train::Experiment&)>& adjust);
 
@@ -49,14 +50,14 @@ class OpenedModel {
     model::FlatParams weights;
 
     data::TokenStream validation_stream() const;
-    // A model for sequences of up to `longest` tokens; without memory before load().
+    // Creates a model for sequences of up to `longest` tokens, without memory until load().
     void build(int64_t longest);
-    // Reserves the model's memory and what plan() adds for sequences of up to `longest` tokens, then loads
-    // the weights. If there is too little memory, the error names the longest length that fits.
+    // Reserves the memory of the model and of plan() for sequences of up to `longest` tokens, then
+    // loads the weights. If memory is insufficient, the error names the longest length that fits.
     using Plan = std::function<void(model::Arena& arena, int64_t longest)>;
     void load(const Plan& plan, int64_t longest);
-    // Writes request.json, what was asked, into the label's directory. scored: null if no losses were
-    // measured. keep: leaves an existing file as it is.
+    // Writes the request to request.json in the label's directory. scored: null
+    // if no losses were measured. keep: does not replace an existing file.
     void write_request(const std::vector<int64_t>& lengths, int64_t tokens,
                        const std::vector<std::string>& tasks, const eval::ScoredTokens* scored, bool keep);
 

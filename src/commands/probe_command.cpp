@@ -1,4 +1,4 @@
-// longreach probe: what attention does in a run's or checkpoint's model, layer by layer and head by head.
+// longreach probe: statistics of attention in the model of a run or checkpoint, by layer and head.
 #include "base/text.h"
 #include "base/units.h"
 #include "commands/command_line.h"
@@ -17,7 +17,7 @@ struct ProbeOptions {
 
 ExitCode probe(const ProbeOptions& options) {
     OpenedModel opened(options.model, false, [&](train::Experiment& e) {
-        // The command looks once, and at its own lengths.
+        // The command probes once, at its own lengths.
         if (!options.lengths.empty()) e.probe.lengths = options.lengths;
         e.eval.take_lengths(e.probe_lengths(), 0);
         if (options.tokens > 0)
@@ -57,7 +57,7 @@ ExitCode probe(const ProbeOptions& options) {
     io::write_file_atomically(io::join_path(opened.directory, "probe.csv"),
                               eval::probe_file.header() + "\n" +
                                   join(eval::probe_lines(result.rows, opened.checkpoint.step), "\n") + "\n");
-    // What another evaluation under this label was asked stays.
+    // Keeps the request of another evaluation under this label.
     opened.write_request(request.lengths, request.tokens, {}, &scored, true);
     console.line(fmt::format("peak memory of the process: {}", human_bytes(train::peak_resident_bytes())));
     return ExitCode::ok;
@@ -67,7 +67,8 @@ ExitCode probe(const ProbeOptions& options) {
 
 void add_probe_command(Command& program) {
     auto options = std::make_shared<ProbeOptions>();
-    Command command = program.add("probe", "What attention does, by layer, head and number of visible keys");
+    Command command =
+        program.add("probe", "Statistics of attention by layer, head and number of visible keys");
     add_model_options(command, options->model);
     command
         .option("--lengths", options->lengths,
@@ -77,7 +78,7 @@ void add_probe_command(Command& program) {
         .token_counts();
     command
         .option("--tokens", options->tokens,
-                "Tokens looked at, at each length; default: one sequence of the largest")
+                "Tokens examined at each length (default: one sequence of the largest)")
         .positive()
         .token_counts();
     add_label_option(command, options->model, "Results go to RUN/eval/LABEL/probe.csv");

@@ -1,4 +1,4 @@
-// longreach ranks: what the ranks of a run did last with each other, from the logs they leave behind.
+// longreach ranks: the last collectives of the ranks of a run, from their logs.
 #include <algorithm>
 
 #include "base/json.h"
@@ -48,7 +48,8 @@ void print_log(const ranks::CollectiveLogContents& log, int last, int64_t zero) 
     }
 }
 
-// In the form that chrome://tracing and Perfetto show: a row of bars per rank, from begun to waited for.
+// In the format of chrome://tracing and Perfetto: one row
+// of bars per rank, from the start to the end of the wait.
 std::string trace_of(const std::vector<ranks::CollectiveLogContents>& logs, int64_t zero) {
     json::Value events = json::Value::array();
     for (const ranks::CollectiveLogContents& log : logs)
@@ -85,9 +86,9 @@ ExitCode show(const RanksOptions& options) {
 
 void add_ranks_command(Command& program) {
     auto options = std::make_shared<RanksOptions>();
-    Command command = program.add("ranks", "What the ranks of a run did last with each other");
+    Command command = program.add("ranks", "Show the last collectives of the ranks of a run");
     command.option("run", options->run, "Run directory").required();
-    command.option("--last", options->last, "Collectives shown of each rank").in_range(1, 64);
+    command.option("--last", options->last, "Collectives to show for each rank").in_range(1, 64);
     command.option("--trace", options->trace, "Also write them as a trace for chrome://tracing or Perfetto");
     command.run([options] { return show(*options); });
 }

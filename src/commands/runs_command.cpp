@@ -1,4 +1,4 @@
-// longreach runs: the runs of a directory, how far they are and how they do.
+// longreach runs: the runs of a directory, with progress and losses.
 #include "base/text.h"
 #include "base/units.h"
 #include "commands/commands.h"
@@ -39,8 +39,7 @@ void add_runs_command(Command& program) {
     auto directory = std::make_shared<std::string>("runs");
     Command command = program.add(
         "runs", "List runs: state, steps, last training loss, last validation at the longest length");
-    command
-        .option("directory", *directory, "Where to look: a directory of runs or sweeps, a sweep, or one run")
+    command.option("directory", *directory, "A directory of runs or sweeps, a sweep, or one run")
         .show_default();
     command.run([directory] { return runs(*directory); });
 }

@@ -1,4 +1,4 @@
-// longreach sweep: many runs of one experiment, trained and evaluated in a queue.
+// longreach sweep: trains and evaluates the runs of an experiment in a queue.
 #include "commands/commands.h"
 #include "config/help.h"
 #include "report/sweep_results.h"
@@ -50,10 +50,10 @@ void add_sweep_command(Command& program) {
         .repeatable();
     command
         .option("--over", options->over,
-                "Config file laid over every run, such as configs/cpu.json; may be repeated. It also "
-                "extends the sweep's name: <name>-cpu")
+                "Config file to apply on top of every run, such as configs/cpu.json; may be repeated. It "
+                "also extends the sweep's name: <name>-cpu")
         .repeatable();
-    command.option("--jobs", options->jobs, "Runs at a time").in_range(1, 1024);
+    command.option("--jobs", options->jobs, "Runs at the same time").in_range(1, 1024);
     command.flag("--dry-run", options->dry_run, "Check every run and print the plan, then stop");
     command.footer("Fields of the sweep file\n" +
                    config::explain(config::describe<train::SweepConfig>(), ""));

@@ -1,4 +1,4 @@
-// longreach theory: what can be computed about attention at long contexts without training anything.
+// longreach theory: computes properties of attention at long contexts, without training.
 #include <chrono>
 
 #include "base/units.h"
@@ -31,7 +31,7 @@ void save(const Options& options, const std::string& name, const std::string& co
     if (!options.out.empty()) io::write_file_atomically(io::join_path(options.out, name), content);
 }
 
-// Every second cell of every second line, lambda to two digits: a glance, the files have the rest.
+// A coarse view of the diagram, about 12 x 12 cells with two decimals; the files contain all cells.
 std::string glance(const theory::PhaseDiagram& diagram, const std::vector<double>& values,
                    const char* title) {
     const int64_t stride = std::max<int64_t>(1, diagram.cells / 12);
@@ -78,7 +78,7 @@ ExitCode theory(const Options& options) {
     };
     const std::vector<int64_t> phase_ns = options.ns.empty() ? std::vector<int64_t>{512} : options.ns;
     const std::vector<int64_t> phase_dims = options.dims.empty() ? std::vector<int64_t>{512} : options.dims;
-    // Four matrices of n x n numbers and n^3 operations per cell: 4096 are an hour or so.
+    // Four matrices of n x n numbers and n^3 operations per cell: n = 4096 takes about an hour.
     if (wanted("phase"))
         for (int64_t n : phase_ns)
             require(n <= 4096, ExitCode::usage,

@@ -1,5 +1,5 @@
-// longreach train: starts a run, or resumes it if its directory already holds a checkpoint. With several
-// ranks every one of them runs this command.
+// longreach train: starts a run, or resumes it if its directory contains
+// a checkpoint. With several ranks, each of them runs this command.
 #include <sched.h>
 
 #include <algorithm>
@@ -30,7 +30,7 @@ struct TrainOptions {
     std::string plan_for;  // the text of the option
 };
 
-// As a shell handed them to this process.
+// The arguments of this process.
 std::vector<std::string> own_arguments() {
     std::ifstream file("/proc/self/cmdline", std::ios::binary);
     std::vector<std::string> arguments;
@@ -39,7 +39,7 @@ std::vector<std::string> own_arguments() {
     return arguments;
 }
 
-// The number of ranks asked for on the command line; 0: none.
+// The number of ranks requested on the command line; 0 if none.
 int ranks_asked(const TrainOptions& options, const train::SystemConfig& system) {
     if (options.gpus > 0 && system.device == train::Device::cpu)
         throw Error(ExitCode::usage, fmt::format("--gpus {} but system.device is cpu", options.gpus),
@@ -47,7 +47,7 @@ int ranks_asked(const TrainOptions& options, const train::SystemConfig& system) 
     return options.gpus > 0 ? options.gpus : options.ranks;
 }
 
-// Not in the process that starts the ranks: asking for GPUs takes memory on them.
+// Not called in the process that starts the ranks, because querying GPUs takes memory on them.
 void require_gpus(int count) {
     const CudaStatus status = cuda_status();
     require(status.unusable.empty(), ExitCode::device, "--gpus {}: {}", count, status.unusable);
@@ -73,7 +73,7 @@ ranks::Fingerprints fingerprints(const train::Experiment& experiment, const trai
             {"data", format_hash64(trainer.data_fingerprint())}};
 }
 
-// The first name of data.train and data.val that no file has; empty: all are there.
+// The first path of data.train and data.val without a file; empty if all exist.
 std::string absent_data(const data::DataConfig& data) {
     for (const std::vector<std::string>* list : {&data.train, &data.val})
         for (const std::string& path : *list) {
@@ -95,7 +95,7 @@ train::Surroundings surroundings_of(const TrainOptions& options, const train::Ex
     return s;
 }
 
-// What a run would find out only after its plan: a place to write to, and weights to start from.
+// Checks what a run would check only after its plan: that it can write, and that the initial weights exist.
 void check_places(const train::RunConfig& run, train::Console& console) {
     const std::string directory = io::join_path(run.dir, run.name);
     io::require_writable(directory);
@@ -132,7 +132,7 @@ ExitCode train_as_rank(const TrainOptions& options, const config::LoadedConfig<t
     try {
         return trainer.run(directory ? &*directory : nullptr, *comm, team);
     } catch (const Error& error) {
-        // Whatever could not be written: a lost directory is the reason to give.
+        // If the directory is lost, that is the reason to report.
         if (directory && error.code() == ExitCode::disk) directory->check_in_place();
         throw;
     }
@@ -148,9 +148,9 @@ ExitCode train(const TrainOptions& options) {
             ranks::spawn_ranks({.ranks = ranks, .arguments = own_arguments(), .block_signals = true}));
     if (options.gpus > 0 && options.plan_for.empty()) require_gpus(options.gpus);
     if (place.ranks == 1 || options.dry_run) {
-        ranks::Team team;  // a dry run plans for the first of the ranks
+        ranks::Team team;  // a dry run plans for the first rank
         const int planned = options.dry_run ? std::max({place.ranks, ranks, 1}) : 1;
-        // Without a launcher all of them would be started here.
+        // Without a launcher, all ranks run on this machine.
         const int here = place.ranks > 1 ? place.local_ranks : planned;
         return train_as_rank(options, config, team, planned, here);
     }
@@ -160,7 +160,7 @@ ExitCode train(const TrainOptions& options) {
     ranks::Team team(place, ranks::run_token(place, environment), run.dir + "/" + run.name, team_options);
     try {
         const ExitCode code = train_as_rank(options, config, team, place.ranks, place.local_ranks);
-        team.leave(code, code == ExitCode::numerics ? "a number is not finite; its log.txt says which" : "");
+        team.leave(code, code == ExitCode::numerics ? "a number is not finite; see its log.txt" : "");
         return code;
     } catch (const Error& error) {
         team.leave(error.code(), error.what());
@@ -181,7 +181,7 @@ config::LoadedConfig<train::Experiment> load_experiment(const std::string& file,
     auto loaded =
         config::load_config<train::Experiment>({.file = file, .overrides = overrides},
                                                [](train::Experiment& e, config::Problems& p) { e.check(p); });
-    // Once for all ranks of a run.
+    // Only one rank prints them.
     if (ranks::place_from(ranks::process_environment()).rank == 0) print_warnings(loaded.warnings);
     return loaded;
 }
@@ -198,16 +198,15 @@ void add_train_command(Command& program) {
         .in_range(1, 1024)
         .excludes(ranks);
     ranks.in_range(1, 1024);
-    command.flag("--fresh", options->fresh, "Start over: delete what an earlier run of this name left");
+    command.flag("--fresh", options->fresh, "Start over: delete the files of an earlier run of this name");
     command.flag("--quiet", options->quiet, "Write log.txt only");
     Option dry_run =
         command.flag("--dry-run", options->dry_run,
-                     "Check everything and print the memory plan, then stop; data that are not here are "
-                     "left out");
+                     "Check everything and print the memory plan, then stop; missing data files are skipped");
     command
         .option("--plan-for", options->plan_for,
-                "With --dry-run: hold the plan against a device with this much memory, which need not be "
-                "here: 80GiB, or 80GiB:cuda for a GPU")
+                "With --dry-run: compare the plan with a device with this much memory, which need not be "
+                "present: 80GiB, or 80GiB:cuda for a GPU")
         .needs(dry_run);
     command.run([options] { return train(*options); });
 }

@@ -7,6 +7,12 @@
 
 namespace longreach::commands {
 
+double median(std::vector<double> values) {
+    std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2),
+                     values.end());
+    return values[values.size() / 2];
+}
+
 double measure_copy(Ops& ops) {
     const int64_t bytes = std::min(ops.traits().copy_bytes, ops.free_bytes() / 4) / 4096 * 4096;
     void* memory = ops.allocate(2 * bytes);

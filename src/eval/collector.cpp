@@ -28,8 +28,8 @@ std::vector<std::vector<double>> Collector::collect(Ops& ops, ranks::Comm& comm,
         comm.wait(comm.exchange({ranks::CollectiveOp::send, DType::f64, most}, sends, receives));
     };
 
-    // How many numbers each has: rank 0 gets all counts, all get the maximum. The number sent is twice the
-    // count, and one more if the sender asks to stop.
+    // Rank 0 receives the count of every rank, then all ranks receive the maximum.
+    // The number sent is twice the count, plus one if the sender wants to stop.
     std::vector<int64_t> counts(static_cast<size_t>(others));
     double head = 2 * static_cast<double>(mine.size()) + (stop ? 1 : 0);
     if (collects) {

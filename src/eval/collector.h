@@ -1,5 +1,5 @@
-// Gathers the results of all ranks on rank 0: lists of numbers of any length, through a small piece of device
-// memory. f64 represents all results exactly: f32 losses, counts, token ids.
+// Gathers the results of all ranks on rank 0: lists of numbers of any length, through a small
+// buffer of device memory. f64 represents all results exactly: f32 losses, counts, token ids.
 #pragma once
 
 #include <vector>
@@ -11,15 +11,15 @@ namespace longreach::eval {
 
 class Collector {
   public:
-    static constexpr int64_t piece = 1 << 15;  // numbers of one rank on their way at once: 256 KiB
+    static constexpr int64_t piece = 1 << 15;  // numbers of one rank per transfer: 256 KiB
 
-    // Device memory for a piece, on rank 0 for a piece of every other rank; none where there is one rank.
+    // Device memory for a piece, on rank 0 for a piece of every other rank; none with a single rank.
     void plan(model::Arena& arena, int rank, int ranks);
-    // Called by all ranks. On rank 0 the lists of all ranks in the ranks' order, elsewhere nothing. stop:
-    // whether this rank asks to stop; afterwards, on all ranks, whether any does.
+    // Called by all ranks. Returns the lists of all ranks in their order on rank 0, nothing
+    // elsewhere. stop: in, whether this rank wants to stop; out, on all ranks, whether any does.
     std::vector<std::vector<double>> collect(Ops& ops, ranks::Comm& comm, std::vector<double> mine,
                                              bool& stop) const;
-    // Rank 0's numbers, at most `piece`, on all ranks. Their count is the same on all.
+    // Copies the numbers of rank 0, at most `piece`, to all ranks. All ranks pass the same count.
     void share(Ops& ops, ranks::Comm& comm, std::vector<double>& numbers) const;
 
   private:

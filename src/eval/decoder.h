@@ -1,9 +1,9 @@
-// Texts continued token by token: the prompt in one pass, then one token per sequence and step against the
-// keys and values that were kept.
+// Continues texts token by token: the prompt in one pass, then
+// one token per sequence and step, with cached keys and values.
 //
-// A step is the last row of a pass over the whole text so far, up to rounding. Where what a model does
-// depends on the length of its text (eval.rope), that length is the decoder's room from the first token to
-// the last, so that nothing changes within a text.
+// Up to rounding, a step equals the last row of a pass over the whole text so
+// far. If the model depends on the length of its text (eval.rope), that length
+// is the decoder's room for all tokens, so that nothing changes within a text.
 #pragma once
 
 #include <vector>
@@ -24,20 +24,20 @@ class Decoder {
     Decoder(model::Transformer& model, const DecoderSize& size)
         : model_(model), generator_(model), size_(size) {}
 
-    // Plan like the model's. Keys and values live from prefill() to the last step().
+    // Call where the model is planned. Keys and values live from prefill() to the last step().
     void plan(model::Arena& arena, Ops& ops);
 
-    // Begins new texts: tokens [B P] of prompts of equal length, at most as many as planned. Returns the most
-    // likely next token of each sequence.
+    // Starts new texts from prompts of equal length, tokens [B P], at most as
+    // many as planned. Returns the most likely next token of each sequence.
     const std::vector<int32_t>& prefill(Ops& ops, const model::FlatParams& weights,
                                         const std::vector<int32_t>& tokens, int64_t sequences);
     // Appends a token [B] to each text. Returns the most likely next ones.
     const std::vector<int32_t>& step(Ops& ops, const model::FlatParams& weights,
                                      const std::vector<int32_t>& tokens);
-    // After either: what the next token's probabilities are made of, after the softcap of the head; [B V].
+    // After either: the logits of the next token, after the softcap of the head; [B V].
     std::vector<float> logits(Ops& ops) const;
 
-    int64_t position() const { return position_; }  // tokens that every text has
+    int64_t position() const { return position_; }  // tokens of each text so far
     const DecoderSize& size() const { return size_; }
 
   private:
@@ -53,8 +53,8 @@ class Decoder {
     std::vector<int32_t> best_;
 };
 
-// A token drawn from softmax(logits / temperature) over the `top` largest logits (0: all of them). uniform:
-// in [0, 1). Of equal logits at the border the first are kept.
+// A token drawn from softmax(logits / temperature) over the `top` largest
+// logits (0: all). uniform: in [0, 1). Ties at the limit keep the first tokens.
 int32_t sample_token(const float* logits, int64_t vocabulary, double temperature, int64_t top,
                      double uniform);
 

@@ -32,7 +32,7 @@ void EvalConfig::fields(config::Fields& f) {
         "align", align,
         {{EvalAlign::chunk, "chunk", "cut one stream into sequences of each length; every token is scored"},
          {EvalAlign::suffix, "suffix",
-          "score the last tokens of documents behind prefixes of each length: context is the only change"}},
+          "score the last tokens of documents after prefixes of each length: only the context changes"}},
         {"which tokens are scored at which context", true});
     f.integer("suffix_tokens", suffix_tokens, {.min = 0, .tokens = true},
               {"suffix: tokens scored at the end of each document; 0: half the smallest length", true});
@@ -42,7 +42,7 @@ void EvalConfig::fields(config::Fields& f) {
         "batch_tokens", batch_tokens, {.min = 0, .tokens = true},
         {"tokens evaluated at once; 0: as many as a training micro-batch, at least one longest sequence",
          true});
-    f.section("rope", rope, {"changes of a finished model for sequences longer than train_context"});
+    f.section("rope", rope, {"changes to a trained model for sequences longer than train_context"});
 }
 
 void EvalConfig::check(config::Problems& p) const {
@@ -53,9 +53,9 @@ void EvalConfig::check(config::Problems& p) const {
     for (int64_t length : lengths)
         if (rising && lengths.back() % length != 0)
             p.add("eval.lengths",
-                  fmt::format("{} does not divide the largest length {}, so the two could not score "
-                              "the same tokens",
-                              length, lengths.back()));
+                  fmt::format(
+                      "{} does not divide the largest length {}, so the two cannot score the same tokens",
+                      length, lengths.back()));
     if (align == EvalAlign::chunk) p.no_effect("eval.suffix_tokens", "align is chunk", "eval.align");
     if (align == EvalAlign::suffix && !lengths.empty() && suffix_tokens > lengths.front())
         p.add("eval.suffix_tokens",

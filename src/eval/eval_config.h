@@ -21,8 +21,8 @@ struct EvalConfig {
     int64_t min_document = 0;
     int64_t batch_tokens = 0;
     model::PostHocConfig rope;
-    // Lengths and a token count for one evaluation, where given; counts grow to one longest
-    // sequence if need be.
+    // Sets the lengths and the token count of one evaluation, if given;
+    // raises counts to at least one sequence of the largest length.
     void take_lengths(const std::vector<int64_t>& given, int64_t scored);
     void fields(config::Fields& f);
     void check(config::Problems& problems) const;

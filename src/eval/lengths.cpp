@@ -15,10 +15,9 @@ namespace longreach::eval {
 
 namespace {
 
-// One stretch of the stream whose tokens are scored: positions [begin, end), their targets at
-// [begin + 1, end + 1).
+// A sequence of the stream and the part of it that is scored. The target of a position is the next token.
 struct Window {
-    uint64_t sequence_begin;  // where the sequence starts
+    uint64_t sequence_begin;  // position in the stream
     int64_t scored_from;      // first scored position, relative to the sequence
     size_t first_slot;        // index of its first scored token among all scored tokens
 };
@@ -58,7 +57,7 @@ struct HostBatch {
         const size_t l = static_cast<size_t>(length), n = windows.size() * l;
         tokens.resize(n);
         targets.assign(n, -1);
-        starts.assign(n, 0);  // without known documents, each sequence is one
+        starts.assign(n, 0);  // if documents are unknown, each sequence is one
         std::vector<int32_t> ids(l + 1);
         for (size_t b = 0; b < windows.size(); ++b) {
             const Window& w = windows[b];
@@ -71,8 +70,8 @@ struct HostBatch {
                     targets[b * l + i] = ids[i + 1];
         }
     }
-    // Of every scored token: its loss, whether it is the most likely one, the tokens of its document that
-    // the prediction can see.
+    // For every scored token: its loss, whether it is the most likely one,
+    // and the number of tokens of its document that the prediction can see.
     std::vector<double> findings(int64_t length) const {
         std::vector<double> out;
         for (size_t i = 0; i < targets.size(); ++i) {
@@ -138,7 +137,7 @@ class Sums {
     std::vector<LossSum> documents_;
 };
 
-// Names everything that sums depend on.
+// A hash of everything that sums depend on.
 uint64_t context_of(const Selection& s, const EvalRequest& request) {
     Xxh64 hash;
     const auto add = [&](const auto& values) {
@@ -206,7 +205,7 @@ std::vector<LengthResult> LengthEvaluator::run(Ops& ops, ranks::Comm& comm, mode
         place = {static_cast<double>(left.lengths.size()), static_cast<double>(left.next)};
         collector_.share(ops, comm, place);
     }
-    const size_t lengths_left = static_cast<size_t>(place[0]);  // the last of them is perhaps not complete
+    const size_t lengths_left = static_cast<size_t>(place[0]);  // the last of them may be incomplete
     for (size_t l = 0; l < request.lengths.size(); ++l) {
         const int64_t length = request.lengths[l];
         Sums sums(selection, request, length);
@@ -276,7 +275,7 @@ std::vector<LengthResult> LengthEvaluator::run(Ops& ops, ranks::Comm& comm, mode
 double bootstrap_error(const std::vector<LossSum>& documents, uint64_t seed) {
     const uint64_t n = documents.size();
     if (n < 2) return std::numeric_limits<double>::quiet_NaN();
-    // At most about 2e7 draws: a second of work however many documents there are.
+    // At most about 2e7 draws, a second of work, for any number of documents.
     const uint64_t resamples = std::clamp<uint64_t>(20000000 / n, 50, 1000);
     double sum = 0, squares = 0;
     for (uint64_t r = 0; r < resamples; ++r) {

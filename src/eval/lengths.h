@@ -3,16 +3,16 @@
 //   chunk   windows of the largest length are cut into sequences of length L; every position of a window is
 //           scored once at every L.
 //   suffix  the last S tokens of chosen documents are scored after prefixes that make the sequence L tokens
-//           long: the scored tokens and their targets are the same, only the context grows.
+//           long: the scored tokens and their targets stay the same, only the context grows.
 //
 // Windows and documents are spread evenly over the stream or taken from its head (EvalPick). A fingerprint
 // identifies the scored tokens: two losses are comparable if theirs are equal.
 //
-// Several ranks: batch i of a length is run by rank i modulo the number of ranks. Rank 0 adds what all of
-// them found, batch by batch in their order, so that no bit of a result depends on how many ranks there are.
+// With several ranks, batch i of a length runs on rank i modulo the number of ranks. Rank 0 adds the
+// findings of all batches in their order, so that no bit of a result depends on the number of ranks.
 //
-// Every mean is a (sum, count) pair until the last division. The standard error
-// comes from resampling documents.
+// Every mean is a (sum, count) pair until the last division.
+// The standard error comes from resampling documents.
 #pragma once
 
 #include <functional>
@@ -46,13 +46,13 @@ struct LengthResult {
     std::vector<float> token_losses;  // only if asked for; chunk order, NaN where not scored
 };
 
-// Somebody who looks at evaluations. What a rank saw of a batch goes to rank 0 as a list of numbers.
+// Observes evaluation batches. The observations of a rank travel to rank 0 as a list of numbers.
 class BatchObserver : public model::ForwardObserver {
   public:
-    // The batch that comes next begins with this one of the sequences of its length.
+    // Announces a batch by the index of its first sequence among those of its length.
     virtual void begin(int64_t first_sequence) = 0;
-    virtual std::vector<double> take() = 0;  // what was seen since begin()
-    // On rank 0: what was taken of each batch, in the order of the batches.
+    virtual std::vector<double> take() = 0;  // the observations since begin()
+    // On rank 0: the observations of each batch, in the order of the batches.
     virtual void add(int64_t length, std::span<const double> seen) = 0;
 };
 
@@ -62,21 +62,21 @@ struct ScoredTokens {
     EvalAlign align = EvalAlign::chunk;
     int64_t windows = 0;        // suffix: documents whose end is scored
     int64_t window_tokens = 0;  // read in each; without min_document all of them are scored
-    uint64_t choices = 0;       // windows the stream holds, or documents that qualify
+    uint64_t choices = 0;       // windows in the stream, or documents that qualify
     int64_t min_document = 0;
     int64_t tokens = 0;     // scored
     int64_t documents = 0;  // the scored tokens come from; 0: unknown
-    // XXH64 of the stream's fingerprint, the alignment and the scored positions. Equal ones: the same tokens.
+    // XXH64 of the stream's fingerprint, the alignment and the scored positions: equal for the same tokens.
     uint64_t fingerprint = 0;
 };
 
-// Which `count` of a row of `cells` are evaluated, in rising order. spread: the middles of `count` equal
-// parts, floor((2 i + 1) cells / (2 count)); head: the first ones.
+// The `count` of `cells` to evaluate, in rising order. spread: the middles of `count` equal parts,
+// floor((2 i + 1) cells / (2 count)); head: the first ones.
 std::vector<uint64_t> pick_cells(EvalPick pick, uint64_t count, uint64_t cells);
 
 struct EvalRequest {
     std::vector<int64_t> lengths;
-    int64_t tokens = 0;  // scored per length at most; rounded down to what the stream and the lengths allow
+    int64_t tokens = 0;  // scored per length at most; rounded down to whole windows of the stream
     int64_t batch_tokens = 0;
     EvalPick pick = EvalPick::spread;
     EvalAlign align = EvalAlign::chunk;
@@ -93,9 +93,9 @@ EvalRequest make_request(const EvalConfig& config, int64_t tokens, int64_t batch
 
 class LengthEvaluator {
   public:
-    // Throws what run() would throw: too short a stream, no document that qualifies.
+    // Throws what run() would throw: the stream is too short, no document qualifies.
     static ScoredTokens check_request(const data::TokenStream& stream, const EvalRequest& request);
-    // Device buffers for the largest batch; plan like the model's.
+    // Device buffers for the largest batch; call where the model is planned.
     void plan(model::Arena& arena, int64_t batch_tokens, bool document_mask, int rank = 0, int ranks = 1);
     // Called by all ranks with the same arguments; rank 0 gets the results, the others none.
     std::vector<LengthResult> run(Ops& ops, ranks::Comm& comm, model::Transformer& model,

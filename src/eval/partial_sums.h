@@ -1,7 +1,7 @@
-// The sums of an evaluation that was stopped between two batches, as bytes.
+// The sums of an evaluation stopped between two batches, as bytes.
 //
-// data/README.md has the format. Bytes that are not exactly what write() makes for the same context are
-// refused: the evaluation then starts over.
+// data/README.md describes the format. Bytes that write() would not produce
+// for the same context are refused, and the evaluation starts over.
 #pragma once
 
 #include <optional>
@@ -16,16 +16,17 @@ namespace longreach::eval {
 struct PartialLength {
     LossSum loss, hits;
     std::vector<LossSum> by_sequence, by_document;
-    std::vector<LossSum> documents;  // by index; those without a scored token are not written
+    std::vector<LossSum> documents;  // by index; write() omits those without a scored token
 };
 
 struct PartialSums {
-    uint64_t context = 0;                // what the sums depend on
+    uint64_t context = 0;                // hash of everything the sums depend on
     uint64_t next = 0;                   // first sequence of the last length that is not in its sums
     std::vector<PartialLength> lengths;  // all but the last are complete
 
     std::string write() const;
-    // documents: how many each length has. Nothing if the bytes are damaged or of another context.
+    // documents: the number of documents of each length.
+    // Empty if the bytes are damaged or of another context.
     static std::optional<PartialSums> read(const std::string& bytes, uint64_t context, size_t documents);
 };
 

@@ -8,18 +8,18 @@
 namespace longreach::eval {
 
 struct Pause {
-    // Whether this rank was asked to stop; called between batches. If any rank was, all of them stop, unless
-    // the evaluation is complete by then.
+    // Whether this rank was asked to stop; called between batches. If
+    // any rank was, all of them stop, unless the evaluation is complete.
     std::function<bool()> asked;
-    // Set on all ranks after the evaluation: it was stopped, and its result is not valid.
+    // Set on all ranks if the evaluation was stopped: its result is then invalid.
     bool stopped = false;
 
-    // LengthEvaluator only. true: on rank 0 `sums` holds what was found until the evaluation was stopped, and
-    // handed to the next one it is not computed again. The result has the bits of an undisturbed evaluation.
+    // LengthEvaluator only: if the evaluation is stopped, `sums` on rank 0 receives its findings,
+    // from which the next evaluation continues. The result has the same bits as without interruption.
     bool resumable = false;
     std::string sums = {};
-    // Rank 0: names the weights and whatever else a result depends on. Sums of another context are ignored.
-    // Called only where sums are read or made.
+    // Rank 0: a hash of the weights and everything else a result depends on. Sums
+    // of another context are ignored. Called only when sums are read or written.
     std::function<uint64_t()> context = {};
 };
 

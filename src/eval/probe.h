@@ -1,8 +1,8 @@
-// What attention does, layer by layer and head by head, by how many keys a query sees.
+// Statistics of attention by layer, head and number of visible keys.
 //
-// Per row of attention: Ops::attention_statistics. Here rows become means, maxima and pooled moments
-// over the queries that see 2^k <= n < 2^(k+1) keys; samples of pairs become quantiles and cosines.
-// data/README.md lists the statistics.
+// Ops::attention_statistics computes them per row of attention. Here rows become
+// means, maxima and pooled moments over the queries that see 2^k <= n < 2^(k+1) keys;
+// samples of pairs become quantiles and cosines. data/README.md lists the statistics.
 #pragma once
 
 #include <functional>
@@ -16,13 +16,13 @@ namespace longreach::eval {
 
 // One line of probe.csv.
 struct ProbeRow {
-    int64_t length = 0;  // 0: does not depend on the length
+    int64_t length = 0;  // 0: independent of the length
     int64_t layer = 0;   // -1: of the whole model
     int64_t head = 0;    // -1: of the whole layer
     int64_t bin = 0;     // smallest n of the queries in it; 0: all queries
     std::string statistic;
     double value = 0;
-    int64_t count = 0;  // of the numbers that the value summarises
+    int64_t count = 0;  // number of values summarised
     int64_t step = 0;
 };
 inline constexpr io::RecordColumns probe_file(
@@ -59,12 +59,12 @@ class Probe {
 
   private:
     Tensor statistics_;  // f32 [row_statistics * heads * N], of the layer with most heads
-    Tensor rows_;        // f32 [N * widest matrix]: on its way to the host
-    Tensor projected_;   // [N, C] what a layer's attention adds to the residual stream, before a norm
+    Tensor rows_;        // f32 [N * widest matrix]: buffer for downloads
+    Tensor projected_;   // [N, C] output of a layer's attention to the residual stream, before a norm
 };
 
 std::vector<std::string> probe_lines(std::vector<ProbeRow> rows, int64_t step);
-// For the terminal: one line per length, layer and head, of the bin with most queries.
+// For the terminal: one line per length, layer and head, for the bin with the most queries.
 std::string probe_table(const std::vector<ProbeRow>& rows);
 
 }  // namespace longreach::eval

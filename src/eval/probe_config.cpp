@@ -8,13 +8,14 @@
 namespace longreach::eval {
 
 void ProbeConfig::fields(config::Fields& f) {
-    f.integer("every", every, {.min = 0},
-              {"steps between looks at the attention of every layer and head, written to probe.csv; 0: never",
-               true});
+    f.integer(
+        "every", every, {.min = 0},
+        {"steps between probes of the attention of every layer and head, written to probe.csv; 0: never",
+         true});
     f.integers("lengths", lengths, {.min = 1, .max = int64_t{1} << 31, .tokens = true},
-               {"context lengths looked at, in tokens; empty: eval.lengths", true});
+               {"context lengths of probes, in tokens; empty: eval.lengths", true});
     f.integer("tokens", tokens, {.min = 0, .tokens = true},
-              {"tokens looked at, at each length; 0: one sequence of the largest", true});
+              {"tokens examined at each length; 0: one sequence of the largest", true});
 }
 
 void ProbeConfig::check(config::Problems& p) const {
@@ -22,10 +23,10 @@ void ProbeConfig::check(config::Problems& p) const {
     if (!rising) p.add("probe.lengths", "lengths must rise");
     for (size_t i = 0; rising && i < lengths.size(); ++i) {
         if (lengths.back() % lengths[i] != 0)
-            p.add("probe.lengths",
-                  fmt::format("{} does not divide the largest length {}, so the two could not "
-                              "look at the same tokens",
-                              lengths[i], lengths.back()));
+            p.add(
+                "probe.lengths",
+                fmt::format("{} does not divide the largest length {}, so the two cannot use the same tokens",
+                            lengths[i], lengths.back()));
     }
     if (every > 0) return;
     for (const char* key : {"probe.lengths", "probe.tokens"})

@@ -9,11 +9,11 @@ namespace longreach::eval {
 
 namespace {
 
-constexpr int64_t token_pairs = 4096;   // at each length, spread over its sequences
-constexpr int64_t score_pairs = 16384;  // of each head, likewise
-// Mass of a decade below which its weights have lost digits to the smallest f32.
+constexpr int64_t token_pairs = 4096;   // per length, spread over its sequences
+constexpr int64_t score_pairs = 16384;  // per length and head
+// Below this mass of a decade, its weights have lost digits to f32 underflow.
 constexpr double least_mass = 1e-20;
-// Angles below which a quotient of them is rounding: 1 - cos of f32 vectors.
+// Below this 1 - cos of f32 vectors, a quotient of angles is rounding error.
 constexpr double least_angle = 1e-4;
 
 // Streams of the sampling.
@@ -151,7 +151,7 @@ void Gatherer::add_norms(const model::StepContext& run, const model::AttentionVi
     const HostMatrix input = download(run.ops, view.input);
     for (const TokenPair& pair : pairs_of(run.batch)) {
         const double before = 1 - cosine(input, pair.early, pair.late);
-        const double after = 1 - cosine(projected, pair.early, pair.late);  // not a number where one is zero
+        const double after = 1 - cosine(projected, pair.early, pair.late);  // NaN if a vector is zero
         if (before >= least_angle && std::isfinite(after)) sums.angle_ratio.add(after / before);
     }
 }

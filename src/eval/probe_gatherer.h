@@ -1,5 +1,5 @@
-// Collects a probe's data during an evaluation: sums over rows of attention, samples of pairs. Each
-// batch has sums of its own, which are added in the order of the batches, whichever rank ran them.
+// Collects the data of a probe during an evaluation: sums over rows of attention, samples of pairs.
+// Each batch has its own sums, which are added in the order of the batches on any number of ranks.
 #pragma once
 
 #include <map>
@@ -14,7 +14,7 @@ struct HostMatrix {
     const float* row(int64_t r) const { return data.data() + r * cols; }
 };
 
-// statistics, rows, projected: as Probe plans them. tokens: evaluated at each length, a multiple of it.
+// statistics, rows, projected: buffers planned by Probe. tokens: evaluated at each length, a multiple of it.
 class Gatherer final : public BatchObserver {
   public:
     Gatherer(Tensor statistics, Tensor rows, Tensor projected, int64_t layers, uint64_t seed, int64_t tokens)
@@ -44,7 +44,7 @@ class Gatherer final : public BatchObserver {
     void add_norms(const model::StepContext& run, const model::AttentionView& view, LayerSums& sums) const;
     void add_gates(const model::StepContext& run, const model::AttentionView& view, LayerSums& sums) const;
     void add_scores(const model::StepContext& run, const model::AttentionView& view, LayerSums& sums) const;
-    // Of the sequences of a batch, how many of `samples` each gets.
+    // The share of `samples` of each sequence of a batch.
     int64_t share(const model::Batch& batch, int64_t samples) const {
         const int64_t sequences = tokens_ / batch.length;
         return (samples + sequences - 1) / sequences;
@@ -57,9 +57,9 @@ class Gatherer final : public BatchObserver {
     size_t layers_;
     uint64_t seed_;
     int64_t tokens_;
-    std::map<int64_t, std::vector<LayerSums>> sums_;  // by length: of the batches that were added
+    std::map<int64_t, std::vector<LayerSums>> sums_;  // by length: of all added batches
     std::vector<LayerSums> batch_;                    // of the current batch, by layer
-    int64_t first_ = 0;                               // its first sequence, of those of its length
+    int64_t first_ = 0;                               // index of its first sequence
     std::vector<int32_t> start_;                      // first visible key of every query of the current layer
 };
 

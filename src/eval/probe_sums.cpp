@@ -35,17 +35,18 @@ double Moments::kurtosis() const {
     return fourth / count / std::pow(deviation(), 4);
 }
 
+namespace {
+
+constexpr std::array head_means{
+    &HeadBin::inverse_top_weight, &HeadBin::entropy,   &HeadBin::participation,
+    &HeadBin::mass_100,           &HeadBin::sink_mass, &HeadBin::learned_sink_mass,
+    &HeadBin::output_norm,        &HeadBin::gate,      &HeadBin::gate_below};
+
+}  // namespace
+
 void HeadBin::add(const HeadBin& b) {
-    inverse_top_weight.add(b.inverse_top_weight);
-    entropy.add(b.entropy);
-    participation.add(b.participation);
-    mass_100.add(b.mass_100);
-    sink_mass.add(b.sink_mass);
-    learned_sink_mass.add(b.learned_sink_mass);
-    output_norm.add(b.output_norm);
+    for (Mean HeadBin::*mean : head_means) (this->*mean).add(b.*mean);
     for (size_t c = 0; c < decades; ++c) decade_entropy[c].add(b.decade_entropy[c]);
-    gate.add(b.gate);
-    gate_below.add(b.gate_below);
     max_score = std::max(max_score, b.max_score);
     max_logit = std::max(max_logit, b.max_logit);
     logits.add(b.logits);
@@ -80,7 +81,7 @@ void LayerSums::add(const LayerSums& b) {
 
 namespace {
 
-// Visit the same numbers in the same order: one writes them to a list, one reads them back.
+// Visit the same numbers in the same order: Onto writes them to a list, Off reads them back.
 struct Onto {
     std::vector<double> list{};
     void pass(const double& x) { list.push_back(x); }
@@ -94,7 +95,7 @@ struct Onto {
 struct Off {
     std::span<const double> list;
     double next() {
-        check(!list.empty(), "sums that break off");
+        check(!list.empty(), "sums end too early");
         const double x = list.front();
         list = list.subspan(1);
         return x;
@@ -121,10 +122,7 @@ void pass(Way& way, Sums& sums) {
     } else if constexpr (std::is_same_v<T, Moments>) {
         for (auto* x : {&sums.count, &sums.mean, &sums.second, &sums.third, &sums.fourth}) way.pass(*x);
     } else if constexpr (std::is_same_v<T, HeadBin>) {
-        for (auto* mean :
-             {&sums.inverse_top_weight, &sums.entropy, &sums.participation, &sums.mass_100, &sums.sink_mass,
-              &sums.learned_sink_mass, &sums.output_norm, &sums.gate, &sums.gate_below})
-            pass(way, *mean);
+        for (Mean HeadBin::*mean : head_means) pass(way, sums.*mean);
         for (auto& mean : sums.decade_entropy) pass(way, mean);
         way.pass(sums.max_score);
         way.pass(sums.max_logit);
@@ -159,7 +157,7 @@ std::vector<LayerSums> layers_of(std::span<const double> numbers) {
     Off way{numbers};
     std::vector<LayerSums> layers;
     pass(way, layers);
-    check(way.list.empty(), "{} numbers too many behind the sums", way.list.size());
+    check(way.list.empty(), "{} extra numbers after the sums", way.list.size());
     return layers;
 }
 
@@ -170,7 +168,7 @@ struct Writer {
     std::vector<ProbeRow>& rows;
     int64_t length, layer;
 
-    // Undefined values are left out: means of no numbers, the skew of equal scores.
+    // Omits undefined values, such as means of no numbers or the skew of equal scores.
     void put(int64_t head, int64_t bin, const std::string& name, double value, int64_t count) const {
         if (count > 0 && std::isfinite(value)) rows.push_back({length, layer, head, bin, name, value, count});
     }
@@ -242,7 +240,7 @@ void append_scalars(std::vector<ProbeRow>& rows, Ops& ops, const model::ParamTab
     for (const model::Param& p : table.params()) {
         const auto ends = [&](const char* with) { return p.name.ends_with(with); };
         if (p.group != model::ParamGroup::scalar || ends("gain") || ends(".bias") || ends("weight")) continue;
-        // layers.3.attention.scale.r is r of layer 3; what several layers share keeps its name.
+        // layers.3.attention.scale.r is r of layer 3; a scalar shared by several layers keeps its name.
         std::string name = p.name;
         int64_t layer = -1;
         if (constexpr std::string_view prefix = "layers."; name.starts_with(prefix)) {

@@ -1,4 +1,4 @@
-// Sums over rows of attention and what becomes of them. Everything in f64 and in a fixed order.
+// Sums over rows of attention, and the statistics made of them. All in f64 and in a fixed order.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@ struct Mean {
     void add(const Mean& other) { sum += other.sum, count += other.count; }
 };
 
-// Count, mean and sums of (x - mean)^k of everything added; parts are merged without reading the data again.
+// Count, mean and sums of (x - mean)^k; parts are merged without reading the data again.
 struct Moments {
     double count = 0, mean = 0, second = 0, third = 0, fourth = 0;
     void add(const Moments& other);
@@ -29,7 +29,7 @@ struct Moments {
 
 // The queries of one head that share a bin.
 struct HeadBin {
-    static constexpr int decades = distance_classes - 2;  // the query itself and the last class are none
+    static constexpr int decades = distance_classes - 2;  // all but the query itself and the last class
     Mean inverse_top_weight, entropy, participation, mass_100, sink_mass, learned_sink_mass, output_norm;
     std::array<Mean, decades> decade_entropy;
     Mean gate, gate_below;
@@ -53,13 +53,13 @@ struct LayerSums {
     void add(const LayerSums& other);
 };
 
-// Sums by layer as numbers that travel between ranks, and back.
+// Converts sums by layer to numbers, for transfers between ranks, and back.
 std::vector<double> numbers_of(const std::vector<LayerSums>& layers);
 std::vector<LayerSums> layers_of(std::span<const double> numbers);
 
-// `layer` of a length as rows of probe.csv.
+// Appends the sums of a layer at a length as rows of probe.csv.
 void append_rows(std::vector<ProbeRow>& rows, const LayerSums& sums, int64_t length, int64_t layer);
-// Single learned numbers: scales, taus, sinks, mixing weights. Not gains and matrices.
+// Appends learned scalars: scales, taus, sinks, mixing weights; no gains and matrices.
 void append_scalars(std::vector<ProbeRow>& rows, Ops& ops, const model::ParamTable& table,
                     const model::FlatParams& weights);
 

@@ -8,7 +8,7 @@ namespace longreach::eval {
 
 namespace {
 
-// Starts of documents in the whole stream, in order; reads it once in pieces.
+// The starts of all documents of the stream, in order; reads the stream once, in pieces.
 std::vector<uint64_t> document_begins(const data::TokenStream& stream) {
     constexpr int64_t piece = 1 << 16;
     const uint64_t tokens = stream.tokens();
@@ -20,8 +20,8 @@ std::vector<uint64_t> document_begins(const data::TokenStream& stream) {
         stream.document_starts(at, count, ids.data(), starts.data());
         for (int64_t i = 1; i < count; ++i)
             if (starts[static_cast<size_t>(i)] == i) begins.push_back(at + static_cast<uint64_t>(i));
-        // Whether a document begins exactly at the piece's first token shows when the piece before
-        // is extended by it.
+        // Whether a document starts exactly at the first token of the
+        // next piece can be seen only together with the token before it.
         if (at + piece < tokens) {
             int32_t edge[2], edge_start[2];
             stream.read(at + piece - 1, 2, edge);
@@ -32,7 +32,7 @@ std::vector<uint64_t> document_begins(const data::TokenStream& stream) {
     return begins;
 }
 
-// Stretches of the largest length. The last token of the stream is only a target.
+// Windows of the largest length. The last token of the stream is only a target.
 void choose_windows(Selection& s, const data::TokenStream& stream, const EvalRequest& request) {
     const uint64_t longest = static_cast<uint64_t>(request.lengths.back());
     s.scored = request.lengths.back();
@@ -88,8 +88,8 @@ void name_documents(Selection& s, const data::TokenStream& stream, const EvalReq
     }
 }
 
-// Counts what is scored, and hashes it: the stream's fingerprint, the alignment, then first and one-past-last
-// position of every stretch of scored positions, each number as 8 bytes.
+// Counts the scored tokens, and hashes the stream's fingerprint, the alignment, then the
+// first and one-past-last position of every run of scored positions, each number as 8 bytes.
 void describe_scope(Selection& s, const data::TokenStream& stream, const EvalRequest& request) {
     ScoredTokens& scope = s.scope;
     scope.pick = request.pick;

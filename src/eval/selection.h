@@ -1,4 +1,4 @@
-// Which tokens of a stream an evaluation scores.
+// Selects the tokens of a stream that an evaluation scores.
 #pragma once
 
 #include "eval/lengths.h"
@@ -6,7 +6,7 @@
 namespace longreach::eval {
 
 struct Selection {
-    // chunk: starts of stretches of the largest length; suffix: ends of documents. In stream order.
+    // chunk: starts of windows of the largest length; suffix: ends of documents. In stream order.
     std::vector<uint64_t> anchors;
     int64_t scored = 0;             // tokens scored per anchor
     std::vector<int32_t> document;  // document of every scored token, -1: filtered out

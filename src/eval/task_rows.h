@@ -1,5 +1,5 @@
-// Results of tasks, as tasks.csv and as text. A task asks for tokens that only its context determines; a row is
-// one task at one length.
+// Results of tasks, as tasks.csv and as text. A task asks for tokens
+// that only the context determines; a row is one task at one length.
 #pragma once
 
 #include <cmath>
@@ -15,7 +15,7 @@ struct TaskRow {
     int64_t step = 0;
     std::string task;
     int64_t length = 0;           // T of the sequences
-    std::optional<double> depth;  // percent of the way into the context; none: the task has no such place
+    std::optional<double> depth;  // of the answer, in percent of the context; none: the task has no depth
     int64_t samples = 0;          // sequences
     double accuracy = 0;          // share of answers
     // Standard errors are over samples; none with fewer than two.

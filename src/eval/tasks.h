@@ -1,8 +1,8 @@
-// Tasks scored on a model: does it find what the question asks for, at which length and depth.
+// Scores a model on tasks: does it find the answer to a question, by length and depth.
 //
 // Answers are scored by teacher forcing: the input contains the right answer, and a reference counts as
-// given if each of its tokens is the model's most likely next one. All of them are, exactly when greedy
-// decoding of as many tokens writes the answer: up to the first wrong token both see the same input.
+// right if each of its tokens is the most likely next token. That is the case for all references
+// exactly if greedy decoding produces the answer: up to the first wrong token, both see the same input.
 //
 //   accuracy   mean share of an answer's references (numbers, words) that are right, each with the right ones
 //              before it in the input; a task with one reference: share of exact matches
@@ -29,7 +29,7 @@ namespace longreach::eval {
 struct TaskRequest {
     std::vector<data::TaskKind> tasks;
     std::vector<int64_t> lengths;
-    std::vector<int64_t> depths;  // percent, for tasks with one piece asked for; empty: at random places
+    std::vector<int64_t> depths;  // percent, for tasks with a single answer; empty: random positions
     int64_t samples = 0;          // per task, length and depth
     int64_t batch_tokens = 0;     // evaluated at once; at least one sequence of the largest length
     data::TaskConfig config;      // how tasks are written; its kind and seed are ignored
@@ -38,14 +38,14 @@ struct TaskRequest {
     Pause* pause = nullptr;                            // null: cannot be stopped
 };
 
-// Share of the sample's references that are given; best[i] is the model's most likely token where the
-// answer's i-th token is right.
+// The share of references of the sample that are right; best[i]:
+// the most likely token at the position of the answer's i-th token.
 double share_right(const tasks::Sample& sample, std::span<const int32_t> best);
 
 class TaskEvaluator {
   public:
-    // Device buffers for the largest batch; plan like the model's. With document_mask, a
-    // sample is one document.
+    // Device buffers for the largest batch; call where the model
+    // is planned. With document_mask, a sample is one document.
     void plan(model::Arena& arena, int64_t batch_tokens, bool document_mask, int rank = 0, int ranks = 1);
     // Essay haystacks are taken from the stream. Throws if a task does not fit a length, before the first
     // pass. Called by all ranks with the same arguments; rank 0 gets the rows, the others none.
@@ -54,12 +54,11 @@ class TaskEvaluator {
                              const TaskRequest& request) const;
 
   private:
-    // Nothing on ranks other than 0.
+    // Empty on ranks other than 0.
     std::optional<TaskRow> run_one(Ops& ops, ranks::Comm& comm, model::Transformer& model,
                                    const model::FlatParams& weights, const tasks::TaskGenerator& generator,
                                    const TaskRequest& request, int64_t length, double depth) const;
-    // Loss, accuracy and hash (its upper, then its lower 32 bits) of the sequences [first, first + count),
-    // one after the other.
+    // Loss, accuracy and hash (upper, then lower 32 bits) of each of the sequences [first, first + count).
     std::vector<double> run_batch(Ops& ops, model::Transformer& model, const model::FlatParams& weights,
                                   const tasks::TaskGenerator& generator, int64_t length, double depth,
                                   size_t first, size_t count) const;

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/text.h"
+
 namespace longreach::io {
 
 std::string cell_text(int64_t value, Column) {
@@ -16,7 +18,9 @@ std::string cell_text(double value, Column kind) {
 }
 
 std::string cell_text(const std::string& value, Column) {
-    return value;
+    std::string text = one_line(value);
+    std::replace(text.begin(), text.end(), ',', ';');
+    return text;
 }
 
 void read_cell(const CsvTable& table, size_t row, size_t column, int64_t& value) {
@@ -42,6 +46,56 @@ std::string first_cells(const std::string& line, size_t columns) {
     for (size_t at = 0; at < line.size(); ++at)
         if (line[at] == ',' && --columns == 0) return line.substr(0, at);
     return line;
+}
+
+void put_member(json::Value& object, const char* name, int64_t value) {
+    object.set(name, value);
+}
+
+void put_member(json::Value& object, const char* name, double value) {
+    object.set(name, std::isfinite(value) ? json::Value(value) : json::Value());
+}
+
+void put_member(json::Value& object, const char* name, const std::string& value) {
+    object.set(name, value);
+}
+
+void read_member(const json::Value& member, int64_t& value) {
+    value = member.to_int64().value_or(value);
+}
+
+void read_member(const json::Value& member, double& value) {
+    value = member.to_number().value_or(value);
+}
+
+void read_member(const json::Value& member, std::string& value) {
+    if (const std::string* text = member.to_string()) value = *text;
+}
+
+void each_json_line(const std::string& path, const std::function<void(const json::Value&)>& visit) {
+    if (kind_of(path, Links::follow) == PathKind::missing) return;
+    const std::string text = read_file(path, uint64_t{1} << 30, Links::follow);
+    size_t number = 0;
+    for (size_t begin = 0, end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
+        ++number;
+        if (end > begin)
+            visit(json::parse(std::string_view(text).substr(begin, end - begin),
+                              fmt::format("{}:{}", path, number), {.code = ExitCode::data}));
+    }
+}
+
+std::string file_end(const std::string& path) {
+    const File file = File::open(path, Links::refuse);
+    const uint64_t size = file.size(), bytes = std::min(size, uint64_t{1} << 16);
+    std::string text(static_cast<size_t>(bytes), '\0');
+    file.read_at(text.data(), text.size(), size - bytes);
+    return text;
+}
+
+std::string last_line(const std::string& path) {
+    std::string text = file_end(path);
+    text.resize(std::max<size_t>(text.rfind('\n') + 1, 1) - 1);  // npos + 1 is 0
+    return text.substr(text.rfind('\n') + 1);
 }
 
 }  // namespace longreach::io

@@ -1,12 +1,17 @@
-// The columns of a record file (val.csv, positions.csv, ...), listed once: header, lines and reader follow from the list.
+// The columns of a record file (val.csv, results.csv, ...) or the members of its JSON objects (metrics.jsonl,
+// timing.jsonl), listed once: header, lines and reader follow from the list.
 #pragma once
 
+#include <cmath>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <tuple>
+#include <type_traits>
 #include <vector>
 
+#include "base/json.h"
 #include "io/csv.h"
 #include "io/file.h"
 
@@ -18,7 +23,8 @@ enum class Column {
     blank,     // plain, and NaN is an empty cell
 };
 
-// A number as the shortest text that reads back to the same bits.
+// A number as the shortest text that reads back to the same bits; a text with ';'
+// for each comma and control characters escaped, so that no name adds a cell.
 std::string cell_text(int64_t value, Column kind);
 std::string cell_text(double value, Column kind);
 std::string cell_text(const std::string& value, Column kind);
@@ -107,6 +113,82 @@ class RecordColumns {
     const char* file_;
     size_t fewest_;
     std::tuple<RecordColumn<Row, T>...> columns_;
+};
+
+// A number that is not finite becomes null; an optional without a value adds no member.
+void put_member(json::Value& object, const char* name, int64_t value);
+void put_member(json::Value& object, const char* name, double value);
+void put_member(json::Value& object, const char* name, const std::string& value);
+template <class T>
+void put_member(json::Value& object, const char* name, const std::optional<T>& value) {
+    if (value) put_member(object, name, *value);
+}
+
+// A value of another kind changes nothing.
+void read_member(const json::Value& member, int64_t& value);
+void read_member(const json::Value& member, double& value);
+void read_member(const json::Value& member, std::string& value);
+template <class T>
+void read_member(const json::Value& member, std::optional<T>& value) {
+    if constexpr (std::is_floating_point_v<T>)
+        read_member(member, value.emplace(NAN));
+    else
+        read_member(member, value.emplace());
+}
+
+// Calls visit() with each finished line of a JSON Lines file; a missing file has none.
+void each_json_line(const std::string& path, const std::function<void(const json::Value& line)>& visit);
+// The last 64 KiB of a file.
+std::string file_end(const std::string& path);
+// The last finished line of a text file, "" if there is
+// none; the front of a line longer than 64 KiB is cut off.
+std::string last_line(const std::string& path);
+
+template <class Row, class... T>
+class RecordMembers {
+  public:
+    constexpr RecordMembers(const char* file, RecordColumn<Row, T>... members)
+        : file_(file), members_(members...) {}
+
+    constexpr const char* file() const { return file_; }
+    std::vector<std::string> names() const {
+        return std::apply([](const auto&... member) { return std::vector<std::string>{member.name...}; },
+                          members_);
+    }
+    // Without a newline.
+    std::string line(const Row& row) const {
+        json::Value out = json::Value::object();
+        std::apply([&](const auto&... m) { (put_member(out, m.name, row.*m.member), ...); }, members_);
+        return json::write(out, json::Style::compact);
+    }
+    // Members that are missing keep the row's default.
+    Row row(const json::Value& line) const {
+        Row out;
+        const auto read_one = [&](const auto& m) {
+            if (const json::Value* value = line.find(m.name)) read_member(*value, out.*m.member);
+        };
+        std::apply([&](const auto&... m) { (read_one(m), ...); }, members_);
+        return out;
+    }
+    // The finished lines of the file in `directory`; none if there is no such file.
+    std::vector<Row> read(const std::string& directory) const {
+        std::vector<Row> rows;
+        each_json_line(join_path(directory, file_),
+                       [&](const json::Value& line) { rows.push_back(row(line)); });
+        return rows;
+    }
+    // The last finished line; empty if there is none.
+    std::optional<Row> last(const std::string& directory) const {
+        const std::string path = join_path(directory, file_);
+        if (kind_of(path, Links::refuse) == PathKind::missing) return std::nullopt;
+        const std::string line = last_line(path);
+        if (line.empty()) return std::nullopt;
+        return row(json::parse(line, path + ", last line", {.code = ExitCode::data}));
+    }
+
+  private:
+    const char* file_;
+    std::tuple<RecordColumn<Row, T>...> members_;
 };
 
 }  // namespace longreach::io

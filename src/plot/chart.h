@@ -1,5 +1,5 @@
-// Charts as inline SVG. Colours, dashes and type come from chart.css by class, so that one chart serves
-// light, dark and print; page.js finds the values for its read-out in data- attributes.
+// Charts as inline SVG. Colours, dashes and fonts come from chart.css by class, so that one chart serves
+// light mode, dark mode and print. page.js reads the values for its read-out from data- attributes.
 #pragma once
 
 #include <cmath>
@@ -10,8 +10,8 @@
 
 namespace longreach::plot {
 
-// How a series looks wherever it appears. Colour, dash and marker together distinguish more than eight series,
-// and do so for readers who confuse colours.
+// The appearance of a series in all charts. Colour, dash and marker together
+// distinguish more than eight series, also for readers with colour blindness.
 struct SeriesStyle {
     std::string name;
     size_t colour = 0;  // class c<colour>
@@ -20,25 +20,25 @@ struct SeriesStyle {
     bool hollow = false;
 };
 inline constexpr size_t colour_count = 8, dash_count = 5, marker_count = 7;
-// The style of a group, or of its evaluation number `evaluation` (hollow; 0: the group as trained). The styles of
-// 35 groups with up to six evaluations each all differ.
+// The style of a group as trained (evaluation 0) or of one of its evaluations
+// (hollow). The styles of 35 groups with up to six evaluations each are all different.
 SeriesStyle series_style(const std::string& name, size_t group, size_t evaluation = 0);
 std::string style_classes(const SeriesStyle& style);
-// The line and marker of a series in a small picture, for legends.
+// A small picture of the line and marker of a series, for legends.
 std::string swatch_svg(const SeriesStyle& style);
 
 struct ChartPoint {
     double x = 0, y = 0;
     double low = NAN, high = NAN;    // a band around the line
     std::string text = {};           // of the value, for the read-out
-    bool joined = true;              // by a line with the point before it
-    std::vector<double> seeds = {};  // values behind this one, as dots
+    bool joined = true;              // a line connects it with the previous point
+    std::vector<double> seeds = {};  // the values of the seeds, as dots
 };
 
 struct ChartLine {
-    size_t series = 0;               // index into the styles
-    std::vector<ChartPoint> points;  // x rises; a value that is not finite leaves a gap
-    bool faint = false;              // in the background: no markers, no read-out, no label
+    size_t series = 0;                    // index into the styles
+    std::vector<ChartPoint> points = {};  // x rises; a value that is not finite leaves a gap
+    bool faint = false;                   // in the background, without markers, read-out and label
     bool markers = true;
 };
 
@@ -51,35 +51,35 @@ struct Position {
 const char* chart_style();
 
 struct LineChart {
-    std::string id;                  // unique on the page
-    std::string title, description;  // for screen readers; the title also heads small panels
-    std::string x_label, y_label;
+    std::string id;                            // unique on the page
+    std::string title = {}, description = {};  // for screen readers; the title also heads small panels
+    std::string x_label = {}, y_label = {};
     bool log_x = false;
-    bool log_y = false;            // values that are not positive leave a gap
-    std::vector<Tick> x_ticks;     // empty: round places
-    std::vector<Position> marks;   // vertical lines
-    std::vector<Position> places;  // what the read-out calls each x
-    std::vector<ChartLine> lines;
+    bool log_y = false;                 // values that are not positive leave a gap
+    std::vector<Tick> x_ticks = {};     // empty: round numbers
+    std::vector<Position> marks = {};   // vertical lines
+    std::vector<Position> places = {};  // the name of each x in the read-out
+    std::vector<ChartLine> lines = {};
     double y_low = NAN, y_high = NAN;  // bounds of the axis; NaN: from the values
     bool diagonal = false;             // the line y = x
 };
 
-// The same chart on logarithmic axes (y, or x and y), without points that have no logarithm; linear again if y is
-// logarithmic already. Bounds that the chart was given are dropped.
+// The chart with a logarithmic y axis (linear if it was logarithmic) and, if asked for, a
+// logarithmic x axis; without points that have no logarithm and without the given bounds.
 LineChart with_log_axes(LineChart chart, bool x_too);
-// Each line minus the line of the baseline where both have a point, without bands and faint lines; no lines if the
-// baseline has none. `digits` are those of the read-out.
+// Each line minus the line of the baseline where both have a point, without bands and
+// faint lines; no lines if the baseline has none. `digits`: decimals in the read-out.
 LineChart minus_baseline(LineChart chart, size_t baseline, int digits);
 
 enum class ChartSize { wide, narrow, panel };
 std::string line_svg(const LineChart& chart, const std::vector<SeriesStyle>& styles, ChartSize size);
-// With its own style sheet and ground: a file for itself.
+// A complete SVG file, with style sheet and background.
 std::string standalone_svg(const LineChart& chart, const std::vector<SeriesStyle>& styles);
 
 struct IntervalRow {
     size_t series = 0;
     double mean = 0, low = NAN, high = NAN;
-    std::vector<double> values;  // behind the mean
+    std::vector<double> values;  // of which `mean` is the mean
     std::string text;
 };
 struct IntervalChart {

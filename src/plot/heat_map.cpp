@@ -28,7 +28,7 @@ double share_of(const HeatMap& map, double value) {
     return (value - map.low) / (map.high - map.low);
 }
 
-// Columns of cells, each a little larger than its place so that no ground shows between neighbours.
+// Cells slightly larger than their spacing, so that no background shows between neighbours.
 std::string cells(const HeatMap& map) {
     const double cell_x = side / map.columns, cell_y = side / map.rows;
     std::string out = "<g shape-rendering=\"crispEdges\">\n";
@@ -94,7 +94,7 @@ std::string heat_map_svg(const HeatMap& map) {
     for (const auto& [px, py] : map.curve)
         if (px >= 0 && px <= map.x_max && py >= 0 && py <= map.y_max)
             points += fmt::format("{}{:.1f},{:.1f}", points.empty() ? "" : " ", x.at(px), y.at(py));
-    // Dark below light: visible on every colour of the map.
+    // A light line on a dark one is visible on every colour of the map.
     if (!points.empty())
         for (const char* pen :
              {"#000\" stroke-width=\"4", "#fff\" stroke-width=\"2\" stroke-dasharray=\"7 5"})

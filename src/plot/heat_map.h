@@ -1,4 +1,4 @@
-// A heat map with a curve over it as one SVG file that needs nothing else.
+// A heat map with a curve over it, as a self-contained SVG file.
 #pragma once
 
 #include <string>
@@ -12,15 +12,15 @@ struct HeatMap {
     double x_max = 1, y_max = 1;  // both axes start at 0
     int columns = 0, rows = 0;
     std::vector<double> values;                    // [rows, columns], row 0 at the bottom
-    double low = 0, high = 1;                      // values beyond take the colour of the nearest end
-    std::vector<std::pair<double, double>> curve;  // points beyond the axes are cut off
+    double low = 0, high = 1;                      // values outside take the colour of the nearer end
+    std::vector<std::pair<double, double>> curve;  // points outside the axes are dropped
     std::string curve_label;
 };
 
 // Text follows the reader's light or dark setting.
 std::string heat_map_svg(const HeatMap& map);
 
-// "#rrggbb" of a share in [0, 1]: dark blue over green to yellow, rising in lightness throughout.
+// "#rrggbb" for a share in [0, 1]: from dark blue over green to yellow, with increasing lightness.
 std::string heat_colour(double share);
 
 }  // namespace longreach::plot

@@ -17,7 +17,7 @@ struct Frame {
     const char* classes;
 };
 
-// labels: how many names stand at the ends of the lines of a wide chart; they need 14 pixels each.
+// labels: the number of names at the ends of the lines of a wide chart, which take 14 pixels each.
 Frame frame_of(ChartSize size, size_t labels) {
     switch (size) {
         case ChartSize::wide: {
@@ -46,11 +46,11 @@ bool has_place(double v, const Scale& axis) {
     return drawable(v) && (v > 0 || !axis.logarithmic);
 }
 
-// The axis a little wider than the values, and never of no width.
+// The range of an axis, slightly wider than the values and never empty.
 Range padded(Range r, bool logarithmic) {
     if (logarithmic) {
         if (r.empty()) return {1, 2};
-        // Up to the last numbers there are, where the margin would lie beyond.
+        // Within the range of doubles, which the margin might exceed.
         const Range powers = padded({std::log2(r.low), std::log2(r.high)}, false);
         return {std::max(std::exp2(powers.low), std::numeric_limits<double>::min()),
                 std::min(std::exp2(powers.high), std::numeric_limits<double>::max())};
@@ -64,7 +64,7 @@ Range padded(Range r, bool logarithmic) {
     return {r.low - margin, r.high + margin};
 }
 
-// A path through the points, broken where a value is not finite or where a point is not joined.
+// A path through the points, interrupted at values that are not finite and at points that are not joined.
 std::string path_of(const std::vector<ChartPoint>& points, const Scale& x, const Scale& y) {
     std::string d;
     bool pen = false;
@@ -106,13 +106,13 @@ struct EndLabel {
     double x, wanted, y;
 };
 
-// Moves labels apart until none covers another, in their order, inside the frame and no further than needed:
-// labels that would touch form a block around the mean of where its members want to be.
+// Moves labels apart until none overlap, keeping their order, inside the frame and as little
+// as possible: labels that would touch form a block around the mean of their wanted positions.
 void spread(std::vector<EndLabel>& labels, double top, double bottom, double step) {
     std::sort(labels.begin(), labels.end(),
               [](const EndLabel& a, const EndLabel& b) { return a.wanted < b.wanted; });
     struct Block {
-        double first, count;  // where its first label goes
+        double first, count;  // position of its first label, number of labels
     };
     std::vector<Block> blocks;
     for (const EndLabel& label : labels) {
@@ -148,7 +148,7 @@ class LineDrawing {
         size_t named = 0;
         for (const ChartLine& line : chart.lines) named += !line.faint && !line.points.empty();
         frame_ = frame_of(size, named);
-        // The texts of marks have a line of their own above the frame.
+        // The texts of marks take a line above the frame.
         if (size != ChartSize::panel && chart.marks.empty()) frame_.top -= 16;
         many_ = size == ChartSize::panel && named > 6;
         Range x, y;
@@ -171,7 +171,12 @@ class LineDrawing {
         y_ = {y.low, y.high, frame_.height - frame_.bottom, frame_.top, chart.log_y};
     }
 
-    std::string body() const { return axes() + lines() + (frame_.labels ? labels() : ""); }
+    std::string body() const {
+        return clip_path(chart_.id + "-" + frame_.classes, frame_.left, frame_.top - 4,
+                         frame_.width - frame_.left - frame_.right,
+                         frame_.height - frame_.top - frame_.bottom + 8) +
+               axes() + lines() + (frame_.labels ? labels() : "");
+    }
 
     std::string svg() const {
         std::string places;
@@ -182,11 +187,6 @@ class LineDrawing {
                         chart_.description,
                         fmt::format(" data-top=\"{:g}\" data-bottom=\"{:g}\" data-places=\"{}\"", frame_.top,
                                     frame_.height - frame_.bottom, escaped(places))) +
-               fmt::format(
-                   "<clipPath id=\"{0}-c\"><rect x=\"{1:g}\" y=\"{2:g}\" width=\"{3:g}\" "
-                   "height=\"{4:g}\"/></clipPath>\n",
-                   identifier(id), frame_.left, frame_.top - 4, frame_.width - frame_.left - frame_.right,
-                   frame_.height - frame_.top - frame_.bottom + 8) +
                body() + "</svg>\n";
     }
     const Frame& frame() const { return frame_; }
@@ -197,7 +197,7 @@ class LineDrawing {
         const double right = frame_.width - frame_.right, bottom = frame_.height - frame_.bottom;
         std::vector<Tick> levels;
         if (chart_.log_y) levels = power_ticks(y_.low, y_.high, frame_.y_ticks);
-        // Less than a doubling has no two powers of two.
+        // A range of less than a doubling contains fewer than two powers of two.
         if (levels.size() < 2) levels = round_ticks(y_.low, y_.high, frame_.y_ticks);
         for (const Tick& tick : levels) {
             const double y = y_.at(tick.value);
@@ -221,13 +221,13 @@ class LineDrawing {
             out += svg_text(2, 14, "label", "start", chart_.y_label);
             out += svg_text((frame_.left + right) / 2, frame_.height - 6, "label", "middle", chart_.x_label);
         }
-        double free_from = 0;  // where the text of the next mark may begin
+        double free_from = 0;  // the next text of a mark may begin here
         for (const Position& mark : chart_.marks) {
             const double x = x_.at(mark.x);
             if (x < frame_.left || x > right) continue;
             out += svg_line(x, frame_.top - 4, x, bottom, "mark");
             if (size_ == ChartSize::panel || mark.text.empty()) continue;
-            // Centred above its line, but inside the picture.
+            // Centred above its line, within the picture.
             const double half = 3.1 * static_cast<double>(mark.text.size());
             const double centre = std::clamp(x, 2 + half, frame_.width - half - 2);
             if (centre - half < free_from) continue;
@@ -259,7 +259,7 @@ class LineDrawing {
         std::string xs, ys, values, markers, seeds;
         for (size_t i = 0; i < line.points.size(); ++i) {
             const ChartPoint& p = line.points[i];
-            // A point without a line to a neighbour would not be seen.
+            // Without a marker, a point that no line connects to a neighbour would be invisible.
             const bool alone =
                 (i == 0 || !p.joined) && (i + 1 == line.points.size() || !line.points[i + 1].joined);
             const bool finite = has_place(p.y, y_);
@@ -313,7 +313,7 @@ class LineDrawing {
     const LineChart& chart_;
     const std::vector<SeriesStyle>& styles_;
     ChartSize size_;
-    bool many_ = false;  // lines: their markers would cover a small panel
+    bool many_ = false;  // so many lines that their markers would cover a small panel
     Frame frame_;
     Scale x_, y_;
 };
@@ -327,18 +327,13 @@ std::string line_svg(const LineChart& chart, const std::vector<SeriesStyle>& sty
 std::string standalone_svg(const LineChart& chart, const std::vector<SeriesStyle>& styles) {
     const LineDrawing drawing(chart, styles, ChartSize::wide);
     const Frame& frame = drawing.frame();
-    // Room around the chart, and for the heading above it.
+    // Space around the chart, and for the heading above it.
     constexpr double margin = 16, heading = 24;
     const double width = frame.width + 2 * margin, height = frame.height + 2 * margin + heading;
     return standalone_open(width, height, chart.title, chart.description) +
            svg_text(margin, margin + 15, "heading", "start", chart.title) +
            fmt::format("<svg class=\"chart\" x=\"{:g}\" y=\"{:g}\" width=\"{:g}\" height=\"{:g}\">\n", margin,
                        margin + heading, frame.width, frame.height) +
-           fmt::format(
-               "<clipPath id=\"{0}-c\"><rect x=\"{1:g}\" y=\"{2:g}\" width=\"{3:g}\" "
-               "height=\"{4:g}\"/></clipPath>\n",
-               identifier(fmt::format("{}-{}", chart.id, frame.classes)), frame.left, frame.top - 4,
-               frame.width - frame.left - frame.right, frame.height - frame.top - frame.bottom + 8) +
            drawing.body() + "</svg>\n</svg>\n";
 }
 

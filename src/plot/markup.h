@@ -1,4 +1,5 @@
-// Text inside HTML and SVG. Every text from outside passes escaped() exactly once, and every id identifier().
+// Text inside HTML and SVG. All text from outside passes through
+// escaped() exactly once, and all ids through identifier().
 #pragma once
 
 #include <string>

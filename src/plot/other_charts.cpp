@@ -10,7 +10,7 @@ namespace longreach::plot {
 
 std::string interval_svg(const IntervalChart& chart, const std::vector<SeriesStyle>& styles, ChartSize size) {
     const bool wide = size == ChartSize::wide;
-    // On a narrow screen names are above their intervals, on a wide one to the left.
+    // On a narrow screen, names are above the intervals; on a wide one, to the left.
     const double width = wide ? 760 : 360, left = wide ? 190 : 10, right = wide ? 96 : 10, top = 8,
                  row_height = wide ? 26 : 42, bottom = 44;
     const double height = top + row_height * static_cast<double>(chart.rows.size()) + bottom;

@@ -24,6 +24,12 @@ std::string standalone_open(double width, double height, const std::string& titl
         width, height, escaped(title), escaped(description), chart_style());
 }
 
+std::string clip_path(const std::string& id, double x, double y, double width, double height) {
+    return fmt::format(
+        "<clipPath id=\"{}-c\"><rect x=\"{:g}\" y=\"{:g}\" width=\"{:g}\" height=\"{:g}\"/></clipPath>\n",
+        identifier(id), x, y, width, height);
+}
+
 std::string svg_text(double x, double y, const char* classes, const char* anchor, const std::string& text) {
     return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" class=\"{}\" text-anchor=\"{}\">{}</text>\n", x, y,
                        classes, anchor, escaped(text));
@@ -63,9 +69,9 @@ std::string marker_path(size_t marker, double x, double y, double r) {
 }
 
 SeriesStyle series_style(const std::string& name, size_t group, size_t evaluation) {
-    // Eight groups differ in colour, the next eight repeat the colours with another dash; markers have a period of
-    // their own. An evaluation moves its dash and its marker in opposite directions, or group 0 with evaluation 2
-    // would look like group 8 with evaluation 1.
+    // Eight groups differ in colour, the next eight repeat the colours with another dash;
+    // markers have their own period. An evaluation shifts dash and marker in opposite
+    // directions, or group 0 with evaluation 2 would look like group 8 with evaluation 1.
     const size_t back = evaluation * (marker_count - 1);
     return {name, group % colour_count, (group / colour_count + evaluation) % dash_count,
             (group + back) % marker_count, evaluation > 0};

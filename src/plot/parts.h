@@ -1,4 +1,4 @@
-// Shared by all kinds of charts.
+// Parts shared by all charts.
 #pragma once
 
 #include <fmt/format.h>
@@ -9,7 +9,7 @@
 
 namespace longreach::plot {
 
-// Can be drawn: not NaN, not infinite, and not so large that the width of an axis overflows.
+// Whether a value can be drawn: it is finite, and not so large that the width of an axis overflows.
 inline bool drawable(double value) {
     return std::abs(value) < 1e300;
 }
@@ -18,9 +18,10 @@ inline bool drawable(double value) {
 std::string svg_open(const std::string& id, const std::string& classes, const char* kind, double width,
                      double height, const std::string& title, const std::string& description,
                      const std::string& more = {});
-// The opening of a picture that is a file of its own: with style sheet and ground.
+// The start of a complete SVG file, with style sheet and background.
 std::string standalone_open(double width, double height, const std::string& title,
                             const std::string& description);
+std::string clip_path(const std::string& id, double x, double y, double width, double height);
 std::string svg_text(double x, double y, const char* classes, const char* anchor, const std::string& text);
 std::string svg_line(double x1, double y1, double x2, double y2, const char* classes);
 std::string marker_path(size_t marker, double x, double y, double radius);

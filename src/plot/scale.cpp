@@ -17,15 +17,15 @@ double Scale::at(double value) const {
 
 std::vector<Tick> round_ticks(double low, double high, int about) {
     std::vector<Tick> out;
-    // No round places exist between neighbouring doubles.
+    // There are no round numbers between neighbouring doubles.
     const double largest = std::max(std::abs(low), std::abs(high));
     if (!(high - low > 1e-9 * largest) || !std::isfinite(high - low)) return {{low, table::significant(low)}};
     const double rough = (high - low) / about, power = std::pow(10.0, std::floor(std::log10(rough)));
-    // The factor nearest to the wanted step, on a logarithmic ruler.
+    // The factor nearest to the wanted step, on a logarithmic scale.
     const double ratio = rough / power;
     const double step = power * (ratio < 1.42 ? 1 : ratio < 3.17 ? 2 : ratio < 7.08 ? 5 : 10);
     const int decimals = std::max(0, -static_cast<int>(std::floor(std::log10(step) + 1e-9)));
-    // Where the numbers would be too long, powers of ten are clearer.
+    // Powers of ten, where the numbers would be too long.
     const bool scientific = largest >= 1e6 || decimals > 6 || (decimals > 4 && largest < 0.01);
     for (double k = std::ceil(low / step - 1e-9); k * step <= high + 1e-9 * step; ++k) {
         const double value = k * step + 0.0;  // -0 + 0 is 0

@@ -85,9 +85,9 @@ class RendezvousServer::Loop {
         Claim claim;
         double since = 0;  // when it was opened, or the message that is incomplete began
         Waiting waiting = Waiting::nothing;
-        bool told = false;                      // the reason why every request fails
-        std::string key;                        // what it waits for
-        Fingerprints fingerprints;              // with which it waits in a barrier
+        bool told = false;          // the reason why every request fails
+        std::string key;            // what it waits for
+        Fingerprints fingerprints;  // with which it waits in a barrier
         double seconds = 0, deadline = 0;
     };
     struct Member {
@@ -415,8 +415,8 @@ class RendezvousServer::Loop {
     std::vector<Member> members_;        // by rank
     std::map<std::string, std::string> store_;
     bool joined_ = false;
-    std::string fatal_;    // why every request fails from now on
-    std::string verdict_;  // why every rank must end
+    std::string fatal_;     // why every request fails from now on
+    std::string verdict_;   // why every rank must end
     double rank0_due_ = 0;  // when the verdict is sent to rank 0 at the latest
     bool rank0_sent_ = false;
     Watchdog watchdog_;

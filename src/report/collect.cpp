@@ -1,7 +1,9 @@
 #include "report/collect.h"
 
 #include <algorithm>
+#include <array>
 #include <set>
+#include <sstream>
 
 #include "base/text.h"
 #include "io/file.h"
@@ -13,7 +15,6 @@ namespace longreach::report {
 namespace {
 
 constexpr uint64_t largest_json = uint64_t{1} << 24;
-constexpr uint64_t largest_lines = uint64_t{1} << 30;
 
 json::Value read_json(const std::string& path) {
     if (io::kind_of(path, io::Links::follow) == io::PathKind::missing) return {};
@@ -21,32 +22,6 @@ json::Value read_json(const std::string& path) {
     options.max_bytes = largest_json;
     options.code = ExitCode::data;
     return json::parse(io::read_file(path, largest_json, io::Links::follow), path, options);
-}
-
-// Calls visit(object) for each finished line of a .jsonl file.
-template <class Visit>
-void each_line(const std::string& path, const Visit& visit) {
-    if (io::kind_of(path, io::Links::follow) == io::PathKind::missing) return;
-    const std::string text = io::read_file(path, largest_lines, io::Links::follow);
-    json::ParseOptions options;
-    options.code = ExitCode::data;
-    size_t number = 0;
-    for (size_t begin = 0, end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
-        ++number;
-        if (end == begin) continue;
-        visit(json::parse(std::string_view(text).substr(begin, end - begin),
-                          fmt::format("{}:{}", path, number), options));
-    }
-}
-
-double number_of(const json::Value& object, std::string_view key) {
-    const json::Value* value = object.find(key);
-    return value ? value->to_number().value_or(NAN) : NAN;
-}
-
-int64_t integer_of(const json::Value& object, std::string_view key) {
-    const json::Value* value = object.find(key);
-    return value ? value->to_int64().value_or(0) : 0;
 }
 
 Results read_directory(const std::string& path) {
@@ -76,7 +51,7 @@ double median(std::vector<double> values) {
     return *middle;
 }
 
-// The digits behind ".seed" or "-seed" at the end of a name; npos for `at` if there are none.
+// Where ".seed" or "-seed" and digits end a name, and the number; npos for `at` if they do not.
 struct SeedSuffix {
     size_t at = std::string::npos;
     int64_t seed = 0;
@@ -90,19 +65,15 @@ SeedSuffix seed_suffix(const std::string& name) {
     return {at - 1, std::stoll(digits)};
 }
 
-// Lines of the log that report a problem.
+// The lines of the log that report a problem.
 void read_warnings(const std::string& path, RunRecord& run) {
     run.has_log = io::kind_of(path, io::Links::follow) == io::PathKind::file;
     if (!run.has_log) return;
-    const std::string text = io::read_file(path, largest_lines, io::Links::follow);
-    for (size_t begin = 0, end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
-        const std::string_view line = std::string_view(text).substr(begin, end - begin);
-        for (const char* word : {"warning", "error", "giving up", "not finite", "non-finite", "damaged"})
-            if (line.find(word) != std::string_view::npos) {
-                run.warnings.emplace_back(line);
-                break;
-            }
-    }
+    std::istringstream log(io::read_file(path, uint64_t{1} << 30, io::Links::follow));
+    constexpr std::array words{"warning", "error", "giving up", "not finite", "non-finite", "damaged"};
+    for (std::string line; std::getline(log, line) && !log.eof();)
+        if (std::any_of(words.begin(), words.end(), [&](auto* word) { return line.find(word) != line.npos; }))
+            run.warnings.push_back(line);
 }
 
 void read_sample(const std::string& directory, const std::string& label, RunRecord& run) {
@@ -117,7 +88,7 @@ void read_sample(const std::string& directory, const std::string& label, RunReco
 
 RunRecord read_run(const std::string& path) {
     require(io::kind_of(path, io::Links::follow) == io::PathKind::directory, ExitCode::data,
-            "{} is no directory", path);
+            "{} is not a directory", path);
     RunRecord run;
     run.path = path;
     run.name = io::base_name(path);
@@ -136,20 +107,11 @@ RunRecord read_run(const std::string& path) {
                 run.evaluations.emplace(label, read_directory(io::join_path(evaluations, label)));
                 read_sample(io::join_path(evaluations, label), label, run);
             }
-    each_line(io::join_path(path, "metrics.jsonl"), [&](const json::Value& line) {
-        run.training.push_back({integer_of(line, "step"), integer_of(line, "tokens"),
-                                integer_of(line, "context"), number_of(line, "loss"),
-                                number_of(line, "grad_norm"), number_of(line, "lr"),
-                                integer_of(line, "skipped")});
-    });
+    run.training = train::metrics_file.read(path);
+    run.timing = train::timing_file.read(path);
     std::vector<double> speeds;
-    each_line(io::join_path(path, "timing.jsonl"), [&](const json::Value& line) {
-        run.timing.push_back({integer_of(line, "step"), number_of(line, "seconds"),
-                              number_of(line, "tokens_per_second"), number_of(line, "mfu"),
-                              number_of(line, "memory_bytes")});
-        if (std::isfinite(run.timing.back().tokens_per_second))
-            speeds.push_back(run.timing.back().tokens_per_second);
-    });
+    for (const train::TimingRow& row : run.timing)
+        if (std::isfinite(row.tokens_per_second)) speeds.push_back(row.tokens_per_second);
     run.tokens_per_second = median(speeds);
     for (const LossRow& row : run.own.losses) run.validated = std::max(run.validated, row.step);
     run.group = group_of(run.name);
@@ -174,14 +136,13 @@ void add_unique(const std::string& name, std::vector<std::string>& names) {
 
 void collect_sweep(const std::string& path, Collection& out) {
     const json::Value sweep = read_json(io::join_path(path, "sweep.json"));
-    const json::Value* name = sweep.find("name");
-    out.title = name && name->to_string() ? *name->to_string() : io::base_name(path);
+    out.title = text_at(sweep, "name");
+    if (out.title.empty()) out.title = io::base_name(path);
     out.sweep = true;
     out.own_labels = {"plain"};
-    const json::Value* baseline = sweep.find("baseline");
-    if (baseline && baseline->to_string()) out.baseline = *baseline->to_string();
+    out.baseline = text_at(sweep, "baseline");
     const json::Value* runs = sweep.find("runs");
-    require(runs && runs->is_array(), ExitCode::data, "{}/sweep.json: there is no list \"runs\"", path);
+    require(runs && runs->is_array(), ExitCode::data, "{}/sweep.json has no list \"runs\"", path);
     for (const json::Value& entry : runs->as_array()) {
         ++out.planned;
         if (const json::Value* labels = entry.find("evaluations"); labels && labels->is_array())
@@ -190,11 +151,11 @@ void collect_sweep(const std::string& path, Collection& out) {
                     add_unique(*text, out.labels);
                     out.own_labels.insert(*text);
                 }
-        const json::Value *variant = entry.find("variant"), *directory = entry.find("directory");
-        require(variant && variant->to_string() && directory && directory->to_string(), ExitCode::data,
+        const std::string variant = text_at(entry, "variant"), directory = text_at(entry, "directory");
+        require(!variant.empty() && !directory.empty(), ExitCode::data,
                 "{}/sweep.json:{}: a run without \"variant\" or \"directory\"", path, entry.at().line);
-        // Only the last part of the name: the sweep may have been moved, and nothing outside it is opened.
-        const std::string last = io::base_name(*directory->to_string());
+        // Only the last component: the sweep may have been moved, and nothing outside it is opened.
+        const std::string last = io::base_name(directory);
         const std::string where = io::join_path(path, last);
         if (last.empty() || last == "." || last == ".." ||
             io::kind_of(where, io::Links::follow) != io::PathKind::directory) {
@@ -202,7 +163,7 @@ void collect_sweep(const std::string& path, Collection& out) {
             continue;
         }
         RunRecord run = read_run(where);
-        run.group = *variant->to_string();
+        run.group = variant;
         if (const json::Value* seed = entry.find("seed")) run.seed = seed->to_int64().value_or(run.seed);
         out.runs.push_back(std::move(run));
     }
@@ -236,7 +197,7 @@ void drop_repeated_seeds(Collection& out) {
     out.runs = std::move(kept);
 }
 
-// Marks the runs that are behind the others of their group and says where groups have come.
+// Marks the runs whose validations lag behind those of their group, and notes the progress of the groups.
 void note_progress(Collection& out) {
     std::map<std::string, int64_t> newest_of;
     for (const RunRecord& run : out.runs)
@@ -267,7 +228,7 @@ void note_progress(Collection& out) {
         join(parts, "; ")));
 }
 
-// A group, or "group + evaluation"; empty: the sweep's own, otherwise the first.
+// asked: a group or "group + evaluation"; empty: the baseline of the sweep, or else the first group.
 void choose_baseline(const std::string& asked, Collection& out) {
     std::vector<std::string> known = out.groups;
     for (const std::string& group : out.groups)
@@ -321,6 +282,11 @@ const json::Value* value_at(const json::Value& config, std::string_view path) {
         path.remove_prefix(dot + 1);
     }
     return nullptr;
+}
+
+std::string text_at(const json::Value& config, std::string_view path) {
+    const json::Value* value = value_at(config, path);
+    return value && value->to_string() ? *value->to_string() : "";
 }
 
 Collection collect(const std::vector<std::string>& paths, const std::string& baseline) {

@@ -13,24 +13,25 @@
 #include "eval/probe.h"
 #include "eval/tables.h"
 #include "eval/task_rows.h"
+#include "train/step_records.h"
 
 namespace longreach::report {
 
-// What a result was measured on. Equal fingerprints: the very same target tokens (of a task: the same
-// samples). Files of earlier versions hold no fingerprint.
+// What a result was measured on. Equal fingerprints mean the same target tokens
+// (for a task, the same samples). Files of earlier versions have no fingerprint.
 struct Measure {
     std::string fingerprint;
     double count = NAN;      // tokens, or samples of a task
-    double documents = NAN;  // that the tokens come from
+    double documents = NAN;  // the documents that contain the tokens
 
     bool identified() const { return !fingerprint.empty(); }
-    // Results with equal keys may be compared. Without fingerprints, equal counts have to suffice.
+    // Results may be compared if their keys are equal. Without a fingerprint the key is the count.
     std::string key() const;
     std::string text() const;  // "65,536 tokens of 6 documents"
 };
 
-// Lines of the record files with what they were measured on. apart: measured on something else than the results
-// that are compared (report/comparable.h).
+// Lines of the record files and what they were measured on. apart: not
+// on what the compared results were measured on (report/comparable.h).
 struct LossRow : eval::LossRow {
     Measure measure = {};
     bool apart = false;
@@ -46,7 +47,7 @@ struct TaskCell : eval::TaskRow {
     double percent() const { return depth.value_or(NAN); }
 };
 
-// What one directory holds: a run, or one of its evaluations.
+// The results in one directory: of a run, or of one of its evaluations.
 struct Results {
     std::vector<LossRow> losses;
     std::vector<BucketRow> buckets;
@@ -54,28 +55,20 @@ struct Results {
     std::vector<TaskCell> tasks;
 };
 
-// The rows of the newest step among them.
+// Calls visit() with each row of the newest step.
+template <class Rows, class Visit>
+void each_newest(Rows& rows, const Visit& visit) {
+    int64_t step = -1;
+    for (const auto& row : rows) step = std::max(step, row.step);
+    for (auto& row : rows)
+        if (row.step == step) visit(row);
+}
 template <class Row>
 std::vector<Row> newest(const std::vector<Row>& rows) {
-    int64_t step = -1;
-    for (const Row& r : rows) step = std::max(step, r.step);
     std::vector<Row> out;
-    for (const Row& r : rows)
-        if (r.step == step) out.push_back(r);
+    each_newest(rows, [&](const Row& row) { out.push_back(row); });
     return out;
 }
-
-// A line of metrics.jsonl.
-struct TrainingRow {
-    int64_t step = 0, tokens = 0, context = 0;
-    double loss = NAN, gradient_norm = NAN, lr = NAN;
-    int64_t skipped = 0;  // steps so far
-};
-// A line of timing.jsonl.
-struct TimingRow {
-    int64_t step = 0;
-    double seconds = NAN, tokens_per_second = NAN, mfu = NAN, memory_bytes = NAN;
-};
 
 struct RunRecord {
     std::string name, path;
@@ -83,16 +76,16 @@ struct RunRecord {
     int64_t seed = 0;
     Results own;                                 // written while training
     std::map<std::string, Results> evaluations;  // by label; "plain" is the unchanged model
-    std::map<std::string, std::string> samples;  // by label: the beginning of what `generate` wrote
-    std::vector<TrainingRow> training;           // steps rise
-    std::vector<TimingRow> timing;
+    std::map<std::string, std::string> samples;  // by label: the beginning of the text `generate` wrote
+    std::vector<train::MetricsRow> training;     // steps rise
+    std::vector<train::TimingRow> timing;
     double tokens_per_second = NAN;              // the median
     json::Value config, build;                   // null if there is no such file
     std::map<std::string, std::string> origins;  // by dotted path: where a field of the config was set
     bool has_log = false;
     std::vector<std::string> warnings;  // lines of log.txt
     int64_t validated = 0;              // step of the newest validation
-    // Other seeds of its group have been validated at a later step: a mean with them would compare nothing.
+    // Another seed of its group was validated at a later step, so a mean over both would be meaningless.
     bool behind = false;
 };
 
@@ -102,12 +95,12 @@ struct Collection {
     std::string baseline;              // one of them; empty without runs
     std::string baseline_label;        // an evaluation of it; empty: as trained
     std::vector<std::string> labels;   // of evaluations: plain, the sweep's in its order, others by name
-    std::set<std::string> own_labels;  // those that the sweep itself asked for; without a sweep, all
+    std::set<std::string> own_labels;  // those listed in the sweep file; without a sweep, all
     std::vector<RunRecord> runs;       // those that have results
-    size_t planned = 0;                // runs asked for
-    std::vector<std::string> notes;    // what a reader of the comparison should know about its runs
+    size_t planned = 0;                // number of runs requested
+    std::vector<std::string> notes;    // remarks for the reader of the comparison
     bool sweep = false;
-    Measure measure;  // what the losses that are compared were measured on; count NaN without losses
+    Measure measure;  // of the compared losses; count is NaN without losses
 
     std::string baseline_name() const;
 };
@@ -115,8 +108,8 @@ struct Collection {
 // "rope" as trained, or "rope + ntk".
 std::string series_name(const std::string& group, const std::string& label);
 
-// paths: run directories, or one sweep directory. baseline: a group or one of its evaluations ("rope + ntk"),
-// or empty for the sweep's own, otherwise the first. Error(ExitCode::data) where a file is not understood.
+// paths: run directories, or one sweep directory. baseline: a group or one of its evaluations ("rope + ntk");
+// empty: the baseline of the sweep, or else the first group. Error(ExitCode::data) if a file is malformed.
 Collection collect(const std::vector<std::string>& paths, const std::string& baseline = {});
 
 // "rope" of "rope.seed3" and "rope-seed3"; other names stay.
@@ -124,5 +117,7 @@ std::string group_of(const std::string& run_name);
 
 // The value at a path of names joined by dots; null if there is none.
 const json::Value* value_at(const json::Value& config, std::string_view path);
+// The same if it is a string; "" otherwise.
+std::string text_at(const json::Value& config, std::string_view path);
 
 }  // namespace longreach::report

@@ -16,15 +16,7 @@ std::string counted_number(double count, const char* noun) {
     return fmt::format("{} {}{}", grouped(std::llround(count)), noun, count == 1 ? "" : "s");
 }
 
-template <class Rows, class Visit>
-void each_newest(Rows& rows, const Visit& visit) {
-    int64_t step = -1;
-    for (const auto& row : rows) step = std::max(step, row.step);
-    for (auto& row : rows)
-        if (row.step == step) visit(row);
-}
-
-// visit(run, label, row) for the rows that a comparison takes from each run.
+// Calls visit(run, label, row) for the rows of each run that enter a comparison.
 template <class Collected, class Row, class Visit>
 void each_row(Collected& collection, std::vector<Row> Results::*kind, const Visit& visit) {
     const bool evaluated = all_evaluated(collection, kind);
@@ -39,7 +31,7 @@ void each_row(Collected& collection, std::vector<Row> Results::*kind, const Visi
     }
 }
 
-// The measure that the most variants share; of several, that of the most tokens.
+// The measure that most variants share; on a tie, the one with the most tokens.
 struct Votes {
     std::map<std::string, std::pair<Measure, std::set<std::string>>> groups;  // by key
     void add(const Measure& measure, const std::string& group) {
@@ -59,7 +51,7 @@ struct Votes {
     }
 };
 
-// What was set apart, for the notes: by label and measure, the variants and their seeds.
+// What was set apart, for the notes: variants and seeds by label and measure.
 struct Strangers {
     struct Entry {
         Measure measure;

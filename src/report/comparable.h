@@ -1,4 +1,4 @@
-// Which results may be compared: only those measured on the same tokens or samples.
+// Decides which results may be compared: only those measured on the same tokens or samples.
 #pragma once
 
 #include "report/collect.h"
@@ -6,13 +6,13 @@
 
 namespace longreach::report {
 
-// Marks every row of the newest step that was measured on other tokens or samples than those of most variants,
-// and adds a note. Losses and positions: the measure that the most variants have in the sweep's own evaluations (without a
-// sweep, in all); the same for all lengths. Tasks: the same by seed, task, length and depth, since samples
-// depend on the seed.
+// Marks every row of the newest step that was measured on other tokens or samples than most variants
+// were, and adds a note. For losses and positions, the reference is the measure that most variants have
+// in the evaluations listed in the sweep (without a sweep, in all evaluations), one for all lengths. For
+// tasks there is one reference per seed, task, length and depth, because samples depend on the seed.
 void set_apart(Collection& collection);
 
-// The losses that were set apart, one table per measure; "plain" is the model as trained.
+// The losses set apart, one table per measure; the label "plain" is the model as trained.
 struct ApartLosses {
     Measure measure;
     struct Row {

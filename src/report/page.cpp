@@ -32,7 +32,7 @@ std::string base64(std::string_view bytes) {
     return out;
 }
 
-// Allows an inline style or script with exactly this text.
+// The source expression that allows an inline style or script with exactly this text.
 std::string source_hash(const std::string& text) {
     return "'sha256-" + base64(sha256(text)) + "'";
 }
@@ -72,8 +72,8 @@ std::string report_page(const Collection& collection) {
         counted(collection.groups.size(), "variant") + ", " + counted(collection.runs.size(), "run");
     if (collection.groups.size() > 1) what += ", compared with " + collection.baseline_name();
     const std::string style = std::string(plot::chart_style()) + page_style(), script = page_script();
-    // The policy in page.html admits nothing from outside and no script but ours, whatever a name may hold;
-    // the icon there keeps a browser from asking for one.
+    // The policy in page.html admits nothing from outside and no other script,
+    // whatever a name contains; its icon keeps a browser from requesting one.
     return filled("page", {{"style_hashes", source_hash(style) + " " + source_hash(without_scripts)},
                            {"script_hash", source_hash(script)},
                            {"title", plot::escaped(collection.title)},

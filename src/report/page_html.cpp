@@ -11,7 +11,7 @@ namespace longreach::report {
 
 namespace {
 
-// The text of a piece, which ends in one newline less than in the file.
+// The text of a piece, without its last newline.
 std::string_view piece_of(std::string_view name) {
     const std::string_view file = page_html();
     const std::string head = fmt::format("<!-- {} -->\n", name);
@@ -43,7 +43,7 @@ std::string filled(std::string_view piece, std::initializer_list<Place> places) 
 
 namespace {
 
-// The error of a mean, or the seeds behind it, a little quieter than the mean.
+// The error of a mean, or the values of the seeds, in a fainter colour than the mean.
 std::string toned(const std::string& text, bool number) {
     const size_t at = number ? std::min(text.find(" ± "), text.find(" (")) : std::string::npos;
     if (at == std::string::npos) return plot::escaped(text);
@@ -64,7 +64,7 @@ std::string cell_html(const table::Cell& cell) {
 }  // namespace
 
 std::string table_html(const table::DataTable& table) {
-    // The errors of many columns go under their means, or the table would be twice as wide as the page.
+    // With many columns the errors go below the means, or the table would be twice as wide as the page.
     constexpr size_t most_wide = 5;
     std::string header, rows;
     for (size_t i = 0; i < table.header.size(); ++i) {

@@ -83,7 +83,7 @@ std::string line_figure(const PageContext& page, const std::string& name, const 
 }
 
 std::string panels(const PageContext& page, const std::vector<plot::LineChart>& charts) {
-    // Four in two rows rather than three and one.
+    // Four panels make two rows of two rather than three and one.
     const bool two = charts.size() == 2 || charts.size() == 4;
     std::string out = two ? "<div class=\"panels two\">" : "<div class=\"panels\">";
     for (const plot::LineChart& chart : charts)
@@ -94,7 +94,7 @@ std::string panels(const PageContext& page, const std::vector<plot::LineChart>& 
 std::string chooser(const std::string& id, const std::vector<Menu>& menus,
                     const std::vector<ChosenPiece>& pieces, const std::vector<std::string>& first) {
     std::string out;
-    // A single piece leaves nothing to choose.
+    // A single piece needs no menu.
     if (pieces.size() > 1) {
         std::string labels;
         for (size_t m = 0; m < menus.size(); ++m) {
@@ -135,7 +135,7 @@ std::vector<plot::Tick> length_ticks(const std::vector<int64_t>& lengths) {
 std::vector<plot::Position> length_places(const std::vector<int64_t>& lengths, const char* what) {
     std::vector<plot::Position> out;
     for (int64_t length : lengths)
-        out.push_back({static_cast<double>(length), fmt::format("{} {}", what, table::full_length(length))});
+        out.push_back({static_cast<double>(length), fmt::format("{} {}", what, grouped(length))});
     return out;
 }
 
@@ -152,6 +152,27 @@ double mean_of(const std::vector<double>& values, double* error) {
     const MeanInterval m = mean_interval(values);
     if (error) *error = m.standard_error;
     return m.mean;
+}
+
+plot::ChartLine& add_means(const PageContext& page, size_t series, const SeedsByPosition& values,
+                           const std::set<int64_t>& positions, plot::LineChart& chart,
+                           table::DataTable& table) {
+    plot::ChartLine& line = chart.lines.emplace_back();
+    line.series = series;
+    std::vector<table::Cell> row{table::name_cell(page.styles()[series].name)};
+    for (int64_t x : positions) {
+        const auto found = values.find(x);
+        double error = NAN;
+        const double mean = found == values.end() ? NAN : mean_of(found->second, &error);
+        row.push_back(table::spread_cell(mean, error, 4));
+        if (found == values.end()) continue;
+        plot::ChartPoint p{static_cast<double>(x), mean};
+        if (std::isfinite(error)) p.low = mean - error, p.high = mean + error;
+        p.text = table::fixed(mean, 4);
+        line.points.push_back(p);
+    }
+    table.rows.push_back(row);
+    return line;
 }
 
 }  // namespace longreach::report

@@ -1,4 +1,4 @@
-// The sections of the report, each from the same context, and the pieces they are built from.
+// The sections of the report page, and the pieces they are built from.
 #pragma once
 
 #include <initializer_list>
@@ -22,7 +22,7 @@ struct PageContext {
 
 struct Section {
     std::string id, title;
-    std::string html;  // empty: no data; the section is left out
+    std::string html;  // empty: there is no data, and the section is left out
 };
 
 Section overview_section(const PageContext& page);
@@ -36,49 +36,49 @@ Section diagnostics_section(const PageContext& page);
 Section tasks_section(const PageContext& page);
 Section setup_section(const PageContext& page);
 
-// Plain sentences about the tasks that the runs train on, the most important first.
+// Sentences about the tasks that the runs train on, the most important first.
 std::vector<std::string> task_headline(const PageContext& page);
 
-// Loss by context length, the chart that the report opens with; no lines without data.
+// Loss by context length, the first chart of the report; without data it has no lines.
 plot::LineChart length_chart(const PageContext& page);
 
 // --- pieces ---
 
-// A piece of page.html with its places {{name}} filled in. The values are HTML: escape text first.
+// A piece of page.html with its places {{name}} filled in. The values are HTML: escape any text first.
 struct Place {
     std::string_view name, html;
 };
 std::string filled(std::string_view piece, std::initializer_list<Place> places);
 
-// The table in a box that scrolls sideways, with the two buttons that copy it.
+// The table in a box that scrolls sideways, with two buttons that copy it.
 std::string table_html(const table::DataTable& table);
-// The same, folded away under a word.
+// The same, folded under a summary.
 std::string folded(std::string_view summary, const table::DataTable& table);
 
 std::string paragraph(const std::string& text);  // escaped here
 std::string subheading(const std::string& text);
 
-// Buttons that show and hide series everywhere on the page.
+// Buttons that show and hide series on the whole page.
 std::string legend(const std::vector<plot::SeriesStyle>& styles, const std::vector<size_t>& series);
 std::vector<size_t> series_of(const plot::LineChart& chart);
 
-// A chart with its legend, caption and data. The name identifies it to tests and in links.
+// A chart with its legend, caption and data. The name identifies it in links and tests.
 std::string figure(const std::string& name, const std::string& charts, const std::string& legend,
                    const std::string& caption, const table::DataTable& table);
-// A chart and other views of it, one shown at a time and picked with buttons; the first is shown first.
+// Views of one chart, shown one at a time and selected with buttons; the first is shown first.
 struct View {
     std::string key, text;
     plot::LineChart chart;
 };
-// The chart, its logarithmic axes and, with several series, its difference to the baseline. A log x axis serves
-// charts over steps; charts over lengths have one already.
+// The chart, the chart on logarithmic axes and, with several series, the difference to the
+// baseline. Charts over steps get a logarithmic x axis; charts over lengths already have one.
 std::vector<View> views_of(const PageContext& page, const plot::LineChart& chart, int digits);
 std::string line_figure(const PageContext& page, const std::string& name, const std::vector<View>& views,
                         const std::string& caption, const table::DataTable& table);
 // Small charts side by side.
 std::string panels(const PageContext& page, const std::vector<plot::LineChart>& charts);
 
-// One of several pieces of HTML at a time, picked from menus.
+// Pieces of HTML, shown one at a time and selected from menus.
 struct Choice {
     std::string key, text;
 };
@@ -93,17 +93,23 @@ struct ChosenPiece {
 std::string chooser(const std::string& id, const std::vector<Menu>& menus,
                     const std::vector<ChosenPiece>& pieces, const std::vector<std::string>& first);
 
-// Vertical lines where training ended.
+// Vertical lines at the training lengths.
 std::vector<plot::Position> context_marks(const PageContext& page);
 
-// Lengths as ticks and as the read-out names them.
+// Lengths as ticks, and as the names of places in the read-out.
 std::vector<plot::Tick> length_ticks(const std::vector<int64_t>& lengths);
 std::vector<plot::Position> length_places(const std::vector<int64_t>& lengths, const char* what);
 
-// The mean and behind it the value of each seed, for shares: their spread over few seeds is far from normal.
+// The mean followed by the value of each seed, for shares: over few seeds their spread is far from normal.
 table::Cell seeds_cell(const std::vector<SeedValue>& values, int decimals);
 
 // The mean of values and, with two or more, their standard error in `error`.
 double mean_of(const std::vector<double>& values, double* error = nullptr);
+
+// Adds a series to a chart and its table: at each x the mean over seeds, with its standard error.
+using SeedsByPosition = std::map<int64_t, std::vector<double>>;
+plot::ChartLine& add_means(const PageContext& page, size_t series, const SeedsByPosition& values,
+                           const std::set<int64_t>& positions, plot::LineChart& chart,
+                           table::DataTable& table);
 
 }  // namespace longreach::report

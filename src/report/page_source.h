@@ -1,4 +1,4 @@
-// The parts of the page that are files of their own, embedded by CMake.
+// The files of the page, embedded by CMake.
 #pragma once
 
 namespace longreach::report {

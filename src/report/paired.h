@@ -1,7 +1,7 @@
 // Means over seeds and differences between variants, with intervals for small numbers of seeds.
 //
-// A seed fixes the initial weights and the order of the data, so two variants with the same seed share much
-// of their noise: their difference, seed by seed, is known far better than either mean.
+// A seed fixes the initial weights and the order of the data, so two variants with the same seed
+// share much of their noise: their difference, seed by seed, is known far better than either mean.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,9 @@ struct SeedValue {
     double value = 0;
 };
 
-// A mean and the interval that holds the true one with the chosen confidence, if the values are independent
-// and normally distributed. Unknown (NaN): all of it with no value at all or with one that is not finite; all
-// but the mean with a single value.
+// A mean and the interval that contains the true mean with the chosen confidence, if
+// the values are independent and normally distributed. NaN: everything if there is no
+// value or one that is not finite; everything but the mean if there is a single value.
 struct MeanInterval {
     int64_t count = 0;  // values
     double mean = 0;
@@ -32,8 +32,8 @@ struct MeanInterval {
 MeanInterval mean_interval(const std::vector<double>& values, double confidence = 0.95);
 MeanInterval mean_interval(const std::vector<SeedValue>& values, double confidence = 0.95);
 
-// value - baseline for each seed that both have, in rising order of the seeds. A seed may appear
-// once on each side.
+// value - baseline for each seed that both have, in rising order
+// of the seeds. Each seed appears at most once on each side.
 std::vector<SeedValue> paired_differences(const std::vector<SeedValue>& values,
                                           const std::vector<SeedValue>& baseline);
 

@@ -16,18 +16,18 @@
 #include "eval/tables.h"
 #include "io/file.h"
 #include "train/experiment.h"
+#include "train/step_records.h"
 
 namespace longreach::report {
 
 namespace {
 
 constexpr int deepest = 3;  // runs/reference/<sweep>/<run>
-constexpr uint64_t tail_bytes = uint64_t{1} << 16;
 
 enum class Holder { none, alive, gone };
 
-// A holder writes its name into the lock file, and empties the file when it ends in good order. The shared
-// lock is asked for only if there is a name, so that a process starting at this moment is not turned away.
+// A holder writes its name into the lock file and empties the file when it ends cleanly. The shared lock is
+// requested only if there is a name, so that a process starting at this moment is not refused.
 Holder holder_of(const std::string& run) {
     const std::string path = io::join_path(run, "lock");
     const int fd = ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
@@ -40,23 +40,6 @@ Holder holder_of(const std::string& run) {
     }
     ::close(fd);
     return holder;
-}
-
-// The last finished lines of a file that may be long.
-std::string tail_of(const std::string& path) {
-    const io::File file = io::File::open(path, io::Links::refuse);
-    const uint64_t size = file.size(), bytes = std::min(size, tail_bytes);
-    std::string text(static_cast<size_t>(bytes), '\0');
-    file.read_at(text.data(), text.size(), size - bytes);
-    text.erase(text.rfind('\n') + 1);  // npos + 1 is 0
-    return text;
-}
-
-std::string last_line(const std::string& text) {
-    if (text.empty()) return {};
-    const size_t begin = text.rfind('\n', text.size() - 2);
-    return text.substr(begin == std::string::npos ? 0 : begin + 1,
-                       text.size() - 1 - (begin == std::string::npos ? 0 : begin + 1));
 }
 
 bool has_file(const std::string& run, const char* name) {
@@ -91,22 +74,15 @@ int64_t planned_steps(const std::string& run) {
     try {
         return config::load_config<train::Experiment>({.file = path}).value.total_steps();
     } catch (const Error&) {
-        return 0;  // of a version that does not load any more
+        return 0;  // of a version that no longer loads
     }
 }
 
 void read_records(const std::string& run, RunSummary& out) {
-    if (has_file(run, "metrics.jsonl")) {
-        const std::string path = io::join_path(run, "metrics.jsonl"), line = last_line(tail_of(path));
-        if (!line.empty()) {
-            json::ParseOptions options;
-            options.code = ExitCode::data;
-            const json::Value record = json::parse(line, path + ", last line", options);
-            const json::Value *step = record.find("step"), *loss = record.find("loss");
-            require(step && step->to_int64(), ExitCode::data, "{}: the last line has no step", path);
-            out.step = *step->to_int64();
-            if (loss) out.loss = loss->to_number().value_or(NAN);
-        }
+    if (const auto last = train::metrics_file.last(run)) {
+        require(last->step > 0, ExitCode::data, "{}/metrics.jsonl: the last line has no step", run);
+        out.step = last->step;
+        out.loss = last->loss;
     }
     if (!has_file(run, "val.csv")) return;
     int64_t newest = -1;
@@ -121,7 +97,7 @@ void read_records(const std::string& run, RunSummary& out) {
 
 bool gave_up(const std::string& run) {
     if (!has_file(run, "log.txt")) return false;
-    const std::string line = last_line(tail_of(io::join_path(run, "log.txt")));
+    const std::string line = io::last_line(io::join_path(run, "log.txt"));
     return line.find("giving up") != std::string::npos || line.find("error:") != std::string::npos;
 }
 
@@ -135,7 +111,7 @@ RunState state_of(const std::string& run, RunSummary& out) {
         any = !io::list_directory(checkpoints).empty();
         require(!any || !steps.empty() || out.step == 0, ExitCode::checkpoint, "{}: no checkpoint is whole",
                 checkpoints);
-        // Records behind the newest checkpoint are cut off on resuming; until then they show how far it came.
+        // Records after the newest checkpoint are cut off on resuming; until then they show the progress.
         if (!steps.empty()) out.step = std::max(out.step, steps[0]);
     }
     if (out.steps > 0 && out.step >= out.steps) return RunState::finished;
@@ -169,7 +145,7 @@ void add_runs(const std::string& path, const std::string& name, int depth, std::
         entries = io::list_directory(path);
     } catch (const Error&) {
         if (depth == 0) throw;
-        return;  // a directory of somebody else
+        return;  // not readable by this user
     }
     for (const std::string& entry : entries) {
         const std::string below = io::join_path(path, entry);

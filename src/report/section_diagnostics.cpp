@@ -1,5 +1,5 @@
-// What attention does inside: the statistics of probe.csv by layer and position, quantiles of the logits
-// against the normal distribution, learned scalars by layer.
+// Inside attention: the statistics of probe.csv by layer and position, quantiles
+// of the logits against the normal distribution, learned scalars by layer.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ struct Known {
     const char *name, *title, *meaning;
     bool logarithmic = false;
 };
-// In the order of the menu; a statistic that is not listed comes behind them under its own name.
+// In the order of the menu; statistics that are not listed follow under their own names.
 constexpr std::array known{
     Known{"inverse_top_weight", "1 / largest weight",
           "One over the largest attention weight of a query, on a logarithmic axis.", true},
@@ -117,6 +117,10 @@ std::vector<T> spread_out(const std::set<T>& all, size_t most) {
     return out;
 }
 
+std::string layer_text(int64_t layer) {
+    return layer < 0 ? "all" : fmt::format("{}", layer);
+}
+
 std::string layer_name(int64_t layer) {
     return layer < 0 ? std::string("whole model") : fmt::format("layer {}", layer);
 }
@@ -129,12 +133,10 @@ std::set<int64_t> layers_of(const Field& field, int64_t length) {
     return out;
 }
 
-// Table of a field at a length: rows are layers and bins, columns the series that have values.
+// The table of a field at a length: one row per layer and bin, one column per series that has values.
 table::DataTable field_table(const PageContext& page, const Field& field, int64_t length,
                              const std::string& caption) {
-    table::DataTable table;
-    table.caption = caption;
-    table.header = {"layer", "position from"};
+    table::DataTable table{.caption = caption, .header = {"layer", "position from"}};
     std::set<std::pair<int64_t, int64_t>> rows;
     std::vector<size_t> series;
     for (size_t i = 0; i < field.size(); ++i) {
@@ -146,9 +148,8 @@ table::DataTable field_table(const PageContext& page, const Field& field, int64_
         table.header.push_back(page.styles()[i].name);
     }
     for (const auto& [layer, bin] : rows) {
-        std::vector<table::Cell> row{
-            table::name_cell(layer < 0 ? "all" : fmt::format("{}", layer)),
-            {bin == 0 ? "all" : table::full_length(bin), bin == 0 ? "all" : fmt::format("{}", bin)}};
+        std::vector<table::Cell> row{table::name_cell(layer_text(layer)),
+                                     bin == 0 ? table::Cell("all", "all") : table::count_cell(bin)};
         for (size_t i : series) {
             const auto found = field[i].find({length, layer, bin});
             row.push_back(found == field[i].end() ? table::Cell{""} : table::significant_cell(found->second));
@@ -167,7 +168,7 @@ std::vector<size_t> series_with(const Field& field, int64_t length) {
     return out;
 }
 
-// All panels of one figure have the same axis, so that layers can be compared.
+// Gives all panels of one figure the same axis, so that layers can be compared.
 void share_axis(std::vector<plot::LineChart>& charts) {
     double low = INFINITY, high = -INFINITY;
     for (const plot::LineChart& chart : charts)
@@ -183,27 +184,32 @@ void share_axis(std::vector<plot::LineChart>& charts) {
     }
 }
 
-// Lines over layers, for what has no bins.
-plot::LineChart layer_chart(const Field& field, int64_t length, const std::string& id,
-                            const std::string& title) {
-    plot::LineChart chart;
-    chart.id = id;
-    chart.title = title;
-    chart.description = "By layer.";
-    std::set<int64_t> layers;
+// Adds a line per series through the values of the chosen places; returns their positions on the x axis.
+template <class Chosen>
+std::set<int64_t> add_lines(plot::LineChart& chart, const Field& field, int64_t Place::*x,
+                            const Chosen& chosen) {
+    std::set<int64_t> positions;
     for (size_t i = 0; i < field.size(); ++i) {
-        plot::ChartLine line;
-        line.series = i;
+        plot::ChartLine line{i};
         for (const auto& [place, value] : field[i]) {
-            if (place.length != length || place.bin != 0) continue;
-            layers.insert(place.layer);
+            if (!chosen(place)) continue;
+            positions.insert(place.*x);
             line.points.push_back(
-                {static_cast<double>(place.layer), value, NAN, NAN, table::significant(value)});
+                {static_cast<double>(place.*x), value, NAN, NAN, table::significant(value)});
         }
         if (!line.points.empty()) chart.lines.push_back(line);
     }
-    for (int64_t layer : layers) {
-        chart.x_ticks.push_back({static_cast<double>(layer), layer < 0 ? "all" : fmt::format("{}", layer)});
+    return positions;
+}
+
+// Lines over layers, for values without bins.
+plot::LineChart layer_chart(const Field& field, int64_t length, const std::string& id,
+                            const std::string& title) {
+    plot::LineChart chart{.id = id, .title = title, .description = "By layer."};
+    for (int64_t layer : add_lines(chart, field, &Place::layer, [&](const Place& place) {
+             return place.length == length && place.bin == 0;
+         })) {
+        chart.x_ticks.push_back({static_cast<double>(layer), layer_text(layer)});
         chart.places.push_back({static_cast<double>(layer), layer_name(layer)});
     }
     return chart;
@@ -217,31 +223,19 @@ std::string statistic_figure(const PageContext& page, const Known& statistic, co
     if (layers.empty()) return {};
     bool binned = false;
     for (int64_t layer : spread_out(layers, most_layers)) {
-        plot::LineChart chart;
-        chart.id = fmt::format("probe-{}-{}-{}", name, length, layer);
-        chart.title = layer_name(layer);
-        chart.description = fmt::format("{} by position.", title);
-        chart.log_x = true;
-        chart.marks = context_marks(page);
-        // Marks widen the axis to where they are; a sequence shorter than the training length has
-        // no need of it.
+        plot::LineChart chart{.id = fmt::format("probe-{}-{}-{}", name, length, layer),
+                              .title = layer_name(layer),
+                              .description = fmt::format("{} by position.", title),
+                              .log_x = true,
+                              .marks = context_marks(page)};
+        // A mark widens the axis, so there is none beyond the end of a sequence.
         if (!chart.marks.empty() && chart.marks.back().x > static_cast<double>(length)) chart.marks.clear();
-        std::set<int64_t> bins;
-        for (size_t i = 0; i < field.size(); ++i) {
-            plot::ChartLine line;
-            line.series = i;
-            for (const auto& [place, value] : field[i]) {
-                if (place.length != length || place.layer != layer || place.bin == 0) continue;
-                bins.insert(place.bin);
-                line.points.push_back(
-                    {static_cast<double>(place.bin), value, NAN, NAN, table::significant(value)});
-            }
-            if (!line.points.empty()) chart.lines.push_back(line);
-        }
-        for (int64_t bin : bins)
-            chart.places.push_back({static_cast<double>(bin),
-                                    fmt::format("{}, position {} to {}", layer_name(layer),
-                                                table::full_length(bin), table::full_length(2 * bin - 1))});
+        for (int64_t bin : add_lines(chart, field, &Place::bin, [&, layer](const Place& place) {
+                 return place.length == length && place.layer == layer && place.bin != 0;
+             }))
+            chart.places.push_back(
+                {static_cast<double>(bin), fmt::format("{}, position {} to {}", layer_name(layer),
+                                                       grouped(bin), grouped(2 * bin - 1))});
         if (chart.lines.empty()) continue;
         binned = true;
         charts.push_back(chart);
@@ -250,18 +244,17 @@ std::string statistic_figure(const PageContext& page, const Known& statistic, co
         charts = {layer_chart(field, length, fmt::format("probe-{}-{}", name, length), title + " by layer")};
     for (plot::LineChart& chart : charts) chart.log_y = statistic.logarithmic;
     share_axis(charts);
-    std::string caption =
-        fmt::format("At a context of {}. {}", table::full_length(length), statistic.meaning);
+    std::string caption = fmt::format("At a context of {}. {}", grouped(length), statistic.meaning);
     caption +=
         binned ? " Means over heads and seeds, by the number of visible positions; one panel per layer, with "
                  "the same axis."
                : " Means over heads and seeds, by layer.";
     if (layers.size() > most_layers)
         caption += fmt::format(" {} of {} layers are drawn.", most_layers, layers.size());
-    return figure(fmt::format("probe-{}-{}", name, length), panels(page, charts),
-                  legend(page.styles(), series_with(field, length)), caption,
-                  field_table(page, field, length,
-                              fmt::format("{} at a context of {}", title, table::full_length(length))));
+    return figure(
+        fmt::format("probe-{}-{}", name, length), panels(page, charts),
+        legend(page.styles(), series_with(field, length)), caption,
+        field_table(page, field, length, fmt::format("{} at a context of {}", title, grouped(length))));
 }
 
 std::string quantile_figure(const PageContext& page, const std::map<std::string, Field>& fields,
@@ -271,27 +264,24 @@ std::string quantile_figure(const PageContext& page, const std::map<std::string,
     for (const Quantile& q : quantiles)
         if (const auto field = fields.find(q.name); field != fields.end())
             layers.merge(layers_of(field->second, length));
-    table::DataTable table;
-    table.caption =
-        fmt::format("Quantiles of the standardised logits at a context of {}", table::full_length(length));
-    table.header = {"variant", "layer"};
+    table::DataTable table{
+        .caption = fmt::format("Quantiles of the standardised logits at a context of {}", grouped(length)),
+        .header = {"variant", "layer"}};
     for (const Quantile& q : quantiles)
         table.header.push_back(fmt::format("normal {}", table::fixed(q.normal, 2)));
     std::set<size_t> used;
     for (int64_t layer : spread_out(layers, most_layers)) {
-        plot::LineChart chart;
-        chart.id = fmt::format("quantiles-{}-{}", length, layer);
-        chart.title = layer_name(layer);
-        chart.description = "Quantiles of the logits against those of the normal distribution.";
-        chart.diagonal = true;
+        plot::LineChart chart{
+            .id = fmt::format("quantiles-{}-{}", length, layer),
+            .title = layer_name(layer),
+            .description = "Quantiles of the logits against those of the normal distribution.",
+            .diagonal = true};
         for (const Quantile& q : quantiles)
             chart.places.push_back(
                 {q.normal, fmt::format("{}, normal {}", layer_name(layer), table::fixed(q.normal, 2))});
         for (size_t i = 0; i < page.summary.series.size(); ++i) {
-            plot::ChartLine line;
-            line.series = i;
-            std::vector<table::Cell> row{table::name_cell(page.styles()[i].name),
-                                         {layer < 0 ? "all" : fmt::format("{}", layer)}};
+            plot::ChartLine line{i};
+            std::vector<table::Cell> row{table::name_cell(page.styles()[i].name), {layer_text(layer)}};
             for (const Quantile& q : quantiles) {
                 const auto field = fields.find(q.name);
                 double value = NAN;
@@ -317,15 +307,14 @@ std::string quantile_figure(const PageContext& page, const std::map<std::string,
         legend(page.styles(), {used.begin(), used.end()}),
         fmt::format("At a context of {}: quantiles of (logit − mean) / spread, upwards, against those of the "
                     "normal distribution, to the right; normal logits lie on the dashed diagonal.",
-                    table::full_length(length)),
+                    grouped(length)),
         table);
 }
 
 std::string scalar_figure(const PageContext& page, const std::map<std::string, Field>& fields) {
     std::vector<plot::LineChart> charts;
-    table::DataTable table;
-    table.caption = "Learned scalars, means over heads and seeds";
-    table.header = {"scalar", "variant", "layer", "value"};
+    table::DataTable table{.caption = "Learned scalars, means over heads and seeds",
+                           .header = {"scalar", "variant", "layer", "value"}};
     std::set<size_t> used;
     for (const auto& [name, field] : fields) {
         if (!name.starts_with("scalar.")) continue;
@@ -336,7 +325,7 @@ std::string scalar_figure(const PageContext& page, const std::map<std::string, F
                 used.insert(i);
                 table.rows.push_back({table::name_cell(scalar),
                                       table::name_cell(page.styles()[i].name),
-                                      {place.layer < 0 ? "all" : fmt::format("{}", place.layer)},
+                                      {layer_text(place.layer)},
                                       table::significant_cell(value)});
             }
     }
@@ -375,7 +364,7 @@ Section diagnostics_section(const PageContext& page) {
 
     Menu which{"statistic", {}}, length_menu{"context length", {}};
     for (int64_t length : lengths)
-        length_menu.choices.push_back({fmt::format("{}", length), table::full_length(length)});
+        length_menu.choices.push_back({fmt::format("{}", length), grouped(length)});
     std::vector<ChosenPiece> pieces;
     const auto add = [&](const std::string& key, const std::string& title, auto make) {
         bool any = false;

@@ -1,4 +1,4 @@
-// Losses by length: the opening, the tables, differences between variants, losses by position.
+// Losses by length: the overview, the tables, differences between variants, losses by position.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,19 +17,24 @@ std::string with_error(const MeanInterval& m, int decimals) {
            (m.has_interval() ? " ± " + table::fixed(m.standard_error, decimals) : std::string());
 }
 
+// NaN is a loss that is not finite: there is no cell for a length that was not measured.
+table::Cell loss_cell(const std::vector<SeedValue>& values) {
+    const MeanInterval m = mean_interval(values);
+    return std::isnan(m.mean) ? table::Cell{"not finite", "nan"}
+                              : table::spread_cell(m.mean, m.standard_error, 4);
+}
+
 using ByLength = std::map<int64_t, std::vector<SeedValue>>;
 
 table::DataTable by_length(const PageContext& page, const std::string& caption, ByLength Series::*what,
-                           int decimals, bool low_is_good) {
-    table::DataTable table;
-    table.caption = caption;
-    table.header = {"variant", "seeds"};
+                           bool low_is_good) {
+    table::DataTable table{.caption = caption, .header = {"variant", "seeds"}};
     std::set<int64_t> lengths;
     for (const Series& s : page.summary.series)
         for (const auto& [length, values] : s.*what) lengths.insert(length);
     std::map<int64_t, double> best;
     for (int64_t length : lengths) {
-        table.header.push_back(table::full_length(length));
+        table.header.push_back(grouped(length));
         for (const Series& s : page.summary.series) {
             const auto found = (s.*what).find(length);
             if (found == (s.*what).end()) continue;
@@ -48,28 +53,24 @@ table::DataTable by_length(const PageContext& page, const std::string& caption, 
         for (int64_t length : lengths) {
             const auto found = values.find(length);
             if (found == values.end()) {
-                row.push_back({""});
+                row.push_back("");
                 continue;
             }
-            const MeanInterval m = mean_interval(found->second);
-            // NaN here is a loss that is not finite, and not one that was not measured.
-            table::Cell cell = std::isnan(m.mean) ? table::Cell{"not finite", "nan"}
-                               : low_is_good      ? table::spread_cell(m.mean, m.standard_error, decimals)
-                                                  : seeds_cell(found->second, decimals);
-            if (best.contains(length) && m.mean == best[length]) cell.tone = "best";
-            row.push_back(cell);
+            const double mean = mean_interval(found->second).mean;
+            row.push_back(low_is_good || std::isnan(mean) ? loss_cell(found->second)
+                                                          : seeds_cell(found->second, 4));
+            if (best.contains(length) && mean == best[length]) row.back().tone = "best";
         }
         table.rows.push_back(row);
     }
     return table;
 }
 
-// What another choice of documents would change: empty where that is not known.
+// The error over documents, that is over another choice of them; empty if it is unknown.
 std::string document_errors(const PageContext& page) {
-    table::DataTable table;
-    table.caption = "Standard error over documents, mean over seeds (nats per token)";
-    table.header = {"variant"};
-    for (int64_t length : page.summary.lengths) table.header.push_back(table::full_length(length));
+    table::DataTable table{.caption = "Standard error over documents, mean over seeds (nats per token)",
+                           .header = {"variant"}};
+    for (int64_t length : page.summary.lengths) table.header.push_back(grouped(length));
     for (size_t i = 0; i < page.summary.series.size(); ++i) {
         const Series& s = page.summary.series[i];
         if (s.document_error.empty()) continue;
@@ -126,25 +127,23 @@ std::string loss_figure(const PageContext& page) {
                     page.summary.final_losses ? "" : ", from the newest validation of each run",
                     measured_on(page.collection),
                     bands ? " Lines are means over seeds, bands one standard error to each side." : ""),
-        by_length(page, "Loss by context length (nats per token)", &Series::loss, 4, true));
+        by_length(page, "Loss by context length (nats per token)", &Series::loss, true));
 }
 
 }  // namespace
 
 plot::LineChart length_chart(const PageContext& page) {
-    plot::LineChart chart;
-    chart.id = "by-length";
     const bool on_task = !page.summary.tasks.empty();
-    chart.title = on_task ? "Loss on text by context length" : "Loss by context length";
-    chart.x_label = "context length in tokens";
-    chart.y_label = "loss, nats per token";
-    chart.log_x = true;
-    chart.x_ticks = length_ticks(page.summary.lengths);
-    chart.places = length_places(page.summary.lengths, "context");
-    chart.marks = context_marks(page);
+    plot::LineChart chart{.id = "by-length",
+                          .title = on_task ? "Loss on text by context length" : "Loss by context length",
+                          .x_label = "context length in tokens",
+                          .y_label = "loss, nats per token",
+                          .log_x = true,
+                          .x_ticks = length_ticks(page.summary.lengths),
+                          .marks = context_marks(page),
+                          .places = length_places(page.summary.lengths, "context")};
     for (size_t i = 0; i < page.summary.series.size(); ++i) {
-        plot::ChartLine line;
-        line.series = i;
+        plot::ChartLine line{i};
         for (const auto& [length, values] : page.summary.series[i].loss) {
             const MeanInterval m = mean_interval(values);
             plot::ChartPoint p{static_cast<double>(length), m.mean};
@@ -196,9 +195,9 @@ Section lengths_section(const PageContext& page) {
         "each "
         "column is bold.");
     section.html +=
-        table_html(by_length(page, "Loss by context length (nats per token)", &Series::loss, 4, true));
+        table_html(by_length(page, "Loss by context length (nats per token)", &Series::loss, true));
     const table::DataTable top1 = by_length(
-        page, "Share of tokens whose most likely next token is the right one", &Series::top1, 4, false);
+        page, "Share of tokens whose most likely next token is the right one", &Series::top1, false);
     if (!top1.rows.empty())
         section.html += subheading("Top-1 accuracy") +
                         paragraph("Mean over seeds, with the value of each seed.") + table_html(top1);
@@ -209,37 +208,31 @@ Section lengths_section(const PageContext& page) {
 Section apart_section(const PageContext& page) {
     Section section{"apart", "Shown apart", {}};
     for (const ApartLosses& apart : losses_apart(page.collection)) {
-        table::DataTable table;
-        table.caption = fmt::format("Loss by context length on {} (nats per token)", apart.measure.text());
-        table.header = {"variant"};
+        table::DataTable table{
+            .caption = fmt::format("Loss by context length on {} (nats per token)", apart.measure.text()),
+            .header = {"variant"}};
         std::set<int64_t> lengths;
         for (const ApartLosses::Row& row : apart.rows)
             for (const auto& [length, values] : row.loss) lengths.insert(length);
-        for (int64_t length : lengths) table.header.push_back(table::full_length(length));
+        for (int64_t length : lengths) table.header.push_back(grouped(length));
         for (const ApartLosses::Row& row : apart.rows) {
             std::vector<table::Cell> cells{table::name_cell(series_name(row.group, row.label))};
             for (int64_t length : lengths) {
                 const auto found = row.loss.find(length);
-                if (found == row.loss.end()) {
-                    cells.push_back({""});
-                    continue;
-                }
-                const MeanInterval m = mean_interval(found->second);
-                cells.push_back(std::isnan(m.mean) ? table::Cell{"not finite", "nan"}
-                                                   : table::spread_cell(m.mean, m.standard_error, 4));
+                cells.push_back(found == row.loss.end() ? table::Cell("") : loss_cell(found->second));
             }
             table.rows.push_back(cells);
         }
         section.html += table_html(table);
     }
-    table::DataTable tasks;
-    tasks.caption = "Tasks on other samples";
-    tasks.header = {"variant", "seed", "task", "context", "depth %", "samples", "accuracy"};
+    table::DataTable tasks{
+        .caption = "Tasks on other samples",
+        .header = {"variant", "seed", "task", "context", "depth %", "samples", "accuracy"}};
     for (const ApartTask& t : tasks_apart(page.collection))
         tasks.rows.push_back({table::name_cell(series_name(t.group, t.label)),
                               {fmt::format("{}", t.seed)},
                               {t.cell.task, {}, false},
-                              {table::full_length(t.cell.length), fmt::format("{}", t.cell.length)},
+                              table::count_cell(t.cell.length),
                               table::significant_cell(t.cell.percent()),
                               table::number_cell(static_cast<double>(t.cell.samples), 0),
                               table::number_cell(t.cell.accuracy, 3)});
@@ -255,8 +248,8 @@ Section apart_section(const PageContext& page) {
 
 namespace {
 
-// One row per variant that shares a seed with the baseline at this length; the best on top, values that are not
-// finite at the end.
+// One row per variant that shares a seed with the baseline at this
+// length, from best to worst; values that are not finite come last.
 std::vector<plot::IntervalRow> difference_rows(const PageContext& page, int64_t length) {
     const std::vector<SeedValue>& base = page.summary.series[page.summary.baseline].loss.at(length);
     std::vector<plot::IntervalRow> rows;
@@ -283,16 +276,16 @@ std::vector<plot::IntervalRow> difference_rows(const PageContext& page, int64_t 
 
 table::DataTable difference_table(const PageContext& page, int64_t length,
                                   const std::vector<plot::IntervalRow>& rows) {
-    table::DataTable table;
-    table.caption =
-        "Difference of loss to " + page.collection.baseline_name() + ", paired by seed (nats per token)";
-    table.header = {"variant", "context", "shared seeds", "difference", "95% interval from", "to"};
+    table::DataTable table{
+        .caption =
+            "Difference of loss to " + page.collection.baseline_name() + ", paired by seed (nats per token)",
+        .header = {"variant", "context", "shared seeds", "difference", "95% interval from", "to"}};
     const auto cell = [](double v) {
         return std::isnan(v) ? table::Cell("") : table::Cell(table::signed_fixed(v, 4), table::exact(v));
     };
     for (const plot::IntervalRow& row : rows)
         table.rows.push_back({table::name_cell(page.styles()[row.series].name),
-                              {table::full_length(length), fmt::format("{}", length)},
+                              table::count_cell(length),
                               {fmt::format("{}", row.values.size())},
                               std::isnan(row.mean) ? table::Cell("not finite", "nan") : cell(row.mean),
                               cell(row.low),
@@ -314,7 +307,7 @@ std::string difference_figure(const PageContext& page, int64_t length,
     plot::IntervalChart chart;
     chart.id = fmt::format("difference-{}", length);
     chart.title = fmt::format("Difference of loss to {} at a context of {}", page.collection.baseline_name(),
-                              table::full_length(length));
+                              grouped(length));
     chart.description = fmt::format("{} of {} intervals exclude zero.", settled, intervals);
     chart.x_label = "difference of loss in nats (left of 0 is better)";
     chart.rows = rows;
@@ -324,11 +317,11 @@ std::string difference_figure(const PageContext& page, int64_t length,
                   "At a context of {}: mean difference with its 95% t-interval; small dots are single "
                   "seeds. {} of {} intervals exclude zero; each is on its own, without correction for "
                   "their number.",
-                  table::full_length(length), settled, intervals)
+                  grouped(length), settled, intervals)
             : fmt::format(
                   "At a context of {}. An interval needs two shared seeds with finite losses; without "
                   "one, a difference cannot be told from seed noise.",
-                  table::full_length(length));
+                  grouped(length));
     return figure(fmt::format("differences-{}", length),
                   plot::interval_svg(chart, page.styles(), plot::ChartSize::wide) +
                       plot::interval_svg(chart, page.styles(), plot::ChartSize::narrow),
@@ -345,14 +338,13 @@ Section differences_section(const PageContext& page) {
         const std::vector<plot::IntervalRow> rows = difference_rows(page, length);
         if (rows.empty()) continue;
         const std::string key = fmt::format("{}", length);
-        menu.choices.push_back({key, table::full_length(length)});
+        menu.choices.push_back({key, grouped(length)});
         pieces.push_back({{key}, difference_figure(page, length, rows)});
     }
     if (pieces.empty()) return section;
     section.html = paragraph(
         "Runs with the same seed share their initial weights and the order of their data where shapes allow "
-        "it, "
-        "so the difference seed by seed is known better than either mean.");
+        "it, so the difference seed by seed is known better than either mean.");
     section.html += chooser("differences", {menu}, pieces, pieces.back().keys);
     return section;
 }
@@ -360,35 +352,28 @@ Section differences_section(const PageContext& page) {
 Section positions_section(const PageContext& page) {
     Section section{"positions", "Loss by position", {}};
     const bool evaluated = all_evaluated(page.collection, &Results::buckets);
-    int64_t length = 0;
-    std::map<int64_t, size_t> measured;  // series with the length
-    for (const Series& s : page.summary.series) {
-        std::set<int64_t> lengths;
-        for (const RunRecord* run : runs_of(page.collection, s))
-            for (const BucketRow& row : rows_of(*run, s.label, &Results::buckets, evaluated))
-                lengths.insert(row.length);
-        for (int64_t l : lengths) ++measured[l];
-    }
-    size_t most = 0;
-    for (const auto& [l, count] : measured)
-        if (count >= most) {
-            most = count;
-            length = l;
-        }
+    std::map<int64_t, std::set<size_t>> measured;  // series by length
+    for (size_t i = 0; i < page.summary.series.size(); ++i)
+        for (const RunRecord* run : runs_of(page.collection, page.summary.series[i]))
+            for (const BucketRow& row :
+                 rows_of(*run, page.summary.series[i].label, &Results::buckets, evaluated))
+                measured[row.length].insert(i);
+    const int64_t length = longest_shared(measured);
     if (length == 0) return section;
     Menu menu{"position counted in", {}};
     std::vector<ChosenPiece> pieces;
     for (const bool by_document : {false, true}) {
-        plot::LineChart chart;
-        chart.id = by_document ? "by-document-position" : "by-sequence-position";
-        chart.title = fmt::format("Loss by position in the {} at a context of {}",
-                                  by_document ? "document" : "sequence", table::full_length(length));
-        chart.x_label = fmt::format("position in the {}", by_document ? "document" : "sequence");
-        chart.y_label = "loss, nats per token";
-        chart.log_x = true;
-        chart.marks = context_marks(page);
+        const std::string key = by_document ? "document" : "sequence";
+        plot::LineChart chart{
+            .id = fmt::format("by-{}-position", key),
+            .title = fmt::format("Loss by position in the {} at a context of {}", key, grouped(length)),
+            .description = "Each point is the mean loss of the tokens in a bucket of positions.",
+            .x_label = "position in the " + key,
+            .y_label = "loss, nats per token",
+            .log_x = true,
+            .marks = context_marks(page)};
         std::set<int64_t> buckets;
-        std::vector<std::map<int64_t, std::vector<double>>> values(page.summary.series.size());
+        std::vector<SeedsByPosition> values(page.summary.series.size());
         for (size_t i = 0; i < page.summary.series.size(); ++i)
             for (const RunRecord* run : runs_of(page.collection, page.summary.series[i]))
                 for (const BucketRow& row :
@@ -398,43 +383,21 @@ Section positions_section(const PageContext& page) {
                         buckets.insert(row.bucket);
                     }
         if (buckets.empty()) continue;
-        table::DataTable table;
-        table.caption = chart.title + " (nats per token)";
-        table.header = {"variant"};
+        table::DataTable table{.caption = chart.title + " (nats per token)", .header = {"variant"}};
         for (int64_t bucket : buckets) {
-            table.header.push_back(table::full_length(bucket));
-            chart.places.push_back(
-                {static_cast<double>(bucket),
-                 fmt::format("{} to {}", table::full_length(bucket), table::full_length(2 * bucket - 1))});
+            table.header.push_back(grouped(bucket));
+            chart.places.push_back({static_cast<double>(bucket),
+                                    fmt::format("{} to {}", grouped(bucket), grouped(2 * bucket - 1))});
         }
-        for (size_t i = 0; i < values.size(); ++i) {
-            if (values[i].empty()) continue;
-            plot::ChartLine line;
-            line.series = i;
-            std::vector<table::Cell> row{table::name_cell(page.styles()[i].name)};
-            for (int64_t bucket : buckets) {
-                const auto found = values[i].find(bucket);
-                double error = NAN;
-                const double mean = found == values[i].end() ? NAN : mean_of(found->second, &error);
-                row.push_back(table::spread_cell(mean, error, 4));
-                if (found == values[i].end()) continue;
-                plot::ChartPoint p{static_cast<double>(bucket), mean};
-                if (std::isfinite(error)) p.low = mean - error, p.high = mean + error;
-                p.text = table::fixed(mean, 4);
-                line.points.push_back(p);
-            }
-            chart.lines.push_back(line);
-            table.rows.push_back(row);
-        }
-        chart.description = "Each point is the mean loss of the tokens in a bucket of positions.";
-        const std::string key = by_document ? "document" : "sequence";
+        for (size_t i = 0; i < values.size(); ++i)
+            if (!values[i].empty()) add_means(page, i, values[i], buckets, chart, table);
         menu.choices.push_back({key, "the " + key});
         pieces.push_back(
             {{key},
              line_figure(page, "positions-" + key, views_of(page, chart, 4),
                          fmt::format("Sequences of {} tokens; each point averages the tokens whose "
                                      "position lies between it and twice that.",
-                                     table::full_length(length)),
+                                     grouped(length)),
                          table)});
     }
     if (pieces.empty()) return section;

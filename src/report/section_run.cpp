@@ -1,8 +1,8 @@
-// A single run: what it is, how long it took, learning rate, gradient norm and speed,
-// what went wrong, its config.
+// A single run: its facts, learning rate, gradient norm and speed by step, samples, errors and config.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <sstream>
 
 #include "base/text.h"
 #include "base/units.h"
@@ -23,7 +23,7 @@ struct Plan {
     int64_t steps = 0;
     std::string parameters;
 };
-// From config.json; nothing where it is missing or of a version that does not load.
+// From config.json; empty if that is missing or of a version that no longer loads.
 Plan plan_of(const RunRecord& run) {
     const std::string path = io::join_path(run.path, "config.json");
     if (io::kind_of(path, io::Links::follow) != io::PathKind::file) return {};
@@ -41,10 +41,10 @@ Plan plan_of(const RunRecord& run) {
     }
 }
 
-// Of all processes that trained the run: each counts its own seconds from 0.
-double training_seconds(const std::vector<TimingRow>& timing) {
+// The total over all processes that trained the run: each counts its seconds from 0.
+double training_seconds(const std::vector<train::TimingRow>& timing) {
     double total = 0, before = 0;
-    for (const TimingRow& row : timing) {
+    for (const train::TimingRow& row : timing) {
         if (!std::isfinite(row.seconds)) continue;
         if (row.seconds < before) total += before;
         before = row.seconds;
@@ -53,9 +53,7 @@ double training_seconds(const std::vector<TimingRow>& timing) {
 }
 
 std::string facts(const RunRecord& run) {
-    table::DataTable table;
-    table.caption = "What was run";
-    table.header = {"", "value"};
+    table::DataTable table{.caption = "What was run", .header = {"", "value"}};
     const auto add = [&](const char* name, const std::string& value) {
         if (!value.empty()) table.rows.push_back({table::name_cell(name), table::text_cell(value)});
     };
@@ -71,23 +69,22 @@ std::string facts(const RunRecord& run) {
     add("vocabulary", field("model.vocab_size"));
     add("tokens per step", field("batch.tokens"));
     if (!run.training.empty()) {
-        const TrainingRow& last = run.training.back();
+        const train::MetricsRow& last = run.training.back();
         add("steps", plan.steps > 0 ? fmt::format("{} of {}", grouped(last.step), grouped(plan.steps))
                                     : grouped(last.step));
         add("tokens", grouped(last.tokens));
         add("last training loss", table::fixed(last.loss, 4));
     }
     if (!run.timing.empty()) {
-        double memory = NAN;
-        for (const TimingRow& row : run.timing) memory = std::fmax(memory, row.memory_bytes);
+        int64_t memory = 0;
+        for (const train::TimingRow& row : run.timing) memory = std::max(memory, row.memory_bytes);
         add("time", human_duration(training_seconds(run.timing)));
         add("tokens per second", std::isnan(run.tokens_per_second)
                                      ? std::string()
                                      : grouped(std::llround(run.tokens_per_second)) + " (median)");
         if (std::isfinite(run.timing.back().mfu))
             add("MFU", fmt::format("{}%", table::fixed(100 * run.timing.back().mfu, 1)));
-        if (std::isfinite(memory) && memory < 1e18)
-            add("memory", human_bytes(static_cast<int64_t>(memory)) + " resident at most");
+        if (memory > 0) add("memory", human_bytes(memory) + " resident at most");
     }
     add("directory", run.path);
     return table.rows.empty() ? std::string() : table_html(table);
@@ -100,24 +97,20 @@ struct Quantity {
 };
 
 std::string quantity_figure(const PageContext& page, const Quantity& quantity) {
-    plot::LineChart chart;
-    chart.id = fmt::format("run-{}", quantity.key);
-    chart.title = quantity.title;
-    chart.description = fmt::format("{} over steps.", quantity.title);
-    chart.x_label = "step";
-    chart.y_label = quantity.label;
-    chart.log_y = quantity.logarithmic;
-    table::DataTable table;
-    table.caption = quantity.title;
-    table.header = {"step", quantity.label};
-    plot::ChartLine line;
-    line.markers = false;
+    plot::LineChart chart{.id = fmt::format("run-{}", quantity.key),
+                          .title = quantity.title,
+                          .description = fmt::format("{} over steps.", quantity.title),
+                          .x_label = "step",
+                          .y_label = quantity.label,
+                          .log_y = quantity.logarithmic};
+    table::DataTable table{.caption = quantity.title, .header = {"step", quantity.label}};
+    plot::ChartLine line{.markers = false};
     const size_t stride = std::max<size_t>(1, quantity.values.size() / most_points);
     for (size_t i = 0; i < quantity.values.size(); i += stride) {
         const auto& [step, value] = quantity.values[i];
         line.points.push_back({static_cast<double>(step), value, NAN, NAN, table::significant(value)});
         chart.places.push_back({static_cast<double>(step), "step " + grouped(step)});
-        table.rows.push_back({{grouped(step), fmt::format("{}", step)}, table::significant_cell(value)});
+        table.rows.push_back({table::count_cell(step), table::significant_cell(value)});
     }
     chart.lines.push_back(line);
     return line_figure(
@@ -129,11 +122,12 @@ std::string quantities(const PageContext& page, const RunRecord& run) {
     std::vector<Quantity> all{{"lr", "Learning rate", "multiplier of every learning rate", false, {}},
                               {"norm", "Gradient norm", "norm before clipping", true, {}},
                               {"speed", "Speed", "tokens per second", false, {}}};
-    for (const TrainingRow& row : run.training) {
+    for (const train::MetricsRow& row : run.training) {
         all[0].values.emplace_back(row.step, row.lr);
-        all[1].values.emplace_back(row.step, row.gradient_norm);
+        all[1].values.emplace_back(row.step, row.grad_norm);
     }
-    for (const TimingRow& row : run.timing) all[2].values.emplace_back(row.step, row.tokens_per_second);
+    for (const train::TimingRow& row : run.timing)
+        all[2].values.emplace_back(row.step, row.tokens_per_second);
     Menu menu{"quantity", {}};
     std::vector<ChosenPiece> pieces;
     for (const Quantity& quantity : all) {
@@ -149,7 +143,7 @@ std::string quantities(const PageContext& page, const RunRecord& run) {
 std::string errors(const RunRecord& run) {
     int64_t skipped = 0;
     std::vector<std::string> at;
-    for (const TrainingRow& row : run.training) {
+    for (const train::MetricsRow& row : run.training) {
         if (std::isnan(row.loss) || row.skipped > skipped) at.push_back(grouped(row.step));
         skipped = std::max(skipped, row.skipped);
     }
@@ -180,11 +174,8 @@ std::string samples(const RunRecord& run) {
     std::string out = run.samples.empty() ? std::string() : subheading("Samples");
     for (const auto& [label, text] : run.samples) {
         out += paragraph(label + ":") + "<pre>";
-        for (size_t begin = 0; begin < text.size();) {
-            const size_t end = std::min(text.find('\n', begin), text.size());
-            out += plot::escaped(one_line(std::string_view(text).substr(begin, end - begin))) + "\n";
-            begin = end + 1;
-        }
+        std::istringstream lines(text);
+        for (std::string line; std::getline(lines, line);) out += plot::escaped(one_line(line)) + "\n";
         out += "</pre>\n";
     }
     return out;
@@ -192,11 +183,9 @@ std::string samples(const RunRecord& run) {
 
 std::string config(const RunRecord& run) {
     if (!run.config.is_object()) return {};
-    table::DataTable chosen, all;
-    chosen.caption = "Fields of the config that were set";
-    chosen.header = {"field", "value", "set by"};
-    all.caption = "All fields of the config";
-    all.header = {"field", "value"};
+    table::DataTable chosen{.caption = "Fields of the config that were set",
+                            .header = {"field", "value", "set by"}};
+    table::DataTable all{.caption = "All fields of the config", .header = {"field", "value"}};
     for (const auto& [key, value] : flat_config(run.config)) {
         all.rows.push_back({table::name_cell(key), table::text_cell(value)});
         const auto origin = run.origins.find(key);

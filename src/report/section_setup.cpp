@@ -1,4 +1,4 @@
-// What was run: where configs differ, builds, seeds, steps, tokens.
+// The setup: differences between configs, and builds, seeds, steps and tokens of the runs.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,9 +11,7 @@ namespace longreach::report {
 
 namespace {
 
-using Flat = FlatConfig;
-
-void flatten(const json::Value& value, const std::string& path, Flat& out) {
+void flatten(const json::Value& value, const std::string& path, FlatConfig& out) {
     const auto* list = value.to_array();
     const bool nested = list && std::any_of(list->begin(), list->end(), [](const json::Value& v) {
                             return v.is_object() || v.is_array();
@@ -29,7 +27,7 @@ void flatten(const json::Value& value, const std::string& path, Flat& out) {
     }
 }
 
-// Names, seeds and the machine's share differ between repetitions of one experiment.
+// Names, seeds and machine settings differ between repetitions of one experiment.
 bool incidental(const std::string& key) {
     for (const char* name :
          {"run.name", "run.dir", "run.seed", "run.events", "run.log_every", "system.threads"})
@@ -37,19 +35,19 @@ bool incidental(const std::string& key) {
     return key.starts_with("seed.") || key.starts_with("checkpoint.") || key == "resolved";
 }
 
-Flat experiment_config(const json::Value& config) {
-    Flat out;
+FlatConfig experiment_config(const json::Value& config) {
+    FlatConfig out;
     for (const auto& [key, value] : flat_config(config))
         if (!incidental(key)) out.emplace(key, value);
     return out;
 }
 
-std::set<std::string> differing(const std::vector<Flat>& configs) {
+std::set<std::string> differing(const std::vector<FlatConfig>& configs) {
     std::set<std::string> keys, out;
-    for (const Flat& config : configs)
+    for (const FlatConfig& config : configs)
         for (const auto& [key, value] : config) keys.insert(key);
     for (const std::string& key : keys)
-        for (const Flat& config : configs) {
+        for (const FlatConfig& config : configs) {
             const auto a = configs[0].find(key), b = config.find(key);
             if ((a == configs[0].end()) != (b == config.end()) ||
                 (b != config.end() && a->second != b->second))
@@ -59,11 +57,11 @@ std::set<std::string> differing(const std::vector<Flat>& configs) {
 }
 
 std::string differences(const PageContext& page) {
-    std::vector<Flat> firsts;
+    std::vector<FlatConfig> firsts;
     std::vector<std::string> names;
     std::string out;
     for (const std::string& group : page.collection.groups) {
-        std::vector<Flat> configs;
+        std::vector<FlatConfig> configs;
         for (const RunRecord& run : page.collection.runs)
             if (run.group == group && run.config.is_object())
                 configs.push_back(experiment_config(run.config));
@@ -81,9 +79,8 @@ std::string differences(const PageContext& page) {
     const std::set<std::string> keys = differing(firsts);
     if (keys.empty()) return out + paragraph("The configs of the variants do not differ.");
     const auto base = std::find(names.begin(), names.end(), page.collection.baseline);
-    table::DataTable table;
-    table.caption = "Fields of the config in which the variants differ";
-    table.header = {"variant"};
+    table::DataTable table{.caption = "Fields of the config in which the variants differ",
+                           .header = {"variant"}};
     for (const std::string& key : keys) table.header.push_back(key);
     for (size_t i = 0; i < firsts.size(); ++i) {
         std::vector<table::Cell> row{table::name_cell(names[i])};
@@ -91,7 +88,7 @@ std::string differences(const PageContext& page) {
             const auto found = firsts[i].find(key);
             table::Cell cell = table::text_cell(found == firsts[i].end() ? "" : found->second);
             if (base != names.end() && names[i] != *base) {
-                const Flat& reference = firsts[static_cast<size_t>(base - names.begin())];
+                const FlatConfig& reference = firsts[static_cast<size_t>(base - names.begin())];
                 const auto there = reference.find(key);
                 if ((there == reference.end() ? "" : there->second) == cell.text) cell.tone = "same";
             }
@@ -103,33 +100,28 @@ std::string differences(const PageContext& page) {
            table_html(table);
 }
 
-std::string build_text(const json::Value& build, const char* key) {
-    const json::Value* value = build.find(key);
-    return value && value->to_string() ? *value->to_string() : "";
-}
-
 std::string runs_table(const PageContext& page) {
-    table::DataTable table;
-    table.caption = "Runs and what made them";
-    table.header = {"run", "variant", "seed", "steps", "tokens", "tokens/s", "version", "compiler", "system"};
+    table::DataTable table{
+        .caption = "Runs and what made them",
+        .header = {"run", "variant", "seed", "steps", "tokens", "tokens/s", "version", "compiler", "system"}};
     for (const RunRecord& run : page.collection.runs) {
         int64_t step = 0, tokens = 0;
         for (const LossRow& row : run.own.losses)
             if (row.step >= step) step = row.step, tokens = row.tokens;
-        for (const TrainingRow& row : run.training)
+        for (const train::MetricsRow& row : run.training)
             if (row.step >= step) step = row.step, tokens = std::max(tokens, row.tokens);
         table.rows.push_back({table::name_cell(run.name),
                               table::text_cell(run.group),
                               {fmt::format("{}", run.seed)},
-                              {grouped(step), fmt::format("{}", step)},
-                              {grouped(tokens), fmt::format("{}", tokens)},
+                              table::count_cell(step),
+                              table::count_cell(tokens),
                               std::isnan(run.tokens_per_second)
                                   ? table::Cell{""}
                                   : table::Cell{grouped(std::llround(run.tokens_per_second)),
                                                 table::exact(run.tokens_per_second)},
-                              table::text_cell(build_text(run.build, "version")),
-                              table::text_cell(build_text(run.build, "compiler")),
-                              table::text_cell(build_text(run.build, "system"))});
+                              table::text_cell(text_at(run.build, "version")),
+                              table::text_cell(text_at(run.build, "compiler")),
+                              table::text_cell(text_at(run.build, "system"))});
     }
     return subheading("Runs") + table_html(table);
 }

@@ -1,4 +1,4 @@
-// Tasks: accuracy by length, and by how deep in the context the answer lies.
+// Tasks: accuracy by length, and by the depth of the answer in the context.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace longreach::report {
 
 namespace {
 
-// Means over seeds, and over depths where they are not told apart; weighted by samples.
+// Means over seeds (and over depths, unless they are separated), weighted by samples.
 struct Score {
     double samples = 0, accuracy = 0, margin = 0, margin_samples = 0, loss = 0, loss_samples = 0;
     std::map<int64_t, std::pair<double, double>> by_seed;  // correct answers and samples
@@ -74,24 +74,21 @@ std::string score_text(const Score& s) {
 std::string accuracy_figure(const PageContext& page, const std::string& name, const TaskScores& task,
                             const std::string& id) {
     const std::vector<int64_t> lengths(task.lengths.begin(), task.lengths.end());
-    plot::LineChart chart;
-    chart.id = "task-" + id;
-    chart.title = fmt::format("Accuracy in {} by context length", name);
-    chart.description = "Share of right answers by length of the context.";
-    chart.x_label = "context length in tokens";
-    chart.y_label = "accuracy";
-    chart.log_x = true;
-    chart.y_low = -0.02;
-    chart.y_high = 1.02;
-    chart.x_ticks = length_ticks(lengths);
-    chart.places = length_places(lengths, "context");
-    chart.marks = context_marks(page);
-    table::DataTable table;
-    table.caption = fmt::format("{}: accuracy and margin (nats) by context length", name);
-    table.header = {"variant", "context", "samples", "accuracy", "margin", "loss"};
+    plot::LineChart chart{.id = "task-" + id,
+                          .title = fmt::format("Accuracy in {} by context length", name),
+                          .description = "Share of right answers by length of the context.",
+                          .x_label = "context length in tokens",
+                          .y_label = "accuracy",
+                          .log_x = true,
+                          .x_ticks = length_ticks(lengths),
+                          .marks = context_marks(page),
+                          .places = length_places(lengths, "context"),
+                          .y_low = -0.02,
+                          .y_high = 1.02};
+    table::DataTable table{.caption = fmt::format("{}: accuracy and margin (nats) by context length", name),
+                           .header = {"variant", "context", "samples", "accuracy", "margin", "loss"}};
     for (size_t i = 0; i < task.by_length.size(); ++i) {
-        plot::ChartLine line;
-        line.series = i;
+        plot::ChartLine line{i};
         for (const auto& [length, score] : task.by_length[i]) {
             plot::ChartPoint p{static_cast<double>(length), score.mean_accuracy()};
             const std::vector<SeedValue> seeds = score.seeds();
@@ -100,7 +97,7 @@ std::string accuracy_figure(const PageContext& page, const std::string& name, co
             p.text = seeds_cell(seeds, 3).text;
             line.points.push_back(p);
             table.rows.push_back({table::name_cell(page.styles()[i].name),
-                                  {table::full_length(length), fmt::format("{}", length)},
+                                  table::count_cell(length),
                                   {grouped(static_cast<int64_t>(score.samples)), table::exact(score.samples)},
                                   seeds_cell(seeds, 3),
                                   table::number_cell(score.mean_margin(), 3),
@@ -108,7 +105,7 @@ std::string accuracy_figure(const PageContext& page, const std::string& name, co
         }
         if (!line.points.empty()) chart.lines.push_back(line);
     }
-    // Accuracies may be 0: no logarithm.
+    // Accuracies may be 0, which has no logarithm.
     std::vector<View> views = views_of(page, chart, 3);
     std::erase_if(views, [](const View& view) { return view.key == "log"; });
     return line_figure(
@@ -129,9 +126,9 @@ std::string depth_figure(const PageContext& page, const std::string& name, const
                          const std::string& id) {
     const std::vector<int64_t> lengths(task.lengths.begin(), task.lengths.end());
     const std::vector<double> depths(task.depths.begin(), task.depths.end());
-    table::DataTable table;
-    table.caption = fmt::format("{}: accuracy and margin (nats) by depth and context length", name);
-    table.header = {"variant", "depth %", "context", "samples", "accuracy", "margin"};
+    table::DataTable table{
+        .caption = fmt::format("{}: accuracy and margin (nats) by depth and context length", name),
+        .header = {"variant", "depth %", "context", "samples", "accuracy", "margin"}};
     std::string charts = "<div class=\"panels heats\">";
     std::vector<size_t> series;
     for (size_t i = 0; i < task.by_depth.size(); ++i) {
@@ -156,13 +153,12 @@ std::string depth_figure(const PageContext& page, const std::string& name, const
                 static_cast<size_t>(std::find(lengths.begin(), lengths.end(), length) - lengths.begin());
             cell.share = accuracy;
             cell.label = table::fixed(accuracy, 2);
-            cell.text =
-                fmt::format("{}\n{} tokens, depth {}%\n{}", page.styles()[i].name, table::full_length(length),
-                            table::significant(depth, 3), score_text(score));
+            cell.text = fmt::format("{}\n{} tokens, depth {}%\n{}", page.styles()[i].name, grouped(length),
+                                    table::significant(depth, 3), score_text(score));
             panel.cells.push_back(cell);
             table.rows.push_back({table::name_cell(page.styles()[i].name),
                                   {table::significant(depth, 3), table::exact(depth)},
-                                  {table::full_length(length), fmt::format("{}", length)},
+                                  table::count_cell(length),
                                   {grouped(static_cast<int64_t>(score.samples)), table::exact(score.samples)},
                                   table::number_cell(accuracy, 3),
                                   table::number_cell(score.mean_margin(), 3)});
@@ -177,21 +173,17 @@ std::string depth_figure(const PageContext& page, const std::string& name, const
         table);
 }
 
-// The longest of the lengths that the most variants have in the sweep's own evaluations.
+// The longest of the lengths that most variants have in the evaluations listed in the sweep.
 int64_t common_length(const PageContext& page, const TaskScores& task) {
     std::map<int64_t, std::set<std::string>> variants;
     for (size_t i = 0; i < task.by_length.size(); ++i)
         if (page.summary.series[i].own)
             for (const auto& [length, score] : task.by_length[i])
                 variants[length].insert(page.summary.series[i].group);
-    int64_t longest = 0;
-    size_t most = 0;
-    for (const auto& [length, groups] : variants)
-        if (groups.size() >= most) most = groups.size(), longest = length;
-    return longest;
+    return longest_shared(variants);
 }
 
-// The values of single seeds: with few of them, shares near 0 and 1 have no interval worth printing.
+// The value of each seed: with few seeds, an interval of shares near 0 or 1 is not meaningful.
 std::string seed_list(const std::vector<SeedValue>& values, bool with_sign) {
     std::vector<std::string> out;
     for (const SeedValue& v : values)
@@ -261,11 +253,8 @@ std::vector<std::string> task_headline(const PageContext& page) {
         if (const auto task = scores.find(name); task != scores.end())
             for (const std::string& sentence : headline_of(page, name, task->second)) out.push_back(sentence);
     if (!out.empty()) return out;
-    int64_t step = 0;
-    for (const RunRecord& run : page.collection.runs)
-        if (!run.training.empty()) step = std::max(step, run.training.back().step);
     return {fmt::format("No results in {} yet; training has reached step {}.",
-                        fmt::join(page.summary.tasks, ", "), grouped(step))};
+                        fmt::join(page.summary.tasks, ", "), grouped(last_step(page.collection)))};
 }
 
 Section tasks_section(const PageContext& page) {

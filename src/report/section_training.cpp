@@ -1,4 +1,4 @@
-// How training went: its loss, raw and smoothed, and the validations on the way.
+// Training: its loss, raw and smoothed, and the validations during it.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,13 +13,13 @@ namespace {
 constexpr size_t most_points = 400;  // of a drawn line: more than a screen shows
 
 // Means of neighbouring rows, so that at most `most_points` remain.
-std::vector<TrainingRow> thinned(const std::vector<TrainingRow>& rows) {
+std::vector<train::MetricsRow> thinned(const std::vector<train::MetricsRow>& rows) {
     const size_t width = (rows.size() + most_points - 1) / most_points;
     if (width < 2) return rows;
-    std::vector<TrainingRow> out;
+    std::vector<train::MetricsRow> out;
     for (size_t begin = 0; begin < rows.size(); begin += width) {
         const size_t end = std::min(rows.size(), begin + width);
-        TrainingRow mean = rows[end - 1];
+        train::MetricsRow mean = rows[end - 1];
         mean.loss = 0;
         for (size_t i = begin; i < end; ++i) mean.loss += rows[i].loss / static_cast<double>(end - begin);
         out.push_back(mean);
@@ -27,13 +27,13 @@ std::vector<TrainingRow> thinned(const std::vector<TrainingRow>& rows) {
     return out;
 }
 
-// The mean over a window around each row, a fortieth of the run wide and at least five rows; at the ends only
-// what is there. Rows that are not finite do not count.
+// The mean over a window around each row, a fortieth of the run wide and at least
+// five rows, and shorter at the ends. Values that are not finite are ignored.
 std::vector<std::pair<double, double>> smoothed(const std::vector<std::pair<double, double>>& rows) {
     const size_t half = std::max<size_t>(2, rows.size() / 80);
     std::vector<std::pair<double, double>> out;
     for (size_t i = 0; i < rows.size(); ++i) {
-        // As far to one side as to the other, or the ends would be shifted.
+        // Symmetric, so that the ends are not shifted.
         const size_t reach = std::min({half, i, rows.size() - 1 - i});
         double sum = 0, count = 0;
         for (size_t j = i - reach; j <= i + reach; ++j)
@@ -43,7 +43,7 @@ std::vector<std::pair<double, double>> smoothed(const std::vector<std::pair<doub
     return out;
 }
 
-// Steps at which a stage of any run begins, the first stage left out.
+// The steps at which a stage of any run begins, except the first.
 std::vector<plot::Position> stage_marks(const Collection& collection) {
     std::map<int64_t, std::set<int64_t>> contexts;  // by first step
     for (const RunRecord& run : collection.runs) {
@@ -60,7 +60,7 @@ std::vector<plot::Position> stage_marks(const Collection& collection) {
             first += length;
         }
         if (!counted) {
-            // Stages given in tokens: where the log shows another context.
+            // Stages given in tokens begin where the logged context changes.
             begins.clear();
             for (size_t i = 1; i < run.training.size(); ++i)
                 if (run.training[i].context != run.training[i - 1].context)
@@ -77,31 +77,32 @@ std::vector<plot::Position> stage_marks(const Collection& collection) {
     return out;
 }
 
-// Bounds of the y axis from the points at `from` and later only.
-void frame_late(plot::LineChart& chart, double from) {
-    double low = INFINITY, high = -INFINITY;
-    for (const plot::ChartLine& line : chart.lines)
-        for (const plot::ChartPoint& p : line.points)
-            if (p.x >= from && std::isfinite(p.y)) low = std::min(low, p.y), high = std::max(high, p.y);
+void frame(plot::LineChart& chart, double low, double high) {
     if (!(high > low)) return;
     chart.y_low = low - 0.06 * (high - low);
     chart.y_high = high + 0.06 * (high - low);
 }
 
+// Sets the bounds of the y axis from the points at `from` and later.
+void frame_late(plot::LineChart& chart, double from) {
+    double low = INFINITY, high = -INFINITY;
+    for (const plot::ChartLine& line : chart.lines)
+        for (const plot::ChartPoint& p : line.points)
+            if (p.x >= from && std::isfinite(p.y)) low = std::min(low, p.y), high = std::max(high, p.y);
+    frame(chart, low, high);
+}
+
 std::string training_figure(const PageContext& page) {
-    plot::LineChart chart;
-    chart.id = "training";
-    chart.title = "Training loss";
-    chart.x_label = "step";
-    chart.y_label = "training loss, nats per token";
-    chart.marks = stage_marks(page.collection);
-    table::DataTable table;
-    table.caption = "Training loss, mean over seeds (nats per token)";
-    table.header = {"step"};
+    plot::LineChart chart{.id = "training",
+                          .title = "Training loss",
+                          .description = "Loss of the training batches over steps.",
+                          .x_label = "step",
+                          .y_label = "training loss, nats per token",
+                          .marks = stage_marks(page.collection)};
+    table::DataTable table{.caption = "Training loss, mean over seeds (nats per token)", .header = {"step"}};
     std::map<int64_t, std::map<size_t, double>> by_step;
-    int64_t last = 0;
-    for (const RunRecord& run : page.collection.runs)
-        if (!run.training.empty()) last = std::max(last, run.training.back().step);
+    std::vector<size_t> columns;  // series of the table
+    const int64_t last = last_step(page.collection);
     double low = INFINITY, high = -INFINITY;
     std::set<double> steps;
     for (size_t i = 0; i < page.summary.series.size(); ++i) {
@@ -109,10 +110,8 @@ std::string training_figure(const PageContext& page) {
         if (!s.label.empty()) continue;
         std::map<int64_t, std::vector<double>> at_step;
         for (const RunRecord* run : runs_of(page.collection, s)) {
-            plot::ChartLine raw;
-            raw.series = i;
-            raw.faint = true;
-            for (const TrainingRow& row : thinned(run->training)) {
+            plot::ChartLine raw{.series = i, .faint = true};
+            for (const train::MetricsRow& row : thinned(run->training)) {
                 raw.points.push_back({static_cast<double>(row.step), row.loss});
                 at_step[row.step].push_back(row.loss);
             }
@@ -124,41 +123,31 @@ std::string training_figure(const PageContext& page) {
             means.emplace_back(static_cast<double>(step), mean_of(values));
             by_step[step][i] = means.back().second;
         }
-        plot::ChartLine line;
-        line.series = i;
-        line.markers = false;
+        plot::ChartLine line{.series = i, .markers = false};
         for (const auto& [step, loss] : smoothed(means)) {
             line.points.push_back({step, loss, NAN, NAN, table::fixed(loss, 4)});
             steps.insert(step);
             if (!std::isfinite(loss)) continue;
             low = std::min(low, loss);
-            // The first steps fall from the loss of guessing; showing them would press the rest together.
+            // The steep fall of the first steps would compress the rest.
             if (step >= 0.12 * static_cast<double>(last)) high = std::max(high, loss);
         }
         chart.lines.push_back(line);
         table.header.push_back(page.styles()[i].name);
+        columns.push_back(i);
     }
     if (by_step.empty()) return {};
-    if (high > low) {
-        chart.y_low = low - 0.06 * (high - low);
-        chart.y_high = high + 0.06 * (high - low);
-    }
+    frame(chart, low, high);
     for (double step : steps) chart.places.push_back({step, "step " + grouped(static_cast<int64_t>(step))});
     const size_t stride = std::max<size_t>(1, by_step.size() / 200);
     size_t index = 0;
     for (const auto& [step, values] : by_step) {
         if (index++ % stride != 0 && step != last) continue;
-        std::vector<table::Cell> row{{grouped(step), fmt::format("{}", step)}};
-        for (size_t i = 0; i < page.summary.series.size(); ++i) {
-            if (std::find(table.header.begin() + 1, table.header.end(), page.styles()[i].name) ==
-                    table.header.end() ||
-                !page.summary.series[i].label.empty())
-                continue;
+        std::vector<table::Cell> row{table::count_cell(step)};
+        for (size_t i : columns)
             row.push_back(values.contains(i) ? table::number_cell(values.at(i), 4) : table::Cell{""});
-        }
         table.rows.push_back(row);
     }
-    chart.description = "Loss of the training batches over steps.";
     std::vector<View> views = views_of(page, chart, 4);
     if (views.back().key == "difference") frame_late(views.back().chart, 0.12 * static_cast<double>(last));
     return line_figure(
@@ -187,18 +176,16 @@ std::string validation_figures(const PageContext& page) {
     for (const RunRecord& run : page.collection.runs)
         for (const LossRow& row : run.own.losses) lengths.insert(row.length);
     for (int64_t length : lengths) {
-        plot::LineChart chart;
-        chart.id = fmt::format("validation-{}", length);
-        chart.title =
-            fmt::format("Validation loss at a context of {} during training", table::full_length(length));
-        chart.x_label = "step";
-        chart.y_label = fmt::format("loss at {}, nats per token", table::full_length(length));
-        chart.marks = stage_marks(page.collection);
-        table::DataTable table;
-        table.caption = chart.title + " (nats per token)";
-        table.header = {"variant"};
+        plot::LineChart chart{
+            .id = fmt::format("validation-{}", length),
+            .title = fmt::format("Validation loss at a context of {} during training", grouped(length)),
+            .description = "Validation losses over training steps.",
+            .x_label = "step",
+            .y_label = fmt::format("loss at {}, nats per token", grouped(length)),
+            .marks = stage_marks(page.collection)};
+        table::DataTable table{.caption = chart.title + " (nats per token)", .header = {"variant"}};
         std::set<int64_t> steps;
-        std::vector<std::map<int64_t, std::vector<double>>> values(page.summary.series.size());
+        std::vector<SeedsByPosition> values(page.summary.series.size());
         std::vector<std::map<int64_t, std::set<std::string>>> keys(values.size());  // what was scored
         std::map<int64_t, std::map<std::string, Measure>> measures;                 // by step and key
         for (size_t i = 0; i < page.summary.series.size(); ++i) {
@@ -220,32 +207,18 @@ std::string validation_figures(const PageContext& page) {
         }
         for (size_t i = 0; i < values.size(); ++i) {
             if (values[i].empty()) continue;
-            plot::ChartLine line;
-            line.series = i;
+            plot::ChartLine& line = add_means(page, i, values[i], steps, chart, table);
             line.markers = steps.size() <= 30;
-            std::vector<table::Cell> row{table::name_cell(page.styles()[i].name)};
-            const std::set<std::string>* before = nullptr;
-            for (int64_t step : steps) {
-                const auto found = values[i].find(step);
-                double error = NAN;
-                const double mean = found == values[i].end() ? NAN : mean_of(found->second, &error);
-                row.push_back(table::spread_cell(mean, error, 4));
-                if (found == values[i].end()) continue;
-                plot::ChartPoint p{static_cast<double>(step), mean};
-                p.joined = !before || *before == keys[i][step];
-                before = &keys[i][step];
+            for (size_t k = 1; k < line.points.size(); ++k) {
+                plot::ChartPoint& p = line.points[k];
+                const auto scored = [&](double step) { return keys[i].at(static_cast<int64_t>(step)); };
+                p.joined = scored(line.points[k - 1].x) == scored(p.x);
                 broken |= !p.joined;
-                if (std::isfinite(error)) p.low = mean - error, p.high = mean + error;
-                p.text = table::fixed(mean, 4);
-                line.points.push_back(p);
             }
-            chart.lines.push_back(line);
-            table.rows.push_back(row);
         }
         table.rows.push_back(scored_row(steps, measures));
-        chart.description = "Validation losses over training steps.";
         const std::string key = fmt::format("{}", length);
-        menu.choices.push_back({key, table::full_length(length)});
+        menu.choices.push_back({key, grouped(length)});
         pieces.push_back(
             {{key},
              line_figure(page, "validation-" + key, views_of(page, chart, 4),

@@ -54,14 +54,8 @@ void add_losses(const Collection& collection, Summary& out) {
             std::set<std::string>& groups = variants[length];
             if (s.own) groups.insert(s.group);
         }
-    size_t most = 1;
-    for (const auto& [length, groups] : variants) {
-        out.lengths.push_back(length);
-        if (groups.size() >= most) {
-            most = groups.size();
-            out.longest = length;
-        }
-    }
+    for (const auto& [length, groups] : variants) out.lengths.push_back(length);
+    out.longest = longest_shared(variants);
 }
 
 std::string seeds_text(int64_t count) {
@@ -89,12 +83,12 @@ Summary summarize(const Collection& collection) {
     add_series(collection, out);
     add_losses(collection, out);
     for (const RunRecord& run : collection.runs) {
-        const json::Value* kind = value_at(run.config, "data.task.kind");
-        if (!kind || !kind->to_string() || *kind->to_string() == "none") {
+        const std::string kind = text_at(run.config, "data.task.kind");
+        if (kind.empty() || kind == "none") {
             out.tasks.clear();
             break;
         }
-        out.tasks.insert(*kind->to_string());
+        out.tasks.insert(kind);
     }
     std::set<int64_t> contexts;
     for (const RunRecord& run : collection.runs) {
@@ -109,8 +103,15 @@ Summary summarize(const Collection& collection) {
     return out;
 }
 
+int64_t last_step(const Collection& collection) {
+    int64_t step = 0;
+    for (const RunRecord& run : collection.runs)
+        if (!run.training.empty()) step = std::max(step, run.training.back().step);
+    return step;
+}
+
 std::string at_length(const Summary& summary, int64_t length) {
-    std::string out = fmt::format("At {} tokens of context", table::full_length(length));
+    std::string out = fmt::format("At {} tokens of context", grouped(length));
     if (summary.contexts.size() == 1 && length > summary.contexts[0] && length % summary.contexts[0] == 0)
         out += fmt::format(", {} times the training length", length / summary.contexts[0]);
     return out;
@@ -136,12 +137,9 @@ std::string measured_on(const Collection& collection) {
 
 std::vector<std::string> headline(const Collection& collection, const Summary& summary) {
     std::vector<std::string> out;
-    if (summary.longest == 0) {
-        int64_t step = 0;
-        for (const RunRecord& run : collection.runs)
-            if (!run.training.empty()) step = std::max(step, run.training.back().step);
-        return {fmt::format("No losses by length yet; training has reached step {}.", grouped(step))};
-    }
+    if (summary.longest == 0)
+        return {fmt::format("No losses by length yet; training has reached step {}.",
+                            grouped(last_step(collection)))};
     const int64_t length = summary.longest;
     std::vector<Candidate> candidates;
     std::vector<std::string> broken;

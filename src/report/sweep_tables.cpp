@@ -1,4 +1,4 @@
-// The tables of a sweep as text: one row per variant and evaluation, one column per length.
+// The tables of a sweep as text, with one row per variant and evaluation and one column per length.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -15,9 +15,9 @@ namespace longreach::report {
 
 namespace {
 
-// Losses get intervals over seeds. Of shares in percent each seed's value is shown, and a difference gets an
-// interval only if those of both sides lie between 0 and 100: seeds of which some learn a task and others do not
-// are far from normal.
+// Losses get intervals over seeds. For percentages the value of each seed is shown, and
+// a difference gets an interval only if the intervals of both sides lie between 0 and
+// 100: if some seeds learn a task and others do not, the values are far from normal.
 enum class Kind { loss, percent };
 
 // One quantity of every run, by row and column.
@@ -39,7 +39,7 @@ struct Measured {
     bool has(const std::string& row) const {
         return std::any_of(cells.begin(), cells.end(), [&](auto& c) { return c.first.first == row; });
     }
-    // Over documents, the mean over seeds: all seeds read the same text. Empty if unknown.
+    // The error over documents, as a mean over seeds because all read the same text; empty if unknown.
     std::string document_error(const std::string& row, int64_t length) const {
         const auto it = document_errors.find({row, length});
         if (it == document_errors.end()) return {};
@@ -60,7 +60,7 @@ table::TextLine header(const std::string& title, const std::set<int64_t>& length
     return line;
 }
 
-// " (50.0/75.0)", each seed's value; of many seeds " (50.0..75.0)"; empty for one.
+// The value of each seed, " (50.0/75.0)"; with many seeds the range, " (50.0..75.0)"; with one, nothing.
 std::string seeds_text(const std::vector<SeedValue>& values, bool with_sign) {
     constexpr size_t most = 5;
     if (values.size() < 2) return {};
@@ -128,55 +128,39 @@ table::TextCell difference_text(const Measured& measured, const std::vector<Seed
     return {cell, m.excludes_zero()};
 }
 
-std::string differences(const std::string& title, const std::vector<std::string>& rows,
-                        const std::string& baseline, const Measured& measured,
-                        const table::Terminal& terminal) {
-    std::vector<table::TextLine> lines{header(title, measured.lengths)};
-    for (const std::string& row : rows) {
-        if (row == baseline || !measured.has(row)) continue;
-        table::TextLine line{row};
-        for (const int64_t length : measured.lengths)
-            line.push_back(
-                difference_text(measured, measured.at(row, length), measured.at(baseline, length)));
+// One row per pair, with the values of `row` minus those of `minus`: at each length, or,
+// if `at` is not 0, minus those at that length. "" without pairs that were measured.
+struct Pair {
+    std::string title, row, minus;
+};
+std::string differences(const std::string& title, const std::vector<Pair>& pairs, const Measured& measured,
+                        const table::Terminal& terminal, int64_t at = 0) {
+    std::set<int64_t> lengths = measured.lengths;
+    lengths.erase(at);
+    std::vector<table::TextLine> lines{header(title, lengths)};
+    for (const Pair& pair : pairs) {
+        if ((pair.row == pair.minus && at == 0) || !measured.has(pair.row) || !measured.has(pair.minus))
+            continue;
+        table::TextLine line{pair.title};
+        for (const int64_t length : lengths)
+            line.push_back(difference_text(measured, measured.at(pair.row, length),
+                                           measured.at(pair.minus, at != 0 ? at : length)));
         lines.push_back(line);
     }
     return lines.size() > 1 ? table::text_table(lines, terminal) : "";
 }
 
-// What each row loses or gains from the shortest length on, seed by seed.
-std::string changes(const std::string& name, const std::vector<std::string>& rows, const Measured& measured,
-                    const table::Terminal& terminal) {
-    if (measured.lengths.size() < 2) return {};
-    const int64_t first = *measured.lengths.begin();
-    std::set<int64_t> longer = measured.lengths;
-    longer.erase(first);
-    std::vector<table::TextLine> lines{header(fmt::format("{} minus that at {}", name, first), longer)};
-    for (const std::string& row : rows) {
-        if (!measured.has(row)) continue;
-        table::TextLine line{row};
-        for (const int64_t length : longer)
-            line.push_back(difference_text(measured, measured.at(row, length), measured.at(row, first)));
-        lines.push_back(line);
-    }
-    return table::text_table(lines, terminal);
-}
-
 // Each variant as trained minus each one before it, and each evaluation minus its variant as trained.
-std::string pairs(const std::string& title, const Collection& sweep, const Measured& measured,
-                  const table::Terminal& terminal) {
-    std::vector<table::TextLine> lines{header(title, measured.lengths)};
+std::vector<Pair> every_pair(const Collection& sweep) {
+    std::vector<Pair> pairs;
     const auto add = [&](const std::string& a, const std::string& b) {
-        if (a == b || !measured.has(a) || !measured.has(b)) return;
-        table::TextLine line{a + " - " + b};
-        for (const int64_t length : measured.lengths)
-            line.push_back(difference_text(measured, measured.at(a, length), measured.at(b, length)));
-        lines.push_back(line);
+        pairs.push_back({a + " - " + b, a, b});
     };
     for (size_t i = 0; i < sweep.groups.size(); ++i)
         for (size_t k = 0; k < i; ++k) add(sweep.groups[i], sweep.groups[k]);
     for (const std::string& variant : sweep.groups)
         for (const std::string& evaluation : sweep.labels) add(series_name(variant, evaluation), variant);
-    return lines.size() > 1 ? table::text_table(lines, terminal) : "";
+    return pairs;
 }
 
 // The tables of one quantity; "" if nothing of it was measured.
@@ -186,14 +170,20 @@ std::string quantity(const Collection& sweep, const std::string& name, const Mea
     const std::vector<std::string> rows = row_names(sweep);
     const std::string baseline = sweep.baseline_name();
     std::string out = fmt::format("\n{}", means(name + " at context", rows, measured, options.terminal));
-    const auto add = [&](const std::string& table) {
+    const auto add = [&](const std::string& title, const std::vector<Pair>& pairs, int64_t at = 0) {
+        const std::string table = differences(title, pairs, measured, options.terminal, at);
         if (!table.empty()) out += fmt::format("\n{}", table);
     };
-    if (!sweep.baseline.empty() && measured.has(baseline))
-        add(differences(name + " minus " + baseline, rows, baseline, measured, options.terminal));
-    if (measured.kind == Kind::loss && options.pairs) add(changes(name, rows, measured, options.terminal));
-    if (options.pairs && sweep.groups.size() > 1)
-        add(pairs(name + ", every pair", sweep, measured, options.terminal));
+    std::vector<Pair> to_baseline, to_itself;
+    for (const std::string& row : rows) {
+        to_baseline.push_back({row, row, baseline});
+        to_itself.push_back({row, row, row});
+    }
+    if (!sweep.baseline.empty()) add(name + " minus " + baseline, to_baseline);
+    const int64_t shortest = *measured.lengths.begin();
+    if (measured.kind == Kind::loss && options.pairs && measured.lengths.size() > 1)
+        add(fmt::format("{} minus that at {}", name, shortest), to_itself, shortest);
+    if (options.pairs && sweep.groups.size() > 1) add(name + ", every pair", every_pair(sweep));
     return out;
 }
 
@@ -222,7 +212,7 @@ std::string apart(const Collection& sweep, const TableOptions& options) {
     return fmt::format("{}\n{}", out, table::text_table(lines, options.terminal));
 }
 
-// Of a task, the mean over the depths at each length.
+// The tables of a task: means over its depths at each length.
 std::string task_tables(const Collection& sweep, const std::vector<SweepTask>& cells, const std::string& name,
                         const TableOptions& options) {
     struct Sum {
@@ -270,8 +260,9 @@ std::string sweep_tables(const Collection& sweep, const TableOptions& options) {
     if (!loss.cells.empty()) out += fmt::format("losses: {}\n", one_line(measured_on(sweep)));
     out += "± standard error of the mean over seeds";
     if (!loss.document_errors.empty()) out += " / over documents, which all seeds share";
-    out += "; of percentages (the value of each seed),\n";
-    out += "of their differences too if an interval of theirs leaves 0 to 100\n";
+    out +=
+        "; of percentages (the value of each seed),\nof their differences too if an interval of theirs "
+        "leaves 0 to 100\n";
     if (!sweep.baseline.empty())
         out += one_line(
                    fmt::format("[95% interval over seeds of the mean difference to {}, seed by seed], * if 0 "

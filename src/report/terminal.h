@@ -1,4 +1,4 @@
-// Runs next to each other on the terminal: loss by context length as a table and as a small chart.
+// Runs side by side on the terminal: loss by context length as a table and as a small chart.
 #pragma once
 
 #include <string>
@@ -8,10 +8,10 @@
 
 namespace longreach::report {
 
-// One row per run, one column per length that any of them has; only what may be compared.
+// One row per run and one column per length of any run; only losses that may be compared.
 std::string comparison_table(const Collection& collection, const table::Terminal& terminal = {});
 
-// Loss over log2 length; each run drawn with the letter that the legend gives it.
+// Loss over log2 length; the legend gives each run a letter.
 std::string comparison_chart(const Collection& collection, const table::Terminal& terminal = {});
 
 }  // namespace longreach::report

@@ -49,6 +49,10 @@ Cell name_cell(std::string text) {
     return cell;
 }
 
+Cell count_cell(int64_t value) {
+    return {grouped(value), std::to_string(value)};
+}
+
 Cell number_cell(double value, int decimals) {
     if (std::isnan(value)) return "";
     return {fixed(value, decimals), exact(value)};

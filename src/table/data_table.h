@@ -1,4 +1,4 @@
-// A table of cells that carry two texts: the one shown to people and the exact one for programs.
+// A table whose cells carry two texts: a rounded one for people and the exact one for programs.
 #pragma once
 
 #include <string>
@@ -23,9 +23,10 @@ struct Cell {
 };
 Cell text_cell(std::string text);
 Cell name_cell(std::string text);
+Cell count_cell(int64_t value);                             // "4,096"
 Cell number_cell(double value, int decimals);               // empty if NaN
 Cell significant_cell(double value);                        // empty if NaN
-Cell spread_cell(double mean, double error, int decimals);  // mean +- error; without error if that is NaN
+Cell spread_cell(double mean, double error, int decimals);  // "2.5 ± 0.1"; without the error if that is NaN
 
 struct DataTable {
     std::string name = {};  // of its file, without ".csv"

@@ -16,7 +16,7 @@ std::string with_minus(const std::string& text) {
     return text.starts_with('-') ? fmt::format("\u2212{}", std::string_view(text).substr(1)) : text;
 }
 
-// "-0.00" says nothing that "0.00" does not.
+// "-0.00" becomes "0.00".
 std::string unsigned_zero(std::string text) {
     if (text.find_first_of("123456789") == std::string::npos && text[0] == '-') text.erase(0, 1);
     return text;
@@ -29,10 +29,6 @@ std::string short_length(int64_t length) {
     if (length >= mega && length % mega == 0) return fmt::format("{}M", length / mega);
     if (length >= kilo && length % kilo == 0) return fmt::format("{}K", length / kilo);
     return fmt::format("{}", length);
-}
-
-std::string full_length(int64_t length) {
-    return grouped(length);
 }
 
 std::string fixed(double value, int decimals) {

@@ -8,9 +8,8 @@
 
 namespace longreach::table {
 
-// 512, 1K, 64K, 1M: context lengths, with K = 1024; lengths that are not multiples of 1024 in full.
+// Context lengths with K = 1024: 512, 1K, 64K, 1M; lengths that are not multiples of 1024 in full.
 std::string short_length(int64_t length);
-std::string full_length(int64_t length);  // 4,096
 
 // With a true minus sign; "not finite" for NaN and infinities.
 std::string fixed(double value, int decimals);

@@ -45,7 +45,7 @@ std::string block(const std::vector<TextLine>& lines, const std::vector<size_t>&
             const std::string cell = column < line.size() ? line[column].text : std::string();
             const size_t space = widths[column] - utf8_length(cell);
             if (!left) pending += gap + space;
-            // Trailing spaces of a cell wait as well.
+            // Trailing spaces of a cell are deferred as well.
             const size_t size = cell.find_last_not_of(' ') + 1;
             if (size > 0) {
                 text.append(pending, ' ');
@@ -98,7 +98,7 @@ std::string text_table(const std::vector<TextLine>& given, const Terminal& termi
             others += gap + widths[i];
             widest = std::max(widest, gap + widths[i]);
         }
-        // Names give way to what all columns need, but not below a third of the line.
+        // Names shrink to make room for all columns, but not below a third of the line.
         const size_t room = limit > others ? limit - others : 0;
         const size_t name = std::max({room, limit / 3, least_name});
         if (widths[0] > name) {

@@ -6,13 +6,13 @@
 
 namespace longreach::table {
 
-// How text is laid out for the place where it will be read.
+// The properties of an output that determine the layout of text.
 struct Terminal {
     int width = 0;        // characters in a line; 0: unlimited
     bool colour = false;  // whether escape sequences may be written
 
-    // Standard output: the width of the terminal (COLUMNS, else what the system reports) and colours unless
-    // NO_COLOR is set; a file or a pipe has neither.
+    // Of standard output: the width of the terminal (COLUMNS, or else from the
+    // system), and colours unless NO_COLOR is set. A file or a pipe has neither.
     static Terminal standard_output();
 
     std::string strong(const std::string& text) const;
@@ -27,9 +27,9 @@ struct TextCell {
 };
 using TextLine = std::vector<TextCell>;
 
-// Columns lined up, the first to the left and the others to the right, under the header in lines[0]. Control
-// characters are escaped. Where the width is limited, long names in the first column are shortened in the
-// middle and columns that do not fit go into further blocks, each with the first column.
+// Aligned columns, the first one left and the others right, under the header lines[0]. Control
+// characters are escaped. If the width is limited, long names in the first column are shortened in
+// the middle, and columns that do not fit move to further blocks, which repeat the first column.
 std::string text_table(const std::vector<TextLine>& lines, const Terminal& terminal = {});
 
 }  // namespace longreach::table

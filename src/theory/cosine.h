@@ -1,7 +1,8 @@
 // Attention over n keys whose scores are sqrt(d) times cosines of independent directions in d dimensions.
 //
-// A cosine ends at 1: for bounded E[1 / w_max] the scale must grow like n^(2 / (d - 1)), which for large d
-// and the n of practice is hardly told from normal scores. Exact E[1 / w_max]: CosineScores in law/.
+// A cosine is at most 1, so for bounded E[1 / w_max] the scale must grow
+// like n^(2 / (d - 1)). For large d and practical n this hardly differs from
+// normal scores. For the exact E[1 / w_max] see CosineScores in law/.
 #pragma once
 
 #include <cstdint>

@@ -11,9 +11,9 @@ namespace longreach::theory {
 namespace {
 
 constexpr int64_t block = 16;   // rows of a product that one task computes
-constexpr int64_t strip = 128;  // columns of it at a time: block x strip doubles stay in the nearest cache
+constexpr int64_t strip = 128;  // its columns at a time: block x strip doubles stay in the L1 cache
 
-// c [rows, n] = a [rows, k] b [k, n], row-major without gaps. Terms are added in the order of k.
+// c [rows, n] = a [rows, k] b [k, n], row-major and contiguous. Terms are added in the order of k.
 void multiply(double* c, const double* a, const double* b, int64_t rows, int64_t k, int64_t n) {
     std::fill_n(c, rows * n, 0.0);
     for (int64_t from = 0; from < n; from += strip) {
@@ -60,7 +60,7 @@ void normalise_rows(std::vector<double>& x, int64_t rows, int64_t columns) {
     }
 }
 
-// gamma against its critical value: -1 below, 0 at, 1 above.
+// -1 if gamma is below its critical value, 0 at it, 1 above.
 int side_of_critical(double rho, double gamma) {
     const double excess = gamma * (1 - rho) - 1;
     return std::abs(excess) < 1e-12 ? 0 : excess < 0 ? -1 : 1;

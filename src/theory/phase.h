@@ -1,10 +1,10 @@
-// One attention layer over n tokens that overlap: does it pull them together, and does
-// gradient pass through it?
+// One attention layer over n overlapping tokens: does it
+// pull them together, and does gradient pass through it?
 //
 // Query, key and value are the tokens on the sphere, y_i = x_i / |x_i|; no mask, no residual stream:
 //   A_ij = softmax_j(beta <y_i, y_j>),  x'_i = sum_j A_ij y_j,  y'_i = x'_i / |x'_i|,  beta = gamma log n.
-// Tokens with cosine rho among each other collapse for gamma below 1 / (1 - rho) and stay as they are above:
-// a token's own weight n^gamma competes with n n^(rho gamma) of the others.
+// Tokens with mutual cosine rho collapse for gamma below 1 / (1 - rho) and stay unchanged above
+// it: the weight n^gamma of the token itself competes with n n^(rho gamma) of the others.
 #pragma once
 
 #include <cstdint>
@@ -40,13 +40,13 @@ class PhaseModel {
     double inner_product(int64_t i, int64_t j) const { return gram_[static_cast<size_t>(i * n_ + j)]; }
 
   private:
-    // Of one token i, in the names of at(): a_j, g_j, sum_k a_k G_jk^2 [n]; x'_i, sum_j a_j G_ij y_j [d].
+    // For one token i, in the notation of at(): a_j, g_j, sum_k a_k G_jk^2 [n]; x'_i, sum_j a_j G_ij y_j [d].
     struct Row {
         const double *weights, *overlap, *squares, *mean, *moved;
     };
     // Sum over m of the squared norms of dx'_i / dx_m.
     double gradient_norm(int64_t i, double beta, const Row& row) const;
-    // Of the tokens x' [n, d], the mean over pairs of 1 - cosine over 1 - cosine before.
+    // For the tokens x' [n, d], the mean over pairs of (1 - cosine after) / (1 - cosine before).
     double angle_ratio(std::vector<double> out) const;
 
     int64_t n_, d_;
@@ -55,13 +55,12 @@ class PhaseModel {
     std::vector<double> gram_, gram_square_;  // <y_i, y_j>, <y_i, y_j>^2
 };
 
-// angle_ratio of tokens with |x_i| = 1 and <y_i, y_j> = rho exactly for all i != j, and its
-// limit n -> infinity.
+// angle_ratio for |x_i| = 1 and <y_i, y_j> = rho exactly for all i != j, and its limit for n -> infinity.
 double simplex_angle_ratio(double n, double rho, double gamma);
 double simplex_angle_ratio_limit(double rho, double gamma);
 double simplex_gradient_norm_limit(double d, double rho, double gamma);
 
-// Cells of a rectangle 0 < rho < 1, 0 < gamma < gamma_max, taken at their centres; row-major [gamma, rho].
+// Values at the centres of the cells of 0 < rho < 1, 0 < gamma < gamma_max; row-major [gamma, rho].
 struct PhaseDiagram {
     int64_t n = 0, d = 0, cells = 0;
     double gamma_max = 0;
@@ -74,7 +73,7 @@ struct PhaseDiagram {
     }
 };
 
-// `progress(done)` after each column of cells.
+// Calls progress(done) after each column of cells.
 PhaseDiagram phase_diagram(int64_t n, int64_t d, int64_t cells, double gamma_max, uint64_t seed,
                            const std::function<void(int64_t)>& progress);
 

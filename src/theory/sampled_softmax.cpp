@@ -37,7 +37,7 @@ Moments moments(std::span<const double> values) {
     return {mean, std::sqrt(squares / (count - 1) / count)};
 }
 
-// Means of at most `most` batches of neighbours.
+// Means of at most `most` batches of consecutive values.
 std::vector<double> batch_means(std::span<const double> values, size_t most) {
     const size_t batches = std::min(values.size(), most);
     std::vector<double> means(batches);
@@ -48,8 +48,9 @@ std::vector<double> batch_means(std::span<const double> values, size_t most) {
     return means;
 }
 
-// What samples above the largest one may add to the mean: their share 1 / n times their mean excess, under a
-// power law fitted to the largest twentieth (Hill). sign -1: samples below the smallest one.
+// The possible contribution to the mean of values above the largest sample:
+// their share 1 / n times their mean excess, under a power law fitted to the
+// largest twentieth (Hill). sign -1: of values below the smallest sample.
 double missing_tail(std::vector<double> values, double mean, double sign) {
     for (double& value : values) value = sign * (value - mean);
     const size_t tail = std::max<size_t>(values.size() / 20, 1);

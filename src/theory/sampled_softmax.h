@@ -1,4 +1,4 @@
-// Softmax over n scores drawn at random: the same quantities as the integrals, by Monte Carlo.
+// Softmax over n random scores: the quantities of the integrals, by Monte Carlo.
 #pragma once
 
 #include <cstdint>
@@ -10,17 +10,17 @@ namespace longreach::theory {
 
 struct Estimate {
     double mean = 0, error = 0;  // error: standard error of the mean
-    // How much farther below or above the true value this mean may fall than a normal one, at least 1: where
-    // rare samples carry the sum, a set without them has both a low mean and a small error.
+    // How much farther below or above the true value this mean may fall than a normal one, at least
+    // 1. If rare samples dominate the sum, a set without them has both a low mean and a small error.
     double stretch_below = 1, stretch_above = 1;
 
-    // How far the mean is from `exact`, in standard errors times stretch; NaN without an error.
+    // The distance of the mean from `exact` in standard errors times stretch; NaN without an error.
     double deviations(double exact) const;
 };
 
-// Of equally distributed values in a fixed order, at least two. The stretches are quantiles of the mean over
-// its error in 500 resamplings (of batch means if there are many values), and what a tail that no sample has
-// reached may add to the mean.
+// For at least two identically distributed values in a fixed order. The stretches come from
+// quantiles of the mean over its error in 500 resamplings (of batch means if there are many
+// values) and from the possible contribution of a tail that no sample has reached.
 Estimate estimate_mean(std::span<const double> values);
 
 struct SoftmaxEstimates {
@@ -29,8 +29,8 @@ struct SoftmaxEstimates {
     Estimate entropy;          // -sum w log w, nats
 };
 
-// `draw(sample, z)` fills z with the n scores of that sample and must depend on `sample` only. One result per
-// alpha, all from the same draws. Equal for any number of threads.
+// draw(sample, z) fills z with the n scores of that sample and must depend on `sample` only. One
+// result per alpha, all from the same draws. The result does not depend on the number of threads.
 std::vector<SoftmaxEstimates> sampled_softmax(int64_t n, const std::vector<double>& alphas, int64_t samples,
                                               const std::function<void(int64_t, std::span<double>)>& draw);
 

@@ -11,11 +11,11 @@ namespace longreach::theory {
 
 namespace {
 
-// Integrands are smooth in log s and in alpha z over about one unit; exp(-e^v) stays bounded for |Im v| <
-// pi/2, so the trapezoid rule of this step is off by exp(-2 pi (pi/2) / step), which is below rounding.
+// Integrands are smooth in log s and in alpha z on a scale of about one. exp(-e^v) stays bounded for |Im v|
+// < pi/2, so the error of the trapezoid rule with this step, exp(-2 pi (pi/2) / step), is below rounding.
 constexpr double step = 0.15;
 
-// What the scores add at one s: mean of 1 - e^(-s x) and, each times s x e^(-s x), of 1, s x, alpha z.
+// Moments at one s: the means of 1 - e^(-s x) and, times s x e^(-s x) each, of 1, s x, alpha z.
 struct AtScale {
     double lost = 0, first = 0, second = 0, first_log = 0;
 };

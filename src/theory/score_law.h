@@ -1,16 +1,16 @@
-// Softmax over n independent scores of one law: expectations of smooth functions of
-// the weights, as integrals.
+// Softmax over n independent scores of one distribution:
+// expectations of smooth functions of the weights, as integrals.
 //
-// Weights are w = x / sum x with x = exp(alpha z). Everything here rests on 1/S = int_0^inf e^(-s S) ds,
-// under which the n scores separate: E e^(-s S) = E[e^(-s x)]^n.
+// Weights are w = x / sum x with x = exp(alpha z). The method is 1/S = int_0^inf
+// e^(-s S) ds, under which the n scores separate: E e^(-s S) = E[e^(-s x)]^n.
 #pragma once
 
 #include <vector>
 
 namespace longreach::theory {
 
-// A law of scores with mean 0 as nodes and their probabilities. `finest` is the largest alpha for which the
-// nodes lie close enough together.
+// A distribution of scores with mean 0 as nodes and their probabilities.
+// `finest` is the largest alpha for which the nodes are dense enough.
 struct ScoreLaw {
     std::vector<double> at, probability;  // at rises
     double finest = 0;

@@ -164,7 +164,7 @@ std::vector<table::DataTable> cosine_tables(const StudyOptions& options) {
     for (int64_t d : options.dims) {
         const law::CosineScores scores(d);
         for (int64_t keys : options.ns) {
-            // A key takes d numbers; more than this is a matter of minutes.
+            // A key takes d numbers; beyond this limit sampling takes minutes.
             if (keys <= 4 || keys * d > 600000) continue;
             const double n = static_cast<double>(keys), alpha = law::solve_gaussian_scale(n, 4);
             const int dim = static_cast<int>(d);

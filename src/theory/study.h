@@ -18,17 +18,16 @@ struct StudyOptions {
     uint64_t seed = 1;
 };
 
-// Each begins with exact values and, where there is one, ends with the same quantity sampled: columns exact,
-// sampled, standard_error, and deviations = (sampled - exact) / standard_error, which counts for less where
-// samples are skewed (Estimate).
+// Each begins with exact values. If the quantity can be sampled, the last
+// table compares both: columns exact, sampled, standard_error, and deviations
+// = (sampled - exact) / standard_error, reduced for skewed samples (Estimate).
 std::vector<table::DataTable> extreme_tables(const StudyOptions& options);  // E[1 / w_max], normal scores
 std::vector<table::DataTable> participation_tables(const StudyOptions& options);  // E[sum w^2], normal scores
 std::vector<table::DataTable> entropy_tables(const StudyOptions& options);        // entropy, normal scores
 std::vector<table::DataTable> cosine_tables(const StudyOptions& options);         // all three, cosines
 std::vector<table::DataTable> gradient_tables(const StudyOptions& options);       // scale of most gradient
 
-// One row per cell: rho, gamma, gamma over its critical value, lambda and eta, and lambda
-// of an exact simplex.
+// One row per cell: rho, gamma, gamma over its critical value, lambda, eta, and lambda of an exact simplex.
 table::DataTable phase_table(const PhaseDiagram& diagram);
 plot::HeatMap angle_ratio_map(const PhaseDiagram& diagram);
 plot::HeatMap gradient_norm_map(const PhaseDiagram& diagram);

@@ -9,18 +9,20 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <deque>
+#include <sstream>
 
 #include "base/error.h"
 #include "base/text.h"
-#include "io/file.h"
+#include "io/record_columns.h"
 #include "train/signals.h"
 
 namespace longreach::train {
 
 namespace {
 
-// Between fork and exec: only calls that are safe there. A program that cannot be started ends with 127,
-// as in a shell.
+// Between fork and exec: only async-signal-safe calls. A
+// program that cannot be started exits with 127, as in a shell.
 [[noreturn]] void become(const char* program, char* const* argv, int output, pid_t parent) {
     ::setpgid(0, 0);
     ::prctl(PR_SET_PDEATHSIG, SIGTERM);
@@ -44,7 +46,7 @@ ChildProcess::ChildProcess(const std::string& program, const std::vector<std::st
     const int output = ::open(log.c_str(), flags, 0644);
     require(output >= 0, ExitCode::disk, "cannot append to {}: {}", log, std::strerror(errno));
     const pid_t parent = ::getpid();
-    // The child has none of our handlers and not yet its own: it unblocks the signals once it has.
+    // Until the child has installed its own handlers, the signals stay blocked.
     const BlockedStopSignals blocked;
     pid_ = ::fork();
     if (pid_ == 0) become(program.c_str(), argv.data(), output, parent);
@@ -83,25 +85,19 @@ std::string to_string(const ProcessEnd& end) {
     return fmt::format("exit code {}", end.code);
 }
 
-std::string last_lines(const std::string& path, size_t count) {
-    constexpr uint64_t enough = 1 << 16;  // bytes: more than the lines that are shown
+std::vector<std::string> last_lines(const std::string& path, size_t count) {
     std::string text;
     try {
-        const io::File file = io::File::open(path, io::Links::refuse);
-        const uint64_t size = file.size(), part = std::min(size, enough);
-        text.resize(static_cast<size_t>(part));
-        file.read_at(text.data(), text.size(), size - part);
+        text = io::file_end(path);
     } catch (const Error&) {
-        return "";
+        return {};
     }
-    std::vector<std::string> lines;
-    while (!text.empty() && lines.size() < count) {
-        const size_t end = text.rfind('\n');
-        const std::string line = end == std::string::npos ? text : text.substr(end + 1);
-        text.resize(end == std::string::npos ? 0 : end);
-        if (!line.empty()) lines.insert(lines.begin(), one_line(line));
-    }
-    return join(lines, "\n");
+    std::deque<std::string> lines;
+    std::istringstream all(text);
+    for (std::string line; std::getline(all, line);)
+        if (!line.empty()) lines.push_back(one_line(line));
+    while (lines.size() > count) lines.pop_front();
+    return {lines.begin(), lines.end()};
 }
 
 }  // namespace longreach::train

@@ -1,4 +1,4 @@
-// Another process of a program, its output in a file.
+// A child process whose output is appended to a file.
 #pragma once
 
 #include <sys/types.h>
@@ -18,18 +18,17 @@ struct ProcessEnd {
 
 class ChildProcess {
   public:
-    // Starts `program` (a path; /proc/self/exe is this program itself) with standard output
-    // and errors appended to `log` and nothing to read. It is in a process group of its own,
-    // so that a ^C in the terminal reaches it only through its parent, and gets TERM when this process
-    // dies, however that happens.
+    // Starts `program` (a path; /proc/self/exe is this program) with empty standard input; standard output
+    // and errors are appended to `log`. It has its own process group, so that ^C in the terminal reaches
+    // it only through its parent, and it receives TERM when this process dies for whatever reason.
     ChildProcess(const std::string& program, const std::vector<std::string>& arguments,
                  const std::string& log);
-    ~ChildProcess();  // a child that still runs gets TERM and is waited for
+    ~ChildProcess();  // sends TERM to a running child and waits for it
     ChildProcess(const ChildProcess&) = delete;
     ChildProcess& operator=(const ChildProcess&) = delete;
 
     void terminate();                   // sends TERM
-    std::optional<ProcessEnd> ended();  // how, once it has; does not wait
+    std::optional<ProcessEnd> ended();  // empty while it runs; does not wait
 
   private:
     void collect(int options);
@@ -40,7 +39,8 @@ class ChildProcess {
 // "exit code 3", "killed by signal 9 (Killed)".
 std::string to_string(const ProcessEnd& end);
 
-// The last `count` lines of a text file that are not empty; "" if it cannot be read.
-std::string last_lines(const std::string& path, size_t count);
+// The last `count` lines of a text file that are not empty,
+// control characters escaped; none if it cannot be read.
+std::vector<std::string> last_lines(const std::string& path, size_t count);
 
 }  // namespace longreach::train

@@ -7,6 +7,7 @@
 #include <numbers>
 
 #include "eval/tables.h"
+#include "train/step_records.h"
 
 namespace longreach::train {
 
@@ -31,11 +32,6 @@ int64_t timing_bytes(const std::string& path, int64_t step) {
     return static_cast<int64_t>(begin);
 }
 
-// null: JSON has no other number for it.
-json::Value finite_or_null(double value) {
-    return std::isfinite(value) ? json::Value(value) : json::Value();
-}
-
 }  // namespace
 
 void Recorder::Table::append(const std::vector<std::string>& lines) {
@@ -51,8 +47,9 @@ void Recorder::open(const std::map<std::string, int64_t>& later) {
         if (ahead != later.end()) return ahead->second;
         return it == state.file_bytes.end() ? int64_t{0} : it->second;
     };
-    metrics_ = directory.open_record("metrics.jsonl", bytes("metrics.jsonl"));
-    timing_ = directory.open_record("timing.jsonl", timing_bytes(directory.file("timing.jsonl"), state.step));
+    const char* timing = timing_file.file();
+    metrics_ = directory.open_record(metrics_file.file(), bytes(metrics_file.file()));
+    timing_ = directory.open_record(timing, timing_bytes(directory.file(timing), state.step));
     const auto open = [&](const auto& columns, Table& table) {
         table.file = directory.open_record(columns.file(), bytes(columns.file()), columns.header());
         const std::string text = io::read_file(table.file.path(), largest_record, io::Links::refuse);
@@ -75,11 +72,11 @@ void Recorder::open(const std::map<std::string, int64_t>& later) {
 
 // Of a run that does not probe for a while, the length of probe.csv stays as it was.
 std::vector<Recorder::Record> Recorder::records() {
-    std::vector<Record> all = {{"metrics.jsonl", &metrics_, false},
-                               {"val.csv", &val_.file, true},
-                               {"positions.csv", &positions_.file, true}};
-    if (session_.experiment.probe.every > 0) all.push_back({"probe.csv", &probe_.file, true});
-    if (session_.experiment.scores_task()) all.push_back({"tasks.csv", &tasks_.file, true});
+    std::vector<Record> all = {{metrics_file.file(), &metrics_, false},
+                               {eval::val_file.file(), &val_.file, true},
+                               {eval::positions_file.file(), &positions_.file, true}};
+    if (session_.experiment.probe.every > 0) all.push_back({eval::probe_file.file(), &probe_.file, true});
+    if (session_.experiment.scores_task()) all.push_back({eval::tasks_file.file(), &tasks_.file, true});
     return all;
 }
 
@@ -170,38 +167,41 @@ void Recorder::step(const StepOutcome& outcome, double seconds) {
 void Recorder::write_metrics(const StepOutcome& outcome, const Stage& stage) {
     const TrainState& state = session_.state;
     const Experiment& e = session_.experiment;
-    json::Value metrics = json::Value::object();
-    metrics.set("step", state.step)
-        .set("tokens", state.tokens)
-        .set("context", stage.context)
-        .set("loss", finite_or_null(outcome.loss));
+    MetricsRow row{.step = state.step,
+                   .tokens = state.tokens,
+                   .context = stage.context,
+                   .loss = outcome.loss,
+                   .grad_norm = outcome.finite ? outcome.gradient_norm : NAN,
+                   .lr = outcome.lr,
+                   .skipped = state.skipped};
     const double bytes_per_token = session_.train_stream.bytes_per_token();
     // Of text: the answers of a task stand for no bytes of the corpus.
     if (bytes_per_token > 0 && std::isfinite(outcome.loss) && e.data.task.kind == data::TaskKind::none)
-        metrics.set("bits_per_byte", outcome.loss / std::numbers::ln2 / bytes_per_token);
-    metrics.set("grad_norm", outcome.finite ? json::Value(outcome.gradient_norm) : json::Value())
-        .set("lr", outcome.lr)
-        .set("skipped", state.skipped);
-    if (state.spikes > 0) metrics.set("spikes", state.spikes).set("spikes_skipped", state.spikes_skipped);
-    if (e.optimizer.qk_clip.limit > 0) metrics.set("max_score", finite_or_null(outcome.largest_score));
-    metrics_.append(json::write(metrics, json::Style::compact));
+        row.bits_per_byte = outcome.loss / std::numbers::ln2 / bytes_per_token;
+    if (state.spikes > 0) {
+        row.spikes = state.spikes;
+        row.spikes_skipped = state.spikes_skipped;
+    }
+    if (e.optimizer.qk_clip.limit > 0) row.max_score = outcome.largest_score;
+    metrics_.append(metrics_file.line(row));
 }
 
 void Recorder::write_timing(const Progress& p) {
-    json::Value timing = json::Value::object();
-    timing.set("step", p.step)
-        .set("time", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr))))
-        .set("seconds", running_.seconds())
-        .set("evaluation_seconds", session_.spent.evaluating)
-        .set("saving_seconds", session_.spent.saving)
-        .set("tokens_per_second", p.tokens_per_second)
-        .set("flops_per_second", busy_.seconds > 0 ? busy_.flops / busy_.seconds : 0.0)
-        .set("peak_fraction", p.peak_fraction)
-        .set("mfu", p.mfu > 0 ? json::Value(p.mfu) : json::Value())  // null: no datasheet names a rate
-        .set("memory_bytes", p.memory_bytes);
-    if (session_.ranks > 1)
-        timing.set("ranks", session_.ranks).set("bytes_sent", session_.comm->bytes_sent());
-    timing_.append(json::write(timing, json::Style::compact));
+    TimingRow row{.step = p.step,
+                  .time = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr))),
+                  .seconds = running_.seconds(),
+                  .evaluation_seconds = session_.spent.evaluating,
+                  .saving_seconds = session_.spent.saving,
+                  .tokens_per_second = p.tokens_per_second,
+                  .flops_per_second = busy_.seconds > 0 ? busy_.flops / busy_.seconds : 0,
+                  .peak_fraction = p.peak_fraction,
+                  .mfu = p.mfu > 0 ? p.mfu : NAN,  // no datasheet names a rate
+                  .memory_bytes = p.memory_bytes};
+    if (session_.ranks > 1) {
+        row.ranks = session_.ranks;
+        row.bytes_sent = session_.comm->bytes_sent();
+    }
+    timing_.append(timing_file.line(row));
 }
 
 }  // namespace longreach::train

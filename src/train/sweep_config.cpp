@@ -14,7 +14,7 @@ namespace longreach::train {
 
 namespace {
 
-// Fields that follow from the sweep.
+// Fields that the sweep sets itself.
 struct Owned {
     std::string_view path, reason;
 };
@@ -25,8 +25,8 @@ constexpr Owned owned[] = {
     {"system.threads", "the sweep divides the threads: threads"},
 };
 
-// Path of a file that the value at `path` names: relative to the file it was written in; on a command line,
-// to where the program was started.
+// The path of a file named by the value at `path`: relative to the file
+// that contains the value or, on a command line, to the working directory.
 std::string named_file(const config::Problems& p, std::string_view path, const std::string& written) {
     const config::Origin origin = p.origin(path);
     if (written.starts_with('/') || origin.kind != config::Origin::Kind::file) return written;
@@ -46,8 +46,8 @@ void check_setting(config::Problems& p, const std::string& at, const std::string
         if (path == o.path) p.add(at, fmt::format("{} is the sweep's own: {}", path, o.reason));
 }
 
-// Every value in `set` by its path: {"model": {"width": 8}} and {"model.width": 8} are the same. `at`: the
-// path of `set` itself, for messages.
+// Appends every value in `set` with its path: {"model": {"width": 8}} and
+// {"model.width": 8} are the same. `at`: the path of `set`, for messages.
 void take_settings(config::Problems& p, const std::string& at, const json::Value& set,
                    const std::string& path, Settings& settings) {
     const json::Object* object = set.to_object();
@@ -104,7 +104,7 @@ std::vector<SweepAxis> take_axes(config::Problems& p, const std::string& at, con
 void check_name(config::Problems& p, const std::string& path, const std::string& name,
                 std::set<std::string>& seen) {
     if (!is_file_name(name)) {
-        p.add(path, fmt::format("{} is no name: letters, digits, '_', '-' and '.', not beginning with a dot",
+        p.add(path, fmt::format("{} is not a valid name: use letters, digits, '_', '-', '.'; no leading '.'",
                                 quoted(name)));
     } else if (!seen.insert(name).second) {
         p.add(path, fmt::format("{} is given twice", name));
@@ -122,12 +122,12 @@ bool is_file_name(std::string_view name) {
 void SweepVariant::fields(config::Fields& f) {
     f.text("name", name, {"of the variant; its runs are <name>.seed<seed>"});
     f.any("config", config,
-          {"config file, or a list of them of which later ones win; relative to this file"});
+          {"config file or list of config files, where later ones win; relative to this file"});
     f.any("set", set, {"fields of this variant: {\"model.width\": 64}"});
 }
 
 void SweepPoint::fields(config::Fields& f) {
-    f.text("name", name, {"what the point adds to the names of the variants"});
+    f.text("name", name, {"suffix of the variant names"});
     f.any("set", set, {"fields of this point"});
 }
 
@@ -148,25 +148,27 @@ void SweepEvaluation::fields(config::Fields& f) {
 
 void SweepConfig::fields(config::Fields& f) {
     f.text("name", name, {"names the directory <dir>/<name>"});
-    f.text("dir", dir, {"where sweeps live"});
-    f.texts("over", over, {"config files laid over every variant: the scale of the experiment"});
-    f.list("variants", variants, {"what is compared"});
+    f.text("dir", dir, {"directory of all sweeps"});
+    f.texts("over", over,
+            {"config files applied on top of every variant, such as the scale of the experiment"});
+    f.list("variants", variants, {"the variants to compare"});
     f.any("grid", grid, {"paths and lists of values: every combination, for each variant"});
-    f.any("zip", zip, {"paths and lists of equal lengths: first with first, second with second"});
-    f.list("list", list, {"points of any fields, each for every variant"});
+    f.any("zip", zip, {"paths and lists of equal lengths, combined element by element"});
+    f.list("list", list, {"named points, each with any fields, for every variant"});
     f.integers("seeds", seeds, {.min = 0}, {"run.seed of the runs of each variant"});
-    f.text("baseline", baseline, {"the variant that the others are compared with"});
+    f.text("baseline", baseline, {"the variant that others are compared with"});
     f.any("set", set, {"fields of every run"});
-    f.list("evaluations", evaluations, {"what is measured of each trained run"});
+    f.list("evaluations", evaluations, {"evaluations of each trained run"});
     f.flag("skip_contradictory", skip_contradictory,
-           {"leave out combinations that contradict themselves instead of refusing the sweep"});
-    f.integer("jobs", jobs, {.min = 1, .max = 1024}, {"runs at a time"});
-    f.integer("threads", threads, {.min = 0, .max = 1024}, {"threads of each; 0: the cores divided by jobs"});
+           {"skip contradictory combinations instead of refusing the sweep"});
+    f.integer("jobs", jobs, {.min = 1, .max = 1024}, {"runs at the same time"});
+    f.integer("threads", threads, {.min = 0, .max = 1024},
+              {"threads of each run; 0: the cores divided by jobs"});
 }
 
 void SweepConfig::check(config::Problems& p) {
     std::set<std::string> names;
-    if (!is_file_name(name)) p.add("name", fmt::format("{} is no plain directory name", quoted(name)));
+    if (!is_file_name(name)) p.add("name", fmt::format("{} is not a plain directory name", quoted(name)));
     if (variants.empty()) p.add("variants", "at least one variant is needed");
     if (seeds.empty()) p.add("seeds", "at least one seed is needed");
     if (std::set<int64_t>(seeds.begin(), seeds.end()).size() != seeds.size())
@@ -197,7 +199,8 @@ void SweepConfig::check(config::Problems& p) {
     for (const SweepAxis& axis : zip_axes)
         if (axis.values.size() != zip_axes[0].values.size())
             p.add("zip." + axis.path,
-                  fmt::format("{} values go in step with {}", axis.values.size(), zip_axes[0].values.size()),
+                  fmt::format("has {} values, but the first list has {}", axis.values.size(),
+                              zip_axes[0].values.size()),
                   "zip." + zip_axes[0].path);
     for (const SweepAxis& axis : zip_axes)
         for (const SweepAxis& other : grid_axes)

@@ -1,9 +1,9 @@
-// A sweep file: which runs to train, which evaluations to make of each, and how many at a time.
+// A sweep file: the runs to train, the evaluations of each run, and the number of simultaneous runs.
 //
 //     runs = variants x (grid x zip x list) x seeds
 //
-// It is read like a config (comments, "base", --set), and its values reach the configs of the runs with their
-// places, so that a wrong one is reported where it stands in the sweep file.
+// It is read like a config (comments, "base", --set). Its values keep their positions when they are
+// copied into the configs of the runs, so that errors are reported with the line of the sweep file.
 #pragma once
 
 #include <string>
@@ -22,7 +22,7 @@ struct SweepVariant {
     std::string name;
     json::Value config, set = json::Value::object();
     void fields(config::Fields& f);
-    // What check() makes of them.
+    // Filled in by check().
     std::vector<std::string> files;
     Settings settings;
 };
@@ -68,7 +68,7 @@ struct SweepConfig {
     bool skip_contradictory = false;
     int64_t jobs = 1, threads = 0;
     void fields(config::Fields& f);
-    // Fills in what follows, then checks. Files are looked for where the text that names them stands.
+    // Fills in the members below, then checks. File names are relative to the file that contains them.
     void check(config::Problems& problems);
 
     std::vector<std::string> over_files;
@@ -79,16 +79,17 @@ struct SweepConfig {
     std::string directory() const;  // <dir>/<name>
 };
 
-// Reads and checks a sweep file. An override of an experiment's field ("model.width=64") applies to every
-// run, any other to the sweep itself ("seeds=[1]"). `over` lists config files to lay over every variant after
-// those of the file; they extend the sweep's name ("cpu.json": <name>-cpu) unless an override gives it.
+// Reads and checks a sweep file. An override of an experiment's field ("model.width=64")
+// applies to every run, any other to the sweep itself ("seeds=[1]"). `over` lists config
+// files to apply on top of every variant, after those of the sweep file; they extend the
+// sweep's name ("cpu.json": <name>-cpu) unless an override sets it.
 SweepConfig load_sweep(const std::string& file, const std::vector<std::string>& overrides,
                        const std::vector<std::string>& over = {});
 
 // JSON Schema (draft 2020-12) of a sweep file.
 json::Value sweep_schema();
 
-// Whether a name may stand in a file name: letters, digits, '_', '-' and '.', not beginning with a dot.
+// Whether a name is valid in a file name: letters, digits, '_', '-', '.'; no leading '.'.
 bool is_file_name(std::string_view name);
 
 }  // namespace longreach::train

@@ -34,9 +34,8 @@ struct Point {
 
 std::string value_label(const json::Value& value) {
     const std::string* text = value.to_string();
-    std::string out = text != nullptr ? *text : json::write(value, json::Style::compact);
     std::string plain;
-    for (const char c : out) {
+    for (const char c : text != nullptr ? *text : json::write(value, json::Style::compact)) {
         if (config::is_plain_name(std::string_view(&c, 1)) || c == '.') {
             plain += c;
         } else if (!plain.empty() && plain.back() != '_') {
@@ -87,7 +86,7 @@ std::string replaced(std::string text, std::string_view mark, const std::string&
     return text;
 }
 
-// {seed} and {variant} in strings, wherever they stand.
+// Replaces {seed} and {variant} in all strings.
 json::Value filled_in(const json::Value& value, const PlannedRun& run) {
     if (const std::string* text = value.to_string())
         return replaced(replaced(*text, "{seed}", std::to_string(run.seed)), "{variant}", run.variant);
@@ -104,16 +103,7 @@ void append(Settings& into, const Settings& from, const PlannedRun& run) {
         into.push_back({v.path, filled_in(v.value, run), v.origin, v.unset});
 }
 
-std::string as_argument(const config::PlacedValue& v) {
-    return v.path + "=" + json::write(v.value, json::Style::compact);
-}
-
-template <class T>
-std::string comma_separated(const std::vector<T>& values) {
-    return fmt::format("{}", fmt::join(values, ","));
-}
-
-// Problems of many runs, each told once with the runs that have it.
+// The problems of all runs, each reported once with the runs that have it.
 class RunProblems {
   public:
     void add(const std::string& run, const std::string& line) {
@@ -125,7 +115,7 @@ class RunProblems {
     void add(const std::string& run, const config::ConfigError& error, const std::string& lead = "") {
         for (const std::string& line : error.lines()) add(run, lead + line);
     }
-    // One line each; runs: how many there are.
+    // One line per problem. runs: the number of all runs.
     std::vector<std::string> lines(size_t runs) const {
         std::vector<std::string> out;
         for (const Line& line : lines_) {
@@ -140,7 +130,7 @@ class RunProblems {
         if (lines_.empty()) return;
         const std::string message = join(lines(runs), "\n") + "\n";
         throw Error(code, message + counted(lines_.size(), "problem") + "; nothing was started",
-                    code == ExitCode::usage ? "longreach config explain tells what a field means" : "");
+                    code == ExitCode::usage ? "longreach config explain describes every field" : "");
     }
 
   private:
@@ -151,7 +141,7 @@ class RunProblems {
     std::vector<Line> lines_;
 };
 
-// The config files and settings of a run, in one document: later wins.
+// The config files and settings of a run merged into one document; later ones win.
 config::LoadedConfig<Experiment> resolve(const SweepConfig& sweep, const SweepVariant& variant,
                                          const Point& point, const PlannedRun& run, int64_t threads) {
     json::Value base = json::Value::array();
@@ -167,9 +157,8 @@ config::LoadedConfig<Experiment> resolve(const SweepConfig& sweep, const SweepVa
     const auto own = [&](const char* path, json::Value value) {
         settings.push_back({path, std::move(value), {.kind = config::Origin::Kind::derived}});
     };
-    const bool chosen = std::any_of(settings.begin(), settings.end(), [](const config::PlacedValue& v) {
-        return v.path == "checkpoint.keep_optimizer";
-    });
+    const bool chosen = std::any_of(settings.begin(), settings.end(),
+                                    [](auto& v) { return v.path == "checkpoint.keep_optimizer"; });
     if (!chosen) own("checkpoint.keep_optimizer", false);
     own("run.name", run.name);
     own("run.dir", sweep.directory());
@@ -180,7 +169,7 @@ config::LoadedConfig<Experiment> resolve(const SweepConfig& sweep, const SweepVa
         [](Experiment& e, config::Problems& p) { e.check(p); });
 }
 
-// The evaluation as the eval command will see it.
+// Checks an evaluation as the eval command will.
 void check_evaluation(const PlannedRun& run, const SweepEvaluation& e, const Settings& settings) {
     config::load_config<Experiment>({.file = run.name, .text = run.resolved, .values = settings},
                                     [&](Experiment& x, config::Problems& p) {
@@ -192,34 +181,26 @@ void check_evaluation(const PlannedRun& run, const SweepEvaluation& e, const Set
 PlannedEvaluation arguments_of(const PlannedRun& run, const SweepEvaluation& e, const Settings& settings) {
     PlannedEvaluation out;
     out.label = e.name;
-    std::vector<std::string> common{run.directory, "--label", e.name};
-    for (const config::PlacedValue& v : settings) {
-        common.push_back("--set");
-        common.push_back(as_argument(v));
-    }
-    if (!e.lengths.empty()) {
-        common.push_back("--lengths");
-        common.push_back(comma_separated(e.lengths));
-    }
-    out.arguments = {"eval"};
-    out.arguments.insert(out.arguments.end(), common.begin(), common.end());
+    out.arguments = {"eval", run.directory, "--label", e.name};
     const auto option = [&](bool given, const char* name, const std::string& value) {
-        if (!given) return;
-        out.arguments.push_back(name);
-        if (!value.empty()) out.arguments.push_back(value);
+        if (given) out.arguments.insert(out.arguments.end(), {name, value});
     };
+    for (const config::PlacedValue& v : settings)
+        option(true, "--set", v.path + "=" + json::write(v.value, json::Style::compact));
+    option(!e.lengths.empty(), "--lengths", fmt::format("{}", fmt::join(e.lengths, ",")));
+    if (e.probe) {
+        out.probe_arguments = out.arguments;
+        out.probe_arguments[0] = "probe";
+    }
     option(e.tokens > 0, "--tokens", std::to_string(e.tokens));
-    option(!e.tasks.empty(), "--tasks", comma_separated(e.tasks));
-    option(!e.depths.empty(), "--depths", comma_separated(e.depths));
+    option(!e.tasks.empty(), "--tasks", join(e.tasks, ","));
+    option(!e.depths.empty(), "--depths", fmt::format("{}", fmt::join(e.depths, ",")));
     option(e.samples > 0, "--samples", std::to_string(e.samples));
-    option(e.repeat, "--repeat", "");
-    if (!e.probe) return out;
-    out.probe_arguments = {"probe"};
-    out.probe_arguments.insert(out.probe_arguments.end(), common.begin(), common.end());
+    if (e.repeat) out.arguments.push_back("--repeat");
     return out;
 }
 
-// Bytes of checkpoints: weights alone, and the most that lie on the disk at once.
+// Bytes of checkpoints: those that stay, and the most on disk at once.
 void estimate_disk(PlannedRun& run) {
     const Experiment& e = run.experiment;
     const model::Transformer model(e.model, e.table_rows(), e.eval.rope);
@@ -228,16 +209,17 @@ void estimate_disk(PlannedRun& run) {
     const int64_t pinned = e.checkpoint.at_start ? whole : 0;
     const int64_t saves = e.checkpoint.every > 0 ? e.total_steps() / e.checkpoint.every : 0;
     const int64_t kept = std::min(e.checkpoint.keep, saves + 1);
-    // While one is written those before it are still there; an interruption saves a whole one at any time.
+    // While one is written, its predecessors still exist;
+    // an interruption may save a complete one at any time.
     run.peak_bytes = pinned + (std::min(e.checkpoint.keep, saves) + 1) * whole;
     run.kept_bytes = pinned + (e.checkpoint.keep_optimizer ? kept * whole : weights);
     if (!e.checkpoint.keep_optimizer)
         run.peak_bytes = std::max(run.peak_bytes, pinned + kept * whole + weights);
 }
 
-// Opens the data as the trainer will, once for runs that read the same.
+// Opens the data as the trainer will, once for all runs that read the same.
 void check_data(const std::vector<PlannedRun>& runs, RunProblems& problems) {
-    std::map<std::string, std::string> seen;  // what is read and how -> what is wrong with it
+    std::map<std::string, std::string> seen;  // data and evaluation settings -> the problem, or ""
     for (const PlannedRun& run : runs) {
         if (run.state == RunState::trained) continue;
         const Experiment& e = run.experiment;
@@ -264,7 +246,7 @@ void check_data(const std::vector<PlannedRun>& runs, RunProblems& problems) {
     }
 }
 
-// What a seed must fix for all variants, or differences between them are not paired: the order of the data.
+// A seed must fix the order of the data for all variants; otherwise differences between them are not paired.
 void check_seeds(const SweepConfig& sweep, SweepPlan& plan, RunProblems& problems) {
     std::map<int64_t, const PlannedRun*> first;
     for (const PlannedRun& run : plan.runs) {
@@ -277,7 +259,7 @@ void check_seeds(const SweepConfig& sweep, SweepPlan& plan, RunProblems& problem
                                      "paired",
                                      run.experiment.data_seed(), other.experiment.data_seed(), other.name));
     }
-    std::map<std::string, std::vector<std::string>> orders;  // what else decides the order -> variants
+    std::map<std::string, std::vector<std::string>> orders;  // the other settings that decide it -> variants
     for (const PlannedRun& run : plan.runs) {
         if (run.seed != sweep.seeds[0]) continue;
         const Experiment& e = run.experiment;
@@ -298,7 +280,7 @@ void check_seeds(const SweepConfig& sweep, SweepPlan& plan, RunProblems& problem
     }
 }
 
-// variants: every name that may be given; refused: those whose problems are told already.
+// variants: all valid names; refused: variants whose problems have been reported.
 void check_names(const SweepConfig& sweep, const SweepPlan& plan, const std::set<std::string>& variants,
                  const std::set<std::string>& refused, RunProblems& problems) {
     const std::vector<std::string> known(variants.begin(), variants.end());
@@ -361,8 +343,7 @@ RunFound look_at_run(const std::string& directory, const Experiment& experiment)
     const bool trained =
         found.step == total && !awaits_evaluation(directory, state_file, earlier.parts_after(total));
     found.state = trained ? RunState::trained : RunState::begun;
-    if (found.state != RunState::trained)
-        found.notes.clear();  // what is still to come follows the new config
+    if (found.state != RunState::trained) found.notes.clear();  // future validations follow the new config
     if (found.step > total)
         found.problems.push_back(fmt::format("{} holds a checkpoint of step {}; this sweep trains {} steps",
                                              directory, found.step, total));
@@ -394,7 +375,7 @@ SweepPlan plan_sweep(const SweepConfig& sweep) {
                 names.insert(variant.name);
                 names.insert(run.variant);
                 if (!directories.insert(run.name).second) {
-                    problems.add(run.name, "two points come to this name; give them names with list");
+                    problems.add(run.name, "two points have this name; name them with list");
                     continue;
                 }
                 try {

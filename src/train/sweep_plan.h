@@ -1,5 +1,4 @@
-// The runs a sweep file asks for: every config resolved and checked, what is already there,
-// what it will take.
+// The plan of a sweep: its runs with resolved and checked configs, what is already done, what it will need.
 #pragma once
 
 #include "train/experiment.h"
@@ -17,14 +16,14 @@ struct PlannedEvaluation {
 enum class RunState { fresh, begun, trained };
 
 struct PlannedRun {
-    std::string variant;  // with what the point adds: "rope.tau-10"
-    std::string of;       // the variant of the sweep file
+    std::string variant;  // with the name of the point: "rope.tau-10"
+    std::string of;       // the variant in the sweep file
     std::string point;    // "tau-10", or ""
     int64_t seed = 0;
     std::string name;       // "rope.tau-10.seed2"
     std::string directory;  // <sweep>/<name>
     Experiment experiment;
-    std::string resolved;  // the config the run is given
+    std::string resolved;  // the config of the run, as text
     std::vector<PlannedEvaluation> evaluations;
     RunState state = RunState::fresh;
     int64_t step = 0;        // of the newest checkpoint
@@ -35,24 +34,24 @@ struct PlannedRun {
 struct SweepPlan {
     std::string name, directory, baseline;
     std::vector<PlannedRun> runs;      // all of the first seed, then all of the second ...
-    std::vector<std::string> skipped;  // contradictory points, each with its reason
-    std::vector<std::string> notes;    // worth knowing before it starts
+    std::vector<std::string> skipped;  // contradictory points with reasons
+    std::vector<std::string> notes;    // for the user, before it starts
     int64_t jobs = 1, threads = 1;     // threads of each run
 
     int64_t tokens_to_train() const;
-    int64_t disk_bytes() const;  // that the runs not trained yet will come to need
+    int64_t disk_bytes() const;  // needed by the runs not trained yet
     std::string text() const;
 };
 
-// Resolves everything and looks at what is already there; starts and writes nothing. Error(ExitCode::usage)
-// lists the problems of all runs.
+// Resolves all configs and examines existing run directories; starts and
+// writes nothing. Error(ExitCode::usage) lists the problems of all runs.
 SweepPlan plan_sweep(const SweepConfig& sweep);
 
-// The sweep.json that tells readers what is in the directory.
+// The content of sweep.json, which lists the runs of the directory.
 std::string sweep_json(const SweepPlan& plan);
 
-// What has been trained in a run directory: nothing, some steps of this config or all of them. Problems are
-// differences across which a run may not go on; notes are differences in how it was validated.
+// The state of a run directory: nothing trained, some steps of this config or all of them. Problems
+// are differences between configs that forbid resuming; notes are differences in validation.
 struct RunFound {
     RunState state = RunState::fresh;
     int64_t step = 0;

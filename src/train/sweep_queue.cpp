@@ -9,10 +9,12 @@
 
 #include "base/text.h"
 #include "base/units.h"
+#include "eval/tables.h"
 #include "io/checkpoint_dir.h"
 #include "io/run_lock.h"
 #include "train/child_process.h"
 #include "train/signals.h"
+#include "train/step_records.h"
 
 namespace longreach::train {
 
@@ -20,9 +22,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr uint64_t largest_small_file = 1 << 20;
-constexpr uint64_t largest_records = uint64_t{1} << 30;
 
-// Everything of a file that names its content; "" if there is none.
+// The hash of a file's content; "" if there is no file.
 std::string fingerprint(const std::string& path, uint64_t limit) {
     if (io::kind_of(path, io::Links::refuse) != io::PathKind::file) return "";
     return format_hash64(xxh64(io::read_file(path, limit, io::Links::refuse)));
@@ -41,16 +42,15 @@ std::string evaluation_directory(const PlannedRun& run, const PlannedEvaluation&
     return io::join_path(io::join_path(run.directory, "eval"), e.label);
 }
 
-// What is written once an evaluation is complete.
+// The content of asked.json, which is written once an evaluation is complete.
 std::string asked_text(const PlannedRun& run, const PlannedEvaluation& e) {
+    // Without the run directory, which has many possible names.
     const auto list = [](const std::vector<std::string>& texts) {
-        json::Value out = json::Value::array();
-        // Without the run directory, which may be named in many ways.
-        for (size_t i = 0; i < texts.size(); ++i)
-            if (i != 1) out.push(texts[i]);
+        json::Array out(texts.begin(), texts.end());
+        if (out.size() > 1) out.erase(out.begin() + 1);
         return out;
     };
-    // Results of earlier versions, which had no fingerprints, could not be compared with new ones.
+    // Results of earlier versions have no fingerprints, so they cannot be compared with new ones.
     return json::write(
         json::Value::object(
             {{"fingerprints", true},
@@ -62,39 +62,25 @@ std::string asked_text(const PlannedRun& run, const PlannedEvaluation& e) {
         json::Style::pretty);
 }
 
-// The loss of the last line of metrics.jsonl and its step; empty if there is none.
-struct LastStep {
-    int64_t step = 0;
-    double loss = NAN;
-};
-LastStep last_step(const std::string& directory) {
-    LastStep out;
-    const std::string line = last_lines(io::join_path(directory, "metrics.jsonl"), 1);
+// The last line of metrics.jsonl; a default row if there is none or it cannot be read.
+MetricsRow last_step(const std::string& directory) {
     try {
-        const json::Value value = json::parse(line, "metrics.jsonl");
-        if (const json::Value* step = value.find("step")) out.step = step->to_int64().value_or(0);
-        if (const json::Value* loss = value.find("loss")) out.loss = loss->to_number().value_or(NAN);
+        return metrics_file.last(directory).value_or(MetricsRow());
     } catch (const Error&) {
-        // It is being written right now, or there is none yet.
+        return {};
     }
+}
+
+// "256 0.8534  4096 2.3484": the lengths and losses of a val.csv.
+std::string losses(const std::string& directory) {
+    std::string out;
+    for (const eval::LossRow& row : eval::val_file.read(directory))
+        out += fmt::format("  {} {:.6}", row.length, io::cell_text(row.loss, io::Column::plain));
     return out;
 }
 
-// "256 0.8534  4096 2.3484": the lengths and losses of the newest rows of a val.csv.
-std::string losses(const std::string& path) {
-    if (io::kind_of(path, io::Links::refuse) != io::PathKind::file) return "";
-    const std::string text = io::read_file(path, largest_records, io::Links::refuse);
-    std::string out;
-    for (size_t begin = text.find('\n'); begin != std::string::npos && begin + 1 < text.size();
-         begin = text.find('\n', begin + 1)) {
-        const std::string line = text.substr(begin + 1, text.find('\n', begin + 1) - begin - 1);
-        size_t at = 0;
-        std::vector<std::string> cells;
-        for (size_t comma; (comma = line.find(',', at)) != std::string::npos; at = comma + 1)
-            cells.push_back(line.substr(at, comma - at));
-        if (cells.size() >= 4) out += fmt::format("  {} {:.6}", cells[2], cells[3]);
-    }
-    return out;
+std::string config_path(const SweepPlan& plan, const PlannedRun& run) {
+    return io::join_path(plan.directory, "configs/" + run.name + ".json");
 }
 
 class Queue {
@@ -125,7 +111,7 @@ class Queue {
     }
 
   private:
-    // Commands of one run that belong together; the next starts when the one before succeeded.
+    // Commands of one run that belong together; each starts when the previous one has succeeded.
     struct Task {
         const PlannedRun* run = nullptr;
         const PlannedEvaluation* evaluation = nullptr;  // null: training
@@ -147,7 +133,7 @@ class Queue {
         }
         auto task = std::make_unique<Task>();
         task->run = &run;
-        task->commands.push_back({"train", config_path(run)});
+        task->commands.push_back({"train", config_path(plan_, run)});
         task->log = io::join_path(plan_.directory, "logs/" + run.name + ".log");
         waiting_.push_back(std::move(task));
     }
@@ -163,25 +149,19 @@ class Queue {
             auto task = std::make_unique<Task>();
             task->run = &run;
             task->evaluation = &e;
-            const auto with_threads = [&](std::vector<std::string> arguments) {
-                arguments.push_back("--set");
-                arguments.push_back(fmt::format("system.threads={}", plan_.threads));
-                return arguments;
-            };
-            task->commands.push_back(with_threads(e.arguments));
-            if (!e.probe_arguments.empty()) task->commands.push_back(with_threads(e.probe_arguments));
+            for (std::vector<std::string> command : {e.arguments, e.probe_arguments}) {
+                if (command.empty()) continue;
+                command.insert(command.end(), {"--set", fmt::format("system.threads={}", plan_.threads)});
+                task->commands.push_back(std::move(command));
+            }
             task->log = io::join_path(plan_.directory, fmt::format("logs/{}.{}.log", run.name, e.label));
             tasks.push_back(std::move(task));
         }
         waiting_.insert(where, std::make_move_iterator(tasks.begin()), std::make_move_iterator(tasks.end()));
     }
 
-    std::string config_path(const PlannedRun& run) const {
-        return io::join_path(plan_.directory, "configs/" + run.name + ".json");
-    }
-
-    // Who holds the run's directory: a process of an earlier sweep that is still saving,
-    // or a run started by hand.
+    // The holder of the run's directory: a process of an earlier
+    // sweep that is still saving, or a run started by hand.
     static std::string holder(const PlannedRun& run) {
         if (io::kind_of(io::join_path(run.directory, "lock"), io::Links::refuse) != io::PathKind::file)
             return "";
@@ -194,12 +174,12 @@ class Queue {
         }
     }
 
-    // Starts waiting tasks while there is room, passing over those whose directory somebody else holds.
+    // Starts waiting tasks while there is room, except those whose directory another process holds.
     void start_some() {
         const Clock::time_point now = Clock::now();
         for (size_t i = 0; i < waiting_.size() && running_.size() < static_cast<size_t>(plan_.jobs);) {
             Task& task = *waiting_[i];
-            if (!task.evaluation && (task.told_waiting ? now >= ask_again_ : true)) {
+            if (!task.evaluation && (!task.told_waiting || now >= ask_again_)) {
                 const std::string held = holder(*task.run);
                 if (!held.empty()) {
                     if (!task.told_waiting) console_.line(fmt::format("{}  waits: {}", task.name(), held));
@@ -222,7 +202,7 @@ class Queue {
         task->begun = Clock::now();
         if (!task->evaluation) {
             const RunFound found = look_at_run(task->run->directory, task->run->experiment);
-            if (found.state == RunState::trained) {  // by whoever held it until now
+            if (found.state == RunState::trained) {  // by the previous holder
                 console_.line(fmt::format("{}  trained already, {} steps", task->name(), found.step));
                 ++outcome_.done;
                 add_evaluations(*task->run, waiting_.begin());
@@ -232,7 +212,7 @@ class Queue {
                               ? fmt::format("{}  resumes after step {}", task->name(), found.step)
                               : fmt::format("{}  starts", task->name()));
         } else {
-            // Results of another request must not pass for those of this one if it fails halfway.
+            // If this evaluation fails halfway, results of an earlier request must not pass for its own.
             io::remove_file(io::join_path(evaluation_directory(*task->run, *task->evaluation), "asked.json"));
         }
         launch(*task);
@@ -279,11 +259,10 @@ class Queue {
             io::make_directories(directory);
             io::write_file_atomically(io::join_path(directory, "asked.json"),
                                       asked_text(*task.run, *task.evaluation));
-            console_.line(fmt::format("{}{}  {}", task.name(), losses(io::join_path(directory, "val.csv")),
-                                      human_duration(seconds)));
+            console_.line(fmt::format("{}{}  {}", task.name(), losses(directory), human_duration(seconds)));
             return;
         }
-        const LastStep last = last_step(task.run->directory);
+        const MetricsRow last = last_step(task.run->directory);
         console_.line(fmt::format("{}  trained {} steps  loss {:.4f}  {}", task.name(), last.step, last.loss,
                                   human_duration(seconds)));
         add_evaluations(*task.run, waiting_.begin());
@@ -293,12 +272,7 @@ class Queue {
         ++outcome_.failed;
         if (!task.evaluation) outcome_.left += task.run->evaluations.size();
         std::string lines;
-        const std::string tail = last_lines(task.log, 5);
-        for (size_t at = 0; at < tail.size();) {
-            const size_t newline = std::min(tail.find('\n', at), tail.size());
-            lines += "\n    " + tail.substr(at, newline - at);
-            at = newline + 1;
-        }
+        for (const std::string& line : last_lines(task.log, 5)) lines += "\n    " + line;
         console_.line(
             fmt::format("{}  failed: {}; the end of {}:{}", task.name(), to_string(end), task.log, lines));
     }
@@ -310,7 +284,7 @@ class Queue {
         for (const TaskPtr& task : running_) {
             text += "  | " + task->name();
             if (task->evaluation) continue;
-            const LastStep last = last_step(task->run->directory);
+            const MetricsRow last = last_step(task->run->directory);
             if (last.step > 0)
                 text +=
                     fmt::format(" {}/{} {:.3f}", last.step, task->run->experiment.total_steps(), last.loss);
@@ -354,9 +328,7 @@ SweepOutcome run_sweep(const SweepPlan& plan, const SweepOptions& options, Conso
     io::make_directories(io::join_path(plan.directory, "configs"));
     io::make_directories(io::join_path(plan.directory, "logs"));
     io::write_file_atomically(io::join_path(plan.directory, "sweep.json"), sweep_json(plan));
-    for (const PlannedRun& run : plan.runs)
-        io::write_file_atomically(io::join_path(plan.directory, "configs/" + run.name + ".json"),
-                                  run.resolved);
+    for (const PlannedRun& run : plan.runs) io::write_file_atomically(config_path(plan, run), run.resolved);
     console.open_log(io::join_path(plan.directory, "log.txt"));
     Queue queue(plan, options, console);
     return queue.work();

@@ -1,5 +1,5 @@
-// The schema of a sweep file: its own fields from their list, and for `set`, `grid` and `zip`, whose keys are
-// fields of experiments, the schemas of those fields under their dotted paths.
+// The schema of a sweep file: its own fields and, for `set`, `grid`
+// and `zip`, the fields of experiments under their dotted paths.
 #include "config/schema.h"
 #include "train/experiment.h"
 #include "train/sweep_config.h"
@@ -8,7 +8,7 @@ namespace longreach::train {
 
 namespace {
 
-// Every field of an experiment that stands at a fixed path: {"model.width": {...}, ...}.
+// Every field of an experiment with a fixed path: {"model.width": {...}, ...}.
 void add_fields(const json::Value& section, const std::string& path, json::Value& into) {
     const json::Value* properties = section.find("properties");
     for (const json::Member& member : properties->as_object()) {
@@ -36,7 +36,7 @@ json::Value sweep_schema() {
     for (const json::Member& field : fields.as_object())
         lists.set(field.key,
                   json::Value::object({{"type", "array"}, {"minItems", 1}, {"items", field.value}}));
-    // Entries of lists and layouts have paths that no list can name: "stages.0.steps".
+    // Entries of lists and layouts, such as "stages.0.steps", cannot be enumerated.
     const json::Value others = json::Value::object({{"pattern", "^[A-Za-z0-9_.-]+$"}});
     const auto object = [&](json::Value properties, json::Value other) {
         return json::Value::object({{"type", "object"},
@@ -59,7 +59,7 @@ json::Value sweep_schema() {
     json::Value file = json::Value::object({{"type", "string"}, {"minLength", 1}});
     json::Value files = json::Value::object({{"type", "array"}, {"minItems", 1}, {"items", file}});
     config.set("anyOf", json::Value::array({std::move(file), std::move(files)}));
-    // A value may be a string in which {seed} and {variant} are filled in, which only a string field has.
+    // {seed} and {variant} are replaced in strings, so only string fields may contain them.
     out.set(
         "$defs",
         json::Value::object(

@@ -288,9 +288,9 @@ TEST_CASE("child processes: how they ended, and the end of their log") {
     CHECK(end_of("kill -KILL $$") == "killed by signal 9 (Killed)");
     // Stop signals wait until the program lets them through: it has its handlers by then.
     CHECK(end_of("kill -TERM $$; exit 4") == "exit code 4");
-    CHECK(train::last_lines(dir / "log", 2) == "two\nthree");
-    CHECK(train::last_lines(dir / "log", 9) == "one\ntwo\nthree");
-    CHECK(train::last_lines(dir / "none", 2) == "");
+    CHECK(train::last_lines(dir / "log", 2) == std::vector<std::string>{"two", "three"});
+    CHECK(train::last_lines(dir / "log", 9).size() == 3);
+    CHECK(train::last_lines(dir / "none", 2).empty());
     train::ChildProcess missing(dir / "none", {}, dir / "log");
     std::optional<train::ProcessEnd> end;
     REQUIRE(wait_until([&] { return (end = missing.ended()).has_value(); }));

@@ -4,12 +4,15 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/text.h"
 #include "eval/tables.h"
 #include "io/temp_dir.h"
 #include "report/collect.h"
 #include "io/csv.h"
 #include "report/page_parts.h"
+#include "report/sweep_results.h"
 #include "report/terminal.h"
+#include "train/step_records.h"
 
 using namespace longreach;
 using namespace longreach::test;
@@ -259,6 +262,45 @@ TEST_CASE("data/README.md lists the columns of every record file in their order"
     CHECK(documented("positions.csv") == eval::positions_file.header());
     CHECK(documented("tasks.csv") == eval::tasks_file.header());
     CHECK(documented("probe.csv") == eval::probe_file.header());
+    CHECK(documented("metrics.jsonl") == join(train::metrics_file.names(), ","));
+    CHECK(documented("timing.jsonl") == join(train::timing_file.names(), ","));
+    const auto sentence = [&](const std::string& file) {
+        const size_t begin = readme.find("\n`" + file + "` has ");
+        REQUIRE(begin != std::string::npos);
+        const size_t end = readme.find_first_of("(;", begin);
+        std::vector<std::string> columns;
+        for (size_t tick = readme.find("` has ", begin); (tick = readme.find('`', tick + 1)) < end;) {
+            const size_t close = readme.find('`', tick + 1);
+            columns.push_back(readme.substr(tick + 1, close - tick - 1));
+            tick = close;
+        }
+        return join(columns, ",");
+    };
+    CHECK(sentence("results.csv") == report::results_file.header());
+    CHECK(sentence("results_tasks.csv") == report::results_tasks_file.header());
+}
+
+TEST_CASE("a JSON Lines record: members without a value are left out, others are null if not finite") {
+    const TempDir dir;
+    train::MetricsRow row;
+    row.step = 3;
+    row.loss = 2.5;
+    row.max_score = NAN;
+    const std::string line = train::metrics_file.line(row);
+    CHECK(line ==
+          "{\"step\":3,\"tokens\":0,\"context\":0,\"loss\":2.5,\"grad_norm\":null,\"lr\":null,\"skipped\":0,"
+          "\"max_score\":null}");
+    CHECK(train::metrics_file.read(dir.path()).empty());
+    CHECK_FALSE(train::metrics_file.last(dir.path()).has_value());
+    put(dir / "metrics.jsonl", "{\"step\":1,\"loss\":\"x\"}\n\n" + line + "\n{\"step\":4");
+    const std::vector<train::MetricsRow> rows = train::metrics_file.read(dir.path());
+    REQUIRE(rows.size() == 2);
+    CHECK(rows[0].step == 1);
+    CHECK(std::isnan(rows[0].loss));
+    CHECK(rows[1].loss == 2.5);
+    CHECK_FALSE(rows[1].spikes.has_value());
+    CHECK(std::isnan(rows[1].max_score.value()));
+    CHECK(train::metrics_file.last(dir.path()).value().step == 3);
 }
 
 TEST_CASE("a record file: columns by name, blanks, defaults for what a file lacks") {

@@ -171,7 +171,7 @@ TEST_CASE("sweep: its own fields are read as strictly as a config") {
     has(one + R"(, "sedes": [1])", "sedes (xs.json:3:55): unknown key: did you mean seeds?");
     has(R"("variants": [{ "name": "a", "config": "none.json" }])",
         "variants.0.config (xs.json:3:39): there is no file xnone.json");
-    has(R"("variants": [{ "name": "a b", "config": "tiny.json" }])", "\"a b\" is no name");
+    has(R"("variants": [{ "name": "a b", "config": "tiny.json" }])", "\"a b\" is not a valid name");
     has(R"("variants": [])", "at least one variant");
     has(R"("variants": [{ "name": "a" }])", "config: expected a file name or a list of them");
     has(one + R"(, "over": ["none.json"])", "over.0 (xs.json:3:64): there is no file");
@@ -179,7 +179,8 @@ TEST_CASE("sweep: its own fields are read as strictly as a config") {
     has(one + R"(, "set": { "run": { "name": "x" } })",
         "set.run.name (xs.json:3:81): run.name is the sweep's own");
     has(one + R"(, "grid": { "model.width": 3 })", "grid.model.width (xs.json:3:80): expected a list");
-    has(one + R"(, "zip": { "model.width": [1, 2], "model.layers": [1] })", "1 values go in step with 2");
+    has(one + R"(, "zip": { "model.width": [1, 2], "model.layers": [1] })",
+        "has 1 values, but the first list has 2");
     has(one + R"(, "baseline": "aa")", "there is no variant \"aa\": did you mean a?");
     has(one + R"(, "grid": { "model.width": [16, 32] }, "baseline": "a")",
         "choose one of a.width-16, a.width-32");
@@ -188,7 +189,7 @@ TEST_CASE("sweep: its own fields are read as strictly as a config") {
     has(one + R"(, "evaluations": [{ "name": "plain", "set": { "eval.rope.kind": "ntk" } }])",
         "plain is the label of the unchanged model");
     has(one + R"(, "evaluations": [{ "name": "e", "samples": 3 }])", "has no effect: there are no tasks");
-    has(one + R"(, "grid": { "model.width": [16, 16] })", "two points come to this name");
+    has(one + R"(, "grid": { "model.width": [16, 16] })", "two points have this name");
 }
 
 TEST_CASE("sweep: a point that contradicts itself is an error, or skipped with its reason") {

@@ -374,7 +374,7 @@ TEST_CASE("wrong experiments: overrides") {
          {"batch.tokens=1000"}},
         {R"({"stages": [{"steps": 1}], "batch": {"tokens": 8192}})",
          "eval.lengths (--set eval.lengths=[1024,1536]): 1024 does not divide the largest length 1536, so "
-         "the two could not score the same tokens",
+         "the two cannot score the same tokens",
          {"eval.lengths=[1024,1536]"}},
         {R"({"stages": [{"steps": 1}], "batch": {"tokens": 8192}})",
          "config (--set model): expected path=value, such as model.width=256",
