@@ -39,6 +39,7 @@ void add_commands(commands::Command& program) {
     commands::add_generate_command(program);
     commands::add_config_command(program);
     commands::add_data_command(program);
+    commands::add_laws_command(program);
     commands::add_theory_command(program);
     commands::add_bench_command(program);
     commands::add_bench_attention_command(program);

@@ -22,6 +22,7 @@ void add_data_command(Command& program);
 void add_bench_command(Command& program);
 void add_bench_attention_command(Command& program);
 void add_doctor_command(Command& program);
+void add_laws_command(Command& program);
 void add_theory_command(Command& program);
 void add_sweep_command(Command& program);
 

@@ -101,8 +101,8 @@ class FormulaError : public std::runtime_error {
 // The text with the blamed part underlined by carets: two lines, long texts cut around it.
 std::string underlined(std::string_view text, const FormulaError& error);
 
-// variables: those that the formula may use. parameters: names that stand for numbers of their own.
-// FormulaError otherwise.
+// variables: those that the formula may use. parameters: names that stand for numbers of their own. Throws
+// FormulaError if the text is no such formula.
 Formula parse(std::string_view text, std::span<const Variable> variables,
               std::span<const std::string> parameters);
 

@@ -1,11 +1,11 @@
-// A score law: what decides a score besides <query, key>, written as a formula and taken apart into the tables that the
-// attention kernels read.
+// A score law: what decides a score besides <query, key>, written as a formula and taken apart into the
+// tables that the attention kernels read.
 //
 //     score = row(n) * gain(t) * z + bias(t)              n keys counted for the query, t distance
 //     score = sqrt(gain(t) + row_square(n)) * z + ...     the one sum of both that the kernels know
 //
-// with z = softcap * tanh(z / softcap) first, if the formula says so. Summands without t are equal for all keys of a query
-// and cancel in the softmax.
+// with z = softcap * tanh(z / softcap) first, if the formula says so. Summands without t are equal for all
+// keys of a query and cancel in the softmax.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +25,9 @@ struct Law {
     std::vector<std::string> cancelled;  // summands that were dropped, as they are written
 };
 
-// stages: formulas that are applied in order; `z` of each is the score of the one before, and only the first may use `dot`.
-// FormulaError if the score is no such law; `stage` receives the index of the formula that is to blame.
+// stages: formulas that are applied in order; `z` of each is the score of the one before, and only the first
+// may use `dot`. Throws FormulaError if the score is no such law; `stage` receives the index of the formula
+// that is to blame.
 Law separate(const std::vector<Formula>& stages, const std::vector<std::string>& parameters, size_t& stage);
 
 // Variables of a score.
@@ -34,12 +35,13 @@ inline constexpr Variable score_variables[] = {Variable::z, Variable::dot, Varia
                                                Variable::h, Variable::H,   Variable::l, Variable::layers,
                                                Variable::d, Variable::L,   Variable::T};
 
-// With the given variables and parameters (by index; empty: kept) replaced by their values, and constants folded.
+// With the given variables and parameters (by index; empty: kept) replaced by their values, and constants
+// folded into one number where all arguments are known.
 Formula resolve(const Formula& formula, const std::vector<std::pair<Variable, double>>& values,
                 const std::vector<std::optional<double>>& parameters = {});
 
-// Entry i is the formula at `over` = first + i, in double; solvers of n are solved on a grid and interpolated
-// (solved_table).
+// Entry i is the formula at `over` = first + i, in double. Solvers of n are solved on a grid of n; between its
+// points they are interpolated as solved_table() does.
 std::vector<double> tabulate(const Formula& formula, Variable over, int64_t first, int64_t count,
                              const Values& values);
 

@@ -1,5 +1,5 @@
-// The laws that have a name. Each is a formula anyone could have written into a config; the name saves the writing and
-// carries the source.
+// The laws that have a name. Each is a formula that anyone could write; the name saves the writing, and says
+// where the law comes from.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ enum class Sharing { fixed, model, layout, layer, head };
 
 struct Parameter {
     std::string name;
-    // A number, a formula of h, H, l, layers, d and L, "uniform(a, b)", or "parity": the value with which the law equals
-    // the unscaled model at n = L/2.
+    // A number, a formula of h, H, l, layers, d and L, "uniform(a, b)", or "parity": the value with which the
+    // law equals the unscaled model at n = L/2.
     std::string init = "0";
     Sharing learn = Sharing::fixed;
     bool positive = false;                                    // kept as its logarithm
@@ -45,15 +45,17 @@ struct ModelNumbers {
     int64_t heads = 8, layer = 0, layers = 1, head_dim = 64, train_context = 2048;
 };
 
-// A law of one layer with its parameters at their first values; those drawn at random at the middle of their range.
+// A law of one layer with its parameters at their first values. Those that a model draws at random are at
+// the middle of their range.
 class BoundLaw {
   public:
-    // stages: formulas, applied in order. FormulaError if they are no law or an init is no formula; `stage` receives the
-    // index of the formula to blame, or -1 - i for the init of parameter i.
+    // stages: formulas, applied in order. Throws FormulaError if they are no law or an init is no formula;
+    // `stage` receives the index of the formula to blame, or -1 - i for the init of parameter i.
     BoundLaw(const std::vector<std::string>& stages, const std::vector<Parameter>& parameters,
              const ModelNumbers& model, int64_t& stage);
 
     const Law& law() const { return law_; }
+    const ModelNumbers& model() const { return model_; }
     double value(int64_t head, size_t parameter) const {
         return values_[static_cast<size_t>(head)][parameter][0];
     }

@@ -82,8 +82,8 @@ void MemoryPlan::compare() {
     compared_ = true;
     const bool on_device = held_before_ < 0;
     const int64_t taken = (on_device ? held() : peak_resident_bytes()) - held_before_;
-    // Besides the plan a run holds batches in the loader, tables while they are filled and pages of the
-    // allocator.
+    // Besides the plan a run holds batches in the loader, tables while they are filled and pages that the
+    // allocator keeps for later.
     constexpr int64_t tolerated = 64 << 20;
     session_.console.line(
         fmt::format("memory: planned {}, taken {}{}", human_bytes(arena_.bytes()), human_bytes(taken),

@@ -1,5 +1,5 @@
-// The files in which a run records its progress: metrics.jsonl, timing.jsonl, val.csv, positions.csv, probe.csv,
-// tasks.csv and the event file.
+// The files in which a run records its progress: metrics.jsonl, timing.jsonl, val.csv, positions.csv,
+// probe.csv, tasks.csv and the event file.
 //
 // Their lengths belong to the run's state: a resumed run cuts each file to the length of its checkpoint. Of
 // several ranks only rank 0 has files.

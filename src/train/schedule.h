@@ -1,5 +1,5 @@
-// The plan of a run in steps and FLOPs: which stage trains a step, what training and evaluations cost, and how
-// much of it is left.
+// The plan of a run in steps and FLOPs: which stage trains a step, what training and evaluations cost, and
+// how much of it is left.
 #pragma once
 
 #include <string>

@@ -138,7 +138,8 @@ Stepper::Gradient Stepper::measure(const Stage& stage, data::Loader& loader) {
     return gradient;
 }
 
-// The same step from the same weights and data. Other bits mean that the machine miscalculated, now or before.
+// The same step from the same weights and data. Other bits mean that the machine miscalculated, now or
+// when it computed the step first.
 void Stepper::measure_again(const Stage& stage, const Gradient& first) {
     const std::unique_ptr<data::BatchSource> source = make_source();
     data::LoaderOptions options;
@@ -208,7 +209,8 @@ StepOutcome Stepper::step() {
     const std::string spike =
         outcome.finite ? find_spike(spikes, state.spike_window, gradient.loss, gradient.norm) : "";
     const bool suspicious = !outcome.finite || !spike.empty();
-    // Of several in a row the first is enough: a lasting change of level is a row, and no fault of the machine.
+    // Of several in a row the first is enough: a lasting change of level is a row, and no fault of the
+    // machine can last that long with equal bits.
     const bool first = suspicious && !suspicious_;
     suspicious_ = suspicious;
     if (first) {

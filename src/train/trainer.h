@@ -34,7 +34,8 @@ class Trainer {
     uint64_t data_fingerprint() const { return session_.train_stream.fingerprint(); }
 
     // ok, stopped (a signal; a checkpoint is saved) or numerics (gave up; nothing more is saved), the same on
-    // all ranks. directory: null on all ranks but 0. team: notified after each step and around slow operations.
+    // all ranks. directory: null on all ranks but 0. team: notified after each step and around slow
+    // operations such as saving a checkpoint.
     ExitCode run(RunDirectory* directory, ranks::Comm& comm, ranks::Team& team);
 
   private:

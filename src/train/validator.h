@@ -19,8 +19,7 @@ class Validator {
     // Throws if an evaluation of this run could not be made, not at the first one hours later.
     Validator(Session& session, RankAgreement& agreement, Recorder& recorder);
 
-    // micro_tokens: of training's largest micro-batch. Lengths above `longest` are left out, but for the
-    // shortest.
+    // Lengths above `longest` are left out, except the shortest length.
     void plan(model::Arena& arena, const std::vector<Stage>& stages, int64_t longest);
 
     enum class End { complete, stopped, not_finite };

@@ -53,6 +53,8 @@ longreach generate runs/a --prompt "the " --tokens 8
 longreach report runs/a runs/b --html page.html --svg chart.svg
 longreach report runs/s
 longreach runs
+longreach laws
+longreach laws logn "z - slope*t" --param slope=0.1 --n 16,64 --samples 2 --out laws
 longreach theory all --n 16,64 --d 16 --samples 4 --grid 4 --out theory
 longreach bench config.json --steps 1 --contexts 64
 longreach bench-attention --lengths 64 --head-dims 16 --rounds 1 --width 32 --tokens 64

@@ -147,6 +147,11 @@ std::vector<Seed> seeds_of(std::string_view target) {
     if (target == "shard_raw")
         return {{"u16", std::string(1, '\7') + test::packed<uint16_t>({1, 2, 0, 3})},
                 {"u32", std::string(1, '\0') + test::packed<uint32_t>({1, 2, 0, 3})}};
+    if (target == "formula")
+        return {{"scale_invariant", "z*sqrt(1 + 2*log1p(t/tau)) - c*2*log1p(t/tau)"},
+                {"where", "where(h < H/2, -z^1, 50*tanh(z/50)) + lookup(w, min(2, floor(log2(1 + t))))"},
+                {"square", "z*sqrt(c*log1p(t/tau) + log(0.1*n + 1.9)) - (1 - c)*log1p(t/tau)"},
+                {"wrong", "z * (log(n, t) + tua"}};
     if (target == "csv")
         return {
             {"losses",

@@ -34,7 +34,7 @@ class Trace final : public Decorator {
     void around(Call& call) override {
         Seen seen{call.name(), call.cost(), {}, {}};
         for (const Operand& o : call.operands())
-            if (*o.tensor) (o.written ? seen.written : seen.read).push_back(o.tensor->data);
+            if (*o.tensor) (o.written ? seen.written : seen.read).push_back(o.tensor->data());
         calls.push_back(seen);
         call.run();
     }
@@ -45,7 +45,8 @@ class Elsewhere final : public Decorator {
   public:
     explicit Elsewhere(std::vector<float>& memory) : memory_(memory) {}
     void around(Call& call) override {
-        call.operands()[0].tensor->data = memory_.data();
+        Tensor& first = *call.operands()[0].tensor;
+        first = first.placed_at(memory_.data());
         call.run();
     }
 

@@ -1,0 +1,217 @@
+// longreach laws: the library of score laws, and what any law does, before anything is trained.
+#include "base/text.h"
+#include "base/units.h"
+#include "commands/commands.h"
+#include "io/file.h"
+#include "law/library.h"
+#include "theory/law_study.h"
+
+namespace longreach::commands {
+
+namespace {
+
+struct Options {
+    std::vector<std::string> stages, parameters;
+    std::vector<int64_t> heads = {0}, ns = {1, 4, 16, 64, 256, 1024, 4096, 16384, 65536};
+    law::ModelNumbers model;
+    int64_t samples = 20;
+    uint64_t seed = 1;
+    std::string out;
+};
+
+std::string sharing_of(const law::Parameter& p) {
+    switch (p.learn) {
+        case law::Sharing::fixed:
+            return "fixed";
+        case law::Sharing::model:
+            return "learned, one for the model";
+        case law::Sharing::layout:
+            return "learned, one per layout";
+        case law::Sharing::layer:
+            return "learned, one per layer";
+        case law::Sharing::head:
+            return "learned, one per head";
+    }
+    return "";
+}
+
+void list(const table::Terminal& terminal) {
+    fmt::print("score laws with a name; z is s_base <q, k>, n keys are counted, t is the distance\n");
+    for (const law::NamedLaw& named : law::library())
+        fmt::print("\n{}  {}\n    {}\n", terminal.strong(named.name), named.what, named.formula);
+    fmt::print("\nlongreach laws NAME or FORMULA shows one of them.\n");
+}
+
+// The parameters of all stages, with the values given as NAME=INIT; a name that no stage has is the user's own.
+std::vector<law::Parameter> parameters_of(const Options& options) {
+    std::vector<law::Parameter> all;
+    for (const std::string& stage : options.stages) {
+        const law::NamedLaw* named = law::find_law(stage);
+        if (named == nullptr) continue;
+        for (const law::Parameter& p : named->parameters)
+            if (std::none_of(all.begin(), all.end(),
+                             [&](const law::Parameter& q) { return q.name == p.name; }))
+                all.push_back(p);
+    }
+    for (const std::string& text : options.parameters) {
+        const size_t equals = text.find('=');
+        require(equals != std::string::npos && equals > 0, ExitCode::usage, "--param {}: write NAME=VALUE",
+                shown(text));
+        const std::string name = text.substr(0, equals);
+        const auto it =
+            std::find_if(all.begin(), all.end(), [&](const law::Parameter& p) { return p.name == name; });
+        (it == all.end() ? all.emplace_back(law::Parameter{.name = name}) : *it).init =
+            text.substr(equals + 1);
+    }
+    return all;
+}
+
+law::BoundLaw bound_law(const Options& options, const std::vector<law::Parameter>& parameters) {
+    std::vector<std::string> formulas;
+    for (const std::string& stage : options.stages) {
+        const law::NamedLaw* named = law::find_law(stage);
+        formulas.push_back(named != nullptr ? named->formula : stage);
+    }
+    int64_t blamed = 0;
+    try {
+        return {formulas, parameters, options.model, blamed};
+    } catch (const law::FormulaError& e) {
+        const bool of_init = blamed < 0;
+        const auto i = static_cast<size_t>(of_init ? -1 - blamed : blamed);
+        const std::string text = of_init ? parameters[i].init : formulas[i];
+        // A single word may have been meant as a name.
+        std::vector<std::string> names;
+        for (const law::NamedLaw& named : law::library()) names.push_back(named.name);
+        const std::vector<std::string> near = of_init ? names : nearest(text, names, 3);
+        throw Error(ExitCode::usage,
+                    fmt::format("{}: {}\n{}", of_init ? "parameter " + parameters[i].name : "law", e.what(),
+                                law::underlined(text, e)),
+                    of_init || near.empty() ? "longreach laws lists those with a name"
+                                            : fmt::format("did you mean {}?", alternatives(near)));
+    }
+}
+
+void describe(const Options& options, const std::vector<law::Parameter>& parameters,
+              const law::BoundLaw& law) {
+    for (const std::string& stage : options.stages) {
+        const law::NamedLaw* named = law::find_law(stage);
+        if (named == nullptr) {
+            fmt::print("score = {}\n", stage);
+            continue;
+        }
+        fmt::print("{}: {}\n  score = {}\n", named->name, named->what, named->formula);
+        if (*named->sources) fmt::print("  source: {} (configs/references.bib)\n", named->sources);
+    }
+    std::vector<std::string> names;
+    for (size_t i = 0; i < parameters.size(); ++i) {
+        const law::Parameter& p = parameters[i];
+        names.push_back(p.name);
+        std::string text = fmt::format("  {} = {}", p.name, p.init);
+        if (const std::string value = fmt::format("{:.6g}", law.value(0, i)); value != p.init)
+            text += fmt::format(" = {}{}", value, options.model.heads > 1 ? " in head 0" : "");
+        if (p.size > 1) text += fmt::format(", {} of them", p.size);
+        fmt::print("{}; {}\n", text, sharing_of(p));
+    }
+    const law::Law& l = law.law();
+    fmt::print("\nthe kernels read\n  {} = {}{}\n  gain(t) = {}\n  bias(t) = {}\n",
+               l.row_square ? "row_square(n)" : "row(n)",
+               law::write(l.row_square ? l.row_square : l.row, names), l.of_dot ? ", a factor of dot" : "",
+               law::write(l.gain, names), law::write(l.bias, names));
+    if (l.softcap > 0) fmt::print("  softcap = {}\n", l.softcap);
+    for (const std::string& text : l.cancelled)
+        fmt::print("  without {}: equal for all keys of a query, it cancels in the softmax\n", text);
+}
+
+void save(const Options& options, const std::vector<table::DataTable>& tables,
+          const std::vector<plot::LineChart>& charts, const std::vector<plot::SeriesStyle>& styles) {
+    if (options.out.empty()) return;
+    io::make_directories(options.out);
+    for (const table::DataTable& table : tables)
+        io::write_file_atomically(io::join_path(options.out, table.name + ".csv"), table::csv(table));
+    for (const plot::LineChart& chart : charts)
+        io::write_file_atomically(io::join_path(options.out, "law_" + chart.id + ".svg"),
+                                  plot::standalone_svg(chart, styles));
+    fmt::print("files in {}\n", options.out);
+}
+
+// A line of eight heights over the values, low to high.
+std::string sparkline(const plot::ChartLine& line) {
+    static constexpr const char* bars[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+    double low = INFINITY, high = -INFINITY;
+    for (const plot::ChartPoint& p : line.points) {
+        low = std::min(low, p.y);
+        high = std::max(high, p.y);
+    }
+    std::string text;
+    for (const plot::ChartPoint& p : line.points)
+        text += bars[static_cast<size_t>(std::min(7.0, high > low ? (p.y - low) / (high - low) * 8 : 0))];
+    return fmt::format("{}  {:.4g} to {:.4g}", text, low + 0.0, high + 0.0);  // not -0
+}
+
+ExitCode laws(Options options) {
+    const table::Terminal terminal = table::Terminal::standard_output();
+    if (options.stages.empty()) {
+        list(terminal);
+        return ExitCode::ok;
+    }
+    std::sort(options.ns.begin(), options.ns.end());
+    for (const int64_t h : options.heads)
+        require(h < options.model.heads, ExitCode::usage, "--head {}: the model has {} heads, from 0", h,
+                options.model.heads);
+    const std::vector<law::Parameter> parameters = parameters_of(options);
+    const law::BoundLaw law = bound_law(options, parameters);
+    describe(options, parameters, law);
+
+    const theory::LawStudy study{
+        .heads = options.heads, .ns = options.ns, .samples = options.samples, .seed = options.seed};
+    const std::vector<plot::LineChart> charts = theory::law_charts(law, study);
+    std::vector<plot::SeriesStyle> styles;
+    for (size_t i = 0; i < options.heads.size(); ++i)
+        styles.push_back(plot::series_style(fmt::format("head {}", options.heads[i]), i));
+    for (const plot::LineChart& chart : charts) {
+        fmt::print("\n{}, over {} = 1 to {} (logarithmic)\n", chart.y_label, chart.x_label,
+                   options.ns.back());
+        for (const plot::ChartLine& line : chart.lines)
+            fmt::print("  {} {}\n", styles[line.series].name, sparkline(line));
+    }
+    const std::vector<table::DataTable> tables = theory::law_tables(law, study);
+    for (const table::DataTable& table : tables) fmt::print("\n{}\n", table::text_table(table, terminal));
+    save(options, tables, charts, styles);
+    return ExitCode::ok;
+}
+
+}  // namespace
+
+void add_laws_command(Command& program) {
+    auto options = std::make_shared<Options>();
+    Command command =
+        program.add("laws", "List score laws, or show what a law or a formula does to attention");
+    command.option("law", options->stages, "A name or a formula; several are applied in order");
+    command.option("--param", options->parameters, "A parameter of the formula and its value: --param tau=10")
+        .repeatable();
+    command.option("--head", options->heads, "Heads to show, from 0")
+        .comma_list()
+        .in_range(int64_t{0}, int64_t{1023});
+    command.option("--heads", options->model.heads, "Heads of the model, H").show_default().in_range(1, 1024);
+    command.option("--layer", options->model.layer, "The layer, l, from 0").show_default().in_range(0, 1023);
+    command.option("--layers", options->model.layers, "Layers of the model").show_default().in_range(1, 1024);
+    command.option("--head-dim", options->model.head_dim, "Channels of a head, d")
+        .show_default()
+        .in_range(2, 4096);
+    command.option("--context", options->model.train_context, "Context trained on, L")
+        .token_counts()
+        .show_default()
+        .in_range(2, int64_t{1} << 24);
+    command.option("--n", options->ns, "Numbers of keys (1 to 65536)")
+        .comma_list()
+        .token_counts()
+        .in_range(int64_t{1}, int64_t{1} << 24);
+    command.option("--samples", options->samples, "Queries to draw for each number of keys")
+        .show_default()
+        .in_range(int64_t{2}, int64_t{1} << 20);
+    command.option("--seed", options->seed, "Seed of the scores").show_default();
+    command.option("--out", options->out, "Directory for CSV files and SVG charts");
+    command.run([options] { return laws(*options); });
+}
+
+}  // namespace longreach::commands
