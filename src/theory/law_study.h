@@ -19,8 +19,8 @@ struct Concentration {
     std::vector<double> mass;  // expected weight of distance 0, then of [1, 10), [10, 100), ...
 };
 
-// By Monte Carlo, the same samples for every law. dot is normal with the variance of cosines, 1 / d, and z
-// standard normal.
+// By Monte Carlo, with the same samples for every law: z is standard normal, and dot is normal with the
+// variance of the cosine of random directions, 1 / d.
 Concentration concentration(const law::BoundLaw& law, int64_t head, int64_t n, int64_t samples,
                             uint64_t seed);
 
@@ -32,8 +32,8 @@ struct LawStudy {
 };
 // Factor by number of keys; gain and bias by distance; concentration.
 std::vector<table::DataTable> law_tables(const law::BoundLaw& law, const LawStudy& study);
-// Factor over n, gain and bias over t, on a logarithmic axis, a line for each head; without those that are
-// constant.
+// Factor over n, gain and bias over t, on a logarithmic axis, with a line for each head. A table whose values
+// are all equal has no chart.
 std::vector<plot::LineChart> law_charts(const law::BoundLaw& law, const LawStudy& study);
 
 }  // namespace longreach::theory

@@ -154,6 +154,26 @@ void Experiment::check(config::Problems& p) {
     bool windowed = !all_known;  // what a missing layout holds is not known
     for (int64_t l = 0; all_known && l < model.layers; ++l)
         windowed = windowed || model.layer_attention(l).window > 0;
+    if (!check_stages(p, windowed)) return;
+    const auto no_effect = [&](const char* key, const char* reason, const char* other) {
+        p.no_effect(key, reason, other);
+    };
+    check_layers(p);
+    check_task(p);
+    check_window_warmup(p, windowed);
+    if (seed.init >= 0 && seed.data >= 0)
+        no_effect("run.seed", "seed.init and seed.data are both set", "seed.init");
+    if (std::all_of(stages.begin(), stages.end(), [](const StageConfig& s) { return s.batch_tokens > 0; }))
+        no_effect("batch.tokens", "every stage has its own batch_tokens", "stages.0.batch_tokens");
+    if (model.head.tied) {
+        no_effect("optimizer.adam.head_lr", "the head is tied to the embedding", "model.head.tied");
+        if (optimizer.matrices == optim::MatrixOptimizer::muon)
+            no_effect("optimizer.adam.weight_decay",
+                      "Muon has the matrices and the head is tied to the embedding", "model.head.tied");
+    }
+}
+
+bool Experiment::check_stages(config::Problems& p, bool windowed) const {
     if (!std::has_single_bit(static_cast<uint64_t>(batch.leaves)))
         p.add("batch.leaves", fmt::format("{} is not a power of two", batch.leaves));
     int64_t consumed = 0;
@@ -190,20 +210,19 @@ void Experiment::check(config::Problems& p) {
         const int64_t steps = s.steps > 0 ? s.steps : (s.tokens + per_step - 1) / per_step;
         if (steps > (most_tokens - consumed) / per_step) {
             p.add(path, fmt::format("the stages up to here consume more than {} tokens", most_tokens));
-            return;
+            return false;
         }
         consumed += steps * per_step;
         if (s.window > 0 && !windowed)
             p.no_effect(path + ".window", "no layer has a window", "model.attention.window");
     }
-    const auto no_effect = [&](const char* key, const char* reason, const char* other) {
-        p.no_effect(key, reason, other);
-    };
-    check_layers(p);
-    check_task(p);
+    return true;
+}
+
+void Experiment::check_window_warmup(config::Problems& p, bool windowed) const {
     if (window_warmup.to == 0) {
-        no_effect("window_warmup.from", "window_warmup.to is 0", "window_warmup.to");
-        no_effect("window_warmup.multiple", "window_warmup.to is 0", "window_warmup.to");
+        p.no_effect("window_warmup.from", "window_warmup.to is 0", "window_warmup.to");
+        p.no_effect("window_warmup.multiple", "window_warmup.to is 0", "window_warmup.to");
     } else {
         if (!windowed) p.no_effect("window_warmup.to", "no layer has a window", "model.attention.window");
         if (window_warmup.from > window_warmup.to)
@@ -212,16 +231,6 @@ void Experiment::check(config::Problems& p) {
             if (stages[i].window > 0)
                 p.add(fmt::format("stages.{}.window", i), "windows follow the stages or the warmup, not both",
                       "window_warmup.to");
-    }
-    if (seed.init >= 0 && seed.data >= 0)
-        no_effect("run.seed", "seed.init and seed.data are both set", "seed.init");
-    if (std::all_of(stages.begin(), stages.end(), [](const StageConfig& s) { return s.batch_tokens > 0; }))
-        no_effect("batch.tokens", "every stage has its own batch_tokens", "stages.0.batch_tokens");
-    if (model.head.tied) {
-        no_effect("optimizer.adam.head_lr", "the head is tied to the embedding", "model.head.tied");
-        if (optimizer.matrices == optim::MatrixOptimizer::muon)
-            no_effect("optimizer.adam.weight_decay",
-                      "Muon has the matrices and the head is tied to the embedding", "model.head.tied");
     }
 }
 

@@ -133,6 +133,9 @@ struct Experiment {
   private:
     bool knows_layouts() const;  // every layer's layout exists
     std::vector<int64_t> layers_of_rope() const;
+    // windowed: a layer has a window. False: nothing that follows from the stages can be checked.
+    bool check_stages(config::Problems& problems, bool windowed) const;
+    void check_window_warmup(config::Problems& problems, bool windowed) const;
     void check_layers(config::Problems& problems) const;
     void check_rope(config::Problems& problems) const;
     void check_task(config::Problems& problems) const;
