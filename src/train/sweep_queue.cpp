@@ -290,7 +290,7 @@ class Queue {
                     fmt::format(" {}/{} {:.3f}", last.step, task->run->experiment.total_steps(), last.loss);
         }
         constexpr size_t widest = 110;  // a line that wraps cannot be redrawn
-        if (text.size() > widest) text = text.substr(0, widest - 3) + "...";
+        if (text.size() > widest) text.replace(widest - 3, std::string::npos, "...");
         if (text == shown_) return;
         shown_ = text;
         console_.status(text);
