@@ -8,7 +8,7 @@
 namespace longreach::model {
 
 namespace {
-constexpr int64_t alignment = 256;  // bytes: a GPU's, and more than any vector needs
+constexpr int64_t alignment = 256;  // bytes: as on a GPU, and more than any vector needs
 }
 
 Arena::~Arena() {
@@ -16,7 +16,8 @@ Arena::~Arena() {
 }
 
 Tensor Arena::reserve(const std::string& name, DType dtype, std::initializer_list<int64_t> dims) {
-    // Sizes multiply what a config says; far below the end of 64 bits no machine has room any more.
+    // Sizes are products of numbers from a config. No machine has this much memory, and it is far below the
+    // limit of 64 bits.
     constexpr double most_bytes = 1e18;
     double size = static_cast<double>(size_of(dtype));
     for (const int64_t d : dims) size *= static_cast<double>(d);
@@ -39,7 +40,7 @@ void Arena::commit() {
 
 namespace {
 
-// Bytes under any of the reservations: layers of an evaluation lie over each other.
+// Bytes covered by at least one of the reservations: the layers of an evaluation overlap.
 int64_t covered(std::vector<Arena::Entry> entries) {
     std::sort(entries.begin(), entries.end(),
               [](const Arena::Entry& a, const Arena::Entry& b) { return a.begin < b.begin; });

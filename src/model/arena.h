@@ -1,6 +1,6 @@
 // Device memory, planned before the first step.
 //
-// A reservation is an offset, so tensors can be handed out, sliced and kept before the memory exists. commit()
+// A reservation is an offset, so tensors can be handed out, sliced and kept before memory exists. commit()
 // allocates the peak of all reservations at once. Every reservation has a name; the printed plan lists what
 // the process holds after commit().
 #pragma once
@@ -20,11 +20,11 @@ class Arena {
     Arena(const Arena&) = delete;
     Arena& operator=(const Arena&) = delete;
 
-    // Names what the following reservations are for ("activations"), one line of the printed plan.
+    // Names the purpose of the following reservations ("activations"), one line of the printed plan.
     void group(std::string name) { group_ = std::move(name); }
     Tensor reserve(const std::string& name, DType dtype, std::initializer_list<int64_t> dims);
 
-    // Of the type the device keeps activations and their gradients in.
+    // Reserves a tensor of the type in which the device keeps activations and their gradients.
     Tensor activation(const std::string& name, std::initializer_list<int64_t> dims) {
         return reserve(name, traits().activations, dims);
     }
@@ -34,7 +34,7 @@ class Arena {
     // the same time (training activations, evaluation activations) share it.
     int64_t mark() const { return offset_; }
     void rewind(int64_t mark) { offset_ = mark; }
-    // Plans plan(0) to plan(count - 1) over the same place; the largest decides where the rest begins.
+    // Calls plan(0) to plan(count - 1), all over the same memory; later reservations begin after the largest.
     template <class Plan>
     void overlay(size_t count, Plan plan) {
         const int64_t place = offset_;

@@ -1,4 +1,4 @@
-// What one attention layer is: the "attention" section of a model, and every layout.
+// Configuration of one attention layer: the "attention" section of a model and each of its layouts.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct PositionConfig {
     bool operator==(const PositionConfig&) const = default;
 };
 
-// Length scales: z of query i is multiplied by f(n) = r * shape(n) + b, n the keys counted for it.
+// Length scales: z of query i is multiplied by f(n) = r * shape(n) + b, where n counts its keys.
 enum class ScaleKind {
     none,
     logn,
@@ -44,17 +44,17 @@ enum class ScaleKind {
     gradmax_gauss,
     qknorm_g,
 };
-bool learnable(ScaleKind kind);  // there is an r (or, for none, a plain factor) that may be learned
+bool learnable(ScaleKind kind);  // it has an r (for none: a plain factor) that can be learned
 enum class ScaleGranularity { by_kind, fixed, global, layer, head };
 enum class ScaleInit { by_kind, parity, value };
 enum class ScaleCount { automatic, sequence, document, visible };
 struct ScaleConfig {
     ScaleKind kind = ScaleKind::none;
-    double base = 0;  // s_base of the unscaled model; 0: what qk.kind makes it
+    double base = 0;  // s_base of the unscaled model; 0: the default of qk.kind
     ScaleGranularity granularity = ScaleGranularity::by_kind;
     ScaleInit init = ScaleInit::by_kind;
-    double r = 1;                         // init value: the first (fixed: the only) r
-    double bias = 0;                      // logn_bias: the first b
+    double r = 1;                         // init value: the initial (fixed: the only) r
+    double bias = 0;                      // logn_bias: the initial b
     double a = 0, b = 0.1, c = 1.9;       // sqrt_abc, logn_abc (b, c)
     double target = 4;                    // solve_c: C
     double attn_scale = 0.1;              // llama4
@@ -88,7 +88,7 @@ struct DistanceConfig {
     void fields(config::Fields& f);
 
     bool operator==(const DistanceConfig&) const = default;
-    // Tables that follow learned numbers instead of being computed once.
+    // The tables depend on learned parameters, so every pass computes them again.
     bool learned() const {
         return learn_tau || learn_decay || kind == DistanceKind::kerple_log ||
                kind == DistanceKind::kerple_power;
@@ -98,7 +98,7 @@ struct DistanceConfig {
 enum class SinkKind { none, zero, learned };
 
 enum class GateKind { none, headwise, elementwise, sparse };
-inline constexpr int64_t sparse_gate_channels = 12;  // of the layer input that a sparse gate reads
+inline constexpr int64_t sparse_gate_channels = 12;  // channels of the layer input that a sparse gate reads
 struct GateConfig {
     GateKind kind = GateKind::none;
     bool doubled = true;    // 2 sigmoid(u) instead of sigmoid(u)
@@ -123,7 +123,7 @@ struct AttentionConfig {
     int64_t heads = 4;
     int64_t kv_heads = 0;  // 0: as many as heads
     int64_t head_dim = 64;
-    int64_t window = 0;  // keys a query sees, itself included; 0: all
+    int64_t window = 0;  // keys a query sees, its own included; 0: all
     int64_t chunk = 0;   // keys are visible within blocks of this many positions; 0: everywhere
     PositionConfig position;
     QkConfig qk;
@@ -141,7 +141,7 @@ struct AttentionConfig {
     int64_t kv() const { return kv_heads == 0 ? heads : kv_heads; }
 };
 
-// path: where the section stands, "model.attention" or "model.layouts.NAME".
+// path: the path of the section, "model.attention" or "model.layouts.NAME".
 // counted: an evaluation scales its scores by the number of keys.
 void check_attention(const AttentionConfig& attention, const std::string& path, config::Problems& problems,
                      bool counted = false);

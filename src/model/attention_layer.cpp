@@ -116,8 +116,8 @@ AttentionSpec AttentionLayer::spec(StepContext& run, const Saved& saved, bool fi
     const int64_t n = run.batch.count();
     AttentionSpec spec = shape(run.batch.sequences, run.batch.length);
     spec.scale = static_cast<float>(base_ * tables_.logit_factor);
-    // Tables by the number of keys; a decoding step has one query per sequence, all of which count the same
-    // number, and starts the tables there.
+    // These tables are indexed by the number of keys. A decoding step has one query per sequence, and all of
+    // them count the same number of keys, so the step reads the tables from that entry on.
     Tensor shape_table = tables_.scale_shape, square_table = tables_.square_by_row;
     if (run.decoding()) {
         const bool visible = config_.scale.scale_n == ScaleCount::visible;
@@ -142,7 +142,7 @@ AttentionSpec AttentionLayer::spec(StepContext& run, const Saved& saved, bool fi
         spec.row_square = square.shaped({n});
     }
     if (distance_) {
-        // Filled even where it was filled before: another layer may have used the buffers since.
+        // Fill the buffers even in the backward pass: another layer may have used them since the forward.
         const LearnedDistance::Buffers& own = saved.workspace.distance;
         distance_.forward(run, own);
         spec.distance_gain = own.gain;
@@ -199,7 +199,7 @@ void AttentionLayer::project(StepContext& run, const Saved& saved, const Tensor&
     int64_t length = run.batch.length;
     run.ops.linear(projected, xn, run.matrix(qkv_), Write::set);
     if (run.generation != nullptr) keep_recent(run, saved.cache.recent, projected, config_.conv.size);
-    if (run.decoding()) {  // of the recent rows, of which the last is the new one
+    if (run.decoding()) {  // convolve the recent rows; the last is the new one
         length = config_.conv.size;
         projected = saved.cache.recent.first_rows(n * length);
         result = saved.cache.convolved.first_rows(n * length);
@@ -271,7 +271,7 @@ void AttentionLayer::backward(StepContext& run, Tensor dxn, const Tensor& dy, co
     const Tensor dout = workspace.dout.shaped({n, query_width()});
     const Tensor dqkv = workspace.dqkv.shaped({n, total_width()});
     const Tensor dq = queries_of(dqkv), dk = keys_of(dqkv), dprojected_values = values_of(dqkv);
-    // Mixed values have a gradient of their own, to be split between this layer and what was mixed in.
+    // Mixed values have their own gradient, which is split between this layer's values and those mixed in.
     const Tensor dv = values_.mixes() ? workspace.dvalues.shaped({n, value_width()}) : dprojected_values;
 
     run.ops.linear_backward_weight(run.gradient(out_), dy, output_.result(saved.output, o));
@@ -306,7 +306,7 @@ void AttentionLayer::backward(StepContext& run, Tensor dxn, const Tensor& dy, co
 }
 
 void AttentionLayer::gather_maxima(Tensor max, bool absolute) {
-    if (config_.qk.kind != QkKind::none) return;  // scores of normed queries and keys are bounded
+    if (config_.qk.kind != QkKind::none) return;  // layers that norm queries or keys are not clipped
     gathers_maxima_ = true;
     maxima_ = max;
     absolute_maxima_ = absolute;
@@ -318,8 +318,8 @@ void AttentionLayer::clip_scores(Ops& ops, const FlatParams& weights, float limi
 }
 
 double AttentionLayer::flops_per_token(int64_t length) const {
-    // Mean number of visible keys of a query: (T + 1) / 2, or about W when the window is short; in chunks as
-    // in sequences of their length.
+    // Mean number of visible keys of a query: (T + 1) / 2, or about W if the window is short. A chunk counts
+    // as a sequence of its length.
     const double w = static_cast<double>(reach_.window), c = static_cast<double>(reach_.chunk);
     double t = static_cast<double>(length);
     if (reach_.chunk > 0) t = std::min(t, c);

@@ -3,8 +3,8 @@
 //     qkv = xn Wqkv^T                              [N, Q], Q = (H + 2G) d
 //     q, k, v = short convolutions of them         optional
 //     q, k = rotary(norm(q)), rotary(norm(k))      heads.h
-//     v   = what value_path.h makes of it
-//     o   = attention(q, k, v)                     [N, H d]; scores as attention_spec.h says
+//     v   = mixed and normed values                value_path.h
+//     o   = attention(q, k, v)                     [N, H d]; scores: attention_spec.h
 //     y  += output(o) Wo^T                         attention_output.h
 #pragma once
 
@@ -20,9 +20,9 @@ namespace longreach::model {
 
 class AttentionLayer : public Mixer {
   public:
-    // What a generation keeps of B sequences of up to R positions.
+    // What a generation keeps for B sequences of up to R positions.
     struct Cache {
-        Tensor keys, values, far_keys;  // [B R, G d]; far_keys only where there may be far pairs
+        Tensor keys, values, far_keys;  // [B R, G d]; far_keys only if there may be far pairs
         // [B K, Q]: the last K projected rows of every sequence, and their convolutions; with convolutions.
         Tensor recent, convolved;
     };
@@ -32,15 +32,15 @@ class AttentionLayer : public Mixer {
         Tensor row_maxima;  // [H, N]
         Tensor dqkv;        // [N, Q]
         Tensor dprojected;  // [N, Q], with convolutions
-        Tensor dvalues;     // [N, G d], where values are mixed
+        Tensor dvalues;     // [N, G d], if values are mixed
         Tensor dout;        // [N, H d]
         Tensor dfactor;     // [H, N]
         AttentionOutput::Workspace output;
-        Tensor attention;  // what the attention backward asks for
+        Tensor attention;  // workspace of the attention backward
     };
     struct Saved : Memory {
         Tensor projected;  // [N, Q] before the convolutions; empty without any
-        Tensor qkv;        // [N, Q]: q and k as attention reads them, v as projected
+        Tensor qkv;        // [N, Q]: q, k and, unless values are mixed, v as attention reads them
         Tensor far;        // [N, (H + G) d]: q and k of far pairs; evaluation only
         Heads::Saved queries, keys;
         ValuePath::Saved values;
@@ -90,10 +90,10 @@ class AttentionLayer : public Mixer {
     void project(StepContext& run, const Saved& saved, const Tensor& xn) const;
     // First key that the token of a decoding step sees.
     int64_t first_key(int64_t position) const;
-    // Keeps the rows of a pass in a cache, at their positions.
+    // Copies the rows of a pass into a cache, at their positions.
     void remember(StepContext& run, const Tensor& cache, const Tensor& rows) const;
     AttentionSpec shape(int64_t batch, int64_t length) const;
-    // The spec of a pass. The forward fills the buffers it points into, the backward finds them filled.
+    // The spec of a pass. The forward pass fills the buffers it points to; the backward pass reads them.
     AttentionSpec spec(StepContext& run, const Saved& saved, bool fill) const;
     AttentionGradients gradients(StepContext& run, const Workspace& workspace) const;
 

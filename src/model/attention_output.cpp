@@ -27,7 +27,8 @@ AttentionOutput::AttentionOutput(ParamTable& table, const ModelConfig& model, in
     if (!gate.zero_init)
         init = {InitRule::Kind::uniform,
                 model.init.matrix_bound / std::sqrt(static_cast<double>(gate_inputs_))};
-    // One gate per channel is a matrix like any other; few gates are too flat for orthogonal updates.
+    // With one gate per channel this is an ordinary matrix; with few gates it is too flat for orthogonal
+    // updates, so it counts as scalars.
     gate_ = table.add({name + "gate.weight",
                        {gates_, gate_inputs_},
                        init,

@@ -1,4 +1,4 @@
-// Between attention and its output projection: norm of what the heads gathered, then gates.
+// The steps between attention and its output projection: a norm of the heads' outputs, then gates.
 //
 //     o = rms(o)                          over each head, or over all of them
 //     o = factor sigmoid(xn Wg^T) * o     one gate per head or per channel; xn: the input of the queries
@@ -14,7 +14,7 @@ class AttentionOutput {
   public:
     struct Saved {
         Tensor inverse;     // [N * groups] of the norm
-        Tensor normalised;  // [N * groups, H d / groups] before the gain; without one the memory of normed
+        Tensor normalised;  // [N * groups, H d / groups] before the gain; no gain: memory of normed
         Tensor normed;      // [N, H d]
         Tensor u;           // [N, H or H d] gates before the sigmoid
         Tensor gated;       // [N, H d]
@@ -32,19 +32,19 @@ class AttentionOutput {
     // What the output projection reads.
     Tensor result(const Saved& saved, const Tensor& o) const;
     Tensor forward(StepContext& run, const Saved& saved, const Tensor& o, const Tensor& xn) const;
-    // dout: gradient at result(), then at o.
+    // dout: the gradient at result() on entry and at o on return.
     void backward(StepContext& run, Tensor dout, const Saved& saved, const Workspace& workspace,
                   const Tensor& o, const Tensor& xn) const;
-    // dxn += what came through the gates, after backward().
+    // dxn += the gradient that passes through the gates. Call it after backward().
     void backward_input(StepContext& run, Tensor dxn, const Workspace& workspace) const;
 
   private:
-    Tensor groups_of(const Tensor& x) const;  // [N, H d] seen as rows that are normed together
+    Tensor groups_of(const Tensor& x) const;  // x [N, H d] as one row per group
     Tensor normed(const Saved& saved, const Tensor& o) const;
     Tensor gate_input(const Tensor& xn) const;
 
     int64_t width_ = 0;   // H d
-    int64_t groups_ = 0;  // normed apart from each other, per token; 0: no norm
+    int64_t groups_ = 0;  // per token, each normed separately; 0: no norm
     NormSpec norm_;
     ParamRef gain_, gate_;
     int64_t gates_ = 0, gate_inputs_ = 0;

@@ -25,8 +25,8 @@ Block::Block(ParamTable& table, const ModelConfig& model, int64_t layer) {
     };
     if (model.residual.backout == layer) stores_.push_back(backout_stream);
     if (model.residual.unet) {
-        // The first L/2 blocks store, the last L/2 take in reverse; the middle one of an
-        // odd count does neither.
+        // The first L/2 blocks store their outputs, the last L/2 add them in reverse order. The middle block
+        // of an odd number does neither.
         const int64_t half = model.layers / 2;
         if (layer < half) stores_.push_back(first_skip + static_cast<size_t>(layer));
         if (layer >= model.layers - half)

@@ -77,7 +77,7 @@ std::vector<int64_t> changed_layers(const ModelConfig& model, const PostHocConfi
 
 std::string changed_layers_line(const ModelConfig& model, const PostHocConfig& change,
                                 const std::vector<int64_t>& lengths, int64_t stage_window) {
-    // Lengths that change the same layers come together; mostly all of them do.
+    // Group the lengths that change the same layers; usually there is one group.
     std::vector<std::pair<std::vector<int64_t>, std::vector<int64_t>>> groups;  // layers, lengths
     for (const int64_t length : lengths) {
         if (length <= model.train_context) continue;

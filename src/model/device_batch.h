@@ -13,11 +13,12 @@ class DeviceBatch {
     struct Parts {
         bool targets = true, documents = false;
     };
-    // For up to `tokens` tokens.
+    // Reserves memory for up to `tokens` tokens.
     void plan(Arena& arena, int64_t tokens, const Parts& parts);
     bool documents() const { return parts_.documents; }
 
-    // Sequences of `length` tokens, one after the other. targets, doc_start: one entry per token, or empty.
+    // Uploads sequences of `length` tokens, one after the other. targets and doc_start have one entry per
+    // token or are empty.
     Batch upload(Ops& ops, int64_t length, std::span<const int32_t> tokens, std::span<const int32_t> targets,
                  std::span<const int32_t> doc_start) const;
 

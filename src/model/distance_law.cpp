@@ -9,8 +9,8 @@ namespace longreach::model {
 
 namespace {
 
-// A power of two, c heads: 2^(-8 (h+1) / c). Else those of the largest power of two c below `heads`, then
-// every second one of 2c heads.
+// For c heads, c a power of two, the slope of head h is 2^(-8 (h+1) / c). Any other number of heads takes the
+// slopes of c heads, c the largest power of two below it, and then every second slope of 2c heads.
 double alibi_slope(int64_t head, int64_t heads) {
     const auto whole = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(heads)));
     const double c = static_cast<double>(whole);

@@ -1,5 +1,5 @@
-// Somebody who looks at an evaluation while it runs. The layers share their memory, so what is not taken
-// during a call is gone.
+// Receives the tensors of an evaluation while it runs. The layers share their memory, so an observer must
+// take what it needs during the call.
 #pragma once
 
 #include "model/step_context.h"
@@ -13,17 +13,17 @@ struct AttentionView {
     Tensor q, k;                  // [N, H d], [N, G d] as attention reads them
     Tensor o;                     // [N, H d] before norm and gates
     Tensor lse;                   // f32 [H, N]
-    const AttentionSpec& scores;  // what attention was asked
+    const AttentionSpec& scores;  // the spec that attention was given
     Tensor gates;                 // [N, H or H d] before the sigmoid; empty without gates
     Tensor gathered;              // [N, H d] what the output projection reads
-    Tensor projection;            // [C, H d] the matrix of it
+    Tensor projection;            // [C, H d] its matrix
 };
 
 class ForwardObserver {
   public:
     virtual ~ForwardObserver() = default;
     virtual void attention(const StepContext& run, const AttentionView& view) = 0;
-    // The residual stream [N, C] behind a block.
+    // x: the residual stream [N, C] after a block.
     virtual void block(const StepContext& run, int64_t layer, const Tensor& x) = 0;
 };
 

@@ -1,5 +1,5 @@
-// Generation: B sequences of equal length, each one document, continued token by token. The prompt takes one
-// pass; after it every pass takes one token per sequence and the decoding state of the layers.
+// Generation: B sequences of equal length, each one document, are continued token by token. The prompt takes
+// one pass; every later pass takes one token per sequence and uses the decoding state of the layers.
 #pragma once
 
 #include "model/transformer.h"
@@ -10,12 +10,12 @@ class Generator {
   public:
     explicit Generator(Transformer& model) : model_(model) {}
 
-    // For prompts of up to `prompt` positions and texts of up to `room`.
+    // Plans for prompts of up to `prompt` positions and sequences of up to `room`.
     void plan(Arena& arena, Ops& ops, int64_t sequences, int64_t prompt, int64_t room);
-    // Takes the tokens [B T] at at.position: T as in the prompt at 0, then 1. If position encoding depends on
-    // sequence length (Transformer::use_length), every call needs the same length.
+    // Runs the tokens [B T] at at.position: the prompt at 0, then one token per sequence (T = 1). If position
+    // encoding depends on sequence length (Transformer::use_length), every call needs the same length.
     void run(Ops& ops, const FlatParams& weights, const Batch& batch, const Generation& at);
-    // Of the last position of each sequence: logits [B, V] of the device's type, tokens i32 [B].
+    // For the last position of each sequence: logits [B, V] of the device's type, most likely tokens i32 [B].
     Tensor logits(int64_t sequences) const { return head_.logits.first_rows(sequences); }
     Tensor best(int64_t sequences) const { return head_.best.first(sequences); }
 

@@ -1,4 +1,4 @@
-// What happens to the heads of queries, of keys or of values after projection: norm, gain, rotary.
+// Treatment of the heads of queries, keys or values after projection: norm, gain, rotary.
 #pragma once
 
 #include <cmath>
@@ -25,11 +25,13 @@ class Heads {
 
     // In place on x [N, heads*d].
     void forward(StepContext& run, const Saved& saved, Tensor x, const Rotation& rotation) const;
-    // In place on dx: from the gradient at the treated heads to the gradient before. x: the treated ones.
+    // In place on dx, the gradient at the treated heads on entry and at the projected heads on return.
+    // x: the treated heads.
     void backward(StepContext& run, Tensor dx, const Tensor& x, const Saved& saved,
                   const Rotation& rotation) const;
 
-    // Unit vectors are made as RMS norms, which are sqrt(d) long: what scores are to be divided by for it.
+    // The number by which scores must be divided: unit vectors are computed as RMS norms, whose length is
+    // sqrt(d). 1 for heads that are not unit vectors.
     double length() const { return unit_ ? std::sqrt(static_cast<double>(head_dim_)) : 1.0; }
 
   private:

@@ -1,4 +1,4 @@
-// Distance tables that follow learned numbers: tau and decay of the logarithmic forms, p and a of KERPLE.
+// Distance tables computed from learned numbers: tau and decay of the logarithmic forms, p and a of KERPLE.
 #pragma once
 
 #include "model/arena.h"
@@ -9,7 +9,7 @@ namespace longreach::model {
 
 class LearnedDistance {
   public:
-    // Tables and their gradients, f32 [1 or H, R]; every layer fills them anew, so all layers share them.
+    // Tables and their gradients, f32 [1 or H, R]. All layers share them; each fills them before using them.
     struct Buffers {
         Tensor gain, bias, dgain, dbias;
     };

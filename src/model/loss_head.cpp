@@ -22,9 +22,9 @@ LossHead::LossHead(ParamTable& table, const ModelConfig& model, const ParamRef& 
     matrix_ = table.add({"head.weight", {vocab_, width_}, init, ParamGroup::head, true});
 }
 
-// Large enough that the matrix products run at speed, small enough to stay near a CPU's cache or to weigh
-// little in a GPU's memory. A function of the vocabulary and the kind of device only: the order in which
-// chunks add to dW must not depend on the batch.
+// Large enough for fast matrix products, small enough to stay near a CPU's cache or to take little of a GPU's
+// memory. It depends on the vocabulary and the kind of device only, because the order in which chunks add to
+// dW must not depend on the batch.
 int64_t LossHead::chunk_rows(const DeviceTraits& device) const {
     return std::clamp<int64_t>(device.chunk_logits / vocab_ / 64 * 64, 256, device.chunk_rows);
 }

@@ -23,14 +23,14 @@ class LossHead {
     LossHead(ParamTable& table, const ModelConfig& model, const ParamRef& embedding);
     Saved plan(Arena& arena, int64_t tokens, bool training) const;
 
-    // Losses and most likely tokens from the residual stream x.
+    // Computes losses and most likely tokens from the residual stream x.
     void forward(StepContext& run, const Saved& saved, const Tensor& x) const;
-    // Logits [B, V] of the rows of x [B, C], and the most likely tokens; for a generation.
+    // For a generation: computes the logits [B, V] of the rows of x [B, C] and the most likely tokens.
     Saved plan_rows(Arena& arena, int64_t rows) const;
     void predict(StepContext& run, const Saved& saved, const Tensor& x) const;
-    // A softcap changes probabilities but not their order: what a logit counts for.
+    // The logit after the softcap, which changes probabilities but not their order.
     double capped(double logit) const;
-    // The same, and dx = gradient_scale * d(sum of losses)/dx; gradients of the head accumulate.
+    // Computes losses and dx = gradient_scale * d(sum of losses)/dx; gradients of the head accumulate.
     void forward_backward(StepContext& run, Tensor dx, const Saved& saved, const Tensor& x,
                           float gradient_scale) const;
 

@@ -1,5 +1,5 @@
-// The part of a block that moves information between positions: softmax attention today. What other
-// mixers need as well is in the interface; what only softmax attention has (tables, score maxima)
+// The part of a block that moves information between positions; softmax attention is the only one so far.
+// The interface holds what any mixer needs; what only softmax attention needs (tables, score maxima)
 // does nothing by default.
 #pragma once
 
@@ -25,11 +25,11 @@ class Mixer {
     virtual std::unique_ptr<Memory> plan(Arena& arena, const std::string& name, int64_t tokens,
                                          bool training) const = 0;
     // Reserves what lives only inside a call; all layers of a model share this part of the memory. lengths:
-    // every T to be served.
+    // every T that may occur.
     virtual void plan_workspace(Memory& memory, Arena& arena, Ops& ops, int64_t tokens,
                                 const std::vector<int64_t>& lengths, bool training) const = 0;
-    // Reserves what a generation keeps from one token to the next, for texts of up to `room` positions: keys
-    // and values, or a state of constant size.
+    // Reserves what a generation keeps from one token to the next, for sequences of up to `room` positions:
+    // keys and values, or a state of constant size.
     virtual void plan_decoding(Memory& memory, Arena& arena, const std::string& name, int64_t sequences,
                                int64_t room) const = 0;
 
@@ -39,15 +39,15 @@ class Mixer {
     // dxn = gradient at xn from dy at the output.
     virtual void backward(StepContext& run, Tensor dxn, const Tensor& dy, const Memory& memory,
                           const Tensor& xn, const SharedValues& shared) const = 0;
-    // Forward, without the products of parameter matrices.
+    // FLOPs of forward(), without the products with parameter matrices.
     virtual double flops_per_token(int64_t length) const = 0;
 
-    // The mask forward() reads (Masks), as configured; nothing: it reads none.
+    // The mask that forward() reads (Masks), as configured; nullopt if it reads none.
     virtual std::optional<Reach> reach() const { return {}; }
     virtual void set_stage_window(int64_t) {}
     virtual void use_tables(const Tables&) {}
 
-    // Gathers the largest score per head of everything trained on into max, f32 [H].
+    // From now on every training pass raises max, f32 [H], to the largest score of each head.
     virtual void gather_maxima(Tensor, bool /*absolute*/) {}
     // Scales the query and key matrices of heads whose gathered maximum is above the limit.
     virtual void clip_scores(Ops&, const FlatParams&, float /*limit*/) const {}

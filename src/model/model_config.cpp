@@ -171,7 +171,7 @@ void ModelConfig::check(config::Problems& p, const std::set<std::string>& counti
     if (!last.empty() && !known(last)) unknown("model.last", last);
     const bool all_known =
         (last.empty() || known(last)) && std::all_of(pattern.begin(), pattern.end(), known);
-    // A name misspelt in the pattern is that problem alone.
+    // If the pattern has an unknown name, do not report the layouts it leaves unused.
     for (const auto& [name, layout] : all_known ? layouts : decltype(layouts)()) {
         bool used = false;
         for (int64_t l = 0; l < layers; ++l) used = used || layout_name(l) == name;
@@ -207,7 +207,7 @@ void ModelConfig::check(config::Problems& p, const std::set<std::string>& counti
     if (all_known) check_layers(p);  // layer_attention needs known layouts
 }
 
-// What takes all layers, as pattern and layouts make them, to judge.
+// Rules that need the attention of every layer, after pattern and layouts have been applied.
 void ModelConfig::check_layers(config::Problems& p) const {
     const auto value_width = [&](int64_t l) { return layer_attention(l).kv() * layer_attention(l).head_dim; };
     const auto equal_values = [&](const char* path, int64_t first, int64_t l) {
@@ -248,7 +248,7 @@ void ModelConfig::check_layers(config::Problems& p) const {
             p.add(path + ".gate.kind",
                   fmt::format("reads {} channels; width is {}", sparse_gate_channels, width), "model.width");
     }
-    // RMSNorm(0) has a gradient of 1 / sqrt(eps): the first step would throw the output matrices far away.
+    // The gradient of RMSNorm at 0 is 1 / sqrt(eps): the first step would move the output matrices very far.
     if (behind && init.zero_projections)
         p.add(behind_path, "a norm behind a module needs output matrices that do not start at zero",
               "model.init.zero_projections");

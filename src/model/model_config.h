@@ -1,4 +1,4 @@
-// What a model is: every architectural choice, as read from the "model" section of a config.
+// Every architectural choice of a model, as read from the "model" section of a config.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct NormConfig {
     bool gain = false;
     double eps = 1e-6;
     NormPlacement placement = NormPlacement::pre;
-    double out_gain = 1;  // first value of the gains of norms behind a module
+    double out_gain = 1;  // initial value of the gains of norms behind a module
     void fields(config::Fields& f);
 };
 
@@ -32,14 +32,14 @@ struct MlpConfig {
 };
 
 enum class ValueMix { none, first };
-inline constexpr int64_t smear_channels = 12;  // of the embedding that decide how much is smeared
+inline constexpr int64_t smear_channels = 12;  // channels of the embedding that decide how much is smeared
 struct ResidualConfig {
     bool x0 = false;
     bool unet = false;
     ValueMix values = ValueMix::none;
-    int64_t value_embeddings = 0;  // tables, for the first and the last layers; 0: none
+    int64_t value_embeddings = 0;  // number of tables, for the first and the last layers; 0: none
     bool smear = false;
-    int64_t backout = -1;  // layer whose output is taken back before the head; -1: none
+    int64_t backout = -1;  // layer whose output is subtracted before the head; -1: none
     void fields(config::Fields& f);
 };
 
@@ -91,7 +91,7 @@ struct ModelConfig {
     std::string layout_name(int64_t layer) const;     // "" for the plain "attention" section
     std::vector<int64_t> distinct_layers() const;     // the first layer of every layout in use
     std::string layout_path(int64_t layer) const;     // where its attention is configured
-    int64_t value_embedding_of(int64_t layer) const;  // its table, -1: none
+    int64_t value_embedding_of(int64_t layer) const;  // index of its table; -1: none
 
   private:
     void check_layers(config::Problems& problems) const;

@@ -18,7 +18,7 @@ class Norm {
 
     Norm() = default;
     Norm(ParamTable& table, const std::string& name, const NormConfig& config, int64_t width);
-    // Behind a module: always with a gain, which starts at config.out_gain.
+    // A norm behind a module. It always has a gain, which starts at config.out_gain.
     static Norm behind(ParamTable& table, const std::string& name, NormConfig config, int64_t width);
 
     Saved plan(Arena& arena, const std::string& name, int64_t tokens) const;

@@ -114,7 +114,7 @@ void initialise(const ParamTable& table, uint64_t seed, std::vector<float>& flat
             std::fill(out, out + param.cols(), static_cast<float>(param.init.value));
             continue;
         }
-        // Keyed by the name: adding a tensor elsewhere in the model leaves this one's numbers alone.
+        // The name is the key, so adding a tensor elsewhere in the model does not change this one's numbers.
         const Rng rng(seed, Purpose::init, static_cast<uint32_t>(xxh64(param.name)));
         for (int64_t i = 0; i < n; ++i) {
             const uint64_t index = static_cast<uint64_t>(i);

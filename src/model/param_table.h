@@ -1,5 +1,5 @@
 // The only list of trainable tensors. Initialisation, optimiser groups, checkpoints, parameter and FLOP
-// counts are functions of this table; nothing means anything by its position in it.
+// counts are functions of this table; the position of a tensor in it has no meaning of its own.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,10 @@ namespace longreach::model {
 struct InitRule {
     enum class Kind { constant, uniform, positive, normal, first_row } kind = Kind::constant;
     double value = 0;  // the constant, the bound of U(+-value) or U(0, value), the standard deviation;
-                       // first_row: the value there, else 0
+                       // first_row: the value of row 0, other rows are 0
 };
 
-// What an optimiser does with a tensor.
+// How the optimiser treats a tensor.
 enum class ParamGroup {
     matrix,     // hidden matrices: Muon, or Adam when muon is off
     embedding,  // token table
@@ -52,7 +52,7 @@ struct ParamRef {
 class ParamTable {
   public:
     ParamRef add(Param param);
-    // The row of that name, added if there is none yet: for what several layers use.
+    // The row of that name, added if there is none yet; for tensors that several layers use.
     ParamRef share(Param param);
     // Consecutive matrices of equal width, laid out without gaps so that they are one matrix as well.
     ParamRef add_joined(std::vector<Param> parts);
@@ -70,7 +70,7 @@ class ParamTable {
 // A flat f32 buffer laid out by a table: the weights, their gradients, an optimiser moment.
 struct FlatParams {
     Tensor flat;  // f32 [table.size()]
-    // Weights on a device that multiplies another type: a copy in it, as of the last round().
+    // Only for weights on a device that multiplies another type: a copy in that type, as of the last round().
     Tensor rounded{};
     Tensor view(const ParamRef& ref) const;
     Tensor view(const Param& param) const;
@@ -79,7 +79,7 @@ struct FlatParams {
 };
 FlatParams plan_weights(Arena& arena, const ParamTable& table);
 
-// Weights of step 0: every number a pure function of (seed, tensor name, index).
+// Fills in the weights of step 0. Every number is a pure function of (seed, tensor name, index).
 void initialise(const ParamTable& table, uint64_t seed, std::vector<float>& flat);
 
 }  // namespace longreach::model

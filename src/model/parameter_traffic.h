@@ -1,4 +1,4 @@
-// How weights may arrive and gradients leave while a pass is still running.
+// Lets weights arrive and gradients leave while a pass is still running.
 //
 // The parameters of a model are cut into segments in the order in which a forward pass first reads them: what
 // comes before the layers, each layer, what comes after. A tensor that several layers share is in the segment
@@ -16,8 +16,8 @@ struct Segment {
 class ParameterTraffic {
   public:
     virtual ~ParameterTraffic() = default;
-    virtual void need(int64_t segment) = 0;  // its weights, and those of all before, are read from now on
-    virtual void done(int64_t segment) = 0;  // nothing adds to its gradients any more in this pass
+    virtual void need(int64_t segment) = 0;  // weights up to its end are read from now on
+    virtual void done(int64_t segment) = 0;  // its gradients are complete for this pass
 };
 
 }  // namespace longreach::model

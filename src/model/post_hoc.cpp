@@ -9,7 +9,7 @@ namespace longreach::model {
 
 namespace {
 
-// "a,b": what a command line may give in place of a list.
+// Splits "a,b", the form that a command line may give instead of a list.
 std::vector<std::string> split_names(const std::string& text) {
     std::vector<std::string> names;
     for (size_t at = 0, comma = 0; comma != std::string::npos; at = comma + 1) {

@@ -1,5 +1,5 @@
-// Changes to a trained model for texts longer than it was trained on: the "rope" section of an evaluation.
-// With L the evaluation length and L_train the trained one, all of it acts only where L > L_train.
+// Changes to a trained model for sequences longer than those of training; the "rope" section of an
+// evaluation. With L the evaluation length and L_train the trained one, they act only if L > L_train.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ struct PostHocConfig {
     double factor = 0;   // k; 0: L / L_train (ntk_dynamic: 1, which grows with L by itself)
     int64_t window = 0;  // rerope, leaky_rerope: w; 0: L_train / 4, at least 1
     // leaky_rerope: k; 0: the least that keeps every distance in the trained range, (L - w) / (L_train - w),
-    // or L / L_train where w leaves no such k.
+    // or L / L_train if w >= L_train.
     double leak = 0;
     double exponent = 0.625;  // ntk_mixed: b
     TestScale scale = TestScale::none;
@@ -42,14 +42,14 @@ struct PostHocConfig {
     bool takes_full() const { return layers == json::Value("full"); }
     bool takes_all() const { return layers == json::Value("all"); }
     bool layers_readable() const;
-    std::vector<std::string> layer_names() const;  // where it is neither full nor all
+    std::vector<std::string> layer_names() const;  // if it is neither full nor all
     bool active() const { return kind != RopeMethod::none || scale != TestScale::none; }
 
-    // path: where the section stands, "eval.rope".
+    // path: the path of the section, "eval.rope".
     void check(const std::string& path, config::Problems& problems) const;
 };
 
-// TestScale::clip_logn: factor of the scores of a query that counts n keys.
+// TestScale::clip_logn: the factor of the scores of a query that counts n keys.
 double clip_logn(double n, int64_t train_context);
 
 }  // namespace longreach::model

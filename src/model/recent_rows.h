@@ -1,4 +1,4 @@
-// The last rows of every sequence of a generation, for what mixes neighbouring positions.
+// The last rows of every sequence of a generation, for operations that mix neighbouring positions.
 #pragma once
 
 #include "model/step_context.h"

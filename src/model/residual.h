@@ -5,7 +5,7 @@
 //     x = x + module(x)                 hybrid, attention
 //     n = norm(x), x = n + module(n)    hybrid, MLP
 //
-// And what passes by the modules, from a block or the embedding to a later block: x = own x + other stream.
+// Streams bypass the modules, from the embedding or a block to a later block: x = own x + other stream.
 #pragma once
 
 #include <optional>
@@ -17,7 +17,7 @@ namespace longreach::model {
 
 struct Residual {
     struct Saved {
-        Tensor input;  // [N, C] what the module reads; the memory of before.y with a norm
+        Tensor input;  // [N, C] what the module reads; with a norm, the memory of before.y
         Norm::Saved before, behind;
     };
     struct Workspace {
@@ -31,10 +31,10 @@ struct Residual {
     bool replaces = false;  // norm(x) takes the place of x
 
     Saved plan(Arena& arena, const std::string& name, int64_t tokens) const;
-    // For all modules of a model; behind: some have a norm behind them.
+    // Shared by all modules of a model. behind: some of them have a norm behind them.
     static Workspace plan_workspace(Arena& arena, int64_t tokens, int64_t width, bool behind, bool training);
 
-    // module(y, write, input): y = or += the module of input.
+    // module(y, write, input) must compute y = or += the module's output for input.
     template <class Module>
     void forward(StepContext& run, const Saved& saved, const Workspace& workspace, Tensor x,
                  Module module) const {
@@ -48,8 +48,8 @@ struct Residual {
         behind->forward(run, saved.behind, y);
         run.ops.add(x, saved.behind.y.first_rows(n));
     }
-    // dx: the gradient at x after forward(), then before it. module(dinput, dy, input): dinput =
-    // the gradient at input.
+    // dx: on entry the gradient at x after forward(), on return at x before it. module(dinput, dy, input)
+    // must compute dinput = the gradient at input.
     template <class Module>
     void backward(StepContext& run, Tensor dx, const Saved& saved, const Workspace& workspace,
                   Module module) const {
@@ -71,18 +71,18 @@ struct Residual {
 
 // Streams that outlive one block, [N, C] each; an unused one is empty.
 constexpr size_t x0_stream = 0;       // the embedding; with x0 mixing
-constexpr size_t backout_stream = 1;  // output of the layer that is taken back before the head
+constexpr size_t backout_stream = 1;  // layer output that is subtracted before the head
 constexpr size_t first_skip = 2;      // one per storing block; with U-net
 struct Streams {
     std::vector<Tensor> values, gradients;
 };
 
-// x = own x + other stream; own counts as 1 where it is not learned.
+// x = own x + other stream; own is 1 if it is not learned.
 struct StreamMix {
     size_t stream;
     ParamRef other, own{};
 
-    // before: [N, C] keeps x where own is learned.
+    // before: [N, C], keeps x for backward() if own is learned.
     void forward(StepContext& run, Tensor x, const Tensor& before, const Streams& streams) const;
     void backward(StepContext& run, Tensor dx, const Tensor& before, const Streams& streams) const;
 };

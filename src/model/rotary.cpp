@@ -12,7 +12,7 @@ bool linear(const PositionConfig& position) {
     return position.kind == PositionKind::p_rope && position.spacing == Spacing::linspace;
 }
 
-// theta_m *= stretch^(-2m / (D - 2)): base * stretch^(D/(D-2)). The fastest pair never changes.
+// theta_m *= stretch^(-2m / (D - 2)): base becomes base * stretch^(D/(D-2)). The fastest pair never changes.
 void stretch_base(std::vector<double>& theta, double stretch) {
     const double last = static_cast<double>(theta.size()) - 1;
     for (size_t m = 1; m < theta.size(); ++m) theta[m] *= std::pow(stretch, -static_cast<double>(m) / last);
@@ -34,7 +34,7 @@ void apply_yarn(std::vector<double>& theta, const PositionConfig& position, int6
     };
     const double last_channel = 2 * static_cast<double>(theta.size()) - 1;
     const double low = std::max(std::floor(pair(32)), 0.0);
-    // Where even the slowest kept pair turns more than 32 times, no pair reaches the ramp.
+    // If even the slowest kept pair turns more than 32 times, no pair reaches the ramp.
     double high = std::max(std::min(std::ceil(pair(1)), last_channel), low);
     if (low == high) high += 0.001;
     for (size_t m = 0; m < theta.size(); ++m) {
@@ -106,7 +106,7 @@ RotaryPlan plan_rotary(const PositionConfig& position, int64_t head_dim, const P
             const int64_t window =
                 post_hoc.window == 0 ? std::max<int64_t>(1, train_context / 4) : post_hoc.window;
             const double w = static_cast<double>(window);
-            plan.far = window < length;  // distances end at length - 1
+            plan.far = window < length;  // the largest distance is length - 1
             plan.far_from = window;
             if (post_hoc.kind == RopeMethod::rerope) {
                 plan.far_query_offset = w;
@@ -120,7 +120,7 @@ RotaryPlan plan_rotary(const PositionConfig& position, int64_t head_dim, const P
         }
     }
     if (post_hoc.kind == RopeMethod::yarn || post_hoc.scale == TestScale::yarn_temp) {
-        // ntk_dynamic's k is no ratio of lengths.
+        // The k of ntk_dynamic is not a ratio of lengths.
         const double ratio = post_hoc.kind == RopeMethod::ntk_dynamic ? longer : factor;
         const double stretch = 0.1 * std::log(ratio) + 1;
         plan.logit_factor = stretch * stretch;

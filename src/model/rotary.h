@@ -1,4 +1,4 @@
-// Rotary frequencies as trained, and what evaluation beyond the trained length makes of them.
+// Rotary frequencies as trained, and as changed by an evaluation beyond the trained length.
 #pragma once
 
 #include <cstdint>
@@ -23,14 +23,14 @@ struct RotaryPlan {
     bool operator==(const RotaryPlan&) const = default;
 };
 
-// What a layer does at an evaluation length; up to L_train, and in layers that rotate nothing,
-// what it was trained with.
+// The rotary plan of a layer at an evaluation length. Up to L_train, and in layers that rotate nothing, it
+// is the plan of training.
 //
-// In NTK and YaRN formulas d is the number of rotated channels D = 2R, and the base is the one from which
-// rope over D channels has the same frequencies. So theta_m = base^(-2m/head_dim) counts as the base
-// base^(D/head_dim), and linear spacing, theta_m = base^(-m/(R-1)), as base^(D/(D-2)). Then for every
-// spacing `ntk` multiplies theta_m by k^(-m/(R-1)) (linear spacing: base becomes k * base) and slows the
-// slowest pair k times, as it does in full rope.
+// In NTK and YaRN formulas d is the number of rotated channels D = 2R, and the base is the one that gives
+// rope over D channels the same frequencies: base^(D/head_dim) if theta_m = base^(-2m/head_dim), and
+// base^(D/(D-2)) for linear spacing, theta_m = base^(-m/(R-1)). Then for every spacing `ntk` multiplies
+// theta_m by k^(-m/(R-1)) (linear spacing: base becomes k * base) and slows the slowest pair k times, as it
+// does in full rope.
 RotaryPlan plan_rotary(const PositionConfig& position, int64_t head_dim, const PostHocConfig& post_hoc,
                        int64_t train_context, int64_t length);
 

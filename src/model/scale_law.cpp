@@ -23,18 +23,18 @@ bool starts_at_parity(const ScaleConfig& scale) {
            scale.kind != ScaleKind::logn_bias && scale.kind != ScaleKind::qknorm_g;
 }
 
-// log, where rounding may leave an argument that should be 1 just below it.
+// log of an x >= 1. Rounding may put an x of 1 just below 1; the result is then 0.
 double log_from_one(double x) {
     return std::max(0.0, std::log(x));
 }
 
-// Two terms of the expected maximum of n normals, at n + 1 so that log log stays finite at n = 1.
+// Two terms of the expected maximum of n normals, taken at n + 1 so that log log stays finite at n = 1.
 double expected_maximum(double n) {
     const double log_n = std::log(n + 1), u = std::sqrt(2 * log_n);
     return u - (std::log(log_n) + std::log(4 * std::numbers::pi) - 2 * std::numbers::egamma) / (2 * u);
 }
 
-// s_base of the same model without a length scale and without `base`; cosines: of a law made for cosines.
+// s_base of the same model without a length scale and without `base`. cosines: the law is made for cosines.
 double default_base(const AttentionConfig& a, bool cosines) {
     const double d = static_cast<double>(a.head_dim);
     switch (a.qk.kind) {
@@ -49,8 +49,8 @@ double default_base(const AttentionConfig& a, bool cosines) {
     }
 }
 
-// s_base of the unscaled model. `base` speaks of queries and keys of length sqrt(d), as an RMS norm makes
-// them: on unit vectors d times as much gives the same scores.
+// s_base of the unscaled model. `base` refers to queries and keys of length sqrt(d), as an RMS norm makes
+// them; unit vectors need d times as much for the same scores.
 double unscaled_base(const AttentionConfig& a) {
     if (a.scale.base == 0) return default_base(a, false);
     const bool unit = a.qk.kind == QkKind::qk_l2 || a.qk.kind == QkKind::cosa;
@@ -150,14 +150,14 @@ double score_base(const AttentionConfig& attention) {
 double initial_r(const AttentionConfig& attention, int64_t train_context) {
     const ScaleConfig& scale = attention.scale;
     const double trained = static_cast<double>(train_context);
-    if (!has_r(scale.kind) && !scale.learned()) return 1;  // whatever init was inherited
+    if (!has_r(scale.kind) && !scale.learned()) return 1;  // regardless of an inherited init
     if (scale.init == ScaleInit::value) return scale.r;
     if (!starts_at_parity(scale)) {
         if (scale.kind == ScaleKind::logn || scale.kind == ScaleKind::logn_bias) return 0.43;
         if (scale.kind == ScaleKind::qknorm_g) return std::log2(trained * trained - trained);
         return 1;
     }
-    // f at n = L_train / 2 makes up for what score_base leaves out. Parity is about r alone: b of
+    // f at n = L_train / 2 makes up for what score_base leaves out. Parity determines r alone: b of
     // logn_bias is not counted.
     const double shape = scale_shape(scale, attention.head_dim, train_context, trained / 2);
     require(shape > 0, ExitCode::usage,

@@ -24,7 +24,7 @@ struct Batch {
 struct Reach {
     int64_t window = 0, chunk = 0;
     bool limited() const { return window > 0 || chunk > 0; }
-    // With the window of a stage (0: none), which narrows windows but adds none.
+    // The reach under the window of a stage (0: none), which narrows windows but adds none.
     Reach narrowed(int64_t stage_window) const {
         return {stage_window > 0 && window > 0 ? std::min(stage_window, window) : window, chunk};
     }
@@ -51,8 +51,8 @@ struct Masks {
 };
 
 class ForwardObserver;
-// A generation goes through its texts once: the prompt as a whole, then token by token. Every layer keeps
-// what later tokens need of earlier ones, for `room` positions of every sequence.
+// A generation reads its sequences once: the prompt as a whole, then token by token. Every layer keeps what
+// later tokens need from earlier ones, for `room` positions of every sequence.
 struct Generation {
     int64_t room = 0;
     int64_t position = 0;  // of the batch's first token: 0 for the prompt
@@ -66,14 +66,14 @@ struct StepContext {
     Batch batch;
     const Masks& masks;
     bool training = false;
-    ForwardObserver* observer = nullptr;     // null: nobody looks
-    const Generation* generation = nullptr;  // empty: an ordinary pass
+    ForwardObserver* observer = nullptr;     // may be null
+    const Generation* generation = nullptr;  // null: an ordinary pass
 
     bool decoding() const { return generation != nullptr && generation->step(); }
     int64_t position() const { return generation != nullptr ? generation->position : 0; }
 
     Tensor weight(const ParamRef& ref) const { return ref ? weights.view(ref) : Tensor(); }
-    // As an input of matrix products.
+    // The parameter in the type that matrix products read.
     Tensor matrix(const ParamRef& ref) const { return weights.matrix(ref); }
     Tensor gradient(const ParamRef& ref) const { return ref ? gradients.view(ref) : Tensor(); }
 };

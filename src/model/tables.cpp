@@ -7,7 +7,7 @@ namespace longreach::model {
 
 namespace {
 
-// Index of the element that `same` holds for, after adding `made` if there is none.
+// Index of the element for which `same` holds. Adds `made` if there is none.
 template <class T, class Same>
 int index_of(std::vector<T>& all, Same same, T made) {
     const auto it = std::find_if(all.begin(), all.end(), same);

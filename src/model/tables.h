@@ -1,9 +1,9 @@
 // Tables by position, by number of keys and by distance: computed in double, stored as f32, shared by the
 // layers that agree on them.
 //
-// What a model learns with may be changed for sequences longer than it was trained on (PostHocConfig), in all
-// layers or in some: the tables are then filled anew for each length, and the layers never know. Layers share
-// a table only if both are changed at the same lengths.
+// An evaluation may change the tables for sequences longer than those of training (PostHocConfig), in all
+// layers or in some. The tables are then refilled for each length; the layers need not know. Layers share a
+// table only if they are changed at the same lengths.
 #pragma once
 
 #include <vector>
@@ -21,7 +21,7 @@ namespace longreach::model {
 // cos and sin of the angle of every rotated channel pair, [R, pairs]; empty: no rotation.
 struct Rotation {
     Tensor cosine, sine;
-    // For sequences whose first token is at `position`.
+    // The rows for sequences whose first token is at `position`.
     Rotation from(int64_t position) const {
         if (!cosine || position == 0) return *this;
         const int64_t rows = cosine.rows() - position;
@@ -29,16 +29,16 @@ struct Rotation {
     }
 };
 
-// What one layer reads; empty tensors where the layer has no such table.
+// The tables of one layer; a tensor is empty if the layer has no such table.
 struct LayerTables {
     Rotation rotation;
-    Rotation far_queries, far_keys;  // of pairs at distance far_from and more; evaluation only
+    Rotation far_queries, far_keys;  // for pairs at distance far_from or more; evaluation only
     int64_t far_from = 0;            // 0: there are no far pairs
     double logit_factor = 1;
     Tensor scale_shape;    // [R], entry n - 1 belongs to n keys
-    Tensor square_by_row;  // [R], by number of keys too: what AttentionSpec::row_square is made of
-    Tensor zeros;          // [heads], for what is fixed at 0
-    Tensor gain, bias;     // [1 or H, R], by distance, backwards (AttentionSpec says why)
+    Tensor square_by_row;  // [R], by number of keys as well; source of AttentionSpec::row_square
+    Tensor zeros;          // [heads], the logits of sinks fixed at 0
+    Tensor gain, bias;     // [1 or H, R], by distance, stored backwards (see AttentionSpec)
 };
 
 class Tables {
@@ -46,11 +46,11 @@ class Tables {
     // rows R: the longest sequence the tables must serve.
     Tables(const ModelConfig& config, int64_t rows, const PostHocConfig& post_hoc = {});
     void plan(Arena& arena);
-    void fill(Ops& ops);  // after the arena is committed; as training wants them
+    void fill(Ops& ops);  // after the arena is committed; with the values of training
     // Refills tables for sequences of `length`; returns true if any changed. stage_window: see LayerChoice.
     bool use_length(Ops& ops, int64_t length, int64_t stage_window = 0);
     LayerTables layer(int64_t layer) const;
-    bool has_far_pairs(int64_t layer) const;  // at some length
+    bool has_far_pairs(int64_t layer) const;  // whether it has any at some length
 
   private:
     struct Rotary {
@@ -58,18 +58,18 @@ class Tables {
         int64_t head_dim;
         LayerChoice choice;
         Rotation near, far_queries, far_keys;
-        RotaryPlan plan{};  // what they hold now
+        RotaryPlan plan{};  // from which they are filled now
     };
     struct Shape {
         ScaleConfig config;
         int64_t head_dim;
         LayerChoice choice;
         Tensor table;
-        bool clipping = false;  // it holds clip_logn now
+        bool clipping = false;  // the table now includes clip_logn
     };
     struct Distance {
         DistanceConfig config;
-        int64_t heads;  // 1 where all heads are alike
+        int64_t heads;  // 1 if all heads are alike
         Tensor gain, bias, square_by_row;
     };
     void add_layer(const AttentionConfig& attention, const LayerChoice& choice);

@@ -18,7 +18,7 @@ Transformer::Transformer(const ModelConfig& config, int64_t table_rows, const Po
         smear_mix_ = table_.add({"smear_mix", {1}, InitRule{}, ParamGroup::scalar});
     }
     end_segment();
-    ParamTable parameter_free;  // the embedding norm learns nothing
+    ParamTable parameter_free;  // the embedding norm has no parameters
     NormConfig plain;
     plain.eps = config.norm.eps;
     embedding_norm_ = Norm(parameter_free, "", plain, config.width);
@@ -253,7 +253,7 @@ void Transformer::forward_backward(Ops& ops, const FlatParams& weights, const Fl
     if (config_.embedding_norm) embedding_norm_.backward(run, dx, dx, a.embedding_norm, Write::set);
     Tensor dembedding = dx;
     if (smear_mix_) {
-        dembedding = x;  // nobody needs the residual stream any more
+        dembedding = x;  // the residual stream is no longer needed
         ops.smear_backward(dembedding, run.gradient(smear_weight_), run.gradient(smear_mix_), dx,
                            a.unsmeared.first_rows(n), run.weight(smear_weight_), run.weight(smear_mix_),
                            batch.doc_start, batch.length);

@@ -19,7 +19,7 @@ struct PlanSize {
 
 class Transformer {
   public:
-    // table_rows: the longest sequence ever run (training or evaluation). post_hoc: what changes for
+    // table_rows: the longest sequence ever run (training or evaluation). post_hoc: changes that apply to
     // sequences longer than those of training.
     Transformer(const ModelConfig& config, int64_t table_rows, const PostHocConfig& post_hoc = {});
     Transformer(const Transformer&) = delete;  // losses() points into this object
@@ -29,34 +29,36 @@ class Transformer {
     const ParamTable& params() const { return table_; }
     const std::vector<Segment>& segments() const { return segments_; }
 
-    // Reserves tables and what lives between calls; after arena.commit(), fill_tables computes them.
+    // Reserves the tables and other memory that lives between calls. After arena.commit(),
+    // fill_tables() computes the tables.
     void plan_tables(Arena& arena);
     void fill_tables(Ops& ops);
-    // Prepares forward() for sequences of this length; 0: as in training, for forward_backward().
+    // Prepares forward() for sequences of this length. 0 restores the tables of
+    // training, which forward_backward() requires.
     void use_length(Ops& ops, int64_t length);
-    // Activations. Training keeps every layer's; evaluation reuses one layer's memory for all,
-    // so it is linear in tokens and independent of depth. Both may be planned over the same memory: neither
-    // keeps anything between calls.
+    // Reserve activations. Training keeps those of every layer; evaluation reuses one layer's memory for all
+    // layers, so its memory is linear in tokens and independent of depth. Both may be planned over the same
+    // memory, because neither keeps anything between calls.
     void plan_training(Arena& arena, Ops& ops, const PlanSize& size, bool document_mask);
     void plan_evaluation(Arena& arena, Ops& ops, const PlanSize& size, bool document_mask);
 
-    // QK-clip. Scores are watched during forward_backward() from clear_maxima() on; clip() then scales the
-    // query and key matrices of heads whose largest score is above the limit. Ask before planning.
+    // QK-clip. watch_scores() must be called before planning. forward_backward() then gathers the largest
+    // score of each head since clear_maxima(); clip_scores() scales the query and key matrices of heads whose
+    // largest score is above the limit.
     void watch_scores(bool absolute);
     void clear_maxima(Ops& ops) const;
     Tensor score_maxima() const { return maxima_; }  // f32 [L, most heads]; only if watched
     void clip_scores(Ops& ops, const FlatParams& weights, float limit) const;
     float largest_score(Ops& ops) const;
 
-    // A stage may narrow the windows of windowed layers; 0 restores the configured ones.
+    // Narrows the windows of windowed layers for a training stage; 0 restores the configured ones.
     void set_stage_window(int64_t window);
 
-    // Losses per token in training_losses(); gradients += gradient_scale * d(sum of losses).
-    // Leaves nothing behind in the host's memory, so that a device may repeat it (Ops::replay) if there
-    // is no traffic (null).
+    // Writes losses per token to training_losses(); gradients += gradient_scale * d(sum of losses).
+    // Changes nothing in host memory, so a device may replay it (Ops::replay) if traffic is null.
     void forward_backward(Ops& ops, const FlatParams& weights, const FlatParams& gradients,
                           const Batch& batch, float gradient_scale, ParameterTraffic* traffic = nullptr);
-    // Losses per token, in evaluation_losses(), and most likely tokens, in evaluation_best().
+    // Writes losses per token to evaluation_losses() and the most likely tokens to evaluation_best().
     // observer: may be null.
     void forward(Ops& ops, const FlatParams& weights, const Batch& batch,
                  ForwardObserver* observer = nullptr);
@@ -79,19 +81,19 @@ class Transformer {
         Tensor unsmeared;                   // [N, C] the embedding before smear; with smear
         Tensor recent_embeddings, smeared;  // [2 B, C]; generation with smear
         Norm::Saved embedding_norm;
-        std::vector<Block::Saved> blocks;  // in evaluation all over the same memory
+        std::vector<Block::Saved> blocks;  // in evaluation all in the same memory
         CrossBlock cross;
         Block::Workspace workspace;
         LossHead::Saved head;
         Masks masks;
     };
-    // Streams (residual.h), or their gradients: d is "" or "d", the start of their names.
+    // Plans the streams (residual.h) or their gradients. d: the prefix of their names, "" or "d".
     std::vector<Tensor> plan_streams(Arena& arena, const char* d, int64_t tokens) const;
     void plan_common(Arena& arena, Activations& a, const PlanSize& size, bool document_mask, bool training);
     Coefficient taken_back(const StepContext& run) const { return {run.weight(backout_mix_), -1, 0}; }
     void build_masks(Ops& ops, const Batch& batch, Activations& a, Masks& masks) const;
     void run_forward(StepContext& run, Activations& a, ParameterTraffic* traffic = nullptr);
-    void end_segment();  // of the parameters added to the table so far
+    void end_segment();  // ends the segment of the parameters added since the last call
     ModelConfig config_;
     ParamTable table_;
     std::vector<Segment> segments_;
@@ -106,7 +108,7 @@ class Transformer {
     std::vector<Block> blocks_;
     std::unique_ptr<LossHead> head_;
     Activations training_, evaluation_;
-    // Blocks of an evaluation or a generation, all over the same memory.
+    // Plans the blocks of an evaluation or a generation, all in the same memory.
     void plan_layers(Arena& arena, Ops& ops, Activations& a, const PlanSize& size);
     void embed(StepContext& run, Activations& a, Tensor x);
 };

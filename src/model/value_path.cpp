@@ -79,7 +79,7 @@ void ValuePath::backward(StepContext& run, Tensor dprojected, Tensor dvalues, co
         run.ops.mix_backward(dprojected, shared.dfirst.first_rows(n), run.gradient(lambda_),
                              run.gradient(lambda_), dvalues, own_share(run), projected, first_share(run),
                              shared.first.first_rows(n));
-    if (provides_first_)  // what the later layers took
+    if (provides_first_)  // add the gradient from later layers
         run.ops.mix(dprojected, Coefficient(), dprojected, Coefficient(), shared.dfirst.first_rows(n));
 }
 

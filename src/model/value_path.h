@@ -1,4 +1,4 @@
-// From projected values to the values attention reads:
+// Turns projected values into the values that attention reads:
 //
 //     v = (1 - lambda) v + lambda v_first     value residual, layers after the first
 //     v = l0 v + l1 table[token]              value embeddings
@@ -35,7 +35,7 @@ class ValuePath {
     Tensor result(const Saved& saved, const Tensor& projected) const;
     Tensor forward(StepContext& run, const Saved& saved, const Tensor& projected,
                    const SharedValues& shared) const;
-    // dvalues: gradient at result(), overwritten; it may be dprojected where nothing is mixed.
+    // dvalues: gradient at result(), overwritten; it may be dprojected if nothing is mixed.
     // dprojected = the gradient at the projected values.
     void backward(StepContext& run, Tensor dprojected, Tensor dvalues, const Saved& saved,
                   const Tensor& projected, const SharedValues& shared) const;

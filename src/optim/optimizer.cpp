@@ -95,7 +95,7 @@ Tensor Optimizer::squares(int rank) const {
 double Optimizer::gradient_norm(Ops& ops) const {
     std::vector<double> by_slot(ownership_.pieces().size());
     ops.download(by_slot.data(), squares_);
-    double squares = 0;  // in the order of the table, whoever owns what
+    double squares = 0;  // summed in table order, regardless of the owners
     for (const Ownership::Piece& piece : ownership_.pieces())
         squares += by_slot[static_cast<size_t>(piece.slot)];
     return std::sqrt(squares);

@@ -11,16 +11,16 @@
 
 namespace longreach::optim {
 
-// One of `ranks` processes that each compute the same run's share of a step.
+// One of `ranks` processes that each compute a share of every step of the same run.
 struct RankShare {
     int rank = 0, ranks = 1;
-    bool sharded = true;  // this rank keeps the moments and updates the weights it owns; false: all of them
+    bool sharded = true;  // this rank keeps moments and updates weights only where it owns them; false: all
 };
 
 struct UpdateRule {
     enum class Kind { muon, adam } kind;
     double rate;  // learning rate, before the schedule
-    // Names of the moments a parameter has, as they are saved.
+    // Names under which a parameter's moments are saved.
     std::vector<const char*> moments() const;
 };
 UpdateRule update_rule(const OptimizerConfig& config, model::ParamGroup group);
@@ -38,14 +38,15 @@ class Optimizer {
         double gradient_norm = 0;  // before clipping
         bool applied = false;      // false: the norm was not finite and nothing changed, not even the moments
     };
-    // Queues the sums of squares of the pieces of the gradient that this rank owns. The step after it needs
-    // those of all ranks: f64, one per piece, rank after rank (Ownership::Piece::slot).
+    // Queues the sums of squares of the gradient's pieces that this rank owns. The step that follows needs
+    // those of all ranks: f64, one per piece, in the order of their slots (Ownership::Piece::slot).
     void measure(Ops& ops, const model::FlatParams& gradients) const;
     Tensor squares(int rank) const;
-    // Of measured gradients. Waits for the device.
+    // The norm of gradients that were measured. Waits for the device.
     double gradient_norm(Ops& ops) const;
-    // One update with measured gradients of what this rank updates. multiplier: schedule times stage factor.
-    // step: 0-based step of the run (momentum warmup). Nothing changes unless the norm is finite.
+    // Updates this rank's share of the weights from measured gradients. multiplier: schedule times stage
+    // factor. step: 0-based step of the run (momentum warmup). Returns false and changes nothing
+    // if the norm is not finite.
     bool update(Ops& ops, const model::FlatParams& weights, const model::FlatParams& gradients,
                 double gradient_norm, double multiplier, int64_t step);
     Result step(Ops& ops, const model::FlatParams& weights, const model::FlatParams& gradients,
@@ -56,7 +57,7 @@ class Optimizer {
         std::string name;  // "muon.momentum/<param>", "adam.first/<param>", "adam.second/<param>"
         size_t param = 0;  // index into the table
         std::vector<int64_t> shape;
-        Tensor tensor;  // what this rank keeps of it: the whole, or ownership().part(param, rank), or nothing
+        Tensor tensor;  // what this rank keeps: the whole, ownership().part(param, rank) or nothing
     };
     const std::vector<Named>& state() const { return state_; }
     int64_t updates() const { return updates_; }

@@ -1,4 +1,4 @@
-// How weights move: which optimiser for which tensors, learning rates, clipping and the schedule over a run.
+// Which optimiser updates which tensors, learning rates, clipping and the schedule over a run.
 #pragma once
 
 #include "config/fields.h"
@@ -43,7 +43,7 @@ struct ScheduleConfig {
     void fields(config::Fields& f);
 };
 
-// QK-clip: after a step, heads whose largest score was above the limit get smaller queries and keys.
+// QK-clip: after a step, queries and keys are scaled down in heads whose largest score was above the limit.
 enum class ScoreMeasure { signed_value, absolute };
 struct QkClipConfig {
     double limit = 0;  // 0: off

@@ -7,8 +7,8 @@ namespace longreach::optim {
 
 namespace {
 
-constexpr int64_t alignment = 16;          // elements: vectors of a piece are vectors of the whole
-constexpr int64_t fewest_elements = 4096;  // of a piece, but for the last of a tensor
+constexpr int64_t alignment = 16;          // elements: pieces begin where vectors of the whole begin
+constexpr int64_t fewest_elements = 4096;  // of a piece, except the last of a tensor
 constexpr int64_t most_pieces = 32;        // of a tensor
 
 int64_t piece_elements(int64_t count) {
@@ -16,7 +16,7 @@ int64_t piece_elements(int64_t count) {
     return (n + alignment - 1) / alignment * alignment;
 }
 
-// Of one Newton-Schulz iteration; their number is the same for all.
+// FLOPs of one Newton-Schulz iteration; every matrix takes the same number of iterations.
 double iteration_flops(const model::Param& p) {
     const double small = static_cast<double>(std::min(p.rows(), p.cols())),
                  large = static_cast<double>(std::max(p.rows(), p.cols()));
@@ -43,7 +43,7 @@ Ownership::Ownership(const model::ParamTable& table,
         for (int64_t begin = 0; begin < p.count(); begin += size)
             pieces_.push_back({i, begin, std::min(size, p.count() - begin), 0, 0});
     }
-    // The largest first, each to the rank that has the least so far.
+    // Deal out matrices, the largest first, each to the rank with the fewest FLOPs so far.
     std::stable_sort(matrices.begin(), matrices.end(), [&](size_t a, size_t b) {
         return iteration_flops(table.params()[pieces_[a].param]) >
                iteration_flops(table.params()[pieces_[b].param]);
@@ -54,7 +54,7 @@ Ownership::Ownership(const model::ParamTable& table,
         pieces_[m].owner = static_cast<int>(least - loads_.begin());
         least->flops += iteration_flops(table.params()[pieces_[m].param]);
     }
-    // A piece goes to the rank in whose equal share of all elements its middle lies.
+    // Every rank has an equal share of these elements; a piece goes to the rank whose share holds its middle.
     int64_t before = 0;
     for (Piece& piece : pieces_) {
         if (orthogonalised(table.params()[piece.param])) continue;
@@ -85,7 +85,7 @@ Ownership::Range Ownership::part(size_t param, int rank) const {
 
 std::vector<Ownership::Range> Ownership::ranges(int rank, int64_t begin, int64_t end) const {
     std::vector<Range> out;
-    bool joins = false;  // the piece before is this rank's, too
+    bool joins = false;  // whether the previous piece is this rank's too
     for (const Piece& piece : pieces_) {
         const int64_t from = table_.params()[piece.param].offset + piece.begin;
         if (from < begin || from >= end) continue;

@@ -1,8 +1,8 @@
-// Which rank updates which numbers (ZeRO-1): it alone keeps their moments, and sums their gradients.
+// Which rank updates which numbers (ZeRO-1). That rank alone keeps their moments and sums their gradients.
 //
-// Matrices that Muon orthogonalises belong to one rank whole, balanced by the FLOPs of the iteration; all
-// other tensors are cut into pieces and dealt out in table order, balanced by bytes. Pieces are the unit of
-// everything that is summed over the parameters as well, so they are the same at any number of ranks.
+// A matrix that Muon orthogonalises belongs to one rank as a whole, balanced by the FLOPs of the iteration.
+// All other tensors are cut into pieces that are dealt out in table order, balanced by bytes. Sums over the
+// parameters are also taken piece by piece, so the pieces are the same at any number of ranks.
 #pragma once
 
 #include <functional>
@@ -23,7 +23,7 @@ class Ownership {
         size_t param = 0;              // index into table.params()
         int64_t begin = 0, count = 0;  // elements within it
         int owner = 0;
-        int64_t slot = 0;  // its place if the pieces of rank 0 come first, then those of rank 1, ...
+        int64_t slot = 0;  // index if the pieces of rank 0 come first, then those of rank 1, ...
     };
     const std::vector<Piece>& pieces() const { return pieces_; }  // in table order
     int ranks() const { return ranks_; }
@@ -36,12 +36,12 @@ class Ownership {
         int64_t begin = 0, count = 0;
     };
     Range part(size_t param, int rank) const;
-    // What a rank owns of [begin, end) of a flat buffer, from its start: ranges in order, joined where
-    // nothing but padding lies between.
+    // What a rank owns of elements [begin, end) of a flat buffer, as offsets from the buffer's start: ranges
+    // in order, joined if only padding lies between them.
     std::vector<Range> ranges(int rank, int64_t begin, int64_t end) const;
     int64_t elements(int rank) const;  // of all ranges together
 
-    // "rank 0 owns 1.2M numbers (48% of Newton-Schulz); rank 1 ..."; of the busiest and the idlest.
+    // "each of 4 ranks updates its share: the smallest is 97% of the largest in Muon's FLOPs, ...".
     std::string describe() const;
 
   private:
