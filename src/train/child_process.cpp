@@ -21,12 +21,12 @@ namespace longreach::train {
 
 namespace {
 
-// Between fork and exec: only async-signal-safe calls. A
-// program that cannot be started exits with 127, as in a shell.
+// Runs between fork and exec, so it makes only async-signal-safe calls.
+// If the program cannot be started, the child exits with 127, as in a shell.
 [[noreturn]] void become(const char* program, char* const* argv, int output, pid_t parent) {
     ::setpgid(0, 0);
     ::prctl(PR_SET_PDEATHSIG, SIGTERM);
-    if (::getppid() != parent) ::_exit(127);  // it died before the line above
+    if (::getppid() != parent) ::_exit(127);  // the parent died before the line above
     for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGPIPE}) ::signal(signal, SIG_DFL);
     const int input = ::open("/dev/null", O_RDONLY);
     if (input < 0 || ::dup2(input, STDIN_FILENO) < 0) ::_exit(127);

@@ -18,9 +18,9 @@ struct ProcessEnd {
 
 class ChildProcess {
   public:
-    // Starts `program` (a path; /proc/self/exe is this program) with empty standard input; standard output
-    // and errors are appended to `log`. It has its own process group, so that ^C in the terminal reaches
-    // it only through its parent, and it receives TERM when this process dies for whatever reason.
+    // Starts `program` (a path; /proc/self/exe is this program) with empty standard input, and appends its
+    // standard output and errors to `log`. The child has its own process group, so that ^C in the terminal
+    // reaches it only through its parent, and it receives TERM when this process dies for any reason.
     ChildProcess(const std::string& program, const std::vector<std::string>& arguments,
                  const std::string& log);
     ~ChildProcess();  // sends TERM to a running child and waits for it
@@ -39,8 +39,8 @@ class ChildProcess {
 // "exit code 3", "killed by signal 9 (Killed)".
 std::string to_string(const ProcessEnd& end);
 
-// The last `count` lines of a text file that are not empty,
-// control characters escaped; none if it cannot be read.
+// The last `count` lines of a text file that are not empty, with
+// control characters escaped; none if the file cannot be read.
 std::vector<std::string> last_lines(const std::string& path, size_t count);
 
 }  // namespace longreach::train

@@ -19,7 +19,7 @@ namespace longreach::train {
 
 namespace {
 
-// Ignores errors: a console that has gone away must not end a run (fmt::print would throw).
+// Ignores errors: a lost console must not end a run (fmt::print would throw).
 void write_or_drop(const std::string& text, std::FILE* file) {
     std::fwrite(text.data(), 1, text.size(), file);
     if (std::fflush(file) != 0) std::clearerr(file);
@@ -60,7 +60,7 @@ class LogFile final : public spdlog::sinks::base_sink<spdlog::details::null_mute
   private:
     io::File file_;
     bool quiet_;
-    bool failed_ = false;  // the last write, which the console has reported
+    bool failed_ = false;  // the last write failed, and the console has reported it
 };
 
 }  // namespace
@@ -71,7 +71,7 @@ struct Console::Log {
 
 Console::Console(bool quiet)
     : quiet_(quiet), terminal_(!quiet && isatty(STDOUT_FILENO) != 0), log_(std::make_unique<Log>()) {
-    // The default action would end the process at the first line after the reader has left.
+    // The default action would end the process at the first line after the reader has closed the pipe.
     std::signal(SIGPIPE, SIG_IGN);
     if (!quiet) {
         auto console = std::make_shared<spdlog::sinks::stdout_sink_st>();

@@ -1,7 +1,7 @@
-// What a person sees while a run goes on, and its copy in log.txt.
+// The output that a person sees during a run, and its copy in log.txt.
 //
-// Two forms: on a terminal a status line with a bar that redraws under the scrolled lines; into a pipe or a
-// file plain lines only. log.txt gets every permanent line with the time of day in front.
+// A terminal shows a status line with a progress bar, redrawn below the scrolled lines; a pipe or a file
+// receives plain lines only. log.txt receives every permanent line, prefixed with date and time.
 #pragma once
 
 #include <chrono>
@@ -21,8 +21,8 @@ class Console {
     Console(const Console&) = delete;
     Console& operator=(const Console&) = delete;
 
-    // Appends. What cannot be written later is dropped, and the console says so once: a full disk under the
-    // log must not end a run.
+    // Appends to the file. Lines that cannot be written later are dropped with one warning on the console:
+    // a full disk must not end a run because of its log.
     void open_log(const std::string& path, io::Disk& disk = io::Disk::system());
     void line(const std::string& text);    // permanent; may hold several lines
     void status(const std::string& text);  // redrawn on a terminal, dropped elsewhere
@@ -51,7 +51,7 @@ struct Progress {
 std::string progress_line(const Progress& p);
 std::string progress_bar(const Progress& p);
 
-// Resident memory of this process now, and its peak; 0 where the system does not tell.
+// Resident memory of this process now, and its peak; 0 if the system does not report it.
 int64_t resident_bytes();
 int64_t peak_resident_bytes();
 

@@ -37,7 +37,7 @@ std::unique_ptr<Ops> open_device(const SystemConfig& system, std::string& note, 
     CpuOptions options;
     options.threads = static_cast<int>(system.threads);
     if (system.precision == PrecisionChoice::bf16) options.precision = Precision::bf16;
-    // For tests and comparisons only; the default is the best instruction set of the machine.
+    // Only for tests and comparisons; the default is the best instruction set of the machine.
     if (const char* isa = std::getenv("LONGREACH_ISA")) options.isa = isa;
     std::unique_ptr<Ops> ops = make_cpu_ops(options);
     note = "device: " + ops->describe() + why_not;
@@ -107,7 +107,7 @@ double measure_peak(Ops& ops) {
     };
     const Tensor y = matrix(0, device.activations), x = matrix(1, device.activations),
                  w = matrix(2, device.activations), host_values = matrix(3, DType::f32);
-    // Random: a GPU clocks higher on numbers that toggle few bits.
+    // Random values, because a GPU clocks higher on numbers that toggle few bits.
     const Rng rng(1, Purpose::bench, 0);
     std::vector<float> values(static_cast<size_t>(n * n));
     for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(rng.uniform(i)) - 0.5f;

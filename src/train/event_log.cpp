@@ -41,7 +41,7 @@ std::string as_code(const std::string& text) {  // in Markdown
     return out;
 }
 
-// "attention.scale.r" of "layers.3.attention.scale.r"; other names as they are.
+// Turns "layers.3.attention.scale.r" into "attention.scale.r"; returns other names unchanged.
 std::string without_layer(const std::string& name) {
     constexpr std::string_view layers = "layers.";
     if (!name.starts_with(layers)) return name;
@@ -101,8 +101,8 @@ EventLog::EventLog(const std::string& directory, const Experiment& experiment, i
         console.line(fmt::format("warning: no events for TensorBoard: {}", e.what()));
     }
     attempt([&](io::EventFile& file) {
-        // Points of step `step` still count: the checkpoint was made after them. A run that begins has no
-        // such points, but may follow one that was lost before its first checkpoint.
+        // Points of step `step` remain valid: the checkpoint was made after them. A new run has no
+        // such points, but it may follow one that was lost before its first checkpoint.
         file.session_start(step == 0 ? 0 : step + 1, time);
         std::vector<std::string> val_tags;
         for (const int64_t length : experiment.eval.lengths)

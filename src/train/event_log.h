@@ -1,7 +1,7 @@
-// What a run writes for TensorBoard: <run>/events, one file for each time it is started or resumed.
+// The event files that a run writes for TensorBoard: <run>/events, one file per start or resume.
 //
-// A convenience beside metrics.jsonl and val.csv, so it must never end a run: the first failure is
-// reported and writing stops.
+// They only repeat metrics.jsonl and val.csv, so they must never end a run: after
+// the first failure the log prints a warning and stops writing.
 #pragma once
 
 #include <optional>
@@ -14,11 +14,11 @@
 
 namespace longreach::train {
 
-// The fields that are not as nobody wrote them, one by one: "stages.0.steps". Lists are JSON text.
+// The fields that differ from their defaults, one entry per leaf: "stages.0.steps". Lists become JSON text.
 std::vector<io::HyperParameter> hyperparameters_of(const Experiment& experiment);
 
-// Buckets of equal width from the smallest to the largest of `values`, which are finite and at least one;
-// equal values share one bucket around them.
+// Buckets of equal width from the smallest to the largest of `values`. At least one value is needed, all
+// finite. If all values are equal, they share one bucket around them.
 struct Histogram {
     std::vector<double> edges, counts;  // one more edge than counts
 };
@@ -27,7 +27,7 @@ Histogram histogram_of(const std::vector<double>& values);
 class EventLog {
   public:
     EventLog() = default;  // writes nothing
-    // `step`: steps done when this process goes on.
+    // `step`: steps done when this process starts.
     EventLog(const std::string& directory, const Experiment& experiment, int64_t step, Console& console,
              io::Disk& disk = io::Disk::system());
 
@@ -35,10 +35,10 @@ class EventLog {
     void train_step(int64_t step, double loss, std::optional<double> grad_norm, double lr,
                     double tokens_per_second);
     void validation(int64_t step, const std::vector<eval::LengthResult>& results);
-    // Gains, biases, mixing weights, learned scales and the like (ParamGroup::scalar): few numbers in all.
-    // The tensors of one name of all layers make one histogram.
+    // Records gains, biases, mixing weights, learned scales and the like (ParamGroup::scalar): few numbers
+    // in total. The tensors of one name in all layers share one histogram.
     void weights(int64_t step, Ops& ops, const model::ParamTable& table, const model::FlatParams& weights);
-    // Scores z that a probe sampled, by layer.
+    // Records the scores z that a probe sampled, by layer.
     void scores(int64_t step, const std::vector<std::vector<double>>& by_layer);
     void end(io::SessionEnd status);
 

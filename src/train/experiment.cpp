@@ -15,11 +15,11 @@
 namespace longreach::train {
 
 namespace {
-// Far beyond any use; they keep every product and sum of counts inside 64 bits.
+// Far above any realistic value; these limits keep every product and sum of counts within 64 bits.
 constexpr int64_t most_batch_tokens = int64_t{1} << 31;
 constexpr int64_t most_tokens = int64_t{1} << 60;
 
-// Whether a terminal might obey a part of `text`, or a line-based file be torn by it: C0, DEL,
+// Whether `text` holds characters that control a terminal or break the lines of a file: C0, DEL,
 // and C1 in UTF-8.
 bool has_control_characters(std::string_view text) {
     for (size_t i = 0; i < text.size(); ++i) {
@@ -124,7 +124,7 @@ void Experiment::fields(config::Fields& f) {
 
 void Experiment::check(config::Problems& p) {
     if (model.train_context == 0 && !stages.empty()) model.train_context = stages.back().context;
-    // Where clip_logn counts keys at the evaluation; layouts start from model.attention.
+    // The sections in which clip_logn counts keys during evaluation; layouts start from model.attention.
     std::set<std::string> counting;
     if (eval.rope.scale == model::TestScale::clip_logn && knows_layouts())
         for (const int64_t l : layers_of_rope()) counting.insert({"model.attention", model.layout_path(l)});
@@ -151,7 +151,7 @@ void Experiment::check(config::Problems& p) {
         return;
     }
     const bool all_known = knows_layouts();
-    bool windowed = !all_known;  // what a missing layout holds is not known
+    bool windowed = !all_known;  // the contents of a missing layout are unknown
     for (int64_t l = 0; all_known && l < model.layers; ++l)
         windowed = windowed || model.layer_attention(l).window > 0;
     if (!check_stages(p, windowed)) return;
@@ -242,7 +242,7 @@ bool Experiment::knows_layouts() const {
     return true;
 }
 
-// What depends on the layers as pattern and layouts make them.
+// Checks that depend on the layers which pattern and layouts produce.
 void Experiment::check_layers(config::Problems& p) const {
     if (!knows_layouts()) return;  // reported elsewhere
     bool plain = false, uses_context = eval.rope.active();
@@ -261,7 +261,7 @@ void Experiment::check_layers(config::Problems& p) const {
     check_rope(p);
 }
 
-// Layers that eval.rope changes at some length evaluated, by its choice of layers alone.
+// Layers that eval.rope changes at any evaluated length, judged only by its choice of layers.
 std::vector<int64_t> Experiment::layers_of_rope() const {
     std::vector<int64_t> layers;
     for (int64_t l = 0; l < model.layers; ++l) {

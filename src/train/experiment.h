@@ -1,4 +1,4 @@
-// One JSON file is one experiment: the top of the config, and the checks that span its parts.
+// The root of the config, and the checks that span its sections. One JSON file is one experiment.
 #pragma once
 
 #include "config/fields.h"
@@ -76,7 +76,7 @@ struct SystemConfig {
     void fields(config::Fields& f);
 };
 
-// A stage with everything decided.
+// A stage with all defaults resolved.
 struct Stage {
     int64_t first_step, steps;  // [first_step, first_step + steps)
     int64_t first_token;        // tokens consumed before it
@@ -86,7 +86,7 @@ struct Stage {
     int64_t window;
     double lr;
     int64_t micro_batches() const { return tokens_per_step / micro_tokens; }
-    // Tokens the run has consumed when `step` of this stage (or the first after it) begins.
+    // Tokens that the run has consumed when `step` of this stage (or the first step after it) begins.
     int64_t tokens_before(int64_t step) const { return first_token + (step - first_step) * tokens_per_step; }
 };
 
@@ -106,7 +106,7 @@ struct Experiment {
     ParallelConfig parallel;
     SystemConfig system;
     void fields(config::Fields& f);
-    // Fills in what follows from other fields, then checks.
+    // Fills in the fields that follow from others, then checks.
     void check(config::Problems& problems);
 
     uint64_t init_seed() const { return static_cast<uint64_t>(seed.init >= 0 ? seed.init : run.seed); }
@@ -121,11 +121,11 @@ struct Experiment {
     const std::vector<int64_t>& probe_lengths() const {
         return probe.lengths.empty() ? eval.lengths : probe.lengths;
     }
-    // Every length a run evaluates the model at.
+    // Every length at which a run evaluates the model.
     std::vector<int64_t> evaluated_lengths() const;
     uint64_t task_seed() const;
-    bool scores_task() const;  // validations score the task trained on
-    // What is evaluated after the step that makes `step` steps done, in this order.
+    bool scores_task() const;  // whether validations score the training task
+    // The evaluations that are due once `step` steps are done, in this order.
     std::vector<Part> parts_after(int64_t step) const;
     // Samples of data.task; `haystack` as for TaskGenerator.
     tasks::TaskGenerator task_generator(const data::TokenStream* haystack) const;
@@ -133,7 +133,7 @@ struct Experiment {
   private:
     bool knows_layouts() const;  // every layer's layout exists
     std::vector<int64_t> layers_of_rope() const;
-    // windowed: a layer has a window. False: nothing that follows from the stages can be checked.
+    // windowed: whether a layer has a window. Returns false if the checks that use the stages cannot run.
     bool check_stages(config::Problems& problems, bool windowed) const;
     void check_window_warmup(config::Problems& problems, bool windowed) const;
     void check_layers(config::Problems& problems) const;

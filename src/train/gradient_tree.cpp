@@ -26,7 +26,7 @@ void GradientTree::begin_step(int64_t micro_batches) {
     depth_ = 0;
 }
 
-// The first micro-batch of leaf l is the smallest m with m L >= l M.
+// With M micro-batches, the first one of leaf l is the smallest m with m L >= l M.
 GradientTree::Range GradientTree::of(int rank) const {
     const int64_t each = leaves_ / ranks_;
     const auto first = [&](int64_t leaf) { return (leaf * micro_batches_ + leaves_ - 1) / leaves_; };

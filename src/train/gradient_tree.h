@@ -1,11 +1,11 @@
-// The gradient of a step as a fixed binary tree over numbered leaves.
+// Sums the gradient of a step in a fixed binary tree over numbered leaves.
 //
-// Micro-batches are numbered within the step; each belongs to one of L leaves (the largest power of two up to
-// min(most leaves, micro-batches)) and adds to it in order; leaves are combined pairwise. The shape depends
-// only on the number of micro-batches, so the sum has the same bits however the leaves are spread over ranks:
-// each of R ranks has L/R consecutive leaves, a whole subtree, and the ranks' sums are combined pairwise in
-// turn (RankTraffic). At most log2(L/R) + 1 partial sums exist at once on a rank (a binary counter: two sums
-// of equal size are merged as soon as they exist).
+// Micro-batches are numbered within the step. Each belongs to one of L leaves, where L is the largest power
+// of two up to min(most leaves, micro-batches); a leaf adds its micro-batches in order, and leaves are
+// combined pairwise. The shape depends only on the number of micro-batches, so the sum has the same bits for
+// any distribution of the leaves over ranks: each of R ranks has L/R consecutive leaves, a whole subtree, and
+// RankTraffic combines the sums of the ranks pairwise in turn. A rank holds at most log2(L/R) + 1 partial
+// sums at once (a binary counter: two sums of equal size are merged as soon as they exist).
 #pragma once
 
 #include <vector>
@@ -23,7 +23,7 @@ class GradientTree {
     explicit GradientTree(int64_t most_leaves = 8, int rank = 0, int ranks = 1)
         : most_leaves_(most_leaves), rank_(rank), ranks_(ranks) {}
 
-    // Serves steps of up to max_micro_batches.
+    // Reserves memory for steps of up to max_micro_batches.
     void plan(model::Arena& arena, int64_t parameters, int64_t max_micro_batches);
 
     void begin_step(int64_t micro_batches);
@@ -34,23 +34,24 @@ class GradientTree {
     Range of(int rank) const;
     Range own() const { return of(rank_); }
 
-    // Where micro-batch m adds its gradient; a rank's micro-batches come in order.
+    // The buffer to which micro-batch m adds its gradient. A rank calls this for its micro-batches in order.
     model::FlatParams begin(Ops& ops, int64_t m);
-    // Merges the partial sums that m completes: all at once, or, as its gradient gets ready, stretch by
-    // stretch of the flat buffer. advance(m) ends the micro-batch.
+    // Merges the partial sums that m completes, in the range [begin, end) of the flat buffer: ranges may be
+    // merged one by one as their gradients become ready. advance(m) ends the micro-batch.
     void merge(Ops& ops, int64_t m, int64_t begin, int64_t end) const;
     void advance(int64_t m);
     void end(Ops& ops, int64_t m) {
         merge(ops, m, 0, buffers_.front().flat.count());
         advance(m);
     }
-    // This rank's sum: its place from the start, its value after the last of its micro-batches.
+    // The sum of this rank. The buffer is known from the start; its value is complete after the last
+    // micro-batch of the rank.
     model::FlatParams sum() const { return buffers_.front(); }
-    model::FlatParams result() const;  // the same, checked to be complete
+    model::FlatParams result() const;  // the same; checks that it is complete
 
   private:
     int64_t leaf_of(int64_t m) const { return m * leaves_ / micro_batches_; }
-    // Partial sums that m completes besides its own leaf's; -1: m does not end its leaf.
+    // Number of merges after m, if m ends its leaf; -1: it does not.
     int merges(int64_t m) const;
 
     std::vector<model::FlatParams> buffers_;

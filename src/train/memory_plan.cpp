@@ -10,7 +10,7 @@ namespace longreach::train {
 
 namespace {
 
-// False if every stage takes one sequence at a time already.
+// Returns false if every stage already takes one sequence at a time.
 bool halve_micro_batches(std::vector<Stage>& stages) {
     const int64_t most = most_micro_tokens(stages) / 2;
     bool smaller = false;
@@ -30,13 +30,13 @@ MemoryPlan::MemoryPlan(const Session& session, Reserve reserve)
     reserve_(arena_, session.schedule.stages(), std::numeric_limits<int64_t>::max());
 }
 
-// On the CPU a second copy of the weights exists while they are initialised.
+// On the CPU, a second copy of the weights exists during their initialisation.
 int64_t MemoryPlan::needed(const model::Arena& arena) const {
     const bool host = session_.ops.native_queue().device < 0 && session_.surroundings.memory == 0;
     return arena.bytes() + (host ? 4 * session_.model.params().size() : 0);
 }
 
-// Smaller micro-batches first; where none fits, shorter evaluations as well.
+// Tries smaller micro-batches first; if none fits, shorter evaluations as well.
 std::string MemoryPlan::what_fits(int64_t free) const {
     const std::vector<int64_t> lengths = session_.experiment.evaluated_lengths();
     for (auto length = lengths.rbegin(); length != lengths.rend(); ++length) {
@@ -67,7 +67,7 @@ void MemoryPlan::check() const {
          human_bytes(free.bytes), free.limit, what_fits(free.bytes));
 }
 
-// Of the GPU, else of this process.
+// Resident bytes of this process; with a GPU, minus the free bytes of the GPU.
 int64_t MemoryPlan::held() const {
     return session_.ops.native_queue().device >= 0 ? -session_.ops.free_bytes() : resident_bytes();
 }
@@ -82,8 +82,8 @@ void MemoryPlan::compare() {
     compared_ = true;
     const bool on_device = held_before_ < 0;
     const int64_t taken = (on_device ? held() : peak_resident_bytes()) - held_before_;
-    // Besides the plan a run holds batches in the loader, tables while they are filled and pages that the
-    // allocator keeps for later.
+    // Outside the plan, a run holds batches in the loader, tables while they are being filled, and pages
+    // that the allocator keeps for reuse.
     constexpr int64_t tolerated = 64 << 20;
     session_.console.line(
         fmt::format("memory: planned {}, taken {}{}", human_bytes(arena_.bytes()), human_bytes(taken),

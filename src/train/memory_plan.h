@@ -1,4 +1,4 @@
-// The memory of a run: planned, held against what is free, allocated, and compared with what was taken.
+// The memory of a run: plans it, checks it against free memory, allocates it, and compares it with the use.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +13,16 @@ namespace longreach::train {
 
 class MemoryPlan {
   public:
-    // Reserves everything that training these stages needs, with evaluations at lengths up to `longest`.
+    // Reserves all memory for training with these stages and evaluations at lengths up to `longest`.
     using Reserve = std::function<void(model::Arena&, const std::vector<Stage>& stages, int64_t longest)>;
 
     MemoryPlan(const Session& session, Reserve reserve);
 
     std::string table() const { return arena_.table(); }
-    // Error(ExitCode::device) with what would fit, if the plan does not.
+    // Error(ExitCode::device) if the plan does not fit; the message says what would.
     void check() const;
     void allocate();
-    // After the first step: a line with the plan and what was taken. Later calls do nothing.
+    // Call after the first step: prints planned and used memory. Later calls do nothing.
     void compare();
 
   private:

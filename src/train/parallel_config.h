@@ -1,4 +1,4 @@
-// How the ranks of a run share its work. Nothing here is about their number: that is the launcher's.
+// How the ranks of a run share its work. The launcher, not this config, sets the number of ranks.
 #pragma once
 
 #include "config/fields.h"
@@ -8,7 +8,7 @@ namespace longreach::train {
 
 enum class Reduction {
     tree,        // a fixed order: the same bits at 1, 2, 4, 8 ranks
-    all_reduce,  // the library's order: other bits at every number of ranks
+    all_reduce,  // the library's order: the bits depend on the number of ranks
 };
 
 struct ParallelConfig {

@@ -9,8 +9,8 @@ namespace longreach::train {
 
 namespace {
 
-// Room for a TrainState as text, in 4 bytes each: less than 2 KiB, and two numbers for each step of the
-// window in which spikes are searched.
+// Room for a TrainState as text, in words of 4 bytes: less than 2 KiB, plus two numbers for each step of
+// the window of the spike detection.
 int64_t message_words(const Experiment& experiment) {
     return 4096 + 16 * experiment.train.spike.window;
 }

@@ -1,5 +1,5 @@
-// What the ranks of a run must agree on to take the same decisions: a text of rank 0, and a stop signal that
-// any of them received. With one rank nothing is sent.
+// Data that the ranks of a run exchange to take the same decisions: a text of rank 0, and a stop signal that
+// any rank received. With one rank nothing is sent.
 #pragma once
 
 #include <functional>
@@ -16,16 +16,16 @@ class RankAgreement {
     explicit RankAgreement(const Session& session);
     void plan(model::Arena& arena);
 
-    // Rank 0's text, on all ranks.
+    // Returns the text of rank 0 on all ranks.
     std::string text(const std::string& own) const;
 
     // Every rank sends parts_of(own rank) to all others and receives parts_of(r) from each rank r.
     using PartsOf = std::function<std::vector<Tensor>(int rank)>;
     void gather(DType type, int64_t count, const PartsOf& parts_of) const;
-    // The same, with the signal that each rank received; decides on the signal.
+    // The same, together with the signal that each rank received; sets stop_signal() on all ranks.
     void gather_with_signals(int64_t count, const PartsOf& parts_of);
 
-    // A signal that all ranks know of; 0: none.
+    // The signal on which all ranks agree; 0: none.
     int stop_signal() const;
 
   private:

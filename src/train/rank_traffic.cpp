@@ -16,7 +16,7 @@ Tensor stretch(const Tensor& flat, int64_t begin, int64_t count) {
 RankTraffic::RankTraffic(const ParallelConfig& config, const optim::Ownership& ownership,
                          const std::vector<model::Segment>& segments, int rank, int64_t bundle_bytes)
     : config_(config), ownership_(ownership), segments_(segments), bundle_of_(segments.size()), rank_(rank) {
-    // From the last segment on, as the backward pass completes them.
+    // From the last segment to the first, the order in which the backward pass completes them.
     for (size_t s = segments.size(); s-- > 0;) {
         const bool full =
             !bundles_.empty() && (bundles_.back().span.end - bundles_.back().span.begin) * 4 >= bundle_bytes;
@@ -70,7 +70,7 @@ void RankTraffic::done(int64_t segment) {
     const model::Segment& s = segments_[static_cast<size_t>(segment)];
     tree_->merge(*ops_, completing_, s.begin, s.end);
     Bundle& bundle = bundles_[bundle_of(segment)];
-    if (s.begin == bundle.span.begin) send_gradients(bundle);  // the last of the bundle to be completed
+    if (s.begin == bundle.span.begin) send_gradients(bundle);  // this segment completes the bundle
 }
 
 void RankTraffic::send_gradients(Bundle& bundle) {
@@ -95,8 +95,8 @@ void RankTraffic::send_gradients(Bundle& bundle) {
         comm_->exchange({ranks::CollectiveOp::reduce_scatter, DType::f32, count}, sends, receives);
 }
 
-// The ranks are the leaves of a binary tree. a + b and b + a have the same bits, so each sum of two goes
-// where this rank's own part is, if it is one of them.
+// The ranks are the leaves of a binary tree. a + b and b + a have the same bits, so if one operand
+// contains this rank's own part, the sum is stored there.
 void RankTraffic::add_ranks(const Bundle& bundle) {
     const Tensor sum = tree_->sum().flat;
     const int ranks = comm_->ranks();
@@ -133,7 +133,7 @@ ranks::Comm::Ticket RankTraffic::share(const Bundle& bundle, const Tensor& flat,
 
 void RankTraffic::finish_gradients() {
     completing_ = -1;
-    for (size_t b = bundles_.size(); b-- > 0;) {  // as they were sent
+    for (size_t b = bundles_.size(); b-- > 0;) {  // in the order of sending
         Bundle& bundle = bundles_[b];
         check(bundle.gradients.has_value(), "a step ends without the gradients of a segment");
         comm_->wait(*bundle.gradients);

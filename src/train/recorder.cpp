@@ -15,8 +15,8 @@ namespace {
 
 constexpr uint64_t largest_record = uint64_t{1} << 30;  // bytes
 
-// Bytes of the lines of timing.jsonl up to and including `step`. Its length depends on the clock, so unlike
-// those of the other record files it is no part of a checkpoint: equal runs leave equal checkpoints.
+// Bytes of the lines of timing.jsonl up to and including `step`. This length depends on the clock, so unlike
+// those of the other record files it is not stored in checkpoints: equal runs write equal checkpoints.
 int64_t timing_bytes(const std::string& path, int64_t step) {
     if (step == 0 || io::kind_of(path, io::Links::refuse) != io::PathKind::file) return 0;
     const std::string text = io::read_file(path, largest_record, io::Links::refuse);
@@ -70,7 +70,7 @@ void Recorder::open(const std::map<std::string, int64_t>& later) {
     running_ = {};
 }
 
-// Of a run that does not probe for a while, the length of probe.csv stays as it was.
+// While a run does not probe, probe.csv is not among them and keeps its recorded length.
 std::vector<Recorder::Record> Recorder::records() {
     std::vector<Record> all = {{metrics_file.file(), &metrics_, false},
                                {eval::val_file.file(), &val_.file, true},
@@ -120,7 +120,7 @@ Progress Recorder::progress(const StepOutcome& outcome, const Stage& stage) cons
     const TrainState& state = session_.state;
     const Schedule& schedule = session_.schedule;
     const double rate = busy_.seconds > 0 ? busy_.flops / busy_.seconds : 0;  // FLOP/s
-    // Of all ranks' devices together, as the FLOPs are.
+    // Of the devices of all ranks together, as the FLOPs are.
     const double datasheet = session_.ops.traits().datasheet_flops * session_.ranks;
     const double peak = session_.peak_flops * session_.ranks;
     Progress p;
@@ -175,7 +175,7 @@ void Recorder::write_metrics(const StepOutcome& outcome, const Stage& stage) {
                    .lr = outcome.lr,
                    .skipped = state.skipped};
     const double bytes_per_token = session_.train_stream.bytes_per_token();
-    // Of text: the answers of a task stand for no bytes of the corpus.
+    // Only for text: the answers of a task do not correspond to bytes of the corpus.
     if (bytes_per_token > 0 && std::isfinite(outcome.loss) && e.data.task.kind == data::TaskKind::none)
         row.bits_per_byte = outcome.loss / std::numbers::ln2 / bytes_per_token;
     if (state.spikes > 0) {
@@ -195,7 +195,7 @@ void Recorder::write_timing(const Progress& p) {
                   .tokens_per_second = p.tokens_per_second,
                   .flops_per_second = busy_.seconds > 0 ? busy_.flops / busy_.seconds : 0,
                   .peak_fraction = p.peak_fraction,
-                  .mfu = p.mfu > 0 ? p.mfu : NAN,  // no datasheet names a rate
+                  .mfu = p.mfu > 0 ? p.mfu : NAN,  // NaN: no datasheet rate is known
                   .memory_bytes = p.memory_bytes};
     if (session_.ranks > 1) {
         row.ranks = session_.ranks;

@@ -1,8 +1,8 @@
 // The files in which a run records its progress: metrics.jsonl, timing.jsonl, val.csv, positions.csv,
 // probe.csv, tasks.csv and the event file.
 //
-// Their lengths belong to the run's state: a resumed run cuts each file to the length of its checkpoint. Of
-// several ranks only rank 0 has files.
+// Their lengths belong to the state of the run: a resumed run truncates each file to the length in its
+// checkpoint. With several ranks only rank 0 has files.
 #pragma once
 
 #include <map>
@@ -23,10 +23,10 @@ class Recorder {
   public:
     explicit Recorder(Session& session) : session_(session) {}
 
-    // later: lengths of files that are ahead of the state, as after evaluations of a saved step.
+    // later: lengths of files that are ahead of the state, as after evaluations of a saved step
     void open(const std::map<std::string, int64_t>& later);
 
-    // The step that made session.state.step steps done; lines and records at every run.log_every-th.
+    // Call after each step, when session.state counts it; writes a record every run.log_every steps.
     void step(const StepOutcome& outcome, double seconds);
     void losses(const std::vector<eval::LengthResult>& results);
     void task(const std::vector<eval::TaskRow>& rows);
@@ -34,12 +34,12 @@ class Recorder {
     void end(io::SessionEnd end) { events_.end(end); }
 
     void note_lengths();  // in session.state
-    void sync();          // what is recorded survives a power failure
-    // Lengths of the files to which evaluations append, synced.
+    void sync();          // makes the records survive a power failure
+    // Syncs the files to which evaluations append, and returns their lengths.
     std::map<std::string, int64_t> evaluation_lengths();
 
   private:
-    // A CSV file, with the columns that the version had which began it.
+    // A CSV file, with the columns of the version that created it.
     struct Table {
         io::RecordFile file;
         size_t columns = 0;

@@ -34,7 +34,7 @@ std::string non_finite(const std::string& name, const std::vector<float>& values
                        values.size(), found.count == 1 ? "is" : "are", found.first);
 }
 
-// What to do when the numbers of this file of a checkpoint are of no use.
+// What the user can do if the numbers in this file of a checkpoint are unusable.
 std::string advice_against(const std::string& file) {
     const std::string checkpoint = io::parent_path(file), root = io::parent_path(checkpoint);
     for (const int64_t step : io::checkpoint_steps(root))
@@ -67,7 +67,7 @@ bool read_tensor(const io::SafetensorsFile& file, const std::string& path, const
     return true;
 }
 
-// What ran, and where: for people, not for reproduction, which depends on none of the last lines.
+// Which program ran, and where. It is for people: results do not depend on the last lines.
 json::Value build_json() {
     const BuildInfo build = build_info();
     const ProcessInfo process = process_info();
@@ -95,7 +95,7 @@ TrainState read_state(const io::Checkpoint& checkpoint) {
     return state;
 }
 
-// What the manifest cannot know of. A checkpoint made elsewhere may have weights only.
+// Checks what the manifest does not cover. A checkpoint made elsewhere may have weights only.
 void examine_checkpoint(const io::Checkpoint& checkpoint) {
     for (const char* name : {model_file, optimizer_file})
         if (checkpoint.has(name)) io::SafetensorsFile::open(checkpoint.file(name), io::Links::refuse);
@@ -210,7 +210,7 @@ void RunDirectory::check_in_place() const {
 
 void RunDirectory::check_names() const {
     check_in_place();
-    // If the directory itself goes between two of these checks, that is the error to report.
+    // If the directory itself disappears between two of these checks, that is the error to report.
     const auto lose = [&](const std::string& path, const std::string& how, const char* hint) {
         check_in_place();
         throw Error(ExitCode::disk, fmt::format("{} {} while the run used it", path, how), hint);
@@ -267,8 +267,8 @@ std::optional<RunDirectory::Loaded> RunDirectory::load_newest(Ops& ops, const mo
                                                               int64_t total_steps,
                                                               const std::vector<io::StoredTensor>& moments,
                                                               Console& console) {
-    // All that a resume reads is read here, so that a checkpoint in which something is wrong gives way
-    // to the one before.
+    // Everything that a resume reads is read here, so that an invalid checkpoint is skipped in favour
+    // of the one before it.
     Loaded loaded;
     const auto examine = [&](const io::Checkpoint& c) {
         examine_checkpoint(c);
@@ -293,7 +293,7 @@ std::optional<RunDirectory::Loaded> RunDirectory::load_newest(Ops& ops, const mo
 
 namespace {
 
-// Whether the first entry.bytes bytes of a file are those of the manifest.
+// Whether the first entry.bytes bytes of a file match the hash in the manifest.
 bool begins_as(const std::string& path, const io::ManifestEntry& entry, io::Disk& disk) {
     if (io::kind_of(path, io::Links::refuse) == io::PathKind::missing) return false;
     const io::File file = io::File::open(path, io::Links::refuse, disk);

@@ -1,4 +1,4 @@
-// runs/<name>: who holds it, what is in it, and how checkpoints map to the weights and optimiser of a run.
+// runs/<name>: its lock, its files, and how checkpoints map to the weights and the optimiser of a run.
 //
 //     config.json  build.json  log.txt  metrics.jsonl  timing.jsonl  val.csv  positions.csv
 //     probe.csv  tasks.csv  validated.json  validation.partial
@@ -6,7 +6,7 @@
 //     checkpoints/step_00000800/  model.safetensors  optimizer.safetensors  state.json  config.json
 //     metrics.jsonl  val.csv  positions.csv  probe.csv  tasks.csv  manifest.json
 //
-// Whatever this program writes there is a regular file or a directory: links and FIFOs are refused.
+// Everything that this program writes there is a regular file or a directory: links and FIFOs are refused.
 #pragma once
 
 #include <optional>
@@ -25,7 +25,7 @@
 
 namespace longreach::train {
 
-// What a checkpoint is made of. Of several ranks rank 0 writes and reads it.
+// The contents of a checkpoint. With several ranks, rank 0 writes and reads it.
 struct CheckpointParts {
     Ops& ops;
     const model::ParamTable& table;
@@ -35,38 +35,38 @@ struct CheckpointParts {
 
 class RunDirectory {
   public:
-    // Creates the directory if needed and locks it. fresh: deletes what an earlier run left there.
+    // Creates the directory if needed and locks it. fresh: deletes the files of an earlier run.
     RunDirectory(const std::string& path, bool fresh, io::Disk& disk = io::Disk::system());
 
     const std::string& path() const { return path_; }
     io::Disk& disk() const { return *disk_; }
     std::string file(const std::string& name) const;
 
-    // Writes config.json, origins and build.json. If a config is already there, every difference must be one
-    // across which a run may resume; Error(ExitCode::usage) lists those that are not.
+    // Writes config.json, origins.json and build.json. If a config is already there, a run must be allowed
+    // to resume across every difference; otherwise Error(ExitCode::usage) lists the differences.
     void adopt_config(const config::FieldInfo& config, const std::vector<config::FieldOrigin>& origins);
 
-    // One of the record files, of which RecordFile's constructor says more. Every one that state.file_bytes
-    // names is also a file of the checkpoints, so that a checkpoint alone brings it back.
+    // Opens a record file; see the constructor of RecordFile. Checkpoints contain a copy of every file that
+    // state.file_bytes names, so that it can be restored from a checkpoint alone.
     io::RecordFile open_record(const std::string& name, int64_t bytes, std::string_view header = {});
 
-    // Before anything is written: Error(ExitCode::disk) if the directory was moved or removed while the run
-    // used it, another process may have come in, or a record file lost what was in it.
+    // Call before writing. Error(ExitCode::disk) if the directory was moved or removed while the run used
+    // it, if another process may have entered it, or if a record file was truncated.
     void check_in_place() const;
-    // After a checkpoint, and before a validation: the same also if only the name of a record file or of the
-    // lock was removed or given to another file. What was recorded is then in the checkpoint.
+    // Call after a checkpoint, and before a validation. Fails also if only the name of a record file or of
+    // the lock was removed or given to another file. The checkpoint then holds the records.
     void check_names() const;
 
-    // Error(ExitCode::numerics) if a weight or a moment is not finite: nothing is saved or removed then.
+    // Error(ExitCode::numerics) if a weight or a moment is not finite; then nothing is saved or removed.
     void save(const CheckpointParts& parts, const TrainState& state, int64_t keep, Console& console);
-    // Without the optimiser, in place of all checkpoints but that of step 0: what a finished run may leave.
+    // For finished runs: saves without the optimiser, and removes all other checkpoints but that of step 0.
     void save_weights_only(const CheckpointParts& parts, const TrainState& state, Console& console);
-    // Weights and counters of the newest valid checkpoint; empty if the run has none. Record files that were
-    // lost are restored from it. moments: what its optimiser's file must hold. Without the optimiser it
-    // serves only a run with no more than its steps: Error(ExitCode::checkpoint) otherwise.
+    // Loads weights and counters of the newest valid checkpoint; empty if the run has none. Restores lost
+    // record files from it. moments: the tensors that its optimiser file must hold. If the checkpoint has no
+    // optimiser and the run has more steps to do: Error(ExitCode::checkpoint).
     struct Loaded {
         TrainState state;
-        std::string optimizer;  // the file with its moments; empty: the checkpoint has none
+        std::string optimizer;  // file with the moments; empty: the checkpoint has none
     };
     std::optional<Loaded> load_newest(Ops& ops, const model::ParamTable& table,
                                       const model::FlatParams& weights, int64_t total_steps,
@@ -86,20 +86,20 @@ class RunDirectory {
     std::string config_text_;
 };
 
-// The moments in such a file, to the ranks that keep them.
+// Sends the moments in an optimiser file to the ranks that keep them.
 void load_optimizer(const std::string& path, StateExchange& state);
 
-// Whether <run>/eval/<name> may hold the results of an evaluation.
+// Whether `name` is valid as <run>/eval/<name>, the directory of an evaluation's results.
 bool is_label(std::string_view name);
 
 // The newest valid checkpoint of a run directory, or the checkpoint itself if `path` names one.
 io::Checkpoint find_checkpoint(const std::string& path, const io::Notice& notice);
 
 struct LoadOptions {
-    bool partial = false;  // tensors that are missing keep their values; both kinds of leftovers are reported
-    bool non_finite = false;  // values that are not finite are reported, and otherwise an Error(numerics)
+    bool partial = false;     // missing tensors keep their values; reports missing and unused tensors
+    bool non_finite = false;  // reports values that are not finite; false: they are an Error(numerics)
 };
-// Weights by name. Every tensor of the table must be in the file with its shape.
+// Loads weights by name. Unless `partial`, table and file must have the same tensors; shapes must be equal.
 void load_weights(const io::Checkpoint& checkpoint, Ops& ops, const model::ParamTable& table,
                   const model::FlatParams& weights, const LoadOptions& options, const io::Notice& notice);
 

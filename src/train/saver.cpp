@@ -47,7 +47,7 @@ bool Saver::resume() {
         validator_.set_done(validated->done);
         later_lengths_ = validated->file_bytes;
     } else if (validated && validated->step > session_.state.step) {
-        io::remove_file(directory.file("validated.json"));  // of steps that come again
+        io::remove_file(directory.file("validated.json"));  // of steps that will be repeated
     }
     if (session_.ranks == 1 && !optimizer_file_.empty()) {
         StateExchange moments = stepper_.state_exchange();
@@ -118,8 +118,8 @@ std::string Saver::write(StateExchange& moments, bool weights_only) {
             directory.save(parts, state, session_.experiment.checkpoint.keep, session_.console);
         failed_saves_ = 0;
     } catch (const Error& e) {
-        directory.check_in_place();  // whatever failed, a lost directory is the reason to give
-        // A full disk in the middle of a long run must not end the run: the previous checkpoint is intact.
+        directory.check_in_place();  // if the directory is lost, that is the error to report
+        // A full disk must not end a long run at once: the previous checkpoint is intact.
         constexpr int tolerated = 3;
         const bool needed = session_.schedule.last(state.step) || agreement_.stop_signal() != 0;
         const bool finite = e.code() != ExitCode::numerics;

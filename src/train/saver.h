@@ -1,4 +1,4 @@
-// The checkpoints of a run: what it starts from, and what it leaves.
+// The checkpoints of a run: loads the one it starts from and saves new ones.
 #pragma once
 
 #include <map>
@@ -25,14 +25,14 @@ class Saver {
     // Fills weights, state and moments: from the newest checkpoint, from run.init_from, or fresh.
     void start();
     void open_records();  // at the lengths that belong to the state
-    // False: something is not finite, and nothing was saved.
+    // Returns false if a value is not finite; then nothing was saved.
     bool save();
     bool saved(int64_t step) const { return saved_step_ == step; }
 
   private:
-    void start_from_files();  // rank 0's part of it
+    void start_from_files();  // on rank 0
     bool resume();            // false: the run has no checkpoint
-    void share_start();       // what rank 0 began with, to the other ranks
+    void share_start();       // sends the start of rank 0 to the other ranks
     void check_resumed() const;
     // "saved", "postponed" or "not finite".
     std::string write(StateExchange& moments, bool weights_only);
@@ -44,7 +44,7 @@ class Saver {
     Validator& validator_;
     bool resumed_ = false;
     std::string optimizer_file_;                    // of the checkpoint to resume from
-    std::map<std::string, int64_t> later_lengths_;  // of record files, where validated.json says more
+    std::map<std::string, int64_t> later_lengths_;  // of record files, as validated.json gives them
     int failed_saves_ = 0;                          // in a row
     int64_t saved_step_ = -1;
 };

@@ -1,5 +1,5 @@
-// The plan of a run in steps and FLOPs: which stage trains a step, what training and evaluations cost, and
-// how much of it is left.
+// The plan of a run in steps and FLOPs: the stage of each step, the cost of training and evaluations, and
+// the time that is left.
 #pragma once
 
 #include <string>
@@ -11,12 +11,12 @@
 
 namespace longreach::train {
 
-// Seconds that work took whose FLOPs are known.
+// Duration and FLOPs of some work.
 struct Measured {
     double seconds = 0, flops = 0;
 };
 
-// What this process has spent besides training steps.
+// Time that this process has spent outside training steps.
 struct TimeSpent {
     Measured validations, probes;
     double evaluating = 0, saving = 0;  // seconds
@@ -40,8 +40,8 @@ class Schedule {
     double validation_flops(bool final) const;  // of one; an upper bound if the stream is short
     double probe_flops() const;                 // of one
 
-    // Of all that follows the update of step `step`, the evaluations of that step included. What has not been
-    // measured is assumed to run at `flops_per_second`, saving to take no time.
+    // Seconds from the update of step `step` to the end of the run, including the evaluations of that step.
+    // Work that has not been measured is assumed to run at `flops_per_second`, and saving to take no time.
     double seconds_left(int64_t step, double flops_per_second, const TimeSpent& spent) const;
     // "validation: 2 times of 65536 tokens, then once ...; 3.1% of the run's FLOPs"
     std::string evaluations() const;
@@ -54,7 +54,7 @@ class Schedule {
     const int64_t steps_;
 };
 
-// The largest of all stages.
+// The maximum over all stages.
 int64_t most_micro_tokens(const std::vector<Stage>& stages);
 int64_t most_micro_batches(const std::vector<Stage>& stages);
 

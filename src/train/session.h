@@ -1,4 +1,4 @@
-// What the parts of a run share: the experiment, its data and model, where the run is, and whom it can reach.
+// What the parts of a run share: experiment, data, model, state, run directory and communicator.
 #pragma once
 
 #include <chrono>
@@ -18,8 +18,8 @@ namespace longreach::train {
 // The circumstances under which a run is planned.
 struct Surroundings {
     int local_ranks = 1;       // ranks that share this machine's memory
-    int64_t memory = 0;        // bytes of the device that is planned for; 0: what is free
-    std::string no_data = {};  // why the data are not opened; empty: they are
+    int64_t memory = 0;        // bytes of the device that is planned for; 0: use the free memory
+    std::string no_data = {};  // why the data are not opened; empty: they are opened
 };
 
 struct Session {
@@ -37,15 +37,15 @@ struct Session {
     model::FlatParams weights;
     TrainState state;
     TimeSpent spent;
-    double peak_flops = 0;  // of this device, measured on a matrix product
+    double peak_flops = 0;  // FLOP/s of this device, measured on a matrix product
 
-    // Set when the run begins; what is planned before that needs none of them.
+    // Set when the run begins; planning needs none of them.
     RunDirectory* directory = nullptr;  // null on all ranks but 0
     ranks::Comm* comm = nullptr;
     ranks::Team* team = nullptr;
 
     bool writes() const { return directory != nullptr; }
-    // "go back to <checkpoint>", the newest of an earlier step than this.
+    // "go back to <checkpoint>", the newest checkpoint of a step before `step`.
     std::string earlier_checkpoint(int64_t step) const;
 };
 

@@ -11,7 +11,7 @@ namespace longreach::train {
 
 namespace {
 
-// A handler can reach nothing but static storage; this is the only such variable of the program.
+// A signal handler can access only static storage; this is the only such variable of the program.
 volatile std::sig_atomic_t received_signal = 0;
 
 void remember(int signal) {
@@ -19,7 +19,7 @@ void remember(int signal) {
     received_signal = signal;
 }
 
-// Only calls that are safe in a handler.
+// Makes only calls that are safe in a signal handler.
 void end_process(int) {
     constexpr std::string_view text = "stopped before the first step; the same command starts again\n";
     const ssize_t ignored = ::write(STDERR_FILENO, text.data(), text.size());
@@ -74,7 +74,8 @@ StopSignals::StopSignals() {
 StopSignals::~StopSignals() {
     for (size_t i = 0; i < numbers.size(); ++i) {
         if (before_[i].sa_handler == end_process) continue;
-        // Of several at once, as when ranks are threads, the last to go must not leave another's handler.
+        // Several objects may exist at once if ranks are threads: the last one destroyed must not restore
+        // the handler of another.
         if (before_[i].sa_handler == remember) before_[i].sa_handler = SIG_DFL;
         sigaction(numbers[i], &before_[i], nullptr);
     }

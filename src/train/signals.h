@@ -1,5 +1,5 @@
-// Polite stop requests: TERM, USR1, USR2, HUP and INT ask for a checkpoint and an exit; a second INT ends at
-// once. A HUP that was ignored when the process started (nohup) stays ignored.
+// Stop signals: TERM, USR1, USR2, HUP and INT ask for a checkpoint and an exit; a second INT ends the process
+// at once. A HUP that was ignored when the process started (nohup) stays ignored.
 #pragma once
 
 #include <array>
@@ -7,15 +7,16 @@
 
 namespace longreach::train {
 
-// The first thing a process does that will train. From now on a stop signal ends it at once with
-// ExitCode::stopped, since there is nothing to save yet; a StopSignals defers that. Signals that were blocked
-// by whoever started the process are delivered now.
+// Call first in a process that will train. From then on a stop signal ends the process at once with
+// ExitCode::stopped, since there is nothing to save yet; a StopSignals defers that. Stop signals that
+// the parent process had blocked are delivered now.
 void end_at_stop_signals();
 
-// Lets stop signals through that were blocked by whoever started the process.
+// Unblocks the stop signals that the parent process had blocked.
 void unblock_stop_signals();
 
-// While it lives, none is delivered to this thread, nor to a process it starts before that asks for them.
+// While an object exists, no stop signal is delivered to this thread. A process that the thread
+// starts meanwhile receives none either, until it unblocks them.
 class BlockedStopSignals {
   public:
     BlockedStopSignals();
@@ -27,14 +28,14 @@ class BlockedStopSignals {
     sigset_t before_;
 };
 
-// While it lives, stop signals are remembered and end nothing.
+// While an object exists, stop signals are recorded and do not end the process.
 class StopSignals {
   public:
     static constexpr std::array numbers{SIGTERM, SIGUSR1, SIGUSR2, SIGHUP, SIGINT};
 
     StopSignals();
-    // Restores what was there before; after end_at_stop_signals(), signals stay without effect: the work is
-    // done and the process is about to end with a code of its own.
+    // Restores the earlier handlers. After end_at_stop_signals(), signals stay without effect instead: the
+    // work is done, and the process is about to end with its own exit code.
     ~StopSignals();
     StopSignals(const StopSignals&) = delete;
     StopSignals& operator=(const StopSignals&) = delete;

@@ -1,8 +1,9 @@
-// Loss spikes: steps whose loss or gradient norm lies far above those of the steps before.
+// Loss spikes: steps whose loss or gradient norm is far above those of the steps before.
 //
-// "Far" is counted in robust deviations: (x - median) / (1.4826 MAD) over a window of recent steps, MAD being
-// the median absolute deviation; for a normal distribution that is the standard deviation, and a few outliers
-// in the window do not move it. The window is part of the run's state, so a resumed run decides alike.
+// The distance is measured in robust deviations: (x - median) / (1.4826 MAD) over a window of recent steps,
+// where MAD is the median absolute deviation. For a normal distribution 1.4826 MAD is the standard deviation,
+// and a few outliers in the window do not change it. The window is part of the state of the run, so a resumed
+// run takes the same decisions.
 #pragma once
 
 #include <string>
@@ -40,11 +41,11 @@ struct SpikeWindow {
     bool operator==(const SpikeWindow&) const = default;
 };
 
-// In robust deviations; 0 if the window is empty. A window of nearly equal values counts as spread over a
-// thousandth of its median.
+// The distance of `value` above the median, in robust deviations; 0 if the window is empty. The deviation is
+// at least a thousandth of the median, in case the values are nearly equal.
 double robust_deviation(const std::vector<double>& window, double value);
 
-// "loss 9.2 is 31 robust deviations above the median 3.1 of the last 128 steps"; "" for no spike.
+// "loss 9.2 is 31 robust deviations above 3.1, the median of the last 128 steps"; "" for no spike.
 std::string find_spike(const SpikeConfig& config, const SpikeWindow& window, double loss, double norm);
 
 }  // namespace longreach::train

@@ -88,7 +88,7 @@ void StateExchange::deliver(const float* host) {
                                                        : optimizer_.ownership().part(state.param, 0);
     if (own.count > 0) ops_.upload(state.tensor, host + own.begin);
     if (comm_.ranks() == 1) return;
-    // Where all keep all, everybody gets the whole.
+    // If the optimiser is not sharded, every rank gets the whole tensor.
     ops_.upload(Tensor(scratch_.f32(), DType::f32, {count_of(state)}), host);
     std::vector<ranks::Transfer> sends = others;
     if (!optimizer_.sharded())

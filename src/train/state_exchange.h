@@ -1,6 +1,7 @@
-// The optimiser's state between the ranks that keep it and rank 0, which alone writes and reads checkpoints.
+// Moves the optimiser state between the ranks that keep it and rank 0, which alone accesses checkpoints.
 //
-// Tensor by tensor, in the order of the checkpoint's file; a tensor that rank 0 keeps whole does not travel.
+// It moves tensor by tensor, in the order of the checkpoint's file.
+// A tensor that rank 0 keeps whole is not sent.
 #pragma once
 
 #include <string>
@@ -14,25 +15,25 @@ namespace longreach::train {
 
 class StateExchange {
   public:
-    // scratch: f32, as large as the largest tensor; free to be overwritten.
+    // scratch: f32, as large as the largest tensor; is overwritten.
     StateExchange(Ops& ops, ranks::Comm& comm, const optim::Optimizer& optimizer, Tensor scratch);
 
     // All state tensors, in the order of the file.
     const std::vector<io::StoredTensor>& tensors() const { return writer_.tensors(); }
     const io::SafetensorsWriter& writer() const { return writer_; }
 
-    // Rank 0: the tensor of the next name, whole. Valid until the next call.
+    // On rank 0: returns the next tensor, which must be `name`, whole. Valid until the next call.
     Tensor fetch(const std::string& name);
-    // The other ranks: their part in what rank 0 fetches. Rank 0: in case it fetches no more, so that the
-    // others need not wait.
+    // On the other ranks: sends the parts of all tensors that rank 0 fetches. On rank 0: fetches the
+    // remaining tensors after an error, so that the others do not wait.
     void fetch_rest();
 
-    // Rank 0: the tensor of the next name, whole, from the host. The other ranks: null.
+    // Distributes the next tensor. host: on rank 0 the whole tensor; null on the other ranks.
     void deliver(const float* host);
 
   private:
     const optim::Optimizer::Named& next();
-    // Who keeps which part of it, besides rank 0. Empty if it does not travel.
+    // The part of each rank but 0 that keeps one. Empty if rank 0 keeps the whole tensor.
     std::vector<ranks::Transfer> parts(const optim::Optimizer::Named& state) const;
 
     Ops& ops_;

@@ -1,4 +1,4 @@
-// The lines of metrics.jsonl and timing.jsonl, one per logged step; data/README documents their members.
+// The lines of metrics.jsonl and timing.jsonl, one per logged step; data/README.md documents their members.
 #pragma once
 
 #include <cmath>
@@ -27,7 +27,7 @@ inline constexpr io::RecordMembers metrics_file(
     io::plain("spikes", &MetricsRow::spikes), io::plain("spikes_skipped", &MetricsRow::spikes_skipped),
     io::plain("max_score", &MetricsRow::max_score));
 
-// What depends on the clock.
+// Values that depend on the clock.
 struct TimingRow {
     int64_t step = 0;
     std::string time = {};                                                 // "2026-01-31T12:00:00Z"

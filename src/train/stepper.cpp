@@ -84,7 +84,7 @@ int64_t Stepper::scored_per_step(const Stage& stage) const {
     return stage.tokens_per_step / stage.context * source_->scored_per_sequence(stage.context);
 }
 
-// The losses of all micro-batches and the squares of all gradients: from each rank to all.
+// Shares the losses of all micro-batches and the squares of all gradients among all ranks.
 void Stepper::gather_scalars(int64_t micro_batches) {
     const auto pieces = static_cast<int64_t>(optimizer_.ownership().pieces().size());
     agreement_.gather_with_signals(micro_batches + pieces, [&](int rank) {
@@ -93,8 +93,8 @@ void Stepper::gather_scalars(int64_t micro_batches) {
     });
 }
 
-// Gradients of this rank's micro-batches, which the loader delivers, into the tree; then, of all ranks, their
-// norm and the losses.
+// Adds the gradients of this rank's micro-batches, which the loader delivers, to the tree. Then computes the
+// gradient norm and the losses over all ranks.
 Stepper::Gradient Stepper::measure(const Stage& stage, data::Loader& loader) {
     Ops& ops = session_.ops;
     model::Transformer& model = session_.model;
@@ -112,7 +112,7 @@ Stepper::Gradient Stepper::measure(const Stage& stage, data::Loader& loader) {
         const model::FlatParams gradients = tree_.begin(ops, m);
         const bool last = m + 1 == own.end;
         if (several && (m == own.first || last)) {
-            // Weights still arrive during the first pass, gradients leave during the last.
+            // Weights still arrive during the first pass; gradients are sent during the last.
             if (last) traffic_.completes(m);
             model.forward_backward(ops, session_.weights, gradients, batch, scale, &traffic_);
             last ? tree_.advance(m) : tree_.end(ops, m);
@@ -126,7 +126,7 @@ Stepper::Gradient Stepper::measure(const Stage& stage, data::Loader& loader) {
         ops.sum(micro_losses_.range(m, 1), model.training_losses(n));
     }
     if (several) traffic_.finish_gradients();
-    // Queued before the first wait: the only one of a step is for its losses and this.
+    // Queued before the only wait of a step, which is for its losses and this measurement.
     optimizer_.measure(ops, tree_.result());
     if (several) gather_scalars(stage.micro_batches());
     Gradient gradient;
@@ -138,8 +138,8 @@ Stepper::Gradient Stepper::measure(const Stage& stage, data::Loader& loader) {
     return gradient;
 }
 
-// The same step from the same weights and data. Other bits mean that the machine miscalculated, now or
-// when it computed the step first.
+// Computes the step again from the same weights and data. Different bits mean that the machine miscalculated,
+// either now or the first time.
 void Stepper::measure_again(const Stage& stage, const Gradient& first) {
     const std::unique_ptr<data::BatchSource> source = make_source();
     data::LoaderOptions options;
@@ -155,7 +155,7 @@ void Stepper::measure_again(const Stage& stage, const Gradient& first) {
         return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b) || (std::isnan(a) && std::isnan(b));
     };
     bool equal = std::equal(first.losses.begin(), first.losses.end(), second.losses.begin(), same);
-    // A library that sums in an order of its own need not give the same norm twice.
+    // A library that chooses its own order of summation need not give the same norm twice.
     if (session_.ranks == 1 || session_.experiment.parallel.reduction == Reduction::tree)
         equal = equal && same(first.norm, second.norm);
     if (equal) return;
@@ -168,7 +168,7 @@ void Stepper::measure_again(const Stage& stage, const Gradient& first) {
         "the newest checkpoint");
 }
 
-// Every rank clips every weight, so all of them have to be here.
+// Every rank clips every weight, so all weights must have arrived.
 void Stepper::clip_scores(StepOutcome& outcome) {
     Ops& ops = session_.ops;
     model::Transformer& model = session_.model;
@@ -195,7 +195,7 @@ StepOutcome Stepper::step() {
     const SpikeConfig& spikes = e.train.spike;
     TrainState& state = session_.state;
     const Stage& stage = session_.schedule.stage_of(state.step);
-    // Another context has other losses.
+    // Losses at another context are not comparable.
     if (state.step == stage.first_step) state.spike_window = {};
     request_until(state.step + 2);
     session_.model.set_stage_window(e.window_at(state.step));
@@ -209,8 +209,8 @@ StepOutcome Stepper::step() {
     const std::string spike =
         outcome.finite ? find_spike(spikes, state.spike_window, gradient.loss, gradient.norm) : "";
     const bool suspicious = !outcome.finite || !spike.empty();
-    // Of several in a row the first is enough: a lasting change of level is a row, and no fault of the
-    // machine can last that long with equal bits.
+    // In a row of suspicious steps, only the first is computed again: a lasting change of level makes such a
+    // row, and a machine fault cannot give equal bits for that long.
     const bool first = suspicious && !suspicious_;
     suspicious_ = suspicious;
     if (first) {
@@ -237,7 +237,7 @@ StepOutcome Stepper::step() {
         if (e.optimizer.qk_clip.limit > 0) clip_scores(outcome);
         if (outcome.applied && session_.ranks == 1) session_.weights.round(session_.ops);
     }
-    // Spikes too: when the level has changed for good, the window follows after half its length.
+    // The window includes spikes: after a permanent change of level it follows within half its length.
     if (outcome.finite) state.spike_window.add(gradient.loss, gradient.norm, spikes.window);
     state.step += 1;
     state.tokens += stage.tokens_per_step;

@@ -1,6 +1,6 @@
-// One training step: the gradient of its micro-batches, whether it looks suspicious, and the update.
+// One training step: computes the gradient of its micro-batches, checks it for spikes, updates the weights.
 //
-// Of several ranks each computes its share of the micro-batches; RankTraffic sums the gradients.
+// With several ranks, each computes its share of the micro-batches, and RankTraffic sums the gradients.
 #pragma once
 
 #include <memory>
@@ -20,45 +20,45 @@ namespace longreach::train {
 
 struct StepOutcome {
     double loss = 0, gradient_norm = 0, lr = 0, largest_score = 0;
-    bool finite = false;   // loss and gradient norm are
+    bool finite = false;   // whether loss and gradient norm are finite
     bool applied = false;  // false: nothing changed, not even the moments
-    bool refused = false;  // a spike that ends the run: the step does not count
+    bool refused = false;  // a spike ends the run: the step does not count
 };
 
 class Stepper {
   public:
     Stepper(Session& session, RankAgreement& agreement);
 
-    // Memory that lives through the run: the gradient's partial sums, moments, buffers of the exchange.
+    // Memory for the whole run: partial sums of the gradient, moments, buffers of RankTraffic.
     void plan_state(model::Arena& arena, const std::vector<Stage>& stages);
     void plan_score_maxima(model::Arena& arena);  // after the model's tables
-    // A micro-batch, its losses and activations: shared with evaluations.
+    // A micro-batch, its losses and activations: memory that is shared with evaluations.
     void plan_activations(model::Arena& arena, const std::vector<Stage>& stages);
 
     const optim::Optimizer& optimizer() const { return optimizer_; }
     const data::BatchPlan& batch_plan() const { return batch_plan_; }
     int64_t bytes_sent_per_step() const { return traffic_.bytes_per_step(); }
 
-    // After the memory is there.
+    // Call after the memory is allocated.
     void connect();
-    // After the state is loaded: the loader fetches ahead from session.state.step on.
+    // Call after the state is loaded: the loader prefetches from session.state.step on.
     void start();
     // Trains step session.state.step and advances the state.
     StepOutcome step();
-    // All weights have arrived.
+    // Waits until all weights have arrived.
     void settle() { traffic_.settle(); }
-    // The optimiser's state between its owners and rank 0. Between steps only: it uses the gradient's memory.
+    // Moves the optimiser state to and from rank 0. Use it only between steps: it uses the gradient's memory.
     StateExchange state_exchange() { return {session_.ops, *session_.comm, optimizer_, tree_.sum().flat}; }
 
   private:
-    // The result of a step's forward and backward passes: the same bits however often they are computed.
+    // The result of the forward and backward passes of a step: computing it again gives the same bits.
     struct Gradient {
-        std::vector<double> losses;  // sums, by micro-batch of all ranks
+        std::vector<double> losses;  // sums, by micro-batch, of all ranks
         double loss = 0, norm = 0;
     };
     std::unique_ptr<data::BatchSource> make_source() const;
     data::BatchRequest request_of(const Stage& stage, int64_t step, int64_t micro_batch) const;
-    void request_until(int64_t step);                   // the micro-batches of all steps before `step`
+    void request_until(int64_t step);                   // requests all micro-batches before `step`
     int64_t scored_per_step(const Stage& stage) const;  // tokens with a target
     Gradient measure(const Stage& stage, data::Loader& loader);
     void measure_again(const Stage& stage, const Gradient& first);
@@ -77,7 +77,7 @@ class Stepper {
     Tensor micro_losses_;  // f64 [micro-batches]
     Tensor maxima_;        // f32 [R, scores watched]
     int64_t requested_step_ = 0;
-    bool suspicious_ = false;  // the step before was a spike or not finite
+    bool suspicious_ = false;  // the previous step was a spike or not finite
 };
 
 }  // namespace longreach::train

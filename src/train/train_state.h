@@ -1,5 +1,5 @@
-// Where a run stands: everything besides weights and optimiser moments that a resume needs.
-// Checkpoints are made only between steps, so no partial gradient is ever part of it, and every random choice
+// The progress of a run: everything that a resume needs besides weights and optimiser moments.
+// Checkpoints are made only between steps, so the state contains no partial gradient, and every random choice
 // is a function of these counters.
 #pragma once
 
@@ -17,15 +17,15 @@ struct TrainState {
     int64_t updates = 0;  // optimiser updates applied (Adam's bias correction)
     int64_t skipped = 0;  // steps skipped because something was not finite
     int64_t bad_in_a_row = 0;
-    int64_t spikes = 0, spikes_skipped = 0;  // steps far above those before; those of them not applied
+    int64_t spikes = 0, spikes_skipped = 0;  // steps that were spikes; those of them not applied
     SpikeWindow spike_window;
-    // Saved before the evaluations that are due after this step; validated.json says which are done. Older
-    // versions saved after them.
+    // Whether the checkpoint was saved before the evaluations that are due after this step; validated.json
+    // says which are done. Older versions saved after them.
     bool pending = false;
     uint64_t data_fingerprint = 0;  // of the training stream
-    // Lengths of the record files at this step, without what evaluations that are pending will append.
+    // Lengths of the record files at this step, before pending evaluations append to them.
     std::map<std::string, int64_t> file_bytes;
-    // The records of the run identify the tokens they scored. false: an earlier version started it.
+    // Whether the records of the run identify the scored tokens. false: an earlier version started the run.
     bool fingerprints = true;
 
     json::Value to_json() const;

@@ -112,8 +112,8 @@ ExitCode Trainer::evaluate() {
     return ExitCode::numerics;
 }
 
-// The checkpoint comes first: a signal must not wait for an evaluation, which may take longer than its sender
-// is willing to wait.
+// Saves before it evaluates: a signal must not wait for an evaluation, which may take longer than the sender
+// of the signal waits.
 ExitCode Trainer::finish_step() {
     TrainState& state = session_.state;
     recorder_.note_lengths();
@@ -148,8 +148,8 @@ ExitCode Trainer::run(RunDirectory* directory, ranks::Comm& comm, ranks::Team& t
     session_.directory = directory;
     session_.comm = &comm;
     session_.team = &team;
-    // Until there is something to save, a signal may end a single process at once. Of several ranks, none may
-    // end before the others know of it.
+    // Until there is something to save, a signal may end a single process at once. With several ranks, none
+    // may end before the others know about the signal.
     std::optional<StopSignals> signals;
     if (session_.ranks > 1) signals.emplace();
     if (session_.writes()) session_.console.line("run: " + directory->path());

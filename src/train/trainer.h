@@ -9,7 +9,7 @@
 //     RankAgreement   what all ranks must know to decide alike
 //     MemoryPlan      one allocation for all of it
 //
-// Of several ranks each computes its share of every step; rank 0 alone has the run directory and prints.
+// With several ranks, each computes its share of every step; only rank 0 has the run directory and prints.
 #pragma once
 
 #include <optional>

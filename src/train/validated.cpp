@@ -12,7 +12,7 @@ namespace {
 constexpr const char* file_name = "validated.json";
 constexpr uint64_t largest_file = 1 << 20;
 constexpr std::array parts{Part::losses, Part::task, Part::probe};
-// The only files an evaluation appends to.
+// The only files to which an evaluation appends.
 constexpr std::array<std::string_view, 4> record_files{"val.csv", "positions.csv", "tasks.csv", "probe.csv"};
 
 std::optional<Validated> parse(const json::Value& v) {
@@ -79,7 +79,7 @@ bool awaits_evaluation(const std::string& directory, const std::string& state_fi
         state = TrainState::from_json(
             json::parse(io::read_file(state_file, largest_file, io::Links::refuse), state_file));
     } catch (const Error&) {
-        return true;  // damaged: only resuming tells what is left to do
+        return true;  // damaged: only a resume can find out what is left to do
     }
     if (!state.pending) return false;
     const std::optional<Validated> validated = read_validated(directory);

@@ -1,7 +1,7 @@
-// validated.json: the newest step whose evaluations a run has finished, or which of them.
+// validated.json: the newest evaluated step of a run, and which of its evaluations are done.
 //
-// A run saves its checkpoint of a step first and evaluates after that. This file says what has been done
-// since, and how long the record files were then, so that a resumed run does not do it again.
+// A run saves the checkpoint of a step first and evaluates after that. This file names the evaluations done
+// since, and the lengths of the record files after them, so that a resumed run does not repeat them.
 #pragma once
 
 #include <map>
@@ -21,12 +21,12 @@ struct Validated {
 };
 
 std::string format_validated(const Validated& validated);
-// Nothing if there is no such file, if it is malformed, or if a record file is shorter than it says: what it
-// claims is then done again.
+// Empty if there is no such file, if it is malformed, or if a record file is shorter than it says: the
+// evaluations are then made again.
 std::optional<Validated> read_validated(const std::string& directory);
 
-// Whether the run in `directory` has yet to make one of the evaluations that are due after the step of its
-// checkpoint with this state.json.
+// Whether an evaluation that is due after a checkpoint of the run in `directory` has not been made yet.
+// state_file: the state.json of that checkpoint; due: the evaluations due after it.
 bool awaits_evaluation(const std::string& directory, const std::string& state_file,
                        const std::vector<Part>& due);
 

@@ -50,7 +50,7 @@ void Validator::plan(model::Arena& arena, const std::vector<Stage>& stages, int6
     const bool documents = e.data.document_mask;
     model::PlanSize size{0, e.evaluated_lengths()};
     while (size.lengths.size() > 1 && size.lengths.back() > longest) size.lengths.pop_back();
-    // Experiment::eval_batch_tokens, for these stages and lengths.
+    // As Experiment::eval_batch_tokens, but for these stages and lengths.
     size.tokens = e.eval.batch_tokens > 0 ? e.eval.batch_tokens : most_micro_tokens(stages);
     if (e.data.task.kind != data::TaskKind::none) size.tokens = std::max(size.tokens, e.block_tokens());
     size.tokens = std::max(size.tokens, size.lengths.back());
@@ -72,12 +72,12 @@ std::vector<Part> Validator::parts_left() const {
     return parts;
 }
 
-// Without fingerprints in its records, a run can compare only the tokens that it scored before.
+// If the records of a run have no fingerprints, it must keep scoring the tokens it scored before.
 eval::EvalPick Validator::pick() const {
     return session_.state.fingerprints ? session_.experiment.eval.pick : eval::EvalPick::head;
 }
 
-// The weights themselves, not their step: nobody may have changed them in between.
+// Includes the weights themselves, because their step does not show whether they have changed since.
 uint64_t Validator::context() const {
     Xxh64 hash;
     const std::string config = json::write(
@@ -130,7 +130,8 @@ bool Validator::validate(std::string& not_finite) {
     return true;
 }
 
-// At the context that was trained on; other lengths, depths and tasks are `longreach eval --tasks`.
+// Scores the task at the context of the last step; `longreach eval --tasks` scores other lengths, depths
+// and tasks.
 bool Validator::validate_task() {
     const Experiment& e = session_.experiment;
     eval::TaskRequest request;

@@ -1,4 +1,4 @@
-// What a run evaluates between steps: losses by length, the task it trains on, what attention does.
+// The evaluations of a run between steps: losses by length, the training task, a probe of attention.
 #pragma once
 
 #include <map>
@@ -16,14 +16,14 @@ namespace longreach::train {
 
 class Validator {
   public:
-    // Throws if an evaluation of this run could not be made, not at the first one hours later.
+    // Throws if an evaluation of this run cannot be made: now, not at the first one hours later.
     Validator(Session& session, RankAgreement& agreement, Recorder& recorder);
 
     // Lengths above `longest` are left out, except the shortest length.
     void plan(model::Arena& arena, const std::vector<Stage>& stages, int64_t longest);
 
     enum class End { complete, stopped, not_finite };
-    // The evaluations due after session.state.step that are not done. Complete: none is pending any more.
+    // Makes the evaluations due after session.state.step that are not done. Complete: none is pending.
     End evaluate();
     std::vector<Part> parts_left() const;
     const std::vector<Part>& done() const { return done_; }
@@ -32,13 +32,13 @@ class Validator {
   private:
     void check_data() const;
     bool run_part(Part part, std::string& not_finite);
-    // False if stopped by a signal.
+    // These return false if stopped by a signal.
     bool validate(std::string& not_finite);
     bool validate_task();
     bool probe();
     eval::ProbeRequest probe_request() const;
     eval::EvalPick pick() const;
-    uint64_t context() const;  // hash of what the results of a validation depend on
+    uint64_t context() const;  // hash of all inputs that determine the results of a validation
     void write_done();
 
     Session& session_;
@@ -47,7 +47,7 @@ class Validator {
     eval::LengthEvaluator evaluator_;
     eval::Probe probe_;
     eval::TaskEvaluator task_evaluator_;
-    std::vector<Part> done_;  // of the evaluations after this step
+    std::vector<Part> done_;  // among the evaluations after this step
 };
 
 }  // namespace longreach::train

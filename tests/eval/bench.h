@@ -1,4 +1,4 @@
-// A model, its weights and a validation stream whose documents the test knows.
+// A model, its weights, and a validation stream whose documents are known to the test.
 #pragma once
 
 #include <memory>
@@ -94,7 +94,7 @@ inline std::vector<eval::LengthResult> evaluate(const model::ModelConfig& config
     return Bench(config, request).run(comm, corpus.stream, request);
 }
 
-// A model whose prediction depends on the last token alone: attention and MLP add nothing to the embedding.
+// A model whose prediction depends only on the last token: attention and MLP add nothing to the embedding.
 inline model::ModelConfig last_token_model() {
     model::ModelConfig m = tiny_model(2);
     m.init.zero_projections = true;

@@ -1,10 +1,10 @@
-// Decoding step by step against the pass over the whole text, and against the scalar reference.
+// Compares decoding step by step with the pass over the whole text, and with the scalar reference.
 //
-// Texts go on with the most likely token and with random ones by turns, so that they neither end in a loop
-// nor avoid what the model would say.
+// Texts continue alternately with the most likely token and with a random one, so that they neither end in a
+// loop nor avoid the tokens that the model predicts.
 //
-// The bound of a logit is that of a loss in gradient_check.h: epsilon (1 + Y), with Y the largest logit. A
-// text's whole pass and its steps may each be off by it.
+// The bound of a logit is that of a loss in gradient_check.h: epsilon (1 + Y), where Y is the largest logit.
+// The pass over the whole text and the steps may each differ from the reference by this bound.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -58,12 +58,12 @@ class DecoderBench {
 
 struct DecodingOutcome {
     double worst = 0;   // error over its bound
-    int64_t ties = 0;   // most likely tokens that differ, by less than the bounds
+    int64_t ties = 0;   // most likely tokens that differ, with logits closer than the bounds
     int64_t steps = 0;  // tokens compared
 };
 
-// Moves every weight, also those that start at zero (convolutions, sinks, smear, gates), so that all
-// of a model acts.
+// Changes every weight, also those that start at zero (convolutions, sinks, smear, gates), so that every
+// part of a model has an effect.
 inline void scatter(ModelFixture& fixture) {
     const Rng rng(31, Purpose::test);
     for (size_t i = 0; i < fixture.host_weights.size(); ++i)
@@ -102,7 +102,7 @@ inline DecodingOutcome check_decoding(const model::ModelConfig& config, const Te
         logits.push_back(bench.logits());
     }
 
-    // The whole texts at once.
+    // The whole texts in one pass.
     Example whole{text.sequences, text.room, {}, {}, {}};
     for (size_t b = 0; b < sequences; ++b)
         for (size_t i = 0; i < room; ++i) {

@@ -1,4 +1,4 @@
-// One small model on every instruction set against the scalar reference.
+// Compares one small model on every instruction set with the scalar reference.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -20,7 +20,7 @@ inline Example make_example(const SmallModel& small) {
     return random_example(small.config.vocab_size, small.sequences, small.length, small.documents);
 }
 
-// Every instruction set against the reference; the worst error over its bound.
+// Compares every instruction set with the reference. Returns the worst error divided by its bound.
 inline double check_model(const SmallModel& small, const std::vector<std::string>& isas,
                           int64_t coordinates_per_tensor, bool every_gradient) {
     CAPTURE(small.name);
@@ -42,7 +42,7 @@ inline double check_model(const SmallModel& small, const std::vector<std::string
     return worst;
 }
 
-// The reference in f32 against itself: the largest error of its gradients over the bound.
+// Compares the reference in f32 with itself in f64. Returns the largest gradient error divided by its bound.
 inline double check_f32_reference(const model::ModelConfig& config, const reference::Params<double>& weights,
                                   const Example& example, int64_t coordinates_per_tensor) {
     const Expected expected(config, weights, example, coordinates_per_tensor);

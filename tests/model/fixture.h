@@ -1,7 +1,7 @@
-// A model with all it needs to run: device, planned memory, weights, one batch at a time.
+// A model with everything it needs to run: device, planned memory, weights, one batch at a time.
 //
-// Before every call the memory that training and evaluation share is filled with NaN, so nothing can lean on
-// what an earlier call left behind.
+// Every call first fills the memory that training and evaluation share with NaN, so that no result can depend
+// on values of an earlier call.
 #pragma once
 
 #include <limits>
@@ -25,10 +25,10 @@ struct FixtureSize {
     int64_t sequences = 1, length = 1;  // the largest micro-batch
     bool document_mask = false;
     int64_t table_rows = 0;  // 0: length
+    // Further T; such micro-batches have at most sequences * length tokens.
     std::vector<int64_t> other_lengths{};
     model::PostHocConfig post_hoc{};
-    Watch watch = Watch::nothing;  // largest scores, for QK-clip  // further T; such micro-batches have at
-                                   // most sequences * length tokens
+    Watch watch = Watch::nothing;  // largest scores, for QK-clip
 };
 
 class ModelFixture {
@@ -50,12 +50,12 @@ class ModelFixture {
         model::initialise(model_.params(), seed, host_weights);
     }
 
-    // Losses and gradients of gradient_scale * (sum of the losses), from gradients of zero.
+    // Returns the losses, and the gradients of gradient_scale * (sum of the losses), starting from zero.
     Step train(const Example& example, float gradient_scale = 1) {
         ops_->zero(gradients_.flat);
         return accumulate(example, gradient_scale);
     }
-    // The same on top of the gradients of earlier calls.
+    // The same, but adds to the gradients of earlier calls.
     Step accumulate(const Example& example, float gradient_scale = 1) {
         const model::Batch batch = prepare(example);
         model_.forward_backward(*ops_, weights_, gradients_, batch, gradient_scale);
@@ -86,7 +86,7 @@ class ModelFixture {
     void set(const std::string& name, float value) {
         for (float& w : values(host_weights, name)) w = value;
     }
-    // Moves what starts as a constant (gains, biases, mixing weights) off it, so that no two of them agree.
+    // Adds noise to parameters that start as a constant (gains, biases, mixing weights), so that they differ.
     void scatter_constants(double deviation, uint32_t stream = 0) {
         const Rng rng(5, Purpose::test, stream);
         uint64_t drawn = 0;
@@ -152,7 +152,8 @@ class ModelFixture {
     int64_t shared_floats_ = 0;
 };
 
-// Random tokens and targets; one target in eight is not scored. With documents, one token in five starts one.
+// Random tokens and targets; one target in eight is not scored. With documents, one token in five starts
+// a new document.
 inline Example random_example(int64_t vocab_size, int64_t sequences, int64_t length, bool documents,
                               uint32_t stream = 0) {
     const Rng rng(9, Purpose::test, stream);

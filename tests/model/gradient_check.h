@@ -1,36 +1,37 @@
 // Compares Transformer::forward_backward with the scalar reference: every loss, and the
 // gradient of every tensor.
 //
-// The bound. u = 2^-24 is half an ulp of f32. A number on its way to a gradient passes through D operations,
-// forward and back. Each hands on the relative errors of its inputs with a condition number of about one
-// (norms, smooth activations) and adds its own: a sum of K products, in whatever order, errs by sqrt(K) u
-// times the size of its terms, since roundings have random signs (a bound of K u holds for certain and is
-// far too wide). A softmax makes absolute errors of scores relative ones of its weights: its condition
-// number is Z, the size of the scores (root mean square in the layer where it is largest, at least one;
-// biases by distance are exact to u and left out). Added up, with no cancellation between operations:
+// The bound. u = 2^-24 is half an ulp of f32. A number passes through D operations, forward and backward,
+// before it reaches a gradient. Each operation passes on the relative errors of its inputs with a condition
+// number of about one (norms, smooth activations) and adds its own error: a sum of K products, in any order,
+// has an error of sqrt(K) u times the size of its terms, since roundings have random signs (a bound of K u is
+// certain but far too wide). A softmax turns absolute errors of scores into relative errors of its weights:
+// its condition number is Z, the size of the scores (root mean square in the layer where it is largest, at
+// least one; biases by distance are exact to u and left out). Without cancellation between operations, the
+// errors add up to:
 //
 //     |gradient - reference| <= epsilon * S,     epsilon = D sqrt(K) u Z
 //     D = 2 (20 L + 8 + extras): per layer two mixes, two norms, four products, value mix, query/key norm,
 //         rotary, scores, distance, softmax (3), weighted sum, activation (2), two residual additions; around
-//         the layers embedding, its norm, final norm, head, softcap (2), log-sum-exp, loss; twice, for there
-//         and back. Extras are what a model has beyond that: see extra_steps
+//         the layers embedding, its norm, final norm, head, softcap (2), log-sum-exp, loss; twice, for the
+//         forward and the backward pass. Extras are operations beyond these: see extra_steps
 //     K = the longest sum: channels, hidden units, vocabulary, or tokens of the batch
 //
-// S is the size of what is summed, not the sum, which may cancel: the root of the sum of the squares of the
-// parts of a gradient, the largest over the tensor's compared coordinates. The parts:
+// S is the size of the summands, not of their sum, which may cancel: the root of the sum of the squares of
+// the parts of a gradient, and of these the largest over the compared coordinates of the tensor. The parts:
 //   - the tokens: one for every loss;
 //   - for one number that acts on many channels (mixing weights, the gates and sinks of a head), the
-//     channels: where whatever it scales is normed later, they cancel almost wholly, since <dx, x> = 0 where
+//     channels: if the scaled value is normed later, they cancel almost completely, since <dx, x> = 0 if
 //     only the direction of x matters;
-//   - for what decides scores (queries, keys, their norms and convolutions, length scales, distance
-//     transforms), the numerators and the denominator of the softmax: its gradient is P_ij (dP_ij - Delta_i),
-//     a difference that is almost zero where a query sees few keys, or keys that agree.
-// One addend to all keys of a query leaves its softmax as it is, and where the output is normed its numerator
-// alone does nothing either (<do, o> = 0): biases of key norms, sums of the same numbers as gains, which
-// weight them with normed keys of size one, have at least the S of the gains. Tests hold the reference
-// itself, evaluated in f32, to the same bound.
+//   - for parameters that determine scores (queries, keys, their norms and convolutions, length scales,
+//     distance transforms), the numerators and the denominator of the softmax: its gradient is
+//     P_ij (dP_ij - Delta_i), a difference that is almost zero if a query sees few keys, or similar keys.
+// A constant added to all keys of a query does not change its softmax, and if the output is normed, the
+// numerator alone has no effect either (<do, o> = 0). Biases of key norms therefore have at least the S of
+// the gains: both are sums of the same numbers, which gains weight with normed keys of size one. Tests hold
+// the reference itself, evaluated in f32, to the same bound.
 //
-// Losses: an error epsilon / 2 (one way) of logits of size Y moves log-sum-exp and target by that much each:
+// Losses: an error epsilon / 2 (forward only) of logits of size Y changes log-sum-exp and target by as much:
 // epsilon (1 + Y) (1 + 2 z_loss |LSE|).
 #pragma once
 
@@ -44,7 +45,7 @@
 
 namespace longreach::test {
 
-// Operations in a row that a layer has beyond the twenty every layer is counted with.
+// Consecutive operations of a layer beyond the twenty that are counted for every layer.
 inline int64_t extra_steps(const model::ModelConfig& m, const model::AttentionConfig& a) {
     int64_t steps = 0;
     if (a.conv.size > 0) ++steps;
@@ -86,7 +87,7 @@ inline double gradient_epsilon(const model::ModelConfig& m, int64_t tokens, doub
     return 2 * static_cast<double>(steps) * std::sqrt(static_cast<double>(longest)) * unit;
 }
 
-// What the reference says about one example: computed once, compared with many devices.
+// The results of the reference for one example: computed once, compared with many devices.
 class Expected {
   public:
     Expected(const model::ModelConfig& config, const reference::Params<double>& weights,
@@ -116,9 +117,9 @@ class Expected {
         epsilon_ = gradient_epsilon(config, example.sequences * example.length) * score_size_;
     }
 
-    // Root of the summed squares of the parts of each tensor's gradient.
+    // The root of the summed squares of the parts of each tensor's gradient.
     const std::map<std::string, double>& parts() const { return parts_; }
-    // S above.
+    // The S of the bound above.
     double size(const std::string& name) const {
         const double own = parts_.at(name);
         const size_t bias = name.find("k_norm.bias");
@@ -134,10 +135,11 @@ class Expected {
 
     double gradient(size_t coordinate) const { return gradients_[coordinate]; }
 
-    // Checks losses and gradients (of the plain sum of the losses); returns the largest error over its bound.
+    // Checks losses and gradients (of the plain sum of the losses). Returns the largest error divided by
+    // its bound.
     double compare(ModelFixture& fixture, ModelFixture::Step& step) const {
         double worst = 0;
-        // One line per tensor that is off: its worst coordinate.
+        // The worst coordinate of each tensor that exceeds its bound.
         struct Miss {
             double ratio = 0, actual = 0, expected = 0;
             std::string where;
@@ -161,8 +163,8 @@ class Expected {
                  epsilon_ * size(name));
         }
 
-        // Along a direction of signs the errors of all coordinates add with those signs, which they know
-        // nothing of: at most four standard deviations.
+        // Along a direction of random signs, the errors of all coordinates add with those signs, of which
+        // they are independent: at most four standard deviations.
         double actual = 0, expected = 0, variance = 0;
         for (const model::Param& p : fixture.params().params()) {
             const auto gradient = fixture.values(step.gradients, p.name);
@@ -193,7 +195,7 @@ class Expected {
             if (name.find(part) != std::string::npos) return true;
         return false;
     }
-    // How many numbers stand for one of a tensor, each acting on one channel.
+    // Into how many numbers one number of a tensor is split, so that each acts on one channel.
     size_t channels_of(const std::string& name) const {
         const model::AttentionConfig& a = attention_of(name);
         if (name.ends_with("value_mix") || name.ends_with("value_embedding_mix"))
@@ -206,7 +208,7 @@ class Expected {
         return 1;
     }
 
-    // Gradients and sizes of all coordinates, from a model whose parameters are the parts.
+    // Computes gradients and sizes of all coordinates, with a model whose parameters are the parts.
     void differentiate(const reference::Params<double>& weights) {
         reference::Params<double> parts = weights;
         for (const auto& [name, values] : weights) {
@@ -243,7 +245,7 @@ class Expected {
             largest = std::max(largest, std::sqrt(squares));
         }
     }
-    // Numbers in a row of what is taken apart by channel.
+    // Row length of a tensor that is split by channel.
     size_t row_length(const std::string& name) const {
         if (!name.ends_with("attention.gate.weight")) return 1;
         const bool sparse = attention_of(name).gate.kind == model::GateKind::sparse;

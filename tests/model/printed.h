@@ -1,4 +1,4 @@
-// Published numbers as they are printed: how many digits they have says how well they can be met.
+// Published numbers as printed: their number of digits determines the tolerance.
 #pragma once
 
 #include <cmath>
@@ -20,8 +20,8 @@ inline double half_digit(const std::string& digits) {
     return 0.5 * std::pow(10.0, exponent - decimals);
 }
 
-// Whether x rounds to these digits; the small factor is for ties and for decimal fractions that
-// are not binary ones.
+// Whether x rounds to these digits. The small factor allows for ties and for decimal fractions
+// that have no exact binary form.
 inline bool prints_as(double x, const std::string& digits) {
     return std::abs(x - printed(digits)) <= half_digit(digits) * (1 + 1e-6);
 }

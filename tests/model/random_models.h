@@ -1,5 +1,5 @@
-// Random small models over everything a config can say, valid by construction, and the list
-// of what they contain.
+// Random small models over all choices of a config, valid by construction, and the list
+// of the features they contain.
 #pragma once
 
 #include <fmt/format.h>
@@ -72,7 +72,7 @@ class RandomVariant {
         a.heads = kv_heads_ * (1 + below(2));
         if (one_in(6)) a.heads = 3 * kv_heads_ > 4 ? 4 : 3 * kv_heads_;
         a.head_dim = head_dim_;
-        // A single visible key would leave queries and keys without effect.
+        // With a single visible key, queries and keys would have no effect.
         if (one_in(4))
             a.window = 2 + below(length_);
         else if (one_in(4))
@@ -162,7 +162,7 @@ class RandomVariant {
     int64_t length_ = 0, kv_heads_ = 1, head_dim_ = 4;
 };
 
-// What a model contains: "key=value" for every choice that some layer of it makes.
+// The features of a model: "key=value" for every choice that any of its layers makes.
 inline std::set<std::string> features(const SmallModel& small) {
     std::set<std::string> all;
     const auto add = [&](const char* key, auto value) {
@@ -228,7 +228,7 @@ inline std::set<std::string> features(const SmallModel& small) {
     return all;
 }
 
-// Every feature there is.
+// Every feature that exists.
 inline std::vector<std::string> known_features() {
     std::vector<std::string> all;
     const auto values = [&](const char* key, int first, int count) {

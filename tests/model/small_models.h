@@ -1,5 +1,5 @@
-// Tiny models for tests: one per feature and per combination worth having, and an endless
-// supply of random ones.
+// Tiny models for tests: one per feature and per useful combination, and any number of
+// random ones.
 #pragma once
 
 #include <fmt/format.h>
@@ -12,7 +12,7 @@
 
 namespace longreach::test {
 
-// Three layers of 16 channels with two heads of 8; nothing starts at zero, so every gradient is something.
+// Three layers of 16 channels with two heads of 8. No matrix starts at zero, so no gradient vanishes.
 inline model::ModelConfig tiny_model(int64_t layers = 3) {
     model::ModelConfig m;
     m.layers = layers;
@@ -100,7 +100,7 @@ inline std::vector<SmallModel> small_models() {
         m.attention.kv_heads = 1;
         m.attention.head_dim = 12;
     });
-    // Wider than any panel of the CPU's matrix products, and not a multiple of one.
+    // Wider than any panel of the CPU's matrix products, and not a multiple of any.
     add(
         "wide heads", [](model::ModelConfig& m) { m.attention.head_dim = 76; }, 1);
     add(
@@ -141,7 +141,7 @@ inline std::vector<SmallModel> small_models() {
         local.distance = {model::DistanceKind::scale_invariant, 3};
         global.position.kind = model::PositionKind::nope;
         global.heads = 4;
-        global.kv_heads = 2;  // 2 * 8 value channels, as in the others
+        global.kv_heads = 2;  // 2 * 8 value channels, as in the other layouts
         last.window = 6;
         last.position = {model::PositionKind::p_rope, 10000, 0.5, model::Spacing::geometric};
         last.qk.kind = model::QkKind::none;

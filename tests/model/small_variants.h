@@ -15,11 +15,11 @@ inline std::vector<SmallModel> small_variants() {
     std::vector<SmallModel> all;
     const auto add = [&](const std::string& name, auto change, bool documents = false) {
         SmallModel small{name, tiny_model(2), documents};
-        small.config.train_context = 8;  // shorter than the sequences, so that what changes there does
+        small.config.train_context = 8;  // shorter than the sequences, so that they exceed it
         change(small.config);
         all.push_back(std::move(small));
     };
-    // attention alone
+    // changes only the attention
     const auto attend = [&](const std::string& name, auto change, bool documents = false) {
         add(
             name, [&](model::ModelConfig& m) { change(m.attention); }, documents);

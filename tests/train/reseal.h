@@ -1,4 +1,4 @@
-// Checkpoints with a changed file and a right manifest.
+// Checkpoints with a changed file and a matching manifest.
 #pragma once
 
 #include <algorithm>
@@ -24,13 +24,13 @@ inline void reseal(const std::string& run, int64_t step, const std::string& name
     writer.commit({10, {0}}, [](const std::string&) {});
 }
 
-// One value of a tensor of a safetensors file.
+// Sets one value of a tensor in a safetensors file.
 inline void set_value(std::string& file, const std::string& path, const std::string& tensor, int64_t index,
                       float value) {
     const io::SafetensorsFile parsed = io::SafetensorsFile::open(path, io::Links::refuse);
     const io::StoredTensor* found = parsed.find(tensor);
     check(found != nullptr, "no tensor {}", tensor);
-    // Tensors end where the file does, end to end.
+    // Tensors are contiguous and end where the file ends.
     uint64_t data_bytes = 0;
     for (const io::StoredTensor& t : parsed.tensors()) data_bytes = std::max(data_bytes, t.end);
     const size_t at = file.size() - data_bytes + found->begin + 4 * static_cast<size_t>(index);

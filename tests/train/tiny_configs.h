@@ -33,7 +33,7 @@ inline std::vector<std::string> experiments() {
     return all;
 }
 
-// A corpus of its own for every experiment, instead of data nobody has here.
+// A corpus that replaces the data of every experiment, which are not available here.
 inline std::string make_long_corpus(const std::string& directory) {
     data::SynthOptions options;
     options.output = directory;
@@ -59,14 +59,14 @@ inline config::LoadedConfig<train::Experiment> load(config::ConfigSource source,
         source, [](train::Experiment& e, config::Problems& p) { e.check(p); });
 }
 
-// An experiment as it is written.
+// An experiment as its file defines it.
 inline config::LoadedConfig<train::Experiment> load(const std::string& file, const std::string& data,
                                                     const std::string& runs) {
     return load(config::ConfigSource{.file = io::join_path(LONGREACH_CONFIGS, file)}, data, runs);
 }
 
-// What configs/shrink.json does not shrink: windows, chunks, lengths and widths that
-// an experiment sets itself.
+// Fields that configs/shrink.json does not shrink: windows, chunks, lengths and widths
+// that an experiment sets itself.
 inline const std::map<std::string, std::vector<std::string>> shrink_more = {
     {"hybrids/grok2.json", {"model.attention.scale.attn_temperature_len=64"}},
     {"hybrids/llama4.json", {"model.layouts.local.chunk=32", "model.layouts.global.scale.floor_scale=64"}},

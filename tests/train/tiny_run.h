@@ -1,5 +1,5 @@
-// Runs that take a fraction of a second: a small corpus, a small model, two stages of different contexts and
-// more steps than one epoch of the data has.
+// Runs that take a fraction of a second: a small corpus, a small model, two stages with different contexts,
+// and more steps than one epoch of the data has.
 #pragma once
 
 #include <map>
@@ -34,7 +34,7 @@ inline void make_corpus(const std::string& directory, uint64_t seed = 1) {
     data::synthesize(options);
 }
 
-// 12 steps; the data of `directory`/data; the run in `directory`/<name>.
+// A run of 12 steps on the data of `directory`/data, in `directory`/<name>.
 inline std::string tiny_config(const std::string& directory, const std::string& name = "run") {
     return fmt::format(R"({{
   "run": {{ "name": "{1}", "dir": "{0}", "log_every": 1 }},
@@ -58,7 +58,7 @@ inline config::LoadedConfig<train::Experiment> load_tiny(const std::string& text
         [](train::Experiment& e, config::Problems& p) { e.check(p); });
 }
 
-// Much of what a model can be at once, learned scalars everywhere; on top of tiny_config.
+// Overrides of tiny_config that combine many variants in one model, with learned scalars everywhere.
 inline std::vector<std::string> many_variants() {
     return {"model.layers=2",
             "model.attention.qk.kind=none",
@@ -87,7 +87,6 @@ inline std::vector<std::string> many_variants() {
             "eval.rope.layers=all"};
 }
 
-// What `longreach train` does, without a console.
 inline std::vector<double> training_losses(const std::string& run) {
     std::vector<double> losses;
     const std::string text = get(run + "/metrics.jsonl");
@@ -96,6 +95,7 @@ inline std::vector<double> training_losses(const std::string& run) {
     return losses;
 }
 
+// Does what `longreach train` does, without a console.
 inline ExitCode run_training(const config::LoadedConfig<train::Experiment>& config, bool fresh,
                              ranks::Comm& comm) {
     train::Console console(true);
@@ -111,7 +111,7 @@ inline ExitCode run_training(const config::LoadedConfig<train::Experiment>& conf
     return trainer.run(&directory, comm, team);
 }
 
-// With ranks as threads of this process.
+// The same with ranks as threads of this process.
 inline ExitCode run_training(const config::LoadedConfig<train::Experiment>& config, bool fresh = false,
                              int ranks = 1) {
     std::vector<ExitCode> codes(static_cast<size_t>(ranks));
@@ -122,7 +122,7 @@ inline ExitCode run_training(const config::LoadedConfig<train::Experiment>& conf
     return codes[0];
 }
 
-// Everything a run promises to reproduce, by file name.
+// Everything that a run must reproduce, by file name.
 using Results = std::map<std::string, std::string>;
 inline Results results_of(const std::string& run, int64_t step) {
     Results files;

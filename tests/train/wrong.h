@@ -1,4 +1,4 @@
-// Loading a wrong experiment and comparing all that is said about it.
+// Loads wrong experiments and compares the complete messages about them.
 #pragma once
 
 #include <doctest/doctest.h>
