@@ -331,7 +331,7 @@ TEST_CASE("wrong experiments: data, evaluation and names") {
         {R"({"stages": [{"steps": 1}], "eval": {"lengths": [1024, 1024]}})",
          "eval.lengths (c.json:1:48): lengths must rise"},
         {R"({"stages": [{"steps": 1}], "eval": {"lengths": [1024, 3072, 4096]}})",
-         "eval.lengths (c.json:1:48): 3072 does not divide the largest length 4096, so the two could not "
+         "eval.lengths (c.json:1:48): 3072 does not divide the largest length 4096, so the two cannot "
          "score the same tokens"},
         {R"({"stages": [{"steps": 1}], "eval": {"tokens": 8192}})",
          "eval.tokens (c.json:1:47): 8192 tokens are fewer than one sequence of the largest length 16384; "
