@@ -79,7 +79,7 @@ class Team {
 
     RankPlace place_;
     const std::string token_, run_directory_;
-    const TeamOptions options_;
+    const TeamOptions options_ = {};
     std::unique_ptr<RendezvousServer> server_;  // rank 0
     std::optional<Rendezvous> rendezvous_;      // empty: one rank
     std::optional<CollectiveLog> log_;          // after join()
