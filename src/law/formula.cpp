@@ -127,7 +127,8 @@ bool is_number(const Formula& f, double value) {
 
 namespace {
 
-// The simpler form of a call that has one, or null. Only identities that hold for every finite argument.
+// The simpler form of a call that has one, or null. The value is the same for all finite arguments, except
+// that 0/0 becomes 0.
 Formula simpler(Function f, const std::vector<Formula>& a) {
     switch (f) {
         case Function::add:

@@ -102,7 +102,7 @@ class FormulaError : public std::runtime_error {
 std::string underlined(std::string_view text, const FormulaError& error);
 
 // variables: those that the formula may use. parameters: names that stand for numbers of their own. Throws
-// FormulaError if the text is no such formula.
+// FormulaError if the text is not a valid formula.
 Formula parse(std::string_view text, std::span<const Variable> variables,
               std::span<const std::string> parameters);
 

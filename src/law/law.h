@@ -26,8 +26,8 @@ struct Law {
 };
 
 // stages: formulas that are applied in order; `z` of each is the score of the one before, and only the first
-// may use `dot`. Throws FormulaError if the score is no such law; `stage` receives the index of the formula
-// that is to blame.
+// may use `dot`. Throws FormulaError if the score cannot be separated; `stage` then holds the index
+// of the formula to blame.
 Law separate(const std::vector<Formula>& stages, const std::vector<std::string>& parameters, size_t& stage);
 
 // Variables of a score.
@@ -40,8 +40,8 @@ inline constexpr Variable score_variables[] = {Variable::z, Variable::dot, Varia
 Formula resolve(const Formula& formula, const std::vector<std::pair<Variable, double>>& values,
                 const std::vector<std::optional<double>>& parameters = {});
 
-// Entry i is the formula at `over` = first + i, in double. Solvers of n are solved on a grid of n; between its
-// points they are interpolated as solved_table() does.
+// Entry i is the formula at `over` = first + i, in double. Solvers of n are solved on a grid of n; between
+// its points they are interpolated as solved_table() does.
 std::vector<double> tabulate(const Formula& formula, Variable over, int64_t first, int64_t count,
                              const Values& values);
 

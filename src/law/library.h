@@ -49,7 +49,7 @@ struct ModelNumbers {
 // the middle of their range.
 class BoundLaw {
   public:
-    // stages: formulas, applied in order. Throws FormulaError if they are no law or an init is no formula;
+    // stages: formulas, applied in order. Throws FormulaError if one of them, or an init, is not valid;
     // `stage` receives the index of the formula to blame, or -1 - i for the init of parameter i.
     BoundLaw(const std::vector<std::string>& stages, const std::vector<Parameter>& parameters,
              const ModelNumbers& model, int64_t& stage);

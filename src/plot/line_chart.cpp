@@ -313,7 +313,7 @@ class LineDrawing {
     const LineChart& chart_;
     const std::vector<SeriesStyle>& styles_;
     ChartSize size_;
-    bool many_ = false;  // so many lines that their markers would cover a small panel
+    bool many_ = false;  // in a small panel the markers of its lines would cover each other
     Frame frame_;
     Scale x_, y_;
 };

@@ -38,8 +38,8 @@ struct Header {
 };
 
 // Each check is written after what it covers, so that a reader recognises a slot that was being filled, a
-// mixture of two records. If the end is torn or belongs to the previous record, the record itself
-// remains readable.
+// mixture of two records. If the end is torn or belongs to the previous record, the record itself can still
+// be read without its end.
 struct Slot {
     uint64_t sequence;
     int64_t step;

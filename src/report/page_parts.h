@@ -22,7 +22,7 @@ struct PageContext {
 
 struct Section {
     std::string id, title;
-    std::string html;  // empty: there is no data, and the section is left out
+    std::string html;  // empty: the section has no data and is omitted
 };
 
 Section overview_section(const PageContext& page);

@@ -23,7 +23,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr uint64_t largest_small_file = 1 << 20;
 
-// The hash of a file's content; "" if there is no file.
+// The hash of a file's content; "" if the file does not exist.
 std::string fingerprint(const std::string& path, uint64_t limit) {
     if (io::kind_of(path, io::Links::refuse) != io::PathKind::file) return "";
     return format_hash64(xxh64(io::read_file(path, limit, io::Links::refuse)));

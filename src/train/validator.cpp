@@ -130,8 +130,8 @@ bool Validator::validate(std::string& not_finite) {
     return true;
 }
 
-// Scores the task at the context of the last step; `longreach eval --tasks` scores other lengths, depths
-// and tasks.
+// Scores the task at the context of the last step; `longreach eval --tasks` scores tasks at other lengths
+// and depths, and other tasks.
 bool Validator::validate_task() {
     const Experiment& e = session_.experiment;
     eval::TaskRequest request;
