@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/attention_spec.h"
+#include "kernels/law_program.h"
 #include "kernels/tensor.h"
 
 namespace longreach {

@@ -65,6 +65,15 @@ inline std::vector<Operand> operands_of(RowFactorSpec& s, bool) {
 inline std::vector<Operand> operands_of(DistanceFormSpec& s, bool) {
     return {{&s.log_tau, false}, {&s.decay, false}, {&s.p, false}, {&s.a, false}};
 }
+inline std::vector<Operand> operands_of(LawSpec& s, bool) {
+    std::vector<Operand> all;
+    for (auto* inputs : {&s.parameters, &s.tables})
+        for (Tensor& t : *inputs) all.push_back({&t, false});
+    return all;
+}
+inline std::vector<Operand> operands_of(LawEntries& e, bool) {
+    return {{&e.start, false}};
+}
 inline std::vector<Operand> operands_of(Coefficient& c, bool) {
     return {{&c.param, false}};
 }

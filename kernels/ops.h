@@ -177,6 +177,18 @@ class Ops : public Planner {
     virtual void do_row_starts(Tensor row_start, const Tensor& doc_start, int64_t length, int64_t window,
                                int64_t chunk) = 0;
     const Operation<&Ops::do_row_starts> row_starts;
+    // table f32 [1 or H, R]: entries below spec.length of a score law.
+    virtual void do_evaluate_law(Tensor table, const LawSpec& spec) = 0;
+    const Operation<&Ops::do_evaluate_law> evaluate_law;
+    // factor f32 [1 or H, N]: of every query, the entry of the keys it counts. table f32 [1 or H, R].
+    virtual void do_law_rows(Tensor factor, const Tensor& table, const LawEntries& entries) = 0;
+    const Operation<&Ops::do_law_rows> law_rows;
+    // dparameter += sum of derivative * gradient: f32 [1] or [H], or of a vector [size] or [H, size]. derivative
+    // f32 [1 or H, R] of the table by the parameter; gradient f32 [H, R] of the table, or [H, N] of law_rows;
+    // elements i32 [R]: of the vector, the element that each entry reads; empty: no vector.
+    virtual void do_law_gradient(Tensor dparameter, const Tensor& derivative, const Tensor& gradient,
+                                 const LawEntries& entries, const Tensor& elements) = 0;
+    const Operation<&Ops::do_law_gradient> law_gradient;
     // factor f32 [1 or H, N].
     virtual void do_row_factors(Tensor factor, const RowFactorSpec& spec) = 0;
     const Operation<&Ops::do_row_factors> row_factors;

@@ -46,6 +46,10 @@ class CpuOps final : public Ops {
                                 const Tensor& doc_start, int64_t length) override;
     void do_row_starts(Tensor row_start, const Tensor& doc_start, int64_t length, int64_t window,
                        int64_t chunk) override;
+    void do_evaluate_law(Tensor table, const LawSpec& spec) override;
+    void do_law_rows(Tensor factor, const Tensor& table, const LawEntries& entries) override;
+    void do_law_gradient(Tensor dparameter, const Tensor& derivative, const Tensor& gradient,
+                         const LawEntries& entries, const Tensor& elements) override;
     void do_row_factors(Tensor factor, const RowFactorSpec& spec) override;
     void do_row_factors_backward(Tensor dr, Tensor db, const Tensor& dfactor,
                                  const RowFactorSpec& spec) override;

@@ -272,6 +272,19 @@ class CudaOps final : public Ops {
                        int64_t chunk) override {
         cuda::row_starts(row_start, doc_start, length, window, chunk, stream());
     }
+    void do_evaluate_law(Tensor table, const LawSpec& spec) override {
+        cuda::evaluate_law(table, spec, stream());
+    }
+    void do_law_rows(Tensor factor, const Tensor& table, const LawEntries& entries) override {
+        cuda::law_rows(factor, table, entries, stream());
+    }
+    void do_law_gradient(Tensor dparameter, const Tensor& derivative, const Tensor& gradient,
+                         const LawEntries& entries, const Tensor& elements) override {
+        const int64_t size = elements ? dparameter.cols() : 1;
+        cuda::law_gradient(
+            {.dparameter = dparameter, .derivative = derivative, .gradient = gradient, .elements = elements},
+            entries, scratch(cuda::law_gradient_workspace(gradient.rows(), gradient.cols(), size)), stream());
+    }
     void do_row_factors(Tensor factor, const RowFactorSpec& spec) override {
         cuda::row_factors(factor, spec, stream());
     }

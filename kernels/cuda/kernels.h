@@ -90,6 +90,15 @@ void smear_backward(const SmearTensors& d, Tensor workspace, const Tensor& dy, c
 // --- what decides scores
 void row_starts(Tensor row_start, const Tensor& doc_start, int64_t length, int64_t window, int64_t chunk,
                 Stream stream);
+void evaluate_law(Tensor table, const LawSpec& spec, Stream stream);
+void law_rows(Tensor factor, const Tensor& table, const LawEntries& entries, Stream stream);
+struct LawGradient {
+    Tensor dparameter, derivative, gradient, elements;
+};
+inline constexpr int64_t law_gradient_workspace(int64_t heads, int64_t count, int64_t size) {
+    return heads * flat_blocks(count) * size * 8;
+}
+void law_gradient(const LawGradient& g, const LawEntries& entries, Tensor workspace, Stream stream);
 void row_factors(Tensor factor, const RowFactorSpec& spec, Stream stream);
 inline constexpr int64_t row_factors_backward_workspace(int64_t heads, int64_t rows) {
     return 2 * heads * flat_blocks(rows) * 8;

@@ -1,0 +1,129 @@
+// A table of a score law as the kernels fill it: a short program that runs for every entry, in double.
+//
+// A program works on a stack. What depends on no learned number is tabulated once (`tables`), so that a program
+// holds only what learns: r * sqrt(2 log n) is "parameter, table, multiply".
+#pragma once
+
+#include <array>
+
+#include "kernels/tensor.h"
+
+namespace longreach {
+
+enum class LawOp : int32_t {
+    number,     // push the instruction's value
+    entry,      // push the number of keys or the distance of this entry
+    parameter,  // push parameters[operand]: its only number, or that of this row
+    element,  // pop an index, push this element of the vector parameters[operand]: rounded down, held inside
+    table,    // push this entry of tables[operand]
+    // Pop one, two or three numbers, push the result.
+    negate,
+    floor,
+    ceil,
+    abs,
+    exp,
+    expm1,
+    log,
+    log1p,
+    log2,
+    sqrt,
+    tanh,
+    sigmoid,
+    softplus,
+    erf,
+    sin,
+    cos,
+    add,
+    subtract,
+    multiply,
+    divide,
+    power,
+    less,
+    less_equal,
+    greater,
+    greater_equal,
+    equal,
+    not_equal,
+    min,
+    max,
+    where,
+    clamp,
+};
+constexpr int law_arguments(LawOp op) {
+    return op <= LawOp::table ? 0 : op <= LawOp::cos ? 1 : op <= LawOp::max ? 2 : 3;
+}
+
+struct LawInstruction {
+    LawOp op = LawOp::number;
+    int32_t operand = 0;
+    double value = 0;
+};
+
+struct LawProgram {
+    static constexpr int longest = 64, deepest = 12, most_inputs = 8;
+    int32_t count = 0;
+    LawInstruction code[longest] = {};
+};
+
+// The inputs of a program in memory of the device that runs it.
+struct LawInputs {
+    const float* parameters[LawProgram::most_inputs];
+    int32_t sizes[LawProgram::most_inputs];           // elements of each; 1: a number
+    int32_t parameter_step[LawProgram::most_inputs];  // from one row of the table to the next; 0: shared
+    const double* tables[LawProgram::most_inputs];
+    int64_t table_step[LawProgram::most_inputs];
+};
+
+// Entries [begin, end) of a row into to[i * step], on the host.
+void law_values(const LawProgram& program, const LawInputs& inputs, int64_t row, int64_t begin, int64_t end,
+                double first, float* to, int64_t step);
+
+// What evaluate_law fills: entries 0 .. length - 1 of every row.
+struct LawSpec {
+    LawProgram program{};
+    int64_t length = 0;
+    double first = 0;        // n or t of entry 0
+    bool backwards = false;  // entry i is in the last column but i, as AttentionSpec has distances
+    std::array<Tensor, LawProgram::most_inputs> parameters{};  // f32 [size] or [rows, size]
+    std::array<int32_t, LawProgram::most_inputs> sizes{};
+    std::array<Tensor, LawProgram::most_inputs> tables{};  // f64 [R] or [rows, R], R >= length
+};
+
+// Checks a spec against the table it fills, and takes the addresses of its inputs.
+inline LawInputs law_inputs(const Tensor& table, const LawSpec& spec) {
+    check(spec.length >= 0 && spec.length <= table.cols(), "{} entries of a law in a table of {}",
+          spec.length, table.cols());
+    check(spec.program.count > 0 && spec.program.count <= LawProgram::longest, "a program of {} instructions",
+          spec.program.count);
+    LawInputs in{};
+    for (size_t i = 0; i < spec.parameters.size(); ++i) {
+        const Tensor &p = spec.parameters[i], &t = spec.tables[i];
+        if (p) {
+            const int32_t size = spec.sizes[i];
+            check(size > 0 && (p.count() == size || p.count() == size * table.rows()),
+                  "{} numbers for a parameter of {} in a table of {} rows", p.count(), size, table.rows());
+            in.parameters[i] = p.f32();
+            in.sizes[i] = size;
+            in.parameter_step[i] = p.count() == size ? 0 : size;
+        }
+        if (t) {
+            check(t.dtype == DType::f64 && t.cols() >= spec.length &&
+                      (t.rows() == 1 || t.rows() == table.rows()),
+                  "a constant table {}x{} for {} entries of {} rows", t.rows(), t.cols(), spec.length,
+                  table.rows());
+            in.tables[i] = t.f64();
+            in.table_step[i] = t.rows() == 1 ? 0 : t.row_stride;
+        }
+    }
+    return in;
+}
+
+// How gradients of scores belong to entries of a table.
+struct LawEntries {
+    // Empty `start` and length 0: by distance, the gradient's columns are the table's. Otherwise by row: query
+    // i of a sequence of `length` counts i - start_i + 1 keys, which is entry i - start_i.
+    int64_t length = 0;
+    Tensor start{};  // i32 [B, T]; empty: 0
+};
+
+}  // namespace longreach

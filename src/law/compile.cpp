@@ -1,0 +1,169 @@
+#include "law/compile.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace longreach::law {
+
+namespace {
+
+LawOp op_of(Function f) {
+    switch (f) {
+        case Function::add:
+            return LawOp::add;
+        case Function::subtract:
+            return LawOp::subtract;
+        case Function::multiply:
+            return LawOp::multiply;
+        case Function::divide:
+            return LawOp::divide;
+        case Function::power:
+            return LawOp::power;
+        case Function::negate:
+            return LawOp::negate;
+        case Function::less:
+            return LawOp::less;
+        case Function::less_equal:
+            return LawOp::less_equal;
+        case Function::greater:
+            return LawOp::greater;
+        case Function::greater_equal:
+            return LawOp::greater_equal;
+        case Function::equal:
+            return LawOp::equal;
+        case Function::not_equal:
+            return LawOp::not_equal;
+        case Function::where:
+            return LawOp::where;
+        case Function::min:
+            return LawOp::min;
+        case Function::max:
+            return LawOp::max;
+        case Function::clamp:
+            return LawOp::clamp;
+        case Function::floor:
+            return LawOp::floor;
+        case Function::ceil:
+            return LawOp::ceil;
+        case Function::abs:
+            return LawOp::abs;
+        case Function::exp:
+            return LawOp::exp;
+        case Function::expm1:
+            return LawOp::expm1;
+        case Function::log:
+            return LawOp::log;
+        case Function::log1p:
+            return LawOp::log1p;
+        case Function::log2:
+            return LawOp::log2;
+        case Function::sqrt:
+            return LawOp::sqrt;
+        case Function::tanh:
+            return LawOp::tanh;
+        case Function::sigmoid:
+            return LawOp::sigmoid;
+        case Function::softplus:
+            return LawOp::softplus;
+        case Function::erf:
+            return LawOp::erf;
+        case Function::sin:
+            return LawOp::sin;
+        case Function::cos:
+            return LawOp::cos;
+        case Function::lookup:
+            return LawOp::element;
+        case Function::max_normal:
+        case Function::gaussian_scale:
+        case Function::cosine_scale:
+            break;
+    }
+    throw FormulaError("what a solver is given cannot learn", 0, 0);
+}
+
+class Compiler {
+  public:
+    Compiler(CompiledTable& out, Variable over, const std::vector<Input>& inputs)
+        : out_(out), over_(over), inputs_(inputs) {}
+
+    void emit(const Formula& f) {
+        if (f->kind == Node::Kind::number) return push({.op = LawOp::number, .value = f->number}, 0);
+        if (f->kind == Node::Kind::variable && f->variable == over_) return push({.op = LawOp::entry}, 0);
+        if (f->kind == Node::Kind::parameter && inputs_[f->parameter].learned) {
+            return push({.op = LawOp::parameter, .operand = parameter(f->parameter, f)}, 0);
+        }
+        if (!learns(f)) return push({.op = LawOp::table, .operand = table(f)}, 0);
+        if (f->function == Function::lookup) {
+            emit(f->arguments[1]);
+            return push({.op = LawOp::element, .operand = parameter(f->arguments[0]->parameter, f)}, 1);
+        }
+        for (const Formula& a : f->arguments) emit(a);
+        push({.op = op_of(f->function)}, static_cast<int>(f->arguments.size()));
+    }
+
+    bool learns(const Formula& f) const {
+        if (f->kind == Node::Kind::parameter) return inputs_[f->parameter].learned;
+        return std::any_of(f->arguments.begin(), f->arguments.end(),
+                           [&](const Formula& a) { return learns(a); });
+    }
+
+  private:
+    // arguments: numbers that it pops.
+    void push(const LawInstruction& instruction, int arguments) {
+        depth_ += 1 - arguments;
+        if (out_.program.count == LawProgram::longest || depth_ > LawProgram::deepest)
+            throw FormulaError("too long: what depends on learned parameters must be simpler", 0, 0);
+        out_.program.code[out_.program.count++] = instruction;
+    }
+    int32_t parameter(size_t index, const Formula& at) {
+        auto it = std::find(out_.parameters.begin(), out_.parameters.end(), index);
+        if (it == out_.parameters.end()) it = out_.parameters.insert(it, index);
+        out_.by_head = out_.by_head || inputs_[index].by_head;
+        if (out_.parameters.size() > LawProgram::most_inputs)
+            throw FormulaError(fmt::format("more than {} learned parameters", LawProgram::most_inputs),
+                               at->begin, at->end);
+        return static_cast<int32_t>(it - out_.parameters.begin());
+    }
+    int32_t table(const Formula& f) {
+        const auto same = [&](const Formula& g) { return equal(f, g); };
+        auto it = std::find_if(out_.tables.begin(), out_.tables.end(), same);
+        if (it == out_.tables.end()) it = out_.tables.insert(it, f);
+        out_.by_head = out_.by_head || uses(f, Variable::h);
+        if (out_.tables.size() > LawProgram::most_inputs)
+            throw FormulaError("too many different parts beside the learned parameters", f->begin, f->end);
+        return static_cast<int32_t>(it - out_.tables.begin());
+    }
+    static bool equal(const Formula& a, const Formula& b) {
+        if (a == b) return true;
+        return a->kind == b->kind && a->number == b->number && a->variable == b->variable &&
+               a->parameter == b->parameter && (a->kind != Node::Kind::call || a->function == b->function) &&
+               std::equal(a->arguments.begin(), a->arguments.end(), b->arguments.begin(), b->arguments.end(),
+                          equal);
+    }
+
+    CompiledTable& out_;
+    Variable over_;
+    const std::vector<Input>& inputs_;
+    int depth_ = 0;
+};
+
+}  // namespace
+
+CompiledTable compile(const Formula& formula, Variable over, const std::vector<Input>& inputs) {
+    std::vector<std::optional<double>> fixed;
+    for (const Input& i : inputs) fixed.push_back(i.learned ? std::nullopt : std::optional(i.value));
+    const Formula f = resolve(formula, {}, fixed);
+    CompiledTable out;
+    Compiler compiler(out, over, inputs);
+    out.learned = compiler.learns(f);
+    if (out.learned) {
+        compiler.emit(f);
+    } else {
+        out.tables.push_back(f);
+        out.by_head = uses(f, Variable::h);
+    }
+    return out;
+}
+
+}  // namespace longreach::law
