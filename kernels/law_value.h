@@ -14,6 +14,11 @@
 
 namespace longreach {
 
+// Numbers that an operation takes from the stack.
+LONGREACH_LAW_FUNCTION int law_arguments(LawOp op) {
+    return op <= LawOp::table ? 0 : op <= LawOp::cos ? 1 : op <= LawOp::max ? 2 : 3;
+}
+
 // The result for one entry of one row, which has the index `at` in the tables.
 LONGREACH_LAW_FUNCTION double law_value(const LawProgram& program, const LawInputs& in, int64_t row,
                                         int64_t at, double entry) {

@@ -32,31 +32,6 @@ struct HeadSpec {
     Tensor cosine{}, sine{};
 };
 
-// f_h(i) = r_h shape(n) + b_h with n = i - start_i + 1 keys counted for query i.
-struct RowFactorSpec {
-    int64_t length = 0;  // T
-    Tensor shape{};      // f32 [R], entry n - 1 belongs to n; R >= T
-    Tensor start{};      // i32 [B, T]: where the count starts; empty: 0
-    Tensor r{}, b{};     // f32 [rows of the factor]; empty: the constants
-    float constant_r = 1.0f, constant_b = 0.0f;
-};
-
-// Distance tables that depend on learned numbers. Empty tensors: the constants.
-enum class DistanceForm {
-    scale_invariant,  // m = 2 log(1 + t/tau): gain sqrt(1 + m), bias -decay m
-    log_bias,         // gain 1, bias -decay log(1 + t/tau)
-    kerple_log,       // gain 1, bias -p_h log(1 + a_h t), p and a raised to 0.01
-    kerple_power,     // gain 1, bias -a_h t^p_h, a raised to 0.01, p held in [0.01, 2]
-};
-struct DistanceFormSpec {
-    DistanceForm form = DistanceForm::scale_invariant;
-    int64_t length = 0;  // distances 0 .. length-1 are filled
-    Tensor log_tau{};    // f32 [1]
-    Tensor decay{};      // f32 [1]
-    Tensor p{}, a{};     // f32 [H], kerple
-    float tau = 1.0f, constant_decay = 1.0f;
-};
-
 // A mixing coefficient: offset + scale * param[0]; param may be empty.
 struct Coefficient {
     Tensor param{};

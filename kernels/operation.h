@@ -59,12 +59,6 @@ inline std::vector<Operand> operands_of(AttentionGradients& g, bool) {
 inline std::vector<Operand> operands_of(HeadSpec& s, bool) {
     return {{&s.log_eps, false}, {&s.gain, false}, {&s.bias, false}, {&s.cosine, false}, {&s.sine, false}};
 }
-inline std::vector<Operand> operands_of(RowFactorSpec& s, bool) {
-    return {{&s.shape, false}, {&s.start, false}, {&s.r, false}, {&s.b, false}};
-}
-inline std::vector<Operand> operands_of(DistanceFormSpec& s, bool) {
-    return {{&s.log_tau, false}, {&s.decay, false}, {&s.p, false}, {&s.a, false}};
-}
 inline std::vector<Operand> operands_of(LawSpec& s, bool) {
     std::vector<Operand> all;
     for (auto* inputs : {&s.parameters, &s.tables})

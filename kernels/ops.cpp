@@ -35,11 +35,6 @@ Cost decode_cost(const Tensor&, const Tensor& q, const Tensor& k, const Tensor&,
             .bytes = 2.0 * keys * queries * static_cast<double>(k.cols() * size_of(k.dtype))};
 }
 
-// Distance tables, of which only distances below the length count.
-Cost filled(const Tensor& gain, const Tensor& bias, const DistanceFormSpec& spec) {
-    return {.bytes = 4 * static_cast<double>((gain.rows() + bias.rows()) * spec.length)};
-}
-
 // param, first and second are read and written, gradient is read.
 Cost adam_cost(const std::span<const AdamSlot>& slots, const AdamSpec&) {
     Cost cost;
@@ -102,17 +97,10 @@ Ops::Ops()
                           [](auto& dx, auto&, auto& dy, auto& x, auto&...) { return moved(dx, dy, x); }},
       row_starts{*this, "row_starts"},
       evaluate_law{*this, "evaluate law"},
-      law_rows{*this, "law rows"},
-      law_gradient{*this, "law gradient"},
-      row_factors{*this, "row factors"},
-      row_factors_backward{*this, "row factors backward",
-                           [](auto&, auto&, auto& dfactor, auto&) { return moved(dfactor); }},
-      distance_tables{*this, "distance tables",
-                      [](auto& gain, auto& bias, auto& spec) { return filled(gain, bias, spec); }},
-      distance_tables_backward{*this, "distance tables backward",
-                               [](auto&, auto&, auto&, auto&, auto& dgain, auto& dbias, auto& spec) {
-                                   return filled(dgain, dbias, spec);
-                               }},
+      law_rows{*this, "law rows", [](auto& factor, auto&, auto&) { return moved(factor); }},
+      law_gradient{
+          *this, "law gradient",
+          [](auto&, auto& derivative, auto& gradient, auto&, auto&) { return moved(derivative, gradient); }},
       attention{*this, "attention",
                 [](auto& o, auto&, auto&, auto& q, auto& k, auto& v, auto& spec) {
                     return scores(1, spec, moved(o, q, k, v));

@@ -189,21 +189,6 @@ class Ops : public Planner {
     virtual void do_law_gradient(Tensor dparameter, const Tensor& derivative, const Tensor& gradient,
                                  const LawEntries& entries, const Tensor& elements) = 0;
     const Operation<&Ops::do_law_gradient> law_gradient;
-    // factor f32 [1 or H, N].
-    virtual void do_row_factors(Tensor factor, const RowFactorSpec& spec) = 0;
-    const Operation<&Ops::do_row_factors> row_factors;
-    // dr += sum shape(n) dfactor, db += sum dfactor; dfactor f32 [H, N]; one entry for all heads or one each.
-    virtual void do_row_factors_backward(Tensor dr, Tensor db, const Tensor& dfactor,
-                                         const RowFactorSpec& spec) = 0;
-    const Operation<&Ops::do_row_factors_backward> row_factors_backward;
-    // gain, bias f32 [1 or H, R] for distances below spec.length, stored as in AttentionSpec.
-    virtual void do_distance_tables(Tensor gain, Tensor bias, const DistanceFormSpec& spec) = 0;
-    const Operation<&Ops::do_distance_tables> distance_tables;
-    // dlog_tau, ddecay [1], dp, da [H] += (empty when not learned).
-    virtual void do_distance_tables_backward(Tensor dlog_tau, Tensor ddecay, Tensor dp, Tensor da,
-                                             const Tensor& dgain, const Tensor& dbias,
-                                             const DistanceFormSpec& spec) = 0;
-    const Operation<&Ops::do_distance_tables_backward> distance_tables_backward;
 
     // o [N, H*d] = attention of q [N, H*d], k, v [N, G*d] (slices of qkv).
     // lse f32 [H, N]: natural log of the softmax denominator, sink included.

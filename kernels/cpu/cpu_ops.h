@@ -50,13 +50,6 @@ class CpuOps final : public Ops {
     void do_law_rows(Tensor factor, const Tensor& table, const LawEntries& entries) override;
     void do_law_gradient(Tensor dparameter, const Tensor& derivative, const Tensor& gradient,
                          const LawEntries& entries, const Tensor& elements) override;
-    void do_row_factors(Tensor factor, const RowFactorSpec& spec) override;
-    void do_row_factors_backward(Tensor dr, Tensor db, const Tensor& dfactor,
-                                 const RowFactorSpec& spec) override;
-    void do_distance_tables(Tensor gain, Tensor bias, const DistanceFormSpec& spec) override;
-    void do_distance_tables_backward(Tensor dlog_tau, Tensor ddecay, Tensor dp, Tensor da,
-                                     const Tensor& dgain, const Tensor& dbias,
-                                     const DistanceFormSpec& spec) override;
     void do_attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor& q, const Tensor& k,
                       const Tensor& v, const AttentionSpec& spec) override;
     void do_attention_statistics(Tensor statistics, const Tensor& lse, const Tensor& q, const Tensor& k,

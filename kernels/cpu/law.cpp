@@ -106,7 +106,7 @@ void CpuOps::do_law_gradient(Tensor dparameter, const Tensor& derivative, const 
             const float* g = gradient.f32() + h * gradient.row_stride;
             const int32_t* element = elements.i32();
             double* sums = partials_ + (h * blocks + b) * size;
-            const auto add = [&](int64_t row, int64_t entry, int64_t n) {
+            const auto add_run = [&](int64_t row, int64_t entry, int64_t n) {
                 if (element == nullptr) {
                     sums[0] += dot_wide(d + entry, g + row, n);
                     return;
@@ -117,17 +117,17 @@ void CpuOps::do_law_gradient(Tensor dparameter, const Tensor& derivative, const 
             };
             const Range block = piece(count, blocks, b);
             if (by_row)
-                for_runs(entries, block, add);
+                for_runs(entries, block, add_run);
             else
-                add(block.begin, block.begin, block.end - block.begin);
+                add_run(block.begin, block.begin, block.end - block.begin);
         }
     const int64_t sharing = heads / owners;
     for (int64_t o = 0; o < owners; ++o)
         for (int64_t k = 0; k < size; ++k) {
-            double sum = 0;
+            double total = 0;
             for (int64_t p = o * sharing * blocks; p < (o + 1) * sharing * blocks; ++p)
-                sum += partials_[p * size + k];
-            dparameter.f32()[o * size + k] += static_cast<float>(sum);
+                total += partials_[p * size + k];
+            dparameter.f32()[o * size + k] += static_cast<float>(total);
         }
 }
 

@@ -285,26 +285,6 @@ class CudaOps final : public Ops {
             {.dparameter = dparameter, .derivative = derivative, .gradient = gradient, .elements = elements},
             entries, scratch(cuda::law_gradient_workspace(gradient.rows(), gradient.cols(), size)), stream());
     }
-    void do_row_factors(Tensor factor, const RowFactorSpec& spec) override {
-        cuda::row_factors(factor, spec, stream());
-    }
-    void do_row_factors_backward(Tensor dr, Tensor db, const Tensor& dfactor,
-                                 const RowFactorSpec& spec) override {
-        cuda::row_factors_backward(
-            dr, db, scratch(cuda::row_factors_backward_workspace(dfactor.rows(), dfactor.cols())), dfactor,
-            spec, stream());
-    }
-    void do_distance_tables(Tensor gain, Tensor bias, const DistanceFormSpec& spec) override {
-        cuda::distance_tables(gain, bias, spec, stream());
-    }
-    void do_distance_tables_backward(Tensor dlog_tau, Tensor ddecay, Tensor dp, Tensor da,
-                                     const Tensor& dgain, const Tensor& dbias,
-                                     const DistanceFormSpec& spec) override {
-        const int64_t heads = std::max(dgain ? dgain.rows() : 0, dbias.rows());
-        cuda::distance_tables_backward({.log_tau = dlog_tau, .decay = ddecay, .p = dp, .a = da},
-                                       scratch(cuda::distance_tables_backward_workspace(heads, spec.length)),
-                                       dgain, dbias, spec, stream());
-    }
     void do_attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor& q, const Tensor& k,
                       const Tensor& v, const AttentionSpec& spec) override {
         cuda::attention(o, lse, row_maxima, q, k, v, spec, stream());

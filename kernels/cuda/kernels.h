@@ -99,21 +99,6 @@ inline constexpr int64_t law_gradient_workspace(int64_t heads, int64_t count, in
     return heads * flat_blocks(count) * size * 8;
 }
 void law_gradient(const LawGradient& g, const LawEntries& entries, Tensor workspace, Stream stream);
-void row_factors(Tensor factor, const RowFactorSpec& spec, Stream stream);
-inline constexpr int64_t row_factors_backward_workspace(int64_t heads, int64_t rows) {
-    return 2 * heads * flat_blocks(rows) * 8;
-}
-void row_factors_backward(Tensor dr, Tensor db, Tensor workspace, const Tensor& dfactor,
-                          const RowFactorSpec& spec, Stream stream);
-void distance_tables(Tensor gain, Tensor bias, const DistanceFormSpec& spec, Stream stream);
-inline constexpr int64_t distance_tables_backward_workspace(int64_t heads, int64_t length) {
-    return 2 * heads * flat_blocks(length) * 8;
-}
-struct DistanceFormGradients {
-    Tensor log_tau{}, decay{}, p{}, a{};
-};
-void distance_tables_backward(const DistanceFormGradients& d, Tensor workspace, const Tensor& dgain,
-                              const Tensor& dbias, const DistanceFormSpec& spec, Stream stream);
 void head_maxima(Tensor out, const Tensor& row_maxima, Stream stream);
 void qk_clip(Tensor wq, Tensor wk, const Tensor& maxima, int64_t head_dim, float limit, Stream stream);
 

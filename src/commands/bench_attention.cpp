@@ -6,8 +6,8 @@
 #include "base/units.h"
 #include "commands/commands.h"
 #include "commands/yardsticks.h"
+#include "law/library.h"
 #include "model/arena.h"
-#include "model/distance_law.h"
 #include "train/device.h"
 
 namespace longreach::commands {
@@ -57,14 +57,12 @@ class AttentionBench {
         uint64_t seed = 1;
         for (const Tensor& t : {q_, k_, v_, dout_, far_q_, far_k_}) fill_random(ops_, t, seed++);
         fill_random(ops_, row_factor_, seed, Random::near_one);
-        model::DistanceConfig si;
-        si.kind = model::DistanceKind::scale_invariant;
-        std::vector<float> gain, bias;
-        for (int64_t t = shape_.length - 1; t >= 0; --t) {
-            const model::GainBias g = model::distance_transform(si, t, 0, 1);
-            gain.push_back(static_cast<float>(g.gain));
-            bias.push_back(static_cast<float>(g.bias));
-        }
+        const law::NamedLaw& named = *law::find_law("scale_invariant");
+        int64_t stage = 0;
+        const law::BoundLaw law(law::stages_of({named.formula}, named.parameters.size()), named.parameters,
+                                {}, stage);
+        const std::vector<double> gains = law.gain(0, shape_.length), biases = law.bias(0, shape_.length);
+        const std::vector<float> gain(gains.rbegin(), gains.rend()), bias(biases.rbegin(), biases.rend());
         ops_.upload(gain_, gain.data());
         ops_.upload(bias_, bias.data());
         ops_.zero(sink_);

@@ -4,6 +4,7 @@
 #include "config/help.h"
 #include "config/schema.h"
 #include "io/file.h"
+#include "model/attention_score.h"
 #include "train/sweep_config.h"
 
 namespace longreach::commands {
@@ -47,6 +48,11 @@ void add_config_command(Command& program) {
         const auto loaded = load_experiment(config_file(options->file), options->set);
         print(options->origins ? config::origins_table(loaded.origins)
                                : config::write_resolved(loaded.value));
+        // On the other stream: the config can be read back as it is printed.
+        const model::ModelConfig& model = loaded.value.model;
+        for (const int64_t l : model.distinct_layers())
+            fmt::print(stderr, "score of {}: {}\n", model.layout_path(l),
+                       model::written_out(model::score_text(model.layer_attention(l))));
     });
 
     Command schema = config.add("schema", "JSON Schema for editors");

@@ -74,7 +74,7 @@ law::BoundLaw bound_law(const Options& options, const std::vector<law::Parameter
     }
     int64_t blamed = 0;
     try {
-        return {formulas, parameters, options.model, blamed};
+        return {law::stages_of(formulas, parameters.size()), parameters, options.model, blamed};
     } catch (const law::FormulaError& e) {
         const bool of_init = blamed < 0;
         const auto i = static_cast<size_t>(of_init ? -1 - blamed : blamed);

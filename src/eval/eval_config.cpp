@@ -42,6 +42,11 @@ void EvalConfig::fields(config::Fields& f) {
         "batch_tokens", batch_tokens, {.min = 0, .tokens = true},
         {"tokens evaluated at once; 0: as many as a training micro-batch, at least one longest sequence",
          true});
+    f.any("score", rope.score,
+          {"formulas or names of laws that are applied to the score at lengths beyond train_context, in the "
+           "layers "
+           "that eval.rope.layers chooses: \"z * max(1, log(n)/log(L))\"; null: none",
+           true});
     f.section("rope", rope, {"changes to a trained model for sequences longer than train_context"});
 }
 

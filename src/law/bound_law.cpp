@@ -1,8 +1,10 @@
-// A law with numbers in place of names.
+#include "law/bound_law.h"
+
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
-#include "law/library.h"
+#include <fmt/format.h>
 
 namespace longreach::law {
 
@@ -11,31 +13,66 @@ namespace {
 constexpr Variable init_variables[] = {Variable::h,      Variable::H, Variable::l,
                                        Variable::layers, Variable::d, Variable::L};
 
-Formula parse_init(const std::string& text) {
-    constexpr std::string_view uniform = "uniform(";
-    // Drawn between two numbers: the middle stands for it where nothing is drawn.
-    if (text.starts_with(uniform) && text.ends_with(")")) {
-        const size_t comma = text.find(',');
-        if (comma == std::string::npos) throw FormulaError("uniform takes 2 arguments", 0, text.size());
-        const Formula low =
-            parse(std::string_view(text).substr(uniform.size(), comma - uniform.size()), init_variables, {});
-        const Formula high =
-            parse(std::string_view(text).substr(comma + 1, text.size() - comma - 2), init_variables, {});
-        return (low + high) / number(2);
+double as_double(int64_t n) {
+    return static_cast<double>(n);
+}
+
+// a and b of "uniform(a, b)"; nothing: another init.
+std::optional<std::pair<Formula, Formula>> parse_uniform(const std::string& text) {
+    constexpr std::string_view name = "uniform(";
+    if (!text.starts_with(name) || !text.ends_with(")")) return std::nullopt;
+    const size_t comma = text.find(',');
+    if (comma == std::string::npos) throw FormulaError("uniform takes 2 arguments", 0, text.size());
+    const std::string_view all = text;
+    return std::pair(parse(all.substr(name.size(), comma - name.size()), init_variables, {}),
+                     parse(all.substr(comma + 1, text.size() - comma - 2), init_variables, {}));
+}
+
+// The formula of a stage, with its parameters numbered as those of the law. Positions in the text are kept.
+Formula renumbered(const Formula& f, const std::vector<size_t>& numbers, const std::vector<Parameter>& all,
+                   bool vector = false) {
+    Node n = *f;
+    if (n.kind == Node::Kind::parameter) {
+        n.parameter = numbers[n.parameter];
+        const Parameter& p = all[n.parameter];
+        if (!vector && p.size > 1)
+            throw FormulaError(
+                fmt::format("{0} has {1} elements: lookup({0}, index) reads one", p.name, p.size), n.begin,
+                n.end);
     }
-    return parse(text, init_variables, {});
+    for (size_t i = 0; i < n.arguments.size(); ++i)
+        n.arguments[i] = renumbered(n.arguments[i], numbers, all, n.function == Function::lookup && i == 0);
+    return std::make_shared<const Node>(std::move(n));
+}
+
+Formula held(const Formula& value, const Parameter& p) {
+    if (std::isinf(p.least) && std::isinf(p.most)) return value;
+    return call(Function::clamp, {value, number(p.least), number(p.most)});
 }
 
 }  // namespace
 
-BoundLaw::BoundLaw(const std::vector<std::string>& stages, const std::vector<Parameter>& parameters,
+std::vector<Stage> stages_of(const std::vector<std::string>& formulas, size_t parameters) {
+    std::vector<size_t> all(parameters);
+    std::iota(all.begin(), all.end(), size_t{0});
+    std::vector<Stage> stages;
+    for (const std::string& f : formulas) stages.push_back({f, all});
+    return stages;
+}
+
+BoundLaw::BoundLaw(const std::vector<Stage>& stages, const std::vector<Parameter>& parameters,
                    const ModelNumbers& model, int64_t& stage)
     : parameters_(parameters), model_(model) {
     std::vector<std::string> names;
     for (const Parameter& p : parameters) names.push_back(p.name);
     std::vector<Formula> formulas;
-    for (stage = 0; stage < static_cast<int64_t>(stages.size()); ++stage)
-        formulas.push_back(parse(stages[static_cast<size_t>(stage)], score_variables, names));
+    for (stage = 0; stage < static_cast<int64_t>(stages.size()); ++stage) {
+        const Stage& s = stages[static_cast<size_t>(stage)];
+        std::vector<std::string> own;
+        for (const size_t i : s.parameters) own.push_back(names[i]);
+        formulas.push_back(renumbered(parse(s.formula, score_variables, own), s.parameters, parameters));
+        uses_context_ = uses_context_ || uses(formulas.back(), Variable::L);
+    }
     size_t blamed = 0;
     try {
         law_ = separate(formulas, names, blamed);
@@ -43,12 +80,30 @@ BoundLaw::BoundLaw(const std::vector<std::string>& stages, const std::vector<Par
         stage = static_cast<int64_t>(blamed);
         throw;
     }
-    values_.assign(static_cast<size_t>(model.heads), {});
-    for (auto& head : values_)
-        for (const Parameter& p : parameters_) head.emplace_back(static_cast<size_t>(p.size), 1.0);
-    for (size_t i = 0; i < parameters_.size(); ++i) {
+    drawn_.resize(parameters.size());
+    values_.assign(static_cast<size_t>(model.heads), std::vector<double>(parameters.size(), 1.0));
+    for (size_t i = 0; i < parameters.size(); ++i) {
         stage = -1 - static_cast<int64_t>(i);
-        if (parameters_[i].init != "parity") set_initial(i);
+        const Parameter& p = parameters[i];
+        first_.push_back(nullptr);
+        if (p.init == "parity") continue;
+        if (const auto range = parse_uniform(p.init)) {
+            const Values v = values_of(0);
+            drawn_[i] = {evaluate(range->first, v), evaluate(range->second, v)};
+            first_[i] = (range->first + range->second) / number(2);
+        } else {
+            first_[i] = parse(p.init, init_variables, {});
+        }
+        uses_context_ = uses_context_ || uses(first_[i], Variable::L);
+        for (int64_t h = 0; h < model.heads; ++h) {
+            const double value = evaluate(first_[i], values_of(h));
+            if (std::isnan(value) || std::isinf(value))
+                throw FormulaError(
+                    fmt::format("the first value is {}{}", value,
+                                uses(first_[i], Variable::h) ? fmt::format(" in head {}", h) : ""),
+                    0, p.init.size());
+            values_[static_cast<size_t>(h)][i] = std::clamp(value, p.least, p.most);
+        }
     }
     for (size_t i = 0; i < parameters_.size(); ++i) {
         stage = -1 - static_cast<int64_t>(i);
@@ -57,7 +112,6 @@ BoundLaw::BoundLaw(const std::vector<std::string>& stages, const std::vector<Par
 }
 
 Values BoundLaw::values_of(int64_t head) const {
-    const auto as_double = [](int64_t n) { return static_cast<double>(n); };
     Values v;
     v[Variable::h] = as_double(head);
     v[Variable::H] = as_double(model_.heads);
@@ -65,59 +119,135 @@ Values BoundLaw::values_of(int64_t head) const {
     v[Variable::layers] = as_double(model_.layers);
     v[Variable::d] = as_double(model_.head_dim);
     v[Variable::L] = v[Variable::T] = as_double(model_.train_context);
-    for (const std::vector<double>& p : values_[static_cast<size_t>(head)]) v.parameters.emplace_back(p);
+    for (const double& p : values_[static_cast<size_t>(head)]) v.parameters.emplace_back(&p, 1);
     return v;
 }
 
-void BoundLaw::set_initial(size_t parameter) {
-    const Parameter& p = parameters_[parameter];
-    const Formula init = parse_init(p.init);
-    for (int64_t h = 0; h < model_.heads; ++h) {
-        Values v = values_of(h);
-        v.parameters.clear();
-        const double value = std::clamp(evaluate(init, v), p.least, p.most);
-        auto& elements = values_[static_cast<size_t>(h)][parameter];
-        std::fill(elements.begin(), elements.end(), value);
-    }
-}
-
-// The factor of z at n = L/2 and t = 0 becomes that of the unscaled model: 1, and sqrt(d) for cosines.
+// The factor of z at n = L/2 and t = 0 becomes that of the unscaled model.
 void BoundLaw::set_parity(size_t parameter) {
-    const double target = law_.of_dot ? std::sqrt(static_cast<double>(model_.head_dim)) : 1;
+    const double usual = law_.of_dot ? std::sqrt(as_double(model_.head_dim)) : 1;
+    const double target = model_.parity > 0 ? model_.parity : usual;
     const Formula factor = law_.row * law_.gain;
     double value = 1;
     for (int64_t h = 0; h < model_.heads; ++h) {
         Values v = values_of(h);
-        v[Variable::n] = static_cast<double>(model_.train_context) / 2;
-        const double at_one = evaluate(factor, v);
-        const double zero = 0;
-        v.parameters[parameter] = std::span(&zero, 1);
-        if (evaluate(factor, v) == at_one) continue;  // this head does not use it
-        if (!(at_one > 0))
-            throw FormulaError(
-                "parity: the factor of z at n = L/2 is not positive, so no value makes it the unscaled "
-                "model's",
-                0, 1);
-        value = target / at_one;
+        v[Variable::n] = as_double(model_.train_context) / 2;
+        const Formula of_head =
+            resolve(factor, {{Variable::h, as_double(h)}, {Variable::H, as_double(model_.heads)}});
+        if (!uses_parameter(of_head, parameter)) continue;
+        uses_context_ = uses_context_ || uses(of_head, Variable::n);
+        const auto with = [&](double x) {
+            v.parameters[parameter] = std::span(&x, 1);
+            return evaluate(of_head, v);
+        };
+        const double rest = with(0), slope = with(1) - rest;
+        const std::string where = fmt::format("the factor of z at n = {} (half of L)", v[Variable::n]);
+        if (!(slope > 0))
+            throw FormulaError(fmt::format("parity: {} does not grow with {}; no value makes it that of the "
+                                           "unscaled model",
+                                           where, parameters_[parameter].name),
+                               0, parameters_[parameter].init.size());
+        if (!(std::abs(with(3) - rest - 3 * slope) <= 1e-9 * slope))
+            throw FormulaError(fmt::format("parity: {} is not linear in {}; give its first value", where,
+                                           parameters_[parameter].name),
+                               0, parameters_[parameter].init.size());
+        value = (target - rest) / slope;
         break;
     }
-    for (auto& head : values_) head[parameter].assign(head[parameter].size(), value);
+    for (auto& head : values_) head[parameter] = value;
+    first_[parameter] = number(value);
 }
 
 std::vector<double> BoundLaw::table(const Formula& f, Variable over, int64_t first, int64_t head,
                                     int64_t count) const {
-    const auto as_double = [](int64_t n) { return static_cast<double>(n); };
     // What is known becomes a number, so that the arguments of solvers are numbers.
-    std::vector<std::optional<double>> known;
-    for (const std::vector<double>& p : values_[static_cast<size_t>(head)])
-        known.push_back(p.size() == 1 ? std::optional(p[0]) : std::nullopt);
-    const Formula resolved = resolve(f,
-                                     {{Variable::d, as_double(model_.head_dim)},
-                                      {Variable::L, as_double(model_.train_context)},
-                                      {Variable::h, as_double(head)},
-                                      {Variable::H, as_double(model_.heads)}},
-                                     known);
-    return tabulate(resolved, over, first, count, values_of(head));
+    const std::vector<double>& values = values_[static_cast<size_t>(head)];
+    const Formula of_numbers = rewrite(f, [&](const Formula& part) -> Formula {
+        if (part->kind == Node::Kind::parameter) return number(values[part->parameter]);
+        if (part->kind == Node::Kind::call && part->function == Function::lookup)
+            return number(values[part->arguments[0]->parameter]);
+        return nullptr;
+    });
+    return law::tabulate(resolve(of_numbers, {{Variable::d, as_double(model_.head_dim)},
+                                              {Variable::L, as_double(model_.train_context)},
+                                              {Variable::h, as_double(head)},
+                                              {Variable::H, as_double(model_.heads)}}),
+                         over, first, count, values_of(head));
+}
+
+namespace {
+
+bool has_solver(const Formula& f) {
+    const bool own = f->kind == Node::Kind::call &&
+                     (f->function == Function::max_normal || f->function == Function::gaussian_scale ||
+                      f->function == Function::cosine_scale);
+    return own || std::any_of(f->arguments.begin(), f->arguments.end(), has_solver);
+}
+
+}  // namespace
+
+std::string BoundLaw::first_not_finite(int64_t longest) const {
+    constexpr int64_t every = 65536;
+    struct Part {
+        const char* name;
+        const Formula& formula;
+        Variable over;
+    };
+    for (const Part& part :
+         {Part{"row", law_.row, Variable::n}, Part{"gain", law_.gain, Variable::t},
+          Part{"bias", law_.bias, Variable::t}, Part{"row_square", law_.row_square, Variable::n}}) {
+        if (!part.formula || has_solver(part.formula)) continue;  // solvers are slow, and finite
+        const int64_t first = part.over == Variable::n ? 1 : 0;
+        for (int64_t h = 0; h < model_.heads; ++h) {
+            Values v = values_of(h);
+            v[Variable::T] = as_double(longest);
+            for (int64_t i = first; i < longest + first; i += i < every ? 1 : i / 4096) {
+                v[part.over] = as_double(i);
+                const double value = evaluate(part.formula, v);
+                if (std::abs(value) <= std::numeric_limits<float>::max()) continue;
+                return fmt::format("{}({}) is {}{}", part.name, i, value,
+                                   model_.heads > 1 ? fmt::format(" in head {}", h) : "");
+            }
+        }
+    }
+    return "";
+}
+
+Formula BoundLaw::stored_form(const Formula& part) const {
+    const auto learned = [&](const Formula& stored, const Parameter& p) {
+        return held(p.positive ? call(Function::exp, {stored}) : stored, p);
+    };
+    const Formula placed = rewrite(part, [&](const Formula& f) -> Formula {
+        if (f->kind == Node::Kind::parameter) {
+            const Parameter& p = parameters_[f->parameter];
+            return p.learn == Sharing::fixed ? held(first_[f->parameter], p) : learned(f, p);
+        }
+        if (f->kind == Node::Kind::call && f->function == Function::lookup) {
+            const Formula& vector = f->arguments[0];
+            const Parameter& p = parameters_[vector->parameter];
+            if (p.learn == Sharing::fixed) return held(first_[vector->parameter], p);
+            return learned(call(Function::lookup, {vector, stored_form(f->arguments[1])}), p);
+        }
+        return nullptr;
+    });
+    return resolve(placed, {{Variable::l, as_double(model_.layer)},
+                            {Variable::layers, as_double(model_.layers)},
+                            {Variable::d, as_double(model_.head_dim)},
+                            {Variable::L, as_double(model_.train_context)},
+                            {Variable::H, as_double(model_.heads)}});
+}
+
+CompiledTable BoundLaw::compile(const Formula& stored, Variable over) const {
+    std::vector<Input> inputs;
+    for (const Parameter& p : parameters_)
+        inputs.push_back({.learned = true, .size = p.size, .by_head = p.learn == Sharing::head});
+    return law::compile(stored, over, inputs);
+}
+
+std::vector<double> BoundLaw::tabulate(const Formula& stored, Variable over, int64_t head, int64_t count,
+                                       double length) const {
+    const Formula f = resolve(stored, {{Variable::h, as_double(head)}, {Variable::T, length}});
+    return law::tabulate(f, over, over == Variable::n ? 1 : 0, count, {});
 }
 
 }  // namespace longreach::law

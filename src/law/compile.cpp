@@ -126,22 +126,14 @@ class Compiler {
         return static_cast<int32_t>(it - out_.parameters.begin());
     }
     int32_t table(const Formula& f) {
-        const auto same = [&](const Formula& g) { return equal(f, g); };
-        auto it = std::find_if(out_.tables.begin(), out_.tables.end(), same);
+        auto it = std::find_if(out_.tables.begin(), out_.tables.end(),
+                               [&](const Formula& g) { return same(f, g); });
         if (it == out_.tables.end()) it = out_.tables.insert(it, f);
         out_.by_head = out_.by_head || uses(f, Variable::h);
         if (out_.tables.size() > LawProgram::most_inputs)
-            throw FormulaError("too many different parts beside the learned parameters", f->begin, f->end);
+            throw FormulaError("too many different parts in a formula that learns", f->begin, f->end);
         return static_cast<int32_t>(it - out_.tables.begin());
     }
-    static bool equal(const Formula& a, const Formula& b) {
-        if (a == b) return true;
-        return a->kind == b->kind && a->number == b->number && a->variable == b->variable &&
-               a->parameter == b->parameter && (a->kind != Node::Kind::call || a->function == b->function) &&
-               std::equal(a->arguments.begin(), a->arguments.end(), b->arguments.begin(), b->arguments.end(),
-                          equal);
-    }
-
     CompiledTable& out_;
     Variable over_;
     const std::vector<Input>& inputs_;
@@ -164,6 +156,25 @@ CompiledTable compile(const Formula& formula, Variable over, const std::vector<I
         out.by_head = uses(f, Variable::h);
     }
     return out;
+}
+
+Formula index_of(const Formula& formula, size_t vector) {
+    Formula index;
+    for (const Formula& a : formula->arguments) {
+        const Formula inner = index_of(a, vector);
+        if (!inner) continue;
+        if (index && !same(index, inner))
+            throw FormulaError("a table reads a vector at one index only; this is a second one", inner->begin,
+                               inner->end);
+        index = inner;
+    }
+    const bool reads = formula->kind == Node::Kind::call && formula->function == Function::lookup &&
+                       formula->arguments[0]->parameter == vector;
+    if (!reads) return index;
+    if (uses(formula->arguments[1], Variable::h))
+        throw FormulaError("an index cannot depend on the head; let every head learn its own vector",
+                           formula->arguments[1]->begin, formula->arguments[1]->end);
+    return formula->arguments[1];
 }
 
 }  // namespace longreach::law

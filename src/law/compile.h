@@ -27,4 +27,8 @@ struct CompiledTable {
 // over: n or t. FormulaError if the formula needs a longer program than the kernels have, or more inputs.
 CompiledTable compile(const Formula& formula, Variable over, const std::vector<Input>& inputs);
 
+// The index at which `formula` reads the vector parameter; null: it does not. FormulaError if it reads it at two
+// indices, or at one that differs by head: the gradient of an entry belongs to one element.
+Formula index_of(const Formula& formula, size_t vector);
+
 }  // namespace longreach::law

@@ -190,6 +190,23 @@ bool uses_parameter(const Formula& f, size_t parameter) {
                        [&](const Formula& a) { return uses_parameter(a, parameter); });
 }
 
+bool same(const Formula& a, const Formula& b) {
+    if (a == b) return true;
+    const bool alike = a->kind == b->kind && a->number == b->number && a->variable == b->variable &&
+                       a->parameter == b->parameter && a->function == b->function;
+    return alike && std::equal(a->arguments.begin(), a->arguments.end(), b->arguments.begin(),
+                               b->arguments.end(), same);
+}
+
+Formula rewrite(const Formula& f, const std::function<Formula(const Formula&)>& change) {
+    if (Formula changed = change(f)) return changed;
+    if (f->kind != Node::Kind::call) return f;
+    std::vector<Formula> arguments = f->arguments;
+    for (size_t i = f->function == Function::lookup ? 1 : 0; i < arguments.size(); ++i)
+        arguments[i] = rewrite(arguments[i], change);
+    return call(f->function, std::move(arguments));
+}
+
 Formula substitute(const Formula& f, Variable variable, const Formula& by) {
     if (f->kind == Node::Kind::variable) return f->variable == variable ? by : f;
     if (f->kind != Node::Kind::call || !uses(f, variable)) return f;

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <stdexcept>
@@ -37,6 +38,11 @@ enum class Variable {
 };
 inline constexpr size_t variable_count = 15;
 const char* name_of(Variable variable);
+
+// Variables of a score.
+inline constexpr Variable score_variables[] = {Variable::z, Variable::dot, Variable::n, Variable::t,
+                                               Variable::h, Variable::H,   Variable::l, Variable::layers,
+                                               Variable::d, Variable::L,   Variable::T};
 
 enum class Function {
     add,
@@ -106,6 +112,9 @@ std::string underlined(std::string_view text, const FormulaError& error);
 Formula parse(std::string_view text, std::span<const Variable> variables,
               std::span<const std::string> parameters);
 
+// Why a parameter of a score cannot have this name; "": it can.
+std::string name_problem(std::string_view name);
+
 // Parts of formulas made by the program. They fold constants and drop 0 + x, 1 * x and the like.
 Formula number(double value);
 Formula call(Function function, std::vector<Formula> arguments);
@@ -131,6 +140,11 @@ std::string write(const Formula& formula, std::span<const std::string> parameter
 
 bool uses(const Formula& formula, Variable variable);
 bool uses_parameter(const Formula& formula, size_t parameter);
+// Whether two trees are equal, wherever their text stands.
+bool same(const Formula& a, const Formula& b);
+// The tree in which every part for which `change` returns a formula is replaced by it; outermost parts first.
+// The vector of a lookup is not offered, only the lookup. Constants are folded.
+Formula rewrite(const Formula& formula, const std::function<Formula(const Formula&)>& change);
 // With every occurrence of `variable` replaced.
 Formula substitute(const Formula& formula, Variable variable, const Formula& by);
 

@@ -140,14 +140,26 @@ class Separator {
                 law_.row = p->constant * p->row;
             return;
         }
-        if (is_call(a, F::sqrt)) {
+        // Functions of n alone times one root of a sum of both.
+        Formula row = one, root;
+        std::vector<Formula> factors{a};
+        for (size_t i = 0; i < factors.size(); ++i) {
+            const Formula f = factors[i];
+            if (!uses(f, Variable::t))
+                row = row * f;
+            else if (is_call(f, F::multiply))
+                factors.insert(factors.end(), f->arguments.begin(), f->arguments.end());
+            else if (is_call(f, F::sqrt) && !root)
+                root = f;
+            else
+                break;
+            if (i + 1 < factors.size()) continue;
             Formula of_row = number(0), of_distance = number(0);
-            if (sums(a->arguments[0], number(1), of_row, of_distance)) {
-                law_.row = one;
-                law_.gain = of_distance;
-                law_.row_square = of_row;
-                return;
-            }
+            if (!root || !sums(root->arguments[0], number(1), of_row, of_distance)) break;
+            law_.row = row;
+            law_.gain = of_distance;
+            law_.row_square = of_row;
+            return;
         }
         refuse(
             "the factor of z must be a product of a function of n and a function of t, or sqrt of a sum of "
@@ -256,17 +268,14 @@ Law separate(const std::vector<Formula>& stages, const std::vector<std::string>&
 
 Formula resolve(const Formula& formula, const std::vector<std::pair<Variable, double>>& values,
                 const std::vector<std::optional<double>>& parameters) {
-    const Node& n = *formula;
-    if (n.kind == Node::Kind::variable)
-        for (const auto& [variable, value] : values)
-            if (variable == n.variable) return number(value);
-    if (n.kind == Node::Kind::parameter && n.parameter < parameters.size())
-        if (const std::optional<double> value = parameters[n.parameter]) return number(*value);
-    if (n.kind != Node::Kind::call) return formula;
-    std::vector<Formula> arguments;
-    for (const Formula& a : n.arguments) arguments.push_back(resolve(a, values, parameters));
-    if (n.function == F::lookup) arguments[0] = n.arguments[0];  // the vector itself
-    return call(n.function, std::move(arguments));
+    return rewrite(formula, [&](const Formula& f) -> Formula {
+        if (f->kind == Node::Kind::variable)
+            for (const auto& [variable, value] : values)
+                if (variable == f->variable) return number(value);
+        if (f->kind == Node::Kind::parameter && f->parameter < parameters.size())
+            if (const std::optional<double> value = parameters[f->parameter]) return number(*value);
+        return nullptr;
+    });
 }
 
 namespace {

@@ -30,11 +30,6 @@ struct Law {
 // of the formula to blame.
 Law separate(const std::vector<Formula>& stages, const std::vector<std::string>& parameters, size_t& stage);
 
-// Variables of a score.
-inline constexpr Variable score_variables[] = {Variable::z, Variable::dot, Variable::n, Variable::t,
-                                               Variable::h, Variable::H,   Variable::l, Variable::layers,
-                                               Variable::d, Variable::L,   Variable::T};
-
 // With the given variables and parameters (by index; empty: kept) replaced by their values, and constants
 // folded into one number where all arguments are known.
 Formula resolve(const Formula& formula, const std::vector<std::pair<Variable, double>>& values,

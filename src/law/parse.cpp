@@ -273,4 +273,20 @@ Formula parse(std::string_view text, std::span<const Variable> variables,
     return Parser(text, variables, parameters).run();
 }
 
+std::string name_problem(std::string_view name) {
+    const bool word =
+        !name.empty() && starts_name(name[0]) && name.size() <= 40 &&
+        std::all_of(name.begin(), name.end(), [](char c) { return starts_name(c) || is_digit(c); });
+    if (!word) return "a name has letters, digits and _, does not begin with a digit, and is at most 40 long";
+    if (std::any_of(std::begin(score_variables), std::end(score_variables),
+                    [&](Variable v) { return name == name_of(v); }))
+        return "this is the name of a variable";
+    if (std::any_of(std::begin(constants), std::end(constants),
+                    [&](const Constant& c) { return name == c.name; }))
+        return "this is the name of a constant";
+    for (size_t f = first_named; f <= last_named; ++f)
+        if (name == name_of(static_cast<Function>(f))) return "this is the name of a function";
+    return "";
+}
+
 }  // namespace longreach::law

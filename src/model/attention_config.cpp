@@ -2,9 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
-#include "model/scale_law.h"
+#include "model/attention_score.h"
 
 namespace longreach::model {
 
@@ -37,30 +38,29 @@ void PositionConfig::fields(config::Fields& f) {
 }
 
 void ScaleConfig::fields(config::Fields& f) {
-    f.choice<ScaleKind>(
-        "kind", kind,
-        {{ScaleKind::none, "none", "f = 1; with a granularity a learned factor r, 1 at the start"},
-         {ScaleKind::logn, "logn", "r log n (scalable softmax)"},
-         {ScaleKind::logn_bias, "logn_bias", "r log n + b"},
-         {ScaleKind::logn_fixed04, "logn_fixed04", "0.4 log n"},
-         {ScaleKind::logn_abc, "logn_abc", "r log(b n + c)"},
-         {ScaleKind::entinv, "entinv", "log n / log L_train"},
-         {ScaleKind::qwen_logn, "qwen_logn", "log n / log L_train beyond L_train, 1 up to it"},
-         {ScaleKind::llama4, "llama4", "1 + attn_scale log(1 + floor(n / floor_scale))"},
-         {ScaleKind::grok2, "grok2", "log(n-1) / log(attn_temperature_len) where n-1 is beyond it, else 1"},
-         {ScaleKind::sqrt2logn, "sqrt2logn", "r sqrt(2 log n)"},
-         {ScaleKind::sqrt2lognp1, "sqrt2lognp1", "r sqrt(2 log(n + 1))"},
-         {ScaleKind::sqrt_abc, "sqrt_abc", "r (a + sqrt(2 log(b n + c)))"},
-         {ScaleKind::maxterm2, "maxterm2", "r times two terms of the expected maximum of n normals"},
-         {ScaleKind::beta_pow, "beta_pow", "r n^(2/(d-1))"},
-         {ScaleKind::solve_c, "solve_c", "1 / (largest weight) is `target` on average for normal scores"},
-         {ScaleKind::solve_c_cos, "solve_c_cos", "the same for cosines of random directions"},
-         {ScaleKind::gammalogn, "gammalogn", "r log n on cosines"},
-         {ScaleKind::cosa_const, "cosa_const", "4 log(L_train / 2) on cosines"},
-         {ScaleKind::cosa_logn, "cosa_logn", "4 log n on cosines"},
-         {ScaleKind::gradmax_gauss, "gradmax_gauss", "0.84 sqrt(log n)"},
-         {ScaleKind::qknorm_g, "qknorm_g", "r on cosines, from log2(L_train^2 - L_train)"}},
-        {"factor f(n) of the scores of a query that sees n keys"});
+    f.word("kind", kind,
+           {{"none", "f = 1; with a granularity a learned factor r, 1 at the start"},
+            {"logn", "r log n (scalable softmax)"},
+            {"logn_bias", "r log n + b"},
+            {"logn_fixed04", "0.4 log n"},
+            {"logn_abc", "r log(b n + c)"},
+            {"entinv", "log n / log L_train"},
+            {"qwen_logn", "log n / log L_train beyond L_train, 1 up to it"},
+            {"llama4", "1 + attn_scale log(1 + floor(n / floor_scale))"},
+            {"grok2", "log(n-1) / log(attn_temperature_len) where n-1 is beyond it, else 1"},
+            {"sqrt2logn", "r sqrt(2 log n)"},
+            {"sqrt2lognp1", "r sqrt(2 log(n + 1))"},
+            {"sqrt_abc", "r (a + sqrt(2 log(b n + c)))"},
+            {"maxterm2", "r times two terms of the expected maximum of n normals"},
+            {"beta_pow", "r n^(2/(d-1))"},
+            {"solve_c", "1 / (largest weight) is `target` on average for normal scores"},
+            {"solve_c_cos", "the same for cosines of random directions"},
+            {"gammalogn", "r log n on cosines"},
+            {"cosa_const", "4 log(L_train / 2) on cosines"},
+            {"cosa_logn", "4 log n on cosines"},
+            {"gradmax_gauss", "0.84 sqrt(log n)"},
+            {"qknorm_g", "r on cosines, from log2(L_train^2 - L_train)"}},
+           {"factor f(n) of the scores of a query that sees n keys"});
     f.number(
         "base", base, non_negative,
         {"scale of <q, k> in the unscaled model, 0: 1/sqrt(head_dim), or 1 where qk.kind says so; kind none: "
@@ -105,27 +105,35 @@ void ScaleConfig::fields(config::Fields& f) {
 
 ScaleGranularity ScaleConfig::granularity_used() const {
     if (granularity != ScaleGranularity::by_kind) return granularity;
-    if (kind == ScaleKind::logn || kind == ScaleKind::logn_bias) return ScaleGranularity::head;
-    return learnable(kind) && kind != ScaleKind::none ? ScaleGranularity::global : ScaleGranularity::fixed;
+    if (kind == "logn" || kind == "logn_bias") return ScaleGranularity::head;
+    return learnable(kind) && kind != "none" ? ScaleGranularity::global : ScaleGranularity::fixed;
 }
 
-bool learnable(ScaleKind kind) {
-    switch (kind) {
-        case ScaleKind::none:
-        case ScaleKind::logn:
-        case ScaleKind::logn_bias:
-        case ScaleKind::logn_abc:
-        case ScaleKind::sqrt2logn:
-        case ScaleKind::sqrt2lognp1:
-        case ScaleKind::sqrt_abc:
-        case ScaleKind::maxterm2:
-        case ScaleKind::beta_pow:
-        case ScaleKind::gammalogn:
-        case ScaleKind::qknorm_g:
-            return true;
-        default:
-            return false;
-    }
+bool learnable(const std::string& kind) {
+    const law::NamedLaw* named = law::find_law(kind);
+    return named == nullptr ||
+           std::any_of(named->parameters.begin(), named->parameters.end(),
+                       [](const law::Parameter& p) { return p.learn != law::Sharing::fixed; });
+}
+
+void ScoreParameterConfig::fields(config::Fields& f) {
+    f.any("init", init,
+          {"first value: a number, a formula of h, H, l, layers, d and L, \"uniform(a, b)\", or \"parity\", "
+           "with "
+           "which the law equals the unscaled model at n = L/2; null: as the law has it"});
+    f.choice<Learning>("learn", learn,
+                       {{Learning::by_law, "by_law", "as the law has it; a formula's own parameter is fixed"},
+                        {Learning::no, "no", "fixed"},
+                        {Learning::model, "model", "one for all layers"},
+                        {Learning::layout, "layout", "one for all layers of this layout"},
+                        {Learning::layer, "layer"},
+                        {Learning::head, "head"}},
+                       {"which layers and heads share the learned number"});
+    f.flag("positive", positive, {"learn the logarithm"});
+    f.any("range", range, {"[a, b]: held between a and b where it is used; null: everywhere"});
+    f.integer("size", size, {.min = 0, .max = 4096},
+              {"elements of a vector, read by lookup(name, index); 0: as the law has it, else one number"});
+    f.number("lr", lr, {.min = 0, .max = 1e6, .open_min = true}, {"factor of its learning rate"});
 }
 
 void QkConfig::fields(config::Fields& f) {
@@ -152,18 +160,17 @@ void QkConfig::fields(config::Fields& f) {
 }
 
 void DistanceConfig::fields(config::Fields& f) {
-    f.choice<DistanceKind>(
+    f.word(
         "kind", kind,
-        {{DistanceKind::none, "none", "scores do not depend on distance"},
-         {DistanceKind::scale_invariant, "scale_invariant",
-          "a(t) z - decay m(t) with m = 2 log(1 + t/tau), a = sqrt(1 + m)"},
-         {DistanceKind::log_bias, "log_bias", "z - decay log(1 + t/tau)"},
-         {DistanceKind::si_interp, "si_interp",
+        {{"none", "scores do not depend on distance"},
+         {"scale_invariant", "a(t) z - decay m(t) with m = 2 log(1 + t/tau), a = sqrt(1 + m)"},
+         {"log_bias", "z - decay log(1 + t/tau)"},
+         {"si_interp",
           "a z - (a^2 - 1)/2 - p log(1 + t/tau), a^2 = 1 + 2 (1 - kappa) log(1 + t/tau) + 2 kappa log(b n + "
           "c)"},
-         {DistanceKind::alibi, "alibi", "z - m_h t with fixed slopes m_h"},
-         {DistanceKind::kerple_log, "kerple_log", "z - p_h log(1 + a_h t), p and a learned per head"},
-         {DistanceKind::kerple_power, "kerple_power", "z - a_h t^p_h, p and a learned per head"}},
+         {"alibi", "z - m_h t with fixed slopes m_h"},
+         {"kerple_log", "z - p_h log(1 + a_h t), p and a learned per head"},
+         {"kerple_power", "z - a_h t^p_h, p and a learned per head"}},
         {"how scores depend on the distance t between query and key"});
     f.number("tau", tau, positive, {"scale_invariant, log_bias, si_interp: length scale, in tokens"});
     f.flag("learn_tau", learn_tau, {"scale_invariant, log_bias: learn log(tau), one per layer"});
@@ -223,6 +230,11 @@ void AttentionConfig::fields(config::Fields& f) {
     f.section("distance", distance, {"score transform by distance"});
     f.number("softcap", softcap, non_negative,
              {"c: scores become c tanh(z / c) before factors by n and t; 0: none"});
+    f.any(
+        "score", score,
+        {"the score as a formula of z, n, t and more, as the name of a law (longreach laws), or as a list of "
+         "both, applied in order; null: as scale, distance and softcap say"});
+    f.variations("params", params, ScoreParameterConfig(), {"parameters of the formulas in score, by name"});
     f.choice<SinkKind>("sink", sink,
                        {{SinkKind::none, "none"},
                         {SinkKind::zero, "zero", "the softmax denominator has one more term, exp(0)"},
@@ -282,6 +294,7 @@ struct AttentionRules {
         if (kind != QkKind::qk_rms_eps)
             no_effect(".qk.eps_per_head", "qk.kind is not qk_rms_eps", ".qk.kind");
         const bool cosines = acts_on_cosines(a.scale.kind);
+        if (a.written()) return;
         if (kind == QkKind::cosa && !cosines)
             refuse(".qk.kind",
                    "cosines need a scale made for them: gammalogn, cosa_const, cosa_logn or qknorm_g",
@@ -290,64 +303,88 @@ struct AttentionRules {
             refuse(".scale.kind", "is made for cosines; qk.kind must be cosa or qk_l2", ".qk.kind");
     }
 
+    // Formulas take the place of the keys that stand for some of them.
+    void written() const {
+        for (const char* key : {".scale.kind",
+                                ".scale.base",
+                                ".scale.granularity",
+                                ".scale.init",
+                                ".scale.r",
+                                ".scale.bias",
+                                ".scale.a",
+                                ".scale.b",
+                                ".scale.c",
+                                ".scale.target",
+                                ".scale.attn_scale",
+                                ".scale.floor_scale",
+                                ".scale.attn_temperature_len",
+                                ".distance.kind",
+                                ".distance.tau",
+                                ".distance.learn_tau",
+                                ".distance.decay",
+                                ".distance.learn_decay",
+                                ".distance.kappa",
+                                ".distance.p",
+                                ".distance.b",
+                                ".distance.c",
+                                ".softcap"})
+            no_effect(key, "score takes its place", ".score");
+    }
+
     void scale() const {
         const ScaleConfig& s = a.scale;
-        const ScaleKind kind = s.kind;
-        const bool has_r = learnable(kind) && kind != ScaleKind::none;
+        const std::string& kind = s.kind;
+        const bool has_r = learnable(kind) && kind != "none";
         if (!learnable(kind) && s.learned())
             refuse(".scale.granularity", "this kind of scale learns nothing", ".scale.kind");
         const auto only = [&](const char* key, bool used, const char* users) {
             if (!used)
                 no_effect(std::string(".scale.") + key, std::string("it belongs to ") + users, ".scale.kind");
         };
-        const bool plain = kind == ScaleKind::none && s.learned();  // r itself, of shape 1
+        const bool plain = kind == "none" && s.learned();  // r itself, of shape 1
         only("init", has_r || plain, "scales with an r");
         if (plain && s.init == ScaleInit::parity)
             no_effect(".scale.init", "kind none starts at r = 1 or at a value; base is its multiplier",
                       ".scale.kind");
-        only("bias", kind == ScaleKind::logn_bias, "logn_bias");
-        only("a", kind == ScaleKind::sqrt_abc, "sqrt_abc");
-        const bool abc = kind == ScaleKind::sqrt_abc || kind == ScaleKind::logn_abc;
+        only("bias", kind == "logn_bias", "logn_bias");
+        only("a", kind == "sqrt_abc", "sqrt_abc");
+        const bool abc = kind == "sqrt_abc" || kind == "logn_abc";
         only("b", abc, "sqrt_abc and logn_abc");
         only("c", abc, "sqrt_abc and logn_abc");
-        only("target", kind == ScaleKind::solve_c || kind == ScaleKind::solve_c_cos,
-             "solve_c and solve_c_cos");
-        only("attn_scale", kind == ScaleKind::llama4, "llama4");
-        only("floor_scale", kind == ScaleKind::llama4, "llama4");
-        only("attn_temperature_len", kind == ScaleKind::grok2, "grok2");
+        only("target", kind == "solve_c" || kind == "solve_c_cos", "solve_c and solve_c_cos");
+        only("attn_scale", kind == "llama4", "llama4");
+        only("floor_scale", kind == "llama4", "llama4");
+        only("attn_temperature_len", kind == "grok2", "grok2");
         if (abc && s.b + s.c < 1)
             refuse(".scale.c", fmt::format("log(b + c) is negative for b {}, c {}", s.b, s.c), ".scale.b");
         const bool valued = (has_r || plain) && s.init == ScaleInit::value;
         if (!valued)
             no_effect(".scale.r", "init is not value", has_r || plain ? ".scale.init" : ".scale.kind");
-        const bool own_first =
-            kind == ScaleKind::logn || kind == ScaleKind::logn_bias || kind == ScaleKind::qknorm_g;
+        const bool own_first = kind == "logn" || kind == "logn_bias" || kind == "qknorm_g";
         const bool parity =
             has_r && (s.init == ScaleInit::parity || (s.init == ScaleInit::by_kind && !own_first));
-        if (kind != ScaleKind::none && !parity)
+        if (kind != "none" && !parity)
             no_effect(".scale.base", "r does not start at parity", has_r ? ".scale.init" : ".scale.kind");
-        const bool counts = counted || (kind != ScaleKind::none && kind != ScaleKind::cosa_const &&
-                                        kind != ScaleKind::qknorm_g);
-        if (!counts && a.distance.kind != DistanceKind::si_interp)
+        const bool counts = counted || (kind != "none" && kind != "cosa_const" && kind != "qknorm_g");
+        if (!counts && a.distance.kind != "si_interp")
             no_effect(".scale.scale_n", "nothing depends on n", ".scale.kind");
     }
 
     void distance() const {
         const DistanceConfig& d = a.distance;
-        const bool logarithmic = d.kind == DistanceKind::scale_invariant || d.kind == DistanceKind::log_bias;
-        const bool interpolated = d.kind == DistanceKind::si_interp;
+        const bool logarithmic = d.kind == "scale_invariant" || d.kind == "log_bias";
+        const bool interpolated = d.kind == "si_interp";
         const auto only = [&](const char* key, bool used, const char* users) {
             if (used) return;
             no_effect(std::string(".distance.") + key,
-                      d.kind == DistanceKind::none ? "distance.kind is none"
-                                                   : std::string("it belongs to ") + users,
+                      d.kind == "none" ? "distance.kind is none" : std::string("it belongs to ") + users,
                       ".distance.kind");
         };
         only("tau", logarithmic || interpolated, "scale_invariant, log_bias and si_interp");
         for (const char* key : {"learn_tau", "decay", "learn_decay"})
             only(key, logarithmic, "scale_invariant and log_bias");
         for (const char* key : {"kappa", "p", "b", "c"}) only(key, interpolated, "si_interp");
-        if (d.kind == DistanceKind::alibi && a.position.kind != PositionKind::nope)
+        if (d.kind == "alibi" && a.position.kind != PositionKind::nope)
             refuse(".distance.kind", "alibi takes the place of rotary positions; position.kind must be nope",
                    ".position.kind");
         // The smallest a^2, of the first query: 1 + 2 kappa log(b + c).
@@ -379,8 +416,14 @@ void check_attention(const AttentionConfig& attention, const std::string& path, 
     rules.shape();
     rules.position();
     rules.queries_and_keys();
-    rules.scale();
-    rules.distance();
+    if (attention.written()) {
+        rules.written();
+    } else {
+        rules.scale();
+        rules.distance();
+        for (const auto& [name, unused] : attention.params)
+            problems.no_effect(path + ".params." + name, "score is null", path + ".score");
+    }
     rules.modules();
 }
 

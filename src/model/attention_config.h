@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 
 #include "config/fields.h"
@@ -20,36 +21,15 @@ struct PositionConfig {
     bool operator==(const PositionConfig&) const = default;
 };
 
-// Length scales: z of query i is multiplied by f(n) = r * shape(n) + b, where n counts its keys.
-enum class ScaleKind {
-    none,
-    logn,
-    logn_bias,
-    logn_fixed04,
-    logn_abc,
-    entinv,
-    qwen_logn,
-    llama4,
-    grok2,
-    sqrt2logn,
-    sqrt2lognp1,
-    sqrt_abc,
-    maxterm2,
-    beta_pow,
-    solve_c,
-    solve_c_cos,
-    gammalogn,
-    cosa_const,
-    cosa_logn,
-    gradmax_gauss,
-    qknorm_g,
-};
-bool learnable(ScaleKind kind);  // it has an r (for none: a plain factor) that can be learned
+// Length scales: z of query i is multiplied by f(n) = r * shape(n) + b, where n counts its keys. A kind is "none" or
+// the name of a law (law/library.h).
+bool learnable(const std::string& scale_kind);  // it has an r (for none: a plain factor) that can be learned
+bool acts_on_cosines(const std::string& scale_kind);  // it multiplies cosines, without sqrt(head_dim)
 enum class ScaleGranularity { by_kind, fixed, global, layer, head };
 enum class ScaleInit { by_kind, parity, value };
 enum class ScaleCount { automatic, sequence, document, visible };
 struct ScaleConfig {
-    ScaleKind kind = ScaleKind::none;
+    std::string kind = "none";
     double base = 0;  // s_base of the unscaled model; 0: the default of qk.kind
     ScaleGranularity granularity = ScaleGranularity::by_kind;
     ScaleInit init = ScaleInit::by_kind;
@@ -76,9 +56,8 @@ struct QkConfig {
     void fields(config::Fields& f);
 };
 
-enum class DistanceKind { none, scale_invariant, log_bias, si_interp, alibi, kerple_log, kerple_power };
 struct DistanceConfig {
-    DistanceKind kind = DistanceKind::none;
+    std::string kind = "none";  // or the name of a law
     double tau = 10;
     bool learn_tau = false;
     double decay = 1;  // coefficient of the bias: c of scale_invariant, kappa of log_bias
@@ -88,11 +67,18 @@ struct DistanceConfig {
     void fields(config::Fields& f);
 
     bool operator==(const DistanceConfig&) const = default;
-    // The tables depend on learned parameters, so every pass computes them again.
-    bool learned() const {
-        return learn_tau || learn_decay || kind == DistanceKind::kerple_log ||
-               kind == DistanceKind::kerple_power;
-    }
+};
+
+// A parameter of the formulas in `score`. What is not set is as the law has it.
+enum class Learning { by_law, no, model, layout, layer, head };
+struct ScoreParameterConfig {
+    json::Value init{};  // null, a number, or a text: law::Parameter::init
+    Learning learn = Learning::by_law;
+    bool positive = false;
+    json::Value range{};  // null, or [least, most]
+    int64_t size = 0;   // 0: as the law has it; a formula's own: 1
+    double lr = 1;
+    void fields(config::Fields& f);
 };
 
 enum class SinkKind { none, zero, learned };
@@ -130,6 +116,8 @@ struct AttentionConfig {
     ScaleConfig scale;
     DistanceConfig distance;
     double softcap = 0;
+    json::Value score;  // null, a formula, the name of a law, or a list of them
+    std::map<std::string, ScoreParameterConfig> params;
     SinkKind sink = SinkKind::none;
     ConvConfig conv;
     OutputNormConfig output_norm;
@@ -138,6 +126,7 @@ struct AttentionConfig {
     bool post_norm = false;
     void fields(config::Fields& f);
 
+    bool written() const { return !score.is_null(); }  // as formulas; scale, distance and softcap are unused
     int64_t kv() const { return kv_heads == 0 ? heads : kv_heads; }
 };
 

@@ -45,12 +45,11 @@ AttentionLayer::AttentionLayer(ParamTable& table, const ModelConfig& model, int6
     values_ = ValuePath(table, model, layer);
     query_heads_ = Heads(table, name, config_, Heads::Part::queries);
     key_heads_ = Heads(table, name, config_, Heads::Part::keys);
-    scale_ = LengthScale(table, model, layer);
-    distance_ = LearnedDistance(table, name, config_);
+    score_ = ScoreLaw(table, model, layer);
     output_ = AttentionOutput(table, model, layer);
     if (config_.sink == SinkKind::learned)
         sink_ = table.add({name + "sink", {config_.heads}, InitRule{}, ParamGroup::scalar});
-    base_ = score_base(config_) / query_heads_.length() / key_heads_.length();
+    base_ = score_.base() / query_heads_.length() / key_heads_.length();
 }
 
 std::unique_ptr<Mixer::Memory> AttentionLayer::plan(Arena& arena, const std::string& name, int64_t tokens,
@@ -64,9 +63,7 @@ std::unique_ptr<Mixer::Memory> AttentionLayer::plan(Arena& arena, const std::str
     saved.queries = query_heads_.plan(arena, name + "queries", tokens);
     saved.keys = key_heads_.plan(arena, name + "keys", tokens);
     saved.values = values_.plan(arena, name, tokens);
-    saved.factor = scale_.plan(arena, name, tokens);
-    if (config_.distance.kind == DistanceKind::si_interp)
-        saved.square = arena.reserve(name + "row_square", DType::f32, {1, tokens});
+    saved.score = score_.plan(arena, name, tokens, score_rows_);
     saved.o = arena.activation(name + "attention", {tokens, query_width()});
     saved.lse = arena.reserve(name + "lse", DType::f32, {config_.heads, tokens});
     saved.output = output_.plan(arena, name, tokens);
@@ -77,7 +74,7 @@ void AttentionLayer::plan_workspace(Memory& memory, Arena& arena, Ops& ops, int6
                                     const std::vector<int64_t>& lengths, bool training) const {
     Workspace& w = static_cast<Saved&>(memory).workspace;
     const int64_t longest = *std::max_element(lengths.begin(), lengths.end());
-    if (distance_) w.distance = distance_.plan(arena, longest, training);
+    w.score = score_.plan_buffers(arena, tokens, longest, training);
     if (!training) return;
 
     if (gathers_maxima_) w.row_maxima = arena.reserve("row_maxima", DType::f32, {config_.heads, tokens});
@@ -85,15 +82,9 @@ void AttentionLayer::plan_workspace(Memory& memory, Arena& arena, Ops& ops, int6
     if (convolves()) w.dprojected = arena.activation("dprojected", {tokens, total_width()});
     if (values_.mixes()) w.dvalues = arena.activation("dvalues", {tokens, value_width()});
     w.dout = arena.activation("dattention", {tokens, query_width()});
-    if (scale_.learned()) w.dfactor = arena.reserve("drow_factor", DType::f32, {config_.heads, tokens});
     w.output = output_.plan_workspace(arena, tokens);
 
-    AttentionGradients g;  // only the shapes count
-    if (distance_) {
-        g.distance_gain = w.distance.dgain;
-        g.distance_bias = w.distance.dbias;
-    }
-    g.row_factor = w.dfactor;
+    AttentionGradients g = score_.gradients(w.score, tokens);  // only the shapes count
     if (sink_) g.sink = Tensor(nullptr, DType::f32, {config_.heads});
     int64_t bytes = 0;
     for (int64_t length : lengths)
@@ -108,60 +99,21 @@ AttentionSpec AttentionLayer::shape(int64_t batch, int64_t length) const {
     spec.heads = config_.heads;
     spec.kv_heads = config_.kv();
     spec.head_dim = config_.head_dim;
-    spec.softcap = static_cast<float>(config_.softcap);
+    spec.softcap = static_cast<float>(score_.softcap());
     return spec;
 }
 
 AttentionSpec AttentionLayer::spec(StepContext& run, const Saved& saved, bool fill) const {
-    const int64_t n = run.batch.count();
     AttentionSpec spec = shape(run.batch.sequences, run.batch.length);
     spec.scale = static_cast<float>(base_ * tables_.logit_factor);
-    // These tables are indexed by the number of keys. A decoding step has one query per sequence, and all of
-    // them count the same number of keys, so the step reads the tables from that entry on.
-    Tensor shape_table = tables_.scale_shape, square_table = tables_.square_by_row;
-    if (run.decoding()) {
-        const bool visible = config_.scale.scale_n == ScaleCount::visible;
-        const int64_t entry = run.position() - (visible ? first_key(run.position()) : 0);
-        for (Tensor* table : {&shape_table, &square_table})
-            if (*table) *table = Tensor(table->f32() + entry, DType::f32, {table->count() - entry});
-    } else {
-        spec.row_start = run.masks.of(configured_reach());
-    }
-    spec.row_factor = scale_.factor(run, saved.factor, shape_table, spec.row_start, fill);
-    spec.distance_gain = tables_.gain;
-    spec.distance_bias = tables_.bias;
-    if (square_table) {
-        const Tensor square = saved.square.shaped({1, n});
-        if (fill) {
-            RowFactorSpec rows;
-            rows.length = run.batch.length;
-            rows.shape = square_table;
-            rows.start = LengthScale::count_start(run, config_.scale.scale_n, spec.row_start);
-            run.ops.row_factors(square, rows);
-        }
-        spec.row_square = square.shaped({n});
-    }
-    if (distance_) {
-        // Fill the buffers even in the backward pass: another layer may have used them since the forward.
-        const LearnedDistance::Buffers& own = saved.workspace.distance;
-        distance_.forward(run, own);
-        spec.distance_gain = own.gain;
-        spec.distance_bias = own.bias;
-    }
+    // All queries of a decoding step, one per sequence, count the same number of keys.
+    const bool visible = config_.scale.scale_n == ScaleCount::visible;
+    const int64_t counted = run.position() - (visible ? first_key(run.position()) : 0);
+    if (!run.decoding()) spec.row_start = run.masks.of(configured_reach());
+    score_.apply(spec, run, tables_.score, saved.score, saved.workspace.score, counted, fill);
     spec.sink = config_.sink == SinkKind::zero ? tables_.zeros.first(config_.heads) : run.weight(sink_);
     spec.absolute_maxima = absolute_maxima_;
     return spec;
-}
-
-AttentionGradients AttentionLayer::gradients(StepContext& run, const Workspace& workspace) const {
-    AttentionGradients g;
-    if (scale_.learned()) g.row_factor = workspace.dfactor.shaped({config_.heads, run.batch.count()});
-    if (distance_) {
-        g.distance_gain = workspace.distance.dgain;
-        g.distance_bias = workspace.distance.dbias;
-    }
-    g.sink = run.gradient(sink_);
-    return g;
 }
 
 void AttentionLayer::plan_decoding(Memory& memory, Arena& arena, const std::string& name, int64_t sequences,
@@ -278,10 +230,10 @@ void AttentionLayer::backward(StepContext& run, Tensor dxn, const Tensor& dy, co
     run.ops.linear_backward_input(dout, dy, run.matrix(out_), Write::set);
     output_.backward(run, dout, saved.output, workspace.output, o, xn);
     const AttentionSpec scores = spec(run, saved, false);
-    const AttentionGradients also = gradients(run, workspace);
+    AttentionGradients also = score_.gradients(workspace.score, n);
+    also.sink = run.gradient(sink_);
     run.ops.attention_backward(dq, dk, dv, also, workspace.attention, dout, o, lse, q, k, v, scores);
-    if (scale_.learned()) scale_.backward(run, also.row_factor, tables_.scale_shape, scores.row_start);
-    if (distance_) distance_.backward(run, workspace.distance);
+    score_.backward(run, tables_.score, workspace.score, also, scores.row_start);
     query_heads_.backward(run, dq, q, saved.queries, tables_.rotation);
     key_heads_.backward(run, dk, k, saved.keys, tables_.rotation);
     values_.backward(run, dprojected_values, dv, saved.values, values_of(qkv), shared);

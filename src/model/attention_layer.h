@@ -11,10 +11,9 @@
 #include "model/arena.h"
 #include "model/attention_output.h"
 #include "model/heads.h"
-#include "model/learned_distance.h"
-#include "model/length_scale.h"
 #include "model/mixer.h"
 #include "model/model_config.h"
+#include "model/score_law.h"
 
 namespace longreach::model {
 
@@ -28,13 +27,12 @@ class AttentionLayer : public Mixer {
     };
     // What lives only inside one call.
     struct Workspace {
-        LearnedDistance::Buffers distance;
+        ScoreLaw::Buffers score;
         Tensor row_maxima;  // [H, N]
         Tensor dqkv;        // [N, Q]
         Tensor dprojected;  // [N, Q], with convolutions
         Tensor dvalues;     // [N, G d], if values are mixed
         Tensor dout;        // [N, H d]
-        Tensor dfactor;     // [H, N]
         AttentionOutput::Workspace output;
         Tensor attention;  // workspace of the attention backward
     };
@@ -44,10 +42,9 @@ class AttentionLayer : public Mixer {
         Tensor far;        // [N, (H + G) d]: q and k of far pairs; evaluation only
         Heads::Saved queries, keys;
         ValuePath::Saved values;
-        Tensor factor;  // [1 or H, N] of the length scale
-        Tensor square;  // [1, N], AttentionSpec::row_square
-        Tensor o;       // [N, H d]
-        Tensor lse;     // [H, N]
+        ScoreLaw::Saved score;
+        Tensor o;    // [N, H d]
+        Tensor lse;  // [H, N]
         AttentionOutput::Saved output;
         Workspace workspace;
         Cache cache;
@@ -71,6 +68,7 @@ class AttentionLayer : public Mixer {
     void set_stage_window(int64_t window) override { reach_ = configured_reach().narrowed(window); }
     void use_tables(const Tables& tables) override {
         tables_ = tables.layer(layer_);
+        score_rows_ = tables.score_rows(layer_);
         far_pairs_ = tables.has_far_pairs(layer_);
     }
     void gather_maxima(Tensor max, bool absolute) override;
@@ -95,7 +93,6 @@ class AttentionLayer : public Mixer {
     AttentionSpec shape(int64_t batch, int64_t length) const;
     // The spec of a pass. The forward pass fills the buffers it points to; the backward pass reads them.
     AttentionSpec spec(StepContext& run, const Saved& saved, bool fill) const;
-    AttentionGradients gradients(StepContext& run, const Workspace& workspace) const;
 
     AttentionConfig config_;
     int64_t layer_;
@@ -104,11 +101,11 @@ class AttentionLayer : public Mixer {
     ParamRef q_conv_, k_conv_, v_conv_;
     Heads query_heads_, key_heads_;
     ValuePath values_;
-    LengthScale scale_;
-    LearnedDistance distance_;
+    ScoreLaw score_;
     AttentionOutput output_;
     double base_ = 1;  // factor of <q, k>
     LayerTables tables_;
+    ScoreRows score_rows_;
     bool far_pairs_ = false;
     Tensor maxima_;  // [H]
     bool gathers_maxima_ = false, absolute_maxima_ = false;

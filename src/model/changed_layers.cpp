@@ -13,7 +13,9 @@ namespace {
 std::string_view method_name(const PostHocConfig& change) {
     switch (change.kind) {
         case RopeMethod::none:
-            return change.scale == TestScale::clip_logn ? "clip_logn" : "yarn_temp";
+            return change.scale == TestScale::clip_logn   ? "clip_logn"
+                   : change.scale == TestScale::yarn_temp ? "yarn_temp"
+                                                          : "eval.score";
         case RopeMethod::pi:
             return "pi";
         case RopeMethod::ntk:
@@ -69,7 +71,7 @@ std::vector<int64_t> changed_layers(const ModelConfig& model, const PostHocConfi
     for (int64_t l = 0; l < model.layers; ++l) {
         const AttentionConfig& a = model.layer_attention(l);
         const bool rotated = !rotary_frequencies(a.position, a.head_dim).empty();
-        const bool acts = rotated || change.scale == TestScale::clip_logn;
+        const bool acts = rotated || !change.score_change().is_null();
         if (acts && layer_choice(model, change, l).at(length, stage_window)) layers.push_back(l);
     }
     return layers;

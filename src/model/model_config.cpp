@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/text.h"
+#include "model/attention_score.h"
 
 namespace longreach::model {
 
@@ -204,7 +205,25 @@ void ModelConfig::check(config::Problems& p, const std::set<std::string>& counti
                           residual.value_embeddings, residual.value_embeddings, residual.value_embeddings,
                           layers),
               "model.layers");
-    if (all_known) check_layers(p);  // layer_attention needs known layouts
+    if (!all_known) return;  // layer_attention needs known layouts
+    check_layers(p);
+    if (train_context > 0)
+        for (const int64_t l : distinct_layers()) check_score(p, l, counting.count(layout_path(l)) > 0);
+}
+
+void ModelConfig::check_score(config::Problems& p, int64_t layer, bool counted) const {
+    const AttentionConfig& a = layer_attention(layer);
+    const std::string path = layout_path(layer);
+    try {
+        const LayerScore score = layer_score(*this, layer);
+        if (!a.written()) return;
+        if (!score.counts && !counted)
+            p.no_effect(path + ".scale.scale_n", "nothing depends on n", path + ".score");
+        if (a.qk.kind == QkKind::cosa && !score.law.law().of_dot)
+            p.add(path + ".qk.kind", "cosines need a law of dot", path + ".score");
+    } catch (const ScoreError& e) {
+        p.add(e.path(path), e.what());
+    }
 }
 
 // Rules that need the attention of every layer, after pattern and layouts have been applied.

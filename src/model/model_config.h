@@ -95,6 +95,7 @@ struct ModelConfig {
 
   private:
     void check_layers(config::Problems& problems) const;
+    void check_score(config::Problems& problems, int64_t layer, bool counted) const;
 };
 
 }  // namespace longreach::model

@@ -114,6 +114,13 @@ void initialise(const ParamTable& table, uint64_t seed, std::vector<float>& flat
             std::fill(out, out + param.cols(), static_cast<float>(param.init.value));
             continue;
         }
+        if (param.init.kind == InitRule::Kind::listed) {
+            check(param.init.list.size() == static_cast<size_t>(n), "{} first values for {} elements of {}",
+                  param.init.list.size(), n, param.name);
+            std::transform(param.init.list.begin(), param.init.list.end(), out,
+                           [](double v) { return static_cast<float>(v); });
+            continue;
+        }
         // The name is the key, so adding a tensor elsewhere in the model does not change this one's numbers.
         const Rng rng(seed, Purpose::init, static_cast<uint32_t>(xxh64(param.name)));
         for (int64_t i = 0; i < n; ++i) {
@@ -123,13 +130,13 @@ void initialise(const ParamTable& table, uint64_t seed, std::vector<float>& flat
                 case InitRule::Kind::normal:
                     x = rng.normal(index);
                     break;
-                case InitRule::Kind::positive:
+                case InitRule::Kind::between:
                     x = rng.uniform(index);
                     break;
                 default:
                     x = 2 * rng.uniform(index) - 1;
             }
-            out[i] = static_cast<float>(param.init.value * x);
+            out[i] = static_cast<float>(param.init.from + param.init.value * x);
         }
     }
 }

@@ -12,9 +12,11 @@
 namespace longreach::model {
 
 struct InitRule {
-    enum class Kind { constant, uniform, positive, normal, first_row } kind = Kind::constant;
-    double value = 0;  // the constant, the bound of U(+-value) or U(0, value), the standard deviation;
-                       // first_row: the value of row 0, other rows are 0
+    // uniform: U(-value, value); between: U(from, from + value); normal: of this deviation; first_row: value in row
+    // 0, 0 in other rows; listed: element i is list[i].
+    enum class Kind { constant, uniform, between, normal, first_row, listed } kind = Kind::constant;
+    double value = 0, from = 0;
+    std::vector<double> list{};
 };
 
 // How the optimiser treats a tensor.
@@ -32,6 +34,7 @@ struct Param {
     InitRule init;
     ParamGroup group = ParamGroup::matrix;
     bool decay = false;  // weight decay applies
+    double rate = 1;     // factor of the learning rate
     int64_t offset = 0;  // elements from the start of a flat buffer; set by add()
 
     int64_t count() const {

@@ -63,7 +63,8 @@ void PostHocConfig::check(const std::string& path, config::Problems& p) const {
     };
     if (!layers_readable()) p.add(path + ".layers", "expected \"full\", \"all\" or a list of layout names");
     if (!active())
-        p.no_effect(path + ".layers", "kind and scale are none, so nothing is changed", path + ".kind");
+        p.no_effect(path + ".layers", "kind and scale are none and eval.score is null, so nothing is changed",
+                    path + ".kind");
     const bool windowed = kind == RopeMethod::rerope || kind == RopeMethod::leaky_rerope;
     if ((kind == RopeMethod::none || windowed) && scale != TestScale::yarn_temp)
         no_effect(".factor", kind == RopeMethod::none ? "kind is none" : "the window takes its place");
@@ -92,8 +93,15 @@ std::vector<std::string> PostHocConfig::layer_names() const {
     return names;
 }
 
-double clip_logn(double n, int64_t train_context) {
-    return std::max(1.0, std::log(n) / std::log(static_cast<double>(train_context)));
+json::Value PostHocConfig::score_change() const {
+    json::Array laws;
+    if (scale == TestScale::clip_logn) laws.push_back("clip_logn");
+    if (const json::Array* list = score.to_array()) {
+        laws.insert(laws.end(), list->begin(), list->end());
+    } else if (!score.is_null()) {
+        laws.push_back(score);
+    }
+    return laws.empty() ? json::Value() : json::Value(std::move(laws));
 }
 
 }  // namespace longreach::model

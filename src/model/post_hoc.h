@@ -35,6 +35,7 @@ struct PostHocConfig {
     double leak = 0;
     double exponent = 0.625;  // ntk_mixed: b
     TestScale scale = TestScale::none;
+    json::Value score;  // eval.score: null, a formula, the name of a law, or a list of them
     // "full": layers that attend to the whole sequence at the evaluation; "all"; or layout names,
     // as a list or as "a,b".
     json::Value layers = "full";
@@ -43,13 +44,11 @@ struct PostHocConfig {
     bool takes_all() const { return layers == json::Value("all"); }
     bool layers_readable() const;
     std::vector<std::string> layer_names() const;  // if it is neither full nor all
-    bool active() const { return kind != RopeMethod::none || scale != TestScale::none; }
+    json::Value score_change() const;              // the laws that follow the model's own; null: none
+    bool active() const { return kind != RopeMethod::none || scale != TestScale::none || !score.is_null(); }
 
     // path: the path of the section, "eval.rope".
     void check(const std::string& path, config::Problems& problems) const;
 };
-
-// TestScale::clip_logn: the factor of the scores of a query that counts n keys.
-double clip_logn(double n, int64_t train_context);
 
 }  // namespace longreach::model

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include <fmt/format.h>
+
 namespace longreach::model {
 
 namespace {
@@ -24,14 +26,14 @@ const T* at(const std::vector<T>& all, int index) {
 }  // namespace
 
 Tables::Tables(const ModelConfig& config, int64_t rows, const PostHocConfig& post_hoc)
-    : rows_(rows), train_context_(config.train_context), post_hoc_(post_hoc) {
-    for (int64_t l = 0; l < config.layers; ++l)
-        add_layer(config.layer_attention(l), layer_choice(config, post_hoc, l));
+    : rows_(rows), train_context_(config.train_context), post_hoc_(post_hoc), length_(config.train_context) {
+    for (int64_t l = 0; l < config.layers; ++l) add_layer(config, l, layer_choice(config, post_hoc, l));
 }
 
-void Tables::add_layer(const AttentionConfig& a, const LayerChoice& choice) {
+void Tables::add_layer(const ModelConfig& config, int64_t layer, const LayerChoice& choice) {
+    const AttentionConfig& a = config.layer_attention(layer);
     most_heads_ = std::max(most_heads_, a.heads);
-    int rotary = -1, shape = -1, distance = -1;
+    int rotary = -1;
     const std::vector<double> theta = rotary_frequencies(a.position, a.head_dim);
     if (!theta.empty())
         rotary =
@@ -40,22 +42,13 @@ void Tables::add_layer(const AttentionConfig& a, const LayerChoice& choice) {
                          return rotary_frequencies(r.position, r.head_dim) == theta && r.choice == choice;
                      },
                      {a.position, a.head_dim, choice, {}, {}, {}});
-    const bool clipped = post_hoc_.scale == TestScale::clip_logn && choice.possible(train_context_);
-    if (a.scale.kind != ScaleKind::none || a.scale.learned() || clipped)
-        shape = index_of(shapes_,
-                         [&](const Shape& s) {
-                             return s.config == a.scale && s.head_dim == a.head_dim && s.choice == choice;
-                         },
-                         {a.scale, a.head_dim, choice, {}});
-    if (a.distance.kind != DistanceKind::none && !a.distance.learned()) {
-        const int64_t heads = a.distance.kind == DistanceKind::alibi ? a.heads : 1;
-        distance =
-            index_of(distance_, [&](const Distance& d) { return d.config == a.distance && d.heads == heads; },
-                     {a.distance, heads, {}, {}, {}});
-    }
     rotary_of_.push_back(rotary);
-    shape_of_.push_back(shape);
-    distance_of_.push_back(distance);
+
+    Score score{.trained = std::make_unique<const LayerScore>(layer_score(config, layer)), .choice = choice};
+    const json::Value change = post_hoc_.score_change();
+    if (!change.is_null() && choice.possible(train_context_))
+        score.changed = std::make_unique<const LayerScore>(layer_score(config, layer, change));
+    scores_.push_back(std::move(score));
 }
 
 bool Tables::far_possible(const Rotary& rotary) const {
@@ -84,13 +77,66 @@ void Tables::plan(Arena& arena) {
         r.far_queries = rotation(pairs);
         r.far_keys = rotation(pairs);
     }
-    for (Shape& s : shapes_) s.table = arena.reserve("scale", DType::f32, {rows_});
-    for (Distance& d : distance_) {
-        d.gain = arena.reserve("distance", DType::f32, {1, rows_});
-        d.bias = arena.reserve("distance", DType::f32, {d.heads, rows_});
-        if (d.config.kind == DistanceKind::si_interp)
-            d.square_by_row = arena.reserve("distance", DType::f32, {rows_});
+    constants_.clear();
+    constant_keys_.clear();
+    for (Score& s : scores_) {
+        s.trained_tables = plan_score(arena, *s.trained);
+        if (s.changed) s.changed_tables = plan_score(arena, *s.changed);
     }
+}
+
+ScoreTables Tables::plan_score(Arena& arena, const LayerScore& score) {
+    const auto part = [&](const ScorePart& p, law::Variable over) {
+        PartTables tables{.value = plan_program(arena, score, p.formula, p.value, over)};
+        for (const ScorePart::Derivative& d : p.derivatives) {
+            tables.derivatives.push_back(plan_program(arena, score, d.formula, d.value, over));
+            Tensor elements;
+            if (d.element)
+                elements = constant(arena, DType::i32,
+                                    {d.element,
+                                     &score.law,
+                                     over,
+                                     over == law::Variable::t,
+                                     score.law.parameters()[d.parameter].size,
+                                     {}});
+            tables.elements.push_back(elements);
+        }
+        return tables;
+    };
+    ScoreTables tables{.score = &score};
+    if (score.has_row) tables.row = part(score.row, law::Variable::n);
+    if (score.has_square) tables.square = part(score.square, law::Variable::n);
+    if (!score.has_distance) return tables;
+    tables.gain = part(score.gain, law::Variable::t);
+    tables.bias = part(score.bias, law::Variable::t);
+    return tables;
+}
+
+ProgramTables Tables::plan_program(Arena& arena, const LayerScore& score, const law::Formula& formula,
+                                   const law::CompiledTable& value, law::Variable over) {
+    ProgramTables tables;
+    if (!value.learned)
+        tables.filled =
+            constant(arena, DType::f32, {formula, &score.law, over, over == law::Variable::t, 0, {}});
+    else
+        for (const law::Formula& input : value.tables)
+            tables.inputs.push_back(constant(arena, DType::f64, {input, &score.law, over, false, 0, {}}));
+    return tables;
+}
+
+Tensor Tables::constant(Arena& arena, DType type, Constant made) {
+    const int64_t heads = law::uses(made.formula, law::Variable::h) ? made.law->model().heads : 1;
+    const std::string key =
+        fmt::format("{} {} {} {} {} {}", law::write(made.formula, {}), law::name_of(made.over), heads,
+                    made.backwards, made.elements, static_cast<int>(type));
+    const auto known = std::find(constant_keys_.begin(), constant_keys_.end(), key);
+    if (known != constant_keys_.end())
+        return constants_[static_cast<size_t>(known - constant_keys_.begin())].tensor;
+    made.tensor =
+        type == DType::i32 ? arena.reserve("law", type, {rows_}) : arena.reserve("law", type, {heads, rows_});
+    constant_keys_.push_back(key);
+    constants_.push_back(std::move(made));
+    return constants_.back().tensor;
 }
 
 LayerTables Tables::layer(int64_t layer) const {
@@ -106,16 +152,21 @@ LayerTables Tables::layer(int64_t layer) const {
             t.far_from = r->plan.far_from;
         }
     }
-    if (const Shape* s = at(shapes_, shape_of_[l])) {
-        const bool one = s->config.kind == ScaleKind::none && !s->config.learned() && !s->clipping;
-        if (!one) t.scale_shape = s->table;
-    }
-    if (const Distance* d = at(distance_, distance_of_[l])) {
-        t.gain = d->gain;
-        t.bias = d->bias;
-        t.square_by_row = d->square_by_row;
-    }
+    const Score& s = scores_[l];
+    t.score = s.changing ? s.changed_tables : s.trained_tables;
     return t;
+}
+
+ScoreRows Tables::score_rows(int64_t layer) const {
+    const Score& s = scores_[static_cast<size_t>(layer)];
+    ScoreRows rows;
+    for (const LayerScore* score : {s.trained.get(), s.changed.get()}) {
+        if (score == nullptr) continue;
+        if (score->has_row)
+            rows.factor = std::max<int64_t>(rows.factor, score->row.by_head ? score->law.model().heads : 1);
+        rows.square = rows.square || score->has_square;
+    }
+    return rows;
 }
 
 void Tables::fill_rotary(Ops& ops, Rotary& rotary, const RotaryPlan& plan) const {
@@ -139,36 +190,30 @@ void Tables::fill_rotary(Ops& ops, Rotary& rotary, const RotaryPlan& plan) const
     rotary.plan = plan;
 }
 
-void Tables::fill_shape(Ops& ops, const Shape& shape) const {
-    std::vector<double> values = scale_shapes(shape.config, shape.head_dim, train_context_, rows_);
-    if (shape.clipping)
-        for (int64_t n = 1; n <= rows_; ++n)
-            values[static_cast<size_t>(n - 1)] *= clip_logn(static_cast<double>(n), train_context_);
-    const std::vector<float> table(values.begin(), values.end());
-    ops.upload(shape.table, table.data());
-}
-
-void Tables::fill_distance(Ops& ops, const Distance& d) const {
-    const size_t rows = static_cast<size_t>(rows_);
-    std::vector<float> gain(rows), bias(rows * static_cast<size_t>(d.heads));
-    for (int64_t h = 0; h < d.heads; ++h)
-        for (size_t t = 0; t < rows; ++t) {
-            const GainBias g = distance_transform(d.config, static_cast<int64_t>(t), h, d.heads);
-            gain[rows - 1 - t] = static_cast<float>(g.gain);
-            bias[static_cast<size_t>(h) * rows + rows - 1 - t] = static_cast<float>(g.bias);
-        }
-    ops.upload(d.gain, gain.data());
-    ops.upload(d.bias, bias.data());
-    if (!d.square_by_row) return;
-    for (size_t n = 1; n <= rows; ++n)
-        gain[n - 1] = static_cast<float>(si_interp_row(d.config, static_cast<double>(n)));
-    ops.upload(d.square_by_row, gain.data());
+void Tables::fill_constant(Ops& ops, const Constant& c) const {
+    const int64_t heads = c.tensor.rows(), rows = rows_;
+    std::vector<double> values;
+    for (int64_t h = 0; h < heads; ++h) {
+        std::vector<double> of_head =
+            c.law->tabulate(c.formula, c.over, h, rows, static_cast<double>(length_));
+        if (c.backwards) std::reverse(of_head.begin(), of_head.end());
+        values.insert(values.end(), of_head.begin(), of_head.end());
+    }
+    if (c.tensor.dtype == DType::f64) return ops.upload(c.tensor, values.data());
+    if (c.tensor.dtype == DType::f32) {
+        const std::vector<float> rounded(values.begin(), values.end());
+        return ops.upload(c.tensor, rounded.data());
+    }
+    std::vector<int32_t> elements;
+    for (const double v : values)
+        elements.push_back(
+            static_cast<int32_t>(std::clamp(std::floor(v), 0.0, static_cast<double>(c.elements - 1))));
+    ops.upload(c.tensor, elements.data());
 }
 
 void Tables::fill(Ops& ops) {
     ops.zero(zeros_);
-    for (const Distance& d : distance_) fill_distance(ops, d);
-    for (const Shape& s : shapes_) fill_shape(ops, s);
+    for (const Constant& c : constants_) fill_constant(ops, c);
     for (Rotary& r : rotary_)
         fill_rotary(ops, r, plan_rotary(r.position, r.head_dim, post_hoc_, train_context_, 0));
 }
@@ -182,15 +227,20 @@ bool Tables::use_length(Ops& ops, int64_t length, int64_t stage_window) {
         fill_rotary(ops, r, plan);
         changed = true;
     }
-    const bool clipping = post_hoc_.scale == TestScale::clip_logn && length > train_context_;
-    for (Shape& s : shapes_) {
-        const bool clips = clipping && s.choice.at(length, stage_window);
-        if (clips == s.clipping) continue;
-        s.clipping = clips;
-        fill_shape(ops, s);
-        changed = true;
+    for (Score& s : scores_) {
+        const bool changing = s.changed && length > train_context_ && s.choice.at(length, stage_window);
+        changed = changed || changing != s.changing;
+        s.changing = changing;
     }
+    set_length(ops, length == 0 ? train_context_ : length);
     return changed;
+}
+
+void Tables::set_length(Ops& ops, int64_t length) {
+    if (length == length_) return;
+    length_ = length;
+    for (const Constant& c : constants_)
+        if (law::uses(c.formula, law::Variable::T)) fill_constant(ops, c);
 }
 
 }  // namespace longreach::model

@@ -6,15 +6,16 @@
 // table only if they are changed at the same lengths.
 #pragma once
 
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "model/arena.h"
+#include "model/attention_score.h"
 #include "model/changed_layers.h"
-#include "model/distance_law.h"
 #include "model/model_config.h"
 #include "model/post_hoc.h"
 #include "model/rotary.h"
-#include "model/scale_law.h"
 
 namespace longreach::model {
 
@@ -29,16 +30,36 @@ struct Rotation {
     }
 };
 
+// What one program of a law reads (law::CompiledTable). By number of keys, entry n - 1 is in column n - 1; by distance,
+// `filled` is stored backwards, as AttentionSpec has it.
+struct ProgramTables {
+    Tensor filled{};               // f32 [1 or H, R], if nothing in it learns
+    std::vector<Tensor> inputs{};  // f64 [1 or H, R] each, otherwise
+};
+struct PartTables {
+    ProgramTables value{};
+    std::vector<ProgramTables> derivatives{};
+    std::vector<Tensor>
+        elements{};  // i32 [R], of each derivative by a vector: the element that the entry reads
+};
+struct ScoreTables {
+    const LayerScore* score = nullptr;
+    PartTables row{}, gain{}, bias{}, square{};
+};
+// What the tables by query must have room for, at any length.
+struct ScoreRows {
+    int64_t factor = 0;  // rows of the row factor, 1 or H; 0: there is none
+    bool square = false;
+};
+
 // The tables of one layer; a tensor is empty if the layer has no such table.
 struct LayerTables {
     Rotation rotation;
     Rotation far_queries, far_keys;  // for pairs at distance far_from or more; evaluation only
     int64_t far_from = 0;            // 0: there are no far pairs
     double logit_factor = 1;
-    Tensor scale_shape;    // [R], entry n - 1 belongs to n keys
-    Tensor square_by_row;  // [R], by number of keys as well; source of AttentionSpec::row_square
-    Tensor zeros;          // [heads], the logits of sinks fixed at 0
-    Tensor gain, bias;     // [1 or H, R], by distance, stored backwards (see AttentionSpec)
+    Tensor zeros;  // [heads], the logits of sinks fixed at 0
+    ScoreTables score;
 };
 
 class Tables {
@@ -49,7 +70,10 @@ class Tables {
     void fill(Ops& ops);  // after the arena is committed; with the values of training
     // Refills tables for sequences of `length`; returns true if any changed. stage_window: see LayerChoice.
     bool use_length(Ops& ops, int64_t length, int64_t stage_window = 0);
+    // The T of laws, for a pass of training; the tables of rotations stay.
+    void train_at(Ops& ops, int64_t length) { set_length(ops, length); }
     LayerTables layer(int64_t layer) const;
+    ScoreRows score_rows(int64_t layer) const;
     bool has_far_pairs(int64_t layer) const;  // whether it has any at some length
 
   private:
@@ -60,32 +84,42 @@ class Tables {
         Rotation near, far_queries, far_keys;
         RotaryPlan plan{};  // from which they are filled now
     };
-    struct Shape {
-        ScaleConfig config;
-        int64_t head_dim;
-        LayerChoice choice;
-        Tensor table;
-        bool clipping = false;  // the table now includes clip_logn
+    // A table of a law in which nothing learns. Equal ones are shared.
+    struct Constant {
+        law::Formula formula;
+        const law::BoundLaw* law;
+        law::Variable over;
+        bool backwards;
+        int64_t elements;  // of the vector that it is an index of; 0: no index
+        Tensor tensor;     // f32, f64 or i32 [1 or H, R]
     };
-    struct Distance {
-        DistanceConfig config;
-        int64_t heads;  // 1 if all heads are alike
-        Tensor gain, bias, square_by_row;
+    struct Score {
+        std::unique_ptr<const LayerScore> trained{};
+        std::unique_ptr<const LayerScore> changed{};  // at lengths that `choice` chooses; null: never
+        LayerChoice choice{};
+        ScoreTables trained_tables{}, changed_tables{};
+        bool changing = false;
     };
-    void add_layer(const AttentionConfig& attention, const LayerChoice& choice);
+    void add_layer(const ModelConfig& config, int64_t layer, const LayerChoice& choice);
+    ScoreTables plan_score(Arena& arena, const LayerScore& score);
+    ProgramTables plan_program(Arena& arena, const LayerScore& score, const law::Formula& formula,
+                               const law::CompiledTable& value, law::Variable over);
+    Tensor constant(Arena& arena, DType type, Constant made);
     void fill_rotary(Ops& ops, Rotary& rotary, const RotaryPlan& plan) const;
-    void fill_shape(Ops& ops, const Shape& shape) const;
-    void fill_distance(Ops& ops, const Distance& distance) const;
+    void fill_constant(Ops& ops, const Constant& constant) const;
     bool far_possible(const Rotary& rotary) const;
+    void set_length(Ops& ops, int64_t length);
 
     int64_t rows_, train_context_;
     int64_t most_heads_ = 0;
     Tensor zeros_;
     PostHocConfig post_hoc_;
     std::vector<Rotary> rotary_;
-    std::vector<Shape> shapes_;
-    std::vector<Distance> distance_;
-    std::vector<int> rotary_of_, shape_of_, distance_of_;  // per layer; -1: none
+    std::vector<Constant> constants_;
+    std::vector<std::string> constant_keys_;
+    int64_t length_ = 0;          // T of the laws
+    std::vector<Score> scores_;   // per layer
+    std::vector<int> rotary_of_;  // per layer; -1: none
 };
 
 }  // namespace longreach::model

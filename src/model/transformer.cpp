@@ -225,6 +225,7 @@ void Transformer::run_forward(StepContext& run, Activations& a, ParameterTraffic
 void Transformer::forward_backward(Ops& ops, const FlatParams& weights, const FlatParams& gradients,
                                    const Batch& batch, float gradient_scale, ParameterTraffic* traffic) {
     check(training_tables_, "training with tables made for an evaluation");
+    tables_.train_at(ops, batch.length);
     Activations& a = training_;
     Masks masks;
     build_masks(ops, batch, a, masks);

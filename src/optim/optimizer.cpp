@@ -122,7 +122,7 @@ bool Optimizer::update(Ops& ops, const model::FlatParams& weights, const model::
         const Ownership::Range part = updated(i);
         if (part.count == 0) continue;
         const UpdateRule rule = update_rule(config_, p.group);
-        const double rate = rule.rate * multiplier;
+        const double rate = rule.rate * multiplier * p.rate;
         if (rule.kind == UpdateRule::Kind::muon) {
             MuonSlot& slot = muon_slots_[next_muon++];
             const double rows = static_cast<double>(p.rows()), cols = static_cast<double>(p.cols());

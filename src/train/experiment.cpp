@@ -8,9 +8,9 @@
 #include <fmt/ranges.h>
 
 #include "base/text.h"
+#include "model/attention_score.h"
 #include "model/changed_layers.h"
 #include "model/rotary.h"
-#include "model/scale_law.h"
 
 namespace longreach::train {
 
@@ -124,9 +124,9 @@ void Experiment::fields(config::Fields& f) {
 
 void Experiment::check(config::Problems& p) {
     if (model.train_context == 0 && !stages.empty()) model.train_context = stages.back().context;
-    // The sections in which clip_logn counts keys during evaluation; layouts start from model.attention.
+    // The sections in which an evaluation may count keys; layouts start from model.attention.
     std::set<std::string> counting;
-    if (eval.rope.scale == model::TestScale::clip_logn && knows_layouts())
+    if (!eval.rope.score_change().is_null() && knows_layouts())
         for (const int64_t l : layers_of_rope()) counting.insert({"model.attention", model.layout_path(l)});
     model.check(p, counting);
     data.check(p, model.vocab_size);
@@ -250,7 +250,15 @@ void Experiment::check_layers(config::Problems& p) const {
         const model::AttentionConfig& a = model.layer_attention(l);
         const std::string path = model.layout_path(l);
         plain = plain || a.qk.kind == model::QkKind::none;
-        uses_context = uses_context || model::uses_train_context(a.scale);
+        try {
+            const model::LayerScore score = model::layer_score(model, l);
+            uses_context = uses_context || score.law.uses_context();
+            const std::string problem = a.written() ? score.law.first_not_finite(table_rows()) : "";
+            if (!problem.empty())
+                p.add(path + ".score", fmt::format("the tables of the law do not fit into f32: {}", problem));
+        } catch (const model::ScoreError&) {
+            return;  // reported elsewhere
+        }
         if (a.scale.scale_n == model::ScaleCount::document && !data.document_mask)
             p.add(path + ".scale.scale_n", "document needs the document mask", "data.document_mask");
     }
@@ -319,9 +327,14 @@ void Experiment::check_rope(config::Problems& p) const {
               fmt::format("no layer of those chosen ({}) has rotary positions", fmt::join(chosen, ", ")),
               rope.kind != model::RopeMethod::none ? "eval.rope.kind" : "eval.rope.scale");
     for (const int64_t l : rope.scale == model::TestScale::clip_logn ? chosen : std::vector<int64_t>())
-        if (model.layer_attention(l).scale.kind != model::ScaleKind::none)
+        if (const model::AttentionConfig& a = model.layer_attention(l); model::layer_score(model, l).counts)
             p.add("eval.rope.scale", "clip_logn is for models whose scores do not already grow with n",
-                  model.layout_path(l) + ".scale.kind");
+                  model.layout_path(l) + (a.written() ? ".score" : ".scale.kind"));
+    for (const int64_t l : rope.score.is_null() ? std::vector<int64_t>() : chosen) try {
+            model::layer_score(model, l, rope.score_change());
+        } catch (const model::ScoreError& e) {
+            return p.add(e.path(model.layout_path(l)), e.what());
+        }
 }
 
 void Experiment::check_task(config::Problems& p) const {

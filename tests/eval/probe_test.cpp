@@ -47,8 +47,8 @@ model::ModelConfig varied_model() {
     m.attention.kv_heads = 2;
     m.attention.sink = model::SinkKind::learned;
     m.attention.gate.kind = model::GateKind::headwise;
-    m.attention.scale.kind = model::ScaleKind::logn;
-    m.attention.distance.kind = model::DistanceKind::scale_invariant;
+    m.attention.scale.kind = "logn";
+    m.attention.distance.kind = "scale_invariant";
     m.attention.distance.learn_tau = true;
     m.attention.window = 20;
     return m;

@@ -131,3 +131,26 @@ TEST_CASE("law gradient: sums over entries, over heads where they share, and by 
                     }
     });
 }
+
+TEST_CASE("tables and gradients of laws do not depend on the number of threads") {
+    check_thread_independence([&](Ops& ops) {
+        const int64_t length = 4000, heads = 3;
+        Ints starts = starts_of(2, length);
+        Floats a = normal(1, heads, 1), table(heads, length), factor(heads, 2 * length);
+        Floats gradient = normal(heads, 2 * length, 2), da = normal(1, heads, 3);
+        LawSpec spec;
+        append(spec.program, LawOp::parameter, 0);
+        append(spec.program, LawOp::entry);
+        append(spec.program, LawOp::log);
+        append(spec.program, LawOp::multiply);
+        spec.parameters = {a.vector()};
+        spec.sizes = {1};
+        spec.length = length;
+        spec.first = 1;
+        const LawEntries queries{.length = length, .start = starts.tensor()};
+        ops.evaluate_law(table.tensor(), spec);
+        ops.law_rows(factor.tensor(), table.tensor(), queries);
+        ops.law_gradient(da.vector(), table.tensor(), gradient.tensor(), queries, Tensor());
+        return joined({&table, &factor, &da});
+    });
+}

@@ -59,12 +59,12 @@ TEST_CASE("compile: programs give what the formulas give, and tabulate what does
         size_t tables;
     };
     for (const Case& c :
-         {Case{"a*sqrt(2*log(0.1*n + 1.9))", 3, 1}, Case{"a", 1, 0}, Case{"sqrt(1 + 2*log1p(n/a))", 8, 0},
+         {Case{"a*sqrt(2*log(0.1*n + 1.9))", 3, 1}, Case{"a", 1, 0}, Case{"sqrt(1 + 2*log1p(n/a))", 9, 0},
           Case{"-b*2*log1p(n/fixed)", 6, 1}, Case{"where(h < 1, a*log(n), b*sqrt(2*log(n + 1)))", 8, 3},
           Case{"lookup(w, min(3, floor(log2(n))))", 2, 1}, Case{"a*log(n) + b*log(n)", 7, 1},
-          Case{"clamp(a*n, b, 2*b) + min(a, b)^2 + max(a, b) - abs(a - b)", 22, 0},
-          Case{"exp(-a)*expm1(a)*log(b)*log2(b)*tanh(a)*sigmoid(a)*softplus(a)*erf(a)*sin(a)*cos(b)", 31, 0},
-          Case{"(a < b) + (a <= b) + (a > b) + (a >= b) + (a == b) + (a != b) + ceil(a)/b", 29, 0}}) {
+          Case{"clamp(a*n, b, 2*b) + min(a, b)^2 + max(a, b) - abs(a - b)", 23, 0},
+          Case{"exp(-a)*expm1(a)*log(b)*log2(b)*tanh(a)*sigmoid(a)*softplus(a)*erf(a)*sin(a)*cos(b)", 30, 0},
+          Case{"(a < b) + (a <= b) + (a > b) + (a >= b) + (a == b) + (a != b) + ceil(a)/b", 28, 0}}) {
         CAPTURE(std::string(c.text));
         const law::Formula f = law::parse(c.text, law::score_variables, names);
         const law::CompiledTable compiled = law::compile(f, Variable::n, inputs);

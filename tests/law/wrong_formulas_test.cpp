@@ -13,7 +13,7 @@ std::string refusal(const std::string& text) {
                                                     {.name = "w", .init = "0", .size = 4}};
     int64_t stage = 0;
     try {
-        law::BoundLaw({text}, parameters, {}, stage);
+        law::BoundLaw(law::stages_of({text}, parameters.size()), parameters, {}, stage);
     } catch (const law::FormulaError& e) {
         return std::string(e.what()) + " | " + text.substr(std::min(e.begin, text.size()), e.end - e.begin);
     }

@@ -51,8 +51,8 @@ struct PlannedTables {
         tables.use_length(*ops, at);
         const model::LayerTables t = tables.layer(layer);
         std::vector<float> all{static_cast<float>(t.far_from), static_cast<float>(t.logit_factor)};
-        for (const Tensor& table :
-             {t.rotation.cosine, t.rotation.sine, t.far_queries.cosine, t.far_keys.sine, t.scale_shape}) {
+        for (const Tensor& table : {t.rotation.cosine, t.rotation.sine, t.far_queries.cosine, t.far_keys.sine,
+                                    t.score.row.value.filled}) {
             if (!table) continue;
             std::vector<float> host(static_cast<size_t>(table.count()));
             ops->download(host.data(), table);

@@ -61,10 +61,12 @@ inline int64_t extra_steps(const model::ModelConfig& m, const model::AttentionCo
         default:
             break;
     }
-    if (a.softcap > 0) steps += 2;  // division, tanh
-    if (a.scale.kind != model::ScaleKind::none || a.scale.learned())
-        steps += 2;                        // r shape + b, product with it
-    if (a.distance.learned()) steps += 4;  // tau, division, logarithm, product or root
+    if (a.softcap > 0) steps += 2;                                // division, tanh
+    if (a.scale.kind != "none" || a.scale.learned()) steps += 2;  // r shape + b, product with it
+    if (a.written()) steps += 8;  // a few operations by row, and as many by distance
+    const bool kerple = a.distance.kind.starts_with("kerple");
+    if (a.distance.learn_tau || a.distance.learn_decay || kerple)
+        steps += 4;  // tau, division, logarithm, product or root
     if (a.sink != model::SinkKind::none) ++steps;
     if (a.output_norm.kind != model::OutputNorm::none) steps += a.output_norm.gain ? 2 : 1;
     if (a.gate.kind != model::GateKind::none) steps += 3;  // product, sigmoid, product with it

@@ -45,7 +45,7 @@ model::ModelConfig middle_model() {
     m.attention.kv_heads = 3;
     m.attention.head_dim = 32;
     m.attention.window = 100;
-    m.attention.distance = {model::DistanceKind::scale_invariant, 10};
+    m.attention.distance = {"scale_invariant", 10};
     return m;
 }
 
@@ -107,7 +107,7 @@ TEST_CASE("packed documents equal separate documents") {
     // of gradient_check.h. Without rotary only the order of sums may change.
     std::vector<model::ModelConfig> models = {tiny_model(), mixed_model(), tiny_model()};
     models[2].attention.position.kind = model::PositionKind::nope;
-    models[2].attention.distance = {model::DistanceKind::scale_invariant, 2};
+    models[2].attention.distance = {"scale_invariant", 2};
     for (const model::ModelConfig& m : models) {
         const int64_t length = 24;
         const std::vector<int64_t> starts = {0, 7, 8, 19, length};

@@ -114,7 +114,7 @@ TEST_CASE("keys without effect are reported where the user wrote them") {
     CHECK(problems(other, now_idle) == now_idle);
     other = m;
     other.attention.position.kind = model::PositionKind::p_rope;
-    other.attention.distance.kind = model::DistanceKind::scale_invariant;
+    other.attention.distance.kind = "scale_invariant";
     other.head.softcap.kind = Softcap::sigmoid;
     CHECK(problems(other, idle).empty());
     other.head.softcap.kind = Softcap::tanh;

@@ -143,7 +143,7 @@ TEST_CASE("rerope: a window as long as the text is plain rotary; leaky_rerope: a
 
 TEST_CASE("rerope and leaky_rerope leave the distances of learned and fixed distance forms alone") {
     model::ModelConfig m = mixed_positions();
-    for (auto& [name, layout] : m.layouts) layout.distance.kind = model::DistanceKind::scale_invariant;
+    for (auto& [name, layout] : m.layouts) layout.distance.kind = "scale_invariant";
     const Example example = random_example(m.vocab_size, 2, length, true);
     model::PostHocConfig change;
     change.kind = model::RopeMethod::rerope;

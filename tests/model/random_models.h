@@ -10,13 +10,13 @@
 #include <vector>
 
 #include "base/rng.h"
+#include "model/laws_of_configs.h"
 #include "model/small_models.h"
 
 namespace longreach::test {
 
-inline bool is_for_cosines(model::ScaleKind kind) {
-    return kind == model::ScaleKind::gammalogn || kind == model::ScaleKind::cosa_const ||
-           kind == model::ScaleKind::cosa_logn || kind == model::ScaleKind::qknorm_g;
+inline bool is_for_cosines(const std::string& kind) {
+    return kind == "gammalogn" || kind == "cosa_const" || kind == "cosa_logn" || kind == "qknorm_g";
 }
 
 class RandomVariant {
@@ -88,7 +88,7 @@ class RandomVariant {
         a.distance = distance();
         a.position = {static_cast<model::PositionKind>(below(3)), between(5, 20000), rng_.uniform(drawn_++),
                       flag() ? model::Spacing::geometric : model::Spacing::linspace};
-        if (a.distance.kind == model::DistanceKind::alibi) a.position.kind = model::PositionKind::nope;
+        if (a.distance.kind == "alibi") a.position.kind = model::PositionKind::nope;
         if (one_in(4)) a.softcap = between(1, 8);
         a.sink = one_in(2) ? model::SinkKind::none : static_cast<model::SinkKind>(below(3));
         a.output_norm = {one_in(2) ? model::OutputNorm::none : static_cast<model::OutputNorm>(below(3)),
@@ -105,15 +105,14 @@ class RandomVariant {
         model::ScaleConfig s;
         const bool unit = qk == model::QkKind::qk_l2 || qk == model::QkKind::cosa;
         do {
-            s.kind = one_in(4) ? model::ScaleKind::none : static_cast<model::ScaleKind>(below(21));
+            s.kind = one_in(4) ? "none" : scale_kinds[static_cast<size_t>(below(21))];
             if (qk == model::QkKind::cosa && !is_for_cosines(s.kind)) {
-                const model::ScaleKind laws[] = {model::ScaleKind::gammalogn, model::ScaleKind::cosa_const,
-                                                 model::ScaleKind::cosa_logn, model::ScaleKind::qknorm_g};
+                const char* laws[] = {"gammalogn", "cosa_const", "cosa_logn", "qknorm_g"};
                 s.kind = laws[below(4)];
             }
         } while (is_for_cosines(s.kind) && !unit);
         const bool multiplier = s.granularity_used() != model::ScaleGranularity::fixed;
-        if (multiplier || s.kind == model::ScaleKind::none) {
+        if (multiplier || s.kind == "none") {
             s.granularity = static_cast<model::ScaleGranularity>(below(5));
             if (one_in(3)) s.base = between(0.1, 0.6);
         }
@@ -136,9 +135,9 @@ class RandomVariant {
 
     model::DistanceConfig distance() {
         model::DistanceConfig c;
-        c.kind = one_in(4) ? model::DistanceKind::none : static_cast<model::DistanceKind>(below(7));
+        c.kind = one_in(4) ? "none" : distance_kinds[static_cast<size_t>(below(7))];
         c.tau = between(0.3, 20);
-        if (c.kind == model::DistanceKind::scale_invariant || c.kind == model::DistanceKind::log_bias) {
+        if (c.kind == "scale_invariant" || c.kind == "log_bias") {
             c.learn_tau = flag();
             c.learn_decay = flag();
             c.decay = flag() ? 1 : between(0.5, 1.5);
@@ -166,7 +165,10 @@ class RandomVariant {
 inline std::set<std::string> features(const SmallModel& small) {
     std::set<std::string> all;
     const auto add = [&](const char* key, auto value) {
-        all.insert(fmt::format("{}={}", key, static_cast<int>(value)));
+        if constexpr (std::is_convertible_v<decltype(value), std::string>)
+            all.insert(fmt::format("{}={}", key, value));
+        else
+            all.insert(fmt::format("{}={}", key, static_cast<int>(value)));
     };
     const model::ModelConfig& m = small.config;
     add("documents", small.documents);
@@ -196,14 +198,13 @@ inline std::set<std::string> features(const SmallModel& small) {
         if (a.qk.kind == model::QkKind::qk_rms_eps) add("eps_per_head", a.qk.eps_per_head);
         add("scale.kind", a.scale.kind);
         add("scale.granularity", a.scale.granularity_used());
-        if (a.scale.kind != model::ScaleKind::none) add("scale.n", a.scale.scale_n);
-        if (a.scale.kind == model::ScaleKind::none) add("learned factor", a.scale.learned());
-        if (a.scale.kind == model::ScaleKind::logn_bias) add("learned b", a.scale.learned());
+        if (a.scale.kind != "none") add("scale.n", a.scale.scale_n);
+        if (a.scale.kind == "none") add("learned factor", a.scale.learned());
+        if (a.scale.kind == "logn_bias") add("learned b", a.scale.learned());
         if (a.scale.learned()) add("scale.init", a.scale.init);
         add("scale.base", a.scale.base > 0);
         add("distance.kind", a.distance.kind);
-        if (a.distance.kind == model::DistanceKind::scale_invariant ||
-            a.distance.kind == model::DistanceKind::log_bias) {
+        if (a.distance.kind == "scale_invariant" || a.distance.kind == "log_bias") {
             add("learn_tau", a.distance.learn_tau);
             add("learn_decay", a.distance.learn_decay);
         }
@@ -251,9 +252,9 @@ inline std::vector<std::string> known_features() {
     values("conv.size", 2, 3);
     values("scale.n", 0, 4);
     values("scale.granularity", 1, 4);
-    values("distance.kind", 0, 7);
+    for (const std::string& kind : distance_kinds) all.push_back("distance.kind=" + kind);
     values("qk.kind", 0, 11);
-    values("scale.kind", 0, 21);
+    for (const std::string& kind : scale_kinds) all.push_back("scale.kind=" + kind);
     return all;
 }
 

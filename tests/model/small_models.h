@@ -110,7 +110,7 @@ inline std::vector<SmallModel> small_models() {
             m.attention.kv_heads = 1;
             m.attention.head_dim = 40;
             m.attention.window = 6;
-            m.attention.distance = {model::DistanceKind::scale_invariant, 2};
+            m.attention.distance = {"scale_invariant", 2};
         },
         2);
     add("window", [](model::ModelConfig& m) { m.attention.window = 4; });
@@ -128,17 +128,15 @@ inline std::vector<SmallModel> small_models() {
         m.attention.qk.kind = model::QkKind::none;
     });
     add("raw queries and keys", [](model::ModelConfig& m) { m.attention.qk.kind = model::QkKind::none; });
-    add("scale-invariant", [](model::ModelConfig& m) {
-        m.attention.distance = {model::DistanceKind::scale_invariant, 10};
-    });
+    add("scale-invariant", [](model::ModelConfig& m) { m.attention.distance = {"scale_invariant", 10}; });
     add("scale-invariant, small tau, window, documents", [](model::ModelConfig& m) {
-        m.attention.distance = {model::DistanceKind::scale_invariant, 0.5};
+        m.attention.distance = {"scale_invariant", 0.5};
         m.attention.window = 7;
     }).documents = true;
     const auto layouts = [](model::ModelConfig& m) {
         model::AttentionConfig local = m.attention, global = m.attention, last = m.attention;
         local.window = 3;
-        local.distance = {model::DistanceKind::scale_invariant, 3};
+        local.distance = {"scale_invariant", 3};
         global.position.kind = model::PositionKind::nope;
         global.heads = 4;
         global.kv_heads = 2;  // 2 * 8 value channels, as in the other layouts
@@ -211,8 +209,7 @@ inline SmallModel random_model(uint32_t stream) {
         a.position = {static_cast<model::PositionKind>(below(3)), between(5, 20000), rng.uniform(drawn++),
                       flag() ? model::Spacing::geometric : model::Spacing::linspace};
         a.qk = {flag() ? model::QkKind::qk_rms : model::QkKind::none, flag() ? 1e-6 : 0.0078125};
-        a.distance = {flag() ? model::DistanceKind::scale_invariant : model::DistanceKind::none,
-                      between(0.2, 20)};
+        a.distance = {flag() ? "scale_invariant" : "none", between(0.2, 20)};
         return a;
     };
     m.attention = attention();

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "model/laws_of_configs.h"
 #include "model/small_models.h"
 
 namespace longreach::test {
@@ -63,20 +64,19 @@ inline std::vector<SmallModel> small_variants() {
         m.residual.value_embeddings = 1;
     });
 
-    for (int kind = 1; kind <= static_cast<int>(model::ScaleKind::qknorm_g); ++kind)
-        attend(fmt::format("length scale {}", kind), [&](model::AttentionConfig& a) {
-            a.scale.kind = static_cast<model::ScaleKind>(kind);
+    for (const std::string& kind : scale_kinds)
+        attend("length scale " + kind, [&](model::AttentionConfig& a) {
+            a.scale.kind = kind;
             a.scale.target = 2;
             a.scale.floor_scale = 3;
             a.scale.attn_temperature_len = 4;
-            const bool cosines =
-                a.scale.kind == model::ScaleKind::gammalogn || a.scale.kind == model::ScaleKind::cosa_const ||
-                a.scale.kind == model::ScaleKind::cosa_logn || a.scale.kind == model::ScaleKind::qknorm_g;
+            const bool cosines = a.scale.kind == "gammalogn" || a.scale.kind == "cosa_const" ||
+                                 a.scale.kind == "cosa_logn" || a.scale.kind == "qknorm_g";
             if (cosines) a.qk.kind = model::QkKind::cosa;
         });
     for (int granularity = 1; granularity <= 4; ++granularity) {
         attend(fmt::format("log n with a bias, granularity {}", granularity), [&](model::AttentionConfig& a) {
-            a.scale.kind = model::ScaleKind::logn_bias;
+            a.scale.kind = "logn_bias";
             a.scale.bias = 0.3;
             a.scale.granularity = static_cast<model::ScaleGranularity>(granularity);
         });
@@ -91,35 +91,34 @@ inline std::vector<SmallModel> small_variants() {
             fmt::format("n counted as {}, window, documents", static_cast<int>(count)),
             [&](model::AttentionConfig& a) {
                 a.window = 4;
-                a.scale.kind = model::ScaleKind::sqrt2lognp1;
+                a.scale.kind = "sqrt2lognp1";
                 a.scale.scale_n = count;
             },
             true);
     add("length scales of two layouts", [](model::ModelConfig& m) {
         model::AttentionConfig a = m.attention, b = m.attention;
-        a.scale.kind = b.scale.kind = model::ScaleKind::sqrt_abc;
+        a.scale.kind = b.scale.kind = "sqrt_abc";
         b.scale.a = 0.5;
         m.layers = 3;
         m.layouts = {{"a", a}, {"b", b}};
         m.pattern = {"a", "b"};
     });
 
-    for (int kind = 1; kind <= static_cast<int>(model::DistanceKind::kerple_power); ++kind)
-        attend(fmt::format("distance {}", kind), [&](model::AttentionConfig& a) {
-            a.distance.kind = static_cast<model::DistanceKind>(kind);
-            if (a.distance.kind == model::DistanceKind::alibi) a.position.kind = model::PositionKind::nope;
+    for (const std::string& kind : distance_kinds)
+        attend("distance " + kind, [&](model::AttentionConfig& a) {
+            a.distance.kind = kind;
+            if (a.distance.kind == "alibi") a.position.kind = model::PositionKind::nope;
         });
-    for (const model::DistanceKind kind :
-         {model::DistanceKind::scale_invariant, model::DistanceKind::log_bias})
+    for (const std::string kind : {"scale_invariant", "log_bias"})
         for (int learned = 1; learned < 4; ++learned)
-            attend(fmt::format("distance {}, learned parts {}", static_cast<int>(kind), learned),
+            attend(fmt::format("distance {}, learned parts {}", kind, learned),
                    [&](model::AttentionConfig& a) {
                        a.distance = {kind, 2, learned % 2 == 1, 1.2, learned >= 2};
                    });
     attend(
         "interpolation by distance and length, documents",
         [](model::AttentionConfig& a) {
-            a.distance.kind = model::DistanceKind::si_interp;
+            a.distance.kind = "si_interp";
             a.distance.c = 1;
             a.softcap = 3;
         },
@@ -127,15 +126,53 @@ inline std::vector<SmallModel> small_variants() {
     attend("ALiBi, six heads", [](model::AttentionConfig& a) {
         a.heads = 6;
         a.head_dim = 4;
-        a.distance.kind = model::DistanceKind::alibi;
+        a.distance.kind = "alibi";
         a.position.kind = model::PositionKind::nope;
     });
+
+    const auto formula = [&](const std::string& name, json::Value score,
+                             std::map<std::string, model::ScoreParameterConfig> params,
+                             bool documents = false) {
+        attend(
+            "formula: " + name,
+            [&](model::AttentionConfig& a) {
+                a.score = score;
+                a.params = params;
+            },
+            documents);
+    };
+    using enum model::Learning;
+    formula("gain and bias, tau positive, c by head", "z * sqrt(1 + 2*log1p(t/tau)) - c*2*log1p(t/tau)",
+            {{"tau", {.init = 3, .learn = layer, .positive = true}},
+             {"c", {.init = "1 + 0.2*h", .learn = head}}});
+    formula("factor by number of keys, documents", "z * (r*sqrt(2*log(0.5*n + 1.5)) + b)",
+            {{"r", {.init = 0.7, .learn = head}}, {"b", {.init = 0.1, .learn = model}}}, true);
+    formula("vector by distance, by head", "z + 2*lookup(w, min(3, floor(log2(1 + t))))",
+            {{"w", {.init = 0, .learn = head, .size = 4}}});
+    formula("vector by number of keys, of the layout", "z * exp(lookup(w, n/3))",
+            {{"w", {.init = 0.1, .learn = layout, .size = 5}}});
+    formula("mixture over heads", "z * where(h < H/2, s*log(n + 1), r*sqrt(2*log(n + 1))) - 0.1*2^(-h)*t",
+            {{"s", {.init = 0.43, .learn = layer}}, {"r", {.init = 0.5, .learn = layer}}});
+    formula("power law held in a range", "z - a*t^p",
+            {{"a", {.init = 0.3, .learn = head, .range = json::Array{0.01, 1e9}}},
+             {"p", {.init = 0.7, .learn = head, .range = json::Array{0.01, 0.72}}}});
+    formula("stages with a softcap",
+            json::Array{"2*tanh(z/2)", "z * r*log(n + 1)", "z*(1 + t/9)^(-q) - sigmoid(q)*t/8"},
+            {{"r", {.init = 0.5, .learn = layer}}, {"q", {.init = 0.4, .learn = head}}});
+    formula("length of the sequence, layer and depth", "z * (1 + log(T)/10 + l/layers) - t/(d + L)", {});
+    attend("formula: of cosines", [](model::AttentionConfig& a) {
+        a.qk.kind = model::QkKind::cosa;
+        a.score = "dot * g*(1 + t/8)^(-p)";
+        a.params = {{"g", {.init = 3, .learn = head}}, {"p", {.init = 0.5}}};
+    });
+    formula("sum over n and t under a root", "z * sqrt(1 + log1p(t/5) + 0.8*log(0.5*n + 1)) - log1p(t/5)", {},
+            true);
 
     attend("attention softcap", [](model::AttentionConfig& a) { a.softcap = 1.5; });
     attend("attention softcap, length scale, distance", [](model::AttentionConfig& a) {
         a.softcap = 1.5;
-        a.scale.kind = model::ScaleKind::logn;
-        a.distance.kind = model::DistanceKind::scale_invariant;
+        a.scale.kind = "logn";
+        a.distance.kind = "scale_invariant";
     });
     attend("sink of zero", [](model::AttentionConfig& a) { a.sink = model::SinkKind::zero; });
     attend("learned sinks", [](model::AttentionConfig& a) { a.sink = model::SinkKind::learned; });
@@ -205,9 +242,9 @@ inline std::vector<SmallModel> small_variants() {
             a.window = 7;
             a.conv.size = 3;
             a.qk = {model::QkKind::qkv_ln, 0.01};
-            a.scale.kind = model::ScaleKind::logn_bias;
+            a.scale.kind = "logn_bias";
             a.scale.scale_n = model::ScaleCount::visible;
-            a.distance = {model::DistanceKind::scale_invariant, 3, true, 1, true};
+            a.distance = {"scale_invariant", 3, true, 1, true};
             a.softcap = 4;
             a.sink = model::SinkKind::learned;
             a.output_norm = {model::OutputNorm::head, true};

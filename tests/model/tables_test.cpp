@@ -1,6 +1,7 @@
 // Tables on the device and what layers share.
 #include <doctest/doctest.h>
 
+#include "model/laws_of_configs.h"
 #include "model/small_models.h"
 #include "model/tables.h"
 
@@ -32,7 +33,7 @@ struct PlannedTables {
 
 TEST_CASE("tables on the device: cos and sin by position, gain and bias by distance, backwards") {
     model::ModelConfig m = tiny_model();
-    m.attention.distance = {model::DistanceKind::scale_invariant, 3};
+    m.attention.distance = {"scale_invariant", 3};
     const int64_t rows = 50;
     const PlannedTables planned(m, rows);
     const model::LayerTables layer = planned.tables.layer(0);
@@ -40,7 +41,8 @@ TEST_CASE("tables on the device: cos and sin by position, gain and bias by dista
     REQUIRE(layer.rotation.cosine.rows() == rows);
     REQUIRE(layer.rotation.cosine.cols() == static_cast<int64_t>(theta.size()));
     const auto cosine = planned.read(layer.rotation.cosine), sine = planned.read(layer.rotation.sine);
-    const auto gain = planned.read(layer.gain), bias = planned.read(layer.bias);
+    const auto gain = planned.read(layer.score.gain.value.filled),
+               bias = planned.read(layer.score.bias.value.filled);
     for (int64_t p = 0; p < rows; ++p) {
         for (size_t k = 0; k < theta.size(); ++k) {
             const double angle = static_cast<double>(p) * theta[k];
@@ -48,7 +50,7 @@ TEST_CASE("tables on the device: cos and sin by position, gain and bias by dista
             CHECK(cosine[i] == static_cast<float>(std::cos(angle)));
             CHECK(sine[i] == static_cast<float>(std::sin(angle)));
         }
-        const model::GainBias g = model::distance_transform(m.attention.distance, p, 0, 1);
+        const GainBias g = distance_transform(m.attention.distance, p, 0, 1);
         CHECK(gain[static_cast<size_t>(rows - 1 - p)] == static_cast<float>(g.gain));
         CHECK(bias[static_cast<size_t>(rows - 1 - p)] == static_cast<float>(g.bias));
     }
@@ -80,20 +82,20 @@ TEST_CASE("layers that agree share tables, others have their own, nope has none"
     model::AttentionConfig rope = m.attention, same = m.attention, nope = m.attention, slow = m.attention;
     same.position = {model::PositionKind::p_rope, 10000, 1,
                      model::Spacing::geometric};  // every pair: rope by another name
-    same.distance = {model::DistanceKind::scale_invariant, 10};
+    same.distance = {"scale_invariant", 10};
     nope.position.kind = model::PositionKind::nope;
-    nope.distance = {model::DistanceKind::scale_invariant, 10};
+    nope.distance = {"scale_invariant", 10};
     slow.position.base = 500000;
-    slow.distance = {model::DistanceKind::scale_invariant, 1};
+    slow.distance = {"scale_invariant", 1};
     m.layouts = {{"0", rope}, {"1", same}, {"2", nope}, {"3", slow}};
     m.pattern = {"0", "1", "2", "3"};
     const PlannedTables planned(m, 10);
     const auto layer = [&](int64_t l) { return planned.tables.layer(l); };
     CHECK(layer(0).rotation.cosine.data() == layer(1).rotation.cosine.data());
-    CHECK_FALSE(layer(0).gain);
+    CHECK_FALSE(layer(0).score.gain.value.filled);
     CHECK_FALSE(layer(2).rotation.cosine);
     CHECK_FALSE(layer(2).rotation.sine);
-    CHECK(layer(1).gain.data() == layer(2).gain.data());
+    CHECK(layer(1).score.gain.value.filled.data() == layer(2).score.gain.value.filled.data());
     CHECK(layer(3).rotation.cosine.data() != layer(0).rotation.cosine.data());
-    CHECK(layer(3).bias.data() != layer(2).bias.data());
+    CHECK(layer(3).score.bias.value.filled.data() != layer(2).score.bias.value.filled.data());
 }

@@ -203,13 +203,16 @@ class Attention {
 
         T score(size_t h, size_t i, size_t j) const {
             using std::tanh;
+            if (a_.written()) return written(product(h, i, j), h, i, j);
             T z = T(base_scale(a_)) * product(h, i, j);
             if (a_.softcap > 0) z = T(a_.softcap) * tanh(z / T(a_.softcap));
             z = factor_[h][i] * z;
             return distance(z, h, double(i - j), n_[i]);
         }
         // What a score of zero becomes.
-        T bias(size_t h, size_t i, size_t j) const { return distance(T(0), h, double(i - j), n_[i]); }
+        T bias(size_t h, size_t i, size_t j) const {
+            return a_.written() ? written(T(0), h, i, j) : distance(T(0), h, double(i - j), n_[i]);
+        }
 
       private:
         // Every head of a row normed as qk.kind says.
@@ -299,12 +302,57 @@ class Attention {
                 for (double n : n_) {
                     const T r = learned ? weights_.of_head(name + "scale.r", h) : T(first_multiplier(a_, l0));
                     T f = r * T(length_shape(a_, n, l0));
-                    if (s.kind == model::ScaleKind::logn_bias)
+                    if (kind_of(s) == ScaleKind::logn_bias)
                         f += learned ? weights_.of_head(name + "scale.b", h) : T(s.bias);
                     if (active_ && o_.change_.clip_logn) f = f * T(std::max(1.0, std::log(n) / std::log(l0)));
                     factor_.back().push_back(f);
                 }
             }
+        }
+
+        // The formulas of `score`, which have no names of laws, one after the other.
+        T written(const T& dot, size_t h, size_t i, size_t j) const {
+            using std::exp;
+            std::map<std::string, T> names = {{"n", T(n_[i])},
+                                              {"t", T(double(i - j))},
+                                              {"h", T(double(h))},
+                                              {"H", T(double(o_.heads_))},
+                                              {"l", T(double(o_.layer_))},
+                                              {"layers", T(double(o_.config_.layers))},
+                                              {"d", T(double(o_.d_))},
+                                              {"L", T(o_.l_train())},
+                                              {"T", T(double(queries_.size()))},
+                                              {"dot", dot},
+                                              {"z", T(base_scale(a_)) * dot}};
+            std::map<std::string, std::vector<T>> vectors;
+            for (const auto& [name, p] : a_.params) {
+                const bool learned = p.learn != model::Learning::no && p.learn != model::Learning::by_law;
+                std::vector<T> values;
+                for (int64_t k = 0; k < std::max<int64_t>(1, p.size); ++k) {
+                    T x =
+                        learned
+                            ? weights_.param(score_tensor(o_.name_, o_.layout_, name,
+                                                          p))[(p.learn == model::Learning::head
+                                                                   ? h * size_t(std::max<int64_t>(1, p.size))
+                                                                   : 0) +
+                                                              size_t(k)]
+                            : T(first_value(a_, p, double(h), double(o_.layer_), o_.config_));
+                    if (p.positive) x = exp(x);
+                    if (const json::Array* range = p.range.to_array()) {
+                        const double least = (*range)[0].as_number(), most = (*range)[1].as_number();
+                        x = value_of(x) < least ? T(least) : value_of(x) > most ? T(most) : x;
+                    }
+                    values.push_back(x);
+                }
+                if (p.size > 0)
+                    vectors[name] = values;
+                else
+                    names[name] = values[0];
+            }
+            const json::Array* list = a_.score.to_array();
+            for (const json::Value& text : list != nullptr ? *list : json::Array{a_.score})
+                names["z"] = FormulaWalker<T>(text.as_string(), names, vectors).value();
+            return names["z"];
         }
 
         // y = gain(t) z + bias(t)
@@ -323,26 +371,26 @@ class Attention {
                 const T& x = weights_.param(name + which)[h];
                 return value_of(x) < 0.01 ? T(0.01) : value_of(x) > high ? T(high) : x;
             };
-            switch (c.kind) {
-                case model::DistanceKind::none:
+            switch (kind_of(c)) {
+                case DistanceKind::none:
                     return z;
-                case model::DistanceKind::scale_invariant: {
+                case DistanceKind::scale_invariant: {
                     const T m = T(2) * log_distance();
                     return sqrt(T(1) + m) * z - decay() * m;
                 }
-                case model::DistanceKind::log_bias:
+                case DistanceKind::log_bias:
                     return z - decay() * log_distance();
-                case model::DistanceKind::si_interp: {
+                case DistanceKind::si_interp: {
                     const double by_distance = std::log(1 + t / c.tau);
                     const double square = 1 + 2 * ((1 - c.kappa) * by_distance +
                                                    (c.kappa > 0 ? c.kappa * std::log(c.b * n + c.c) : 0));
                     return T(std::sqrt(std::max(0.0, square))) * z - T((square - 1) / 2 + c.p * by_distance);
                 }
-                case model::DistanceKind::alibi:
+                case DistanceKind::alibi:
                     return z - T(alibi_slopes(a_.heads)[h] * t);
-                case model::DistanceKind::kerple_log:
+                case DistanceKind::kerple_log:
                     return z - clamped("p", 1e300) * log(T(1) + clamped("a", 1e300) * T(t));
-                case model::DistanceKind::kerple_power:
+                case DistanceKind::kerple_power:
                     return t == 0 ? z : z - clamped("a", 1e300) * exp(clamped("p", 2) * T(std::log(t)));
             }
             throw std::logic_error("a distance transform without a formula");

@@ -23,6 +23,7 @@ struct Parameter {
         first_row,  // first row `value`, others 0
     } start = Start::constant;
     double value = 0;
+    std::vector<double> list{};  // constant: every entry by itself; empty: value
 
     size_t count() const {
         size_t n = 1;
@@ -114,13 +115,28 @@ inline std::vector<Parameter> parameters(const model::ModelConfig& m) {
                                                                            : "layouts." + layout + ".";
             const int64_t count = r == model::ScaleGranularity::head ? heads : 1;
             constant(where + "scale.r", {count}, first_multiplier(a, static_cast<double>(m.train_context)));
-            if (a.scale.kind == model::ScaleKind::logn_bias)
-                constant(where + "scale.b", {count}, a.scale.bias);
+            if (kind_of(a.scale) == ScaleKind::logn_bias) constant(where + "scale.b", {count}, a.scale.bias);
+        }
+        for (const auto& [parameter, p] : a.params) {
+            if (p.learn == model::Learning::no || p.learn == model::Learning::by_law) continue;
+            const bool of_heads = p.learn == model::Learning::head;
+            const int64_t size = std::max<int64_t>(1, p.size);
+            std::vector<int64_t> shape;
+            if (of_heads) shape.push_back(heads);
+            if (p.size > 1 || !of_heads) shape.push_back(size);
+            std::vector<double> each;
+            for (int64_t h = 0; h < (of_heads ? heads : 1); ++h) {
+                const double first = first_value(a, p, static_cast<double>(h), static_cast<double>(l), m);
+                each.insert(each.end(), static_cast<size_t>(size), p.positive ? std::log(first) : first);
+            }
+            constant(score_tensor(name, layout_of(m, l), parameter, p), shape, each[0]);
+            if (all.back().name == score_tensor(name, layout_of(m, l), parameter, p))
+                all.back().list = each;
         }
         if (a.distance.learn_tau) constant(name + "distance.log_tau", {1}, std::log(a.distance.tau));
         if (a.distance.learn_decay) constant(name + "distance.decay", {1}, a.distance.decay);
-        if (a.distance.kind == model::DistanceKind::kerple_log ||
-            a.distance.kind == model::DistanceKind::kerple_power) {
+        if (kind_of(a.distance) == DistanceKind::kerple_log ||
+            kind_of(a.distance) == DistanceKind::kerple_power) {
             all.push_back({name + "distance.p", {heads}, Start::zero_to, 2});
             all.push_back({name + "distance.a", {heads}, Start::zero_to, 1});
         }
@@ -156,7 +172,7 @@ Params<double> first_values(const model::ModelConfig& m, const Uniform& uniform,
     Params<double> out;
     for (const Parameter& p : parameters(m))
         for (size_t i = 0; i < p.count(); ++i) {
-            double x = p.value;
+            double x = p.list.empty() ? p.value : p.list[i];
             if (p.start == Start::normal) x *= normal();
             if (p.start == Start::uniform) x *= 2 * uniform() - 1;
             if (p.start == Start::zero_to) x *= uniform();

@@ -149,7 +149,7 @@ TEST_CASE("reference: scores with rotary, query/key norm and the distance transf
     };
     // q_2 = (0, 0, 0, 1), k = (1, 0, 0, 0) twice and (0, 0, 0, 1): z = 0, 0, 1/2.
     CHECK(measured() == Approx(mass(0, 0, 0.5)));
-    m.attention.distance = {model::DistanceKind::scale_invariant, 10};
+    m.attention.distance = {"scale_invariant", 10};
     const auto y = [](double z, double t) {
         const double shift = 2 * std::log(1 + t / 10);
         return std::sqrt(1 + shift) * z - shift;
@@ -297,7 +297,7 @@ TEST_CASE("reference: derivatives agree with central differences") {
     m.attention.heads = 4;
     m.attention.kv_heads = 2;
     m.attention.head_dim = 4;
-    m.attention.distance = {model::DistanceKind::scale_invariant, 2};
+    m.attention.distance = {"scale_invariant", 2};
     const Example e{2, 4, {0, 1, 2, 3, 4, 5, 6, 0}, {1, 2, 3, 4, 5, 6, -1, 1}, {0, 0, 2, 2, 0, 0, 0, 0}};
 
     const Rng rng(3, Purpose::test);

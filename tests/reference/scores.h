@@ -5,10 +5,12 @@
 #include <cmath>
 #include <numbers>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "model/model_config.h"
 #include "reference/concentration.h"
+#include "reference/formula.h"
 
 namespace longreach::reference {
 
@@ -99,22 +101,64 @@ inline double yarn_magnitude(const PostHoc& change, double l0, double l) {
 
 // --- length scale
 
-inline bool scales_cosines(model::ScaleKind kind) {
-    return kind == model::ScaleKind::gammalogn || kind == model::ScaleKind::cosa_const ||
-           kind == model::ScaleKind::cosa_logn || kind == model::ScaleKind::qknorm_g;
+enum class ScaleKind {
+    none,
+    logn,
+    logn_bias,
+    logn_fixed04,
+    logn_abc,
+    entinv,
+    qwen_logn,
+    llama4,
+    grok2,
+    sqrt2logn,
+    sqrt2lognp1,
+    sqrt_abc,
+    maxterm2,
+    beta_pow,
+    solve_c,
+    solve_c_cos,
+    gammalogn,
+    cosa_const,
+    cosa_logn,
+    gradmax_gauss,
+    qknorm_g
+};
+enum class DistanceKind { none, scale_invariant, log_bias, si_interp, alibi, kerple_log, kerple_power };
+
+inline size_t index_of(const std::string& name, const std::vector<std::string>& names) {
+    const auto at = std::find(names.begin(), names.end(), name);
+    if (at == names.end()) throw std::logic_error("no kind is named " + name);
+    return size_t(at - names.begin());
+}
+inline ScaleKind kind_of(const model::ScaleConfig& s) {
+    return ScaleKind(index_of(
+        s.kind,
+        {"none",    "logn",        "logn_bias", "logn_fixed04", "logn_abc",  "entinv",        "qwen_logn",
+         "llama4",  "grok2",       "sqrt2logn", "sqrt2lognp1",  "sqrt_abc",  "maxterm2",      "beta_pow",
+         "solve_c", "solve_c_cos", "gammalogn", "cosa_const",   "cosa_logn", "gradmax_gauss", "qknorm_g"}));
+}
+inline DistanceKind kind_of(const model::DistanceConfig& c) {
+    return DistanceKind(index_of(
+        c.kind, {"none", "scale_invariant", "log_bias", "si_interp", "alibi", "kerple_log", "kerple_power"}));
+}
+
+inline bool scales_cosines(ScaleKind kind) {
+    return kind == ScaleKind::gammalogn || kind == ScaleKind::cosa_const || kind == ScaleKind::cosa_logn ||
+           kind == ScaleKind::qknorm_g;
 }
 
 // s_base of z = s_base <q, k>.
 inline double base_scale(const model::AttentionConfig& a) {
     const double d = double(a.head_dim);
-    const bool plain = a.scale.kind == model::ScaleKind::none && a.scale.base > 0;
+    const bool plain = kind_of(a.scale) == ScaleKind::none && a.scale.base > 0;
     switch (a.qk.kind) {
         case model::QkKind::qna:
         case model::QkKind::kna:
             return plain ? a.scale.base : 1;
         case model::QkKind::qk_l2:
         case model::QkKind::cosa:
-            if (scales_cosines(a.scale.kind)) return 1;
+            if (scales_cosines(kind_of(a.scale))) return 1;
             return plain ? a.scale.base * d : std::sqrt(d);
         default:
             return plain ? a.scale.base : 1 / std::sqrt(d);
@@ -125,69 +169,69 @@ inline double base_scale(const model::AttentionConfig& a) {
 inline double length_shape(const model::AttentionConfig& a, double n, double l_train) {
     const model::ScaleConfig& s = a.scale;
     const double d = double(a.head_dim);
-    switch (s.kind) {
-        case model::ScaleKind::none:
-        case model::ScaleKind::qknorm_g:
+    switch (kind_of(s)) {
+        case ScaleKind::none:
+        case ScaleKind::qknorm_g:
             return 1;
-        case model::ScaleKind::logn:
-        case model::ScaleKind::logn_bias:
-        case model::ScaleKind::gammalogn:
+        case ScaleKind::logn:
+        case ScaleKind::logn_bias:
+        case ScaleKind::gammalogn:
             return std::log(n);
-        case model::ScaleKind::logn_fixed04:
+        case ScaleKind::logn_fixed04:
             return 0.4 * std::log(n);
-        case model::ScaleKind::logn_abc:
+        case ScaleKind::logn_abc:
             return std::log(s.b * n + s.c);
-        case model::ScaleKind::entinv:
+        case ScaleKind::entinv:
             return std::log(n) / std::log(l_train);
-        case model::ScaleKind::qwen_logn:
+        case ScaleKind::qwen_logn:
             return n > l_train ? std::log(n) / std::log(l_train) : 1;
-        case model::ScaleKind::llama4:
+        case ScaleKind::llama4:
             return 1 + s.attn_scale * std::log(1 + std::floor(n / double(s.floor_scale)));
-        case model::ScaleKind::grok2: {
+        case ScaleKind::grok2: {
             const double p = n - 1, length = double(s.attn_temperature_len);
             return p > length ? std::log2(p) / std::log2(length) : 1;
         }
-        case model::ScaleKind::sqrt2logn:
+        case ScaleKind::sqrt2logn:
             return std::sqrt(2 * std::log(n));
-        case model::ScaleKind::sqrt2lognp1:
+        case ScaleKind::sqrt2lognp1:
             return std::sqrt(2 * std::log(n + 1));
-        case model::ScaleKind::sqrt_abc:
+        case ScaleKind::sqrt_abc:
             return s.a + std::sqrt(2 * std::log(s.b * n + s.c));
-        case model::ScaleKind::maxterm2: {
+        case ScaleKind::maxterm2: {
             const double u = std::sqrt(2 * std::log(n + 1));
             return u -
                    (std::log(std::log(n + 1)) + std::log(4 * std::numbers::pi) - 2 * std::numbers::egamma) /
                        (2 * u);
         }
-        case model::ScaleKind::beta_pow:
+        case ScaleKind::beta_pow:
             return std::pow(n, 2 / (d - 1));
-        case model::ScaleKind::solve_c:
+        case ScaleKind::solve_c:
             return multiplier_for(s.target, std::llround(n), 0);
-        case model::ScaleKind::solve_c_cos:
+        case ScaleKind::solve_c_cos:
             return multiplier_for(s.target, std::llround(n), a.head_dim);
-        case model::ScaleKind::cosa_const:
+        case ScaleKind::cosa_const:
             return 4 * std::log(l_train / 2);
-        case model::ScaleKind::cosa_logn:
+        case ScaleKind::cosa_logn:
             return 4 * std::log(n);
-        case model::ScaleKind::gradmax_gauss:
+        case ScaleKind::gradmax_gauss:
             return 0.84 * std::sqrt(std::log(n));
     }
     throw std::logic_error("a length scale without a formula");
 }
 
 // Kinds whose formula has an r in front.
-inline bool has_multiplier(model::ScaleKind kind) {
+inline bool has_multiplier(ScaleKind kind) {
     switch (kind) {
-        case model::ScaleKind::logn:
-        case model::ScaleKind::logn_bias:
-        case model::ScaleKind::logn_abc:
-        case model::ScaleKind::sqrt2logn:
-        case model::ScaleKind::sqrt2lognp1:
-        case model::ScaleKind::sqrt_abc:
-        case model::ScaleKind::maxterm2:
-        case model::ScaleKind::beta_pow:
-        case model::ScaleKind::gammalogn:
-        case model::ScaleKind::qknorm_g:
+        case ScaleKind::logn:
+        case ScaleKind::logn_bias:
+        case ScaleKind::logn_abc:
+        case ScaleKind::sqrt2logn:
+        case ScaleKind::sqrt2lognp1:
+        case ScaleKind::sqrt_abc:
+        case ScaleKind::maxterm2:
+        case ScaleKind::beta_pow:
+        case ScaleKind::gammalogn:
+        case ScaleKind::qknorm_g:
             return true;
         default:
             return false;
@@ -196,25 +240,52 @@ inline bool has_multiplier(model::ScaleKind kind) {
 
 inline model::ScaleGranularity granularity(const model::ScaleConfig& s) {
     if (s.granularity != model::ScaleGranularity::by_kind) return s.granularity;
-    if (s.kind == model::ScaleKind::logn || s.kind == model::ScaleKind::logn_bias)
+    if (kind_of(s) == ScaleKind::logn || kind_of(s) == ScaleKind::logn_bias)
         return model::ScaleGranularity::head;
-    return has_multiplier(s.kind) ? model::ScaleGranularity::global : model::ScaleGranularity::fixed;
+    return has_multiplier(kind_of(s)) ? model::ScaleGranularity::global : model::ScaleGranularity::fixed;
 }
 
 // r at the start, and for good where it is not learned.
 inline double first_multiplier(const model::AttentionConfig& a, double l_train) {
     const model::ScaleConfig& s = a.scale;
-    if (!has_multiplier(s.kind)) return 1;
+    if (!has_multiplier(kind_of(s))) return 1;
     if (s.init == model::ScaleInit::value) return s.r;
     if (s.init == model::ScaleInit::by_kind) {
-        if (s.kind == model::ScaleKind::logn || s.kind == model::ScaleKind::logn_bias) return 0.43;
-        if (s.kind == model::ScaleKind::qknorm_g) return std::log2(l_train * l_train - l_train);
+        if (kind_of(s) == ScaleKind::logn || kind_of(s) == ScaleKind::logn_bias) return 0.43;
+        if (kind_of(s) == ScaleKind::qknorm_g) return std::log2(l_train * l_train - l_train);
     }
     const double d = double(a.head_dim);
     // <q/|q|, k> and <q, k/|k|> have a scale of 1 without any law, other products 1/sqrt(d).
     const bool one_side = a.qk.kind == model::QkKind::qna || a.qk.kind == model::QkKind::kna;
     const double m0 = s.base > 0 ? s.base * (one_side ? 1 : std::sqrt(d)) : 1;
-    return m0 * (scales_cosines(s.kind) ? std::sqrt(d) : 1) / length_shape(a, l_train / 2, l_train);
+    return m0 * (scales_cosines(kind_of(s)) ? std::sqrt(d) : 1) / length_shape(a, l_train / 2, l_train);
+}
+
+// --- formulas
+
+// The first value of a parameter of `score`; not parity and not drawn.
+inline double first_value(const model::AttentionConfig& a, const model::ScoreParameterConfig& p, double head,
+                          double layer, const model::ModelConfig& m) {
+    if (const std::optional<double> number = p.init.to_number()) return *number;
+    return FormulaWalker<double>(p.init.as_string(),
+                                 {{"h", head},
+                                  {"H", double(a.heads)},
+                                  {"l", layer},
+                                  {"layers", double(m.layers)},
+                                  {"d", double(a.head_dim)},
+                                  {"L", double(m.train_context)}},
+                                 {})
+        .value();
+}
+
+// name: "layers.3.attention."
+inline std::string score_tensor(const std::string& name, const std::string& layout,
+                                const std::string& parameter, const model::ScoreParameterConfig& p) {
+    const std::string own = (p.positive ? "score.log_" : "score.") + parameter;
+    if (p.learn == model::Learning::model) return own;
+    if (p.learn == model::Learning::layout)
+        return (layout.empty() ? "attention." : "layouts." + layout + ".") + own;
+    return name + own;
 }
 
 // --- distance

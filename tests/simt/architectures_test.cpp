@@ -152,19 +152,18 @@ const std::vector<Family> families{
      [](Room& room, DType) {
          const int64_t length = 40, heads = 2;
          cuda::row_starts(room.i32(length), Tensor(), length, 8, 0, nullptr);
-         const RowFactorSpec factors{
-             .length = length, .shape = room.f32(length), .r = room.f32(heads), .b = room.f32(heads)};
-         cuda::row_factors(room.f32(heads, length), factors, nullptr);
-         cuda::row_factors_backward(room.f32(heads), room.f32(heads),
-                                    room.workspace(cuda::row_factors_backward_workspace(heads, length)),
-                                    room.f32(heads, length), factors, nullptr);
-         const DistanceFormSpec tables{
-             .form = DistanceForm::kerple_log, .length = length, .p = room.f32(heads), .a = room.f32(heads)};
-         cuda::distance_tables(Tensor(), room.f32(heads, length), tables, nullptr);
-         cuda::distance_tables_backward(
-             {.p = room.f32(heads), .a = room.f32(heads)},
-             room.workspace(cuda::distance_tables_backward_workspace(heads, length)), Tensor(),
-             room.f32(heads, length), tables, nullptr);
+         LawSpec law{.length = length, .parameters = {room.f32(heads)}, .sizes = {1}};
+         law.program.count = 2;
+         law.program.code[0].op = LawOp::parameter;
+         law.program.code[1].op = LawOp::log1p;
+         cuda::evaluate_law(room.f32(heads, length), law, nullptr);
+         const LawEntries queries{.length = length};
+         cuda::law_rows(room.f32(heads, length), room.f32(heads, length), queries, nullptr);
+         cuda::law_gradient({.dparameter = room.f32(heads),
+                             .derivative = room.f32(heads, length),
+                             .gradient = room.f32(heads, length),
+                             .elements = Tensor()},
+                            queries, room.workspace(cuda::law_gradient_workspace(heads, length, 1)), nullptr);
          cuda::head_maxima(room.f32(heads), room.f32(heads, length), nullptr);
          cuda::qk_clip(room.f32(heads * 16, 24), room.f32(heads * 16, 24), room.f32(heads), 16, 0.1f,
                        nullptr);

@@ -52,6 +52,8 @@ struct Problem::Operand {
                     std::memcpy(to, &f.at(r, c), 4);
                 else if (type == DType::i32)
                     std::memcpy(to, &i.at(r, c), 4);
+                else if (type == DType::f64)
+                    std::memcpy(to, &d.at(r, c), 8);
                 else if (type == DType::bf16) {
                     const bf16 narrow = __float2bfloat16(f.at(r, c));
                     std::memcpy(to, &narrow, 2);
@@ -112,6 +114,7 @@ int Problem::fill(int operand, double scale, double offset) {
     // The bounds of the table take normal numbers to be below 5, which so few of them are.
     for (int64_t k = 0; k < o.f.count(); ++k)
         REQUIRE(std::abs(double{o.f[k]} - offset) <= 5 * std::abs(scale));
+    for (int64_t k = 0; o.type == DType::f64 && k < o.f.count(); ++k) o.d[k] = double{o.f[k]};
     return operand;
 }
 int Problem::result(int operand, Bound bound) {

@@ -1,6 +1,5 @@
 // The table's operations without activations: what decides scores, sums, optimisers. f32 by contract, and the
 // CPU's tests of them run on the kernels with their own bounds; here they meet the schedules.
-#include <array>
 
 #include "kernels/cuda/kernels.h"
 #include "simt/row_table.h"
@@ -34,93 +33,121 @@ RowCase starts(const std::string& variant, int64_t window, int64_t chunk, bool d
             false};
 }
 
-RowCase factors(bool backward) {
-    return {
-        backward ? "row_factors_backward" : "row_factors", "", lengths,
-        [=](Problem& p) {
-            const auto [heads, length, gap] = p.shape;
-            const int shape = p.vec(length, 1, 2), r = p.vec(heads), b = p.vec(heads);
-            const auto spec = [=](const Tensors& t) {
-                return RowFactorSpec{.length = length, .shape = t[shape], .r = t[r], .b = t[b]};
-            };
-            if (!backward) {
-                const int factor = p.f32_out(heads, length, {4, 7 * 5 + 5});
-                p.run([=](Ops& cpu, const Tensors& t) { cpu.row_factors(t[factor], spec(t)); },
-                      [=](const Tensors& t) { cuda::row_factors(t[factor], spec(t), nullptr); });
-                return;
-            }
-            // Summed in f64: the rounding of the result, whose size is that of the terms at most.
-            const int dfactor = p.f32(heads, length);
-            const double terms = static_cast<double>(length);
-            const int dr = p.vec_in_out(heads, {4, 5 + terms * 3}), db = p.vec_in_out(heads, {4, 5 + terms});
-            const Tensor space = p.workspace(cuda::row_factors_backward_workspace(heads, length));
-            p.run([=](Ops& cpu,
-                      const Tensors& t) { cpu.row_factors_backward(t[dr], t[db], t[dfactor], spec(t)); },
-                  [=](const Tensors& t) {
-                      cuda::row_factors_backward(t[dr], t[db], space, t[dfactor], spec(t), nullptr);
-                  });
-        },
-        false};
+// a_h sqrt(1 + table) + log1p(entry / tau) * w[entry % 3 or so]: every kind of input, and functions of each arity.
+LawProgram program() {
+    LawProgram p;
+    const auto add = [&](LawOp op, int32_t operand = 0, double value = 0) {
+        p.code[p.count++] = {op, operand, value};
+    };
+    add(LawOp::parameter, 0);
+    add(LawOp::number, 0, 1);
+    add(LawOp::table, 0);
+    add(LawOp::abs);
+    add(LawOp::add);
+    add(LawOp::sqrt);
+    add(LawOp::multiply);
+    add(LawOp::entry);
+    add(LawOp::parameter, 1);
+    add(LawOp::divide);
+    add(LawOp::log1p);
+    add(LawOp::entry);
+    add(LawOp::number, 0, 0.25);
+    add(LawOp::multiply);
+    add(LawOp::element, 2);
+    add(LawOp::number, 0, -1);
+    add(LawOp::number, 0, 1);
+    add(LawOp::clamp);
+    add(LawOp::multiply);
+    add(LawOp::add);
+    return p;
 }
 
-RowCase tables(DistanceForm form, const std::string& name, bool backward) {
-    return {backward ? "distance_tables_backward" : "distance_tables", name, lengths,
+RowCase evaluate(bool backwards) {
+    return {"evaluate_law", backwards ? "by distance" : "by row", lengths,
             [=](Problem& p) {
                 const auto [heads, length, gap] = p.shape;
-                const bool kerple = form == DistanceForm::kerple_log || form == DistanceForm::kerple_power;
-                const bool gains = form == DistanceForm::scale_invariant;
-                const int log_tau = p.vec(1, 0.2, 1), decay = p.vec(1, 0.2, 1);
-                const int of_p = p.vec(heads, 0.04, 0.8), of_a = p.vec(heads, 0.08, 0.6);  // p < 1, a < 1
-                const auto spec = [=](const Tensors& t) {
-                    DistanceFormSpec s{.form = form, .length = length};
-                    (kerple ? s.p : s.log_tau) = kerple ? t[of_p] : t[log_tau];
-                    (kerple ? s.a : s.decay) = kerple ? t[of_a] : t[decay];
-                    return s;
+                const int a = p.vec(heads), tau = p.vec(1, 0.2, 10), w = p.vec(4);
+                const int constant = p.in_of(DType::f64, 1, length);
+                // In f64, rounded once on either side; below 5 sqrt(6) + log1p(20000 / 9).
+                const int table = p.f32_out(heads, length + 2, {2, 20});
+                const auto call = [=](const Tensors& t, auto fill) {
+                    LawSpec spec{.program = program(),
+                                 .length = length,
+                                 .first = 1,
+                                 .backwards = backwards,
+                                 .parameters = {t[a], t[tau], t[w]},
+                                 .sizes = {1, 1, 4},
+                                 .tables = {t[constant]}};
+                    fill(t[table].col_range(backwards ? 2 : 0, length), spec);
                 };
-                const double t_power = form == DistanceForm::kerple_power ? static_cast<double>(length) : 25;
-                if (!backward) {
-                    // In f64, rounded once on either side; a power stays below t, two times a logarithm
-                    // below 25.
-                    const int gain = gains ? p.f32_out(1, length, {2, 5}) : -1;
-                    const int bias = p.f32_out(kerple ? heads : 1, length, {2, 2 * t_power});
-                    const auto call = [=](const Tensors& t, auto fill) {
-                        fill(gain < 0 ? Tensor() : t[static_cast<size_t>(gain)], t[bias], spec(t));
-                    };
-                    p.run(
-                        [=](Ops& cpu, const Tensors& t) {
-                            call(t, [&](const auto&... of) { cpu.distance_tables(of...); });
-                        },
-                        [=](const Tensors& t) {
-                            call(t, [](const auto&... of) { cuda::distance_tables(of..., nullptr); });
-                        });
-                    return;
-                }
-                const int dgain = gains ? p.f32(1, length) : -1, dbias = p.f32(kerple ? heads : 1, length);
-                // Terms of a size below t^p log t times dbias, summed in f64 and rounded once.
-                const Bound sum{4, 5 + static_cast<double>(length) * t_power * 10};
-                const int64_t outputs = kerple ? heads : 1;
-                const int first = p.vec_in_out(outputs, sum), second = p.vec_in_out(outputs, sum);
-                const Tensor space = p.workspace(cuda::distance_tables_backward_workspace(outputs, length));
-                const auto results = [=](const Tensors& t) {
-                    const Tensor none;
-                    return kerple ? std::array{none, none, t[first], t[second]}
-                                  : std::array{t[first], t[second], none, none};
-                };
-                const auto table = [=](const Tensors& t) {
-                    return dgain < 0 ? Tensor() : t[static_cast<size_t>(dgain)];
-                };
-                p.run(
-                    [=](Ops& cpu, const Tensors& t) {
-                        const auto to = results(t);
-                        cpu.distance_tables_backward(to[0], to[1], to[2], to[3], table(t), t[dbias], spec(t));
-                    },
-                    [=](const Tensors& t) {
-                        const auto to = results(t);
-                        cuda::distance_tables_backward({to[0], to[1], to[2], to[3]}, space, table(t),
-                                                       t[dbias], spec(t), nullptr);
-                    });
+                p.run([=](Ops& cpu,
+                          const Tensors& t) { call(t, [&](const auto&... of) { cpu.evaluate_law(of...); }); },
+                      [=](const Tensors& t) {
+                          call(t, [](const auto&... of) { cuda::evaluate_law(of..., nullptr); });
+                      });
             },
             false};
+}
+
+// Documents of 10 positions.
+std::vector<int32_t> starts_of(int64_t rows, int64_t length) {
+    std::vector<int32_t> starts;
+    for (int64_t i = 0; i < rows; ++i) starts.push_back(static_cast<int32_t>(i % length / 10 * 10));
+    return starts;
+}
+
+RowCase rows(bool documents) {
+    return {"law_rows",
+            documents ? "documents" : "",
+            {{3, 37}, {2, 256}, {1, 257}},
+            [=](Problem& p) {
+                const auto [heads, length, gap] = p.shape;
+                const int table = p.f32(heads, length + 1),
+                          starts = p.integers(starts_of(2 * length, length));
+                const int factor = p.f32_out(heads, 2 * length, {});
+                const auto call = [=](const Tensors& t, auto fill) {
+                    fill(t[factor], t[table],
+                         LawEntries{.length = length, .start = documents ? t[starts] : Tensor()});
+                };
+                p.run([=](Ops& cpu,
+                          const Tensors& t) { call(t, [&](const auto&... of) { cpu.law_rows(of...); }); },
+                      [=](const Tensors& t) {
+                          call(t, [](const auto&... of) { cuda::law_rows(of..., nullptr); });
+                      });
+            },
+            false};
+}
+
+RowCase gradient(bool by_row, int64_t size, bool shared) {
+    return {
+        "law_gradient",
+        fmt::format("{}, {} elements{}", by_row ? "by row" : "by distance", size, shared ? ", shared" : ""),
+        lengths,
+        [=](Problem& p) {
+            const auto [heads, length, gap] = p.shape;
+            const int64_t columns = by_row ? 2 * length : length, owners = shared ? 1 : heads;
+            const int derivative = p.f32(shared ? 1 : heads, length), upstream = p.f32(heads, columns);
+            std::vector<int32_t> reads;
+            for (int64_t i = 0; i < length; ++i) reads.push_back(static_cast<int32_t>(i * i % size));
+            const int elements = p.integers(reads), starts = p.integers(starts_of(columns, length));
+            // Summed in f64; the rounding of the result, whose size is that of the terms at most.
+            const Bound bound{4, 5 + static_cast<double>(columns * (shared ? heads : 1)) * 25};
+            const int to = size > 1 ? p.f32_in_out(owners, size, bound) : p.vec_in_out(owners, bound);
+            const Tensor space = p.workspace(cuda::law_gradient_workspace(heads, columns, size));
+            const auto entries = [=](const Tensors& t) {
+                return by_row ? LawEntries{.length = length, .start = t[starts]} : LawEntries{};
+            };
+            const auto element = [=](const Tensors& t) { return size > 1 ? t[elements] : Tensor(); };
+            p.run(
+                [=](Ops& cpu, const Tensors& t) {
+                    cpu.law_gradient(t[to], t[derivative], t[upstream], entries(t), element(t));
+                },
+                [=](const Tensors& t) {
+                    cuda::law_gradient({t[to], t[derivative], t[upstream], element(t)}, entries(t), space,
+                                       nullptr);
+                });
+        },
+        false};
 }
 
 RowCase clips(int64_t heads, int64_t kv_heads) {
@@ -168,8 +195,14 @@ std::vector<RowCase> parameter_cases() {
         starts("window", 5, 0, false),
         starts("chunks and documents", 0, 8, true),
         starts("all of them", 9, 16, true),
-        factors(false),
-        factors(true),
+        evaluate(false),
+        evaluate(true),
+        rows(false),
+        rows(true),
+        gradient(false, 1, false),
+        gradient(true, 1, true),
+        gradient(true, 5, false),
+        gradient(false, 5, true),
         {"head_maxima",
          "",
          {{2, 37}, {3, 1100}, {1, 2}},
@@ -204,12 +237,6 @@ std::vector<RowCase> parameter_cases() {
                    [=](const Tensors& t) { cuda::adam(slot(t), spec, nullptr); });
          },
          false}};
-    for (bool backward : {false, true}) {
-        cases.push_back(tables(DistanceForm::scale_invariant, "scale invariant", backward));
-        cases.push_back(tables(DistanceForm::log_bias, "logarithm", backward));
-        cases.push_back(tables(DistanceForm::kerple_log, "kerple logarithm", backward));
-        cases.push_back(tables(DistanceForm::kerple_power, "kerple power", backward));
-    }
     return cases;
 }
 

@@ -15,7 +15,7 @@ namespace {
 
 law::BoundLaw bound(const std::string& formula, const law::ModelNumbers& model = {.heads = 2}) {
     int64_t stage = 0;
-    return {{formula}, {}, model, stage};
+    return {{{formula}}, {}, model, stage};
 }
 
 }  // namespace
@@ -39,7 +39,8 @@ TEST_CASE("law study: E[1/w_max] and entropy of a factor equal the integrals") {
 TEST_CASE("law study: scale-invariant attention spreads its weight evenly over far decades") {
     int64_t stage = 0;
     const law::NamedLaw* named = law::find_law("scale_invariant");
-    const law::BoundLaw law({named->formula}, named->parameters, {.heads = 1}, stage);
+    const law::BoundLaw law(law::stages_of({named->formula}, named->parameters.size()), named->parameters,
+                            {.heads = 1}, stage);
     const theory::Concentration c = theory::concentration(law, 0, 10001, 400, 1);
     REQUIRE(c.mass.size() == 6);
     CHECK(std::accumulate(c.mass.begin(), c.mass.end(), 0.0) == Approx(1));

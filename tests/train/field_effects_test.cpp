@@ -62,10 +62,24 @@ Overrides attention(std::initializer_list<const char*> settings) {
     return all;
 }
 
+const Overrides formula = attention({"score=z - c*t/8", "params={\"c\":{\"init\":1}}"});
+const Overrides learned_formula =
+    attention({"score=z - c*t/8", "params={\"c\":{\"init\":1,\"learn\":\"head\"}}"});
+const Overrides vector_formula =
+    attention({"score=z - lookup(c, t/4)", "params={\"c\":{\"init\":1,\"learn\":\"head\",\"size\":2}}"});
+
 Effect attention_effect(const std::string& key, const std::string& value, Seen seen = Seen::metrics,
                         Overrides context = {}) {
     const std::string path = "model.attention." + key;
     return {path, {path + "=" + value}, seen, std::move(context)};
+}
+
+// Of the parameter c of a formula.
+Effect parameter_effect(const std::string& key, const std::string& value, Seen seen, Overrides context) {
+    return {"model.attention.params.*." + key,
+            {"model.attention.params.c." + key + "=" + value},
+            seen,
+            std::move(context)};
 }
 
 // Every field of attention again, as a field of a layout.
@@ -190,6 +204,13 @@ std::vector<Effect> listed_effects() {
         {"model.residual.value_embeddings", {"model.residual.value_embeddings=1"}, Seen::weights},
         {"model.residual.smear", {"model.residual.smear=true"}, Seen::weights},
         {"model.residual.backout", {"model.residual.backout=0"}},
+        attention_effect("score", "z*log(n + 1)"),
+        parameter_effect("init", "3", Seen::metrics, formula),
+        parameter_effect("learn", "head", Seen::weights, formula),
+        parameter_effect("positive", "true", Seen::weights, learned_formula),
+        parameter_effect("range", "[0.1,0.5]", Seen::metrics, formula),
+        parameter_effect("size", "4", Seen::weights, vector_formula),
+        parameter_effect("lr", "10", Seen::weights, learned_formula),
         attention_effect("distance.kind", "alibi", Seen::metrics, attention({"position.kind=nope"})),
         attention_effect("distance.learn_tau", "true", Seen::weights, invariant),
         attention_effect("distance.decay", "0.5", Seen::metrics, kind("distance", "log_bias")),
@@ -300,6 +321,7 @@ std::vector<Effect> listed_effects() {
         {"parallel.reduction", {"parallel.reduction=all_reduce"}, Seen::rank_plan},
         {"parallel.timeout", {"parallel.timeout=30"}, Seen::patience},
         {"parallel.first_timeout", {"parallel.first_timeout=30"}, Seen::patience},
+        {"eval.score", {"eval.score=2*z"}, Seen::validation, long_eval},
         {"eval.rope.kind", rope({"kind=yarn"}), Seen::validation, long_eval},
         {"eval.rope.factor", rope({"factor=8"}), Seen::validation, rope({"kind=pi"})},
         {"eval.rope.window", rope({"window=4"}), Seen::validation, rope({"kind=rerope"})},

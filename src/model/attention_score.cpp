@@ -1,0 +1,425 @@
+#include "model/attention_score.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace longreach::model {
+
+namespace {
+
+using law::Sharing;
+
+std::string text_of(double value) {
+    return fmt::format("{}", value);
+}
+
+bool unit_vectors(QkKind kind) {
+    return kind == QkKind::qk_l2 || kind == QkKind::cosa;
+}
+
+// s_base of the same model without a law and without `scale.base`.
+double default_base(const AttentionConfig& a) {
+    const double d = static_cast<double>(a.head_dim);
+    if (a.qk.kind == QkKind::qna || a.qk.kind == QkKind::kna) return 1;
+    return unit_vectors(a.qk.kind) ? std::sqrt(d) : 1 / std::sqrt(d);
+}
+
+// s_base of the unscaled model. `base` refers to queries and keys of length sqrt(d), as an RMS norm makes them; unit
+// vectors need d times as much for the same scores.
+double unscaled_base(const AttentionConfig& a) {
+    if (a.scale.base == 0) return default_base(a);
+    return unit_vectors(a.qk.kind) ? a.scale.base * static_cast<double>(a.head_dim) : a.scale.base;
+}
+
+class Builder {
+  public:
+    explicit Builder(const AttentionConfig& attention) : a_(attention) {}
+
+    ScoreText text(const json::Value& change) {
+        if (a_.written()) {
+            for_entries(a_.score, ".score", [&](const std::string& text, const std::string& key) {
+                named_or_formula(text, key);
+            });
+            for (const auto& [name, unused] : a_.params)
+                if (find(name) == nullptr)
+                    throw ScoreError("has no effect: no law has this parameter", ".params." + name);
+        } else {
+            keyed();
+        }
+        if (out_.stages.empty()) add_stage("z", {}, ".scale.kind");
+        if (!change.is_null())
+            for_entries(change, "eval.score",
+                        [&](const std::string& text, const std::string& key) { add_change(text, key); });
+        return std::move(out_);
+    }
+
+  private:
+    void add_stage(const std::string& formula, std::vector<size_t> parameters, const std::string& key) {
+        out_.stages.push_back({formula, std::move(parameters)});
+        out_.keys.push_back(key);
+    }
+    size_t add_parameter(law::Parameter p, const std::string& tensor) {
+        out_.tensors.push_back(p.learn == Sharing::fixed ? "" : tensor);
+        out_.parameters.push_back(std::move(p));
+        return out_.parameters.size() - 1;
+    }
+
+    // The keys of scale, distance and softcap, in the order in which they act.
+    void keyed() {
+        const law::NamedLaw* scale = law::find_law(a_.scale.kind);
+        const bool of_dot = scale != nullptr && acts_on_cosines(a_.scale.kind);
+        if (a_.softcap > 0) {
+            const char* score = of_dot ? "dot" : "z";
+            add_stage(fmt::format("{0}*tanh({1}/{0})", text_of(a_.softcap), score), {}, ".softcap");
+        }
+        if (scale != nullptr || a_.scale.learned()) keyed_scale(scale, of_dot);
+        if (a_.distance.kind != "none") keyed_distance();
+    }
+
+    void keyed_scale(const law::NamedLaw* named, bool of_dot) {
+        const ScaleConfig& c = a_.scale;
+        Sharing learn = Sharing::fixed;
+        if (c.learned())
+            learn = c.granularity_used() == ScaleGranularity::head    ? Sharing::head
+                    : c.granularity_used() == ScaleGranularity::layer ? Sharing::layer
+                                                                      : Sharing::layout;
+        if (named == nullptr) {
+            const std::string init = text_of(c.init == ScaleInit::value ? c.r : 1.0);
+            return add_stage("z * r", {add_parameter({.name = "r", .init = init, .learn = learn}, "scale.r")},
+                             ".scale");
+        }
+        const std::pair<const char*, double> constants[] = {
+            {"a", c.a},
+            {"b", c.b},
+            {"c", c.c},
+            {"C", c.target},
+            {"scale", c.attn_scale},
+            {"floor_scale", static_cast<double>(c.floor_scale)},
+            {"length", static_cast<double>(c.attn_temperature_len)}};
+        std::vector<size_t> parameters;
+        for (law::Parameter p : named->parameters) {
+            std::string tensor;
+            if (c.kind == "logn_bias" && p.name == "b") {
+                p.init = text_of(c.bias);
+                p.learn = learn;
+                tensor = "scale.b";
+            } else if (p.learn != Sharing::fixed) {  // the factor r of the config
+                if (c.init == ScaleInit::value) p.init = text_of(c.r);
+                if (c.init == ScaleInit::parity) p.init = "parity";
+                // Here parity is that of r alone, whatever b is.
+                if (c.init == ScaleInit::parity && c.kind == "logn_bias")
+                    p.init = fmt::format("{}/log(L/2)", unscaled_base(a_) / default_base(a_));
+                p.learn = learn;
+                tensor = "scale.r";
+            } else {
+                for (const auto& [name, value] : constants)
+                    if (p.name == name) p.init = text_of(value);
+            }
+            parameters.push_back(add_parameter(std::move(p), tensor));
+        }
+        std::string formula = named->formula;
+        if (of_dot && !out_.stages.empty()) formula = "z" + formula.substr(std::string_view("dot").size());
+        add_stage(formula, std::move(parameters), ".scale");
+    }
+
+    void keyed_distance() {
+        const DistanceConfig& c = a_.distance;
+        const law::NamedLaw& named = *law::find_law(c.kind);
+        const bool interpolated = c.kind == "si_interp";
+        std::vector<size_t> parameters;
+        for (law::Parameter p : named.parameters) {
+            std::string tensor = "distance." + p.name;
+            if (p.name == "tau") {
+                p.init = text_of(c.tau);
+                if (c.learn_tau) p.learn = Sharing::layer;
+                p.positive = c.learn_tau;
+                tensor = "distance.log_tau";
+            } else if (p.name == "c" && !interpolated) {
+                p.init = text_of(c.decay);
+                if (c.learn_decay) p.learn = Sharing::layer;
+                tensor = "distance.decay";
+            } else if (interpolated) {
+                const std::pair<const char*, double> constants[] = {
+                    {"kappa", c.kappa}, {"p", c.p}, {"b", c.b}, {"c", c.c}};
+                for (const auto& [name, value] : constants)
+                    if (p.name == name) p.init = text_of(value);
+            }
+            parameters.push_back(add_parameter(std::move(p), tensor));
+        }
+        add_stage(named.formula, std::move(parameters), ".distance");
+    }
+
+    // body(text, key) for the only formula, or those of a list.
+    template <class Body>
+    static void for_entries(const json::Value& score, const std::string& key, Body body) {
+        const json::Array* list = score.to_array();
+        const size_t count = list == nullptr ? 1 : list->size();
+        if (count == 0) throw ScoreError("expected a formula or the name of a law", key);
+        for (size_t i = 0; i < count; ++i) {
+            const std::string at = list == nullptr ? key : fmt::format("{}.{}", key, i);
+            const std::string* text = (list == nullptr ? score : (*list)[i]).to_string();
+            if (text == nullptr) throw ScoreError("expected a formula or the name of a law", at);
+            body(*text, at);
+        }
+    }
+
+    void add_change(const std::string& written, const std::string& key) {
+        const law::NamedLaw* named = law::find_law(written);
+        std::vector<size_t> parameters;
+        for (law::Parameter p : named != nullptr ? named->parameters : std::vector<law::Parameter>()) {
+            if (p.init == "parity" || p.init.starts_with("uniform(") || p.size > 1)
+                throw ScoreError(fmt::format("{} has to be trained; write its formula with numbers", p.name),
+                                 key);
+            p.learn = Sharing::fixed;
+            parameters.push_back(add_parameter(std::move(p), ""));
+        }
+        add_stage(named != nullptr ? named->formula : written, std::move(parameters), key);
+    }
+
+    void named_or_formula(const std::string& written, const std::string& key) {
+        const law::NamedLaw* named = law::find_law(written);
+        std::vector<size_t> parameters;
+        if (named != nullptr) {
+            for (const law::Parameter& p : named->parameters) {
+                if (find(p.name) != nullptr)
+                    throw ScoreError(
+                        fmt::format("two laws have a parameter {}: write one of them as a formula", p.name),
+                        key);
+                parameters.push_back(configured(p));
+            }
+            return add_stage(named->formula, std::move(parameters), key);
+        }
+        for (const auto& [name, unused] : a_.params) {
+            const std::string problem = law::name_problem(name);
+            if (!problem.empty()) throw ScoreError(problem, ".params." + name);
+            const size_t* known = find(name);
+            parameters.push_back(known != nullptr ? *known : configured({.name = name, .init = ""}));
+        }
+        add_stage(written, std::move(parameters), key);
+    }
+
+    const size_t* find(const std::string& name) const {
+        for (const auto& [known, index] : names_)
+            if (known == name) return &index;
+        return nullptr;
+    }
+
+    // A parameter with what the config says of it.
+    size_t configured(law::Parameter p) {
+        const std::string key = ".params." + p.name;
+        if (const auto it = a_.params.find(p.name); it != a_.params.end()) {
+            const ScoreParameterConfig& c = it->second;
+            if (const std::string* init = c.init.to_string()) {
+                p.init = *init;
+            } else if (const std::optional<double> number = c.init.to_number()) {
+                p.init = text_of(*number);
+            } else if (!c.init.is_null()) {
+                throw ScoreError("expected a number, a formula, parity or uniform(a, b)", key + ".init");
+            }
+            static constexpr Sharing sharing[] = {Sharing::fixed,  Sharing::fixed, Sharing::model,
+                                                  Sharing::layout, Sharing::layer, Sharing::head};
+            if (c.learn != Learning::by_law) p.learn = sharing[static_cast<int>(c.learn)];
+            p.positive = p.positive || c.positive;
+            if (c.size > 0) p.size = c.size;
+            p.rate = c.lr;
+            set_range(p, c, key);
+        }
+        if (p.init.empty()) throw ScoreError("needs a first value", key + ".init");
+        if (p.learn == Sharing::fixed && p.init.starts_with("uniform("))
+            throw ScoreError("what is drawn at random must learn", key + ".learn");
+        if (p.learn == Sharing::fixed && p.size > 1)
+            throw ScoreError("a vector that does not learn is one number: let it learn", key + ".learn");
+        if (p.learn == Sharing::fixed && p.positive)
+            throw ScoreError("has no effect: this parameter does not learn", key + ".positive");
+        const std::string tensor = (p.positive ? "score.log_" : "score.") + p.name;
+        const std::string name = p.name;
+        const size_t index = add_parameter(std::move(p), tensor);
+        names_.emplace_back(name, index);
+        return index;
+    }
+
+    static void set_range(law::Parameter& p, const ScoreParameterConfig& c, const std::string& key) {
+        if (c.range.is_null()) return;
+        const json::Array* range = c.range.to_array();
+        const bool two = range != nullptr && range->size() == 2;
+        const std::optional<double> least = two ? (*range)[0].to_number() : std::nullopt;
+        const std::optional<double> most = two ? (*range)[1].to_number() : std::nullopt;
+        if (!least || !most || *least > *most)
+            throw ScoreError("expected two numbers, the smaller first", key + ".range");
+        p.least = *least;
+        p.most = *most;
+    }
+
+    const AttentionConfig& a_;
+    ScoreText out_;
+    std::vector<std::pair<std::string, size_t>> names_;  // of parameters, and their index
+};
+
+[[noreturn]] void rethrow(const law::FormulaError& e, const std::string& text, const std::string& key) {
+    throw ScoreError(fmt::format("{}\n{}", e.what(), law::underlined(text, e)), key);
+}
+
+law::BoundLaw bind(const ScoreText& text, const law::ModelNumbers& numbers) {
+    int64_t blamed = 0;
+    try {
+        return {text.stages, text.parameters, numbers, blamed};
+    } catch (const law::FormulaError& e) {
+        if (blamed >= 0) {
+            const auto stage = static_cast<size_t>(blamed);
+            const std::string& formula = text.stages[stage].formula;
+            std::vector<std::string> names;
+            for (const law::NamedLaw& named : law::library()) names.push_back(named.name);
+            const std::vector<std::string> near = nearest(formula, names, 3);
+            if (!near.empty())
+                throw ScoreError(
+                    fmt::format("no law is named {}: did you mean {}?", formula, alternatives(near)),
+                    text.keys[stage]);
+            rethrow(e, formula, text.keys[stage]);
+        }
+        const law::Parameter& p = text.parameters[static_cast<size_t>(-1 - blamed)];
+        const bool own = text.keys.front().starts_with(".score");
+        rethrow(e, p.init, own ? ".params." + p.name + ".init" : ".scale.init");
+    }
+}
+
+// Whether a formula that parses is one of dot. One that does not is refused later.
+bool of_dot_product(const std::string& formula) {
+    for (size_t at = formula.find("dot"); at != std::string::npos; at = formula.find("dot", at + 1)) {
+        const auto in_name = [&](size_t i) {
+            return i < formula.size() &&
+                   (std::isalnum(static_cast<unsigned char>(formula[i])) || formula[i] == '_');
+        };
+        if ((at == 0 || !in_name(at - 1)) && !in_name(at + 3)) return true;
+    }
+    return false;
+}
+
+ScorePart part_of(const law::BoundLaw& law, const law::Formula& formula, law::Variable over) {
+    ScorePart part{law.stored_form(formula), {}};
+    part.value = law.compile(part.formula, over);
+    part.by_head = part.value.by_head;
+    for (const size_t p : part.value.learned ? part.value.parameters : std::vector<size_t>()) {
+        const law::Formula d = law::derivative(part.formula, p);
+        if (law::is_number(d, 0)) continue;
+        law::Formula element;
+        if (law.parameters()[p].size > 1) element = law::index_of(part.formula, p);
+        part.derivatives.push_back({p, d, law.compile(d, over), element});
+    }
+    return part;
+}
+
+bool is_one(const ScorePart& part) {
+    return law::is_number(part.formula, 1);
+}
+
+// The name of a parameter's tensor in the model.
+std::string full_name(const ModelConfig& model, int64_t layer, Sharing sharing, const std::string& tensor) {
+    if (sharing == Sharing::model) return tensor;
+    if (sharing != Sharing::layout) return fmt::format("layers.{}.attention.{}", layer, tensor);
+    const std::string layout = model.layout_name(layer);
+    return layout.empty() ? "attention." + tensor : "layouts." + layout + "." + tensor;
+}
+
+void check_parameters(const LayerScore& s, const ScoreText& text) {
+    const bool own = text.keys.front().starts_with(".score");
+    for (size_t i = 0; own && i < text.parameters.size(); ++i) {
+        const law::Parameter& p = text.parameters[i];
+        const std::string key = ".params." + p.name;
+        const law::Law& l = s.law.law();
+        const bool used = law::uses_parameter(l.row, i) || law::uses_parameter(l.gain, i) ||
+                          law::uses_parameter(l.bias, i) ||
+                          (l.row_square && law::uses_parameter(l.row_square, i));
+        if (!used)
+            throw ScoreError(
+                l.cancelled.empty()
+                    ? "has no effect: no formula uses this parameter"
+                    : fmt::format("has no effect: {} is equal for all keys of a query and cancels",
+                                  l.cancelled.front()),
+                key);
+        if (p.learn == Sharing::fixed) continue;
+        const law::Formula& first = s.law.first(i);
+        if (p.learn != Sharing::head && law::uses(first, law::Variable::h))
+            throw ScoreError("differs by head, but all heads share this parameter", key + ".init");
+        if ((p.learn == Sharing::model || p.learn == Sharing::layout) && law::uses(first, law::Variable::l))
+            throw ScoreError("differs by layer, but layers share this parameter", key + ".init");
+        const auto learns = [&](const ScorePart& part) {
+            return std::any_of(part.derivatives.begin(), part.derivatives.end(),
+                               [&](const auto& d) { return d.parameter == i; });
+        };
+        if (s.has_square)
+            throw ScoreError("cannot learn: the kernels have no gradient of sqrt of a sum over n and t", key);
+        if (!learns(s.row) && !learns(s.gain) && !learns(s.bias))
+            throw ScoreError("cannot learn: the score does not change smoothly with it", key);
+    }
+}
+
+}  // namespace
+
+bool acts_on_cosines(const std::string& scale_kind) {
+    const law::NamedLaw* named = law::find_law(scale_kind);
+    return named != nullptr && std::string_view(named->formula).starts_with("dot");
+}
+
+ScoreText score_text(const AttentionConfig& attention, const json::Value& change) {
+    return Builder(attention).text(change);
+}
+
+std::string written_out(const ScoreText& text) {
+    std::string line;
+    for (size_t i = 0; i < text.stages.size(); ++i)
+        line += fmt::format("{}{}", i == 0 ? "" : ", then ", text.stages[i].formula);
+    for (const law::Parameter& p : text.parameters) {
+        static constexpr const char* sharing[] = {"", ", learned for the model", ", learned for the layout",
+                                                  ", learned by layer", ", learned by head"};
+        line += fmt::format("; {} = {}{}", p.name, p.init, sharing[static_cast<int>(p.learn)]);
+    }
+    return line;
+}
+
+LayerScore layer_score(const ModelConfig& model, int64_t layer, const json::Value& change) {
+    const AttentionConfig& a = model.layer_attention(layer);
+    const ScoreText text = score_text(a, change);
+    law::ModelNumbers numbers{.heads = a.heads,
+                              .layer = layer,
+                              .layers = model.layers,
+                              .head_dim = a.head_dim,
+                              .train_context = model.train_context};
+    const bool plain = !a.written() && a.scale.kind == "none";
+    const bool of_dot = of_dot_product(text.stages.front().formula);
+    const double unscaled = a.written() ? default_base(a) : unscaled_base(a);
+    const double base = of_dot ? 1 : plain ? unscaled : default_base(a);
+    numbers.parity = unscaled / base;
+
+    LayerScore s{.law = bind(text, numbers), .tensors = {}, .base = base};
+    for (size_t i = 0; i < text.parameters.size(); ++i)
+        s.tensors.push_back(text.tensors[i].empty()
+                                ? ""
+                                : full_name(model, layer, text.parameters[i].learn, text.tensors[i]));
+    const law::Law& l = s.law.law();
+    try {
+        s.row = part_of(s.law, l.row, law::Variable::n);
+        s.gain = part_of(s.law, l.gain, law::Variable::t);
+        s.bias = part_of(s.law, l.bias, law::Variable::t);
+        if (l.row_square) s.square = part_of(s.law, l.row_square, law::Variable::n);
+    } catch (const law::FormulaError& e) {
+        rethrow(e, text.stages.back().formula, text.keys.back());
+    }
+    s.has_row = !is_one(s.row);
+    s.has_distance = !is_one(s.gain) || !law::is_number(s.bias.formula, 0);
+    s.has_square = l.row_square != nullptr;
+    s.counts = law::uses(s.row.formula, law::Variable::n) || s.has_square;
+    check_parameters(s, text);
+    if (a.sink != SinkKind::none && !l.cancelled.empty())
+        throw ScoreError(fmt::format("{} is equal for all keys of a query; beside a sink it would not cancel",
+                                     l.cancelled.front()),
+                         text.keys.back());
+    return s;
+}
+
+}  // namespace longreach::model

@@ -1,0 +1,70 @@
+// The score of a layer as one law, however its config says it: with formulas and names under `score`, or with the
+// keys of `scale`, `distance` and `softcap`, each of which stands for a formula of the library.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "law/library.h"
+#include "model/model_config.h"
+
+namespace longreach::model {
+
+// What the config says, before the model's numbers are known.
+struct ScoreText {
+    std::vector<law::Stage> stages;
+    // Of each stage: relative to the attention section, ".score.0", or a whole path, "eval.score".
+    std::vector<std::string> keys;
+    std::vector<law::Parameter> parameters;
+    std::vector<std::string> tensors;  // of each parameter that learns: its name in the model's files
+};
+ScoreText score_text(const AttentionConfig& attention, const json::Value& change = {});
+
+// One line: the formulas, and what their parameters are.
+std::string written_out(const ScoreText& text);
+
+// A part of the law as the kernels get it.
+struct ScorePart {
+    law::Formula formula;  // of n or t, h, T and stored parameters
+    law::CompiledTable value;
+    struct Derivative {  // by a stored parameter
+        size_t parameter;
+        law::Formula formula;
+        law::CompiledTable value;
+        law::Formula element;  // of a vector: index of the element that an entry reads
+    };
+    std::vector<Derivative> derivatives{};
+    bool by_head = false;  // the table has a row for each head
+    bool learned() const { return value.learned; }
+};
+
+// The law of one layer.
+struct LayerScore {
+    law::BoundLaw law;
+    std::vector<std::string> tensors{};  // by parameter; "": it does not learn
+    double base = 1;  // s_base: the factor of <q, k> before the law; of unit vectors, of their cosine
+    ScorePart row{}, gain{}, bias{}, square{};  // row: by n; square: row_square, by n
+    bool has_row = false;                       // the row factor is not 1
+    bool has_distance = false;                  // gain is not 1, or bias not 0
+    bool has_square = false;
+    bool counts = false;  // something depends on n
+    bool learns() const { return row.learned() || gain.learned() || bias.learned(); }
+};
+// change: formulas and names that an evaluation applies to the score (PostHocConfig::score_change); null: none. Their
+// parameters do not learn. Throws ScoreError.
+LayerScore layer_score(const ModelConfig& model, int64_t layer, const json::Value& change = {});
+
+// A law that cannot be used, with the key to blame.
+class ScoreError : public std::runtime_error {
+  public:
+    ScoreError(const std::string& message, std::string key)
+        : std::runtime_error(message), key_(std::move(key)) {}
+    // The path of the key, given that of the attention section.
+    std::string path(const std::string& section) const { return key_[0] == '.' ? section + key_ : key_; }
+
+  private:
+    std::string key_;
+};
+
+}  // namespace longreach::model
