@@ -10,8 +10,8 @@
 
 namespace longreach {
 
-enum class LawOp : int32_t {
-    number,     // push the instruction's value
+enum class LawOp : int16_t {
+    number,     // push numbers[operand]
     entry,      // push the number of keys or the distance of this entry
     parameter,  // push parameters[operand]: its only number, or that of this row
     element,  // pop an index, push this element of the vector parameters[operand]: rounded down, held inside
@@ -51,14 +51,15 @@ enum class LawOp : int32_t {
 };
 struct LawInstruction {
     LawOp op = LawOp::number;
-    int32_t operand = 0;
-    double value = 0;
+    int16_t operand = 0;
 };
 
+// 1 KiB, so that a kernel takes it as an argument.
 struct LawProgram {
-    static constexpr int longest = 64, deepest = 12, most_inputs = 8;
-    int32_t count = 0;
+    static constexpr int longest = 192, most_numbers = 31, deepest = 16, most_inputs = 8;
+    int16_t count = 0, number_count = 0;
     LawInstruction code[longest] = {};
+    double numbers[most_numbers] = {};
 };
 
 // The inputs of a program in memory of the device that runs it.

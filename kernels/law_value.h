@@ -27,7 +27,7 @@ LONGREACH_LAW_FUNCTION double law_value(const LawProgram& program, const LawInpu
     for (int i = 0; i < program.count; ++i) {
         const LawInstruction& c = program.code[i];
         if (c.op == LawOp::number) {
-            stack[++top] = c.value;
+            stack[++top] = program.numbers[c.operand];
             continue;
         }
         if (c.op == LawOp::entry) {

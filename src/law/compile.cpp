@@ -1,6 +1,7 @@
 #include "law/compile.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include <fmt/format.h>
 
@@ -88,7 +89,7 @@ class Compiler {
         : out_(out), over_(over), inputs_(inputs) {}
 
     void emit(const Formula& f) {
-        if (f->kind == Node::Kind::number) return push({.op = LawOp::number, .value = f->number}, 0);
+        if (f->kind == Node::Kind::number) return push({.op = LawOp::number, .operand = number_of(f)}, 0);
         if (f->kind == Node::Kind::variable && f->variable == over_) return push({.op = LawOp::entry}, 0);
         if (f->kind == Node::Kind::parameter && inputs_[f->parameter].learned) {
             return push({.op = LawOp::parameter, .operand = parameter(f->parameter, f)}, 0);
@@ -116,23 +117,39 @@ class Compiler {
             throw FormulaError("too long: what depends on learned parameters must be simpler", 0, 0);
         out_.program.code[out_.program.count++] = instruction;
     }
-    int32_t parameter(size_t index, const Formula& at) {
+    int16_t number_of(const Formula& f) {
+        LawProgram& p = out_.program;
+        // By bits: -0 is not 0.
+        const auto same_bits = [&](double v) {
+            return v == f->number && std::signbit(v) == std::signbit(f->number);
+        };
+        double* const end = p.numbers + p.number_count;
+        double* at = std::find_if(p.numbers, end, same_bits);
+        if (at == end) {
+            if (p.number_count == LawProgram::most_numbers)
+                throw FormulaError("too many different numbers in a formula that learns", f->begin, f->end);
+            *at = f->number;
+            ++p.number_count;
+        }
+        return static_cast<int16_t>(at - p.numbers);
+    }
+    int16_t parameter(size_t index, const Formula& at) {
         auto it = std::find(out_.parameters.begin(), out_.parameters.end(), index);
         if (it == out_.parameters.end()) it = out_.parameters.insert(it, index);
         out_.by_head = out_.by_head || inputs_[index].by_head;
         if (out_.parameters.size() > LawProgram::most_inputs)
             throw FormulaError(fmt::format("more than {} learned parameters", LawProgram::most_inputs),
                                at->begin, at->end);
-        return static_cast<int32_t>(it - out_.parameters.begin());
+        return static_cast<int16_t>(it - out_.parameters.begin());
     }
-    int32_t table(const Formula& f) {
+    int16_t table(const Formula& f) {
         auto it = std::find_if(out_.tables.begin(), out_.tables.end(),
                                [&](const Formula& g) { return same(f, g); });
         if (it == out_.tables.end()) it = out_.tables.insert(it, f);
         out_.by_head = out_.by_head || uses(f, Variable::h);
         if (out_.tables.size() > LawProgram::most_inputs)
             throw FormulaError("too many different parts in a formula that learns", f->begin, f->end);
-        return static_cast<int32_t>(it - out_.tables.begin());
+        return static_cast<int16_t>(it - out_.tables.begin());
     }
     CompiledTable& out_;
     Variable over_;

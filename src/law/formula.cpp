@@ -115,6 +115,18 @@ std::string underlined(std::string_view text, const FormulaError& error) {
     return line + "\n" + std::string(begin - from, ' ') + std::string(carets, '^');
 }
 
+std::string marked(std::string_view text, const FormulaError& error) {
+    constexpr size_t around = 40;
+    const size_t begin = std::min(error.begin, text.size()), end = std::clamp(error.end, begin, text.size());
+    const size_t from = begin > around ? begin - around : 0, to = std::min(text.size(), end + around);
+    std::string line = from > 0 ? "..." : "";
+    line += text.substr(from, begin - from);
+    line += fmt::format("[{}]", end - begin > 2 * around ? std::string(text.substr(begin, 2 * around)) + "..."
+                                                         : std::string(text.substr(begin, end - begin)));
+    line += text.substr(end, to - end);
+    return line + (to < text.size() ? "..." : "");
+}
+
 Formula number(double value) {
     Node n;
     n.number = value;

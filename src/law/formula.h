@@ -106,6 +106,8 @@ class FormulaError : public std::runtime_error {
 };
 // The text with the blamed part underlined by carets: two lines, long texts cut around it.
 std::string underlined(std::string_view text, const FormulaError& error);
+// The text with the blamed part in brackets: one line, long texts cut around it.
+std::string marked(std::string_view text, const FormulaError& error);
 
 // variables: those that the formula may use. parameters: names that stand for numbers of their own. Throws
 // FormulaError if the text is not a valid formula.

@@ -262,7 +262,7 @@ class Builder {
 };
 
 [[noreturn]] void rethrow(const law::FormulaError& e, const std::string& text, const std::string& key) {
-    throw ScoreError(fmt::format("{}\n{}", e.what(), law::underlined(text, e)), key);
+    throw ScoreError(fmt::format("{}: {}", e.what(), law::marked(text, e)), key);
 }
 
 law::BoundLaw bind(const ScoreText& text, const law::ModelNumbers& numbers) {

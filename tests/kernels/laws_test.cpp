@@ -18,7 +18,11 @@ Ints starts_of(int64_t batch, int64_t length) {
 }
 
 void append(LawProgram& program, LawOp op, int32_t operand = 0, double value = 0) {
-    program.code[program.count++] = {op, operand, value};
+    if (op == LawOp::number) {
+        operand = program.number_count;
+        program.numbers[program.number_count++] = value;
+    }
+    program.code[program.count++] = {op, static_cast<int16_t>(operand)};
 }
 
 }  // namespace

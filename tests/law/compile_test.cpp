@@ -99,11 +99,11 @@ TEST_CASE("compile: without learned parameters the whole formula is a table") {
 
 TEST_CASE("compile: what is too long for the kernels is refused") {
     std::string text = "a";
-    for (int i = 0; i < 40; ++i) text += "*a";
+    for (int i = 0; i < 100; ++i) text += "*a";
     CHECK_THROWS_AS(law::compile(law::parse(text, law::score_variables, names), Variable::t, inputs),
                     law::FormulaError);
     std::string deep = "a";
-    for (int i = 0; i < 14; ++i) deep = "a + (b*(" + deep + "))";
+    for (int i = 0; i < 18; ++i) deep = "a + (b*(" + deep + "))";
     CHECK_THROWS_AS(law::compile(law::parse(deep, law::score_variables, names), Variable::t, inputs),
                     law::FormulaError);
 }

@@ -36,8 +36,12 @@ RowCase starts(const std::string& variant, int64_t window, int64_t chunk, bool d
 // a_h sqrt(1 + table) + log1p(entry / tau) * w[entry % 3 or so]: every kind of input, and functions of each arity.
 LawProgram program() {
     LawProgram p;
-    const auto add = [&](LawOp op, int32_t operand = 0, double value = 0) {
-        p.code[p.count++] = {op, operand, value};
+    const auto add = [&](LawOp op, int operand = 0, double value = 0) {
+        if (op == LawOp::number) {
+            operand = p.number_count;
+            p.numbers[p.number_count++] = value;
+        }
+        p.code[p.count++] = {op, static_cast<int16_t>(operand)};
     };
     add(LawOp::parameter, 0);
     add(LawOp::number, 0, 1);
