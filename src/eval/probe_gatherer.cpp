@@ -92,7 +92,7 @@ void Gatherer::add_rows(const model::StepContext& run, const model::AttentionVie
     using enum RowStatistic;
     const int64_t n = run.batch.count(), heads = view.scores.heads;
     const Tensor statistics = statistics_.shaped({row_statistics, heads, n});
-    run.ops.attention_statistics(statistics, view.lse, view.q, view.k, view.scores);
+    run.ops.attention_statistics(statistics, view.lse, view.q, view.k, Tensor(), view.scores);
     std::vector<float> host(static_cast<size_t>(statistics.count()));
     run.ops.download(host.data(), statistics);
     for (int64_t h = 0; h < heads; ++h)
