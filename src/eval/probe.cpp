@@ -1,12 +1,39 @@
 #include "eval/probe.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <tuple>
 
 #include "eval/probe_gatherer.h"
 
 namespace longreach::eval {
+
+namespace {
+
+struct TableColumn {
+    const char *statistic, *title;
+};
+using TableColumns = std::array<TableColumn, 8>;
+constexpr TableColumns shape_columns{{{"inverse_top_weight", "1/max P"},
+                                      {"entropy", "entropy"},
+                                      {"participation", "sum P^2"},
+                                      {"mass_100", "t < 100"},
+                                      {"sink_mass", "first key"},
+                                      {"max_logit", "max logit"},
+                                      {"logit_sd", "sd of z"},
+                                      {"logit_kurtosis", "kurtosis"}}};
+// Where the weight goes.
+constexpr TableColumns place_columns{{{"log_top_ratio", "log w1/w2"},
+                                      {"decade_mass_0", "t = 0"},
+                                      {"decade_mass_1", "1 - 9"},
+                                      {"decade_mass_10", "10 - 99"},
+                                      {"decade_mass_100", "100 - 999"},
+                                      {"decade_mass_1000", "1K - 10K"},
+                                      {"previous_mass", "previous"},
+                                      {"induction_mass", "induction"}}};
+
+}  // namespace
 
 EvalRequest ProbeRequest::evaluation() const {
     EvalRequest r;
@@ -29,9 +56,10 @@ void Probe::plan(model::Arena& arena, const model::ModelConfig& model, int64_t l
         widest = std::max(widest, a.heads * a.head_dim);
     }
     arena.group("probe");
-    statistics_ = arena.reserve("row_statistics", DType::f32, {row_statistics * heads * longest});
-    rows_ = arena.reserve("probe_rows", DType::f32, {longest * widest});
-    projected_ = arena.activation("probe_projected", {longest * model.width});
+    buffers_.statistics = arena.reserve("row_statistics", DType::f32, {row_statistics * heads * longest});
+    buffers_.watched = arena.reserve("watched_keys", DType::i32, {watched_keys * longest});
+    buffers_.rows = arena.reserve("probe_rows", DType::f32, {longest * widest});
+    buffers_.projected = arena.activation("probe_projected", {longest * model.width});
 }
 
 ProbeResult Probe::run(Ops& ops, ranks::Comm& comm, model::Transformer& model,
@@ -40,8 +68,7 @@ ProbeResult Probe::run(Ops& ops, ranks::Comm& comm, model::Transformer& model,
     EvalRequest evaluation = request.evaluation();
     const int64_t longest = request.lengths.back();
     const int64_t usable = std::min(evaluation.tokens, static_cast<int64_t>(stream.tokens()) - 1);
-    Gatherer gatherer(statistics_, rows_, projected_, model.config().layers, request.seed,
-                      usable / longest * longest);
+    Gatherer gatherer(buffers_, model.config().layers, request.seed, usable / longest * longest);
     evaluation.observer = &gatherer;
     evaluator.run(ops, comm, model, weights, stream, evaluation);
     ProbeResult result;
@@ -64,13 +91,6 @@ std::vector<std::string> probe_lines(std::vector<ProbeRow> rows, int64_t step) {
 }
 
 std::string probe_table(const std::vector<ProbeRow>& rows) {
-    struct Column {
-        const char *statistic, *title;
-    };
-    constexpr Column columns[] = {{"inverse_top_weight", "1/max P"}, {"entropy", "entropy"},
-                                  {"participation", "sum P^2"},      {"mass_100", "t < 100"},
-                                  {"sink_mass", "first key"},        {"max_logit", "max logit"},
-                                  {"logit_sd", "sd of z"},           {"logit_kurtosis", "kurtosis"}};
     using Place = std::tuple<int64_t, int64_t, int64_t>;  // length, layer, head
     struct Bin {
         int64_t smallest = 0, queries = 0;
@@ -87,22 +107,24 @@ std::string probe_table(const std::vector<ProbeRow>& rows) {
         if (bin != bins.end() && r.bin == bin->second.smallest) bin->second.values[r.statistic] = r.value;
     }
     std::string out;
-    int64_t shown = 0;
-    for (const auto& [place, bin] : bins) {
-        const auto [length, layer, head] = place;
-        if (length != shown) {
-            out += fmt::format("length {}\n{:>5} {:>5} {:>9}", length, "layer", "head", "keys");
-            for (const Column& c : columns) out += fmt::format(" {:>9}", c.title);
+    for (const TableColumns& columns : {shape_columns, place_columns}) {
+        int64_t shown = 0;
+        for (const auto& [place, bin] : bins) {
+            const auto [length, layer, head] = place;
+            if (length != shown) {
+                out += fmt::format("length {}\n{:>5} {:>5} {:>9}", length, "layer", "head", "keys");
+                for (const TableColumn& c : columns) out += fmt::format(" {:>9}", c.title);
+                out += '\n';
+            }
+            shown = length;
+            out += fmt::format("{:>5} {:>5} {:>9}", layer, head, fmt::format("{}+", bin.smallest));
+            for (const TableColumn& c : columns) {
+                const auto value = bin.values.find(c.statistic);
+                out += value == bin.values.end() ? fmt::format(" {:>9}", "")
+                                                 : fmt::format(" {:>9.4g}", value->second);
+            }
             out += '\n';
         }
-        shown = length;
-        out += fmt::format("{:>5} {:>5} {:>9}", layer, head, fmt::format("{}+", bin.smallest));
-        for (const Column& c : columns) {
-            const auto value = bin.values.find(c.statistic);
-            out += value == bin.values.end() ? fmt::format(" {:>9}", "")
-                                             : fmt::format(" {:>9.4g}", value->second);
-        }
-        out += '\n';
     }
     return out;
 }

@@ -48,6 +48,14 @@ struct ProbeResult {
     std::vector<std::vector<double>> scores;
 };
 
+// Device memory for a batch of N tokens.
+struct ProbeBuffers {
+    Tensor statistics;  // f32 [row_statistics * heads * N], of the layer with most heads
+    Tensor watched;     // i32 [watched_keys * N]
+    Tensor rows;        // f32 [N * widest matrix]: buffer for downloads
+    Tensor projected;   // [N, C] output of a layer's attention to the residual stream, before a norm
+};
+
 class Probe {
   public:
     // Device buffers for batches of the largest length; plan after the model's evaluation.
@@ -58,13 +66,11 @@ class Probe {
                     const ProbeRequest& request) const;
 
   private:
-    Tensor statistics_;  // f32 [row_statistics * heads * N], of the layer with most heads
-    Tensor rows_;        // f32 [N * widest matrix]: buffer for downloads
-    Tensor projected_;   // [N, C] output of a layer's attention to the residual stream, before a norm
+    ProbeBuffers buffers_;
 };
 
 std::vector<std::string> probe_lines(std::vector<ProbeRow> rows, int64_t step);
-// For the terminal: one line per length, layer and head, for the bin with the most queries.
+// For the terminal: two tables with a line per length, layer and head, for the bin with the most queries.
 std::string probe_table(const std::vector<ProbeRow>& rows);
 
 }  // namespace longreach::eval

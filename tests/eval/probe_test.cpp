@@ -97,6 +97,13 @@ TEST_CASE("probe: every query of every head is in one bin, and bin 0 is all of t
                     CHECK(rows.at({length, layer, head, 0, "mass_100"}).value +
                               rows.at({length, layer, head, 0, "learned_sink_mass"}).value ==
                           doctest::Approx(1).epsilon(1e-5));
+                    double masses = rows.at({length, layer, head, 0, "learned_sink_mass"}).value;
+                    for (const int64_t nearest : {0, 1, 10})
+                        if (nearest < length)
+                            masses +=
+                                rows.at({length, layer, head, 0, fmt::format("decade_mass_{}", nearest)})
+                                    .value;
+                    CHECK(masses == doctest::Approx(1).epsilon(1e-5));
                     const double gate = rows.at({length, layer, head, 0, "gate_mean"}).value;
                     CHECK((gate > 0 && gate < 1));
                 }
@@ -178,13 +185,18 @@ TEST_CASE("sums of a layer travel as numbers and come back the same; a list that
     layers[2].pair_cosine = mean();
     layers[2].angle_ratio = mean();
     eval::HeadBin& bin = layers[1].heads[0].bin(5);
-    for (eval::Mean* m :
-         {&bin.inverse_top_weight, &bin.entropy, &bin.participation, &bin.mass_100, &bin.sink_mass,
-          &bin.learned_sink_mass, &bin.output_norm, &bin.gate, &bin.gate_below})
+    for (eval::Mean* m : {&bin.inverse_top_weight, &bin.entropy, &bin.participation, &bin.mass_100,
+                          &bin.sink_mass, &bin.learned_sink_mass, &bin.output_norm, &bin.gate,
+                          &bin.gate_below, &bin.log_top_ratio, &bin.previous_mass, &bin.induction_mass})
         *m = mean();
     for (eval::Mean& m : bin.decade_entropy) m = mean();
+    for (eval::Mean& m : bin.decade_mass) m = mean();
+    bin.entropy.count = 9;
     bin.max_score = 7;
     bin.logits = {3, 1, 2, -1, 5};
+    const auto moments = [&] { return eval::Moments{3, rng.normal(next++), 2, 0, 1}; };
+    for (eval::Moments& m : layers[1].heads[1].cosines) m = moments();
+    layers[1].keys = {{}, {{moments(), moments()}, {moments(), moments()}}};
     const auto rows_of = [](const std::vector<eval::LayerSums>& of) {
         std::vector<eval::ProbeRow> rows;
         for (size_t l = 0; l < of.size(); ++l) eval::append_rows(rows, of[l], 8, static_cast<int64_t>(l));
@@ -194,7 +206,7 @@ TEST_CASE("sums of a layer travel as numbers and come back the same; a list that
     const std::vector<eval::LayerSums> back = eval::layers_of(numbers);
     CHECK(eval::numbers_of(back) == numbers);
     CHECK(rows_of(back) == rows_of(layers));
-    CHECK(rows_of(back).size() > 30);
+    CHECK(rows_of(back).size() > 80);
     CHECK(back[1].heads[1].scores == layers[1].heads[1].scores);
     CHECK(back[1].gated);
     CHECK(back[2].sink);
