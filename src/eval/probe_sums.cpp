@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <bit>
-#include <charconv>
 #include <cmath>
 #include <type_traits>
+
+#include "model/param_name.h"
 
 namespace longreach::eval {
 
@@ -289,13 +290,8 @@ void append_scalars(std::vector<ProbeRow>& rows, Ops& ops, const model::ParamTab
         const auto ends = [&](const char* with) { return p.name.ends_with(with); };
         if (p.group != model::ParamGroup::scalar || ends("gain") || ends(".bias") || ends("weight")) continue;
         // layers.3.attention.scale.r is r of layer 3; a scalar shared by several layers keeps its name.
-        std::string name = p.name;
-        int64_t layer = -1;
-        if (constexpr std::string_view prefix = "layers."; name.starts_with(prefix)) {
-            const char* end =
-                std::from_chars(name.data() + prefix.size(), name.data() + name.size(), layer).ptr;
-            name = name.substr(static_cast<size_t>(end - name.data()) + 1);
-        }
+        const model::ParamName parts(p.name);
+        std::string name(parts.rest);
         for (const std::string_view section : {"attention.", "scale.", "distance."})
             if (name.starts_with(section)) name = name.substr(section.size());
         const size_t last = name.rfind('.') == std::string::npos ? 0 : name.rfind('.') + 1;
@@ -303,7 +299,7 @@ void append_scalars(std::vector<ProbeRow>& rows, Ops& ops, const model::ParamTab
         if (logarithm) name.erase(last, 4);
         host.resize(static_cast<size_t>(p.count()));
         ops.download(host.data(), weights.view(p));
-        const Writer out{rows, 0, layer};
+        const Writer out{rows, 0, parts.layer};
         for (int64_t h = 0; h < p.count(); ++h) {
             const double value = double{host[static_cast<size_t>(h)]};
             out.put(p.count() == 1 ? -1 : h, 0, "scalar." + name, logarithm ? std::exp(value) : value, 1);
