@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "eval/probe_gatherer.h"
+#include "eval/probe_roles.h"
 
 namespace longreach::eval {
 
@@ -48,7 +49,7 @@ EvalRequest ProbeRequest::evaluation() const {
     return r;
 }
 
-void Probe::plan(model::Arena& arena, const model::ModelConfig& model, int64_t longest) {
+void Probe::plan(model::Arena& arena, const model::ModelConfig& model, int64_t longest, bool document_mask) {
     int64_t heads = 0, widest = model.width;
     for (int64_t l = 0; l < model.layers; ++l) {
         const model::AttentionConfig& a = model.layer_attention(l);
@@ -59,6 +60,7 @@ void Probe::plan(model::Arena& arena, const model::ModelConfig& model, int64_t l
     buffers_.statistics = arena.reserve("row_statistics", DType::f32, {row_statistics * heads * longest});
     buffers_.watched = arena.reserve("watched_keys", DType::i32, {watched_keys * longest});
     buffers_.rows = arena.reserve("probe_rows", DType::f32, {longest * widest});
+    batch_.plan(arena, longest, {.documents = document_mask});
     buffers_.projected = arena.activation("probe_projected", {longest * model.width});
 }
 
@@ -81,6 +83,9 @@ ProbeResult Probe::run(Ops& ops, ranks::Comm& comm, model::Transformer& model,
             for (const HeadSums& head : layers[l].heads)
                 scores.insert(scores.end(), head.scores.begin(), head.scores.end());
         }
+    const RoleRequest roles{longest, request.document_mask, request.seed};
+    const std::vector<ProbeRow> of_roles = probe_roles(ops, model, weights, batch_, buffers_, roles);
+    result.rows.insert(result.rows.end(), of_roles.begin(), of_roles.end());
     append_scalars(result.rows, ops, model.params(), weights);
     return result;
 }
@@ -89,6 +94,27 @@ std::vector<std::string> probe_lines(std::vector<ProbeRow> rows, int64_t step) {
     for (ProbeRow& row : rows) row.step = step;
     return probe_file.lines(rows);
 }
+
+namespace {
+
+std::string role_table(const std::vector<ProbeRow>& rows) {
+    std::map<std::pair<int64_t, int64_t>, std::map<std::string, double>> heads;  // by layer and head
+    for (const ProbeRow& r : rows)
+        if (r.statistic == "previous_score" || r.statistic == "induction_score")
+            heads[{r.layer, r.head}][r.statistic] = r.value;
+    if (heads.empty()) return {};
+    std::string out = fmt::format("on repeated random tokens\n{:>5} {:>5} {:>9} {:>9}\n", "layer", "head",
+                                  "previous", "induction");
+    for (const auto& [place, scores] : heads) {
+        out += fmt::format("{:>5} {:>5}", place.first, place.second);
+        for (const char* name : {"previous_score", "induction_score"})
+            out += scores.contains(name) ? fmt::format(" {:>9.4g}", scores.at(name)) : std::string(10, ' ');
+        out += '\n';
+    }
+    return out;
+}
+
+}  // namespace
 
 std::string probe_table(const std::vector<ProbeRow>& rows) {
     using Place = std::tuple<int64_t, int64_t, int64_t>;  // length, layer, head
@@ -126,7 +152,7 @@ std::string probe_table(const std::vector<ProbeRow>& rows) {
             out += '\n';
         }
     }
-    return out;
+    return out + role_table(rows);
 }
 
 }  // namespace longreach::eval

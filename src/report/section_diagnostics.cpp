@@ -103,6 +103,12 @@ int64_t distance_of(const std::string& name, const ByDistance& figure) {
     return error == std::errc() && rest == end && distance >= 0 ? distance : -1;
 }
 
+// On repeated random tokens, so of no context length.
+struct Role {
+    const char *name, *title;
+};
+constexpr std::array roles{Role{"previous_score", "Previous token"}, Role{"induction_score", "Induction"}};
+
 struct Quantile {
     const char* name;
     double normal;  // the standard normal's quantile
@@ -135,7 +141,8 @@ std::map<std::string, Field> fields_of(const PageContext& page) {
     };
     const auto strongest = [](const std::string& name) {
         return std::any_of(known.begin(), known.end(),
-                           [&](const Known& k) { return k.strongest && name == k.name; });
+                           [&](const Known& k) { return k.strongest && name == k.name; }) ||
+               std::any_of(roles.begin(), roles.end(), [&](const Role& r) { return name == r.name; });
     };
     std::map<std::string, std::vector<std::map<Place, std::vector<double>>>> seeds;
     const bool evaluated = all_evaluated(page.collection, &Results::probes);
@@ -435,6 +442,36 @@ std::string quantile_figure(const PageContext& page, const std::map<std::string,
         table);
 }
 
+std::string role_figure(const PageContext& page, const std::map<std::string, Field>& fields) {
+    std::vector<plot::LineChart> charts;
+    table::DataTable table{.caption = "Roles of heads, the strongest of each layer, means over seeds",
+                           .header = {"role", "variant", "layer", "weight"}};
+    std::set<size_t> used;
+    for (const Role& role : roles) {
+        const auto found = fields.find(role.name);
+        if (found == fields.end()) continue;
+        charts.push_back(layer_chart(found->second, 0, fmt::format("role-{}", role.name), role.title));
+        for (size_t i = 0; i < found->second.size(); ++i)
+            for (const auto& [place, value] : found->second[i]) {
+                used.insert(i);
+                table.rows.push_back({table::name_cell(role.title),
+                                      table::name_cell(page.styles()[i].name),
+                                      {layer_text(place.layer)},
+                                      table::significant_cell(value)});
+            }
+    }
+    if (charts.empty()) return {};
+    share_axis(charts);
+    return subheading("Roles of heads") +
+           figure("roles", panels(page, charts), legend(page.styles(), {used.begin(), used.end()}),
+                  "Measured on random tokens that are repeated once: the weight on the token before the "
+                  "query, and "
+                  "the weight in the second copy on the token that followed the query's token in the first. "
+                  "Each "
+                  "layer shows its strongest head, mean over seeds; 1 is a head that does nothing else.",
+                  table);
+}
+
 std::string scalar_figure(const PageContext& page, const std::map<std::string, Field>& fields) {
     std::vector<plot::LineChart> charts;
     table::DataTable table{.caption = "Learned scalars, means over heads and seeds",
@@ -472,13 +509,15 @@ Section diagnostics_section(const PageContext& page) {
     for (const auto& [name, field] : fields)
         if (!name.starts_with("scalar."))
             for (const auto& series : field)
-                for (const auto& [place, value] : series) all_lengths.insert(place.length);
+                for (const auto& [place, value] : series)
+                    if (place.length > 0) all_lengths.insert(place.length);
     const std::vector<int64_t> lengths = spread_out(all_lengths, most_lengths);
 
     std::vector<Known> statistics(known.begin(), known.end());
     const auto in_a_figure = [](const std::string& name) {
         return std::any_of(quantiles.begin(), quantiles.end(),
                            [&](const Quantile& q) { return name == q.name; }) ||
+               std::any_of(roles.begin(), roles.end(), [&](const Role& r) { return name == r.name; }) ||
                std::any_of(by_distance.begin(), by_distance.end(),
                            [&](const ByDistance& figure) { return distance_of(name, figure) >= 0; });
     };
@@ -514,6 +553,7 @@ Section diagnostics_section(const PageContext& page) {
         const std::string longest = length_menu.choices.back().key, first = which.choices[0].key;
         section.html += chooser("diagnostics", {which, length_menu}, pieces, {first, longest});
     }
+    section.html += role_figure(page, fields);
     section.html += scalar_figure(page, fields);
     return section;
 }

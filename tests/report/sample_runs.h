@@ -213,6 +213,10 @@ class SampleWriter {
             }
         for (int layer = 0; layer < sweep_.layers; ++layer)
             for (int head = 0; head < 2; ++head)
+                for (const char* name : {"previous_score", "induction_score"})
+                    row(0, layer, head, 0, name, layer == 1 && head == 0 ? 0.9 : 0.1);
+        for (int layer = 0; layer < sweep_.layers; ++layer)
+            for (int head = 0; head < 2; ++head)
                 row(0, layer, head, 0, "scalar.r",
                     0.2 + 0.05 * layer + 0.01 * head + noise(v, seed, layer, 0.01));
         row(0, -1, -1, 0, "scalar.tau", 10 + static_cast<double>(v));
