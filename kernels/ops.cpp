@@ -106,8 +106,8 @@ Ops::Ops()
                     return scores(1, spec, moved(o, q, k, v));
                 }},
       attention_statistics{*this, "attention statistics",
-                           [](auto& statistics, auto& lse, auto& q, auto& k, auto& spec) {
-                               return scores(0.5, spec, moved(statistics, lse, q, k));
+                           [](auto& statistics, auto& lse, auto& q, auto& k, auto& watched, auto& spec) {
+                               return scores(0.5, spec, moved(statistics, lse, q, k, watched));
                            }},
       attention_decode{*this, "attention, one query", decode_cost},
       attention_backward{

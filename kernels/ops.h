@@ -199,8 +199,11 @@ class Ops : public Planner {
     const Operation<&Ops::do_attention> attention;
     // statistics f32 [row_statistics, H, N], row_statistics.h, of the attention that gave lse: a second pass
     // over its scores, which like the first stores no more than a tile of them.
+    // watched i32 [watched_keys, N] or empty: for every query positions of keys in its sequence, -1 for none; a
+    // key that the query does not see has weight 0.
     virtual void do_attention_statistics(Tensor statistics, const Tensor& lse, const Tensor& q,
-                                         const Tensor& k, const AttentionSpec& spec) = 0;
+                                         const Tensor& k, const Tensor& watched,
+                                         const AttentionSpec& spec) = 0;
     const Operation<&Ops::do_attention_statistics> attention_statistics;
     // One query per sequence, at `position`, against keys and values computed before: o, q [B, H*d];
     // k, v [B*R, G*d], spec.length = R rows of each sequence, of which [first, position] are visible.

@@ -3,6 +3,8 @@
 // Of the visible keys of a query, with z, y and P as in attention_spec.h and z before the softcap:
 //     top_score      max z
 //     top_logit      max y
+//     second_logit   the largest y of the other keys, so that the two largest weights have the ratio
+//                    exp(top_logit - second_logit); -infinity for a single key
 //     top_weight     max log P, so that 1 / max P = exp(-top_weight)
 //     participation  sum P^2
 //     first_mass     P of the first visible key
@@ -13,6 +15,7 @@
 //                    means of (z - mean)^2, ^3, ^4 over those pairs; 0 without pairs
 //     mass + c       sum of P over the keys of distance class c
 //     surprise + c   sum of -P log P over them
+//     watched + w    P of the key that the caller watches for this query; 0 if it is not visible
 // Everything else follows: the entropy of the whole softmax is the sum of all surprises and that of the sink,
 // the mass of the last hundred keys is that of the first three classes.
 #pragma once
@@ -30,6 +33,7 @@ inline constexpr std::array<int64_t, distance_classes + 1> distance_class_begin 
 enum class RowStatistic : int {
     top_score,
     top_logit,
+    second_logit,
     top_weight,
     participation,
     first_mass,
@@ -41,7 +45,9 @@ enum class RowStatistic : int {
     fourth,
     mass,
     surprise = mass + distance_classes,
+    watched = surprise + distance_classes,
 };
-inline constexpr int row_statistics = static_cast<int>(RowStatistic::surprise) + distance_classes;
+inline constexpr int watched_keys = 2;  // per query
+inline constexpr int row_statistics = static_cast<int>(RowStatistic::watched) + watched_keys;
 
 }  // namespace longreach

@@ -56,15 +56,22 @@ struct RowSums {
     alignas(64) float centred[query_tile] = {};  // 1 where there is a centre
     alignas(64) float top_score[query_tile];
     alignas(64) float top_logit[query_tile];  // times log2(e)
+    alignas(64) float second_logit[query_tile];
     alignas(64) float first_mass[query_tile] = {};
-    alignas(64) float lse[query_tile] = {};  // times log2(e)
-    alignas(64) float ratio[query_tile];     // times z: what score_of takes
+    float watched_mass[watched_keys][query_tile] = {};
+    int32_t watched[watched_keys][query_tile];  // key; -1: none
+    alignas(64) float lse[query_tile] = {};     // times log2(e)
+    alignas(64) float ratio[query_tile];        // times z: what score_of takes
 
-    RowSums(const AttentionSpec& spec, const ScoreRows& rows, const float* lse_of_rows, int64_t count) {
+    // token: the first of the tile.
+    RowSums(const AttentionSpec& spec, const ScoreRows& rows, const float* lse_of_rows, const Tensor& keys,
+            int64_t token, int64_t count) {
         for (int64_t i = 0; i < query_tile; ++i) {
-            top_score[i] = top_logit[i] = -__builtin_inff();
+            top_score[i] = top_logit[i] = second_logit[i] = -__builtin_inff();
             ratio[i] = rows.capped ? 1.0f / spec.softcap : log2_e * rows.factor[i];
             if (i < count) lse[i] = lse_of_rows[i] * log2_e;
+            for (int64_t w = 0; w < watched_keys; ++w)
+                watched[w][i] = keys && i < count ? keys.i32()[w * keys.row_stride + token + i] : -1;
         }
     }
 };
@@ -96,12 +103,14 @@ void weigh(RowSums& r, const StatisticsTile& t, const ScoreRows& rows, const Lan
            const KeyRange& range, const DistanceSlice& slice) {
     const Vec lse = load(r.lse + l.at), ratio = load(r.ratio + l.at);
     Vec top_score = load(r.top_score + l.at), top_logit = load(r.top_logit + l.at), squares{};
+    Vec second_logit = load(r.second_logit + l.at);
     for (int64_t j = range.begin; j < range.end; ++j) {
         const int64_t cell = (j - range.begin) * panel_cols + lane;
         const Vec z = load(t.scores + cell);
         const Vec y = mask_unseen(score_of<form>(z * ratio, rows, l.at, slice, l.query - j - slice.lowest).y,
                                   j, l.query, l.start);
         top_score = max(top_score, mask_unseen(z, j, l.query, l.start));
+        second_logit = max(second_logit, min(top_logit, y));
         top_logit = max(top_logit, y);
         const Vec log = max(splat(log_of_nothing), y - lse);
         const Vec p = exp2(log);
@@ -111,10 +120,11 @@ void weigh(RowSums& r, const StatisticsTile& t, const ScoreRows& rows, const Lan
     }
     store(r.top_score + l.at, top_score);
     store(r.top_logit + l.at, top_logit);
+    store(r.second_logit + l.at, second_logit);
     add_wide(r.squares + l.at, squares);
 }
 
-// Sums by distance, and the weight of the first visible key.
+// Sums by distance, and the weights of the first visible key and of those that are watched.
 void sort_by_distance(RowSums& r, const StatisticsTile& t, const Lanes& l, int64_t lane,
                       const KeyRange& range) {
     for (size_t c = 0; c < distance_classes; ++c) {
@@ -141,6 +151,12 @@ void sort_by_distance(RowSums& r, const StatisticsTile& t, const Lanes& l, int64
         const Vec p = load(t.weights + (j - range.begin) * panel_cols + lane);
         store(r.first_mass + l.at, load(r.first_mass + l.at) + (every_lane(j) == l.first() ? p : Vec{}));
     }
+    for (int64_t w = 0; w < watched_keys; ++w)
+        for (int64_t i = 0; i < lanes; ++i) {
+            const int64_t j = r.watched[w][l.at + i];
+            if (j >= range.begin && j < range.end)  // a masked key has weight 0
+                r.watched_mass[w][l.at + i] = t.weights[(j - range.begin) * panel_cols + lane + i];
+        }
 }
 
 // Powers of z - centre over the keys behind the first visible one and before the query itself.
@@ -204,6 +220,7 @@ void write_rows(const Columns& out, const RowSums& r, const QueryTile& q, const 
     for (int64_t i = 0; i < q.end - q.begin; ++i) {
         out.at(top_score, 0, i) = r.top_score[i];
         out.at(top_logit, 0, i) = r.top_logit[i] * ln_2;
+        out.at(second_logit, 0, i) = r.second_logit[i] * ln_2;
         out.at(top_weight, 0, i) = (r.top_logit[i] - r.lse[i]) * ln_2;
         out.at(participation, 0, i) = static_cast<float>(r.squares[i]);
         out.at(first_mass, 0, i) = r.first_mass[i];
@@ -222,19 +239,22 @@ void write_rows(const Columns& out, const RowSums& r, const QueryTile& q, const 
             out.at(mass, k, i) = static_cast<float>(r.mass[k][i]);
             out.at(surprise, k, i) = static_cast<float>(-r.terms[k][i] * std::numbers::ln2);
         }
+        for (int64_t w = 0; w < watched_keys; ++w) out.at(watched, w, i) = r.watched_mass[w][i];
     }
 }
 
 }  // namespace
 
 void CpuOps::do_attention_statistics(Tensor statistics, const Tensor& lse, const Tensor& q, const Tensor& k,
-                                     const AttentionSpec& spec) {
+                                     const Tensor& watched, const AttentionSpec& spec) {
     const int64_t d = spec.head_dim, length = spec.length, group = spec.heads / spec.kv_heads;
     check(StatisticsTile::floats(d) <= scratch_per_thread_, "attention statistics: head size {} is too large",
           d);
     check_attention(spec);
     check(statistics.rows() == row_statistics * spec.heads && statistics.cols() == spec.batch * length,
           "attention statistics are {}x{}", statistics.rows(), statistics.cols());
+    check(!watched || (watched.rows() == watched_keys && watched.cols() == spec.batch * length),
+          "watched keys are {}x{}", watched.rows(), watched.cols());
     const int64_t tiles = (length + query_tile - 1) / query_tile;
     const int32_t* row_start = spec.row_start ? spec.row_start.i32() : nullptr;
     const Weigh weigh_form = spec.softcap > 0 || spec.row_square ? weigh<Form::general>
@@ -265,7 +285,7 @@ void CpuOps::do_attention_statistics(Tensor statistics, const Tensor& lse, const
         const ScoreRows rows(spec, head, token, count);
         const DistanceSlice::Tables tables(spec, head);
         DistanceSlice slice;
-        RowSums sums(spec, rows, lse_of_rows, count);
+        RowSums sums(spec, rows, lse_of_rows, watched, token, count);
         for (int64_t key = tile.first_key(); key < tile.end; key += key_tile) {
             const int64_t key_end = smaller(key + key_tile, tile.end);
             if (tables.gain) slice.cut(tables, tile.begin, key, key_end);

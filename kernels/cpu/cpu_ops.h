@@ -53,7 +53,7 @@ class CpuOps final : public Ops {
     void do_attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor& q, const Tensor& k,
                       const Tensor& v, const AttentionSpec& spec) override;
     void do_attention_statistics(Tensor statistics, const Tensor& lse, const Tensor& q, const Tensor& k,
-                                 const AttentionSpec& spec) override;
+                                 const Tensor& watched, const AttentionSpec& spec) override;
     void do_attention_decode(Tensor o, const Tensor& q, const Tensor& k, const Tensor& v,
                              const AttentionSpec& spec, int64_t first, int64_t position) override;
     void do_attention_backward(Tensor dq, Tensor dk, Tensor dv, const AttentionGradients& gradients,

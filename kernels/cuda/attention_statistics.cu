@@ -28,6 +28,8 @@ struct StatisticsOutput {
     int64_t stride;
     const float* lse;
     int64_t lse_stride;
+    const int32_t* watched;  // may be null
+    int64_t watched_stride;
 };
 
 // Rows first .. of a head in f32; rows and channels that do not exist are zeros.
@@ -42,7 +44,7 @@ DEVICE void load_rows(float (&to)[R][Stride], const HeadRows<const T>& from, int
 struct Gathered {
     float mass[distance_classes], terms[distance_classes], squares, powers[4];
     double mass_before[distance_classes], terms_before[distance_classes], squares_before, powers_before[4];
-    float top_score, top_logit, first_mass, centre;
+    float top_score, top_logit, second_logit, first_mass, watched_mass[watched_keys], centre;
     bool centred;
 
     DEVICE void clear_tile() {
@@ -59,8 +61,10 @@ struct Gathered {
 #pragma unroll
         for (int p = 0; p < 4; ++p) powers_before[p] = 0.0;
         squares_before = 0.0;
-        top_score = top_logit = -INFINITY;
+        top_score = top_logit = second_logit = -INFINITY;
         first_mass = centre = 0.0f;
+#pragma unroll
+        for (int w = 0; w < watched_keys; ++w) watched_mass[w] = 0.0f;
         centred = false;
     }
     DEVICE void end_tile() {
@@ -74,14 +78,19 @@ struct Gathered {
         squares_before += static_cast<double>(squares);
         clear_tile();
     }
-    // z, its logit y2 and the lse in units of log 2, of a key at distance t; first: the first visible key.
-    DEVICE void add(float z, float y2, float lse2, int t, bool first) {
+    // z, its logit y2 and the lse in units of log 2, of a key at distance t; first: the first visible key;
+    // watched: the distances of the keys that are watched.
+    DEVICE void add(float z, float y2, float lse2, int t, bool first, const int (&watched)[watched_keys]) {
         const float log = y2 - lse2, p = exp2f(log);
         const float term = p > 0.0f ? p * log : p;  // a NaN stays one
         top_score = fmaxf(top_score, z);
+        second_logit = fmaxf(second_logit, fminf(top_logit, y2));
         top_logit = fmaxf(top_logit, y2);
         squares = fmaf(p, p, squares);
         if (first) first_mass = p;
+#pragma unroll
+        for (int w = 0; w < watched_keys; ++w)
+            if (t == watched[w]) watched_mass[w] = p;
         int64_t of_class = 0;
 #pragma unroll
         for (int c = 1; c < distance_classes; ++c) of_class += t >= begin_of_class(c) ? 1 : 0;
@@ -139,6 +148,13 @@ void statistics_kernel(AttentionInput<T> a, StatisticsOutput out) {
     const ScoreRow factors = exists ? score_row(a, sequence, head, i) : ScoreRow{1.0f, 0.0f};
     const float lse = exists ? out.lse[head * out.lse_stride + n] : 0.0f, lse2 = lse * log2_e;
 
+    int watched_at[watched_keys];  // distances; -1: none
+#pragma unroll
+    for (int w = 0; w < watched_keys; ++w) {
+        const int key = exists && out.watched ? out.watched[w * out.watched_stride + n] : -1;
+        watched_at[w] = key >= 0 ? i - key : -1;
+    }
+
     Gathered sums;
     sums.clear();
     bool holds_far = false, holds_any = false;  // which queries are in the tile
@@ -170,7 +186,7 @@ void statistics_kernel(AttentionInput<T> a, StatisticsOutput out) {
             if (!visible(i, key, first, a.length)) continue;
             const float2 entry = a.gain ? tiles.table.of(row, j) : float2{1.0f, 0.0f};
             const Score score = cuda::score<ScoreMode::general>(a, s[j], factors, entry);
-            sums.add(s[j] * a.scale, score.y2, lse2, i - key, key == first);
+            sums.add(s[j] * a.scale, score.y2, lse2, i - key, key == first, watched_at);
         }
         sums.end_tile();
     }
@@ -186,6 +202,7 @@ void statistics_kernel(AttentionInput<T> a, StatisticsOutput out) {
     const double p3 = sums.powers_before[2] * each, p4 = sums.powers_before[3] * each;
     put(top_score, 0, sums.top_score);
     put(top_logit, 0, sums.top_logit * ln_2);
+    put(second_logit, 0, sums.second_logit * ln_2);
     put(top_weight, 0, (sums.top_logit - lse2) * ln_2);
     put(participation, 0, sums.squares_before);
     put(first_mass, 0, sums.first_mass);
@@ -200,22 +217,31 @@ void statistics_kernel(AttentionInput<T> a, StatisticsOutput out) {
         put(mass, c, sums.mass_before[c]);
         put(surprise, c, -sums.terms_before[c] * static_cast<double>(ln_2));
     }
+#pragma unroll
+    for (int w = 0; w < watched_keys; ++w) put(RowStatistic::watched, w, sums.watched_mass[w]);
 }
 
 }  // namespace
 
 void attention_statistics(Tensor statistics, const Tensor& lse, const Tensor& q, const Tensor& k,
-                          const AttentionSpec& spec, Stream stream) {
+                          const Tensor& watched, const AttentionSpec& spec, Stream stream) {
     const int64_t tokens = spec.batch * spec.length;
     check(statistics.rows() == row_statistics * spec.heads && statistics.cols() == tokens &&
               lse.rows() == spec.heads && lse.cols() == tokens,
           "attention statistics {}x{} from lse {}x{}", statistics.rows(), statistics.cols(), lse.rows(),
           lse.cols());
+    check(!watched || (watched.rows() == watched_keys && watched.cols() == tokens), "watched keys are {}x{}",
+          watched.rows(), watched.cols());
     if (tokens == 0 || spec.heads == 0) return;
     with_element(q.dtype, [&](auto element) {
         using T = typename decltype(element)::type;
         const AttentionInput<T> a = attention_input<T>(q, k, k, spec);
-        const StatisticsOutput out{statistics.f32(), statistics.row_stride, lse.f32(), lse.row_stride};
+        const StatisticsOutput out{statistics.f32(),
+                                   statistics.row_stride,
+                                   lse.f32(),
+                                   lse.row_stride,
+                                   watched ? watched.i32() : nullptr,
+                                   watched.row_stride};
         const int64_t blocks = blocks_for(a.length, rows) * int64_t{a.batch} * a.heads;
         const int64_t across = std::min<int64_t>(blocks, (int64_t{1} << 31) - 1);
         with_head_tile(spec.head_dim, [&](auto tile) {

@@ -290,8 +290,8 @@ class CudaOps final : public Ops {
         cuda::attention(o, lse, row_maxima, q, k, v, spec, stream());
     }
     void do_attention_statistics(Tensor statistics, const Tensor& lse, const Tensor& q, const Tensor& k,
-                                 const AttentionSpec& spec) override {
-        cuda::attention_statistics(statistics, lse, q, k, spec, stream());
+                                 const Tensor& watched, const AttentionSpec& spec) override {
+        cuda::attention_statistics(statistics, lse, q, k, watched, spec, stream());
     }
     void do_attention_decode(Tensor o, const Tensor& q, const Tensor& k, const Tensor& v,
                              const AttentionSpec& spec, int64_t first, int64_t position) override {

@@ -106,7 +106,7 @@ void qk_clip(Tensor wq, Tensor wk, const Tensor& maxima, int64_t head_dim, float
 void attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor& q, const Tensor& k, const Tensor& v,
                const AttentionSpec& spec, Stream stream);
 void attention_statistics(Tensor statistics, const Tensor& lse, const Tensor& q, const Tensor& k,
-                          const AttentionSpec& spec, Stream stream);
+                          const Tensor& watched, const AttentionSpec& spec, Stream stream);
 void attention_decode(Tensor o, const Tensor& q, const Tensor& k, const Tensor& v, const AttentionSpec& spec,
                       int64_t first, int64_t position, Stream stream);
 int64_t attention_backward_workspace(const AttentionSpec& spec, const AttentionGradients& gradients);

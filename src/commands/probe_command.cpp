@@ -46,7 +46,7 @@ ExitCode probe(const ProbeOptions& options) {
         evaluator.plan(arena, length, request.document_mask);
         model.plan_evaluation(arena, ops, {length, lengths_up_to(request.lengths, length)},
                               request.document_mask);
-        probe.plan(arena, experiment.model, length);
+        probe.plan(arena, experiment.model, length, request.document_mask);
     };
     opened.load(plan, longest);
 

@@ -1,12 +1,40 @@
 #include "eval/probe.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <tuple>
 
 #include "eval/probe_gatherer.h"
+#include "eval/probe_roles.h"
 
 namespace longreach::eval {
+
+namespace {
+
+struct TableColumn {
+    const char *statistic, *title;
+};
+using TableColumns = std::array<TableColumn, 8>;
+constexpr TableColumns shape_columns{{{"inverse_top_weight", "1/max P"},
+                                      {"entropy", "entropy"},
+                                      {"participation", "sum P^2"},
+                                      {"mass_100", "t < 100"},
+                                      {"sink_mass", "first key"},
+                                      {"max_logit", "max logit"},
+                                      {"logit_sd", "sd of z"},
+                                      {"logit_kurtosis", "kurtosis"}}};
+// Where the weight goes.
+constexpr TableColumns place_columns{{{"log_top_ratio", "log w1/w2"},
+                                      {"decade_mass_0", "t = 0"},
+                                      {"decade_mass_1", "1 - 9"},
+                                      {"decade_mass_10", "10 - 99"},
+                                      {"decade_mass_100", "100 - 999"},
+                                      {"decade_mass_1000", "1K - 10K"},
+                                      {"previous_mass", "previous"},
+                                      {"induction_mass", "induction"}}};
+
+}  // namespace
 
 EvalRequest ProbeRequest::evaluation() const {
     EvalRequest r;
@@ -21,7 +49,7 @@ EvalRequest ProbeRequest::evaluation() const {
     return r;
 }
 
-void Probe::plan(model::Arena& arena, const model::ModelConfig& model, int64_t longest) {
+void Probe::plan(model::Arena& arena, const model::ModelConfig& model, int64_t longest, bool document_mask) {
     int64_t heads = 0, widest = model.width;
     for (int64_t l = 0; l < model.layers; ++l) {
         const model::AttentionConfig& a = model.layer_attention(l);
@@ -29,9 +57,11 @@ void Probe::plan(model::Arena& arena, const model::ModelConfig& model, int64_t l
         widest = std::max(widest, a.heads * a.head_dim);
     }
     arena.group("probe");
-    statistics_ = arena.reserve("row_statistics", DType::f32, {row_statistics * heads * longest});
-    rows_ = arena.reserve("probe_rows", DType::f32, {longest * widest});
-    projected_ = arena.activation("probe_projected", {longest * model.width});
+    buffers_.statistics = arena.reserve("row_statistics", DType::f32, {row_statistics * heads * longest});
+    buffers_.watched = arena.reserve("watched_keys", DType::i32, {watched_keys * longest});
+    buffers_.rows = arena.reserve("probe_rows", DType::f32, {longest * widest});
+    batch_.plan(arena, longest, {.documents = document_mask});
+    buffers_.projected = arena.activation("probe_projected", {longest * model.width});
 }
 
 ProbeResult Probe::run(Ops& ops, ranks::Comm& comm, model::Transformer& model,
@@ -40,8 +70,7 @@ ProbeResult Probe::run(Ops& ops, ranks::Comm& comm, model::Transformer& model,
     EvalRequest evaluation = request.evaluation();
     const int64_t longest = request.lengths.back();
     const int64_t usable = std::min(evaluation.tokens, static_cast<int64_t>(stream.tokens()) - 1);
-    Gatherer gatherer(statistics_, rows_, projected_, model.config().layers, request.seed,
-                      usable / longest * longest);
+    Gatherer gatherer(buffers_, model.config().layers, request.seed, usable / longest * longest);
     evaluation.observer = &gatherer;
     evaluator.run(ops, comm, model, weights, stream, evaluation);
     ProbeResult result;
@@ -54,6 +83,9 @@ ProbeResult Probe::run(Ops& ops, ranks::Comm& comm, model::Transformer& model,
             for (const HeadSums& head : layers[l].heads)
                 scores.insert(scores.end(), head.scores.begin(), head.scores.end());
         }
+    const RoleRequest roles{longest, request.document_mask, request.seed};
+    const std::vector<ProbeRow> of_roles = probe_roles(ops, model, weights, batch_, buffers_, roles);
+    result.rows.insert(result.rows.end(), of_roles.begin(), of_roles.end());
     append_scalars(result.rows, ops, model.params(), weights);
     return result;
 }
@@ -63,14 +95,28 @@ std::vector<std::string> probe_lines(std::vector<ProbeRow> rows, int64_t step) {
     return probe_file.lines(rows);
 }
 
+namespace {
+
+std::string role_table(const std::vector<ProbeRow>& rows) {
+    std::map<std::pair<int64_t, int64_t>, std::map<std::string, double>> heads;  // by layer and head
+    for (const ProbeRow& r : rows)
+        if (r.statistic == "previous_score" || r.statistic == "induction_score")
+            heads[{r.layer, r.head}][r.statistic] = r.value;
+    if (heads.empty()) return {};
+    std::string out = fmt::format("on repeated random tokens\n{:>5} {:>5} {:>9} {:>9}\n", "layer", "head",
+                                  "previous", "induction");
+    for (const auto& [place, scores] : heads) {
+        out += fmt::format("{:>5} {:>5}", place.first, place.second);
+        for (const char* name : {"previous_score", "induction_score"})
+            out += scores.contains(name) ? fmt::format(" {:>9.4g}", scores.at(name)) : std::string(10, ' ');
+        out += '\n';
+    }
+    return out;
+}
+
+}  // namespace
+
 std::string probe_table(const std::vector<ProbeRow>& rows) {
-    struct Column {
-        const char *statistic, *title;
-    };
-    constexpr Column columns[] = {{"inverse_top_weight", "1/max P"}, {"entropy", "entropy"},
-                                  {"participation", "sum P^2"},      {"mass_100", "t < 100"},
-                                  {"sink_mass", "first key"},        {"max_logit", "max logit"},
-                                  {"logit_sd", "sd of z"},           {"logit_kurtosis", "kurtosis"}};
     using Place = std::tuple<int64_t, int64_t, int64_t>;  // length, layer, head
     struct Bin {
         int64_t smallest = 0, queries = 0;
@@ -87,24 +133,26 @@ std::string probe_table(const std::vector<ProbeRow>& rows) {
         if (bin != bins.end() && r.bin == bin->second.smallest) bin->second.values[r.statistic] = r.value;
     }
     std::string out;
-    int64_t shown = 0;
-    for (const auto& [place, bin] : bins) {
-        const auto [length, layer, head] = place;
-        if (length != shown) {
-            out += fmt::format("length {}\n{:>5} {:>5} {:>9}", length, "layer", "head", "keys");
-            for (const Column& c : columns) out += fmt::format(" {:>9}", c.title);
+    for (const TableColumns& columns : {shape_columns, place_columns}) {
+        int64_t shown = 0;
+        for (const auto& [place, bin] : bins) {
+            const auto [length, layer, head] = place;
+            if (length != shown) {
+                out += fmt::format("length {}\n{:>5} {:>5} {:>9}", length, "layer", "head", "keys");
+                for (const TableColumn& c : columns) out += fmt::format(" {:>9}", c.title);
+                out += '\n';
+            }
+            shown = length;
+            out += fmt::format("{:>5} {:>5} {:>9}", layer, head, fmt::format("{}+", bin.smallest));
+            for (const TableColumn& c : columns) {
+                const auto value = bin.values.find(c.statistic);
+                out += value == bin.values.end() ? fmt::format(" {:>9}", "")
+                                                 : fmt::format(" {:>9.4g}", value->second);
+            }
             out += '\n';
         }
-        shown = length;
-        out += fmt::format("{:>5} {:>5} {:>9}", layer, head, fmt::format("{}+", bin.smallest));
-        for (const Column& c : columns) {
-            const auto value = bin.values.find(c.statistic);
-            out += value == bin.values.end() ? fmt::format(" {:>9}", "")
-                                             : fmt::format(" {:>9.4g}", value->second);
-        }
-        out += '\n';
     }
-    return out;
+    return out + role_table(rows);
 }
 
 }  // namespace longreach::eval

@@ -48,23 +48,31 @@ struct ProbeResult {
     std::vector<std::vector<double>> scores;
 };
 
+// Device memory for a batch of N tokens.
+struct ProbeBuffers {
+    Tensor statistics;  // f32 [row_statistics * heads * N], of the layer with most heads
+    Tensor watched;     // i32 [watched_keys * N]
+    Tensor rows;        // f32 [N * widest matrix]: buffer for downloads
+    Tensor projected;   // [N, C] output of a layer's attention to the residual stream, before a norm
+};
+
 class Probe {
   public:
     // Device buffers for batches of the largest length; plan after the model's evaluation.
-    void plan(model::Arena& arena, const model::ModelConfig& model, int64_t longest);
+    void plan(model::Arena& arena, const model::ModelConfig& model, int64_t longest, bool document_mask);
     // Called by all ranks with the same arguments; rank 0 gets the result, the others an empty one.
     ProbeResult run(Ops& ops, ranks::Comm& comm, model::Transformer& model, const model::FlatParams& weights,
                     const LengthEvaluator& evaluator, const data::TokenStream& stream,
                     const ProbeRequest& request) const;
 
   private:
-    Tensor statistics_;  // f32 [row_statistics * heads * N], of the layer with most heads
-    Tensor rows_;        // f32 [N * widest matrix]: buffer for downloads
-    Tensor projected_;   // [N, C] output of a layer's attention to the residual stream, before a norm
+    ProbeBuffers buffers_;
+    model::DeviceBatch batch_;  // of texts that a probe makes itself
 };
 
 std::vector<std::string> probe_lines(std::vector<ProbeRow> rows, int64_t step);
-// For the terminal: one line per length, layer and head, for the bin with the most queries.
+// For the terminal: two tables with a line per length, layer and head, for the bin with the most queries,
+// and one of the roles of heads.
 std::string probe_table(const std::vector<ProbeRow>& rows);
 
 }  // namespace longreach::eval

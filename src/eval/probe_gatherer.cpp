@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <unordered_map>
 
 #include "base/rng.h"
 
@@ -11,29 +12,57 @@ namespace {
 
 constexpr int64_t token_pairs = 4096;   // per length, spread over its sequences
 constexpr int64_t score_pairs = 16384;  // per length and head
+constexpr int64_t cosine_pairs = 4096;  // per length, head and distance class
 // Below this mass of a decade, its weights have lost digits to f32 underflow.
 constexpr double least_mass = 1e-20;
 // Below this 1 - cos of f32 vectors, a quotient of angles is rounding error.
 constexpr double least_angle = 1e-4;
 
 // Streams of the sampling.
-enum : uint32_t { token_stream = 0, score_stream = 1 };
+enum : uint32_t { token_stream = 0, score_stream = 1, cosine_stream = 2 };  // the last: one per class
 
 double dot(const float* a, const float* b, int64_t n) {
     double sum = 0;
     for (int64_t i = 0; i < n; ++i) sum += double{a[i]} * double{b[i]};
     return sum;
 }
-double cosine(const HostMatrix& x, int64_t a, int64_t b) {
-    return dot(x.row(a), x.row(b), x.cols) /
-           std::sqrt(dot(x.row(a), x.row(a), x.cols) * dot(x.row(b), x.row(b), x.cols));
+double cosine(const float* a, const float* b, int64_t n) {
+    return dot(a, b, n) / std::sqrt(dot(a, a, n) * dot(b, b, n));
 }
+double cosine(const HostMatrix& x, int64_t a, int64_t b) {
+    return cosine(x.row(a), x.row(b), x.cols);
+}
+
+// Some pairs of every query of a sequence, numbered query by query.
+class NumberedPairs {
+  public:
+    // pairs_of(i): pairs of query i; none if negative.
+    template <class PairsOf>
+    NumberedPairs(int64_t length, const PairsOf& pairs_of) : before_(static_cast<size_t>(length) + 1) {
+        for (size_t i = 0; i + 1 < before_.size(); ++i)
+            before_[i + 1] = before_[i] + std::max<int64_t>(0, pairs_of(static_cast<int64_t>(i)));
+    }
+    int64_t count() const { return before_.back(); }
+    struct Pair {
+        int64_t query, number;  // number: among the pairs of the query
+    };
+    // One of them; each index has a draw of its own. There must be pairs.
+    Pair draw(const Rng& rng, int64_t index) const {
+        const int64_t drawn =
+            static_cast<int64_t>(rng.below(static_cast<uint64_t>(index), static_cast<uint64_t>(count())));
+        const int64_t query = std::upper_bound(before_.begin(), before_.end(), drawn) - before_.begin() - 1;
+        return {query, drawn - before_[static_cast<size_t>(query)]};
+    }
+
+  private:
+    std::vector<int64_t> before_;  // pairs of earlier queries; the last entry: of all
+};
 
 }  // namespace
 
 // A matrix on the host in f32, whatever its type on the device.
 HostMatrix Gatherer::download(Ops& ops, const Tensor& x) const {
-    const Tensor on_device = rows_.shaped({x.rows(), x.cols()});
+    const Tensor on_device = buffers_.rows.shaped({x.rows(), x.cols()});
     ops.copy(on_device, x);
     HostMatrix host{std::vector<float>(static_cast<size_t>(x.count())), x.cols()};
     ops.download(host.data.data(), on_device);
@@ -84,15 +113,50 @@ void Gatherer::attention(const model::StepContext& run, const model::AttentionVi
     add_rows(run, view, sums);
     add_norms(run, view, sums);
     if (view.gates) add_gates(run, view, sums);
-    add_scores(run, view, sums);
+    HeadVectors vectors{
+        view.scores, download(run.ops, view.q), download(run.ops, view.k), download(run.ops, view.v), {}, {}};
+    if (view.scores.far_keys) {
+        vectors.far_q = download(run.ops, view.scores.far_queries);
+        vectors.far_k = download(run.ops, view.scores.far_keys);
+    }
+    add_scores(run, vectors, sums);
+    add_cosines(run, vectors, sums);
+    add_key_norms(run, vectors, sums);
+}
+
+// For every query two keys, -1 where they are not visible: the previous token, and the token after the last
+// earlier occurrence of the query's token. The previous token itself is not taken for an earlier occurrence:
+// the token after it would be the query's own.
+std::vector<int32_t> Gatherer::keys_to_watch(const model::StepContext& run) const {
+    static_assert(watched_keys == 2);
+    const int64_t n = run.batch.count(), length = run.batch.length;
+    std::vector<int32_t> keys(static_cast<size_t>(watched_keys * n), -1), tokens(static_cast<size_t>(n));
+    if (run.batch.tokens) run.ops.download(tokens.data(), run.batch.tokens);
+    for (int64_t first = 0; first < n; first += length) {
+        std::unordered_map<int32_t, int64_t> latest;  // position of a token, at most two before the query
+        for (int64_t i = 0; i < length; ++i) {
+            const size_t at = static_cast<size_t>(first + i);
+            const int64_t start = start_[at];
+            if (i - 1 >= start) keys[at] = static_cast<int32_t>(i - 1);
+            if (!run.batch.tokens) continue;
+            if (i >= 2) latest[tokens[at - 2]] = i - 2;
+            const auto found = latest.find(tokens[at]);
+            if (found != latest.end() && found->second >= start)
+                keys[static_cast<size_t>(n) + at] = static_cast<int32_t>(found->second + 1);
+        }
+    }
+    return keys;
 }
 
 void Gatherer::add_rows(const model::StepContext& run, const model::AttentionView& view,
                         LayerSums& sums) const {
     using enum RowStatistic;
     const int64_t n = run.batch.count(), heads = view.scores.heads;
-    const Tensor statistics = statistics_.shaped({row_statistics, heads, n});
-    run.ops.attention_statistics(statistics, view.lse, view.q, view.k, view.scores);
+    const Tensor statistics = buffers_.statistics.shaped({row_statistics, heads, n});
+    const Tensor watched_on_device = buffers_.watched.shaped({watched_keys, n});
+    const std::vector<int32_t> keys = keys_to_watch(run);
+    run.ops.upload(watched_on_device, keys.data());
+    run.ops.attention_statistics(statistics, view.lse, view.q, view.k, watched_on_device, view.scores);
     std::vector<float> host(static_cast<size_t>(statistics.count()));
     run.ops.download(host.data(), statistics);
     for (int64_t h = 0; h < heads; ++h)
@@ -115,6 +179,14 @@ void Gatherer::add_rows(const model::StepContext& run, const model::AttentionVie
                 if (seen >= distance_class_begin[d + 2] && whole >= least_mass)
                     bin.decade_entropy[d].add(value(surprise, c) / whole + std::log(whole));
             }
+            for (size_t c = 0; c < distance_classes; ++c)
+                if (seen > distance_class_begin[c]) bin.decade_mass[c].add(value(mass, static_cast<int>(c)));
+            const auto watch = [&](Mean& mean, int which) {
+                if (keys[static_cast<size_t>(which * n + i)] >= 0) mean.add(value(watched, which));
+            };
+            watch(bin.previous_mass, 0);
+            watch(bin.induction_mass, 1);
+            if (seen > 1) bin.log_top_ratio.add(value(top_logit) - value(second_logit));
             bin.inverse_top_weight.add(std::exp(-value(top_weight)));
             bin.entropy.add(entropy);
             bin.participation.add(value(participation) + sink * sink);
@@ -140,7 +212,7 @@ void Gatherer::add_norms(const model::StepContext& run, const model::AttentionVi
                 .bin(visible(i, run.batch.length))
                 .output_norm.add(std::sqrt(dot(head, head, d)));
         }
-    const Tensor on_device = projected_.shaped({n, view.projection.rows()});
+    const Tensor on_device = buffers_.projected.shaped({n, view.projection.rows()});
     run.ops.linear(on_device, view.gathered, view.projection, Write::set);
     const HostMatrix projected = download(run.ops, on_device);
     for (int64_t i = 0; i < n; ++i) {
@@ -170,39 +242,64 @@ void Gatherer::add_gates(const model::StepContext& run, const model::AttentionVi
         }
 }
 
-void Gatherer::add_scores(const model::StepContext& run, const model::AttentionView& view,
-                          LayerSums& sums) const {
-    const AttentionSpec& spec = view.scores;
-    const int64_t length = run.batch.length, d = spec.head_dim, group = spec.heads / spec.kv_heads;
-    const HostMatrix q = download(run.ops, view.q), k = download(run.ops, view.k);
-    HostMatrix far_q, far_k;
-    if (spec.far_keys) far_q = download(run.ops, spec.far_queries), far_k = download(run.ops, spec.far_keys);
-    const int64_t each = share(run.batch, score_pairs);
+std::pair<const float*, const float*> Gatherer::HeadVectors::pair(int64_t h, int64_t n,
+                                                                  int64_t distance) const {
+    const bool far = spec.far_keys && distance >= spec.far_from;
+    return {(far ? far_q : q).row(n) + h * spec.head_dim,
+            (far ? far_k : k).row(n - distance) + h / (spec.heads / spec.kv_heads) * spec.head_dim};
+}
+
+void Gatherer::add_scores(const model::StepContext& run, const HeadVectors& of, LayerSums& sums) const {
+    const AttentionSpec& spec = of.spec;
+    const int64_t length = run.batch.length, d = spec.head_dim, each = share(run.batch, score_pairs);
     const Rng rng(seed_, Purpose::probe, score_stream);
-    std::vector<int64_t> pairs_before(static_cast<size_t>(length) + 1);
     for (int64_t s = 0; s < run.batch.sequences; ++s) {
-        // A query sees visible - 2 keys besides itself and the first; pairs are numbered query by query.
-        for (int64_t i = 0; i < length; ++i)
-            pairs_before[static_cast<size_t>(i) + 1] =
-                pairs_before[static_cast<size_t>(i)] +
-                std::max<int64_t>(0, visible(s * length + i, length) - 2);
-        const int64_t pairs = pairs_before.back();
-        if (pairs == 0) continue;
+        // A query sees visible - 2 keys besides itself and the first.
+        const NumberedPairs pairs(length, [&](int64_t i) { return visible(s * length + i, length) - 2; });
+        if (pairs.count() == 0) continue;
         for (int64_t h = 0; h < spec.heads; ++h)
             for (int64_t p = 0; p < each; ++p) {
                 const int64_t index = ((first_ + s) * spec.heads + h) * each + p;
-                const int64_t number = static_cast<int64_t>(
-                    rng.below(static_cast<uint64_t>(index), static_cast<uint64_t>(pairs)));
-                const int64_t i = std::upper_bound(pairs_before.begin(), pairs_before.end(), number) -
-                                  pairs_before.begin() - 1;
-                const int64_t j = start_[static_cast<size_t>(s * length + i)] + 1 + number -
-                                  pairs_before[static_cast<size_t>(i)];
-                const bool far = spec.far_keys && i - j >= spec.far_from;
-                const float* query = (far ? far_q : q).row(s * length + i) + h * d;
-                const float* key = (far ? far_k : k).row(s * length + j) + h / group * d;
+                const auto [i, number] = pairs.draw(rng, index);
+                const int64_t j = start_[static_cast<size_t>(s * length + i)] + 1 + number;
+                const auto [query, key] = of.pair(h, s * length + i, i - j);
                 sums.heads[static_cast<size_t>(h)].scores.push_back(double{spec.scale} * dot(query, key, d));
             }
     }
+}
+
+void Gatherer::add_cosines(const model::StepContext& run, const HeadVectors& of, LayerSums& sums) const {
+    const AttentionSpec& spec = of.spec;
+    const int64_t length = run.batch.length, d = spec.head_dim, each = share(run.batch, cosine_pairs);
+    for (int64_t s = 0; s < run.batch.sequences; ++s)
+        for (size_t c = 0; c < distance_classes; ++c) {
+            const int64_t nearest = distance_class_begin[c], behind = distance_class_begin[c + 1];
+            const NumberedPairs pairs(length, [&](int64_t i) {
+                return std::min(visible(s * length + i, length), behind) - nearest;
+            });
+            if (pairs.count() == 0) continue;
+            const Rng rng(seed_, Purpose::probe, cosine_stream + static_cast<uint32_t>(c));
+            for (int64_t h = 0; h < spec.heads; ++h)
+                for (int64_t p = 0; p < each; ++p) {
+                    const int64_t index = ((first_ + s) * spec.heads + h) * each + p;
+                    const auto [i, number] = pairs.draw(rng, index);
+                    const auto [query, key] = of.pair(h, s * length + i, nearest + number);
+                    const double x = cosine(query, key, d);  // NaN if a vector is zero
+                    if (std::isfinite(x)) sums.heads[static_cast<size_t>(h)].cosines[c].add(x);
+                }
+        }
+}
+
+void Gatherer::add_key_norms(const model::StepContext& run, const HeadVectors& of, LayerSums& sums) const {
+    const int64_t n = run.batch.count(), d = of.spec.head_dim;
+    sums.keys.resize(static_cast<size_t>(of.spec.kv_heads));
+    for (int64_t i = 0; i < n; ++i)
+        for (int64_t g = 0; g < of.spec.kv_heads; ++g) {
+            const float *key = of.k.row(i) + g * d, *value = of.v.row(i) + g * d;
+            KeyBin& bin = bin_at(sums.keys[static_cast<size_t>(g)], visible(i, run.batch.length));
+            bin.key_norm.add(std::sqrt(dot(key, key, d)));
+            bin.value_norm.add(std::sqrt(dot(value, value, d)));
+        }
 }
 
 void Gatherer::block(const model::StepContext& run, int64_t layer, const Tensor& x) {

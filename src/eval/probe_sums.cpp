@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <bit>
-#include <charconv>
 #include <cmath>
 #include <type_traits>
+
+#include "model/param_name.h"
 
 namespace longreach::eval {
 
@@ -38,15 +39,17 @@ double Moments::kurtosis() const {
 namespace {
 
 constexpr std::array head_means{
-    &HeadBin::inverse_top_weight, &HeadBin::entropy,   &HeadBin::participation,
-    &HeadBin::mass_100,           &HeadBin::sink_mass, &HeadBin::learned_sink_mass,
-    &HeadBin::output_norm,        &HeadBin::gate,      &HeadBin::gate_below};
+    &HeadBin::inverse_top_weight, &HeadBin::entropy,       &HeadBin::participation,
+    &HeadBin::mass_100,           &HeadBin::sink_mass,     &HeadBin::learned_sink_mass,
+    &HeadBin::output_norm,        &HeadBin::gate,          &HeadBin::gate_below,
+    &HeadBin::log_top_ratio,      &HeadBin::previous_mass, &HeadBin::induction_mass};
 
 }  // namespace
 
 void HeadBin::add(const HeadBin& b) {
     for (Mean HeadBin::*mean : head_means) (this->*mean).add(b.*mean);
     for (size_t c = 0; c < decades; ++c) decade_entropy[c].add(b.decade_entropy[c]);
+    for (size_t c = 0; c < distance_classes; ++c) decade_mass[c].add(b.decade_mass[c]);
     max_score = std::max(max_score, b.max_score);
     max_logit = std::max(max_logit, b.max_logit);
     logits.add(b.logits);
@@ -57,22 +60,36 @@ size_t bin_of(int64_t visible) {
 }
 
 HeadBin& HeadSums::bin(int64_t visible) {
-    const size_t k = bin_of(visible);
-    if (bins.size() <= k) bins.resize(k + 1);
-    return bins[k];
+    return bin_at(bins, visible);
 }
 
+void KeyBin::add(const KeyBin& b) {
+    key_norm.add(b.key_norm);
+    value_norm.add(b.value_norm);
+}
+
+namespace {
+
+// Adds element by element.
+template <class T>
+void add_all(std::vector<T>& to, const std::vector<T>& from) {
+    if (to.size() < from.size()) to.resize(from.size());
+    for (size_t i = 0; i < from.size(); ++i) to[i].add(from[i]);
+}
+
+}  // namespace
+
 void HeadSums::add(const HeadSums& b) {
-    if (bins.size() < b.bins.size()) bins.resize(b.bins.size());
-    for (size_t k = 0; k < b.bins.size(); ++k) bins[k].add(b.bins[k]);
+    add_all(bins, b.bins);
     scores.insert(scores.end(), b.scores.begin(), b.scores.end());
+    for (size_t c = 0; c < distance_classes; ++c) cosines[c].add(b.cosines[c]);
 }
 
 void LayerSums::add(const LayerSums& b) {
-    if (heads.size() < b.heads.size()) heads.resize(b.heads.size());
-    for (size_t h = 0; h < b.heads.size(); ++h) heads[h].add(b.heads[h]);
-    if (projected_norm.size() < b.projected_norm.size()) projected_norm.resize(b.projected_norm.size());
-    for (size_t k = 0; k < b.projected_norm.size(); ++k) projected_norm[k].add(b.projected_norm[k]);
+    add_all(heads, b.heads);
+    if (keys.size() < b.keys.size()) keys.resize(b.keys.size());
+    for (size_t g = 0; g < b.keys.size(); ++g) add_all(keys[g], b.keys[g]);
+    add_all(projected_norm, b.projected_norm);
     pair_cosine.add(b.pair_cosine);
     angle_ratio.add(b.angle_ratio);
     gated |= b.gated;
@@ -124,14 +141,20 @@ void pass(Way& way, Sums& sums) {
     } else if constexpr (std::is_same_v<T, HeadBin>) {
         for (Mean HeadBin::*mean : head_means) pass(way, sums.*mean);
         for (auto& mean : sums.decade_entropy) pass(way, mean);
+        for (auto& mean : sums.decade_mass) pass(way, mean);
         way.pass(sums.max_score);
         way.pass(sums.max_logit);
         pass(way, sums.logits);
     } else if constexpr (std::is_same_v<T, HeadSums>) {
         pass(way, sums.bins);
         pass(way, sums.scores);
+        for (auto& cosines : sums.cosines) pass(way, cosines);
+    } else if constexpr (std::is_same_v<T, KeyBin>) {
+        pass(way, sums.key_norm);
+        pass(way, sums.value_norm);
     } else if constexpr (std::is_same_v<T, LayerSums>) {
         pass(way, sums.heads);
+        pass(way, sums.keys);
         pass(way, sums.projected_norm);
         pass(way, sums.pair_cosine);
         pass(way, sums.angle_ratio);
@@ -175,11 +198,29 @@ struct Writer {
     void put(int64_t head, int64_t bin, const std::string& name, const Mean& mean) const {
         put(head, bin, name, mean.sum / static_cast<double>(mean.count), mean.count);
     }
+    void put(int64_t head, int64_t bin, const std::string& name, const Moments& of,
+             const std::string& suffix = "") const {
+        const int64_t count = std::llround(of.count);
+        put(head, bin, name + "_mean" + suffix, of.mean, count);
+        put(head, bin, name + "_sd" + suffix, of.deviation(), count);
+    }
+    void put(int64_t head, int64_t bin, const KeyBin& b) const {
+        put(head, bin, "key_norm", b.key_norm);
+        put(head, bin, "value_norm", b.value_norm);
+    }
     void put(int64_t head, int64_t bin, const HeadBin& b, bool sink, bool gated) const {
         put(head, bin, "inverse_top_weight", b.inverse_top_weight);
         put(head, bin, "entropy", b.entropy);
         for (size_t c = 0; c < HeadBin::decades; ++c)
             put(head, bin, fmt::format("entropy_{}", distance_class_begin[c + 1]), b.decade_entropy[c]);
+        // Over all queries: those that see nothing at a distance give it nothing.
+        for (size_t c = 0; c < distance_classes; ++c)
+            if (const Mean& m = b.decade_mass[c]; m.count > 0)
+                put(head, bin, fmt::format("decade_mass_{}", distance_class_begin[c]),
+                    m.sum / static_cast<double>(b.entropy.count), b.entropy.count);
+        put(head, bin, "log_top_ratio", b.log_top_ratio);
+        put(head, bin, "previous_mass", b.previous_mass);
+        put(head, bin, "induction_mass", b.induction_mass);
         put(head, bin, "participation", b.participation);
         put(head, bin, "mass_100", b.mass_100);
         put(head, bin, "sink_mass", b.sink_mass);
@@ -188,8 +229,7 @@ struct Writer {
         put(head, bin, "max_score", b.max_score, b.entropy.count);
         put(head, bin, "max_logit", b.max_logit, b.entropy.count);
         const int64_t pairs = std::llround(b.logits.count);
-        put(head, bin, "logit_mean", b.logits.mean, pairs);
-        put(head, bin, "logit_sd", b.logits.deviation(), pairs);
+        put(head, bin, "logit", b.logits);
         put(head, bin, "logit_skew", b.logits.skew(), pairs);
         put(head, bin, "logit_kurtosis", b.logits.kurtosis(), pairs);
         if (!gated) return;
@@ -217,6 +257,8 @@ void append_rows(std::vector<ProbeRow>& rows, const LayerSums& sums, int64_t len
         out.put(index, 0, all, sums.sink, sums.gated);
         for (size_t k = 0; k < head.bins.size(); ++k)
             out.put(index, int64_t{1} << k, head.bins[k], sums.sink, sums.gated);
+        for (size_t c = 0; c < distance_classes; ++c)
+            out.put(index, 0, "cosine", head.cosines[c], fmt::format("_{}", distance_class_begin[c]));
         if (head.scores.empty()) continue;
         std::vector<double> sorted = head.scores;
         std::sort(sorted.begin(), sorted.end());
@@ -224,6 +266,13 @@ void append_rows(std::vector<ProbeRow>& rows, const LayerSums& sums, int64_t len
             out.put(index, 0, fmt::format("logit_q{:02}", percent),
                     (quantile(sorted, percent / 100.0) - all.logits.mean) / all.logits.deviation(),
                     static_cast<int64_t>(sorted.size()));
+    }
+    for (size_t g = 0; g < sums.keys.size(); ++g) {
+        const int64_t index = static_cast<int64_t>(g);
+        KeyBin all;
+        for (const KeyBin& bin : sums.keys[g]) all.add(bin);
+        out.put(index, 0, all);
+        for (size_t k = 0; k < sums.keys[g].size(); ++k) out.put(index, int64_t{1} << k, sums.keys[g][k]);
     }
     Mean all;
     for (const Mean& bin : sums.projected_norm) all.add(bin);
@@ -241,13 +290,8 @@ void append_scalars(std::vector<ProbeRow>& rows, Ops& ops, const model::ParamTab
         const auto ends = [&](const char* with) { return p.name.ends_with(with); };
         if (p.group != model::ParamGroup::scalar || ends("gain") || ends(".bias") || ends("weight")) continue;
         // layers.3.attention.scale.r is r of layer 3; a scalar shared by several layers keeps its name.
-        std::string name = p.name;
-        int64_t layer = -1;
-        if (constexpr std::string_view prefix = "layers."; name.starts_with(prefix)) {
-            const char* end =
-                std::from_chars(name.data() + prefix.size(), name.data() + name.size(), layer).ptr;
-            name = name.substr(static_cast<size_t>(end - name.data()) + 1);
-        }
+        const model::ParamName parts(p.name);
+        std::string name(parts.rest);
         for (const std::string_view section : {"attention.", "scale.", "distance."})
             if (name.starts_with(section)) name = name.substr(section.size());
         const size_t last = name.rfind('.') == std::string::npos ? 0 : name.rfind('.') + 1;
@@ -255,7 +299,7 @@ void append_scalars(std::vector<ProbeRow>& rows, Ops& ops, const model::ParamTab
         if (logarithm) name.erase(last, 4);
         host.resize(static_cast<size_t>(p.count()));
         ops.download(host.data(), weights.view(p));
-        const Writer out{rows, 0, layer};
+        const Writer out{rows, 0, parts.layer};
         for (int64_t h = 0; h < p.count(); ++h) {
             const double value = double{host[static_cast<size_t>(h)]};
             out.put(p.count() == 1 ? -1 : h, 0, "scalar." + name, logarithm ? std::exp(value) : value, 1);

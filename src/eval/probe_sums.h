@@ -22,6 +22,7 @@ struct Mean {
 struct Moments {
     double count = 0, mean = 0, second = 0, third = 0, fourth = 0;
     void add(const Moments& other);
+    void add(double x) { add(Moments{1, x}); }
     double deviation() const;
     double skew() const;
     double kurtosis() const;  // 3 for a normal distribution
@@ -32,6 +33,9 @@ struct HeadBin {
     static constexpr int decades = distance_classes - 2;  // all but the query itself and the last class
     Mean inverse_top_weight, entropy, participation, mass_100, sink_mass, learned_sink_mass, output_norm;
     std::array<Mean, decades> decade_entropy;
+    // By distance class, the query itself first: added by the queries that see some of it.
+    std::array<Mean, distance_classes> decade_mass;
+    Mean log_top_ratio, previous_mass, induction_mass;
     Mean gate, gate_below;
     double max_score = -std::numeric_limits<double>::infinity(), max_logit = max_score;
     Moments logits;
@@ -39,15 +43,23 @@ struct HeadBin {
 };
 
 struct HeadSums {
-    std::vector<HeadBin> bins;   // bin k: 2^k <= n < 2^(k+1)
-    std::vector<double> scores;  // sampled z
+    std::vector<HeadBin> bins;                      // bin k: 2^k <= n < 2^(k+1)
+    std::vector<double> scores;                     // sampled z
+    std::array<Moments, distance_classes> cosines;  // of sampled queries and keys
     HeadBin& bin(int64_t visible);
     void add(const HeadSums& other);
 };
 
+// The tokens whose own queries share a bin, at one head of keys and values.
+struct KeyBin {
+    Moments key_norm, value_norm;
+    void add(const KeyBin& other);
+};
+
 struct LayerSums {
     std::vector<HeadSums> heads;
-    std::vector<Mean> projected_norm;  // by bin
+    std::vector<std::vector<KeyBin>> keys;  // by head of keys and values, by bin
+    std::vector<Mean> projected_norm;       // by bin
     Mean pair_cosine, angle_ratio;
     bool gated = false, sink = false;
     void add(const LayerSums& other);
@@ -64,5 +76,11 @@ void append_scalars(std::vector<ProbeRow>& rows, Ops& ops, const model::ParamTab
                     const model::FlatParams& weights);
 
 size_t bin_of(int64_t visible);
+template <class Bin>
+Bin& bin_at(std::vector<Bin>& bins, int64_t visible) {
+    const size_t k = bin_of(visible);
+    if (bins.size() <= k) bins.resize(k + 1);
+    return bins[k];
+}
 
 }  // namespace longreach::eval

@@ -60,6 +60,13 @@ void put_member(json::Value& object, const char* name, const std::string& value)
     object.set(name, value);
 }
 
+void put_member(json::Value& object, const char* name, const std::vector<double>& value) {
+    if (value.empty()) return;
+    json::Value list = json::Value::array();
+    for (const double x : value) list.push(std::isfinite(x) ? json::Value(x) : json::Value());
+    object.set(name, list);
+}
+
 void read_member(const json::Value& member, int64_t& value) {
     value = member.to_int64().value_or(value);
 }
@@ -70,6 +77,11 @@ void read_member(const json::Value& member, double& value) {
 
 void read_member(const json::Value& member, std::string& value) {
     if (const std::string* text = member.to_string()) value = *text;
+}
+
+void read_member(const json::Value& member, std::vector<double>& value) {
+    if (!member.is_array()) return;
+    for (const json::Value& x : member.as_array()) value.push_back(x.to_number().value_or(NAN));
 }
 
 void each_json_line(const std::string& path, const std::function<void(const json::Value&)>& visit) {

@@ -115,19 +115,21 @@ class RecordColumns {
     std::tuple<RecordColumn<Row, T>...> columns_;
 };
 
-// A number that is not finite becomes null; an optional without a value adds no member.
+// A number that is not finite becomes null; an optional without a value and an empty list add no member.
 void put_member(json::Value& object, const char* name, int64_t value);
 void put_member(json::Value& object, const char* name, double value);
 void put_member(json::Value& object, const char* name, const std::string& value);
+void put_member(json::Value& object, const char* name, const std::vector<double>& value);
 template <class T>
 void put_member(json::Value& object, const char* name, const std::optional<T>& value) {
     if (value) put_member(object, name, *value);
 }
 
-// A value of another kind changes nothing.
+// A value of another kind changes nothing; in a list it is NaN.
 void read_member(const json::Value& member, int64_t& value);
 void read_member(const json::Value& member, double& value);
 void read_member(const json::Value& member, std::string& value);
+void read_member(const json::Value& member, std::vector<double>& value);
 template <class T>
 void read_member(const json::Value& member, std::optional<T>& value) {
     if constexpr (std::is_floating_point_v<T>)

@@ -208,7 +208,7 @@ void AttentionLayer::forward(StepContext& run, const Memory& memory, Tensor y, W
     const Tensor gathered = output_.forward(run, saved.output, o, xn);
     if (run.observer)
         run.observer->attention(run, {layer_, xn, q, k, o, lse, scores, output_.gates_of(saved.output, n),
-                                      gathered, run.matrix(out_)});
+                                      gathered, run.matrix(out_), v});
     run.ops.linear(y, gathered, run.matrix(out_), write);
 }
 

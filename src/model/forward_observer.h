@@ -17,6 +17,7 @@ struct AttentionView {
     Tensor gates;                 // [N, H or H d] before the sigmoid; empty without gates
     Tensor gathered;              // [N, H d] what the output projection reads
     Tensor projection;            // [C, H d] its matrix
+    Tensor v;                     // [N, G d] as attention reads them
 };
 
 class ForwardObserver {

@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "model/param_name.h"
+
 namespace longreach::optim {
 
 UpdateRule update_rule(const OptimizerConfig& config, model::ParamGroup group) {
@@ -92,13 +94,22 @@ Tensor Optimizer::squares(int rank) const {
     return squares_.range(ownership_.first_slot(rank), ownership_.slots(rank));
 }
 
-double Optimizer::gradient_norm(Ops& ops) const {
+Optimizer::GradientNorms Optimizer::gradient_norms(Ops& ops) const {
     std::vector<double> by_slot(ownership_.pieces().size());
     ops.download(by_slot.data(), squares_);
-    double squares = 0;  // summed in table order, regardless of the owners
-    for (const Ownership::Piece& piece : ownership_.pieces())
-        squares += by_slot[static_cast<size_t>(piece.slot)];
-    return std::sqrt(squares);
+    GradientNorms norms;  // squares are summed in table order, regardless of the owners
+    for (const Ownership::Piece& piece : ownership_.pieces()) {
+        const double squares = by_slot[static_cast<size_t>(piece.slot)];
+        norms.whole += squares;
+        const int64_t layer = model::ParamName(table_.params()[piece.param].name).layer;
+        if (layer < 0) continue;
+        const size_t l = static_cast<size_t>(layer);
+        if (norms.layers.size() <= l) norms.layers.resize(l + 1);
+        norms.layers[l] += squares;
+    }
+    norms.whole = std::sqrt(norms.whole);
+    for (double& norm : norms.layers) norm = std::sqrt(norm);
+    return norms;
 }
 
 Optimizer::Result Optimizer::step(Ops& ops, const model::FlatParams& weights,

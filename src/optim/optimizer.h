@@ -34,6 +34,11 @@ class Optimizer {
     const Ownership& ownership() const { return ownership_; }
     bool sharded() const { return share_.sharded && share_.ranks > 1; }
 
+    // Before clipping.
+    struct GradientNorms {
+        double whole = 0;
+        std::vector<double> layers;  // of the parameters of each layer alone
+    };
     struct Result {
         double gradient_norm = 0;  // before clipping
         bool applied = false;      // false: the norm was not finite and nothing changed, not even the moments
@@ -42,8 +47,9 @@ class Optimizer {
     // those of all ranks: f64, one per piece, in the order of their slots (Ownership::Piece::slot).
     void measure(Ops& ops, const model::FlatParams& gradients) const;
     Tensor squares(int rank) const;
-    // The norm of gradients that were measured. Waits for the device.
-    double gradient_norm(Ops& ops) const;
+    // The norms of gradients that were measured. Waits for the device.
+    GradientNorms gradient_norms(Ops& ops) const;
+    double gradient_norm(Ops& ops) const { return gradient_norms(ops).whole; }
     // Updates this rank's share of the weights from measured gradients. multiplier: schedule times stage
     // factor. step: 0-based step of the run (momentum warmup). Returns false and changes nothing
     // if the norm is not finite.

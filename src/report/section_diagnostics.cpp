@@ -1,9 +1,10 @@
-// Inside attention: the statistics of probe.csv by layer and position, quantiles
+// Inside attention: the statistics of probe.csv by layer and position or distance, quantiles
 // of the logits against the normal distribution, learned scalars by layer.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <set>
 
 #include "report/page_parts.h"
@@ -17,6 +18,7 @@ constexpr size_t most_layers = 12, most_lengths = 3;
 struct Known {
     const char *name, *title, *meaning;
     bool logarithmic = false;
+    bool strongest = false;  // a layer shows its head with the largest value instead of the mean
 };
 // In the order of the menu; statistics that are not listed follow under their own names.
 constexpr std::array known{
@@ -35,9 +37,30 @@ constexpr std::array known{
     Known{"participation", "Participation",
           "One over the sum of squared weights: about how many keys take part."},
     Known{"mass_100", "Weight on the nearest 100", "Share of the attention on the 100 nearest keys."},
+    Known{"decade_mass_0", "Weight on the own position",
+          "Share of the attention on the query's own position."},
     Known{"sink_mass", "Weight on the first token",
           "Share of the attention on the first token of the sequence."},
     Known{"learned_sink_mass", "Weight on the learned sink", "Share of the attention on the learned sink."},
+    Known{"log_top_ratio", "Largest weight over the second largest",
+          "Logarithm of the ratio of a query's two largest weights; for independent normal scores times "
+          "r √(2 log n) its mean tends to r."},
+    Known{"previous_mass", "Weight on the previous token",
+          "Share of the attention on the token before the query: near 1 in a previous-token head.", false,
+          true},
+    Known{"induction_mass", "Weight on the token that followed earlier",
+          "Share of the attention on the token that followed the last earlier occurrence of the query's "
+          "token: near 1 in an induction head.",
+          false, true},
+    Known{"key_norm_mean", "Length of keys",
+          "Mean length of the keys. The leftmost point is the first token, the others are tokens that see "
+          "that many positions."},
+    Known{"key_norm_sd", "Spread of the lengths of keys",
+          "Standard deviation of the lengths of keys: 0 if they are normed."},
+    Known{"value_norm_mean", "Length of values",
+          "Mean length of the values. The leftmost point is the first token: small where it serves as a "
+          "sink."},
+    Known{"value_norm_sd", "Spread of the lengths of values", "Standard deviation of the lengths of values."},
     Known{"output_norm", "Norm of attention's output", "Norm of a head's output before gate and norm."},
     Known{"projected_norm", "Norm after the output projection", "Norm of what attention adds to the stream."},
     Known{"max_score", "Largest score", "Largest product of query and key."},
@@ -54,6 +77,38 @@ constexpr std::array known{
     Known{"gate_below_0.1", "Gates below 0.1", "Share of the gate's values below 0.1."},
 };
 
+// Statistics that make one figure over distances: PREFIX_0 is of the own position, PREFIX_10 of 10 to 99.
+struct ByDistance {
+    const char *prefix, *title, *meaning;
+};
+constexpr std::array by_distance{
+    ByDistance{
+        "decade_mass", "Weight by distance",
+        "Share of the attention on the own position and on each decade of distances, over all queries. "
+        "Equal heights are equal attention to every scale."},
+    ByDistance{"cosine_mean", "Cosine of query and key by distance",
+               "Mean cosine of the angle between a query and a key, which their lengths do not change; from "
+               "sampled pairs."},
+    ByDistance{"cosine_sd", "Spread of the cosines by distance",
+               "Standard deviation of the cosine between queries and keys, from sampled pairs."},
+};
+
+// The smallest distance that a statistic of such a figure is about; -1: it is of no such figure.
+int64_t distance_of(const std::string& name, const ByDistance& figure) {
+    const std::string prefix = fmt::format("{}_", figure.prefix);
+    int64_t distance = 0;
+    if (!name.starts_with(prefix)) return -1;
+    const char* end = name.data() + name.size();
+    const auto [rest, error] = std::from_chars(name.data() + prefix.size(), end, distance);
+    return error == std::errc() && rest == end && distance >= 0 ? distance : -1;
+}
+
+// On repeated random tokens, so of no context length.
+struct Role {
+    const char *name, *title;
+};
+constexpr std::array roles{Role{"previous_score", "Previous token"}, Role{"induction_score", "Induction"}};
+
 struct Quantile {
     const char* name;
     double normal;  // the standard normal's quantile
@@ -67,13 +122,27 @@ struct Place {
     int64_t length, layer, bin;
     auto operator<=>(const Place&) const = default;
 };
-// The mean over heads and then over seeds, by place, for every series.
+// The mean over heads, or their largest, and then the mean over seeds, by place, for every series.
 using Field = std::vector<std::map<Place, double>>;
 
 std::map<std::string, Field> fields_of(const PageContext& page) {
     struct Sum {
         double value = 0, weight = 0;
         bool whole = false;  // from the row of all heads together, which replaces theirs
+        void add(double x, double times, bool strongest) {
+            if (strongest) {
+                value = weight > 0 ? std::max(value, x) : x;
+                weight = 1;
+                return;
+            }
+            value += times * x;
+            weight += times;
+        }
+    };
+    const auto strongest = [](const std::string& name) {
+        return std::any_of(known.begin(), known.end(),
+                           [&](const Known& k) { return k.strongest && name == k.name; }) ||
+               std::any_of(roles.begin(), roles.end(), [&](const Role& r) { return name == r.name; });
     };
     std::map<std::string, std::vector<std::map<Place, std::vector<double>>>> seeds;
     const bool evaluated = all_evaluated(page.collection, &Results::probes);
@@ -88,9 +157,8 @@ std::map<std::string, Field> fields_of(const PageContext& page) {
                 Sum& sum = heads[row.statistic][{scalar ? 0 : row.length, row.layer, row.bin}];
                 if (sum.whole) continue;
                 if (row.head < 0) sum = {0, 0, true};
-                const double weight = row.count > 0 ? static_cast<double>(row.count) : 1;
-                sum.value += weight * row.value;
-                sum.weight += weight;
+                sum.add(row.value, row.count > 0 ? static_cast<double>(row.count) : 1,
+                        strongest(row.statistic));
             }
             for (const auto& [statistic, places] : heads) {
                 auto& series = seeds[statistic];
@@ -245,16 +313,79 @@ std::string statistic_figure(const PageContext& page, const Known& statistic, co
     for (plot::LineChart& chart : charts) chart.log_y = statistic.logarithmic;
     share_axis(charts);
     std::string caption = fmt::format("At a context of {}. {}", grouped(length), statistic.meaning);
-    caption +=
-        binned ? " Means over heads and seeds, by the number of visible positions; one panel per layer, with "
-                 "the same axis."
-               : " Means over heads and seeds, by layer.";
+    caption += statistic.strongest ? " The largest value of a layer's heads, mean over seeds,"
+                                   : " Means over heads and seeds,";
+    caption += binned ? " by the number of visible positions; one panel per layer, with the same axis."
+                      : " by layer.";
     if (layers.size() > most_layers)
         caption += fmt::format(" {} of {} layers are drawn.", most_layers, layers.size());
     return figure(
         fmt::format("probe-{}-{}", name, length), panels(page, charts),
         legend(page.styles(), series_with(field, length)), caption,
         field_table(page, field, length, fmt::format("{} at a context of {}", title, grouped(length))));
+}
+
+std::string distance_figure(const PageContext& page, const ByDistance& of,
+                            const std::map<std::string, Field>& fields, int64_t length) {
+    std::map<int64_t, const Field*> classes;  // by their smallest distance
+    std::set<int64_t> layers;
+    for (const auto& [name, field] : fields) {
+        const int64_t distance = distance_of(name, of);
+        if (distance < 0) continue;
+        classes[distance] = &field;
+        layers.merge(layers_of(field, length));
+    }
+    const std::vector<int64_t> some = spread_out(layers, most_layers);
+    const std::set<int64_t> drawn(some.begin(), some.end());
+    const auto text = [](int64_t nearest) {
+        return nearest == 0 ? std::string("own position")
+                            : fmt::format("distances {} to {}", grouped(nearest), grouped(10 * nearest - 1));
+    };
+    std::set<size_t> used;
+    for (const auto& [nearest, field] : classes)
+        for (const size_t i : series_with(*field, length)) used.insert(i);
+    table::DataTable table{.caption = fmt::format("{} at a context of {}", of.title, grouped(length)),
+                           .header = {"layer", "distance"}};
+    for (const size_t i : used) table.header.push_back(page.styles()[i].name);
+    std::vector<plot::LineChart> charts;
+    for (const int64_t layer : layers) {
+        plot::LineChart chart{.id = fmt::format("{}-{}-{}", of.prefix, length, layer),
+                              .title = layer_name(layer),
+                              .description = fmt::format("{}.", of.title)};
+        std::map<size_t, plot::ChartLine> lines;
+        for (const auto& [nearest, field] : classes) {
+            // Every class is as wide as the next: its place is the number of digits of its distances.
+            const double x = nearest == 0 ? 0 : 1 + std::round(std::log10(static_cast<double>(nearest)));
+            std::vector<table::Cell> row{table::name_cell(layer_text(layer)), table::Cell(text(nearest))};
+            bool any = false;
+            for (const size_t i : used) {
+                const auto found = (*field)[i].find({length, layer, 0});
+                const bool known_here = found != (*field)[i].end();
+                row.push_back(known_here ? table::significant_cell(found->second) : table::Cell{""});
+                if (!known_here) continue;
+                any = true;
+                plot::ChartLine& line = lines.try_emplace(i, plot::ChartLine{i}).first->second;
+                line.points.push_back({x, found->second, NAN, NAN, table::significant(found->second)});
+            }
+            if (!any) continue;
+            table.rows.push_back(row);
+            chart.x_ticks.push_back(
+                {x, nearest == 0 ? "own" : fmt::format("{}+", table::short_length(nearest))});
+            chart.places.push_back({x, fmt::format("{}, {}", layer_name(layer), text(nearest))});
+        }
+        for (auto& [i, line] : lines) chart.lines.push_back(std::move(line));
+        if (drawn.contains(layer) && !chart.lines.empty()) charts.push_back(chart);
+    }
+    if (charts.empty()) return {};
+    share_axis(charts);
+    std::string caption = fmt::format(
+        "At a context of {}. {} Means over heads and seeds, by distance; one panel per layer, with the same "
+        "axis.",
+        grouped(length), of.meaning);
+    if (layers.size() > most_layers)
+        caption += fmt::format(" {} of {} layers are drawn.", most_layers, layers.size());
+    return figure(fmt::format("{}-{}", of.prefix, length), panels(page, charts),
+                  legend(page.styles(), {used.begin(), used.end()}), caption, table);
 }
 
 std::string quantile_figure(const PageContext& page, const std::map<std::string, Field>& fields,
@@ -311,6 +442,36 @@ std::string quantile_figure(const PageContext& page, const std::map<std::string,
         table);
 }
 
+std::string role_figure(const PageContext& page, const std::map<std::string, Field>& fields) {
+    std::vector<plot::LineChart> charts;
+    table::DataTable table{.caption = "Roles of heads, the strongest of each layer, means over seeds",
+                           .header = {"role", "variant", "layer", "weight"}};
+    std::set<size_t> used;
+    for (const Role& role : roles) {
+        const auto found = fields.find(role.name);
+        if (found == fields.end()) continue;
+        charts.push_back(layer_chart(found->second, 0, fmt::format("role-{}", role.name), role.title));
+        for (size_t i = 0; i < found->second.size(); ++i)
+            for (const auto& [place, value] : found->second[i]) {
+                used.insert(i);
+                table.rows.push_back({table::name_cell(role.title),
+                                      table::name_cell(page.styles()[i].name),
+                                      {layer_text(place.layer)},
+                                      table::significant_cell(value)});
+            }
+    }
+    if (charts.empty()) return {};
+    share_axis(charts);
+    return subheading("Roles of heads") +
+           figure("roles", panels(page, charts), legend(page.styles(), {used.begin(), used.end()}),
+                  "Measured on random tokens that are repeated once: the weight on the token before the "
+                  "query, and "
+                  "the weight in the second copy on the token that followed the query's token in the first. "
+                  "Each "
+                  "layer shows its strongest head, mean over seeds; 1 is a head that does nothing else.",
+                  table);
+}
+
 std::string scalar_figure(const PageContext& page, const std::map<std::string, Field>& fields) {
     std::vector<plot::LineChart> charts;
     table::DataTable table{.caption = "Learned scalars, means over heads and seeds",
@@ -348,16 +509,20 @@ Section diagnostics_section(const PageContext& page) {
     for (const auto& [name, field] : fields)
         if (!name.starts_with("scalar."))
             for (const auto& series : field)
-                for (const auto& [place, value] : series) all_lengths.insert(place.length);
+                for (const auto& [place, value] : series)
+                    if (place.length > 0) all_lengths.insert(place.length);
     const std::vector<int64_t> lengths = spread_out(all_lengths, most_lengths);
 
     std::vector<Known> statistics(known.begin(), known.end());
-    const auto is_quantile = [](const std::string& name) {
+    const auto in_a_figure = [](const std::string& name) {
         return std::any_of(quantiles.begin(), quantiles.end(),
-                           [&](const Quantile& q) { return name == q.name; });
+                           [&](const Quantile& q) { return name == q.name; }) ||
+               std::any_of(roles.begin(), roles.end(), [&](const Role& r) { return name == r.name; }) ||
+               std::any_of(by_distance.begin(), by_distance.end(),
+                           [&](const ByDistance& figure) { return distance_of(name, figure) >= 0; });
     };
     for (const auto& [name, field] : fields)
-        if (!name.starts_with("scalar.") && !is_quantile(name) &&
+        if (!name.starts_with("scalar.") && !in_a_figure(name) &&
             std::none_of(known.begin(), known.end(),
                          [&word = name](const Known& k) { return word == k.name; }))
             statistics.push_back({name.c_str(), name.c_str(), "", false});
@@ -380,12 +545,15 @@ Section diagnostics_section(const PageContext& page) {
         if (const auto found = fields.find(k.name); found != fields.end())
             add(k.name, k.title,
                 [&](int64_t length) { return statistic_figure(page, k, found->second, length); });
+    for (const ByDistance& of : by_distance)
+        add(of.prefix, of.title, [&](int64_t length) { return distance_figure(page, of, fields, length); });
     add("quantiles", "Quantiles of the logits",
         [&](int64_t length) { return quantile_figure(page, fields, length); });
     if (!pieces.empty()) {
         const std::string longest = length_menu.choices.back().key, first = which.choices[0].key;
         section.html += chooser("diagnostics", {which, length_menu}, pieces, {first, longest});
     }
+    section.html += role_figure(page, fields);
     section.html += scalar_figure(page, fields);
     return section;
 }

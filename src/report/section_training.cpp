@@ -157,6 +157,49 @@ std::string training_figure(const PageContext& page) {
         table);
 }
 
+// Gradient norms by layer, means over the last tenth of the logged steps.
+std::string gradient_figure(const PageContext& page) {
+    plot::LineChart chart{.id = "gradient-norms",
+                          .title = "Gradient norm by layer",
+                          .description = "Norms of the gradients of the layers' parameters.",
+                          .x_label = "layer",
+                          .y_label = "gradient norm"};
+    table::DataTable table{.caption = "Gradient norm by layer", .header = {"variant"}};
+    std::vector<SeedsByPosition> values(page.summary.series.size());
+    std::set<int64_t> layers;
+    for (size_t i = 0; i < values.size(); ++i) {
+        if (!page.summary.series[i].label.empty()) continue;
+        for (const RunRecord* run : runs_of(page.collection, page.summary.series[i])) {
+            const std::vector<train::MetricsRow>& rows = run->training;
+            std::map<int64_t, std::vector<double>> norms;
+            for (size_t k = rows.size() - (rows.size() + 9) / 10; k < rows.size(); ++k)
+                for (size_t l = 0; l < rows[k].layer_grad_norms.size(); ++l)
+                    if (std::isfinite(rows[k].layer_grad_norms[l]))
+                        norms[static_cast<int64_t>(l)].push_back(rows[k].layer_grad_norms[l]);
+            for (const auto& [layer, of_steps] : norms) {
+                values[i][layer].push_back(mean_of(of_steps));
+                layers.insert(layer);
+            }
+        }
+    }
+    if (layers.empty()) return {};
+    for (const int64_t layer : layers) {
+        const std::string name = fmt::format("layer {}", layer);
+        table.header.push_back(name);
+        chart.x_ticks.push_back({static_cast<double>(layer), fmt::format("{}", layer)});
+        chart.places.push_back({static_cast<double>(layer), name});
+    }
+    for (size_t i = 0; i < values.size(); ++i)
+        if (!values[i].empty()) add_means(page, i, values[i], layers, chart, table);
+    std::vector<View> views = views_of(page, chart, 4);
+    std::erase_if(views, [](const View& view) { return view.key == "log"; });  // layer 0 has no logarithm
+    return subheading("Gradients") +
+           line_figure(page, "gradient-norms", views,
+                       "Norm of the gradient of each layer's own parameters, before clipping: mean over the "
+                       "last tenth of the logged steps, and over seeds.",
+                       table);
+}
+
 // How many tokens the validations of each step scored.
 std::vector<table::Cell> scored_row(const std::set<int64_t>& steps,
                                     const std::map<int64_t, std::map<std::string, Measure>>& measures) {
@@ -235,7 +278,7 @@ std::string validation_figures(const PageContext& page) {
 }  // namespace
 
 Section training_section(const PageContext& page) {
-    return {"training", "Training", training_figure(page) + validation_figures(page)};
+    return {"training", "Training", training_figure(page) + validation_figures(page) + gradient_figure(page)};
 }
 
 }  // namespace longreach::report

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "config/diff.h"
 #include "config/loader.h"
+#include "model/param_name.h"
 
 namespace longreach::train {
 
@@ -39,14 +40,6 @@ std::string as_code(const std::string& text) {  // in Markdown
         at = end + 1;
     }
     return out;
-}
-
-// Turns "layers.3.attention.scale.r" into "attention.scale.r"; returns other names unchanged.
-std::string without_layer(const std::string& name) {
-    constexpr std::string_view layers = "layers.";
-    if (!name.starts_with(layers)) return name;
-    const size_t digits_end = name.find_first_not_of("0123456789", layers.size());
-    return digits_end == std::string::npos ? name : name.substr(digits_end + 1);
 }
 
 }  // namespace
@@ -144,7 +137,7 @@ void EventLog::weights(int64_t step, Ops& ops, const model::ParamTable& table,
         host.resize(static_cast<size_t>(p.count()));
         ops.download(host.data(), weights.view(p));
         for (const float value : host)
-            if (std::isfinite(value)) by_name[without_layer(p.name)].push_back(value);
+            if (std::isfinite(value)) by_name[std::string(model::ParamName(p.name).rest)].push_back(value);
     }
     attempt([&](io::EventFile& file) {
         const double time = now();

@@ -183,6 +183,7 @@ void Recorder::write_metrics(const StepOutcome& outcome, const Stage& stage) {
         row.spikes_skipped = state.spikes_skipped;
     }
     if (e.optimizer.qk_clip.limit > 0) row.max_score = outcome.largest_score;
+    row.layer_grad_norms = outcome.layer_gradient_norms;
     metrics_.append(metrics_file.line(row));
 }
 

@@ -18,6 +18,7 @@ struct MetricsRow {
     int64_t skipped = 0;     // steps so far
     std::optional<int64_t> spikes = {}, spikes_skipped = {};
     std::optional<double> max_score = {};
+    std::vector<double> layer_grad_norms = {};  // of each layer's parameters, before clipping
 };
 inline constexpr io::RecordMembers metrics_file(
     "metrics.jsonl", io::plain("step", &MetricsRow::step), io::plain("tokens", &MetricsRow::tokens),
@@ -25,7 +26,8 @@ inline constexpr io::RecordMembers metrics_file(
     io::plain("bits_per_byte", &MetricsRow::bits_per_byte), io::plain("grad_norm", &MetricsRow::grad_norm),
     io::plain("lr", &MetricsRow::lr), io::plain("skipped", &MetricsRow::skipped),
     io::plain("spikes", &MetricsRow::spikes), io::plain("spikes_skipped", &MetricsRow::spikes_skipped),
-    io::plain("max_score", &MetricsRow::max_score));
+    io::plain("max_score", &MetricsRow::max_score),
+    io::plain("layer_grad_norms", &MetricsRow::layer_grad_norms));
 
 // Values that depend on the clock.
 struct TimingRow {

@@ -134,7 +134,9 @@ Stepper::Gradient Stepper::measure(const Stage& stage, data::Loader& loader) {
     ops.download(gradient.losses.data(), micro_losses_.first(stage.micro_batches()));
     for (const double loss : gradient.losses) gradient.loss += loss;
     gradient.loss /= scored;
-    gradient.norm = optimizer_.gradient_norm(ops);
+    optim::Optimizer::GradientNorms norms = optimizer_.gradient_norms(ops);
+    gradient.norm = norms.whole;
+    gradient.layer_norms = std::move(norms.layers);
     return gradient;
 }
 
@@ -203,6 +205,7 @@ StepOutcome Stepper::step() {
 
     StepOutcome outcome;
     outcome.loss = gradient.loss;
+    outcome.layer_gradient_norms = gradient.layer_norms;
     outcome.lr =
         optim::schedule_multiplier(e.optimizer.schedule, state.step, session_.schedule.steps()) * stage.lr;
     outcome.finite = std::isfinite(gradient.loss) && std::isfinite(gradient.norm);

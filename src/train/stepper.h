@@ -20,6 +20,7 @@ namespace longreach::train {
 
 struct StepOutcome {
     double loss = 0, gradient_norm = 0, lr = 0, largest_score = 0;
+    std::vector<double> layer_gradient_norms = {};
     bool finite = false;   // whether loss and gradient norm are finite
     bool applied = false;  // false: nothing changed, not even the moments
     bool refused = false;  // a spike ends the run: the step does not count
@@ -55,6 +56,7 @@ class Stepper {
     struct Gradient {
         std::vector<double> losses;  // sums, by micro-batch, of all ranks
         double loss = 0, norm = 0;
+        std::vector<double> layer_norms;
     };
     std::unique_ptr<data::BatchSource> make_source() const;
     data::BatchRequest request_of(const Stage& stage, int64_t step, int64_t micro_batch) const;

@@ -61,7 +61,8 @@ void Validator::plan(model::Arena& arena, const std::vector<Stage>& stages, int6
         for (const Stage& s : stages) size.lengths.push_back(s.context);
     }
     session_.model.plan_evaluation(arena, session_.ops, size, documents);
-    if (e.probe.every > 0) probe_.plan(arena, e.model, std::min(e.probe_lengths().back(), longest));
+    if (e.probe.every > 0)
+        probe_.plan(arena, e.model, std::min(e.probe_lengths().back(), longest), documents);
 }
 
 std::vector<Part> Validator::parts_left() const {

@@ -13,8 +13,10 @@ using namespace longreach::test;
 
 namespace {
 
+using Weights = std::function<void(const model::ParamTable&, std::vector<float>&)>;
+
 eval::ProbeResult probe_on(ranks::Comm& comm, const model::ModelConfig& config, const Corpus& corpus,
-                           const eval::ProbeRequest& request, int threads = 1) {
+                           const eval::ProbeRequest& request, int threads = 1, const Weights& change = {}) {
     const auto ops = make_cpu_ops({.threads = threads});
     model::Arena arena(*ops);
     model::Transformer model(config, request.lengths.back());
@@ -25,11 +27,12 @@ eval::ProbeResult probe_on(ranks::Comm& comm, const model::ModelConfig& config, 
     model.plan_tables(arena);
     evaluator.plan(arena, request.lengths.back(), request.document_mask, comm.rank(), comm.ranks());
     model.plan_evaluation(arena, *ops, {request.lengths.back(), request.lengths}, request.document_mask);
-    probe.plan(arena, config, request.lengths.back());
+    probe.plan(arena, config, request.lengths.back(), request.document_mask);
     arena.commit();
     model.fill_tables(*ops);
     std::vector<float> host;
     model::initialise(model.params(), Bench::seed, host);
+    if (change) change(model.params(), host);
     ops->upload(weights.flat, host.data());
     weights.round(*ops);
     return probe.run(*ops, comm, model, weights, evaluator, corpus.stream, request);
@@ -97,6 +100,13 @@ TEST_CASE("probe: every query of every head is in one bin, and bin 0 is all of t
                     CHECK(rows.at({length, layer, head, 0, "mass_100"}).value +
                               rows.at({length, layer, head, 0, "learned_sink_mass"}).value ==
                           doctest::Approx(1).epsilon(1e-5));
+                    double masses = rows.at({length, layer, head, 0, "learned_sink_mass"}).value;
+                    for (const int64_t nearest : {0, 1, 10})
+                        if (nearest < length)
+                            masses +=
+                                rows.at({length, layer, head, 0, fmt::format("decade_mass_{}", nearest)})
+                                    .value;
+                    CHECK(masses == doctest::Approx(1).epsilon(1e-5));
                     const double gate = rows.at({length, layer, head, 0, "gate_mean"}).value;
                     CHECK((gate > 0 && gate < 1));
                 }
@@ -165,6 +175,56 @@ TEST_CASE("probe: how many ranks share the batches changes no digit and no sampl
         }
 }
 
+// The first layer sees two tokens and looks for another one than the query's: the previous token, whose name it
+// writes into the upper half of the stream. The second looks for keys with the query's token there.
+TEST_CASE(
+    "probe: a model of a previous-token layer and an induction layer, built by hand, scores 1 in each role") {
+    const Corpus corpus(document_lengths(40, 3, 40));
+    constexpr int64_t vocab = 19, half = 20;
+    model::ModelConfig m = tiny_model(2);
+    m.width = 2 * half;
+    m.norm.gain = false;
+    m.attention.heads = m.attention.kv_heads = 1;
+    m.attention.head_dim = half;
+    m.attention.position.kind = model::PositionKind::nope;
+    m.attention.qk.kind = model::QkKind::none;
+    m.layouts["near"] = m.layouts["far"] = m.attention;
+    m.layouts["near"].window = 2;
+    m.pattern = {"near", "far"};
+    const Weights by_hand = [](const model::ParamTable& table, std::vector<float>& flat) {
+        for (const model::Param& p : table.params()) {
+            if (p.group == model::ParamGroup::scalar) continue;
+            const auto at = [&](int64_t row, int64_t col) -> float& {
+                return flat[static_cast<size_t>(p.offset + row * p.cols() + col)];
+            };
+            std::fill_n(flat.begin() + p.offset, p.count(), 0.0f);
+            for (int64_t c = 0; c < vocab; ++c) {
+                if (p.name == "embedding.weight") at(c, c) = 1;
+                if (p.name == "layers.0.attention.q.weight") at(c, c) = -10;
+                if (p.name == "layers.0.attention.k.weight") at(c, c) = 1;
+                if (p.name == "layers.0.attention.v.weight") at(c, c) = 1;
+                if (p.name == "layers.0.attention.o.weight") at(half + c, c) = 1;
+                if (p.name == "layers.1.attention.q.weight") at(c, c) = 100;
+                if (p.name == "layers.1.attention.k.weight") at(c, half + c) = 1;
+            }
+        }
+    };
+    ranks::SingleComm comm;
+    for (const bool documents : {true, false}) {
+        const auto rows = by_key(probe_on(
+            comm, m, corpus, {.lengths = {16, 128}, .tokens = 128, .document_mask = documents}, 1, by_hand));
+        // Two copies of 19 tokens, three times. The key at 0 has its own name in the upper half, since nothing
+        // is before it: it takes half of the weight of the query at 19, which has the same token.
+        const auto row = [&](int64_t layer, const char* name) { return rows.at({0, layer, 0, 0, name}); };
+        CHECK(row(0, "previous_score").value == doctest::Approx(1).epsilon(1e-6));
+        CHECK(row(0, "previous_score").count == 3 * 37);
+        CHECK(rows.count({0, 0, 0, 0, "induction_score"}) == 0);  // beyond the window
+        CHECK(row(1, "induction_score").value == doctest::Approx(18.5 / 19).epsilon(1e-6));
+        CHECK(row(1, "induction_score").count == 3 * 19);
+        CHECK(row(1, "previous_score").value < 0.2);
+    }
+}
+
 TEST_CASE("sums of a layer travel as numbers and come back the same; a list that breaks off is refused") {
     const Rng rng(4, Purpose::test);
     uint64_t next = 0;
@@ -178,13 +238,18 @@ TEST_CASE("sums of a layer travel as numbers and come back the same; a list that
     layers[2].pair_cosine = mean();
     layers[2].angle_ratio = mean();
     eval::HeadBin& bin = layers[1].heads[0].bin(5);
-    for (eval::Mean* m :
-         {&bin.inverse_top_weight, &bin.entropy, &bin.participation, &bin.mass_100, &bin.sink_mass,
-          &bin.learned_sink_mass, &bin.output_norm, &bin.gate, &bin.gate_below})
+    for (eval::Mean* m : {&bin.inverse_top_weight, &bin.entropy, &bin.participation, &bin.mass_100,
+                          &bin.sink_mass, &bin.learned_sink_mass, &bin.output_norm, &bin.gate,
+                          &bin.gate_below, &bin.log_top_ratio, &bin.previous_mass, &bin.induction_mass})
         *m = mean();
     for (eval::Mean& m : bin.decade_entropy) m = mean();
+    for (eval::Mean& m : bin.decade_mass) m = mean();
+    bin.entropy.count = 9;
     bin.max_score = 7;
     bin.logits = {3, 1, 2, -1, 5};
+    const auto moments = [&] { return eval::Moments{3, rng.normal(next++), 2, 0, 1}; };
+    for (eval::Moments& m : layers[1].heads[1].cosines) m = moments();
+    layers[1].keys = {{}, {{moments(), moments()}, {moments(), moments()}}};
     const auto rows_of = [](const std::vector<eval::LayerSums>& of) {
         std::vector<eval::ProbeRow> rows;
         for (size_t l = 0; l < of.size(); ++l) eval::append_rows(rows, of[l], 8, static_cast<int64_t>(l));
@@ -194,7 +259,7 @@ TEST_CASE("sums of a layer travel as numbers and come back the same; a list that
     const std::vector<eval::LayerSums> back = eval::layers_of(numbers);
     CHECK(eval::numbers_of(back) == numbers);
     CHECK(rows_of(back) == rows_of(layers));
-    CHECK(rows_of(back).size() > 30);
+    CHECK(rows_of(back).size() > 80);
     CHECK(back[1].heads[1].scores == layers[1].heads[1].scores);
     CHECK(back[1].gated);
     CHECK(back[2].sink);
@@ -245,7 +310,7 @@ TEST_CASE("probe: memory grows with the length, not with its square") {
         eval::LengthEvaluator evaluator;
         evaluator.plan(arena, length, true);
         model.plan_evaluation(arena, *ops, {length, {length}}, true);
-        probe.plan(arena, config, length);
+        probe.plan(arena, config, length, true);
         return static_cast<double>(arena.bytes());
     };
     // Alignment and chunks of logits apart.

@@ -18,6 +18,19 @@
 
 namespace longreach::test {
 
+// A key to watch for token n: most in the sequence, visible or not; some behind its end, some -1.
+inline int64_t watched_of(const Variant& c, int64_t which, int64_t n) {
+    const Rng rng(c.seed, Purpose::test, 77);
+    const uint64_t range = static_cast<uint64_t>(c.length) + 2;
+    return static_cast<int64_t>(rng.below(static_cast<uint64_t>(n * watched_keys + which), range)) - 1;
+}
+inline Ints watched_of(const Variant& c) {
+    Ints all(watched_keys, c.tokens(), c.tokens() + 1);
+    for (int64_t w = 0; w < watched_keys; ++w)
+        for (int64_t n = 0; n < c.tokens(); ++n) all.at(w, n) = static_cast<int32_t>(watched_of(c, w, n));
+    return all;
+}
+
 struct StatisticsReference {
     static constexpr double chain = 100;
     Reference::Output all;  // [row_statistics, H, N]
@@ -84,7 +97,7 @@ struct StatisticsReference {
             all.add(((static_cast<int64_t>(which) + plus) * c.heads + h) * c.tokens() + n, value, bound);
         };
         const double none = -std::numeric_limits<double>::infinity();
-        double score = none, logit = none, e_score = 0, e_logit = 0;
+        double score = none, logit = none, runner_up = none, e_score = 0, e_logit = 0;
         std::vector<Pair> others;
         for (int64_t j = first; j <= i; ++j) {
             const Pair x = pair(b, h, i, j);
@@ -98,11 +111,15 @@ struct StatisticsReference {
             put(participation, 0, weight * weight, weight * weight * (2 * e_p + rounded));
             if (j == first) put(first_mass, 0, weight, weight * (e_p + rounded));
             score = std::max(score, x.z), e_score = std::max(e_score, x.e_z);
+            runner_up = std::max(runner_up, std::min(logit, x.y));
             logit = std::max(logit, x.y), e_logit = std::max(e_logit, e_log);
+            for (int64_t w = 0; w < watched_keys; ++w)
+                if (watched_of(c, w, n) == j) put(RowStatistic::watched, w, weight, weight * (e_p + rounded));
             if (j > first && j < i) others.push_back(x);
         }
         put(top_score, 0, score, e_score);
         put(top_logit, 0, logit, e_logit);
+        put(second_logit, 0, runner_up, e_logit);
         put(top_weight, 0, logit - lse, e_logit);
         const double sink = c.sink ? at(in.sink, h) : none, share = std::exp(sink - lse);
         put(sink_mass, 0, share,
@@ -135,7 +152,9 @@ struct StatisticsReference {
 inline Floats statistics_of(Problem& p, Ops& ops) {
     Floats out(row_statistics * p.c.heads, p.c.tokens(), p.c.tokens() + 3);
     for (int64_t i = 0; i < out.count(); ++i) out[i] = std::numeric_limits<float>::quiet_NaN();
-    ops.attention_statistics(out.tensor(), p.lse.tensor(), p.part(p.qkv, 0), p.part(p.qkv, 1), p.spec());
+    Ints watched = watched_of(p.c);
+    ops.attention_statistics(out.tensor(), p.lse.tensor(), p.part(p.qkv, 0), p.part(p.qkv, 1),
+                             watched.tensor(), p.spec());
     CHECK(out.guards_intact());
     return out;
 }

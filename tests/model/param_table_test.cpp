@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/hash.h"
+#include "model/param_name.h"
 #include "model/small_models.h"
 #include "model/transformer.h"
 
@@ -37,6 +38,21 @@ std::vector<float> part(const model::ParamTable& table, const std::vector<float>
 }
 
 }  // namespace
+
+TEST_CASE("the layer in the name of a parameter") {
+    const auto layer = [](const char* name) { return model::ParamName(name).layer; };
+    const auto rest = [](const char* name) { return std::string(model::ParamName(name).rest); };
+    CHECK(layer("layers.0.mlp.up.weight") == 0);
+    CHECK(rest("layers.0.mlp.up.weight") == "mlp.up.weight");
+    CHECK(layer("layers.123.attention.scale.r") == 123);
+    CHECK(rest("layers.123.attention.scale.r") == "attention.scale.r");
+    for (const char* whole : {"embedding.weight", "layers", "layers.", "layers.7", "layers.x.r",
+                              "layers.3x.r", "my.layers.3.r", ""}) {
+        CAPTURE(whole);
+        CHECK(layer(whole) == -1);
+        CHECK(rest(whole) == whole);
+    }
+}
 
 TEST_CASE("parameter counts of the published models") {
     const model::Transformer small(published_model(12, 768, 6), 4096);

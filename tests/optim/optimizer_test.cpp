@@ -219,6 +219,31 @@ TEST_CASE("optimizer: bias correction counts applied updates, and a resumed coun
     CHECK(resumed.optimizer.updates() == 2);
 }
 
+TEST_CASE("optimizer: the gradient norm of every layer's parameters, and what belongs to no layer") {
+    for (const optim::MatrixOptimizer matrices :
+         {optim::MatrixOptimizer::muon, optim::MatrixOptimizer::adam}) {
+        optim::OptimizerConfig c;  // decides into which pieces the gradient is cut
+        c.matrices = matrices;
+        Machine m(c);
+        const Flat gradient = m.random(2);
+        double squares[3] = {};  // layer 0, layer 1, the rest
+        for (const model::Param& p : m.model.params().params())
+            for (int64_t i = p.offset; i < p.offset + p.count(); ++i)
+                squares[p.name.starts_with("layers.0.")   ? 0
+                        : p.name.starts_with("layers.1.") ? 1
+                                                          : 2] +=
+                    std::pow(double{gradient[static_cast<size_t>(i)]}, 2);
+        m.optimizer.measure(*m.ops, m.gradients);
+        const optim::Optimizer::GradientNorms norms = m.optimizer.gradient_norms(*m.ops);
+        REQUIRE(norms.layers.size() == 2);
+        for (size_t l = 0; l < 2; ++l)  // sums of squares in f64: some thousand roundings of 2^-53
+            CHECK(norms.layers[l] == doctest::Approx(std::sqrt(squares[l])).epsilon(1e-12));
+        CHECK(squares[2] > 0);
+        CHECK(norms.whole == doctest::Approx(std::sqrt(squares[0] + squares[1] + squares[2])).epsilon(1e-12));
+        CHECK(m.optimizer.gradient_norm(*m.ops) == norms.whole);
+    }
+}
+
 TEST_CASE("optimizer: clipping multiplies all gradients by clip_norm / norm, and only above clip_norm") {
     // Also for a gradient so small that anything added to its norm would show.
     const auto scaled = [](Machine& m, float scale) {

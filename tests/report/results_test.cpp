@@ -286,17 +286,24 @@ TEST_CASE("a JSON Lines record: members without a value are left out, others are
     row.step = 3;
     row.loss = 2.5;
     row.max_score = NAN;
+    row.layer_grad_norms = {0.25, NAN};
     const std::string line = train::metrics_file.line(row);
     CHECK(line ==
           "{\"step\":3,\"tokens\":0,\"context\":0,\"loss\":2.5,\"grad_norm\":null,\"lr\":null,\"skipped\":0,"
-          "\"max_score\":null}");
+          "\"max_score\":null,\"layer_grad_norms\":[0.25,null]}");
+    CHECK(train::metrics_file.line({}).find("layer") == std::string::npos);
     CHECK(train::metrics_file.read(dir.path()).empty());
     CHECK_FALSE(train::metrics_file.last(dir.path()).has_value());
-    put(dir / "metrics.jsonl", "{\"step\":1,\"loss\":\"x\"}\n\n" + line + "\n{\"step\":4");
+    put(dir / "metrics.jsonl",
+        "{\"step\":1,\"loss\":\"x\",\"layer_grad_norms\":7}\n\n" + line + "\n{\"step\":4");
     const std::vector<train::MetricsRow> rows = train::metrics_file.read(dir.path());
     REQUIRE(rows.size() == 2);
     CHECK(rows[0].step == 1);
     CHECK(std::isnan(rows[0].loss));
+    CHECK(rows[0].layer_grad_norms.empty());
+    REQUIRE(rows[1].layer_grad_norms.size() == 2);
+    CHECK(rows[1].layer_grad_norms[0] == 0.25);
+    CHECK(std::isnan(rows[1].layer_grad_norms[1]));
     CHECK(rows[1].loss == 2.5);
     CHECK_FALSE(rows[1].spikes.has_value());
     CHECK(std::isnan(rows[1].max_score.value()));

@@ -87,10 +87,11 @@ class SampleWriter {
                 0.9 + 1.8 * std::exp(-static_cast<double>(step) / 60) + noise(v, seed, step, 0.03);
             metrics += fmt::format(
                 "{{\"step\":{},\"tokens\":{},\"context\":{},\"loss\":{},\"grad_norm\":{},\"lr\":{},"
-                "\"skipped\":{}}}\n",
+                "\"skipped\":{},\"layer_grad_norms\":[{}]}}\n",
                 step, step * 8192, step <= sweep_.steps / 2 ? 128 : 256, loss,
                 0.2 + std::exp(-static_cast<double>(step) / 40),
-                std::min(1.0, static_cast<double>(step) / 50), step > 100 ? 1 : 0);
+                std::min(1.0, static_cast<double>(step) / 50), step > 100 ? 1 : 0,
+                layer_norms(v, seed, step));
             timing += fmt::format("{{\"step\":{},\"seconds\":{},\"tokens_per_second\":{}}}\n", step,
                                   0.3 * step, 28000 + step);
         }
@@ -129,6 +130,13 @@ class SampleWriter {
         h ^= h >> 29;
         h *= 0xBF58476D1CE4E5B9ull;
         return size * (2 * static_cast<double>(h >> 11) / 9007199254740992.0 - 1);
+    }
+    std::string layer_norms(size_t v, int seed, int64_t step) const {
+        std::string out;
+        for (int layer = 0; layer < sweep_.layers; ++layer)
+            out += fmt::format("{}{}", layer == 0 ? "" : ",",
+                               0.1 / (layer + 1 + static_cast<double>(v)) * (1 + noise(v, seed, step, 0.1)));
+        return out;
     }
     double growth(size_t v, int64_t length) const {
         return sweep_.variants[v].growth * std::max(0.0, std::log2(static_cast<double>(length) / 256));
@@ -182,12 +190,31 @@ class SampleWriter {
                             n * (0.3 + 0.1 * static_cast<double>(v)) + jitter);
                         row(length, layer, head, bin, "sink_mass", 1 / (n + layer) + 0.1 * jitter);
                         row(length, layer, head, bin, "a new <statistic>", n);
+                        row(length, layer, head, bin, "key_norm_mean",
+                            5 + layer + (bin == 1 ? 3 : 0) + jitter);
+                        row(length, layer, head, bin, "decade_mass_0", 1 / (n + 1));
+                        row(length, layer, head, bin, "induction_mass",
+                            layer == 2 && head == 1 ? 0.9 + jitter : 0.05 + 0.2 * std::abs(jitter));
+                    }
+                for (int head = 0; head < 2; ++head)
+                    for (int64_t nearest = 0; nearest < length; nearest = nearest == 0 ? 1 : 10 * nearest) {
+                        const double t = static_cast<double>(nearest);
+                        const double decay = static_cast<double>(v) + 1 + 0.2 * layer;
+                        row(length, layer, head, 0, fmt::format("decade_mass_{}", nearest),
+                            1 / (1 + decay * std::log1p(t)) / 3);
+                        row(length, layer, head, 0, fmt::format("cosine_mean_{}", nearest),
+                            std::cos(0.3 * decay * std::log1p(t)) + noise(v, seed, nearest + layer, 0.05));
+                        row(length, layer, head, 0, fmt::format("cosine_sd_{}", nearest), 0.2 + 0.01 * decay);
                     }
                 row(length, layer, -1, 0, "output_norm", 2 + layer + noise(v, seed, layer, 0.2));
                 for (const auto& [name, normal] : quantiles)
                     row(length, layer, -1, 0, fmt::format("logit_q{}", name),
                         normal + 0.1 * static_cast<double>(v + 1) * normal * normal);
             }
+        for (int layer = 0; layer < sweep_.layers; ++layer)
+            for (int head = 0; head < 2; ++head)
+                for (const char* name : {"previous_score", "induction_score"})
+                    row(0, layer, head, 0, name, layer == 1 && head == 0 ? 0.9 : 0.1);
         for (int layer = 0; layer < sweep_.layers; ++layer)
             for (int head = 0; head < 2; ++head)
                 row(0, layer, head, 0, "scalar.r",

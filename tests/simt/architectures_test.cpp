@@ -77,7 +77,8 @@ void attention(Room& room, DType type, int64_t channels) {
         Tensor dq = room.make(type, length, heads * channels), dk = room.make(type, length, channels);
         Tensor dv = room.make(type, length, channels), lse = room.f32(heads, length);
         cuda::attention(o, lse, Tensor(), q, k, v, spec, nullptr);
-        cuda::attention_statistics(room.f32(row_statistics * heads, length), lse, q, k, spec, nullptr);
+        cuda::attention_statistics(room.f32(row_statistics * heads, length), lse, q, k, Tensor(), spec,
+                                   nullptr);
         cuda::attention_backward({dq, dk, dv}, gradients,
                                  room.workspace(cuda::attention_backward_workspace(spec, gradients)), q,
                                  {{q, k, v}, o, lse}, spec, nullptr);

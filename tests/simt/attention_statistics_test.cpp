@@ -47,6 +47,11 @@ void check_launch(const Variant& c, int schedules) {
         square(p.square, 0), sink(p.sink, 0);
     simt::DeviceArray<int32_t> row_start(
         std::vector<int32_t>(p.row_start.data(), p.row_start.data() + c.tokens()));
+    const Ints keys = watched_of(c);
+    simt::DeviceArray<int32_t> watched(
+        std::vector<int32_t>(keys.data(), keys.data() + keys.rows() * (c.tokens() + 1)));
+    Tensor watched_tensor(watched.data(), DType::i32, {watched_keys, c.tokens()});
+    watched_tensor.row_stride = c.tokens() + 1;
     AttentionSpec spec = p.spec();
     if (spec.row_start) spec.row_start = Tensor(row_start.data(), DType::i32, {c.batch, c.length});
     if (spec.row_factor) spec.row_factor = factor.tensor();
@@ -68,7 +73,8 @@ void check_launch(const Variant& c, int schedules) {
     const auto prepare = [&] { out.memory.set(out.laid_out(poison)); };
     const auto launch = [&] {
         cuda::attention_statistics(out.tensor(), lse.tensor(), qkv.tensor().col_range(0, p.query_cols),
-                                   qkv.tensor().col_range(p.query_cols, p.kv_cols), spec, nullptr);
+                                   qkv.tensor().col_range(p.query_cols, p.kv_cols), watched_tensor, spec,
+                                   nullptr);
     };
     CHECK(simt::run_schedules(schedules, prepare, launch, {out.memory.output()}) == schedules);
     simt::options() = before;

@@ -78,6 +78,10 @@ TEST_CASE("task: loss and gradient are means over the tokens of answers") {
     const json::Value first = json::parse(metrics.substr(0, metrics.find('\n')), "metrics.jsonl");
     CHECK(first.find("grad_norm")->as_number() > 0.26);
     CHECK(first.find("grad_norm")->as_number() <= 4.05);
+    // Nothing comes back through a head of zeros.
+    const json::Value& layers = *first.find("layer_grad_norms");
+    REQUIRE(layers.as_array().size() == 1);
+    CHECK(layers.as_array()[0].as_number() == 0);
     CHECK(first.find("bits_per_byte") == nullptr);
 }
 
