@@ -110,6 +110,11 @@ Ops::Ops()
                                [](auto&, auto&, auto&, auto&, auto& dgain, auto& dbias, auto& spec) {
                                    return filled(dgain, dbias, spec);
                                }},
+      forget_sums{*this, "forget sums",
+                  [](auto&, auto& u, auto& bias, auto&...) {
+                      return Cost{.bytes = static_cast<double>(u.bytes() + bias.bytes() + 8 * u.count())};
+                  }},
+      forget_sums_backward{*this, "forget sums backward"},
       attention{*this, "attention",
                 [](auto& o, auto&, auto&, auto& q, auto& k, auto& v, auto& spec) {
                     return scores(1, spec, moved(o, q, k, v));

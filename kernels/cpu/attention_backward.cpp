@@ -9,7 +9,10 @@
 // <dQ_i / f_i, q_i> needs no division; the last pass over a row of dQ forms this product and then multiplies
 // by f. A softcap lies between scale and f; then dS = f (1 - tanh^2) gain(t) dL, and df is summed pair by
 // pair. Gradients of the distance tables are sums along the diagonals of dL and dL z. A sink affects
-// dL only through lse and delta; its own gradient is -sum_i exp(sink - lse_i) delta_i.
+// dL only through lse and delta; its own gradient is -sum_i exp(sink - lse_i) delta_i. The gradient of a forget
+// sum is the sum of dL over the row of its position less that over the column. Rows are summed although without
+// a sink they add up to 0 but for the rounding of delta: a forget gate gets the total of these differences over
+// all later positions, in which the pairs on one side of the gate cancel only if each of them is in both sums.
 //
 // Parallel over (sequence, key/value head, segment of keys). An item walks its keys in blocks whose dK and dV
 // stay in L2, and per block all queries that see it, so dK and dV need no sums of other items. With one
@@ -43,12 +46,15 @@ struct KeyBlock {
     float* dk;  // [block_keys][padded], without the factor `scale`
     float* dv;  // [block_keys][padded]
     float* k;   // K as a right side: per key tile, padded / panel_cols panels of [key_tile, panel_cols]
+    // [block_keys][key_sum_lanes]: dL of one head, summed over queries lane by lane; null: not wanted
+    float* sums;
 
     KeyBlock(float* memory, const Plan& plan, int64_t first, int64_t until, const Tensor& keys)
         : begin(first), end(until), padded(plan.padded) {
         dk = memory;
         dv = dk + plan.block_keys * padded;
         k = dv + plan.block_keys * padded;
+        sums = plan.forget ? k + plan.block_keys * padded : nullptr;
         std::memset(dk, 0, static_cast<size_t>(2 * plan.block_keys * padded) * sizeof(float));
         for (int64_t tile = begin; tile < end; tile += key_tile)
             for (int64_t c = 0; c < padded; c += panel_cols)
@@ -75,9 +81,13 @@ struct BackwardTile {
     float* lse;              // [query_tile], in base 2
     float* delta;            // [query_tile]
     float* dfactor;          // [query_tile]: df / softcap, summed pair by pair with a softcap
+    float* drow;             // [query_tile]: dL, summed over the keys of the block
     // [key_tile][score_stride] each, between zeros: dL^T and dL^T times z log2(e) for the gradients of the
     // tables; null: not wanted.
     float *dl = nullptr, *dlz = nullptr;
+    // KeyBlock::sums, and the key of its first row; null: not wanted
+    float* dcolumn = nullptr;
+    int64_t block_begin = 0;
 
     BackwardTile(float* scratch, int64_t head_dim, bool gain, bool bias)
         : width(head_dim), padded(round_up(head_dim, panel_cols)) {
@@ -91,14 +101,15 @@ struct BackwardTile {
         lse = ds + key_tile * score_stride;
         delta = lse + query_tile;
         dfactor = delta + query_tile;
-        float* diagonals = dfactor + query_tile;
+        drow = dfactor + query_tile;
+        float* diagonals = drow + query_tile;
         if (bias) dl = diagonals + lanes;
         if (gain) dlz = diagonals + diagonal_floats + lanes;
         if (bias || gain) std::memset(diagonals, 0, 2 * diagonal_floats * sizeof(float));
     }
     static constexpr int64_t diagonal_floats = 16 + key_tile * score_stride;
     static int64_t floats(int64_t head_dim, bool tables) {
-        return query_tile * (2 * head_dim + 3 * round_up(head_dim, panel_cols) + 3) +
+        return query_tile * (2 * head_dim + 3 * round_up(head_dim, panel_cols) + 4) +
                2 * key_tile * score_stride + (tables ? 2 * diagonal_floats : 0);
     }
 
@@ -126,7 +137,7 @@ struct BackwardTile {
         for (int64_t i = 0; i < query_tile; ++i) {
             lse[i] = i < rows ? at_lse[i] * log2_e : __builtin_inff();
             delta[i] = i < rows ? at_delta[i] : 0.0f;
-            dfactor[i] = 0.0f;
+            dfactor[i] = drow[i] = 0.0f;
         }
     }
 };
@@ -151,24 +162,32 @@ void score_panel(const BackwardTile& t, int64_t panel, const KeyRange& range, in
 // p: S^T to P^T; ds: dP^T to dS^T. Queries of the panel and keys of `range`.
 template <Form form, bool masked>
 void differentiate_panel(const BackwardTile& t, const QueryTile& q, const ScoreRows& rows, int64_t panel,
-                         const KeyRange& range, int64_t first_key, const DistanceSlice& slice) {
+                         const KeyRange& range, int64_t first_key, const TableSlice& slice) {
     // Copies no store can change.
     float *const to_p = t.p, *const to_ds = t.ds, *const to_dl = t.dl, *const to_dlz = t.dlz;
+    float* const to_column = t.dcolumn;
+    const int64_t block_begin = t.block_begin;
+    constexpr bool forgets = form == Form::forget || form == Form::general;
     const int64_t begin = range.begin, end = range.end;
     for (int64_t lane = 0; lane < panel_cols; lane += lanes) {
         const int64_t at = panel * panel_cols + lane;
         const int64_t query = q.begin + at;
         const Vec lse = load(t.lse + at), delta = load(t.delta + at);
-        [[maybe_unused]] Vec dfactor{};
+        [[maybe_unused]] Vec dfactor{}, drow{};
         for (int64_t j = begin; j < end; ++j) {
             const int64_t where = (j - first_key) * score_stride + at;
-            const Score s = score_of<form>(load(to_p + where), rows, at, slice, query - j - slice.lowest);
+            const Score s = score_of<form>(load(to_p + where), rows, at, slice, query - j - slice.lowest, j);
             Vec y = s.y - lse;
             if constexpr (masked) y = mask_unseen(y, j, query, q.start + at);
             const Vec p = exp2(y);
             const Vec dl = p * (load(to_ds + where) - delta);
             Vec ds = dl;
-            if constexpr (form != Form::plain) ds *= s.gain;
+            if constexpr (form == Form::distance || form == Form::general) ds *= s.gain;
+            if (forgets && to_column) {
+                float* sum = to_column + (j - block_begin) * key_sum_lanes;
+                store(sum, load(sum) + dl);
+                drow += dl;
+            }
             if constexpr (form == Form::general) {
                 if (to_dl) store(to_dl + where, dl);
                 if (to_dlz) store(to_dlz + where, dl * s.z);
@@ -181,12 +200,13 @@ void differentiate_panel(const BackwardTile& t, const QueryTile& q, const ScoreR
             store(to_ds + where, ds);
         }
         if constexpr (form == Form::general) store(t.dfactor + at, load(t.dfactor + at) + dfactor);
+        if constexpr (forgets) store(t.drow + at, load(t.drow + at) + drow);
     }
 }
 
 // The instantiations of one form, with and without masked pairs.
 using Differentiate = void (*)(const BackwardTile&, const QueryTile&, const ScoreRows&, int64_t,
-                               const KeyRange&, int64_t, const DistanceSlice&);
+                               const KeyRange&, int64_t, const TableSlice&);
 struct FormPasses {
     Differentiate masked, whole;
 };
@@ -250,7 +270,7 @@ struct TableSums {
 struct HeadPass {
     const KeyBlock& block;
     const Tensor &k, &v;
-    const DistanceSlice& slice;
+    const TableSlice& slice;
     const TableSums& tables;
     const FormPasses& passes;
 };
@@ -311,8 +331,9 @@ struct Item {
     const int32_t* row_start;  // of this sequence, or null
     int64_t kv_head;
     FormPasses passes;
-    float *scratch, *memory;  // of this thread
-    float* tables;            // of this item: rows of gains, then of biases
+    float *row_sums, *column_sums;  // of dL, [H, N]: this segment's, and of all keys; null: not wanted
+    float *scratch, *memory;        // of this thread
+    float* tables;                  // of this item: rows of gains, then of biases
 
     TableSums table_sums(int64_t head) const {
         const int64_t member = head % (spec.heads / spec.kv_heads);
@@ -328,10 +349,15 @@ struct Item {
 void backward_head(const Item& item, const KeyBlock& block, int64_t head, const Tensor& k, const Tensor& v) {
     const int64_t d = item.spec.head_dim, length = item.spec.length;
     const Tensor q = item.q.col_range(head * d, d), dout = item.dout.col_range(head * d, d);
-    const DistanceSlice::Tables tables(item.spec, head);
+    const TableSlice::Tables tables(item.spec, head);
     const TableSums sums = item.table_sums(head);
     BackwardTile t(item.scratch, d, sums.gain, sums.bias);
-    DistanceSlice slice;
+    t.dcolumn = block.sums;
+    t.block_begin = block.begin;
+    const int64_t keys = block.end - block.begin;
+    if (block.sums) std::memset(block.sums, 0, static_cast<size_t>(keys * key_sum_lanes) * sizeof(float));
+    const double* forget = sums_of_head(item.spec, head, item.first_token);
+    TableSlice slice;
     const HeadPass pass{block, k, v, slice, sums, item.passes};
     for (int64_t i = block.begin / query_tile * query_tile; i < length; i += query_tile) {
         const QueryTile tile(i, length, item.row_start);
@@ -343,6 +369,7 @@ void backward_head(const Item& item, const KeyBlock& block, int64_t head, const 
             const int64_t key_end = smaller(key + key_tile, block.end);
             if (key_end <= tile.first_key()) continue;
             if (tables.gain) slice.cut(tables, tile.begin, key, key_end);
+            if (forget) slice.cut_forget(forget, key, key_end);
             backward_tile(t, pass, tile, rows, key, key_end);
         }
         write_rows(item.dq.f32() + i * item.dq.row_stride + head * d, item.dq.row_stride, t.dq, t.padded,
@@ -351,7 +378,15 @@ void backward_head(const Item& item, const KeyBlock& block, int64_t head, const 
             float* to = item.dfactor + head * item.dfactor_stride + i;
             for (int64_t r = 0; r < tile.end - i; ++r) to[r] += t.dfactor[r] * item.spec.softcap;
         }
+        if (item.row_sums) {
+            float* to = item.row_sums + head * item.head_stride + i;
+            for (int64_t r = 0; r < tile.end - i; ++r) to[r] += t.drow[r];
+        }
     }
+    if (item.column_sums)
+        for (int64_t j = 0; j < keys; ++j)
+            item.column_sums[head * item.head_stride + block.begin + j] =
+                reduce_add(load(block.sums + j * key_sum_lanes));
 }
 
 // Keys [begin, end) of one sequence and key/value head.
@@ -362,10 +397,11 @@ void backward_segment(const Item& item, int64_t begin, int64_t end) {
     for (int64_t i = begin; i < item.spec.length; ++i)
         std::memset(item.dq.f32() + i * item.dq.row_stride + first_head * d, 0,
                     static_cast<size_t>(group * d) * sizeof(float));
-    if (item.dfactor)
-        for (int64_t head = first_head; head < first_head + group; ++head)
-            std::memset(item.dfactor + head * item.dfactor_stride + begin, 0,
-                        static_cast<size_t>(item.spec.length - begin) * sizeof(float));
+    const size_t reached = static_cast<size_t>(item.spec.length - begin) * sizeof(float);
+    for (int64_t head = first_head; head < first_head + group; ++head) {
+        if (item.dfactor) std::memset(item.dfactor + head * item.dfactor_stride + begin, 0, reached);
+        if (item.row_sums) std::memset(item.row_sums + head * item.head_stride + begin, 0, reached);
+    }
     if (item.tables)
         std::memset(item.tables, 0, static_cast<size_t>(item.plan.item_table_floats()) * sizeof(float));
     for (int64_t key = begin; key < end; key += item.plan.block_keys) {
@@ -393,6 +429,7 @@ void CpuOps::do_attention_backward(Tensor dq, Tensor dk, Tensor dv, const Attent
     check_attention(spec);
     check(!spec.far_queries && !spec.far_keys, "attention_backward: a far pair is for forward passes only");
     check(!gradients.sink || spec.sink, "attention_backward: gradient of a sink that is not there");
+    check(!gradients.forget || spec.forget, "attention_backward: gradient of forget sums that are not there");
     const Plan plan(spec, gradients, threads_);
     const bool tables = plan.item_table_floats() > 0;
     check(!tables || (spec.distance_gain && !spec.row_square),
@@ -408,6 +445,10 @@ void CpuOps::do_attention_backward(Tensor dq, Tensor dk, Tensor dv, const Attent
     float* partial = memory + plan.thread_floats;
     float* partial_factor = partial + plan.partial_floats;
     float* table_sums = partial_factor + plan.factor_floats;
+    float* pair_sums = table_sums + plan.table_floats;  // of rows, a part per segment, and of columns
+    const auto sums_at = [&](int64_t part, int64_t token) {
+        return plan.forget ? pair_sums + part * spec.heads * tokens + token : nullptr;
+    };
     row_products(delta, dout, o, spec.heads, spec.head_dim, threads_);
     if (gradients.sink) add_sinks(gradients.sink, spec.sink, lse, delta, threads_);
     const QueryFinish finish{.spec = spec,
@@ -418,9 +459,11 @@ void CpuOps::do_attention_backward(Tensor dq, Tensor dk, Tensor dv, const Attent
                              .partial = partial,
                              .partial_factor = partial_factor};
     const bool whole = plan.segments == 1;
-    const FormPasses passes = spec.softcap > 0 || spec.row_square || tables ? passes_of<Form::general>
-                              : spec.distance_gain                          ? passes_of<Form::distance>
-                                                                            : passes_of<Form::plain>;
+    const Form form = tables ? Form::general : form_of(spec);
+    const FormPasses passes = form == Form::general    ? passes_of<Form::general>
+                              : form == Form::distance ? passes_of<Form::distance>
+                              : form == Form::forget   ? passes_of<Form::forget>
+                                                       : passes_of<Form::plain>;
 
     // Early keys are seen by most queries: the first segments are the longest items and start first.
     const int64_t heads = spec.batch * spec.kv_heads;
@@ -450,6 +493,8 @@ void CpuOps::do_attention_backward(Tensor dq, Tensor dk, Tensor dv, const Attent
                         .row_start = spec.row_start ? spec.row_start.i32() + first_row : nullptr,
                         .kv_head = i % spec.kv_heads,
                         .passes = passes,
+                        .row_sums = sums_at(segment, first_row),
+                        .column_sums = sums_at(plan.segments, first_row),
                         .scratch = scratch_of(omp_get_thread_num()),
                         .memory = memory + omp_get_thread_num() * plan.block_floats(),
                         .tables = tables ? table_sums + i * plan.item_table_floats() : nullptr};
@@ -466,6 +511,7 @@ void CpuOps::do_attention_backward(Tensor dq, Tensor dk, Tensor dv, const Attent
         for (int64_t n = 0; n < tokens; ++n)
             for (int64_t head = 0; head < spec.heads; ++head) finish(n, head);
     }
+    if (gradients.forget) subtract_sums(gradients.forget, pair_sums, length, plan, threads_);
     if (gradients.distance_gain)
         add_tables(gradients.distance_gain, table_sums, 0, plan.gain_rows, ln_2, spec, plan, threads_);
     if (gradients.distance_bias)

@@ -64,6 +64,12 @@ float exponents(float* y, const Query& at, int64_t begin, int64_t count, const T
         gain = row(s.distance_gain);
         bias = row(s.distance_bias);
     }
+    alignas(64) float fading[key_block] = {};
+    if (s.forget) {
+        const double* sums = s.forget.f64() + at.head * s.forget.row_stride + at.sequence * s.length;
+        for (int64_t j = 0; j < count; ++j)
+            fading[j] = static_cast<float>(sums[at.position] - sums[begin + j]);
+    }
     Vec most = splat(-__builtin_inff());
     for_vectors(count, [&](int64_t i, auto n) {
         Vec z = load(y + i, n) * scale;
@@ -73,7 +79,7 @@ float exponents(float* y, const Query& at, int64_t begin, int64_t count, const T
             if (s.row_square) g = sqrt(max(Vec{}, g + splat(square)));
             z = z * g + (load(bias + i, n) - splat(0.5f * square));
         }
-        z = z * splat(log2_e);
+        z = (z + load(fading + i, n)) * splat(log2_e);
         store(y + i, z, n);
         most = max(most, load(y + i, n, -__builtin_inff()));
     });
@@ -119,6 +125,8 @@ void CpuOps::do_attention_decode(Tensor o, const Tensor& q, const Tensor& k, con
               v.rows() == k.rows(),
           "attention of {} queries to {} keys", q.rows(), k.rows());
     check(!spec.row_start, "attention of one query has no row starts");
+    check(!spec.forget || (spec.forget.rows() == spec.heads && spec.forget.cols() == k.rows()),
+          "attention: forget sums are {}x{}", spec.forget.rows(), spec.forget.cols());
     check(!spec.distance_gain || (spec.distance_gain.cols() > position &&
                                   spec.distance_bias.cols() == spec.distance_gain.cols()),
           "attention: distance tables of {} and {} entries at position {}", spec.distance_gain.cols(),

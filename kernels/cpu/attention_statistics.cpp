@@ -93,14 +93,15 @@ LONGREACH_INLINE VecInt every_lane(int64_t x) {
 // Weights and their terms from the scores of the keys of `range`; maxima and squares on the way.
 template <Form form>
 void weigh(RowSums& r, const StatisticsTile& t, const ScoreRows& rows, const Lanes& l, int64_t lane,
-           const KeyRange& range, const DistanceSlice& slice) {
+           const KeyRange& range, const TableSlice& slice) {
     const Vec lse = load(r.lse + l.at), ratio = load(r.ratio + l.at);
     Vec top_score = load(r.top_score + l.at), top_logit = load(r.top_logit + l.at), squares{};
     for (int64_t j = range.begin; j < range.end; ++j) {
         const int64_t cell = (j - range.begin) * panel_cols + lane;
         const Vec z = load(t.scores + cell);
-        const Vec y = mask_unseen(score_of<form>(z * ratio, rows, l.at, slice, l.query - j - slice.lowest).y,
-                                  j, l.query, l.start);
+        const Vec y =
+            mask_unseen(score_of<form>(z * ratio, rows, l.at, slice, l.query - j - slice.lowest, j).y, j,
+                        l.query, l.start);
         top_score = max(top_score, mask_unseen(z, j, l.query, l.start));
         top_logit = max(top_logit, y);
         const Vec log = max(splat(log_of_nothing), y - lse);
@@ -177,7 +178,7 @@ void add_powers(RowSums& r, const StatisticsTile& t, const Lanes& l, int64_t lan
 }
 
 using Weigh = void (*)(RowSums&, const StatisticsTile&, const ScoreRows&, const Lanes&, int64_t,
-                       const KeyRange&, const DistanceSlice&);
+                       const KeyRange&, const TableSlice&);
 
 __attribute__((noinline)) void multiply_scores(float* to, const Tensor& k, const float* queries,
                                                const KeyRange& range) {
@@ -237,9 +238,11 @@ void CpuOps::do_attention_statistics(Tensor statistics, const Tensor& lse, const
           "attention statistics are {}x{}", statistics.rows(), statistics.cols());
     const int64_t tiles = (length + query_tile - 1) / query_tile;
     const int32_t* row_start = spec.row_start ? spec.row_start.i32() : nullptr;
-    const Weigh weigh_form = spec.softcap > 0 || spec.row_square ? weigh<Form::general>
-                             : spec.distance_gain                ? weigh<Form::distance>
-                                                                 : weigh<Form::plain>;
+    const Form form = form_of(spec);
+    const Weigh weigh_form = form == Form::general    ? weigh<Form::general>
+                             : form == Form::distance ? weigh<Form::distance>
+                             : form == Form::forget   ? weigh<Form::forget>
+                                                      : weigh<Form::plain>;
 #pragma omp parallel for schedule(dynamic) num_threads(threads_)
     for (int64_t item = 0; item < spec.batch * spec.heads * tiles; ++item) {
         const int64_t sequence = item / tiles / spec.heads, head = item / tiles % spec.heads;
@@ -263,12 +266,14 @@ void CpuOps::do_attention_statistics(Tensor statistics, const Tensor& lse, const
 
         const float* lse_of_rows = lse.f32() + head * lse.row_stride + token;
         const ScoreRows rows(spec, head, token, count);
-        const DistanceSlice::Tables tables(spec, head);
-        DistanceSlice slice;
+        const TableSlice::Tables tables(spec, head);
+        const double* forget = sums_of_head(spec, head, first_row);
+        TableSlice slice;
         RowSums sums(spec, rows, lse_of_rows, count);
         for (int64_t key = tile.first_key(); key < tile.end; key += key_tile) {
             const int64_t key_end = smaller(key + key_tile, tile.end);
             if (tables.gain) slice.cut(tables, tile.begin, key, key_end);
+            if (forget) slice.cut_forget(forget, key, key_end);
             for (int64_t panel = 0; panel < query_panels; ++panel) {
                 const KeyRange range(tile, panel, key, key_end);
                 if (range.empty()) continue;

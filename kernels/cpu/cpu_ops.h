@@ -53,6 +53,10 @@ class CpuOps final : public Ops {
     void do_distance_tables_backward(Tensor dlog_tau, Tensor ddecay, Tensor dp, Tensor da,
                                      const Tensor& dgain, const Tensor& dbias,
                                      const DistanceFormSpec& spec) override;
+    void do_forget_sums(Tensor sums, const Tensor& u, const Tensor& bias, int64_t length,
+                        int64_t first) override;
+    void do_forget_sums_backward(Tensor du, Tensor dbias, const Tensor& dsums, const Tensor& u,
+                                 const Tensor& bias, int64_t length) override;
     void do_attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor& q, const Tensor& k,
                       const Tensor& v, const AttentionSpec& spec) override;
     void do_attention_statistics(Tensor statistics, const Tensor& lse, const Tensor& q, const Tensor& k,

@@ -21,6 +21,7 @@ struct StatisticsLayout {
     float q[rows][D + 1];  // a thread reads its own row: the odd stride keeps the warp off one bank
     float k[keys][D];      // read by all threads alike
     TableSlice<rows, keys> table;
+    float2 key_sum[keys];  // forget sums
 };
 
 struct StatisticsOutput {
@@ -136,6 +137,7 @@ void statistics_kernel(AttentionInput<T> a, StatisticsOutput out) {
     const int last_query = min(query0 + rows, a.length) - 1;
     const int64_t n = static_cast<int64_t>(sequence) * a.length + i;
     const int first = exists ? a.first_visible(sequence, i) : 0;
+    const float2 query_sum = a.forget ? split_sum(forget_sum(a, sequence, head, i)) : float2{0.0f, 0.0f};
     const ScoreRow factors = exists ? score_row(a, sequence, head, i) : ScoreRow{1.0f, 0.0f};
     const float lse = exists ? out.lse[head * out.lse_stride + n] : 0.0f, lse2 = lse * log2_e;
 
@@ -155,6 +157,8 @@ void statistics_kernel(AttentionInput<T> a, StatisticsOutput out) {
                 load_rows(tiles.q, a.head(of_far ? a.far_q : a.q, sequence, head), query0);
             load_rows(tiles.k, a.head(of_far ? a.far_k : a.k, sequence, kv_head), key0);
             if (a.gain) load_table<rows>(tiles.table, a, head, query0, key0);
+            if (a.forget && row < keys)
+                tiles.key_sum[row] = split_sum(forget_sum(a, sequence, head, key0 + row));
             holds_any = true;
             holds_far = of_far;
             __syncthreads();
@@ -169,7 +173,8 @@ void statistics_kernel(AttentionInput<T> a, StatisticsOutput out) {
             const int key = key0 + j;
             if (!visible(i, key, first, a.length)) continue;
             const float2 entry = a.gain ? tiles.table.of(row, j) : float2{1.0f, 0.0f};
-            const Score score = cuda::score<ScoreMode::general>(a, s[j], factors, entry);
+            const float forgotten = a.forget ? difference(query_sum, tiles.key_sum[j]) : 0.0f;
+            const Score score = cuda::score<ScoreMode::general>(a, s[j], factors, entry, forgotten);
             sums.add(s[j] * a.scale, score.y2, lse2, i - key, key == first);
         }
         sums.end_tile();

@@ -292,6 +292,16 @@ class CudaOps final : public Ops {
                                        scratch(cuda::distance_tables_backward_workspace(heads, spec.length)),
                                        dgain, dbias, spec, stream());
     }
+    void do_forget_sums(Tensor sums, const Tensor& u, const Tensor& bias, int64_t length,
+                        int64_t first) override {
+        cuda::forget_sums(sums, u, bias, length, first, stream());
+    }
+    void do_forget_sums_backward(Tensor du, Tensor dbias, const Tensor& dsums, const Tensor& u,
+                                 const Tensor& bias, int64_t length) override {
+        cuda::forget_sums_backward(du, dbias,
+                                   scratch(cuda::forget_sums_backward_workspace(u.cols(), u.rows() / length)),
+                                   dsums, u, bias, length, stream());
+    }
     void do_attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor& q, const Tensor& k,
                       const Tensor& v, const AttentionSpec& spec) override {
         cuda::attention(o, lse, row_maxima, q, k, v, spec, stream());

@@ -5,7 +5,9 @@
 //     e_z  = roundings(d + 6) scale M        the product; scale, log2(e) and f rounded into the query
 //     e_c  = e_z + 4e-7 |z'|             a softcap: its slope is at most 1, tanh is good to 4e-7 relative
 //     e_s  = |f| (e_c + 4 u |z'|)        s = f z', the cap's own factors rounded
-//     e_y  = gain (e_s + 4 u |s|) + 4 u (|y| + |bias| + |w|/2)
+//     e_y  = gain (e_s + 4 u |s|) + 4 u (|y| + |bias| + |w|/2) + e_f
+//     e_f  = 2^-22 |c_i - c_j| + 2^-45 max |c|   forget sums (attention_spec.h): each is split into two f32 with
+//                                            2^-48 |c| left, high parts differ by c_i - c_j, low ones by 2^-23 |c|
 // A probability is off by the relative e_p = 2 max e_y + 4 u (max |y| + |lse|) + e_exp (once for y, once for
 // the lse; the subtraction; the exponential), the denominator further by one rescaling per tile of keys and
 // by its additions. Products of such factors follow to first order; the factor 2 in `safety` covers the
@@ -41,6 +43,7 @@ struct Variant {
     bool maxima = false, absolute = false;
     // Gradients asked for beside those of q, k and v.
     bool factor_gradient = false, gain_gradient = false, bias_gradient = false, sink_gradient = false;
+    bool forget = false, forget_gradient = false;
     uint64_t seed = 1;
 
     int64_t tokens() const { return batch * length; }
@@ -72,8 +75,9 @@ struct Problem {
     Variant c;
     int64_t query_cols, kv_cols, entries;  // entries of a distance table
     Floats qkv, far, dout, factor, gain, bias, square, sink;
+    Doubles forget;
     Ints doc_start, row_start;
-    Floats o, lse, maxima, dqkv, dfactor, dgain, dbias, dsink;
+    Floats o, lse, maxima, dqkv, dfactor, dgain, dbias, dsink, dforget;
     static constexpr float untouched = 7.0f, sink_before = 0.5f;
 
     explicit Problem(const Variant& v)
@@ -89,6 +93,7 @@ struct Problem {
           bias(std::max<int64_t>(1, c.bias_rows), entries),
           square(1, c.tokens()),
           sink(1, c.heads),
+          forget(c.heads, c.tokens()),
           doc_start(c.batch, c.length),
           row_start(c.batch, c.length),
           o(c.tokens(), query_cols, query_cols + 2),
@@ -98,7 +103,8 @@ struct Problem {
           dfactor(c.heads, c.tokens()),
           dgain(gain.rows(), entries),
           dbias(bias.rows(), entries),
-          dsink(1, c.heads) {
+          dsink(1, c.heads),
+          dforget(c.heads, c.tokens()) {
         Draw draw(c.seed, 1);
         const auto fill = [&](Floats& x, auto value) {
             for (int64_t i = 0; i < x.count(); ++i) x[i] = static_cast<float>(value());
@@ -118,8 +124,14 @@ struct Problem {
                 if (c.documents && draw.chance(0.03)) begin = i;
                 doc_start.at(b, i) = static_cast<int32_t>(begin);
             }
+        // Gates that keep most, some that forget; sums so large that f32 would lose all of that.
+        Draw gates(c.seed, 3);
+        for (int64_t h = 0; h < c.heads; ++h)
+            for (int64_t n = 0; n < c.tokens(); ++n)
+                forget.at(h, n) = (n % c.length == 0 ? -1e5 * gates.uniform() : forget.at(h, n - 1)) -
+                                  (gates.chance(0.05) ? 5 : 0.3) * gates.uniform();
         // Whatever is overwritten must not depend on what was there.
-        for (Floats* x : {&o, &lse, &maxima, &dqkv, &dfactor})
+        for (Floats* x : {&o, &lse, &maxima, &dqkv, &dfactor, &dforget})
             for (int64_t i = 0; i < x->count(); ++i) (*x)[i] = std::numeric_limits<float>::quiet_NaN();
         for (Floats* x : {&dgain, &dbias})
             for (int64_t i = 0; i < x->count(); ++i) (*x)[i] = untouched;
@@ -146,6 +158,7 @@ struct Problem {
         if (c.tables()) s.distance_gain = gain.tensor(), s.distance_bias = bias.tensor();
         if (c.row_square) s.row_square = square.vector();
         if (c.sink) s.sink = sink.vector();
+        if (c.forget) s.forget = forget.tensor();
         if (c.far) {
             s.far_queries = part(far, 0), s.far_keys = part(far, 1);
             s.far_from = c.far_from;
@@ -158,6 +171,7 @@ struct Problem {
         if (c.gain_gradient) g.distance_gain = dgain.tensor();
         if (c.bias_gradient) g.distance_bias = dbias.tensor();
         if (c.sink_gradient) g.sink = dsink.vector();
+        if (c.forget_gradient) g.forget = dforget.tensor();
         return g;
     }
     void forward(Ops& ops) {
@@ -181,13 +195,14 @@ struct Problem {
     void execute(Ops& ops) {
         forward(ops);
         if (!c.far) backward(ops);
-        for (const Floats* x : {&o, &lse, &maxima, &dqkv, &dfactor, &dgain, &dbias, &dsink})
+        for (const Floats* x : {&o, &lse, &maxima, &dqkv, &dfactor, &dgain, &dbias, &dsink, &dforget})
             CHECK(x->guards_intact());
     }
     // Every result in one array, for comparisons of bits.
     Floats results() const {
         int64_t count = 0;
-        const std::vector<const Floats*> all = {&o, &lse, &maxima, &dqkv, &dfactor, &dgain, &dbias, &dsink};
+        const std::vector<const Floats*> all = {&o,     &lse,   &maxima, &dqkv,   &dfactor,
+                                                &dgain, &dbias, &dsink,  &dforget};
         for (const Floats* x : all) count += x->count();
         Floats out(1, count);
         int64_t at = 0;
@@ -199,7 +214,7 @@ struct Problem {
 
 // The inputs in double, so that they can be moved by less than an ulp.
 struct ExactInputs {
-    std::vector<double> qkv, far, dout, factor, gain, bias, square, sink;
+    std::vector<double> qkv, far, dout, factor, gain, bias, square, sink, forget;
     explicit ExactInputs(const Problem& p)
         : qkv(widened(p.qkv)),
           far(widened(p.far)),
@@ -208,7 +223,9 @@ struct ExactInputs {
           gain(widened(p.gain)),
           bias(widened(p.bias)),
           square(widened(p.square)),
-          sink(widened(p.sink)) {}
+          sink(widened(p.sink)) {
+        for (int64_t i = 0; i < p.forget.count(); ++i) forget.push_back(p.forget[i]);
+    }
 };
 
 // The specification of AttentionSpec and its derivatives, pair by pair. loss = <o, dout>.
@@ -233,7 +250,7 @@ struct Reference {
             return most;
         }
     };
-    Output o, lse, maxima, dqkv, dfactor, dgain, dbias, dsink;
+    Output o, lse, maxima, dqkv, dfactor, dgain, dbias, dsink, dforget;
     double loss = 0;
     const Problem& p;
     const Variant& c;
@@ -250,6 +267,7 @@ struct Reference {
           dgain(problem.dgain.count()),
           dbias(problem.dbias.count()),
           dsink(problem.dsink.count()),
+          dforget(problem.dforget.count()),
           p(problem),
           c(problem.c),
           in(inputs),
@@ -334,9 +352,13 @@ struct Reference {
                 bias = at(in.bias, entry(c.bias_rows, i - j));
             }
             if (c.row_square) x.gain = std::sqrt(std::max(0.0, x.gain + w));
-            x.y = x.gain * x.score + bias - w / 2;
+            const double forgotten = c.forget ? at(in.forget, h * c.tokens() + n) -
+                                                    at(in.forget, h * c.tokens() + b * c.length + j)
+                                              : 0;
+            x.y = x.gain * x.score + bias - w / 2 + forgotten;
             x.e_y = x.gain * (x.e_score + 4 * unit * std::abs(x.score)) +
-                    4 * unit * (std::abs(x.y) + std::abs(bias) + std::abs(w) / 2);
+                    4 * unit * (std::abs(x.y) + std::abs(bias) + std::abs(w) / 2 + std::abs(forgotten));
+            if (c.forget) x.e_y += 0x1p-45 * std::abs(at(in.forget, h * c.tokens() + n));  // it falls
             e_y = std::max(e_y, x.e_y);
             top = std::max(top, x.y);
             largest = std::max(largest, std::abs(x.y));
@@ -421,6 +443,8 @@ struct Reference {
                           (e_sums + 8 * unit) * std::abs(df)
                     : (e_without + (e_sums + roundings(double(d) + 4)) * std::abs(without)) * x.magnitude;
             dfactor.add(h * c.tokens() + n, df, e_df);
+            dforget.add(h * c.tokens() + n, dl, e_dl + e_sums * std::abs(dl));
+            dforget.add(h * c.tokens() + b * c.length + j, -dl, e_dl + e_sums * std::abs(dl));
             if (!c.tables()) continue;
             dgain.add(
                 entry(c.gain_rows, i - j), dl * x.score,
@@ -442,6 +466,7 @@ inline void check_against(const Problem& run, const Reference& exact) {
     if (c.gain_gradient) CHECK(exact.dgain.worst(run.dgain) <= 1);
     if (c.bias_gradient) CHECK(exact.dbias.worst(run.dbias) <= 1);
     if (c.sink_gradient) CHECK(exact.dsink.worst(run.dsink) <= 1);
+    if (c.forget_gradient) CHECK(exact.dforget.worst(run.dforget) <= 1);
 }
 
 }  // namespace longreach::test

@@ -48,6 +48,8 @@ Variant random_variant(uint64_t seed) {
     c.gain_gradient = c.tables() && !c.row_square && draw.chance(0.6);
     c.bias_gradient = c.tables() && !c.row_square && draw.chance(0.6);
     c.sink_gradient = c.sink && draw.chance(0.8);
+    c.forget = draw.chance(0.4);
+    c.forget_gradient = c.forget && draw.chance(0.8);
     return c;
 }
 
@@ -200,7 +202,12 @@ TEST_CASE("variants over several segments of keys") {
     capped.factor_rows = 1;
     capped.window = 0;
     capped.chunk = long_sequence * 5 / 8;
-    for (const Variant& c : {folded, capped}) {
+    capped.forget = capped.forget_gradient = true;
+    Variant forgetting = folded;
+    forgetting.gain_rows = forgetting.bias_rows = 0;
+    forgetting.gain_gradient = forgetting.bias_gradient = false;
+    forgetting.forget = forgetting.forget_gradient = true;
+    for (const Variant& c : {folded, capped, forgetting}) {
         const auto ops = make_cpu_ops({.threads = 2});
         check_variant(c, {ops.get()});
         check_thread_independence([&](Ops& any) { return executed(c, any).results(); });
@@ -221,6 +228,7 @@ TEST_CASE("the reference's gradients are the derivatives of its loss") {
     Variant squared = plain;
     squared.row_square = true;
     squared.window = 7;
+    for (Variant* c : {&plain, &capped}) c->forget = true;
     for (const Variant& c : {plain, capped, squared}) {
         Problem problem(c);
         problem.sink[0] = 0.3f, problem.sink[1] = -0.7f;
@@ -245,6 +253,10 @@ TEST_CASE("the reference's gradients are the derivatives of its loss") {
             double derivative = exact.dfactor.value[at];
             if (c.factor_rows == 1) derivative += exact.dfactor.value[at + inputs.factor.size()];
             compare(inputs.factor, at, derivative);
+        }
+        for (size_t at = 0; at < inputs.forget.size() && c.forget; ++at) {
+            // Central differences of c are of numbers below 1e5: their rounding by h is 1e5 2^-52 / h.
+            compare(inputs.forget, at, exact.dforget.value[at]);
         }
         if (c.row_square) continue;
         const size_t beyond = static_cast<size_t>(problem.entries - c.length);

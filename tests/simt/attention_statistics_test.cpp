@@ -47,7 +47,10 @@ void check_launch(const Variant& c, int schedules) {
         square(p.square, 0), sink(p.sink, 0);
     simt::DeviceArray<int32_t> row_start(
         std::vector<int32_t>(p.row_start.data(), p.row_start.data() + c.tokens()));
+    const simt::DeviceArray<double> forget(
+        std::vector<double>(p.forget.data(), p.forget.data() + p.forget.count()));
     AttentionSpec spec = p.spec();
+    if (spec.forget) spec.forget = Tensor(forget.data(), DType::f64, {c.heads, c.tokens()});
     if (spec.row_start) spec.row_start = Tensor(row_start.data(), DType::i32, {c.batch, c.length});
     if (spec.row_factor) spec.row_factor = factor.tensor();
     if (spec.distance_gain) spec.distance_gain = gain.tensor(), spec.distance_bias = bias.tensor();
@@ -111,6 +114,7 @@ TEST_CASE("row statistics in both types, heads of up to 64, 128, 256 channels, u
                                   .softcap = 2,
                                   .far = true,
                                   .far_from = 21,
+                                  .forget = true,
                                   .seed = 3}}) {
             CAPTURE(channels);
             CAPTURE(c.length);
