@@ -228,6 +228,13 @@ void AttentionConfig::fields(config::Fields& f) {
                         {SinkKind::zero, "zero", "the softmax denominator has one more term, exp(0)"},
                         {SinkKind::learned, "learned", "exp(s), s learned per head from 0"}},
                        {"attention that goes nowhere"});
+    f.choice<ForgetKind>("forget", forget,
+                         {{ForgetKind::none, "none"},
+                          {ForgetKind::head, "head",
+                           "scores gain the sum of log f over the positions behind the key up to the query; "
+                           "f = sigmoid(<w, x> + b) "
+                           "per head from the attention's input x"}},
+                         {"forget gates: weights fade by the content between key and query"});
     f.section("output_norm", output_norm, {"norm of the attention output"});
     f.section("gate", gate, {"gates on the attention output"});
     f.flag("pre_norm", pre_norm, {"the block's norm before attention"});

@@ -119,6 +119,8 @@ struct ConvConfig {
     void fields(config::Fields& f);
 };
 
+enum class ForgetKind { none, head };
+
 struct AttentionConfig {
     int64_t heads = 4;
     int64_t kv_heads = 0;  // 0: as many as heads
@@ -136,6 +138,7 @@ struct AttentionConfig {
     GateConfig gate;
     bool pre_norm = true;
     bool post_norm = false;
+    ForgetKind forget = ForgetKind::none;
     void fields(config::Fields& f);
 
     int64_t kv() const { return kv_heads == 0 ? heads : kv_heads; }

@@ -48,6 +48,7 @@ AttentionLayer::AttentionLayer(ParamTable& table, const ModelConfig& model, int6
     scale_ = LengthScale(table, model, layer);
     distance_ = LearnedDistance(table, name, config_);
     output_ = AttentionOutput(table, model, layer);
+    forget_ = ForgetGate(table, model, layer);
     if (config_.sink == SinkKind::learned)
         sink_ = table.add({name + "sink", {config_.heads}, InitRule{}, ParamGroup::scalar});
     base_ = score_base(config_) / query_heads_.length() / key_heads_.length();
@@ -70,6 +71,7 @@ std::unique_ptr<Mixer::Memory> AttentionLayer::plan(Arena& arena, const std::str
     saved.o = arena.activation(name + "attention", {tokens, query_width()});
     saved.lse = arena.reserve(name + "lse", DType::f32, {config_.heads, tokens});
     saved.output = output_.plan(arena, name, tokens);
+    saved.forget = forget_.plan(arena, name, tokens);
     return memory;
 }
 
@@ -87,6 +89,7 @@ void AttentionLayer::plan_workspace(Memory& memory, Arena& arena, Ops& ops, int6
     w.dout = arena.activation("dattention", {tokens, query_width()});
     if (scale_.learned()) w.dfactor = arena.reserve("drow_factor", DType::f32, {config_.heads, tokens});
     w.output = output_.plan_workspace(arena, tokens);
+    w.forget = forget_.plan_workspace(arena, tokens);
 
     AttentionGradients g;  // only the shapes count
     if (distance_) {
@@ -94,6 +97,7 @@ void AttentionLayer::plan_workspace(Memory& memory, Arena& arena, Ops& ops, int6
         g.distance_bias = w.distance.dbias;
     }
     g.row_factor = w.dfactor;
+    g.forget = w.forget.dsums;
     if (sink_) g.sink = Tensor(nullptr, DType::f32, {config_.heads});
     int64_t bytes = 0;
     for (int64_t length : lengths)
@@ -175,6 +179,7 @@ void AttentionLayer::plan_decoding(Memory& memory, Arena& arena, const std::stri
         cache.recent = arena.activation(name + "recent", {rows, total_width()});
         cache.convolved = arena.activation(name + "convolved", {rows, total_width()});
     }
+    cache.forget = forget_.plan_cache(arena, name, sequences, room);
 }
 
 void AttentionLayer::remember(StepContext& run, const Tensor& cache, const Tensor& rows) const {
@@ -220,6 +225,7 @@ void AttentionLayer::forward(StepContext& run, const Memory& memory, Tensor y, W
     const Tensor qkv = saved.qkv.first_rows(n), q = queries_of(qkv), k = keys_of(qkv);
     project(run, saved, xn);
     AttentionSpec scores = spec(run, saved, true);
+    if (forget_) scores.forget = forget_.forward(run, saved.forget, saved.cache.forget, xn);
     if (tables_.far_from > 0) {
         const Tensor far = saved.far.first_rows(n);
         scores.far_queries = queries_of(far);
@@ -277,8 +283,12 @@ void AttentionLayer::backward(StepContext& run, Tensor dxn, const Tensor& dy, co
     run.ops.linear_backward_weight(run.gradient(out_), dy, output_.result(saved.output, o));
     run.ops.linear_backward_input(dout, dy, run.matrix(out_), Write::set);
     output_.backward(run, dout, saved.output, workspace.output, o, xn);
-    const AttentionSpec scores = spec(run, saved, false);
-    const AttentionGradients also = gradients(run, workspace);
+    AttentionSpec scores = spec(run, saved, false);
+    AttentionGradients also = gradients(run, workspace);
+    if (forget_) {
+        scores.forget = forget_.sums(saved.forget, n);
+        also.forget = forget_.gradient(workspace.forget, n);
+    }
     run.ops.attention_backward(dq, dk, dv, also, workspace.attention, dout, o, lse, q, k, v, scores);
     if (scale_.learned()) scale_.backward(run, also.row_factor, tables_.scale_shape, scores.row_start);
     if (distance_) distance_.backward(run, workspace.distance);
@@ -303,6 +313,7 @@ void AttentionLayer::backward(StepContext& run, Tensor dxn, const Tensor& dy, co
     run.ops.linear_backward_weight(run.gradient(qkv_), din, xn);
     run.ops.linear_backward_input(dxn, din, run.matrix(qkv_), Write::set);
     output_.backward_input(run, dxn, workspace.output);
+    if (forget_) forget_.backward(run, dxn, saved.forget, workspace.forget, xn);
 }
 
 void AttentionLayer::gather_maxima(Tensor max, bool absolute) {

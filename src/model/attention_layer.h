@@ -4,12 +4,14 @@
 //     q, k, v = short convolutions of them         optional
 //     q, k = rotary(norm(q)), rotary(norm(k))      heads.h
 //     v   = mixed and normed values                value_path.h
+//     c   = sums of the gates of xn                optional, forget_gate.h
 //     o   = attention(q, k, v)                     [N, H d]; scores: attention_spec.h
 //     y  += output(o) Wo^T                         attention_output.h
 #pragma once
 
 #include "model/arena.h"
 #include "model/attention_output.h"
+#include "model/forget_gate.h"
 #include "model/heads.h"
 #include "model/learned_distance.h"
 #include "model/length_scale.h"
@@ -25,6 +27,7 @@ class AttentionLayer : public Mixer {
         Tensor keys, values, far_keys;  // [B R, G d]; far_keys only if there may be far pairs
         // [B K, Q]: the last K projected rows of every sequence, and their convolutions; with convolutions.
         Tensor recent, convolved;
+        Tensor forget;  // ForgetGate::plan_cache
     };
     // What lives only inside one call.
     struct Workspace {
@@ -36,6 +39,7 @@ class AttentionLayer : public Mixer {
         Tensor dout;        // [N, H d]
         Tensor dfactor;     // [H, N]
         AttentionOutput::Workspace output;
+        ForgetGate::Workspace forget;
         Tensor attention;  // workspace of the attention backward
     };
     struct Saved : Memory {
@@ -49,6 +53,7 @@ class AttentionLayer : public Mixer {
         Tensor o;       // [N, H d]
         Tensor lse;     // [H, N]
         AttentionOutput::Saved output;
+        ForgetGate::Saved forget;
         Workspace workspace;
         Cache cache;
     };
@@ -107,6 +112,7 @@ class AttentionLayer : public Mixer {
     LengthScale scale_;
     LearnedDistance distance_;
     AttentionOutput output_;
+    ForgetGate forget_;
     double base_ = 1;  // factor of <q, k>
     LayerTables tables_;
     bool far_pairs_ = false;

@@ -98,6 +98,7 @@ class RandomVariant {
         needs_sparse_channels_ = needs_sparse_channels_ || a.gate.kind == model::GateKind::sparse;
         a.pre_norm = hybrid_ || !one_in(5);
         a.post_norm = !peri_ && one_in(5);
+        if (one_in(4)) a.forget = model::ForgetKind::head;
         return a;
     }
 
@@ -222,6 +223,7 @@ inline std::set<std::string> features(const SmallModel& small) {
             add("gate.doubled", a.gate.doubled);
             add("gate.zero_init", a.gate.zero_init);
         }
+        add("forget", a.forget);
         add("pre_norm", a.pre_norm);
         add("post_norm", a.post_norm);
     }
@@ -241,7 +243,8 @@ inline std::vector<std::string> known_features() {
                             "spacing",      "eps_per_head",   "learned factor", "learned b",
                             "scale.base",   "learn_tau",      "learn_decay",    "attention softcap",
                             "conv.queries", "conv.keys",      "conv.values",    "output_norm.gain",
-                            "gate.doubled", "gate.zero_init", "pre_norm",       "post_norm"})
+                            "gate.doubled", "gate.zero_init", "pre_norm",       "post_norm",
+                            "forget"})
         values(key, 0, 2);
     for (const char* key :
          {"norm.placement", "softcap", "position.kind", "scale.init", "sink", "output_norm"})

@@ -137,6 +137,25 @@ inline std::vector<SmallModel> small_variants() {
         a.scale.kind = model::ScaleKind::logn;
         a.distance.kind = model::DistanceKind::scale_invariant;
     });
+    attend("forget gates", [](model::AttentionConfig& a) { a.forget = model::ForgetKind::head; });
+    attend(
+        "forget gates, no positions, grouped, window, documents",
+        [](model::AttentionConfig& a) {
+            a.forget = model::ForgetKind::head;
+            a.position.kind = model::PositionKind::nope;
+            a.heads = 4;
+            a.kv_heads = 2;
+            a.window = 6;
+        },
+        true);
+    attend("forget gates, chunks, distance, length scale, softcap, sinks", [](model::AttentionConfig& a) {
+        a.forget = model::ForgetKind::head;
+        a.chunk = 5;
+        a.softcap = 1.5;
+        a.scale.kind = model::ScaleKind::logn;
+        a.distance = {model::DistanceKind::scale_invariant, 3, true, 1, true};
+        a.sink = model::SinkKind::learned;
+    });
     attend("sink of zero", [](model::AttentionConfig& a) { a.sink = model::SinkKind::zero; });
     attend("learned sinks", [](model::AttentionConfig& a) { a.sink = model::SinkKind::learned; });
     for (const model::OutputNorm kind : {model::OutputNorm::head, model::OutputNorm::all})
@@ -212,6 +231,7 @@ inline std::vector<SmallModel> small_variants() {
             a.sink = model::SinkKind::learned;
             a.output_norm = {model::OutputNorm::head, true};
             a.gate.kind = model::GateKind::elementwise;
+            a.forget = model::ForgetKind::head;
         },
         true);
     return all;

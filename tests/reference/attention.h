@@ -199,6 +199,7 @@ class Attention {
                 turned_keys_.push_back(turned(keys_[p], double(p)));
             }
             factors();
+            if (a_.forget == model::ForgetKind::head) forget_sums(x);
         }
 
         T score(size_t h, size_t i, size_t j) const {
@@ -206,10 +207,12 @@ class Attention {
             T z = T(base_scale(a_)) * product(h, i, j);
             if (a_.softcap > 0) z = T(a_.softcap) * tanh(z / T(a_.softcap));
             z = factor_[h][i] * z;
-            return distance(z, h, double(i - j), n_[i]);
+            return distance(z, h, double(i - j), n_[i]) + forgotten(h, i, j);
         }
         // What a score of zero becomes.
-        T bias(size_t h, size_t i, size_t j) const { return distance(T(0), h, double(i - j), n_[i]); }
+        T bias(size_t h, size_t i, size_t j) const {
+            return distance(T(0), h, double(i - j), n_[i]) + forgotten(h, i, j);
+        }
 
       private:
         // Every head of a row normed as qk.kind says.
@@ -307,6 +310,23 @@ class Attention {
             }
         }
 
+        // log f of every head and position: f = sigmoid(<w, x> + b)
+        void forget_sums(const Rows<T>& x) {
+            using std::log;
+            const Row<T>& bias = weights_.param(o_.name_ + "forget.bias");
+            for (const Row<T>& u : weights_.linear(x, o_.name_ + "forget.weight")) {
+                log_gates_.emplace_back();
+                for (size_t h = 0; h < o_.heads_; ++h)
+                    log_gates_.back().push_back(log(sigmoid(u[h] + bias[h])));
+            }
+        }
+        // Of the gates behind key j up to query i.
+        T forgotten(size_t h, size_t i, size_t j) const {
+            T sum = 0;
+            for (size_t p = j + 1; p <= i && !log_gates_.empty(); ++p) sum += log_gates_[p][h];
+            return sum;
+        }
+
         // y = gain(t) z + bias(t)
         T distance(const T& z, size_t h, double t, double n) const {
             using std::exp;
@@ -355,6 +375,7 @@ class Attention {
         std::vector<double> theta_, n_;
         Rows<T> queries_, keys_, turned_queries_, turned_keys_;  // [position][heads * d]
         Rows<T> factor_;                                         // [head][position]
+        Rows<T> log_gates_;                                      // [position][head]
     };
 
     // One sink per head; given as one per channel, each channel divides by its own (see Weights::mix).
