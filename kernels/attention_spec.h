@@ -7,6 +7,8 @@
 //     y_ij = gain_h(t) * z_ij + bias_h(t) + c_h(i) - c_h(j),         t = i - j >= 0
 //     P_ij = exp(y_ij) / (sum_j exp(y_ij) + exp(sink_h)), j over the visible keys [row_start_i, i]
 //
+// or, with broken sticks, P_ij = s(y_ij) prod_(j<k<i) (1 - s(y_ik)), s(y) = 1 / (1 + exp(-y)), j < i.
+//
 // Causality, sliding windows, chunks and documents are one thing: the first visible key of a row.
 // Absent parts cost nothing.
 #pragma once
@@ -51,6 +53,11 @@ struct AttentionSpec {
     // Forward only: pairs at distance far_from or more take their score from these instead of q and k.
     Tensor far_queries{}, far_keys{};  // like q and k
     int64_t far_from = 0;
+
+    // Stick-breaking in place of the softmax: each visible key, from the nearest on, takes the share s(y) of what
+    // nearer ones left. A query does not see its own key; without another o = 0. lse is the log of what is left
+    // in the end. Without sinks, row squares, forget sums, far pairs and row maxima.
+    bool stick_breaking = false;
 
     // Row maxima, if a forward pass computes them, are of |z_ij| instead of z_ij.
     bool absolute_maxima = false;

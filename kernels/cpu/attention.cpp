@@ -268,6 +268,10 @@ void CpuOps::do_row_starts(Tensor row_start, const Tensor& doc_start, int64_t le
 
 void CpuOps::do_attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor& q, const Tensor& k,
                           const Tensor& v, const AttentionSpec& spec) {
+    if (spec.stick_breaking) {
+        check(!row_maxima, "stick-breaking attention has no row maxima");
+        return break_sticks(o, lse, q, k, v, spec);
+    }
     check(ForwardTile::floats(spec.head_dim) <= scratch_per_thread_, "attention: head size {} is too large",
           spec.head_dim);
     check_attention(spec);

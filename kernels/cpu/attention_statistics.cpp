@@ -6,6 +6,7 @@
 // pair's scores are computed in addition to the near ones and chosen by lane.
 // Sums are f32 over the keys of one tile and f64 over tiles. Moments are about a centre of the row, the mean
 // over its first tile, which is within a few deviations of the row's mean.
+// With stick-breaking, tiles and keys are visited from near to far and weights are rebuilt without the lse.
 // Parallel over (sequence, head, tile of queries).
 #include <omp.h>
 
@@ -21,6 +22,7 @@
 #include "kernels/cpu/loops.h"
 #include "kernels/cpu/micro_gemm.h"
 #include "kernels/cpu/attention_tiles.h"
+#include "kernels/cpu/stick_breaking.h"
 #include "kernels/cpu/cpu_ops.h"
 
 namespace {
@@ -56,13 +58,15 @@ struct RowSums {
     alignas(64) float centred[query_tile] = {};  // 1 where there is a centre
     alignas(64) float top_score[query_tile];
     alignas(64) float top_logit[query_tile];  // times log2(e)
+    alignas(64) float top_log[query_tile];    // of a stick's weights, base 2
+    alignas(64) float broken[query_tile] = {};
     alignas(64) float first_mass[query_tile] = {};
     alignas(64) float lse[query_tile] = {};  // times log2(e)
     alignas(64) float ratio[query_tile];     // times z: what score_of takes
 
     RowSums(const AttentionSpec& spec, const ScoreRows& rows, const float* lse_of_rows, int64_t count) {
         for (int64_t i = 0; i < query_tile; ++i) {
-            top_score[i] = top_logit[i] = -__builtin_inff();
+            top_score[i] = top_logit[i] = top_log[i] = -__builtin_inff();
             ratio[i] = rows.capped ? 1.0f / spec.softcap : log2_e * rows.factor[i];
             if (i < count) lse[i] = lse_of_rows[i] * log2_e;
         }
@@ -112,6 +116,35 @@ void weigh(RowSums& r, const StatisticsTile& t, const ScoreRows& rows, const Lan
     }
     store(r.top_score + l.at, top_score);
     store(r.top_logit + l.at, top_logit);
+    add_wide(r.squares + l.at, squares);
+}
+
+// The same of a stick.
+void weigh_sticks(RowSums& r, const StatisticsTile& t, const ScoreRows& rows, const Lanes& l, int64_t lane,
+                  const KeyRange& range, const TableSlice& slice) {
+    const Vec ratio = load(r.ratio + l.at), before = load(r.broken + l.at), none = splat(-__builtin_inff());
+    Vec top_score = load(r.top_score + l.at), top_logit = load(r.top_logit + l.at);
+    Vec top_log = load(r.top_log + l.at), squares{}, here{};
+    for (int64_t j = range.end - 1; j >= range.begin; --j) {
+        const int64_t cell = (j - range.begin) * panel_cols + lane;
+        const Vec z = load(t.scores + cell);
+        const Vec y = score_of<Form::general>(z * ratio, rows, l.at, slice, l.query - j - slice.lowest, j).y;
+        const VecInt seen = sees_before(j, l.query, l.start);
+        const Break b = break_at(y);
+        const Vec log = max(splat(log_of_nothing), b.taken - (before + here));
+        const Vec p = seen ? exp2(log) : Vec{};
+        top_score = max(top_score, seen ? z : none);
+        top_logit = max(top_logit, seen ? y : none);
+        top_log = max(top_log, seen ? log : none);
+        here += seen ? b.left : Vec{};
+        squares += p * p;
+        store(t.weights + cell, p);
+        store(t.terms + cell, p * log);
+    }
+    store(r.broken + l.at, before + here);
+    store(r.top_score + l.at, top_score);
+    store(r.top_logit + l.at, top_logit);
+    store(r.top_log + l.at, top_log);
     add_wide(r.squares + l.at, squares);
 }
 
@@ -200,15 +233,17 @@ struct Columns {
     }
 };
 
-void write_rows(const Columns& out, const RowSums& r, const QueryTile& q, const float* lse, float sink) {
+// rest: the logit of a sink; a stick's rest is its lse.
+void write_rows(const Columns& out, const RowSums& r, const QueryTile& q, const float* lse, float rest,
+                bool stick) {
     using enum RowStatistic;
     for (int64_t i = 0; i < q.end - q.begin; ++i) {
         out.at(top_score, 0, i) = r.top_score[i];
         out.at(top_logit, 0, i) = r.top_logit[i] * ln_2;
-        out.at(top_weight, 0, i) = (r.top_logit[i] - r.lse[i]) * ln_2;
+        out.at(top_weight, 0, i) = (stick ? r.top_log[i] : r.top_logit[i] - r.lse[i]) * ln_2;
         out.at(participation, 0, i) = static_cast<float>(r.squares[i]);
         out.at(first_mass, 0, i) = r.first_mass[i];
-        out.at(sink_mass, 0, i) = std::exp(sink - lse[i]);
+        out.at(sink_mass, 0, i) = std::exp(stick ? lse[i] : rest - lse[i]);
         const double n = static_cast<double>(larger(0, q.begin + i - q.start[i] - 1));
         const double each = n > 0 ? 1 / n : 0;
         // About the centre, then about the mean.
@@ -239,7 +274,9 @@ void CpuOps::do_attention_statistics(Tensor statistics, const Tensor& lse, const
     const int64_t tiles = (length + query_tile - 1) / query_tile;
     const int32_t* row_start = spec.row_start ? spec.row_start.i32() : nullptr;
     const Form form = form_of(spec);
-    const Weigh weigh_form = form == Form::general    ? weigh<Form::general>
+    if (spec.stick_breaking) check_sticks(spec);
+    const Weigh weigh_form = spec.stick_breaking      ? weigh_sticks
+                             : form == Form::general  ? weigh<Form::general>
                              : form == Form::distance ? weigh<Form::distance>
                              : form == Form::forget   ? weigh<Form::forget>
                                                       : weigh<Form::plain>;
@@ -270,7 +307,9 @@ void CpuOps::do_attention_statistics(Tensor statistics, const Tensor& lse, const
         const double* forget = sums_of_head(spec, head, first_row);
         TableSlice slice;
         RowSums sums(spec, rows, lse_of_rows, count);
-        for (int64_t key = tile.first_key(); key < tile.end; key += key_tile) {
+        const int64_t first_key = tile.first_key(), last = (tile.end - 1 - first_key) / key_tile;
+        for (int64_t number = 0; number <= last; ++number) {
+            const int64_t key = first_key + (spec.stick_breaking ? last - number : number) * key_tile;
             const int64_t key_end = smaller(key + key_tile, tile.end);
             if (tables.gain) slice.cut(tables, tile.begin, key, key_end);
             if (forget) slice.cut_forget(forget, key, key_end);
@@ -297,7 +336,7 @@ void CpuOps::do_attention_statistics(Tensor statistics, const Tensor& lse, const
             }
         }
         write_rows({statistics, spec.heads, head, token}, sums, tile, lse_of_rows,
-                   spec.sink ? spec.sink.f32()[head] : -__builtin_inff());
+                   spec.sink ? spec.sink.f32()[head] : -__builtin_inff(), spec.stick_breaking);
     }
 }
 

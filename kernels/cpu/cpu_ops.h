@@ -4,6 +4,12 @@
 
 struct MatrixProduct;  // gemm.h
 
+// What stick-breaking backward writes and reads.
+struct StickTensors {
+    Tensor dq, dk, dv;
+    const Tensor &dout, &o, &lse, &q, &k, &v;
+};
+
 class CpuOps final : public Ops {
   public:
     CpuOps(int threads, Precision precision);
@@ -107,6 +113,13 @@ class CpuOps final : public Ops {
     void multiply_by_rows(const MatrixProduct& product);
     template <class Unit>
     void multiply_by_pieces(const MatrixProduct& product);
+
+    // stick_breaking.cpp, stick_breaking_backward.cpp: attention of a spec with stick_breaking.
+    void break_sticks(Tensor o, Tensor lse, const Tensor& q, const Tensor& k, const Tensor& v,
+                      const AttentionSpec& spec);
+    void break_sticks_backward(const StickTensors& of, const AttentionGradients& gradients,
+                               const Tensor& workspace, const AttentionSpec& spec);
+    int64_t stick_workspace(const AttentionSpec& spec, const AttentionGradients& gradients) const;
 
     int threads_;
     Precision precision_;

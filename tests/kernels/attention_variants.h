@@ -44,6 +44,7 @@ struct Variant {
     // Gradients asked for beside those of q, k and v.
     bool factor_gradient = false, gain_gradient = false, bias_gradient = false, sink_gradient = false;
     bool forget = false, forget_gradient = false;
+    bool sticks = false;
     uint64_t seed = 1;
 
     int64_t tokens() const { return batch * length; }
@@ -152,6 +153,7 @@ struct Problem {
                         .head_dim = c.head_dim,
                         .scale = static_cast<float>(1 / std::sqrt(double(c.head_dim))),
                         .softcap = static_cast<float>(c.softcap),
+                        .stick_breaking = c.sticks,
                         .absolute_maxima = c.absolute};
         if (restricted()) s.row_start = row_start.tensor();
         if (c.factor_rows) s.row_factor = factor.tensor();
@@ -228,6 +230,68 @@ struct ExactInputs {
     }
 };
 
+inline int64_t first_visible(const Problem& p, int64_t b, int64_t i) {
+    int64_t first = 0;
+    if (p.c.window > 0) first = std::max(first, i - p.c.window + 1);
+    if (p.c.chunk > 0) first = std::max(first, i / p.c.chunk * p.c.chunk);
+    if (p.c.documents) first = std::max<int64_t>(first, p.doc_start.at(b, i));
+    return first;
+}
+
+// One pair of a query and a key.
+struct ScoredPair {
+    double magnitude;  // M
+    double z;          // scale <q, k>
+    double capped;     // z': after the softcap
+    double slope;      // of the softcap, and its error
+    double score;      // s = f z'
+    double gain, y;
+    double e_z, e_capped, e_slope, e_score, e_y;
+};
+inline ScoredPair pair_of(const Problem& p, const ExactInputs& in, int64_t b, int64_t h, int64_t i,
+                          int64_t j) {
+    const Variant& c = p.c;
+    const auto at = [](const std::vector<double>& from, int64_t index) {
+        return from[static_cast<size_t>(index)];
+    };
+    const int64_t d = c.head_dim, n = b * c.length + i, m = b * c.length + j, g = h / (c.heads / c.kv_heads);
+    const int64_t q_at = h * d, k_at = p.query_cols + g * d;
+    const double scale = static_cast<float>(1 / std::sqrt(double(d)));
+    const double softcap = static_cast<float>(c.softcap);
+    const double f = c.factor_rows ? at(in.factor, (c.factor_rows == 1 ? 0 : h) * c.tokens() + n) : 1;
+    const double w = c.row_square ? at(in.square, n) : 0;
+    const auto entry = [&](int64_t rows) {
+        return (rows == 1 ? 0 : h) * p.entries + p.entries - 1 - (i - j);
+    };
+    ScoredPair x{};
+    const bool far = c.far && i - j >= c.far_from;
+    const std::vector<double>& rows = far ? in.far : in.qkv;
+    const int64_t columns = far ? p.query_cols + p.kv_cols : p.dqkv.cols();
+    for (int64_t l = 0; l < d; ++l) {
+        const double product = at(rows, n * columns + q_at + l) * at(rows, m * columns + k_at + l);
+        x.z += scale * product;
+        x.magnitude += std::abs(product);
+    }
+    x.e_z = roundings(double(d) + 6) * scale * x.magnitude;
+    const double tangent = softcap > 0 ? std::tanh(x.z / softcap) : 0;
+    x.capped = softcap > 0 ? softcap * tangent : x.z;
+    x.slope = 1 - tangent * tangent;
+    x.e_capped = x.e_z + (softcap > 0 ? e_tanh * std::abs(x.capped) : 0);
+    x.e_slope = softcap > 0 ? 2 * std::abs(tangent) * x.e_capped / softcap + 3 * unit : 0;
+    x.score = f * x.capped;
+    x.e_score = std::abs(f) * (x.e_capped + 4 * unit * std::abs(x.capped));
+    x.gain = c.tables() ? at(in.gain, entry(c.gain_rows)) : 1;
+    const double bias = c.tables() ? at(in.bias, entry(c.bias_rows)) : 0;
+    if (c.row_square) x.gain = std::sqrt(std::max(0.0, x.gain + w));
+    const double sum = c.forget ? at(in.forget, h * c.tokens() + n) : 0;
+    const double forgotten = c.forget ? sum - at(in.forget, h * c.tokens() + m) : 0;
+    x.y = x.gain * x.score + bias - w / 2 + forgotten;
+    x.e_y = x.gain * (x.e_score + 4 * unit * std::abs(x.score)) +
+            4 * unit * (std::abs(x.y) + std::abs(bias) + std::abs(w) / 2 + std::abs(forgotten)) +
+            0x1p-45 * std::abs(sum);  // sums fall: the query's is the largest
+    return x;
+}
+
 // The specification of AttentionSpec and its derivatives, pair by pair. loss = <o, dout>.
 struct Reference {
     struct Output {
@@ -286,23 +350,9 @@ struct Reference {
             }
     }
 
-    int64_t first_key(int64_t b, int64_t i) const {
-        int64_t first = 0;
-        if (c.window > 0) first = std::max(first, i - c.window + 1);
-        if (c.chunk > 0) first = std::max(first, i / c.chunk * c.chunk);
-        if (c.documents) first = std::max<int64_t>(first, p.doc_start.at(b, i));
-        return first;
-    }
+    int64_t first_key(int64_t b, int64_t i) const { return first_visible(p, b, i); }
 
-    // One visible pair.
-    struct Pair {
-        double magnitude;  // M
-        double capped;     // z': after the softcap
-        double slope;      // of the softcap, and its error
-        double score;      // s = f z'
-        double gain, y;
-        double e_capped, e_slope, e_score, e_y;
-    };
+    using Pair = ScoredPair;
 
     static double at(const std::vector<double>& x, int64_t i) { return x[static_cast<size_t>(i)]; }
 
@@ -311,9 +361,7 @@ struct Reference {
         const int64_t q_at = h * d, k_at = p.query_cols + g * d, v_at = k_at + p.kv_cols;
         const int64_t first = first_key(b, i), count = i - first + 1;
         const double scale = static_cast<float>(1 / std::sqrt(double(d)));
-        const double softcap = static_cast<float>(c.softcap);
         const double f = c.factor_rows ? at(in.factor, (c.factor_rows == 1 ? 0 : h) * c.tokens() + n) : 1;
-        const double w = c.row_square ? at(in.square, n) : 0;
         const auto entry = [&](int64_t rows, int64_t t) {
             return (rows == 1 ? 0 : h) * p.entries + p.entries - 1 - t;
         };
@@ -323,42 +371,9 @@ struct Reference {
         double e_y = 0, largest = 0, top = -1e300, maximum = -std::numeric_limits<double>::infinity();
         double e_maximum = 0;
         for (int64_t j = first; j <= i; ++j) {
-            Pair x{};
-            double z = 0;
-            const bool far = c.far && i - j >= c.far_from;
-            for (int64_t m = 0; m < d; ++m) {
-                const int64_t far_columns = p.query_cols + p.kv_cols;
-                const double product =
-                    far ? at(in.far, n * far_columns + q_at + m) *
-                              at(in.far, (b * c.length + j) * far_columns + k_at + m)
-                        : at(in.qkv, row_of(i) + q_at + m) * at(in.qkv, row_of(j) + k_at + m);
-                z += scale * product;
-                x.magnitude += std::abs(product);
-            }
-            const double e_z = roundings(double(d) + 6) * scale * x.magnitude;
-            maximum = std::max(maximum, c.absolute ? std::abs(z) : z);
-            e_maximum = std::max(e_maximum, e_z + 6 * unit * std::abs(z));
-            const double tangent = softcap > 0 ? std::tanh(z / softcap) : 0;
-            x.capped = softcap > 0 ? softcap * tangent : z;
-            x.slope = 1 - tangent * tangent;
-            x.e_capped = e_z + (softcap > 0 ? e_tanh * std::abs(x.capped) : 0);
-            x.e_slope = softcap > 0 ? 2 * std::abs(tangent) * x.e_capped / softcap + 3 * unit : 0;
-            x.score = f * x.capped;
-            x.e_score = std::abs(f) * (x.e_capped + 4 * unit * std::abs(x.capped));
-            x.gain = 1;
-            double bias = 0;
-            if (c.tables()) {
-                x.gain = at(in.gain, entry(c.gain_rows, i - j));
-                bias = at(in.bias, entry(c.bias_rows, i - j));
-            }
-            if (c.row_square) x.gain = std::sqrt(std::max(0.0, x.gain + w));
-            const double forgotten = c.forget ? at(in.forget, h * c.tokens() + n) -
-                                                    at(in.forget, h * c.tokens() + b * c.length + j)
-                                              : 0;
-            x.y = x.gain * x.score + bias - w / 2 + forgotten;
-            x.e_y = x.gain * (x.e_score + 4 * unit * std::abs(x.score)) +
-                    4 * unit * (std::abs(x.y) + std::abs(bias) + std::abs(w) / 2 + std::abs(forgotten));
-            if (c.forget) x.e_y += 0x1p-45 * std::abs(at(in.forget, h * c.tokens() + n));  // it falls
+            const Pair x = pair_of(p, in, b, h, i, j);
+            maximum = std::max(maximum, c.absolute ? std::abs(x.z) : x.z);
+            e_maximum = std::max(e_maximum, x.e_z + 6 * unit * std::abs(x.z));
             e_y = std::max(e_y, x.e_y);
             top = std::max(top, x.y);
             largest = std::max(largest, std::abs(x.y));
@@ -467,6 +482,36 @@ inline void check_against(const Problem& run, const Reference& exact) {
     if (c.bias_gradient) CHECK(exact.dbias.worst(run.dbias) <= 1);
     if (c.sink_gradient) CHECK(exact.dsink.worst(run.dsink) <= 1);
     if (c.forget_gradient) CHECK(exact.dforget.worst(run.dforget) <= 1);
+}
+
+// Every query of a problem alone, against the keys and values up to its own.
+inline Floats decoded(Problem& p, Ops& ops) {
+    const Variant& c = p.c;
+    const auto rows_at = [&](Tensor t, int64_t i) {  // position i of every sequence
+        t = t.moved(i * t.row_stride);
+        t.shape = {c.batch, t.cols(), 0, 0};
+        t.row_stride *= c.length;
+        return t;
+    };
+    for (int64_t i = 0; i < c.length; ++i) {
+        AttentionSpec s = p.spec();
+        Floats factor(std::max<int64_t>(1, c.factor_rows), c.batch), square(1, c.batch);
+        for (int64_t b = 0; b < c.batch; ++b) {
+            for (int64_t h = 0; h < factor.rows(); ++h) factor.at(h, b) = p.factor.at(h, b * c.length + i);
+            square[b] = p.square[b * c.length + i];
+        }
+        if (s.row_factor) s.row_factor = factor.tensor();
+        if (s.row_square) s.row_square = square.vector();
+        if (s.far_queries) s.far_queries = rows_at(s.far_queries, i);
+        s.row_start = Tensor();
+        int64_t first = 0;
+        if (c.window > 0) first = std::max(first, i - c.window + 1);
+        if (c.chunk > 0) first = std::max(first, i / c.chunk * c.chunk);
+        ops.attention_decode(rows_at(p.o.tensor(), i), rows_at(p.part(p.qkv, 0), i), p.part(p.qkv, 1),
+                             p.part(p.qkv, 2), s, first, i);
+    }
+    CHECK(p.o.guards_intact());
+    return p.o;
 }
 
 }  // namespace longreach::test

@@ -117,40 +117,6 @@ TEST_CASE("random variants of attention and their gradients against double") {
     }
 }
 
-namespace {
-
-// Every query of a problem alone, against the keys and values up to its own.
-Floats decoded(Problem& p, Ops& ops) {
-    const Variant& c = p.c;
-    const auto rows_at = [&](Tensor t, int64_t i) {  // position i of every sequence
-        t = t.moved(i * t.row_stride);
-        t.shape = {c.batch, t.cols(), 0, 0};
-        t.row_stride *= c.length;
-        return t;
-    };
-    for (int64_t i = 0; i < c.length; ++i) {
-        AttentionSpec s = p.spec();
-        Floats factor(std::max<int64_t>(1, c.factor_rows), c.batch), square(1, c.batch);
-        for (int64_t b = 0; b < c.batch; ++b) {
-            for (int64_t h = 0; h < factor.rows(); ++h) factor.at(h, b) = p.factor.at(h, b * c.length + i);
-            square[b] = p.square[b * c.length + i];
-        }
-        if (s.row_factor) s.row_factor = factor.tensor();
-        if (s.row_square) s.row_square = square.vector();
-        if (s.far_queries) s.far_queries = rows_at(s.far_queries, i);
-        s.row_start = Tensor();
-        int64_t first = 0;
-        if (c.window > 0) first = std::max(first, i - c.window + 1);
-        if (c.chunk > 0) first = std::max(first, i / c.chunk * c.chunk);
-        ops.attention_decode(rows_at(p.o.tensor(), i), rows_at(p.part(p.qkv, 0), i), p.part(p.qkv, 1),
-                             p.part(p.qkv, 2), s, first, i);
-    }
-    CHECK(p.o.guards_intact());
-    return p.o;
-}
-
-}  // namespace
-
 TEST_CASE("random variants of attention, one query at a time, against double") {
     // The bounds of the pass over all queries hold: the same roundings per pair. That pass rescales once per
     // tile of 96 keys, this one once per 128; on CUDA devices per key, of which a warp takes a quarter.
