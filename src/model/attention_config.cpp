@@ -235,6 +235,13 @@ void AttentionConfig::fields(config::Fields& f) {
                            "f = sigmoid(<w, x> + b) "
                            "per head from the attention's input x"}},
                          {"forget gates: weights fade by the content between key and query"});
+    f.choice<Normaliser>(
+        "normaliser", normaliser,
+        {{Normaliser::softmax, "softmax", "exp(score) over their sum"},
+         {Normaliser::stick_breaking, "stick_breaking",
+          "each key, from the nearest on, takes the share sigmoid(score) of what nearer ones left; "
+          "a query does not see its own key, and what is left in the end has no value"}},
+        {"how scores become weights"});
     f.section("output_norm", output_norm, {"norm of the attention output"});
     f.section("gate", gate, {"gates on the attention output"});
     f.flag("pre_norm", pre_norm, {"the block's norm before attention"});
@@ -364,6 +371,22 @@ struct AttentionRules {
                    ".distance.b");
     }
 
+    void normaliser() const {
+        if (a.normaliser == Normaliser::softmax) return;
+        const auto only_softmax = [&](bool used, const char* key, const char* message) {
+            if (used) refuse(key, message, ".normaliser");
+        };
+        only_softmax(a.sink != SinkKind::none, ".sink",
+                     "a stick has a rest, which attends to nothing; no sink");
+        only_softmax(a.forget != ForgetKind::none, ".forget", "forget gates are for the softmax");
+        only_softmax(a.distance.kind == DistanceKind::si_interp, ".distance.kind",
+                     "si_interp is defined up to a number per query, which only a softmax ignores");
+        only_softmax(a.window == 1, ".window",
+                     "a query does not see its own key: in a window of 1 it sees none");
+        only_softmax(a.chunk == 1, ".chunk",
+                     "a query does not see its own key: in a chunk of 1 it sees none");
+    }
+
     void modules() const {
         if (a.conv.size == 0)
             for (const char* key : {".conv.queries", ".conv.keys", ".conv.values"})
@@ -388,6 +411,7 @@ void check_attention(const AttentionConfig& attention, const std::string& path, 
     rules.queries_and_keys();
     rules.scale();
     rules.distance();
+    rules.normaliser();
     rules.modules();
 }
 

@@ -121,6 +121,8 @@ struct ConvConfig {
 
 enum class ForgetKind { none, head };
 
+enum class Normaliser { softmax, stick_breaking };
+
 struct AttentionConfig {
     int64_t heads = 4;
     int64_t kv_heads = 0;  // 0: as many as heads
@@ -139,6 +141,7 @@ struct AttentionConfig {
     bool pre_norm = true;
     bool post_norm = false;
     ForgetKind forget = ForgetKind::none;
+    Normaliser normaliser = Normaliser::softmax;
     void fields(config::Fields& f);
 
     int64_t kv() const { return kv_heads == 0 ? heads : kv_heads; }

@@ -113,6 +113,7 @@ AttentionSpec AttentionLayer::shape(int64_t batch, int64_t length) const {
     spec.kv_heads = config_.kv();
     spec.head_dim = config_.head_dim;
     spec.softcap = static_cast<float>(config_.softcap);
+    spec.stick_breaking = config_.normaliser == Normaliser::stick_breaking;
     return spec;
 }
 
@@ -317,7 +318,9 @@ void AttentionLayer::backward(StepContext& run, Tensor dxn, const Tensor& dy, co
 }
 
 void AttentionLayer::gather_maxima(Tensor max, bool absolute) {
-    if (config_.qk.kind != QkKind::none) return;  // layers that norm queries or keys are not clipped
+    // Layers that norm queries or keys are not clipped; neither are sticks, on which a large score is
+    // not spread.
+    if (config_.qk.kind != QkKind::none || config_.normaliser != Normaliser::softmax) return;
     gathers_maxima_ = true;
     maxima_ = max;
     absolute_maxima_ = absolute;

@@ -1,4 +1,4 @@
-// Softmax attention.
+// Softmax or stick-breaking attention.
 //
 //     qkv = xn Wqkv^T                              [N, Q], Q = (H + 2G) d
 //     q, k, v = short convolutions of them         optional

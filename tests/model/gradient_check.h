@@ -67,7 +67,9 @@ inline int64_t extra_steps(const model::ModelConfig& m, const model::AttentionCo
     if (a.distance.learned()) steps += 4;  // tau, division, logarithm, product or root
     if (a.sink != model::SinkKind::none) ++steps;
     if (a.output_norm.kind != model::OutputNorm::none) steps += a.output_norm.gain ? 2 : 1;
-    if (a.forget != model::ForgetKind::none) steps += 5;   // product, bias, log sigmoid, sum, difference
+    if (a.forget != model::ForgetKind::none) steps += 5;  // product, bias, log sigmoid, sum, difference
+    if (a.normaliser != model::Normaliser::softmax)
+        steps += 3;                                        // logarithms, running sums of keys and gradients
     if (a.gate.kind != model::GateKind::none) steps += 3;  // product, sigmoid, product with it
     if (a.post_norm || m.norm.placement == model::NormPlacement::peri) steps += 2;  // norm, gain
     if (m.norm.placement == model::NormPlacement::peri) steps += 2;

@@ -99,6 +99,10 @@ class RandomVariant {
         a.pre_norm = hybrid_ || !one_in(5);
         a.post_norm = !peri_ && one_in(5);
         if (one_in(4)) a.forget = model::ForgetKind::head;
+        const bool softmax_only = a.sink != model::SinkKind::none || a.forget != model::ForgetKind::none ||
+                                  a.distance.kind == model::DistanceKind::si_interp;
+        if (one_in(3) && !softmax_only && a.window != 1 && a.chunk != 1)
+            a.normaliser = model::Normaliser::stick_breaking;
         return a;
     }
 
@@ -224,6 +228,7 @@ inline std::set<std::string> features(const SmallModel& small) {
             add("gate.zero_init", a.gate.zero_init);
         }
         add("forget", a.forget);
+        add("normaliser", a.normaliser);
         add("pre_norm", a.pre_norm);
         add("post_norm", a.post_norm);
     }
@@ -244,7 +249,7 @@ inline std::vector<std::string> known_features() {
                             "scale.base",   "learn_tau",      "learn_decay",    "attention softcap",
                             "conv.queries", "conv.keys",      "conv.values",    "output_norm.gain",
                             "gate.doubled", "gate.zero_init", "pre_norm",       "post_norm",
-                            "forget"})
+                            "forget",       "normaliser"})
         values(key, 0, 2);
     for (const char* key :
          {"norm.placement", "softcap", "position.kind", "scale.init", "sink", "output_norm"})

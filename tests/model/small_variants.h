@@ -156,6 +156,24 @@ inline std::vector<SmallModel> small_variants() {
         a.distance = {model::DistanceKind::scale_invariant, 3, true, 1, true};
         a.sink = model::SinkKind::learned;
     });
+    attend("sticks", [](model::AttentionConfig& a) { a.normaliser = model::Normaliser::stick_breaking; });
+    attend(
+        "sticks, no positions, grouped, window, documents",
+        [](model::AttentionConfig& a) {
+            a.normaliser = model::Normaliser::stick_breaking;
+            a.position.kind = model::PositionKind::nope;
+            a.heads = 4;
+            a.kv_heads = 2;
+            a.window = 6;
+        },
+        true);
+    attend("sticks, chunks, distance, length scale, softcap", [](model::AttentionConfig& a) {
+        a.normaliser = model::Normaliser::stick_breaking;
+        a.chunk = 5;
+        a.softcap = 1.5;
+        a.scale.kind = model::ScaleKind::logn;
+        a.distance = {model::DistanceKind::scale_invariant, 3, true, 1, true};
+    });
     attend("sink of zero", [](model::AttentionConfig& a) { a.sink = model::SinkKind::zero; });
     attend("learned sinks", [](model::AttentionConfig& a) { a.sink = model::SinkKind::learned; });
     for (const model::OutputNorm kind : {model::OutputNorm::head, model::OutputNorm::all})

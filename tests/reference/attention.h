@@ -55,6 +55,22 @@ class Attention {
         for (size_t h = 0; h < heads_; ++h) {
             const size_t g = kv_head(h);
             for (size_t i = 0; i < positions; ++i) {
+                if (a_.normaliser == model::Normaliser::stick_breaking) {
+                    T left = 1;  // of the stick
+                    for (size_t j = i; j-- > 0;) {
+                        if (!visible(doc_start, i, j)) continue;
+                        const T taken = sigmoid(above.score(h, i, j));
+                        const T kept = T(1) - (split ? sigmoid(below.score(h, i, j)) : taken);
+                        for (size_t c = 0; c < d_; ++c) out[i][h * d_ + c] += left * taken * v[j][g * d_ + c];
+                        left = left * kept;
+                        if constexpr (std::is_same_v<T, double>) {
+                            const double unbiased = above.score(h, i, j) - above.bias(h, i, j);
+                            squares += unbiased * unbiased;
+                            ++pairs;
+                        }
+                    }
+                    continue;
+                }
                 Row<T> upper(positions, T(0)), lower(positions, T(0));
                 double largest = a_.sink == model::SinkKind::none ? -1e300 : 0;  // softmax ignores it
                 for (size_t j = 0; j < positions; ++j) {
