@@ -4,8 +4,10 @@
 //     z_ij = scale * <q_i, k_j>                    far pairs: scale * <q'_i, k'_j>
 //     z_ij = softcap * tanh(z_ij / softcap)        with a softcap
 //     z_ij = row_factor_h(i) * z_ij
-//     y_ij = gain_h(t) * z_ij + bias_h(t),         t = i - j >= 0
+//     y_ij = gain_h(t) * z_ij + bias_h(t) + c_h(i) - c_h(j),         t = i - j >= 0
 //     P_ij = exp(y_ij) / (sum_j exp(y_ij) + exp(sink_h)), j over the visible keys [row_start_i, i]
+//
+// or, with broken sticks, P_ij = s(y_ij) prod_(j<k<i) (1 - s(y_ik)), s(y) = 1 / (1 + exp(-y)), j < i.
 //
 // Causality, sliding windows, chunks and documents are one thing: the first visible key of a row.
 // Absent parts cost nothing.
@@ -40,12 +42,22 @@ struct AttentionSpec {
     // sqrt(max(0, u(t) + w_i)), and its bias is lower by w_i / 2.
     Tensor row_square{};
 
+    // f64 [H, N]: c, running sums along each sequence of the logarithms of forget gates. Only differences
+    // count. A kernel splits c into two f32, high + low, and adds (high_i - high_j) + (low_i - low_j): an error
+    // of at most 2^-22 |c_i - c_j| + 2^-45 max |c|, whatever tiles the pair lies in. Empty: 0.
+    Tensor forget{};
+
     // f32 [H]: a logit that takes part in the softmax and carries no value. Empty: none (as if -infinity).
     Tensor sink{};
 
     // Forward only: pairs at distance far_from or more take their score from these instead of q and k.
     Tensor far_queries{}, far_keys{};  // like q and k
     int64_t far_from = 0;
+
+    // Stick-breaking in place of the softmax: each visible key, from the nearest on, takes the share s(y) of what
+    // nearer ones left. A query does not see its own key; without another o = 0. lse is the log of what is left
+    // in the end. Without sinks, row squares, forget sums, far pairs and row maxima.
+    bool stick_breaking = false;
 
     // Row maxima, if a forward pass computes them, are of |z_ij| instead of z_ij.
     bool absolute_maxima = false;
@@ -56,6 +68,7 @@ struct AttentionGradients {
     Tensor row_factor{};  // f32 [H, N], =
     Tensor distance_gain{},
         distance_bias{};  // like the tables, =; distances below T only. Without row_square
+    Tensor forget{};      // f32 [H, N], =: at c, the sum of dy over row n less that over column n
     Tensor sink{};        // f32 [H], +=
 };
 

@@ -190,8 +190,19 @@ class Ops : public Planner {
                                  const LawEntries& entries, const Tensor& elements) = 0;
     const Operation<&Ops::do_law_gradient> law_gradient;
 
+    // Running sums along each sequence of log f = log sigmoid(u + bias), in f64; u [B*T, H], bias f32 [H].
+    // sums f64 [H, B*R], T = length: entries first .. first + T - 1 of the R of every sequence, continued from
+    // entry first - 1. A pass over whole sequences has R = T and first = 0.
+    virtual void do_forget_sums(Tensor sums, const Tensor& u, const Tensor& bias, int64_t length,
+                                int64_t first) = 0;
+    const Operation<&Ops::do_forget_sums> forget_sums;
+    // du [B*T, H] = ; dbias += (empty: not wanted). dsums f32 [H, B*T] of whole sequences.
+    virtual void do_forget_sums_backward(Tensor du, Tensor dbias, const Tensor& dsums, const Tensor& u,
+                                         const Tensor& bias, int64_t length) = 0;
+    const Operation<&Ops::do_forget_sums_backward> forget_sums_backward;
+
     // o [N, H*d] = attention of q [N, H*d], k, v [N, G*d] (slices of qkv).
-    // lse f32 [H, N]: natural log of the softmax denominator, sink included.
+    // lse f32 [H, N]: natural log of the softmax denominator, sink included; of a stick, of what is left of it.
     // row_maxima f32 [H, N] (may be empty): the largest z_ij = scale <q_i, k_j> (or |z_ij|) over the
     // visible keys, before softcap and factors; -infinity where row_factor is 0.
     virtual void do_attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor& q, const Tensor& k,
@@ -207,8 +218,8 @@ class Ops : public Planner {
     const Operation<&Ops::do_attention_statistics> attention_statistics;
     // One query per sequence, at `position`, against keys and values computed before: o, q [B, H*d];
     // k, v [B*R, G*d], spec.length = R rows of each sequence, of which [first, position] are visible.
-    // In the spec row_factor is [1 or H, B], row_square [B], far_queries like q, far_keys like k;
-    // there is no row_start.
+    // In the spec row_factor is [1 or H, B], row_square [B], far_queries like q, far_keys like k, forget
+    // [H, B*R], the query's own entry at `position`; there is no row_start.
     virtual void do_attention_decode(Tensor o, const Tensor& q, const Tensor& k, const Tensor& v,
                                      const AttentionSpec& spec, int64_t first, int64_t position) = 0;
     const Operation<&Ops::do_attention_decode> attention_decode;

@@ -3,9 +3,8 @@
 // Of the visible keys of a query, with z, y and P as in attention_spec.h and z before the softcap:
 //     top_score      max z
 //     top_logit      max y
-//     second_logit   the largest y of the other keys, so that the two largest weights have the ratio
-//                    exp(top_logit - second_logit); -infinity for a single key
 //     top_weight     max log P, so that 1 / max P = exp(-top_weight)
+//     second_weight  the largest log P of the other keys; -infinity for a single key
 //     participation  sum P^2
 //     first_mass     P of the first visible key
 //     sink_mass      what the sink takes of the softmax; 0 without one
@@ -33,8 +32,8 @@ inline constexpr std::array<int64_t, distance_classes + 1> distance_class_begin 
 enum class RowStatistic : int {
     top_score,
     top_logit,
-    second_logit,
     top_weight,
+    second_weight,
     participation,
     first_mass,
     sink_mass,

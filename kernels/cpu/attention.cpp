@@ -79,7 +79,7 @@ struct ForwardTile {
 // Turns the scores of one panel and keys [range.begin, range.end) into P^T and updates top, sum and shrink.
 template <Form form, bool masked>
 void softmax_panel(const ForwardTile& t, const QueryTile& q, const ScoreRows& rows, int64_t panel,
-                   const KeyRange& range, const DistanceSlice& slice) {
+                   const KeyRange& range, const TableSlice& slice) {
     const int64_t keys = range.end - range.begin;  // a copy no store can change
     for (int64_t lane = 0; lane < panel_cols; lane += lanes) {
         const int64_t at = panel * panel_cols + lane;
@@ -90,7 +90,7 @@ void softmax_panel(const ForwardTile& t, const QueryTile& q, const ScoreRows& ro
         const int64_t first = range.begin, distance = query - first - slice.lowest;
         for (int64_t j = 0; j < keys; ++j) {
             float* y = column + j * panel_cols;
-            Vec value = score_of<form>(load(y), rows, at, slice, distance - j).y;
+            Vec value = score_of<form>(load(y), rows, at, slice, distance - j, first + j).y;
             if constexpr (masked) value = mask_unseen(value, first + j, query, q.start + at);
             if constexpr (form != Form::plain || masked) store(y, value);
             top = max(top, value);
@@ -110,7 +110,7 @@ void softmax_panel(const ForwardTile& t, const QueryTile& q, const ScoreRows& ro
 
 // The instantiations of one form, with and without masked pairs.
 using Softmax = void (*)(const ForwardTile&, const QueryTile&, const ScoreRows&, int64_t, const KeyRange&,
-                         const DistanceSlice&);
+                         const TableSlice&);
 struct FormPasses {
     Softmax masked, whole;
 };
@@ -175,7 +175,7 @@ void score_panel(const ForwardTile& t, const QueryTile& q, int64_t panel, const 
 
 // Adds keys [range.begin, range.end) to one panel of queries.
 void attend_panel(const ForwardTile& t, const QueryTile& q, const ScoreRows& rows, int64_t panel,
-                  const KeyRange& range, const Item& item, const DistanceSlice& slice,
+                  const KeyRange& range, const Item& item, const TableSlice& slice,
                   const FormPasses& passes) {
     score_panel(t, q, panel, range, item);
     if (item.maxima) raise_maxima(t, q, rows, panel, range, item.spec.absolute_maxima);
@@ -233,11 +233,13 @@ void attention_tile(float* o, int64_t o_stride, float* lse, float* maxima, const
     };
     pack(t.queries, item.q);
     if (item.far_q) pack(t.far_queries, item.far_q);
-    const DistanceSlice::Tables tables(item.spec, item.head);
-    DistanceSlice slice;
+    const TableSlice::Tables tables(item.spec, item.head);
+    const double* sums = sums_of_head(item.spec, item.head, item.first_token);
+    TableSlice slice;
     for (int64_t key = q.first_key(); key < q.end; key += key_tile) {
         const int64_t key_end = smaller(key + key_tile, q.end);
         if (tables.gain) slice.cut(tables, q.begin, key, key_end);
+        if (sums) slice.cut_forget(sums, key, key_end);
         for (int64_t panel = 0; panel < query_panels; ++panel) {
             const KeyRange range(q, panel, key, key_end);
             if (!range.empty()) attend_panel(t, q, rows, panel, range, item, slice, passes);
@@ -266,6 +268,10 @@ void CpuOps::do_row_starts(Tensor row_start, const Tensor& doc_start, int64_t le
 
 void CpuOps::do_attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor& q, const Tensor& k,
                           const Tensor& v, const AttentionSpec& spec) {
+    if (spec.stick_breaking) {
+        check(!row_maxima, "stick-breaking attention has no row maxima");
+        return break_sticks(o, lse, q, k, v, spec);
+    }
     check(ForwardTile::floats(spec.head_dim) <= scratch_per_thread_, "attention: head size {} is too large",
           spec.head_dim);
     check_attention(spec);
@@ -273,9 +279,11 @@ void CpuOps::do_attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor&
     const int64_t d = spec.head_dim, length = spec.length, group = spec.heads / spec.kv_heads;
     const int64_t tiles = (length + query_tile - 1) / query_tile;
     const int32_t* row_start = spec.row_start ? spec.row_start.i32() : nullptr;
-    const FormPasses passes = spec.softcap > 0 || spec.row_square ? passes_of<Form::general>
-                              : spec.distance_gain                ? passes_of<Form::distance>
-                                                                  : passes_of<Form::plain>;
+    const Form form = form_of(spec);
+    const FormPasses passes = form == Form::general    ? passes_of<Form::general>
+                              : form == Form::distance ? passes_of<Form::distance>
+                              : form == Form::forget   ? passes_of<Form::forget>
+                                                       : passes_of<Form::plain>;
 
     // Within a head the longest tiles come first; heads follow each other, so that keys and
     // values stay in cache.

@@ -6,10 +6,14 @@
 //   10*d FLOPs and one exp2 per visible pair. Reads q, k, v, o, dout and lse; overwrites dq, dk and dv.
 //
 // Row factors f sit in the packed queries, for S and for dK. dQ is summed without them, so that df_i =
-// <dQ_i / f_i, q_i> needs no division; the last pass over a row of dQ forms this product and then multiplies
-// by f. A softcap lies between scale and f; then dS = f (1 - tanh^2) gain(t) dL, and df is summed pair by
-// pair. Gradients of the distance tables are sums along the diagonals of dL and dL z. A sink affects
-// dL only through lse and delta; its own gradient is -sum_i exp(sink - lse_i) delta_i.
+// <dQ_i / f_i, q_i> needs no division; the last pass over a row of dQ forms this product and then
+// multiplies by f. A softcap lies between scale and f; then dS = f (1 - tanh^2) gain(t) dL, and df is
+// summed pair by pair. Gradients of the distance tables are sums along the diagonals of dL and dL z. A sink
+// affects dL only through lse and delta; its own gradient is -sum_i exp(sink - lse_i) delta_i. The gradient
+// of a forget sum is the sum of dL over the row of its position less that over the column. Rows are summed
+// although without a sink they add up to 0 but for the rounding of delta: a forget gate gets the total of
+// these differences over all later positions, in which the pairs on one side of the gate cancel only if
+// each of them is in both sums.
 //
 // Parallel over (sequence, key/value head, segment of keys). An item walks its keys in blocks whose dK and dV
 // stay in L2, and per block all queries that see it, so dK and dV need no sums of other items. With one
@@ -28,13 +32,10 @@
 #include "kernels/cpu/micro_gemm.h"
 #include "kernels/cpu/attention_tiles.h"
 #include "kernels/cpu/attention_backward_passes.h"
+#include "kernels/cpu/attention_backward_tile.h"
 #include "kernels/cpu/cpu_ops.h"
 
 namespace {
-
-// Rows of S^T and dS^T tiles lie this far apart: as left sides they are read across rows.
-constexpr int64_t score_stride = query_tile + 16;
-static_assert(lanes <= 16, "the gap between rows of a tile holds a vector");
 
 // One block of keys: sums over all queries that see it.
 struct KeyBlock {
@@ -43,12 +44,15 @@ struct KeyBlock {
     float* dk;  // [block_keys][padded], without the factor `scale`
     float* dv;  // [block_keys][padded]
     float* k;   // K as a right side: per key tile, padded / panel_cols panels of [key_tile, panel_cols]
+    // [block_keys][key_sum_lanes]: dL of one head, summed over queries lane by lane; null: not wanted
+    float* sums;
 
     KeyBlock(float* memory, const Plan& plan, int64_t first, int64_t until, const Tensor& keys)
         : begin(first), end(until), padded(plan.padded) {
         dk = memory;
         dv = dk + plan.block_keys * padded;
         k = dv + plan.block_keys * padded;
+        sums = plan.forget ? k + plan.block_keys * padded : nullptr;
         std::memset(dk, 0, static_cast<size_t>(2 * plan.block_keys * padded) * sizeof(float));
         for (int64_t tile = begin; tile < end; tile += key_tile)
             for (int64_t c = 0; c < padded; c += panel_cols)
@@ -61,114 +65,35 @@ struct KeyBlock {
     }
 };
 
-// One tile of queries of one head, packed in every form the products need. Buffers are pieces
-// of the thread's scratch.
-struct BackwardTile {
-    int64_t width, padded;
-    float* q_transposed;     // [query_panels][d][panel_cols], times ScoreRows::packing
-    float* dout_transposed;  // [query_panels][d][panel_cols]
-    float* q;                // [padded / panel_cols][query_tile][panel_cols], times f without a softcap
-    float* dout;             // [padded / panel_cols][query_tile][panel_cols]
-    float* dq;               // [query_tile][padded], without scale and f
-    float* p;                // [key_tile][score_stride]: S^T, then P^T
-    float* ds;               // [key_tile][score_stride]: dP^T, then dS^T
-    float* lse;              // [query_tile], in base 2
-    float* delta;            // [query_tile]
-    float* dfactor;          // [query_tile]: df / softcap, summed pair by pair with a softcap
-    // [key_tile][score_stride] each, between zeros: dL^T and dL^T times z log2(e) for the gradients of the
-    // tables; null: not wanted.
-    float *dl = nullptr, *dlz = nullptr;
-
-    BackwardTile(float* scratch, int64_t head_dim, bool gain, bool bias)
-        : width(head_dim), padded(round_up(head_dim, panel_cols)) {
-        q_transposed = scratch;
-        dout_transposed = q_transposed + query_tile * width;
-        q = dout_transposed + query_tile * width;
-        dout = q + query_tile * padded;
-        dq = dout + query_tile * padded;
-        p = dq + query_tile * padded;
-        ds = p + key_tile * score_stride;
-        lse = ds + key_tile * score_stride;
-        delta = lse + query_tile;
-        dfactor = delta + query_tile;
-        float* diagonals = dfactor + query_tile;
-        if (bias) dl = diagonals + lanes;
-        if (gain) dlz = diagonals + diagonal_floats + lanes;
-        if (bias || gain) std::memset(diagonals, 0, 2 * diagonal_floats * sizeof(float));
-    }
-    static constexpr int64_t diagonal_floats = 16 + key_tile * score_stride;
-    static int64_t floats(int64_t head_dim, bool tables) {
-        return query_tile * (2 * head_dim + 3 * round_up(head_dim, panel_cols) + 3) +
-               2 * key_tile * score_stride + (tables ? 2 * diagonal_floats : 0);
-    }
-
-    // at_lse, at_delta: of the tile's first query.
-    void load_queries(const QueryTile& t, const Tensor& queries, const Tensor& gradients, const float* at_lse,
-                      const float* at_delta, const ScoreRows& score, bool factors) {
-        const int64_t rows = t.end - t.begin;
-        const float* from_q = queries.f32() + t.begin * queries.row_stride;
-        const float* from_dout = gradients.f32() + t.begin * gradients.row_stride;
-        pack_queries_transposed(q_transposed, from_q, queries.row_stride, rows, width, score.packing);
-        pack_queries_transposed(dout_transposed, from_dout, gradients.row_stride, rows, width, nullptr);
-        for (int64_t c = 0; c < padded; c += panel_cols) {
-            pack_panel<PlainUnit>(q + c * query_tile, from_q + c, queries.row_stride, rows, width - c);
-            pack_panel<PlainUnit>(dout + c * query_tile, from_dout + c, gradients.row_stride, rows,
-                                  width - c);
-            if (!factors) continue;
-            for (int64_t i = 0; i < rows; ++i) {
-                float* to = q + c * query_tile + i * panel_cols;
-                store(to, load(to) * splat(score.factor[i]));
-                store(to + lanes, load(to + lanes) * splat(score.factor[i]));
-            }
-        }
-        std::memset(dq, 0, static_cast<size_t>(query_tile * padded) * sizeof(float));
-        // Queries past the end: probability 0.
-        for (int64_t i = 0; i < query_tile; ++i) {
-            lse[i] = i < rows ? at_lse[i] * log2_e : __builtin_inff();
-            delta[i] = i < rows ? at_delta[i] : 0.0f;
-            dfactor[i] = 0.0f;
-        }
-    }
-};
-
-// Scores and gradients of probabilities of one panel: S^T = K Q^T and dP^T = V dO^T for the keys of `range`.
-void score_panel(const BackwardTile& t, int64_t panel, const KeyRange& range, int64_t first_key,
-                 const Tensor& k, const Tensor& v) {
-    const auto product = [&](float* to, const Tensor& left, const float* right) {
-        multiply_panel<PlainUnit>(
-            left.f32() + range.begin * left.row_stride, left.row_stride, 1,
-            right + panel * t.width * panel_cols, t.width,
-            range.end - range.begin, [=](int64_t r, Vec low, Vec high) __attribute__((always_inline)) {
-                store(to + r * score_stride, low);
-                store(to + r * score_stride + lanes, high);
-            });
-    };
-    const int64_t at = (range.begin - first_key) * score_stride + panel * panel_cols;
-    product(t.p + at, k, t.q_transposed);
-    product(t.ds + at, v, t.dout_transposed);
-}
-
 // p: S^T to P^T; ds: dP^T to dS^T. Queries of the panel and keys of `range`.
 template <Form form, bool masked>
 void differentiate_panel(const BackwardTile& t, const QueryTile& q, const ScoreRows& rows, int64_t panel,
-                         const KeyRange& range, int64_t first_key, const DistanceSlice& slice) {
+                         const KeyRange& range, int64_t first_key, const TableSlice& slice) {
     // Copies no store can change.
     float *const to_p = t.p, *const to_ds = t.ds, *const to_dl = t.dl, *const to_dlz = t.dlz;
+    float* const to_column = t.dcolumn;
+    const int64_t block_begin = t.block_begin;
+    constexpr bool forgets = form == Form::forget || form == Form::general;
     const int64_t begin = range.begin, end = range.end;
     for (int64_t lane = 0; lane < panel_cols; lane += lanes) {
         const int64_t at = panel * panel_cols + lane;
         const int64_t query = q.begin + at;
         const Vec lse = load(t.lse + at), delta = load(t.delta + at);
-        [[maybe_unused]] Vec dfactor{};
+        [[maybe_unused]] Vec dfactor{}, drow{};
         for (int64_t j = begin; j < end; ++j) {
             const int64_t where = (j - first_key) * score_stride + at;
-            const Score s = score_of<form>(load(to_p + where), rows, at, slice, query - j - slice.lowest);
+            const Score s = score_of<form>(load(to_p + where), rows, at, slice, query - j - slice.lowest, j);
             Vec y = s.y - lse;
             if constexpr (masked) y = mask_unseen(y, j, query, q.start + at);
             const Vec p = exp2(y);
             const Vec dl = p * (load(to_ds + where) - delta);
             Vec ds = dl;
-            if constexpr (form != Form::plain) ds *= s.gain;
+            if constexpr (form == Form::distance || form == Form::general) ds *= s.gain;
+            if (forgets && to_column) {
+                float* sum = to_column + (j - block_begin) * key_sum_lanes;
+                store(sum, load(sum) + dl);
+                drow += dl;
+            }
             if constexpr (form == Form::general) {
                 if (to_dl) store(to_dl + where, dl);
                 if (to_dlz) store(to_dlz + where, dl * s.z);
@@ -181,63 +106,18 @@ void differentiate_panel(const BackwardTile& t, const QueryTile& q, const ScoreR
             store(to_ds + where, ds);
         }
         if constexpr (form == Form::general) store(t.dfactor + at, load(t.dfactor + at) + dfactor);
+        if constexpr (forgets) store(t.drow + at, load(t.drow + at) + drow);
     }
 }
 
 // The instantiations of one form, with and without masked pairs.
 using Differentiate = void (*)(const BackwardTile&, const QueryTile&, const ScoreRows&, int64_t,
-                               const KeyRange&, int64_t, const DistanceSlice&);
+                               const KeyRange&, int64_t, const TableSlice&);
 struct FormPasses {
     Differentiate masked, whole;
 };
 template <Form form>
 constexpr FormPasses passes_of = {differentiate_panel<form, true>, differentiate_panel<form, false>};
-
-// Keys [from, until) of a panel are seen by none of its queries.
-void clear_panel(const BackwardTile& t, int64_t panel, int64_t from, int64_t until, int64_t first_key) {
-    for (float* tile : {t.p, t.ds, t.dl, t.dlz}) {
-        if (!tile) continue;
-        for (int64_t j = from; j < until; ++j)
-            for (int64_t lane = 0; lane < panel_cols; lane += lanes)
-                store(tile + (j - first_key) * score_stride + panel * panel_cols + lane, Vec{});
-    }
-}
-
-// table[t] += sum of tile[j][i] over the `keys` rows j and the queries i with distance i - j + first = t. The
-// zeros around the rows let a vector of distances walk down the tile, one query to the right per key.
-void add_diagonals(float* table, const float* tile, int64_t keys, int64_t first) {
-    for (int64_t t = first - (keys - 1); t < first + query_tile; t += lanes) {
-        const int64_t begin = larger(0, first - t - (lanes - 1));
-        const int64_t end = smaller(keys, first - t + query_tile);
-        const float* at = tile + (t - first);
-        Vec sum[4] = {};
-        int64_t j = begin;
-        for (; j + 4 <= end; j += 4)
-            for (int64_t x = 0; x < 4; ++x) sum[x] += load(at + (j + x) * (score_stride + 1));
-        for (; j < end; ++j) sum[0] += load(at + j * (score_stride + 1));
-        store(table + t, load(table + t) + ((sum[0] + sum[1]) + (sum[2] + sum[3])));
-    }
-}
-
-// A matrix in tiles: element (i, j) lies i * row_step + j * k_step behind `data`.
-struct Strided {
-    const float* data;
-    int64_t row_step, k_step;
-};
-// c [rows, padded] += left [rows, depth] times the panels of `right`, which lie panel_floats apart.
-void accumulate(float* c, int64_t padded, const Strided& left, const float* right, int64_t panel_floats,
-                int64_t rows, int64_t depth) {
-    for (int64_t column = 0; column < padded; column += panel_cols, right += panel_floats) {
-        float* to = c + column;
-        multiply_panel<PlainUnit>(
-            left.data, left.row_step, left.k_step, right, depth,
-            rows, [=](int64_t r, Vec low, Vec high) __attribute__((always_inline)) {
-                float* at = to + r * padded;
-                store(at, load(at) + low);
-                store(at + lanes, load(at + lanes) + high);
-            });
-    }
-}
 
 // Sums of one head's table gradients by distance, entry t of distance t; null: not wanted.
 // The gain's are times log2(e).
@@ -250,7 +130,7 @@ struct TableSums {
 struct HeadPass {
     const KeyBlock& block;
     const Tensor &k, &v;
-    const DistanceSlice& slice;
+    const TableSlice& slice;
     const TableSums& tables;
     const FormPasses& passes;
 };
@@ -311,8 +191,9 @@ struct Item {
     const int32_t* row_start;  // of this sequence, or null
     int64_t kv_head;
     FormPasses passes;
-    float *scratch, *memory;  // of this thread
-    float* tables;            // of this item: rows of gains, then of biases
+    float *row_sums, *column_sums;  // of dL, [H, N]: this segment's, and of all keys; null: not wanted
+    float *scratch, *memory;        // of this thread
+    float* tables;                  // of this item: rows of gains, then of biases
 
     TableSums table_sums(int64_t head) const {
         const int64_t member = head % (spec.heads / spec.kv_heads);
@@ -328,10 +209,15 @@ struct Item {
 void backward_head(const Item& item, const KeyBlock& block, int64_t head, const Tensor& k, const Tensor& v) {
     const int64_t d = item.spec.head_dim, length = item.spec.length;
     const Tensor q = item.q.col_range(head * d, d), dout = item.dout.col_range(head * d, d);
-    const DistanceSlice::Tables tables(item.spec, head);
+    const TableSlice::Tables tables(item.spec, head);
     const TableSums sums = item.table_sums(head);
     BackwardTile t(item.scratch, d, sums.gain, sums.bias);
-    DistanceSlice slice;
+    t.dcolumn = block.sums;
+    t.block_begin = block.begin;
+    const int64_t keys = block.end - block.begin;
+    if (block.sums) std::memset(block.sums, 0, static_cast<size_t>(keys * key_sum_lanes) * sizeof(float));
+    const double* forget = sums_of_head(item.spec, head, item.first_token);
+    TableSlice slice;
     const HeadPass pass{block, k, v, slice, sums, item.passes};
     for (int64_t i = block.begin / query_tile * query_tile; i < length; i += query_tile) {
         const QueryTile tile(i, length, item.row_start);
@@ -343,6 +229,7 @@ void backward_head(const Item& item, const KeyBlock& block, int64_t head, const 
             const int64_t key_end = smaller(key + key_tile, block.end);
             if (key_end <= tile.first_key()) continue;
             if (tables.gain) slice.cut(tables, tile.begin, key, key_end);
+            if (forget) slice.cut_forget(forget, key, key_end);
             backward_tile(t, pass, tile, rows, key, key_end);
         }
         write_rows(item.dq.f32() + i * item.dq.row_stride + head * d, item.dq.row_stride, t.dq, t.padded,
@@ -351,7 +238,15 @@ void backward_head(const Item& item, const KeyBlock& block, int64_t head, const 
             float* to = item.dfactor + head * item.dfactor_stride + i;
             for (int64_t r = 0; r < tile.end - i; ++r) to[r] += t.dfactor[r] * item.spec.softcap;
         }
+        if (item.row_sums) {
+            float* to = item.row_sums + head * item.head_stride + i;
+            for (int64_t r = 0; r < tile.end - i; ++r) to[r] += t.drow[r];
+        }
     }
+    if (item.column_sums)
+        for (int64_t j = 0; j < keys; ++j)
+            item.column_sums[head * item.head_stride + block.begin + j] =
+                reduce_add(load(block.sums + j * key_sum_lanes));
 }
 
 // Keys [begin, end) of one sequence and key/value head.
@@ -362,10 +257,11 @@ void backward_segment(const Item& item, int64_t begin, int64_t end) {
     for (int64_t i = begin; i < item.spec.length; ++i)
         std::memset(item.dq.f32() + i * item.dq.row_stride + first_head * d, 0,
                     static_cast<size_t>(group * d) * sizeof(float));
-    if (item.dfactor)
-        for (int64_t head = first_head; head < first_head + group; ++head)
-            std::memset(item.dfactor + head * item.dfactor_stride + begin, 0,
-                        static_cast<size_t>(item.spec.length - begin) * sizeof(float));
+    const size_t reached = static_cast<size_t>(item.spec.length - begin) * sizeof(float);
+    for (int64_t head = first_head; head < first_head + group; ++head) {
+        if (item.dfactor) std::memset(item.dfactor + head * item.dfactor_stride + begin, 0, reached);
+        if (item.row_sums) std::memset(item.row_sums + head * item.head_stride + begin, 0, reached);
+    }
     if (item.tables)
         std::memset(item.tables, 0, static_cast<size_t>(item.plan.item_table_floats()) * sizeof(float));
     for (int64_t key = begin; key < end; key += item.plan.block_keys) {
@@ -383,6 +279,7 @@ void backward_segment(const Item& item, int64_t begin, int64_t end) {
 }  // namespace
 
 int64_t CpuOps::do_attention_workspace(const AttentionSpec& spec, const AttentionGradients& gradients) const {
+    if (spec.stick_breaking) return stick_workspace(spec, gradients);
     return Plan(spec, gradients, threads_).floats() * static_cast<int64_t>(sizeof(float));
 }
 
@@ -390,9 +287,12 @@ void CpuOps::do_attention_backward(Tensor dq, Tensor dk, Tensor dv, const Attent
                                    Tensor workspace, const Tensor& dout, const Tensor& o, const Tensor& lse,
                                    const Tensor& q, const Tensor& k, const Tensor& v,
                                    const AttentionSpec& spec) {
+    if (spec.stick_breaking)
+        return break_sticks_backward({dq, dk, dv, dout, o, lse, q, k, v}, gradients, workspace, spec);
     check_attention(spec);
     check(!spec.far_queries && !spec.far_keys, "attention_backward: a far pair is for forward passes only");
     check(!gradients.sink || spec.sink, "attention_backward: gradient of a sink that is not there");
+    check(!gradients.forget || spec.forget, "attention_backward: gradient of forget sums that are not there");
     const Plan plan(spec, gradients, threads_);
     const bool tables = plan.item_table_floats() > 0;
     check(!tables || (spec.distance_gain && !spec.row_square),
@@ -408,6 +308,10 @@ void CpuOps::do_attention_backward(Tensor dq, Tensor dk, Tensor dv, const Attent
     float* partial = memory + plan.thread_floats;
     float* partial_factor = partial + plan.partial_floats;
     float* table_sums = partial_factor + plan.factor_floats;
+    float* pair_sums = table_sums + plan.table_floats;  // of rows, a part per segment, and of columns
+    const auto sums_at = [&](int64_t part, int64_t token) {
+        return plan.forget ? pair_sums + part * spec.heads * tokens + token : nullptr;
+    };
     row_products(delta, dout, o, spec.heads, spec.head_dim, threads_);
     if (gradients.sink) add_sinks(gradients.sink, spec.sink, lse, delta, threads_);
     const QueryFinish finish{.spec = spec,
@@ -418,9 +322,11 @@ void CpuOps::do_attention_backward(Tensor dq, Tensor dk, Tensor dv, const Attent
                              .partial = partial,
                              .partial_factor = partial_factor};
     const bool whole = plan.segments == 1;
-    const FormPasses passes = spec.softcap > 0 || spec.row_square || tables ? passes_of<Form::general>
-                              : spec.distance_gain                          ? passes_of<Form::distance>
-                                                                            : passes_of<Form::plain>;
+    const Form form = tables ? Form::general : form_of(spec);
+    const FormPasses passes = form == Form::general    ? passes_of<Form::general>
+                              : form == Form::distance ? passes_of<Form::distance>
+                              : form == Form::forget   ? passes_of<Form::forget>
+                                                       : passes_of<Form::plain>;
 
     // Early keys are seen by most queries: the first segments are the longest items and start first.
     const int64_t heads = spec.batch * spec.kv_heads;
@@ -450,6 +356,8 @@ void CpuOps::do_attention_backward(Tensor dq, Tensor dk, Tensor dv, const Attent
                         .row_start = spec.row_start ? spec.row_start.i32() + first_row : nullptr,
                         .kv_head = i % spec.kv_heads,
                         .passes = passes,
+                        .row_sums = sums_at(segment, first_row),
+                        .column_sums = sums_at(plan.segments, first_row),
                         .scratch = scratch_of(omp_get_thread_num()),
                         .memory = memory + omp_get_thread_num() * plan.block_floats(),
                         .tables = tables ? table_sums + i * plan.item_table_floats() : nullptr};
@@ -466,6 +374,7 @@ void CpuOps::do_attention_backward(Tensor dq, Tensor dk, Tensor dv, const Attent
         for (int64_t n = 0; n < tokens; ++n)
             for (int64_t head = 0; head < spec.heads; ++head) finish(n, head);
     }
+    if (gradients.forget) subtract_sums(gradients.forget, pair_sums, length, plan, threads_);
     if (gradients.distance_gain)
         add_tables(gradients.distance_gain, table_sums, 0, plan.gain_rows, ln_2, spec, plan, threads_);
     if (gradients.distance_bias)

@@ -4,6 +4,10 @@
 // Distances of one tile reach this far below 0 and above the longest; their sums are zeros.
 inline constexpr int64_t table_margin = query_tile + key_tile;
 
+// Sums of dL by key stay vectors over the queries until a block is done. All instruction sets use the size
+// that the widest one needs.
+inline constexpr int64_t key_sum_lanes = 16;
+
 // How the work and the workspace are cut. A function of the shape and, for the per-thread part, of the
 // threads. An optional gradient counts as wanted when it has a shape, whether it has memory yet or not.
 struct Plan {
@@ -13,9 +17,10 @@ struct Plan {
     int64_t padded;        // d rounded up to whole panels
     int64_t gain_rows, bias_rows;  // of the tables whose gradients one item sums; 0: not wanted
     int64_t table_span;            // floats of such a row
+    bool forget;                   // its gradient is wanted
     // The workspace: delta [H, N]; per thread the block of keys; partial dQ [segments][N, H*d]; partial df
-    // [segments][H, N]; per item its tables.
-    int64_t delta_floats, thread_floats, partial_floats, factor_floats, table_floats;
+    // [segments][H, N]; per item its tables; sums of dL over the rows [segments][H, N] and columns [H, N].
+    int64_t delta_floats, thread_floats, partial_floats, factor_floats, table_floats, forget_floats;
 
     Plan(const AttentionSpec& s, const AttentionGradients& wanted, int threads) {
         // Enough items for many threads, but segments no shorter than 1024 keys.
@@ -31,6 +36,7 @@ struct Plan {
         };
         gain_rows = rows_of(wanted.distance_gain);
         bias_rows = rows_of(wanted.distance_bias);
+        forget = wanted.forget.rank > 0;
         table_span = round_up(s.length + 2 * table_margin, 16);
         const int64_t tokens = s.batch * s.length;
         delta_floats = round_up(s.heads * tokens, 16);
@@ -39,11 +45,14 @@ struct Plan {
         const bool factor_by_pair = s.softcap > 0 && wanted.row_factor.rank > 0;
         factor_floats = segments > 1 && factor_by_pair ? round_up(segments * s.heads * tokens, 16) : 0;
         table_floats = segments * heads * item_table_floats();
+        forget_floats = forget ? (segments + 1) * s.heads * tokens : 0;
     }
-    int64_t block_floats() const { return 3 * block_keys * padded; }
+    int64_t block_floats() const {
+        return 3 * block_keys * padded + (forget ? block_keys * key_sum_lanes : 0);
+    }
     int64_t item_table_floats() const { return (gain_rows + bias_rows) * table_span; }
     int64_t floats() const {
-        return delta_floats + thread_floats + partial_floats + factor_floats + table_floats;
+        return delta_floats + thread_floats + partial_floats + factor_floats + table_floats + forget_floats;
     }
 };
 
@@ -121,6 +130,21 @@ inline void add_tables(const Tensor& to, const float* tables, int64_t first, int
             sum *= splat(factor);
             float* entry = to.f32() + row * to.row_stride + to.cols() - 1 - t;
             for (int64_t x = 0; x < smaller(lanes, spec.length - t); ++x) entry[-x] = sum[x];
+        }
+}
+
+// to [H, N] = the sums over rows, of all segments, less those over columns: sums [segments + 1][H, N].
+inline void subtract_sums(const Tensor& to, const float* sums, int64_t length, const Plan& plan,
+                          int threads) {
+    const int64_t heads = to.rows(), tokens = to.cols();
+    const float* columns = sums + plan.segments * heads * tokens;
+#pragma omp parallel for schedule(static) num_threads(threads)
+    for (int64_t h = 0; h < heads; ++h)
+        for (int64_t n = 0; n < tokens; ++n) {
+            float sum = 0;
+            for (int64_t s = 0; s <= n % length / plan.segment_keys; ++s)
+                sum += sums[(s * heads + h) * tokens + n];
+            to.f32()[h * to.row_stride + n] = sum - columns[h * tokens + n];
         }
 }
 

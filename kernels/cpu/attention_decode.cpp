@@ -14,12 +14,14 @@
 #include "kernels/cpu/simd.h"
 #include "kernels/cpu/simd_math.h"
 #include "kernels/cpu/loops.h"
+#include "kernels/cpu/micro_gemm.h"
+#include "kernels/cpu/attention_tiles.h"
+#include "kernels/cpu/stick_breaking.h"
 #include "kernels/cpu/cpu_ops.h"
 
 namespace {
 
 constexpr int64_t key_block = 128;
-constexpr float log2_e = 1.4426950408889634f;
 
 struct Query {
     const AttentionSpec& spec;
@@ -64,6 +66,12 @@ float exponents(float* y, const Query& at, int64_t begin, int64_t count, const T
         gain = row(s.distance_gain);
         bias = row(s.distance_bias);
     }
+    alignas(64) float fading[key_block] = {};
+    if (s.forget) {
+        const double* sums = s.forget.f64() + at.head * s.forget.row_stride + at.sequence * s.length;
+        for (int64_t j = 0; j < count; ++j)
+            fading[j] = static_cast<float>(sums[at.position] - sums[begin + j]);
+    }
     Vec most = splat(-__builtin_inff());
     for_vectors(count, [&](int64_t i, auto n) {
         Vec z = load(y + i, n) * scale;
@@ -73,7 +81,7 @@ float exponents(float* y, const Query& at, int64_t begin, int64_t count, const T
             if (s.row_square) g = sqrt(max(Vec{}, g + splat(square)));
             z = z * g + (load(bias + i, n) - splat(0.5f * square));
         }
-        z = z * splat(log2_e);
+        z = (z + load(fading + i, n)) * splat(log2_e);
         store(y + i, z, n);
         most = max(most, load(y + i, n, -__builtin_inff()));
     });
@@ -109,6 +117,40 @@ void attend(float* o, const Query& at, const Tensor& q, const Tensor& k, const T
     for_vectors(d, [&](int64_t c, auto n) { store(o + c, load(o + c, n) * inverse, n); });
 }
 
+// o += weights y of keys [begin, begin + count).
+void add_values(float* o, const Query& at, const float* y, int64_t begin, int64_t count, const Tensor& v) {
+    for_vectors(at.spec.head_dim, [&](int64_t c, auto n) {
+        Vec total = load(o + c, n);
+        for (int64_t j = 0; j < count; ++j) total += splat(y[j]) * load(at.row_of(v, begin + j) + c, n);
+        store(o + c, total, n);
+    });
+}
+
+// From the key before the query's own back to the first, or until the stick is used up.
+void attend_stick(float* o, const Query& at, const Tensor& q, const Tensor& k, const Tensor& v) {
+    alignas(64) float y[key_block], left[key_block];
+    for (int64_t c = 0; c < at.spec.head_dim; ++c) o[c] = 0.0f;
+    float broken = 0;
+    for (int64_t end = at.position; end > at.first && !(broken > used_up);) {
+        const int64_t count = smaller(key_block, end - at.first), begin = end - count;
+        exponents(y, at, begin, count, q, k);
+        for_vectors(count, [&](int64_t i, auto n) {
+            const Break b = break_at(load(y + i, n));
+            store(y + i, b.taken, n);
+            store(left + i, b.left, n);
+        });
+        float here = 0;
+        for (int64_t j = count - 1; j >= 0; --j) {
+            y[j] -= broken + here;
+            here += left[j];
+        }
+        broken += here;
+        for_vectors(count, [&](int64_t i, auto n) { store(y + i, exp2(load(y + i, n)), n); });
+        add_values(o, at, y, begin, count, v);
+        end = begin;
+    }
+}
+
 }  // namespace
 
 void CpuOps::do_attention_decode(Tensor o, const Tensor& q, const Tensor& k, const Tensor& v,
@@ -119,6 +161,9 @@ void CpuOps::do_attention_decode(Tensor o, const Tensor& q, const Tensor& k, con
               v.rows() == k.rows(),
           "attention of {} queries to {} keys", q.rows(), k.rows());
     check(!spec.row_start, "attention of one query has no row starts");
+    if (spec.stick_breaking) check_sticks(spec);
+    check(!spec.forget || (spec.forget.rows() == spec.heads && spec.forget.cols() == k.rows()),
+          "attention: forget sums are {}x{}", spec.forget.rows(), spec.forget.cols());
     check(!spec.distance_gain || (spec.distance_gain.cols() > position &&
                                   spec.distance_bias.cols() == spec.distance_gain.cols()),
           "attention: distance tables of {} and {} entries at position {}", spec.distance_gain.cols(),
@@ -127,7 +172,8 @@ void CpuOps::do_attention_decode(Tensor o, const Tensor& q, const Tensor& k, con
     num_threads(threads_) if (q.count() * (position - first + 1) > parallel_threshold)
     for (int64_t b = 0; b < spec.batch; ++b)
         for (int64_t h = 0; h < spec.heads; ++h)
-            attend(o.f32() + b * o.row_stride + h * spec.head_dim, {spec, b, h, first, position}, q, k, v);
+            (spec.stick_breaking ? attend_stick : attend)(o.f32() + b * o.row_stride + h * spec.head_dim,
+                                                          {spec, b, h, first, position}, q, k, v);
 }
 
 #include "kernels/cpu/isa_end.h"

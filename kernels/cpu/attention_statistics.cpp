@@ -6,6 +6,7 @@
 // pair's scores are computed in addition to the near ones and chosen by lane.
 // Sums are f32 over the keys of one tile and f64 over tiles. Moments are about a centre of the row, the mean
 // over its first tile, which is within a few deviations of the row's mean.
+// With stick-breaking, tiles and keys are visited from near to far and weights are rebuilt without the lse.
 // Parallel over (sequence, head, tile of queries).
 #include <omp.h>
 
@@ -21,6 +22,7 @@
 #include "kernels/cpu/loops.h"
 #include "kernels/cpu/micro_gemm.h"
 #include "kernels/cpu/attention_tiles.h"
+#include "kernels/cpu/stick_breaking.h"
 #include "kernels/cpu/cpu_ops.h"
 
 namespace {
@@ -57,6 +59,9 @@ struct RowSums {
     alignas(64) float top_score[query_tile];
     alignas(64) float top_logit[query_tile];  // times log2(e)
     alignas(64) float second_logit[query_tile];
+    alignas(64) float top_log[query_tile];  // of a stick's weights, base 2
+    alignas(64) float second_log[query_tile];
+    alignas(64) float broken[query_tile] = {};
     alignas(64) float first_mass[query_tile] = {};
     float watched_mass[watched_keys][query_tile] = {};
     int32_t watched[watched_keys][query_tile];  // key; -1: none
@@ -67,7 +72,7 @@ struct RowSums {
     RowSums(const AttentionSpec& spec, const ScoreRows& rows, const float* lse_of_rows, const Tensor& keys,
             int64_t token, int64_t count) {
         for (int64_t i = 0; i < query_tile; ++i) {
-            top_score[i] = top_logit[i] = second_logit[i] = -__builtin_inff();
+            top_score[i] = top_logit[i] = second_logit[i] = top_log[i] = second_log[i] = -__builtin_inff();
             ratio[i] = rows.capped ? 1.0f / spec.softcap : log2_e * rows.factor[i];
             if (i < count) lse[i] = lse_of_rows[i] * log2_e;
             for (int64_t w = 0; w < watched_keys; ++w)
@@ -100,15 +105,16 @@ LONGREACH_INLINE VecInt every_lane(int64_t x) {
 // Weights and their terms from the scores of the keys of `range`; maxima and squares on the way.
 template <Form form>
 void weigh(RowSums& r, const StatisticsTile& t, const ScoreRows& rows, const Lanes& l, int64_t lane,
-           const KeyRange& range, const DistanceSlice& slice) {
+           const KeyRange& range, const TableSlice& slice) {
     const Vec lse = load(r.lse + l.at), ratio = load(r.ratio + l.at);
     Vec top_score = load(r.top_score + l.at), top_logit = load(r.top_logit + l.at), squares{};
     Vec second_logit = load(r.second_logit + l.at);
     for (int64_t j = range.begin; j < range.end; ++j) {
         const int64_t cell = (j - range.begin) * panel_cols + lane;
         const Vec z = load(t.scores + cell);
-        const Vec y = mask_unseen(score_of<form>(z * ratio, rows, l.at, slice, l.query - j - slice.lowest).y,
-                                  j, l.query, l.start);
+        const Vec y =
+            mask_unseen(score_of<form>(z * ratio, rows, l.at, slice, l.query - j - slice.lowest, j).y, j,
+                        l.query, l.start);
         top_score = max(top_score, mask_unseen(z, j, l.query, l.start));
         second_logit = max(second_logit, min(top_logit, y));
         top_logit = max(top_logit, y);
@@ -121,6 +127,37 @@ void weigh(RowSums& r, const StatisticsTile& t, const ScoreRows& rows, const Lan
     store(r.top_score + l.at, top_score);
     store(r.top_logit + l.at, top_logit);
     store(r.second_logit + l.at, second_logit);
+    add_wide(r.squares + l.at, squares);
+}
+
+// The same of a stick.
+void weigh_sticks(RowSums& r, const StatisticsTile& t, const ScoreRows& rows, const Lanes& l, int64_t lane,
+                  const KeyRange& range, const TableSlice& slice) {
+    const Vec ratio = load(r.ratio + l.at), before = load(r.broken + l.at), none = splat(-__builtin_inff());
+    Vec top_score = load(r.top_score + l.at), top_logit = load(r.top_logit + l.at);
+    Vec top_log = load(r.top_log + l.at), second_log = load(r.second_log + l.at), squares{}, here{};
+    for (int64_t j = range.end - 1; j >= range.begin; --j) {
+        const int64_t cell = (j - range.begin) * panel_cols + lane;
+        const Vec z = load(t.scores + cell);
+        const Vec y = score_of<Form::general>(z * ratio, rows, l.at, slice, l.query - j - slice.lowest, j).y;
+        const VecInt seen = sees_before(j, l.query, l.start);
+        const Break b = break_at(y);
+        const Vec log = max(splat(log_of_nothing), b.taken - (before + here));
+        const Vec p = seen ? exp2(log) : Vec{};
+        top_score = max(top_score, seen ? z : none);
+        top_logit = max(top_logit, seen ? y : none);
+        second_log = max(second_log, min(top_log, seen ? log : none));
+        top_log = max(top_log, seen ? log : none);
+        here += seen ? b.left : Vec{};
+        squares += p * p;
+        store(t.weights + cell, p);
+        store(t.terms + cell, p * log);
+    }
+    store(r.broken + l.at, before + here);
+    store(r.top_score + l.at, top_score);
+    store(r.top_logit + l.at, top_logit);
+    store(r.top_log + l.at, top_log);
+    store(r.second_log + l.at, second_log);
     add_wide(r.squares + l.at, squares);
 }
 
@@ -193,7 +230,7 @@ void add_powers(RowSums& r, const StatisticsTile& t, const Lanes& l, int64_t lan
 }
 
 using Weigh = void (*)(RowSums&, const StatisticsTile&, const ScoreRows&, const Lanes&, int64_t,
-                       const KeyRange&, const DistanceSlice&);
+                       const KeyRange&, const TableSlice&);
 
 __attribute__((noinline)) void multiply_scores(float* to, const Tensor& k, const float* queries,
                                                const KeyRange& range) {
@@ -215,16 +252,18 @@ struct Columns {
     }
 };
 
-void write_rows(const Columns& out, const RowSums& r, const QueryTile& q, const float* lse, float sink) {
+// rest: the logit of a sink; a stick's rest is its lse.
+void write_rows(const Columns& out, const RowSums& r, const QueryTile& q, const float* lse, float rest,
+                bool stick) {
     using enum RowStatistic;
     for (int64_t i = 0; i < q.end - q.begin; ++i) {
         out.at(top_score, 0, i) = r.top_score[i];
         out.at(top_logit, 0, i) = r.top_logit[i] * ln_2;
-        out.at(second_logit, 0, i) = r.second_logit[i] * ln_2;
-        out.at(top_weight, 0, i) = (r.top_logit[i] - r.lse[i]) * ln_2;
+        out.at(top_weight, 0, i) = (stick ? r.top_log[i] : r.top_logit[i] - r.lse[i]) * ln_2;
+        out.at(second_weight, 0, i) = (stick ? r.second_log[i] : r.second_logit[i] - r.lse[i]) * ln_2;
         out.at(participation, 0, i) = static_cast<float>(r.squares[i]);
         out.at(first_mass, 0, i) = r.first_mass[i];
-        out.at(sink_mass, 0, i) = std::exp(sink - lse[i]);
+        out.at(sink_mass, 0, i) = std::exp(stick ? lse[i] : rest - lse[i]);
         const double n = static_cast<double>(larger(0, q.begin + i - q.start[i] - 1));
         const double each = n > 0 ? 1 / n : 0;
         // About the centre, then about the mean.
@@ -257,9 +296,13 @@ void CpuOps::do_attention_statistics(Tensor statistics, const Tensor& lse, const
           "watched keys are {}x{}", watched.rows(), watched.cols());
     const int64_t tiles = (length + query_tile - 1) / query_tile;
     const int32_t* row_start = spec.row_start ? spec.row_start.i32() : nullptr;
-    const Weigh weigh_form = spec.softcap > 0 || spec.row_square ? weigh<Form::general>
-                             : spec.distance_gain                ? weigh<Form::distance>
-                                                                 : weigh<Form::plain>;
+    const Form form = form_of(spec);
+    if (spec.stick_breaking) check_sticks(spec);
+    const Weigh weigh_form = spec.stick_breaking      ? weigh_sticks
+                             : form == Form::general  ? weigh<Form::general>
+                             : form == Form::distance ? weigh<Form::distance>
+                             : form == Form::forget   ? weigh<Form::forget>
+                                                      : weigh<Form::plain>;
 #pragma omp parallel for schedule(dynamic) num_threads(threads_)
     for (int64_t item = 0; item < spec.batch * spec.heads * tiles; ++item) {
         const int64_t sequence = item / tiles / spec.heads, head = item / tiles % spec.heads;
@@ -283,12 +326,16 @@ void CpuOps::do_attention_statistics(Tensor statistics, const Tensor& lse, const
 
         const float* lse_of_rows = lse.f32() + head * lse.row_stride + token;
         const ScoreRows rows(spec, head, token, count);
-        const DistanceSlice::Tables tables(spec, head);
-        DistanceSlice slice;
+        const TableSlice::Tables tables(spec, head);
+        const double* forget = sums_of_head(spec, head, first_row);
+        TableSlice slice;
         RowSums sums(spec, rows, lse_of_rows, watched, token, count);
-        for (int64_t key = tile.first_key(); key < tile.end; key += key_tile) {
+        const int64_t first_key = tile.first_key(), last = (tile.end - 1 - first_key) / key_tile;
+        for (int64_t number = 0; number <= last; ++number) {
+            const int64_t key = first_key + (spec.stick_breaking ? last - number : number) * key_tile;
             const int64_t key_end = smaller(key + key_tile, tile.end);
             if (tables.gain) slice.cut(tables, tile.begin, key, key_end);
+            if (forget) slice.cut_forget(forget, key, key_end);
             for (int64_t panel = 0; panel < query_panels; ++panel) {
                 const KeyRange range(tile, panel, key, key_end);
                 if (range.empty()) continue;
@@ -312,7 +359,7 @@ void CpuOps::do_attention_statistics(Tensor statistics, const Tensor& lse, const
             }
         }
         write_rows({statistics, spec.heads, head, token}, sums, tile, lse_of_rows,
-                   spec.sink ? spec.sink.f32()[head] : -__builtin_inff());
+                   spec.sink ? spec.sink.f32()[head] : -__builtin_inff(), spec.stick_breaking);
     }
 }
 

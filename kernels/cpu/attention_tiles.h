@@ -48,12 +48,27 @@ LONGREACH_INLINE float* row_of_head(const Tensor& t, int64_t head) {
     return t.f32() + (t.rows() == 1 ? 0 : head) * t.row_stride;
 }
 
-// Gain and bias by distance for one tile of queries and keys: entry u belongs to distance lowest + u.
-struct DistanceSlice {
+// The forget sum of a query or key, times log2(e), as two f32: attention_spec.h says why.
+LONGREACH_INLINE void split_sum(double sum, float& high, float& low) {
+    const double exponent = sum * 1.4426950408889634;
+    high = static_cast<float>(exponent);
+    low = static_cast<float>(exponent - double{high});
+}
+// Those of one sequence; null without any.
+LONGREACH_INLINE const double* sums_of_head(const AttentionSpec& spec, int64_t head, int64_t first_token) {
+    return spec.forget ? spec.forget.f64() + head * spec.forget.row_stride + first_token : nullptr;
+}
+
+// What one tile of queries and keys takes from tables: gain and bias by distance, entry u belongs to distance
+// lowest + u; forget sums by key, entry u belongs to key first_key + u.
+struct TableSlice {
     static constexpr int64_t size = query_tile + key_tile;
     alignas(64) float gain[size];
     alignas(64) float bias[size];  // times log2(e)
     int64_t lowest = 0;
+    alignas(64) float high[key_tile];
+    alignas(64) float low[key_tile];
+    int64_t first_key = 0;
 
     // The tables of one head, as AttentionSpec stores them (entry R-1-t belongs to distance
     // t); null without any.
@@ -82,15 +97,26 @@ struct DistanceSlice {
         for (int64_t u = zeros; u < until; ++u) bias[u] = tables.bias[last - u] * log2_e;
         for (int64_t u = until; u < count; ++u) gain[u] = bias[u] = 0.0f;
     }
+    // sums: of the sequence.
+    void cut_forget(const double* sums, int64_t key_begin, int64_t key_end) {
+        first_key = key_begin;
+        for (int64_t u = 0; u < key_end - key_begin; ++u) split_sum(sums[key_begin + u], high[u], low[u]);
+    }
 };
 
 // How much of AttentionSpec's score a pass computes. Factors of whole queries (scale, row factor without a
 // softcap) are multiplied into the packed queries in every form.
 enum class Form {
     plain,     // the product is the exponent
+    forget,    // and forget sums
     distance,  // gain and bias by distance
-    general    // softcap, gain with a row's square, in the backward pass gradients of the tables
+    general  // all of these, softcap, gain with a row's square, in the backward pass gradients of the tables
 };
+
+inline Form form_of(const AttentionSpec& spec) {
+    if (spec.softcap > 0 || spec.row_square || (spec.distance_gain && spec.forget)) return Form::general;
+    return spec.distance_gain ? Form::distance : spec.forget ? Form::forget : Form::plain;
+}
 
 // What the scores of one tile of queries take from their rows; rows past the end get neutral values.
 struct ScoreRows {
@@ -98,12 +124,21 @@ struct ScoreRows {
     alignas(64) float factor[query_tile];   // f
     alignas(64) float cap[query_tile];      // softcap log2(e) f; only with a softcap
     alignas(64) float square[query_tile];   // w
-    bool capped, squared, tabled;
+    alignas(64) float high[query_tile];     // forget sums, times log2(e)
+    alignas(64) float low[query_tile];
+    bool capped, squared, tabled, forgets;
 
     // first: the tile's first token among all N; rows: how many of its queries exist.
     ScoreRows(const AttentionSpec& spec, int64_t head, int64_t first, int64_t rows)
-        : capped(spec.softcap > 0), squared(bool(spec.row_square)), tabled(bool(spec.distance_gain)) {
+        : capped(spec.softcap > 0),
+          squared(bool(spec.row_square)),
+          tabled(bool(spec.distance_gain)),
+          forgets(bool(spec.forget)) {
         for (int64_t i = 0; i < query_tile; ++i) factor[i] = 1.0f, square[i] = 0.0f;
+        if (forgets) {
+            const double* sums = sums_of_head(spec, head, first);
+            for (int64_t i = 0; i < query_tile; ++i) split_sum(i < rows ? sums[i] : 0.0, high[i], low[i]);
+        }
         if (spec.row_factor) {
             const float* f = row_of_head(spec.row_factor, head) + first;
             for (int64_t i = 0; i < rows; ++i) factor[i] = f[i];
@@ -127,19 +162,18 @@ struct Score {
     Vec y;  // gain z + bias: the exponent in base 2
 };
 
-// at: the query of lane 0 within the tile; u: its distance in the slice.
+// at: the query of lane 0 within the tile; u: its distance in the slice; key: position.
 template <Form form>
-LONGREACH_INLINE Score score_of(Vec product, const ScoreRows& rows, int64_t at, const DistanceSlice& slice,
-                                int64_t u) {
+LONGREACH_INLINE Score score_of(Vec product, const ScoreRows& rows, int64_t at, const TableSlice& slice,
+                                int64_t u, int64_t key) {
     Score s{.tangent = Vec{}, .z = product, .gain = splat(1.0f), .y = product};
     if constexpr (form == Form::general) {
         if (rows.capped) {
             s.tangent = tanh(product);
             s.y = s.z = s.tangent * load(rows.cap + at);
         }
-        if (!rows.tabled) return s;
     }
-    if constexpr (form != Form::plain) {
+    if (form == Form::distance || (form == Form::general && rows.tabled)) {
         s.gain = load(slice.gain + u);
         Vec bias = load(slice.bias + u);
         if constexpr (form == Form::general) {
@@ -150,6 +184,10 @@ LONGREACH_INLINE Score score_of(Vec product, const ScoreRows& rows, int64_t at, 
             }
         }
         s.y = fma(s.gain, s.z, bias);
+    }
+    if (form == Form::forget || (form == Form::general && rows.forgets)) {
+        const int64_t k = key - slice.first_key;
+        s.y += (load(rows.high + at) - splat(slice.high[k])) + (load(rows.low + at) - splat(slice.low[k]));
     }
     return s;
 }
@@ -195,5 +233,7 @@ inline void check_attention(const AttentionSpec& s) {
           s.distance_gain.cols(), s.distance_bias.rows(), s.distance_bias.cols(), s.length);
     check(!s.row_square || s.distance_gain, "attention: row_square without distance tables");
     check(!s.row_square || s.row_square.count() == tokens, "attention: {} row squares", s.row_square.count());
+    check(!s.forget || (s.forget.rows() == s.heads && s.forget.cols() == tokens),
+          "attention: forget sums are {}x{}", s.forget.rows(), s.forget.cols());
     check(!s.sink || s.sink.count() == s.heads, "attention: {} sinks", s.sink.count());
 }

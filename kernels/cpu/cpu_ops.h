@@ -4,6 +4,12 @@
 
 struct MatrixProduct;  // gemm.h
 
+// What stick-breaking backward writes and reads.
+struct StickTensors {
+    Tensor dq, dk, dv;
+    const Tensor &dout, &o, &lse, &q, &k, &v;
+};
+
 class CpuOps final : public Ops {
   public:
     CpuOps(int threads, Precision precision);
@@ -50,6 +56,10 @@ class CpuOps final : public Ops {
     void do_law_rows(Tensor factor, const Tensor& table, const LawEntries& entries) override;
     void do_law_gradient(Tensor dparameter, const Tensor& derivative, const Tensor& gradient,
                          const LawEntries& entries, const Tensor& elements) override;
+    void do_forget_sums(Tensor sums, const Tensor& u, const Tensor& bias, int64_t length,
+                        int64_t first) override;
+    void do_forget_sums_backward(Tensor du, Tensor dbias, const Tensor& dsums, const Tensor& u,
+                                 const Tensor& bias, int64_t length) override;
     void do_attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor& q, const Tensor& k,
                       const Tensor& v, const AttentionSpec& spec) override;
     void do_attention_statistics(Tensor statistics, const Tensor& lse, const Tensor& q, const Tensor& k,
@@ -100,6 +110,13 @@ class CpuOps final : public Ops {
     void multiply_by_rows(const MatrixProduct& product);
     template <class Unit>
     void multiply_by_pieces(const MatrixProduct& product);
+
+    // stick_breaking.cpp, stick_breaking_backward.cpp: attention of a spec with stick_breaking.
+    void break_sticks(Tensor o, Tensor lse, const Tensor& q, const Tensor& k, const Tensor& v,
+                      const AttentionSpec& spec);
+    void break_sticks_backward(const StickTensors& of, const AttentionGradients& gradients,
+                               const Tensor& workspace, const AttentionSpec& spec);
+    int64_t stick_workspace(const AttentionSpec& spec, const AttentionGradients& gradients) const;
 
     int threads_;
     Precision precision_;

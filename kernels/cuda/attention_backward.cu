@@ -5,6 +5,7 @@
 //   dV = P^T dO     dK = dS^T Q     dQ = dS K     df_i = sum over j of dY gain z     (row factors)
 //   dgain(t) = sum of dY f z and dbias(t) = sum of dY over i - j = t
 //   dsink = -sum over i of exp(sink - lse_i) delta_i
+//   dc_i = sum over j of dY_ij - sum over i' of dY_i'i     (forget sums)
 //
 // q, o, dO, dQ [N, H d]; k, v, dK, dV [N, G d]; lse, delta, df [H, N]. Reads q, k, v, o, dO and lse; nothing
 // of size T x T is stored. Both passes compute S and dP: 14 d FLOPs and two exp2 per visible pair; heads of
@@ -16,8 +17,9 @@
 //   delta pass    a few lanes per (row, head)
 //   key pass      a block per (tile of keys, key/value head, sequence[, half of 256 channels]): rows of the
 //                 fragments are keys, P^T and dS^T go from registers into dV and dK, summed over the queries
-//                 of all heads of the group in order
-//   query pass    a block per (tile of queries, head, sequence): dQ and df
+//                 of all heads of the group in order; the second half of dc
+//   query pass    a block per (tile of queries, head, sequence): dQ and df, the first half of dc, which is 0 only
+//                 without sinks and but for the rounding of delta (kernels/cpu/attention_backward.cpp)
 //   distance pass only where asked for: a block per (diagonal of tiles, head, sequence). Query and key tile
 //                 move together, so an element of the fragments keeps its distance; sums along the diagonals
 //                 of a tile go to a slab, which a last kernel adds up by distance in f64.
@@ -43,6 +45,8 @@ struct Backward {
     float* delta;    // [H, N]
     float* dfactor;  // [H, N] or null
     int64_t dfactor_step;
+    float* dforget;  // [H, N] or null
+    int64_t dforget_step;
     bool pairs;  // dq, dk, dv: two neighbouring channels are one aligned access
 };
 
@@ -100,17 +104,17 @@ DEVICE QueryTerms query_terms(const Backward<T>& b, int sequence, int head, int 
 
 struct PairGradient {
     float p, dy;
-    float ds;     // modes plain and table: dY gain, without the row's scale f; general: dY dy/ds
+    float ds;     // other modes than general: dY gain, without the row's scale f; general: dY dy/ds
     float score;  // mode general: z; else s
     float gain;
 };
 template <ScoreMode mode, class T>
 DEVICE PairGradient differentiate(const AttentionInput<T>& a, float s, float dp, const QueryTerms& query,
-                                  float2 entry, bool seen) {
+                                  float2 entry, float forgotten, bool seen) {
     PairGradient x;
     float slope;
     if constexpr (mode == ScoreMode::general) {
-        const Score y = score<mode>(a, s, {query.factor, query.multiplier}, entry);
+        const Score y = score<mode>(a, s, {query.factor, query.multiplier}, entry, forgotten);
         x.p = exp2_approx(y.y2 - query.lse2);
         x.score = y.z;
         x.gain = y.gain;
@@ -120,7 +124,8 @@ DEVICE PairGradient differentiate(const AttentionInput<T>& a, float s, float dp,
         x.score = s;
         x.gain = slope = entry.x;
     } else {
-        x.p = exp2_approx(fmaf(s, query.multiplier, -query.lse2));
+        const float rest = mode == ScoreMode::forget ? forgotten - query.lse2 : -query.lse2;
+        x.p = exp2_approx(fmaf(s, query.multiplier, rest));
         x.score = s;
         x.gain = slope = 1.0f;
     }
@@ -154,6 +159,14 @@ DEVICE void along_diagonals(Entry entry, Body body) {
 }
 
 // --- the passes over tiles
+
+// Forget sums of the other side's rows; memory only where the mode may have them. A thread keeps those of its
+// own rows in registers.
+template <ScoreMode mode, int N>
+struct ForgetSums {
+    float2 of[may_forget<mode> ? N : 1];
+    DEVICE float2& at(int i) { return of[may_forget<mode> ? i : 0]; }
+};
 
 // A block owns `own` rows of keys (queries), 16 M of them per warp, and meets tiles of `met` queries (keys).
 // With room for two tiles in shared memory the next one is copied while this one is computed. Sizes fit the
@@ -200,6 +213,7 @@ struct KeyPass {
         QueryTerms query[Size::met];
         int first[Size::met];
         TableSlice<Size::met, Size::own> table;
+        ForgetSums<mode, Size::met> forget;  // of queries
     } stage[Size::stages];
 };
 
@@ -226,7 +240,7 @@ void key_kernel(Backward<T> b) {
 
     const int last_key = key0 + Size::own < a.length ? key0 + Size::own - 1 : a.length - 1;
     const int end = end_of_sight(a, sequence, last_key, key0);
-    const bool tables = mode == ScoreMode::table || (mode == ScoreMode::general && a.gain != nullptr);
+    const bool tables = has_table<mode>(a), forgets = has_forget<mode>(a);
 
     const auto start = [&](Stage& to, int head, int query0) {
         load_tile<Size::threads>(to.q, a.head(a.q, sequence, head), query0);
@@ -238,6 +252,7 @@ void key_kernel(Backward<T> b) {
         QueryTerms query;
         int first;
         TableAhead<Size::threads, Size::met, Size::own> table;
+        double sum;
     };
     const auto fetch = [&](int head, int query0) {
         Share x{};
@@ -247,6 +262,7 @@ void key_kernel(Backward<T> b) {
             x.first = a.first_visible(sequence, i < a.length ? i : a.length - 1);
         }
         if (tables) x.table.read(a, head, query0, key0);
+        if (forgets && thread < Size::met) x.sum = forget_sum(a, sequence, head, query0 + thread);
         return x;
     };
     const auto put = [&](Stage& to, const Share& x) {
@@ -255,6 +271,26 @@ void key_kernel(Backward<T> b) {
             to.first[thread] = x.first;
         }
         if (tables) x.table.write(to.table);
+        if (forgets && thread < Size::met) to.forget.at(thread) = split_sum(x.sum);
+    };
+    float2 own_sum[2 * m] = {};
+    const auto read_own_sums = [&](int of_head) {
+#pragma unroll
+        for (int band = 0; band < 2 * m; ++band)
+            own_sum[band] = split_sum(forget_sum(a, sequence, of_head, warp_key + 8 * band + g));
+    };
+    if (forgets) read_own_sums(kv_head * group);
+    float dcolumn[2 * m] = {};  // sums of dY over the queries of a head
+    const auto write_columns = [&](int of_head) {
+#pragma unroll
+        for (int band = 0; band < 2 * m; ++band) {
+            const float total = lanes_sum(dcolumn[band], 4);
+            const int key = warp_key + 8 * band + g;
+            dcolumn[band] = 0.0f;
+            if (t == 0 && channel0 == 0 && key < a.length)
+                b.dforget[of_head * b.dforget_step + static_cast<int64_t>(sequence) * a.length + key] =
+                    -total;
+        }
     };
 
     Fragments<m, c> dk, dv;
@@ -306,7 +342,10 @@ void key_kernel(Backward<T> b) {
                         if constexpr (decltype(masked)::value)
                             seen = visible(query0 + at, warp_key + 8 * band + g, now.first[at], a.length);
                         const QueryTerms query = now.query[at];
-                        const PairGradient x = differentiate<mode>(a, to_p, to_ds, query, entry, seen);
+                        const float forgotten = forgets ? difference(now.forget.at(at), own_sum[band]) : 0.0f;
+                        const PairGradient x =
+                            differentiate<mode>(a, to_p, to_ds, query, entry, forgotten, seen);
+                        if (forgets) dcolumn[band] += x.dy;
                         to_p = x.p;
                         to_ds = mode == ScoreMode::general ? x.ds : x.ds * query.factor;
                     });
@@ -318,7 +357,9 @@ void key_kernel(Backward<T> b) {
             multiply_scores(dv, s, now.dout, channel0, a.channels);
             multiply_scores(dk, dp, now.q, channel0, a.channels);
         }
+        if (forgets && b.dforget && (!more || next_head != head)) write_columns(head);
         if (!more) break;
+        if (forgets && next_head != head) read_own_sums(next_head);
         head = next_head;
         query0 = next_query0;
         if (Size::stages == 2) {
@@ -348,7 +389,7 @@ void key_kernel(Backward<T> b) {
     }
 }
 
-template <class T, int D>
+template <class T, int D, ScoreMode mode>
 struct QueryPass {
     using Size = QueryTiles<T, D>;
     HeadTile<T, D, Size::own> q, dout;
@@ -357,13 +398,14 @@ struct QueryPass {
     struct Stage {
         HeadTile<T, D, Size::met> k, v;
         TableSlice<Size::own, Size::met> table;
+        ForgetSums<mode, Size::met> forget;  // of keys
     } stage[Size::stages];
 };
 
 template <class T, int D, ScoreMode mode>
 KERNEL((QueryTiles<T, D>::threads))
 void query_kernel(Backward<T> b) {
-    using Pass = QueryPass<T, D>;
+    using Pass = QueryPass<T, D, mode>;
     using Size = QueryTiles<T, D>;
     using Stage = typename Pass::Stage;
     constexpr int m = Size::m, n = Size::met / 8;
@@ -379,7 +421,7 @@ void query_kernel(Backward<T> b) {
     const int sequence = static_cast<int>(index / static_cast<unsigned>(a.heads));
     const int kv_head = head / (a.heads / a.kv_heads), warp0 = thread / 32 * 16 * m;
     const int warp_query = query0 + warp0;
-    const bool tables = mode == ScoreMode::table || (mode == ScoreMode::general && a.gain != nullptr);
+    const bool tables = has_table<mode>(a), forgets = has_forget<mode>(a);
 
     const auto first_of = [&](int i) { return a.first_visible(sequence, i < a.length ? i : a.length - 1); };
     const int last_query = query0 + Size::own < a.length ? query0 + Size::own - 1 : a.length - 1;
@@ -388,22 +430,33 @@ void query_kernel(Backward<T> b) {
         tiles.query[thread] = query_terms<mode>(b, sequence, head, query0 + thread);
         tiles.first[thread] = first_of(query0 + thread);
     }
-    float dfactor[2 * m] = {};
+    float dfactor[2 * m] = {}, drow[2 * m] = {};  // drow: sums of dY
 
     const auto start = [&](Stage& to, int key0) {
         load_tile<Size::threads>(to.k, a.head(a.k, sequence, kv_head), key0);
         load_tile<Size::threads>(to.v, a.head(a.v, sequence, kv_head), key0);
         cp_async_commit();
     };
-    using Share = TableAhead<Size::threads, Size::own, Size::met>;
+    struct Share {
+        TableAhead<Size::threads, Size::own, Size::met> table;
+        double sum;
+    };
     const auto fetch = [&](int key0) {
         Share x{};
-        if (tables) x.read(a, head, query0, key0);
+        if (tables) x.table.read(a, head, query0, key0);
+        if (forgets && thread < Size::met) x.sum = forget_sum(a, sequence, head, key0 + thread);
         return x;
     };
     const auto put = [&](Stage& to, const Share& x) {
-        if (tables) x.write(to.table);
+        if (tables) x.table.write(to.table);
+        if (forgets && thread < Size::met) to.forget.at(thread) = split_sum(x.sum);
     };
+    float2 own_sum[2 * m] = {};
+    if (forgets) {
+#pragma unroll
+        for (int band = 0; band < 2 * m; ++band)
+            own_sum[band] = split_sum(forget_sum(a, sequence, head, warp_query + 8 * band + g));
+    }
 
     Fragments<m, D / 8> dq;
     dq.clear();
@@ -448,8 +501,12 @@ void query_kernel(Backward<T> b) {
                         if constexpr (decltype(masked)::value)
                             seen = visible(query0 + row, key0 + 8 * column + 2 * t + parity, tiles.first[row],
                                            a.length);
+                        const float forgotten =
+                            forgets ? difference(own_sum[band], now.forget.at(8 * column + 2 * t + parity))
+                                    : 0.0f;
                         const PairGradient x =
-                            differentiate<mode>(a, of_s, of_dp, tiles.query[row], entry, seen);
+                            differentiate<mode>(a, of_s, of_dp, tiles.query[row], entry, forgotten, seen);
+                        if (forgets) drow[band] += x.dy;
                         if (mode == ScoreMode::general) of_s = x.dy * x.gain * x.score;
                         of_dp = x.ds;
                     });
@@ -491,6 +548,10 @@ void query_kernel(Backward<T> b) {
             if (t == 0 && i < a.length)
                 b.dfactor[head * b.dfactor_step + row] = rest_of_slope<mode>(a.scale, 1.0f) * total;
         }
+        if (forgets && b.dforget) {
+            const float total = lanes_sum(drow[band], 4);
+            if (t == 0 && i < a.length) b.dforget[head * b.dforget_step + row] += total;
+        }
         if (i >= a.length) continue;
         const float rest = rest_of_slope<mode>(a.scale, tiles.query[warp0 + 8 * band + g].factor);
         T* to = b.dq.at(row, static_cast<int64_t>(head) * a.channels);
@@ -523,6 +584,7 @@ struct DistancePass {
     } tiles;
     TableSlice<edge, edge> table;
     QueryTerms query[edge];
+    float2 query_sum[edge], key_sum[edge];
     int first[edge];
 };
 
@@ -562,6 +624,10 @@ void distance_kernel(Backward<T> b, float* slab) {
             const int i = query0 + thread;
             block.query[thread] = query_terms<mode>(b, sequence, head, i);
             block.first[thread] = a.first_visible(sequence, i < a.length ? i : a.length - 1);
+            if (a.forget) {
+                block.query_sum[thread] = split_sum(forget_sum(a, sequence, head, i));
+                block.key_sum[thread] = split_sum(forget_sum(a, sequence, head, key0 + thread));
+            }
         }
         cp_async_wait<0>();
         __syncthreads();
@@ -580,8 +646,11 @@ void distance_kernel(Backward<T> b, float* slab) {
                 const bool seen =
                     visible(query0 + row, key0 + 8 * column + 2 * t + parity, block.first[row], a.length);
                 const QueryTerms query = block.query[row];
-                const PairGradient x =
-                    differentiate<mode>(a, s.of[0][column][e], dp.of[0][column][e], query, entry, seen);
+                const float forgotten =
+                    a.forget ? difference(block.query_sum[row], block.key_sum[8 * column + 2 * t + parity])
+                             : 0.0f;
+                const PairGradient x = differentiate<mode>(a, s.of[0][column][e], dp.of[0][column][e], query,
+                                                           entry, forgotten, seen);
                 of_gain.of[0][column][e] = fmaf(x.dy, query.factor * x.score, of_gain.of[0][column][e]);
                 of_bias.of[0][column][e] += x.dy;
             });
@@ -672,7 +741,7 @@ void launch_distances(const Backward<T>& arguments, const AttentionGradients& gr
 template <class T, int D, ScoreMode mode>
 void launch_passes(const Backward<T>& arguments, Stream stream) {
     using Keys = KeyPass<T, D, mode>;
-    using Queries = QueryPass<T, D>;
+    using Queries = QueryPass<T, D, mode>;
     static_assert(sizeof(Keys) <= most_shared && sizeof(Queries) <= most_shared);
     const AttentionInput<T>& a = arguments.in;
     const auto blocks = [&](int own, int heads, int slices) {
@@ -714,6 +783,7 @@ void attention_backward(const QueryKeyValue& d, const AttentionGradients& gradie
     const int64_t tokens = spec.batch * spec.length;
     check(!spec.far_queries && !spec.far_keys, "attention_backward: a far pair is for forward passes only");
     check(!gradients.sink || spec.sink, "attention_backward: gradient of a sink that is not there");
+    check(!gradients.forget || spec.forget, "attention_backward: gradient of forget sums that are not there");
     const bool tables = gradients.distance_gain || gradients.distance_bias;
     check(!tables || (spec.distance_gain && !spec.row_square),
           "attention_backward: gradients of distance tables need tables and no row_square");
@@ -744,6 +814,8 @@ void attention_backward(const QueryKeyValue& d, const AttentionGradients& gradie
                               .delta = reinterpret_cast<float*>(memory),
                               .dfactor = gradients.row_factor.f32(),
                               .dfactor_step = gradients.row_factor.row_stride,
+                              .dforget = gradients.forget.f32(),
+                              .dforget_step = gradients.forget.row_stride,
                               .pairs = spec.head_dim % 2 == 0 && aligned(d.q, d.k, d.v)};
         arguments.in.vectors = arguments.in.vectors && aligned(dout);
         launch_delta(arguments, o, stream);
@@ -769,6 +841,8 @@ void attention_backward(const QueryKeyValue& d, const AttentionGradients& gradie
                 const ScoreMode mode = score_mode(spec);
                 if (mode == ScoreMode::plain)
                     launch_passes<T, D, ScoreMode::plain>(arguments, stream);
+                else if (mode == ScoreMode::forget)
+                    launch_passes<T, D, ScoreMode::forget>(arguments, stream);
                 else if (mode == ScoreMode::table)
                     launch_passes<T, D, ScoreMode::table>(arguments, stream);
                 else

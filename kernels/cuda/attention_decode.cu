@@ -27,6 +27,8 @@ struct DecodeInputs {
     View<const T> q, k, v, far_q, far_k;
     View<const float> factor, gain, bias;  // data null: absent
     const float *square, *sink;
+    const double* forget;  // [H, B*R] or null
+    int64_t forget_step;
     bool factor_by_head, gain_by_head, bias_by_head;
     int64_t entries;  // of a distance table
 };
@@ -75,6 +77,10 @@ void attention_decode_kernel(DecodeInputs<T> in, DecodeShape s) {
             float gain = *in.gain.at(in.gain_by_head ? head : 0, entry);
             if (in.square) gain = sqrtf(fmaxf(0.0f, gain + square));
             y = gain * y + *in.bias.at(in.bias_by_head ? head : 0, entry) - 0.5f * square;
+        }
+        if (in.forget) {
+            const double* sums = in.forget + head * in.forget_step + sequence * s.length;
+            y += static_cast<float>(sums[s.position] - sums[j]);
         }
         const float before = top;
         top = fmaxf(top, y);
@@ -125,6 +131,9 @@ void attention_decode(Tensor o, const Tensor& q, const Tensor& k, const Tensor& 
               v.rows() == k.rows(),
           "attention of {} queries to {} keys", q.rows(), k.rows());
     check(!spec.row_start, "attention of one query has no row starts");
+    check(!spec.stick_breaking, "stick-breaking attention has no kernels for GPUs yet");
+    check(!spec.forget || (spec.forget.rows() == spec.heads && spec.forget.cols() == k.rows()),
+          "attention: forget sums {}x{}", spec.forget.rows(), spec.forget.cols());
     check(spec.head_dim <= most_channels * 32, "heads of {} channels", spec.head_dim);
     check(!spec.distance_gain || (spec.distance_gain.cols() > position &&
                                   spec.distance_bias.cols() == spec.distance_gain.cols()),
@@ -143,6 +152,8 @@ void attention_decode(Tensor o, const Tensor& q, const Tensor& k, const Tensor& 
                                      view<const float>(spec.distance_bias),
                                      spec.row_square.f32(),
                                      spec.sink.f32(),
+                                     spec.forget.f64(),
+                                     spec.forget.row_stride,
                                      spec.row_factor.rows() > 1,
                                      spec.distance_gain.rows() > 1,
                                      spec.distance_bias.rows() > 1,

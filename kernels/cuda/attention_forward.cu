@@ -35,7 +35,7 @@ struct ForwardShape {
     static constexpr int warps = wide_elements && D == 256 && rare ? 2 : 4;
     static constexpr int threads = 32 * warps, rows = 16 * M * warps;
     static constexpr bool long_tiles =
-        D == 64 || (D == 128 && mode != ScoreMode::table);  // as registers allow
+        D == 64 || (D == 128 && (mode == ScoreMode::plain || general));  // as registers allow
     static constexpr int keys_of_near = wide_elements ? (D == 256 ? 16 : 32) : long_tiles ? 64 : 32;
     static constexpr int keys = rare ? keys_of_near / 2 : keys_of_near;
     static constexpr int N = keys / 8, C = D / 8;
@@ -56,6 +56,10 @@ struct RowState {
     float reference[2 * M][threads];  // in units of y2; -infinity as long as nothing was seen
     float sum[2 * M][threads];        // of 2^(y2 - reference), over the thread's columns
 };
+template <int rows, int keys>
+struct ForgetSums {
+    float2 of_query[rows], of_key[keys];
+};
 template <class T, int D, int rows, int keys>
 struct FarTiles {
     HeadTile<T, D, rows> q;
@@ -67,7 +71,9 @@ struct ForwardLayout {
     HeadTile<T, D, Shape::rows> q;
     HeadTile<T, D, Shape::keys> k, v;
     std::conditional_t<rare, FarTiles<T, D, Shape::rows, Shape::keys>, Nothing> far;
-    std::conditional_t<mode == ScoreMode::plain, Nothing, TableSlice<Shape::rows, Shape::keys>> table;
+    static constexpr bool tabled = mode == ScoreMode::table || mode == ScoreMode::general;
+    std::conditional_t<tabled, TableSlice<Shape::rows, Shape::keys>, Nothing> table;
+    std::conditional_t<may_forget<mode>, ForgetSums<Shape::rows, Shape::keys>, Nothing> forget;
     RowConstants<Shape::rows> constants;
     std::conditional_t<Shape::M == 2, RowState<2, Shape::threads>, Nothing> state;
 };
@@ -130,10 +136,13 @@ DEVICE void score_tile(Fragments<M, N>& scores, float (&maxima)[2 * M], const At
         // The fragment on the diagonal whose row and column are the least.
         const int first = diagonal < 0 ? -diagonal : 0;
         float2 entries[2] = {{1.0f, 0.0f}, {1.0f, 0.0f}};
-        if (mode == ScoreMode::table || a.gain) {
+        if constexpr (mode != ScoreMode::forget) {
+            if (has_table<mode>(a)) {
 #pragma unroll
-            for (int parity = 0; parity < 2; ++parity)
-                entries[parity] = table.of(row_of_tile + 8 * first, 8 * (diagonal + first) + column + parity);
+                for (int parity = 0; parity < 2; ++parity)
+                    entries[parity] =
+                        table.of(row_of_tile + 8 * first, 8 * (diagonal + first) + column + parity);
+            }
         }
 #pragma unroll
         for (int r = 0; r < 2 * M; ++r) {
@@ -151,6 +160,24 @@ DEVICE void score_tile(Fragments<M, N>& scores, float (&maxima)[2 * M], const At
             }
         }
     }
+}
+
+// Adds the differences of forget sums.
+template <int M, int N, class Sums>
+DEVICE void forget_tile(Fragments<M, N>& scores, const Sums& sums, int row_of_tile) {
+    const int column = static_cast<int>(threadIdx.x % 4) * 2;
+    float2 query[2 * M];
+#pragma unroll
+    for (int r = 0; r < 2 * M; ++r) query[r] = sums.of_query[row_of_tile + 8 * r];
+#pragma unroll
+    for (int n = 0; n < N; ++n)
+#pragma unroll
+        for (int parity = 0; parity < 2; ++parity) {
+            const float2 key = sums.of_key[8 * n + column + parity];
+#pragma unroll
+            for (int r = 0; r < 2 * M; ++r)
+                scores.of[r / 2][n][r % 2 * 2 + parity] += difference(query[r], key);
+        }
 }
 
 template <int M, int N, class Constants>
@@ -286,7 +313,7 @@ void attention_kernel(AttentionInput<T> a, ForwardOutput<T> out) {
     using Shape = ForwardShape<T, D, mode, rare>;
     constexpr int M = Shape::M, N = Shape::N, C = Shape::C, threads = Shape::threads;
     constexpr int tile_rows = Shape::rows, keys = Shape::keys;
-    constexpr bool tabled = mode != ScoreMode::plain;
+    constexpr bool tabled = ForwardLayout<T, D, mode, rare>::tabled;
     auto& tiles = shared<ForwardLayout<T, D, mode, rare>>();
     const Work work(a, tile_rows, static_cast<int>(blockIdx.x));
     const int sequence = work.sequence, head = work.head, query0 = work.query0;
@@ -319,9 +346,22 @@ void attention_kernel(AttentionInput<T> a, ForwardOutput<T> out) {
     }
     cp_async_commit();
     load_keys(first_key);
+    // What scores take from tables by distance and by key, in transit to shared memory.
     TableAhead<threads, tile_rows, keys> ahead;
+    static_assert(keys <= threads);
+    const int own_key = static_cast<int>(threadIdx.x);
+    double sum_ahead = 0.0;
     const auto read_table = [&](int key0) {
-        if (tabled && (mode == ScoreMode::table || a.gain)) ahead.read(a, head, query0, key0);
+        if (has_table<mode>(a)) ahead.read(a, head, query0, key0);
+        if (has_forget<mode>(a) && own_key < keys) sum_ahead = forget_sum(a, sequence, head, key0 + own_key);
+    };
+    const auto write_table = [&] {
+        if constexpr (tabled) {
+            if (has_table<mode>(a)) ahead.write(tiles.table);
+        }
+        if constexpr (may_forget<mode>) {
+            if (has_forget<mode>(a) && own_key < keys) tiles.forget.of_key[own_key] = split_sum(sum_ahead);
+        }
     };
     read_table(first_key);
 
@@ -342,10 +382,15 @@ void attention_kernel(AttentionInput<T> a, ForwardOutput<T> out) {
                                               : factors[r] == 0.0f     ? FLT_MIN
                                                                        : fabsf(factors[r]);
         tiles.constants.square[row + 8 * r] = of.square;
+        if constexpr (may_forget<mode>) {
+            if (has_forget<mode>(a))
+                tiles.forget.of_query[row + 8 * r] =
+                    split_sum(forget_sum(a, sequence, head, query0 + row + 8 * r));
+        }
         tiles.constants.first_visible[row + 8 * r] =
             a.first_visible(sequence, min(query0 + row + 8 * r, last_query));
     }
-    if constexpr (!tabled) {
+    if constexpr (mode == ScoreMode::plain) {
         cp_async_wait<1>();
         __syncthreads();  // the queries are there
         turn_queries(tiles.q, factors, row);
@@ -359,9 +404,7 @@ void attention_kernel(AttentionInput<T> a, ForwardOutput<T> out) {
         __syncthreads();  // the keys are there, and nobody needs the values before
         load_tile<threads>(tiles.v, of_head(a.v), key0);
         cp_async_commit();
-        if constexpr (tabled) {
-            if (mode == ScoreMode::table || a.gain) ahead.write(tiles.table);
-        }
+        write_table();
         const int warp_first = query0 + row0, warp_last = min(warp_first + 16 * M - 1, last_query);
         const int(&first_visible)[tile_rows] = tiles.constants.first_visible;
         const bool seen = first_visible[row0] < key0 + keys && warp_first <= last_query && key0 <= warp_last;
@@ -393,8 +436,13 @@ void attention_kernel(AttentionInput<T> a, ForwardOutput<T> out) {
         __syncthreads();  // values and table are there, and nobody needs the keys
         if (key0 + keys <= last_query) load_keys(key0 + keys);
         if (sight.any) {
-            if constexpr (tabled)
+            if constexpr (mode == ScoreMode::forget)
+                score_tile<mode, rare>(scores, maxima, a, out, sight, Nothing{}, tiles.constants, row);
+            else if constexpr (tabled)
                 score_tile<mode, rare>(scores, maxima, a, out, sight, tiles.table, tiles.constants, row);
+            if constexpr (may_forget<mode>) {
+                if (has_forget<mode>(a)) forget_tile(scores, tiles.forget, row);
+            }
             if (sight.masked) mask_tile(scores, tiles.constants, sight, row);
             softmax_tile<mode>(scores, state, output, tiles.constants, row);
             read_table(key0 + keys);
@@ -485,6 +533,8 @@ void attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor& q, const T
                 const ScoreMode mode = score_mode(spec);
                 if (mode == ScoreMode::plain)
                     return launch_attention<T, D, ScoreMode::plain, false>(a, out, stream);
+                if (mode == ScoreMode::forget)
+                    return launch_attention<T, D, ScoreMode::forget, false>(a, out, stream);
                 if (mode == ScoreMode::table)
                     return launch_attention<T, D, ScoreMode::table, false>(a, out, stream);
             }

@@ -21,6 +21,7 @@ struct StatisticsLayout {
     float q[rows][D + 1];  // a thread reads its own row: the odd stride keeps the warp off one bank
     float k[keys][D];      // read by all threads alike
     TableSlice<rows, keys> table;
+    float2 key_sum[keys];  // forget sums
 };
 
 struct StatisticsOutput {
@@ -145,6 +146,7 @@ void statistics_kernel(AttentionInput<T> a, StatisticsOutput out) {
     const int last_query = min(query0 + rows, a.length) - 1;
     const int64_t n = static_cast<int64_t>(sequence) * a.length + i;
     const int first = exists ? a.first_visible(sequence, i) : 0;
+    const float2 query_sum = a.forget ? split_sum(forget_sum(a, sequence, head, i)) : float2{0.0f, 0.0f};
     const ScoreRow factors = exists ? score_row(a, sequence, head, i) : ScoreRow{1.0f, 0.0f};
     const float lse = exists ? out.lse[head * out.lse_stride + n] : 0.0f, lse2 = lse * log2_e;
 
@@ -171,6 +173,8 @@ void statistics_kernel(AttentionInput<T> a, StatisticsOutput out) {
                 load_rows(tiles.q, a.head(of_far ? a.far_q : a.q, sequence, head), query0);
             load_rows(tiles.k, a.head(of_far ? a.far_k : a.k, sequence, kv_head), key0);
             if (a.gain) load_table<rows>(tiles.table, a, head, query0, key0);
+            if (a.forget && row < keys)
+                tiles.key_sum[row] = split_sum(forget_sum(a, sequence, head, key0 + row));
             holds_any = true;
             holds_far = of_far;
             __syncthreads();
@@ -185,7 +189,8 @@ void statistics_kernel(AttentionInput<T> a, StatisticsOutput out) {
             const int key = key0 + j;
             if (!visible(i, key, first, a.length)) continue;
             const float2 entry = a.gain ? tiles.table.of(row, j) : float2{1.0f, 0.0f};
-            const Score score = cuda::score<ScoreMode::general>(a, s[j], factors, entry);
+            const float forgotten = a.forget ? difference(query_sum, tiles.key_sum[j]) : 0.0f;
+            const Score score = cuda::score<ScoreMode::general>(a, s[j], factors, entry, forgotten);
             sums.add(s[j] * a.scale, score.y2, lse2, i - key, key == first, watched_at);
         }
         sums.end_tile();
@@ -202,8 +207,8 @@ void statistics_kernel(AttentionInput<T> a, StatisticsOutput out) {
     const double p3 = sums.powers_before[2] * each, p4 = sums.powers_before[3] * each;
     put(top_score, 0, sums.top_score);
     put(top_logit, 0, sums.top_logit * ln_2);
-    put(second_logit, 0, sums.second_logit * ln_2);
     put(top_weight, 0, (sums.top_logit - lse2) * ln_2);
+    put(second_weight, 0, (sums.second_logit - lse2) * ln_2);
     put(participation, 0, sums.squares_before);
     put(first_mass, 0, sums.first_mass);
     put(sink_mass, 0, a.sink ? expf(a.sink[head] - lse) : 0.0f);

@@ -210,7 +210,9 @@ struct AttentionInput {
     const float *gain, *bias;  // [.., R], backwards, or null
     int64_t gain_step, bias_step, table_length;
     const float* row_square;  // [N] or null
-    const float* sink;        // [H] or null
+    const double* forget;     // [H, N] or null
+    int64_t forget_step;
+    const float* sink;  // [H] or null
     float scale, softcap;
     int batch, length, heads, kv_heads, channels, far_from;
     bool vectors;
@@ -229,10 +231,39 @@ struct AttentionInput {
 // In units of log 2: y2 = y log2(e), so that p = 2^(y2 - lse2).
 
 enum class ScoreMode {
-    plain,   // scale and row factor
-    table,   // and gain and bias by distance
-    general  // and softcap, row squares, tables or none
+    plain,    // scale and row factor
+    table,    // and gain and bias by distance
+    general,  // and softcap, row squares, tables or none, forget sums or none
+    forget    // scale, row factor and forget sums
 };
+template <ScoreMode mode>
+inline constexpr bool may_forget = mode == ScoreMode::forget || mode == ScoreMode::general;
+
+// Whether this launch has tables by distance, forget sums.
+template <ScoreMode mode, class T>
+DEVICE bool has_table(const AttentionInput<T>& a) {
+    return mode == ScoreMode::table || (mode == ScoreMode::general && a.gain != nullptr);
+}
+template <ScoreMode mode, class T>
+DEVICE bool has_forget(const AttentionInput<T>& a) {
+    return mode == ScoreMode::forget || (mode == ScoreMode::general && a.forget != nullptr);
+}
+
+// The forget sum of position i, 0 past the end; times log2(e) as two f32 (attention_spec.h says why); what the
+// sums of a query and a key add to y2.
+template <class T>
+DEVICE double forget_sum(const AttentionInput<T>& a, int sequence, int head, int i) {
+    return i < a.length ? a.forget[head * a.forget_step + static_cast<int64_t>(sequence) * a.length + i]
+                        : 0.0;
+}
+DEVICE float2 split_sum(double sum) {
+    const double exponent = sum * 1.4426950408889634;
+    const float high = static_cast<float>(exponent);
+    return {high, static_cast<float>(exponent - static_cast<double>(high))};
+}
+DEVICE float difference(float2 query, float2 key) {
+    return (query.x - key.x) + (query.y - key.y);
+}
 
 // Of a query: factor f_i (1 without one) and w_i.
 struct ScoreRow {
@@ -251,15 +282,16 @@ struct Score {
     float gain;   // of the distance, 1 without tables: dy/df = gain z, dy/dgain = f z
     float slope;  // dy/ds, s = <q, k>
 };
-// s = <q_i, k_j>; entry {gain, bias log2(e)} of the distance (not read by mode plain). The compiler removes
-// what a caller does not use.
+// s = <q_i, k_j>; entry {gain, bias log2(e)} of the distance (not read by modes plain and forget); forgotten:
+// the difference of forget sums. The compiler removes what a caller does not use.
 template <ScoreMode mode, class T>
-DEVICE Score score(const AttentionInput<T>& a, float s, const ScoreRow& row, float2 entry) {
+DEVICE Score score(const AttentionInput<T>& a, float s, const ScoreRow& row, float2 entry,
+                   float forgotten = 0.0f) {
     Score result;
     result.z = s * a.scale;
     result.gain = 1.0f;
     float derivative = a.scale;
-    if constexpr (mode == ScoreMode::plain) {
+    if constexpr (mode == ScoreMode::plain || mode == ScoreMode::forget) {
         result.y2 = s * (a.scale * row.factor * log2_e);
     } else if constexpr (mode == ScoreMode::table) {
         result.gain = entry.x;
@@ -276,6 +308,7 @@ DEVICE Score score(const AttentionInput<T>& a, float s, const ScoreRow& row, flo
             result.y2 = fmaf(result.gain, result.y2, entry.y - 0.5f * log2_e * row.square);
         }
     }
+    if constexpr (may_forget<mode>) result.y2 += forgotten;
     result.slope = derivative * row.factor * result.gain;
     return result;
 }
@@ -347,6 +380,7 @@ AttentionInput<T> attention_input(const Tensor& q, const Tensor& k, const Tensor
                                   const AttentionSpec& spec) {
     const Tensor &gain = spec.distance_gain, &bias = spec.distance_bias;
     const int64_t tokens = spec.batch * spec.length;
+    check(!spec.stick_breaking, "stick-breaking attention has no kernels for GPUs yet");
     check(spec.head_dim >= 1 && spec.head_dim <= 256,
           "attention on a GPU takes heads of up to 256 channels, not {}", spec.head_dim);
     check(q.rows() == tokens && k.rows() == tokens && v.rows() == tokens &&
@@ -366,6 +400,8 @@ AttentionInput<T> attention_input(const Tensor& q, const Tensor& k, const Tensor
     check(by_head(spec.row_factor, tokens) && by_head(gain, spec.length) && by_head(bias, spec.length),
           "row factors {}x{} or distance tables {}x{}, {}x{} for {} heads", spec.row_factor.rows(),
           spec.row_factor.cols(), gain.rows(), gain.cols(), bias.rows(), bias.cols(), spec.heads);
+    check(!spec.forget || (spec.forget.rows() == spec.heads && spec.forget.cols() == tokens),
+          "forget sums {}x{}", spec.forget.rows(), spec.forget.cols());
     check(!spec.sink || spec.sink.count() == spec.heads, "{} sinks", spec.sink.count());
     check(!spec.row_start || spec.row_start.count() == tokens, "{} row starts", spec.row_start.count());
     check(!spec.far_queries == !spec.far_keys, "half a far pair");
@@ -384,6 +420,8 @@ AttentionInput<T> attention_input(const Tensor& q, const Tensor& k, const Tensor
             .bias_step = step(bias),
             .table_length = gain.cols(),
             .row_square = spec.row_square.f32(),
+            .forget = spec.forget.f64(),
+            .forget_step = step(spec.forget),
             .sink = spec.sink.f32(),
             .scale = spec.scale,
             .softcap = spec.softcap,
@@ -397,8 +435,9 @@ AttentionInput<T> attention_input(const Tensor& q, const Tensor& k, const Tensor
 }
 
 inline ScoreMode score_mode(const AttentionSpec& spec) {
-    if (spec.softcap > 0.0f || spec.row_square) return ScoreMode::general;
-    return spec.distance_gain ? ScoreMode::table : ScoreMode::plain;
+    if (spec.softcap > 0.0f || spec.row_square || (spec.distance_gain && spec.forget))
+        return ScoreMode::general;
+    return spec.distance_gain ? ScoreMode::table : spec.forget ? ScoreMode::forget : ScoreMode::plain;
 }
 
 // body(D): the channels of the tiles that hold heads of head_dim.

@@ -102,6 +102,15 @@ void law_gradient(const LawGradient& g, const LawEntries& entries, Tensor worksp
 void head_maxima(Tensor out, const Tensor& row_maxima, Stream stream);
 void qk_clip(Tensor wq, Tensor wk, const Tensor& maxima, int64_t head_dim, float limit, Stream stream);
 
+// --- forget gates
+void forget_sums(Tensor sums, const Tensor& u, const Tensor& bias, int64_t length, int64_t first,
+                 Stream stream);
+inline constexpr int64_t forget_sums_backward_workspace(int64_t heads, int64_t sequences) {
+    return heads * sequences * 8;
+}
+void forget_sums_backward(Tensor du, Tensor dbias, Tensor workspace, const Tensor& dsums, const Tensor& u,
+                          const Tensor& bias, int64_t length, Stream stream);
+
 // --- attention (attention_forward.cu, attention_decode.cu, attention_backward.cu); head sizes up to 256
 void attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor& q, const Tensor& k, const Tensor& v,
                const AttentionSpec& spec, Stream stream);

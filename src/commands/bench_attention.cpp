@@ -66,6 +66,9 @@ class AttentionBench {
         ops_.upload(gain_, gain.data());
         ops_.upload(bias_, bias.data());
         ops_.zero(sink_);
+        std::vector<double> sums;
+        for (int64_t i = 0; i < forget_.count(); ++i) sums.push_back(-0.01 * static_cast<double>(i));
+        ops_.upload(forget_, sums.data());
         ops_.row_starts(window_, Tensor(), shape_.length, std::max<int64_t>(1, shape_.length / 4), 0);
     }
 
@@ -86,26 +89,29 @@ class AttentionBench {
                                   .head_dim = d,
                                   .scale = static_cast<float>(1 / std::sqrt(static_cast<double>(d)))};
         AttentionSpec factor = plain, distance = plain, softcap = plain, sink = plain, window = plain,
-                      far = plain;
+                      far = plain, forget = plain;
         factor.row_factor = row_factor_;
         distance.distance_gain = gain_;
         distance.distance_bias = bias_;
         softcap.softcap = 30;
         sink.sink = sink_;
+        forget.forget = forget_;
         window.row_start = window_;
         far.far_queries = far_q_;
         far.far_keys = far_k_;
         far.far_from = std::max<int64_t>(1, length / 16);
-        AttentionGradients factor_gradient, table_gradient, sink_gradient;
+        AttentionGradients factor_gradient, table_gradient, sink_gradient, forget_gradient;
         factor_gradient.row_factor = dfactor_;
         table_gradient.distance_gain = dgain_;
         table_gradient.distance_bias = dbias_;
         sink_gradient.sink = dsink_;
+        forget_gradient.forget = dforget_;
         return {{"plain causal", plain, {}},
                 {"per-query scale", factor, {}},
                 {"per-query scale, learned", factor, factor_gradient},
                 {"distance (scale-invariant, ALiBi, log bias)", distance, {}},
                 {"distance, learned (tau, decay, KERPLE)", distance, table_gradient},
+                {"forget gates", forget, forget_gradient},
                 {"softcap", softcap, {}},
                 {"sink, learned", sink, sink_gradient},
                 {"score maxima (QK-clip)", plain, {}, true},
@@ -132,7 +138,9 @@ class AttentionBench {
         for (Tensor* t : {&q_, &k_, &v_, &o_, &dout_, &dq_, &dk_, &dv_, &far_q_, &far_k_})
             *t = arena_.activation("bench", {shape_.tokens, width});
         const auto rows = [&](int64_t n, int64_t c) { return arena_.reserve("bench", DType::f32, {n, c}); };
-        for (Tensor* t : {&lse_, &maxima_, &row_factor_, &dfactor_}) *t = rows(shape_.heads, shape_.tokens);
+        for (Tensor* t : {&lse_, &maxima_, &row_factor_, &dfactor_, &dforget_})
+            *t = rows(shape_.heads, shape_.tokens);
+        forget_ = arena_.reserve("bench", DType::f64, {shape_.heads, shape_.tokens});
         for (Tensor* t : {&gain_, &bias_, &dgain_, &dbias_}) *t = rows(1, shape_.length);
         sink_ = arena_.reserve("bench", DType::f32, {shape_.heads});
         dsink_ = arena_.reserve("bench", DType::f32, {shape_.heads});
@@ -167,7 +175,7 @@ class AttentionBench {
     Shape shape_;
     Tensor q_, k_, v_, o_, dout_, dq_, dk_, dv_, far_q_, far_k_;
     Tensor lse_, maxima_, row_factor_, dfactor_, gain_, bias_, dgain_, dbias_, sink_, dsink_, window_,
-        workspace_;
+        workspace_, forget_, dforget_;
 };
 
 // Milliseconds, rate, share of the rate of a matrix product, and the median over

@@ -186,8 +186,10 @@ void Gatherer::add_rows(const model::StepContext& run, const model::AttentionVie
             };
             watch(bin.previous_mass, 0);
             watch(bin.induction_mass, 1);
-            if (seen > 1) bin.log_top_ratio.add(value(top_logit) - value(second_logit));
-            bin.inverse_top_weight.add(std::exp(-value(top_weight)));
+            // A stick's first query gives weight to no key, its second to one.
+            const double none = -std::numeric_limits<double>::infinity();
+            if (value(second_weight) != none) bin.log_top_ratio.add(value(top_weight) - value(second_weight));
+            if (value(top_weight) != none) bin.inverse_top_weight.add(std::exp(-value(top_weight)));
             bin.entropy.add(entropy);
             bin.participation.add(value(participation) + sink * sink);
             bin.mass_100.add(near);

@@ -240,6 +240,20 @@ void AttentionConfig::fields(config::Fields& f) {
                         {SinkKind::zero, "zero", "the softmax denominator has one more term, exp(0)"},
                         {SinkKind::learned, "learned", "exp(s), s learned per head from 0"}},
                        {"attention that goes nowhere"});
+    f.choice<ForgetKind>("forget", forget,
+                         {{ForgetKind::none, "none"},
+                          {ForgetKind::head, "head",
+                           "scores gain the sum of log f over the positions behind the key up to the query; "
+                           "f = sigmoid(<w, x> + b) "
+                           "per head from the attention's input x"}},
+                         {"forget gates: weights fade by the content between key and query"});
+    f.choice<Normaliser>(
+        "normaliser", normaliser,
+        {{Normaliser::softmax, "softmax", "exp(score) over their sum"},
+         {Normaliser::stick_breaking, "stick_breaking",
+          "each key, from the nearest on, takes the share sigmoid(score) of what nearer ones left; "
+          "a query does not see its own key, and what is left in the end has no value"}},
+        {"how scores become weights"});
     f.section("output_norm", output_norm, {"norm of the attention output"});
     f.section("gate", gate, {"gates on the attention output"});
     f.flag("pre_norm", pre_norm, {"the block's norm before attention"});
@@ -394,6 +408,20 @@ struct AttentionRules {
                    ".distance.b");
     }
 
+    void normaliser() const {
+        if (a.normaliser == Normaliser::softmax) return;
+        const auto only_softmax = [&](bool used, const char* key, const char* message) {
+            if (used) refuse(key, message, ".normaliser");
+        };
+        only_softmax(a.sink != SinkKind::none, ".sink",
+                     "stick-breaking needs no sink: it may leave weight unassigned");
+        only_softmax(a.forget != ForgetKind::none, ".forget", "forget gates need the softmax");
+        only_softmax(a.window == 1, ".window",
+                     "a stick-breaking query does not see its own key, so a window of 1 holds none");
+        only_softmax(a.chunk == 1, ".chunk",
+                     "a stick-breaking query does not see its own key, so a chunk of 1 holds none");
+    }
+
     void modules() const {
         if (a.conv.size == 0)
             for (const char* key : {".conv.queries", ".conv.keys", ".conv.values"})
@@ -424,6 +452,7 @@ void check_attention(const AttentionConfig& attention, const std::string& path, 
         for (const auto& [name, unused] : attention.params)
             problems.no_effect(path + ".params." + name, "score is null", path + ".score");
     }
+    rules.normaliser();
     rules.modules();
 }
 

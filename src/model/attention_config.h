@@ -105,6 +105,10 @@ struct ConvConfig {
     void fields(config::Fields& f);
 };
 
+enum class ForgetKind { none, head };
+
+enum class Normaliser { softmax, stick_breaking };
+
 struct AttentionConfig {
     int64_t heads = 4;
     int64_t kv_heads = 0;  // 0: as many as heads
@@ -124,6 +128,8 @@ struct AttentionConfig {
     GateConfig gate;
     bool pre_norm = true;
     bool post_norm = false;
+    ForgetKind forget = ForgetKind::none;
+    Normaliser normaliser = Normaliser::softmax;
     void fields(config::Fields& f);
 
     bool written() const { return !score.is_null(); }  // as formulas; scale, distance and softcap are unused

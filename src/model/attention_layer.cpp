@@ -47,6 +47,7 @@ AttentionLayer::AttentionLayer(ParamTable& table, const ModelConfig& model, int6
     key_heads_ = Heads(table, name, config_, Heads::Part::keys);
     score_ = ScoreLaw(table, model, layer);
     output_ = AttentionOutput(table, model, layer);
+    forget_ = ForgetGate(table, model, layer);
     if (config_.sink == SinkKind::learned)
         sink_ = table.add({name + "sink", {config_.heads}, InitRule{}, ParamGroup::scalar});
     base_ = score_.base() / query_heads_.length() / key_heads_.length();
@@ -67,6 +68,7 @@ std::unique_ptr<Mixer::Memory> AttentionLayer::plan(Arena& arena, const std::str
     saved.o = arena.activation(name + "attention", {tokens, query_width()});
     saved.lse = arena.reserve(name + "lse", DType::f32, {config_.heads, tokens});
     saved.output = output_.plan(arena, name, tokens);
+    saved.forget = forget_.plan(arena, name, tokens);
     return memory;
 }
 
@@ -83,8 +85,10 @@ void AttentionLayer::plan_workspace(Memory& memory, Arena& arena, Ops& ops, int6
     if (values_.mixes()) w.dvalues = arena.activation("dvalues", {tokens, value_width()});
     w.dout = arena.activation("dattention", {tokens, query_width()});
     w.output = output_.plan_workspace(arena, tokens);
+    w.forget = forget_.plan_workspace(arena, tokens);
 
     AttentionGradients g = score_.gradients(w.score, tokens);  // only the shapes count
+    g.forget = w.forget.dsums;
     if (sink_) g.sink = Tensor(nullptr, DType::f32, {config_.heads});
     int64_t bytes = 0;
     for (int64_t length : lengths)
@@ -100,6 +104,7 @@ AttentionSpec AttentionLayer::shape(int64_t batch, int64_t length) const {
     spec.kv_heads = config_.kv();
     spec.head_dim = config_.head_dim;
     spec.softcap = static_cast<float>(score_.softcap());
+    spec.stick_breaking = config_.normaliser == Normaliser::stick_breaking;
     return spec;
 }
 
@@ -127,6 +132,7 @@ void AttentionLayer::plan_decoding(Memory& memory, Arena& arena, const std::stri
         cache.recent = arena.activation(name + "recent", {rows, total_width()});
         cache.convolved = arena.activation(name + "convolved", {rows, total_width()});
     }
+    cache.forget = forget_.plan_cache(arena, name, sequences, room);
 }
 
 void AttentionLayer::remember(StepContext& run, const Tensor& cache, const Tensor& rows) const {
@@ -172,6 +178,7 @@ void AttentionLayer::forward(StepContext& run, const Memory& memory, Tensor y, W
     const Tensor qkv = saved.qkv.first_rows(n), q = queries_of(qkv), k = keys_of(qkv);
     project(run, saved, xn);
     AttentionSpec scores = spec(run, saved, true);
+    if (forget_) scores.forget = forget_.forward(run, saved.forget, saved.cache.forget, xn);
     if (tables_.far_from > 0) {
         const Tensor far = saved.far.first_rows(n);
         scores.far_queries = queries_of(far);
@@ -229,9 +236,13 @@ void AttentionLayer::backward(StepContext& run, Tensor dxn, const Tensor& dy, co
     run.ops.linear_backward_weight(run.gradient(out_), dy, output_.result(saved.output, o));
     run.ops.linear_backward_input(dout, dy, run.matrix(out_), Write::set);
     output_.backward(run, dout, saved.output, workspace.output, o, xn);
-    const AttentionSpec scores = spec(run, saved, false);
+    AttentionSpec scores = spec(run, saved, false);
     AttentionGradients also = score_.gradients(workspace.score, n);
     also.sink = run.gradient(sink_);
+    if (forget_) {
+        scores.forget = forget_.sums(saved.forget, n);
+        also.forget = forget_.gradient(workspace.forget, n);
+    }
     run.ops.attention_backward(dq, dk, dv, also, workspace.attention, dout, o, lse, q, k, v, scores);
     score_.backward(run, tables_.score, workspace.score, also, scores.row_start);
     query_heads_.backward(run, dq, q, saved.queries, tables_.rotation);
@@ -255,10 +266,13 @@ void AttentionLayer::backward(StepContext& run, Tensor dxn, const Tensor& dy, co
     run.ops.linear_backward_weight(run.gradient(qkv_), din, xn);
     run.ops.linear_backward_input(dxn, din, run.matrix(qkv_), Write::set);
     output_.backward_input(run, dxn, workspace.output);
+    if (forget_) forget_.backward(run, dxn, saved.forget, workspace.forget, xn);
 }
 
 void AttentionLayer::gather_maxima(Tensor max, bool absolute) {
-    if (config_.qk.kind != QkKind::none) return;  // layers that norm queries or keys are not clipped
+    // Layers that norm queries or keys are not clipped; neither are sticks, on which a large score is
+    // not spread.
+    if (config_.qk.kind != QkKind::none || config_.normaliser != Normaliser::softmax) return;
     gathers_maxima_ = true;
     maxima_ = max;
     absolute_maxima_ = absolute;

@@ -1,15 +1,17 @@
-// Softmax attention.
+// Softmax or stick-breaking attention.
 //
 //     qkv = xn Wqkv^T                              [N, Q], Q = (H + 2G) d
 //     q, k, v = short convolutions of them         optional
 //     q, k = rotary(norm(q)), rotary(norm(k))      heads.h
 //     v   = mixed and normed values                value_path.h
+//     c   = sums of the gates of xn                optional, forget_gate.h
 //     o   = attention(q, k, v)                     [N, H d]; scores: attention_spec.h
 //     y  += output(o) Wo^T                         attention_output.h
 #pragma once
 
 #include "model/arena.h"
 #include "model/attention_output.h"
+#include "model/forget_gate.h"
 #include "model/heads.h"
 #include "model/mixer.h"
 #include "model/model_config.h"
@@ -24,6 +26,7 @@ class AttentionLayer : public Mixer {
         Tensor keys, values, far_keys;  // [B R, G d]; far_keys only if there may be far pairs
         // [B K, Q]: the last K projected rows of every sequence, and their convolutions; with convolutions.
         Tensor recent, convolved;
+        Tensor forget;  // ForgetGate::plan_cache
     };
     // What lives only inside one call.
     struct Workspace {
@@ -34,6 +37,7 @@ class AttentionLayer : public Mixer {
         Tensor dvalues;     // [N, G d], if values are mixed
         Tensor dout;        // [N, H d]
         AttentionOutput::Workspace output;
+        ForgetGate::Workspace forget;
         Tensor attention;  // workspace of the attention backward
     };
     struct Saved : Memory {
@@ -46,6 +50,7 @@ class AttentionLayer : public Mixer {
         Tensor o;    // [N, H d]
         Tensor lse;  // [H, N]
         AttentionOutput::Saved output;
+        ForgetGate::Saved forget;
         Workspace workspace;
         Cache cache;
     };
@@ -103,6 +108,7 @@ class AttentionLayer : public Mixer {
     ValuePath values_;
     ScoreLaw score_;
     AttentionOutput output_;
+    ForgetGate forget_;
     double base_ = 1;  // factor of <q, k>
     LayerTables tables_;
     ScoreRows score_rows_;

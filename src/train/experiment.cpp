@@ -246,13 +246,23 @@ bool Experiment::knows_layouts() const {
 void Experiment::check_layers(config::Problems& p) const {
     if (!knows_layouts()) return;  // reported elsewhere
     bool plain = false, uses_context = eval.rope.active();
+    std::string sticks;  // path of a layer without softmax
     for (int64_t l : model.distinct_layers()) {
         const model::AttentionConfig& a = model.layer_attention(l);
         const std::string path = model.layout_path(l);
-        plain = plain || a.qk.kind == model::QkKind::none;
+        plain = plain || (a.qk.kind == model::QkKind::none && a.normaliser == model::Normaliser::softmax);
+        if (a.normaliser == model::Normaliser::stick_breaking) {
+            sticks = path + ".normaliser";
+            if (system.device == Device::cuda)
+                p.add("system.device", "stick-breaking attention has no kernels for GPUs yet", sticks);
+        }
         try {
             const model::LayerScore score = model::layer_score(model, l);
             uses_context = uses_context || score.law.uses_context();
+            if (a.normaliser == model::Normaliser::stick_breaking && score.has_square)
+                p.add(path + (a.written() ? ".score" : ".distance.kind"),
+                      "si_interp defines scores up to a constant per query, which only the softmax ignores",
+                      sticks);
             const std::string problem = a.written() ? score.law.first_not_finite(table_rows()) : "";
             if (!problem.empty())
                 p.add(path + ".score", fmt::format("the tables of the law do not fit into f32: {}", problem));
@@ -263,8 +273,12 @@ void Experiment::check_layers(config::Problems& p) const {
             p.add(path + ".scale.scale_n", "document needs the document mask", "data.document_mask");
     }
     if (optimizer.qk_clip.limit > 0 && !plain)
-        p.no_effect("optimizer.qk_clip.limit", "every layer norms its queries or keys",
+        p.no_effect("optimizer.qk_clip.limit", "every layer norms its queries or keys, or breaks sticks",
                     "model.attention.qk.kind");
+    const bool far =
+        eval.rope.kind == model::RopeMethod::rerope || eval.rope.kind == model::RopeMethod::leaky_rerope;
+    if (far && !sticks.empty())
+        p.add("eval.rope.kind", "distances that stop growing are for softmax attention", sticks);
     if (!uses_context) p.no_effect("model.train_context", "no formula uses it", "model.attention.scale.kind");
     check_rope(p);
 }

@@ -5,7 +5,9 @@
 //     e_z  = roundings(d + 6) scale M        the product; scale, log2(e) and f rounded into the query
 //     e_c  = e_z + 4e-7 |z'|             a softcap: its slope is at most 1, tanh is good to 4e-7 relative
 //     e_s  = |f| (e_c + 4 u |z'|)        s = f z', the cap's own factors rounded
-//     e_y  = gain (e_s + 4 u |s|) + 4 u (|y| + |bias| + |w|/2)
+//     e_y  = gain (e_s + 4 u |s|) + 4 u (|y| + |bias| + |w|/2) + e_f
+//     e_f  = 2^-22 |c_i - c_j| + 2^-45 max |c|   forget sums (attention_spec.h): each is split into two f32 with
+//                                            2^-48 |c| left, high parts differ by c_i - c_j, low ones by 2^-23 |c|
 // A probability is off by the relative e_p = 2 max e_y + 4 u (max |y| + |lse|) + e_exp (once for y, once for
 // the lse; the subtraction; the exponential), the denominator further by one rescaling per tile of keys and
 // by its additions. Products of such factors follow to first order; the factor 2 in `safety` covers the
@@ -41,6 +43,8 @@ struct Variant {
     bool maxima = false, absolute = false;
     // Gradients asked for beside those of q, k and v.
     bool factor_gradient = false, gain_gradient = false, bias_gradient = false, sink_gradient = false;
+    bool forget = false, forget_gradient = false;
+    bool sticks = false;
     uint64_t seed = 1;
 
     int64_t tokens() const { return batch * length; }
@@ -72,8 +76,9 @@ struct Problem {
     Variant c;
     int64_t query_cols, kv_cols, entries;  // entries of a distance table
     Floats qkv, far, dout, factor, gain, bias, square, sink;
+    Doubles forget;
     Ints doc_start, row_start;
-    Floats o, lse, maxima, dqkv, dfactor, dgain, dbias, dsink;
+    Floats o, lse, maxima, dqkv, dfactor, dgain, dbias, dsink, dforget;
     static constexpr float untouched = 7.0f, sink_before = 0.5f;
 
     explicit Problem(const Variant& v)
@@ -89,6 +94,7 @@ struct Problem {
           bias(std::max<int64_t>(1, c.bias_rows), entries),
           square(1, c.tokens()),
           sink(1, c.heads),
+          forget(c.heads, c.tokens()),
           doc_start(c.batch, c.length),
           row_start(c.batch, c.length),
           o(c.tokens(), query_cols, query_cols + 2),
@@ -98,7 +104,8 @@ struct Problem {
           dfactor(c.heads, c.tokens()),
           dgain(gain.rows(), entries),
           dbias(bias.rows(), entries),
-          dsink(1, c.heads) {
+          dsink(1, c.heads),
+          dforget(c.heads, c.tokens()) {
         Draw draw(c.seed, 1);
         const auto fill = [&](Floats& x, auto value) {
             for (int64_t i = 0; i < x.count(); ++i) x[i] = static_cast<float>(value());
@@ -118,8 +125,14 @@ struct Problem {
                 if (c.documents && draw.chance(0.03)) begin = i;
                 doc_start.at(b, i) = static_cast<int32_t>(begin);
             }
+        // Gates that keep most, some that forget; sums so large that f32 would lose all of that.
+        Draw gates(c.seed, 3);
+        for (int64_t h = 0; h < c.heads; ++h)
+            for (int64_t n = 0; n < c.tokens(); ++n)
+                forget.at(h, n) = (n % c.length == 0 ? -1e5 * gates.uniform() : forget.at(h, n - 1)) -
+                                  (gates.chance(0.05) ? 5 : 0.3) * gates.uniform();
         // Whatever is overwritten must not depend on what was there.
-        for (Floats* x : {&o, &lse, &maxima, &dqkv, &dfactor})
+        for (Floats* x : {&o, &lse, &maxima, &dqkv, &dfactor, &dforget})
             for (int64_t i = 0; i < x->count(); ++i) (*x)[i] = std::numeric_limits<float>::quiet_NaN();
         for (Floats* x : {&dgain, &dbias})
             for (int64_t i = 0; i < x->count(); ++i) (*x)[i] = untouched;
@@ -140,12 +153,14 @@ struct Problem {
                         .head_dim = c.head_dim,
                         .scale = static_cast<float>(1 / std::sqrt(double(c.head_dim))),
                         .softcap = static_cast<float>(c.softcap),
+                        .stick_breaking = c.sticks,
                         .absolute_maxima = c.absolute};
         if (restricted()) s.row_start = row_start.tensor();
         if (c.factor_rows) s.row_factor = factor.tensor();
         if (c.tables()) s.distance_gain = gain.tensor(), s.distance_bias = bias.tensor();
         if (c.row_square) s.row_square = square.vector();
         if (c.sink) s.sink = sink.vector();
+        if (c.forget) s.forget = forget.tensor();
         if (c.far) {
             s.far_queries = part(far, 0), s.far_keys = part(far, 1);
             s.far_from = c.far_from;
@@ -158,6 +173,7 @@ struct Problem {
         if (c.gain_gradient) g.distance_gain = dgain.tensor();
         if (c.bias_gradient) g.distance_bias = dbias.tensor();
         if (c.sink_gradient) g.sink = dsink.vector();
+        if (c.forget_gradient) g.forget = dforget.tensor();
         return g;
     }
     void forward(Ops& ops) {
@@ -181,13 +197,14 @@ struct Problem {
     void execute(Ops& ops) {
         forward(ops);
         if (!c.far) backward(ops);
-        for (const Floats* x : {&o, &lse, &maxima, &dqkv, &dfactor, &dgain, &dbias, &dsink})
+        for (const Floats* x : {&o, &lse, &maxima, &dqkv, &dfactor, &dgain, &dbias, &dsink, &dforget})
             CHECK(x->guards_intact());
     }
     // Every result in one array, for comparisons of bits.
     Floats results() const {
         int64_t count = 0;
-        const std::vector<const Floats*> all = {&o, &lse, &maxima, &dqkv, &dfactor, &dgain, &dbias, &dsink};
+        const std::vector<const Floats*> all = {&o,     &lse,   &maxima, &dqkv,   &dfactor,
+                                                &dgain, &dbias, &dsink,  &dforget};
         for (const Floats* x : all) count += x->count();
         Floats out(1, count);
         int64_t at = 0;
@@ -199,7 +216,7 @@ struct Problem {
 
 // The inputs in double, so that they can be moved by less than an ulp.
 struct ExactInputs {
-    std::vector<double> qkv, far, dout, factor, gain, bias, square, sink;
+    std::vector<double> qkv, far, dout, factor, gain, bias, square, sink, forget;
     explicit ExactInputs(const Problem& p)
         : qkv(widened(p.qkv)),
           far(widened(p.far)),
@@ -208,8 +225,72 @@ struct ExactInputs {
           gain(widened(p.gain)),
           bias(widened(p.bias)),
           square(widened(p.square)),
-          sink(widened(p.sink)) {}
+          sink(widened(p.sink)) {
+        for (int64_t i = 0; i < p.forget.count(); ++i) forget.push_back(p.forget[i]);
+    }
 };
+
+inline int64_t first_visible(const Problem& p, int64_t b, int64_t i) {
+    int64_t first = 0;
+    if (p.c.window > 0) first = std::max(first, i - p.c.window + 1);
+    if (p.c.chunk > 0) first = std::max(first, i / p.c.chunk * p.c.chunk);
+    if (p.c.documents) first = std::max<int64_t>(first, p.doc_start.at(b, i));
+    return first;
+}
+
+// One pair of a query and a key.
+struct ScoredPair {
+    double magnitude;  // M
+    double z;          // scale <q, k>
+    double capped;     // z': after the softcap
+    double slope;      // of the softcap, and its error
+    double score;      // s = f z'
+    double gain, y;
+    double e_z, e_capped, e_slope, e_score, e_y;
+};
+inline ScoredPair pair_of(const Problem& p, const ExactInputs& in, int64_t b, int64_t h, int64_t i,
+                          int64_t j) {
+    const Variant& c = p.c;
+    const auto at = [](const std::vector<double>& from, int64_t index) {
+        return from[static_cast<size_t>(index)];
+    };
+    const int64_t d = c.head_dim, n = b * c.length + i, m = b * c.length + j, g = h / (c.heads / c.kv_heads);
+    const int64_t q_at = h * d, k_at = p.query_cols + g * d;
+    const double scale = static_cast<float>(1 / std::sqrt(double(d)));
+    const double softcap = static_cast<float>(c.softcap);
+    const double f = c.factor_rows ? at(in.factor, (c.factor_rows == 1 ? 0 : h) * c.tokens() + n) : 1;
+    const double w = c.row_square ? at(in.square, n) : 0;
+    const auto entry = [&](int64_t rows) {
+        return (rows == 1 ? 0 : h) * p.entries + p.entries - 1 - (i - j);
+    };
+    ScoredPair x{};
+    const bool far = c.far && i - j >= c.far_from;
+    const std::vector<double>& rows = far ? in.far : in.qkv;
+    const int64_t columns = far ? p.query_cols + p.kv_cols : p.dqkv.cols();
+    for (int64_t l = 0; l < d; ++l) {
+        const double product = at(rows, n * columns + q_at + l) * at(rows, m * columns + k_at + l);
+        x.z += scale * product;
+        x.magnitude += std::abs(product);
+    }
+    x.e_z = roundings(double(d) + 6) * scale * x.magnitude;
+    const double tangent = softcap > 0 ? std::tanh(x.z / softcap) : 0;
+    x.capped = softcap > 0 ? softcap * tangent : x.z;
+    x.slope = 1 - tangent * tangent;
+    x.e_capped = x.e_z + (softcap > 0 ? e_tanh * std::abs(x.capped) : 0);
+    x.e_slope = softcap > 0 ? 2 * std::abs(tangent) * x.e_capped / softcap + 3 * unit : 0;
+    x.score = f * x.capped;
+    x.e_score = std::abs(f) * (x.e_capped + 4 * unit * std::abs(x.capped));
+    x.gain = c.tables() ? at(in.gain, entry(c.gain_rows)) : 1;
+    const double bias = c.tables() ? at(in.bias, entry(c.bias_rows)) : 0;
+    if (c.row_square) x.gain = std::sqrt(std::max(0.0, x.gain + w));
+    const double sum = c.forget ? at(in.forget, h * c.tokens() + n) : 0;
+    const double forgotten = c.forget ? sum - at(in.forget, h * c.tokens() + m) : 0;
+    x.y = x.gain * x.score + bias - w / 2 + forgotten;
+    x.e_y = x.gain * (x.e_score + 4 * unit * std::abs(x.score)) +
+            4 * unit * (std::abs(x.y) + std::abs(bias) + std::abs(w) / 2 + std::abs(forgotten)) +
+            0x1p-45 * std::abs(sum);  // sums fall: the query's is the largest
+    return x;
+}
 
 // The specification of AttentionSpec and its derivatives, pair by pair. loss = <o, dout>.
 struct Reference {
@@ -233,7 +314,7 @@ struct Reference {
             return most;
         }
     };
-    Output o, lse, maxima, dqkv, dfactor, dgain, dbias, dsink;
+    Output o, lse, maxima, dqkv, dfactor, dgain, dbias, dsink, dforget;
     double loss = 0;
     const Problem& p;
     const Variant& c;
@@ -250,6 +331,7 @@ struct Reference {
           dgain(problem.dgain.count()),
           dbias(problem.dbias.count()),
           dsink(problem.dsink.count()),
+          dforget(problem.dforget.count()),
           p(problem),
           c(problem.c),
           in(inputs),
@@ -268,23 +350,9 @@ struct Reference {
             }
     }
 
-    int64_t first_key(int64_t b, int64_t i) const {
-        int64_t first = 0;
-        if (c.window > 0) first = std::max(first, i - c.window + 1);
-        if (c.chunk > 0) first = std::max(first, i / c.chunk * c.chunk);
-        if (c.documents) first = std::max<int64_t>(first, p.doc_start.at(b, i));
-        return first;
-    }
+    int64_t first_key(int64_t b, int64_t i) const { return first_visible(p, b, i); }
 
-    // One visible pair.
-    struct Pair {
-        double magnitude;  // M
-        double capped;     // z': after the softcap
-        double slope;      // of the softcap, and its error
-        double score;      // s = f z'
-        double gain, y;
-        double e_capped, e_slope, e_score, e_y;
-    };
+    using Pair = ScoredPair;
 
     static double at(const std::vector<double>& x, int64_t i) { return x[static_cast<size_t>(i)]; }
 
@@ -293,9 +361,7 @@ struct Reference {
         const int64_t q_at = h * d, k_at = p.query_cols + g * d, v_at = k_at + p.kv_cols;
         const int64_t first = first_key(b, i), count = i - first + 1;
         const double scale = static_cast<float>(1 / std::sqrt(double(d)));
-        const double softcap = static_cast<float>(c.softcap);
         const double f = c.factor_rows ? at(in.factor, (c.factor_rows == 1 ? 0 : h) * c.tokens() + n) : 1;
-        const double w = c.row_square ? at(in.square, n) : 0;
         const auto entry = [&](int64_t rows, int64_t t) {
             return (rows == 1 ? 0 : h) * p.entries + p.entries - 1 - t;
         };
@@ -305,38 +371,9 @@ struct Reference {
         double e_y = 0, largest = 0, top = -1e300, maximum = -std::numeric_limits<double>::infinity();
         double e_maximum = 0;
         for (int64_t j = first; j <= i; ++j) {
-            Pair x{};
-            double z = 0;
-            const bool far = c.far && i - j >= c.far_from;
-            for (int64_t m = 0; m < d; ++m) {
-                const int64_t far_columns = p.query_cols + p.kv_cols;
-                const double product =
-                    far ? at(in.far, n * far_columns + q_at + m) *
-                              at(in.far, (b * c.length + j) * far_columns + k_at + m)
-                        : at(in.qkv, row_of(i) + q_at + m) * at(in.qkv, row_of(j) + k_at + m);
-                z += scale * product;
-                x.magnitude += std::abs(product);
-            }
-            const double e_z = roundings(double(d) + 6) * scale * x.magnitude;
-            maximum = std::max(maximum, c.absolute ? std::abs(z) : z);
-            e_maximum = std::max(e_maximum, e_z + 6 * unit * std::abs(z));
-            const double tangent = softcap > 0 ? std::tanh(z / softcap) : 0;
-            x.capped = softcap > 0 ? softcap * tangent : z;
-            x.slope = 1 - tangent * tangent;
-            x.e_capped = e_z + (softcap > 0 ? e_tanh * std::abs(x.capped) : 0);
-            x.e_slope = softcap > 0 ? 2 * std::abs(tangent) * x.e_capped / softcap + 3 * unit : 0;
-            x.score = f * x.capped;
-            x.e_score = std::abs(f) * (x.e_capped + 4 * unit * std::abs(x.capped));
-            x.gain = 1;
-            double bias = 0;
-            if (c.tables()) {
-                x.gain = at(in.gain, entry(c.gain_rows, i - j));
-                bias = at(in.bias, entry(c.bias_rows, i - j));
-            }
-            if (c.row_square) x.gain = std::sqrt(std::max(0.0, x.gain + w));
-            x.y = x.gain * x.score + bias - w / 2;
-            x.e_y = x.gain * (x.e_score + 4 * unit * std::abs(x.score)) +
-                    4 * unit * (std::abs(x.y) + std::abs(bias) + std::abs(w) / 2);
+            const Pair x = pair_of(p, in, b, h, i, j);
+            maximum = std::max(maximum, c.absolute ? std::abs(x.z) : x.z);
+            e_maximum = std::max(e_maximum, x.e_z + 6 * unit * std::abs(x.z));
             e_y = std::max(e_y, x.e_y);
             top = std::max(top, x.y);
             largest = std::max(largest, std::abs(x.y));
@@ -421,6 +458,8 @@ struct Reference {
                           (e_sums + 8 * unit) * std::abs(df)
                     : (e_without + (e_sums + roundings(double(d) + 4)) * std::abs(without)) * x.magnitude;
             dfactor.add(h * c.tokens() + n, df, e_df);
+            dforget.add(h * c.tokens() + n, dl, e_dl + e_sums * std::abs(dl));
+            dforget.add(h * c.tokens() + b * c.length + j, -dl, e_dl + e_sums * std::abs(dl));
             if (!c.tables()) continue;
             dgain.add(
                 entry(c.gain_rows, i - j), dl * x.score,
@@ -442,6 +481,37 @@ inline void check_against(const Problem& run, const Reference& exact) {
     if (c.gain_gradient) CHECK(exact.dgain.worst(run.dgain) <= 1);
     if (c.bias_gradient) CHECK(exact.dbias.worst(run.dbias) <= 1);
     if (c.sink_gradient) CHECK(exact.dsink.worst(run.dsink) <= 1);
+    if (c.forget_gradient) CHECK(exact.dforget.worst(run.dforget) <= 1);
+}
+
+// Every query of a problem alone, against the keys and values up to its own.
+inline Floats decoded(Problem& p, Ops& ops) {
+    const Variant& c = p.c;
+    const auto rows_at = [&](Tensor t, int64_t i) {  // position i of every sequence
+        t = t.moved(i * t.row_stride);
+        t.shape = {c.batch, t.cols(), 0, 0};
+        t.row_stride *= c.length;
+        return t;
+    };
+    for (int64_t i = 0; i < c.length; ++i) {
+        AttentionSpec s = p.spec();
+        Floats factor(std::max<int64_t>(1, c.factor_rows), c.batch), square(1, c.batch);
+        for (int64_t b = 0; b < c.batch; ++b) {
+            for (int64_t h = 0; h < factor.rows(); ++h) factor.at(h, b) = p.factor.at(h, b * c.length + i);
+            square[b] = p.square[b * c.length + i];
+        }
+        if (s.row_factor) s.row_factor = factor.tensor();
+        if (s.row_square) s.row_square = square.vector();
+        if (s.far_queries) s.far_queries = rows_at(s.far_queries, i);
+        s.row_start = Tensor();
+        int64_t first = 0;
+        if (c.window > 0) first = std::max(first, i - c.window + 1);
+        if (c.chunk > 0) first = std::max(first, i / c.chunk * c.chunk);
+        ops.attention_decode(rows_at(p.o.tensor(), i), rows_at(p.part(p.qkv, 0), i), p.part(p.qkv, 1),
+                             p.part(p.qkv, 2), s, first, i);
+    }
+    CHECK(p.o.guards_intact());
+    return p.o;
 }
 
 }  // namespace longreach::test

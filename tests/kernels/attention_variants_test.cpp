@@ -48,6 +48,8 @@ Variant random_variant(uint64_t seed) {
     c.gain_gradient = c.tables() && !c.row_square && draw.chance(0.6);
     c.bias_gradient = c.tables() && !c.row_square && draw.chance(0.6);
     c.sink_gradient = c.sink && draw.chance(0.8);
+    c.forget = draw.chance(0.4);
+    c.forget_gradient = c.forget && draw.chance(0.8);
     return c;
 }
 
@@ -115,40 +117,6 @@ TEST_CASE("random variants of attention and their gradients against double") {
     }
 }
 
-namespace {
-
-// Every query of a problem alone, against the keys and values up to its own.
-Floats decoded(Problem& p, Ops& ops) {
-    const Variant& c = p.c;
-    const auto rows_at = [&](Tensor t, int64_t i) {  // position i of every sequence
-        t = t.moved(i * t.row_stride);
-        t.shape = {c.batch, t.cols(), 0, 0};
-        t.row_stride *= c.length;
-        return t;
-    };
-    for (int64_t i = 0; i < c.length; ++i) {
-        AttentionSpec s = p.spec();
-        Floats factor(std::max<int64_t>(1, c.factor_rows), c.batch), square(1, c.batch);
-        for (int64_t b = 0; b < c.batch; ++b) {
-            for (int64_t h = 0; h < factor.rows(); ++h) factor.at(h, b) = p.factor.at(h, b * c.length + i);
-            square[b] = p.square[b * c.length + i];
-        }
-        if (s.row_factor) s.row_factor = factor.tensor();
-        if (s.row_square) s.row_square = square.vector();
-        if (s.far_queries) s.far_queries = rows_at(s.far_queries, i);
-        s.row_start = Tensor();
-        int64_t first = 0;
-        if (c.window > 0) first = std::max(first, i - c.window + 1);
-        if (c.chunk > 0) first = std::max(first, i / c.chunk * c.chunk);
-        ops.attention_decode(rows_at(p.o.tensor(), i), rows_at(p.part(p.qkv, 0), i), p.part(p.qkv, 1),
-                             p.part(p.qkv, 2), s, first, i);
-    }
-    CHECK(p.o.guards_intact());
-    return p.o;
-}
-
-}  // namespace
-
 TEST_CASE("random variants of attention, one query at a time, against double") {
     // The bounds of the pass over all queries hold: the same roundings per pair. That pass rescales once per
     // tile of 96 keys, this one once per 128; on CUDA devices per key, of which a warp takes a quarter.
@@ -200,7 +168,12 @@ TEST_CASE("variants over several segments of keys") {
     capped.factor_rows = 1;
     capped.window = 0;
     capped.chunk = long_sequence * 5 / 8;
-    for (const Variant& c : {folded, capped}) {
+    capped.forget = capped.forget_gradient = true;
+    Variant forgetting = folded;
+    forgetting.gain_rows = forgetting.bias_rows = 0;
+    forgetting.gain_gradient = forgetting.bias_gradient = false;
+    forgetting.forget = forgetting.forget_gradient = true;
+    for (const Variant& c : {folded, capped, forgetting}) {
         const auto ops = make_cpu_ops({.threads = 2});
         check_variant(c, {ops.get()});
         check_thread_independence([&](Ops& any) { return executed(c, any).results(); });
@@ -221,6 +194,7 @@ TEST_CASE("the reference's gradients are the derivatives of its loss") {
     Variant squared = plain;
     squared.row_square = true;
     squared.window = 7;
+    for (Variant* c : {&plain, &capped}) c->forget = true;
     for (const Variant& c : {plain, capped, squared}) {
         Problem problem(c);
         problem.sink[0] = 0.3f, problem.sink[1] = -0.7f;
@@ -245,6 +219,10 @@ TEST_CASE("the reference's gradients are the derivatives of its loss") {
             double derivative = exact.dfactor.value[at];
             if (c.factor_rows == 1) derivative += exact.dfactor.value[at + inputs.factor.size()];
             compare(inputs.factor, at, derivative);
+        }
+        for (size_t at = 0; at < inputs.forget.size() && c.forget; ++at) {
+            // Central differences of c are of numbers below 1e5: their rounding by h is 1e5 2^-52 / h.
+            compare(inputs.forget, at, exact.dforget.value[at]);
         }
         if (c.row_square) continue;
         const size_t beyond = static_cast<size_t>(problem.entries - c.length);

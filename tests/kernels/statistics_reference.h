@@ -83,11 +83,14 @@ struct StatisticsReference {
         double gain = c.tables() ? at(in.gain, entry(c.gain_rows)) : 1;
         if (c.row_square) gain = std::sqrt(std::max(0.0, gain + w));
         const double bias = c.tables() ? at(in.bias, entry(c.bias_rows)) : 0;
-        const double y = gain * f * capped + bias - w / 2;
+        const double forgotten =
+            c.forget ? at(in.forget, h * c.tokens() + n) - at(in.forget, h * c.tokens() + m) : 0;
+        const double y = gain * f * capped + bias - w / 2 + forgotten;
         const double e_score = std::abs(f) * (e_capped + 4 * unit * std::abs(capped));
         const double e_y = gain * (e_score + 4 * unit * std::abs(f * capped)) +
-                           4 * unit * (std::abs(y) + std::abs(bias) + std::abs(w) / 2);
-        return {z, e_z, y, e_y};
+                           4 * unit * (std::abs(y) + std::abs(bias) + std::abs(w) / 2 + std::abs(forgotten));
+        const double e_forget = c.forget ? 0x1p-45 * std::abs(at(in.forget, h * c.tokens() + n)) : 0;
+        return {z, e_z, y, e_y + e_forget};
     }
 
     void add_row(int64_t b, int64_t h, int64_t i, double lse) {
@@ -119,8 +122,8 @@ struct StatisticsReference {
         }
         put(top_score, 0, score, e_score);
         put(top_logit, 0, logit, e_logit);
-        put(second_logit, 0, runner_up, e_logit);
         put(top_weight, 0, logit - lse, e_logit);
+        put(second_weight, 0, runner_up - lse, e_logit);
         const double sink = c.sink ? at(in.sink, h) : none, share = std::exp(sink - lse);
         put(sink_mass, 0, share,
             std::isinf(sink) ? 0 : share * (e_exp + 4 * unit * (std::abs(sink) + std::abs(lse))));
@@ -185,6 +188,7 @@ inline Variant random_statistics_variant(uint64_t seed, int64_t budget) {
     }
     c.far = draw.chance(0.25);
     c.far_from = draw.below(c.length + 5);
+    c.forget = draw.chance(0.4);
     return c;
 }
 

@@ -69,6 +69,9 @@ inline int64_t extra_steps(const model::ModelConfig& m, const model::AttentionCo
         steps += 4;  // tau, division, logarithm, product or root
     if (a.sink != model::SinkKind::none) ++steps;
     if (a.output_norm.kind != model::OutputNorm::none) steps += a.output_norm.gain ? 2 : 1;
+    if (a.forget != model::ForgetKind::none) steps += 5;  // product, bias, log sigmoid, sum, difference
+    if (a.normaliser != model::Normaliser::softmax)
+        steps += 3;                                        // logarithms, running sums of keys and gradients
     if (a.gate.kind != model::GateKind::none) steps += 3;  // product, sigmoid, product with it
     if (a.post_norm || m.norm.placement == model::NormPlacement::peri) steps += 2;  // norm, gain
     if (m.norm.placement == model::NormPlacement::peri) steps += 2;
@@ -193,7 +196,7 @@ class Expected {
     }
     static bool decides_scores(const std::string& name) {
         for (const char* part : {"attention.q.", "attention.k.", "scale.", "distance.", "q_norm.", "k_norm.",
-                                 "q_conv.", "k_conv."})
+                                 "q_conv.", "k_conv.", "forget."})
             if (name.find(part) != std::string::npos) return true;
         return false;
     }

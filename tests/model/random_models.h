@@ -98,6 +98,11 @@ class RandomVariant {
         needs_sparse_channels_ = needs_sparse_channels_ || a.gate.kind == model::GateKind::sparse;
         a.pre_norm = hybrid_ || !one_in(5);
         a.post_norm = !peri_ && one_in(5);
+        if (one_in(4)) a.forget = model::ForgetKind::head;
+        const bool softmax_only = a.sink != model::SinkKind::none || a.forget != model::ForgetKind::none ||
+                                  a.distance.kind == "si_interp";
+        if (one_in(3) && !softmax_only && a.window != 1 && a.chunk != 1)
+            a.normaliser = model::Normaliser::stick_breaking;
         return a;
     }
 
@@ -223,6 +228,8 @@ inline std::set<std::string> features(const SmallModel& small) {
             add("gate.doubled", a.gate.doubled);
             add("gate.zero_init", a.gate.zero_init);
         }
+        add("forget", a.forget);
+        add("normaliser", a.normaliser);
         add("pre_norm", a.pre_norm);
         add("post_norm", a.post_norm);
     }
@@ -242,7 +249,8 @@ inline std::vector<std::string> known_features() {
                             "spacing",      "eps_per_head",   "learned factor", "learned b",
                             "scale.base",   "learn_tau",      "learn_decay",    "attention softcap",
                             "conv.queries", "conv.keys",      "conv.values",    "output_norm.gain",
-                            "gate.doubled", "gate.zero_init", "pre_norm",       "post_norm"})
+                            "gate.doubled", "gate.zero_init", "pre_norm",       "post_norm",
+                            "forget",       "normaliser"})
         values(key, 0, 2);
     for (const char* key :
          {"norm.placement", "softcap", "position.kind", "scale.init", "sink", "output_norm"})

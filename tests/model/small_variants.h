@@ -174,6 +174,43 @@ inline std::vector<SmallModel> small_variants() {
         a.scale.kind = "logn";
         a.distance.kind = "scale_invariant";
     });
+    attend("forget gates", [](model::AttentionConfig& a) { a.forget = model::ForgetKind::head; });
+    attend(
+        "forget gates, no positions, grouped, window, documents",
+        [](model::AttentionConfig& a) {
+            a.forget = model::ForgetKind::head;
+            a.position.kind = model::PositionKind::nope;
+            a.heads = 4;
+            a.kv_heads = 2;
+            a.window = 6;
+        },
+        true);
+    attend("forget gates, chunks, distance, length scale, softcap, sinks", [](model::AttentionConfig& a) {
+        a.forget = model::ForgetKind::head;
+        a.chunk = 5;
+        a.softcap = 1.5;
+        a.scale.kind = "logn";
+        a.distance = {"scale_invariant", 3, true, 1, true};
+        a.sink = model::SinkKind::learned;
+    });
+    attend("sticks", [](model::AttentionConfig& a) { a.normaliser = model::Normaliser::stick_breaking; });
+    attend(
+        "sticks, no positions, grouped, window, documents",
+        [](model::AttentionConfig& a) {
+            a.normaliser = model::Normaliser::stick_breaking;
+            a.position.kind = model::PositionKind::nope;
+            a.heads = 4;
+            a.kv_heads = 2;
+            a.window = 6;
+        },
+        true);
+    attend("sticks, chunks, distance, length scale, softcap", [](model::AttentionConfig& a) {
+        a.normaliser = model::Normaliser::stick_breaking;
+        a.chunk = 5;
+        a.softcap = 1.5;
+        a.scale.kind = "logn";
+        a.distance = {"scale_invariant", 3, true, 1, true};
+    });
     attend("sink of zero", [](model::AttentionConfig& a) { a.sink = model::SinkKind::zero; });
     attend("learned sinks", [](model::AttentionConfig& a) { a.sink = model::SinkKind::learned; });
     for (const model::OutputNorm kind : {model::OutputNorm::head, model::OutputNorm::all})
@@ -249,6 +286,7 @@ inline std::vector<SmallModel> small_variants() {
             a.sink = model::SinkKind::learned;
             a.output_norm = {model::OutputNorm::head, true};
             a.gate.kind = model::GateKind::elementwise;
+            a.forget = model::ForgetKind::head;
         },
         true);
     return all;

@@ -55,6 +55,22 @@ class Attention {
         for (size_t h = 0; h < heads_; ++h) {
             const size_t g = kv_head(h);
             for (size_t i = 0; i < positions; ++i) {
+                if (a_.normaliser == model::Normaliser::stick_breaking) {
+                    T left = 1;  // of the stick
+                    for (size_t j = i; j-- > 0;) {
+                        if (!visible(doc_start, i, j)) continue;
+                        const T taken = sigmoid(above.score(h, i, j));
+                        const T kept = T(1) - (split ? sigmoid(below.score(h, i, j)) : taken);
+                        for (size_t c = 0; c < d_; ++c) out[i][h * d_ + c] += left * taken * v[j][g * d_ + c];
+                        left = left * kept;
+                        if constexpr (std::is_same_v<T, double>) {
+                            const double unbiased = above.score(h, i, j) - above.bias(h, i, j);
+                            squares += unbiased * unbiased;
+                            ++pairs;
+                        }
+                    }
+                    continue;
+                }
                 Row<T> upper(positions, T(0)), lower(positions, T(0));
                 double largest = a_.sink == model::SinkKind::none ? -1e300 : 0;  // softmax ignores it
                 for (size_t j = 0; j < positions; ++j) {
@@ -199,19 +215,21 @@ class Attention {
                 turned_keys_.push_back(turned(keys_[p], double(p)));
             }
             factors();
+            if (a_.forget == model::ForgetKind::head) forget_sums(x);
         }
 
         T score(size_t h, size_t i, size_t j) const {
             using std::tanh;
-            if (a_.written()) return written(product(h, i, j), h, i, j);
+            if (a_.written()) return written(product(h, i, j), h, i, j) + forgotten(h, i, j);
             T z = T(base_scale(a_)) * product(h, i, j);
             if (a_.softcap > 0) z = T(a_.softcap) * tanh(z / T(a_.softcap));
             z = factor_[h][i] * z;
-            return distance(z, h, double(i - j), n_[i]);
+            return distance(z, h, double(i - j), n_[i]) + forgotten(h, i, j);
         }
         // What a score of zero becomes.
         T bias(size_t h, size_t i, size_t j) const {
-            return a_.written() ? written(T(0), h, i, j) : distance(T(0), h, double(i - j), n_[i]);
+            return (a_.written() ? written(T(0), h, i, j) : distance(T(0), h, double(i - j), n_[i])) +
+                   forgotten(h, i, j);
         }
 
       private:
@@ -355,6 +373,23 @@ class Attention {
             return names["z"];
         }
 
+        // log f of every head and position: f = sigmoid(<w, x> + b)
+        void forget_sums(const Rows<T>& x) {
+            using std::log;
+            const Row<T>& bias = weights_.param(o_.name_ + "forget.bias");
+            for (const Row<T>& u : weights_.linear(x, o_.name_ + "forget.weight")) {
+                log_gates_.emplace_back();
+                for (size_t h = 0; h < o_.heads_; ++h)
+                    log_gates_.back().push_back(log(sigmoid(u[h] + bias[h])));
+            }
+        }
+        // Of the gates behind key j up to query i.
+        T forgotten(size_t h, size_t i, size_t j) const {
+            T sum = 0;
+            for (size_t p = j + 1; p <= i && !log_gates_.empty(); ++p) sum += log_gates_[p][h];
+            return sum;
+        }
+
         // y = gain(t) z + bias(t)
         T distance(const T& z, size_t h, double t, double n) const {
             using std::exp;
@@ -403,6 +438,7 @@ class Attention {
         std::vector<double> theta_, n_;
         Rows<T> queries_, keys_, turned_queries_, turned_keys_;  // [position][heads * d]
         Rows<T> factor_;                                         // [head][position]
+        Rows<T> log_gates_;                                      // [position][head]
     };
 
     // One sink per head; given as one per channel, each channel divides by its own (see Weights::mix).

@@ -141,6 +141,10 @@ inline std::vector<Parameter> parameters(const model::ModelConfig& m) {
             all.push_back({name + "distance.a", {heads}, Start::zero_to, 1});
         }
         if (a.sink == model::SinkKind::learned) constant(name + "sink", {heads}, 0);
+        if (a.forget == model::ForgetKind::head) {
+            matrix(name + "forget.weight", heads, width);
+            constant(name + "forget.bias", {heads}, 0);
+        }
         if (a.output_norm.kind != model::OutputNorm::none && a.output_norm.gain)
             constant(name + "output_norm.gain",
                      {a.output_norm.kind == model::OutputNorm::head ? d : heads * d}, 1);

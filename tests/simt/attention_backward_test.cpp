@@ -76,8 +76,9 @@ struct Run {
     ExactInputs inputs;
     Reference exact;
     Matrix<T> qkv, dqkv, dout, o;
-    Matrix<float> lse, factor, gain, bias, square, sink, dfactor, dgain, dbias, dsink;
+    Matrix<float> lse, factor, gain, bias, square, sink, dfactor, dgain, dbias, dsink, dforget;
     simt::DeviceArray<int32_t> row_start;
+    simt::DeviceArray<double> forget;
     simt::DeviceArray<float> workspace;
 
     static Problem problem_of(const Variant& c) {
@@ -104,7 +105,9 @@ struct Run {
           dgain(p.gain.rows(), p.entries, 1),
           dbias(p.bias.rows(), p.entries, 2),
           dsink(1, c.heads, 0),
+          dforget(c.heads, c.tokens(), 2),
           row_start(static_cast<size_t>(c.tokens())),
+          forget(std::vector<double>(p.forget.data(), p.forget.data() + p.forget.count())),
           workspace(static_cast<size_t>(cuda::attention_backward_workspace(spec(), gradients()) / 4)) {
         const auto from = [](const Floats& x) { return [&x](int64_t i) { return double{x[i]}; }; };
         const auto of = [](const Reference::Output& x) {
@@ -137,6 +140,7 @@ struct Run {
         if (s.distance_gain) s.distance_gain = gain.tensor(), s.distance_bias = bias.tensor();
         if (s.row_square) s.row_square = square.vector();
         if (s.sink) s.sink = sink.vector();
+        if (s.forget) s.forget = Tensor(forget.data(), DType::f64, {p.c.heads, p.c.tokens()});
         return s;
     }
     AttentionGradients gradients() {
@@ -145,11 +149,12 @@ struct Run {
         if (g.distance_gain) g.distance_gain = dgain.tensor();
         if (g.distance_bias) g.distance_bias = dbias.tensor();
         if (g.sink) g.sink = dsink.vector();
+        if (g.forget) g.forget = dforget.tensor();
         return g;
     }
     void prepare() {
         dqkv.fill([](int64_t) { return 5; });
-        dfactor.fill([](int64_t) { return 5; });
+        for (Matrix<float>* x : {&dfactor, &dforget}) x->fill([](int64_t) { return 5; });
         for (Matrix<float>* x : {&dgain, &dbias}) x->fill([](int64_t) { return double{Problem::untouched}; });
         dsink.fill([](int64_t) { return double{Problem::sink_before}; });
     }
@@ -168,11 +173,13 @@ struct Run {
         if (c.gain_gradient) CHECK(exact.dgain.worst(dgain.get()) <= 1);
         if (c.bias_gradient) CHECK(exact.dbias.worst(dbias.get()) <= 1);
         if (c.sink_gradient) CHECK(exact.dsink.worst(dsink.get()) <= 1);
+        if (c.forget_gradient) CHECK(exact.dforget.worst(dforget.get()) <= 1);
     }
     void under_schedules(int count) {
         const int ran = simt::run_schedules(
             count, [&] { prepare(); }, [&] { launch(); },
-            {dqkv.output(), dfactor.output(), dgain.output(), dbias.output(), dsink.output()});
+            {dqkv.output(), dfactor.output(), dgain.output(), dbias.output(), dsink.output(),
+             dforget.output()});
         CHECK(ran == count);
         check();
     }
@@ -213,6 +220,11 @@ void plain(Variant& c) {
     }
     if (c.seed == 5) c.sink = c.sink_gradient = true;
 }
+void with_forget(Variant& c) {
+    plain(c);
+    c.forget = true;
+    c.forget_gradient = c.seed != 5;
+}
 void with_tables(Variant& c) {
     c.gain_rows = c.seed == 3 ? 1 : c.heads;
     c.bias_rows = c.seed == 5 ? c.heads : 1;
@@ -220,6 +232,7 @@ void with_tables(Variant& c) {
     c.bias_gradient = true;
     c.factor_rows = c.seed == 3 ? 0 : 1;
     c.factor_gradient = true;
+    c.forget = c.forget_gradient = c.seed == 5;  // in bf16 another mode, and the distance pass with sums
 }
 void general(Variant& c) {
     if (c.seed != 5) {
@@ -230,16 +243,21 @@ void general(Variant& c) {
     c.factor_rows = c.heads;
     c.factor_gradient = true;
     c.sink = c.sink_gradient = c.seed == 4;
+    c.forget = c.forget_gradient = c.seed != 4;
 }
 
 }  // namespace
 
-// Instances: key and query pass of bf16 with 64, 128 and 256 channels in the modes plain, table and general,
+// Instances: key and query pass of bf16 with 64, 128 and 256 channels in the modes plain, forget, table and general,
 // of f32 with 64, 128 and 256 channels; the distance pass of both with 64, 128 and 256; delta of both with
-// wide and single accesses. The first three cases launch those of bf16, the fourth those of f32.
+// wide and single accesses. The first four cases launch those of bf16, the fifth those of f32.
 
 TEST_CASE("backward kernels, bf16, plain scores, against double") {
     for (int64_t d : {64, 128, 256}) check_form<bf16>(d, plain);
+}
+
+TEST_CASE("backward kernels, bf16, forget sums and their gradients, against double") {
+    for (int64_t d : {64, 128, 256}) check_form<bf16>(d, with_forget);
 }
 
 TEST_CASE("backward kernels, bf16, distance tables and their gradients, against double") {
@@ -253,6 +271,7 @@ TEST_CASE("backward kernels, bf16, softcap and row squares, against double") {
 TEST_CASE("backward kernels, f32, every form, against double") {
     for (int64_t d : {64, 128, 256}) {
         check_form<float>(d, plain);
+        check_form<float>(d, with_forget);
         check_form<float>(d, with_tables);
         check_form<float>(d, general);
     }
@@ -269,6 +288,8 @@ TEST_CASE("backward kernels fit the shared memory of every architecture") {
                 run.launch();
                 run.check();
             };
+            once(Run<bf16>(c, 0));
+            with_forget(c);
             once(Run<bf16>(c, 0));
             with_tables(c);
             once(Run<bf16>(c, 0));
@@ -295,5 +316,6 @@ TEST_CASE("the backward kernels refuse a short workspace and gradients of what i
     launch({}, floats);
     CHECK_THROWS_AS(launch({}, floats - 1), Error);
     CHECK_THROWS_AS(launch({.sink = run.dsink.vector()}, 1 << 20), Error);
+    CHECK_THROWS_AS(launch({.forget = run.dforget.tensor()}, 1 << 20), Error);
     CHECK_THROWS_AS(launch({.distance_bias = run.dbias.tensor()}, 1 << 20), Error);
 }

@@ -79,6 +79,7 @@ struct Launch {
     OnDevice<T> qkv, far, o;
     OnDevice<float> lse, maxima, factor, gain, bias, square, sink;
     simt::DeviceArray<int32_t> row_start;
+    simt::DeviceArray<double> forget;
 
     Launch(Problem& problem, bool aligned)
         : p(problem),
@@ -93,12 +94,14 @@ struct Launch {
           bias(p.bias, p.entries + 1),
           square(p.square, p.square.cols()),
           sink(p.sink, p.sink.cols()),
-          row_start(starts()) {
+          row_start(starts()),
+          forget(std::vector<double>(p.forget.data(), p.forget.data() + p.forget.count())) {
         if (spec.row_start) spec.row_start = Tensor(row_start.data(), DType::i32, {p.c.batch, p.c.length});
         if (spec.row_factor) spec.row_factor = factor.tensor();
         if (spec.distance_gain) spec.distance_gain = gain.tensor(), spec.distance_bias = bias.tensor();
         if (spec.row_square) spec.row_square = square.vector();
         if (spec.sink) spec.sink = sink.vector();
+        if (spec.forget) spec.forget = Tensor(forget.data(), DType::f64, {p.c.heads, p.c.tokens()});
         if (spec.far_queries) {
             spec.far_queries = far.columns(0, p.query_cols);
             spec.far_keys = far.columns(p.query_cols, p.kv_cols);
@@ -186,13 +189,14 @@ void check_launch(Problem& p, int schedules) {
 }
 
 // The instances of the kernel: forms times tiles of 64, 128 and 256 channels. f32 has no instances of its own
-// for the first two.
-enum class Form { plain, table, general, rare };
-const std::vector<Form> forms = {Form::plain, Form::table, Form::general, Form::rare};
+// for the first three.
+enum class Form { plain, forget, table, general, rare };
+const std::vector<Form> forms = {Form::plain, Form::forget, Form::table, Form::general, Form::rare};
 const char* name_of(Form form) {
-    return std::vector{"plain", "table", "general", "rare"}[static_cast<size_t>(form)];
+    return std::vector{"plain", "forget", "table", "general", "rare"}[static_cast<size_t>(form)];
 }
 void ask_for(Variant& c, Form form) {
+    c.forget = form == Form::forget || form == Form::rare || (form == Form::general && c.seed != 3);
     if (form == Form::table || form == Form::rare) c.gain_rows = c.heads, c.bias_rows = 1;
     if (form == Form::general && c.seed % 2 == 0) c.gain_rows = 1, c.bias_rows = c.heads, c.row_square = true;
     if (form == Form::general && c.seed % 2 == 1) c.softcap = 2;

@@ -52,7 +52,10 @@ void check_launch(const Variant& c, int schedules) {
         std::vector<int32_t>(keys.data(), keys.data() + keys.rows() * (c.tokens() + 1)));
     Tensor watched_tensor(watched.data(), DType::i32, {watched_keys, c.tokens()});
     watched_tensor.row_stride = c.tokens() + 1;
+    const simt::DeviceArray<double> forget(
+        std::vector<double>(p.forget.data(), p.forget.data() + p.forget.count()));
     AttentionSpec spec = p.spec();
+    if (spec.forget) spec.forget = Tensor(forget.data(), DType::f64, {c.heads, c.tokens()});
     if (spec.row_start) spec.row_start = Tensor(row_start.data(), DType::i32, {c.batch, c.length});
     if (spec.row_factor) spec.row_factor = factor.tensor();
     if (spec.distance_gain) spec.distance_gain = gain.tensor(), spec.distance_bias = bias.tensor();
@@ -117,6 +120,7 @@ TEST_CASE("row statistics in both types, heads of up to 64, 128, 256 channels, u
                                   .softcap = 2,
                                   .far = true,
                                   .far_from = 21,
+                                  .forget = true,
                                   .seed = 3}}) {
             CAPTURE(channels);
             CAPTURE(c.length);

@@ -163,6 +163,9 @@ int Problem::vec_in_out(int64_t count, Bound bound, double scale) {
 int Problem::total_out(Bound bound) {
     return result(add(DType::f64, 1, 1, true, 0), bound);
 }
+int Problem::doubles_out(int64_t rows, int64_t cols, Bound bound) {
+    return result(add(DType::f64, rows, cols, false, 0), bound);
+}
 int Problem::integers(const std::vector<int32_t>& values) {
     const int operand = add(DType::i32, 1, std::ssize(values), true, 0);
     Operand& o = *operands_.back();

@@ -46,7 +46,8 @@ class Problem {
     int vec(int64_t count, double scale = 1, double offset = 0);
     int vec_out(int64_t count, Bound bound);
     int vec_in_out(int64_t count, Bound bound, double scale = 1);
-    int total_out(Bound bound);                         // f64 [1]
+    int total_out(Bound bound);  // f64 [1]
+    int doubles_out(int64_t rows, int64_t cols, Bound bound);
     int integers(const std::vector<int32_t>& values);   // i32 [count]
     int integers_out(int64_t count);                    // equal to the CPU's
     int in_of(DType type, int64_t rows, int64_t cols);  // an activation of this type

@@ -173,6 +173,8 @@ std::vector<Effect> listed_effects() {
         attention_effect("chunk", "4"),
         attention_effect("softcap", "0.5"),
         attention_effect("sink", "learned"),
+        attention_effect("forget", "head", Seen::weights),
+        attention_effect("normaliser", "stick_breaking"),
         attention_effect("pre_norm", "false"),
         attention_effect("post_norm", "true"),
         attention_effect("conv.size", "3", Seen::weights),

@@ -73,6 +73,7 @@ inline std::vector<std::string> many_variants() {
             "model.attention.distance.learn_decay=true",
             "model.attention.softcap=5",
             "model.attention.sink=learned",
+            "model.attention.forget=head",
             "model.attention.conv.size=3",
             "model.attention.output_norm.kind=head",
             "model.attention.output_norm.gain=true",

@@ -120,6 +120,30 @@ TEST_CASE("wrong variants: modules and the residual stream") {
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"gate": {"doubled": false}}}})",
          "model.attention.gate.doubled (c.json:1:72): has no effect: gate.kind is none; see "
          "model.attention.gate.kind (default)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"normaliser": "stick_breaking", "sink": "zero"}}})",
+         "model.attention.sink (c.json:1:97): stick-breaking needs no sink: it may leave weight unassigned; "
+         "see "
+         "model.attention.normaliser (c.json:1:67)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"normaliser": "stick_breaking", "forget": "head"}}})",
+         "model.attention.forget (c.json:1:99): forget gates need the softmax; see "
+         "model.attention.normaliser (c.json:1:67)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"normaliser": "stick_breaking", "distance": {"kind": "si_interp"}}}})",
+         "model.attention.distance.kind (c.json:1:109): si_interp defines scores up to a constant per query, "
+         "which only the softmax ignores; see model.attention.normaliser (c.json:1:67)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"normaliser": "stick_breaking", "window": 1}}})",
+         "model.attention.window (c.json:1:99): a stick-breaking query does not see its own key, so a window "
+         "of 1 holds none; see "
+         "model.attention.normaliser (c.json:1:67)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"normaliser": "stick_breaking", "chunk": 1}}})",
+         "model.attention.chunk (c.json:1:98): a stick-breaking query does not see its own key, so a chunk "
+         "of 1 holds none; see "
+         "model.attention.normaliser (c.json:1:67)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"normaliser": "stick_breaking"}}, "eval": {"rope": {"kind": "rerope"}, "lengths": [4096]}})",
+         "eval.rope.kind (c.json:1:112): distances that stop growing are for softmax attention; see "
+         "model.attention.normaliser (c.json:1:67)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"normaliser": "stick_breaking"}}, "system": {"device": "cuda"}})",
+         "system.device (c.json:1:114): stick-breaking attention has no kernels for GPUs yet; see "
+         "model.attention.normaliser (c.json:1:67)"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"post_norm": true}}})",
          "model.attention.post_norm (c.json:1:65): a norm behind a module needs output matrices that do not "
          "start at zero; see model.init.zero_projections (default)"},
@@ -219,7 +243,8 @@ TEST_CASE("a learned factor without a shape may start at any value") {
 TEST_CASE("wrong variants: training and evaluation") {
     check_all({
         {R"({"stages": [{"steps": 1}], "optimizer": {"qk_clip": {"limit": 30}}})",
-         "optimizer.qk_clip.limit (c.json:1:63): has no effect: every layer norms its queries or keys; see "
+         "optimizer.qk_clip.limit (c.json:1:63): has no effect: every layer norms its queries or keys, or "
+         "breaks sticks; see "
          "model.attention.qk.kind (default)"},
         {R"({"stages": [{"steps": 1}], "optimizer": {"qk_clip": {"measure": "absolute"}}})",
          "optimizer.qk_clip.measure (c.json:1:65): has no effect: limit is 0; see optimizer.qk_clip.limit "

@@ -27,6 +27,14 @@ def sigmoid(x: Array) -> Array:
     return 1 / (1 + np.exp(-x))
 
 
+def broken_sticks(score: Array, visible: Array) -> Array:
+    """Weights of stick-breaking attention: each key's share of what nearer ones left, the query's own key left out."""
+    score = np.where(visible & np.tri(len(score), k=-1, dtype=bool), score, -np.inf)
+    kept = -np.logaddexp(0, score)  # log(1 - sigmoid)
+    nearer = np.cumsum(kept[:, ::-1], 1)[:, ::-1] - kept
+    return np.exp(score + kept + nearer)
+
+
 class Model:
     def __init__(self, config: Config, window: int, weights: dict[str, Array], dtype: type) -> None:
         self.model: Config = config["model"]
@@ -126,7 +134,15 @@ class Model:
             learned = lambda what: self.weights[name + "distance." + what]
             gain, bias = laws.distance_transform(layout, learned, h, counted)
             gain, bias = (np.asarray(table, self.dtype) for table in (gain, bias))
-            score = np.where(visible, gain * (factor[h][:, None] * z) + bias, -np.inf)
+            score = gain * (factor[h][:, None] * z) + bias
+            if layout.get("forget", "none") == "head":
+                u = n @ self.weights[name + "forget.weight"][h] + self.weights[name + "forget.bias"][h]
+                sums = np.cumsum(-np.logaddexp(0, -u.astype(np.float64)))
+                score = score + (sums[:, None] - sums[None, :]).astype(self.dtype)
+            if layout.get("normaliser", "softmax") == "stick_breaking":
+                out[:, h] = broken_sticks(score, visible) @ v[:, h // (heads // groups)]
+                continue
+            score = np.where(visible, score, -np.inf)
             top = score.max(-1, keepdims=True)
             if layout["sink"] != "none":
                 top = np.maximum(top, sink[h])
