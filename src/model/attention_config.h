@@ -76,7 +76,7 @@ struct ScoreParameterConfig {
     Learning learn = Learning::by_law;
     bool positive = false;
     json::Value range{};  // null, or [least, most]
-    int64_t size = 0;   // 0: as the law has it; a formula's own: 1
+    int64_t size = 0;     // 0: as the law has it; a formula's own: 1
     double lr = 1;
     void fields(config::Fields& f);
 };
