@@ -45,6 +45,7 @@ std::vector<NamedLaw> make_library() {
         {"logn_power", "z * r*log(n + 1)^p", {r, fixed("p", "0.5")}, "a power of the logarithm", ""},
         {"entinv", "z * log(n)/log(L)", {}, "entropy that does not change with length", "su8823"},
         {"clip_logn", "z * max(1, log(n)/log(L))", {}, "the same, from the trained length on", "su9708"},
+        {"yarn_temp", "z * (0.1*log(T/L) + 1)^2", {}, "temperature of YaRN, for eval.score", "peng2023yarn"},
         {"qwen_logn", "z * where(n > L, log(n)/log(L), 1)", {}, "the same, as Qwen 1 computes it", "su9708"},
         {"llama4",
          "z * (1 + scale*log1p(floor(n/floor_scale)))",

@@ -1,13 +1,13 @@
 #include "model/attention_score.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 
 #include <fmt/format.h>
 
 #include "base/error.h"
 #include "base/text.h"
+#include "model/attention_angle.h"
 
 namespace longreach::model {
 
@@ -47,7 +47,7 @@ class Builder {
                 named_or_formula(text, key);
             });
             for (const auto& [name, unused] : a_.params)
-                if (find(name) == nullptr)
+                if (find(name) == nullptr && !angle_uses(a_, name))
                     throw ScoreError("has no effect: no law has this parameter", ".params." + name);
         } else {
             keyed();
@@ -196,6 +196,7 @@ class Builder {
             return add_stage(named->formula, std::move(parameters), key);
         }
         for (const auto& [name, unused] : a_.params) {
+            if (angle_uses(a_, name) && !law::mentions(written, name)) continue;
             const std::string problem = law::name_problem(name);
             if (!problem.empty()) throw ScoreError(problem, ".params." + name);
             const size_t* known = find(name);
@@ -286,18 +287,6 @@ law::BoundLaw bind(const ScoreText& text, const law::ModelNumbers& numbers) {
         const bool own = text.keys.front().starts_with(".score");
         rethrow(e, p.init, own ? ".params." + p.name + ".init" : ".scale.init");
     }
-}
-
-// Whether a formula that parses is one of dot. One that does not is refused later.
-bool of_dot_product(const std::string& formula) {
-    for (size_t at = formula.find("dot"); at != std::string::npos; at = formula.find("dot", at + 1)) {
-        const auto in_name = [&](size_t i) {
-            return i < formula.size() &&
-                   (std::isalnum(static_cast<unsigned char>(formula[i])) || formula[i] == '_');
-        };
-        if ((at == 0 || !in_name(at - 1)) && !in_name(at + 3)) return true;
-    }
-    return false;
 }
 
 ScorePart part_of(const law::BoundLaw& law, const law::Formula& formula, law::Variable over) {
@@ -391,7 +380,7 @@ LayerScore layer_score(const ModelConfig& model, int64_t layer, const json::Valu
                               .head_dim = a.head_dim,
                               .train_context = model.train_context};
     const bool plain = !a.written() && a.scale.kind == "none";
-    const bool of_dot = of_dot_product(text.stages.front().formula);
+    const bool of_dot = law::mentions(text.stages.front().formula, "dot");
     const double unscaled = a.written() ? default_base(a) : unscaled_base(a);
     const double base = of_dot ? 1 : plain ? unscaled : default_base(a);
     numbers.parity = unscaled / base;
