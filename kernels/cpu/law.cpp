@@ -4,9 +4,9 @@
 //   rows       factor[h, query] = table[h, keys that the query counts - 1]
 //   gradient   dparameter += sum over entries of derivative * gradient of the entry, by element for a vector
 //
-// Sums run over fixed blocks in double and are folded in block order. A table costs a few library functions per
-// entry, once per step and not per pair; rows and gradients move 8 bytes per query and head. Parallel over
-// blocks times heads.
+// Sums run over fixed blocks in double and are folded in block order. A table costs a few library functions
+// per entry, once per step and not per pair; rows and gradients move 8 bytes per query and head. Blocks and
+// heads are shared by the threads.
 #include <algorithm>
 
 #include "base/error.h"

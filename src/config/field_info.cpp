@@ -144,11 +144,10 @@ std::string both(std::string low, const std::string& high) {
     return low + high;
 }
 
-void collect_named(const FieldInfo& info, std::string_view name, size_t count,
-                   std::vector<std::string>& out) {
+void collect_named(const FieldInfo& info, std::string_view name, std::vector<std::string>& out) {
     for (const FieldInfo& field : info.fields) {
-        if (field.name == name && out.size() < count) out.push_back(field.path);
-        collect_named(field, name, count, out);
+        if (field.name == name) out.push_back(field.path);
+        collect_named(field, name, out);
     }
 }
 
@@ -221,9 +220,20 @@ bool holds_value(const FieldInfo& info) {
     return info.kind != Kind::section && info.kind != Kind::list && info.kind != Kind::variations;
 }
 
-std::vector<std::string> paths_named(const FieldInfo& root, std::string_view name, size_t count) {
+std::vector<std::string> paths_named(const FieldInfo& root, std::string_view name, std::string_view from,
+                                     size_t count) {
     std::vector<std::string> out;
-    collect_named(root, name, count, out);
+    collect_named(root, name, out);
+    const auto shared_sections = [&](std::string_view path) {
+        const auto end = std::mismatch(path.begin(), path.end(), from.begin(), from.end()).first;
+        return std::count(path.begin(), end, '.');
+    };
+    const auto rank = [&](const std::string& path) {
+        return std::pair(-shared_sections(path), std::count(path.begin(), path.end(), '.'));
+    };
+    std::stable_sort(out.begin(), out.end(),
+                     [&](const std::string& a, const std::string& b) { return rank(a) < rank(b); });
+    out.resize(std::min(out.size(), count));
     return out;
 }
 

@@ -51,8 +51,10 @@ const FieldInfo* find_field(const FieldInfo& root, std::string_view path);
 // True for a field with a value of its own: not a section, list or variations.
 bool holds_value(const FieldInfo& info);
 
-// Paths of everything whose last name is `name`, at most `count`.
-std::vector<std::string> paths_named(const FieldInfo& root, std::string_view name, size_t count);
+// Paths of everything whose last name is `name`, at most `count`: those in the same sections as `from` first, then
+// those in fewer sections.
+std::vector<std::string> paths_named(const FieldInfo& root, std::string_view name, std::string_view from,
+                                     size_t count);
 
 // Paths of all fields that hold a value, in order; "stages.*.steps" for the entries of lists and variations.
 std::vector<std::string> all_paths(const FieldInfo& root);

@@ -62,7 +62,7 @@ std::string two_columns(const std::vector<std::pair<std::string, std::string>>& 
     for (const FieldInfo& field : find_field(config, known)->fields) names.push_back(field.name);
     std::vector<std::string> meant;
     for (const std::string& name : nearest(wrong, names, 2)) meant.push_back(field_path(known, name));
-    for (std::string& other : paths_named(config, wrong, 3))
+    for (std::string& other : paths_named(config, wrong, path, 3))
         if (meant.size() < 4) meant.push_back(std::move(other));
     throw Error(ExitCode::usage,
                 fmt::format("there is no config key {}{}", shown(path),

@@ -261,7 +261,7 @@ void Reader::report_unknown(const json::Member& member) {
     std::vector<std::string> meant;
     for (const std::string& near : nearest(member.key, frame_.known, 2))
         meant.push_back(field_path(frame_.path, near));
-    for (std::string& other : paths_named(table_, member.key, 3)) meant.push_back(std::move(other));
+    for (std::string& other : paths_named(table_, member.key, full, 3)) meant.push_back(std::move(other));
     if (member.key.find('.') != std::string::npos && find_field(table_, full) != nullptr) {
         message += ": dotted paths are for --set; in a file, write one object inside the other";
     } else if (!meant.empty()) {

@@ -1,5 +1,5 @@
-// A layer's law at work: it fills what attention reads besides queries and keys, and hands the gradients of that to
-// the law's parameters.
+// A layer's law at work: it fills what attention reads besides queries and keys, and hands the gradients of
+// that to the parameters of the law.
 //
 //   what learns nothing        tables of the model (tables.h), filled once
 //   what learns                evaluated in every pass, into tables that all layers share
@@ -48,8 +48,8 @@ class ScoreLaw {
 
   private:
     Tensor count_start(const StepContext& run, const Tensor& row_start) const;
-    // program or table -> entries [first, first + length) as [1 or H, length], evaluated into `buffer` if the
-    // program learns.
+    // Entries [first, first + length) of a table, or of a program that learns and fills `buffer` with them:
+    // [1 or H, length].
     Tensor entries(StepContext& run, const law::CompiledTable& value, const ProgramTables& tables,
                    const Tensor& buffer, bool by_distance, int64_t first, int64_t length) const;
 

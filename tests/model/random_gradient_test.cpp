@@ -18,7 +18,7 @@ using namespace longreach::test;
 
 namespace {
 
-constexpr uint32_t draws = 300;
+constexpr uint32_t draws = 330;
 
 SmallModel drawn(uint32_t stream) {
     return RandomVariant(stream).draw();

@@ -130,8 +130,7 @@ inline std::vector<Parameter> parameters(const model::ModelConfig& m) {
                 each.insert(each.end(), static_cast<size_t>(size), p.positive ? std::log(first) : first);
             }
             constant(score_tensor(name, layout_of(m, l), parameter, p), shape, each[0]);
-            if (all.back().name == score_tensor(name, layout_of(m, l), parameter, p))
-                all.back().list = each;
+            if (all.back().name == score_tensor(name, layout_of(m, l), parameter, p)) all.back().list = each;
         }
         if (a.distance.learn_tau) constant(name + "distance.log_tau", {1}, std::log(a.distance.tau));
         if (a.distance.learn_decay) constant(name + "distance.decay", {1}, a.distance.decay);

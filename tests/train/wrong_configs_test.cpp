@@ -14,15 +14,16 @@ TEST_CASE("wrong experiments: unknown keys and where they belong") {
         {R"({"stages": [{"steps": 1}], "modle": {}})",
          "modle (c.json:1:28): unknown key: did you mean model?"},
         {R"({"stages": [{"steps": 1}], "optimizer": {"adam": {"lr": 0.001}}})",
-         "optimizer.adam.lr (c.json:1:51): unknown key: did you mean stages.*.lr or optimizer.muon.lr?"},
+         "optimizer.adam.lr (c.json:1:51): unknown key: did you mean optimizer.muon.lr, stages.*.lr or "
+         "model.attention.params.*.lr?"},
         {R"({"stages": [{"steps": 1}], "window": 128})",
          "window (c.json:1:28): unknown key: did you mean window_warmup, model.attention.window, "
-         "model.layouts.*.window or stages.*.window?"},
+         "stages.*.window or train.spike.window?"},
         {R"({"stages": [{"steps": 1}], "batch": {"size": 8}})",
-         "batch.size (c.json:1:38): unknown key: did you mean model.attention.conv.size or "
-         "model.layouts.*.conv.size?"},
+         "batch.size (c.json:1:38): unknown key: did you mean model.attention.conv.size, "
+         "model.attention.params.*.size or model.layouts.*.conv.size?"},
         {R"({"stages": [{"steps": 1}], "data": {"seed": 3}})",
-         "data.seed (c.json:1:37): unknown key: did you mean run.seed, seed or data.task.seed?"},
+         "data.seed (c.json:1:37): unknown key: did you mean data.task.seed, seed or run.seed?"},
         {R"({"stages": [{"steps": 1}], "eval": {"length": [1024]}})",
          "eval.length (c.json:1:37): unknown key: did you mean eval.lengths?"},
         {R"({"stages": [{"steps": 1, "ctx": 512}]})",

@@ -121,29 +121,29 @@ TEST_CASE("wrong variants: modules and the residual stream") {
          "model.attention.gate.doubled (c.json:1:72): has no effect: gate.kind is none; see "
          "model.attention.gate.kind (default)"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"normaliser": "stick_breaking", "sink": "zero"}}})",
-         "model.attention.sink (c.json:1:97): stick-breaking needs no sink: it may leave weight unassigned; "
+         "model.attention.sink (c.json:1:92): stick-breaking needs no sink: it may leave weight unassigned; "
          "see "
-         "model.attention.normaliser (c.json:1:67)"},
+         "model.attention.normaliser (c.json:1:66)"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"normaliser": "stick_breaking", "forget": "head"}}})",
-         "model.attention.forget (c.json:1:99): forget gates need the softmax; see "
-         "model.attention.normaliser (c.json:1:67)"},
+         "model.attention.forget (c.json:1:94): forget gates need the softmax; see "
+         "model.attention.normaliser (c.json:1:66)"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"normaliser": "stick_breaking", "distance": {"kind": "si_interp"}}}})",
-         "model.attention.distance.kind (c.json:1:109): si_interp defines scores up to a constant per query, "
-         "which only the softmax ignores; see model.attention.normaliser (c.json:1:67)"},
+         "model.attention.distance.kind (c.json:1:105): si_interp defines scores up to a constant per query, "
+         "which only the softmax ignores; see model.attention.normaliser (c.json:1:66)"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"normaliser": "stick_breaking", "window": 1}}})",
-         "model.attention.window (c.json:1:99): a stick-breaking query does not see its own key, so a window "
+         "model.attention.window (c.json:1:94): a stick-breaking query does not see its own key, so a window "
          "of 1 holds none; see "
-         "model.attention.normaliser (c.json:1:67)"},
+         "model.attention.normaliser (c.json:1:66)"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"normaliser": "stick_breaking", "chunk": 1}}})",
-         "model.attention.chunk (c.json:1:98): a stick-breaking query does not see its own key, so a chunk "
+         "model.attention.chunk (c.json:1:93): a stick-breaking query does not see its own key, so a chunk "
          "of 1 holds none; see "
-         "model.attention.normaliser (c.json:1:67)"},
+         "model.attention.normaliser (c.json:1:66)"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"normaliser": "stick_breaking"}}, "eval": {"rope": {"kind": "rerope"}, "lengths": [4096]}})",
          "eval.rope.kind (c.json:1:112): distances that stop growing are for softmax attention; see "
-         "model.attention.normaliser (c.json:1:67)"},
+         "model.attention.normaliser (c.json:1:66)"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"normaliser": "stick_breaking"}}, "system": {"device": "cuda"}})",
-         "system.device (c.json:1:114): stick-breaking attention has no kernels for GPUs yet; see "
-         "model.attention.normaliser (c.json:1:67)"},
+         "system.device (c.json:1:107): stick-breaking attention has no kernels for GPUs yet; see "
+         "model.attention.normaliser (c.json:1:66)"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"post_norm": true}}})",
          "model.attention.post_norm (c.json:1:65): a norm behind a module needs output matrices that do not "
          "start at zero; see model.init.zero_projections (default)"},
@@ -196,7 +196,8 @@ TEST_CASE("wrong variants: layers that an evaluation changes") {
         {R"({"stages": [{"steps": 1}], "eval": {"rope": {"kind": "yarn", "layers": [1]}}})",
          "eval.rope.layers (c.json:1:72): expected \"full\", \"all\" or a list of layout names"},
         {R"({"stages": [{"steps": 1}], "eval": {"rope": {"layers": "all"}}})",
-         "eval.rope.layers (c.json:1:56): has no effect: kind and scale are none, so nothing is changed; see "
+         "eval.rope.layers (c.json:1:56): has no effect: kind and scale are none and eval.score is null, so "
+         "nothing is changed; see "
          "eval.rope.kind (default)"},
         {R"({"stages": [{"steps": 1}], "eval": {"rope": {"kind": "yarn"}}, "model": {"attention": {"window": 64}}})",
          "eval.rope.layers (default): no layer attends to a whole sequence above the training context: all, "
