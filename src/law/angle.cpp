@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <cmath>
 
 #include <fmt/format.h>
@@ -243,16 +242,6 @@ std::optional<std::vector<double>> frequencies(const std::vector<Formula>& angle
         theta.push_back(*s);
     }
     return theta;
-}
-
-bool mentions(std::string_view formula, std::string_view name) {
-    const auto in_name = [&](size_t i) {
-        return i < formula.size() &&
-               (std::isalnum(static_cast<unsigned char>(formula[i])) || formula[i] == '_');
-    };
-    for (size_t at = formula.find(name); at != std::string_view::npos; at = formula.find(name, at + 1))
-        if ((at == 0 || !in_name(at - 1)) && !in_name(at + name.size())) return true;
-    return false;
 }
 
 }  // namespace longreach::law

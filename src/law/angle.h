@@ -65,7 +65,4 @@ Angle bind_angle(const AngleText& text, const AngleNumbers& numbers, int64_t& bl
 // The angle at position 1 of every pair, if all angles are proportional to p.
 std::optional<std::vector<double>> frequencies(const std::vector<Formula>& angles);
 
-// Whether `name` stands in a formula.
-bool mentions(std::string_view formula, std::string_view name);
-
 }  // namespace longreach::law

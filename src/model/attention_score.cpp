@@ -41,8 +41,9 @@ class Builder {
   public:
     explicit Builder(const AttentionConfig& attention) : a_(attention) {}
 
-    ScoreText text(const json::Value& change) {
-        if (a_.written()) {
+    ScoreText text(const ScoreChange& change) {
+        out_.own = a_.written();
+        if (out_.own) {
             for_entries(a_.score, ".score", [&](const std::string& text, const std::string& key) {
                 named_or_formula(text, key);
             });
@@ -53,8 +54,9 @@ class Builder {
             keyed();
         }
         if (out_.stages.empty()) add_stage("z", {}, ".scale.kind");
-        if (!change.is_null())
-            for_entries(change, "eval.score",
+        if (!change.factor.empty()) begin_with(change.factor);
+        if (!change.laws.is_null())
+            for_entries(change.laws, "eval.score",
                         [&](const std::string& text, const std::string& key) { add_change(text, key); });
         return std::move(out_);
     }
@@ -68,6 +70,15 @@ class Builder {
         out_.tensors.push_back(p.learn == Sharing::fixed ? "" : tensor);
         out_.parameters.push_back(std::move(p));
         return out_.parameters.size() - 1;
+    }
+
+    // The first stage multiplies s_base, so that what follows sees other products.
+    void begin_with(const std::string& factor) {
+        std::string& first = out_.stages.front().formula;
+        const bool of_dot = law::mentions(first, "dot");
+        first = law::renamed(first, "dot", "z");
+        out_.stages.insert(out_.stages.begin(), {fmt::format("{} * {}", of_dot ? "dot" : "z", factor), {}});
+        out_.keys.insert(out_.keys.begin(), "eval.rope.kind");
     }
 
     // The keys of scale, distance and softcap, in the order in which they act.
@@ -284,8 +295,7 @@ law::BoundLaw bind(const ScoreText& text, const law::ModelNumbers& numbers) {
             rethrow(e, formula, text.keys[stage]);
         }
         const law::Parameter& p = text.parameters[static_cast<size_t>(-1 - blamed)];
-        const bool own = text.keys.front().starts_with(".score");
-        rethrow(e, p.init, own ? ".params." + p.name + ".init" : ".scale.init");
+        rethrow(e, p.init, text.own ? ".params." + p.name + ".init" : ".scale.init");
     }
 }
 
@@ -316,8 +326,7 @@ std::string full_name(const ModelConfig& model, int64_t layer, Sharing sharing, 
 }
 
 void check_parameters(const LayerScore& s, const ScoreText& text) {
-    const bool own = text.keys.front().starts_with(".score");
-    for (size_t i = 0; own && i < text.parameters.size(); ++i) {
+    for (size_t i = 0; text.own && i < text.parameters.size(); ++i) {
         const law::Parameter& p = text.parameters[i];
         const std::string key = ".params." + p.name;
         const law::Law& l = s.law.law();
@@ -355,7 +364,7 @@ bool acts_on_cosines(const std::string& scale_kind) {
     return named != nullptr && std::string_view(named->formula).starts_with("dot");
 }
 
-ScoreText score_text(const AttentionConfig& attention, const json::Value& change) {
+ScoreText score_text(const AttentionConfig& attention, const ScoreChange& change) {
     return Builder(attention).text(change);
 }
 
@@ -371,7 +380,7 @@ std::string written_out(const ScoreText& text) {
     return line;
 }
 
-LayerScore layer_score(const ModelConfig& model, int64_t layer, const json::Value& change) {
+LayerScore layer_score(const ModelConfig& model, int64_t layer, const ScoreChange& change) {
     const AttentionConfig& a = model.layer_attention(layer);
     const ScoreText text = score_text(a, change);
     law::ModelNumbers numbers{.heads = a.heads,

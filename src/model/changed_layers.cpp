@@ -38,7 +38,7 @@ std::vector<int64_t> changed_layers(const ModelConfig& model, const PostHocConfi
     if (length <= model.train_context) return layers;
     for (int64_t l = 0; l < model.layers; ++l) {
         const bool turned = !trained_angle(model, l).near.empty();
-        const bool acts = (turned && change.turns()) || !change.score_change(turned).is_null();
+        const bool acts = (turned && change.turns()) || !change.score_change(turned).empty();
         if (acts && layer_choice(model, change, l).at(length, stage_window)) layers.push_back(l);
     }
     return layers;

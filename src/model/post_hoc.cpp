@@ -69,7 +69,7 @@ void PostHocConfig::check(const std::string& path, config::Problems& p) const {
     };
     if (!layers_readable()) p.add(path + ".layers", "expected \"full\", \"all\" or a list of layout names");
     if (!active())
-        p.no_effect(path + ".layers", "kind and scale are none and eval.score is null, so nothing is changed",
+        p.no_effect(path + ".layers", "kind and scale are none, eval.angle and eval.score null, so nothing is changed",
                     path + ".kind");
     const bool windowed = kind == "rerope" || kind == "leaky_rerope";
     if (kind != "none" && !angle.is_null())
@@ -101,20 +101,22 @@ std::vector<std::string> PostHocConfig::layer_names() const {
     return names;
 }
 
-json::Value PostHocConfig::score_change(bool turned) const {
+ScoreChange PostHocConfig::score_change(bool turned) const {
+    ScoreChange change;
     json::Array laws;
     if (scale == "clip_logn") laws.push_back(scale);
     if (turned && (kind == "yarn" || scale == "yarn_temp")) {
         // The k of ntk_dynamic is not a ratio of lengths.
         const bool ratio = factor > 0 && kind != "ntk_dynamic";
-        laws.push_back(ratio ? fmt::format("z * (0.1*log({}) + 1)^2", factor) : "yarn_temp");
+        change.factor = fmt::format("(0.1*log({}) + 1)^2", ratio ? fmt::format("{}", factor) : "T/L");
     }
     if (const json::Array* list = score.to_array()) {
         laws.insert(laws.end(), list->begin(), list->end());
     } else if (!score.is_null()) {
         laws.push_back(score);
     }
-    return laws.empty() ? json::Value() : json::Value(std::move(laws));
+    if (!laws.empty()) change.laws = json::Value(std::move(laws));
+    return change;
 }
 
 bool PostHocConfig::far_pairs() const {

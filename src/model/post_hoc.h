@@ -11,6 +11,13 @@
 
 namespace longreach::model {
 
+// What an evaluation changes in the score of a layer.
+struct ScoreChange {
+    std::string factor;  // of s_base: a formula of T and L; "": none
+    json::Value laws;    // that follow those of the layer; null: none
+    bool empty() const { return factor.empty() && laws.is_null(); }
+};
+
 struct PostHocConfig {
     std::string kind = "none";  // or the name of an angle that changes another (law/angle.h)
     double factor = 0;          // k; 0: L / L_train (ntk_dynamic: 1, which grows with L by itself)
@@ -30,8 +37,7 @@ struct PostHocConfig {
     bool takes_all() const { return layers == json::Value("all"); }
     bool layers_readable() const;
     std::vector<std::string> layer_names() const;  // if it is neither full nor all
-    // The laws that follow the score of a layer, which turns pairs or does not; null: none.
-    json::Value score_change(bool turned) const;
+    ScoreChange score_change(bool turned) const;   // of a layer that turns pairs, or does not
     bool turns() const { return kind != "none" || !angle.is_null(); }  // it changes angles
     bool needs_angle() const { return turns() || scale == "yarn_temp"; }
     bool far_pairs() const;  // it gives far pairs angles of their own

@@ -47,8 +47,8 @@ void Tables::add_layer(const ModelConfig& config, int64_t layer, const LayerChoi
     rotary_of_.push_back(rotary);
 
     Score score{.trained = std::make_unique<const LayerScore>(layer_score(config, layer)), .choice = choice};
-    const json::Value change = post_hoc_.score_change(turned);
-    if (!change.is_null() && choice.possible(config.train_context))
+    const ScoreChange change = post_hoc_.score_change(turned);
+    if (!change.empty() && choice.possible(config.train_context))
         score.changed = std::make_unique<const LayerScore>(layer_score(config, layer, change));
     scores_.push_back(std::move(score));
 }

@@ -126,7 +126,7 @@ void Experiment::check(config::Problems& p) {
     if (model.train_context == 0 && !stages.empty()) model.train_context = stages.back().context;
     // The sections in which an evaluation may count keys; layouts start from model.attention.
     std::set<std::string> counting;
-    if (!eval.rope.score_change(false).is_null() && knows_layouts())
+    if (!eval.rope.score_change(false).empty() && knows_layouts())
         for (const int64_t l : layers_of_rope()) counting.insert({"model.attention", model.layout_path(l)});
     model.check(p, counting);
     data.check(p, model.vocab_size);

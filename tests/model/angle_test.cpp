@@ -130,6 +130,12 @@ TEST_CASE("an evaluation with an angle written out equals the one with its name"
     written.score = "yarn_temp";
     CHECK(losses(written) == losses(keyed));
     CHECK(losses(change_to("yarn")) != losses(keyed));
+    // The temperature multiplies products, not what is added to them.
+    m.attention.distance.kind = "alibi";
+    const model::LayerScore plain = model::layer_score(m, 0);
+    const model::LayerScore warm = model::layer_score(m, 0, keyed.score_change(true));
+    CHECK(law::same(plain.bias.formula, warm.bias.formula));
+    CHECK_FALSE(law::same(plain.row.formula, warm.row.formula));
 }
 
 TEST_CASE("wrong angles: the message, and the key to blame") {
@@ -138,7 +144,8 @@ TEST_CASE("wrong angles: the message, and the key to blame") {
     CHECK(trained_problem(with_angle("yarn")) ==
           "a.angle: yarn changes a finished model for longer sequences and cannot be trained with; see "
           "eval.angle");
-    CHECK(trained_problem(with_angle("p*T")) == "a.angle: unknown name 'T'; known are p, m, d, l, layers, L, pi, e, egamma: p*[T]");
+    CHECK(trained_problem(with_angle("p*T")) ==
+          "a.angle: unknown name 'T'; known are p, m, d, l, layers, L, pi, e, egamma: p*[T]");
     model::ModelConfig m = with_angle("p*b");
     m.attention.params["b"].init = "1 +";
     CHECK(trained_problem(m) == "a.params.b.init: the formula ends where an operand is expected: 1 +[]");

@@ -50,8 +50,8 @@ inline TurnPlan plan_rotary(const model::PositionConfig& position, int64_t head_
         plan.far_query = angle.far_queries[0];
         plan.far_key = angle.far_keys[0];
     }
-    const json::Value laws = change.score_change(!angle.near.empty());
-    if (length > train_context && !laws.is_null()) {
+    const model::ScoreChange laws = change.score_change(!angle.near.empty());
+    if (length > train_context && !laws.empty()) {
         const model::LayerScore score = model::layer_score(m, 0, laws);
         plan.logit_factor =
             score.law.tabulate(score.row.formula, law::Variable::n, 0, 1, static_cast<double>(length))[0];
