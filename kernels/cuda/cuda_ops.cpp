@@ -68,7 +68,8 @@ class CudaPlanner final : public Planner {
     }
     int64_t do_attention_workspace(const AttentionSpec& spec,
                                    const AttentionGradients& gradients) const override {
-        return cuda::attention_backward_workspace(spec, gradients);
+        return (spec.stick_breaking ? cuda::stick_workspace : cuda::attention_backward_workspace)(spec,
+                                                                                                  gradients);
     }
     int64_t do_muon_workspace(std::span<const MuonSlot> slots) const override {
         return cuda::muon_workspace(slots, type_);
@@ -297,26 +298,31 @@ class CudaOps final : public Ops {
     }
     void do_attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor& q, const Tensor& k,
                       const Tensor& v, const AttentionSpec& spec) override {
-        cuda::attention(o, lse, row_maxima, q, k, v, spec, stream());
+        if (!spec.stick_breaking) return cuda::attention(o, lse, row_maxima, q, k, v, spec, stream());
+        check(!row_maxima, "stick-breaking attention has no row maxima");
+        cuda::break_sticks(o, lse, q, k, v, spec, stream());
     }
     void do_attention_statistics(Tensor statistics, const Tensor& lse, const Tensor& q, const Tensor& k,
                                  const Tensor& watched, const AttentionSpec& spec) override {
-        cuda::attention_statistics(statistics, lse, q, k, watched, spec, stream());
+        (spec.stick_breaking ? cuda::stick_statistics : cuda::attention_statistics)(statistics, lse, q, k,
+                                                                                    watched, spec, stream());
     }
     void do_attention_decode(Tensor o, const Tensor& q, const Tensor& k, const Tensor& v,
                              const AttentionSpec& spec, int64_t first, int64_t position) override {
-        cuda::attention_decode(o, q, k, v, spec, first, position, stream());
+        (spec.stick_breaking ? cuda::stick_decode : cuda::attention_decode)(o, q, k, v, spec, first, position,
+                                                                            stream());
     }
     void do_attention_backward(Tensor dq, Tensor dk, Tensor dv, const AttentionGradients& gradients,
                                Tensor workspace, const Tensor& dout, const Tensor& o, const Tensor& lse,
                                const Tensor& q, const Tensor& k, const Tensor& v,
                                const AttentionSpec& spec) override {
-        cuda::attention_backward({.q = dq, .k = dk, .v = dv}, gradients, workspace, dout,
-                                 {.in = {.q = q, .k = k, .v = v}, .o = o, .lse = lse}, spec, stream());
+        (spec.stick_breaking ? cuda::break_sticks_backward : cuda::attention_backward)(
+            {.q = dq, .k = dk, .v = dv}, gradients, workspace, dout,
+            {.in = {.q = q, .k = k, .v = v}, .o = o, .lse = lse}, spec, stream());
     }
     int64_t do_attention_workspace(const AttentionSpec& spec,
                                    const AttentionGradients& gradients) const override {
-        return cuda::attention_backward_workspace(spec, gradients);
+        return CudaPlanner(type_).do_attention_workspace(spec, gradients);
     }
     void do_gate(Tensor y, const Tensor& u, const Tensor& o, float factor) override {
         cuda::gate(y, u, o, factor, stream());

@@ -130,6 +130,18 @@ void attention_backward(const QueryKeyValue& d, const AttentionGradients& gradie
                         const Tensor& dout, const AttentionSaved& saved, const AttentionSpec& spec,
                         Stream stream);
 
+// --- the same of specs with stick_breaking (stick_breaking_*.cu); backward does not read the lse
+void break_sticks(Tensor o, Tensor lse, const Tensor& q, const Tensor& k, const Tensor& v,
+                  const AttentionSpec& spec, Stream stream);
+void stick_statistics(Tensor statistics, const Tensor& lse, const Tensor& q, const Tensor& k,
+                      const Tensor& watched, const AttentionSpec& spec, Stream stream);
+void stick_decode(Tensor o, const Tensor& q, const Tensor& k, const Tensor& v, const AttentionSpec& spec,
+                  int64_t first, int64_t position, Stream stream);
+int64_t stick_workspace(const AttentionSpec& spec, const AttentionGradients& gradients);
+void break_sticks_backward(const QueryKeyValue& d, const AttentionGradients& gradients, Tensor workspace,
+                           const Tensor& dout, const AttentionSaved& saved, const AttentionSpec& spec,
+                           Stream stream);
+
 // --- gates, activations, mixing
 // In place: h = max(0, h)^2.
 void relu2(Tensor h, Stream stream);

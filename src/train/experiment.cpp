@@ -251,11 +251,7 @@ void Experiment::check_layers(config::Problems& p) const {
         const model::AttentionConfig& a = model.layer_attention(l);
         const std::string path = model.layout_path(l);
         plain = plain || (a.qk.kind == model::QkKind::none && a.normaliser == model::Normaliser::softmax);
-        if (a.normaliser == model::Normaliser::stick_breaking) {
-            sticks = path + ".normaliser";
-            if (system.device == Device::cuda)
-                p.add("system.device", "stick-breaking attention has no kernels for GPUs yet", sticks);
-        }
+        if (a.normaliser == model::Normaliser::stick_breaking) sticks = path + ".normaliser";
         try {
             const model::LayerScore score = model::layer_score(model, l);
             uses_context = uses_context || score.law.uses_context();

@@ -85,6 +85,31 @@ void attention(Room& room, DType type, int64_t channels) {
     }
 }
 
+void sticks(Room& room, DType type, int64_t channels) {
+    const int64_t length = 9, heads = 2;
+    const AttentionSpec spec{.batch = 1,
+                             .length = length,
+                             .heads = heads,
+                             .kv_heads = 1,
+                             .head_dim = channels,
+                             .scale = 0.125f,
+                             .distance_gain = room.f32(1, length),
+                             .distance_bias = room.f32(heads, length),
+                             .stick_breaking = true};
+    const AttentionGradients gradients{.distance_gain = room.f32(1, length),
+                                       .distance_bias = room.f32(heads, length)};
+    Tensor q = room.make(type, length, heads * channels), o = room.make(type, length, heads * channels);
+    Tensor k = room.make(type, length, channels), v = room.make(type, length, channels);
+    Tensor dq = room.make(type, length, heads * channels), dk = room.make(type, length, channels);
+    Tensor dv = room.make(type, length, channels), lse = room.f32(heads, length);
+    cuda::break_sticks(o, lse, q, k, v, spec, nullptr);
+    cuda::stick_statistics(room.f32(row_statistics * heads, length), lse, q, k, Tensor(), spec, nullptr);
+    cuda::stick_decode(o.row_range(0, 1), q.row_range(0, 1), k, v, spec, 0, length - 1, nullptr);
+    cuda::break_sticks_backward({dq, dk, dv}, gradients,
+                                room.workspace(cuda::stick_workspace(spec, gradients)), q,
+                                {{q, k, v}, o, lse}, spec, nullptr);
+}
+
 // Families of row kernels, then matrix products and attention: add yours at the end of the list.
 const std::vector<Family> families{
     {"memory",
@@ -221,6 +246,9 @@ const std::vector<Family> families{
     {"attention, 64 channels", [](Room& room, DType type) { attention(room, type, 64); }},
     {"attention, 128 channels", [](Room& room, DType type) { attention(room, type, 128); }},
     {"attention, 256 channels", [](Room& room, DType type) { attention(room, type, 256); }},
+    {"sticks, 64 channels", [](Room& room, DType type) { sticks(room, type, 64); }},
+    {"sticks, 128 channels", [](Room& room, DType type) { sticks(room, type, 128); }},
+    {"sticks, 256 channels", [](Room& room, DType type) { sticks(room, type, 256); }},
 };
 
 }  // namespace

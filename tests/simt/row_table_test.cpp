@@ -21,6 +21,10 @@ const std::map<std::string, std::string> held_elsewhere = {
     {"attention", "attention_forward_test.cpp"},
     {"attention_backward", "attention_backward_test.cpp"},
     {"attention_statistics", "attention_statistics_test.cpp"},
+    {"break_sticks", "stick_breaking_test.cpp"},
+    {"break_sticks_backward", "stick_breaking_test.cpp"},
+    {"stick_decode", "stick_breaking_test.cpp"},
+    {"stick_statistics", "stick_breaking_test.cpp"},
     {"muon_momentum", "muon_test.cpp"},  // by cuda::muon()
     {"muon_scale", "muon_test.cpp"},
     {"muon_update", "muon_test.cpp"},

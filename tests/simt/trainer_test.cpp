@@ -81,7 +81,6 @@ TEST_CASE("every tiny experiment trains and validates on the backend as it does 
     simt::options().watch_memory = false;  // every kernel is watched by its own tests
     double worst_f32 = 0, worst_bf16 = 0;
     for (const std::string& file : experiments()) {
-        if (file.find("stick_breaking") != std::string::npos) continue;  // for CPUs alone so far
         CAPTURE(file);
         const Outcome cpu = outcome_of(file, data, dir / "runs", shrunk(file, "cpu", "fp32"));
         REQUIRE(cpu.losses.size() == 5);

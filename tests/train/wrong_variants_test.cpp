@@ -142,9 +142,6 @@ TEST_CASE("wrong variants: modules and the residual stream") {
          "eval.rope.kind (c.json:1:112): stick-breaking attention has no far pairs with angles of "
          "their own; see "
          "model.attention.normaliser (c.json:1:66)"},
-        {R"({"stages": [{"steps": 1}], "model": {"attention": {"normaliser": "stick_breaking"}}, "system": {"device": "cuda"}})",
-         "system.device (c.json:1:107): stick-breaking attention has no kernels for GPUs yet; see "
-         "model.attention.normaliser (c.json:1:66)"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"post_norm": true}}})",
          "model.attention.post_norm (c.json:1:65): a norm behind a module needs output matrices that do not "
          "start at zero; see model.init.zero_projections (default)"},
