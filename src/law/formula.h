@@ -117,9 +117,8 @@ Formula parse(std::string_view text, std::span<const Variable> variables,
 // Why a parameter of a score cannot have this name; "": it can.
 std::string name_problem(std::string_view name);
 
-// Whether `name` stands in a text, and the text with another name in its place.
+// Whether `name` stands in a text.
 bool mentions(std::string_view formula, std::string_view name);
-std::string renamed(std::string_view formula, std::string_view name, std::string_view to);
 
 // Parts of formulas made by the program. They fold constants and drop 0 + x, 1 * x and the like.
 Formula number(double value);

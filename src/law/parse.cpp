@@ -289,21 +289,13 @@ std::string name_problem(std::string_view name) {
     return "";
 }
 
-std::string renamed(std::string_view formula, std::string_view name, std::string_view to) {
+bool mentions(std::string_view formula, std::string_view name) {
     const auto in_name = [&](size_t i) {
         return i < formula.size() && (starts_name(formula[i]) || is_digit(formula[i]));
     };
-    std::string out;
-    size_t from = 0;
-    for (size_t at; (at = formula.find(name, from)) != std::string_view::npos; from = at + name.size()) {
-        const bool whole = (at == 0 || !in_name(at - 1)) && !in_name(at + name.size());
-        out.append(formula.substr(from, at - from)).append(whole ? to : name);
-    }
-    return out.append(formula.substr(from));
-}
-
-bool mentions(std::string_view formula, std::string_view name) {
-    return renamed(formula, name, "") != formula;
+    for (size_t at = 0; (at = formula.find(name, at)) != std::string_view::npos; at += name.size())
+        if ((at == 0 || !in_name(at - 1)) && !in_name(at + name.size())) return true;
+    return false;
 }
 
 }  // namespace longreach::law

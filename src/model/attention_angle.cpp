@@ -82,7 +82,7 @@ AngleText written_text(const AttentionConfig& a) {
     return text;
 }
 
-// Pairs over which theta falls by a factor of e, which YaRN wants. Written angles have it from their first and
+// Pairs over which theta falls by a factor of e, which YaRN wants: of written angles, between the first and the
 // last pair.
 double fall_of(const AttentionConfig& a, const std::vector<double>& theta) {
     const PositionConfig& position = a.position;

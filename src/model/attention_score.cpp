@@ -54,7 +54,6 @@ class Builder {
             keyed();
         }
         if (out_.stages.empty()) add_stage("z", {}, ".scale.kind");
-        if (!change.factor.empty()) begin_with(change.factor);
         if (!change.laws.is_null())
             for_entries(change.laws, "eval.score",
                         [&](const std::string& text, const std::string& key) { add_change(text, key); });
@@ -70,15 +69,6 @@ class Builder {
         out_.tensors.push_back(p.learn == Sharing::fixed ? "" : tensor);
         out_.parameters.push_back(std::move(p));
         return out_.parameters.size() - 1;
-    }
-
-    // The first stage multiplies s_base, so that what follows sees other products.
-    void begin_with(const std::string& factor) {
-        std::string& first = out_.stages.front().formula;
-        const bool of_dot = law::mentions(first, "dot");
-        first = law::renamed(first, "dot", "z");
-        out_.stages.insert(out_.stages.begin(), {fmt::format("{} * {}", of_dot ? "dot" : "z", factor), {}});
-        out_.keys.insert(out_.keys.begin(), "eval.rope.kind");
     }
 
     // The keys of scale, distance and softcap, in the order in which they act.
@@ -395,6 +385,10 @@ LayerScore layer_score(const ModelConfig& model, int64_t layer, const ScoreChang
     numbers.parity = unscaled / base;
 
     LayerScore s{.law = bind(text, numbers), .tensors = {}, .base = base};
+    constexpr law::Variable of_factor[] = {law::Variable::T, law::Variable::L};
+    if (!change.factor.empty())
+        s.factor = law::resolve(law::parse(change.factor, of_factor, {}),
+                                {{law::Variable::L, static_cast<double>(model.train_context)}});
     for (size_t i = 0; i < text.parameters.size(); ++i)
         s.tensors.push_back(text.tensors[i].empty()
                                 ? ""

@@ -45,7 +45,8 @@ struct ScorePart {
 struct LayerScore {
     law::BoundLaw law;
     std::vector<std::string> tensors{};  // by parameter; "": it does not learn
-    double base = 1;  // s_base: the factor of <q, k> before the law; of unit vectors, of their cosine
+    double base = 1;        // s_base: the factor of <q, k> before the law; of unit vectors, of their cosine
+    law::Formula factor{};  // of base, at the T of an evaluation; null: 1
     ScorePart row{}, gain{}, bias{}, square{};  // row: by n; square: row_square, by n
     bool has_row = false;                       // the row factor is not 1
     bool has_distance = false;                  // gain is not 1, or bias not 0

@@ -69,7 +69,8 @@ void PostHocConfig::check(const std::string& path, config::Problems& p) const {
     };
     if (!layers_readable()) p.add(path + ".layers", "expected \"full\", \"all\" or a list of layout names");
     if (!active())
-        p.no_effect(path + ".layers", "kind and scale are none, eval.angle and eval.score null, so nothing is changed",
+        p.no_effect(path + ".layers",
+                    "kind and scale are none, eval.angle and eval.score null, so nothing is changed",
                     path + ".kind");
     const bool windowed = kind == "rerope" || kind == "leaky_rerope";
     if (kind != "none" && !angle.is_null())

@@ -154,6 +154,11 @@ LayerTables Tables::layer(int64_t layer) const {
     }
     const Score& s = scores_[l];
     t.score = s.changing ? s.changed_tables : s.trained_tables;
+    if (t.score.score->factor) {
+        law::Values values;
+        values[law::Variable::T] = static_cast<double>(length_);
+        t.score.factor = law::evaluate(t.score.score->factor, values);
+    }
     return t;
 }
 

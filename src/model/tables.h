@@ -44,6 +44,7 @@ struct PartTables {
 };
 struct ScoreTables {
     const LayerScore* score = nullptr;
+    double factor = 1;  // of s_base
     PartTables row{}, gain{}, bias{}, square{};
 };
 // What the tables by query must have room for, at any length.

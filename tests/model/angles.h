@@ -53,8 +53,9 @@ inline TurnPlan plan_rotary(const model::PositionConfig& position, int64_t head_
     const model::ScoreChange laws = change.score_change(!angle.near.empty());
     if (length > train_context && !laws.empty()) {
         const model::LayerScore score = model::layer_score(m, 0, laws);
-        plan.logit_factor =
-            score.law.tabulate(score.row.formula, law::Variable::n, 0, 1, static_cast<double>(length))[0];
+        law::Values values;
+        values[law::Variable::T] = static_cast<double>(length);
+        plan.logit_factor = score.factor ? law::evaluate(score.factor, values) : 1;
     }
     return plan;
 }

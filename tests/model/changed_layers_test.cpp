@@ -50,7 +50,7 @@ struct PlannedTables {
     std::vector<float> read(int64_t layer, int64_t at) {
         tables.use_length(*ops, at);
         const model::LayerTables t = tables.layer(layer);
-        std::vector<float> all{static_cast<float>(t.far_from)};
+        std::vector<float> all{static_cast<float>(t.far_from), static_cast<float>(t.score.factor)};
         for (const Tensor& table : {t.rotation.cosine, t.rotation.sine, t.far_queries.cosine, t.far_keys.sine,
                                     t.score.row.value.filled}) {
             if (!table) continue;
