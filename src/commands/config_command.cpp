@@ -4,7 +4,7 @@
 #include "config/help.h"
 #include "config/schema.h"
 #include "io/file.h"
-#include "model/attention_score.h"
+#include "model/attention_angle.h"
 #include "train/sweep_config.h"
 
 namespace longreach::commands {
@@ -50,9 +50,12 @@ void add_config_command(Command& program) {
                                : config::write_resolved(loaded.value));
         // On the other stream: the config can be read back as it is printed.
         const model::ModelConfig& model = loaded.value.model;
-        for (const int64_t l : model.distinct_layers())
-            fmt::print(stderr, "score of {}: {}\n", model.layout_path(l),
-                       model::written_out(model::score_text(model.layer_attention(l))));
+        for (const int64_t l : model.distinct_layers()) {
+            const model::AttentionConfig& attention = model.layer_attention(l);
+            const std::string path = model.layout_path(l);
+            fmt::print(stderr, "score of {}: {}\n", path, model::written_out(model::score_text(attention)));
+            fmt::print(stderr, "angle of {}: {}\n", path, model::written_out(model::angle_text(attention)));
+        }
     });
 
     Command schema = config.add("schema", "JSON Schema for editors");

@@ -2,6 +2,7 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "commands/commands.h"
+#include "commands/laws_angle.h"
 #include "io/file.h"
 #include "law/library.h"
 #include "theory/law_study.h"
@@ -16,7 +17,7 @@ struct Options {
     law::ModelNumbers model;
     int64_t samples = 20;
     uint64_t seed = 1;
-    std::string out;
+    std::string angle, out;
 };
 
 std::string sharing_of(const law::Parameter& p) {
@@ -39,7 +40,17 @@ void list(const table::Terminal& terminal) {
     fmt::print("score laws with a name; z is s_base <q, k>, n keys are counted, t is the distance\n");
     for (const law::NamedLaw& named : law::library())
         fmt::print("\n{}  {}\n    {}\n", terminal.strong(named.name), named.what, named.formula);
-    fmt::print("\nlongreach laws NAME or FORMULA shows one of them.\n");
+    list_angles(terminal);
+    fmt::print(
+        "\nlongreach laws NAME or FORMULA shows one of them, longreach laws --angle FORMULA an angle.\n");
+}
+
+// NAME=VALUE
+std::pair<std::string, std::string> parameter_of(const std::string& text) {
+    const size_t equals = text.find('=');
+    require(equals != std::string::npos && equals > 0, ExitCode::usage, "--param {}: write NAME=VALUE",
+            shown(text));
+    return {text.substr(0, equals), text.substr(equals + 1)};
 }
 
 // The parameters of all stages, with the values given as NAME=INIT; a name that no stage has is the user's own.
@@ -54,14 +65,11 @@ std::vector<law::Parameter> parameters_of(const Options& options) {
                 all.push_back(p);
     }
     for (const std::string& text : options.parameters) {
-        const size_t equals = text.find('=');
-        require(equals != std::string::npos && equals > 0, ExitCode::usage, "--param {}: write NAME=VALUE",
-                shown(text));
-        const std::string name = text.substr(0, equals);
+        const auto parameter = parameter_of(text);
+        const std::string& name = parameter.first;
         const auto it =
             std::find_if(all.begin(), all.end(), [&](const law::Parameter& p) { return p.name == name; });
-        (it == all.end() ? all.emplace_back(law::Parameter{.name = name}) : *it).init =
-            text.substr(equals + 1);
+        (it == all.end() ? all.emplace_back(law::Parameter{.name = name}) : *it).init = parameter.second;
     }
     return all;
 }
@@ -148,13 +156,32 @@ std::string sparkline(const plot::ChartLine& line) {
     return fmt::format("{}  {:.4g} to {:.4g}", text, low + 0.0, high + 0.0);  // not -0
 }
 
+AngleStudy angle_study(const Options& options) {
+    AngleStudy study{.angle = options.angle,
+                     .definitions = {},
+                     .head_dim = options.model.head_dim,
+                     .train_context = options.model.train_context,
+                     .length = options.ns.back()};
+    for (const std::string& text : options.parameters) {
+        const auto [name, formula] = parameter_of(text);
+        study.definitions.push_back({name, formula});
+    }
+    return study;
+}
+
 ExitCode laws(Options options) {
     const table::Terminal terminal = table::Terminal::standard_output();
-    if (options.stages.empty()) {
+    if (options.stages.size() == 1 && options.angle.empty() && law::find_angle(options.stages[0]) != nullptr)
+        std::swap(options.angle, options.stages[0]);
+    if (options.stages.empty() && options.angle.empty()) {
         list(terminal);
         return ExitCode::ok;
     }
     std::sort(options.ns.begin(), options.ns.end());
+    if (!options.angle.empty()) {
+        show_angle(angle_study(options), terminal);
+        return ExitCode::ok;
+    }
     for (const int64_t h : options.heads)
         require(h < options.model.heads, ExitCode::usage, "--head {}: the model has {} heads, from 0", h,
                 options.model.heads);
@@ -187,6 +214,7 @@ void add_laws_command(Command& program) {
     Command command =
         program.add("laws", "List score laws, or show what a law or a formula does to attention");
     command.option("law", options->stages, "A name or a formula; several are applied in order");
+    command.option("--angle", options->angle, "An angle instead: a name or a formula of p, m, d and L");
     command.option("--param", options->parameters, "A parameter of the formula and its value: --param tau=10")
         .repeatable();
     command.option("--head", options->heads, "Heads to show, from 0")

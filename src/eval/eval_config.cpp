@@ -44,8 +44,14 @@ void EvalConfig::fields(config::Fields& f) {
          true});
     f.any("score", rope.score,
           {"formulas or names of laws that are applied to the score at lengths beyond train_context, in the "
-           "layers "
-           "that eval.rope.layers chooses: \"z * max(1, log(n)/log(L))\"; null: none",
+           "layers that eval.rope.layers chooses: \"z * max(1, log(n)/log(L))\"; null: none",
+           true});
+    f.any("angle", rope.angle,
+          {"the angles of those layers at these lengths: a formula of p, m, theta, R, d, L and T, "
+           "\"p*theta*L/T\"; the "
+           "name of an angle (longreach laws); or {near, far_query, far_key, far_from} with angles of their "
+           "own for "
+           "pairs at distance far_from or more; null: as trained",
            true});
     f.section("rope", rope, {"changes to a trained model for sequences longer than train_context"});
 }

@@ -289,4 +289,13 @@ std::string name_problem(std::string_view name) {
     return "";
 }
 
+bool mentions(std::string_view formula, std::string_view name) {
+    const auto in_name = [&](size_t i) {
+        return i < formula.size() && (starts_name(formula[i]) || is_digit(formula[i]));
+    };
+    for (size_t at = 0; (at = formula.find(name, at)) != std::string_view::npos; at += name.size())
+        if ((at == 0 || !in_name(at - 1)) && !in_name(at + name.size())) return true;
+    return false;
+}
+
 }  // namespace longreach::law

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "model/attention_score.h"
+#include "model/attention_angle.h"
 
 namespace longreach::model {
 
@@ -224,6 +224,10 @@ void AttentionConfig::fields(config::Fields& f) {
     f.integer("chunk", chunk, {.min = 0, .max = int64_t{1} << 40, .tokens = true},
               {"positions per block; a query sees only keys of its own block; 0: no blocks"});
     f.section("position", position, {"rotary position embedding"});
+    f.any("angle", angle,
+          {"the angle by which channel pair m turns at position p: a formula, \"p * 10000^(-2*m/d)\", or the "
+           "name "
+           "of an angle (longreach laws); null: as position says"});
     f.section("conv", conv, {"short causal convolution of queries, keys and values"});
     f.section("qk", qk, {"normalisation of queries and keys"});
     f.section("scale", scale, {"score factor by the number of keys"});
@@ -234,7 +238,8 @@ void AttentionConfig::fields(config::Fields& f) {
         "score", score,
         {"the score as a formula of z, n, t and more, as the name of a law (longreach laws), or as a list of "
          "both, applied in order; null: as scale, distance and softcap say"});
-    f.variations("params", params, ScoreParameterConfig(), {"parameters of the formulas in score, by name"});
+    f.variations("params", params, ScoreParameterConfig(),
+                 {"parameters of the formulas in score and angle, by name"});
     f.choice<SinkKind>("sink", sink,
                        {{SinkKind::none, "none"},
                         {SinkKind::zero, "zero", "the softmax denominator has one more term, exp(0)"},
@@ -288,6 +293,12 @@ struct AttentionRules {
 
     void position() const {
         const PositionKind kind = a.position.kind;
+        if (!a.angle.is_null()) {
+            for (const char* key :
+                 {".position.kind", ".position.base", ".position.fraction", ".position.spacing"})
+                no_effect(key, "angle takes its place", ".angle");
+            return;
+        }
         if (kind == PositionKind::evaluation_only)
             p.add(path + ".position.kind",
                   "changes a finished model for longer sequences and cannot be trained with; train with rope",
@@ -398,7 +409,7 @@ struct AttentionRules {
         for (const char* key : {"learn_tau", "decay", "learn_decay"})
             only(key, logarithmic, "scale_invariant and log_bias");
         for (const char* key : {"kappa", "p", "b", "c"}) only(key, interpolated, "si_interp");
-        if (d.kind == "alibi" && a.position.kind != PositionKind::nope)
+        if (d.kind == "alibi" && a.angle.is_null() && a.position.kind != PositionKind::nope)
             refuse(".distance.kind", "alibi takes the place of rotary positions; position.kind must be nope",
                    ".position.kind");
         // The smallest a^2, of the first query: 1 + 2 kappa log(b + c).
@@ -450,7 +461,8 @@ void check_attention(const AttentionConfig& attention, const std::string& path, 
         rules.scale();
         rules.distance();
         for (const auto& [name, unused] : attention.params)
-            problems.no_effect(path + ".params." + name, "score is null", path + ".score");
+            if (!angle_uses(attention, name))
+                problems.no_effect(path + ".params." + name, "score is null", path + ".score");
     }
     rules.normaliser();
     rules.modules();

@@ -116,6 +116,7 @@ struct AttentionConfig {
     int64_t window = 0;  // keys a query sees, its own included; 0: all
     int64_t chunk = 0;   // keys are visible within blocks of this many positions; 0: everywhere
     PositionConfig position;
+    json::Value angle{};  // null: as position says; a formula, or the name of an angle
     QkConfig qk;
     ScaleConfig scale;
     DistanceConfig distance;
@@ -133,6 +134,11 @@ struct AttentionConfig {
     void fields(config::Fields& f);
 
     bool written() const { return !score.is_null(); }  // as formulas; scale, distance and softcap are unused
+    // The text of `angle`; "": there is none.
+    std::string written_angle() const {
+        const std::string* text = angle.to_string();
+        return text != nullptr ? *text : "";
+    }
     int64_t kv() const { return kv_heads == 0 ? heads : kv_heads; }
 };
 

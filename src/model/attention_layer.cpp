@@ -110,7 +110,7 @@ AttentionSpec AttentionLayer::shape(int64_t batch, int64_t length) const {
 
 AttentionSpec AttentionLayer::spec(StepContext& run, const Saved& saved, bool fill) const {
     AttentionSpec spec = shape(run.batch.sequences, run.batch.length);
-    spec.scale = static_cast<float>(base_ * tables_.logit_factor);
+    spec.scale = static_cast<float>(base_ * tables_.score.factor);
     // All queries of a decoding step, one per sequence, count the same number of keys.
     const bool visible = config_.scale.scale_n == ScaleCount::visible;
     const int64_t counted = run.position() - (visible ? first_key(run.position()) : 0);

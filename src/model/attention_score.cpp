@@ -1,13 +1,13 @@
 #include "model/attention_score.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 
 #include <fmt/format.h>
 
 #include "base/error.h"
 #include "base/text.h"
+#include "model/attention_angle.h"
 
 namespace longreach::model {
 
@@ -41,20 +41,21 @@ class Builder {
   public:
     explicit Builder(const AttentionConfig& attention) : a_(attention) {}
 
-    ScoreText text(const json::Value& change) {
-        if (a_.written()) {
+    ScoreText text(const ScoreChange& change) {
+        out_.own = a_.written();
+        if (out_.own) {
             for_entries(a_.score, ".score", [&](const std::string& text, const std::string& key) {
                 named_or_formula(text, key);
             });
             for (const auto& [name, unused] : a_.params)
-                if (find(name) == nullptr)
+                if (find(name) == nullptr && !angle_uses(a_, name))
                     throw ScoreError("has no effect: no law has this parameter", ".params." + name);
         } else {
             keyed();
         }
         if (out_.stages.empty()) add_stage("z", {}, ".scale.kind");
-        if (!change.is_null())
-            for_entries(change, "eval.score",
+        if (!change.laws.is_null())
+            for_entries(change.laws, "eval.score",
                         [&](const std::string& text, const std::string& key) { add_change(text, key); });
         return std::move(out_);
     }
@@ -196,6 +197,7 @@ class Builder {
             return add_stage(named->formula, std::move(parameters), key);
         }
         for (const auto& [name, unused] : a_.params) {
+            if (angle_uses(a_, name) && !law::mentions(written, name)) continue;
             const std::string problem = law::name_problem(name);
             if (!problem.empty()) throw ScoreError(problem, ".params." + name);
             const size_t* known = find(name);
@@ -283,21 +285,8 @@ law::BoundLaw bind(const ScoreText& text, const law::ModelNumbers& numbers) {
             rethrow(e, formula, text.keys[stage]);
         }
         const law::Parameter& p = text.parameters[static_cast<size_t>(-1 - blamed)];
-        const bool own = text.keys.front().starts_with(".score");
-        rethrow(e, p.init, own ? ".params." + p.name + ".init" : ".scale.init");
+        rethrow(e, p.init, text.own ? ".params." + p.name + ".init" : ".scale.init");
     }
-}
-
-// Whether a formula that parses is one of dot. One that does not is refused later.
-bool of_dot_product(const std::string& formula) {
-    for (size_t at = formula.find("dot"); at != std::string::npos; at = formula.find("dot", at + 1)) {
-        const auto in_name = [&](size_t i) {
-            return i < formula.size() &&
-                   (std::isalnum(static_cast<unsigned char>(formula[i])) || formula[i] == '_');
-        };
-        if ((at == 0 || !in_name(at - 1)) && !in_name(at + 3)) return true;
-    }
-    return false;
 }
 
 ScorePart part_of(const law::BoundLaw& law, const law::Formula& formula, law::Variable over) {
@@ -327,8 +316,7 @@ std::string full_name(const ModelConfig& model, int64_t layer, Sharing sharing, 
 }
 
 void check_parameters(const LayerScore& s, const ScoreText& text) {
-    const bool own = text.keys.front().starts_with(".score");
-    for (size_t i = 0; own && i < text.parameters.size(); ++i) {
+    for (size_t i = 0; text.own && i < text.parameters.size(); ++i) {
         const law::Parameter& p = text.parameters[i];
         const std::string key = ".params." + p.name;
         const law::Law& l = s.law.law();
@@ -366,7 +354,7 @@ bool acts_on_cosines(const std::string& scale_kind) {
     return named != nullptr && std::string_view(named->formula).starts_with("dot");
 }
 
-ScoreText score_text(const AttentionConfig& attention, const json::Value& change) {
+ScoreText score_text(const AttentionConfig& attention, const ScoreChange& change) {
     return Builder(attention).text(change);
 }
 
@@ -382,7 +370,7 @@ std::string written_out(const ScoreText& text) {
     return line;
 }
 
-LayerScore layer_score(const ModelConfig& model, int64_t layer, const json::Value& change) {
+LayerScore layer_score(const ModelConfig& model, int64_t layer, const ScoreChange& change) {
     const AttentionConfig& a = model.layer_attention(layer);
     const ScoreText text = score_text(a, change);
     law::ModelNumbers numbers{.heads = a.heads,
@@ -391,12 +379,16 @@ LayerScore layer_score(const ModelConfig& model, int64_t layer, const json::Valu
                               .head_dim = a.head_dim,
                               .train_context = model.train_context};
     const bool plain = !a.written() && a.scale.kind == "none";
-    const bool of_dot = of_dot_product(text.stages.front().formula);
+    const bool of_dot = law::mentions(text.stages.front().formula, "dot");
     const double unscaled = a.written() ? default_base(a) : unscaled_base(a);
     const double base = of_dot ? 1 : plain ? unscaled : default_base(a);
     numbers.parity = unscaled / base;
 
     LayerScore s{.law = bind(text, numbers), .tensors = {}, .base = base};
+    constexpr law::Variable of_factor[] = {law::Variable::T, law::Variable::L};
+    if (!change.factor.empty())
+        s.factor = law::resolve(law::parse(change.factor, of_factor, {}),
+                                {{law::Variable::L, static_cast<double>(model.train_context)}});
     for (size_t i = 0; i < text.parameters.size(); ++i)
         s.tensors.push_back(text.tensors[i].empty()
                                 ? ""

@@ -8,6 +8,7 @@
 
 #include "law/library.h"
 #include "model/model_config.h"
+#include "model/post_hoc.h"
 
 namespace longreach::model {
 
@@ -18,8 +19,9 @@ struct ScoreText {
     std::vector<std::string> keys;
     std::vector<law::Parameter> parameters;
     std::vector<std::string> tensors;  // of each parameter that learns: its name in the model's files
+    bool own = false;                  // written as formulas, with parameters of its own
 };
-ScoreText score_text(const AttentionConfig& attention, const json::Value& change = {});
+ScoreText score_text(const AttentionConfig& attention, const ScoreChange& change = {});
 
 // One line: the formulas, and what their parameters are.
 std::string written_out(const ScoreText& text);
@@ -43,7 +45,8 @@ struct ScorePart {
 struct LayerScore {
     law::BoundLaw law;
     std::vector<std::string> tensors{};  // by parameter; "": it does not learn
-    double base = 1;  // s_base: the factor of <q, k> before the law; of unit vectors, of their cosine
+    double base = 1;        // s_base: the factor of <q, k> before the law; of unit vectors, of their cosine
+    law::Formula factor{};  // of base, at the T of an evaluation; null: 1
     ScorePart row{}, gain{}, bias{}, square{};  // row: by n; square: row_square, by n
     bool has_row = false;                       // the row factor is not 1
     bool has_distance = false;                  // gain is not 1, or bias not 0
@@ -51,9 +54,8 @@ struct LayerScore {
     bool counts = false;  // something depends on n
     bool learns() const { return row.learned() || gain.learned() || bias.learned(); }
 };
-// change: formulas and names that an evaluation applies to the score (PostHocConfig::score_change); null: none. Their
-// parameters do not learn. Throws ScoreError.
-LayerScore layer_score(const ModelConfig& model, int64_t layer, const json::Value& change = {});
+// The parameters of formulas that `change` adds do not learn. Throws ScoreError.
+LayerScore layer_score(const ModelConfig& model, int64_t layer, const ScoreChange& change = {});
 
 // A law that cannot be used, with the key to blame.
 class ScoreError : public std::runtime_error {

@@ -4,41 +4,9 @@
 
 #include <fmt/ranges.h>
 
-#include "model/rotary.h"
+#include "model/attention_angle.h"
 
 namespace longreach::model {
-
-namespace {
-
-std::string_view method_name(const PostHocConfig& change) {
-    switch (change.kind) {
-        case RopeMethod::none:
-            return change.scale == TestScale::clip_logn   ? "clip_logn"
-                   : change.scale == TestScale::yarn_temp ? "yarn_temp"
-                                                          : "eval.score";
-        case RopeMethod::pi:
-            return "pi";
-        case RopeMethod::ntk:
-            return "ntk";
-        case RopeMethod::ntk_old:
-            return "ntk_old";
-        case RopeMethod::ntk_su:
-            return "ntk_su";
-        case RopeMethod::ntk_mixed:
-            return "ntk_mixed";
-        case RopeMethod::ntk_dynamic:
-            return "ntk_dynamic";
-        case RopeMethod::yarn:
-            return "yarn";
-        case RopeMethod::rerope:
-            return "rerope";
-        case RopeMethod::leaky_rerope:
-            return "leaky_rerope";
-    }
-    return "";
-}
-
-}  // namespace
 
 bool LayerChoice::at(int64_t length, int64_t stage_window) const {
     if (kind != Kind::whole) return kind == Kind::always;
@@ -69,9 +37,8 @@ std::vector<int64_t> changed_layers(const ModelConfig& model, const PostHocConfi
     std::vector<int64_t> layers;
     if (length <= model.train_context) return layers;
     for (int64_t l = 0; l < model.layers; ++l) {
-        const AttentionConfig& a = model.layer_attention(l);
-        const bool rotated = !rotary_frequencies(a.position, a.head_dim).empty();
-        const bool acts = rotated || !change.score_change().is_null();
+        const bool turned = !trained_angle(model, l).near.empty();
+        const bool acts = (turned && change.turns()) || !change.score_change(turned).empty();
         if (acts && layer_choice(model, change, l).at(length, stage_window)) layers.push_back(l);
     }
     return layers;
@@ -93,8 +60,11 @@ std::string changed_layers_line(const ModelConfig& model, const PostHocConfig& c
         }
     }
     if (!change.active() || groups.empty()) return "";
-    std::string line = fmt::format(
-        "changed {} ({})", change.kind == RopeMethod::none ? "scores" : "positions", method_name(change));
+    const std::string by = change.kind != "none"     ? change.kind
+                           : !change.angle.is_null() ? "eval.angle"
+                           : change.scale != "none"  ? change.scale
+                                                     : "eval.score";
+    std::string line = fmt::format("changed {} ({})", change.turns() ? "positions" : "scores", by);
     bool all = true;
     for (size_t i = 0; i < groups.size(); ++i) {
         const auto& [layers, at] = groups[i];

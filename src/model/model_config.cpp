@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/text.h"
-#include "model/attention_score.h"
+#include "model/attention_angle.h"
 
 namespace longreach::model {
 
@@ -215,6 +215,7 @@ void ModelConfig::check_score(config::Problems& p, int64_t layer, bool counted) 
     const AttentionConfig& a = layer_attention(layer);
     const std::string path = layout_path(layer);
     try {
+        trained_angle(*this, layer);
         const LayerScore score = layer_score(*this, layer);
         if (!a.written()) return;
         if (!score.counts && !counted)

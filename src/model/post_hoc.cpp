@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "law/angle.h"
+
 namespace longreach::model {
 
 namespace {
@@ -22,20 +24,21 @@ std::vector<std::string> split_names(const std::string& text) {
 }  // namespace
 
 void PostHocConfig::fields(config::Fields& f) {
-    f.choice<RopeMethod>(
-        "kind", kind,
-        {{RopeMethod::none, "none", "rotary as trained"},
-         {RopeMethod::pi, "pi", "positions divided by k"},
-         {RopeMethod::ntk, "ntk", "base * k^(d/(d-2)): the slowest rotation is divided by k"},
-         {RopeMethod::ntk_old, "ntk_old", "base * k"},
-         {RopeMethod::ntk_su, "ntk_su", "theta_m / k^(2m/d), m from 1"},
-         {RopeMethod::ntk_mixed, "ntk_mixed", "theta_m / k^((2m/d)^exponent), m from 1"},
-         {RopeMethod::ntk_dynamic, "ntk_dynamic", "base * (k L / L_train - (k - 1))^(d/(d-2))"},
-         {RopeMethod::yarn, "yarn",
-          "fast rotations as trained, slow ones divided by k, a ramp between; and yarn_temp"},
-         {RopeMethod::rerope, "rerope", "distances beyond a window count as the window"},
-         {RopeMethod::leaky_rerope, "leaky_rerope", "distances beyond a window grow slower"}},
-        {"change of the rotary embedding at lengths beyond the trained one", true});
+    f.word("kind", kind,
+           {{"none", "angles as trained"},
+            {"pi", "positions divided by k"},
+            {"ntk", "base * k^(d/(d-2)): the slowest rotation is divided by k"},
+            {"ntk_old", "base * k"},
+            {"ntk_su", "theta_m / k^(2m/d), m from 1"},
+            {"ntk_mixed", "theta_m / k^((2m/d)^exponent), m from 1"},
+            {"ntk_dynamic", "base * (k L / L_train - (k - 1))^(d/(d-2))"},
+            {"yarn", "fast rotations as trained, slow ones divided by k, a ramp between; and yarn_temp"},
+            {"rerope", "distances beyond a window count as the window"},
+            {"leaky_rerope", "distances beyond a window grow slower"}},
+           {"change of the rotary embedding at lengths beyond the trained one: an angle of the library; a "
+            "formula "
+            "of your own: eval.angle",
+            true});
     f.number("factor", factor, {.min = 0, .max = 1e6},
              {"pi, ntk*, yarn, yarn_temp: k; 0: length / L_train (ntk_dynamic: 1)", true});
     f.integer("window", window, {.min = 0, .max = int64_t{1} << 40, .tokens = true},
@@ -45,11 +48,14 @@ void PostHocConfig::fields(config::Fields& f) {
               "trained",
               true});
     f.number("exponent", exponent, {.min = 0, .max = 10, .open_min = true}, {"ntk_mixed", true});
-    f.choice<TestScale>("scale", scale,
-                        {{TestScale::none, "none"},
-                         {TestScale::clip_logn, "clip_logn", "log n / log L_train where n is beyond L_train"},
-                         {TestScale::yarn_temp, "yarn_temp", "(0.1 log k + 1)^2, layers with rotary only"}},
-                        {"factor of all scores at lengths beyond the trained one", true});
+    f.word("scale", scale,
+           {{"none"},
+            {"clip_logn", "log n / log L_train where n is beyond L_train"},
+            {"yarn_temp", "(0.1 log k + 1)^2, layers with rotary only"}},
+           {"factor of all scores at lengths beyond the trained one: a law of the library; a formula of your "
+            "own: "
+            "eval.score",
+            true});
     f.any(
         "layers", layers,
         {"layers that are changed: full, those that attend to the whole sequence (no window or chunks below "
@@ -63,15 +69,18 @@ void PostHocConfig::check(const std::string& path, config::Problems& p) const {
     };
     if (!layers_readable()) p.add(path + ".layers", "expected \"full\", \"all\" or a list of layout names");
     if (!active())
-        p.no_effect(path + ".layers", "kind and scale are none and eval.score is null, so nothing is changed",
+        p.no_effect(path + ".layers",
+                    "kind and scale are none, eval.angle and eval.score null, so nothing is changed",
                     path + ".kind");
-    const bool windowed = kind == RopeMethod::rerope || kind == RopeMethod::leaky_rerope;
-    if ((kind == RopeMethod::none || windowed) && scale != TestScale::yarn_temp)
-        no_effect(".factor", kind == RopeMethod::none ? "kind is none" : "the window takes its place");
+    const bool windowed = kind == "rerope" || kind == "leaky_rerope";
+    if (kind != "none" && !angle.is_null())
+        p.add("eval.angle", "the angles are changed twice: leave one of them out", path + ".kind");
+    if ((kind == "none" || windowed) && scale != "yarn_temp")
+        no_effect(".factor", kind == "none" ? "kind is none" : "the window takes its place");
     if (!windowed) no_effect(".window", "kind is neither rerope nor leaky_rerope");
-    if (kind != RopeMethod::leaky_rerope) no_effect(".leak", "kind is not leaky_rerope");
-    if (kind != RopeMethod::ntk_mixed) no_effect(".exponent", "kind is not ntk_mixed");
-    if (kind == RopeMethod::yarn && scale == TestScale::yarn_temp)
+    if (kind != "leaky_rerope") no_effect(".leak", "kind is not leaky_rerope");
+    if (kind != "ntk_mixed") no_effect(".exponent", "kind is not ntk_mixed");
+    if (kind == "yarn" && scale == "yarn_temp")
         p.no_effect(path + ".scale", "yarn already carries yarn_temp", path + ".kind");
     if (factor > 0 && factor < 1)
         p.add(path + ".factor", fmt::format("{} is below 1: it would shorten the range", factor));
@@ -93,15 +102,29 @@ std::vector<std::string> PostHocConfig::layer_names() const {
     return names;
 }
 
-json::Value PostHocConfig::score_change() const {
+ScoreChange PostHocConfig::score_change(bool turned) const {
+    ScoreChange change;
     json::Array laws;
-    if (scale == TestScale::clip_logn) laws.push_back("clip_logn");
+    if (scale == "clip_logn") laws.push_back(scale);
+    if (turned && (kind == "yarn" || scale == "yarn_temp")) {
+        // The k of ntk_dynamic is not a ratio of lengths.
+        const bool ratio = factor > 0 && kind != "ntk_dynamic";
+        change.factor = fmt::format("(0.1*log({}) + 1)^2", ratio ? fmt::format("{}", factor) : "T/L");
+    }
     if (const json::Array* list = score.to_array()) {
         laws.insert(laws.end(), list->begin(), list->end());
     } else if (!score.is_null()) {
         laws.push_back(score);
     }
-    return laws.empty() ? json::Value() : json::Value(std::move(laws));
+    if (!laws.empty()) change.laws = json::Value(std::move(laws));
+    return change;
+}
+
+bool PostHocConfig::far_pairs() const {
+    if (const json::Value* from = angle.find("far_from")) return !from->is_null();
+    const std::string* name = angle.to_string();
+    const law::NamedAngle* named = law::find_angle(name != nullptr ? *name : kind);
+    return named != nullptr && !named->text.far_from.empty();
 }
 
 }  // namespace longreach::model

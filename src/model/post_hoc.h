@@ -11,30 +11,23 @@
 
 namespace longreach::model {
 
-enum class RopeMethod {
-    none,
-    pi,
-    ntk,
-    ntk_old,
-    ntk_su,
-    ntk_mixed,
-    ntk_dynamic,
-    yarn,
-    rerope,
-    leaky_rerope,
+// What an evaluation changes in the score of a layer.
+struct ScoreChange {
+    std::string factor;  // of s_base: a formula of T and L; "": none
+    json::Value laws;    // that follow those of the layer; null: none
+    bool empty() const { return factor.empty() && laws.is_null(); }
 };
 
-enum class TestScale { none, clip_logn, yarn_temp };
-
 struct PostHocConfig {
-    RopeMethod kind = RopeMethod::none;
-    double factor = 0;   // k; 0: L / L_train (ntk_dynamic: 1, which grows with L by itself)
-    int64_t window = 0;  // rerope, leaky_rerope: w; 0: L_train / 4, at least 1
+    std::string kind = "none";  // or the name of an angle that changes another (law/angle.h)
+    double factor = 0;          // k; 0: L / L_train (ntk_dynamic: 1, which grows with L by itself)
+    int64_t window = 0;         // rerope, leaky_rerope: w; 0: L_train / 4, at least 1
     // leaky_rerope: k; 0: the least that keeps every distance in the trained range, (L - w) / (L_train - w),
     // or L / L_train if w >= L_train.
     double leak = 0;
-    double exponent = 0.625;  // ntk_mixed: b
-    TestScale scale = TestScale::none;
+    double exponent = 0.625;     // ntk_mixed: b
+    std::string scale = "none";  // or the name of a law
+    json::Value angle;  // eval.angle: null, a formula, the name of an angle, or an object of formulas
     json::Value score;  // eval.score: null, a formula, the name of a law, or a list of them
     // "full": layers that attend to the whole sequence at the evaluation; "all"; or layout names,
     // as a list or as "a,b".
@@ -44,8 +37,12 @@ struct PostHocConfig {
     bool takes_all() const { return layers == json::Value("all"); }
     bool layers_readable() const;
     std::vector<std::string> layer_names() const;  // if it is neither full nor all
-    json::Value score_change() const;              // the laws that follow the model's own; null: none
-    bool active() const { return kind != RopeMethod::none || scale != TestScale::none || !score.is_null(); }
+    ScoreChange score_change(bool turned) const;   // of a layer that turns pairs, or does not
+    bool turns() const { return kind != "none" || !angle.is_null(); }  // it changes angles
+    bool needs_angle() const { return turns() || scale == "yarn_temp"; }
+    bool far_pairs() const;  // it gives far pairs angles of their own
+    const char* angle_key() const { return kind != "none" ? "eval.rope.kind" : "eval.angle"; }
+    bool active() const { return turns() || scale != "none" || !score.is_null(); }
 
     // path: the path of the section, "eval.rope".
     void check(const std::string& path, config::Problems& problems) const;

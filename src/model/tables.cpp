@@ -26,7 +26,7 @@ const T* at(const std::vector<T>& all, int index) {
 }  // namespace
 
 Tables::Tables(const ModelConfig& config, int64_t rows, const PostHocConfig& post_hoc)
-    : rows_(rows), train_context_(config.train_context), post_hoc_(post_hoc), length_(config.train_context) {
+    : config_(config), rows_(rows), post_hoc_(post_hoc), length_(config.train_context) {
     for (int64_t l = 0; l < config.layers; ++l) add_layer(config, l, layer_choice(config, post_hoc, l));
 }
 
@@ -34,26 +34,27 @@ void Tables::add_layer(const ModelConfig& config, int64_t layer, const LayerChoi
     const AttentionConfig& a = config.layer_attention(layer);
     most_heads_ = std::max(most_heads_, a.heads);
     int rotary = -1;
-    const std::vector<double> theta = rotary_frequencies(a.position, a.head_dim);
-    if (!theta.empty())
-        rotary =
-            index_of(rotary_,
-                     [&](const Rotary& r) {
-                         return rotary_frequencies(r.position, r.head_dim) == theta && r.choice == choice;
-                     },
-                     {a.position, a.head_dim, choice, {}, {}, {}});
+    const law::Angle angle = trained_angle(config, layer);
+    const bool turned = !angle.near.empty();
+    if (turned)
+        rotary = index_of(rotary_,
+                          [&](const Rotary& r) {
+                              const AttentionConfig& other = config.layer_attention(r.layer);
+                              return r.trained.key() == angle.key() && r.choice == choice &&
+                                     other.head_dim == a.head_dim;
+                          },
+                          {angle, layer, choice});
     rotary_of_.push_back(rotary);
 
     Score score{.trained = std::make_unique<const LayerScore>(layer_score(config, layer)), .choice = choice};
-    const json::Value change = post_hoc_.score_change();
-    if (!change.is_null() && choice.possible(train_context_))
+    const ScoreChange change = post_hoc_.score_change(turned);
+    if (!change.empty() && choice.possible(config.train_context))
         score.changed = std::make_unique<const LayerScore>(layer_score(config, layer, change));
     scores_.push_back(std::move(score));
 }
 
 bool Tables::far_possible(const Rotary& rotary) const {
-    const bool far = post_hoc_.kind == RopeMethod::rerope || post_hoc_.kind == RopeMethod::leaky_rerope;
-    return far && rotary.choice.possible(train_context_);
+    return post_hoc_.far_pairs() && rotary.choice.possible(config_.train_context);
 }
 
 bool Tables::has_far_pairs(int64_t layer) const {
@@ -71,7 +72,7 @@ void Tables::plan(Arena& arena) {
         return r;
     };
     for (Rotary& r : rotary_) {
-        const int64_t pairs = static_cast<int64_t>(rotary_frequencies(r.position, r.head_dim).size());
+        const int64_t pairs = static_cast<int64_t>(r.trained.near.size());
         r.near = rotation(pairs);
         if (!far_possible(r)) continue;
         r.far_queries = rotation(pairs);
@@ -145,15 +146,19 @@ LayerTables Tables::layer(int64_t layer) const {
     t.zeros = zeros_;
     if (const Rotary* r = at(rotary_, rotary_of_[l])) {
         t.rotation = r->near;
-        t.logit_factor = r->plan.logit_factor;
-        if (r->plan.far) {
+        if (r->angle.far_from > 0) {
             t.far_queries = r->far_queries;
             t.far_keys = r->far_keys;
-            t.far_from = r->plan.far_from;
+            t.far_from = r->angle.far_from;
         }
     }
     const Score& s = scores_[l];
     t.score = s.changing ? s.changed_tables : s.trained_tables;
+    if (t.score.score->factor) {
+        law::Values values;
+        values[law::Variable::T] = static_cast<double>(length_);
+        t.score.factor = law::evaluate(t.score.score->factor, values);
+    }
     return t;
 }
 
@@ -169,25 +174,26 @@ ScoreRows Tables::score_rows(int64_t layer) const {
     return rows;
 }
 
-void Tables::fill_rotary(Ops& ops, Rotary& rotary, const RotaryPlan& plan) const {
-    const size_t pairs = plan.theta.size();
-    std::vector<float> cosine(static_cast<size_t>(rows_) * pairs), sine(cosine.size());
-    const auto fill = [&](const Rotation& to, double offset, double rate) {
-        for (int64_t p = 0; p < rows_; ++p)
-            for (size_t m = 0; m < pairs; ++m) {
-                const double angle = (offset + rate * static_cast<double>(p)) * plan.theta[m];
-                cosine[static_cast<size_t>(p) * pairs + m] = static_cast<float>(std::cos(angle));
-                sine[static_cast<size_t>(p) * pairs + m] = static_cast<float>(std::sin(angle));
+void Tables::fill_rotary(Ops& ops, Rotary& rotary, law::Angle angle) const {
+    const auto fill = [&](const Rotation& to, const std::vector<law::Formula>& angles) {
+        const size_t pairs = angles.size();
+        std::vector<float> cosine(static_cast<size_t>(rows_) * pairs), sine(cosine.size());
+        for (size_t m = 0; m < pairs; ++m) {
+            const std::vector<double> of_pair = law::tabulate(angles[m], law::Variable::p, 0, rows_, {});
+            for (size_t p = 0; p < of_pair.size(); ++p) {
+                cosine[p * pairs + m] = static_cast<float>(std::cos(of_pair[p]));
+                sine[p * pairs + m] = static_cast<float>(std::sin(of_pair[p]));
             }
+        }
         ops.upload(to.cosine, cosine.data());
         ops.upload(to.sine, sine.data());
     };
-    fill(rotary.near, 0, 1);
-    if (plan.far) {
-        fill(rotary.far_queries, plan.far_query_offset, plan.far_query_rate);
-        fill(rotary.far_keys, 0, plan.far_key_rate);
+    fill(rotary.near, angle.near);
+    if (angle.far_from > 0) {
+        fill(rotary.far_queries, angle.far_queries);
+        fill(rotary.far_keys, angle.far_keys);
     }
-    rotary.plan = plan;
+    rotary.angle = std::move(angle);
 }
 
 void Tables::fill_constant(Ops& ops, const Constant& c) const {
@@ -214,25 +220,26 @@ void Tables::fill_constant(Ops& ops, const Constant& c) const {
 void Tables::fill(Ops& ops) {
     ops.zero(zeros_);
     for (const Constant& c : constants_) fill_constant(ops, c);
-    for (Rotary& r : rotary_)
-        fill_rotary(ops, r, plan_rotary(r.position, r.head_dim, post_hoc_, train_context_, 0));
+    for (Rotary& r : rotary_) fill_rotary(ops, r, r.trained);
 }
 
 bool Tables::use_length(Ops& ops, int64_t length, int64_t stage_window) {
     bool changed = false;
     for (Rotary& r : rotary_) {
-        const PostHocConfig& change = r.choice.at(length, stage_window) ? post_hoc_ : PostHocConfig();
-        const RotaryPlan plan = plan_rotary(r.position, r.head_dim, change, train_context_, length);
-        if (plan == r.plan) continue;
-        fill_rotary(ops, r, plan);
+        law::Angle angle = r.choice.at(length, stage_window)
+                               ? changed_angle(config_, r.layer, post_hoc_, length)
+                               : r.trained;
+        if (angle.key() == r.angle.key()) continue;
+        fill_rotary(ops, r, std::move(angle));
         changed = true;
     }
     for (Score& s : scores_) {
-        const bool changing = s.changed && length > train_context_ && s.choice.at(length, stage_window);
+        const bool changing =
+            s.changed && length > config_.train_context && s.choice.at(length, stage_window);
         changed = changed || changing != s.changing;
         s.changing = changing;
     }
-    set_length(ops, length == 0 ? train_context_ : length);
+    set_length(ops, length == 0 ? config_.train_context : length);
     return changed;
 }
 

@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "model/arena.h"
+#include "model/attention_angle.h"
 #include "model/attention_score.h"
 #include "model/changed_layers.h"
 #include "model/model_config.h"
 #include "model/post_hoc.h"
-#include "model/rotary.h"
 
 namespace longreach::model {
 
@@ -44,6 +44,7 @@ struct PartTables {
 };
 struct ScoreTables {
     const LayerScore* score = nullptr;
+    double factor = 1;  // of s_base
     PartTables row{}, gain{}, bias{}, square{};
 };
 // What the tables by query must have room for, at any length.
@@ -57,8 +58,7 @@ struct LayerTables {
     Rotation rotation;
     Rotation far_queries, far_keys;  // for pairs at distance far_from or more; evaluation only
     int64_t far_from = 0;            // 0: there are no far pairs
-    double logit_factor = 1;
-    Tensor zeros;  // [heads], the logits of sinks fixed at 0
+    Tensor zeros;                    // [heads], the logits of sinks fixed at 0
     ScoreTables score;
 };
 
@@ -78,11 +78,11 @@ class Tables {
 
   private:
     struct Rotary {
-        PositionConfig position;
-        int64_t head_dim;
+        law::Angle trained;
+        int64_t layer;  // the first that has it
         LayerChoice choice;
-        Rotation near, far_queries, far_keys;
-        RotaryPlan plan{};  // from which they are filled now
+        Rotation near{}, far_queries{}, far_keys{};
+        law::Angle angle{};  // from which they are filled now
     };
     // A table of a law in which nothing learns. Equal ones are shared.
     struct Constant {
@@ -105,12 +105,13 @@ class Tables {
     ProgramTables plan_program(Arena& arena, const LayerScore& score, const law::Formula& formula,
                                const law::CompiledTable& value, law::Variable over);
     Tensor constant(Arena& arena, DType type, Constant made);
-    void fill_rotary(Ops& ops, Rotary& rotary, const RotaryPlan& plan) const;
+    void fill_rotary(Ops& ops, Rotary& rotary, law::Angle angle) const;
     void fill_constant(Ops& ops, const Constant& constant) const;
     bool far_possible(const Rotary& rotary) const;
     void set_length(Ops& ops, int64_t length);
 
-    int64_t rows_, train_context_;
+    ModelConfig config_;
+    int64_t rows_;
     int64_t most_heads_ = 0;
     Tensor zeros_;
     PostHocConfig post_hoc_;

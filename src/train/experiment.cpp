@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "model/attention_score.h"
 #include "model/changed_layers.h"
-#include "model/rotary.h"
+#include "model/attention_angle.h"
 
 namespace longreach::train {
 
@@ -126,7 +126,7 @@ void Experiment::check(config::Problems& p) {
     if (model.train_context == 0 && !stages.empty()) model.train_context = stages.back().context;
     // The sections in which an evaluation may count keys; layouts start from model.attention.
     std::set<std::string> counting;
-    if (!eval.rope.score_change().is_null() && knows_layouts())
+    if (!eval.rope.score_change(false).empty() && knows_layouts())
         for (const int64_t l : layers_of_rope()) counting.insert({"model.attention", model.layout_path(l)});
     model.check(p, counting);
     data.check(p, model.vocab_size);
@@ -262,6 +262,12 @@ void Experiment::check_layers(config::Problems& p) const {
             const std::string problem = a.written() ? score.law.first_not_finite(table_rows()) : "";
             if (!problem.empty())
                 p.add(path + ".score", fmt::format("the tables of the law do not fit into f32: {}", problem));
+            const law::Angle angle = model::trained_angle(model, l);
+            const bool written = !a.angle.is_null();
+            uses_context =
+                uses_context || (written && law::mentions(model::written_out(model::angle_text(a)), "L"));
+            const std::string turn = written ? angle.first_not_finite(table_rows()) : "";
+            if (!turn.empty()) p.add(path + ".angle", fmt::format("not a finite number: {}", turn));
         } catch (const model::ScoreError&) {
             return;  // reported elsewhere
         }
@@ -271,10 +277,9 @@ void Experiment::check_layers(config::Problems& p) const {
     if (optimizer.qk_clip.limit > 0 && !plain)
         p.no_effect("optimizer.qk_clip.limit", "every layer norms its queries or keys, or breaks sticks",
                     "model.attention.qk.kind");
-    const bool far =
-        eval.rope.kind == model::RopeMethod::rerope || eval.rope.kind == model::RopeMethod::leaky_rerope;
-    if (far && !sticks.empty())
-        p.add("eval.rope.kind", "distances that stop growing are for softmax attention", sticks);
+    if (eval.rope.far_pairs() && !sticks.empty())
+        p.add(eval.rope.angle_key(), "stick-breaking attention has no far pairs with angles of their own",
+              sticks);
     if (!uses_context) p.no_effect("model.train_context", "no formula uses it", "model.attention.scale.kind");
     check_rope(p);
 }
@@ -317,31 +322,34 @@ void Experiment::check_rope(config::Problems& p) const {
         return p.no_effect("eval.rope",
                            fmt::format("no length is above the training context {}", model.train_context),
                            "eval.lengths");
-    const auto rotated = [&](int64_t l) {
-        const model::AttentionConfig& a = model.layer_attention(l);
-        return !model::rotary_frequencies(a.position, a.head_dim).empty();
-    };
+    const auto rotated = [&](int64_t l) { return !model::trained_angle(model, l).near.empty(); };
     const std::vector<int64_t> all = model.distinct_layers(), chosen = layers_of_rope();
-    const bool turns = rope.kind != model::RopeMethod::none || rope.scale == model::TestScale::yarn_temp;
-    if (turns && std::none_of(all.begin(), all.end(), rotated))
-        return p.no_effect(rope.kind != model::RopeMethod::none ? "eval.rope.kind" : "eval.rope.scale",
-                           "no layer has rotary positions", "model.attention.position.kind");
+    const char* blamed = rope.turns() ? rope.angle_key() : "eval.rope.scale";
+    if (rope.needs_angle() && std::none_of(all.begin(), all.end(), rotated))
+        return p.no_effect(blamed, "no layer has rotary positions", "model.attention.position.kind");
     if (chosen.empty())
         return p.add("eval.rope.layers",
                      rope.takes_full() ? "no layer attends to a whole sequence above the training context: "
                                          "all, or layout names, choose others"
                                        : "no layer is of these layouts",
                      "model.pattern");
-    if (turns && std::none_of(chosen.begin(), chosen.end(), rotated))
+    if (rope.needs_angle() && std::none_of(chosen.begin(), chosen.end(), rotated))
         p.add("eval.rope.layers",
               fmt::format("no layer of those chosen ({}) has rotary positions", fmt::join(chosen, ", ")),
-              rope.kind != model::RopeMethod::none ? "eval.rope.kind" : "eval.rope.scale");
-    for (const int64_t l : rope.scale == model::TestScale::clip_logn ? chosen : std::vector<int64_t>())
+              blamed);
+    for (const int64_t l : rope.scale == "clip_logn" ? chosen : std::vector<int64_t>())
         if (const model::AttentionConfig& a = model.layer_attention(l); model::layer_score(model, l).counts)
             p.add("eval.rope.scale", "clip_logn is for models whose scores do not already grow with n",
                   model.layout_path(l) + (a.written() ? ".score" : ".scale.kind"));
-    for (const int64_t l : rope.score.is_null() ? std::vector<int64_t>() : chosen) try {
-            model::layer_score(model, l, rope.score_change());
+    for (const int64_t l : chosen) try {
+            if (!rope.score.is_null()) model::layer_score(model, l, rope.score_change(rotated(l)));
+            for (const int64_t length : rope.angle.is_null() ? std::vector<int64_t>() : eval.lengths) {
+                const std::string problem =
+                    model::changed_angle(model, l, rope, length).first_not_finite(length);
+                if (!problem.empty())
+                    return p.add("eval.angle",
+                                 fmt::format("not a finite number at length {}: {}", length, problem));
+            }
         } catch (const model::ScoreError& e) {
             return p.add(e.path(model.layout_path(l)), e.what());
         }

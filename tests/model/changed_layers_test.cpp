@@ -26,10 +26,10 @@ model::ModelConfig mixed_reach() {
     return m;
 }
 
-model::PostHocConfig change_of(model::RopeMethod kind, json::Value layers) {
+model::PostHocConfig change_of(const std::string& kind, json::Value layers) {
     model::PostHocConfig change;
     change.kind = kind;
-    change.window = kind == model::RopeMethod::rerope || kind == model::RopeMethod::leaky_rerope ? 3 : 0;
+    change.window = kind == "rerope" || kind == "leaky_rerope" ? 3 : 0;
     change.layers = std::move(layers);
     return change;
 }
@@ -50,7 +50,7 @@ struct PlannedTables {
     std::vector<float> read(int64_t layer, int64_t at) {
         tables.use_length(*ops, at);
         const model::LayerTables t = tables.layer(layer);
-        std::vector<float> all{static_cast<float>(t.far_from), static_cast<float>(t.logit_factor)};
+        std::vector<float> all{static_cast<float>(t.far_from), static_cast<float>(t.score.factor)};
         for (const Tensor& table : {t.rotation.cosine, t.rotation.sine, t.far_queries.cosine, t.far_keys.sine,
                                     t.score.row.value.filled}) {
             if (!table) continue;
@@ -69,17 +69,15 @@ std::vector<float> losses(const model::ModelConfig& m, const model::PostHocConfi
     return fixture.evaluate(example);
 }
 
-const std::vector<model::RopeMethod> methods{
-    model::RopeMethod::pi,     model::RopeMethod::ntk,       model::RopeMethod::ntk_old,
-    model::RopeMethod::ntk_su, model::RopeMethod::ntk_mixed, model::RopeMethod::ntk_dynamic,
-    model::RopeMethod::yarn,   model::RopeMethod::rerope,    model::RopeMethod::leaky_rerope};
+const std::vector<std::string> methods{"pi",          "ntk",  "ntk_old", "ntk_su",      "ntk_mixed",
+                                       "ntk_dynamic", "yarn", "rerope",  "leaky_rerope"};
 
 }  // namespace
 
 TEST_CASE("changed layers: full, all and layout names") {
     const model::ModelConfig m = mixed_reach();
     const auto of = [&](json::Value layers, int64_t at = length) {
-        return model::changed_layers(m, change_of(model::RopeMethod::yarn, std::move(layers)), at);
+        return model::changed_layers(m, change_of("yarn", std::move(layers)), at);
     };
     CHECK(of("full") == Layers{2, 6});
     CHECK(of("all") == Layers{0, 1, 2, 4, 5, 6});  // layers without rotary positions have none to change
@@ -92,12 +90,12 @@ TEST_CASE("changed layers: full, all and layout names") {
     CHECK(of("full", 13) == Layers{2, 6});
     CHECK(of("all", trained).empty());
     model::PostHocConfig clip;
-    clip.scale = model::TestScale::clip_logn;
+    clip.scale = "clip_logn";
     CHECK(model::changed_layers(m, clip, length) == Layers{2, 3, 6, 7});
     CHECK(model::changed_layers(m, model::PostHocConfig(), length).empty());
     model::ModelConfig wide = m;
     wide.layouts["window"].window = 100;
-    const model::PostHocConfig yarn = change_of(model::RopeMethod::yarn, "full");
+    const model::PostHocConfig yarn = change_of("yarn", "full");
     CHECK(model::changed_layers(wide, yarn, length) == Layers{0, 2, 4, 6});
     CHECK(model::changed_layers(wide, yarn, length, 20) == Layers{2, 6});  // a stage has narrowed the windows
     const model::ModelConfig plain = [] {
@@ -105,24 +103,23 @@ TEST_CASE("changed layers: full, all and layout names") {
         p.train_context = trained;
         return p;
     }();
-    CHECK(model::changed_layers(plain, change_of(model::RopeMethod::pi, "attention"), length) ==
-          Layers{0, 1, 2});
+    CHECK(model::changed_layers(plain, change_of("pi", "attention"), length) == Layers{0, 1, 2});
 }
 
 TEST_CASE("changed layers: one line says which") {
     const model::ModelConfig m = mixed_reach();
-    CHECK(model::changed_layers_line(m, change_of(model::RopeMethod::yarn, "full"), {4, 16, length}) ==
+    CHECK(model::changed_layers_line(m, change_of("yarn", "full"), {4, 16, length}) ==
           "changed positions (yarn) on 2 of 8 layers: 2, 6; --set eval.rope.layers=all changes all");
-    CHECK(model::changed_layers_line(m, change_of(model::RopeMethod::rerope, "chunk"), {length}) ==
+    CHECK(model::changed_layers_line(m, change_of("rerope", "chunk"), {length}) ==
           "changed positions (rerope) on 2 of 8 layers: 1, 5");
     CHECK(
-        model::changed_layers_line(m, change_of(model::RopeMethod::pi, "full"), {12, 16, length}) ==
+        model::changed_layers_line(m, change_of("pi", "full"), {12, 16, length}) ==
         "changed positions (pi) on 4 of 8 layers: 1, 2, 5, 6 at 12; on 2 of 8 layers: 2, 6 at 16, 24; --set "
         "eval.rope.layers=all changes all");
-    CHECK(model::changed_layers_line(m, change_of(model::RopeMethod::yarn, "full"), {4, trained}).empty());
+    CHECK(model::changed_layers_line(m, change_of("yarn", "full"), {4, trained}).empty());
     CHECK(model::changed_layers_line(m, model::PostHocConfig(), {length}).empty());
     model::PostHocConfig clip;
-    clip.scale = model::TestScale::clip_logn;
+    clip.scale = "clip_logn";
     clip.layers = "all";
     CHECK(model::changed_layers_line(m, clip, {length}) ==
           "changed scores (clip_logn) on 8 of 8 layers: 0, 1, 2, 3, 4, 5, 6, 7");
@@ -131,16 +128,16 @@ TEST_CASE("changed layers: one line says which") {
 TEST_CASE("tables differ from the unchanged ones in the chosen layers only, for every method") {
     const model::ModelConfig m = mixed_reach();
     std::vector<model::PostHocConfig> changes;
-    for (const model::RopeMethod kind : methods)
+    for (const std::string& kind : methods)
         for (const char* layers : {"full", "all", "window"}) changes.push_back(change_of(kind, layers));
-    for (const model::TestScale scale : {model::TestScale::clip_logn, model::TestScale::yarn_temp})
+    for (const std::string scale : {"clip_logn", "yarn_temp"})
         for (const char* layers : {"full", "all", "window"}) {
-            changes.push_back(change_of(model::RopeMethod::none, layers));
+            changes.push_back(change_of("none", layers));
             changes.back().scale = scale;
         }
     PlannedTables plain(m, {});
     for (const model::PostHocConfig& change : changes) {
-        CAPTURE(static_cast<int>(change.kind));
+        CAPTURE(change.kind);
         CAPTURE(change.layers.as_string());
         PlannedTables changed(m, change);
         for (const int64_t at : {length, trained, int64_t{12}, int64_t{0}}) {
@@ -159,8 +156,8 @@ TEST_CASE("rope changes a windowed model only by the layers that attend to every
     // Naming the layers without window, chunks or rotary positions is the same as full; the layers that full
     // leaves out keep their losses to the last bit, whatever the method.
     const model::ModelConfig m = mixed_reach();
-    for (const model::RopeMethod kind : methods) {
-        CAPTURE(static_cast<int>(kind));
+    for (const std::string& kind : methods) {
+        CAPTURE(kind);
         const std::vector<float> full = losses(m, change_of(kind, "full"), length);
         CHECK(full == losses(m, change_of(kind, json::Value::array({"full", "none"})), length));
         CHECK(full != losses(m, {}, length));
@@ -171,8 +168,8 @@ TEST_CASE("rope changes a windowed model only by the layers that attend to every
     }
     model::ModelConfig windows = m;
     windows.pattern = {"window"};
-    for (const model::RopeMethod kind : methods) {
-        CAPTURE(static_cast<int>(kind));
+    for (const std::string& kind : methods) {
+        CAPTURE(kind);
         CHECK(losses(windows, change_of(kind, "full"), length) == losses(windows, {}, length));
         // rerope's window of 3 is below these of 6.
         CHECK(losses(windows, change_of(kind, "all"), length) != losses(windows, {}, length));

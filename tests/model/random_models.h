@@ -118,7 +118,8 @@ class RandomVariant {
         } while (is_for_cosines(s.kind) && !unit);
         const bool multiplier = s.granularity_used() != model::ScaleGranularity::fixed;
         if (multiplier || s.kind == "none") {
-            s.granularity = static_cast<model::ScaleGranularity>(below(5));
+            s.granularity =
+                one_in(3) ? model::ScaleGranularity::fixed : static_cast<model::ScaleGranularity>(below(5));
             if (one_in(3)) s.base = between(0.1, 0.6);
         }
         if (multiplier) {

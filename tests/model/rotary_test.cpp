@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "config/loader.h"
 #include "model/printed.h"
-#include "model/rotary.h"
+#include "model/angles.h"
 
 using namespace longreach;
 using namespace longreach::test;
@@ -17,13 +17,10 @@ using doctest::Approx;
 namespace {
 
 const model::PositionConfig rope{model::PositionKind::rope, 10000};
-const std::vector<model::RopeMethod> every_method = {
-    model::RopeMethod::none,        model::RopeMethod::pi,     model::RopeMethod::ntk,
-    model::RopeMethod::ntk_old,     model::RopeMethod::ntk_su, model::RopeMethod::ntk_mixed,
-    model::RopeMethod::ntk_dynamic, model::RopeMethod::yarn,   model::RopeMethod::rerope,
-    model::RopeMethod::leaky_rerope};
+const std::vector<std::string> every_method = {"none",      "pi",          "ntk",  "ntk_old", "ntk_su",
+                                               "ntk_mixed", "ntk_dynamic", "yarn", "rerope",  "leaky_rerope"};
 
-model::PostHocConfig method(model::RopeMethod kind, double factor = 0) {
+model::PostHocConfig method(const std::string& kind, double factor = 0) {
     model::PostHocConfig post_hoc;
     post_hoc.kind = kind;
     post_hoc.factor = factor;
@@ -32,7 +29,7 @@ model::PostHocConfig method(model::RopeMethod kind, double factor = 0) {
 
 // What rope over `channels` channels with this base would have, at every index.
 std::vector<double> plain_rope(double base, int64_t channels) {
-    return model::rotary_frequencies({model::PositionKind::rope, base}, channels);
+    return rotary_frequencies({model::PositionKind::rope, base}, channels);
 }
 
 // Equal up to roundings of a power and its exponent: |log theta| < 16, half an ulp each of a few operations.
@@ -47,7 +44,7 @@ void check_same(const std::vector<double>& a, const std::vector<double>& b) {
 }  // namespace
 
 TEST_CASE("rotary frequencies: full rope") {
-    const auto theta = model::rotary_frequencies({model::PositionKind::rope, 10000}, 128);
+    const auto theta = rotary_frequencies({model::PositionKind::rope, 10000}, 128);
     REQUIRE(theta.size() == 64);
     CHECK(theta[0] == 1);
     CHECK(theta[32] == Approx(0.01));
@@ -57,15 +54,15 @@ TEST_CASE("rotary frequencies: full rope") {
 
 TEST_CASE("rotary frequencies: both forms of half-truncated rope at d = 128, published digits") {
     const auto linear =
-        model::rotary_frequencies({model::PositionKind::p_rope, 1024, 0.5, model::Spacing::linspace}, 128);
+        rotary_frequencies({model::PositionKind::p_rope, 1024, 0.5, model::Spacing::linspace}, 128);
     REQUIRE(linear.size() == 32);
     CHECK(linear[0] == 1);
     CHECK(linear[1] == Approx(0.799638).epsilon(1e-6));
     CHECK(linear[30] == Approx(0.00122126).epsilon(5e-6));
     CHECK(linear[31] == Approx(0.000976562).epsilon(1e-6));
 
-    const auto geometric = model::rotary_frequencies(
-        {model::PositionKind::p_rope, 1048576, 0.5, model::Spacing::geometric}, 128);
+    const auto geometric =
+        rotary_frequencies({model::PositionKind::p_rope, 1048576, 0.5, model::Spacing::geometric}, 128);
     REQUIRE(geometric.size() == 32);
     CHECK(geometric[0] == 1);
     CHECK(geometric[1] == Approx(0.805245).epsilon(1e-6));
@@ -77,14 +74,14 @@ TEST_CASE("rotary frequencies: both forms of half-truncated rope at d = 128, pub
 }
 
 TEST_CASE("p-rope keeps the highest frequencies as they are; 1 is rope, 0 is nope") {
-    const auto rope = model::rotary_frequencies({model::PositionKind::rope, 10000}, 64);
+    const auto rope = rotary_frequencies({model::PositionKind::rope, 10000}, 64);
     const auto kept = [](double fraction, int64_t head_dim) {
-        return model::rotary_frequencies(
-            {model::PositionKind::p_rope, 10000, fraction, model::Spacing::geometric}, head_dim);
+        return rotary_frequencies({model::PositionKind::p_rope, 10000, fraction, model::Spacing::geometric},
+                                  head_dim);
     };
     CHECK(kept(1, 64) == rope);
     CHECK(kept(0, 64).empty());
-    CHECK(model::rotary_frequencies({model::PositionKind::nope, 10000}, 64).empty());
+    CHECK(rotary_frequencies({model::PositionKind::nope, 10000}, 64).empty());
     for (double fraction : {0.01, 0.25, 0.3, 0.5, 0.75, 0.99}) {
         const auto theta = kept(fraction, 64);
         CHECK(theta.size() == static_cast<size_t>(fraction * 32));
@@ -94,7 +91,7 @@ TEST_CASE("p-rope keeps the highest frequencies as they are; 1 is rope, 0 is nop
     CHECK(kept(0.7, 20).size() == 7);
     CHECK(kept(0.29, 200).size() == 29);
     // One pair spaced linearly: no division by zero.
-    CHECK(model::rotary_frequencies({model::PositionKind::p_rope, 1024, 0.5, model::Spacing::linspace}, 4) ==
+    CHECK(rotary_frequencies({model::PositionKind::p_rope, 1024, 0.5, model::Spacing::linspace}, 4) ==
           std::vector<double>{1});
 }
 
@@ -105,35 +102,29 @@ TEST_CASE("up to the trained length, and without rotary, every method leaves a l
         {model::PositionKind::p_rope, 1024, 0.5, model::Spacing::linspace},
         {model::PositionKind::p_rope, 10000, 0, model::Spacing::geometric},
         {model::PositionKind::nope, 10000}};
-    const auto unchanged = [](const model::RotaryPlan& plan, const std::vector<double>& theta) {
+    const auto unchanged = [](const TurnPlan& plan, const std::vector<double>& theta) {
         return plan.theta == theta && !plan.far && plan.logit_factor == 1;
     };
-    for (model::RopeMethod kind : every_method)
-        for (model::TestScale scale :
-             {model::TestScale::none, model::TestScale::clip_logn, model::TestScale::yarn_temp})
+    for (const std::string& kind : every_method)
+        for (const std::string scale : {"none", "clip_logn", "yarn_temp"})
             for (double factor : {0.0, 4.0})
                 for (const model::PositionConfig& position : positions) {
-                    CAPTURE(static_cast<int>(kind));
+                    CAPTURE(kind);
                     model::PostHocConfig post_hoc = method(kind, factor);
                     post_hoc.scale = scale;
-                    const std::vector<double> trained = model::rotary_frequencies(position, 64);
+                    const std::vector<double> trained = rotary_frequencies(position, 64);
                     for (int64_t length : {1, 511, 512})
-                        CHECK(unchanged(model::plan_rotary(position, 64, post_hoc, 512, length), trained));
-                    const bool changes = !trained.empty() && !(kind == model::RopeMethod::none &&
-                                                               scale != model::TestScale::yarn_temp);
-                    CHECK(unchanged(model::plan_rotary(position, 64, post_hoc, 512, 2048), trained) !=
-                          changes);
-                    CHECK(model::plan_rotary(position, 64, post_hoc, 512, 2048).theta.size() ==
-                          trained.size());
+                        CHECK(unchanged(plan_rotary(position, 64, post_hoc, 512, length), trained));
+                    const bool changes = !trained.empty() && !(kind == "none" && scale != "yarn_temp");
+                    CHECK(unchanged(plan_rotary(position, 64, post_hoc, 512, 2048), trained) != changes);
+                    CHECK(plan_rotary(position, 64, post_hoc, 512, 2048).theta.size() == trained.size());
                 }
 }
 
 TEST_CASE("pi: every frequency is divided by the factor") {
-    const std::vector<double> trained = model::rotary_frequencies(rope, 64);
-    const model::RotaryPlan by_length =
-        model::plan_rotary(rope, 64, method(model::RopeMethod::pi), 512, 4096);
-    const model::RotaryPlan by_factor =
-        model::plan_rotary(rope, 64, method(model::RopeMethod::pi, 8), 512, 1024);
+    const std::vector<double> trained = rotary_frequencies(rope, 64);
+    const TurnPlan by_length = plan_rotary(rope, 64, method("pi"), 512, 4096);
+    const TurnPlan by_factor = plan_rotary(rope, 64, method("pi", 8), 512, 1024);
     for (size_t m = 0; m < trained.size(); ++m) CHECK(by_length.theta[m] == trained[m] / 8);
     CHECK(by_factor.theta == by_length.theta);
     CHECK(by_length.logit_factor == 1);
@@ -142,65 +133,63 @@ TEST_CASE("pi: every frequency is divided by the factor") {
 TEST_CASE("ntk: published bases; the slowest pair is divided by the factor, the fastest by nothing") {
     // theta_m = base'^(-2m/128), so base' = theta_m^(-64/m).
     const auto base = [](int64_t length, size_t m) {
-        return std::pow(model::plan_rotary(rope, 128, method(model::RopeMethod::ntk), 512, length).theta[m],
+        return std::pow(plan_rotary(rope, 128, method("ntk"), 512, length).theta[m],
                         -64.0 / static_cast<double>(m));
     };
     for (size_t m : {size_t{1}, size_t{20}, size_t{63}}) {
         CHECK(prints_as(base(16 * 512, m), "167198.739"));
         CHECK(prints_as(base(8 * 512, m), "82684.62"));
     }
-    const std::vector<double> theta =
-        model::plan_rotary(rope, 128, method(model::RopeMethod::ntk, 8), 512, 600).theta;
+    const std::vector<double> theta = plan_rotary(rope, 128, method("ntk", 8), 512, 600).theta;
     CHECK(theta[0] == 1);
-    CHECK(theta[63] == Approx(model::rotary_frequencies(rope, 128)[63] / 8).scale(0).epsilon(1e-14));
+    CHECK(theta[63] == Approx(rotary_frequencies(rope, 128)[63] / 8).scale(0).epsilon(1e-14));
 }
 
 TEST_CASE("ntk: with p-rope the base is that of rope over the rotated channels") {
     // Geometric spacing, half of 128 channels, base 1024^2: rope over 64 channels with base 1024.
     const double stretched = 1024 * std::pow(8, 64.0 / 62);
-    check_same(model::plan_rotary({model::PositionKind::p_rope, 1048576, 0.5, model::Spacing::geometric}, 128,
-                                  method(model::RopeMethod::ntk, 8), 512, 600)
+    check_same(plan_rotary({model::PositionKind::p_rope, 1048576, 0.5, model::Spacing::geometric}, 128,
+                           method("ntk", 8), 512, 600)
                    .theta,
                plain_rope(stretched, 64));
     // Linear spacing: the slowest pair 1/base becomes 1/(8 base).
-    check_same(model::plan_rotary({model::PositionKind::p_rope, 1024, 0.5, model::Spacing::linspace}, 128,
-                                  method(model::RopeMethod::ntk, 8), 512, 600)
-                   .theta,
-               model::rotary_frequencies(
-                   {model::PositionKind::p_rope, 8 * 1024, 0.5, model::Spacing::linspace}, 128));
+    check_same(
+        plan_rotary({model::PositionKind::p_rope, 1024, 0.5, model::Spacing::linspace}, 128, method("ntk", 8),
+                    512, 600)
+            .theta,
+        rotary_frequencies({model::PositionKind::p_rope, 8 * 1024, 0.5, model::Spacing::linspace}, 128));
     // A single pair has no slower one.
-    CHECK(model::plan_rotary({model::PositionKind::p_rope, 1024, 0.5, model::Spacing::linspace}, 4,
-                             method(model::RopeMethod::ntk, 8), 512, 600)
+    CHECK(plan_rotary({model::PositionKind::p_rope, 1024, 0.5, model::Spacing::linspace}, 4, method("ntk", 8),
+                      512, 600)
               .theta == std::vector<double>{1});
 }
 
 TEST_CASE("ntk_dynamic: the stretch of the current length") {
     for (int64_t length : {513, 1024, 4096}) {
         const double longer = static_cast<double>(length) / 512;
-        const auto theta = [&](model::RopeMethod kind, double factor) {
-            return model::plan_rotary(rope, 128, method(kind, factor), 512, length).theta;
+        const auto theta = [&](const std::string& kind, double factor) {
+            return plan_rotary(rope, 128, method(kind, factor), 512, length).theta;
         };
-        CHECK(theta(model::RopeMethod::ntk_dynamic, 0) == theta(model::RopeMethod::ntk, 0));
-        CHECK(theta(model::RopeMethod::ntk_dynamic, 1) == theta(model::RopeMethod::ntk, 0));
-        check_same(theta(model::RopeMethod::ntk_dynamic, 4),
-                   plain_rope(10000 * std::pow(4 * longer - 3, 128.0 / 126), 128));
+        CHECK(theta("ntk_dynamic", 0) == theta("ntk", 0));
+        CHECK(theta("ntk_dynamic", 1) == theta("ntk", 0));
+        check_same(theta("ntk_dynamic", 4), plain_rope(10000 * std::pow(4 * longer - 3, 128.0 / 126), 128));
     }
 }
 
 TEST_CASE("ntk_old, ntk_su, ntk_mixed: formulas") {
-    const std::vector<double> trained = model::rotary_frequencies(rope, 128);
+    const std::vector<double> trained = rotary_frequencies(rope, 128);
     const auto theta = [](const model::PostHocConfig& post_hoc) {
-        return model::plan_rotary(rope, 128, post_hoc, 512, 4096).theta;
+        return plan_rotary(rope, 128, post_hoc, 512, 4096).theta;
     };
-    check_same(theta(method(model::RopeMethod::ntk_old)), plain_rope(80000, 128));
-    check_same(theta(method(model::RopeMethod::ntk_old, 3)), plain_rope(30000, 128));
+    check_same(theta(method("ntk_old")), plain_rope(80000, 128));
+    check_same(theta(method("ntk_old", 3)), plain_rope(30000, 128));
 
-    const std::vector<double> su = theta(method(model::RopeMethod::ntk_su));
+    const std::vector<double> su = theta(method("ntk_su"));
     const double lambda = std::pow(8, 1.0 / 64);
     for (size_t m = 0; m < 64; ++m)
         CHECK(su[m] == Approx(trained[m] / std::pow(lambda, m + 1)).scale(0).epsilon(1e-13));
 
-    model::PostHocConfig mixed = method(model::RopeMethod::ntk_mixed, 12);
+    model::PostHocConfig mixed = method("ntk_mixed", 12);
     for (double b : {0.625, 0.75}) {
         mixed.exponent = b;
         const std::vector<double> got = theta(mixed);
@@ -209,12 +198,50 @@ TEST_CASE("ntk_old, ntk_su, ntk_mixed: formulas") {
             CHECK(got[m] == Approx(trained[m] * std::exp(-a * std::pow(m + 1, b))).scale(0).epsilon(1e-13));
         CHECK(got[63] == Approx(trained[63] / 12).scale(0).epsilon(1e-14));
     }
-    CHECK(method(model::RopeMethod::ntk_mixed).exponent == 0.625);
+    CHECK(method("ntk_mixed").exponent == 0.625);
+}
+
+TEST_CASE("formulas of changed angles round as direct evaluation does: equal bit for bit") {
+    const std::vector<model::PositionConfig> positions = {
+        rope,
+        {model::PositionKind::rope, 500000},
+        {model::PositionKind::p_rope, 10000, 0.7, model::Spacing::geometric},
+        {model::PositionKind::p_rope, 1024, 0.5, model::Spacing::linspace}};
+    for (const model::PositionConfig& position : positions)
+        for (const int64_t head_dim : {4, 64, 128})
+            for (const int64_t length : {513, 1000, 65536}) {
+                const std::vector<double> trained = rotary_frequencies(position, head_dim);
+                const double k = static_cast<double>(length) / 512;
+                const double pairs = static_cast<double>(trained.size()), last = std::max(1.0, pairs - 1);
+                const auto check = [&](const char* kind, const auto& factor) {
+                    CAPTURE(kind);
+                    const TurnPlan plan = plan_rotary(position, head_dim, method(kind), 512, length);
+                    REQUIRE(plan.theta.size() == trained.size());
+                    for (size_t m = 0; m < trained.size(); ++m)
+                        CHECK(plan.theta[m] == factor(trained[m], static_cast<double>(m)));
+                };
+                const bool linear = position.spacing == model::Spacing::linspace;
+                for (size_t m = 0; m < trained.size(); ++m) {
+                    const double at = static_cast<double>(m);
+                    const double exponent = linear ? at / last : 2 * at / static_cast<double>(head_dim);
+                    CHECK(trained[m] == std::pow(position.base, -exponent));
+                }
+                check("pi", [&](double theta, double) { return theta / k; });
+                check("ntk", [&](double theta, double m) { return theta * std::pow(k, -m / last); });
+                check("ntk_old", [&](double theta, double m) { return theta * std::pow(k, -m / pairs); });
+                check("ntk_su",
+                      [&](double theta, double m) { return theta * std::pow(k, -(m + 1) / pairs); });
+                check("ntk_mixed", [&](double theta, double m) {
+                    return theta * std::pow(k, -std::pow((m + 1) / pairs, 0.625));
+                });
+                check("ntk_dynamic", [&](double theta, double m) { return theta * std::pow(k, -m / last); });
+                check("rerope", [&](double theta, double) { return theta; });
+            }
 }
 
 TEST_CASE("yarn: fixtures of the reference code") {
-    const std::vector<double> trained = model::rotary_frequencies(rope, 128);
-    const model::RotaryPlan far = model::plan_rotary(rope, 128, method(model::RopeMethod::yarn), 4096, 65536);
+    const std::vector<double> trained = rotary_frequencies(rope, 128);
+    const TurnPlan far = plan_rotary(rope, 128, method("yarn"), 4096, 65536);
     const std::vector<std::pair<size_t, std::string>> published = {
         {0, "1.00000"}, {20, ".0562341"}, {33, ".00460044"}, {46, "8.33451e-5"}, {63, "7.21739e-6"}};
     for (const auto& [m, theta] : published) {
@@ -225,7 +252,7 @@ TEST_CASE("yarn: fixtures of the reference code") {
     CHECK(prints_as(far.logit_factor, "1.631390"));
     CHECK_FALSE(far.far);
 
-    const auto check_ramp = [&](const model::RotaryPlan& plan, size_t low, size_t high, double factor) {
+    const auto check_ramp = [&](const TurnPlan& plan, size_t low, size_t high, double factor) {
         for (size_t m = 0; m <= low; ++m) CHECK(plan.theta[m] == trained[m]);
         for (size_t m = low + 1; m < high; ++m) {
             CHECK(plan.theta[m] < trained[m]);
@@ -234,7 +261,7 @@ TEST_CASE("yarn: fixtures of the reference code") {
         for (size_t m = high; m < 64; ++m) CHECK(plan.theta[m] == trained[m] / factor);
     };
     check_ramp(far, 20, 46, 16);
-    const model::RotaryPlan eight = model::plan_rotary(rope, 128, method(model::RopeMethod::yarn), 512, 4096);
+    const TurnPlan eight = plan_rotary(rope, 128, method("yarn"), 512, 4096);
     check_ramp(eight, 6, 31, 8);
     CHECK(prints_as(std::sqrt(eight.logit_factor), "1.207944"));
     CHECK(prints_as(eight.logit_factor, "1.459129"));
@@ -242,96 +269,94 @@ TEST_CASE("yarn: fixtures of the reference code") {
 
 TEST_CASE("yarn: with p-rope the ramp stands at the same rotations") {
     // Kept pairs of geometric p-rope have the frequencies and indices they have in full rope.
-    const std::vector<double> full =
-        model::plan_rotary(rope, 128, method(model::RopeMethod::yarn), 512, 4096).theta;
+    const std::vector<double> full = plan_rotary(rope, 128, method("yarn"), 512, 4096).theta;
     const std::vector<double> kept =
-        model::plan_rotary({model::PositionKind::p_rope, 10000, 0.5, model::Spacing::geometric}, 128,
-                           method(model::RopeMethod::yarn), 512, 4096)
+        plan_rotary({model::PositionKind::p_rope, 10000, 0.5, model::Spacing::geometric}, 128, method("yarn"),
+                    512, 4096)
             .theta;
     REQUIRE(kept.size() == 32);
     CHECK(std::equal(kept.begin(), kept.end(), full.begin()));
     // By linear spacing: rope over 64 channels with base 1024^(64/62).
-    check_same(model::plan_rotary({model::PositionKind::p_rope, 1024, 0.5, model::Spacing::linspace}, 128,
-                                  method(model::RopeMethod::yarn), 512, 4096)
-                   .theta,
-               model::plan_rotary({model::PositionKind::rope, std::pow(1024, 64.0 / 62)}, 64,
-                                  method(model::RopeMethod::yarn), 512, 4096)
-                   .theta);
+    check_same(
+        plan_rotary({model::PositionKind::p_rope, 1024, 0.5, model::Spacing::linspace}, 128, method("yarn"),
+                    512, 4096)
+            .theta,
+        plan_rotary({model::PositionKind::rope, std::pow(1024, 64.0 / 62)}, 64, method("yarn"), 512, 4096)
+            .theta);
     // Four pairs that all turn more than 32 times keep their frequencies.
     const model::PositionConfig few{model::PositionKind::p_rope, 10000, 4.0 / 64, model::Spacing::geometric};
-    CHECK(model::plan_rotary(few, 128, method(model::RopeMethod::yarn), 4096, 65536).theta ==
-          model::rotary_frequencies(few, 128));
+    CHECK(plan_rotary(few, 128, method("yarn"), 4096, 65536).theta == rotary_frequencies(few, 128));
 }
 
 TEST_CASE("yarn_temp: the factor alone, by the ratio of lengths or by k") {
-    model::PostHocConfig post_hoc = method(model::RopeMethod::none);
-    post_hoc.scale = model::TestScale::yarn_temp;
-    const model::RotaryPlan plan = model::plan_rotary(rope, 128, post_hoc, 512, 4096);
-    CHECK(plan.theta == model::rotary_frequencies(rope, 128));
+    model::PostHocConfig post_hoc = method("none");
+    post_hoc.scale = "yarn_temp";
+    const TurnPlan plan = plan_rotary(rope, 128, post_hoc, 512, 4096);
+    CHECK(plan.theta == rotary_frequencies(rope, 128));
     CHECK(prints_as(plan.logit_factor, "1.459129"));
     post_hoc.factor = 16;
-    CHECK(prints_as(model::plan_rotary(rope, 128, post_hoc, 512, 4096).logit_factor, "1.631390"));
-    post_hoc.kind = model::RopeMethod::rerope;
-    CHECK(prints_as(model::plan_rotary(rope, 128, post_hoc, 512, 4096).logit_factor, "1.631390"));
+    CHECK(prints_as(plan_rotary(rope, 128, post_hoc, 512, 4096).logit_factor, "1.631390"));
+    post_hoc.kind = "rerope";
+    CHECK(prints_as(plan_rotary(rope, 128, post_hoc, 512, 4096).logit_factor, "1.631390"));
     // k of ntk_dynamic is no ratio of lengths, and yarn's own factor comes once.
-    post_hoc.kind = model::RopeMethod::ntk_dynamic;
-    CHECK(prints_as(model::plan_rotary(rope, 128, post_hoc, 512, 4096).logit_factor, "1.459129"));
-    post_hoc.kind = model::RopeMethod::yarn;
-    CHECK(prints_as(model::plan_rotary(rope, 128, post_hoc, 512, 4096).logit_factor, "1.631390"));
+    post_hoc.kind = "ntk_dynamic";
+    CHECK(prints_as(plan_rotary(rope, 128, post_hoc, 512, 4096).logit_factor, "1.459129"));
+    post_hoc.kind = "yarn";
+    CHECK(prints_as(plan_rotary(rope, 128, post_hoc, 512, 4096).logit_factor, "1.631390"));
 }
 
 namespace {
 
 // Rotary distance of query i and key j as a far pair.
-double far_distance(const model::RotaryPlan& plan, double i, double j) {
-    return plan.far_query_offset + plan.far_query_rate * i - plan.far_key_rate * j;
+double far_distance(const TurnPlan& plan, double i, double j) {
+    return angle_at(plan.far_query, i) - angle_at(plan.far_key, j);
 }
 
 }  // namespace
 
 TEST_CASE("rerope: near and far agree at the window, beyond it the distance stands still") {
     for (int64_t window : {1, 100, 128, 511, 3000}) {
-        model::PostHocConfig post_hoc = method(model::RopeMethod::rerope);
+        model::PostHocConfig post_hoc = method("rerope");
         post_hoc.window = window;
-        const model::RotaryPlan plan = model::plan_rotary(rope, 64, post_hoc, 512, 4096);
+        const TurnPlan plan = plan_rotary(rope, 64, post_hoc, 512, 4096);
         CHECK(plan.far);
         CHECK(plan.far_from == window);
-        CHECK(plan.theta == model::rotary_frequencies(rope, 64));
+        CHECK(plan.theta == rotary_frequencies(rope, 64));
         CHECK(plan.logit_factor == 1);
         const double w = static_cast<double>(window);
         for (double j : {0.0, 1.0, 700.0})
             for (double beyond : {0.0, 1.0, 396.0}) CHECK(far_distance(plan, j + w + beyond, j) == w);
     }
-    model::PostHocConfig post_hoc = method(model::RopeMethod::rerope);
-    CHECK(model::plan_rotary(rope, 64, post_hoc, 512, 4096).far_from == 128);  // L_train / 4
-    CHECK(model::plan_rotary(rope, 64, post_hoc, 2, 4).far_from == 1);
+    model::PostHocConfig post_hoc = method("rerope");
+    CHECK(plan_rotary(rope, 64, post_hoc, 512, 4096).far_from == 128);  // L_train / 4
+    CHECK(plan_rotary(rope, 64, post_hoc, 2, 4).far_from == 1);
     // No pair is as far apart as the sequence is long.
     post_hoc.window = 4096;
-    CHECK_FALSE(model::plan_rotary(rope, 64, post_hoc, 512, 4096).far);
+    CHECK_FALSE(plan_rotary(rope, 64, post_hoc, 512, 4096).far);
     post_hoc.window = 4095;
-    CHECK(model::plan_rotary(rope, 64, post_hoc, 512, 4096).far);
+    CHECK(plan_rotary(rope, 64, post_hoc, 512, 4096).far);
 }
 
 TEST_CASE("leaky_rerope: beyond the window distances grow by 1/k; k = 1 is rope, k = infinity rerope") {
-    model::PostHocConfig post_hoc = method(model::RopeMethod::leaky_rerope);
+    model::PostHocConfig post_hoc = method("leaky_rerope");
     post_hoc.window = 128;
     const auto plan_with = [&](double leak) {
         post_hoc.leak = leak;
-        return model::plan_rotary(rope, 64, post_hoc, 512, 4096);
+        return plan_rotary(rope, 64, post_hoc, 512, 4096);
     };
     const double w = 128, pairs[][2] = {{128, 0}, {129, 0}, {4095, 0}, {4095, 3967}, {2000, 345}};
     for (double k : {2.0, 8.0, 10.5})
         for (const auto& [i, j] : pairs)
             CHECK(far_distance(plan_with(k), i, j) == Approx(w + (i - j - w) / k).epsilon(1e-14));
 
-    const model::RotaryPlan one = plan_with(1);
+    const TurnPlan one = plan_with(1);
     CHECK(one.far_query_offset == 0);
     CHECK(one.far_query_rate == 1);
     CHECK(one.far_key_rate == 1);
 
-    const model::RotaryPlan still = plan_with(1e9);
-    post_hoc.kind = model::RopeMethod::rerope;
-    const model::RotaryPlan rerope = model::plan_rotary(rope, 64, post_hoc, 512, 4096);
+    const TurnPlan still = plan_with(1e9);
+    post_hoc.kind = "rerope";
+    const TurnPlan rerope = plan_rotary(rope, 64, post_hoc, 512, 4096);
     CHECK(still.far_from == rerope.far_from);
     for (const auto& [i, j] : pairs)
         // (t - w) / k is below 4e-6; angles are below 4096 with ulps of 5e-13.
@@ -341,9 +366,9 @@ TEST_CASE("leaky_rerope: beyond the window distances grow by 1/k; k = 1 is rope,
 TEST_CASE("leaky_rerope: by itself k keeps every distance in the trained range") {
     for (int64_t window : {0, 1, 100, 256, 511})
         for (int64_t length : {513, 4096, 65536}) {
-            model::PostHocConfig post_hoc = method(model::RopeMethod::leaky_rerope);
+            model::PostHocConfig post_hoc = method("leaky_rerope");
             post_hoc.window = window;
-            const model::RotaryPlan plan = model::plan_rotary(rope, 64, post_hoc, 512, length);
+            const TurnPlan plan = plan_rotary(rope, 64, post_hoc, 512, length);
             const double largest = far_distance(plan, static_cast<double>(length - 1), 0);
             CHECK(largest < 512);
             CHECK(largest >= 511 - 1e-9);
@@ -351,9 +376,9 @@ TEST_CASE("leaky_rerope: by itself k keeps every distance in the trained range")
             CHECK(far_distance(plan, from + 7, 7) == Approx(from).epsilon(1e-13));
         }
     // A window that already is beyond it leaves the ratio of lengths.
-    model::PostHocConfig wide = method(model::RopeMethod::leaky_rerope);
+    model::PostHocConfig wide = method("leaky_rerope");
     wide.window = 600;
-    CHECK(model::plan_rotary(rope, 64, wide, 512, 4096).far_key_rate == 1.0 / 8);
+    CHECK(plan_rotary(rope, 64, wide, 512, 4096).far_key_rate == 1.0 / 8);
 }
 
 namespace {
@@ -381,17 +406,16 @@ std::set<std::string> problems(const model::PostHocConfig& post_hoc) {
 
 TEST_CASE("post-hoc settings without effect are reported, and those with an effect are not") {
     // A written field is refused exactly where no plan changes with it.
-    for (model::RopeMethod kind : every_method)
-        for (model::TestScale scale :
-             {model::TestScale::none, model::TestScale::clip_logn, model::TestScale::yarn_temp}) {
-            CAPTURE(static_cast<int>(kind));
-            CAPTURE(static_cast<int>(scale));
+    for (const std::string& kind : every_method)
+        for (const std::string scale : {"none", "clip_logn", "yarn_temp"}) {
+            CAPTURE(kind);
+            CAPTURE(scale);
             const auto changes = [&](const auto& set) {
                 model::PostHocConfig before = method(kind), after = before;
                 before.scale = after.scale = scale;
                 set(after);
-                const model::RotaryPlan a = model::plan_rotary(rope, 64, before, 512, 4096);
-                const model::RotaryPlan b = model::plan_rotary(rope, 64, after, 512, 4096);
+                const TurnPlan a = plan_rotary(rope, 64, before, 512, 4096);
+                const TurnPlan b = plan_rotary(rope, 64, after, 512, 4096);
                 return a.theta != b.theta || a.far_from != b.far_from || a.far_key_rate != b.far_key_rate ||
                        a.logit_factor != b.logit_factor;
             };
@@ -400,8 +424,7 @@ TEST_CASE("post-hoc settings without effect are reported, and those with an effe
             if (!changes([](model::PostHocConfig& c) { c.window = 77; })) expected.insert("r.window");
             if (!changes([](model::PostHocConfig& c) { c.leak = 3; })) expected.insert("r.leak");
             if (!changes([](model::PostHocConfig& c) { c.exponent = 1; })) expected.insert("r.exponent");
-            if (kind == model::RopeMethod::yarn && scale == model::TestScale::yarn_temp)
-                expected.insert("r.scale");
+            if (kind == "yarn" && scale == "yarn_temp") expected.insert("r.scale");
             model::PostHocConfig post_hoc = method(kind);
             post_hoc.scale = scale;
             if (!post_hoc.active()) expected.insert("r.layers");
@@ -410,8 +433,8 @@ TEST_CASE("post-hoc settings without effect are reported, and those with an effe
 }
 
 TEST_CASE("post-hoc factors below 1 are refused") {
-    model::PostHocConfig post_hoc = method(model::RopeMethod::leaky_rerope, 0.5);
-    post_hoc.scale = model::TestScale::yarn_temp;
+    model::PostHocConfig post_hoc = method("leaky_rerope", 0.5);
+    post_hoc.scale = "yarn_temp";
     post_hoc.leak = 0.5;
     const std::set<std::string> found = problems(post_hoc);
     CHECK(found.count("r.factor") == 1);
@@ -426,14 +449,16 @@ TEST_CASE("post-hoc section is read by its field names") {
     };
     const model::PostHocConfig read = load(
         R"({"kind": "leaky_rerope", "factor": 2.5, "window": 64, "leak": 9, "exponent": 0.75, "scale": "clip_logn"})");
-    CHECK(read.kind == model::RopeMethod::leaky_rerope);
+    CHECK(read.kind == "leaky_rerope");
     CHECK(read.factor == 2.5);
     CHECK(read.window == 64);
     CHECK(read.leak == 9);
     CHECK(read.exponent == 0.75);
-    CHECK(read.scale == model::TestScale::clip_logn);
-    const char* names[] = {"none",      "pi",          "ntk",  "ntk_old", "ntk_su",
-                           "ntk_mixed", "ntk_dynamic", "yarn", "rerope",  "leaky_rerope"};
-    for (size_t i = 0; i < every_method.size(); ++i)
-        CHECK(load("{\"kind\": \"" + std::string(names[i]) + "\"}").kind == every_method[i]);
+    CHECK(read.scale == "clip_logn");
+    for (const std::string& name : every_method) CHECK(load("{\"kind\": \"" + name + "\"}").kind == name);
+    // Every angle that changes another has its word, and every word but none an angle.
+    for (const law::NamedAngle& named : law::angle_library())
+        if (!named.trains)
+            CHECK(std::find(every_method.begin(), every_method.end(), named.name) != every_method.end());
+    for (const std::string& name : every_method) CHECK((name == "none" || law::find_angle(name) != nullptr));
 }

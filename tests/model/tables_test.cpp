@@ -1,6 +1,7 @@
 // Tables on the device and what layers share.
 #include <doctest/doctest.h>
 
+#include "model/angles.h"
 #include "model/laws_of_configs.h"
 #include "model/small_models.h"
 #include "model/tables.h"
@@ -37,7 +38,7 @@ TEST_CASE("tables on the device: cos and sin by position, gain and bias by dista
     const int64_t rows = 50;
     const PlannedTables planned(m, rows);
     const model::LayerTables layer = planned.tables.layer(0);
-    const auto theta = model::rotary_frequencies(m.attention.position, m.attention.head_dim);
+    const auto theta = rotary_frequencies(m.attention.position, m.attention.head_dim);
     REQUIRE(layer.rotation.cosine.rows() == rows);
     REQUIRE(layer.rotation.cosine.cols() == static_cast<int64_t>(theta.size()));
     const auto cosine = planned.read(layer.rotation.cosine), sine = planned.read(layer.rotation.sine);

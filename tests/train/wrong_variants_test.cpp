@@ -139,7 +139,8 @@ TEST_CASE("wrong variants: modules and the residual stream") {
          "of 1 holds none; see "
          "model.attention.normaliser (c.json:1:66)"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"normaliser": "stick_breaking"}}, "eval": {"rope": {"kind": "rerope"}, "lengths": [4096]}})",
-         "eval.rope.kind (c.json:1:112): distances that stop growing are for softmax attention; see "
+         "eval.rope.kind (c.json:1:112): stick-breaking attention has no far pairs with angles of "
+         "their own; see "
          "model.attention.normaliser (c.json:1:66)"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"post_norm": true}}})",
          "model.attention.post_norm (c.json:1:65): a norm behind a module needs output matrices that do not "
@@ -180,6 +181,24 @@ TEST_CASE("wrong variants: modules and the residual stream") {
 
 TEST_CASE("wrong variants: layers that an evaluation changes") {
     check_all({
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"angle": "p*zzz"}}})",
+         "model.attention.angle (c.json:1:61): unknown name 'zzz'; known are p, m, d, l, layers, L, pi, e, "
+         "egamma: p*[zzz]"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"angle": "log(p)*1"}}})",
+         "model.attention.angle (c.json:1:61): not a finite number: near(0) of pair 0 is -inf"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"angle": "rope", "position": {"base": 500}}}})",
+         "model.attention.position.base (c.json:1:90): has no effect: angle takes its place; see "
+         "model.attention.angle (c.json:1:61)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"angle": "p", "params": {"b": {"init": 1}}}}})",
+         "model.attention.params.b (c.json:1:82): has no effect: score is null; see model.attention.score "
+         "(default)"},
+        {R"({"stages": [{"steps": 1}], "eval": {"angle": "p*thta"}})",
+         "eval.angle (c.json:1:46): unknown name 'thta': did you mean theta?: p*[thta]"},
+        {R"({"stages": [{"steps": 1}], "eval": {"angle": "pi", "rope": {"kind": "pi"}}})",
+         "eval.angle (c.json:1:46): the angles are changed twice: leave one of them out; see eval.rope.kind "
+         "(c.json:1:69)"},
+        {R"({"stages": [{"steps": 1}], "eval": {"angle": "theta/(p - 5)*1"}})",
+         "eval.angle (c.json:1:46): not a finite number at length 4096: near(5) of pair 0 is inf"},
         {R"({"stages": [{"steps": 1}], "eval": {"rope": {"kind": "yarn", "layers": ["gobal"]}}, "model": {"layouts": {"global": {}, "local": {"window": 64}}, "pattern": ["local", "global"]}})",
          "eval.rope.layers (c.json:1:72): no layout is named 'gobal': did you mean global or local?; see "
          "model.layouts "
@@ -193,9 +212,8 @@ TEST_CASE("wrong variants: layers that an evaluation changes") {
         {R"({"stages": [{"steps": 1}], "eval": {"rope": {"kind": "yarn", "layers": [1]}}})",
          "eval.rope.layers (c.json:1:72): expected \"full\", \"all\" or a list of layout names"},
         {R"({"stages": [{"steps": 1}], "eval": {"rope": {"layers": "all"}}})",
-         "eval.rope.layers (c.json:1:56): has no effect: kind and scale are none and eval.score is null, so "
-         "nothing is changed; see "
-         "eval.rope.kind (default)"},
+         "eval.rope.layers (c.json:1:56): has no effect: kind and scale are none, eval.angle and eval.score "
+         "null, so nothing is changed; see eval.rope.kind (default)"},
         {R"({"stages": [{"steps": 1}], "eval": {"rope": {"kind": "yarn"}}, "model": {"attention": {"window": 64}}})",
          "eval.rope.layers (default): no layer attends to a whole sequence above the training context: all, "
          "or layout names, choose others; see model.pattern (default)"},

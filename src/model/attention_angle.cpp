@@ -1,0 +1,229 @@
+#include "model/attention_angle.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "base/text.h"
+
+namespace longreach::model {
+
+namespace {
+
+using law::AngleText;
+using law::Definition;
+
+// Gives a definition another formula.
+void define(AngleText& text, const std::string& name, const std::string& formula) {
+    for (Definition& d : text.definitions)
+        if (d.name == name) d.formula = formula;
+}
+
+// A number or a formula of `params`.
+std::string init_of(const json::Value& init, const std::string& key) {
+    if (const std::string* text = init.to_string()) return *text;
+    if (const std::optional<double> number = init.to_number()) return fmt::format("{}", *number);
+    throw ScoreError("needs a number or a formula", key + ".init");
+}
+
+bool is_default(const ScoreParameterConfig& c) {
+    return !c.positive && c.range.is_null() && c.size == 0 && c.lr == 1;
+}
+
+// The keys of `position`.
+AngleText keyed_text(const PositionConfig& position) {
+    const bool partial = position.kind == PositionKind::p_rope;
+    const char* name = position.kind == PositionKind::nope     ? "nope"
+                       : !partial                              ? "rope"
+                       : position.spacing == Spacing::linspace ? "p_rope_linspace"
+                                                               : "p_rope";
+    AngleText text = law::find_angle(name)->text;
+    define(text, "base", fmt::format("{}", position.base));
+    define(text, "fraction", fmt::format("{}", position.fraction));
+    return text;
+}
+
+// `angle`, and what of `params` belongs to it.
+AngleText written_text(const AttentionConfig& a) {
+    AngleText text;
+    const std::string written = a.written_angle();
+    if (written.empty()) throw ScoreError("expected a formula or the name of an angle", ".angle");
+    if (const law::NamedAngle* named = law::find_angle(written)) {
+        if (!named->trains)
+            throw ScoreError(
+                fmt::format(
+                    "{} changes a finished model for longer sequences and cannot be trained with; see "
+                    "eval.angle",
+                    written),
+                ".angle");
+        text = named->text;
+    } else {
+        text.near = written;
+    }
+    for (const auto& [name, c] : a.params) {
+        const std::string key = ".params." + name;
+        const bool known = std::any_of(text.definitions.begin(), text.definitions.end(),
+                                       [&, n = &name](const Definition& d) { return d.name == *n; });
+        if (!known && !angle_uses(a, name)) continue;  // the score's
+        if (c.learn != Learning::by_law && c.learn != Learning::no)
+            throw ScoreError("an angle does not learn", key + ".learn");
+        if (!is_default(c)) throw ScoreError("an angle takes only init", key);
+        if (known) {
+            define(text, name, init_of(c.init, key));
+        } else {
+            if (const std::string problem = law::name_problem(name); !problem.empty())
+                throw ScoreError(problem, key);
+            for (const char* variable : {"p", "m", "R", "theta"})
+                if (name == variable) throw ScoreError("this is the name of a variable of angles", key);
+            text.definitions.push_back({name, init_of(c.init, key)});
+        }
+    }
+    return text;
+}
+
+// Pairs over which theta falls by a factor of e, which YaRN wants: of written angles, between the first and the
+// last pair.
+double fall_of(const AttentionConfig& a, const std::vector<double>& theta) {
+    const PositionConfig& position = a.position;
+    const double steps = static_cast<double>(theta.size()) - 1;
+    if (steps == 0) return 0;
+    if (!a.angle.is_null()) return steps / std::log(theta.front() / theta.back());
+    const bool linear = position.kind == PositionKind::p_rope && position.spacing == Spacing::linspace;
+    return (linear ? steps : static_cast<double>(a.head_dim) / 2) / std::log(position.base);
+}
+
+std::string named_near(const std::string& text) {
+    if (!law::name_problem(text).empty()) return "";  // not a word
+    std::vector<std::string> names;
+    for (const law::NamedAngle& named : law::angle_library()) names.push_back(named.name);
+    const std::vector<std::string> near = nearest(text, names, 3);
+    return near.empty() ? ""
+                        : fmt::format("no angle is named {}: did you mean {}?", text, alternatives(near));
+}
+
+// keys: of near, far_query, far_key and far_from.
+law::Angle bind(const AngleText& text, const law::AngleNumbers& numbers, const std::string (&keys)[4],
+                const std::string& definitions) {
+    int64_t blamed = 0;
+    try {
+        return law::bind_angle(text, numbers, blamed);
+    } catch (const law::FormulaError& e) {
+        if (blamed >= 0) {
+            const Definition& d = text.definitions[static_cast<size_t>(blamed)];
+            throw ScoreError(fmt::format("{}: {}", e.what(), law::marked(d.formula, e)),
+                             definitions.empty() ? keys[0] : fmt::format("{}.{}.init", definitions, d.name));
+        }
+        const std::string* formulas[] = {&text.near, &text.far_query, &text.far_key, &text.far_from};
+        const auto part = static_cast<size_t>(-1 - blamed);
+        const std::string named = named_near(*formulas[part]);
+        throw ScoreError(
+            named.empty() ? fmt::format("{}: {}", e.what(), law::marked(*formulas[part], e)) : named,
+            keys[part]);
+    }
+}
+
+law::AngleNumbers numbers_of(const ModelConfig& model, int64_t layer) {
+    return {.layer = layer,
+            .layers = model.layers,
+            .head_dim = model.layer_attention(layer).head_dim,
+            .train_context = model.train_context};
+}
+
+// eval.angle: a name, a formula, or the four formulas of an angle with far pairs.
+AngleText written_change(const json::Value& angle) {
+    if (const std::string* text = angle.to_string()) {
+        if (const law::NamedAngle* named = law::find_angle(*text)) return named->text;
+        return {.near = *text};
+    }
+    AngleText text{.near = "p*theta"};
+    std::pair<const char*, std::string*> parts[] = {{"near", &text.near},
+                                                    {"far_query", &text.far_query},
+                                                    {"far_key", &text.far_key},
+                                                    {"far_from", &text.far_from}};
+    const json::Object* members = angle.to_object();
+    if (members == nullptr)
+        throw ScoreError(
+            "expected a formula, the name of an angle, or an object of near, far_query, far_key and "
+            "far_from",
+            "eval.angle");
+    for (const json::Member& member : *members) {
+        const auto part = std::find_if(std::begin(parts), std::end(parts),
+                                       [&](const auto& known) { return member.key == known.first; });
+        const std::string key = "eval.angle." + member.key;
+        if (part == std::end(parts))
+            throw ScoreError("unknown: expected near, far_query, far_key or far_from", key);
+        const std::string* formula = member.value.to_string();
+        const std::optional<double> number = member.value.to_number();
+        if (formula == nullptr && !number) throw ScoreError("expected a formula", key);
+        *part->second = formula != nullptr ? *formula : fmt::format("{}", *number);
+    }
+    for (const auto& [name, formula] : parts)
+        if (formula->empty())
+            throw ScoreError(fmt::format("needs {}: far pairs have far_query, far_key and far_from", name),
+                             "eval.angle");
+    return text;
+}
+
+// The keys of eval.rope.
+AngleText keyed_change(const PostHocConfig& change) {
+    AngleText text = law::find_angle(change.kind)->text;
+    if (change.factor > 0 && change.kind != "leaky_rerope")
+        define(text, "k", fmt::format("{}", change.factor));
+    if (change.window > 0) define(text, "w", fmt::format("{}", change.window));
+    if (change.leak > 0 && change.kind == "leaky_rerope") define(text, "k", fmt::format("{}", change.leak));
+    define(text, "exponent", fmt::format("{}", change.exponent));
+    return text;
+}
+
+}  // namespace
+
+bool angle_uses(const AttentionConfig& a, const std::string& parameter) {
+    const std::string written = a.written_angle();
+    if (const law::NamedAngle* named = law::find_angle(written)) {
+        const auto& all = named->text.definitions;
+        return std::any_of(all.begin(), all.end(), [&](const Definition& d) { return d.name == parameter; });
+    }
+    return law::mentions(written, parameter);
+}
+
+AngleText angle_text(const AttentionConfig& a) {
+    return a.angle.is_null() ? keyed_text(a.position) : written_text(a);
+}
+
+std::string written_out(const AngleText& text) {
+    std::string line = text.near;
+    for (const Definition& d : text.definitions) line += fmt::format("; {} = {}", d.name, d.formula);
+    return line;
+}
+
+law::Angle trained_angle(const ModelConfig& model, int64_t layer) {
+    const AttentionConfig& a = model.layer_attention(layer);
+    return bind(angle_text(a), numbers_of(model, layer), {".angle", "", "", ""}, ".params");
+}
+
+law::Angle changed_angle(const ModelConfig& model, int64_t layer, const PostHocConfig& change,
+                         int64_t length) {
+    law::Angle trained = trained_angle(model, layer);
+    if (!change.turns() || length <= model.train_context || trained.near.empty()) return trained;
+    law::AngleNumbers numbers = numbers_of(model, layer);
+    numbers.length = length;
+    numbers.pairs = trained.near.size();
+    numbers.theta = law::frequencies(trained.near).value_or(std::vector<double>());
+    AngleText text = change.angle.is_null() ? keyed_change(change) : written_change(change.angle);
+    if (!numbers.theta.empty())
+        define(text, "fall", fmt::format("{}", fall_of(model.layer_attention(layer), numbers.theta)));
+    const std::string key = change.angle_key();
+    const bool parts = change.angle.to_object() != nullptr;
+    law::Angle angle =
+        bind(text, numbers,
+             {parts ? key + ".near" : key, key + ".far_query", key + ".far_key", key + ".far_from"}, "");
+    if (angle.far_from >= length) {  // the largest distance is length - 1
+        angle.far_queries.clear();
+        angle.far_keys.clear();
+        angle.far_from = 0;
+    }
+    return angle;
+}
+
+}  // namespace longreach::model

@@ -1,0 +1,29 @@
+// The angles of a layer, however its config says them: with a formula or a name under `angle`, or with the keys of
+// `position`, each of which stands for a formula of the library; and as an evaluation changes them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "law/angle.h"
+#include "model/attention_score.h"
+#include "model/post_hoc.h"
+
+namespace longreach::model {
+
+// As trained. Throws ScoreError.
+law::Angle trained_angle(const ModelConfig& model, int64_t layer);
+
+// At a length beyond the trained one, in a layer that `change` chooses; otherwise, and in a layer that turns nothing,
+// the trained angle. Throws ScoreError.
+law::Angle changed_angle(const ModelConfig& model, int64_t layer, const PostHocConfig& change,
+                         int64_t length);
+
+// One line: the formula and its definitions.
+std::string written_out(const law::AngleText& text);
+law::AngleText angle_text(const AttentionConfig& attention);
+
+// Whether the angle uses a parameter of `params`; those that it uses are not the score's.
+bool angle_uses(const AttentionConfig& attention, const std::string& parameter);
+
+}  // namespace longreach::model

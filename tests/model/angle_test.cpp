@@ -1,0 +1,188 @@
+// Angles written as formulas: `angle` of a layout and `angle` of an evaluation.
+#include <doctest/doctest.h>
+
+#include "model/angles.h"
+#include "model/fixture.h"
+#include "model/gradient_check.h"
+#include "model/small_models.h"
+
+using namespace longreach;
+using namespace longreach::test;
+
+namespace {
+
+model::ModelConfig with_angle(const std::string& angle, int64_t head_dim = 16) {
+    model::ModelConfig m = one_layer({}, head_dim, 512);
+    m.attention.angle = angle;
+    return m;
+}
+
+std::string key_of(const model::ModelConfig& m) {
+    return model::trained_angle(m, 0).key();
+}
+
+model::PostHocConfig change_to(json::Value angle) {
+    model::PostHocConfig change;
+    change.angle = std::move(angle);
+    return change;
+}
+
+// What is wrong, after the key that is to blame.
+template <class Body>
+std::string problem(Body body) {
+    try {
+        body();
+    } catch (const model::ScoreError& e) {
+        return e.path("a") + ": " + e.what();
+    }
+    return "";
+}
+std::string trained_problem(const model::ModelConfig& m) {
+    return problem([&] { model::trained_angle(m, 0); });
+}
+std::string changed_problem(json::Value angle) {
+    return problem(
+        [&] { model::changed_angle(one_layer({}, 16, 512), 0, change_to(std::move(angle)), 1024); });
+}
+
+}  // namespace
+
+TEST_CASE("the keys of position are formulas: rope, both forms of p-rope, nope") {
+    const auto keyed = [](const model::PositionConfig& position) {
+        return key_of(one_layer(position, 16, 512));
+    };
+    CHECK(keyed({model::PositionKind::rope, 300}) == key_of(with_angle("p * 300^(-2*m/d)")));
+    CHECK(keyed({model::PositionKind::p_rope, 300, 0.5, model::Spacing::geometric}) ==
+          key_of(with_angle("p * 300^(-2*m/d) * (m < 4)")));
+    CHECK(keyed({model::PositionKind::p_rope, 300, 0.5, model::Spacing::linspace}) ==
+          key_of(with_angle("where(m < 4, p * 300^(-m/3), 0)")));
+    CHECK(keyed({model::PositionKind::nope}) == key_of(with_angle("0*p")));
+    CHECK(model::trained_angle(with_angle("0*p"), 0).near.empty());
+    CHECK(model::trained_angle(with_angle("p * (m < 3)"), 0).near.size() == 3);
+}
+
+TEST_CASE("parameters of an angle: of a name, and of a formula") {
+    model::ModelConfig named = with_angle("rope");
+    named.attention.params["base"].init = 300;
+    CHECK(key_of(named) == key_of(with_angle("p * 300^(-2*m/d)")));
+    model::ModelConfig own = with_angle("p * b^(-2*m/d)");
+    own.attention.params["b"].init = "100*log2(8)";
+    CHECK(key_of(own) == key_of(named));
+    // The score has parameters of its own beside them.
+    own.attention.score = "z * s*log(n)";
+    own.attention.params["s"].init = 0.4;
+    CHECK_NOTHROW(model::layer_score(own, 0));
+    CHECK(model::layer_score(own, 0).law.parameters().size() == 1);
+}
+
+TEST_CASE("an angle that is not proportional to the position trains as any other") {
+    model::ModelConfig m = tiny_model(2);
+    m.attention.angle = "30*log1p(p/30) * 100^(-2*m/d)";
+    ModelFixture fixture(m, {.sequences = 2, .length = 40});
+    const auto trained = fixture.train(random_example(m.vocab_size, 2, 40, false));
+    for (const float loss : trained.losses) CHECK(std::isfinite(loss));
+    CHECK(problem([&] { model::changed_angle(m, 0, change_to("p*theta/2"), 1 << 20); }) ==
+          "eval.angle: theta: the trained angle is not proportional to p: [p*theta/2]");
+    CHECK_NOTHROW(model::changed_angle(m, 0, change_to("p * 100^(-2*m/d)"), 1 << 20));
+}
+
+TEST_CASE("eval.angle: every method of eval.rope.kind written out gives the same angles") {
+    const model::ModelConfig m = one_layer({model::PositionKind::rope, 10000}, 64, 512);
+    for (const law::NamedAngle& named : law::angle_library()) {
+        if (named.trains) continue;
+        CAPTURE(named.name);
+        model::PostHocConfig keyed;
+        keyed.kind = named.name;
+        for (const int64_t length : {512, 513, 4096}) {
+            const std::string by_key = model::changed_angle(m, 0, keyed, length).key();
+            CHECK(model::changed_angle(m, 0, change_to(named.name), length).key() == by_key);
+        }
+    }
+    const auto same = [&](const char* kind, json::Value written) {
+        model::PostHocConfig keyed;
+        keyed.kind = kind;
+        CHECK(model::changed_angle(m, 0, keyed, 4096).key() ==
+              model::changed_angle(m, 0, change_to(std::move(written)), 4096).key());
+    };
+    same("pi", "p * (theta/(T/L))");
+    same("ntk", "p * (theta * (T/L)^(-m/(R - 1)))");
+    same("rerope", json::Value::object({{"far_query", "128*theta"}, {"far_key", "0"}, {"far_from", 128}}));
+}
+
+TEST_CASE("an evaluation with an angle written out equals the one with its name") {
+    model::ModelConfig m = tiny_model(2);
+    m.train_context = 16;
+    const Example example = random_example(m.vocab_size, 2, 40, false);
+    const auto losses = [&](const model::PostHocConfig& change) {
+        ModelFixture fixture(m, {.sequences = 2, .length = 40, .post_hoc = change});
+        fixture.model().use_length(fixture.ops(), 40);
+        return fixture.evaluate(example);
+    };
+    model::PostHocConfig keyed;
+    keyed.kind = "rerope";
+    keyed.window = 5;
+    CHECK(losses(change_to(json::Value::object(
+              {{"near", "p*theta"}, {"far_query", "5*theta"}, {"far_key", "0"}, {"far_from", "L/3"}}))) ==
+          losses(keyed));
+    CHECK(losses(change_to("p*theta")) == losses({}));
+    keyed.kind = "yarn";
+    keyed.window = 0;
+    model::PostHocConfig written = change_to("yarn");
+    written.score = "yarn_temp";
+    // A law of the score is a table of its own; the keys multiply s_base itself.
+    const std::vector<float> by_law = losses(written), by_key = losses(keyed);
+    for (size_t n = 0; n < by_key.size(); ++n)
+        CHECK(std::abs(by_law[n] - by_key[n]) <= gradient_epsilon(m, 2 * 40) * (1 + 4));
+    CHECK(losses(change_to("yarn")) != losses(keyed));
+    // The temperature multiplies products, not what is added to them.
+    m.attention.distance.kind = "alibi";
+    const model::LayerScore plain = model::layer_score(m, 0);
+    const model::LayerScore warm = model::layer_score(m, 0, keyed.score_change(true));
+    CHECK(law::same(plain.bias.formula, warm.bias.formula));
+    CHECK(law::same(plain.row.formula, warm.row.formula));
+    CHECK(warm.factor != nullptr);
+}
+
+TEST_CASE("wrong angles: the message, and the key to blame") {
+    CHECK(trained_problem(with_angle("p * bse^(-2*m/d)")) ==
+          "a.angle: unknown name 'bse': did you mean e?: p * [bse]^(-2*m/d)");
+    CHECK(trained_problem(with_angle("yarn")) ==
+          "a.angle: yarn changes a finished model for longer sequences and cannot be trained with; see "
+          "eval.angle");
+    CHECK(trained_problem(with_angle("p*T")) ==
+          "a.angle: unknown name 'T'; known are p, m, d, l, layers, L, pi, e, egamma: p*[T]");
+    model::ModelConfig m = with_angle("p*b");
+    m.attention.params["b"].init = "1 +";
+    CHECK(trained_problem(m) == "a.params.b.init: the formula ends where an operand is expected: 1 +[]");
+    m.attention.params["b"].init = 1;
+    m.attention.params["b"].learn = model::Learning::head;
+    CHECK(trained_problem(m) == "a.params.b.learn: an angle does not learn");
+    m.attention.params["b"].learn = model::Learning::no;
+    m.attention.params["b"].positive = true;
+    CHECK(trained_problem(m) == "a.params.b: an angle takes only init");
+    m = with_angle("p*m");
+    m.attention.params["m"].init = 1;
+    CHECK(trained_problem(m) == "a.params.m: this is the name of a variable of angles");
+
+    CHECK(changed_problem(3) ==
+          "eval.angle: expected a formula, the name of an angle, or an object of near, "
+          "far_query, far_key and far_from");
+    CHECK(changed_problem("yran") == "eval.angle: no angle is named yran: did you mean yarn?");
+    CHECK(changed_problem(json::Value::object({{"far", "p"}})) ==
+          "eval.angle.far: unknown: expected near, far_query, far_key or far_from");
+    CHECK(changed_problem(json::Value::object({{"far_query", "p"}})) ==
+          "eval.angle: needs far_key: far pairs have far_query, far_key and far_from");
+    CHECK(changed_problem(json::Value::object({{"far_query", "p"}, {"far_key", "p"}, {"far_from", "m"}})) ==
+          "eval.angle.far_from: far_from is one distance: it cannot depend on m: [m]");
+    CHECK(changed_problem(json::Value::object({{"far_query", "p"}, {"far_key", "p"}, {"far_from", 0}})) ==
+          "eval.angle.far_from: far_from is 0: expected a distance of at least 1: [0]");
+}
+
+TEST_CASE("the first position at which an angle is not finite") {
+    CHECK(model::trained_angle(with_angle("log(p)", 4), 0).first_not_finite(10) ==
+          "near(0) of pair 0 is -inf");
+    CHECK(model::trained_angle(with_angle("sqrt(5 - p*(m == 1))", 4), 0).first_not_finite(10) ==
+          "near(6) of pair 1 is -nan");
+    CHECK(model::trained_angle(with_angle("p*1e300", 4), 0).first_not_finite(10).empty());
+    CHECK(model::trained_angle(with_angle("rope"), 0).first_not_finite(1 << 20).empty());
+}
