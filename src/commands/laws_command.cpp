@@ -118,8 +118,9 @@ void describe(const Options& options, const std::vector<law::Parameter>& paramet
                law::write(l.row_square ? l.row_square : l.row, names), l.of_dot ? ", a factor of dot" : "",
                law::write(l.gain, names), law::write(l.bias, names));
     if (l.softcap > 0) fmt::print("  softcap = {}\n", l.softcap);
-    for (const std::string& text : l.cancelled)
-        fmt::print("  without {}: equal for all keys of a query, it cancels in the softmax\n", text);
+    for (const law::Formula& summand : l.cancelled)
+        fmt::print("  without {}: equal for all keys of a query, it cancels in the softmax\n",
+                   law.written(summand));
 }
 
 void save(const Options& options, const std::vector<table::DataTable>& tables,

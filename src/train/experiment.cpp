@@ -11,6 +11,7 @@
 #include "model/attention_score.h"
 #include "model/changed_layers.h"
 #include "model/rotary.h"
+#include "model/score_checks.h"
 
 namespace longreach::train {
 
@@ -259,15 +260,13 @@ void Experiment::check_layers(config::Problems& p) const {
                 p.add(path + (a.written() ? ".score" : ".distance.kind"),
                       "si_interp defines scores up to a constant per query, which only the softmax ignores",
                       sticks);
-            const std::string problem = a.written() ? score.law.first_not_finite(table_rows()) : "";
-            if (!problem.empty())
-                p.add(path + ".score", fmt::format("the tables of the law do not fit into f32: {}", problem));
         } catch (const model::ScoreError&) {
             return;  // reported elsewhere
         }
         if (a.scale.scale_n == model::ScaleCount::document && !data.document_mask)
             p.add(path + ".scale.scale_n", "document needs the document mask", "data.document_mask");
     }
+    model::check_scores(model, every_length(), p);
     if (optimizer.qk_clip.limit > 0 && !plain)
         p.no_effect("optimizer.qk_clip.limit", "every layer norms its queries or keys, or breaks sticks",
                     "model.attention.qk.kind");
@@ -313,10 +312,12 @@ void Experiment::check_rope(config::Problems& p) const {
         }
         if (unknown) return;
     }
-    if (!eval.lengths.empty() && eval.lengths.back() <= model.train_context)
-        return p.no_effect("eval.rope",
-                           fmt::format("no length is above the training context {}", model.train_context),
-                           "eval.lengths");
+    if (!eval.lengths.empty() && eval.lengths.back() <= model.train_context) {
+        for (const char* path : {"eval.rope", "eval.score"})
+            p.no_effect(path, fmt::format("no length is above the training context {}", model.train_context),
+                        "eval.lengths");
+        return;
+    }
     const auto rotated = [&](int64_t l) {
         const model::AttentionConfig& a = model.layer_attention(l);
         return !model::rotary_frequencies(a.position, a.head_dim).empty();
@@ -340,11 +341,8 @@ void Experiment::check_rope(config::Problems& p) const {
         if (const model::AttentionConfig& a = model.layer_attention(l); model::layer_score(model, l).counts)
             p.add("eval.rope.scale", "clip_logn is for models whose scores do not already grow with n",
                   model.layout_path(l) + (a.written() ? ".score" : ".scale.kind"));
-    for (const int64_t l : rope.score.is_null() ? std::vector<int64_t>() : chosen) try {
-            model::layer_score(model, l, rope.score_change());
-        } catch (const model::ScoreError& e) {
-            return p.add(e.path(model.layout_path(l)), e.what());
-        }
+    for (const int64_t l : rope.score.is_null() ? std::vector<int64_t>() : chosen)
+        model::check_score_change(model, rope, l, evaluated_lengths(), p);
 }
 
 void Experiment::check_task(config::Problems& p) const {
@@ -442,6 +440,14 @@ int64_t Experiment::block_tokens() const {
 
 int64_t Experiment::table_rows() const {
     return std::max(block_tokens(), evaluated_lengths().back());
+}
+
+std::vector<int64_t> Experiment::every_length() const {
+    std::vector<int64_t> all = evaluated_lengths();
+    for (const StageConfig& s : stages) all.push_back(s.context);
+    std::sort(all.begin(), all.end());
+    all.erase(std::unique(all.begin(), all.end()), all.end());
+    return all;
 }
 
 int64_t Experiment::eval_batch_tokens() const {
