@@ -3,6 +3,7 @@
 #include "base/units.h"
 #include "commands/commands.h"
 #include "io/file.h"
+#include "law/law_meant.h"
 #include "law/library.h"
 #include "theory/law_study.h"
 
@@ -58,6 +59,8 @@ std::vector<law::Parameter> parameters_of(const Options& options) {
         require(equals != std::string::npos && equals > 0, ExitCode::usage, "--param {}: write NAME=VALUE",
                 shown(text));
         const std::string name = text.substr(0, equals);
+        const std::string problem = law::name_problem(name);
+        require(problem.empty(), ExitCode::usage, "--param {}: {}", shown(text), problem);
         const auto it =
             std::find_if(all.begin(), all.end(), [&](const law::Parameter& p) { return p.name == name; });
         (it == all.end() ? all.emplace_back(law::Parameter{.name = name}) : *it).init =
@@ -80,14 +83,30 @@ law::BoundLaw bound_law(const Options& options, const std::vector<law::Parameter
         const auto i = static_cast<size_t>(of_init ? -1 - blamed : blamed);
         const std::string text = of_init ? parameters[i].init : formulas[i];
         // A single word may have been meant as a name.
-        std::vector<std::string> names;
-        for (const law::NamedLaw& named : law::library()) names.push_back(named.name);
-        const std::vector<std::string> near = of_init ? names : nearest(text, names, 3);
+        if (const std::string meant = of_init ? "" : law::law_meant(text); !meant.empty())
+            throw Error(ExitCode::usage, fmt::format("no law is named {}: did you mean {}?", text, meant),
+                        "longreach laws lists those with a name");
         throw Error(ExitCode::usage,
                     fmt::format("{}: {}\n{}", of_init ? "parameter " + parameters[i].name : "law", e.what(),
                                 law::underlined(text, e)),
-                    of_init || near.empty() ? "longreach laws lists those with a name"
-                                            : fmt::format("did you mean {}?", alternatives(near)));
+                    of_init ? "" : "longreach laws lists those with a name");
+    }
+}
+
+// Refuses what would be shown as nan or inf, and parameters of the command line that nothing depends on.
+void check_shown(const Options& options, const std::vector<law::Parameter>& parameters,
+                 const law::BoundLaw& law) {
+    const int64_t longest = options.ns.back();
+    const std::string problem = law.first_not_finite(longest);
+    require(problem.empty(), ExitCode::usage,
+            "law: {}; scores and derivatives must be finite in f32 at every n and t up to {}", problem,
+            longest);
+    for (const std::string& text : options.parameters) {
+        const std::string name = text.substr(0, text.find('='));
+        const auto named = [&](const law::Parameter& p) { return p.name == name; };
+        const auto i = std::find_if(parameters.begin(), parameters.end(), named) - parameters.begin();
+        const std::string reason = law.without_effect(static_cast<size_t>(i), longest);
+        require(reason.empty(), ExitCode::usage, "--param {}: has no effect: {}", shown(text), reason);
     }
 }
 
@@ -161,6 +180,7 @@ ExitCode laws(Options options) {
                 options.model.heads);
     const std::vector<law::Parameter> parameters = parameters_of(options);
     const law::BoundLaw law = bound_law(options, parameters);
+    check_shown(options, parameters, law);
     describe(options, parameters, law);
 
     const theory::LawStudy study{
