@@ -4,6 +4,7 @@
 #include "commands/commands.h"
 #include "commands/laws_angle.h"
 #include "io/file.h"
+#include "law/law_meant.h"
 #include "law/library.h"
 #include "theory/law_study.h"
 
@@ -67,6 +68,8 @@ std::vector<law::Parameter> parameters_of(const Options& options) {
     for (const std::string& text : options.parameters) {
         const auto parameter = parameter_of(text);
         const std::string& name = parameter.first;
+        const std::string problem = law::name_problem(name);
+        require(problem.empty(), ExitCode::usage, "--param {}: {}", shown(text), problem);
         const auto it =
             std::find_if(all.begin(), all.end(), [&](const law::Parameter& p) { return p.name == name; });
         (it == all.end() ? all.emplace_back(law::Parameter{.name = name}) : *it).init = parameter.second;
@@ -88,14 +91,30 @@ law::BoundLaw bound_law(const Options& options, const std::vector<law::Parameter
         const auto i = static_cast<size_t>(of_init ? -1 - blamed : blamed);
         const std::string text = of_init ? parameters[i].init : formulas[i];
         // A single word may have been meant as a name.
-        std::vector<std::string> names;
-        for (const law::NamedLaw& named : law::library()) names.push_back(named.name);
-        const std::vector<std::string> near = of_init ? names : nearest(text, names, 3);
+        if (const std::string meant = of_init ? "" : law::law_meant(text); !meant.empty())
+            throw Error(ExitCode::usage, fmt::format("no law is named {}: did you mean {}?", text, meant),
+                        "longreach laws lists those with a name");
         throw Error(ExitCode::usage,
                     fmt::format("{}: {}\n{}", of_init ? "parameter " + parameters[i].name : "law", e.what(),
                                 law::underlined(text, e)),
-                    of_init || near.empty() ? "longreach laws lists those with a name"
-                                            : fmt::format("did you mean {}?", alternatives(near)));
+                    of_init ? "" : "longreach laws lists those with a name");
+    }
+}
+
+// Refuses what would be shown as nan or inf, and parameters of the command line that nothing depends on.
+void check_shown(const Options& options, const std::vector<law::Parameter>& parameters,
+                 const law::BoundLaw& law) {
+    const int64_t longest = options.ns.back();
+    const std::string problem = law.first_not_finite(longest);
+    require(problem.empty(), ExitCode::usage,
+            "law: {}; scores and derivatives must be finite in f32 at every n and t up to {}", problem,
+            longest);
+    for (const std::string& text : options.parameters) {
+        const std::string name = text.substr(0, text.find('='));
+        const auto named = [&](const law::Parameter& p) { return p.name == name; };
+        const auto i = std::find_if(parameters.begin(), parameters.end(), named) - parameters.begin();
+        const std::string reason = law.without_effect(static_cast<size_t>(i), longest);
+        require(reason.empty(), ExitCode::usage, "--param {}: has no effect: {}", shown(text), reason);
     }
 }
 
@@ -126,8 +145,9 @@ void describe(const Options& options, const std::vector<law::Parameter>& paramet
                law::write(l.row_square ? l.row_square : l.row, names), l.of_dot ? ", a factor of dot" : "",
                law::write(l.gain, names), law::write(l.bias, names));
     if (l.softcap > 0) fmt::print("  softcap = {}\n", l.softcap);
-    for (const std::string& text : l.cancelled)
-        fmt::print("  without {}: equal for all keys of a query, it cancels in the softmax\n", text);
+    for (const law::Formula& summand : l.cancelled)
+        fmt::print("  without {}: equal for all keys of a query, it cancels in the softmax\n",
+                   law.written(summand));
 }
 
 void save(const Options& options, const std::vector<table::DataTable>& tables,
@@ -187,6 +207,7 @@ ExitCode laws(Options options) {
                 options.model.heads);
     const std::vector<law::Parameter> parameters = parameters_of(options);
     const law::BoundLaw law = bound_law(options, parameters);
+    check_shown(options, parameters, law);
     describe(options, parameters, law);
 
     const theory::LawStudy study{

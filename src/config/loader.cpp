@@ -89,6 +89,12 @@ void ConfigLoad::no_effect(std::string_view path, const std::string& reason, std
     (wrong ? problems_ : warnings_).add(placed(path, "has no effect: " + reason, other));
 }
 
+void ConfigLoad::warn(std::string_view path, std::string message) {
+    const json::Value* value = document_.find(path);
+    if (value != nullptr && document_.giver(*value) != Document::Giver::nobody)
+        warnings_.add(placed(path, message, {}));
+}
+
 Origin ConfigLoad::origin(std::string_view path) const {
     const json::Value* value = document_.find(path);
     return value != nullptr ? document_.origin(value->at()) : Origin{};

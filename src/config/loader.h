@@ -47,7 +47,7 @@ template <class S>
 struct LoadedConfig {
     S value;
     std::vector<FieldOrigin> origins;   // of every field, in the order of the list
-    std::vector<std::string> warnings;  // lines like those of problems: keys without effect, see Problems
+    std::vector<std::string> warnings;  // lines like those of problems: see Problems
 };
 
 // One loading; use load_config below.
@@ -63,6 +63,7 @@ class ConfigLoad final : public Problems {
     Origin origin(std::string_view path) const override;
     void add(std::string_view path, std::string message, std::string_view other = {}) override;
     void no_effect(std::string_view path, const std::string& reason, std::string_view other) override;
+    void warn(std::string_view path, std::string message) override;
 
     // Throws if there was any problem. `checked`: the cross-field checks ran.
     void finish(bool checked) const;

@@ -58,6 +58,13 @@ class Problems {
     virtual void no_effect(std::string_view path, const std::string& reason, std::string_view other) {
         if (is_set(path)) add(path, "has no effect: " + reason, other);
     }
+
+    // Reports what is valid but may not be meant: a warning, as from no_effect(),
+    // and nothing if the key was not written or a resolved config contains it.
+    virtual void warn(std::string_view path, std::string message) {
+        static_cast<void>(path);
+        static_cast<void>(message);
+    }
 };
 
 }  // namespace longreach::config

@@ -227,8 +227,8 @@ void Reader::list_value(std::string_view name, size_t, const std::function<void(
 void Reader::variations_value(std::string_view name, const std::vector<std::string>& present,
                               const std::function<void(const std::string&, Fields&)>& element,
                               const std::function<void(const std::string&)>& add, Doc) {
-    // They would start from the default `start`, which the user may have changed.
-    check(present.empty(), "{} holds variations by default", path_of(name));
+    // Entries present before reading come with the variation that these are part of,
+    // and what is written of one of them changes it.
     const json::Value* written = take(name);
     if (written == nullptr) return;
     const std::string path = path_of(name);
@@ -240,7 +240,7 @@ void Reader::variations_value(std::string_view name, const std::vector<std::stri
         } else if (!member.value.is_object()) {
             wrong_type(at, member.value, "an object");
         } else {
-            add(member.key);
+            if (std::find(present.begin(), present.end(), member.key) == present.end()) add(member.key);
             read_object(member.value, at, [&](Fields& f) { element(member.key, f); });
         }
     }

@@ -21,11 +21,22 @@ double as_double(int64_t n) {
 std::optional<std::pair<Formula, Formula>> parse_uniform(const std::string& text) {
     constexpr std::string_view name = "uniform(";
     if (!text.starts_with(name) || !text.ends_with(")")) return std::nullopt;
-    const size_t comma = text.find(',');
+    const size_t end = text.size() - 1;
+    size_t comma = std::string::npos;
+    int depth = 0;
+    for (size_t i = name.size(); i < end && comma == std::string::npos; ++i) {
+        depth += text[i] == '(' ? 1 : text[i] == ')' ? -1 : 0;
+        if (text[i] == ',' && depth == 0) comma = i;
+    }
     if (comma == std::string::npos) throw FormulaError("uniform takes 2 arguments", 0, text.size());
-    const std::string_view all = text;
-    return std::pair(parse(all.substr(name.size(), comma - name.size()), init_variables, {}),
-                     parse(all.substr(comma + 1, text.size() - comma - 2), init_variables, {}));
+    const auto part = [&](size_t from, size_t to) {
+        try {
+            return parse(std::string_view(text).substr(from, to - from), init_variables, {});
+        } catch (const FormulaError& e) {
+            throw FormulaError(e.what(), from + e.begin, from + e.end);
+        }
+    };
+    return std::pair(part(name.size(), comma), part(comma + 1, end));
 }
 
 // The formula of a stage, with its parameters numbered as those of the law. Positions in the text are kept.
@@ -43,6 +54,27 @@ Formula renumbered(const Formula& f, const std::vector<size_t>& numbers, const s
     for (size_t i = 0; i < n.arguments.size(); ++i)
         n.arguments[i] = renumbered(n.arguments[i], numbers, all, n.function == Function::lookup && i == 0);
     return std::make_shared<const Node>(std::move(n));
+}
+
+// Solvers take seconds for a table where they cannot be solved for n alone. number_of: the value of what depends on
+// nothing but the model.
+void check_solvers(const Formula& f, const std::function<std::optional<double>(const Formula&)>& number_of) {
+    for (const Formula& a : f->arguments) check_solvers(a, number_of);
+    if (f->kind != Node::Kind::call) return;
+    const bool cosine = f->function == Function::cosine_scale;
+    if (!cosine && f->function != Function::gaussian_scale) return;
+    const auto refuse = [&](const char* message, const Formula& at) {
+        throw FormulaError(fmt::format("{} {}", name_of(f->function), message), at->begin, at->end);
+    };
+    const auto& x = f->arguments;
+    const bool of_n = x[0]->kind == Node::Kind::variable && x[0]->variable == Variable::n;
+    if (!of_n && !number_of(x[0])) refuse("takes n, or a number in its place", x[0]);
+    const std::optional<double> target = number_of(x.back());
+    if (!target || !(*target > 1 && std::isfinite(*target)))
+        refuse("needs a number above 1 for C, the keys that attention spreads over", x.back());
+    const std::optional<double> head_dim = cosine ? number_of(x[1]) : std::nullopt;
+    if (cosine && (!head_dim || !(*head_dim >= 2 && *head_dim <= 65536)))
+        refuse("needs a number of dimensions from 2 to 65536", x[1]);
 }
 
 Formula held(const Formula& value, const Parameter& p) {
@@ -72,10 +104,11 @@ BoundLaw::BoundLaw(const std::vector<Stage>& stages, const std::vector<Parameter
         for (const size_t i : s.parameters) own.push_back(names[i]);
         formulas.push_back(renumbered(parse(s.formula, score_variables, own), s.parameters, parameters));
         uses_context_ = uses_context_ || uses(formulas.back(), Variable::L);
+        uses_layer_ = uses_layer_ || uses(formulas.back(), Variable::l);
     }
     size_t blamed = 0;
     try {
-        law_ = separate(formulas, names, blamed);
+        law_ = separate(formulas, blamed);
     } catch (const FormulaError&) {
         stage = static_cast<int64_t>(blamed);
         throw;
@@ -90,16 +123,20 @@ BoundLaw::BoundLaw(const std::vector<Stage>& stages, const std::vector<Parameter
         if (const auto range = parse_uniform(p.init)) {
             const Values v = values_of(0);
             drawn_[i] = {evaluate(range->first, v), evaluate(range->second, v)};
+            if (drawn_[i]->first > drawn_[i]->second)
+                throw FormulaError("uniform takes the smaller number first", 0, p.init.size());
             first_[i] = (range->first + range->second) / number(2);
         } else {
             first_[i] = parse(p.init, init_variables, {});
         }
         uses_context_ = uses_context_ || uses(first_[i], Variable::L);
+        uses_layer_ = uses_layer_ || uses(first_[i], Variable::l);
         for (int64_t h = 0; h < model.heads; ++h) {
             const double value = evaluate(first_[i], values_of(h));
             if (std::isnan(value) || std::isinf(value))
                 throw FormulaError(
-                    fmt::format("the first value is {}{}", value,
+                    fmt::format("the first value is {}{}",
+                                std::isnan(value) ? "not a number" : fmt::format("{}", value),
                                 uses(first_[i], Variable::h) ? fmt::format(" in head {}", h) : ""),
                     0, p.init.size());
             values_[static_cast<size_t>(h)][i] = std::clamp(value, p.least, p.most);
@@ -108,6 +145,32 @@ BoundLaw::BoundLaw(const std::vector<Stage>& stages, const std::vector<Parameter
     for (size_t i = 0; i < parameters_.size(); ++i) {
         stage = -1 - static_cast<int64_t>(i);
         if (parameters_[i].init == "parity") set_parity(i);
+    }
+    check_first_values(stage);
+    for (stage = 0; stage < static_cast<int64_t>(stages.size()); ++stage)
+        for (int64_t h = 0; h < model.heads; ++h)
+            check_solvers(formulas[static_cast<size_t>(stage)],
+                          [&](const Formula& f) -> std::optional<double> {
+                              for (const Variable v : {Variable::n, Variable::t, Variable::z, Variable::dot})
+                                  if (uses(f, v)) return std::nullopt;
+                              for (size_t i = 0; i < parameters_.size(); ++i)
+                                  if (learns(i) && uses_parameter(f, i)) return std::nullopt;
+                              return evaluate(f, values_of(h));
+                          });
+}
+
+void BoundLaw::check_first_values(int64_t& stage) const {
+    for (size_t i = 0; i < parameters_.size(); ++i) {
+        const Parameter& p = parameters_[i];
+        if (!p.positive || !learns(i)) continue;
+        stage = -1 - static_cast<int64_t>(i);
+        for (int64_t h = 0; h < model_.heads; ++h)
+            if (!(value(h, i) > 0))
+                throw FormulaError(
+                    fmt::format("its logarithm is learned, so the first value must be above 0, not {}{}",
+                                value(h, i),
+                                uses(first_[i], Variable::h) ? fmt::format(" in head {}", h) : ""),
+                    0, p.init.size());
     }
 }
 
@@ -127,7 +190,12 @@ Values BoundLaw::values_of(int64_t head) const {
 void BoundLaw::set_parity(size_t parameter) {
     const double usual = law_.of_dot ? std::sqrt(as_double(model_.head_dim)) : 1;
     const double target = model_.parity > 0 ? model_.parity : usual;
-    const Formula factor = law_.row * law_.gain;
+    const Formula factor = law_.row_square ? law_.row * call(Function::sqrt, {law_.gain + law_.row_square})
+                                           : law_.row * law_.gain;
+    if (!uses_parameter(factor, parameter))
+        throw FormulaError(fmt::format("parity: {} is not in the factor of z; give its first value",
+                                       parameters_[parameter].name),
+                           0, parameters_[parameter].init.size());
     double value = 1;
     for (int64_t h = 0; h < model_.heads; ++h) {
         Values v = values_of(h);
@@ -161,56 +229,23 @@ void BoundLaw::set_parity(size_t parameter) {
 std::vector<double> BoundLaw::table(const Formula& f, Variable over, int64_t first, int64_t head,
                                     int64_t count) const {
     // What is known becomes a number, so that the arguments of solvers are numbers.
+    return law::tabulate(at_head(f, head, [](size_t) { return false; }), over, first, count, values_of(head));
+}
+
+Formula BoundLaw::at_head(const Formula& f, int64_t head, const std::function<bool(size_t)>& open) const {
     const std::vector<double>& values = values_[static_cast<size_t>(head)];
     const Formula of_numbers = rewrite(f, [&](const Formula& part) -> Formula {
-        if (part->kind == Node::Kind::parameter) return number(values[part->parameter]);
-        if (part->kind == Node::Kind::call && part->function == Function::lookup)
-            return number(values[part->arguments[0]->parameter]);
-        return nullptr;
+        const bool vector = part->kind == Node::Kind::call && part->function == Function::lookup;
+        if (!vector && part->kind != Node::Kind::parameter) return nullptr;
+        const size_t p = vector ? part->arguments[0]->parameter : part->parameter;
+        return open(p) ? nullptr : number(values[p]);
     });
-    return law::tabulate(resolve(of_numbers, {{Variable::d, as_double(model_.head_dim)},
-                                              {Variable::L, as_double(model_.train_context)},
-                                              {Variable::h, as_double(head)},
-                                              {Variable::H, as_double(model_.heads)}}),
-                         over, first, count, values_of(head));
-}
-
-namespace {
-
-bool has_solver(const Formula& f) {
-    const bool own = f->kind == Node::Kind::call &&
-                     (f->function == Function::max_normal || f->function == Function::gaussian_scale ||
-                      f->function == Function::cosine_scale);
-    return own || std::any_of(f->arguments.begin(), f->arguments.end(), has_solver);
-}
-
-}  // namespace
-
-std::string BoundLaw::first_not_finite(int64_t longest) const {
-    constexpr int64_t every = 65536;
-    struct Part {
-        const char* name;
-        const Formula& formula;
-        Variable over;
-    };
-    for (const Part& part :
-         {Part{"row", law_.row, Variable::n}, Part{"gain", law_.gain, Variable::t},
-          Part{"bias", law_.bias, Variable::t}, Part{"row_square", law_.row_square, Variable::n}}) {
-        if (!part.formula || has_solver(part.formula)) continue;  // solvers are slow, and finite
-        const int64_t first = part.over == Variable::n ? 1 : 0;
-        for (int64_t h = 0; h < model_.heads; ++h) {
-            Values v = values_of(h);
-            v[Variable::T] = as_double(longest);
-            for (int64_t i = first; i < longest + first; i += i < every ? 1 : i / 4096) {
-                v[part.over] = as_double(i);
-                const double value = evaluate(part.formula, v);
-                if (std::abs(value) <= std::numeric_limits<float>::max()) continue;
-                return fmt::format("{}({}) is {}{}", part.name, i, value,
-                                   model_.heads > 1 ? fmt::format(" in head {}", h) : "");
-            }
-        }
-    }
-    return "";
+    return resolve(of_numbers, {{Variable::d, as_double(model_.head_dim)},
+                                {Variable::L, as_double(model_.train_context)},
+                                {Variable::l, as_double(model_.layer)},
+                                {Variable::layers, as_double(model_.layers)},
+                                {Variable::h, as_double(head)},
+                                {Variable::H, as_double(model_.heads)}});
 }
 
 Formula BoundLaw::stored_form(const Formula& part) const {

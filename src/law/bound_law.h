@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <string>
@@ -56,6 +57,10 @@ class BoundLaw {
     const ModelNumbers& model() const { return model_; }
     // Whether a formula or the first value of a parameter depends on the context trained on.
     bool uses_context() const { return uses_context_; }
+    // Whether layers of one layout may have different tables.
+    bool uses_layer() const { return uses_layer_; }
+    // Whether its tables depend on the length of the sequence, T.
+    bool uses_length() const;
 
     // The first value. Parameters that a model draws at random are at the middle of their range.
     double value(int64_t head, size_t parameter) const {
@@ -79,9 +84,22 @@ class BoundLaw {
         return table(law_.row_square, Variable::n, 1, head, count);
     }
 
-    // The first n or t up to `longest` at which a table of first values does not fit into f32, as "row(5) is nan in
-    // head 1"; "": there is none. Beyond 65536 entries, samples.
+    // The first n or t up to `longest` at which the law, or its derivative by what learns, is not a finite f32 number:
+    // "the bias is -inf at t = 3 in head 1"; "": there is none. Beyond 65536 entries, samples. Takes T as `longest`.
     std::string first_not_finite(int64_t longest) const;
+
+    // Why a parameter is in no table; "": it is in one.
+    std::string unused(size_t parameter) const;
+    // Why no score up to `longest` keys changes with a parameter; "": one does.
+    // Fixed parameters have their values, learned ones several.
+    std::string without_effect(size_t parameter, int64_t longest) const;
+
+    // The first t at which f32 holds the bias only to multiples above 2^-12 although the key may have weight: the bias
+    // is within 30 of the largest at smaller distances. "from t = 205 on, ..."; "": nowhere.
+    std::string first_coarse_bias(int64_t longest) const;
+
+    // A part of law(), or a summand that cancels, with the names of its parameters.
+    std::string written(const Formula& part) const;
 
     // A part of law() for the kernels: a function of n or t, h, T and what learns, as it is stored: positive
     // parameters by their logarithm, all before they are held in their range.
@@ -92,15 +110,32 @@ class BoundLaw {
                                  double length) const;
 
   private:
+    // The tables that attention reads, with the words for them.
+    struct Part {
+        const char* name;
+        const Formula* formula;
+        Variable over;
+    };
+    std::vector<Part> parts() const;
+
     Values values_of(int64_t head) const;
     void set_parity(size_t parameter);
+    void check_first_values(int64_t& stage) const;
+    // Whether tables of `f` differ by head at the first values; 1 or the number of heads.
+    int64_t heads_of(const Formula& f) const;
+    // With numbers for all that is known in a head but n, t and T, and constants folded. open: parameters that stay.
+    Formula at_head(const Formula& f, int64_t head, const std::function<bool(size_t)>& open) const;
+    bool learns(size_t parameter) const { return parameters_[parameter].learn != Sharing::fixed; }
+    std::string first_not_finite(const Part& part, const Formula& f, int64_t longest) const;
+    std::string first_negative_root(int64_t longest) const;
+    bool moves(const Part& part, size_t parameter, int64_t longest) const;
     std::vector<double> table(const Formula& f, Variable over, int64_t first, int64_t head,
                               int64_t count) const;
 
     Law law_;
     std::vector<Parameter> parameters_;
     ModelNumbers model_;
-    bool uses_context_ = false;
+    bool uses_context_ = false, uses_layer_ = false;
     std::vector<Formula> first_;  // value of each parameter; null for parity until it is found
     std::vector<std::optional<std::pair<double, double>>> drawn_;
     std::vector<std::vector<double>> values_;  // [head][parameter]

@@ -48,7 +48,7 @@ struct Linear {
 
 class Separator {
   public:
-    Separator(Law& law, const std::vector<std::string>& parameters) : law_(law), parameters_(parameters) {}
+    explicit Separator(Law& law) : law_(law) {}
 
     Linear linear(const Formula& f, Variable z) {
         if (!uses(f, z)) return {number(0), f};
@@ -163,8 +163,7 @@ class Separator {
         }
         refuse(
             "the factor of z must be a product of a function of n and a function of t, or sqrt of a sum of "
-            "two "
-            "such functions; this mixes them",
+            "two such functions; this mixes them",
             a);
     }
 
@@ -190,7 +189,7 @@ class Separator {
     // The part of a summand that depends on t.
     Formula bias(const Formula& f) {
         if (!uses(f, Variable::t)) {
-            if (!is_number(f, 0)) law_.cancelled.push_back(write(f, parameters_));
+            if (!is_number(f, 0)) law_.cancelled.push_back(f);
             return number(0);
         }
         if (!uses(f, Variable::n) && !separable_sum(f)) return f;
@@ -209,7 +208,7 @@ class Separator {
             return where(x[0], l, bias(x[2]));
         }
         if (!uses(f, Variable::n)) return f;
-        refuse("a summand beside z may depend on t or on n, not on both: this mixes them", f);
+        refuse("a summand without z may depend on t or on n, not on both: this mixes them", f);
     }
 
   private:
@@ -231,14 +230,13 @@ class Separator {
     }
 
     Law& law_;
-    const std::vector<std::string>& parameters_;
 };
 
 }  // namespace
 
-Law separate(const std::vector<Formula>& stages, const std::vector<std::string>& parameters, size_t& stage) {
+Law separate(const std::vector<Formula>& stages, size_t& stage) {
     Law law;
-    Separator separator(law, parameters);
+    Separator separator(law);
     Linear whole{number(1), number(0)};
     for (stage = 0; stage < stages.size(); ++stage) {
         const Formula& f = stages[stage];

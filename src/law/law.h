@@ -21,14 +21,14 @@ struct Law {
     bool of_dot = false;  // the formula multiplies dot instead of z
     double softcap = 0;   // 0: none
     Formula row, gain, bias;
-    Formula row_square;                  // null: none; else gain holds squares
-    std::vector<std::string> cancelled;  // summands that were dropped, as they are written
+    Formula row_square;              // null: none; else gain holds squares
+    std::vector<Formula> cancelled;  // summands that were dropped
 };
 
 // stages: formulas that are applied in order; `z` of each is the score of the one before, and only the first
 // may use `dot`. Throws FormulaError if the score cannot be separated; `stage` then holds the index
 // of the formula to blame.
-Law separate(const std::vector<Formula>& stages, const std::vector<std::string>& parameters, size_t& stage);
+Law separate(const std::vector<Formula>& stages, size_t& stage);
 
 // With the given variables and parameters (by index; empty: kept) replaced by their values, and constants
 // folded into one number where all arguments are known.

@@ -147,6 +147,27 @@ std::vector<NamedLaw> make_library() {
          "two factors in one layer",
          "nor2025"},
         {"softcap", "50*tanh(z/50)", {}, "scores bounded by 50", "gemma2024"},
+
+        {"second_moment",
+         "z * sqrt(1 + 2*log1p(t/tau)) - 2.5*log1p(t/tau)",
+         {tau},
+         "scale_invariant with a second moment of the weights that falls as 1/(1 + t/tau), too",
+         "nor2025"},
+        {"log_bias_heads",
+         "z - c*log1p(t/tau)",
+         {fixed("c", "4^(2*h/max(1, H - 1) - 1)"), tau},
+         "log_bias, its power spread from 1/4 to 4 over the heads",
+         "nor2025"},
+        {"logn_learned_power",
+         "z * r*log(n + 1)^p",
+         {r, learned("p", "1", Sharing::layer)},
+         "a power of the logarithm, its exponent learned",
+         "chen2025critical"},
+        {"cosine_growth",
+         "dot * r*(1 + t/tau)^(2/(d - 1)) - c*log1p(t/tau)",
+         {learned("r", "parity", Sharing::layer), tau, one},
+         "cosines with the critical growth by distance, under log_bias",
+         "nor2025"},
     };
 }
 

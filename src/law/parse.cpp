@@ -23,6 +23,10 @@ bool is_digit(char c) {
     return c >= '0' && c <= '9';
 }
 
+bool begins_operand(char c) {
+    return starts_name(c) || is_digit(c) || c == '(';
+}
+
 struct Constant {
     const char* name;
     double value;
@@ -53,8 +57,10 @@ class Parser {
                 1);
         Formula f = comparison();
         if (at_ < text_.size())
-            fail(text_[at_] == ')' ? "')' without '('" : fmt::format("unexpected {}", shown(at_)), at_,
-                 at_ + 1);
+            fail(text_[at_] == ')'            ? "')' without '('"
+                 : begins_operand(text_[at_]) ? fmt::format("an operator is missing before {}", shown(at_))
+                                              : fmt::format("unexpected {}", shown(at_)),
+                 at_, at_ + 1);
         return f;
     }
 
@@ -280,12 +286,13 @@ std::string name_problem(std::string_view name) {
     if (!word) return "a name has letters, digits and _, does not begin with a digit, and is at most 40 long";
     if (std::any_of(std::begin(score_variables), std::end(score_variables),
                     [&](Variable v) { return name == name_of(v); }))
-        return "this is the name of a variable";
+        return "this is the name of a variable: choose another";
     if (std::any_of(std::begin(constants), std::end(constants),
                     [&](const Constant& c) { return name == c.name; }))
-        return "this is the name of a constant";
+        return "this is the name of a constant: choose another";
     for (size_t f = first_named; f <= last_named; ++f)
-        if (name == name_of(static_cast<Function>(f))) return "this is the name of a function";
+        if (name == name_of(static_cast<Function>(f)))
+            return "this is the name of a function: choose another";
     return "";
 }
 

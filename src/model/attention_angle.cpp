@@ -82,8 +82,8 @@ AngleText written_text(const AttentionConfig& a) {
     return text;
 }
 
-// Pairs over which theta falls by a factor of e, which YaRN wants: of written angles, between the first and the
-// last pair.
+// Pairs over which theta falls by a factor of e, which YaRN wants. A written angle has it from its first pair
+// and its last one, as if theta fell geometrically between them.
 double fall_of(const AttentionConfig& a, const std::vector<double>& theta) {
     const PositionConfig& position = a.position;
     const double steps = static_cast<double>(theta.size()) - 1;

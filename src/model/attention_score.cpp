@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "model/attention_angle.h"
+#include "law/law_meant.h"
 
 namespace longreach::model {
 
@@ -47,9 +48,6 @@ class Builder {
             for_entries(a_.score, ".score", [&](const std::string& text, const std::string& key) {
                 named_or_formula(text, key);
             });
-            for (const auto& [name, unused] : a_.params)
-                if (find(name) == nullptr && !angle_uses(a_, name))
-                    throw ScoreError("has no effect: no law has this parameter", ".params." + name);
         } else {
             keyed();
         }
@@ -175,8 +173,11 @@ class Builder {
         std::vector<size_t> parameters;
         for (law::Parameter p : named != nullptr ? named->parameters : std::vector<law::Parameter>()) {
             if (p.init == "parity" || p.init.starts_with("uniform(") || p.size > 1)
-                throw ScoreError(fmt::format("{} has to be trained; write its formula with numbers", p.name),
-                                 key);
+                throw ScoreError(
+                    fmt::format(
+                        "parameter {} of {} has to be trained: write the formula with a number for it",
+                        p.name, written),
+                    key);
             p.learn = Sharing::fixed;
             parameters.push_back(add_parameter(std::move(p), ""));
         }
@@ -232,9 +233,14 @@ class Builder {
             p.rate = c.lr;
             set_range(p, c, key);
         }
-        if (p.init.empty()) throw ScoreError("needs a first value", key + ".init");
+        if (p.init.empty())
+            throw ScoreError("needs a first value: a number, a formula, parity or uniform(a, b)",
+                             key + ".init");
+        if (p.positive && p.init.starts_with("uniform("))
+            throw ScoreError("what starts at random cannot be learned as a logarithm", key + ".positive");
         if (p.learn == Sharing::fixed && p.init.starts_with("uniform("))
-            throw ScoreError("what is drawn at random must learn", key + ".learn");
+            throw ScoreError("a first value drawn at random must learn: set learn to layer or head",
+                             key + ".learn");
         if (p.learn == Sharing::fixed && p.size > 1)
             throw ScoreError("a vector that does not learn is one number: let it learn", key + ".learn");
         if (p.learn == Sharing::fixed && p.positive)
@@ -264,7 +270,8 @@ class Builder {
 };
 
 [[noreturn]] void rethrow(const law::FormulaError& e, const std::string& text, const std::string& key) {
-    throw ScoreError(fmt::format("{}: {}", e.what(), law::marked(text, e)), key);
+    throw ScoreError(e.begin == e.end ? e.what() : fmt::format("{}: {}", e.what(), law::marked(text, e)),
+                     key);
 }
 
 law::BoundLaw bind(const ScoreText& text, const law::ModelNumbers& numbers) {
@@ -275,13 +282,9 @@ law::BoundLaw bind(const ScoreText& text, const law::ModelNumbers& numbers) {
         if (blamed >= 0) {
             const auto stage = static_cast<size_t>(blamed);
             const std::string& formula = text.stages[stage].formula;
-            std::vector<std::string> names;
-            for (const law::NamedLaw& named : law::library()) names.push_back(named.name);
-            const std::vector<std::string> near = nearest(formula, names, 3);
-            if (!near.empty())
-                throw ScoreError(
-                    fmt::format("no law is named {}: did you mean {}?", formula, alternatives(near)),
-                    text.keys[stage]);
+            if (const std::string meant = law::law_meant(formula); !meant.empty())
+                throw ScoreError(fmt::format("no law is named {}: did you mean {}?", formula, meant),
+                                 text.keys[stage]);
             rethrow(e, formula, text.keys[stage]);
         }
         const law::Parameter& p = text.parameters[static_cast<size_t>(-1 - blamed)];
@@ -319,23 +322,14 @@ void check_parameters(const LayerScore& s, const ScoreText& text) {
     for (size_t i = 0; text.own && i < text.parameters.size(); ++i) {
         const law::Parameter& p = text.parameters[i];
         const std::string key = ".params." + p.name;
-        const law::Law& l = s.law.law();
-        const bool used = law::uses_parameter(l.row, i) || law::uses_parameter(l.gain, i) ||
-                          law::uses_parameter(l.bias, i) ||
-                          (l.row_square && law::uses_parameter(l.row_square, i));
-        if (!used)
-            throw ScoreError(
-                l.cancelled.empty()
-                    ? "has no effect: no formula uses this parameter"
-                    : fmt::format("has no effect: {} is equal for all keys of a query and cancels",
-                                  l.cancelled.front()),
-                key);
-        if (p.learn == Sharing::fixed) continue;
+        if (s.tensors[i].empty()) continue;
         const law::Formula& first = s.law.first(i);
         if (p.learn != Sharing::head && law::uses(first, law::Variable::h))
-            throw ScoreError("differs by head, but all heads share this parameter", key + ".init");
+            throw ScoreError("differs by head, but all heads share this parameter: set learn to head",
+                             key + ".init");
         if ((p.learn == Sharing::model || p.learn == Sharing::layout) && law::uses(first, law::Variable::l))
-            throw ScoreError("differs by layer, but layers share this parameter", key + ".init");
+            throw ScoreError("differs by layer, but layers share this parameter: set learn to layer or head",
+                             key + ".init");
         const auto learns = [&](const ScorePart& part) {
             return std::any_of(part.derivatives.begin(), part.derivatives.end(),
                                [&](const auto& d) { return d.parameter == i; });
@@ -343,7 +337,9 @@ void check_parameters(const LayerScore& s, const ScoreText& text) {
         if (s.has_square)
             throw ScoreError("cannot learn: the kernels have no gradient of sqrt of a sum over n and t", key);
         if (!learns(s.row) && !learns(s.gain) && !learns(s.bias))
-            throw ScoreError("cannot learn: the score does not change smoothly with it", key);
+            throw ScoreError(
+                "cannot learn: its gradient is 0, because it stands only inside floor, ceil or a comparison",
+                key);
     }
 }
 
@@ -400,17 +396,27 @@ LayerScore layer_score(const ModelConfig& model, int64_t layer, const ScoreChang
         s.bias = part_of(s.law, l.bias, law::Variable::t);
         if (l.row_square) s.square = part_of(s.law, l.row_square, law::Variable::n);
     } catch (const law::FormulaError& e) {
+        if (text.stages.size() > 1) throw ScoreError(e.what(), ".score");  // whose text it is, is not known
         rethrow(e, text.stages.back().formula, text.keys.back());
     }
     s.has_row = !is_one(s.row);
     s.has_distance = !is_one(s.gain) || !law::is_number(s.bias.formula, 0);
     s.has_square = l.row_square != nullptr;
     s.counts = law::uses(s.row.formula, law::Variable::n) || s.has_square;
+    // A formula with l may leave a parameter out in this layer. What no layer uses is refused by check_scores.
+    for (size_t i = 0; i < s.tensors.size(); ++i) {
+        const auto uses = [&](const ScorePart& part) {
+            return part.formula && law::uses_parameter(part.formula, i);
+        };
+        if (!uses(s.row) && !uses(s.gain) && !uses(s.bias) && !uses(s.square)) s.tensors[i].clear();
+    }
     check_parameters(s, text);
     if (a.sink != SinkKind::none && !l.cancelled.empty())
-        throw ScoreError(fmt::format("{} is equal for all keys of a query; beside a sink it would not cancel",
-                                     l.cancelled.front()),
-                         text.keys.back());
+        throw ScoreError(
+            fmt::format("remove {}: it is equal for all keys of a query and cancels in the softmax, but not "
+                        "against a sink",
+                        s.law.written(l.cancelled.front())),
+            text.keys.back());
     return s;
 }
 

@@ -31,7 +31,7 @@ ScoreLaw::ScoreLaw(ParamTable& table, const ModelConfig& model, int64_t layer)
     parameters_.resize(all.size());
     for (size_t i = 0; i < all.size(); ++i) {
         const law::Parameter& p = all[i];
-        if (p.learn == law::Sharing::fixed) continue;
+        if (score_->tensors[i].empty()) continue;
         std::vector<int64_t> shape;
         if (p.learn == law::Sharing::head) shape.push_back(heads_);
         if (p.size > 1 || shape.empty()) shape.push_back(p.size);

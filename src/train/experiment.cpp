@@ -11,6 +11,7 @@
 #include "model/attention_score.h"
 #include "model/changed_layers.h"
 #include "model/attention_angle.h"
+#include "model/score_checks.h"
 
 namespace longreach::train {
 
@@ -259,9 +260,6 @@ void Experiment::check_layers(config::Problems& p) const {
                 p.add(path + (a.written() ? ".score" : ".distance.kind"),
                       "si_interp defines scores up to a constant per query, which only the softmax ignores",
                       sticks);
-            const std::string problem = a.written() ? score.law.first_not_finite(table_rows()) : "";
-            if (!problem.empty())
-                p.add(path + ".score", fmt::format("the tables of the law do not fit into f32: {}", problem));
             const law::Angle angle = model::trained_angle(model, l);
             const bool written = !a.angle.is_null();
             uses_context =
@@ -274,6 +272,7 @@ void Experiment::check_layers(config::Problems& p) const {
         if (a.scale.scale_n == model::ScaleCount::document && !data.document_mask)
             p.add(path + ".scale.scale_n", "document needs the document mask", "data.document_mask");
     }
+    model::check_scores(model, every_length(), p);
     if (optimizer.qk_clip.limit > 0 && !plain)
         p.no_effect("optimizer.qk_clip.limit", "every layer norms its queries or keys, or breaks sticks",
                     "model.attention.qk.kind");
@@ -318,10 +317,12 @@ void Experiment::check_rope(config::Problems& p) const {
         }
         if (unknown) return;
     }
-    if (!eval.lengths.empty() && eval.lengths.back() <= model.train_context)
-        return p.no_effect("eval.rope",
-                           fmt::format("no length is above the training context {}", model.train_context),
-                           "eval.lengths");
+    if (!eval.lengths.empty() && eval.lengths.back() <= model.train_context) {
+        for (const char* path : {"eval.rope", "eval.score", "eval.angle"})
+            p.no_effect(path, fmt::format("no length is above the training context {}", model.train_context),
+                        "eval.lengths");
+        return;
+    }
     const auto rotated = [&](int64_t l) { return !model::trained_angle(model, l).near.empty(); };
     const std::vector<int64_t> all = model.distinct_layers(), chosen = layers_of_rope();
     const char* blamed = rope.turns() ? rope.angle_key() : "eval.rope.scale";
@@ -341,8 +342,9 @@ void Experiment::check_rope(config::Problems& p) const {
         if (const model::AttentionConfig& a = model.layer_attention(l); model::layer_score(model, l).counts)
             p.add("eval.rope.scale", "clip_logn is for models whose scores do not already grow with n",
                   model.layout_path(l) + (a.written() ? ".score" : ".scale.kind"));
+    for (const int64_t l : rope.score.is_null() ? std::vector<int64_t>() : chosen)
+        model::check_score_change(model, rope, l, evaluated_lengths(), p);
     for (const int64_t l : chosen) try {
-            if (!rope.score.is_null()) model::layer_score(model, l, rope.score_change(rotated(l)));
             for (const int64_t length : rope.angle.is_null() ? std::vector<int64_t>() : eval.lengths) {
                 const std::string problem =
                     model::changed_angle(model, l, rope, length).first_not_finite(length);
@@ -450,6 +452,14 @@ int64_t Experiment::block_tokens() const {
 
 int64_t Experiment::table_rows() const {
     return std::max(block_tokens(), evaluated_lengths().back());
+}
+
+std::vector<int64_t> Experiment::every_length() const {
+    std::vector<int64_t> all = evaluated_lengths();
+    for (const StageConfig& s : stages) all.push_back(s.context);
+    std::sort(all.begin(), all.end());
+    all.erase(std::unique(all.begin(), all.end()), all.end());
+    return all;
 }
 
 int64_t Experiment::eval_batch_tokens() const {

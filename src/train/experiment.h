@@ -123,6 +123,7 @@ struct Experiment {
     }
     // Every length at which a run evaluates the model.
     std::vector<int64_t> evaluated_lengths() const;
+    std::vector<int64_t> every_length() const;  // of training and evaluation, rising
     uint64_t task_seed() const;
     bool scores_task() const;  // whether validations score the training task
     // The evaluations that are due once `step` steps are done, in this order.

@@ -100,8 +100,8 @@ TEST_CASE("library: factors by the number of keys are r times the shape of the r
 }
 
 TEST_CASE("library: parity makes the factor of z that of the unscaled model at half the trained length") {
-    for (const char* name :
-         {"sqrt2logn", "sqrt_abc", "maxterm2", "logn_power", "largest_normal", "gammalogn", "cosine_power"}) {
+    for (const char* name : {"sqrt2logn", "sqrt_abc", "maxterm2", "logn_power", "logn_learned_power",
+                             "largest_normal", "gammalogn", "cosine_power", "cosine_growth"}) {
         CAPTURE(name);
         const law::BoundLaw law = bound(name);
         const double factor = law.row(0, 256)[255] * law.gain(0, 1)[0];
@@ -137,4 +137,47 @@ TEST_CASE("library: stages apply in order") {
     const law::BoundLaw scaled({{"z - t/8"}, {"2*z"}}, {}, model_numbers, stage);
     CHECK(scaled.bias(0, 9)[8] == -2);
     CHECK(law::write(scaled.law().row, {}) == "2");
+}
+
+// Of normal scores z, E[e^(k (a z + b))] = exp(k^2 a^2 / 2 + k b).
+TEST_CASE("library: moments of the weights by distance") {
+    const auto moment = [](const char* name, int64_t t, double k) {
+        const law::BoundLaw law = bound(name);
+        const double a = law.gain(0, t + 1)[static_cast<size_t>(t)],
+                     b = law.bias(0, t + 1)[static_cast<size_t>(t)];
+        return std::exp(k * k * a * a / 2 + k * b);
+    };
+    for (const int64_t t : {0, 1, 10, 1000, 65535}) {
+        const double fall = 1 / (1 + static_cast<double>(t) / 10);
+        CHECK(moment("scale_invariant", t, 1) == Approx(std::exp(0.5) * fall));
+        CHECK(moment("scale_invariant", t, 2) == Approx(std::exp(2.0)));
+        CHECK(moment("second_moment", t, 2) == Approx(std::exp(2.0) * fall));
+    }
+}
+
+TEST_CASE("library: speeds of decay are spread over the heads as powers") {
+    const law::BoundLaw powers = bound("log_bias_heads"), taus = bound("scale_invariant_heads");
+    for (const int64_t h : {0, 1, 2, 3, 4, 5}) {
+        CHECK(powers.value(h, 0) == Approx(0.25 * std::pow(16, static_cast<double>(h) / 5)));
+        CHECK(taus.value(h, 0) == Approx(std::pow(100, static_cast<double>(h) / 5)));
+    }
+    law::ModelNumbers one = model_numbers;
+    one.heads = 1;
+    CHECK(bound("log_bias_heads", one).value(0, 0) == 0.25);
+}
+
+TEST_CASE("library: a mixture of laws over the heads") {
+    int64_t stage = 0;
+    const law::BoundLaw law({{"where(h < H/2, z*0.4*log(n), z - 0.01*t)"}}, {}, model_numbers, stage);
+    CHECK(law.row(2, 100)[99] == Approx(0.4 * std::log(100.0)));
+    CHECK(law.bias(2, 100)[99] == 0);
+    CHECK(law.row(3, 100)[99] == 1);
+    CHECK(law.bias(3, 100)[99] == Approx(-0.99));
+}
+
+TEST_CASE("library: cosines grow with the distance as with the number of keys") {
+    const law::BoundLaw law = bound("cosine_growth");
+    const std::vector<double> gain = law.gain(0, 65536);
+    CHECK(gain[65535] / gain[0] == Approx(std::pow(1 + 65535.0 / 10, 2.0 / 63)).epsilon(1e-12));
+    CHECK(law.bias(0, 65536)[65535] == Approx(-std::log1p(65535.0 / 10)));
 }

@@ -34,7 +34,8 @@ TEST_CASE("wrong formulas: exact messages and the part to blame") {
         {"(z + t", "')' is missing at the end | ("},
         {"z + t)", "')' without '(' | )"},
         {"()", "an operand is expected, not ')' | )"},
-        {"z t", "unexpected 't' | t"},
+        {"z t", "an operator is missing before 't' | t"},
+        {"(z)(2)", "an operator is missing before '(' | ("},
         {"z = t", "'=' assigns nothing here; to compare, use '==' | ="},
         {"z * (1 < t < 2)", "comparisons do not chain: use parentheses | <"},
         {"2z", "a number and a name without an operator between them: use '*' | 2z"},
@@ -89,9 +90,21 @@ TEST_CASE("wrong formulas: exact messages and the part to blame") {
          "the factor of z must be a product of a function of n and a function of t, or sqrt of a sum of two "
          "such functions; this "
          "mixes them | sqrt(n*t)"},
-        {"z - t/n", "a summand beside z may depend on t or on n, not on both: this mixes them | t/n"},
+        {"z - t/n", "a summand without z may depend on t or on n, not on both: this mixes them | t/n"},
         {"z + where(t < n, 1, 0)",
-         "a summand beside z may depend on t or on n, not on both: this mixes them | where(t < n, 1, 0)"},
+         "a summand without z may depend on t or on n, not on both: this mixes them | where(t < n, 1, 0)"},
+        // solvers
+        {"z * gaussian_scale(t + 1, 4)", "gaussian_scale takes n, or a number in its place | t + 1"},
+        {"z * gaussian_scale(n, n)",
+         "gaussian_scale needs a number above 1 for C, the keys that attention spreads over | n"},
+        {"z * gaussian_scale(n, tau/10)",
+         "gaussian_scale needs a number above 1 for C, the keys that attention spreads over | tau/10"},
+        {"z * gaussian_scale(n, log(-1))",
+         "gaussian_scale needs a number above 1 for C, the keys that attention spreads over | log(-1)"},
+        {"z * cosine_scale(n, 1, 4)", "cosine_scale needs a number of dimensions from 2 to 65536 | 1"},
+        {"z * cosine_scale(n, d, 1)",
+         "cosine_scale needs a number above 1 for C, the keys that attention spreads over | 1"},
+        {"z * cosine_scale(1024, d, tau)", "accepted"},
         {"z * -", "the formula ends where an operand is expected | "},
     };
     CHECK(std::size(cases) >= 50);
