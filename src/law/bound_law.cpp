@@ -190,8 +190,9 @@ Values BoundLaw::values_of(int64_t head) const {
 void BoundLaw::set_parity(size_t parameter) {
     const double usual = law_.of_dot ? std::sqrt(as_double(model_.head_dim)) : 1;
     const double target = model_.parity > 0 ? model_.parity : usual;
-    const Formula factor = law_.row_square ? law_.row * call(Function::sqrt, {law_.gain + law_.row_square})
-                                           : law_.row * law_.gain;
+    const Formula by_distance =
+        law_.row_square ? call(Function::sqrt, {law_.gain + law_.row_square}) : law_.gain;
+    const Formula factor = model_.row_parity ? law_.row : law_.row * by_distance;
     if (!uses_parameter(factor, parameter))
         throw FormulaError(fmt::format("parity: {} is not in the factor of z; give its first value",
                                        parameters_[parameter].name),

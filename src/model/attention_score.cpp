@@ -379,6 +379,7 @@ LayerScore layer_score(const ModelConfig& model, int64_t layer, const ScoreChang
     const double unscaled = a.written() ? default_base(a) : unscaled_base(a);
     const double base = of_dot ? 1 : plain ? unscaled : default_base(a);
     numbers.parity = unscaled / base;
+    numbers.row_parity = !a.written();
 
     LayerScore s{.law = bind(text, numbers), .tensors = {}, .base = base};
     constexpr law::Variable of_factor[] = {law::Variable::T, law::Variable::L};
