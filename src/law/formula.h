@@ -117,7 +117,7 @@ Formula parse(std::string_view text, std::span<const Variable> variables,
 // Why a parameter of a score cannot have this name; "": it can.
 std::string name_problem(std::string_view name);
 
-// Whether `name` stands in a text.
+// Whether a text uses `name`, as a whole word.
 bool mentions(std::string_view formula, std::string_view name);
 
 // Parts of formulas made by the program. They fold constants and drop 0 + x, 1 * x and the like.

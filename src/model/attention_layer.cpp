@@ -270,8 +270,8 @@ void AttentionLayer::backward(StepContext& run, Tensor dxn, const Tensor& dy, co
 }
 
 void AttentionLayer::gather_maxima(Tensor max, bool absolute) {
-    // Layers that norm queries or keys are not clipped; neither are sticks, on which a large score is
-    // not spread.
+    // Layers that norm queries or keys are not clipped. Neither are sticks: one large score does not take
+    // weight from nearer keys.
     if (config_.qk.kind != QkKind::none || config_.normaliser != Normaliser::softmax) return;
     gathers_maxima_ = true;
     maxima_ = max;
