@@ -51,16 +51,18 @@ void show_angle(const AngleStudy& study, const table::Terminal& terminal) {
     const law::NamedAngle* named = law::find_angle(study.angle);
     law::AngleText text = named != nullptr ? named->text : law::AngleText{.near = study.angle};
     law::AngleText trained = law::find_angle("rope")->text;
+    bool changes = named != nullptr && !named->trains;
+    for (const char* variable : {"theta", "T", "R"})
+        changes = changes || (named == nullptr && law::mentions(text.near, variable));
     for (const law::Definition& given : study.definitions) {
         bool known = false;
-        for (law::AngleText* of : {&text, &trained})
+        for (law::AngleText* of : {&text, changes ? &trained : &text})
             for (law::Definition& d : of->definitions)
                 if (d.name == given.name) d.formula = given.formula, known = true;
         if (!known) text.definitions.push_back(given);
     }
 
     law::AngleNumbers numbers{.head_dim = study.head_dim, .train_context = study.train_context};
-    const bool changes = named != nullptr && !named->trains;
     const law::Angle before = bind(changes ? trained : text, numbers);
     law::Angle after = before;
     if (changes) {

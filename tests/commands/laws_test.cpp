@@ -52,3 +52,26 @@ TEST_CASE("laws: parameters of the command line") {
           "error: --param \"n=1\": this is the name of a variable: choose another\n");
     CHECK(refusal({"z*c", "--param", "c"}) == "error: --param c: write NAME=VALUE\n");
 }
+
+TEST_CASE("laws: angles") {
+    const auto shown = [](const std::vector<std::string>& arguments) {
+        const TempDir output;
+        std::vector<std::string> all{"laws"};
+        all.insert(all.end(), arguments.begin(), arguments.end());
+        all.insert(all.end(), {"--head-dim", "8", "--context", "64", "--n", "256"});
+        const Finished f = run(output, all);
+        REQUIRE(f.code == 0);
+        CHECK(f.err == "");
+        return f.out.substr(f.out.find("\npair") + 1);
+    };
+    // Tokens per turn: 2 pi 100^(m/4).
+    const std::string plain = "pair  tokens\n0      6.283\n1      19.87\n2      62.83\n";
+    CHECK(shown({"rope", "--param", "base=100"}).starts_with(plain));
+    CHECK(shown({"--angle", "p * b^(-2*m/d) * (m < 3)", "--param", "b=100"}).starts_with(plain));
+    const std::string slowed = shown({"pi", "--param", "base=100"});
+    CHECK(slowed.starts_with("pair  trained  changed\n0       6.283    25.13\n"));
+    CHECK(shown({"--angle", "p*theta*L/T", "--param", "base=100"}) == slowed);
+    CHECK(refusal({"--angle", "p*bse"}) ==
+          "error: angle: unknown name 'bse': did you mean e?\np*bse\n  ^^^\n"
+          "hint: longreach laws lists angles with a name\n");
+}
