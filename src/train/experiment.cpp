@@ -345,11 +345,13 @@ void Experiment::check_rope(config::Problems& p) const {
     for (const int64_t l : rope.score.is_null() ? std::vector<int64_t>() : chosen)
         model::check_score_change(model, rope, l, evaluated_lengths(), p);
     for (const int64_t l : chosen) try {
-            for (const int64_t length : rope.angle.is_null() ? std::vector<int64_t>() : eval.lengths) {
+            // Methods of eval.rope are finite for the angles of `position`; others have to be looked at.
+            const bool written = !rope.angle.is_null() || !model.layer_attention(l).angle.is_null();
+            for (const int64_t length : rope.turns() && written ? eval.lengths : std::vector<int64_t>()) {
                 const std::string problem =
                     model::changed_angle(model, l, rope, length).first_not_finite(length);
                 if (!problem.empty())
-                    return p.add("eval.angle",
+                    return p.add(rope.angle_key(),
                                  fmt::format("not a finite number at length {}: {}", length, problem));
             }
         } catch (const model::ScoreError& e) {

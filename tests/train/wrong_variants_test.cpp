@@ -181,6 +181,9 @@ TEST_CASE("wrong variants: modules and the residual stream") {
 
 TEST_CASE("wrong variants: layers that an evaluation changes") {
     check_all({
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"angle": "log1p(p)*1"}}, "eval": {"rope": {"kind": "yarn"}}})",
+         "eval.rope.kind (c.json:1:103): theta: the trained angle is not proportional to p: "
+         "[p * (theta*ramp/k + theta*(1 - ramp))]"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"angle": "p*zzz"}}})",
          "model.attention.angle (c.json:1:61): unknown name 'zzz'; known are p, m, d, l, layers, L, pi, e, "
          "egamma: p*[zzz]"},
