@@ -102,7 +102,9 @@ TEST_CASE(
         CHECK(differing(home().whole, results_of(home().dir / name, steps)) == "");
         std::filesystem::remove_all(home().dir / name);
     }
-    CHECK(stopped >= 3 * attack_rounds());
+    // The first signal of a round comes within 0.05 s, and no run ends so early. A later one can find the
+    // run complete: its wait is drawn over a whole run of a moment ago, and the load has changed since.
+    CHECK(stopped >= attack_rounds());
 }
 
 TEST_CASE("signals: several ranks end with 75 and resume to the same bytes") {
