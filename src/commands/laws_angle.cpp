@@ -20,7 +20,8 @@ law::Angle bind(const law::AngleText& text, const law::AngleNumbers& numbers) {
     } catch (const law::FormulaError& e) {
         const bool definition = blamed >= 0;
         const auto i = static_cast<size_t>(definition ? blamed : -1 - blamed);
-        const std::string* parts[] = {&text.near, &text.far_query, &text.far_key, &text.far_from};
+        const std::string* parts[] = {&text.near, &text.far_query, &text.far_key, &text.far_from,
+                                      &text.growth};
         const std::string& formula = definition ? text.definitions[i].formula : *parts[i];
         throw Error(ExitCode::usage,
                     fmt::format("{}: {}\n{}", definition ? "parameter " + text.definitions[i].name : "angle",
@@ -35,6 +36,14 @@ table::Cell tokens_per_turn(const law::Formula& angle) {
     one[law::Variable::p] = 1;
     const double turn = law::evaluate(angle, one) - law::evaluate(angle, {});
     return table::significant_cell(turn == 0 ? NAN : 2 * std::numbers::pi / std::abs(turn));
+}
+
+// Distance near position 0 over which the product of a pair fades by a factor of e.
+table::Cell tokens_to_fade(const law::Formula& growth) {
+    law::Values one;
+    one[law::Variable::p] = 1;
+    const double fade = law::evaluate(growth, {}) - law::evaluate(growth, one);
+    return table::significant_cell(fade > 0 ? 1 / fade : NAN);
 }
 
 }  // namespace
@@ -81,6 +90,7 @@ void show_angle(const AngleStudy& study, const table::Terminal& terminal) {
     if (!text.far_from.empty())
         fmt::print("  pairs at distance {} or more: query {}, key {}\n", text.far_from, text.far_query,
                    text.far_key);
+    if (!text.growth.empty()) fmt::print("  growth = {}\n", text.growth);
     for (const law::Definition& d : text.definitions) fmt::print("  {} = {}\n", d.name, d.formula);
     if (named != nullptr && *named->sources)
         fmt::print("  source: {} (configs/references.bib)\n", named->sources);
@@ -92,9 +102,11 @@ void show_angle(const AngleStudy& study, const table::Terminal& terminal) {
                            {"pair", changes ? "trained" : "tokens"},
                            {}};
     if (changes) table.header.push_back("changed");
+    if (!before.growth.empty()) table.header.push_back("tokens to 1/e");
     for (size_t m = 0; m < before.near.size(); ++m) {
         table.rows.push_back({table::count_cell(static_cast<int64_t>(m)), tokens_per_turn(before.near[m])});
         if (changes) table.rows.back().push_back(tokens_per_turn(after.near[m]));
+        if (!before.growth.empty()) table.rows.back().push_back(tokens_to_fade(before.growth[m]));
     }
     fmt::print("\n{}\n", table::text_table(table, terminal));
 }

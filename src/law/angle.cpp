@@ -39,6 +39,13 @@ std::vector<NamedAngle> make_library() {
          "frequencies from 1 to 1/base over the pairs that turn",
          "barbero2024"},
         {"nope", {.near = "0"}, true, "nothing turns", "kazemnejad2023"},
+        {"xpos",
+         {.near = "p * base^(-2*m/d)",
+          .growth = "p/span * log((2*m/d + gamma)/(1 + gamma))",
+          .definitions = {base, {"span", "512"}, {"gamma", "0.4"}}},
+         true,
+         "rotary positions whose pairs also fade with distance, the fast ones first",
+         "sun2022lex"},
 
         {"pi", {.near = "p * (theta/k)", .definitions = {k}}, false, "positions divided by k", "chen2023pi"},
         {"ntk",
@@ -132,7 +139,6 @@ struct Binder {
         const size_t pairs = change() ? numbers.pairs : static_cast<size_t>(numbers.head_dim / 2);
         std::vector<Formula> all;
         for (size_t m = 0; m < pairs; ++m) all.push_back(of_pair(f, m));
-        while (!change() && !all.empty() && is_number(all.back(), 0)) all.pop_back();
         return all;
     }
 
@@ -189,6 +195,15 @@ Angle bind_angle(const AngleText& text, const AngleNumbers& numbers, int64_t& bl
     }
     blamed = -1;
     Angle angle{.near = binder.of_pairs(text.near)};
+    if (!text.growth.empty()) {
+        blamed = -5;
+        angle.growth = binder.of_pairs(text.growth);
+    }
+    while (!binder.change() && !angle.near.empty() && is_number(angle.near.back(), 0) &&
+           (angle.growth.empty() || is_number(angle.growth.back(), 0))) {
+        angle.near.pop_back();
+        if (!angle.growth.empty()) angle.growth.pop_back();
+    }
     if (text.far_from.empty()) return angle;
     blamed = -2;
     angle.far_queries = binder.of_pairs(text.far_query);
@@ -225,9 +240,27 @@ std::string Angle::first_not_finite(int64_t rows) const {
     return "";
 }
 
+std::string Angle::unrepresentable_growth(int64_t length) const {
+    for (size_t m = 0; m < growth.size(); ++m) {
+        Values middle, v;
+        middle[Variable::p] = static_cast<double>(length / 2);
+        const double at_middle = evaluate(growth[m], middle);
+        for (int64_t p = 0; p < length; p += std::max<int64_t>(1, (length - 1) / 4096)) {
+            v[Variable::p] = static_cast<double>(p);
+            const double change = evaluate(growth[m], v) - at_middle;
+            if (!(std::abs(change) <= most_growth))
+                return fmt::format(
+                    "the growth of pair {} changes by {:.4g} between the middle of {} positions and position "
+                    "{}, by more than {}",
+                    m, change, length, p, most_growth);
+        }
+    }
+    return "";
+}
+
 std::string Angle::key() const {
     std::string all = fmt::format("{}", far_from);
-    for (const std::vector<Formula>* angles : {&near, &far_queries, &far_keys}) {
+    for (const std::vector<Formula>* angles : {&near, &far_queries, &far_keys, &growth}) {
         for (const Formula& f : *angles) all += ";" + write(f, {});
         all += "|";
     }

@@ -192,7 +192,9 @@ void BoundLaw::set_parity(size_t parameter) {
     const double target = model_.parity > 0 ? model_.parity : usual;
     const Formula by_distance =
         law_.row_square ? call(Function::sqrt, {law_.gain + law_.row_square}) : law_.gain;
-    const Formula factor = model_.row_parity ? law_.row : law_.row * by_distance;
+    // A constant factor may be in the gain, which is 1 at t = 0 for every kind of distance that has no row_square.
+    const bool row_alone = model_.row_parity && law_.row_square;
+    const Formula factor = row_alone ? law_.row : law_.row * by_distance;
     if (!uses_parameter(factor, parameter))
         throw FormulaError(fmt::format("parity: {} is not in the factor of z; give its first value",
                                        parameters_[parameter].name),

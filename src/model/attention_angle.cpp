@@ -44,12 +44,40 @@ AngleText keyed_text(const PositionConfig& position) {
     return text;
 }
 
+using Parts = std::vector<std::pair<const char*, std::string*>>;
+
+// Reads an object whose members are formulas or numbers. names: "near and growth".
+void read_parts(const json::Value& angle, const Parts& parts, const std::string& names,
+                const std::string& path) {
+    const json::Object* members = angle.to_object();
+    if (members == nullptr)
+        throw ScoreError("expected a formula, the name of an angle, or an object of " + names, path);
+    for (const json::Member& member : *members) {
+        const auto part = std::find_if(parts.begin(), parts.end(),
+                                       [&](const auto& known) { return member.key == known.first; });
+        const std::string key = path + "." + member.key;
+        if (part == parts.end()) throw ScoreError("unknown: known are " + names, key);
+        const std::string* formula = member.value.to_string();
+        const std::optional<double> number = member.value.to_number();
+        if (formula == nullptr && !number) throw ScoreError("expected a formula", key);
+        *part->second = formula != nullptr ? *formula : fmt::format("{}", *number);
+    }
+}
+
+// `angle` as an object.
+AngleText object_text(const json::Value& angle) {
+    AngleText text{.near = "0"};
+    read_parts(angle, {{"near", &text.near}, {"growth", &text.growth}}, "near and growth", ".angle");
+    return text;
+}
+
 // `angle`, and what of `params` belongs to it.
 AngleText written_text(const AttentionConfig& a) {
     AngleText text;
     const std::string written = a.written_angle();
-    if (written.empty()) throw ScoreError("expected a formula or the name of an angle", ".angle");
-    if (const law::NamedAngle* named = law::find_angle(written)) {
+    if (written.empty()) {
+        text = object_text(a.angle);
+    } else if (const law::NamedAngle* named = law::find_angle(written)) {
         if (!named->trains)
             throw ScoreError(
                 fmt::format(
@@ -102,8 +130,8 @@ std::string named_near(const std::string& text) {
                         : fmt::format("no angle is named {}: did you mean {}?", text, alternatives(near));
 }
 
-// keys: of near, far_query, far_key and far_from.
-law::Angle bind(const AngleText& text, const law::AngleNumbers& numbers, const std::string (&keys)[4],
+// keys: of near, far_query, far_key, far_from and growth.
+law::Angle bind(const AngleText& text, const law::AngleNumbers& numbers, const std::string (&keys)[5],
                 const std::string& definitions) {
     int64_t blamed = 0;
     try {
@@ -114,7 +142,8 @@ law::Angle bind(const AngleText& text, const law::AngleNumbers& numbers, const s
             throw ScoreError(fmt::format("{}: {}", e.what(), law::marked(d.formula, e)),
                              definitions.empty() ? keys[0] : fmt::format("{}.{}.init", definitions, d.name));
         }
-        const std::string* formulas[] = {&text.near, &text.far_query, &text.far_key, &text.far_from};
+        const std::string* formulas[] = {&text.near, &text.far_query, &text.far_key, &text.far_from,
+                                         &text.growth};
         const auto part = static_cast<size_t>(-1 - blamed);
         const std::string named = named_near(*formulas[part]);
         throw ScoreError(
@@ -137,27 +166,11 @@ AngleText written_change(const json::Value& angle) {
         return {.near = *text};
     }
     AngleText text{.near = "p*theta"};
-    std::pair<const char*, std::string*> parts[] = {{"near", &text.near},
-                                                    {"far_query", &text.far_query},
-                                                    {"far_key", &text.far_key},
-                                                    {"far_from", &text.far_from}};
-    const json::Object* members = angle.to_object();
-    if (members == nullptr)
-        throw ScoreError(
-            "expected a formula, the name of an angle, or an object of near, far_query, far_key and "
-            "far_from",
-            "eval.angle");
-    for (const json::Member& member : *members) {
-        const auto part = std::find_if(std::begin(parts), std::end(parts),
-                                       [&](const auto& known) { return member.key == known.first; });
-        const std::string key = "eval.angle." + member.key;
-        if (part == std::end(parts))
-            throw ScoreError("unknown: expected near, far_query, far_key or far_from", key);
-        const std::string* formula = member.value.to_string();
-        const std::optional<double> number = member.value.to_number();
-        if (formula == nullptr && !number) throw ScoreError("expected a formula", key);
-        *part->second = formula != nullptr ? *formula : fmt::format("{}", *number);
-    }
+    const Parts parts{{"near", &text.near},
+                      {"far_query", &text.far_query},
+                      {"far_key", &text.far_key},
+                      {"far_from", &text.far_from}};
+    read_parts(angle, parts, "near, far_query, far_key and far_from", "eval.angle");
     for (const auto& [name, formula] : parts)
         if (formula->empty())
             throw ScoreError(fmt::format("needs {}: far pairs have far_query, far_key and far_from", name),
@@ -184,6 +197,11 @@ bool angle_uses(const AttentionConfig& a, const std::string& parameter) {
         const auto& all = named->text.definitions;
         return std::any_of(all.begin(), all.end(), [&](const Definition& d) { return d.name == parameter; });
     }
+    if (const json::Object* parts = a.angle.to_object())
+        return std::any_of(parts->begin(), parts->end(), [&](const json::Member& part) {
+            const std::string* formula = part.value.to_string();
+            return formula != nullptr && law::mentions(*formula, parameter);
+        });
     return law::mentions(written, parameter);
 }
 
@@ -193,13 +211,29 @@ AngleText angle_text(const AttentionConfig& a) {
 
 std::string written_out(const AngleText& text) {
     std::string line = text.near;
+    if (!text.growth.empty()) line += "; growth = " + text.growth;
     for (const Definition& d : text.definitions) line += fmt::format("; {} = {}", d.name, d.formula);
     return line;
 }
 
 law::Angle trained_angle(const ModelConfig& model, int64_t layer) {
     const AttentionConfig& a = model.layer_attention(layer);
-    return bind(angle_text(a), numbers_of(model, layer), {".angle", "", "", ""}, ".params");
+    const bool object = a.angle.to_object() != nullptr;
+    return bind(angle_text(a), numbers_of(model, layer),
+                {object ? ".angle.near" : ".angle", "", "", "", object ? ".angle.growth" : ".angle"},
+                ".params");
+}
+
+law::Angle output_factor(const ModelConfig& model, int64_t layer) {
+    law::AngleNumbers numbers = numbers_of(model, layer);
+    const std::string& formula = model.layer_attention(layer).output_norm.factor;
+    const std::string key = ".output_norm.factor";
+    if (law::mentions(formula, "m"))
+        throw ScoreError("one factor serves all channels: it cannot depend on m", key);
+    law::Angle factor = bind({.near = formula}, numbers, {key, "", "", "", ""}, "");
+    if (factor.near.empty()) throw ScoreError("the factor is 0 at every position", key);
+    factor.near.resize(1);
+    return factor;
 }
 
 law::Angle changed_angle(const ModelConfig& model, int64_t layer, const PostHocConfig& change,
@@ -217,7 +251,8 @@ law::Angle changed_angle(const ModelConfig& model, int64_t layer, const PostHocC
     const bool parts = change.angle.to_object() != nullptr;
     law::Angle angle =
         bind(text, numbers,
-             {parts ? key + ".near" : key, key + ".far_query", key + ".far_key", key + ".far_from"}, "");
+             {parts ? key + ".near" : key, key + ".far_query", key + ".far_key", key + ".far_from", ""}, "");
+    angle.growth = std::move(trained.growth);
     if (angle.far_from >= length) {  // the largest distance is length - 1
         angle.far_queries.clear();
         angle.far_keys.clear();

@@ -14,6 +14,10 @@ namespace longreach::model {
 // As trained. Throws ScoreError.
 law::Angle trained_angle(const ModelConfig& model, int64_t layer);
 
+// The factor of attention's output by position (OutputNorm::position), in `near` of the one pair. It throws a
+// ScoreError if the formula is wrong.
+law::Angle output_factor(const ModelConfig& model, int64_t layer);
+
 // At a length beyond the trained one, in a layer that `change` chooses; otherwise, and in a layer that turns nothing,
 // the trained angle. Throws ScoreError.
 law::Angle changed_angle(const ModelConfig& model, int64_t layer, const PostHocConfig& change,

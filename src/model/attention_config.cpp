@@ -148,6 +148,7 @@ void QkConfig::fields(config::Fields& f) {
          {QkKind::qk_rms_eps, "qk_rms_eps", "RMS norm with a learned eps, one for queries, one for keys"},
          {QkKind::qna, "qna", "<q/|q|, k>"},
          {QkKind::kna, "kna", "<q, k/|k|>"},
+         {QkKind::kna_w, "kna_w", "<q, gain k/|k|>, the gain learned and shared by the heads"},
          {QkKind::cosa, "cosa", "cos(q, k), under a scale for cosines"},
          {QkKind::qkv_rms_w, "qkv_rms_w", "RMS norm with a learned gain of queries, keys and values"},
          {QkKind::qkv_ln, "qkv_ln", "LayerNorm with a learned gain and bias of queries, keys and values"}},
@@ -196,9 +197,13 @@ void OutputNormConfig::fields(config::Fields& f) {
     f.choice<OutputNorm>("kind", kind,
                          {{OutputNorm::none, "none"},
                           {OutputNorm::head, "head", "over the channels of each head"},
-                          {OutputNorm::all, "all", "over the channels of all heads together"}},
+                          {OutputNorm::all, "all", "over the channels of all heads together"},
+                          {OutputNorm::position, "position", "no norm: the factor of the position"}},
                          {"RMS norm of the attention output, before gate and projection"});
     f.flag("gain", gain, {"learn a per-channel gain (head: shared by the heads)"});
+    f.text("factor", factor,
+           {"position: what the output at position p of the sequence is multiplied by, a formula such as "
+            "\"(1 + p/16)^0.25\""});
 }
 
 void GateConfig::fields(config::Fields& f) {
@@ -227,7 +232,9 @@ void AttentionConfig::fields(config::Fields& f) {
     f.any("angle", angle,
           {"the angle by which channel pair m turns at position p: a formula, \"p * 10000^(-2*m/d)\", or the "
            "name "
-           "of an angle (longreach laws); null: as position says"});
+           "of an angle (longreach laws); {\"near\": that, \"growth\": g}: the pair of a query at i and a "
+           "key at j also "
+           "counts exp(g(i) - g(j)) times; null: as position says"});
     f.section("conv", conv, {"short causal convolution of queries, keys and values"});
     f.section("qk", qk, {"normalisation of queries and keys"});
     f.section("scale", scale, {"score factor by the number of keys"});
@@ -312,8 +319,8 @@ struct AttentionRules {
 
     void queries_and_keys() const {
         const QkKind kind = a.qk.kind;
-        const bool unit =
-            kind == QkKind::qk_l2 || kind == QkKind::qna || kind == QkKind::kna || kind == QkKind::cosa;
+        const bool unit = kind == QkKind::qk_l2 || kind == QkKind::qna || kind == QkKind::kna ||
+                          kind == QkKind::kna_w || kind == QkKind::cosa;
         if (kind == QkKind::none) no_effect(".qk.eps", "qk.kind is none", ".qk.kind");
         if (unit) no_effect(".qk.eps", "unit vectors have no eps", ".qk.kind");
         if (kind != QkKind::qk_rms_eps)
@@ -441,6 +448,13 @@ struct AttentionRules {
             refuse(".conv.size", "nothing is convolved", ".conv.queries");
         if (a.output_norm.kind == OutputNorm::none)
             no_effect(".output_norm.gain", "output_norm.kind is none", ".output_norm.kind");
+        if (a.output_norm.kind == OutputNorm::position) {
+            no_effect(".output_norm.gain", "the factor takes its place", ".output_norm.kind");
+            if (a.output_norm.factor.empty())
+                refuse(".output_norm.factor", "position needs a formula of p", ".output_norm.kind");
+        } else {
+            no_effect(".output_norm.factor", "output_norm.kind is not position", ".output_norm.kind");
+        }
         if (a.gate.kind != GateKind::none) return;
         no_effect(".gate.doubled", "gate.kind is none", ".gate.kind");
         no_effect(".gate.zero_init", "gate.kind is none", ".gate.kind");

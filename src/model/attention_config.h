@@ -48,7 +48,20 @@ struct ScaleConfig {
     bool learned() const { return granularity_used() != ScaleGranularity::fixed; }
 };
 
-enum class QkKind { none, qk_rms, qk_rms_w, qk_ln, qk_l2, qk_rms_eps, qna, kna, cosa, qkv_rms_w, qkv_ln };
+enum class QkKind {
+    none,
+    qk_rms,
+    qk_rms_w,
+    qk_ln,
+    qk_l2,
+    qk_rms_eps,
+    qna,
+    kna,
+    cosa,
+    qkv_rms_w,
+    qkv_ln,
+    kna_w
+};
 struct QkConfig {
     QkKind kind = QkKind::qk_rms;
     double eps = 1.1920929e-7;
@@ -92,10 +105,11 @@ struct GateConfig {
     void fields(config::Fields& f);
 };
 
-enum class OutputNorm { none, head, all };
+enum class OutputNorm { none, head, all, position };
 struct OutputNormConfig {
     OutputNorm kind = OutputNorm::none;
     bool gain = false;
+    std::string factor{};  // position: a formula of p, the position in the sequence
     void fields(config::Fields& f);
 };
 
@@ -116,7 +130,7 @@ struct AttentionConfig {
     int64_t window = 0;  // keys a query sees, its own included; 0: all
     int64_t chunk = 0;   // keys are visible within blocks of this many positions; 0: everywhere
     PositionConfig position;
-    json::Value angle{};  // null: as position says; a formula, or the name of an angle
+    json::Value angle{};  // null: as position says; a formula, the name of an angle, or {near, growth}
     QkConfig qk;
     ScaleConfig scale;
     DistanceConfig distance;

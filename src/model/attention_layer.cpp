@@ -43,8 +43,9 @@ AttentionLayer::AttentionLayer(ParamTable& table, const ModelConfig& model, int6
         v_conv_ = conv(config_.conv.values, "v_conv.weight", value_width());
     }
     values_ = ValuePath(table, model, layer);
-    query_heads_ = Heads(table, name, config_, Heads::Part::queries);
-    key_heads_ = Heads(table, name, config_, Heads::Part::keys);
+    const bool grows = !trained_angle(model, layer).growth.empty();
+    query_heads_ = Heads(table, name, config_, Heads::Part::queries, grows);
+    key_heads_ = Heads(table, name, config_, Heads::Part::keys, grows);
     score_ = ScoreLaw(table, model, layer);
     output_ = AttentionOutput(table, model, layer);
     forget_ = ForgetGate(table, model, layer);
@@ -186,12 +187,13 @@ void AttentionLayer::forward(StepContext& run, const Memory& memory, Tensor y, W
         scores.far_from = tables_.far_from;
         run.ops.copy(scores.far_queries, q);
         run.ops.copy(scores.far_keys, k);
-        query_heads_.forward(run, saved.queries, scores.far_queries,
-                             tables_.far_queries.from(run.position()));
-        key_heads_.forward(run, saved.keys, scores.far_keys, tables_.far_keys.from(run.position()));
+        query_heads_.forward(run, saved.queries, scores.far_queries, tables_.far_queries.from(run.position()),
+                             tables_.ones);
+        key_heads_.forward(run, saved.keys, scores.far_keys, tables_.far_keys.from(run.position()),
+                           tables_.ones);
     }
-    query_heads_.forward(run, saved.queries, q, tables_.rotation.from(run.position()));
-    key_heads_.forward(run, saved.keys, k, tables_.rotation.from(run.position()));
+    query_heads_.forward(run, saved.queries, q, tables_.queries.from(run.position()), tables_.ones);
+    key_heads_.forward(run, saved.keys, k, tables_.keys.from(run.position()), tables_.ones);
     const Tensor v = values_.forward(run, saved.values, values_of(qkv), shared);
     const Tensor o = saved.o.first_rows(n);
     const Tensor lse = saved.lse.shaped({config_.heads, n});
@@ -212,7 +214,7 @@ void AttentionLayer::forward(StepContext& run, const Memory& memory, Tensor y, W
         run.ops.attention(o, lse, row_maxima, q, k, v, scores);
     }
     if (row_maxima) run.ops.head_maxima(maxima_, row_maxima);
-    const Tensor gathered = output_.forward(run, saved.output, o, xn);
+    const Tensor gathered = output_.forward(run, saved.output, o, xn, tables_.output.from(run.position()));
     if (run.observer)
         run.observer->attention(run, {layer_, xn, q, k, o, lse, scores, output_.gates_of(saved.output, n),
                                       gathered, run.matrix(out_), v});
@@ -235,7 +237,7 @@ void AttentionLayer::backward(StepContext& run, Tensor dxn, const Tensor& dy, co
 
     run.ops.linear_backward_weight(run.gradient(out_), dy, output_.result(saved.output, o));
     run.ops.linear_backward_input(dout, dy, run.matrix(out_), Write::set);
-    output_.backward(run, dout, saved.output, workspace.output, o, xn);
+    output_.backward(run, dout, saved.output, workspace.output, o, xn, tables_.output);
     AttentionSpec scores = spec(run, saved, false);
     AttentionGradients also = score_.gradients(workspace.score, n);
     also.sink = run.gradient(sink_);
@@ -245,8 +247,8 @@ void AttentionLayer::backward(StepContext& run, Tensor dxn, const Tensor& dy, co
     }
     run.ops.attention_backward(dq, dk, dv, also, workspace.attention, dout, o, lse, q, k, v, scores);
     score_.backward(run, tables_.score, workspace.score, also, scores.row_start);
-    query_heads_.backward(run, dq, q, saved.queries, tables_.rotation);
-    key_heads_.backward(run, dk, k, saved.keys, tables_.rotation);
+    query_heads_.backward(run, dq, q, saved.queries, tables_.queries, tables_.ones);
+    key_heads_.backward(run, dk, k, saved.keys, tables_.keys, tables_.ones);
     values_.backward(run, dprojected_values, dv, saved.values, values_of(qkv), shared);
 
     Tensor din = dqkv;

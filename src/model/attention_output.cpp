@@ -9,7 +9,9 @@ AttentionOutput::AttentionOutput(ParamTable& table, const ModelConfig& model, in
     const AttentionConfig& config = model.layer_attention(layer);
     const std::string name = fmt::format("layers.{}.attention.", layer);
     width_ = config.heads * config.head_dim;
-    if (config.output_norm.kind != OutputNorm::none) {
+    heads_ = config.heads;
+    multiplies_ = config.output_norm.kind == OutputNorm::position;
+    if (config.output_norm.kind == OutputNorm::head || config.output_norm.kind == OutputNorm::all) {
         groups_ = config.output_norm.kind == OutputNorm::head ? config.heads : 1;
         if (config.output_norm.gain)
             gain_ = table.add({name + "output_norm.gain",
@@ -38,9 +40,9 @@ AttentionOutput::AttentionOutput(ParamTable& table, const ModelConfig& model, in
 
 AttentionOutput::Saved AttentionOutput::plan(Arena& arena, const std::string& name, int64_t tokens) const {
     Saved saved;
+    if (groups_ > 0 || multiplies_) saved.normed = arena.activation(name + "output_normed", {tokens, width_});
     if (groups_ > 0) {
         saved.inverse = arena.reserve(name + "output_inverse", DType::f32, {tokens * groups_});
-        saved.normed = arena.activation(name + "output_normed", {tokens, width_});
         saved.normalised =
             gain_ ? arena.activation(name + "output_normalised", {tokens, width_}) : saved.normed;
     }
@@ -60,7 +62,7 @@ Tensor AttentionOutput::groups_of(const Tensor& x) const {
 }
 
 Tensor AttentionOutput::normed(const Saved& saved, const Tensor& o) const {
-    return groups_ > 0 ? saved.normed.first_rows(o.rows()) : o;
+    return groups_ > 0 || multiplies_ ? saved.normed.first_rows(o.rows()) : o;
 }
 
 Tensor AttentionOutput::gate_input(const Tensor& xn) const {
@@ -71,9 +73,23 @@ Tensor AttentionOutput::result(const Saved& saved, const Tensor& o) const {
     return gates_ > 0 ? saved.gated.first_rows(o.rows()) : normed(saved, o);
 }
 
-Tensor AttentionOutput::forward(StepContext& run, const Saved& saved, const Tensor& o,
-                                const Tensor& xn) const {
+HeadSpec AttentionOutput::multiplied(const StepContext& run, const Rotation& factors) const {
+    HeadSpec spec;
+    spec.length = run.batch.length;
+    spec.heads = heads_;
+    spec.head_dim = width_ / heads_;
+    spec.cosine = factors.cosine;
+    spec.sine = factors.sine;
+    return spec;
+}
+
+Tensor AttentionOutput::forward(StepContext& run, const Saved& saved, const Tensor& o, const Tensor& xn,
+                                const Rotation& factors) const {
     const int64_t n = o.rows();
+    if (multiplies_) {
+        run.ops.copy(normed(saved, o), o);
+        run.ops.prepare_heads(normed(saved, o), Tensor(), Tensor(), multiplied(run, factors));
+    }
     if (groups_ > 0)
         run.ops.norm(groups_of(saved.normed.first_rows(n)), groups_of(saved.normalised.first_rows(n)),
                      saved.inverse.first(n * groups_), groups_of(o), run.weight(gain_), Tensor(), norm_);
@@ -85,13 +101,16 @@ Tensor AttentionOutput::forward(StepContext& run, const Saved& saved, const Tens
 }
 
 void AttentionOutput::backward(StepContext& run, Tensor dout, const Saved& saved, const Workspace& workspace,
-                               const Tensor& o, const Tensor& xn) const {
+                               const Tensor& o, const Tensor& xn, const Rotation& factors) const {
     const int64_t n = o.rows();
     if (gates_ > 0) {
         const Tensor du = workspace.du.shaped({n, gates_});
         run.ops.gate_backward(dout, du, dout, saved.u.first_rows(n), normed(saved, o), factor_);
         run.ops.linear_backward_weight(run.gradient(gate_), du, gate_input(xn));
     }
+    if (multiplies_)
+        run.ops.prepare_heads_backward(dout, Tensor(), Tensor(), Tensor(), normed(saved, o), Tensor(),
+                                       Tensor(), multiplied(run, factors));
     if (groups_ > 0)
         run.ops.norm_backward(groups_of(dout), run.gradient(gain_), Tensor(), groups_of(dout),
                               groups_of(saved.normalised.first_rows(n)), saved.inverse.first(n * groups_),

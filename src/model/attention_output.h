@@ -1,12 +1,14 @@
-// The steps between attention and its output projection: a norm of the heads' outputs, then gates.
+// The steps between attention and its output projection: a norm of the heads' outputs, or a factor, then gates.
 //
 //     o = rms(o)                          over each head, or over all of them
+//     o = factor(p) o                     instead, p the position
 //     o = factor sigmoid(xn Wg^T) * o     one gate per head or per channel; xn: the input of the queries
 #pragma once
 
 #include "model/arena.h"
 #include "model/model_config.h"
 #include "model/step_context.h"
+#include "model/tables.h"
 
 namespace longreach::model {
 
@@ -15,7 +17,7 @@ class AttentionOutput {
     struct Saved {
         Tensor inverse;     // [N * groups] of the norm
         Tensor normalised;  // [N * groups, H d / groups] before the gain; no gain: memory of normed
-        Tensor normed;      // [N, H d]
+        Tensor normed;      // [N, H d]; or times the factor
         Tensor u;           // [N, H or H d] gates before the sigmoid
         Tensor gated;       // [N, H d]
     };
@@ -31,10 +33,12 @@ class AttentionOutput {
 
     // What the output projection reads.
     Tensor result(const Saved& saved, const Tensor& o) const;
-    Tensor forward(StepContext& run, const Saved& saved, const Tensor& o, const Tensor& xn) const;
+    // factors: of the position, as cosines of a rotation that does not turn.
+    Tensor forward(StepContext& run, const Saved& saved, const Tensor& o, const Tensor& xn,
+                   const Rotation& factors) const;
     // dout: the gradient at result() on entry and at o on return.
     void backward(StepContext& run, Tensor dout, const Saved& saved, const Workspace& workspace,
-                  const Tensor& o, const Tensor& xn) const;
+                  const Tensor& o, const Tensor& xn, const Rotation& factors) const;
     // dxn += the gradient that passes through the gates. Call it after backward().
     void backward_input(StepContext& run, Tensor dxn, const Workspace& workspace) const;
 
@@ -42,9 +46,12 @@ class AttentionOutput {
     Tensor groups_of(const Tensor& x) const;  // x [N, H d] as one row per group
     Tensor normed(const Saved& saved, const Tensor& o) const;
     Tensor gate_input(const Tensor& xn) const;
+    HeadSpec multiplied(const StepContext& run, const Rotation& factors) const;
 
     int64_t width_ = 0;   // H d
     int64_t groups_ = 0;  // per token, each normed separately; 0: no norm
+    int64_t heads_ = 0;
+    bool multiplies_ = false;  // by the factor of the position
     NormSpec norm_;
     ParamRef gain_, gate_;
     int64_t gates_ = 0, gate_inputs_ = 0;

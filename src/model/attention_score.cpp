@@ -27,7 +27,7 @@ bool unit_vectors(QkKind kind) {
 // s_base of the same model without a law and without `scale.base`.
 double default_base(const AttentionConfig& a) {
     const double d = static_cast<double>(a.head_dim);
-    if (a.qk.kind == QkKind::qna || a.qk.kind == QkKind::kna) return 1;
+    if (a.qk.kind == QkKind::qna || a.qk.kind == QkKind::kna || a.qk.kind == QkKind::kna_w) return 1;
     return unit_vectors(a.qk.kind) ? std::sqrt(d) : 1 / std::sqrt(d);
 }
 

@@ -4,7 +4,7 @@
 
 namespace longreach::model {
 
-Heads::Heads(ParamTable& table, const std::string& name, const AttentionConfig& config, Part part)
+Heads::Heads(ParamTable& table, const std::string& name, const AttentionConfig& config, Part part, bool grows)
     : heads_(part == Part::queries ? config.heads : config.kv()),
       head_dim_(config.head_dim),
       eps_(config.qk.eps) {
@@ -35,7 +35,9 @@ Heads::Heads(ParamTable& table, const std::string& name, const AttentionConfig& 
             unit_ = queries;
             break;
         case QkKind::kna:
+        case QkKind::kna_w:
             unit_ = keys;
+            gain = keys && config.qk.kind == QkKind::kna_w;
             break;
     }
     if (unit_) {
@@ -46,6 +48,7 @@ Heads::Heads(ParamTable& table, const std::string& name, const AttentionConfig& 
     const auto add = [&](const char* what, int64_t count, double value) {
         return table.add({prefix + what, {count}, {InitRule::Kind::constant, value}, ParamGroup::scalar});
     };
+    keeps_normalised_ = grows && !gain && norm_ != HeadNorm::none;
     if (gain) gain_ = add("gain", head_dim_, 1);
     if (norm_ == HeadNorm::layer) bias_ = add("bias", head_dim_, 0);
     if (config.qk.kind == QkKind::qk_rms_eps && !values)
@@ -54,13 +57,14 @@ Heads::Heads(ParamTable& table, const std::string& name, const AttentionConfig& 
 
 Heads::Saved Heads::plan(Arena& arena, const std::string& name, int64_t tokens) const {
     Saved saved;
-    if (gain_) saved.normalised = arena.activation(name + "_normalised", {tokens, heads_ * head_dim_});
+    if (gain_ || keeps_normalised_)
+        saved.normalised = arena.activation(name + "_normalised", {tokens, heads_ * head_dim_});
     if (norm_ != HeadNorm::none)
         saved.inverse = arena.reserve(name + "_inverse", DType::f32, {tokens, heads_});
     return saved;
 }
 
-HeadSpec Heads::spec(const StepContext& run, const Rotation& rotation) const {
+HeadSpec Heads::spec(const StepContext& run, const Rotation& rotation, const Tensor& ones) const {
     HeadSpec spec;
     spec.length = run.batch.length;
     spec.heads = heads_;
@@ -68,25 +72,26 @@ HeadSpec Heads::spec(const StepContext& run, const Rotation& rotation) const {
     spec.norm = norm_;
     spec.eps = static_cast<float>(eps_);
     spec.log_eps = run.weight(log_eps_);
-    spec.gain = run.weight(gain_);
+    spec.gain = keeps_normalised_ ? ones.first(head_dim_) : run.weight(gain_);
     spec.bias = run.weight(bias_);
     spec.cosine = rotation.cosine;
     spec.sine = rotation.sine;
     return spec;
 }
 
-void Heads::forward(StepContext& run, const Saved& saved, Tensor x, const Rotation& rotation) const {
+void Heads::forward(StepContext& run, const Saved& saved, Tensor x, const Rotation& rotation,
+                    const Tensor& ones) const {
     const int64_t n = x.rows();
     run.ops.prepare_heads(x, saved.normalised.first_rows_if_any(n), saved.inverse.first_rows_if_any(n),
-                          spec(run, rotation));
+                          spec(run, rotation, ones));
 }
 
 void Heads::backward(StepContext& run, Tensor dx, const Tensor& x, const Saved& saved,
-                     const Rotation& rotation) const {
+                     const Rotation& rotation, const Tensor& ones) const {
     const int64_t n = x.rows();
     run.ops.prepare_heads_backward(dx, run.gradient(gain_), run.gradient(bias_), run.gradient(log_eps_), x,
                                    saved.normalised.first_rows_if_any(n), saved.inverse.first_rows_if_any(n),
-                                   spec(run, rotation));
+                                   spec(run, rotation, ones));
 }
 
 }  // namespace longreach::model

@@ -19,28 +19,33 @@ class Heads {
     };
 
     Heads() = default;
-    // name: "layers.3.attention."
-    Heads(ParamTable& table, const std::string& name, const AttentionConfig& config, Part part);
+    // name: "layers.3.attention."; grows: rotation changes their length.
+    Heads(ParamTable& table, const std::string& name, const AttentionConfig& config, Part part,
+          bool grows = false);
     Saved plan(Arena& arena, const std::string& name, int64_t tokens) const;
 
-    // In place on x [N, heads*d].
-    void forward(StepContext& run, const Saved& saved, Tensor x, const Rotation& rotation) const;
+    // In place on x [N, heads*d]. ones: [d].
+    void forward(StepContext& run, const Saved& saved, Tensor x, const Rotation& rotation,
+                 const Tensor& ones) const;
     // In place on dx, the gradient at the treated heads on entry and at the projected heads on return.
     // x: the treated heads.
-    void backward(StepContext& run, Tensor dx, const Tensor& x, const Saved& saved,
-                  const Rotation& rotation) const;
+    void backward(StepContext& run, Tensor dx, const Tensor& x, const Saved& saved, const Rotation& rotation,
+                  const Tensor& ones) const;
 
     // The number by which scores must be divided: unit vectors are computed as RMS norms, whose length is
     // sqrt(d). 1 for heads that are not unit vectors.
     double length() const { return unit_ ? std::sqrt(static_cast<double>(head_dim_)) : 1.0; }
 
   private:
-    HeadSpec spec(const StepContext& run, const Rotation& rotation) const;
+    HeadSpec spec(const StepContext& run, const Rotation& rotation, const Tensor& ones) const;
 
     int64_t heads_ = 0, head_dim_ = 0;
     HeadNorm norm_ = HeadNorm::none;
     double eps_ = 0;
     bool unit_ = false;
+    // With a norm and a rotation that grows, the gradient of the norm cannot be had from the treated heads: a gain of
+    // ones makes the operation keep the normed ones.
+    bool keeps_normalised_ = false;
     ParamRef gain_, bias_, log_eps_;
 };
 

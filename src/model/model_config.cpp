@@ -216,6 +216,8 @@ void ModelConfig::check_score(config::Problems& p, int64_t layer, bool counted) 
     const std::string path = layout_path(layer);
     try {
         trained_angle(*this, layer);
+        if (a.output_norm.kind == OutputNorm::position && !a.output_norm.factor.empty())
+            output_factor(*this, layer);
         const LayerScore score = layer_score(*this, layer);
         if (!a.written()) return;
         if (!score.counts && !counted)

@@ -33,6 +33,7 @@ Tables::Tables(const ModelConfig& config, int64_t rows, const PostHocConfig& pos
 void Tables::add_layer(const ModelConfig& config, int64_t layer, const LayerChoice& choice) {
     const AttentionConfig& a = config.layer_attention(layer);
     most_heads_ = std::max(most_heads_, a.heads);
+    largest_head_ = std::max(largest_head_, a.head_dim);
     int rotary = -1;
     const law::Angle angle = trained_angle(config, layer);
     const bool turned = !angle.near.empty();
@@ -45,6 +46,16 @@ void Tables::add_layer(const ModelConfig& config, int64_t layer, const LayerChoi
                           },
                           {angle, layer, choice});
     rotary_of_.push_back(rotary);
+    int output = -1;
+    if (a.output_norm.kind == OutputNorm::position) {
+        const law::Angle factor = output_factor(config, layer);
+        output = index_of(output_,
+                          [&](const OutputFactors& o) {
+                              return o.factor.key() == factor.key() && o.head_dim == a.head_dim;
+                          },
+                          {factor, a.head_dim});
+    }
+    output_of_.push_back(output);
 
     Score score{.trained = std::make_unique<const LayerScore>(layer_score(config, layer)), .choice = choice};
     const ScoreChange change = post_hoc_.score_change(turned);
@@ -65,6 +76,7 @@ bool Tables::has_far_pairs(int64_t layer) const {
 void Tables::plan(Arena& arena) {
     arena.group("tables");
     zeros_ = arena.reserve("zeros", DType::f32, {most_heads_});
+    ones_ = arena.reserve("ones", DType::f32, {largest_head_});
     const auto rotation = [&](int64_t pairs) {
         Rotation r;
         r.cosine = arena.reserve("rotary", DType::f32, {rows_, pairs});
@@ -73,11 +85,13 @@ void Tables::plan(Arena& arena) {
     };
     for (Rotary& r : rotary_) {
         const int64_t pairs = static_cast<int64_t>(r.trained.near.size());
-        r.near = rotation(pairs);
+        r.queries = r.keys = rotation(pairs);
+        if (!r.trained.growth.empty()) r.keys = rotation(pairs);
         if (!far_possible(r)) continue;
         r.far_queries = rotation(pairs);
         r.far_keys = rotation(pairs);
     }
+    for (OutputFactors& o : output_) o.table = rotation(o.head_dim / 2);
     constants_.clear();
     constant_keys_.clear();
     for (Score& s : scores_) {
@@ -144,8 +158,11 @@ LayerTables Tables::layer(int64_t layer) const {
     const size_t l = static_cast<size_t>(layer);
     LayerTables t;
     t.zeros = zeros_;
+    t.ones = ones_;
+    if (const OutputFactors* o = at(output_, output_of_[l])) t.output = o->table;
     if (const Rotary* r = at(rotary_, rotary_of_[l])) {
-        t.rotation = r->near;
+        t.queries = r->queries;
+        t.keys = r->keys;
         if (r->angle.far_from > 0) {
             t.far_queries = r->far_queries;
             t.far_keys = r->far_keys;
@@ -174,26 +191,49 @@ ScoreRows Tables::score_rows(int64_t layer) const {
     return rows;
 }
 
-void Tables::fill_rotary(Ops& ops, Rotary& rotary, law::Angle angle) const {
-    const auto fill = [&](const Rotation& to, const std::vector<law::Formula>& angles) {
+void Tables::fill_rotary(Ops& ops, Rotary& rotary, law::Angle angle, int64_t length) const {
+    // log of the length of pair m at each position, 0 in the middle of a sequence. Rows that no sequence of this length
+    // reaches are kept finite.
+    const auto growth_of = [&](size_t m) {
+        std::vector<double> growth =
+            law::tabulate(angle.growth[m], law::Variable::p, 0, std::max(rows_, length / 2 + 1), {});
+        const double middle = growth[static_cast<size_t>(length / 2)];
+        for (double& g : growth)
+            g = std::clamp(g - middle, -law::Angle::most_growth, law::Angle::most_growth);
+        return growth;
+    };
+    const auto fill = [&](const Rotation& to, const std::vector<law::Formula>& angles, double sign) {
         const size_t pairs = angles.size();
         std::vector<float> cosine(static_cast<size_t>(rows_) * pairs), sine(cosine.size());
         for (size_t m = 0; m < pairs; ++m) {
             const std::vector<double> of_pair = law::tabulate(angles[m], law::Variable::p, 0, rows_, {});
+            const std::vector<double> growth = angle.growth.empty() ? std::vector<double>() : growth_of(m);
             for (size_t p = 0; p < of_pair.size(); ++p) {
-                cosine[p * pairs + m] = static_cast<float>(std::cos(of_pair[p]));
-                sine[p * pairs + m] = static_cast<float>(std::sin(of_pair[p]));
+                const double grown = growth.empty() ? 1 : std::exp(sign * growth[p]);
+                cosine[p * pairs + m] = static_cast<float>(grown * std::cos(of_pair[p]));
+                sine[p * pairs + m] = static_cast<float>(grown * std::sin(of_pair[p]));
             }
         }
         ops.upload(to.cosine, cosine.data());
         ops.upload(to.sine, sine.data());
     };
-    fill(rotary.near, angle.near);
+    fill(rotary.queries, angle.near, 1);
+    if (!angle.growth.empty()) fill(rotary.keys, angle.near, -1);
     if (angle.far_from > 0) {
-        fill(rotary.far_queries, angle.far_queries);
-        fill(rotary.far_keys, angle.far_keys);
+        fill(rotary.far_queries, angle.far_queries, 1);
+        fill(rotary.far_keys, angle.far_keys, -1);
     }
     rotary.angle = std::move(angle);
+    rotary.length = length;
+}
+
+void Tables::fill_output(Ops& ops, const OutputFactors& factors) const {
+    const size_t pairs = static_cast<size_t>(factors.head_dim) / 2;
+    std::vector<float> factor;
+    for (const double f : law::tabulate(factors.factor.near[0], law::Variable::p, 0, rows_, {}))
+        factor.insert(factor.end(), pairs, static_cast<float>(f));
+    ops.upload(factors.table.cosine, factor.data());
+    ops.zero(factors.table.sine);
 }
 
 void Tables::fill_constant(Ops& ops, const Constant& c) const {
@@ -219,8 +259,11 @@ void Tables::fill_constant(Ops& ops, const Constant& c) const {
 
 void Tables::fill(Ops& ops) {
     ops.zero(zeros_);
+    const std::vector<float> ones(static_cast<size_t>(largest_head_), 1.0f);
+    ops.upload(ones_, ones.data());
     for (const Constant& c : constants_) fill_constant(ops, c);
-    for (Rotary& r : rotary_) fill_rotary(ops, r, r.trained);
+    for (Rotary& r : rotary_) fill_rotary(ops, r, r.trained, config_.train_context);
+    for (const OutputFactors& o : output_) fill_output(ops, o);
 }
 
 bool Tables::use_length(Ops& ops, int64_t length, int64_t stage_window) {
@@ -229,8 +272,9 @@ bool Tables::use_length(Ops& ops, int64_t length, int64_t stage_window) {
         law::Angle angle = r.choice.at(length, stage_window)
                                ? changed_angle(config_, r.layer, post_hoc_, length)
                                : r.trained;
-        if (angle.key() == r.angle.key()) continue;
-        fill_rotary(ops, r, std::move(angle));
+        const int64_t longest = std::max(length, config_.train_context);
+        if (angle.key() == r.angle.key() && (angle.growth.empty() || r.length == longest)) continue;
+        fill_rotary(ops, r, std::move(angle), longest);
         changed = true;
     }
     for (Score& s : scores_) {

@@ -19,7 +19,8 @@
 
 namespace longreach::model {
 
-// cos and sin of the angle of every rotated channel pair, [R, pairs]; empty: no rotation.
+// cos and sin of the angle of every rotated channel pair, [R, pairs], both times the length to which the
+// pair grows; empty: no rotation.
 struct Rotation {
     Tensor cosine, sine;
     // The rows for sequences whose first token is at `position`.
@@ -55,10 +56,12 @@ struct ScoreRows {
 
 // The tables of one layer; a tensor is empty if the layer has no such table.
 struct LayerTables {
-    Rotation rotation;
+    Rotation queries, keys;          // the same tables unless they grow
     Rotation far_queries, far_keys;  // for pairs at distance far_from or more; evaluation only
     int64_t far_from = 0;            // 0: there are no far pairs
+    Rotation output;                 // OutputNorm::position: no turn, the factor of the position
     Tensor zeros;                    // [heads], the logits of sinks fixed at 0
+    Tensor ones;                     // [head_dim], the gain of heads whose rotation grows
     ScoreTables score;
 };
 
@@ -81,8 +84,15 @@ class Tables {
         law::Angle trained;
         int64_t layer;  // the first that has it
         LayerChoice choice;
-        Rotation near{}, far_queries{}, far_keys{};
+        Rotation queries{}, keys{}, far_queries{}, far_keys{};
         law::Angle angle{};  // from which they are filled now
+        int64_t length = 0;  // for which; it matters to growth alone
+    };
+    // Factors of attention's output by position.
+    struct OutputFactors {
+        law::Angle factor;
+        int64_t head_dim;
+        Rotation table{};
     };
     // A table of a law in which nothing learns. Equal ones are shared.
     struct Constant {
@@ -105,15 +115,16 @@ class Tables {
     ProgramTables plan_program(Arena& arena, const LayerScore& score, const law::Formula& formula,
                                const law::CompiledTable& value, law::Variable over);
     Tensor constant(Arena& arena, DType type, Constant made);
-    void fill_rotary(Ops& ops, Rotary& rotary, law::Angle angle) const;
+    void fill_rotary(Ops& ops, Rotary& rotary, law::Angle angle, int64_t length) const;
+    void fill_output(Ops& ops, const OutputFactors& factors) const;
     void fill_constant(Ops& ops, const Constant& constant) const;
     bool far_possible(const Rotary& rotary) const;
     void set_length(Ops& ops, int64_t length);
 
     ModelConfig config_;
     int64_t rows_;
-    int64_t most_heads_ = 0;
-    Tensor zeros_;
+    int64_t most_heads_ = 0, largest_head_ = 0;
+    Tensor zeros_, ones_;
     PostHocConfig post_hoc_;
     std::vector<Rotary> rotary_;
     std::vector<Constant> constants_;
@@ -121,6 +132,8 @@ class Tables {
     int64_t length_ = 0;          // T of the laws
     std::vector<Score> scores_;   // per layer
     std::vector<int> rotary_of_;  // per layer; -1: none
+    std::vector<OutputFactors> output_;
+    std::vector<int> output_of_;
 };
 
 }  // namespace longreach::model

@@ -56,14 +56,14 @@ Tensor ValuePath::forward(StepContext& run, const Saved& saved, const Tensor& pr
                     {run.weight(table_weight_), 1, 0}, looked_up);
         v = saved.embedded.first_rows(n);
     }
-    norm_.forward(run, saved.norm, v, Rotation());
+    norm_.forward(run, saved.norm, v, Rotation(), Tensor());
     return v;
 }
 
 void ValuePath::backward(StepContext& run, Tensor dprojected, Tensor dvalues, const Saved& saved,
                          const Tensor& projected, const SharedValues& shared) const {
     const int64_t n = projected.rows();
-    norm_.backward(run, dvalues, result(saved, projected), saved.norm, Rotation());
+    norm_.backward(run, dvalues, result(saved, projected), saved.norm, Rotation(), Tensor());
     if (table_) {
         const Tensor looked_up = shared.looked_up.shaped({n, width_});
         const Tensor dlooked_up = shared.dlooked_up.shaped({n, width_});

@@ -266,6 +266,27 @@ void Experiment::check_layers(config::Problems& p) const {
                 uses_context || (written && law::mentions(model::written_out(model::angle_text(a)), "L"));
             const std::string turn = written ? angle.first_not_finite(table_rows()) : "";
             if (!turn.empty()) p.add(path + ".angle", fmt::format("not a finite number: {}", turn));
+            for (const int64_t length : every_length()) {
+                const std::string growth =
+                    angle.unrepresentable_growth(std::max(length, model.train_context));
+                if (!growth.empty()) return p.add(path + ".angle", growth);
+            }
+            if (a.output_norm.kind == model::OutputNorm::position) {
+                uses_context = uses_context || law::mentions(a.output_norm.factor, "L");
+                if (data.document_mask)
+                    p.add(
+                        path + ".output_norm.kind",
+                        "position counts from the start of the sequence, where a document mask hides tokens",
+                        "data.document_mask");
+                const std::vector<double> factors = law::tabulate(model::output_factor(model, l).near[0],
+                                                                  law::Variable::p, 0, table_rows(), {});
+                const auto wrong = std::find_if(factors.begin(), factors.end(), [](double f) {
+                    return !std::isfinite(static_cast<float>(f));
+                });
+                if (wrong != factors.end())
+                    p.add(path + ".output_norm.factor",
+                          fmt::format("{} at position {}", *wrong, wrong - factors.begin()));
+            }
         } catch (const model::ScoreError&) {
             return;  // reported elsewhere
         }

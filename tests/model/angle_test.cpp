@@ -109,6 +109,32 @@ TEST_CASE("eval.angle: every method of eval.rope.kind written out gives the same
     same("rerope", json::Value::object({{"far_query", "128*theta"}, {"far_key", "0"}, {"far_from", 128}}));
 }
 
+TEST_CASE("a growth that f32 cannot hold is found, with the pair and the position") {
+    const law::Angle angle = model::trained_angle(with_angle("xpos"), 0);
+    CHECK(angle.unrepresentable_growth(1 << 16).empty());
+    CHECK(angle.unrepresentable_growth(1 << 17) ==
+          "the growth of pair 0 changes by 160.4 between the middle of 131072 positions and position 0, by "
+          "more "
+          "than 82");
+    model::ModelConfig nan = with_angle("");
+    nan.attention.angle = json::Value::object({{"growth", "log(p)"}});
+    CHECK(model::trained_angle(nan, 0).unrepresentable_growth(8) ==
+          "the growth of pair 0 changes by -inf between the middle of 8 positions and position 0, by more "
+          "than 82");
+}
+
+TEST_CASE("a growth is kept by a method that changes the angles") {
+    model::ModelConfig m = with_angle("xpos");
+    model::PostHocConfig yarn;
+    yarn.kind = "yarn";
+    CHECK(model::changed_angle(m, 0, yarn, 4096).growth.size() == 8);
+    CHECK(model::changed_angle(m, 0, yarn, 4096).key() != model::trained_angle(m, 0).key());
+    // Nothing turns, but pairs fade.
+    model::ModelConfig still = with_angle("");
+    still.attention.angle = json::Value::object({{"growth", "-p/8*(m < 3)"}});
+    CHECK(model::trained_angle(still, 0).near.size() == 3);
+}
+
 TEST_CASE("an evaluation with an angle written out equals the one with its name") {
     model::ModelConfig m = tiny_model(2);
     m.train_context = 16;
@@ -164,12 +190,28 @@ TEST_CASE("wrong angles: the message, and the key to blame") {
     m.attention.params["m"].init = 1;
     CHECK(trained_problem(m) == "a.params.m: this is the name of a variable of angles");
 
+    m = with_angle("");
+    CHECK(trained_problem(m) ==
+          "a.angle: expected a formula, the name of an angle, or an object of near and growth");
+    m.attention.angle = json::Value::object({{"grow", "p"}});
+    CHECK(trained_problem(m) == "a.angle.grow: unknown: known are near and growth");
+    m.attention.angle = json::Value::object({{"growth", "p*q"}});
+    CHECK(trained_problem(m) ==
+          "a.angle.growth: unknown name 'q'; known are p, m, d, l, layers, L, pi, e, egamma: p*[q]");
+    m = with_angle("rope");
+    m.attention.output_norm = {model::OutputNorm::position, false, "p*m"};
+    CHECK(problem([&] { model::output_factor(m, 0); }) ==
+          "a.output_norm.factor: one factor serves all channels: it cannot depend on m");
+    m.attention.output_norm.factor = "0*p";
+    CHECK(problem([&] { model::output_factor(m, 0); }) ==
+          "a.output_norm.factor: the factor is 0 at every position");
+
     CHECK(changed_problem(3) ==
           "eval.angle: expected a formula, the name of an angle, or an object of near, "
           "far_query, far_key and far_from");
     CHECK(changed_problem("yran") == "eval.angle: no angle is named yran: did you mean yarn?");
     CHECK(changed_problem(json::Value::object({{"far", "p"}})) ==
-          "eval.angle.far: unknown: expected near, far_query, far_key or far_from");
+          "eval.angle.far: unknown: known are near, far_query, far_key and far_from");
     CHECK(changed_problem(json::Value::object({{"far_query", "p"}})) ==
           "eval.angle: needs far_key: far pairs have far_query, far_key and far_from");
     CHECK(changed_problem(json::Value::object({{"far_query", "p"}, {"far_key", "p"}, {"far_from", "m"}})) ==

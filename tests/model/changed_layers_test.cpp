@@ -51,7 +51,7 @@ struct PlannedTables {
         tables.use_length(*ops, at);
         const model::LayerTables t = tables.layer(layer);
         std::vector<float> all{static_cast<float>(t.far_from), static_cast<float>(t.score.factor)};
-        for (const Tensor& table : {t.rotation.cosine, t.rotation.sine, t.far_queries.cosine, t.far_keys.sine,
+        for (const Tensor& table : {t.queries.cosine, t.queries.sine, t.far_queries.cosine, t.far_keys.sine,
                                     t.score.row.value.filled}) {
             if (!table) continue;
             std::vector<float> host(static_cast<size_t>(table.count()));

@@ -50,6 +50,7 @@ inline int64_t extra_steps(const model::ModelConfig& m, const model::AttentionCo
     int64_t steps = 0;
     if (a.conv.size > 0) ++steps;
     switch (a.qk.kind) {
+        case model::QkKind::kna_w:
         case model::QkKind::qk_rms_w:
         case model::QkKind::qk_ln:
             steps += 1;  // gain

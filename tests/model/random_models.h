@@ -81,7 +81,7 @@ class RandomVariant {
         if (a.conv.size > 0 && (a.conv.queries || a.conv.keys)) a.conv.values = flag();
 
         a.qk.kind = hybrid_ ? (flag() ? model::QkKind::qkv_rms_w : model::QkKind::qkv_ln)
-                            : static_cast<model::QkKind>(below(11));
+                            : static_cast<model::QkKind>(below(12));
         a.qk.eps = flag() ? 1e-6 : between(0.005, 0.5);
         a.qk.eps_per_head = a.qk.kind == model::QkKind::qk_rms_eps && flag();
         a.scale = scale(a.qk.kind);
@@ -262,7 +262,7 @@ inline std::vector<std::string> known_features() {
     values("scale.n", 0, 4);
     values("scale.granularity", 1, 4);
     for (const std::string& kind : distance_kinds) all.push_back("distance.kind=" + kind);
-    values("qk.kind", 0, 11);
+    values("qk.kind", 0, 12);
     for (const std::string& kind : scale_kinds) all.push_back("scale.kind=" + kind);
     return all;
 }

@@ -261,7 +261,7 @@ TEST_CASE("score base: by the treatment of queries and keys, by base, by the law
         CHECK(base("none", qk, 0.12) == 0.12);
         CHECK(base("sqrt2logn", qk, 0.12) == 1.0 / 16);  // there base goes into r
     }
-    for (model::QkKind qk : {model::QkKind::qna, model::QkKind::kna}) {
+    for (model::QkKind qk : {model::QkKind::qna, model::QkKind::kna, model::QkKind::kna_w}) {
         CHECK(base("none", qk) == 1);
         CHECK(base("none", qk, 0.5) == 0.5);
         CHECK(base("logn", qk, 0.5) == 1);

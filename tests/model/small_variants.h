@@ -50,6 +50,7 @@ inline std::vector<SmallModel> small_variants() {
              {"learned eps", model::QkKind::qk_rms_eps},
              {"unit queries", model::QkKind::qna},
              {"unit keys", model::QkKind::kna},
+             {"unit keys with a gain", model::QkKind::kna_w},
              {"rms norm with gain of queries, keys and values", model::QkKind::qkv_rms_w},
              {"layer norm of queries, keys and values", model::QkKind::qkv_ln}})
         attend(name, [&](model::AttentionConfig& a) { a.qk = {kind, 0.01}; });
@@ -220,6 +221,17 @@ inline std::vector<SmallModel> small_variants() {
                        a.output_norm = {kind, gain};
                        a.sink = model::SinkKind::learned;
                    });
+    attend("factor of the position on the output", [](model::AttentionConfig& a) {
+        a.output_norm = {model::OutputNorm::position, false, "(1 + p/4)^0.5"};
+        a.gate.kind = model::GateKind::headwise;
+    });
+    for (const model::QkKind kind : {model::QkKind::qk_rms, model::QkKind::none, model::QkKind::kna,
+                                     model::QkKind::qk_ln, model::QkKind::qk_rms_eps})
+        attend(fmt::format("pairs that fade with distance, norm {}", static_cast<int>(kind)),
+               [&](model::AttentionConfig& a) {
+                   a.angle = json::Value::object({{"near", "p * 50^(-2*m/d)"}, {"growth", "-0.1*p/(1 + m)"}});
+                   a.qk = {kind, 0.01};
+               });
     for (const model::GateKind kind :
          {model::GateKind::headwise, model::GateKind::elementwise, model::GateKind::sparse})
         for (bool doubled : {false, true})

@@ -39,9 +39,9 @@ TEST_CASE("tables on the device: cos and sin by position, gain and bias by dista
     const PlannedTables planned(m, rows);
     const model::LayerTables layer = planned.tables.layer(0);
     const auto theta = rotary_frequencies(m.attention.position, m.attention.head_dim);
-    REQUIRE(layer.rotation.cosine.rows() == rows);
-    REQUIRE(layer.rotation.cosine.cols() == static_cast<int64_t>(theta.size()));
-    const auto cosine = planned.read(layer.rotation.cosine), sine = planned.read(layer.rotation.sine);
+    REQUIRE(layer.queries.cosine.rows() == rows);
+    REQUIRE(layer.queries.cosine.cols() == static_cast<int64_t>(theta.size()));
+    const auto cosine = planned.read(layer.queries.cosine), sine = planned.read(layer.queries.sine);
     const auto gain = planned.read(layer.score.gain.value.filled),
                bias = planned.read(layer.score.bias.value.filled);
     for (int64_t p = 0; p < rows; ++p) {
@@ -64,8 +64,8 @@ TEST_CASE("rotary scores depend on the difference of positions alone") {
     m.attention.head_dim = 64;
     const int64_t rows = 300;
     const PlannedTables planned(m, rows);
-    const auto cosine = planned.read(planned.tables.layer(0).rotation.cosine);
-    const auto sine = planned.read(planned.tables.layer(0).rotation.sine);
+    const auto cosine = planned.read(planned.tables.layer(0).queries.cosine);
+    const auto sine = planned.read(planned.tables.layer(0).queries.sine);
     const size_t pairs = 32;
     for (size_t i = 0; i < 300; i += 7)
         for (size_t j = 0; j <= i; j += 5)
@@ -76,6 +76,38 @@ TEST_CASE("rotary scores depend on the difference of positions alone") {
                 CHECK(std::abs(ci * cj + si * sj - c) <= 5 * 0x1p-24);
                 CHECK(std::abs(si * cj - ci * sj - s) <= 5 * 0x1p-24);
             }
+}
+
+TEST_CASE("a growth multiplies the product of a pair by exp(g(i) - g(j)), at every length of the sequence") {
+    model::ModelConfig m = one_layer({}, 16, 64);
+    m.attention.angle = "xpos";
+    m.attention.params["span"].init = 100;
+    const int64_t rows = 200, pairs = 8;
+    PlannedTables planned(m, rows);
+    std::vector<float> before;
+    for (const int64_t length : {64, 200}) {
+        planned.tables.use_length(*planned.ops, length);
+        const model::LayerTables layer = planned.tables.layer(0);
+        const auto qc = planned.read(layer.queries.cosine), qs = planned.read(layer.queries.sine),
+                   kc = planned.read(layer.keys.cosine), ks = planned.read(layer.keys.sine);
+        CHECK(before != qc);  // the middle of the sequence has moved
+        before = qc;
+        for (int64_t i = 0; i < length; i += 7)
+            for (int64_t j = 0; j <= i; j += 5)
+                for (int64_t k = 0; k < pairs; ++k) {
+                    const double share = 2.0 * static_cast<double>(k) / 16;
+                    const auto t = static_cast<double>(i - j);
+                    const double fade = std::pow((share + 0.4) / 1.4, t / 100);
+                    const double turn = t * std::pow(10000.0, -share);
+                    const auto q = static_cast<size_t>(i * pairs + k),
+                               key = static_cast<size_t>(j * pairs + k);
+                    const double cosine = double{qc[q]} * kc[key] + double{qs[q]} * ks[key];
+                    const double sine = double{qs[q]} * kc[key] - double{qc[q]} * ks[key];
+                    // Every entry is rounded once, to within u of the length of its pair: 2 u a product, two of them.
+                    CHECK(std::abs(cosine - fade * std::cos(turn)) <= 5 * 0x1p-24 * fade);
+                    CHECK(std::abs(sine - fade * std::sin(turn)) <= 5 * 0x1p-24 * fade);
+                }
+    }
 }
 
 TEST_CASE("layers that agree share tables, others have their own, nope has none") {
@@ -92,11 +124,11 @@ TEST_CASE("layers that agree share tables, others have their own, nope has none"
     m.pattern = {"0", "1", "2", "3"};
     const PlannedTables planned(m, 10);
     const auto layer = [&](int64_t l) { return planned.tables.layer(l); };
-    CHECK(layer(0).rotation.cosine.data() == layer(1).rotation.cosine.data());
+    CHECK(layer(0).queries.cosine.data() == layer(1).queries.cosine.data());
     CHECK_FALSE(layer(0).score.gain.value.filled);
-    CHECK_FALSE(layer(2).rotation.cosine);
-    CHECK_FALSE(layer(2).rotation.sine);
+    CHECK_FALSE(layer(2).queries.cosine);
+    CHECK_FALSE(layer(2).queries.sine);
     CHECK(layer(1).score.gain.value.filled.data() == layer(2).score.gain.value.filled.data());
-    CHECK(layer(3).rotation.cosine.data() != layer(0).rotation.cosine.data());
+    CHECK(layer(3).queries.cosine.data() != layer(0).queries.cosine.data());
     CHECK(layer(3).score.bias.value.filled.data() != layer(2).score.bias.value.filled.data());
 }

@@ -101,7 +101,7 @@ class Attention {
         }
         if (pairs > 0)
             sequence.largest_scores = std::max(sequence.largest_scores, std::sqrt(squares / pairs));
-        for (Row<T>& row : out) output_norm(row);
+        for (size_t p = 0; p < positions; ++p) output_norm(out[p], double(p));
         for (size_t p = 0; p < positions; ++p) gate(out[p], x[p]);
         return weights_.linear(out, name_ + "o.weight");
     }
@@ -212,7 +212,7 @@ class Attention {
             }
             for (size_t p = 0; p < x.size(); ++p) {
                 turned_queries_.push_back(turned(queries_[p], double(p)));
-                turned_keys_.push_back(turned(keys_[p], double(p)));
+                turned_keys_.push_back(turned(keys_[p], double(p), -1));
             }
             factors();
             if (a_.forget == model::ForgetKind::head) forget_sums(x);
@@ -269,17 +269,37 @@ class Attention {
                     case model::QkKind::kna:
                         if (!query) x = unit_vector(x);
                         break;
+                    case model::QkKind::kna_w:
+                        if (query) break;
+                        x = unit_vector(x);
+                        affine(x, o_.name_ + name + "_norm", weights_, false);
+                        break;
                 }
                 for (const T& v : x) result.push_back(magnitude * v);
             }
             return result;
         }
 
-        // Pairs (m, m + d/2) of every head rotated by position * theta_m.
-        Row<T> turned(Row<T> row, double position) const {
+        // A formula of `angle`; 0 if the object has none of this name. The names of angles are unknown here.
+        double of_angle(const char* part, size_t m, double position) const {
+            const std::string* formula = a_.angle.to_string();
+            if (formula == nullptr) {
+                const json::Value* of_object = a_.angle.find(part);
+                if (of_object == nullptr) return 0;
+                formula = of_object->to_string();
+            } else if (part != std::string("near")) {
+                return 0;
+            }
+            return o_.at_position(*formula, position, double(m));
+        }
+        // Pairs (m, m + d/2) of every head rotated by position * theta_m, or as `angle` says; sign -1: keys.
+        Row<T> turned(Row<T> row, double position, double sign = 1) const {
             const size_t half = o_.d_ / 2;
-            for (size_t m = 0; m < theta_.size(); ++m) {
-                const T cosine = std::cos(position * theta_[m]), sine = std::sin(position * theta_[m]);
+            const bool written = !a_.angle.is_null();
+            for (size_t m = 0; m < (written ? half : theta_.size()); ++m) {
+                const double angle = written ? of_angle("near", m, position) : position * theta_[m];
+                const double grown = written ? std::exp(sign * of_angle("growth", m, position)) : 1;
+                const T cosine = grown * std::cos(angle), sine = grown * std::sin(angle);
                 for (size_t begin = 0; begin < row.size(); begin += o_.d_) {
                     const T first = row[begin + m], second = row[begin + m + half];
                     row[begin + m] = first * cosine - second * sine;
@@ -448,9 +468,25 @@ class Attention {
         return s.size() == heads_ ? s[h] : s.at(h * d_ + c);
     }
 
-    void output_norm(Row<T>& row) const {
+    double at_position(const std::string& formula, double p, double m) const {
+        return FormulaWalker<double>(formula,
+                                     {{"p", p},
+                                      {"m", m},
+                                      {"d", double(d_)},
+                                      {"l", double(layer_)},
+                                      {"layers", double(config_.layers)},
+                                      {"L", l_train()}},
+                                     {})
+            .value();
+    }
+
+    void output_norm(Row<T>& row, double position) const {
         const model::OutputNormConfig& n = a_.output_norm;
         if (n.kind == model::OutputNorm::none) return;
+        if (n.kind == model::OutputNorm::position) {
+            for (T& o : row) o = T(at_position(n.factor, position, 0)) * o;
+            return;
+        }
         const size_t width = n.kind == model::OutputNorm::head ? d_ : row.size();
         for (size_t begin = 0; begin < row.size(); begin += width) {
             const Row<T> part = rms_norm(slice(row, begin, width), T(config_.norm.eps));

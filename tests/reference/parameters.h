@@ -102,6 +102,7 @@ inline std::vector<Parameter> parameters(const model::ModelConfig& m) {
         if (qk_layer || values || qk == model::QkKind::qk_rms_w)
             for (const char* which : {"q", "k", "v"})
                 if (which[0] != 'v' || values) norm(name + which + "_norm", d, qk_layer);
+        if (qk == model::QkKind::kna_w) norm(name + "k_norm", d, false);
         if (qk == model::QkKind::qk_rms_eps) {
             constant(name + "q_norm.log_eps", {a.qk.eps_per_head ? heads : 1}, std::log(a.qk.eps));
             constant(name + "k_norm.log_eps", {a.qk.eps_per_head ? kv : 1}, std::log(a.qk.eps));

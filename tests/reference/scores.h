@@ -155,6 +155,7 @@ inline double base_scale(const model::AttentionConfig& a) {
     switch (a.qk.kind) {
         case model::QkKind::qna:
         case model::QkKind::kna:
+        case model::QkKind::kna_w:
             return plain ? a.scale.base : 1;
         case model::QkKind::qk_l2:
         case model::QkKind::cosa:
@@ -256,7 +257,8 @@ inline double first_multiplier(const model::AttentionConfig& a, double l_train) 
     }
     const double d = double(a.head_dim);
     // <q/|q|, k> and <q, k/|k|> have a scale of 1 without any law, other products 1/sqrt(d).
-    const bool one_side = a.qk.kind == model::QkKind::qna || a.qk.kind == model::QkKind::kna;
+    const bool one_side = a.qk.kind == model::QkKind::qna || a.qk.kind == model::QkKind::kna ||
+                          a.qk.kind == model::QkKind::kna_w;
     const double m0 = s.base > 0 ? s.base * (one_side ? 1 : std::sqrt(d)) : 1;
     return m0 * (scales_cosines(kind_of(s)) ? std::sqrt(d) : 1) / length_shape(a, l_train / 2, l_train);
 }

@@ -63,6 +63,8 @@ Overrides attention(std::initializer_list<const char*> settings) {
 }
 
 const Overrides formula = attention({"score=z - c*t/8", "params.c.init=1"});
+const Overrides by_position{"model.attention.output_norm.kind=position",
+                            "model.attention.output_norm.factor=p+1", "data.document_mask=false"};
 const Overrides learned_formula = attention({"score=z - c*t/8", "params.c.init=1", "params.c.learn=head"});
 const Overrides vector_formula =
     attention({"score=z - lookup(c, t/4)", "params.c.init=1", "params.c.learn=head", "params.c.size=2"});
@@ -182,6 +184,7 @@ std::vector<Effect> listed_effects() {
         attention_effect("conv.values", "false", Seen::weights, attention({"conv.size=3"})),
         attention_effect("output_norm.kind", "head"),
         attention_effect("output_norm.gain", "true", Seen::weights, kind("output_norm", "all")),
+        attention_effect("output_norm.factor", "p+2", Seen::metrics, by_position),
         attention_effect("gate.kind", "sparse", Seen::weights),
         attention_effect("gate.doubled", "false", Seen::metrics, kind("gate", "headwise")),
         attention_effect("gate.zero_init", "false", Seen::metrics, kind("gate", "elementwise")),

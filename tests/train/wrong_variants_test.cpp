@@ -117,6 +117,18 @@ TEST_CASE("wrong variants: modules and the residual stream") {
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"output_norm": {"gain": true}}}})",
          "model.attention.output_norm.gain (c.json:1:76): has no effect: output_norm.kind is none; see "
          "model.attention.output_norm.kind (default)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"output_norm": {"kind": "position"}}}, "data": {"document_mask": false}})",
+         "model.attention.output_norm.factor (default): position needs a formula of p; see "
+         "model.attention.output_norm.kind (c.json:1:76)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"output_norm": {"kind": "head", "factor": "p"}}}})",
+         "model.attention.output_norm.factor (c.json:1:94): has no effect: output_norm.kind is not position; "
+         "see model.attention.output_norm.kind (c.json:1:76)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"output_norm": {"kind": "position", "factor": "1/p"}}}, "data": {"document_mask": false}})",
+         "model.attention.output_norm.factor (c.json:1:98): inf at position 0"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"output_norm": {"kind": "position", "factor": "p"}}}})",
+         "model.attention.output_norm.kind (c.json:1:76): position counts from the start of the sequence, "
+         "where a "
+         "document mask hides tokens; see data.document_mask (default)"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"gate": {"doubled": false}}}})",
          "model.attention.gate.doubled (c.json:1:72): has no effect: gate.kind is none; see "
          "model.attention.gate.kind (default)"},

@@ -98,7 +98,7 @@ def granularity(scale: Config) -> str:
 
 def plain_base(layout: Config, cosines: bool) -> float:
     d, qk = layout["head_dim"], layout["qk"]["kind"]
-    if qk in ("qna", "kna"):
+    if qk in ("qna", "kna", "kna_w"):
         return 1.0
     if qk in ("qk_l2", "cosa"):
         return 1.0 if cosines else math.sqrt(d)

@@ -192,6 +192,8 @@ class Model:
             return rms(a, np.exp(self.weights[norm + ".log_eps"])[:, None])
         if kind in ("qk_l2", "cosa") or (kind, which) in (("qna", "q"), ("kna", "k")):
             return unit(a)
+        if (kind, which) == ("kna_w", "k"):
+            return self.weights[norm + ".gain"] * unit(a)
         return a
 
     def visible(self, layout: Config) -> Array:
