@@ -19,6 +19,76 @@ LONGREACH_LAW_FUNCTION int law_arguments(LawOp op) {
     return op <= LawOp::table ? 0 : op <= LawOp::cos ? 1 : op <= LawOp::max ? 2 : 3;
 }
 
+// An operation of up to three numbers.
+LONGREACH_LAW_FUNCTION double law_result(LawOp op, double x, double y, double z) {
+    switch (op) {
+        case LawOp::negate:
+            return -x;
+        case LawOp::floor:
+            return std::floor(x);
+        case LawOp::ceil:
+            return std::ceil(x);
+        case LawOp::abs:
+            return std::fabs(x);
+        case LawOp::exp:
+            return std::exp(x);
+        case LawOp::expm1:
+            return std::expm1(x);
+        case LawOp::log:
+            return std::log(x);
+        case LawOp::log1p:
+            return std::log1p(x);
+        case LawOp::log2:
+            return std::log2(x);
+        case LawOp::sqrt:
+            return std::sqrt(x);
+        case LawOp::tanh:
+            return std::tanh(x);
+        case LawOp::sigmoid:
+            return 1 / (1 + std::exp(-x));
+        case LawOp::softplus:
+            return x > 0 ? x + std::log1p(std::exp(-x)) : std::log1p(std::exp(x));
+        case LawOp::erf:
+            return std::erf(x);
+        case LawOp::sin:
+            return std::sin(x);
+        case LawOp::cos:
+            return std::cos(x);
+        case LawOp::add:
+            return x + y;
+        case LawOp::subtract:
+            return x - y;
+        case LawOp::multiply:
+            return x * y;
+        case LawOp::divide:
+            return x / y;
+        case LawOp::power:
+            return x == 2 ? std::exp2(y) : std::pow(x, y);
+        case LawOp::less:
+            return x < y;
+        case LawOp::less_equal:
+            return x <= y;
+        case LawOp::greater:
+            return x > y;
+        case LawOp::greater_equal:
+            return x >= y;
+        case LawOp::equal:
+            return x == y;
+        case LawOp::not_equal:
+            return x != y;
+        case LawOp::min:
+            return y < x ? y : x;
+        case LawOp::max:
+            return y > x ? y : x;
+        case LawOp::where:
+            return x != 0 ? y : z;
+        case LawOp::clamp:
+            return x < y ? y : x > z ? z : x;
+        default:
+            return 0;
+    }
+}
+
 // The result for one entry of one row, which has the index `at` in the tables.
 LONGREACH_LAW_FUNCTION double law_value(const LawProgram& program, const LawInputs& in, int64_t row,
                                         int64_t at, double entry) {
@@ -51,106 +121,9 @@ LONGREACH_LAW_FUNCTION double law_value(const LawProgram& program, const LawInpu
             continue;
         }
         top -= law_arguments(c.op) - 1;
-        const double x = stack[top], y = law_arguments(c.op) > 1 ? stack[top + 1] : 0;
-        double v = 0;
-        switch (c.op) {
-            case LawOp::negate:
-                v = -x;
-                break;
-            case LawOp::floor:
-                v = std::floor(x);
-                break;
-            case LawOp::ceil:
-                v = std::ceil(x);
-                break;
-            case LawOp::abs:
-                v = std::fabs(x);
-                break;
-            case LawOp::exp:
-                v = std::exp(x);
-                break;
-            case LawOp::expm1:
-                v = std::expm1(x);
-                break;
-            case LawOp::log:
-                v = std::log(x);
-                break;
-            case LawOp::log1p:
-                v = std::log1p(x);
-                break;
-            case LawOp::log2:
-                v = std::log2(x);
-                break;
-            case LawOp::sqrt:
-                v = std::sqrt(x);
-                break;
-            case LawOp::tanh:
-                v = std::tanh(x);
-                break;
-            case LawOp::sigmoid:
-                v = 1 / (1 + std::exp(-x));
-                break;
-            case LawOp::softplus:
-                v = x > 0 ? x + std::log1p(std::exp(-x)) : std::log1p(std::exp(x));
-                break;
-            case LawOp::erf:
-                v = std::erf(x);
-                break;
-            case LawOp::sin:
-                v = std::sin(x);
-                break;
-            case LawOp::cos:
-                v = std::cos(x);
-                break;
-            case LawOp::add:
-                v = x + y;
-                break;
-            case LawOp::subtract:
-                v = x - y;
-                break;
-            case LawOp::multiply:
-                v = x * y;
-                break;
-            case LawOp::divide:
-                v = x / y;
-                break;
-            case LawOp::power:
-                v = x == 2 ? std::exp2(y) : std::pow(x, y);
-                break;
-            case LawOp::less:
-                v = x < y;
-                break;
-            case LawOp::less_equal:
-                v = x <= y;
-                break;
-            case LawOp::greater:
-                v = x > y;
-                break;
-            case LawOp::greater_equal:
-                v = x >= y;
-                break;
-            case LawOp::equal:
-                v = x == y;
-                break;
-            case LawOp::not_equal:
-                v = x != y;
-                break;
-            case LawOp::min:
-                v = y < x ? y : x;
-                break;
-            case LawOp::max:
-                v = y > x ? y : x;
-                break;
-            case LawOp::where:
-                v = x != 0 ? y : stack[top + 2];
-                break;
-            case LawOp::clamp:
-                v = x < y ? y : x > stack[top + 2] ? stack[top + 2] : x;
-                break;
-            default:
-                break;
-        }
-        stack[top] = v;
+        const double y = law_arguments(c.op) > 1 ? stack[top + 1] : 0;
+        const double z = law_arguments(c.op) > 2 ? stack[top + 2] : 0;
+        stack[top] = law_result(c.op, stack[top], y, z);
     }
     return stack[0];
 }

@@ -13,19 +13,10 @@ Parameter learned(const char* name, const char* init, Sharing sharing) {
     return {.name = name, .init = init, .learn = sharing};
 }
 
-std::vector<NamedLaw> make_library() {
+// Factors by the number of keys.
+std::vector<NamedLaw> laws_of_count() {
     const Parameter r = learned("r", "parity", Sharing::layer);
-    const Parameter tau = fixed("tau", "10"), one = fixed("c", "1");
-    Parameter kerple_p = learned("p", "uniform(0, 2)", Sharing::head);
-    Parameter kerple_a = learned("a", "uniform(0, 1)", Sharing::head);
-    kerple_p.least = kerple_a.least = 0.01;
-    Parameter kerple_power = kerple_p;
-    kerple_power.most = 2;
-    Parameter buckets = learned("w", "0", Sharing::head);
-    buckets.size = 32;
-
     return {
-        // --- factors by the number of keys
         {"logn",
          "z * s*log(n)",
          {learned("s", "0.43", Sharing::head)},
@@ -98,8 +89,19 @@ std::vector<NamedLaw> make_library() {
          "chen2025critical"},
         {"cosa_const", "dot * 4*log(L/2)", {}, "a constant factor of cosines", "su9859"},
         {"cosa_logn", "dot * 4*log(n)", {}, "cosines at the largest gradient", "su9859"},
+    };
+}
 
-        // --- by distance
+std::vector<NamedLaw> laws_of_distance() {
+    const Parameter tau = fixed("tau", "10"), one = fixed("c", "1");
+    Parameter kerple_p = learned("p", "uniform(0, 2)", Sharing::head);
+    Parameter kerple_a = learned("a", "uniform(0, 1)", Sharing::head);
+    kerple_p.least = kerple_a.least = 0.01;
+    Parameter kerple_power = kerple_p;
+    kerple_power.most = 2;
+    Parameter buckets = learned("w", "0", Sharing::head);
+    buckets.size = 32;
+    return {
         {"scale_invariant",
          "z * sqrt(1 + 2*log1p(t/tau)) - c*2*log1p(t/tau)",
          {tau, one},
@@ -139,8 +141,14 @@ std::vector<NamedLaw> make_library() {
          {learned("r", "parity", Sharing::layer), tau, fixed("p", "0.5")},
          "a power law in the distance, for cosines",
          ""},
+    };
+}
 
-        // --- mixtures and parts
+// Mixtures, parts, and further forms of the laws above.
+std::vector<NamedLaw> other_laws() {
+    const Parameter r = learned("r", "parity", Sharing::layer);
+    const Parameter tau = fixed("tau", "10"), one = fixed("c", "1");
+    return {
         {"half_heads_logn",
          "z * where(h < H/2, s*log(n), r*sqrt(2*log(n + 1)))",
          {learned("s", "0.43", Sharing::layer), learned("r", "parity", Sharing::layer)},
@@ -169,6 +177,13 @@ std::vector<NamedLaw> make_library() {
          "cosines with the critical growth by distance, under log_bias",
          "nor2025"},
     };
+}
+
+std::vector<NamedLaw> make_library() {
+    std::vector<NamedLaw> all = laws_of_count();
+    for (const std::vector<NamedLaw>& more : {laws_of_distance(), other_laws()})
+        all.insert(all.end(), more.begin(), more.end());
+    return all;
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "cuda/cuda_test_ops.h"
+#include "cuda/schedule.h"
 
 namespace longreach {
 

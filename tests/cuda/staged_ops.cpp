@@ -9,9 +9,15 @@
 
 #include "base/error.h"
 #include "kernels/cuda/runtime.h"
-#include "cuda/cuda_test_ops.h"
+#include "cuda/schedule.h"
+#include "kernels/cuda_device.h"
+#include "kernels/ops.h"
 
 namespace longreach {
+
+namespace test {
+std::unique_ptr<Ops> make_test_ops(const CpuOptions& options);
+}
 
 namespace {
 
@@ -116,17 +122,13 @@ class Staging final : public Decorator {
 
 // The CUDA backend for host memory. Instead of a number of threads the kernel tests vary the
 // schedule of the harness.
-std::unique_ptr<Ops> make_staged_ops(const CpuOptions& options) {
+std::unique_ptr<Ops> test::make_test_ops(const CpuOptions& options) {
+    require(options.isa.empty() || options.isa == "generic", ExitCode::device, "one device");
     require(options.precision == Precision::fp32, ExitCode::device, "tensors of the host are f32");
     set_schedule(std::max(0, options.threads - 1));
-    std::unique_ptr<Ops> ops = make_plain_ops(options);
+    std::unique_ptr<Ops> ops = make_cuda_ops({.precision = options.precision});
     ops->decorate(std::make_shared<Staging>());
     return ops;
-}
-
-std::unique_ptr<Ops> make_plain_ops(const CpuOptions& options) {
-    require(options.isa.empty() || options.isa == "generic", ExitCode::device, "one device");
-    return make_cuda_ops({.precision = options.precision});
 }
 
 }  // namespace longreach

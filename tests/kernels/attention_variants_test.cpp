@@ -9,12 +9,7 @@ using namespace longreach::test;
 
 namespace {
 
-// The harness of the CUDA kernels is slower than a CPU and takes fewer.
-#ifdef LONGREACH_RANDOM_VARIANTS
-constexpr uint64_t random_variants = LONGREACH_RANDOM_VARIANTS;
-#else
-constexpr uint64_t random_variants = 360;
-#endif
+const uint64_t random_variants = in_harness() ? 120 : 360;
 
 // A random combination whose pairs times channels stay below a budget that keeps the reference fast.
 Variant random_variant(uint64_t seed) {
@@ -104,7 +99,7 @@ TEST_CASE("random variants of attention and their gradients against double") {
     std::vector<Ops*> ops;
     for (const std::string& isa : instruction_sets())
         for (int count : threads) {
-            owned.push_back(make_cpu_ops({.threads = count, .isa = isa}));
+            owned.push_back(make_test_ops({.threads = count, .isa = isa}));
             ops.push_back(owned.back().get());
         }
     for (uint64_t seed = 1; seed <= random_variants; ++seed) {
@@ -141,11 +136,7 @@ TEST_CASE("random variants of attention, one query at a time, against double") {
 
 // From 2048 positions on a CPU's backward pass cuts the keys into segments and adds partial results. The
 // harness of the CUDA kernels is slower, and they know no segments.
-#ifdef LONGREACH_LONG_SEQUENCE
-constexpr int64_t long_sequence = LONGREACH_LONG_SEQUENCE;
-#else
-constexpr int64_t long_sequence = 2060;
-#endif
+const int64_t long_sequence = in_harness() ? 430 : 2060;
 
 TEST_CASE("variants over several segments of keys") {
     const Variant folded{.batch = 1,
@@ -174,7 +165,7 @@ TEST_CASE("variants over several segments of keys") {
     forgetting.gain_gradient = forgetting.bias_gradient = false;
     forgetting.forget = forgetting.forget_gradient = true;
     for (const Variant& c : {folded, capped, forgetting}) {
-        const auto ops = make_cpu_ops({.threads = 2});
+        const auto ops = make_test_ops({.threads = 2});
         check_variant(c, {ops.get()});
         check_thread_independence([&](Ops& any) { return executed(c, any).results(); });
     }
@@ -487,7 +478,7 @@ TEST_CASE("far from distance zero: only the far pair counts") {
 }
 
 TEST_CASE("the backward pass refuses a far pair, and tables it has no gradients for") {
-    const auto ops = make_cpu_ops({.threads = 1});
+    const auto ops = make_test_ops({.threads = 1});
     Variant far = base();
     far.far = true;
     Problem run(far);

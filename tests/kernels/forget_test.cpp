@@ -182,7 +182,7 @@ TEST_CASE("forget gates: the same bits at every number of threads") {
 }
 
 TEST_CASE("forget gates of shapes that do not fit are refused") {
-    const auto ops = make_cpu_ops({.threads = 1});
+    const auto ops = make_test_ops({.threads = 1});
     Gates g(2, 5, 3);
     const auto forward = [&](const Tensor& sums, const Tensor& bias, int64_t length, int64_t first) {
         ops->forget_sums(sums, g.u.tensor(), bias, length, first);

@@ -63,7 +63,7 @@ struct Product {
 }  // namespace
 
 TEST_CASE("a decorator sees name, cost and operands of a call") {
-    const auto ops = make_cpu_ops({.threads = 1});
+    const auto ops = make_test_ops({.threads = 1});
     const auto trace = std::make_shared<Trace>();
     Product p;
     ops->linear(p.out, p.in, p.weight, Write::set);
@@ -83,7 +83,7 @@ TEST_CASE("a decorator sees name, cost and operands of a call") {
 }
 
 TEST_CASE("tensors within specs and slots are operands") {
-    const auto ops = make_cpu_ops({.threads = 1});
+    const auto ops = make_test_ops({.threads = 1});
     const auto trace = std::make_shared<Trace>();
     ops->decorate(trace);
     std::vector<float> memory(6, 1.0f);
@@ -101,7 +101,7 @@ TEST_CASE("tensors within specs and slots are operands") {
 }
 
 TEST_CASE("a decorator may run a call on other memory") {
-    const auto ops = make_cpu_ops({.threads = 1});
+    const auto ops = make_test_ops({.threads = 1});
     std::vector<float> memory(4);
     ops->decorate(std::make_shared<Elsewhere>(memory));
     Product p;
@@ -111,7 +111,7 @@ TEST_CASE("a decorator may run a call on other memory") {
 }
 
 TEST_CASE("a search for NaN names the first operation that makes one") {
-    const auto ops = make_cpu_ops({.threads = 1});
+    const auto ops = make_test_ops({.threads = 1});
     const auto scan = std::make_shared<NanScan>();
     ops->decorate(scan);
     Product p;
@@ -125,7 +125,7 @@ TEST_CASE("a search for NaN names the first operation that makes one") {
 }
 
 TEST_CASE("a recording does not run past a decorator") {
-    const auto ops = make_cpu_ops({.threads = 1});
+    const auto ops = make_test_ops({.threads = 1});
     const auto times = std::make_shared<OpTimes>(*ops);
     ops->decorate(times);
     Product p;

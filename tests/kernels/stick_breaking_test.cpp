@@ -9,16 +9,8 @@ using namespace longreach::test;
 
 namespace {
 
-#ifdef LONGREACH_RANDOM_VARIANTS
-constexpr uint64_t random_variants = LONGREACH_RANDOM_VARIANTS;
-#else
-constexpr uint64_t random_variants = 240;
-#endif
-#ifdef LONGREACH_LONG_SEQUENCE
-constexpr int64_t long_sequence = LONGREACH_LONG_SEQUENCE;
-#else
-constexpr int64_t long_sequence = 2100;
-#endif
+const uint64_t random_variants = in_harness() ? 40 : 240;
+const int64_t long_sequence = in_harness() ? 430 : 2100;
 
 Variant random_sticks(uint64_t seed) {
     Draw draw(seed, 5);
@@ -60,7 +52,7 @@ Problem executed(const Variant& c, Ops& ops, Prepare prepare) {
 TEST_CASE("random variants of stick-breaking attention and their gradients against double") {
     std::vector<std::unique_ptr<Ops>> ops;
     for (const std::string& isa : instruction_sets())
-        for (int threads : {1, 2, 3}) ops.push_back(make_cpu_ops({.threads = threads, .isa = isa}));
+        for (int threads : {1, 2, 3}) ops.push_back(make_test_ops({.threads = threads, .isa = isa}));
     for (uint64_t seed = 1; seed <= random_variants; ++seed) {
         CAPTURE(seed);
         check_sticks(executed(random_sticks(seed), *ops[seed % ops.size()], [](Problem&) {}));
@@ -84,7 +76,7 @@ TEST_CASE("stick-breaking over several segments: the same bits at every number o
         for (int64_t i = 0; i < p.bias.count(); ++i) p.bias[i] -= 5;
     };
     check_thread_independence([&](Ops& any) { return executed(c, any, low).results(); });
-    const auto ops = make_cpu_ops({.threads = 2});
+    const auto ops = make_test_ops({.threads = 2});
     check_sticks(executed(c, *ops, low));
     c.window = long_sequence * 3 / 5;
     c.softcap = 2;
@@ -224,7 +216,7 @@ TEST_CASE("row statistics of stick-breaking attention against double") {
 }
 
 TEST_CASE("stick-breaking refuses what only a softmax has") {
-    const auto ops = make_cpu_ops({.threads = 1});
+    const auto ops = make_test_ops({.threads = 1});
     Variant sink = base(), square = base(), far = base(), forget = base();
     sink.sink = true;
     square.gain_rows = square.bias_rows = 1;

@@ -16,7 +16,7 @@
 
 #include "base/error.h"
 #include "base/rng.h"
-#include "kernels/ops.h"
+#include "kernels/test_ops.h"
 
 namespace longreach::test {
 
@@ -30,7 +30,7 @@ inline const std::vector<std::string>& instruction_sets() {
         std::vector<std::string> names;
         for (const char* isa : {"generic", "avx2", "avx512"}) {
             try {
-                make_cpu_ops({.threads = 1, .isa = isa});
+                make_test_ops({.threads = 1, .isa = isa});
                 names.push_back(isa);
             } catch (const Error& error) {
                 if (error.code() != ExitCode::device) throw;
@@ -45,7 +45,7 @@ inline const std::vector<std::string>& instruction_sets() {
 inline void for_each_isa(const std::function<void(Ops&)>& body, int threads = 2) {
     for (const std::string& isa : instruction_sets()) {
         CAPTURE(isa);
-        const auto ops = make_cpu_ops({.threads = threads, .isa = isa});
+        const auto ops = make_test_ops({.threads = threads, .isa = isa});
         body(*ops);
     }
 }
@@ -173,11 +173,11 @@ template <class Compute>
 void check_thread_independence(Compute compute) {
     for (const std::string& isa : instruction_sets()) {
         CAPTURE(isa);
-        const auto one = make_cpu_ops({.threads = 1, .isa = isa});
+        const auto one = make_test_ops({.threads = 1, .isa = isa});
         const auto expected = compute(*one);
         for (int threads : thread_counts) {
             CAPTURE(threads);
-            const auto ops = make_cpu_ops({.threads = threads, .isa = isa});
+            const auto ops = make_test_ops({.threads = threads, .isa = isa});
             CHECK(same_bits(compute(*ops), expected));
         }
     }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/rng.h"
+#include "kernels/test_ops.h"
 #include "model/device_batch.h"
 #include "model/transformer.h"
 #include "reference/model.h"
@@ -40,7 +41,7 @@ class ModelFixture {
 
     ModelFixture(const model::ModelConfig& config, const FixtureSize& size,
                  const CpuOptions& cpu = {.threads = 1}, uint64_t seed = 1)
-        : ops_(make_cpu_ops(cpu)),
+        : ops_(make_test_ops(cpu)),
           arena_(*ops_),
           model_(config, size.table_rows ? size.table_rows : size.length, size.post_hoc) {
         if (size.watch != Watch::nothing) model_.watch_scores(size.watch == Watch::absolute);

@@ -273,7 +273,7 @@ inline std::vector<std::string> available_isas() {
     std::vector<std::string> found;
     for (const char* isa : {"", "avx2", "generic"}) {
         try {
-            make_cpu_ops({.threads = 1, .isa = isa});
+            make_test_ops({.threads = 1, .isa = isa});
             found.push_back(isa);
         } catch (const Error& error) {
             if (error.code() != ExitCode::device) throw;

@@ -2,7 +2,7 @@
 // and which device a run gets.
 #include <doctest/doctest.h>
 
-#include "cuda/cuda_test_ops.h"
+#include "kernels/cuda_device.h"
 #include "simt/simt.h"
 #include "train/device.h"
 #include "train/tiny_configs.h"

@@ -14,13 +14,11 @@
 #include "train/device.h"
 #include "train/trainer.h"
 
-#if !defined(LONGREACH_TEST_DEVICE)
-#define LONGREACH_TEST_DEVICE "cpu"
-#endif
-
 namespace longreach::test {
 
-inline constexpr const char* device = LONGREACH_TEST_DEVICE;
+// The device of the runs: ctest sets the variable for programs that have another backend.
+inline const char* const device =
+    std::getenv("LONGREACH_TEST_DEVICE") != nullptr ? std::getenv("LONGREACH_TEST_DEVICE") : "cpu";
 
 inline void make_corpus(const std::string& directory, uint64_t seed = 1) {
     data::SynthOptions options;

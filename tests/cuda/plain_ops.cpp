@@ -1,0 +1,13 @@
+// The CUDA backend for tests that allocate what they use.
+#include "base/error.h"
+#include "kernels/cuda_device.h"
+#include "kernels/ops.h"
+
+namespace longreach::test {
+
+std::unique_ptr<Ops> make_test_ops(const CpuOptions& options) {
+    require(options.isa.empty() || options.isa == "generic", ExitCode::device, "one device");
+    return make_cuda_ops({.precision = options.precision});
+}
+
+}  // namespace longreach::test

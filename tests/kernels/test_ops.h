@@ -1,0 +1,20 @@
+// The backend that a test of operations runs on. Weak definitions: a program that links others (tests/cuda, tests/simt)
+// runs the same objects on them, so that each test is compiled once.
+#pragma once
+
+#include <memory>
+
+#include "kernels/ops.h"
+
+namespace longreach::test {
+
+[[gnu::weak]] std::unique_ptr<Ops> make_test_ops(const CpuOptions& options) {
+    return make_cpu_ops(options);
+}
+
+// In the harness of tests/simt, which is slower than a CPU and takes fewer and shorter cases.
+[[gnu::weak]] bool in_harness() {
+    return false;
+}
+
+}  // namespace longreach::test
