@@ -8,6 +8,7 @@
 #include "commands/yardsticks.h"
 #include "law/library.h"
 #include "model/arena.h"
+#include "model/score_law.h"
 #include "train/device.h"
 
 namespace longreach::commands {
@@ -42,9 +43,77 @@ struct Shape {
     }
 };
 
+// A law whose parameters learn, as a layer runs it: its tables are evaluated before attention, and its parameters get
+// their gradients from those of the tables.
+class LearnedLaw {
+  public:
+    LearnedLaw(Ops& ops, const Shape& shape)
+        : ops_(ops),
+          model_(model_of(shape)),
+          law_(parameters_, model_, 0),
+          tables_(model_, shape.length),
+          tokens_(shape.tokens) {}
+    void plan(model::Arena& arena) {
+        tables_.plan(arena);
+        saved_ = law_.plan(arena, "law", tokens_, tables_.score_rows(0));
+        buffers_ = law_.plan_buffers(arena, tokens_, model_.train_context, true);
+        weights_ = model::plan_weights(arena, parameters_);
+        gradients_ = model::plan_weights(arena, parameters_);
+    }
+    void prepare() {
+        tables_.fill(ops_);
+        std::vector<float> first;
+        model::initialise(parameters_, 1, first);
+        ops_.upload(weights_.flat, first.data());
+        ops_.zero(gradients_.flat);
+    }
+    AttentionGradients gradients() const { return law_.gradients(buffers_, tokens_); }
+    AttentionSpec evaluated(AttentionSpec spec) const {
+        model::StepContext run = context();
+        law_.apply(spec, run, tables_.layer(0).score, saved_, buffers_, 0, true);
+        return spec;
+    }
+    void backward() const {
+        model::StepContext run = context();
+        law_.backward(run, tables_.layer(0).score, buffers_, gradients(), Tensor());
+    }
+
+  private:
+    static model::ModelConfig model_of(const Shape& shape) {
+        model::ModelConfig m;
+        m.layers = 1;
+        m.train_context = shape.length;
+        m.attention.heads = shape.heads;
+        m.attention.head_dim = shape.head_dim;
+        m.attention.position.kind = model::PositionKind::nope;
+        m.attention.score = "scale_invariant";
+        for (const char* learned : {"tau", "c"}) m.attention.params[learned].learn = model::Learning::layer;
+        return m;
+    }
+    model::StepContext context() const {
+        model::Batch batch;
+        batch.sequences = tokens_ / model_.train_context;
+        batch.length = model_.train_context;
+        return {ops_, weights_, gradients_, batch, masks_};
+    }
+
+    Ops& ops_;
+    model::ModelConfig model_;
+    model::ParamTable parameters_;
+    model::ScoreLaw law_;
+    model::Tables tables_;
+    model::Masks masks_;
+    int64_t tokens_;
+    model::ScoreLaw::Saved saved_;
+    model::ScoreLaw::Buffers buffers_;
+    model::FlatParams weights_, gradients_;
+};
+
 class AttentionBench {
   public:
-    AttentionBench(Ops& ops, const Shape& shape) : ops_(ops), arena_(ops), shape_(shape) { plan(); }
+    AttentionBench(Ops& ops, const Shape& shape) : ops_(ops), arena_(ops), shape_(shape), law_(ops, shape) {
+        plan();
+    }
 
     // Empty if it fits; otherwise the required and the free memory.
     std::string too_large() const {
@@ -69,6 +138,7 @@ class AttentionBench {
         std::vector<double> sums;
         for (int64_t i = 0; i < forget_.count(); ++i) sums.push_back(-0.01 * static_cast<double>(i));
         ops_.upload(forget_, sums.data());
+        law_.prepare();
         ops_.row_starts(window_, Tensor(), shape_.length, std::max<int64_t>(1, shape_.length / 4), 0);
     }
 
@@ -76,7 +146,7 @@ class AttentionBench {
         const char* name;
         AttentionSpec spec;
         AttentionGradients gradients;
-        bool maxima = false, backward = true;
+        bool maxima = false, backward = true, law = false;
         std::vector<double> forward_times{}, backward_times{};  // seconds of one call
         int64_t forward_calls = 1, backward_calls = 1;          // per measurement
     };
@@ -111,6 +181,7 @@ class AttentionBench {
                 {"per-query scale, learned", factor, factor_gradient},
                 {"distance (scale-invariant, ALiBi, log bias)", distance, {}},
                 {"distance, learned (tau, decay, KERPLE)", distance, table_gradient},
+                {"the same, with its formula", plain, law_.gradients(), false, true, true},
                 {"forget gates", forget, forget_gradient},
                 {"softcap", softcap, {}},
                 {"sink, learned", sink, sink_gradient},
@@ -145,6 +216,7 @@ class AttentionBench {
         sink_ = arena_.reserve("bench", DType::f32, {shape_.heads});
         dsink_ = arena_.reserve("bench", DType::f32, {shape_.heads});
         window_ = arena_.reserve("bench", DType::i32, {shape_.tokens});
+        law_.plan(arena_);
         int64_t bytes = 0;
         for (const Variant& v : variants())
             bytes = std::max(bytes, ops_.attention_workspace(v.spec, v.gradients));
@@ -159,14 +231,17 @@ class AttentionBench {
     double forward(const Variant& v, int64_t calls) {
         const Tensor maxima = v.maxima ? maxima_ : Tensor();
         return ops_.seconds_of([&] {
-            for (int64_t i = 0; i < calls; ++i) ops_.attention(o_, lse_, maxima, q_, k_, v_, v.spec);
+            for (int64_t i = 0; i < calls; ++i)
+                ops_.attention(o_, lse_, maxima, q_, k_, v_, v.law ? law_.evaluated(v.spec) : v.spec);
         }) / static_cast<double>(calls);
     }
     double backward(const Variant& v, int64_t calls) {
         return ops_.seconds_of([&] {
-            for (int64_t i = 0; i < calls; ++i)
+            for (int64_t i = 0; i < calls; ++i) {
                 ops_.attention_backward(dq_, dk_, dv_, v.gradients, workspace_, dout_, o_, lse_, q_, k_, v_,
-                                        v.spec);
+                                        v.law ? law_.evaluated(v.spec) : v.spec);
+                if (v.law) law_.backward();
+            }
         }) / static_cast<double>(calls);
     }
 
@@ -176,6 +251,7 @@ class AttentionBench {
     Tensor q_, k_, v_, o_, dout_, dq_, dk_, dv_, far_q_, far_k_;
     Tensor lse_, maxima_, row_factor_, dfactor_, gain_, bias_, dgain_, dbias_, sink_, dsink_, window_,
         workspace_, forget_, dforget_;
+    LearnedLaw law_;
 };
 
 // Milliseconds, rate, share of the rate of a matrix product, and the median over
