@@ -296,6 +296,10 @@ TEST_CASE("first r: at parity a query with L_train / 2 keys scores as in the uns
           Approx(1.92 / 3.72330).epsilon(1e-5));
     CHECK(initial_r(attention("gammalogn", model::QkKind::qk_l2, 256, 0.12), 2048) ==
           Approx(1.92 * 16 / std::log(1024.0)));
+    // A constant factor is in the table by distance where there is one.
+    model::AttentionConfig far = attention("qknorm_g", model::QkKind::qk_l2, 64, 0, model::ScaleInit::parity);
+    far.distance.kind = "scale_invariant";
+    CHECK(initial_r(far, 2048) == Approx(8));
 }
 
 TEST_CASE("first r: by kind and by value") {
