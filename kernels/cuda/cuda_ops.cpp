@@ -272,6 +272,7 @@ class CudaOps final : public Ops {
     void do_row_starts(Tensor row_start, const Tensor& doc_start, int64_t length, int64_t window,
                        int64_t chunk) override {
         cuda::row_starts(row_start, doc_start, length, window, chunk, stream());
+        after("row starts");  // attention reads at the addresses they name: not if the launch failed
     }
     void do_evaluate_law(Tensor table, const LawSpec& spec) override {
         cuda::evaluate_law(table, spec, stream());
