@@ -1,5 +1,7 @@
 #include "kernels/law_program.h"
 
+#include <algorithm>
+
 #include "kernels/law_value.h"
 
 namespace longreach {
@@ -32,10 +34,55 @@ LawInputs law_inputs(const Tensor& table, const LawSpec& spec) {
     return in;
 }
 
+namespace {
+
+// One instruction at a time for up to this many entries: choosing the instruction is shared by all of them.
+constexpr int64_t law_lanes = 64;
+
+// The entries [begin, begin + n) of law_value, n <= law_lanes, with the same bits.
+void law_block(const LawProgram& program, const LawInputs& in, int64_t row, int64_t begin, int64_t n,
+               double first, float* to, int64_t step) {
+    double stack[LawProgram::deepest][law_lanes];
+    int top = -1;  // index of the last numbers pushed
+    for (int i = 0; i < program.count; ++i) {
+        const LawInstruction& c = program.code[i];
+        if (law_arguments(c.op) == 0 && c.op != LawOp::element) ++top;
+        double* x = stack[top];
+        switch (c.op) {
+            case LawOp::number:
+                std::fill_n(x, n, program.numbers[c.operand]);
+                break;
+            case LawOp::entry:
+                for (int64_t k = 0; k < n; ++k) x[k] = first + static_cast<double>(begin + k);
+                break;
+            case LawOp::parameter:
+                std::fill_n(x, n, law_parameter(in, c.operand, row, 0));
+                break;
+            case LawOp::table:
+                std::copy_n(in.tables[c.operand] + row * in.table_step[c.operand] + begin, n, x);
+                break;
+            case LawOp::element:
+                for (int64_t k = 0; k < n; ++k) x[k] = law_element(in, c.operand, row, x[k]);
+                break;
+            default: {
+                const int arguments = law_arguments(c.op);
+                top -= arguments - 1;
+                x = stack[top];
+                const double* y = arguments > 1 ? stack[top + 1] : x;
+                const double* z = arguments > 2 ? stack[top + 2] : x;
+                for (int64_t k = 0; k < n; ++k) x[k] = law_result(c.op, x[k], y[k], z[k]);
+            }
+        }
+    }
+    for (int64_t k = 0; k < n; ++k) to[(begin + k) * step] = static_cast<float>(stack[0][k]);
+}
+
+}  // namespace
+
 void law_values(const LawProgram& program, const LawInputs& inputs, int64_t row, int64_t begin, int64_t end,
                 double first, float* to, int64_t step) {
-    for (int64_t i = begin; i < end; ++i)
-        to[i * step] = static_cast<float>(law_value(program, inputs, row, i, first + static_cast<double>(i)));
+    for (int64_t i = begin; i < end; i += law_lanes)
+        law_block(program, inputs, row, i, std::min(law_lanes, end - i), first, to, step);
 }
 
 }  // namespace longreach

@@ -89,6 +89,17 @@ LONGREACH_LAW_FUNCTION double law_result(LawOp op, double x, double y, double z)
     }
 }
 
+LONGREACH_LAW_FUNCTION double law_parameter(const LawInputs& in, int operand, int64_t row, int64_t element) {
+    return static_cast<double>(in.parameters[operand][row * in.parameter_step[operand] + element]);
+}
+
+// The element of a vector that an index names: rounded down, held inside.
+LONGREACH_LAW_FUNCTION double law_element(const LawInputs& in, int operand, int64_t row, double at) {
+    const double last = static_cast<double>(in.sizes[operand] - 1), index = std::floor(at);
+    return law_parameter(in, operand, row,
+                         static_cast<int64_t>(index > 0 ? (index < last ? index : last) : 0));
+}
+
 // The result for one entry of one row, which has the index `at` in the tables.
 LONGREACH_LAW_FUNCTION double law_value(const LawProgram& program, const LawInputs& in, int64_t row,
                                         int64_t at, double entry) {
@@ -105,7 +116,7 @@ LONGREACH_LAW_FUNCTION double law_value(const LawProgram& program, const LawInpu
             continue;
         }
         if (c.op == LawOp::parameter) {
-            stack[++top] = static_cast<double>(in.parameters[c.operand][row * in.parameter_step[c.operand]]);
+            stack[++top] = law_parameter(in, c.operand, row, 0);
             continue;
         }
         if (c.op == LawOp::table) {
@@ -113,11 +124,7 @@ LONGREACH_LAW_FUNCTION double law_value(const LawProgram& program, const LawInpu
             continue;
         }
         if (c.op == LawOp::element) {
-            const double last = static_cast<double>(in.sizes[c.operand] - 1);
-            const double index = std::floor(stack[top]);
-            const int64_t k = static_cast<int64_t>(index > 0 ? (index < last ? index : last) : 0);
-            stack[top] =
-                static_cast<double>(in.parameters[c.operand][row * in.parameter_step[c.operand] + k]);
+            stack[top] = law_element(in, c.operand, row, stack[top]);
             continue;
         }
         top -= law_arguments(c.op) - 1;
