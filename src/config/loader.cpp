@@ -89,7 +89,7 @@ void ConfigLoad::no_effect(std::string_view path, const std::string& reason, std
     (wrong ? problems_ : warnings_).add(placed(path, "has no effect: " + reason, other));
 }
 
-void ConfigLoad::warn(std::string_view path, std::string message) {
+void ConfigLoad::warn(std::string_view path, const std::string& message) {
     const json::Value* value = document_.find(path);
     if (value != nullptr && document_.giver(*value) != Document::Giver::nobody)
         warnings_.add(placed(path, message, {}));

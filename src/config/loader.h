@@ -63,7 +63,7 @@ class ConfigLoad final : public Problems {
     Origin origin(std::string_view path) const override;
     void add(std::string_view path, std::string message, std::string_view other = {}) override;
     void no_effect(std::string_view path, const std::string& reason, std::string_view other) override;
-    void warn(std::string_view path, std::string message) override;
+    void warn(std::string_view path, const std::string& message) override;
 
     // Throws if there was any problem. `checked`: the cross-field checks ran.
     void finish(bool checked) const;

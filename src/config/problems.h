@@ -61,7 +61,7 @@ class Problems {
 
     // Reports what is valid but may not be meant: a warning, as from no_effect(),
     // and nothing if the key was not written or a resolved config contains it.
-    virtual void warn(std::string_view path, std::string message) {
+    virtual void warn(std::string_view path, const std::string& message) {
         static_cast<void>(path);
         static_cast<void>(message);
     }

@@ -243,7 +243,8 @@ std::string Angle::first_not_finite(int64_t rows) const {
 std::string Angle::unrepresentable_growth(int64_t length) const {
     for (size_t m = 0; m < growth.size(); ++m) {
         Values middle, v;
-        middle[Variable::p] = static_cast<double>(length / 2);
+        const int64_t middle_position = length / 2;
+        middle[Variable::p] = static_cast<double>(middle_position);
         const double at_middle = evaluate(growth[m], middle);
         for (int64_t p = 0; p < length; p += std::max<int64_t>(1, (length - 1) / 4096)) {
             v[Variable::p] = static_cast<double>(p);
