@@ -142,6 +142,7 @@ class Operation<method> {
             decorator->around(call);
         } else {
             (device_.*method)(arguments...);
+            device_.finished(name_);
         }
     }
 
@@ -159,6 +160,7 @@ class Operation<method> {
         }
         void run() override {
             std::apply([&](auto&... argument) { (operation_.device_.*method)(argument...); }, kept_);
+            operation_.device_.finished(operation_.name_);
         }
 
       private:

@@ -66,6 +66,8 @@ class Ops : public Planner {
     // Every operation called from here on goes through the decorator; null: none does.
     void decorate(std::shared_ptr<Decorator> decorator) { decorator_ = std::move(decorator); }
     Decorator* decorator() const { return decorator_.get(); }
+    // Called after each operation: a device whose work is only queued reports here what it refused.
+    virtual void finished(const char* /*operation*/) {}
 
     // --- planning
     DeviceTraits traits() const { return planner().do_traits(); }

@@ -3,11 +3,46 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 
 #include "base/error.h"
 
 namespace longreach {
+
+namespace {
+
+// The folders of NVIDIA's Python packages (nvidia-cublas, nvidia-nccl), of every Python in PATH.
+std::vector<std::string> python_folders() {
+    namespace fs = std::filesystem;
+    const auto children = [](const fs::path& folder) {
+        std::vector<fs::path> found;
+        std::error_code ignored;
+        for (fs::directory_iterator at(folder, ignored), end; at != end; at.increment(ignored))
+            found.push_back(at->path());
+        std::sort(found.begin(), found.end());
+        return found;
+    };
+    std::vector<std::string> folders;
+    const char* path = std::getenv("PATH");
+    std::string rest = path ? path : "";
+    for (size_t end = 0; !rest.empty(); rest = end < rest.size() ? rest.substr(end + 1) : "") {
+        end = std::min(rest.find(':'), rest.size());
+        const fs::path bin = rest.substr(0, end);
+        std::error_code ignored;
+        if (bin.empty() || !fs::exists(bin / "python3", ignored)) continue;
+        for (const fs::path& version : children(bin.parent_path() / "lib")) {
+            if (!version.filename().string().starts_with("python3")) continue;
+            for (const char* packages : {"site-packages", "dist-packages"})
+                for (const fs::path& package : children(version / packages / "nvidia"))
+                    folders.push_back((package / "lib/").string());
+        }
+    }
+    return folders;
+}
+
+}  // namespace
 
 ToolkitLibrary::ToolkitLibrary(const std::vector<std::string>& files, const std::string& wanted,
                                const std::function<std::string(const ToolkitLibrary&)>& unusable)
@@ -16,6 +51,7 @@ ToolkitLibrary::ToolkitLibrary(const std::vector<std::string>& files, const std:
     if (const char* home = std::getenv("CUDA_HOME"); home && *home)
         for (const char* folder : {"/lib64/", "/lib/"}) folders.push_back(std::string(home) + folder);
     for (const char* folder : {"/usr/local/cuda/lib64/", "/usr/local/cuda/lib/"}) folders.push_back(folder);
+    for (const std::string& folder : python_folders()) folders.push_back(folder);
     std::string tried;
     for (const std::string& file : files)
         for (const std::string& folder : folders) {

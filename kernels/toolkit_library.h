@@ -9,8 +9,8 @@ namespace longreach {
 
 class ToolkitLibrary {
   public:
-    // Opens the first of `files` that exists and is usable, looking where the system's loader looks and in the
-    // toolkit's folders. unusable: the reason why an open library will not do, such as "version 11"; empty if it
+    // Opens the first of `files` that exists and is usable, looking where the system's loader looks, in the toolkit's
+    // folders and in NVIDIA's Python packages. unusable: the reason why an open library will not do, such as "version 11"; empty if it
     // will. Error(device) names `wanted` ("NCCL 2.14 or newer") and every place that was tried.
     ToolkitLibrary(const std::vector<std::string>& files, const std::string& wanted,
                    const std::function<std::string(const ToolkitLibrary&)>& unusable);

@@ -3,6 +3,7 @@
 // Only download() and synchronize() wait for the device. Kernels that need memory between two launches share
 // one scratch buffer, whose users follow each other on the stream.
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <utility>
 
@@ -135,7 +136,6 @@ class CudaOps final : public Ops {
     void do_download(void* host, const Tensor& from) override {
         check(from.contiguous(), "download of a slice");
         ring_.download(host, from.data(), from.bytes());
-        after("download");
     }
     int64_t scratch_bytes() const override { return scratch_.bytes() + products_.workspace_bytes(); }
     void do_zero(Tensor to) override { cuda::zero(to, stream()); }
@@ -143,7 +143,13 @@ class CudaOps final : public Ops {
     void do_add(Tensor to, const Tensor& from) override { cuda::add(to, from, stream()); }
     void synchronize() override {
         require_success(cudaStreamSynchronize(stream()), "wait for the device");
-        after("kernels");
+        require_success(cudaGetLastError(), "kernels");
+    }
+    // An operation whose launch failed ends the work: what follows would read what it did not write. A kernel that fails
+    // later is reported by the next call that notices, unless each operation is waited for.
+    void finished(const char* operation) override {
+        require_success(cudaGetLastError(), operation);
+        if (waits_ && !capturing_) require_success(cudaStreamSynchronize(stream()), operation);
     }
     double seconds_of(const std::function<void()>& work) override {
         const Event begin, end;
@@ -161,10 +167,10 @@ class CudaOps final : public Ops {
     // The first time for a key the work runs as it is, so that everything lazy has happened
     // before it is captured.
     void do_replay(const std::string& key, const std::function<void()>& work) override {
+        if (waits_) return work();
         Recording& recording = recordings_[key];
         if (!recording.seen) {
             work();
-            after("kernels");
             // Where the scratch grew, recordings_ was emptied.
             recordings_[key].seen = true;
             return;
@@ -220,7 +226,8 @@ class CudaOps final : public Ops {
         cuda::embedding(x, table, tokens, stream());
     }
     void do_embedding_backward(Tensor dtable, const Tensor& dx, const Tensor& tokens) override {
-        cuda::embedding_backward(dtable, dx, tokens, stream());
+        cuda::embedding_backward(dtable, scratch(cuda::embedding_backward_workspace(dx.rows(), dx.cols())),
+                                 dx, tokens, stream());
     }
     void do_norm(Tensor y, Tensor normalised, Tensor inverse, const Tensor& x, const Tensor& gain,
                  const Tensor& bias, const NormSpec& spec) override {
@@ -272,7 +279,6 @@ class CudaOps final : public Ops {
     void do_row_starts(Tensor row_start, const Tensor& doc_start, int64_t length, int64_t window,
                        int64_t chunk) override {
         cuda::row_starts(row_start, doc_start, length, window, chunk, stream());
-        after("row starts");  // attention reads at the addresses they name: not if the launch failed
     }
     void do_evaluate_law(Tensor table, const LawSpec& spec) override {
         cuda::evaluate_law(table, spec, stream());
@@ -403,7 +409,6 @@ class CudaOps final : public Ops {
     }
     cudaStream_t stream() const { return stream_.handle; }
     static float beta_of(Write write) { return write == Write::add ? 1.0f : 0.0f; }
-    static void after(const char* what) { require_success(cudaGetLastError(), what); }
 
     Tensor scratch(int64_t bytes) {
         if (bytes > scratch_.bytes()) {
@@ -453,6 +458,8 @@ class CudaOps final : public Ops {
     Tensor scratch_;
     std::map<std::string, Recording> recordings_;
     bool capturing_ = false;
+    const bool waits_ =
+        std::getenv("LONGREACH_CUDA_SYNC") != nullptr;  // for the device, after each operation
 };
 
 }  // namespace

@@ -151,18 +151,33 @@ struct Plan {
         set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, static_cast<uint32_t>(kind.a.alignment));
         set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<uint32_t>(kind.addend.alignment));
         set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<uint32_t>(kind.c.alignment));
+        if (find_algorithm(library, kind, preference)) return;
+        // Better a product whose partial sums are rounded to the output's type than none.
+        set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, uint32_t{CUBLASLT_REDUCTION_SCHEME_MASK});
+        if (find_algorithm(library, kind, preference)) {
+            fmt::print(stderr, "warning: cuBLASLt has no algorithm with f32 partial sums for {}\n",
+                       name_of(kind));
+            return;
+        }
+        demand(CUBLAS_STATUS_NOT_SUPPORTED, "choosing an algorithm", &kind);
+    }
+    // The first of the heuristics' proposals that fits the workspace. The library answers an unknown combination either
+    // with none or with an error.
+    bool find_algorithm(cublasLtHandle_t library, const Kind& kind, const Preference& preference) {
         std::array<cublasLtMatmulHeuristicResult_t, candidates> found{};
         int count = 0;
-        demand(cublaslt().heuristic(library, operation.handle, b.handle, a.handle, addend.handle, c.handle,
-                                    preference.handle, candidates, found.data(), &count),
-               "choosing an algorithm", &kind);
+        const cublasStatus_t status =
+            cublaslt().heuristic(library, operation.handle, b.handle, a.handle, addend.handle, c.handle,
+                                 preference.handle, candidates, found.data(), &count);
+        if (status == CUBLAS_STATUS_NOT_SUPPORTED) return false;
+        demand(status, "choosing an algorithm", &kind);
         for (int i = 0; i < count; ++i) {
             const cublasLtMatmulHeuristicResult_t& one = found[static_cast<size_t>(i)];
             if (one.state != CUBLAS_STATUS_SUCCESS || one.workspaceSize > size_t{workspace_size}) continue;
             algorithm = one.algo;
-            return;
+            return true;
         }
-        demand(CUBLAS_STATUS_NOT_SUPPORTED, "choosing an algorithm", &kind);
+        return false;
     }
 };
 

@@ -36,7 +36,9 @@ void add(Tensor to, const Tensor& from, Stream stream);   // to += from
 
 // --- embedding
 void embedding(Tensor x, const Tensor& table, const Tensor& tokens, Stream stream);
-void embedding_backward(Tensor dtable, const Tensor& dx, const Tensor& tokens, Stream stream);
+int64_t embedding_backward_workspace(int64_t tokens, int64_t width);
+void embedding_backward(Tensor dtable, Tensor workspace, const Tensor& dx, const Tensor& tokens,
+                        Stream stream);
 
 // --- normalisation
 void norm(Tensor y, Tensor normalised, Tensor inverse, const Tensor& x, const Tensor& gain,

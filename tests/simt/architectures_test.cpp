@@ -123,7 +123,8 @@ const std::vector<Family> families{
      [](Room& room, DType type) {
          Tensor x = room.make(type, 5, 64), table = room.f32(7, 64), tokens = room.i32(5);
          cuda::embedding(x, table, tokens, nullptr);
-         cuda::embedding_backward(table, x, tokens, nullptr);
+         cuda::embedding_backward(table, room.workspace(cuda::embedding_backward_workspace(5, 64)), x, tokens,
+                                  nullptr);
      }},
     {"norm",
      [](Room& room, DType type) {

@@ -215,9 +215,12 @@ std::vector<RowCase> element_cases() {
              std::vector<int32_t> numbers;
              for (int64_t i = 0; i < rows; ++i) numbers.push_back(static_cast<int32_t>(i * i % 9));
              const int tokens = p.integers(numbers), dx = p.in(rows, width);
-             const int dtable = p.f32_in_out(9, width, {0, 0});  // the same additions in the same order
+             const int dtable = p.f32_in_out(9, width, {40, 20});  // 15 rows a token
+             const Tensor space = p.workspace(cuda::embedding_backward_workspace(rows, width));
              p.run([=](Ops& cpu, const Tensors& t) { cpu.embedding_backward(t[dtable], t[dx], t[tokens]); },
-                   [=](const Tensors& t) { cuda::embedding_backward(t[dtable], t[dx], t[tokens], nullptr); });
+                   [=](const Tensors& t) {
+                       cuda::embedding_backward(t[dtable], space, t[dx], t[tokens], nullptr);
+                   });
          }},
         gates(1),
         gates(20),

@@ -187,7 +187,9 @@ class Stream:
 
 
 def random_batch(config: Config, count: int, length: int) -> Batch:
-    tokens = torch.randint(config["model"]["vocab_size"], (count + 1,))
+    vocabulary = config["model"]["vocab_size"]
+    ranks = vocabulary ** torch.rand(count + 1, dtype=torch.float64)  # as `longreach bench` draws them
+    tokens = ranks.long().clamp(max=vocabulary) - 1
     return Batch(tokens[:-1].view(-1, length), tokens[1:].view(-1, length), None)
 
 
