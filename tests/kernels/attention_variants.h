@@ -322,7 +322,10 @@ struct Reference {
     int64_t columns;
     double narrow;
 
-    Reference(const Problem& problem, const ExactInputs& inputs, double narrow_unit = 0)
+    // rows: the positions of queries that are added, all if empty. Of the others neither o, lse nor dq is known, and
+    // dk and dv only of keys that no other query sees.
+    Reference(const Problem& problem, const ExactInputs& inputs, double narrow_unit = 0,
+              const std::vector<int64_t>& rows = {})
         : o(problem.o.count()),
           lse(problem.lse.count()),
           maxima(problem.maxima.count()),
@@ -340,8 +343,11 @@ struct Reference {
         for (int64_t h = 0; h < c.heads; ++h)
             dsink.add(h, double{Problem::sink_before}, unit * double{Problem::sink_before});
         for (int64_t b = 0; b < c.batch; ++b)
-            for (int64_t h = 0; h < c.heads; ++h)
-                for (int64_t i = 0; i < c.length; ++i) add_row(b, h, i);
+            for (int64_t h = 0; h < c.heads; ++h) {
+                if (rows.empty())
+                    for (int64_t i = 0; i < c.length; ++i) add_row(b, h, i);
+                for (int64_t i : rows) add_row(b, h, i);
+            }
         for (size_t at = 0; at < dqkv.value.size(); ++at) dqkv.bound[at] += narrow * std::abs(dqkv.value[at]);
         for (Output* table : {&dgain, &dbias})
             for (size_t at = 0; at < table->value.size(); ++at) {
