@@ -28,6 +28,7 @@ namespace longreach::simt {
 namespace {
 
 MatmulCounts counts;
+bool f32_partials_missing = false;
 
 struct Layout {
     int64_t type = 0, rows = 0, cols = 0, ld = 0, order = CUBLASLT_ORDER_COL, batch = 1, step = 0;
@@ -335,6 +336,9 @@ bool find_problem(Problem& problem, cublasLtMatmulDesc_t operation, cublasLtMatr
 const MatmulCounts& matmul_counts() {
     return counts;
 }
+void without_f32_partial_sums(bool missing) {
+    f32_partials_missing = missing;
+}
 
 }  // namespace longreach::simt
 
@@ -477,7 +481,9 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t library, cublasLt
     if (!find_problem(problem, operation, a, b, c, d) || !wish || requested < 1 || !results || !returned)
         return refuse(CUBLAS_STATUS_INVALID_VALUE, "a question for an algorithm without all its parts");
     if (const cublasStatus_t status = validate(problem); status != CUBLAS_STATUS_SUCCESS) return status;
-    if ((wish->schemes & ~uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE}) != 0)
+    const bool only_f32 = (wish->schemes & ~uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE}) == 0;
+    if (f32_partials_missing && only_f32) return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (!f32_partials_missing && !only_f32)
         return refuse(CUBLAS_STATUS_NOT_SUPPORTED, "partial sums may be joined in the type of the output");
     int count = 0;
     if (requested > 1) {

@@ -13,4 +13,7 @@ struct MatmulCounts {
 // Since the program started.
 const MatmulCounts& matmul_counts();
 
+// From here on the library knows no algorithm whose partial sums are f32, as for combinations it was not built for.
+void without_f32_partial_sums(bool missing);
+
 }  // namespace longreach::simt

@@ -352,6 +352,15 @@ TEST_CASE("an input that nobody wrote is found, also a c that is added to") {
     CHECK(simt::findings().empty());
 }
 
+TEST_CASE("where no algorithm has f32 partial sums, one with others is taken") {
+    simt::without_f32_partial_sums(true);
+    MatrixProducts products(nullptr);
+    const int64_t before = simt::matmul_counts().heuristics;
+    check_product(products, {.m = 8, .n = 8, .k = 8, .a_transposed = false, .b_transposed = true});
+    CHECK(simt::matmul_counts().heuristics - before == 2);
+    simt::without_f32_partial_sums(false);
+}
+
 TEST_CASE("a refused product is an error that names shapes, types, strides and the library's words") {
     const Expected expected;
     MatrixProducts products(nullptr);
