@@ -233,6 +233,15 @@ void launch(void (*kernel)(Parameters...), const Launch& at, Arguments&&... argu
             const auto* made = static_cast<const Call*>(parameters);
             std::apply(made->kernel, made->parameters);
         };
+        shape.pack = [](const void* parameters, std::vector<std::byte>& to) {
+            const auto append = [&to]<class Parameter>(const Parameter& one) {
+                to.resize((to.size() + alignof(Parameter) - 1) / alignof(Parameter) * alignof(Parameter));
+                const auto* bytes = reinterpret_cast<const std::byte*>(&one);
+                to.insert(to.end(), bytes, bytes + sizeof one);
+            };
+            std::apply([&](const auto&... each) { (append(each), ...); },
+                       static_cast<const Call*>(parameters)->parameters);
+        };
         simt::run_launch(shape);
     };
     simt::submit(work, at.stream);

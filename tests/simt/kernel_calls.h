@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <source_location>
+#include <vector>
 
 #include "simt/async.h"
 #include "simt/findings.h"
@@ -25,6 +26,8 @@ struct LaunchShape {
     const void* parameters = nullptr;  // readable by the kernel, like the constant bank of a GPU
     size_t parameter_bytes = 0;
     void (*call)(const void* parameters) = nullptr;
+    // The parameters one after the other, each at its alignment, as a kernel's parameter memory has them.
+    void (*pack)(const void* parameters, std::vector<std::byte>& to) = nullptr;
 };
 // Runs it at once; throws Failure if there are findings and the options say so.
 void run_launch(const LaunchShape& shape);

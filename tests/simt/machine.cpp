@@ -10,6 +10,7 @@
 
 #include "simt/address_sanitizer.h"
 #include "simt/banks.h"
+#include "simt/emitted.h"
 #include "simt/memory.h"
 
 // What kernels know as constants (device.h declares them so, which lets the compiler keep them over a switch:
@@ -407,6 +408,7 @@ void run_launch(const LaunchShape& shape) {
         m.block_epochs.clear();
         m.block_numbers.clear();
         DeviceMemory::Open open(device_memory());
+        if (!options().ptx.empty()) return run_emitted(shape);
         auto blocks = static_cast<int>(shape.grid.count());
         for (int b = 0; b < blocks && !m.stopped; ++b) {
             // The order of blocks is as free as that of threads.

@@ -67,6 +67,12 @@ void Shadow::set_initialised(uintptr_t address, size_t bytes) {
     for (; first < last; ++first) state_[first / 4] |= static_cast<uint8_t>(1 << (first & 3));
 }
 
+bool Shadow::initialised(uintptr_t address, size_t bytes) const {
+    for (size_t at = address - base_; at < address - base_ + bytes; ++at)
+        if (!(state_[at / 4] >> (at & 3) & 1)) return false;
+    return true;
+}
+
 void Shadow::set_in_flight(uintptr_t address, size_t bytes, bool flying) {
     auto mark = static_cast<uint16_t>(flying ? 1 + machine().current : 0);
     for (size_t word = (address - base_) / 4; word < (address - base_ + bytes) / 4; ++word)

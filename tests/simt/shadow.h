@@ -54,6 +54,7 @@ class Shadow {
     // An access of the running thread that lies inside. Reports what is wrong with it.
     void access(uintptr_t address, size_t bytes, Use use, uintptr_t place);
     void set_initialised(uintptr_t address, size_t bytes);
+    bool initialised(uintptr_t address, size_t bytes) const;
     // A cp.async of the running thread writes 16 bytes some time until the wait.
     void set_in_flight(uintptr_t address, size_t bytes, bool flying);
 

@@ -40,6 +40,9 @@ struct Options {
     // Whether accesses of kernels are looked at. Without it races, values and bounds inside a block go unseen and a
     // launch takes half the time: for long runs of kernels whose own tests watch them.
     bool watch_memory = true;
+    // A directory with the PTX that nvcc emitted for the kernels: launches run that instead, by tests/ptx. The harness
+    // then sees neither races nor divergence, only what the PTX computes and the memory it touches.
+    std::string ptx;
 };
 Options& options();
 

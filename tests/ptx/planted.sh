@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# Faults planted in the PTX that nvcc emitted, one at a time; a test has to fail at each.
+#   planted.sh PTX_DIRECTORY TEST_OF_ATTENTION TEST_OF_ROWS
+set -euo pipefail
+ptx=$1 attention=$2 rows=$3
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+missed=0
+
+# plant NAME SOURCE TEST EXPRESSION: the fault is what `sed -E EXPRESSION` makes of SOURCE.ptx.
+plant() {
+    local name=$1 source=$2 test=$3 expression=$4
+    rm -rf "$work/ptx"
+    mkdir "$work/ptx"
+    cp "$ptx"/*.ptx "$work/ptx"
+    sed -E "$expression" "$ptx/$source.ptx" > "$work/ptx/$source.ptx"
+    if cmp -s "$ptx/$source.ptx" "$work/ptx/$source.ptx"; then
+        echo "$name: the expression changes nothing in $source.ptx"
+        missed=1
+    elif LONGREACH_PTX="$work/ptx" "$test" -aa=1 > "$work/log" 2>&1; then
+        echo "$name: NOT found"
+        missed=1
+    else
+        echo "$name: found: $(grep -m1 -oE 'THREW exception: .*|values: .*|terminate.*' "$work/log" | cut -c1-150)"
+    fi
+}
+
+registers='%[a-z]+[0-9]+'
+plant "two registers of A exchanged" attention_forward "$attention" \
+    "s/(mma[^{]*\{[^}]*\}, *\{)($registers), ($registers), ($registers)/\1\2, \4, \3/"
+plant "the registers of B exchanged" attention_forward "$attention" \
+    "s/(mma[^{]*\{[^}]*\}, *\{[^}]*\}, *\{)($registers), ($registers)\}/\1\3, \2}/"
+plant "the sum of a product forgotten" attention_backward "$attention" \
+    "s/(mma[^{]*\{)($registers)(, [^}]*\}, .*, *\{)($registers), ($registers)(, $registers, $registers\})/\1\2\3\5, \4\6/"
+plant "ldmatrix without .trans" attention_forward "$attention" "s/(ldmatrix[a-z0-9.]*)\.trans/\1/"
+plant "ldmatrix with .trans" attention_backward "$attention" "s/(ldmatrix.sync.aligned.m8n8.x4)\.shared/\1.trans.shared/"
+plant "a copy of 12 of 16 bytes" attention_forward "$attention" \
+    "s/(cp.async.cg.shared.global \[[^]]*\], \[[^]]*\], 16), $registers/\1, 12/"
+plant "a copy of 8 bytes" attention_forward "$attention" \
+    "s/(cp.async.cg.shared.global \[[^]]*\], \[[^]]*\]), 16, $registers/\1, 8, 8/"
+plant "a wait for one group fewer" attention_forward "$attention" "s/cp.async.wait_group 0;/cp.async.wait_group 1;/"
+plant "no wait at all" attention_backward "$attention" "s/cp.async.wait_group [0-9];//"
+plant "a barrier less" attention_forward "$attention" "s/bar.sync[^;]*;//"
+plant "a register that nobody writes" norm "$rows" "0,/mov.f32[^;]*0f00000000;/s/mov.f32[^;]*0f00000000;//"
+plant "another lane of a shuffle" norm "$rows" "s/shfl.sync.bfly/shfl.sync.up/"
+plant "a comparison turned" loss "$rows" "s/setp.gt.f32/setp.lt.f32/"
+plant "an unsigned shift" embedding "$rows" "s/shr.u32/shl.b32/"
+exit $missed
