@@ -12,7 +12,7 @@ namespace longreach::commands {
 
 namespace {
 
-struct Options {
+struct LawsArguments {
     std::vector<std::string> stages, parameters;
     std::vector<int64_t> heads = {0}, ns = {1, 4, 16, 64, 256, 1024, 4096, 16384, 65536};
     law::ModelNumbers model;
@@ -55,7 +55,7 @@ std::pair<std::string, std::string> parameter_of(const std::string& text) {
 }
 
 // The parameters of all stages, with the values given as NAME=INIT; a name that no stage has is the user's own.
-std::vector<law::Parameter> parameters_of(const Options& options) {
+std::vector<law::Parameter> parameters_of(const LawsArguments& options) {
     std::vector<law::Parameter> all;
     for (const std::string& stage : options.stages) {
         const law::NamedLaw* named = law::find_law(stage);
@@ -77,7 +77,7 @@ std::vector<law::Parameter> parameters_of(const Options& options) {
     return all;
 }
 
-law::BoundLaw bound_law(const Options& options, const std::vector<law::Parameter>& parameters) {
+law::BoundLaw bound_law(const LawsArguments& options, const std::vector<law::Parameter>& parameters) {
     std::vector<std::string> formulas;
     for (const std::string& stage : options.stages) {
         const law::NamedLaw* named = law::find_law(stage);
@@ -102,7 +102,7 @@ law::BoundLaw bound_law(const Options& options, const std::vector<law::Parameter
 }
 
 // Refuses what would be shown as nan or inf, and parameters of the command line that nothing depends on.
-void check_shown(const Options& options, const std::vector<law::Parameter>& parameters,
+void check_shown(const LawsArguments& options, const std::vector<law::Parameter>& parameters,
                  const law::BoundLaw& law) {
     const int64_t longest = options.ns.back();
     const std::string problem = law.first_not_finite(longest);
@@ -118,7 +118,7 @@ void check_shown(const Options& options, const std::vector<law::Parameter>& para
     }
 }
 
-void describe(const Options& options, const std::vector<law::Parameter>& parameters,
+void describe(const LawsArguments& options, const std::vector<law::Parameter>& parameters,
               const law::BoundLaw& law) {
     for (const std::string& stage : options.stages) {
         const law::NamedLaw* named = law::find_law(stage);
@@ -150,7 +150,7 @@ void describe(const Options& options, const std::vector<law::Parameter>& paramet
                    law.written(summand));
 }
 
-void save(const Options& options, const std::vector<table::DataTable>& tables,
+void save(const LawsArguments& options, const std::vector<table::DataTable>& tables,
           const std::vector<plot::LineChart>& charts, const std::vector<plot::SeriesStyle>& styles) {
     if (options.out.empty()) return;
     io::make_directories(options.out);
@@ -176,7 +176,7 @@ std::string sparkline(const plot::ChartLine& line) {
     return fmt::format("{}  {:.4g} to {:.4g}", text, low + 0.0, high + 0.0);  // not -0
 }
 
-AngleStudy angle_study(const Options& options) {
+AngleStudy angle_study(const LawsArguments& options) {
     AngleStudy study{.angle = options.angle,
                      .definitions = {},
                      .head_dim = options.model.head_dim,
@@ -189,7 +189,7 @@ AngleStudy angle_study(const Options& options) {
     return study;
 }
 
-ExitCode laws(Options options) {
+ExitCode laws(LawsArguments options) {
     const table::Terminal terminal = table::Terminal::standard_output();
     if (options.stages.size() == 1 && options.angle.empty() && law::find_angle(options.stages[0]) != nullptr)
         std::swap(options.angle, options.stages[0]);
@@ -231,7 +231,7 @@ ExitCode laws(Options options) {
 }  // namespace
 
 void add_laws_command(Command& program) {
-    auto options = std::make_shared<Options>();
+    auto options = std::make_shared<LawsArguments>();
     Command command =
         program.add("laws", "List score laws, or show what a law or a formula does to attention");
     command.option("law", options->stages, "A name or a formula; several are applied in order");

@@ -11,18 +11,18 @@ namespace longreach::commands {
 
 namespace {
 
-struct Options {
+struct ReportArguments {
     std::vector<std::string> paths;
     std::string html, svg, baseline;
 };
 
 // Next to the results if they are in one directory.
-std::string default_page(const Options& options, const report::Collection& collection) {
+std::string default_page(const ReportArguments& options, const report::Collection& collection) {
     const bool one = options.paths.size() == 1 && (collection.sweep || collection.runs.size() == 1);
     return one ? io::join_path(options.paths[0], "report.html") : "report.html";
 }
 
-ExitCode report(const Options& options) {
+ExitCode report(const ReportArguments& options) {
     const report::Collection collection = report::collect(options.paths, options.baseline);
     require(!collection.runs.empty(), ExitCode::data,
             "{}: no results yet (no val.csv, metrics.jsonl or eval/)", options.paths[0]);
@@ -52,7 +52,7 @@ ExitCode report(const Options& options) {
 }  // namespace
 
 void add_report_command(Command& program) {
-    auto options = std::make_shared<Options>();
+    auto options = std::make_shared<ReportArguments>();
     Command command = program.add(
         "report",
         "Runs side by side: losses by context length here, and everything measured as an HTML page");

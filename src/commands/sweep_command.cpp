@@ -8,14 +8,14 @@ namespace longreach::commands {
 
 namespace {
 
-struct Options {
+struct SweepArguments {
     std::string file;
     std::vector<std::string> set, over;
     bool dry_run = false;
     int64_t jobs = 0;
 };
 
-ExitCode sweep(const Options& options) {
+ExitCode sweep(const SweepArguments& options) {
     std::vector<std::string> overrides = options.set;
     if (options.jobs > 0) overrides.push_back(fmt::format("jobs={}", options.jobs));
     const train::SweepPlan plan = train::plan_sweep(train::load_sweep(options.file, overrides, options.over));
@@ -38,7 +38,7 @@ ExitCode sweep(const Options& options) {
 }  // namespace
 
 void add_sweep_command(Command& program) {
-    auto options = std::make_shared<Options>();
+    auto options = std::make_shared<SweepArguments>();
     Command command = program.add(
         "sweep",
         "Train and evaluate many runs: variants, grids and seeds; continues a sweep that was stopped");

@@ -10,7 +10,7 @@ namespace longreach::commands {
 
 namespace {
 
-struct Options {
+struct TheoryArguments {
     std::vector<std::string> tables;
     std::string out;
     std::vector<int64_t> ns, dims;
@@ -27,7 +27,7 @@ const std::vector<std::pair<std::string, TableMaker>> makers = {
     {"entropy", theory::entropy_tables},
     {"gradient", theory::gradient_tables}};
 
-void save(const Options& options, const std::string& name, const std::string& content) {
+void save(const TheoryArguments& options, const std::string& name, const std::string& content) {
     if (!options.out.empty()) io::write_file_atomically(io::join_path(options.out, name), content);
 }
 
@@ -48,7 +48,7 @@ std::string glance(const theory::PhaseDiagram& diagram, const std::vector<double
     return out;
 }
 
-void phase(const Options& options, int64_t n, int64_t d) {
+void phase(const TheoryArguments& options, int64_t n, int64_t d) {
     const auto start = std::chrono::steady_clock::now();
     const auto seconds = [&] {
         return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -71,7 +71,7 @@ void phase(const Options& options, int64_t n, int64_t d) {
     save(options, table.name + "_eta.svg", plot::heat_map_svg(theory::gradient_norm_map(diagram)));
 }
 
-ExitCode theory(const Options& options) {
+ExitCode theory(const TheoryArguments& options) {
     const auto wanted = [&](const std::string& name) {
         return std::find(options.tables.begin(), options.tables.end(), name) != options.tables.end() ||
                std::find(options.tables.begin(), options.tables.end(), "all") != options.tables.end();
@@ -111,7 +111,7 @@ ExitCode theory(const Options& options) {
 }  // namespace
 
 void add_theory_command(Command& program) {
-    auto options = std::make_shared<Options>();
+    auto options = std::make_shared<TheoryArguments>();
     Command command = program.add(
         "theory", "Concentration of attention over n keys: exact values, samples, phase diagrams");
     std::vector<std::string> names;

@@ -34,7 +34,7 @@ class Describer final : public Fields {
 
     void text(std::string_view name, std::string& value, Doc doc) override {
         FieldInfo& field = add(Kind::text, name, doc);
-        check_value(field, is_utf8(value), quoted(value));
+        check_value(field, is_utf8(value), longreach::quoted(value));
         field.value = value;
     }
 
@@ -42,7 +42,7 @@ class Describer final : public Fields {
         FieldInfo& field = add(Kind::texts, name, doc);
         field.value = json::Value::array();
         for (const std::string& element : value) {
-            check_value(field, is_utf8(element), quoted(element));
+            check_value(field, is_utf8(element), longreach::quoted(element));
             field.value.push(element);
         }
     }

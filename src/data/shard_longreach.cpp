@@ -17,7 +17,7 @@ namespace longreach::data {
 
 namespace {
 
-constexpr std::string_view magic = "LRTOKENS";
+constexpr std::string_view shard_magic = "LRTOKENS";
 constexpr uint32_t version = 1;
 using HeaderBytes = std::array<unsigned char, shard_header_bytes>;
 
@@ -39,7 +39,7 @@ std::vector<uint64_t> read_table(const io::File& file, uint64_t offset, uint64_t
 }  // namespace
 
 bool is_longreach_shard(const FileHead& head) {
-    return head.starts_with(magic);
+    return head.starts_with(shard_magic);
 }
 
 ShardInfo parse_longreach_shard(const io::File& file) {
@@ -167,7 +167,7 @@ uint64_t ShardWriter::finish() {
     write(checksums_.data(), checksums_.size() * 8);
 
     HeaderBytes h{};
-    std::memcpy(h.data(), magic.data(), magic.size());
+    std::memcpy(h.data(), shard_magic.data(), shard_magic.size());
     store<uint32_t>(h.data() + 8, version);
     store<uint32_t>(h.data() + 12, static_cast<uint32_t>(shard_header_bytes));
     store<uint32_t>(h.data() + 16, static_cast<uint32_t>(header_.width));

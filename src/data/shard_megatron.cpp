@@ -15,7 +15,7 @@ namespace longreach::data {
 
 namespace {
 
-constexpr std::string_view magic{"MMIDIDX\0\0", 9};
+constexpr std::string_view index_magic{"MMIDIDX\0\0", 9};
 constexpr uint64_t index_header_bytes = 34;
 
 // Reads a long array piece by piece.
@@ -53,7 +53,7 @@ TokenType type_of_code(int code, const std::string& path) {
 }  // namespace
 
 bool is_megatron_index(const FileHead& head) {
-    return head.starts_with(magic);
+    return head.starts_with(index_magic);
 }
 
 ShardInfo parse_megatron_shard(const io::File& index, const io::File& tokens) {

@@ -113,14 +113,14 @@ Message hyperparameter_value(std::string_view tag, const Message& content) {
     return tensor_value(tag, metadata("hparams", content.bytes()), nothing);
 }
 
-constexpr std::string_view prefix = "events.out.tfevents.";
+constexpr std::string_view name_prefix = "events.out.tfevents.";
 constexpr size_t time_digits = 10;  // of every name, so that names sort like times
 constexpr int64_t last_time = 9'999'999'999;
 
 // Seconds in the name of an event file; 0 for other files.
 int64_t time_in(std::string_view name) {
-    if (!name.starts_with(prefix)) return 0;
-    name.remove_prefix(prefix.size());
+    if (!name.starts_with(name_prefix)) return 0;
+    name.remove_prefix(name_prefix.size());
     const size_t digits = std::min(name.find_first_not_of("0123456789"), name.size());
     if (digits != time_digits) return 0;
     int64_t seconds = 0;
@@ -145,7 +145,7 @@ File create(const std::string& directory, double wall_time, Disk& disk) {
     const std::string host = host_name();
     for (int counter = 0;; ++counter) {
         const std::string name =
-            fmt::format("{}{:0{}}.{}.{}.{}", prefix, seconds, time_digits, host, getpid(), counter);
+            fmt::format("{}{:0{}}.{}.{}.{}", name_prefix, seconds, time_digits, host, getpid(), counter);
         const std::string path = join_path(directory, name);
         if (kind_of(path, Links::refuse) == PathKind::missing) return File::create(path, disk);
     }

@@ -13,10 +13,6 @@ namespace {
 constexpr Variable init_variables[] = {Variable::h,      Variable::H, Variable::l,
                                        Variable::layers, Variable::d, Variable::L};
 
-double as_double(int64_t n) {
-    return static_cast<double>(n);
-}
-
 // a and b of "uniform(a, b)"; nothing: another init.
 std::optional<std::pair<Formula, Formula>> parse_uniform(const std::string& text) {
     constexpr std::string_view name = "uniform(";

@@ -11,10 +11,6 @@ namespace longreach::law {
 
 namespace {
 
-double as_double(int64_t n) {
-    return static_cast<double>(n);
-}
-
 // n from 1, t from 0: all up to 65536, then 4096 or more of every doubling, and the last. body: false ends it.
 template <class Body>
 void for_entries(Variable over, int64_t longest, Body body) {

@@ -8,7 +8,7 @@ namespace longreach::ranks {
 
 namespace {
 
-constexpr double connect_seconds = 60;
+constexpr double control_connect_seconds = 60;
 
 }  // namespace
 
@@ -61,7 +61,7 @@ Heartbeat::Heartbeat(const RankPlace& place, const std::string& token, const Col
     : log_(log),
       on_end_(std::move(on_end)),
       options_(options),
-      channel_(place, token, Role::control, monotonic_seconds() + connect_seconds) {
+      channel_(place, token, Role::control, monotonic_seconds() + control_connect_seconds) {
     const BlockedSignals guard;
     thread_ = std::thread([this] { run(); });
 }

@@ -10,11 +10,11 @@ namespace longreach::report {
 
 namespace {
 
-constexpr size_t most_points = 400;  // of a drawn line: more than a screen shows
+constexpr size_t most_line_points = 400;  // of a drawn line: more than a screen shows
 
-// Means of neighbouring rows, so that at most `most_points` remain.
+// Means of neighbouring rows, so that at most `most_line_points` remain.
 std::vector<train::MetricsRow> thinned(const std::vector<train::MetricsRow>& rows) {
-    const size_t width = (rows.size() + most_points - 1) / most_points;
+    const size_t width = (rows.size() + most_line_points - 1) / most_line_points;
     if (width < 2) return rows;
     std::vector<train::MetricsRow> out;
     for (size_t begin = 0; begin < rows.size(); begin += width) {
