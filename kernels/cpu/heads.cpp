@@ -74,14 +74,15 @@ Moments layer_moments(const float* x, int64_t d, double eps) {
     return {mean, inverse_root(squares, d, eps)};
 }
 
-// Puts value(i, width) of the channels in x, turned.
+// Puts value(i, width) of the channels in x, turned. Which of two products is fused is written out: left to the
+// compiler it depends on what `value` is, and a gain of 1 would change bits.
 template <class Value>
 LONGREACH_INLINE void turn_head(float* x, const Rotation& turn, int64_t half, Value value) {
     for_vectors(turn.pairs, [&](int64_t i, auto n) {
         const Vec c = load(turn.cosine + i, n), s = load(turn.sine + i, n);
         const Vec x1 = value(i, n), x2 = value(half + i, n);
-        store(x + i, x1 * c - x2 * s, n);
-        store(x + half + i, x1 * s + x2 * c, n);
+        store(x + i, fma(x1, c, -product(x2, s)), n);
+        store(x + half + i, fma(x1, s, product(x2, c)), n);
     });
 }
 // And turns them back.
@@ -90,8 +91,8 @@ LONGREACH_INLINE void turn_head_back(float* x, const Rotation& turn, int64_t hal
     for_vectors(turn.pairs, [&](int64_t i, auto n) {
         const Vec c = load(turn.cosine + i, n), s = load(turn.sine + i, n);
         const Vec g1 = value(i, n), g2 = value(half + i, n);
-        store(x + i, g1 * c + g2 * s, n);
-        store(x + half + i, g2 * c - g1 * s, n);
+        store(x + i, fma(g1, c, product(g2, s)), n);
+        store(x + half + i, fma(g2, c, -product(g1, s)), n);
     });
 }
 // The channels of the pairs that do not turn.

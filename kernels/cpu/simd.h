@@ -34,6 +34,17 @@ LONGREACH_INLINE Vec splat(float x) {
 LONGREACH_INLINE Vec fma(Vec a, Vec b, Vec c) {
     return a * b + c;
 }  // contracted: the build sets -ffp-contract=fast
+// a * b rounded, whatever is added to it: in a sum of two products this one is not the fused one.
+LONGREACH_INLINE Vec product(Vec a, Vec b) {
+#if defined(__clang__)
+#pragma clang fp contract(off)
+    return a * b;
+#elif __GNUC__ >= 12
+    return __builtin_assoc_barrier(a * b);
+#else
+    return a * b;
+#endif
+}
 LONGREACH_INLINE Vec max(Vec a, Vec b) {
     return a > b ? a : b;
 }

@@ -83,8 +83,9 @@ DEVICE void turn(Share<n, packs>& share, const Heads<T>& a, int position, int la
 #pragma unroll
         for (int k = 0; k < n; ++k) {
             const float x1 = share.first[p][k], x2 = share.second[p][k], turned = direction * s[k];
-            share.first[p][k] = x1 * c[k] - x2 * turned;
-            share.second[p][k] = x1 * turned + x2 * c[k];
+            // Written out, since a compiler chooses by what surrounds it, and a gain of 1 would change bits.
+            share.first[p][k] = fmaf(x1, c[k], -(x2 * turned));
+            share.second[p][k] = fmaf(x1, turned, x2 * c[k]);
         }
     }
 }

@@ -426,3 +426,17 @@ TEST_CASE("prepared heads and their gradients do not depend on the number of thr
         });
     }
 }
+
+TEST_CASE("a gain of 1 changes no bit") {
+    for_each_isa([](Ops& ops) {
+        for (const int64_t pairs : {0, 5, 32}) {
+            CAPTURE(pairs);
+            Problem plain({2, 9, 2, 64, pairs, HeadNorm::rms, false, Eps::constant});
+            Problem gained({2, 9, 2, 64, pairs, HeadNorm::rms, true, Eps::constant});
+            for (int64_t i = 0; i < gained.gain.cols(); ++i) gained.gain.at(0, i) = 1;
+            plain.forward(ops);
+            gained.forward(ops);
+            CHECK(same_bits(gained.wide, plain.wide));
+        }
+    });
+}
