@@ -38,10 +38,17 @@ data::StreamOptions stream_options(const StreamArguments& a) {
 
 void add_tokenize(Command& data) {
     auto options = std::make_shared<data::TokenizeOptions>();
-    Command command = data.add("tokenize", "Convert text files, directories and JSONL to byte-level shards");
+    Command command = data.add("tokenize", "Convert text files, directories and JSONL to shards");
     command.option("inputs", options->source.inputs, "Files, directories, *.jsonl").required();
     command.option("--out", options->output, "Directory for train_*.bin and val_*.bin").required();
     command.flag("--replace", options->replace, "Remove the shards of an earlier call");
+    command.option(
+        "--tokenizer", options->tokenizer.path,
+        "tokenizer.json, *.tiktoken, or vocab.json beside merges.txt (default: each byte is a token)");
+    command.option("--pattern", options->tokenizer.pattern,
+                   "Of *.tiktoken: gpt2, cl100k, o200k or the regular expression that splits words");
+    command.option("--boundary", options->tokenizer.boundary,
+                   "The special token before each document, by name (default: <|endoftext|>, <s>, ...)");
     command.option("--ext", options->source.extensions, "Inside directories: only names with these endings")
         .comma_list();
     command.option("--exclude", options->source.exclude, "Inside directories: patterns of names to skip")
