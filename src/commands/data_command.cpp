@@ -3,6 +3,7 @@
 #include "data/inspect.h"
 #include "data/synth.h"
 #include "data/tokenize.h"
+#include "data/train_tokenizer.h"
 
 namespace longreach::commands {
 
@@ -67,6 +68,28 @@ void add_tokenize(Command& data) {
     });
 }
 
+void add_train_tokenizer(Command& data) {
+    auto options = std::make_shared<data::TrainTokenizerOptions>();
+    Command command = data.add("train-tokenizer", "Learn a byte-level BPE vocabulary from text");
+    command.option("inputs", options->source.inputs, "Files, directories, *.jsonl").required();
+    command.option("--out", options->output, "tokenizer.json to write").required();
+    command.flag("--replace", options->replace, "Replace the file");
+    command.option("--vocab", options->learn.vocab, "Tokens, 257 of them for bytes and <|endoftext|>");
+    command.option("--min-count", options->learn.min_count, "Pairs that occur less often become no token");
+    command.option("--ext", options->source.extensions, "Inside directories: only names with these endings")
+        .comma_list();
+    command.option("--exclude", options->source.exclude, "Inside directories: patterns of names to skip")
+        .comma_list();
+    command.option("--text-field", options->source.text_field, "JSONL: the member that contains the text");
+    command.flag("--strip-licence", options->source.strip_licence,
+                 "Drop licence comments at the top of files");
+    command.option("--max-bytes", options->max_bytes, "Maximum bytes of text");
+    command.run([options] {
+        fmt::print("{}", data::to_text(data::train_tokenizer(*options)));
+        return ExitCode::ok;
+    });
+}
+
 void add_synth(Command& data) {
     auto options = std::make_shared<data::SynthOptions>();
     Command command = data.add("synth", "Make a synthetic corpus that rewards long context");
@@ -115,6 +138,7 @@ void add_data_command(Command& program) {
     Command data = program.add("data", "Make, show and check token shards");
     data.require_command();
     add_tokenize(data);
+    add_train_tokenizer(data);
     add_synth(data);
     add_inspect(data);
     add_verify(data);

@@ -1,8 +1,9 @@
 // Encodes files with a tokenizer, for the comparison with other implementations (peers.py):
 //
 //   encode_file [--pattern P] [--specials] TOKENIZER [MERGES] -- TEXT IDS ...
+//   encode_file --learn VOCAB TEXT OUT
 //
-// Each IDS receives the ids of TEXT as 4-byte integers. Refuses a text that its ids do not decode to, if the tokenizer is
+// --learn writes the tokenizer.json of that many tokens. Each IDS receives the ids of TEXT as 4-byte integers. Refuses a text that its ids do not decode to, if the tokenizer is
 // byte-level and does not normalise. Prints the bytes, tokens and seconds of each text.
 #include <chrono>
 #include <cstdio>
@@ -11,6 +12,7 @@
 
 #include "base/error.h"
 #include "tokenizer/formats.h"
+#include "tokenizer/learn.h"
 #include "tokenizer/tokenizer.h"
 
 using namespace longreach;
@@ -31,7 +33,19 @@ Definition load(const std::vector<std::string>& files, const std::string& patter
                                     : parse_rank_file(content, files[0], pattern);
 }
 
+void learn(int64_t vocab, const std::string& text, const std::string& out) {
+    const auto begin = std::chrono::steady_clock::now();
+    WordCounter counter;
+    counter.add(read(text));
+    const json::Value file = to_json(counter.learn({.vocab = vocab}));
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+    std::ofstream(out, std::ios::binary) << json::write(file, json::Style::pretty);
+    fmt::print("{:.3f}\n", seconds.count());
+}
+
 void run(const std::vector<std::string>& arguments) {
+    if (arguments.at(0) == "--learn")
+        return learn(std::stoll(arguments.at(1)), arguments.at(2), arguments.at(3));
     std::vector<std::string> files;
     std::string pattern;
     SpecialTokens special = SpecialTokens::as_text;

@@ -209,6 +209,7 @@ def main():
                     peers.compare("vocab.json and merges.txt", [vocab, rules], texts, encode, broken)
         check_added(peers, texts)
         check_ranks(peers, texts, cases)
+        check_learned(peers, texts)
         for name, loaded, value in character_forms(texts):
             file = peers.write("tokenizer.json", json.dumps(value).encode())
             loaded.encode_special_tokens = True
@@ -243,6 +244,31 @@ def check_ranks(peers, texts, cases):
         encoding = tiktoken.Encoding("test", pat_str=regex, mergeable_ranks=ranks, special_tokens={})
         broken = {"cases": cases, "bytes": encoding._encode_single_piece}
         peers.compare(f"tiktoken, {name}", ["--pattern", name, file], texts, encoding.encode_ordinary, broken)
+
+
+def check_learned(peers, texts):
+    text = "".join(texts)
+    theirs = tokenizers.Tokenizer(models.BPE())
+    theirs.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(vocab_size=4000, min_frequency=2, special_tokens=["<|endoftext|>"],
+                                  initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False)
+    begin = time.perf_counter()
+    theirs.train_from_iterator([text], trainer)
+    seconds = time.perf_counter() - begin
+    file = peers.path("learned.json")
+    ours = subprocess.run([peers.program, "--learn", "4000", peers.write("text", text.encode()), file],
+                          capture_output=True, text=True, check=True)
+    with open(file) as f:
+        learned = json.load(f)["model"]
+    expected = json.loads(theirs.to_str())["model"]
+    if learned["vocab"] != expected["vocab"] or learned["merges"] != expected["merges"]:
+        print("FAILED learning: the vocabulary or the merges differ")
+        peers.failures += 1
+        return
+    print(f"learning 4000 tokens from {len(text.encode()) / 1e6:.1f} MB: equal; {seconds:.2f} s theirs, {ours.stdout.strip()} s ours")
+    loaded = tokenizers.Tokenizer.from_file(file)
+    loaded.encode_special_tokens = True
+    peers.compare("learned", [file], texts, lambda text: loaded.encode(text, add_special_tokens=False).ids)
 
 
 def letters():
