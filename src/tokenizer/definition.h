@@ -13,6 +13,9 @@
 
 namespace longreach::tokenizer {
 
+inline constexpr int64_t largest_token_id =
+    (int64_t{1} << 21) - 1;  // bounds what a damaged file can allocate
+
 // A token with a text of its own, found before words are made.
 struct AddedToken {
     int32_t id = 0;
@@ -65,6 +68,8 @@ struct Definition {
 
     // By id: the bytes of a byte-level token, the text of any other. An id without a token has none.
     std::vector<std::optional<std::string>> tokens = {};
+    // Tokens of a byte-level vocabulary that are not spelled in its alphabet, by id: no word becomes one.
+    std::vector<std::pair<int32_t, std::string>> names = {};
     std::vector<std::pair<Merge, uint32_t>> merges = {};  // with their ranks
     bool ignore_merges = false;                           // a word that is a token is that token
     bool byte_fallback = false;                           // a character that is no token becomes <0xNN>...

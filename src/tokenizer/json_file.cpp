@@ -10,7 +10,6 @@ namespace longreach::tokenizer {
 namespace {
 
 constexpr size_t largest_file = size_t{256} << 20;
-constexpr int64_t largest_id = (int64_t{1} << 24) - 1;
 
 json::Value parse_json(std::string_view text, const std::string& file) {
     json::ParseOptions options;
@@ -21,8 +20,8 @@ json::Value parse_json(std::string_view text, const std::string& file) {
 
 int32_t to_id(const json::Value& value, const std::string& where) {
     const std::optional<int64_t> id = value.to_int64();
-    require(id && *id >= 0 && *id <= largest_id, ExitCode::data, "{}: not an id from 0 to {}", where,
-            largest_id);
+    require(id && *id >= 0 && *id <= largest_token_id, ExitCode::data, "{}: not an id from 0 to {}", where,
+            largest_token_id);
     return static_cast<int32_t>(*id);
 }
 
@@ -132,9 +131,13 @@ void Vocabulary::store(Definition& definition) const {
     for (const auto& [token, id] : ids_) {
         const size_t at = static_cast<size_t>(id);
         if (at >= definition.tokens.size()) definition.tokens.resize(at + 1);
-        // A special token in the vocabulary need not be spelled in the alphabet; no word becomes it.
-        const std::optional<std::string> bytes = definition.byte_level ? from_letters(token) : token;
-        definition.tokens[at] = bytes.value_or(token);
+        if (!definition.byte_level) {
+            definition.tokens[at] = token;
+        } else if (std::optional<std::string> bytes = from_letters(token)) {
+            definition.tokens[at] = std::move(bytes);
+        } else {
+            definition.names.emplace_back(id, token);
+        }
     }
 }
 

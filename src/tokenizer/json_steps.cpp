@@ -6,6 +6,8 @@ namespace longreach::tokenizer {
 
 namespace {
 
+constexpr size_t most_steps = 64;  // a word passes through all of them, one inside the other
+
 [[noreturn]] void refuse_type(const FileNode& node) {
     node.member("type").refuse(fmt::format("{} is not supported", quoted(node.text_of("type"))));
 }
@@ -84,6 +86,7 @@ void read_normalizer(const FileNode& node, Definition& definition) {
 void read_pre_tokenizer(const FileNode& node, Definition& definition) {
     const std::string type = node.text_of("type");
     if (definition.byte_level) node.refuse("ByteLevel must be the last step");
+    if (definition.splits.size() >= most_steps) node.refuse(fmt::format("more than {} steps", most_steps));
     if (type == "Sequence") {
         node.allow_only({"type", "pretokenizers"});
         for (const FileNode& step : node.member("pretokenizers").elements())

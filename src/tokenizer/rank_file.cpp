@@ -11,8 +11,6 @@ namespace longreach::tokenizer {
 
 namespace {
 
-constexpr int64_t largest_id = (int64_t{1} << 24) - 1;
-
 struct KnownPattern {
     const char *name, *regex;
 };
@@ -45,8 +43,9 @@ void read_line(std::string_view line, const std::string& where, Definition& defi
     const std::string_view digits = line.substr(space + 1);
     int64_t rank = -1;
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), rank);
-    require(error == std::errc() && end == digits.data() + digits.size() && rank >= 0 && rank <= largest_id,
-            ExitCode::data, "{}: {} is not a rank from 0 to {}", where, quoted(digits), largest_id);
+    require(
+        error == std::errc() && end == digits.data() + digits.size() && rank >= 0 && rank <= largest_token_id,
+        ExitCode::data, "{}: {} is not a rank from 0 to {}", where, quoted(digits), largest_token_id);
     const size_t at = static_cast<size_t>(rank);
     if (at >= definition.tokens.size()) definition.tokens.resize(at + 1);
     require(!definition.tokens[at], ExitCode::data, "{}: another token has the rank {}", where, rank);

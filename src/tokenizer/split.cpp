@@ -1,6 +1,14 @@
 #include "tokenizer/split.h"
 
+#include "base/error.h"
+
 namespace longreach::tokenizer {
+
+namespace {
+
+constexpr size_t most_growth = 64;  // of a text by replacements, which could otherwise multiply each other
+
+}  // namespace
 
 Rewriter::Rewriter(const std::vector<NormalizerStep>& steps) {
     for (const NormalizerStep& step : steps) {
@@ -25,6 +33,8 @@ std::string_view Rewriter::rewrite(std::string_view text, std::string& scratch) 
             for (; step.matcher->find(scratch, at, begin, end); at = end)
                 replaced.append(scratch, at, begin - at).append(content);
             scratch = replaced.append(scratch, at, std::string::npos);
+            require(scratch.size() <= most_growth * (text.size() + 1024), ExitCode::data,
+                    "a normaliser makes {} bytes of a text of {}", scratch.size(), text.size());
         }
     }
     return scratch;

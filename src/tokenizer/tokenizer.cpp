@@ -12,8 +12,6 @@ namespace longreach::tokenizer {
 namespace {
 
 constexpr std::string_view metaspace = "\u2581";
-constexpr int64_t largest_vocab = int64_t{1}
-                                  << 24;  // ids that a damaged file could make up; bounds the memory
 
 // Whether merges join a character other than U+2581 with one that follows.
 bool joins_before_metaspace(std::string_view token) {
@@ -61,16 +59,12 @@ Tokenizer::Tokenizer(Definition definition) : definition_(std::move(definition))
     int64_t size = static_cast<int64_t>(definition_.tokens.size());
     for (const AddedToken& token : definition_.added) size = std::max(size, int64_t{token.id} + 1);
     require(size >= 1, ExitCode::data, "{}: a vocabulary without tokens", source);
-    require(size <= largest_vocab, ExitCode::data, "{}: a vocabulary of {} tokens; at most {}", source, size,
-            largest_vocab);
+    require(size <= largest_token_id + 1, ExitCode::data, "{}: a vocabulary of {} tokens; at most {}", source,
+            size, largest_token_id + 1);
     definition_.tokens.resize(static_cast<size_t>(size));
     index_tokens();
     index_added();
-    uint32_t rank = 0;
-    for (const auto& [merge, at] : definition_.merges) {
-        merges_.add(merge, at);
-        rank = std::max(rank, at);
-    }
+    for (const auto& [merge, rank] : definition_.merges) merges_.add(merge, rank);
     fingerprint_ = compute_fingerprint();
 }
 
@@ -106,6 +100,7 @@ void Tokenizer::index_tokens() {
         }
         shown_.push_back(std::move(text));
     }
+    for (const auto& [id, name] : definition_.names) shown_[static_cast<size_t>(id)] = name;
 }
 
 void Tokenizer::index_added() {

@@ -70,6 +70,15 @@ TEST_CASE("what tokenizer.json asks for and is missing is named with its path") 
           "3: t.json: model.byte_fallback: true is not supported with a ByteLevel pre-tokenizer");
 }
 
+TEST_CASE("a token that is not spelled in the alphabet is never what a word becomes") {
+    json::Value file = tiny_byte_level({});
+    file.find("model")->find("vocab")->set(" ", 256).set("\u4E2D", 257);
+    file.find("model")->set("ignore_merges", true);
+    CHECK(ids_of(make(file), " ") == std::vector<int32_t>{' '});
+    CHECK(ids_of(make(file), "\u4E2D").size() == 3);
+    CHECK(make(file)->decode(std::vector<int32_t>{257}) == "\u4E2D");
+}
+
 TEST_CASE("malformed parts of tokenizer.json are named with their path") {
     CHECK(error_with("model", "null") == "3: t.json: model is missing");
     CHECK(error_with("model", "[]") == "3: t.json: model: not an object");
@@ -83,11 +92,11 @@ TEST_CASE("malformed parts of tokenizer.json are named with their path") {
     CHECK(error_with_model("vocab", R"({"a": 0, "b": 0})") ==
           R"(3: t.json: model.vocab["b"]: another token has the id 0)");
     CHECK(error_with_model("vocab", R"({"a": -1})") ==
-          R"(3: t.json: model.vocab["a"]: not an id from 0 to 16777215)");
+          R"(3: t.json: model.vocab["a"]: not an id from 0 to 2097151)");
     CHECK(error_with_model("unk_token", R"("<unk>")") ==
           R"(3: t.json: model.unk_token: "<unk>" is not in the vocabulary)");
     CHECK(error_with("added_tokens", R"([{"id": 1.5, "content": "x"}])") ==
-          "3: t.json: added_tokens[0].id: not an id from 0 to 16777215");
+          "3: t.json: added_tokens[0].id: not an id from 0 to 2097151");
     CHECK(error_with("added_tokens", R"([{"id": 300}])") == "3: t.json: added_tokens[0]: content is missing");
     CHECK(error_with("added_tokens", R"([{"id": 300, "content": "x", "special": 1}])") ==
           "3: t.json: added_tokens[0].special: neither true nor false");
@@ -107,7 +116,7 @@ TEST_CASE("malformed rank files and merges.txt are named with their line") {
     };
     CHECK(rank_error("YQ== 0\nYQ==\n") == R"(3: r.tiktoken line 2: no "base64 rank")");
     CHECK(rank_error("?? 0\n") == R"(3: r.tiktoken line 1: "??" is not base64)");
-    CHECK(rank_error("YQ== x\n") == R"(3: r.tiktoken line 1: "x" is not a rank from 0 to 16777215)");
+    CHECK(rank_error("YQ== x\n") == R"(3: r.tiktoken line 1: "x" is not a rank from 0 to 2097151)");
     CHECK(rank_error("YQ== 0\nYg== 0\n") == "3: r.tiktoken line 2: another token has the rank 0");
     CHECK(rank_error("YQ== 0\nYQ== 1\n") == "3: r.tiktoken: rank 1 repeats a token");
     CHECK(rank_error("YQ== 0\n") == "3: r.tiktoken: no token for the single byte 0");
