@@ -173,7 +173,7 @@ def character_forms(texts):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("program")
-    parser.add_argument("--megabytes", type=float, default=1)
+    parser.add_argument("--megabytes", type=float, default=0.3)
     options = parser.parse_args()
     rng = random.Random(1)
     words = words_of(rng)
