@@ -19,6 +19,24 @@ find_package(OpenMP REQUIRED COMPONENTS CXX)
 find_package(Threads REQUIRED)
 # Gloo: sums between ranks that train on CPUs. Optional; it has no pinned archive.
 find_package(Gloo QUIET)
+# PCRE2: the regular expressions with which tokenizers split text, as their files state them; they need Unicode classes
+# and look-ahead, which std::regex and RE2 lack. utf8proc: the normal forms of Unicode (NFC) that tokenizers ask for.
+# Optional; they have no pinned archive. Without both, the program refuses tokenizers.
+function(optional_library name file header)
+    find_path(${name}_INCLUDE ${header})
+    set(names ${file})
+    if(LONGREACH_STATIC)
+        list(PREPEND names lib${file}.a)
+    endif()
+    find_library(${name}_LIBRARY NAMES ${names})
+    if(${name}_INCLUDE AND ${name}_LIBRARY)
+        add_library(longreach_${name} INTERFACE)
+        target_include_directories(longreach_${name} SYSTEM INTERFACE ${${name}_INCLUDE})
+        target_link_libraries(longreach_${name} INTERFACE ${${name}_LIBRARY})
+    endif()
+endfunction()
+optional_library(pcre2 pcre2-8 pcre2.h)
+optional_library(utf8proc utf8proc utf8proc.h)
 # CUDA toolkit, cuBLASLt and NCCL (kernels/cuda and src/ranks find them when LONGREACH_CUDA is on):
 #   nvcc and the runtime compile and launch the kernels; the runtime is linked statically and needs only a driver.
 #   cuBLASLt computes matrix products, tuned for every GPU; opened when a GPU is first used.

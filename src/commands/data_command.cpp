@@ -3,6 +3,7 @@
 #include "data/inspect.h"
 #include "data/synth.h"
 #include "data/tokenize.h"
+#include "data/train_tokenizer.h"
 
 namespace longreach::commands {
 
@@ -38,10 +39,17 @@ data::StreamOptions stream_options(const StreamArguments& a) {
 
 void add_tokenize(Command& data) {
     auto options = std::make_shared<data::TokenizeOptions>();
-    Command command = data.add("tokenize", "Convert text files, directories and JSONL to byte-level shards");
+    Command command = data.add("tokenize", "Convert text files, directories and JSONL to shards");
     command.option("inputs", options->source.inputs, "Files, directories, *.jsonl").required();
     command.option("--out", options->output, "Directory for train_*.bin and val_*.bin").required();
     command.flag("--replace", options->replace, "Remove the shards of an earlier call");
+    command.option(
+        "--tokenizer", options->tokenizer.path,
+        "tokenizer.json, *.tiktoken, or vocab.json beside merges.txt (default: each byte is a token)");
+    command.option("--pattern", options->tokenizer.pattern,
+                   "Of *.tiktoken: gpt2, cl100k, o200k or the regular expression that splits words");
+    command.option("--boundary", options->tokenizer.boundary,
+                   "The special token before each document, by name (default: <|endoftext|>, <s>, ...)");
     command.option("--ext", options->source.extensions, "Inside directories: only names with these endings")
         .comma_list();
     command.option("--exclude", options->source.exclude, "Inside directories: patterns of names to skip")
@@ -56,6 +64,28 @@ void add_tokenize(Command& data) {
     command.option("--max-bytes", options->max_bytes, "Maximum bytes of text");
     command.run([options] {
         fmt::print("{}", data::to_text(data::tokenize(*options)));
+        return ExitCode::ok;
+    });
+}
+
+void add_train_tokenizer(Command& data) {
+    auto options = std::make_shared<data::TrainTokenizerOptions>();
+    Command command = data.add("train-tokenizer", "Learn a byte-level BPE vocabulary from text");
+    command.option("inputs", options->source.inputs, "Files, directories, *.jsonl").required();
+    command.option("--out", options->output, "tokenizer.json to write").required();
+    command.flag("--replace", options->replace, "Replace the file");
+    command.option("--vocab", options->learn.vocab, "Tokens, 257 of them for bytes and <|endoftext|>");
+    command.option("--min-count", options->learn.min_count, "Pairs that occur less often become no token");
+    command.option("--ext", options->source.extensions, "Inside directories: only names with these endings")
+        .comma_list();
+    command.option("--exclude", options->source.exclude, "Inside directories: patterns of names to skip")
+        .comma_list();
+    command.option("--text-field", options->source.text_field, "JSONL: the member that contains the text");
+    command.flag("--strip-licence", options->source.strip_licence,
+                 "Drop licence comments at the top of files");
+    command.option("--max-bytes", options->max_bytes, "Maximum bytes of text");
+    command.run([options] {
+        fmt::print("{}", data::to_text(data::train_tokenizer(*options)));
         return ExitCode::ok;
     });
 }
@@ -108,6 +138,7 @@ void add_data_command(Command& program) {
     Command data = program.add("data", "Make, show and check token shards");
     data.require_command();
     add_tokenize(data);
+    add_train_tokenizer(data);
     add_synth(data);
     add_inspect(data);
     add_verify(data);

@@ -68,8 +68,13 @@ OpenedModel::OpenedModel(const ModelOptions& options, bool quiet,
 }
 
 data::TokenStream OpenedModel::validation_stream() const {
-    return data::TokenStream::open(experiment.data.val,
-                                   experiment.data.stream_options(experiment.model.vocab_size));
+    data::TokenStream stream = data::TokenStream::open(
+        experiment.data.val, experiment.data.stream_options(experiment.model.vocab_size));
+    const uint64_t trained = train::tokenizer_of(checkpoint), own = stream.tokenizer();
+    require(trained == 0 || own == 0 || trained == own, ExitCode::data,
+            "the model was trained on tokens of the tokenizer {}; those of data.val are of {}",
+            format_hash64(trained), format_hash64(own));
+    return stream;
 }
 
 int64_t OpenedModel::stage_window() const {

@@ -9,53 +9,67 @@ uint64_t byte_tokenizer() {
     return xxh64("bytes 0 to 255, 256 before each document");
 }
 
-ByteShardSet::ByteShardSet(std::string directory, std::string name, uint64_t max_shard_tokens)
-    : directory_(std::move(directory)), name_(std::move(name)), max_shard_tokens_(max_shard_tokens) {
-    check(max_shard_tokens >= 1, "shards of no tokens");
+ShardHeader byte_header() {
+    return {.width = 2,
+            .vocab = byte_vocab,
+            .boundary_token = byte_boundary,
+            .side = BoundarySide::before,
+            .tokenizer = byte_tokenizer()};
 }
 
-ByteShardSet::~ByteShardSet() {
+ShardSet::ShardSet(std::string directory, std::string name, uint64_t max_shard_tokens,
+                   const ShardHeader& header)
+    : directory_(std::move(directory)),
+      name_(std::move(name)),
+      max_shard_tokens_(max_shard_tokens),
+      header_(header) {
+    check(max_shard_tokens >= 1, "shards of no tokens");
+    check(header.boundary_token >= 0, "documents without a boundary token");
+}
+
+ShardSet::~ShardSet() {
     if (finished_) return;
     for (const std::string& path : result_.shards) io::Disk::system().unlink(path.c_str());
 }
 
-void ByteShardSet::begin_document() {
+void ShardSet::begin_document() {
     if (!shard_) {
         const std::string path =
             io::join_path(directory_, fmt::format("{}_{:06}.bin", name_, result_.shards.size()));
-        shard_.emplace(path, ShardHeader{.width = 2,
-                                         .vocab = byte_vocab,
-                                         .boundary_token = byte_boundary,
-                                         .side = BoundarySide::before,
-                                         .tokenizer = byte_tokenizer()});
+        shard_.emplace(path, header_);
     }
     shard_->begin_document();
-    shard_->append(&byte_boundary, 1);
+    const int32_t boundary = static_cast<int32_t>(header_.boundary_token);
+    shard_->append(&boundary, 1);
     ++result_.documents;
     ++result_.tokens;
 }
 
-void ByteShardSet::append(std::string_view text) {
+void ShardSet::append_bytes(std::string_view text) {
     tokens_.clear();
     for (const char c : text) tokens_.push_back(static_cast<unsigned char>(c));
-    shard_->append(tokens_.data(), tokens_.size());
-    shard_->add_source_bytes(text.size());
-    result_.tokens += text.size();
-    result_.source_bytes += text.size();
+    append_tokens(tokens_, text.size());
 }
 
-void ByteShardSet::end_document() {
+void ShardSet::append_tokens(const std::vector<int32_t>& tokens, uint64_t source_bytes) {
+    shard_->append(tokens.data(), tokens.size());
+    shard_->add_source_bytes(source_bytes);
+    result_.tokens += tokens.size();
+    result_.source_bytes += source_bytes;
+}
+
+void ShardSet::end_document() {
     if (shard_->tokens() >= max_shard_tokens_) close_shard();
 }
 
-void ByteShardSet::close_shard() {
+void ShardSet::close_shard() {
     fingerprints_.push_back(shard_->finish());
     result_.shards.push_back(
         io::join_path(directory_, fmt::format("{}_{:06}.bin", name_, result_.shards.size())));
     shard_.reset();
 }
 
-SplitResult ByteShardSet::finish() {
+SplitResult ShardSet::finish() {
     if (shard_) close_shard();
     finished_ = true;
     if (!fingerprints_.empty())

@@ -15,6 +15,7 @@ namespace longreach::data {
 inline constexpr int32_t byte_boundary = 256;
 inline constexpr int64_t byte_vocab = 257;
 uint64_t byte_tokenizer();  // its fingerprint
+ShardHeader byte_header();  // of its shards
 
 struct SplitResult {
     std::vector<std::string> shards;  // paths, in order
@@ -22,18 +23,19 @@ struct SplitResult {
     uint64_t fingerprint = 0;  // equals TokenStream::fingerprint() over these shards; 0 if there are none
 };
 
-// Writes byte-level documents to <directory>/<name>_000000.bin and so on.
+// Writes documents to <directory>/<name>_000000.bin and so on, each after the boundary token of `header`.
 // A shard is closed at the first end of a document at or past `max_shard_tokens`: documents are never cut.
 // Without finish() everything written is removed.
-class ByteShardSet {
+class ShardSet {
   public:
-    ByteShardSet(std::string directory, std::string name, uint64_t max_shard_tokens);
-    ~ByteShardSet();
-    ByteShardSet(const ByteShardSet&) = delete;
-    ByteShardSet& operator=(const ByteShardSet&) = delete;
+    ShardSet(std::string directory, std::string name, uint64_t max_shard_tokens, const ShardHeader& header);
+    ~ShardSet();
+    ShardSet(const ShardSet&) = delete;
+    ShardSet& operator=(const ShardSet&) = delete;
 
     void begin_document();
-    void append(std::string_view text);
+    void append_bytes(std::string_view text);  // of the byte-level tokenizer
+    void append_tokens(const std::vector<int32_t>& tokens, uint64_t source_bytes);
     void end_document();
     SplitResult finish();
 
@@ -41,6 +43,7 @@ class ByteShardSet {
     void close_shard();
     std::string directory_, name_;
     uint64_t max_shard_tokens_;
+    ShardHeader header_;
     std::optional<ShardWriter> shard_;
     std::vector<int32_t> tokens_;  // scratch
     std::vector<uint64_t> fingerprints_;

@@ -140,12 +140,12 @@ SynthDocument make_document(const SynthOptions& options, const Lexicon& lexicon,
 
 SplitResult write_split(const SynthOptions& options, const Lexicon& lexicon, const char* name,
                         uint32_t first_index, uint64_t bytes, uint64_t& recalls) {
-    ByteShardSet shards(options.output, name, options.max_shard_tokens);
+    ShardSet shards(options.output, name, options.max_shard_tokens, byte_header());
     uint32_t index = first_index;
     for (uint64_t written = 0; written < bytes; ++index) {
         const SynthDocument document = make_document(options, lexicon, index);
         shards.begin_document();
-        shards.append(document.text);
+        shards.append_bytes(document.text);
         shards.end_document();
         written += document.text.size();
         recalls += document.recalls.size();

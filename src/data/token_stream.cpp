@@ -66,6 +66,10 @@ TokenStream TokenStream::open(const std::vector<std::string>& paths, const Strea
         require(options.vocab == 0 || info.vocab <= options.vocab, ExitCode::data,
                 "{} has tokens of a vocabulary of {}, the model only {}", info.path, info.vocab,
                 options.vocab);
+        require(info.tokenizer == 0 || stream.tokenizer_ == 0 || info.tokenizer == stream.tokenizer_,
+                ExitCode::data, "{} was made with another tokenizer ({}) than the shards before it ({})",
+                info.path, format_hash64(info.tokenizer), format_hash64(stream.tokenizer_));
+        if (info.tokenizer != 0) stream.tokenizer_ = info.tokenizer;
         const int64_t limit = info.vocab > 0 ? info.vocab : options.vocab;
         stream.limits_.push_back(limit > 0 ? limit : int64_t{1} << 31);
         stream.bound_ = std::max(stream.bound_, info.vocab);

@@ -47,6 +47,7 @@ class TokenStream {
     uint64_t fingerprint() const { return fingerprint_; }    // of the content, independent of paths
     uint64_t source_bytes() const { return source_bytes_; }  // of text of all tokens; 0: unknown
     double bytes_per_token() const;                          // 0: unknown
+    uint64_t tokenizer() const { return tokenizer_; }        // fingerprint, one for all shards; 0: unknown
     int64_t largest_token_bound() const {
         return bound_;
     }  // the largest vocabulary a header states; 0: none does
@@ -69,7 +70,7 @@ class TokenStream {
     std::vector<Rule> rules_;         // one per shard
     std::vector<int64_t> limits_;     // one per shard: tokens must be below
     std::vector<uint64_t> first_{0};  // position of each shard's first token, then the total
-    uint64_t fingerprint_ = 0, source_bytes_ = 0;
+    uint64_t fingerprint_ = 0, source_bytes_ = 0, tokenizer_ = 0;
     int64_t bound_ = 0;
     bool knows_documents_ = false;
 };

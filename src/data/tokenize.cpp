@@ -12,10 +12,12 @@ namespace {
 
 class Splitter final : public DocumentSink {
   public:
-    explicit Splitter(const TokenizeOptions& options)
+    Splitter(const TokenizeOptions& options, const FileTokenizer& tokenizer)
         : options_(options),
-          train_(options.output, "train", options.max_shard_tokens),
-          val_(options.output, "val", options.max_shard_tokens) {}
+          train_(options.output, "train", options.max_shard_tokens, tokenizer.header),
+          val_(options.output, "val", options.max_shard_tokens, tokenizer.header) {
+        if (tokenizer.tokenizer) encoder_.emplace(tokenizer.tokenizer);
+    }
 
     bool begin(const std::string& name, uint64_t bytes) override {
         if (options_.max_bytes > 0 && bytes > options_.max_bytes - bytes_) return false;
@@ -26,11 +28,23 @@ class Splitter final : public DocumentSink {
     }
 
     void text(std::string_view piece) override {
-        current_->append(piece);
         bytes_ += piece.size();
+        if (encoder_) {
+            document_ += piece;  // a word may continue in the next piece
+        } else {
+            current_->append_bytes(piece);
+        }
     }
 
-    void end() override { current_->end_document(); }
+    void end() override {
+        if (encoder_) {
+            ids_.clear();
+            encoder_->encode(document_, tokenizer::SpecialTokens::as_text, ids_);
+            current_->append_tokens(ids_, document_.size());
+            document_.clear();
+        }
+        current_->end_document();
+    }
 
     void finish(TokenizeResult& result) {
         result.train = train_.finish();
@@ -47,8 +61,11 @@ class Splitter final : public DocumentSink {
     }
 
     const TokenizeOptions& options_;
-    ByteShardSet train_, val_;
-    ByteShardSet* current_ = nullptr;
+    ShardSet train_, val_;
+    ShardSet* current_ = nullptr;
+    std::optional<tokenizer::Encoder> encoder_;  // empty: bytes are the tokens
+    std::string document_;                       // as far as it has come
+    std::vector<int32_t> ids_;
     uint64_t documents_ = 0, bytes_ = 0;
 };
 
@@ -64,6 +81,8 @@ TokenizeResult tokenize(const TokenizeOptions& options) {
             "choose validation documents by number or by fraction, not both");
     require(options.max_shard_tokens >= 1, ExitCode::usage, "shards of no tokens");
     TokenizeResult result;
+    const FileTokenizer tokenizer = open_tokenizer(options.tokenizer);
+    result.tokenizer = tokenizer.description;
     const std::vector<SourceFile> sources = find_sources(options.source, result.excluded);
     require(!sources.empty(), ExitCode::data, "the inputs hold no file to read{}",
             result.excluded.files > 0 ? fmt::format(" ({} files are excluded)", result.excluded.files) : "");
@@ -72,10 +91,12 @@ TokenizeResult tokenize(const TokenizeOptions& options) {
     uint64_t total = 0;
     for (const SourceFile& source : sources) total += source.bytes;
     if (options.max_bytes > 0) total = std::min(total, options.max_bytes);
+    // A token of a tokenizer file stands for 2 bytes of text at least, as a rule; tables and checksums come on top.
+    const uint64_t tokens = tokenizer.tokenizer ? total / 2 : total;
     prepare_output(options.output, options.replace,
-                   2 * total + total / 64);  // 2 bytes per token, tables, checksums
+                   tokens * static_cast<uint64_t>(tokenizer.header.width) + total / 64);
 
-    Splitter splitter(options);
+    Splitter splitter(options, tokenizer);
     for (const SourceFile& source : sources) {
         const SourceOutcome outcome = read_source(source, options.source, splitter);
         ++(outcome == SourceOutcome::binary ? result.binary_files : result.files);
@@ -92,6 +113,7 @@ std::string to_text(const TokenizeResult& result) {
     if (result.binary_files > 0) text += fmt::format(", {} binary files skipped", result.binary_files);
     if (result.limited) text += ", the rest left out (limit of bytes)";
     text += "\n";
+    if (!result.tokenizer.empty()) text += result.tokenizer + "\n";
     if (result.excluded.files > 0)
         text += fmt::format("{} files excluded, {} of text\n", result.excluded.files,
                             human_bytes(static_cast<int64_t>(result.excluded.bytes)));

@@ -1,4 +1,4 @@
-// `data tokenize`: text to byte-level shards.
+// `data tokenize`: text to shards, of bytes or of the tokens of a tokenizer file.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,7 @@
 
 #include "data/shard_set.h"
 #include "data/text_source.h"
+#include "data/tokenizer_file.h"
 
 namespace longreach::data {
 
@@ -15,6 +16,7 @@ struct TokenizeOptions {
     SourceOptions source = {};
     std::string output = {};  // directory for train_*.bin and val_*.bin
     bool replace = false;     // remove shards of an earlier run from it
+    TokenizerOptions tokenizer = {};
 
     // Which documents are for validation: every n-th (0: none), or a fraction chosen by a hash of their
     // names. A file's name is its path below the input, so the split is the same on every machine, and stays
@@ -32,11 +34,12 @@ struct TokenizeResult {
     uint64_t files = 0, binary_files = 0;  // read; skipped
     bool limited = false;                  // max_bytes excluded something
     Excluded excluded = {};
+    std::string tokenizer = {};               // what it is, in words; empty: the byte-level one
     std::vector<std::string> unmatched = {};  // patterns of `exclude` that match no file
 };
 
-// Deterministic: the same text under the same names gives the same bytes. Memory does not grow with the text
-// (but a JSONL line is held whole). After an error no shard remains.
+// Deterministic: the same text under the same names gives the same bytes. Memory does not grow with the text, but
+// a JSONL line is held whole, and with a tokenizer file each document. After an error no shard remains.
 TokenizeResult tokenize(const TokenizeOptions& options);
 
 std::string to_text(const TokenizeResult& result);  // a few lines for the console

@@ -342,6 +342,10 @@ bool is_label(std::string_view name) {
            name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_.-") == std::string_view::npos;
 }
 
+uint64_t tokenizer_of(const io::Checkpoint& checkpoint) {
+    return checkpoint.has(state_file) ? read_state(checkpoint).tokenizer : 0;
+}
+
 io::Checkpoint find_checkpoint(const std::string& path, const io::Notice& notice) {
     if (io::kind_of(io::join_path(path, "manifest.json"), io::Links::refuse) == io::PathKind::file) {
         const std::string root = io::parent_path(path);

@@ -95,6 +95,9 @@ bool is_label(std::string_view name);
 // The newest valid checkpoint of a run directory, or the checkpoint itself if `path` names one.
 io::Checkpoint find_checkpoint(const std::string& path, const io::Notice& notice);
 
+// Fingerprint of the tokenizer of the data that a checkpoint was trained on; 0: unknown.
+uint64_t tokenizer_of(const io::Checkpoint& checkpoint);
+
 struct LoadOptions {
     bool partial = false;     // missing tensors keep their values; reports missing and unused tensors
     bool non_finite = false;  // reports values that are not finite; false: they are an Error(numerics)

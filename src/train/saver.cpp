@@ -15,6 +15,7 @@ void Saver::start() {
     stepper_.start();
     session_.weights.round(session_.ops);
     session_.state.data_fingerprint = session_.train_stream.fingerprint();
+    session_.state.tokenizer = session_.train_stream.tokenizer();
 }
 
 void Saver::open_records() {

@@ -1,5 +1,7 @@
 #include "train/session.h"
 
+#include "base/hash.h"
+
 namespace longreach::train {
 
 namespace {
@@ -22,7 +24,12 @@ Session::Session(const Experiment& e, Console& c, Ops& o, int own_rank, int of_r
       train_stream(open_stream(e, e.data.train, s)),
       val_stream(open_stream(e, e.data.val, s)),
       model(e.model, e.table_rows(), e.eval.rope),
-      schedule(e, model, val_stream) {}
+      schedule(e, model, val_stream) {
+    const uint64_t own = train_stream.tokenizer(), other = val_stream.tokenizer();
+    require(own == 0 || other == 0 || own == other, ExitCode::data,
+            "data.train and data.val were made with different tokenizers, {} and {}", format_hash64(own),
+            format_hash64(other));
+}
 
 std::string Session::earlier_checkpoint(int64_t step) const {
     const std::string root = directory->file("checkpoints");

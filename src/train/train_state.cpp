@@ -19,6 +19,7 @@ json::Value TrainState::to_json() const {
         .set("spike_window", spike_window.to_json())
         .set("pending", pending)
         .set("data_fingerprint", format_hash64(data_fingerprint))
+        .set("tokenizer", format_hash64(tokenizer))
         .set("file_bytes", files)
         .set("fingerprints", fingerprints);
     return v;
@@ -53,6 +54,9 @@ TrainState TrainState::from_json(const json::Value& value) {
     const std::string* text = fingerprint ? fingerprint->to_string() : nullptr;
     require(text && parse_hash64(*text, s.data_fingerprint), ExitCode::checkpoint,
             "state.json: data_fingerprint is missing or malformed");
+    if (const json::Value* tokenizer = value.find("tokenizer"))
+        require(tokenizer->to_string() && parse_hash64(*tokenizer->to_string(), s.tokenizer),
+                ExitCode::checkpoint, "state.json: tokenizer is malformed");
     const json::Value* files = value.find("file_bytes");
     require(files && files->is_object(), ExitCode::checkpoint, "state.json: file_bytes is missing");
     for (const json::Member& m : files->as_object()) {

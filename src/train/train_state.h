@@ -23,6 +23,7 @@ struct TrainState {
     // says which are done. Older versions saved after them.
     bool pending = false;
     uint64_t data_fingerprint = 0;  // of the training stream
+    uint64_t tokenizer = 0;         // of the training stream; 0: unknown, or an earlier version's state
     // Lengths of the record files at this step, before pending evaluations append to them.
     std::map<std::string, int64_t> file_bytes;
     // Whether the records of the run identify the scored tokens. false: an earlier version started the run.

@@ -34,6 +34,12 @@ cat >sweep.json <<'JSON'
 JSON
 mkdir text && printf 'one\ntwo\n' >text/file.txt
 longreach data tokenize text --out tokens
+# A program without PCRE2 has no tokenizers and says so.
+if "$program" data train-tokenizer text --vocab 260 --out tokenizer.json >out 2>&1; then
+    longreach data tokenize text --tokenizer tokenizer.json --out learned_tokens
+else
+    grep -q "without PCRE2" out || { cat out; exit 1; }
+fi
 longreach data inspect data
 longreach data verify data
 longreach config show config.json --origins

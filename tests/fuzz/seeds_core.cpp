@@ -115,6 +115,34 @@ std::vector<Seed> rendezvous() {
             {"stranger", action(0, ranks::frame("\1hello")) + action(1, std::string(8, '\xff'))}};
 }
 
+std::vector<Seed> tokenizer_json() {
+    const std::string letters =
+        R"("vocab": {"a": 0, "b": 1, "ab": 2, "\u0120": 3, "\u0120a": 4, "<unk>": 5})";
+    const std::string merges = R"("merges": ["a b", ["\u0120", "a"]])";
+    const std::string added =
+        R"("added_tokens": [{"id": 6, "content": "<s>", "single_word": false, "lstrip": true,
+        "rstrip": true, "normalized": true, "special": true}])";
+    const std::string split = R"({"type": "Split", "pattern": {"Regex": "\\s+(?!\\S)|[^\\s\\p{L}]+"},
+        "behavior": "MergedWithNext", "invert": true})";
+    const std::string metaspace =
+        R"({"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "first"})";
+    return {
+        {"byte_level",
+         fmt::format(
+             R"({{"version": "1.0", {}, "normalizer": {{"type": "NFC"}}, "pre_tokenizer": {{"type": "Sequence",
+                 "pretokenizers": [{}, {{"type": "ByteLevel", "use_regex": true}}]}}, "decoder": {{"type": "ByteLevel"}},
+                 "model": {{"type": "BPE", "ignore_merges": true, "unk_token": "<unk>", {}, {}}}}})",
+             added, split, letters, merges)},
+        {"characters",
+         fmt::format(
+             R"({{"normalizer": {{"type": "Sequence", "normalizers": [{{"type": "Prepend", "prepend": "a"}},
+                 {{"type": "Replace", "pattern": {{"String": " "}}, "content": "b"}}]}}, "pre_tokenizer": {},
+                 "decoder": {{"type": "Sequence", "decoders": [{}, {{"type": "ByteFallback"}}, {{"type": "Fuse"}},
+                 {{"type": "Strip", "content": " ", "start": 1, "stop": 0}}]}},
+                 "model": {{"byte_fallback": true, "fuse_unk": true, "unk_token": "<unk>", {}, {}}}}})",
+             metaspace, metaspace, letters, merges)}};
+}
+
 }  // namespace
 
 std::vector<Seed> seeds_of(std::string_view target) {
@@ -163,6 +191,9 @@ std::vector<Seed> seeds_of(std::string_view target) {
                 {"binary", std::string("\x04"
                                        "a\0b",
                                        4)}};
+    if (target == "tokenizer_json") return tokenizer_json();
+    if (target == "tokenizer_ranks")
+        return {{"two", "YWI= 256\nYWJj 257\n"}, {"known", "SGVsbG8= 300\r\n\r\n"}};
     if (target == "messages")
         return {{"beat", beat()}, {"frames", ranks::frame("one") + ranks::frame("two")}};
     if (target == "rendezvous") return rendezvous();

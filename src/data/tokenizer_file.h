@@ -1,0 +1,31 @@
+// The tokenizer of `data tokenize`: that of a file, or bytes.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "data/shard_writer.h"
+#include "tokenizer/tokenizer.h"
+
+namespace longreach::data {
+
+struct TokenizerOptions {
+    std::string path = {};      // empty: each byte is a token
+    std::string pattern = {};   // of a rank file
+    std::string boundary = {};  // name of the token before each document; empty: the first usual one it has
+};
+
+struct FileTokenizer {
+    std::shared_ptr<const tokenizer::Tokenizer> tokenizer = {};  // empty: each byte is a token
+    ShardHeader header = {};                                     // of the shards it makes
+    std::string description = {};                                // one line; empty for bytes
+};
+
+// The tokenizer of a file: tokenizer.json, or vocab.json with merges.txt beside it, or tiktoken's ranks; or of a
+// directory that holds a tokenizer.json.
+std::shared_ptr<const tokenizer::Tokenizer> load_tokenizer(const std::string& path,
+                                                           const std::string& pattern = {});
+
+FileTokenizer open_tokenizer(const TokenizerOptions& options);
+
+}  // namespace longreach::data

@@ -1,0 +1,83 @@
+#include "data/train_tokenizer.h"
+
+#include "base/error.h"
+#include "base/text.h"
+#include "base/units.h"
+#include "tokenizer/formats.h"
+#include "tokenizer/tokenizer.h"
+
+namespace longreach::data {
+
+namespace {
+
+class Counter final : public DocumentSink {
+  public:
+    Counter(uint64_t max_bytes, TrainTokenizerResult& result) : max_bytes_(max_bytes), result_(result) {}
+
+    bool begin(const std::string&, uint64_t bytes) override {
+        if (max_bytes_ > 0 && bytes > max_bytes_ - result_.bytes) return false;
+        ++result_.documents;
+        return true;
+    }
+    void text(std::string_view piece) override {
+        document_ += piece;  // a word may continue in the next piece
+        result_.bytes += piece.size();
+    }
+    void end() override {
+        words.add(document_);
+        document_.clear();
+    }
+
+    tokenizer::WordCounter words;
+
+  private:
+    uint64_t max_bytes_;
+    TrainTokenizerResult& result_;
+    std::string document_;
+};
+
+}  // namespace
+
+TrainTokenizerResult train_tokenizer(const TrainTokenizerOptions& options) {
+    require(!options.source.inputs.empty(), ExitCode::usage, "no text is named");
+    require(!options.output.empty(), ExitCode::usage, "no output file is named");
+    require(options.learn.vocab >= tokenizer::learned_first_tokens, ExitCode::usage,
+            "--vocab {}: {} tokens are needed for the bytes and {}", options.learn.vocab,
+            tokenizer::learned_first_tokens, tokenizer::learned_boundary);
+    if (!options.replace && io::kind_of(options.output, io::Links::follow) != io::PathKind::missing)
+        throw Error(ExitCode::usage, fmt::format("{} exists", options.output),
+                    "name another file, or allow replacing");
+    TrainTokenizerResult result;
+    result.wanted = options.learn.vocab;
+    Excluded excluded;
+    Counter counter(options.max_bytes, result);
+    for (const SourceFile& source : find_sources(options.source, excluded)) {
+        const SourceOutcome outcome = read_source(source, options.source, counter);
+        ++(outcome == SourceOutcome::binary ? result.binary_files : result.files);
+        if (outcome == SourceOutcome::stopped) break;
+    }
+    require(result.documents > 0, ExitCode::data, "the inputs hold no text");
+    result.words = counter.words.words();
+    const tokenizer::Learned learned = counter.words.learn(options.learn);
+    result.tokens = static_cast<int64_t>(learned.tokens.size());
+    const std::string file = json::write(tokenizer::to_json(learned), json::Style::pretty);
+    result.fingerprint =
+        tokenizer::Tokenizer(tokenizer::parse_tokenizer_json(file, options.output)).fingerprint();
+    io::write_file_atomically(options.output, file);
+    return result;
+}
+
+std::string to_text(const TrainTokenizerResult& result) {
+    std::string text = fmt::format("{} files read", result.files);
+    if (result.binary_files > 0) text += fmt::format(", {} binary files skipped", result.binary_files);
+    text += fmt::format(": {} documents, {} of text, {} words\n", result.documents,
+                        human_bytes(static_cast<int64_t>(result.bytes)),
+                        human_count(static_cast<double>(result.words)));
+    text += fmt::format("{} tokens, fingerprint {}\n", result.tokens, format_hash64(result.fingerprint));
+    if (result.tokens < result.wanted)
+        text += fmt::format("warning: {} tokens were wanted; no further pair of tokens occurs often enough\n",
+                            result.wanted);
+    return text;
+}
+
+}  // namespace longreach::data

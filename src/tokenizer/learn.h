@@ -1,0 +1,55 @@
+// Learning a byte-level BPE vocabulary from text: of all adjacent pairs of tokens inside the words, the most frequent
+// becomes a token, again and again. The result is the one of `tokenizers`' BpeTrainer with the same options.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "base/json.h"
+#include "tokenizer/merge.h"
+#include "tokenizer/split.h"
+
+namespace longreach::tokenizer {
+
+inline constexpr const char* learned_boundary = "<|endoftext|>";  // token 0; precedes documents
+inline constexpr int64_t learned_first_tokens = 257;              // it, and one per byte
+
+struct LearnOptions {
+    int64_t vocab = 8192;   // tokens wanted, the first 257 among them
+    int64_t min_count = 2;  // pairs seen less often are no tokens
+};
+
+struct Learned {
+    std::vector<Merge> merges;        // by rank
+    std::vector<std::string> tokens;  // by id: bytes, but the boundary's name for 0
+};
+
+// Counts the words of texts as GPT-2 splits them. Memory grows with the number of different words.
+class WordCounter {
+  public:
+    WordCounter();
+    void add(std::string_view document);
+    uint64_t words() const { return words_; }
+
+    // Deterministic, whatever the order of the texts. Of pairs seen equally often, the one of smaller
+    // ids comes first.
+    Learned learn(const LearnOptions& options) const;
+
+  private:
+    struct Hash {
+        using is_transparent = void;
+        size_t operator()(std::string_view text) const { return std::hash<std::string_view>{}(text); }
+    };
+    void count(std::string_view word);
+    Splitter splitter_;
+    std::unordered_map<std::string, int64_t, Hash, std::equal_to<>> counts_;
+    uint64_t words_ = 0;
+};
+
+// As tokenizer.json.
+json::Value to_json(const Learned& learned);
+
+}  // namespace longreach::tokenizer

@@ -1,0 +1,50 @@
+// The two steps between a text and its words: rewriting (normalisation) and splitting. Objects belong to one thread.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tokenizer/definition.h"
+
+namespace longreach::tokenizer {
+
+class Rewriter {
+  public:
+    explicit Rewriter(const std::vector<NormalizerStep>& steps);
+
+    // The text itself if there is nothing to do, otherwise what `scratch` then holds.
+    std::string_view rewrite(std::string_view text, std::string& scratch);
+
+  private:
+    struct Step {
+        NormalizerStep what;
+        std::optional<Matcher> matcher = {};
+    };
+    std::vector<Step> steps_;
+};
+
+using WordSink = std::function<void(std::string_view)>;
+
+class Splitter {
+  public:
+    explicit Splitter(const std::vector<SplitStep>& steps);
+
+    // Sends the words of well-formed UTF-8 in order; each lives until the sink returns.
+    // `at_front`: the text begins a document.
+    void split(std::string_view text, bool at_front, const WordSink& sink);
+
+  private:
+    struct Step {
+        SplitStep what;
+        std::optional<Matcher> matcher = {};
+    };
+    void run(size_t step, std::string_view text, bool at_front, const WordSink& sink);
+    void run_pattern(size_t step, std::string_view text, bool at_front, const WordSink& sink);
+    void run_metaspace(size_t step, std::string_view text, bool at_front, const WordSink& sink);
+    std::vector<Step> steps_;
+};
+
+}  // namespace longreach::tokenizer

@@ -1,0 +1,36 @@
+#include "data/train_tokenizer.h"
+
+#include <doctest/doctest.h>
+
+#include "data/shard_fixtures.h"
+#include "data/tokenizer_file.h"
+
+using namespace longreach;
+using namespace longreach::test;
+
+TEST_CASE("a vocabulary learned from files is a tokenizer file, the same for any order of the documents") {
+    const TempDir dir;
+    put(dir / "a.txt", "one fish two fish red fish blue fish");
+    put(dir / "b.jsonl", "{\"text\": \"fish and chips\"}\n{\"text\": \"chips\"}\n");
+    data::TrainTokenizerOptions options{.source = {.inputs = {dir / "a.txt", dir / "b.jsonl"}},
+                                        .learn = {.vocab = 264},
+                                        .output = dir / "tokenizer.json"};
+    const data::TrainTokenizerResult result = data::train_tokenizer(options);
+    CHECK(result.documents == 3);
+    CHECK(result.words == 8 + 3 + 1);
+    CHECK(result.tokens == 264);
+    CHECK(data::load_tokenizer(dir / "tokenizer.json")->fingerprint() == result.fingerprint);
+    const std::string file = get(dir / "tokenizer.json");
+
+    CHECK(contains(error_of([&] { data::train_tokenizer(options); }), "tokenizer.json exists"));
+    options.replace = true;
+    options.source.inputs = {dir / "b.jsonl", dir / "a.txt"};
+    CHECK(data::train_tokenizer(options).fingerprint == result.fingerprint);
+    CHECK(get(dir / "tokenizer.json") == file);
+
+    options.learn.vocab = 1000;
+    CHECK(contains(data::to_text(data::train_tokenizer(options)), "warning: 1000 tokens were wanted"));
+    options.learn.vocab = 256;
+    CHECK(
+        contains(error_of([&] { data::train_tokenizer(options); }), "2: --vocab 256: 257 tokens are needed"));
+}
