@@ -573,7 +573,7 @@ struct Squares {
     static constexpr int edge = row_bytes <= 256 ? 64 : row_bytes <= 512 ? 32 : 16;
     static constexpr int threads = edge < 32 ? 64 : 2 * edge, diagonals = 2 * edge - 1;
 };
-template <class T, int D>
+template <class T, int D, ScoreMode mode>
 struct DistancePass {
     static constexpr int edge = Squares<T, D>::edge;
     union {
@@ -584,18 +584,17 @@ struct DistancePass {
     } tiles;
     TableSlice<edge, edge> table;
     QueryTerms query[edge];
-    float2 query_sum[edge], key_sum[edge];
+    ForgetSums<mode, edge> of_queries, of_keys;
     int first[edge];
 };
 
 // slab [B, H, diagonals of tiles, 2, diagonals]: sums of dY f z, then of dY, of the tiles (i + number, i).
-template <class T, int D>
+template <class T, int D, ScoreMode mode>
 KERNEL((Squares<T, D>::threads))
 void distance_kernel(Backward<T> b, float* slab) {
     using Size = Squares<T, D>;
     constexpr int edge = Size::edge, n = edge / 8;
-    constexpr ScoreMode mode = ScoreMode::general;
-    auto& block = shared<DistancePass<T, D>>();
+    auto& block = shared<DistancePass<T, D, mode>>();
     auto& tiles = block.tiles.of;
     const AttentionInput<T>& a = b.in;
     const int thread = static_cast<int>(threadIdx.x), g = thread % 32 / 4, t = thread % 4;
@@ -606,6 +605,7 @@ void distance_kernel(Backward<T> b, float* slab) {
     const int head = static_cast<int>(index % static_cast<unsigned>(a.heads));
     const int sequence = static_cast<int>(index / static_cast<unsigned>(a.heads));
     const int kv_head = head / (a.heads / a.kv_heads), warp0 = thread / 32 * 16;
+    const bool forgets = has_forget<mode>(a);
 
     Fragments<1, n> of_gain, of_bias;
     of_gain.clear();
@@ -624,9 +624,9 @@ void distance_kernel(Backward<T> b, float* slab) {
             const int i = query0 + thread;
             block.query[thread] = query_terms<mode>(b, sequence, head, i);
             block.first[thread] = a.first_visible(sequence, i < a.length ? i : a.length - 1);
-            if (a.forget) {
-                block.query_sum[thread] = split_sum(forget_sum(a, sequence, head, i));
-                block.key_sum[thread] = split_sum(forget_sum(a, sequence, head, key0 + thread));
+            if (forgets) {
+                block.of_queries.at(thread) = split_sum(forget_sum(a, sequence, head, i));
+                block.of_keys.at(thread) = split_sum(forget_sum(a, sequence, head, key0 + thread));
             }
         }
         cp_async_wait<0>();
@@ -646,12 +646,15 @@ void distance_kernel(Backward<T> b, float* slab) {
                 const bool seen =
                     visible(query0 + row, key0 + 8 * column + 2 * t + parity, block.first[row], a.length);
                 const QueryTerms query = block.query[row];
-                const float forgotten =
-                    a.forget ? difference(block.query_sum[row], block.key_sum[8 * column + 2 * t + parity])
-                             : 0.0f;
+                const float forgotten = forgets ? difference(block.of_queries.at(row),
+                                                             block.of_keys.at(8 * column + 2 * t + parity))
+                                                : 0.0f;
                 const PairGradient x = differentiate<mode>(a, s.of[0][column][e], dp.of[0][column][e], query,
                                                            entry, forgotten, seen);
-                of_gain.of[0][column][e] = fmaf(x.dy, query.factor * x.score, of_gain.of[0][column][e]);
+                // f z, in mode table as f log2(e) scale s.
+                const float slope_of_gain =
+                    (mode == ScoreMode::general ? query.factor : query.multiplier) * x.score;
+                of_gain.of[0][column][e] = fmaf(x.dy, slope_of_gain, of_gain.of[0][column][e]);
                 of_bias.of[0][column][e] += x.dy;
             });
     }
@@ -672,7 +675,8 @@ void distance_kernel(Backward<T> b, float* slab) {
             float total = 0.0f;
             for (int i = difference > 0 ? difference : 0; i < edge && i - difference < edge; ++i)
                 total += sums[i][i - difference];
-            slab[which * Size::diagonals + thread] = total;
+            const float unit = which == 0 && mode != ScoreMode::general ? ln_2 : 1.0f;
+            slab[which * Size::diagonals + thread] = unit * total;
         }
     }
 }
@@ -702,6 +706,9 @@ void fold_distances_kernel(View<float> to, int64_t columns, const float* slab, i
 
 // --- host side
 
+template <ScoreMode mode>
+inline constexpr std::integral_constant<ScoreMode, mode> constant{};
+
 // The workspace, in bytes: delta, the partial sums of sinks, the slab. A gradient counts as asked for when it
 // has a shape, whether it has memory yet or not.
 struct Workspace {
@@ -718,16 +725,16 @@ struct Workspace {
     }
 };
 
-template <class T, int D>
+template <class T, int D, ScoreMode mode>
 void launch_distances(const Backward<T>& arguments, const AttentionGradients& gradients, float* slab,
                       Stream stream) {
     using Size = Squares<T, D>;
-    using Pass = DistancePass<T, D>;
+    using Pass = DistancePass<T, D, mode>;
     static_assert(sizeof(Pass) <= most_shared);
     const AttentionInput<T>& a = arguments.in;
     const unsigned across = blocks_for(a.length, Size::edge);
     const unsigned heads = static_cast<unsigned>(a.batch * a.heads);
-    launch(distance_kernel<T, D>, {dim3(across * heads), dim3(Size::threads), sizeof(Pass), stream},
+    launch(distance_kernel<T, D, mode>, {dim3(across * heads), dim3(Size::threads), sizeof(Pass), stream},
            arguments, slab);
     for (int which = 0; which < 2; ++which) {
         const Tensor& to = which == 0 ? gradients.distance_gain : gradients.distance_bias;
@@ -834,19 +841,25 @@ void attention_backward(const QueryKeyValue& d, const AttentionGradients& gradie
         }
         with_head_tile(spec.head_dim, [&](auto channels) {
             constexpr int D = decltype(channels)::value;
-            if (tables) launch_distances<T, D>(arguments, gradients, slab, stream);
+            const auto launch_all = [&](auto of_mode) {
+                constexpr ScoreMode mode = decltype(of_mode)::value;
+                if constexpr (mode == ScoreMode::table || mode == ScoreMode::general)
+                    if (tables) launch_distances<T, D, mode>(arguments, gradients, slab, stream);
+                launch_passes<T, D, mode>(arguments, stream);
+            };
+            using enum ScoreMode;
             if constexpr (std::is_same_v<T, float>) {
-                launch_passes<T, D, ScoreMode::general>(arguments, stream);
+                launch_all(constant<general>);
             } else {
                 const ScoreMode mode = score_mode(spec);
-                if (mode == ScoreMode::plain)
-                    launch_passes<T, D, ScoreMode::plain>(arguments, stream);
-                else if (mode == ScoreMode::forget)
-                    launch_passes<T, D, ScoreMode::forget>(arguments, stream);
-                else if (mode == ScoreMode::table)
-                    launch_passes<T, D, ScoreMode::table>(arguments, stream);
+                if (mode == plain)
+                    launch_all(constant<plain>);
+                else if (mode == forget)
+                    launch_all(constant<forget>);
+                else if (mode == table)
+                    launch_all(constant<table>);
                 else
-                    launch_passes<T, D, ScoreMode::general>(arguments, stream);
+                    launch_all(constant<general>);
             }
         });
     });

@@ -52,23 +52,32 @@ struct HeadRows {
 
 // Rows first .. first + R of a head; rows past its length and channels past its own arrive as zeros. With
 // vectors the bytes come by cp.async: commit, wait and a barrier are the caller's; without, a barrier is.
+// A thread copies one column of chunks, whose rows are `step` apart. Where 8 divides step, the places in the tile are a
+// constant apart too; then, in bf16, a copy costs its own instruction, a comparison and the step of a pointer.
 template <int threads, class T, int D, int R>
 DEVICE void load_tile(HeadTile<T, D, R>& to, const HeadRows<const T>& from, int first) {
     using Tile = HeadTile<T, D, R>;
-    static_assert(threads % Tile::chunks == 0);
+    constexpr int step = threads / Tile::chunks;
+    static_assert(threads % Tile::chunks == 0 && R % step == 0);
     const int thread = anew(static_cast<int>(threadIdx.x));
-    const int c = thread % Tile::chunks, channel = c * Tile::per_chunk;
-    const bool used = channel < from.channels;
+    const int c = thread % Tile::chunks, channel = c * Tile::per_chunk, r0 = thread / Tile::chunks;
+    const int rows = channel < from.channels ? from.length - first - r0 : 0;  // from r0 on
+    const T* source = from.row(first + r0) + channel;
+    if (from.vectors) {
+        T* place = to.chunk(r0, c);
+#pragma unroll(sizeof(T) == 2 && step % 8 == 0 ? R / step : 1)
+        for (int i = 0; i < R / step; ++i) {
+            cp_async_16(step % 8 == 0 ? place + i * step * D : to.chunk(r0 + i * step, c), source,
+                        i * step < rows ? 16 : 0);
+            source += step * from.stride;
+        }
+    } else {
 #pragma unroll 1
-    for (int r = thread / Tile::chunks; r < R; r += threads / Tile::chunks) {
-        const bool inside = used && first + r < from.length;
-        const T* source = inside ? from.row(first + r) + channel : from.data;
-        if (from.vectors) {
-            cp_async_16(to.chunk(r, c), source, inside ? 16 : 0);
-        } else {
-            T* place = to.chunk(r, c);
+        for (int i = 0; i < R / step; ++i) {
             for (int k = 0; k < Tile::per_chunk; ++k)
-                place[k] = inside && channel + k < from.channels ? source[k] : narrow<T>(0.0f);
+                to.chunk(r0 + i * step, c)[k] =
+                    i * step < rows && channel + k < from.channels ? source[k] : narrow<T>(0.0f);
+            source += step * from.stride;
         }
     }
 }
