@@ -27,7 +27,7 @@ namespace longreach::cuda {
 
 template <class Layout>
 DEVICE Layout& shared() {
-    extern __shared__ __align__(128) unsigned char arena[];
+    extern __shared__ __align__(1024) unsigned char arena[];
     return *reinterpret_cast<Layout*>(arena);
 }
 
