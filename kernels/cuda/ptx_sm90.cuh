@@ -136,18 +136,6 @@ DEVICE void stmatrix_x4(void* row, const uint32_t (&in)[4]) {
         : "memory");
 }
 
-// The operand whose first tile starts at `tile`. Rows along k (k contiguous): groups of 8 rows are 1024 bytes apart;
-// the next 16 of k are advance(operand, 32). Rows along m or n (k strided): groups of 8 of k are 1024 bytes apart, the
-// next 64 of n `next_columns` bytes; the next 16 of k are advance(operand, 2048).
-DEVICE Operand operand(const void* tile, int next_columns = 16) {
-    return static_cast<uint64_t>((shared_address(tile) & 0x3ffff) >> 4) |
-           static_cast<uint64_t>((next_columns & 0x3ffff) >> 4) << 16 |
-           static_cast<uint64_t>(1024 >> 4) << 32 | static_cast<uint64_t>(1) << 62;
-}
-DEVICE Operand advance(Operand of, int bytes) {
-    return of + static_cast<uint64_t>(bytes >> 4);
-}
-
 // Before the first product after ordinary writes of its registers (sums and, if it has them there, a).
 DEVICE void products_fence() {
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
@@ -237,6 +225,106 @@ DEVICE void product(float (&d)[columns / 2], const uint32_t (&a)[4], Operand b, 
 #undef LONGREACH_PRODUCT
 #undef LONGREACH_PRODUCT_ROWS
 
+#else
+
+DEVICE uint32_t shared_address(const void* p) {
+    return simt::shared_offset(p);
+}
+DEVICE void barrier_init(PhaseBarrier& barrier, int arrivals, const simt_where& at = simt_where::current()) {
+    simt::barrier_init(&barrier, arrivals, at);
+}
+DEVICE void fence_barrier_init(const simt_where& at = simt_where::current()) {
+    simt::fence_barrier_init(at);
+}
+DEVICE void barrier_arrive(PhaseBarrier& barrier, const simt_where& at = simt_where::current()) {
+    simt::barrier_arrive(&barrier, 0, at);
+}
+DEVICE void barrier_arrive_expecting(PhaseBarrier& barrier, int bytes,
+                                     const simt_where& at = simt_where::current()) {
+    simt::barrier_arrive(&barrier, bytes, at);
+}
+DEVICE bool barrier_try_wait(PhaseBarrier& barrier, int parity,
+                             const simt_where& at = simt_where::current()) {
+    return simt::barrier_try_wait(&barrier, parity, at);
+}
+DEVICE void barrier_wait(PhaseBarrier& barrier, int parity, const simt_where& at = simt_where::current()) {
+    simt::barrier_wait(&barrier, parity, at);
+}
+template <int id>
+DEVICE void named_sync(int threads, const simt_where& at = simt_where::current()) {
+    simt::named_barrier(id, threads, true, at);
+}
+template <int id>
+DEVICE void named_arrive(int threads, const simt_where& at = simt_where::current()) {
+    simt::named_barrier(id, threads, false, at);
+}
+DEVICE void fence_async_proxy(const simt_where& at = simt_where::current()) {
+    simt::fence_async_proxy(at);
+}
+DEVICE void bulk_copy(void* to, const void* from, int bytes, PhaseBarrier& barrier,
+                      const simt_where& at = simt_where::current()) {
+    simt::bulk_copy(to, from, bytes, &barrier, at);
+}
+DEVICE void tensor_copy(void* to, const CUtensorMap& map, int column, int row, int sequence,
+                        PhaseBarrier& barrier, const simt_where& at = simt_where::current()) {
+    simt::tensor_copy(to, &map, column, row, sequence, &barrier, at);
+}
+DEVICE void tensor_store(const CUtensorMap& map, const void* from, int column, int row, int sequence,
+                         const simt_where& at = simt_where::current()) {
+    simt::tensor_store(&map, from, column, row, sequence, at);
+}
+DEVICE void tensor_stores_commit() {
+    simt::tensor_stores_commit();
+}
+DEVICE void tensor_stores_read() {
+    simt::tensor_stores_read();
+}
+template <int registers>
+DEVICE void fewer_registers(const simt_where& at = simt_where::current()) {
+    simt::change_registers(registers, false, at);
+}
+template <int registers>
+DEVICE void more_registers(const simt_where& at = simt_where::current()) {
+    simt::change_registers(registers, true, at);
+}
+DEVICE void stmatrix_x4(void* row, const uint32_t (&in)[4], const simt_where& at = simt_where::current()) {
+    simt::stmatrix_x4(row, in, at);
+}
+DEVICE void products_fence(const simt_where& at = simt_where::current()) {
+    simt::products_fence(at);
+}
+DEVICE void products_commit(const simt_where& at = simt_where::current()) {
+    simt::products_commit(at);
+}
+template <int pending>
+DEVICE void products_wait(const simt_where& at = simt_where::current()) {
+    simt::products_wait(pending, at);
+}
+template <int columns>
+DEVICE void product(float (&d)[columns / 2], Operand a, Operand b, bool add,
+                    const simt_where& at = simt_where::current()) {
+    static_assert(columns == 64 || columns == 96 || columns == 128);
+    simt::product(d, columns, nullptr, a, b, false, add, at);
+}
+template <int columns, bool strided>
+DEVICE void product(float (&d)[columns / 2], const uint32_t (&a)[4], Operand b, bool add,
+                    const simt_where& at = simt_where::current()) {
+    static_assert(columns == 64 || columns == 96 || columns == 128);
+    simt::product(d, columns, a, 0, b, strided, add, at);
+}
+
 #endif
+
+// The operand whose first tile starts at `tile`. Rows along k (k contiguous): groups of 8 rows are 1024 bytes apart;
+// the next 16 of k are advance(operand, 32). Rows along m or n (k strided): groups of 8 of k are 1024 bytes apart, the
+// next 64 of n `next_columns` bytes; the next 16 of k are advance(operand, 2048).
+DEVICE Operand operand(const void* tile, int next_columns = 16) {
+    return static_cast<uint64_t>((shared_address(tile) & 0x3ffff) >> 4) |
+           static_cast<uint64_t>((next_columns & 0x3ffff) >> 4) << 16 |
+           static_cast<uint64_t>(1024 >> 4) << 32 | static_cast<uint64_t>(1) << 62;
+}
+DEVICE Operand advance(Operand of, int bytes) {
+    return of + static_cast<uint64_t>(bytes >> 4);
+}
 
 }  // namespace longreach::cuda

@@ -21,6 +21,7 @@ class FibreStacks {
     ~FibreStacks();
     // A state that starts entry() on stack `index`, whose earlier content is gone. entry must not return.
     FibreState start(size_t index, void (*entry)());
+    uintptr_t base() const { return base_; }
     bool contains(uintptr_t address) const { return address - base_ < used_ * stride; }
 
     static constexpr size_t most = 1024, guard = 4096, stride = 128 * 1024 + guard;

@@ -89,6 +89,19 @@ const char* name_of(Kind kind) {
                                         "async_unwaited",
                                         "poison_in_output",
                                         "schedule_dependent",
+                                        "wrong_architecture",
+                                        "phase_barrier_misused",
+                                        "phase_barrier_unfenced",
+                                        "phase_bytes",
+                                        "phase_wrapped",
+                                        "named_barrier_misused",
+                                        "proxy_unfenced",
+                                        "product_mismatch",
+                                        "product_descriptor",
+                                        "product_unfenced",
+                                        "product_in_flight",
+                                        "register_pool",
+                                        "tensor_map",
                                         "api"};
     static_assert(sizeof names / sizeof *names == static_cast<size_t>(Kind::api) + 1);
     return names[static_cast<size_t>(kind)];

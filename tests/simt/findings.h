@@ -35,7 +35,21 @@ enum class Kind {
     async_unwaited,        // a thread returned with copies it never waited for
     poison_in_output,      // a result was computed from poisoned memory or an undefined shuffle
     schedule_dependent,    // output differs between schedules
-    api,                   // a wrong call of the runtime's functions
+    // Hopper's instructions:
+    wrong_architecture,  // one of them on another architecture than 90
+    phase_barrier_misused,  // a PhaseBarrier used before barrier_init(), twice initialised, touched, with arrivals too many
+    phase_barrier_unfenced,  // used by others without fence_barrier_init() and a barrier behind its barrier_init()
+    phase_bytes,             // a phase got other bytes than were announced for it
+    phase_wrapped,  // a wait passed another phase than the one behind the last that the thread waited for
+    named_barrier_misused,  // counts that differ or are no whole warps, generations that overlap
+    proxy_unfenced,    // product, copy or store of what a thread wrote without fence_async_proxy() behind it
+    product_mismatch,  // the threads of a warpgroup at different products or with different operands
+    product_descriptor,  // an operand that is no tile of 128-byte rows on a multiple of 1024
+    product_unfenced,    // no products_fence() between accesses of registers and the product that has them
+    product_in_flight,   // registers or operands of a product touched before products_wait()
+    register_pool,       // a change of registers without room, or to a number that cannot be
+    tensor_map,          // a tensor map or the place of its box against the rules
+    api,                 // a wrong call of the runtime's functions
 };
 const char* name_of(Kind kind);
 

@@ -9,6 +9,7 @@
 
 #include "simt/async.h"
 #include "simt/findings.h"
+#include "simt/hopper.h"
 
 struct CUstream_st;  // cudaStream_t points to it
 

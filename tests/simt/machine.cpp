@@ -61,6 +61,8 @@ void fibre_main() {
     m.shape.call(m.shape.parameters);
     m.running = false;
     m.copies.thread_ends();
+    m.bulk_copies.thread_ends();
+    m.warpgroups.thread_ends();
     Thread& self = m.threads[static_cast<size_t>(m.current)];
     self.wait = Wait::done;
     m.warps[static_cast<size_t>(m.current) / 32].done |= 1u << (m.current % 32);
@@ -82,6 +84,7 @@ std::string waits_by_place(const Machine& m, Wait wait) {
             what = std::string("wait at ") + name_of(thread.call->op) + " with mask " + mask + " " +
                    thread.place.text();
         }
+        if (wait >= Wait::phase) what = thread.waits_for + (" " + thread.place.text());
         if (wait == Wait::done) what = "have returned";
         by_place[what].push_back(static_cast<int>(t));
     }
@@ -93,8 +96,8 @@ std::string waits_by_place(const Machine& m, Wait wait) {
 }  // namespace
 
 const char* name_of(WarpOp op) {
-    static const char* const names[] = {
-        "__syncwarp", "a shuffle", "__ballot_sync", "__all_sync", "__any_sync", "ldmatrix", "mma"};
+    static const char* const names[] = {"__syncwarp", "a shuffle", "__ballot_sync", "__all_sync",
+                                        "__any_sync", "ldmatrix",  "mma",           "stmatrix"};
     return names[static_cast<size_t>(op)];
 }
 
@@ -130,6 +133,7 @@ uint64_t Machine::random() {  // xorshift64
 }
 
 uint32_t Machine::own_clock() const {
+    if (clocks.on()) return the_machine.clocks.own(current);
     return warps[static_cast<size_t>(current) / 32].knows[current % 32][current % 32];
 }
 
@@ -171,7 +175,47 @@ void Machine::fatal(Finding finding) {
 void Machine::next_epoch() {
     ++epoch;
     lane_sets.resize(1);
+    spare_lane_sets.clear();
+    if (clocks.on()) clocks.join_block();
     banks_new_epoch();
+}
+
+void Machine::wake(size_t thread) {
+    threads[thread].wait = Wait::none;
+    ready[thread / 64] |= uint64_t{1} << (thread % 64);
+}
+
+void Machine::sleep(size_t thread) {
+    ready[thread / 64] &= ~(uint64_t{1} << (thread % 64));
+}
+
+void Machine::engines_may_move() {
+    if (options().landing != Landing::random) return;
+    uint64_t chance = random() % 12;
+    if (chance == 0) bulk_copies.land_one();
+    if (chance == 1) warpgroups.run_one();
+    if (chance == 2) bulk_copies.move_some_store();
+}
+
+bool Machine::engines_have_moved() {
+    if (alive == 0 || !clocks.on()) return false;
+    return bulk_copies.land_one() || phase_barriers.let_try_waits_return();
+}
+
+uint32_t Machine::take_lane_set() {
+    if (spare_lane_sets.empty()) {
+        lane_sets.push_back({});
+        return static_cast<uint32_t>(lane_sets.size() - 1);
+    }
+    uint32_t set = spare_lane_sets.back();
+    spare_lane_sets.pop_back();
+    return set;
+}
+
+void Machine::give_lane_sets(Group& group) {
+    if (group.last.epoch == epoch)
+        for (uint32_t set = group.set; set != 0; set = lane_sets[set].next) spare_lane_sets.push_back(set);
+    group = Group();
 }
 
 int Machine::pick() {
@@ -209,6 +253,7 @@ int Machine::pick() {
 
 void Machine::pass_on() {
     int next = pick();
+    while (next < 0 && engines_have_moved()) next = pick();
     if (next == current) {
         running = true;
         return;
@@ -228,8 +273,7 @@ void Machine::pass_on() {
 }
 
 void Machine::wait_here() {
-    auto t = static_cast<size_t>(current);
-    ready[t / 64] &= ~(uint64_t{1} << (t % 64));
+    sleep(static_cast<size_t>(current));
     pass_on();
 }
 
@@ -251,10 +295,7 @@ void block_barrier(const Place& place) {
         finding.other_place = thread.place.text();
         m.fatal(std::move(finding));
     }
-    for (size_t t = 0; t < m.threads.size(); ++t) {
-        m.threads[t].wait = Wait::none;
-        m.ready[t / 64] |= uint64_t{1} << (t % 64);
-    }
+    for (size_t t = 0; t < m.threads.size(); ++t) m.wake(t);
     m.at_barrier = 0;
     m.next_epoch();
     m.pass_on();
@@ -263,11 +304,12 @@ void block_barrier(const Place& place) {
 void* shared_arena(size_t bytes, size_t alignment, const Place& place) {
     Machine& m = machine();
     if (!m.running) throw Failure("shared<Layout>() outside of a kernel, " + place.text());
-    if (bytes > m.shape.shared_bytes || alignment > 128) {
-        Finding finding{Kind::shared_too_small,
-                        "the layout has " + std::to_string(bytes) + " bytes, aligned to " +
-                            std::to_string(alignment) + ", the launch asked for " +
-                            std::to_string(m.shape.shared_bytes) + ", aligned to 128"};
+    if (bytes > m.shape.shared_bytes || alignment > arena_alignment) {
+        Finding finding{Kind::shared_too_small, "the layout has " + std::to_string(bytes) +
+                                                    " bytes, aligned to " + std::to_string(alignment) +
+                                                    ", the launch asked for " +
+                                                    std::to_string(m.shape.shared_bytes) + ", aligned to " +
+                                                    std::to_string(arena_alignment)};
         finding.place = place.text();
         m.fatal(std::move(finding));
     }
@@ -292,6 +334,13 @@ void Machine::run_block() {
     }
     alive = static_cast<int>(count);
     at_barrier = 0;
+    clocks.start_block(count);
+    phase_barriers.start_block();
+    named_barriers.start_block();
+    bulk_copies.start_block(count);
+    // As many as one block can have, which is what KERNEL(threads, 1) lets ptxas use.
+    int declared = declared_threads(shape.kernel);
+    warpgroups.start_block(count, std::min(65536 / std::max(declared, 1) / 8 * 8, 248));
     next_epoch();
     block_epoch = epoch;
     block_epochs.push_back(epoch);
@@ -317,6 +366,10 @@ void Machine::run_block() {
     switch_fibre(&scheduler, threads[static_cast<size_t>(current)].state);
     running = false;
     if (!stopped && alive > 0) explain_standstill();
+    if (!stopped) {
+        bulk_copies.end_block();
+        phase_barriers.end_block();
+    }
 
     for (size_t i = 0; i < arena_red_zone; ++i)
         for (const unsigned char* at : {first - arena_red_zone + i, first + shape.shared_bytes + i})
@@ -354,8 +407,12 @@ void Machine::explain_standstill() {
     } else if (!any_warp && any_barrier && any_done) {
         finding = {Kind::barrier_exit, "some threads returned, the others wait for them:"};
     }
-    finding.message += waits_by_place(*this, Wait::barrier) + waits_by_place(*this, Wait::warp) +
-                       waits_by_place(*this, Wait::done);
+    for (Wait wait :
+         {Wait::barrier, Wait::warp, Wait::phase, Wait::named, Wait::group, Wait::registers, Wait::done})
+        finding.message += waits_by_place(*this, wait);
+    std::string registers = warpgroups.table();
+    if (!registers.empty()) finding.kind = Kind::register_pool;
+    finding.message += phase_barriers.table() + named_barriers.table() + registers;
     finding.block = block;
     finding.thread = who;
     finding.place = threads[static_cast<size_t>(who)].place.text();

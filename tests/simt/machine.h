@@ -8,14 +8,19 @@
 #include <vector>
 
 #include "simt/async.h"
+#include "simt/bulk_copies.h"
+#include "simt/clocks.h"
 #include "simt/fibre.h"
 #include "simt/kernel_calls.h"
+#include "simt/named_barriers.h"
+#include "simt/phase_barriers.h"
 #include "simt/shadow.h"
 #include "simt/simt.h"
+#include "simt/warpgroup.h"
 
 namespace longreach::simt {
 
-enum class WarpOp : uint8_t { sync, shuffle, ballot, all, any, ldmatrix, mma };
+enum class WarpOp : uint8_t { sync, shuffle, ballot, all, any, ldmatrix, mma, stmatrix };
 const char* name_of(WarpOp op);
 
 // One lane's part in a warp call; lies on the lane's stack while it waits.
@@ -24,7 +29,7 @@ struct WarpCall {
     uint32_t mask;
     uint64_t value = 0;       // a shuffle's value, a vote's 0 or 1
     int source = 0;           // lane a shuffle reads
-    void* payload = nullptr;  // of ldmatrix and mma
+    void* payload = nullptr;  // of ldmatrix, stmatrix and mma
     Place place;
     uint64_t result = 0;
 };
@@ -42,13 +47,14 @@ constexpr uint32_t poison_shared = 0x7fa17fa1, poison_device = 0x7fa27fa2, poiso
                    poison_async = 0x7fa47fa4;
 void fill_poison(void* to, size_t bytes, uint32_t poison);
 
-enum class Wait : uint8_t { none, barrier, warp, done };
+enum class Wait : uint8_t { none, barrier, warp, phase, named, group, registers, done };
 
 struct Thread {
     FibreState state = nullptr;
     Wait wait = Wait::none;
     Place place;
     WarpCall* call = nullptr;
+    const char* waits_for = "";  // of phase and what follows: in words
 };
 
 struct Warp {
@@ -75,12 +81,18 @@ struct Machine {
     std::vector<uint32_t> block_epochs;  // of the launch, with the block in block_numbers
     std::vector<int> block_numbers;
     std::vector<LaneSet> lane_sets = std::vector<LaneSet>(1);
+    std::vector<uint32_t> spare_lane_sets;
 
     FibreStacks stacks;
     FibreState scheduler = nullptr;
     uintptr_t arena = 0;  // first byte of the block's shared memory
     Shadow shared_shadow;
     Copies copies;
+    Clocks clocks;
+    PhaseBarriers phase_barriers;
+    NamedBarriers named_barriers;
+    BulkCopies bulk_copies;
+    Warpgroups warpgroups;
     uint64_t random_state = 1, switch_count = 0;
     int until_preemption = 0;  // memory accesses; 0: never
     size_t launch_findings = 0;
@@ -97,6 +109,12 @@ struct Machine {
     void wait_here();  // the running thread is not ready any more: the next one goes on
     void pass_on();    // the running thread may go on, if the schedule says so
     void next_epoch();
+    void wake(size_t thread);
+    void sleep(size_t thread);  // it is not ready any more, without handing on
+    void engines_may_move();    // copies and products, by chance, where the schedule leaves it to chance
+    bool engines_have_moved();  // no thread can go on: one copy lands, if one is under way
+    uint32_t take_lane_set();
+    void give_lane_sets(Group& group);  // forgets the group
 
     void run_block();
     void explain_standstill();
@@ -107,6 +125,6 @@ inline Machine& machine() {
     return the_machine;
 }
 
-constexpr size_t arena_red_zone = 4096, arena_most = 256 * 1024;
+constexpr size_t arena_red_zone = 4096, arena_most = 256 * 1024, arena_alignment = 1024;
 
 }  // namespace longreach::simt

@@ -14,7 +14,7 @@ namespace longreach::simt {
 
 namespace {
 
-constexpr uint8_t split_bit = 16;
+constexpr uint8_t split_bit = 16, barrier_bit = 32;
 
 template <class T>
 T* reserve(size_t count) {
@@ -82,6 +82,7 @@ void Shadow::set_in_flight(uintptr_t address, size_t bytes, bool flying) {
 bool Shadow::ordered(const Access& earlier) const {
     const Machine& m = machine();
     if (earlier.epoch < m.block_epoch) return shared_ || earlier.epoch < m.launch_epoch;
+    if (m.clocks.on()) return known(earlier, the_machine.clocks.row(m.current));
     if (earlier.epoch < m.epoch || earlier.thread == static_cast<unsigned>(m.current)) return true;
     int warp = m.current / 32;
     return static_cast<int>(earlier.thread) / 32 == warp &&
@@ -96,12 +97,13 @@ bool Shadow::ordered(const Group& group, Access& offender) const {
             return false;
         }
     if (group.set == 0 || group.last.epoch != m.epoch) return true;
-    for (unsigned lane = 0; lane < 32; ++lane) {
-        offender = group.last;
-        offender.thread = offender.thread / 32 * 32 + lane;
-        offender.clock = m.lane_sets[group.set].clock[lane];
-        if (offender.clock != 0 && !ordered(offender)) return false;
-    }
+    for (uint32_t set = group.set; set != 0; set = m.lane_sets[set].next)
+        for (unsigned lane = 0; lane < 32; ++lane) {
+            offender = group.last;
+            offender.thread = m.lane_sets[set].warp * 32 + lane;
+            offender.clock = m.lane_sets[set].clock[lane];
+            if (offender.clock != 0 && !ordered(offender)) return false;
+        }
     return true;
 }
 
@@ -114,6 +116,9 @@ void Shadow::add(Group& group, const Access& mine) const {
         // What is older than the epoch is over, unless it is of another block: one of those is kept.
         if (of_another_block(group.last)) group.other = group.last;
         group.set = 0;
+    } else if (m.clocks.on()) {
+        if (group.set == 0 && group.last.thread != mine.thread) add_to_sets(group, group.last);
+        if (group.set != 0) add_to_sets(group, mine);
     } else if (group.last.thread / 32 != mine.thread / 32) {
         // With accesses of two warps in an epoch, any third is out of order with one of the two at least.
         if (!of_another_block(group.other)) group.other = group.last;
@@ -122,11 +127,27 @@ void Shadow::add(Group& group, const Access& mine) const {
         if (group.set == 0 && group.last.thread != mine.thread) {
             group.set = static_cast<uint32_t>(m.lane_sets.size());
             m.lane_sets.push_back({});
+            m.lane_sets.back().warp = group.last.thread / 32;
             m.lane_sets.back().clock[group.last.thread % 32] = group.last.clock;
         }
         if (group.set != 0) m.lane_sets[group.set].clock[mine.thread % 32] = mine.clock;
     }
     group.last = mine;
+}
+
+// Warps may be ordered with each other in any way: all are kept.
+void Shadow::add_to_sets(Group& group, const Access& mine) const {
+    Machine& m = machine();
+    uint32_t set = group.set;
+    while (set != 0 && m.lane_sets[set].warp != mine.thread / 32) set = m.lane_sets[set].next;
+    if (set == 0) {
+        set = m.take_lane_set();
+        m.lane_sets[set] = LaneSet();
+        m.lane_sets[set].warp = mine.thread / 32;
+        m.lane_sets[set].next = group.set;
+        group.set = set;
+    }
+    m.lane_sets[set].clock[mine.thread % 32] = mine.clock;
 }
 
 void Shadow::race(const Access& earlier, Use earlier_use, uintptr_t address, Use use, uintptr_t place) const {
@@ -140,10 +161,12 @@ void Shadow::race(const Access& earlier, Use earlier_use, uintptr_t address, Use
     auto verb = [](Use u) {
         return u == Use::read ? "reads" : u == Use::write ? "writes" : "updates atomically";
     };
-    found.message = m.name_address(address) + ": " + m.name_thread(found.block, found.thread) + " " +
-                    verb(use) + " at " + found.place + ", " +
-                    m.name_thread(found.other_block, found.other_thread) + " " + verb(earlier_use) + " at " +
-                    found.other_place + ", and nothing orders the two";
+    found.message =
+        m.name_address(address) + ": " + m.name_thread(found.block, found.thread) + " " + verb(use) + " at " +
+        found.place + ", " +
+        (earlier.thread >= Clocks::first_engine ? std::string("the copy engine")
+                                                : m.name_thread(found.other_block, found.other_thread)) +
+        " " + verb(earlier_use) + " at " + found.other_place + ", and nothing orders the two";
     m.found(std::move(found));
 }
 
@@ -160,7 +183,14 @@ void Shadow::use_cell(Cell& cell, uintptr_t address, Use use, uintptr_t place) {
     if (use != Use::atomic && !ordered(cell.updates, offender))
         race(offender, Use::atomic, address, use, place);
     if (use == Use::read) add(cell.reads, mine);
-    if (use == Use::write) cell.write = mine;
+    if (use == Use::write) {
+        cell.write = mine;
+        // Who is out of order with those before is so with this one too.
+        if (m.clocks.on()) {
+            m.give_lane_sets(cell.reads);
+            m.give_lane_sets(cell.updates);
+        }
+    }
     if (use == Use::atomic) add(cell.updates, mine);
 }
 
@@ -170,8 +200,13 @@ void Shadow::split(size_t word) {
         Cell& cell = byte_cells_[word * 4 + b] = cells_[word];
         for (Group* group : {&cell.reads, &cell.updates}) {  // each byte has lanes of its own from here on
             if (group->set == 0 || group->last.epoch != m.epoch) continue;
-            m.lane_sets.push_back(LaneSet(m.lane_sets[group->set]));
-            group->set = static_cast<uint32_t>(m.lane_sets.size() - 1);
+            uint32_t before = 0;
+            for (uint32_t set = group->set; set != 0; set = m.lane_sets[set].next) {
+                m.lane_sets.push_back(LaneSet(m.lane_sets[set]));
+                auto own = static_cast<uint32_t>(m.lane_sets.size() - 1);
+                (before == 0 ? group->set : m.lane_sets[before].next) = own;
+                before = own;
+            }
         }
     }
     state_[word] |= split_bit;
@@ -180,6 +215,10 @@ void Shadow::split(size_t word) {
 void Shadow::access(uintptr_t address, size_t bytes, Use use, uintptr_t place) {
     if constexpr (!watched_by_hooks) return;  // of the accesses only those of matrix and copy instructions
     Machine& m = machine();
+    if (shared_ && use != Use::read && m.clocks.on()) {
+        m.bulk_copies.check_store_source(address, bytes, place);
+        m.warpgroups.check_operands(address, bytes, place);
+    }
     size_t at = address - base_, end = at + bytes;
     while (at < end) {
         size_t word = at / 4, until = std::min(end, word * 4 + 4);
@@ -194,6 +233,14 @@ void Shadow::access(uintptr_t address, size_t bytes, Use use, uintptr_t place) {
                             (use == Use::read ? " reads at " : " writes at ") + found.place +
                             " while a copy of thread " + std::to_string(found.other_thread) +
                             " is still on its way there";
+            m.found(std::move(found));
+        }
+        if ((state & barrier_bit) != 0) {
+            Finding found{Kind::phase_barrier_misused, "", m.block, m.current};
+            found.place = Place(place).text();
+            found.message = m.name_address(base_ + at) + ": " + m.name_thread(m.block, m.current) +
+                            (use == Use::read ? " reads at " : " writes at ") + found.place +
+                            " what is a PhaseBarrier";
             m.found(std::move(found));
         }
         if (use != Use::write && (state & mask) != mask) {
@@ -219,6 +266,85 @@ void Shadow::access(uintptr_t address, size_t bytes, Use use, uintptr_t place) {
             use_cell(cells_[word], base_ + at, use, place);
         }
         at = until;
+    }
+}
+
+void Shadow::set_barrier(uintptr_t address) {
+    for (size_t word = (address - base_) / 4; word < (address - base_) / 4 + 2; ++word)
+        state_[word] |= barrier_bit;
+}
+
+bool Shadow::known(const Access& earlier, const uint32_t* row) const {
+    const Machine& m = machine();
+    if (earlier.epoch < m.block_epoch) return true;
+    if (earlier.thread < Clocks::first_engine && earlier.epoch < m.epoch) return true;
+    return row[m.clocks.column(earlier.thread)] >= earlier.clock;
+}
+
+void Shadow::copy_begins(uintptr_t address, size_t bytes, const Access& engine, const Place& place) {
+    if constexpr (!watched_by_hooks) return;
+    Machine& m = machine();
+    const uint32_t* row = m.clocks.row(m.current);
+    for (size_t word = (address - base_) / 4; word < (address - base_ + bytes) / 4; ++word) {
+        if (in_flight_[word] != 0) continue;  // access() has more to say of it
+        bool of_bytes = (state_[word] & split_bit) != 0;
+        for (size_t b = word * 4; b < word * 4 + (of_bytes ? 4 : 1); ++b) {
+            const Access& write = of_bytes ? byte_cells_[b].write : cells_[word].write;
+            if (write.thread < Clocks::first_engine && known(write, row))
+                async_cell(write, base_ + b, row, "a copy writes", place);
+        }
+    }
+    access(address, bytes, Use::write, place.numbered());
+    for (size_t word = (address - base_) / 4; word < (address - base_ + bytes) / 4; ++word) {
+        cells_[word].write = engine;
+        in_flight_[word] = static_cast<uint16_t>(1 + m.current);
+    }
+}
+
+void Shadow::async_cell(const Access& write, uintptr_t address, const uint32_t* row, const char* who,
+                        const Place& place) const {
+    Machine& m = machine();
+    if (write.epoch < m.block_epoch) return;
+    bool ordered = known(write, row), by_engine = write.thread >= Clocks::first_engine;
+    if (ordered && (by_engine || m.clocks.fenced(write.thread, write.clock, row[write.thread]))) return;
+    Finding found{ordered ? Kind::proxy_unfenced : Kind::shared_race, "", m.block, m.current};
+    found.other_block = m.block;
+    found.other_thread = static_cast<int>(write.thread);
+    found.place = place.text();
+    found.other_place = Place(static_cast<uintptr_t>(write.place)).text();
+    found.message =
+        m.name_address(address) + ": " + who + " at " + found.place + " what " +
+        (by_engine ? std::string("the copy engine") : m.name_thread(m.block, found.other_thread)) +
+        " wrote at " + found.other_place +
+        (ordered ? ", which executed no fence_async_proxy() between the write and its next barrier"
+                 : ", and nothing orders the two");
+    m.found(std::move(found));
+}
+
+void Shadow::async_read(uintptr_t address, size_t bytes, const uint32_t* row, const char* who,
+                        const Place& place) {
+    if constexpr (!watched_by_hooks) return;
+    Machine& m = machine();
+    for (size_t word = (address - base_) / 4; word < (address - base_ + bytes) / 4; ++word) {
+        if (in_flight_[word] != 0) {
+            Finding found{Kind::async_unfinished, "", m.block, m.current};
+            found.place = place.text();
+            found.message = m.name_address(base_ + word * 4) + ": " + who + " at " + found.place +
+                            " where a copy of thread " + std::to_string(in_flight_[word] - 1) +
+                            " is still on its way";
+            m.found(std::move(found));
+        } else if ((state_[word] & 15) != 15) {
+            Finding found{Kind::uninitialised_shared, "", m.block, m.current};
+            found.place = place.text();
+            found.message = m.name_address(base_ + word * 4) + ": " + who + " at " + found.place +
+                            " what nobody has written";
+            m.found(std::move(found));
+        } else if ((state_[word] & split_bit) != 0) {
+            for (size_t b = word * 4; b < word * 4 + 4; ++b)
+                async_cell(byte_cells_[b].write, base_ + b, row, who, place);
+        } else {
+            async_cell(cells_[word].write, base_ + word * 4, row, who, place);
+        }
     }
 }
 

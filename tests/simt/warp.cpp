@@ -25,6 +25,11 @@ struct MatrixProduct {
     const float* c;
 };
 
+struct MatrixStore {
+    void* row;
+    const uint32_t* in;
+};
+
 float from_bf16(uint32_t bits) {
     bits <<= 16;
     float value;
@@ -47,6 +52,18 @@ void load_matrices(const std::array<WarpCall*, 32>& calls) {
                                             : element(slow, fast) | element(slow, fast + 1) << 16;
         }
     }
+}
+
+// The same places, the other way round.
+void store_matrices(const std::array<WarpCall*, 32>& calls) {
+    for (size_t lane = 0; lane < 32; ++lane)
+        for (size_t j = 0; j < 4; ++j) {
+            uint32_t pair = static_cast<MatrixStore*>(calls[lane]->payload)->in[j];
+            auto* row =
+                static_cast<uint16_t*>(static_cast<MatrixStore*>(calls[8 * j + lane / 4]->payload)->row);
+            row[lane % 4 * 2] = static_cast<uint16_t>(pair);
+            row[lane % 4 * 2 + 1] = static_cast<uint16_t>(pair >> 16);
+        }
 }
 
 // Lane l = 4 g + t holds a: rows g and g + 8 of columns 2 t, 2 t + 1 and the same plus 8; b: rows (of k) 2 t,
@@ -88,11 +105,13 @@ void complete(const std::array<WarpCall*, 32>& calls, uint32_t mask, WarpOp op) 
         if (op == WarpOp::any) call.result = votes != 0;
     }
     if (op == WarpOp::ldmatrix) load_matrices(calls);
+    if (op == WarpOp::stmatrix) store_matrices(calls);
     if (op == WarpOp::mma) multiply_matrices(calls);
 }
 
 // What each lane of the mask knew, all of them know now; their next accesses are new to the others.
-void join_clocks(Warp& warp, uint32_t mask) {
+void join_clocks(Warp& warp, size_t first, uint32_t mask) {
+    if (machine().clocks.on()) machine().clocks.join_warp(first, mask);
     uint32_t known[32] = {};
     for (unsigned lane = 0; lane < 32; ++lane)
         if (mask >> lane & 1)
@@ -181,28 +200,42 @@ uint64_t warp_call(WarpCall call) {
         m.fatal(std::move(finding));
     }
     complete(calls, mask, call.op);
-    if (call.op == WarpOp::sync || options().shuffle_orders_memory) join_clocks(warp, mask);
+    if (call.op == WarpOp::sync || options().shuffle_orders_memory) join_clocks(warp, first, mask);
     for (size_t l = 0; l < 32; ++l) {
         if (!(mask >> l & 1)) continue;
-        m.threads[first + l].wait = Wait::none;
-        m.ready[(first + l) / 64] |= uint64_t{1} << ((first + l) % 64);
+        m.wake(first + l);
     }
     warp.waiting &= ~mask;
     m.pass_on();
     return call.result;
 }
 
-void ldmatrix_x4(uint32_t (&out)[4], const void* row, bool transposed, const Place& place) {
+namespace {
+
+// 8 bfloat16 of shared memory, read or written as a row of a matrix by the lane that gives its address.
+void row_access(const void* row, WarpOp op, const Place& place) {
     Machine& m = machine();
     auto address = reinterpret_cast<uintptr_t>(row);
     if (address % 16 != 0 || address - m.arena >= arena_most) {
-        Finding finding{
-            address % 16 != 0 ? Kind::misaligned : Kind::shared_out_of_bounds,
-            m.name_thread(m.block, m.current) + ": ldmatrix of a row at " + m.name_address(address)};
+        Finding finding{address % 16 != 0 ? Kind::misaligned : Kind::shared_out_of_bounds,
+                        m.name_thread(m.block, m.current) + ": " + name_of(op) + " of a row at " +
+                            m.name_address(address)};
         finding.place = place.text();
         m.fatal(std::move(finding));
     }
-    memory_access(address, 16, Use::read, place.numbered());
+    memory_access(address, 16, op == WarpOp::stmatrix ? Use::write : Use::read, place.numbered());
+}
+
+}  // namespace
+
+void stmatrix_x4(void* row, const uint32_t (&in)[4], const Place& place) {
+    row_access(row, WarpOp::stmatrix, place);
+    MatrixStore store{row, in};
+    warp_call({WarpOp::stmatrix, ~0u, 0, 0, &store, place});
+}
+
+void ldmatrix_x4(uint32_t (&out)[4], const void* row, bool transposed, const Place& place) {
+    row_access(row, WarpOp::ldmatrix, place);
     MatrixLoad load{row, out, transposed};
     warp_call({WarpOp::ldmatrix, ~0u, 0, 0, &load, place});
 }
@@ -245,10 +278,11 @@ void memory_access(uintptr_t address, size_t bytes, Use use, uintptr_t place) {
         if (in == nullptr || in->freed || address < in->base || address + bytes > in->base + in->bytes)
             m.fatal(finding(Kind::global_out_of_bounds));
         if (m.copies.any() && use != Use::read) m.copies.check_source(address, bytes, place);
+        if (m.bulk_copies.any() && use != Use::read) m.bulk_copies.check_source(address, bytes, place);
         in->shadow->access(address, bytes, use, place);
         return;
     }
-    if (m.stacks.contains(address)) return;
+    if (m.stacks.contains(address)) return m.warpgroups.access_stack(address, bytes, use, place);
     if (use == Use::read &&
         (address - reinterpret_cast<uintptr_t>(m.shape.parameters) < m.shape.parameter_bytes ||
          in_image(address)))
