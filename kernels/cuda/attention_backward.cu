@@ -27,6 +27,7 @@
 // Only the sums of the slab and the sinks cross blocks; their partials are added in fixed order.
 #include <algorithm>
 
+#include "kernels/cuda/attention_hopper.h"
 #include "kernels/cuda/attention_tiles.cuh"
 #include "kernels/cuda/fold.h"
 #include "kernels/cuda/kernels.h"
@@ -785,7 +786,7 @@ int64_t attention_backward_workspace(const AttentionSpec& spec, const AttentionG
 
 void attention_backward(const QueryKeyValue& d, const AttentionGradients& gradients, Tensor workspace,
                         const Tensor& dout, const AttentionSaved& saved, const AttentionSpec& spec,
-                        Stream stream) {
+                        Stream stream, int hopper_workers) {
     const Tensor &q = saved.in.q, &k = saved.in.k, &v = saved.in.v, &o = saved.o, &lse = saved.lse;
     const int64_t tokens = spec.batch * spec.length;
     check(!spec.far_queries && !spec.far_keys, "attention_backward: a far pair is for forward passes only");
@@ -806,6 +807,7 @@ void attention_backward(const QueryKeyValue& d, const AttentionGradients& gradie
     check(workspace.bytes() >= places.bytes, "attention_backward: workspace of {} bytes, {} needed",
           workspace.bytes(), places.bytes);
     if (tokens == 0) return;
+    const bool hopper = hopper_workers > 0 && attention_backward_sm90_serves(d, dout, saved, spec);
     auto* memory = workspace.as<std::byte>();
     auto* sinks = reinterpret_cast<double*>(memory + places.sinks);
     auto* slab = reinterpret_cast<float*>(memory + places.slab);
@@ -826,6 +828,9 @@ void attention_backward(const QueryKeyValue& d, const AttentionGradients& gradie
                               .pairs = spec.head_dim % 2 == 0 && aligned(d.q, d.k, d.v)};
         arguments.in.vectors = arguments.in.vectors && aligned(dout);
         launch_delta(arguments, o, stream);
+        if (hopper)
+            attention_backward_sm90(d, gradients.row_factor, arguments.delta, dout, saved, spec,
+                                    hopper_workers, stream);
         if (gradients.sink) {
             const int64_t blocks = flat_blocks(tokens);
             launch(sink_kernel,
@@ -845,7 +850,7 @@ void attention_backward(const QueryKeyValue& d, const AttentionGradients& gradie
                 constexpr ScoreMode mode = decltype(of_mode)::value;
                 if constexpr (mode == ScoreMode::table || mode == ScoreMode::general)
                     if (tables) launch_distances<T, D, mode>(arguments, gradients, slab, stream);
-                launch_passes<T, D, mode>(arguments, stream);
+                if (!hopper) launch_passes<T, D, mode>(arguments, stream);
             };
             using enum ScoreMode;
             if constexpr (std::is_same_v<T, float>) {

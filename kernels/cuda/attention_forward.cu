@@ -19,6 +19,7 @@
 // reference by 2^8: rescaling the outputs would cost more than all of the above together.
 #include <cfloat>
 
+#include "kernels/cuda/attention_hopper.h"
 #include "kernels/cuda/attention_tiles.cuh"
 #include "kernels/cuda/kernels.h"
 
@@ -506,7 +507,7 @@ void launch_attention(const AttentionInput<T>& a, const ForwardOutput<T>& out, S
 }  // namespace
 
 void attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor& q, const Tensor& k, const Tensor& v,
-               const AttentionSpec& spec, Stream stream) {
+               const AttentionSpec& spec, Stream stream, int hopper_workers) {
     const int64_t tokens = spec.batch * spec.length;
     const auto by_head = [&](const Tensor& t) {
         return t.cols() == tokens && (t.rows() == spec.heads || spec.heads == 0);
@@ -515,6 +516,8 @@ void attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor& q, const T
           "attention of {}x{} into o {}x{}, lse {}x{}", q.rows(), q.cols(), o.rows(), o.cols(), lse.rows(),
           lse.cols());
     if (tokens == 0 || spec.heads == 0) return;
+    if (hopper_workers > 0 && !row_maxima && attention_sm90_serves(o, {q, k, v}, spec))
+        return attention_sm90(o, lse, {q, k, v}, spec, hopper_workers, stream);
     with_element(q.dtype, [&](auto element) {
         using T = typename decltype(element)::type;
         const AttentionInput<T> a = attention_input<T>(q, k, v, spec);

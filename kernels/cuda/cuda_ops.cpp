@@ -111,6 +111,13 @@ class CudaOps final : public Ops {
     }
     NativeQueue native_queue() const override { return {index_, stream()}; }
     int64_t free_bytes() const override { return free_memory(); }
+    // Blocks of the attention kernels for Hopper: one for each multiprocessor, none on other devices or where
+    // LONGREACH_HOPPER=0 asks for the kernels that all devices have.
+    int hopper_workers() const {
+        static const char* const wanted = std::getenv("LONGREACH_HOPPER");
+        const bool no = wanted && std::string_view(wanted) == "0";
+        return device_.architecture == 90 && !no ? device_.multiprocessors : 0;
+    }
 
     // --- memory
     void* allocate(int64_t bytes) override {
@@ -305,7 +312,8 @@ class CudaOps final : public Ops {
     }
     void do_attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor& q, const Tensor& k,
                       const Tensor& v, const AttentionSpec& spec) override {
-        if (!spec.stick_breaking) return cuda::attention(o, lse, row_maxima, q, k, v, spec, stream());
+        if (!spec.stick_breaking)
+            return cuda::attention(o, lse, row_maxima, q, k, v, spec, stream(), hopper_workers());
         check(!row_maxima, "stick-breaking attention has no row maxima");
         cuda::break_sticks(o, lse, q, k, v, spec, stream());
     }
@@ -323,9 +331,11 @@ class CudaOps final : public Ops {
                                Tensor workspace, const Tensor& dout, const Tensor& o, const Tensor& lse,
                                const Tensor& q, const Tensor& k, const Tensor& v,
                                const AttentionSpec& spec) override {
-        (spec.stick_breaking ? cuda::break_sticks_backward : cuda::attention_backward)(
-            {.q = dq, .k = dk, .v = dv}, gradients, workspace, dout,
-            {.in = {.q = q, .k = k, .v = v}, .o = o, .lse = lse}, spec, stream());
+        const cuda::QueryKeyValue d{.q = dq, .k = dk, .v = dv};
+        const cuda::AttentionSaved saved{.in = {.q = q, .k = k, .v = v}, .o = o, .lse = lse};
+        if (spec.stick_breaking)
+            return cuda::break_sticks_backward(d, gradients, workspace, dout, saved, spec, stream());
+        cuda::attention_backward(d, gradients, workspace, dout, saved, spec, stream(), hopper_workers());
     }
     int64_t do_attention_workspace(const AttentionSpec& spec,
                                    const AttentionGradients& gradients) const override {

@@ -114,8 +114,9 @@ void forget_sums_backward(Tensor du, Tensor dbias, Tensor workspace, const Tenso
                           const Tensor& bias, int64_t length, Stream stream);
 
 // --- attention (attention_forward.cu, attention_decode.cu, attention_backward.cu); head sizes up to 256
+// hopper_workers: multiprocessors of a GPU that takes the kernels of attention_hopper.h where they serve; 0: of another
 void attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor& q, const Tensor& k, const Tensor& v,
-               const AttentionSpec& spec, Stream stream);
+               const AttentionSpec& spec, Stream stream, int hopper_workers = 0);
 void attention_statistics(Tensor statistics, const Tensor& lse, const Tensor& q, const Tensor& k,
                           const Tensor& watched, const AttentionSpec& spec, Stream stream);
 void attention_decode(Tensor o, const Tensor& q, const Tensor& k, const Tensor& v, const AttentionSpec& spec,
@@ -130,7 +131,7 @@ struct AttentionSaved {
 };
 void attention_backward(const QueryKeyValue& d, const AttentionGradients& gradients, Tensor workspace,
                         const Tensor& dout, const AttentionSaved& saved, const AttentionSpec& spec,
-                        Stream stream);
+                        Stream stream, int hopper_workers = 0);
 
 // --- the same of specs with stick_breaking (stick_breaking_*.cu); backward does not read the lse
 void break_sticks(Tensor o, Tensor lse, const Tensor& q, const Tensor& k, const Tensor& v,

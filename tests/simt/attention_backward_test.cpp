@@ -5,6 +5,7 @@
 #include <cuda_runtime.h>
 
 #include "kernels/attention_variants.h"
+#include "kernels/cuda/attention_hopper.h"
 #include "kernels/cuda/kernels.h"
 #include "simt/simt.h"
 
@@ -80,6 +81,7 @@ struct Run {
     simt::DeviceArray<int32_t> row_start;
     simt::DeviceArray<double> forget;
     simt::DeviceArray<float> workspace;
+    int hopper_workers = 0;
 
     static Problem problem_of(const Variant& c) {
         Problem p(c);
@@ -160,10 +162,13 @@ struct Run {
     }
     void launch() {
         const Tensor memory(workspace.data(), DType::f32, {static_cast<int64_t>(workspace.size())});
-        cuda::attention_backward(
-            {part(dqkv, 0), part(dqkv, 1), part(dqkv, 2)}, gradients(), memory, dout.tensor(),
-            {{part(qkv, 0), part(qkv, 1), part(qkv, 2)}, o.tensor(), lse.tensor()}, spec(), nullptr);
+        cuda::attention_backward(results(), gradients(), memory, dout.tensor(), saved(), spec(), nullptr,
+                                 hopper_workers);
         cudaDeviceSynchronize();
+    }
+    cuda::QueryKeyValue results() const { return {part(dqkv, 0), part(dqkv, 1), part(dqkv, 2)}; }
+    cuda::AttentionSaved saved() const {
+        return {{part(qkv, 0), part(qkv, 1), part(qkv, 2)}, o.tensor(), lse.tensor()};
     }
     // Every result within its bounds.
     void check() {
@@ -276,6 +281,39 @@ TEST_CASE("backward kernels, f32, every form, against double") {
         check_form<float>(d, with_tables);
         check_form<float>(d, general);
     }
+}
+
+// The kernels for Hopper: tiles of 128 rows that meet 64, 96 or 128.
+TEST_CASE("Hopper's backward kernels against double: workers, shared keys, windows, documents, factors") {
+    for (int64_t d : {64, 128})
+        for (const auto form : {plain, with_tables})
+            for (Variant c : {Variant{.length = 200, .heads = 2, .kv_heads = 1, .head_dim = d, .seed = 3},
+                              Variant{.batch = 2,
+                              .length = 150,
+                              .heads = 2,
+                              .kv_heads = 2,
+                              .head_dim = d,
+                              .window = 70,
+                              .seed = 4},
+                              Variant{.length = 140,
+                              .heads = 4,
+                              .kv_heads = 2,
+                              .head_dim = d,
+                              .documents = true,
+                              .seed = 5}}) {
+                form(c);
+                c.forget = c.forget_gradient = false;
+                for (int workers : {1, 3}) {
+                    CAPTURE(d);
+                    CAPTURE(c.seed);
+                    CAPTURE(workers);
+                    Run<bf16> run(c, 8);
+                    run.hopper_workers = workers;
+                    REQUIRE(cuda::attention_backward_sm90_serves(run.results(), run.dout.tensor(),
+                                                                 run.saved(), run.spec()));
+                    run.under_schedules(workers == 1 ? 2 : schedules);
+                }
+            }
 }
 
 TEST_CASE("backward kernels fit the shared memory of every architecture") {

@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "kernels/attention_variants.h"
+#include "kernels/cuda/attention_hopper.h"
 #include "kernels/cuda/kernels.h"
 #include "simt/simt.h"
 
@@ -80,6 +81,7 @@ struct Launch {
     OnDevice<float> lse, maxima, factor, gain, bias, square, sink;
     simt::DeviceArray<int32_t> row_start;
     simt::DeviceArray<double> forget;
+    int hopper_workers = 0;
 
     Launch(Problem& problem, bool aligned)
         : p(problem),
@@ -128,7 +130,14 @@ struct Launch {
     void run() {
         cuda::attention(o.tensor(), lse.tensor(), p.c.maxima ? maxima.tensor() : Tensor(),
                         qkv.columns(0, p.query_cols), qkv.columns(p.query_cols, p.kv_cols),
-                        qkv.columns(p.query_cols + p.kv_cols, p.kv_cols), spec, nullptr);
+                        qkv.columns(p.query_cols + p.kv_cols, p.kv_cols), spec, nullptr, hopper_workers);
+    }
+    bool hopper_serves() const {
+        return cuda::attention_sm90_serves(
+            o.tensor(),
+            {qkv.columns(0, p.query_cols), qkv.columns(p.query_cols, p.kv_cols),
+             qkv.columns(p.query_cols + p.kv_cols, p.kv_cols)},
+            spec);
     }
     void get() {
         o.get(p.o);
@@ -177,9 +186,11 @@ void check_results(const Problem& p) {
 
 // Runs `schedules` of them, all with the same bits, and compares the last run with the reference.
 template <class T>
-void check_launch(Problem& p, int schedules) {
+void check_launch(Problem& p, int schedules, int hopper_workers = 0) {
     round_inputs<T>(p);
     Launch<T> launch(p, p.c.head_dim % 8 == 0);
+    launch.hopper_workers = hopper_workers;
+    if (hopper_workers > 0) REQUIRE(launch.hopper_serves());
     const simt::Options before = simt::options();
     CHECK(simt::run_schedules(
               schedules, [&] { launch.clear(); }, [&] { launch.run(); }, launch.outputs()) == schedules);
@@ -335,6 +346,70 @@ TEST_CASE("a NaN in one key of bf16 reaches the queries that see it and no other
             CHECK(std::isnan(p.lse.at(0, i)) == (i >= 40 && i < 70));
         }
     }
+}
+
+// --- the kernels for Hopper: tiles of 128 or 192 queries and 128 keys
+
+TEST_CASE(
+    "Hopper's kernels: one worker and several, heads that share keys, sequences that end inside a tile") {
+    for (int64_t channels : {64, 128})
+        for (Form form : {Form::plain, Form::table})
+            for (int workers : {1, 3}) {
+                CAPTURE(channels);
+                CAPTURE(name_of(form));
+                CAPTURE(workers);
+                Variant c{.batch = 2,
+                          .length = channels == 64 ? 270 : 300,
+                          .heads = 2,
+                          .kv_heads = 1,
+                          .head_dim = channels,
+                          .factor_rows = 2,
+                          .sink = workers == 3,
+                          .seed = 1};
+                ask_for(c, form);
+                Problem p(c);
+                for (int64_t i = 0; i < p.factor.count(); i += 5) p.factor[i] = i % 2 == 0 ? -0.4f : 0.0f;
+                check_launch<bf16>(p, workers == 1 ? 4 : 12, workers);
+            }
+}
+
+TEST_CASE("Hopper's kernels: windows, documents and chunks, whose first tiles lie anywhere") {
+    for (int64_t channels : {64, 128})
+        for (Form form : {Form::plain, Form::table}) {
+            Variant c{.batch = 1, .length = 500, .heads = 1, .kv_heads = 1, .head_dim = channels, .seed = 2};
+            ask_for(c, form);
+            for (int64_t window : {1, 130, 300}) {
+                CAPTURE(window);
+                c.window = window;
+                c.documents = window == 300;
+                Problem p(c);
+                check_launch<bf16>(p, 3, 2);
+            }
+            c.window = 0;
+            for (int64_t chunk : {63, 128, 200}) {
+                CAPTURE(chunk);
+                c.chunk = chunk;
+                c.documents = false;
+                Problem p(c);
+                check_launch<bf16>(p, 2, 2);
+            }
+        }
+}
+
+TEST_CASE("Hopper's kernels: maxima that rise along the keys, and one key") {
+    for (Form form : {Form::plain, Form::table})
+        for (double rise : {0.1, 3.0, -3.0}) {
+            Variant c{.batch = 1, .length = 400, .heads = 1, .kv_heads = 1, .head_dim = 64, .seed = 6};
+            ask_for(c, form);
+            Problem p(c);
+            for (int64_t n = 0; n < c.length; ++n) {
+                p.qkv.at(n, 0) = 4;
+                p.qkv.at(n, p.query_cols) = static_cast<float>(rise * double(n));
+            }
+            check_launch<bf16>(p, 1, 1);
+        }
+    Problem p({.batch = 3, .length = 1, .heads = 1, .kv_heads = 1, .head_dim = 128});
+    check_launch<bf16>(p, 3, 2);
 }
 
 TEST_CASE("every instance fits the shared memory of every architecture from sm_80 on, with the same bits") {

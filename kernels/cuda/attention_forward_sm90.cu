@@ -1,0 +1,430 @@
+// Attention forward for Hopper (sm_90a), bf16, heads of 64 or 128 channels; attention_forward.cu says what is computed
+// and serves everything else.
+//
+// A block of one multiprocessor: one warpgroup copies, the others compute 64 queries each. The copier's first thread
+// orders tiles of queries, keys and values from the copy engine, rings of two stages ahead; with distance tables its
+// other warps write the entries that a tile of pairs needs. A computing warpgroup issues the products of the scores of
+// tile j and of the outputs of tile j - 1 together, transforms scores while outputs are under way, and passes the turn
+// to issue to its neighbour: the exponentials of one warpgroup run under the products of another.
+//
+// Keys go from the diagonal to the past, so the tiles with masks are the first one and those at the left edge. The work
+// is a fixed list of (head, tile of queries), longest first, heads in groups whose keys and values stay in L2; worker w
+// takes items w, then back and forth: results do not depend on it.
+//
+// Products of a tile of 128 keys: 4 * 64 * 128 * D FLOPs per warpgroup. Shared memory gives them the queries (D * 128
+// bytes), keys and values (2 * D * 256); the accumulators never leave registers.
+#define LONGREACH_SM90 1  // what the builds that have these kernels define
+#include <algorithm>
+#include <cfloat>
+
+#include "kernels/cuda/attention_hopper.h"
+#include "kernels/cuda/attention_sm90.cuh"
+#include "kernels/cuda/tensor_map.h"
+
+namespace longreach::cuda {
+namespace {
+
+template <int D>
+struct Sm90Forward {
+    static constexpr int groups = D == 64 ? 3 : 2, rows = 64 * groups, keys = 128, stages = 2;
+    static constexpr int threads = 128 * (groups + 1);
+    // Of the 65,536 registers of a multiprocessor.
+    static constexpr int copier_registers = 32, computer_registers = D == 64 ? 160 : 240;
+};
+
+struct NoTable {};
+template <int D, ScoreMode mode>
+struct Sm90Layout {
+    using Shape = Sm90Forward<D>;
+    BoxedTile<Shape::rows, D> q;  // then the outputs
+    BoxedTile<Shape::keys, D> k[Shape::stages], v[Shape::stages];
+    std::conditional_t<mode == ScoreMode::table, PairedTable<Shape::rows, Shape::keys>, NoTable>
+        table[Shape::stages];
+    RingBarriers<1> of_q;
+    RingBarriers<Shape::stages> of_k, of_v;
+};
+
+struct Sm90ForwardArguments {
+    CUtensorMap q, k, v, o;
+    AttentionInput<bf16> a;
+    float* lse;
+    int64_t lse_step;  // elements from head to head
+    WorkList list;
+};
+
+// A tile of queries, and its tiles of keys from the last visible one down.
+struct Item {
+    int sequence, head, query0, first_tile, tiles;
+};
+template <int rows, int keys>
+DEVICE bool item_of_turn(const Sm90ForwardArguments& x, int turn, Item& item) {
+    const AttentionInput<bf16>& a = x.a;
+    Work work;
+    if (!work_of_turn(x.list, turn, work)) return false;
+    item.sequence = work.head / a.heads;
+    item.head = work.head % a.heads;
+    item.query0 = (x.list.tiles - 1 - work.rank) * rows;
+    item.first_tile = (min(item.query0 + rows, a.length) - 1) / keys;
+    item.tiles = item.first_tile - a.first_visible(item.sequence, item.query0) / keys + 1;
+    return true;
+}
+
+// --- the copying warpgroup
+
+template <int D, ScoreMode mode>
+DEVICE void copy_tiles(const Sm90ForwardArguments& x, Sm90Layout<D, mode>& block) {
+    using Shape = Sm90Forward<D>;
+    const AttentionInput<bf16>& a = x.a;
+    RingPosition<1> at_q;
+    RingPosition<Shape::stages> at_k, at_v;
+    Item item;
+    for (int turn = 0; item_of_turn<Shape::rows, Shape::keys>(x, turn, item); ++turn) {
+        const int kv_head = item.head / (a.heads / a.kv_heads);
+        const auto keys = [&](int j) {
+            block.of_k.wait_empty(at_k);
+            PhaseBarrier& full = block.of_k.full[at_k.stage];
+            barrier_arrive_expecting(full, block.k[0].bytes);
+            copy_tile(block.k[at_k.stage], x.k, kv_head, (item.first_tile - j) * Shape::keys, item.sequence,
+                      full);
+            at_k.next();
+        };
+        keys(0);
+        block.of_q.wait_empty(at_q);
+        barrier_arrive_expecting(block.of_q.full[0], block.q.bytes);
+        copy_tile(block.q, x.q, item.head, item.query0, item.sequence, block.of_q.full[0]);
+        at_q.next();
+        for (int j = 0; j < item.tiles; ++j) {
+            if (j + 1 < item.tiles) keys(j + 1);
+            block.of_v.wait_empty(at_v);
+            PhaseBarrier& full = block.of_v.full[at_v.stage];
+            barrier_arrive_expecting(full, block.v[0].bytes);
+            copy_tile(block.v[at_v.stage], x.v, kv_head, (item.first_tile - j) * Shape::keys, item.sequence,
+                      full);
+            at_v.next();
+        }
+    }
+}
+
+// The entries of each tile of pairs, by three warps. They arrive where its keys do.
+template <int D>
+DEVICE void write_tables(const Sm90ForwardArguments& x, Sm90Layout<D, ScoreMode::table>& block) {
+    using Shape = Sm90Forward<D>;
+    RingPosition<Shape::stages> at;
+    Item item;
+    for (int turn = 0; item_of_turn<Shape::rows, Shape::keys>(x, turn, item); ++turn) {
+        for (int j = 0; j < item.tiles; ++j) {
+            block.of_k.wait_empty(at);
+            write_table<96>(block.table[at.stage], x.a, item.head, item.query0,
+                            (item.first_tile - j) * Shape::keys, static_cast<int>(threadIdx.x) - 32);
+            __syncwarp();
+            if (threadIdx.x % 32 == 0) barrier_arrive(block.of_k.full[at.stage]);
+            at.next();
+        }
+    }
+}
+
+// --- the computing warpgroups
+
+// Two rows per thread, 8 apart.
+struct RowsOfThread {
+    int first_visible[2];
+    float multiplier[2];  // y2 (without a table) / s; plain: positive
+    float reference[2];   // in units of y2; -infinity as long as nothing was seen
+    float sum[2];         // of 2^(y2 - reference), over the thread's columns
+    float shrink[2];      // what the last tile made of outputs before it
+    bool moved;           // whether some shrink of the warp is not 1
+};
+
+// y2 of a tile from products; a thread's columns are 8 n + 2 (lane % 4) and the next.
+template <int Q, int K, int count>
+DEVICE void apply_table(float (&s)[count], const RowsOfThread& rows, const PairedTable<Q, K>& table,
+                        int row_of_tile) {
+    const float4* const entries = table.of(row_of_tile + 8, static_cast<int>(threadIdx.x % 4) * 2);
+#pragma unroll
+    for (int diagonal = -1; diagonal < count / 4; ++diagonal) {
+        const float4 two = entries[4 * (diagonal + 1)];
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+            const int n = diagonal + r;
+            if (n < 0 || n >= count / 4) continue;
+            float &low = s[4 * n + 2 * r], &high = s[4 * n + 2 * r + 1];
+            low = fmaf(two.x, low * rows.multiplier[r], two.y);
+            high = fmaf(two.z, high * rows.multiplier[r], two.w);
+        }
+    }
+}
+
+template <int count>
+DEVICE void hide(float (&s)[count], const RowsOfThread& rows, int row, int key0) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+        const int column0 = key0 + static_cast<int>(threadIdx.x % 4) * 2;
+        const int begin = rows.first_visible[r] - column0, end = row + 8 * r - column0 + 1;
+#pragma unroll
+        for (int n = 0; n < count / 4; ++n)
+#pragma unroll
+            for (int parity = 0; parity < 2; ++parity)
+                if (8 * n + parity < begin || 8 * n + parity >= end) s[4 * n + 2 * r + parity] = -INFINITY;
+    }
+}
+
+// Turns scores into 2^(y2 - reference) and adds them to the sums; a reference moves only when it must.
+template <ScoreMode mode, int count>
+DEVICE void exponentiate(float (&s)[count], RowsOfThread& rows) {
+    constexpr float slack = 8.0f;
+    bool moved = false;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+        float most = -INFINITY;
+#pragma unroll
+        for (int n = 0; n < count / 4; ++n) most = fmaxf(most, fmaxf(s[4 * n + 2 * r], s[4 * n + 2 * r + 1]));
+        most = fmaxf(most, __shfl_xor_sync(all_lanes, most, 1));
+        most = fmaxf(most, __shfl_xor_sync(all_lanes, most, 2));
+        if (mode == ScoreMode::plain) most *= rows.multiplier[r];
+        const bool moves = most > rows.reference[r] + slack;
+        rows.shrink[r] = moves ? exp2_approx(rows.reference[r] - most) : 1.0f;
+        moved |= moves;
+        if (moves) rows.reference[r] = most;
+        const float origin = rows.reference[r] == -INFINITY ? 0.0f : rows.reference[r];
+        float sum = 0.0f;
+#pragma unroll
+        for (int n = 0; n < count / 4; ++n)
+#pragma unroll
+            for (int parity = 0; parity < 2; ++parity) {
+                float& y = s[4 * n + 2 * r + parity];
+                y = exp2_approx(mode == ScoreMode::plain ? fmaf(y, rows.multiplier[r], -origin) : y - origin);
+                sum += y;
+            }
+        rows.sum[r] = fmaf(rows.sum[r], rows.shrink[r], sum);
+    }
+    rows.moved = __any_sync(all_lanes, moved) != 0;
+}
+
+template <int count>
+DEVICE void shrink_outputs(float (&o)[count], const RowsOfThread& rows) {
+    if (!rows.moved) return;
+#pragma unroll
+    for (int i = 0; i < count; ++i) o[i] *= rows.shrink[i / 2 % 2];
+}
+
+// Takes and passes the turn to issue products. All warpgroups have the same number of turns.
+template <int groups>
+DEVICE void take_turn(int group) {
+    if (group == 0) named_sync<first_turn>(256);
+    if (group == 1) named_sync<first_turn + 1>(256);
+    if (groups == 3 && group == 2) named_sync<first_turn + 2>(256);
+}
+template <int groups>
+DEVICE void pass_turn(int group) {
+    if (group == groups - 1) named_arrive<first_turn>(256);
+    if (group == 0) named_arrive<first_turn + 1>(256);
+    if (groups == 3 && group == 1) named_arrive<first_turn + 2>(256);
+}
+// Constants of a thread's rows. In mode plain queries with a negative factor turn their sign in shared memory.
+template <int D, ScoreMode mode>
+DEVICE RowsOfThread begin_rows(const Sm90ForwardArguments& x, Sm90Layout<D, mode>& block, const Item& item,
+                               int group, int row_of_tile) {
+    const AttentionInput<bf16>& a = x.a;
+    RowsOfThread rows;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+        const int i = min(item.query0 + row_of_tile + 8 * r, a.length - 1);
+        rows.first_visible[r] = a.first_visible(item.sequence, i);
+        const float multiplier = a.scale * score_row(a, item.sequence, item.head, i).factor * log2_e;
+        rows.multiplier[r] = mode == ScoreMode::table ? multiplier
+                             : multiplier == 0.0f     ? FLT_MIN  // finite scores become 0, -infinity stays
+                                                      : fabsf(multiplier);
+        rows.reference[r] = -INFINITY;
+        rows.sum[r] = 0.0f;
+        if (mode == ScoreMode::plain && multiplier < 0.0f)
+            for (int channel = static_cast<int>(threadIdx.x % 4) * 8; channel < D; channel += 32) {
+                auto* words = reinterpret_cast<uint4*>(block.q.chunk(row_of_tile + 8 * r, channel));
+                uint4 w = *words;
+                w.x ^= 0x80008000u, w.y ^= 0x80008000u, w.z ^= 0x80008000u, w.w ^= 0x80008000u;
+                *words = w;
+            }
+    }
+    if constexpr (mode == ScoreMode::plain) {
+        fence_async_proxy();
+        meet_group<Sm90Forward<D>::groups>(group);
+    }
+    return rows;
+}
+
+// lse, and the outputs through the place of the queries.
+template <int D, ScoreMode mode>
+DEVICE void finish_rows(const Sm90ForwardArguments& x, Sm90Layout<D, mode>& block, const Item& item,
+                        int group, int row_of_tile, const RowsOfThread& rows, const float (&o)[D / 2]) {
+    const AttentionInput<bf16>& a = x.a;
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    float inverse[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+        float sum = rows.sum[r], reference = rows.reference[r], shrink = 1.0f;
+        sum += __shfl_xor_sync(all_lanes, sum, 1);
+        sum += __shfl_xor_sync(all_lanes, sum, 2);
+        if (a.sink) {
+            const float logit = a.sink[item.head] * log2_e;
+            if (logit > reference) {
+                shrink = exp2_approx(reference - logit);
+                reference = logit;
+                sum = fmaf(sum, shrink, 1.0f);
+            } else {
+                sum += exp2_approx(logit - reference);
+            }
+        }
+        inverse[r] = shrink / sum;
+        const int i = item.query0 + row_of_tile + 8 * r;
+        if (i < a.length && lane % 4 == 0)
+            x.lse[item.head * x.lse_step + static_cast<int64_t>(item.sequence) * a.length + i] =
+                (reference + log2f(sum)) * ln_2;
+    }
+    place_rows(block.q, row_of_tile - lane / 4, o, inverse);
+    fence_async_proxy();
+    meet_group<Sm90Forward<D>::groups>(group);
+    if (threadIdx.x % 128 == 0) {
+        store_rows(x.o, block.q, 64 * group, item.head, item.query0 + 64 * group, item.sequence);
+        tensor_stores_commit();
+        tensor_stores_read();
+        barrier_arrive(block.of_q.empty[0]);
+    }
+}
+
+template <int D, ScoreMode mode>
+DEVICE void compute_tiles(const Sm90ForwardArguments& x, Sm90Layout<D, mode>& block) {
+    using Shape = Sm90Forward<D>;
+    constexpr int keys = Shape::keys, groups = Shape::groups;
+    const int group = static_cast<int>(threadIdx.x / 128) - 1;
+    const int warp_row = 64 * group + static_cast<int>(threadIdx.x % 128 / 32) * 16;
+    const int row_of_tile = warp_row + static_cast<int>(threadIdx.x % 32 / 4);
+    RingPosition<1> at_q;
+    RingPosition<Shape::stages> at_k, at_v;
+    if (group == groups - 1) named_arrive<first_turn>(256);  // the first turn is warpgroup 0's
+    Item item;
+    for (int turn = 0; item_of_turn<Shape::rows, keys>(x, turn, item); ++turn) {
+        block.of_q.wait_full(at_q);
+        RowsOfThread rows = begin_rows<D, mode>(x, block, item, group, row_of_tile);
+        float s[keys / 2], o[D / 2];
+        uint32_t p[keys / 16][4];
+#pragma unroll
+        for (int i = 0; i < D / 2; ++i) o[i] = 0.0f;
+        // The scores of tile j, which are in s, become shares of a row, and the tile's keys are free.
+        const auto transform = [&](int j) {
+            const int key0 = (item.first_tile - j) * keys, row = item.query0 + row_of_tile;
+            if constexpr (mode == ScoreMode::table)
+                apply_table(s, rows, block.table[at_k.stage], row_of_tile);
+            block.of_k.release(at_k);
+            at_k.next();
+            const bool whole = key0 + keys - 1 <= item.query0 + warp_row &&
+                               __all_sync(all_lanes, rows.first_visible[1] <= key0) != 0;
+            if (!whole) hide(s, rows, row, key0);
+            exponentiate<mode>(s, rows);
+        };
+        const auto pack = [&] {
+#pragma unroll
+            for (int k = 0; k < keys / 16; ++k) pack_columns(p[k], s, k);
+        };
+
+        block.of_k.wait_full(at_k);
+        take_turn<groups>(group);
+        products_fence();
+        multiply_boxes<keys>(s, block.q, 64 * group, block.k[at_k.stage]);
+        products_commit();
+        pass_turn<groups>(group);
+        products_wait<0>();
+        transform(0);
+        pack();
+#pragma unroll 1
+        for (int j = 1; j < item.tiles; ++j) {
+            block.of_k.wait_full(at_k);
+            take_turn<groups>(group);
+            products_fence();
+            multiply_boxes<keys>(s, block.q, 64 * group, block.k[at_k.stage]);
+            products_commit();
+            block.of_v.wait_full(at_v);
+            products_fence();
+            multiply_packed(o, p, block.v[at_v.stage]);
+            products_commit();
+            pass_turn<groups>(group);
+            products_wait<1>();
+            transform(j);
+            products_wait<0>();
+            block.of_v.release(at_v);
+            at_v.next();
+            shrink_outputs(o, rows);
+            pack();
+        }
+        block.of_v.wait_full(at_v);
+        products_fence();
+        multiply_packed(o, p, block.v[at_v.stage]);
+        products_commit();
+        products_wait<0>();
+        block.of_v.release(at_v);
+        at_v.next();
+        at_q.next();
+        Item same;  // not kept in registers along the way
+        item_of_turn<Shape::rows, keys>(x, anew(turn), same);
+        finish_rows<D, mode>(x, block, same, group, row_of_tile, rows, o);
+    }
+    if (group == 0) named_sync<first_turn>(256);  // takes the last turn that was passed
+}
+
+template <int D, ScoreMode mode>
+KERNEL(Sm90Forward<D>::threads, 1)
+void attention_sm90_kernel(const __grid_constant__ Sm90ForwardArguments x) {
+    using Shape = Sm90Forward<D>;
+    auto& block = shared<Sm90Layout<D, mode>>();
+    if (threadIdx.x == 0) {
+        block.of_q.init(1, Shape::groups);
+        block.of_k.init(mode == ScoreMode::table ? 4 : 1, 4 * Shape::groups);
+        block.of_v.init(1, 4 * Shape::groups);
+        fence_barrier_init();
+    }
+    __syncthreads();
+    if (threadIdx.x < 128) {
+        fewer_registers<Shape::copier_registers>();
+        if (threadIdx.x == 0) copy_tiles(x, block);
+        if constexpr (mode == ScoreMode::table)
+            if (threadIdx.x >= 32) write_tables(x, block);
+    } else {
+        more_registers<Shape::computer_registers>();
+        compute_tiles(x, block);
+    }
+}
+
+// --- host side
+
+template <int D, ScoreMode mode>
+void launch_forward(Tensor o, Tensor lse, const QueryKeyValue& in, const AttentionSpec& spec, int workers,
+                    Stream stream) {
+    using Shape = Sm90Forward<D>;
+    constexpr size_t shared_bytes = sizeof(Sm90Layout<D, mode>);
+    static_assert(shared_bytes <= 227 * 1024);
+    const auto map = [&](const Tensor& t, int rows) { return tensor_map(t, spec.batch, spec.length, rows); };
+    const Sm90ForwardArguments arguments{.q = map(in.q, Shape::rows),
+                                         .k = map(in.k, Shape::keys),
+                                         .v = map(in.v, Shape::keys),
+                                         .o = map(o, 64),
+                                         .a = attention_input<bf16>(in.q, in.k, in.v, spec),
+                                         .lse = lse.f32(),
+                                         .lse_step = lse.row_stride,
+                                         .list = work_list(spec, Shape::rows, spec.heads)};
+    launch(attention_sm90_kernel<D, mode>,
+           {grid_of(arguments.list, workers), dim3(Shape::threads), shared_bytes, stream}, arguments);
+}
+
+}  // namespace
+
+bool attention_sm90_serves(const Tensor& o, const QueryKeyValue& in, const AttentionSpec& spec) {
+    return !spec.far_keys && sm90_serves(spec) && has_tensor_map(in.q) && has_tensor_map(in.k) &&
+           has_tensor_map(in.v) && has_tensor_map(o);
+}
+
+void attention_sm90(Tensor o, Tensor lse, const QueryKeyValue& in, const AttentionSpec& spec, int workers,
+                    Stream stream) {
+    with_sm90_instance(spec, [&](auto channels, auto mode) {
+        launch_forward<decltype(channels)::value, decltype(mode)::value>(o, lse, in, spec, workers, stream);
+    });
+}
+
+}  // namespace longreach::cuda

@@ -1,0 +1,249 @@
+// Shared by the attention kernels for Hopper: tiles as the copy engine lays them out, rings of stages between the
+// warpgroup that copies and those that compute, fragments of a warpgroup's products.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/cuda/attention_tiles.cuh"
+#include "kernels/cuda/ptx_sm90.cuh"
+
+namespace longreach::cuda {
+
+// R rows of D channels: boxes of 64 channels, each R rows of 128 bytes whose chunk c lies at c ^ (row % 8).
+template <int R, int D>
+struct alignas(1024) BoxedTile {
+    static constexpr int bytes = R * D * 2, box_bytes = R * 128;
+    bf16 data[D / 64][R][64];
+    // The chunk of 8 channels that begins at `channel`.
+    DEVICE const bf16* chunk(int row, int channel) const {
+        return &data[channel / 64][row][(channel % 64 / 8 ^ row % 8) * 8];
+    }
+    DEVICE bf16* chunk(int row, int channel) {
+        return &data[channel / 64][row][(channel % 64 / 8 ^ row % 8) * 8];
+    }
+};
+
+// Copies the rows from `row` on of one head into a tile; its bytes count for the barrier.
+template <int R, int D>
+DEVICE void copy_tile(BoxedTile<R, D>& to, const CUtensorMap& from, int head, int row, int sequence,
+                      PhaseBarrier& barrier) {
+#pragma unroll
+    for (int box = 0; box < D / 64; ++box)
+        tensor_copy(to.data[box], from, head * D + 64 * box, row, sequence, barrier);
+}
+
+// Position in a ring of stages that are filled and emptied in turn: fill number n is stage n % stages.
+template <int stages>
+struct RingPosition {
+    int stage = 0, round = 0;  // of the fills of a stage; even rounds complete phases of parity 0
+    DEVICE int parity() const { return round & 1; }
+    DEVICE void next() {
+        if (++stage == stages) {
+            stage = 0;
+            ++round;
+        }
+    }
+};
+template <int stages>
+struct RingBarriers {
+    PhaseBarrier full[stages], empty[stages];
+    DEVICE void init(int fillers, int readers) {
+        for (int i = 0; i < stages; ++i) {
+            barrier_init(full[i], fillers);
+            barrier_init(empty[i], readers);
+        }
+    }
+    // The filler waits for the readers of the fill before; in the first round there is none.
+    DEVICE void wait_empty(const RingPosition<stages>& at) { barrier_wait(empty[at.stage], at.parity() ^ 1); }
+    DEVICE void wait_full(const RingPosition<stages>& at) { barrier_wait(full[at.stage], at.parity()); }
+    // By all lanes of a warp that has read its part: one arrival per warp.
+    DEVICE void release(const RingPosition<stages>& at) {
+        __syncwarp();
+        if (anew(static_cast<int>(threadIdx.x)) % 32 == 0) barrier_arrive(empty[at.stage]);
+    }
+};
+
+// --- work
+
+// The tiles of all heads of all sequences, as a list in which the longest tiles of a group of heads come first. The
+// groups are so small that what the tiles of one read again stays in L2.
+struct WorkList {
+    int tiles;  // of a head
+    int heads;  // of all sequences
+    int heads_at_once;
+};
+struct Work {
+    int head;  // of all sequences
+    int rank;  // of the tile in its head, 0 the longest
+};
+DEVICE bool work_at(const WorkList& list, int index, Work& work) {
+    if (index >= list.tiles * list.heads) return false;
+    const int per_group = list.tiles * list.heads_at_once, group = index / per_group;
+    const int first = group * list.heads_at_once, in_group = min(list.heads_at_once, list.heads - first);
+    const int rest = index - group * per_group;
+    work = {first + rest % in_group, rest / in_group};
+    return true;
+}
+// What this worker does in its turn number `turn`: workers take the list back and forth, so that those with long tiles
+// get short ones next. Fixed, like everything that decides an order of sums.
+DEVICE bool work_of_turn(const WorkList& list, int turn, Work& work) {
+    const int workers = static_cast<int>(gridDim.x), worker = static_cast<int>(blockIdx.x);
+    return work_at(list, turn * workers + (turn % 2 == 0 ? worker : workers - 1 - worker), work);
+}
+
+// --- products
+
+// sums [64, N] = or += rows a [64, D] times rows b [N, D]: both tiles' first rows given, all D channels.
+template <int N, int R, int S, int D>
+DEVICE void multiply_boxes(float (&sums)[N / 2], const BoxedTile<R, D>& a, int row,
+                           const BoxedTile<S, D>& b) {
+    // Operands are cheap; kept around a loop they would cost a register for every step of k.
+    const Operand of_a = operand(a.data[0][anew(row)]), of_b = operand(b.data[0][0]);
+#pragma unroll
+    for (int k = 0; k < D / 16; ++k)
+        product<N>(sums, advance(of_a, k / 4 * BoxedTile<R, D>::box_bytes + k % 4 * 32),
+                   advance(of_b, k / 4 * BoxedTile<S, D>::box_bytes + k % 4 * 32), k > 0);
+}
+// sums [64, D] += p [64, N] times rows b [N, D]; p in registers, 16 of its columns per entry.
+template <int N, int D>
+DEVICE void multiply_packed(float (&sums)[D / 2], const uint32_t (&p)[N / 16][4], const BoxedTile<N, D>& b) {
+    const Operand of_b = operand(b.data[0][0], BoxedTile<N, D>::box_bytes);
+#pragma unroll
+    for (int k = 0; k < N / 16; ++k) product<D, true>(sums, p[k], advance(of_b, k * 16 * 128), true);
+}
+// sums [64, N] = rows a [64, D], in registers, 16 channels per entry, times rows b [N, D].
+template <int N, int D>
+DEVICE void multiply_fragments(float (&sums)[N / 2], const uint32_t (&a)[D / 16][4],
+                               const BoxedTile<N, D>& b) {
+    const Operand of_b = operand(b.data[0][0]);
+#pragma unroll
+    for (int k = 0; k < D / 16; ++k)
+        product<N, false>(sums, a[k], advance(of_b, k / 4 * BoxedTile<N, D>::box_bytes + k % 4 * 32), k > 0);
+}
+// A warp's 16 rows of a tile as such operands.
+template <int R, int D>
+DEVICE void read_fragments(uint32_t (&to)[D / 16][4], const BoxedTile<R, D>& from, int warp_row) {
+    const int lane = static_cast<int>(threadIdx.x % 32);
+#pragma unroll
+    for (int k = 0; k < D / 16; ++k)
+        ldmatrix_x4(to[k], from.chunk(warp_row + lane % 16, 16 * k + lane / 16 * 8));
+}
+// Columns 16 k to 16 k + 16 of a warpgroup's sums, rounded to bf16, as the operand of a product.
+template <int count>
+DEVICE void pack_columns(uint32_t (&to)[4], const float (&from)[count], int k) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        const int first = 4 * (2 * k + i / 2) + i % 2 * 2;
+        to[i] = pack_bf16(from[first], from[first + 1]);
+    }
+}
+
+// --- tables
+
+// Gains and biases of the pairs of a tile of Q queries and K keys, as TableSlice has them, twice: copy s starts with
+// entry s. A thread's neighbouring columns have neighbouring entries; in the copy where the first one's place is even
+// both come in one access of 16 bytes. The copies are 64 bytes (modulo 128) apart: even and odd rows meet other banks.
+template <int Q, int K>
+struct alignas(16) PairedTable {
+    static constexpr int entries = Q + K, distance = (entries + 15) / 16 * 16 + 8;
+    static_assert(distance * sizeof(float2) % 128 == 64);
+    float2 copies[2][distance];
+    DEVICE void write(int e, float2 entry) {
+        copies[0][e] = entry;
+        if (e > 0) copies[1][e - 1] = entry;
+    }
+    // Entries of query q and keys k and k + 1 (of the tile), k - q + Q - 1 >= 0.
+    DEVICE const float4* of(int q, int k) const {
+        const int e = k - q + Q - 1;
+        return reinterpret_cast<const float4*>(&copies[e & 1][e - (e & 1)]);
+    }
+};
+
+// Entries of a tile of pairs, by `threads` threads of which this is number `thread`.
+template <int threads, int Q, int K>
+DEVICE void write_table(PairedTable<Q, K>& to, const AttentionInput<bf16>& a, int head, int query0, int key0,
+                        int thread) {
+    const float *gain = a.gain + head * a.gain_step, *bias = a.bias + head * a.bias_step;
+    // Entry e is that of distance Q - 1 - e + query0 - key0; those without a visible pair hold any number.
+    const int entries = static_cast<int>(a.table_length), first = entries - Q - query0 + key0;
+    for (int e = thread; e < Q + K; e += threads) {
+        const int i = min(max(first + e, 0), entries - 1);
+        to.write(e, {gain[i], bias[i] * log2_e});
+    }
+}
+
+// --- warpgroups
+
+enum NamedBarrier { first_turn = 1, first_group = 4 };
+
+// Waits for the other threads of a computing warpgroup.
+template <int groups>
+DEVICE void meet_group(int group) {
+    if (group == 0) named_sync<first_group>(128);
+    if (group == 1) named_sync<first_group + 1>(128);
+    if (groups == 3 && group == 2) named_sync<first_group + 2>(128);
+}
+
+// A warp's 16 rows of a warpgroup's sums to its place in a tile, rounded; factors: of the thread's two rows.
+template <int R, int D>
+DEVICE void place_rows(BoxedTile<R, D>& to, int warp_row, const float (&sums)[D / 2],
+                       const float (&factors)[2]) {
+    const int lane = anew(static_cast<int>(threadIdx.x % 32));
+#pragma unroll
+    for (int c = 0; c < D / 16; ++c) {
+        uint32_t words[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            const int first = 4 * (2 * c + i / 2) + i % 2 * 2;
+            words[i] = pack_bf16(sums[first] * factors[i % 2], sums[first + 1] * factors[i % 2]);
+        }
+        stmatrix_x4(to.chunk(warp_row + lane % 16, 16 * c + lane / 16 * 8), words);
+    }
+}
+// 64 rows of a tile to a head, by one thread, after fence_async_proxy() by all that wrote them and a barrier.
+template <int R, int D>
+DEVICE void store_rows(const CUtensorMap& to, BoxedTile<R, D>& from, int first, int head, int row,
+                       int sequence) {
+#pragma unroll
+    for (int box = 0; box < D / 64; ++box)
+        tensor_store(to, from.data[box][first], head * D + 64 * box, row, sequence);
+}
+
+// --- host side
+
+inline bool sm90_serves(const AttentionSpec& spec) {
+    const ScoreMode mode = score_mode(spec);
+    return (spec.head_dim == 64 || spec.head_dim == 128) &&
+           (mode == ScoreMode::plain || mode == ScoreMode::table) &&
+           spec.batch * spec.heads * (spec.length / 128 + 1) < int64_t{1} << 31 &&
+           spec.distance_gain.cols() < int64_t{1} << 31;
+}
+// body(channels, mode): the constants of the instance for `spec`.
+template <class Body>
+void with_sm90_instance(const AttentionSpec& spec, Body body) {
+    const auto with_mode = [&](auto channels) {
+        if (spec.distance_gain)
+            body(channels, std::integral_constant<ScoreMode, ScoreMode::table>{});
+        else
+            body(channels, std::integral_constant<ScoreMode, ScoreMode::plain>{});
+    };
+    if (spec.head_dim == 64)
+        with_mode(std::integral_constant<int, 64>{});
+    else
+        with_mode(std::integral_constant<int, 128>{});
+}
+
+// Tiles of `rows` rows of so many heads per sequence. Of a group of heads the keys and values (or queries and gradients),
+// 4 bytes per channel and position, take a third of 50 MB of L2.
+inline WorkList work_list(const AttentionSpec& spec, int rows, int64_t heads) {
+    const int64_t bytes = std::max<int64_t>(4 * spec.length * spec.head_dim, 1), all = spec.batch * heads;
+    return {.tiles = static_cast<int>(blocks_for(spec.length, rows)),
+            .heads = static_cast<int>(all),
+            .heads_at_once = static_cast<int>(std::clamp<int64_t>((int64_t{16} << 20) / bytes, 1, all))};
+}
+inline dim3 grid_of(const WorkList& list, int workers) {
+    return dim3(static_cast<unsigned>(std::min<int64_t>(int64_t{list.tiles} * list.heads, workers)));
+}
+
+}  // namespace longreach::cuda
