@@ -2,12 +2,7 @@
 // two multiply them, out = bf16(q k^T table) v over all tiles of keys. With a fault it is that kernel broken on purpose.
 #pragma once
 
-#include <cuda.h>
-
-#include <vector>
-
 #include "kernels/cuda/ptx_sm90.cuh"
-#include "simt/simt.h"
 
 namespace longreach::hopper_test {
 
@@ -59,11 +54,8 @@ struct Layout {
 };
 
 DEVICE uint32_t two_bf16(float low, float high) {
-    __nv_bfloat16 a(low), b(high);
-    uint16_t x, y;
-    __builtin_memcpy(&x, &a, 2);
-    __builtin_memcpy(&y, &b, 2);
-    return x | static_cast<uint32_t>(y) << 16;
+    return __bfloat16_as_ushort(__float2bfloat16(low)) |
+           static_cast<uint32_t>(__bfloat16_as_ushort(__float2bfloat16(high))) << 16;
 }
 
 template <Fault fault>

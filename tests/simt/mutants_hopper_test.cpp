@@ -5,9 +5,10 @@
 #include <cstdio>
 #include <cstring>
 #include <string>
-#include <utility>
+#include <vector>
 
 #include "simt/hopper_pipeline.h"
+#include "simt/simt.h"
 
 using namespace longreach;
 using namespace longreach::hopper_test;
