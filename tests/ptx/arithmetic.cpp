@@ -227,6 +227,15 @@ uint64_t run_select(const Compute& how, const uint64_t* in) {
 }
 
 // Bits of `in[0]` from position in[1], in[2] of them.
+// bfi d, a, b, c, n: the low n bits of a in place of those of b from c on.
+uint64_t run_insert(const Compute& how, const uint64_t* in) {
+    const int bits = bits_of(how.type);
+    const auto first = static_cast<int>(in[2] & 0xff), count = static_cast<int>(in[3] & 0xff);
+    if (first >= bits) return low_bits(in[1], bits);
+    const uint64_t mask = low_bits(count >= 64 ? ~uint64_t{0} : (uint64_t{1} << count) - 1, bits - first)
+                          << first;
+    return (low_bits(in[1], bits) & ~mask) | (in[0] << first & mask);
+}
 uint64_t run_extract(const Compute& how, const uint64_t* in) {
     const int bits = bits_of(how.type);
     const int at = static_cast<int>(in[1] & 255), count = static_cast<int>(in[2] & 255);
@@ -463,6 +472,7 @@ Compute compute_of(const std::vector<std::string>& words) {
         c.selects = true;
     }
     if (w == "bfe") as(run_extract, 3);
+    if (w == "bfi") as(run_insert, 4);
     if (w == "bfind") as(run_find, 1);
     if (w == "prmt") as(run_permute, 3);
     if (w == "shf") {

@@ -22,6 +22,7 @@ void Block::run(Extent index) {
         warp.local_known.assign(entry_.local_bytes * 32, false);
         warp.arguments.assign(entry_.argument_bytes * 32, std::byte{});
     }
+    start_hopper();
     for (;;) {
         bool moved = false, living = false;
         for (size_t k = 0; k < warps_.size(); ++k) {
@@ -29,10 +30,15 @@ void Block::run(Extent index) {
             while (advance(warp)) moved = true;
             living |= warp.alive != 0;
         }
-        if (!living) return;
+        if (!living) break;
         if (release_barrier()) continue;
-        if (!moved) standstill();
+        if (!moved && !land_some()) standstill();
     }
+    finish();
+}
+
+void Block::finish() const {
+    if (!hopper_.loads.empty()) fault(*hopper_.loads.front().step, -1, "a copy under way at the block's end");
 }
 
 void Block::fault(const Step& s, int lane, const std::string& what) const {
@@ -64,12 +70,12 @@ void Block::standstill() const {
 
 bool Block::advance(Warp& w) {
     warp_ = &w;
-    const uint32_t ready = w.alive & ~w.at_barrier & ~w.at_meeting;
+    const uint32_t blocked = w.at_barrier | w.at_named, ready = w.alive & ~blocked & ~w.at_meeting;
     if (ready == 0) return false;
     int pc = INT32_MAX;
     for (uint32_t l = ready; l != 0; l &= l - 1) pc = std::min(pc, w.pc[std::countr_zero(l)]);
     uint32_t lanes = 0;
-    for (uint32_t l = w.alive & ~w.at_barrier; l != 0; l &= l - 1)
+    for (uint32_t l = w.alive & ~blocked; l != 0; l &= l - 1)
         if (w.pc[std::countr_zero(l)] == pc) lanes |= l & -l;
     const Step& s = steps_[static_cast<size_t>(pc)];
     uint32_t active = lanes;
@@ -84,6 +90,7 @@ bool Block::advance(Warp& w) {
         }
     }
     jumped_ = 0;
+    if (hopper_.used && active != 0) watch_registers(w, s);
     if (active != 0 && !execute(w, s, active)) {
         w.at_meeting |= lanes;  // until the others come
         return true;
@@ -212,8 +219,9 @@ bool Block::execute(Warp& w, const Step& s, uint32_t lanes) {
             each([&](int lane) { add_with_carry(s, lane); });
             return true;
         case Op::barrier:
-            if (s.count_a > 0 && s.a->kind == Operand::Kind::number && s.a->number != 0)
-                fault(s, -1, "a named barrier");
+            if (s.in->has("arrive") ||
+                (s.count_a > 0 && (s.a->kind != Operand::Kind::number || s.a->number != 0)))
+                return named_barrier(s, lanes);
             w.at_barrier |= lanes;
             return true;
         case Op::warpsync:
@@ -248,6 +256,8 @@ bool Block::execute(Warp& w, const Step& s, uint32_t lanes) {
             return true;
         case Op::trap:
             fault(s, std::countr_zero(lanes), "a trap");
+        default:
+            return execute_hopper(s, lanes);
     }
     return true;
 }
@@ -281,20 +291,20 @@ void Block::settle(const Operand& o, uint32_t lanes, uint32_t known, const uint6
 void Block::compute(const Step& s, uint32_t lanes) {
     // setp p|q: q is the opposite.
     const bool pair = s.op == Op::setp && s.in->groups.size() > s.compute.inputs + 1;
-    const Operand* const from[] = {pair ? s.c : s.b, pair ? s.d : s.c, pair ? s.e : s.d};
-    uint64_t room[3][32];
-    Column in[3];
+    const Operand* const from[] = {pair ? s.c : s.b, pair ? s.d : s.c, pair ? s.e : s.d, s.e};
+    uint64_t room[4][32];
+    Column in[4];
     uint32_t known = ~0u;
     for (size_t i = 0; i < s.compute.inputs; ++i) {
         in[i] = column(s, *from[i], lanes, room[i]);
         known &= in[i].known;
     }
     static constexpr uint64_t nothing = 0;
-    for (size_t i = s.compute.inputs; i < 3; ++i) in[i] = {&nothing, 0};
+    for (size_t i = s.compute.inputs; i < 4; ++i) in[i] = {&nothing, 0};
     uint64_t result[32];
     for (uint32_t l = lanes; l != 0; l &= l - 1) {
         const int lane = std::countr_zero(l);
-        const uint64_t values[3] = {in[0].of(lane), in[1].of(lane), in[2].of(lane)};
+        const uint64_t values[4] = {in[0].of(lane), in[1].of(lane), in[2].of(lane), in[3].of(lane)};
         result[lane] = s.compute.run(s.compute, values);
         const uint32_t bit = 1u << lane;  // what is not selected need not be known
         if (s.compute.selects && in[2].known & in[values[2] != 0 ? 0 : 1].known & bit) known |= bit;
@@ -346,6 +356,7 @@ void Block::end(const Step& s, int lane) {
     }
     for (const auto& group : warp_->open[lane])
         if (!group.empty()) fault(s, lane, "copies that nobody waited for");
+    end_hopper(s, lane);
     warp_->alive &= ~(1u << lane);
 }
 

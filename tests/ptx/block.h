@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "ptx/hopper.h"
 #include "ptx/program.h"
 
 namespace longreach::ptx {
@@ -34,7 +35,7 @@ class Block {
   private:
     struct Warp {
         int first = 0, lanes = 32;
-        uint32_t alive = 0, at_barrier = 0, at_meeting = 0;  // lanes
+        uint32_t alive = 0, at_barrier = 0, at_meeting = 0, at_named = 0;  // lanes
         int pc[32] = {};
         std::vector<uint64_t> values;  // [register][lane]
         std::vector<uint32_t> known;   // [register]: lanes that wrote it
@@ -54,6 +55,7 @@ class Block {
     // --- schedule, registers and arithmetic (block.cpp)
     [[noreturn]] void fault(const Step& s, int lane, const std::string& what) const;
     bool release_barrier();
+    void finish() const;
     [[noreturn]] void standstill() const;
     // One instruction of the lanes that are furthest behind; false where none can go on.
     bool advance(Warp& w);
@@ -88,7 +90,7 @@ class Block {
 
     // --- memory (block_memory.cpp)
     uint64_t address(const Step& s, const Operand& o, int lane) const;
-    // The bytes of an access as memory of the host. `why`: 'r' read, 'w' write.
+    // The bytes of an access as memory of the host. `why`: 'r' read, 'w' write, 'c' neither yet.
     std::byte* place(const Step& s, Space space, uint64_t at, size_t bytes, int lane, char why);
     void load(const Step& s, int lane);
     void store(const Step& s, int lane);
@@ -109,6 +111,35 @@ class Block {
     // D [16, 8] = A [16, 16] B [16, 8] + C.
     bool mma(const Step& s, uint32_t lanes);
 
+    // --- Hopper's barriers and copies (block_hopper.cpp)
+    void start_hopper();
+    bool execute_hopper(const Step& s, uint32_t lanes);
+    void end_hopper(const Step& s, int lane);
+    void look_again();
+    Mbarrier& barrier_at(const Step& s, uint64_t at, int lane);
+    void settle_phase(const Step& s, Mbarrier& b);
+    bool phase_barrier(const Step& s, uint32_t lanes);
+    bool named_barrier(const Step& s, uint32_t lanes);
+    std::vector<BulkCopy::Piece> box(const Step& s, const Operand& map, const Operand* coordinates,
+                                     uint64_t shared, int lane);
+    void bulk(const Step& s, int lane);
+    void bulk_group(const Step& s, int lane);
+    void land_bulk(size_t index);
+    bool land_some();  // false: nothing is under way
+    void move_store(const BulkCopy& copy, int lane);
+    void note_write(uint64_t shared, size_t bytes, int lane);
+    void proxy_fence(int lane);
+    void demand_fenced(const Step& s, uint64_t shared, size_t bytes) const;
+
+    // --- and its products (block_products.cpp)
+    void watch_registers(Warp& w, const Step& s);
+    bool products(const Step& s, uint32_t lanes);
+    void issue_product(WarpProducts& p, const Step& s);
+    void finish_product(WarpProducts& p);
+    void multiply(const WarpProduct& product);
+    bool register_count(const Step& s, uint32_t lanes);
+    bool stmatrix(const Step& s, uint32_t lanes);
+
     const Module& module_;
     const Entry& entry_;
     const std::vector<Step>& steps_;
@@ -119,6 +150,7 @@ class Block {
     std::vector<Warp> warps_;
     std::vector<std::byte> shared_;
     std::vector<bool> shared_known_;
+    HopperState hopper_;
     Warp* warp_ = nullptr;      // the running one
     uint32_t jumped_ = 0;       // lanes whose instruction set their pc
     mutable int unknown_ = -1;  // a register without a value that the running lane read

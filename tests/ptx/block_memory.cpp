@@ -39,7 +39,7 @@ std::byte* Block::place(const Step& s, Space space, uint64_t at, size_t bytes, i
         for (size_t i = first; i < first + bytes; ++i) {
             if (why == 'w')
                 known[i] = true;
-            else if (!known[i])
+            else if (why == 'r' && !known[i])
                 fault(s, lane, "byte " + std::to_string(at) + " is read before it is written");
         }
     };
@@ -47,6 +47,7 @@ std::byte* Block::place(const Step& s, Space space, uint64_t at, size_t bytes, i
         case Space::shared:
             inside(shared_.size());
             flags(shared_known_, at);
+            if (why == 'w' && hopper_.used) note_write(at, bytes, lane);
             return &shared_[at];
         case Space::local: {
             inside(entry_.local_bytes);

@@ -67,7 +67,7 @@ uint64_t computed(const std::string& opcode, std::vector<uint64_t> in) {
     const bool known = how.run != nullptr;
     REQUIRE_MESSAGE(known, opcode);
     CHECK_MESSAGE(how.inputs == in.size(), opcode);
-    in.resize(3);
+    in.resize(4);
     return how.run(how, in.data());
 }
 uint64_t f(float x) {
@@ -110,6 +110,10 @@ TEST_CASE("integers as the manual defines them") {
     CHECK(computed("bfind.shiftamt.u32", {0}) == minus_one);
     CHECK(computed("bfe.u32", {0xabcd1234, 8, 8}) == 0x12);
     CHECK(computed("bfe.s32", {0xabcdf234, 8, 8}) == 0xfffffff2);
+    CHECK(computed("bfi.b32", {0xff, 0x12345678, 8, 4}) == 0x12345f78);
+    CHECK(computed("bfi.b32", {0xff, 0x12345678, 28, 8}) == 0xf2345678);
+    CHECK(computed("bfi.b32", {0xff, 0x12345678, 32, 8}) == 0x12345678);
+    CHECK(computed("bfi.b64", {1, 0, 63, 1}) == uint64_t{1} << 63);
     CHECK(computed("prmt.b32", {0x33221100, 0x77665544, 0x7510}) == 0x77551100);
     CHECK(computed("prmt.b32", {0x80, 0, 0x8888}) == minus_one);
     CHECK(computed("shf.l.wrap.b32", {0x80000000, 1, 1}) == 3);

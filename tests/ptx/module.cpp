@@ -64,7 +64,9 @@ std::vector<Token> tokens_of(std::string_view text) {
             i = end;
         } else if (in_word(c)) {
             size_t end = i + 1;
-            while (end < text.size() && in_word(text[end])) ++end;
+            // Words such as shared::cta go on behind two colons; one ends a label.
+            while (end < text.size() && (in_word(text[end]) || text.substr(end, 2) == "::"))
+                end += in_word(text[end]) ? 1 : 2;
             tokens.push_back({text.substr(i, end - i), line});
             i = end;
         } else {
@@ -416,6 +418,12 @@ class Parser {
                 o.number += literal().number;
             else if (peek() == "-")
                 o.number += literal().number;
+            if (accept(",")) {  // [map, {x, y, z}]: coordinates, a list behind the address
+                expect("{");
+                do coordinates_.push_back(named(next(), e, in));
+                while (accept(","));
+                expect("}");
+            }
             expect("]");
             return o;
         }
@@ -447,6 +455,11 @@ class Parser {
             } while (!close.empty() && accept(","));
             if (!close.empty()) expect(close);
             in.groups.push_back(count);
+            if (!coordinates_.empty()) {
+                in.operands.insert(in.operands.end(), coordinates_.begin(), coordinates_.end());
+                in.groups.push_back(static_cast<int>(coordinates_.size()));
+                coordinates_.clear();
+            }
             if (!accept(",")) accept("|");
         }
         for (size_t i = first; i < at_; ++i) in.text += (i > first ? " " : "") + std::string(tokens_[i].text);
@@ -458,6 +471,7 @@ class Parser {
         std::string name;
     };
     std::vector<Token> tokens_;
+    std::vector<Operand> coordinates_;
     size_t at_ = 0;
     Module module_;
     std::map<std::string, size_t> functions_;  // where the header behind ".func" begins

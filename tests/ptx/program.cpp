@@ -26,6 +26,15 @@ Op op_of(const Instruction& in) {
     if (w == "atom" || w == "red") return Op::atomic;
     if (w == "ldmatrix") return Op::ldmatrix;
     if (w == "mma") return Op::mma;
+    if (w == "cp" && in.has("bulk")) {
+        const bool group = in.has("commit_group") || in.has("wait_group");
+        return group ? Op::bulk_group : Op::bulk;
+    }
+    if (w == "mbarrier") return Op::phase;
+    if (w == "fence" && second == "proxy") return Op::proxy_fence;
+    if (w == "wgmma") return Op::products;
+    if (w == "setmaxnreg") return Op::registers;
+    if (w == "stmatrix") return Op::stmatrix;
     if (w == "cp" && in.has("commit_group")) return Op::commit;
     if (w == "cp" && (in.has("wait_group") || in.has("wait_all"))) return Op::wait;
     if (w == "cp" && second == "async") return Op::copy;
@@ -41,7 +50,7 @@ Step step_of(const Module& m, const Instruction& in) {
     for (const std::string& word : in.words) {
         if (type_named(word) != Type::none) s.type = type_named(word);
         if (word == "global" || word == "const") s.space = Space::global;
-        if (word == "shared") s.space = Space::shared;
+        if (word == "shared" || word.starts_with("shared::")) s.space = Space::shared;
         if (word == "local") s.space = Space::local;
         if (word == "param") s.space = Space::param;
         if (word == "v2") s.elements = 2;

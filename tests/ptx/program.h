@@ -31,7 +31,15 @@ enum class Op : uint8_t {
     commit,
     wait,
     fence,
-    trap
+    trap,
+    // Hopper's, all that follow
+    phase,
+    bulk,
+    bulk_group,
+    proxy_fence,
+    products,
+    registers,
+    stmatrix
 };
 
 // An instruction with what its words mean looked up once.

@@ -4,6 +4,7 @@
 #include <link.h>
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -16,6 +17,7 @@
 #include "ptx/machine.h"
 #include "simt/memory.h"
 #include "simt/simt.h"
+#include "simt/tensor_maps.h"
 
 namespace longreach::simt {
 
@@ -156,6 +158,23 @@ void run_emitted(const LaunchShape& shape) {
     };
     memory.written = [](uintptr_t address, size_t bytes) {
         allocation_of(address, bytes).shadow->set_initialised(address, bytes);
+    };
+    memory.tensor = [](const std::byte* bytes) {
+        // Where the parameters lie here need not be aligned as a map is.
+        alignas(128) std::byte map[128];
+        std::memcpy(map, bytes, sizeof map);
+        const TensorMap* inside = opened(map);
+        if (inside == nullptr) throw ptx::Fault("a map that cuTensorMapEncodeTiled did not fill");
+        ptx::Tensor tensor;
+        tensor.base = inside->base;
+        tensor.element = inside->element;
+        tensor.swizzled = inside->swizzled != 0;
+        for (size_t i = 0; i < 3; ++i) {
+            tensor.size[i] = static_cast<int64_t>(inside->size[i]);
+            tensor.box[i] = inside->box[i];
+            if (i > 0) tensor.stride[i - 1] = inside->stride[i];
+        }
+        return tensor;
     };
     try {
         ptx::run(*kernel.program, launch, memory);

@@ -2,12 +2,7 @@
 // two multiply them, out = bf16(q k^T table) v over all tiles of keys. With a fault it is that kernel broken on purpose.
 #pragma once
 
-#include <cuda.h>
-
-#include <vector>
-
 #include "kernels/cuda/ptx_sm90.cuh"
-#include "simt/simt.h"
 
 namespace longreach::hopper_test {
 
@@ -44,6 +39,11 @@ enum Fault {
     box_overwritten,         // before tensor_stores_read()
     operand_not_waited_for,  // a product of a tile without the wait for its copy
     product_not_waited_for,
+    table_read_early,    // what a copy brings, by a thread that has not waited
+    copies_overlap,      // two to one place in one phase
+    copy_onto_unfenced,  // what a thread has written there before
+    odd_registers,       // no multiple of 8
+    fragments_read_in_flight,
     faults
 };
 
@@ -59,11 +59,8 @@ struct Layout {
 };
 
 DEVICE uint32_t two_bf16(float low, float high) {
-    __nv_bfloat16 a(low), b(high);
-    uint16_t x, y;
-    __builtin_memcpy(&x, &a, 2);
-    __builtin_memcpy(&y, &b, 2);
-    return x | static_cast<uint32_t>(y) << 16;
+    return __bfloat16_as_ushort(__float2bfloat16(low)) |
+           static_cast<uint32_t>(__bfloat16_as_ushort(__float2bfloat16(high))) << 16;
 }
 
 template <Fault fault>
@@ -82,6 +79,8 @@ DEVICE void produce(Layout& s, const CUtensorMap& q, const CUtensorMap& k, const
         if (fault == arrival_too_many) barrier_arrive(s.full_k[stage]);
         tensor_copy(s.k[stage] + shift, k, 0, j * keys_of_tile, 0, s.full_k[stage]);
         bulk_copy(s.table[stage], table + j % 4 * keys_of_tile, table_bytes, s.full_k[stage]);
+        if (fault == copies_overlap)
+            bulk_copy(s.table[stage], table + j % 4 * keys_of_tile, table_bytes, s.full_k[stage]);
         barrier_wait(s.empty_v[stage], empty);
         barrier_arrive_expecting(s.full_v[stage], tile_bytes);
         tensor_copy(s.v[stage], v, 0, j * keys_of_tile, 0, s.full_v[stage]);
@@ -137,7 +136,9 @@ DEVICE void consume(Layout& s, const CUtensorMap& out, int tiles, int group) {
     barrier_wait(s.full_q, 0);
     for (int j = 0; j < tiles; ++j) {
         int stage = j % 2, full = fault == parity_not_flipped ? 0 : j / 2 % 2;
+        float first = fault == table_read_early ? s.table[stage][t] : 0.0f;
         if (fault != operand_not_waited_for) barrier_wait(s.full_k[stage], full);
+        if (fault == table_read_early) o[0] += first;
         await_turn(group);
         if (fault != no_products_fence) products_fence();
         Operand a = operand(s.q[group]), b = operand(s.k[stage]);
@@ -163,6 +164,7 @@ DEVICE void consume(Layout& s, const CUtensorMap& out, int tiles, int group) {
         if (fault == rescaled_in_flight)
             for (float& one : o) one *= 0.5f;
         if (fault == fragments_overwritten) p[0][0] = 0;
+        if (fault == fragments_read_in_flight) scores[0] = static_cast<float>(p[0][0]);
         if (fault == early_release && thread % 32 == 0) barrier_arrive(s.empty_v[stage]);
         if (fault != product_not_waited_for || j + 1 < tiles) products_wait<0>();
         if (fault != early_release && thread % 32 == 0) barrier_arrive(s.empty_v[stage]);
@@ -186,12 +188,13 @@ void pipeline(const __grid_constant__ CUtensorMap q, const __grid_constant__ CUt
             barrier_init(s.empty_v[stage], 8);
         }
         if (fault == init_twice) barrier_init(s.full_q, 1);
+        if (fault == copy_onto_unfenced) s.k[0][0] = 0;
         if (fault != init_unfenced) fence_barrier_init();
     }
     if (fault != no_barrier_behind_init) __syncthreads();
     int group = static_cast<int>(threadIdx.x / 128);
     if (group == 0) {
-        if (fault != no_room) fewer_registers<24>();
+        if (fault != no_room) fewer_registers<fault == odd_registers ? 28 : 24>();
         if (threadIdx.x == 0) produce<fault>(s, q, k, v, table, tiles);
     } else {
         more_registers<240>();

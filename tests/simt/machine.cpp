@@ -340,7 +340,8 @@ void Machine::run_block() {
     bulk_copies.start_block(count);
     // As many as one block can have, which is what KERNEL(threads, 1) lets ptxas use.
     int declared = declared_threads(shape.kernel);
-    warpgroups.start_block(count, std::min(65536 / std::max(declared, 1) / 8 * 8, 248));
+    if (declared == 0) declared = static_cast<int>(count);
+    warpgroups.start_block(count, std::min(65536 / declared / 8 * 8, 248));
     next_epoch();
     block_epoch = epoch;
     block_epochs.push_back(epoch);

@@ -5,9 +5,10 @@
 #include <cstdio>
 #include <cstring>
 #include <string>
-#include <utility>
+#include <vector>
 
 #include "simt/hopper_pipeline.h"
+#include "simt/simt.h"
 
 using namespace longreach;
 using namespace longreach::hopper_test;
@@ -146,6 +147,12 @@ std::vector<Planted> planted() {
         PLANTED(operand_not_waited_for, "product of a tile that is on its way", async_unfinished,
                 shared_race),
         PLANTED(product_not_waited_for, "a product left under way", async_unwaited),
+        PLANTED(table_read_early, "a table read before the wait for it", async_unfinished, shared_race,
+                uninitialised_shared),
+        PLANTED(copies_overlap, "two copies to one place", async_unfinished),
+        PLANTED(copy_onto_unfenced, "a copy onto what a thread wrote without a fence", proxy_unfenced),
+        PLANTED(odd_registers, "registers in other steps than 8", register_pool),
+        PLANTED(fragments_read_in_flight, "registers of a read before the wait", product_in_flight),
     };
 }
 
@@ -185,4 +192,12 @@ TEST_CASE("every fault of a kernel with Hopper's instructions is reported, under
             if (k == 0) std::printf("%-44s | %s\n", one.name, seen.substr(0, seen.find('\n')).c_str());
         }
     }
+}
+
+TEST_CASE("Hopper's instructions on another architecture are reported") {
+    Collecting collecting;
+    simt::options().architecture = 100;
+    launch_fault<none>();
+    REQUIRE(!simt::findings().empty());
+    CHECK(simt::findings().front().kind == simt::Kind::wrong_architecture);
 }
