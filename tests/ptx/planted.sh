@@ -17,7 +17,7 @@ plant() {
     if cmp -s "$ptx/$source.ptx" "$work/ptx/$source.ptx"; then
         echo "$name: the expression changes nothing in $source.ptx"
         missed=1
-    elif LONGREACH_PTX="$work/ptx" "$test" -aa=1 > "$work/log" 2>&1; then
+    elif LONGREACH_HOPPER=$hopper LONGREACH_PTX="$work/ptx" "$test" -aa=1 > "$work/log" 2>&1; then
         echo "$name: NOT found"
         missed=1
     else
@@ -26,6 +26,7 @@ plant() {
 }
 
 registers='%[a-z]+[0-9]+'
+hopper=0 # the kernels that all devices have
 plant "two registers of A exchanged" attention_forward "$attention" \
     "s/(mma[^{]*\{[^}]*\}, *\{)($registers), ($registers), ($registers)/\1\2, \4, \3/"
 plant "the registers of B exchanged" attention_forward "$attention" \
@@ -45,4 +46,15 @@ plant "a register that nobody writes" norm "$rows" "0,/mov.f32[^;]*0f00000000;/s
 plant "another lane of a shuffle" norm "$rows" "s/shfl.sync.bfly/shfl.sync.up/"
 plant "a comparison turned" loss "$rows" "s/setp.gt.f32/setp.lt.f32/"
 plant "an unsigned shift" embedding "$rows" "s/shr.u32/shl.b32/"
+
+hopper=1
+plant "Hopper: values read along the other dimension" attention_forward_sm90 "$attention" \
+    "s/(wgmma.mma_async.*n128k16.*), 1;/\1, 0;/"
+plant "Hopper: products that add where they set, and the reverse" attention_backward_sm90 "$attention" \
+    "s/setp.ne.b32 p, ($registers), 0;/setp.eq.b32 p, \1, 0;/"
+plant "Hopper: a wait for one group fewer" attention_forward_sm90 "$attention" "s/wgmma.wait_group.sync.aligned 0;/wgmma.wait_group.sync.aligned 1;/"
+plant "Hopper: no fence between threads and the copy engine" attention_backward_sm90 "$attention" "s/fence.proxy.async.shared::cta;//"
+plant "Hopper: bytes that nobody announced" attention_forward_sm90 "$attention" \
+    "s/mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, \[($registers)\], $registers;/mbarrier.arrive.release.cta.shared::cta.b64 _, [\1];/"
+plant "Hopper: no fence before the first product" attention_backward_sm90 "$attention" "s/wgmma.fence.sync.aligned;//"
 exit $missed
