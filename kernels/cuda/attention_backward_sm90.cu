@@ -276,29 +276,13 @@ struct QueryPass {
     RingBarriers<stages> of_met;
 };
 
-// A tile of queries, and its tiles of keys from the last visible one down.
-struct QueryItem {
-    int sequence, head, query0, first_tile, tiles;
-};
-DEVICE bool query_item(const Sm90BackwardArguments& x, int turn, int own, int met, QueryItem& item) {
-    const AttentionInput<bf16>& a = x.a;
-    Work work;
-    if (!work_of_turn(x.list, turn, work)) return false;
-    item.sequence = work.head / a.heads;
-    item.head = work.head % a.heads;
-    item.query0 = (x.list.tiles - 1 - work.rank) * own;
-    item.first_tile = (min(item.query0 + own, a.length) - 1) / met;
-    item.tiles = item.first_tile - a.first_visible(item.sequence, item.query0) / met + 1;
-    return true;
-}
-
 template <int D, ScoreMode mode>
 DEVICE void copy_keys(const Sm90BackwardArguments& x, QueryPass<D, mode>& block) {
     using Pass = QueryPass<D, mode>;
     RingPosition<1> at_own;
     RingPosition<Pass::stages> at;
     QueryItem item;
-    for (int turn = 0; query_item(x, turn, Pass::Shape::own, Pass::met, item); ++turn) {
+    for (int turn = 0; query_item<Pass::Shape::own, Pass::met>(x.a, x.list, turn, item); ++turn) {
         const int kv_head = item.head / (x.a.heads / x.a.kv_heads);
         block.of_own.wait_empty(at_own);
         PhaseBarrier& full = block.of_own.full[0];
@@ -316,22 +300,6 @@ DEVICE void copy_keys(const Sm90BackwardArguments& x, QueryPass<D, mode>& block)
         }
     }
 }
-template <int D>
-DEVICE void write_key_tables(const Sm90BackwardArguments& x, QueryPass<D, ScoreMode::table>& block) {
-    using Pass = QueryPass<D, ScoreMode::table>;
-    RingPosition<Pass::stages> at;
-    QueryItem item;
-    for (int turn = 0; query_item(x, turn, Pass::Shape::own, Pass::met, item); ++turn)
-        for (int j = 0; j < item.tiles; ++j) {
-            block.of_met.wait_empty(at);
-            write_table<96>(block.table[at.stage], x.a, item.head, item.query0,
-                            (item.first_tile - j) * Pass::met, static_cast<int>(threadIdx.x) - 32);
-            __syncwarp();
-            if (threadIdx.x % 32 == 0) barrier_arrive(block.of_met.full[at.stage]);
-            at.next();
-        }
-}
-
 // dY gain in place of dP, of the thread's rows r and columns 8 n + 2 t and the next.
 template <bool masked, ScoreMode mode, int met, int own>
 DEVICE void slopes_of_queries(float (&dp)[met / 2], const float (&s)[met / 2], const Terms (&rows)[2],
@@ -398,7 +366,7 @@ DEVICE void compute_queries(const Sm90BackwardArguments& x, QueryPass<D, mode>& 
     RingPosition<1> at_own;
     RingPosition<Pass::stages> at;
     QueryItem item;
-    for (int turn = 0; query_item(x, turn, Pass::Shape::own, met, item); ++turn) {
+    for (int turn = 0; query_item<Pass::Shape::own, met>(x.a, x.list, turn, item); ++turn) {
         uint32_t q[D / 16][4], dout[D / 16][4], ds[met / 16][4];
         float dq[D / 2], dfactor[2] = {};
 #pragma unroll
@@ -441,7 +409,8 @@ DEVICE void compute_queries(const Sm90BackwardArguments& x, QueryPass<D, mode>& 
             at.next();
         }
         at_own.next();
-        query_item(x, anew(turn), Pass::Shape::own, met, item);  // not kept in registers along the way
+        query_item<Pass::Shape::own, met>(x.a, x.list, anew(turn),
+                                          item);  // not kept in registers along the way
         finish_queries<D, mode>(x, block, item, group, row_of_tile, rows, dq, dfactor);
     }
 }
@@ -461,7 +430,7 @@ void query_sm90_kernel(const __grid_constant__ Sm90BackwardArguments x) {
         fewer_registers<Pass::Shape::copier_registers>();
         if (threadIdx.x == 0) copy_keys(x, block);
         if constexpr (mode == ScoreMode::table)
-            if (threadIdx.x >= 32) write_key_tables(x, block);
+            if (threadIdx.x >= 32) write_tables(x.a, x.list, block.table, block.of_met);
     } else {
         more_registers<Pass::Shape::computer_registers>();
         compute_queries(x, block);

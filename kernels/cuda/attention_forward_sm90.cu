@@ -52,23 +52,6 @@ struct Sm90ForwardArguments {
     WorkList list;
 };
 
-// A tile of queries, and its tiles of keys from the last visible one down.
-struct Item {
-    int sequence, head, query0, first_tile, tiles;
-};
-template <int rows, int keys>
-DEVICE bool item_of_turn(const Sm90ForwardArguments& x, int turn, Item& item) {
-    const AttentionInput<bf16>& a = x.a;
-    Work work;
-    if (!work_of_turn(x.list, turn, work)) return false;
-    item.sequence = work.head / a.heads;
-    item.head = work.head % a.heads;
-    item.query0 = (x.list.tiles - 1 - work.rank) * rows;
-    item.first_tile = (min(item.query0 + rows, a.length) - 1) / keys;
-    item.tiles = item.first_tile - a.first_visible(item.sequence, item.query0) / keys + 1;
-    return true;
-}
-
 // --- the copying warpgroup
 
 template <int D, ScoreMode mode>
@@ -77,8 +60,8 @@ DEVICE void copy_tiles(const Sm90ForwardArguments& x, Sm90Layout<D, mode>& block
     const AttentionInput<bf16>& a = x.a;
     RingPosition<1> at_q;
     RingPosition<Shape::stages> at_k, at_v;
-    Item item;
-    for (int turn = 0; item_of_turn<Shape::rows, Shape::keys>(x, turn, item); ++turn) {
+    QueryItem item;
+    for (int turn = 0; query_item<Shape::rows, Shape::keys>(x.a, x.list, turn, item); ++turn) {
         const int kv_head = item.head / (a.heads / a.kv_heads);
         const auto keys = [&](int j) {
             block.of_k.wait_empty(at_k);
@@ -101,24 +84,6 @@ DEVICE void copy_tiles(const Sm90ForwardArguments& x, Sm90Layout<D, mode>& block
             copy_tile(block.v[at_v.stage], x.v, kv_head, (item.first_tile - j) * Shape::keys, item.sequence,
                       full);
             at_v.next();
-        }
-    }
-}
-
-// The entries of each tile of pairs, by three warps. They arrive where its keys do.
-template <int D>
-DEVICE void write_tables(const Sm90ForwardArguments& x, Sm90Layout<D, ScoreMode::table>& block) {
-    using Shape = Sm90Forward<D>;
-    RingPosition<Shape::stages> at;
-    Item item;
-    for (int turn = 0; item_of_turn<Shape::rows, Shape::keys>(x, turn, item); ++turn) {
-        for (int j = 0; j < item.tiles; ++j) {
-            block.of_k.wait_empty(at);
-            write_table<96>(block.table[at.stage], x.a, item.head, item.query0,
-                            (item.first_tile - j) * Shape::keys, static_cast<int>(threadIdx.x) - 32);
-            __syncwarp();
-            if (threadIdx.x % 32 == 0) barrier_arrive(block.of_k.full[at.stage]);
-            at.next();
         }
     }
 }
@@ -222,8 +187,8 @@ DEVICE void pass_turn(int group) {
 }
 // Constants of a thread's rows. In mode plain queries with a negative factor turn their sign in shared memory.
 template <int D, ScoreMode mode>
-DEVICE RowsOfThread begin_rows(const Sm90ForwardArguments& x, Sm90Layout<D, mode>& block, const Item& item,
-                               int group, int row_of_tile) {
+DEVICE RowsOfThread begin_rows(const Sm90ForwardArguments& x, Sm90Layout<D, mode>& block,
+                               const QueryItem& item, int group, int row_of_tile) {
     const AttentionInput<bf16>& a = x.a;
     RowsOfThread rows;
 #pragma unroll
@@ -253,7 +218,7 @@ DEVICE RowsOfThread begin_rows(const Sm90ForwardArguments& x, Sm90Layout<D, mode
 
 // lse, and the outputs through the place of the queries.
 template <int D, ScoreMode mode>
-DEVICE void finish_rows(const Sm90ForwardArguments& x, Sm90Layout<D, mode>& block, const Item& item,
+DEVICE void finish_rows(const Sm90ForwardArguments& x, Sm90Layout<D, mode>& block, const QueryItem& item,
                         int group, int row_of_tile, const RowsOfThread& rows, const float (&o)[D / 2]) {
     const AttentionInput<bf16>& a = x.a;
     const int lane = static_cast<int>(threadIdx.x % 32);
@@ -300,8 +265,8 @@ DEVICE void compute_tiles(const Sm90ForwardArguments& x, Sm90Layout<D, mode>& bl
     RingPosition<1> at_q;
     RingPosition<Shape::stages> at_k, at_v;
     if (group == groups - 1) named_arrive<first_turn>(256);  // the first turn is warpgroup 0's
-    Item item;
-    for (int turn = 0; item_of_turn<Shape::rows, keys>(x, turn, item); ++turn) {
+    QueryItem item;
+    for (int turn = 0; query_item<Shape::rows, keys>(x.a, x.list, turn, item); ++turn) {
         block.of_q.wait_full(at_q);
         RowsOfThread rows = begin_rows<D, mode>(x, block, item, group, row_of_tile);
         float s[keys / 2], o[D / 2];
@@ -362,8 +327,8 @@ DEVICE void compute_tiles(const Sm90ForwardArguments& x, Sm90Layout<D, mode>& bl
         block.of_v.release(at_v);
         at_v.next();
         at_q.next();
-        Item same;  // not kept in registers along the way
-        item_of_turn<Shape::rows, keys>(x, anew(turn), same);
+        QueryItem same;  // not kept in registers along the way
+        query_item<Shape::rows, keys>(x.a, x.list, anew(turn), same);
         finish_rows<D, mode>(x, block, same, group, row_of_tile, rows, o);
     }
     if (group == 0) named_sync<first_turn>(256);  // takes the last turn that was passed
@@ -385,7 +350,7 @@ void attention_sm90_kernel(const __grid_constant__ Sm90ForwardArguments x) {
         fewer_registers<Shape::copier_registers>();
         if (threadIdx.x == 0) copy_tiles(x, block);
         if constexpr (mode == ScoreMode::table)
-            if (threadIdx.x >= 32) write_tables(x, block);
+            if (threadIdx.x >= 32) write_tables(x.a, x.list, block.table, block.of_k);
     } else {
         more_registers<Shape::computer_registers>();
         compute_tiles(x, block);

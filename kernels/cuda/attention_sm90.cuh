@@ -92,6 +92,22 @@ DEVICE bool work_of_turn(const WorkList& list, int turn, Work& work) {
     return work_at(list, turn * workers + (turn % 2 == 0 ? worker : workers - 1 - worker), work);
 }
 
+// A tile of `rows` queries, and its tiles of `keys` keys from the last visible one down.
+struct QueryItem {
+    int sequence, head, query0, first_tile, tiles;
+};
+template <int rows, int keys>
+DEVICE bool query_item(const AttentionInput<bf16>& a, const WorkList& list, int turn, QueryItem& item) {
+    Work work;
+    if (!work_of_turn(list, turn, work)) return false;
+    item.sequence = work.head / a.heads;
+    item.head = work.head % a.heads;
+    item.query0 = (list.tiles - 1 - work.rank) * rows;
+    item.first_tile = (min(item.query0 + rows, a.length) - 1) / keys;
+    item.tiles = item.first_tile - a.first_visible(item.sequence, item.query0) / keys + 1;
+    return true;
+}
+
 // --- products
 
 // sums [64, N] = or += rows a [64, D] times rows b [N, D]: both tiles' first rows given, all D channels.
@@ -173,6 +189,23 @@ DEVICE void write_table(PairedTable<Q, K>& to, const AttentionInput<bf16>& a, in
     }
 }
 
+// The tables of all tiles of pairs of this worker's queries, by warps 1 to 3; each arrives at the barrier of its stage.
+template <int rows, int keys, int stages>
+DEVICE void write_tables(const AttentionInput<bf16>& a, const WorkList& list,
+                         PairedTable<rows, keys> (&tables)[stages], RingBarriers<stages>& ring) {
+    RingPosition<stages> at;
+    QueryItem item;
+    for (int turn = 0; query_item<rows, keys>(a, list, turn, item); ++turn)
+        for (int j = 0; j < item.tiles; ++j) {
+            ring.wait_empty(at);
+            write_table<96>(tables[at.stage], a, item.head, item.query0, (item.first_tile - j) * keys,
+                            static_cast<int>(threadIdx.x) - 32);
+            __syncwarp();
+            if (threadIdx.x % 32 == 0) barrier_arrive(ring.full[at.stage]);
+            at.next();
+        }
+}
+
 // --- warpgroups
 
 enum NamedBarrier { first_turn = 1, first_group = 4 };
@@ -234,8 +267,8 @@ void with_sm90_instance(const AttentionSpec& spec, Body body) {
         with_mode(std::integral_constant<int, 128>{});
 }
 
-// Tiles of `rows` rows of so many heads per sequence. Of a group of heads the keys and values (or queries and gradients),
-// 4 bytes per channel and position, take a third of 50 MB of L2.
+// Tiles of `rows` rows; heads: of a sequence. Of a group of heads the keys and values (or queries and gradients), 4 bytes
+// per channel and position, take a third of 50 MB of L2.
 inline WorkList work_list(const AttentionSpec& spec, int rows, int64_t heads) {
     const int64_t bytes = std::max<int64_t>(4 * spec.length * spec.head_dim, 1), all = spec.batch * heads;
     return {.tiles = static_cast<int>(blocks_for(spec.length, rows)),

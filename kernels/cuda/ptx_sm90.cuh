@@ -44,7 +44,7 @@ DEVICE void barrier_arrive(PhaseBarrier& barrier) {
     asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 _, [%0];" ::"r"(shared_address(&barrier))
                  : "memory");
 }
-// Arrives, and lets the phase wait for so many bytes of copies too.
+// Arrives, and makes the phase wait for `bytes` bytes of copies too.
 DEVICE void barrier_arrive_expecting(PhaseBarrier& barrier, int bytes) {
     asm volatile(
         "mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&barrier)),
@@ -70,7 +70,7 @@ DEVICE void barrier_wait(PhaseBarrier& barrier, int parity) {
     }
 }
 
-// Barrier `id` (1 to 15; 0 is __syncthreads) of so many threads, whole warps: sync arrives and waits, arrive goes on.
+// Barrier `id` (1 to 15; 0 is __syncthreads) of `threads` threads, whole warps. named_arrive does not wait.
 template <int id>
 DEVICE void named_sync(int threads) {
     asm volatile("bar.sync %0, %1;" ::"n"(id), "r"(threads) : "memory");
