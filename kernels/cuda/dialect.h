@@ -10,7 +10,7 @@
 //   threads      threadIdx, blockIdx, blockDim, gridDim, __syncthreads(), __syncwarp(mask), __shfl_xor_sync,
 //                __shfl_down_sync, __shfl_sync, __ballot_sync, __any_sync, __all_sync
 //   bfloat16     __nv_bfloat16 of cuda_bf16.h, which both compilers take
-// Everything below the CUDA language, PTX, is in ptx.cuh and nowhere else.
+// Everything below the CUDA language, PTX, is in ptx.cuh and ptx_sm90.cuh and nowhere else.
 #pragma once
 
 #if defined(__CUDACC__)
