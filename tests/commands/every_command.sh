@@ -56,6 +56,11 @@ longreach eval runs/a --lengths 64,128 --tokens 1K --buckets --repeat --label ag
 longreach eval runs/a --tasks needle --lengths 256 --samples 2 --label tasks
 longreach probe runs/a --lengths 64 --tokens 128
 longreach generate runs/a --prompt "the " --tokens 8
+longreach train config.json --set run.name=c --set model.embedding_norm=false --set model.norm.gain=true \
+    --set model.mlp.kind=swiglu --set model.attention.qk.kind=none
+longreach export runs/c --hf hf
+longreach import hf -o runs/d
+longreach eval runs/d --data "data/val_*.bin" --lengths 64 --tokens 1K
 longreach report runs/a runs/b --html page.html --svg chart.svg
 longreach report runs/s
 longreach runs

@@ -1,0 +1,31 @@
+#include "exchange/tokenizer_files.h"
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "data/tokenizer_file.h"
+#include "io/file.h"
+
+namespace longreach::exchange {
+
+TokenizerFiles find_tokenizer(const std::string& directory) {
+    TokenizerFiles files;
+    for (const char* name :
+         {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
+          "vocab.json", "merges.txt", "tokenizer.model", "chat_template.jinja", "generation_config.json"})
+        if (io::kind_of(io::join_path(directory, name), io::Links::follow) == io::PathKind::file)
+            files.names.emplace_back(name);
+    if (files.names.empty() || files.names[0] != "tokenizer.json") return files;
+    const std::string path = io::join_path(directory, files.names[0]);
+    try {
+        const auto tokenizer = data::load_tokenizer(path);
+        files.fingerprint = tokenizer->fingerprint();
+        files.description = fmt::format("tokenizer: {} tokens, fingerprint {}", tokenizer->vocab_size(),
+                                        format_hash64(files.fingerprint));
+    } catch (const Error& error) {
+        if (error.code() == ExitCode::internal || error.code() == ExitCode::disk) throw;
+        files.problem = fmt::format("the tokenizer cannot be read here: {}", error.what());
+    }
+    return files;
+}
+
+}  // namespace longreach::exchange
