@@ -10,6 +10,7 @@
 #include "base/units.h"
 #include "config/loader.h"
 #include "exchange/model_card.h"
+#include "exchange/own_form.h"
 #include "exchange/stock.h"
 #include "exchange/tokenizer_files.h"
 #include "model/transformer.h"
@@ -32,7 +33,8 @@ uint16_t rounded_bf16(float value) {
     return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-std::vector<Output> outputs(const model::ParamTable& table, const Stock& stock, ExportType type) {
+// stock: null for a model of modeling_longreach.py, whose tensors have our names.
+std::vector<Output> outputs(const model::ParamTable& table, const Stock* stock, ExportType type) {
     std::vector<Output> all;
     const auto add = [&](const std::string& theirs, const std::vector<int64_t>& shape,
                          const std::string& ours) {
@@ -44,11 +46,12 @@ std::vector<Output> outputs(const model::ParamTable& table, const Stock& stock, 
         all.push_back(std::move(output));
     };
     for (const model::Param& param : table.params()) {
-        const Place place = stock.places.place(param.name);
+        const Place place = stock ? stock->places.place(param.name) : Place{.name = own_prefix + param.name};
         check(place.plain(), "{} would have to be converted", param.name);
         add(place.name, param.shape, param.name);
     }
-    for (const auto& [name, count] : stock.ones) add(name, {count}, "");
+    if (stock)
+        for (const auto& [name, count] : stock->ones) add(name, {count}, "");
     std::sort(all.begin(), all.end(),
               [](const Output& a, const Output& b) { return a.stored.name < b.stored.name; });
     return all;
@@ -187,32 +190,44 @@ ExportResult export_model(const ExportOptions& options, const io::Notice& notice
                                                [](train::Experiment& e, config::Problems& p) { e.check(p); })
             .value;
     std::string why;
-    std::optional<Stock> stock = stock_form(experiment.model, why);
-    if (!stock)
-        throw Error(ExitCode::usage, fmt::format("no class of transformers computes this model: {}", why));
+    const std::optional<Stock> stock = stock_form(experiment.model, why);
+    const std::string beyond = stock ? "" : beyond_own_form(experiment.model);
+    if (!beyond.empty())
+        throw Error(ExitCode::usage,
+                    fmt::format("neither a class of transformers (for {}) nor modeling_longreach.py "
+                                "can express this model: {}",
+                                why, beyond));
+    const model::Transformer model(experiment.model, 1);  // without memory, for its list of tensors
     ExportResult result;
     result.directory = options.directory;
-    result.architecture = stock->architecture;
-    const model::Transformer model(experiment.model, 16);  // without memory, for its list of tensors
+    result.architecture = stock ? stock->architecture : "LongreachForCausalLM";
     result.parameters = model.params().count();
     prepare(options);
     const TokenizerFiles tokenizer = copy_tokenizer(options, checkpoint, result.files);
     const bool has_tokenizer = !tokenizer.names.empty() && tokenizer.names[0] == "tokenizer.json";
     if (!tokenizer.problem.empty()) result.notes.push_back(tokenizer.problem);
-    WeightFiles(checkpoint.file("model.safetensors"), outputs(model.params(), *stock, options.type), options)
+    WeightFiles(checkpoint.file("model.safetensors"),
+                outputs(model.params(), stock ? &*stock : nullptr, options.type), options)
         .write(result.files);
     const auto write = [&](const std::string& name, const std::string& text) {
         io::write_file_atomically(io::join_path(options.directory, name), text);
         result.files.push_back(name);
     };
-    json::Value config = stock->config;
+    json::Value config = stock ? stock->config : own_config(experiment.model, model.params());
+    if (!stock) {
+        write("modeling_longreach.py", modeling_code());
+        result.notes.push_back(
+            fmt::format("no class of transformers computes it ({}), so modeling_longreach.py does: "
+                        "load it with trust_remote_code=True",
+                        why));
+    }
     config.set("torch_dtype", options.type == ExportType::f32 ? "float32" : "bfloat16")
         .set("longreach_version", build_info().version);
     write("longreach_config.json", config_text);
     write("README.md", model_card(experiment, checkpoint,
-                                  {.architecture = stock->architecture,
+                                  {.architecture = result.architecture,
                                    .parameters = result.parameters,
-                                   .own_code = false,
+                                   .own_code = !stock,
                                    .tokenizer = has_tokenizer}));
     write("config.json", json::write(config, json::Style::pretty));  // last: with it the directory is a model
     if (!has_tokenizer)

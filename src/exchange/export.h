@@ -1,6 +1,7 @@
 // A checkpoint of this program in Hugging Face's layout: config.json, model.safetensors (or shards of it with an index),
 // the tokenizer's files and a model card. A model that transformers has a class for becomes one of that class
-// (stock.h); any other is refused by the name of what it has.
+// (stock.h), any other one of modeling_longreach.py, which is written beside it (own_form.h); what neither can
+// express is refused by name.
 #pragma once
 
 #include <string>

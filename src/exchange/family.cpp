@@ -24,6 +24,7 @@ std::string layer_of(const std::string& name, std::string& pattern) {
 }  // namespace
 
 Place Foreign::place(const std::string& ours) const {
+    if (!prefix.empty()) return {.name = prefix + ours};
     std::string pattern;
     const std::string layer = layer_of(ours, pattern);
     const auto at = places.find(pattern);
@@ -41,9 +42,11 @@ bool Foreign::ignores(const std::string& theirs) const {
 
 const std::vector<Form>& forms() {
     static const std::vector<Form> all{
-        {"llama", "Llama", read_llama},
-        {"mistral", "Mistral", read_mistral},
-        {"qwen3", "Qwen3", read_qwen3},
+        {"llama", "Llama", read_llama},    {"mistral", "Mistral", read_mistral},
+        {"qwen2", "Qwen2", read_qwen2},    {"qwen3", "Qwen3", read_qwen3},
+        {"olmo2", "OLMo2", read_olmo2},    {"gemma", "Gemma", read_gemma},
+        {"gemma2", "Gemma2", read_gemma2}, {"gemma3_text", "Gemma3", read_gemma3},
+        {"gpt2", "GPT-2", read_gpt2},      {"longreach", "longreach", read_own},
     };
     return all;
 }

@@ -30,6 +30,8 @@ struct Foreign {
     std::string family;                         // "Llama", for messages
     json::Value model = json::Value::object();  // the section "model" of a config
     std::map<std::string, Place> places;  // by name of ours; "*" stands for the number of a layer in both
+    // If not empty: every tensor has our name behind this prefix, and there are no places.
+    std::string prefix;
     // Ends of the names of tensors that hold no weights, such as stored masks.
     std::vector<std::string> ignored;
 
@@ -72,6 +74,13 @@ void add_llama_places(Foreign& foreign);
 
 void read_llama(const Settings& settings, Foreign& foreign);
 void read_mistral(const Settings& settings, Foreign& foreign);
+void read_qwen2(const Settings& settings, Foreign& foreign);
 void read_qwen3(const Settings& settings, Foreign& foreign);
+void read_olmo2(const Settings& settings, Foreign& foreign);
+void read_gemma(const Settings& settings, Foreign& foreign);
+void read_gemma2(const Settings& settings, Foreign& foreign);
+void read_gemma3(const Settings& settings, Foreign& foreign);
+void read_gpt2(const Settings& settings, Foreign& foreign);
+void read_own(const Settings& settings, Foreign& foreign);
 
 }  // namespace longreach::exchange

@@ -87,8 +87,10 @@ std::map<std::string, Source> match(const model::ParamTable& table, const Foreig
         used.insert(*name);
         sources[param.name] = {*name, place};
     }
+    const bool tied = table.find("head.weight") == nullptr;
     for (const auto& [name, unused] : weights.tensors())
-        require(used.count(name) > 0 || foreign.ignores(name), ExitCode::checkpoint,
+        require(used.count(name) > 0 || foreign.ignores(name) || (tied && name == "lm_head.weight"),
+                ExitCode::checkpoint,
                 "{} holds {}, which a model of the form {} with this config.json does not have",
                 options.directory, shown(name), foreign.family);
     return sources;
@@ -154,7 +156,7 @@ ImportResult import_model(const ImportOptions& options, const io::Notice& notice
     const Loaded loaded = load_config(foreign, result.run, options);
     const Weights weights = Weights::open(options.directory);
     // A model without memory, for its list of tensors alone.
-    const model::Transformer model(loaded.value.model, 16);
+    const model::Transformer model(loaded.value.model, 1);
     const std::map<std::string, Source> sources = match(model.params(), foreign, weights, options);
     result.parameters = model.params().count();
     const TokenizerFiles tokenizer = find_tokenizer(options.directory);

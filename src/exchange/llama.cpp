@@ -25,8 +25,8 @@ int64_t head_dim_of(const Settings& settings, int64_t fallback = 0) {
 void read_shape(const Settings& s, Foreign& foreign, double default_eps) {
     s.ignore({"architectures", "torch_dtype", "dtype", "transformers_version", "use_cache",
               "initializer_range", "bos_token_id", "eos_token_id", "pad_token_id", "attention_dropout",
-              "pretraining_tp", "_name_or_path", "name_or_path", "auto_map", "max_window_layers",
-              "sliding_window", "use_sliding_window", "layer_types"});
+              "pretraining_tp", "_name_or_path", "longreach_version", "name_or_path", "auto_map",
+              "max_window_layers", "sliding_window", "use_sliding_window", "layer_types"});
     s.only("hidden_act", "silu");
     s.only("is_decoder", true);
     s.only("quantization_config", nullptr);
@@ -64,9 +64,9 @@ int64_t window_of(const Settings& s) {
 std::vector<std::string> kinds_of(const Settings& s) {
     std::vector<std::string> kinds = s.texts("layer_types");
     const auto layers = static_cast<size_t>(s.needed("num_hidden_layers"));
+    if (layers > 1024) return {};  // the config has no room for them and will say so
     const bool slides = s.flag("use_sliding_window", false) && window_of(s) > 0;
     if (kinds.empty()) {
-        if (layers > 1024) return {};  // refused with the rest of the config
         const auto first = static_cast<size_t>(s.integer("max_window_layers", 28));
         for (size_t l = 0; l < layers; ++l) kinds.emplace_back(slides && l >= first ? sliding : full);
     }
@@ -86,6 +86,10 @@ void set_windows(const Settings& s, Foreign& foreign, const json::Value& attenti
     if (const int64_t window = window_of(s); window > 0)
         changes[sliding] = json::Value::object({{"window", window}});
     set_layers(foreign.model, attention, kinds_of(s), changes);
+}
+
+void set_biases(const Settings& s, json::Value& attention) {
+    if (s.flag("attention_bias", false)) attention.set("bias", "all");
 }
 
 }  // namespace
@@ -114,9 +118,10 @@ void add_llama_places(Foreign& foreign) {
 
 void read_llama(const Settings& s, Foreign& foreign) {
     read_shape(s, foreign, 1e-6);
-    s.only("attention_bias", false);
-    s.only("mlp_bias", false);
-    foreign.model.set("attention", attention_of(s, head_dim_of(s), 10000));
+    json::Value attention = attention_of(s, head_dim_of(s), 10000);
+    set_biases(s, attention);
+    foreign.model.set("attention", attention);
+    if (s.flag("mlp_bias", false)) foreign.model.find("mlp")->set("bias", true);
     add_llama_places(foreign);
 }
 
@@ -128,13 +133,37 @@ void read_mistral(const Settings& s, Foreign& foreign) {
     add_llama_places(foreign);
 }
 
+void read_qwen2(const Settings& s, Foreign& foreign) {
+    read_shape(s, foreign, 1e-6);
+    json::Value attention = attention_of(s, head_dim_of(s), 10000);
+    attention.set("bias", "qkv");
+    set_windows(s, foreign, attention);
+    add_llama_places(foreign);
+}
+
 void read_qwen3(const Settings& s, Foreign& foreign) {
     read_shape(s, foreign, 1e-6);
-    s.only("attention_bias", false);
     json::Value attention = attention_of(s, head_dim_of(s, 128), 10000);
+    set_biases(s, attention);
     attention.set("qk", json::Value::object({{"kind", "qk_rms_w"}, {"eps", s.number("rms_norm_eps", 1e-6)}}));
     set_windows(s, foreign, attention);
     add_llama_places(foreign);
+}
+
+// Norms behind the modules alone, and one norm over all heads of queries and of keys.
+void read_olmo2(const Settings& s, Foreign& foreign) {
+    read_shape(s, foreign, 1e-5);
+    const double eps = s.number("rms_norm_eps", 1e-5);
+    json::Value attention = attention_of(s, head_dim_of(s), 10000);
+    set_biases(s, attention);
+    attention.set("qk", json::Value::object({{"kind", "qk_rms_full"}, {"eps", eps}}));
+    foreign.model.set("attention", attention).set("init", json::Value::object({{"zero_projections", false}}));
+    foreign.model.find("norm")->set("placement", "behind");
+    add_llama_places(foreign);
+    foreign.places["layers.*.attention_post_norm.gain"] = {
+        .name = "model.layers.*.post_attention_layernorm.weight"};
+    foreign.places["layers.*.mlp_post_norm.gain"] = {.name =
+                                                         "model.layers.*.post_feedforward_layernorm.weight"};
 }
 
 }  // namespace longreach::exchange

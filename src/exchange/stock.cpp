@@ -20,6 +20,7 @@ std::string unusual_model(const ModelConfig& m) {
     if (m.norm.kind != NormKind::rms) return "model.norm.kind layer";
     if (m.norm.placement != model::NormPlacement::pre) return "model.norm.placement";
     if (m.mlp.kind != model::MlpKind::swiglu) return "model.mlp.kind (not swiglu)";
+    if (m.positions > 0) return "model.positions";
     const model::ResidualConfig& r = m.residual;
     if (r.x0 || r.unet || r.smear || r.backout >= 0 || r.values != model::ValueMix::none ||
         r.value_embeddings > 0)
@@ -32,6 +33,7 @@ std::string unusual_attention(const AttentionConfig& a) {
     if (a.written() || a.distance.kind != "none") return "score or distance";
     if (a.scale.kind != "none" || a.scale.base != 0 || a.scale.learned()) return "scale";
     if (a.softcap > 0) return "softcap";
+    if (a.bias == model::AttentionBias::qkv) return "bias qkv";
     if (!a.angle.is_null()) return "angle";
     if (a.position.kind != model::PositionKind::rope) return "position.kind";
     if (a.chunk > 0) return "chunk";
@@ -65,6 +67,7 @@ Shape common_shape(const ModelConfig& m) {
         if (a.heads != first.heads || a.kv() != first.kv() || a.head_dim != first.head_dim)
             differ("other heads than layer 0");
         if (a.position.base != first.position.base) differ("another position.base than layer 0");
+        if (a.bias != first.bias) differ("another bias than layer 0");
         if (a.qk.kind != first.qk.kind || a.qk.eps != first.qk.eps) differ("another qk than layer 0");
         shape.windowed.push_back(a.window > 0);
         if (a.window == 0) continue;
@@ -92,7 +95,7 @@ json::Value common_config(const ModelConfig& m, const AttentionConfig& a) {
                                 // The older and the newer way to say the same.
                                 {"rope_theta", a.position.base},
                                 {"rope_parameters", rope},
-                                {"attention_bias", false},
+                                {"attention_bias", a.bias == model::AttentionBias::all},
                                 {"attention_dropout", 0.0}});
 }
 
@@ -125,9 +128,10 @@ std::optional<Stock> stock_form(const ModelConfig& m, std::string& why) {
     add_llama_places(stock.places);
     if (a.qk.kind == QkKind::none && shape.window == 0) {
         stock.architecture = "LlamaForCausalLM";
-        stock.config.set("model_type", "llama").set("mlp_bias", false);
+        stock.config.set("model_type", "llama").set("mlp_bias", m.mlp.bias);
         add_gains(stock, m, false);
-    } else if ((a.qk.kind == QkKind::qk_rms || a.qk.kind == QkKind::qk_rms_w) && a.qk.eps == m.norm.eps) {
+    } else if ((a.qk.kind == QkKind::qk_rms || a.qk.kind == QkKind::qk_rms_w) && a.qk.eps == m.norm.eps &&
+               !m.mlp.bias) {
         stock.architecture = "Qwen3ForCausalLM";
         json::Value kinds = json::Value::array();
         for (const bool windowed : shape.windowed)
@@ -141,6 +145,7 @@ std::optional<Stock> stock_form(const ModelConfig& m, std::string& why) {
     } else {
         why = a.qk.kind == QkKind::none ? "windows without norms of queries and keys"
               : a.qk.eps != m.norm.eps  ? "another qk.eps than norm.eps"
+              : m.mlp.bias              ? "model.mlp.bias with norms of queries and keys"
                                         : "model.attention.qk.kind";
         return {};
     }

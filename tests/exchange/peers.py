@@ -46,11 +46,31 @@ MODELS = {
     "qwen3-yarn": ("Qwen3Config", {"head_dim": 8, **YARN}),
     "qwen3-windows": ("Qwen3Config", {"head_dim": 8, "use_sliding_window": True, "sliding_window": 8,
                                       "max_window_layers": 2}),
+    "llama-biases": ("LlamaConfig", {"attention_bias": True, "mlp_bias": True}),
+    "qwen3-biases": ("Qwen3Config", {"head_dim": 8, "attention_bias": True}),
+    "qwen2": ("Qwen2Config", {}),
+    "qwen2-windows": ("Qwen2Config", {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 2,
+                                      "tie_word_embeddings": True}),
+    "olmo2": ("Olmo2Config", {"rms_norm_eps": 1e-5}),
+    "olmo2-llama3": ("Olmo2Config", LLAMA3),
+    "gemma": ("GemmaConfig", {"head_dim": 16}),
+    "gemma-untied": ("GemmaConfig", {"head_dim": 8, "tie_word_embeddings": False}),
+    "gemma2": ("Gemma2Config", {"head_dim": 16, "sliding_window": 8, "query_pre_attn_scalar": 12,
+                                "final_logit_softcapping": 3.0, "attn_logit_softcapping": 5.0}),
+    "gemma3": ("Gemma3TextConfig", {"head_dim": 16, "sliding_window": 8, "query_pre_attn_scalar": 12,
+                                    "layer_types": [SLIDING, SLIDING, FULL, SLIDING]}),
+    "gemma3-linear": ("Gemma3TextConfig", {
+        "head_dim": 8, "sliding_window": 8, "layer_types": [SLIDING, FULL, SLIDING, FULL], "rope_parameters": {
+            FULL: {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+            SLIDING: {"rope_type": "default", "rope_theta": 5000.0}}}),
+    "gpt2": ("GPT2Config", dict(n_embd=32, n_layer=4, n_head=4, n_positions=64)),
+    "gpt2-wide": ("GPT2Config", dict(n_embd=32, n_layer=2, n_head=2, n_positions=64, n_inner=40,
+                                     tie_word_embeddings=False)),
     "qwen3-layers": ("Qwen3Config", {"head_dim": 8, "use_sliding_window": True, "sliding_window": 5,
                                      "layer_types": [SLIDING, FULL, SLIDING, FULL]}),
 }
 
-EXPORTED = {"llama", "llama-tied", "qwen3", "qwen3-windows", "qwen3-layers"}
+EXPORTED = {"llama", "llama-tied", "llama-biases", "qwen3-biases", "qwen3", "qwen3-windows", "qwen3-layers"}
 
 
 def own(attention, **others):
@@ -59,12 +79,42 @@ def own(attention, **others):
             "mlp": {"kind": "swiglu", "hidden": 48}, "attention": {"heads": 4, "head_dim": 8, **attention}, **others}
 
 
+def rough(attention, **others):
+    """With the defaults of longreach: embedding norm, relu2, norms without gains."""
+    return {"layers": 4, "width": 32, "vocab_size": 97, "attention": {"heads": 4, "head_dim": 8, **attention}, **others}
+
+
 LAYOUTS = {"layouts": {"local": {"window": 8}, "global": {}}, "pattern": ["local", "local", "global"]}
 OWN = {
     "own-llama": own({"kv_heads": 2, "qk": {"kind": "none"}}),
     "own-llama-plain": own({"qk": {"kind": "none"}, "position": {"base": 500000}}, norm={"gain": False, "eps": 1e-5}),
     "own-qwen3": own({"qk": {"kind": "qk_rms_w", "eps": 1e-6}}, head={"tied": True}),
     "own-qwen3-windows": own({"qk": {"kind": "qk_rms", "eps": 1e-6}}, **LAYOUTS),
+    # Of modeling_longreach.py.
+    "code-plain": rough({}),
+    "code-invariant": rough({"kv_heads": 2, "position": {"kind": "p_rope"}, "distance": {"kind": "scale_invariant"}}),
+    "code-logn": rough({"scale": {"kind": "logn"}, "softcap": 5}, head={"softcap": {"kind": "sigmoid"}, "tied": True}),
+    "code-kerple": rough({"distance": {"kind": "kerple_log"}, "position": {"kind": "nope"}, "sink": "learned"}),
+    "code-alibi": rough({"heads": 6, "distance": {"kind": "alibi"}, "position": {"kind": "nope"}, "chunk": 9}),
+    "code-formula": rough({"score": ["z * r*log(n + 1)", "z*(1 + t/9)^(-q) - where(h < 2, 0.1, 0.2)*t"],
+                           "params": {"r": {"init": 0.5, "learn": "layer"}, "q": {"init": 0.4, "learn": "head"}}}),
+    "code-lookup": rough({"score": "z + lookup(w, log2(1 + t))",
+                          "params": {"w": {"init": 0, "learn": "head", "size": 4}}}),
+    "code-angle": rough({"angle": "p^0.8 * 100^(-2*m/d) * (m < 3)", "window": 7,
+                         "scale": {"kind": "sqrt2lognp1", "scale_n": "visible"}}),
+    "code-outputs": rough({"output_norm": {"kind": "head", "gain": True}, "gate": {"kind": "elementwise"},
+                           "sink": "zero", "qk": {"kind": "qk_ln"}}),
+    "code-position": rough({"output_norm": {"kind": "position", "factor": "(1 + p/9)^0.3"},
+                            "gate": {"kind": "sparse"}, "qk": {"kind": "qk_rms_eps", "eps_per_head": True}}),
+    "code-peri": rough({"qk": {"kind": "qkv_rms_w"}, "gate": {"kind": "headwise", "doubled": False}},
+                       norm={"placement": "peri", "kind": "layer", "gain": True}, init={"zero_projections": False}),
+    "code-hybrid": rough({"qk": {"kind": "qkv_ln"}}, norm={"placement": "hybrid"}, mlp={"kind": "gelu"}),
+    "code-behind": rough({"qk": {"kind": "qk_rms_full"}, "bias": "all"}, positions=64, norm={"placement": "behind"},
+                         mlp={"kind": "geglu_tanh", "bias": True}, init={"zero_projections": False}),
+    "code-residual": rough({"qk": {"kind": "qk_l2"}}, residual={"x0": True, "unet": True, "values": "first",
+                                                              "value_embeddings": 1, "backout": 2}),
+    "code-cosines": rough({"qk": {"kind": "cosa"}, "scale": {"kind": "gammalogn"}}),
+    "code-keys": rough({"qk": {"kind": "kna_w"}}, head={"softcap": {"kind": "tanh", "cap": 4}}, **LAYOUTS),
 }
 
 
@@ -72,7 +122,8 @@ OWN = {
 def make_model(configuration, arguments):
     """A model whose every tensor is random: gains near their start, biases and all else far enough from 0 to count."""
     torch.manual_seed(5)
-    config = getattr(transformers, configuration)(**{**SMALL, **arguments})
+    shape = {"vocab_size": 97} if configuration == "GPT2Config" else SMALL
+    config = getattr(transformers, configuration)(**{**shape, **arguments})
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
     for name, p in model.named_parameters():
         if p.dim() > 1:
@@ -107,6 +158,17 @@ class Work:
         ids.tofile(self.path("ids"))
         self.call(run, self.path("ids"), self.path("out"))
         return np.fromfile(self.path("out"), dtype=np.float32).reshape(2, LENGTH, -1).astype(np.float64)
+
+
+@torch.no_grad()
+def decoded_there(model, ids):
+    """Logits of a prompt of 20 tokens, then of one token at a time with the cache."""
+    cache, rows = None, []
+    for part in [ids[:20], *ids[20:, None]]:
+        result = model(torch.from_numpy(part)[None].long(), past_key_values=cache, use_cache=True)
+        cache = result.past_key_values
+        rows.append(result.logits[0].double().numpy())
+    return np.concatenate(rows)
 
 
 def ids_for(vocab):
@@ -156,7 +218,13 @@ def compare_export(name, work):
     model = transformers.AutoModelForCausalLM.from_pretrained(
         there, attn_implementation="eager", trust_remote_code=True).float().eval()
     ids = ids_for(OWN[name]["vocab_size"])
-    return judge(name, work.logits(run, ids), model, ids)
+    ours = work.logits(run, ids)
+    stepped = decoded_there(model, ids)
+    largest = max(1.0, np.abs(stepped).max())
+    good = np.abs(ours[1] - stepped).max() <= 1e-5 * largest
+    if not good:
+        print(f"{name}: decoding there differs by {np.abs(ours[1] - stepped).max():.2e}")
+    return judge(name, ours, model, ids) and good
 
 
 def main():

@@ -113,7 +113,24 @@ TEST_CASE("nothing is written over by accident") {
     exchange::import_model({.directory = dir / "hf", .output = dir / "back", .replace = true}, quiet);
 }
 
-TEST_CASE("a model that no class computes is refused by the name of what it has") {
+TEST_CASE("a model that no class computes brings its code") {
+    const TempDir dir;
+    make_run(dir / "run", section(R"("distance": {"kind": "log_bias"})"));
+    const exchange::ExportResult result =
+        exchange::export_model({.target = dir / "run", .directory = dir / "hf"}, quiet);
+    CHECK(result.architecture == "LongreachForCausalLM");
+    CHECK(contains(get(dir / "hf/modeling_longreach.py"), "class LongreachForCausalLM"));
+    CHECK(contains(get(dir / "hf/README.md"), "trust_remote_code=True"));
+    const json::Value config = json::parse(get(dir / "hf/config.json"), "config.json");
+    const json::Value& layer = config.find("longreach")->find("layers")->as_array()[0];
+    CHECK(layer.find("row")->is_null());
+    CHECK(layer.find("bias")->as_string() == "-log1p(t/10)");
+    exchange::import_model({.directory = dir / "hf", .output = dir / "back"}, quiet);
+    CHECK(tensors_of(dir / "back") == tensors_of(dir / "run"));
+    CHECK(run_logits(dir / "back", text, true) == run_logits(dir / "run", text, true));
+}
+
+TEST_CASE("a model that neither a class nor the code expresses is refused by the name of what it has") {
     const TempDir dir;
     const auto refused = [&](const std::string& model) {
         io::remove_tree(dir / "run");
@@ -121,12 +138,18 @@ TEST_CASE("a model that no class computes is refused by the name of what it has"
         return error_of(
             [&] { exchange::export_model({.target = dir / "run", .directory = dir / "hf"}, quiet); });
     };
-    const std::string start = "2: no class of transformers computes this model: ";
-    CHECK(refused(section(R"("qk": {"kind": "none"}, "window": 4)")) ==
-          start + "windows without norms of queries and keys");
-    CHECK(refused(section(R"("qk": {"kind": "none"}, "sink": "zero")")) == start + "model.attention: sink");
-    CHECK(refused(section(R"("distance": {"kind": "log_bias"})")) ==
-          start + "model.attention: score or distance");
+    const auto message = [](const std::string& why, const std::string& beyond) {
+        return fmt::format(
+            "2: neither a class of transformers (for {}) nor modeling_longreach.py can express this "
+            "model: {}",
+            why, beyond);
+    };
+    CHECK(refused(section(R"("conv": {"size": 3})")) ==
+          message("model.attention: conv", "model.attention: conv"));
+    CHECK(refused(section(R"("forget": "head")")) ==
+          message("model.attention: forget", "model.attention: forget"));
+    CHECK(contains(refused(section(R"("distance": {"kind": "si_interp"})")), "(si_interp)"));
+    CHECK(contains(refused(section(R"("score": "z - t/T")")), "depends on the length T"));
     CHECK(io::kind_of(dir / "hf", io::Links::refuse) == io::PathKind::missing);
 }
 
