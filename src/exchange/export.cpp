@@ -204,7 +204,7 @@ ExportResult export_model(const ExportOptions& options, const io::Notice& notice
     result.parameters = model.params().count();
     prepare(options);
     const TokenizerFiles tokenizer = copy_tokenizer(options, checkpoint, result.files);
-    const bool has_tokenizer = !tokenizer.names.empty() && tokenizer.names[0] == "tokenizer.json";
+    const bool has_tokenizer = !tokenizer.description.empty() || !tokenizer.problem.empty();
     if (!tokenizer.problem.empty()) result.notes.push_back(tokenizer.problem);
     WeightFiles(checkpoint.file("model.safetensors"),
                 outputs(model.params(), stock ? &*stock : nullptr, options.type), options)

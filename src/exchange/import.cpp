@@ -84,6 +84,7 @@ std::map<std::string, Source> match(const model::ParamTable& table, const Foreig
         const std::vector<int64_t>& shape = weights.find(*name)->tensor->shape;
         require(shape == wanted, ExitCode::checkpoint, "{}: {} has the shape [{}]; config.json asks for [{}]",
                 options.directory, *name, fmt::join(shape, ", "), fmt::join(wanted, ", "));
+        weights.require_readable(*name);
         used.insert(*name);
         sources[param.name] = {*name, place};
     }

@@ -1,5 +1,7 @@
 #include "exchange/tokenizer_files.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/hash.h"
 #include "data/tokenizer_file.h"
@@ -14,10 +16,12 @@ TokenizerFiles find_tokenizer(const std::string& directory) {
           "vocab.json", "merges.txt", "tokenizer.model", "chat_template.jinja", "generation_config.json"})
         if (io::kind_of(io::join_path(directory, name), io::Links::follow) == io::PathKind::file)
             files.names.emplace_back(name);
-    if (files.names.empty() || files.names[0] != "tokenizer.json") return files;
-    const std::string path = io::join_path(directory, files.names[0]);
+    const auto holds = [&](const char* name) {
+        return std::find(files.names.begin(), files.names.end(), name) != files.names.end();
+    };
+    if (!holds("tokenizer.json") && !(holds("vocab.json") && holds("merges.txt"))) return files;
     try {
-        const auto tokenizer = data::load_tokenizer(path);
+        const auto tokenizer = data::load_tokenizer(directory);
         files.fingerprint = tokenizer->fingerprint();
         files.description = fmt::format("tokenizer: {} tokens, fingerprint {}", tokenizer->vocab_size(),
                                         format_hash64(files.fingerprint));

@@ -99,9 +99,17 @@ float half_value(uint16_t bits) {
     return sign ? -value : value;
 }
 
+void Weights::require_readable(const std::string& name) const {
+    const io::StoredType type = find(name)->tensor->type;
+    require(type == io::StoredType::f32 || type == io::StoredType::f16 || type == io::StoredType::bf16,
+            ExitCode::checkpoint, "{}: {} is {}; only F32, F16 and BF16 are read", directory_, name,
+            io::name_of(type));
+}
+
 std::vector<float> Weights::read(const std::string& name) const {
     const Place* place = find(name);
     check(place != nullptr, "there is no tensor {}", name);
+    require_readable(name);
     const io::StoredTensor& tensor = *place->tensor;
     const uint64_t bytes = tensor.bytes();
     std::vector<float> values(
@@ -111,8 +119,6 @@ std::vector<float> Weights::read(const std::string& name) const {
         return values;
     }
     const bool half = tensor.type == io::StoredType::f16;
-    require(half || tensor.type == io::StoredType::bf16, ExitCode::checkpoint,
-            "{}: {} is {}; only F32, F16 and BF16 are read", directory_, name, io::name_of(tensor.type));
     std::vector<uint16_t> bits(values.size());
     place->file->read(tensor, bits.data(), bytes);
     for (size_t i = 0; i < values.size(); ++i)

@@ -31,7 +31,8 @@ class Weights {
     };
     const std::map<std::string, Place>& tensors() const { return places_; }
     const Place* find(const std::string& name) const;  // null: there is none
-    // The values as f32, which f32, f16 and bf16 become exactly. Another type is an Error.
+    // The values as f32, which f32, f16 and bf16 become exactly. Another type is an Error, of both functions.
+    void require_readable(const std::string& name) const;
     std::vector<float> read(const std::string& name) const;
 
   private:
