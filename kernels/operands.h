@@ -15,7 +15,10 @@ struct NormSpec {
     float eps = 1e-6f;
 };
 
-enum class Activation { gelu, gelu_tanh, swiglu };
+enum class Activation { gelu, gelu_tanh, swiglu, geglu_tanh };
+inline bool is_gated(Activation kind) {  // it has two inputs
+    return kind == Activation::swiglu || kind == Activation::geglu_tanh;
+}
 
 // Treatment of the heads of queries, keys or values after projection: optional norm over each head's d
 // channels, optional gain and bias, then rotary.

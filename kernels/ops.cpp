@@ -69,6 +69,8 @@ Ops::Ops()
       linear_backward_weight{
           *this, "linear dw",
           [](auto& dw, auto& dy, auto& x) { return product(dy.rows(), dw, moved(dw, dw, dy, x)); }},
+      add_bias{*this, "bias", [](auto& y, auto&) { return moved(y, y); }},
+      add_bias_backward{*this, "bias backward", [](auto&, auto& dy) { return moved(dy); }},
       linear_relu2{*this, "linear relu2",
                    [](auto& h, auto& x, auto& w) { return product(x.rows(), w, moved(h, x, w)); }},
       linear_relu2_backward{

@@ -122,6 +122,13 @@ class Ops : public Planner {
     virtual void do_linear_backward_weight(Tensor dw, const Tensor& dy, const Tensor& x) = 0;
     const Operation<&Ops::do_linear_backward_weight> linear_backward_weight;
 
+    // y [N, W] += bias f32 [W] in every row.
+    virtual void do_add_bias(Tensor y, const Tensor& bias) = 0;
+    const Operation<&Ops::do_add_bias> add_bias;
+    // dbias f32 [W] += sum of dy [N, W] over the rows.
+    virtual void do_add_bias_backward(Tensor dbias, const Tensor& dy) = 0;
+    const Operation<&Ops::do_add_bias_backward> add_bias_backward;
+
     // h [N, F] = max(0, x w^T)^2; only h is kept.
     virtual void do_linear_relu2(Tensor h, const Tensor& x, const Tensor& w) = 0;
     const Operation<&Ops::do_linear_relu2> linear_relu2;
@@ -242,7 +249,8 @@ class Ops : public Planner {
     const Operation<&Ops::do_gate_backward> gate_backward;
 
     // --- activations and mixing
-    // h [N, F] = act(a [N, F]); swiglu: a [N, 2F] holds gate|up, h = silu(gate) * up.
+    // h [N, F] = act(a [N, F]); swiglu, geglu_tanh: a [N, 2F] holds gate|up,
+    // h = silu(gate) * up or gelu_tanh(gate) * up.
     virtual void do_activation(Tensor h, const Tensor& a, Activation kind) = 0;
     const Operation<&Ops::do_activation> activation;
     virtual void do_activation_backward(Tensor da, const Tensor& dh, const Tensor& a, Activation kind) = 0;

@@ -1,6 +1,6 @@
 // The CPU implementation of Ops. Include between isa_begin.h and isa_end.h: one class per instruction set, so
 // that a kernel calls another of its own set and the vtable is the only dispatch. One source per op family:
-// gemm, attention, scores, norm, heads, activation, embedding, loss, optimizer, reduce, memory.
+// gemm, bias, attention, scores, norm, heads, activation, embedding, loss, optimizer, reduce, memory.
 
 struct MatrixProduct;  // gemm.h
 
@@ -30,6 +30,8 @@ class CpuOps final : public Ops {
     void do_linear(Tensor y, const Tensor& x, const Tensor& w, Write write) override;
     void do_linear_backward_input(Tensor dx, const Tensor& dy, const Tensor& w, Write write) override;
     void do_linear_backward_weight(Tensor dw, const Tensor& dy, const Tensor& x) override;
+    void do_add_bias(Tensor y, const Tensor& bias) override;
+    void do_add_bias_backward(Tensor dbias, const Tensor& dy) override;
     void do_linear_relu2(Tensor h, const Tensor& x, const Tensor& w) override;
     void do_linear_relu2_backward(Tensor da, const Tensor& dy, const Tensor& w, const Tensor& h) override;
 

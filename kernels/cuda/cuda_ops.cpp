@@ -247,6 +247,11 @@ class CudaOps final : public Ops {
                             scratch(cuda::norm_backward_workspace(dy.rows(), dy.cols())), dy, normalised,
                             inverse, gain, spec, stream());
     }
+    void do_add_bias(Tensor y, const Tensor& bias) override { cuda::add_bias(y, bias, stream()); }
+    void do_add_bias_backward(Tensor dbias, const Tensor& dy) override {
+        cuda::add_bias_backward(dbias, scratch(cuda::add_bias_backward_workspace(dy.rows(), dy.cols())), dy,
+                                stream());
+    }
     void do_prepare_heads(Tensor x, Tensor normalised, Tensor inverse, const HeadSpec& spec) override {
         cuda::prepare_heads(x, normalised, inverse, spec, stream());
     }

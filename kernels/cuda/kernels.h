@@ -54,6 +54,13 @@ struct NormGradients {
 void norm_backward(const NormGradients& d, Tensor workspace, const Tensor& dy, const Tensor& normalised,
                    const Tensor& inverse, const Tensor& gain, const NormSpec& spec, Stream stream);
 
+// --- biases
+void add_bias(Tensor y, const Tensor& bias, Stream stream);
+inline constexpr int64_t add_bias_backward_workspace(int64_t rows, int64_t width) {
+    return row_blocks(rows) * width * 4;
+}
+void add_bias_backward(Tensor dbias, Tensor workspace, const Tensor& dy, Stream stream);
+
 // --- heads
 void prepare_heads(Tensor x, Tensor normalised, Tensor inverse, const HeadSpec& spec, Stream stream);
 inline constexpr int64_t prepare_heads_backward_workspace(int64_t rows, int64_t heads, int64_t head_dim) {

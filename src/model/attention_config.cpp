@@ -142,6 +142,8 @@ void QkConfig::fields(config::Fields& f) {
         {{QkKind::none, "none", "queries and keys as projected"},
          {QkKind::qk_rms, "qk_rms", "parameter-free RMS norm of every head's query and key"},
          {QkKind::qk_rms_w, "qk_rms_w", "RMS norm with a learned gain, shared by the heads"},
+         {QkKind::qk_rms_full, "qk_rms_full",
+          "RMS norm over the channels of all heads together, with a learned gain of each channel"},
          {QkKind::qk_ln, "qk_ln", "LayerNorm with a learned gain and bias"},
          {QkKind::qk_l2, "qk_l2",
           "unit vectors; scores are sqrt(head_dim) cos, or cos under a scale for cosines"},
@@ -237,6 +239,11 @@ void AttentionConfig::fields(config::Fields& f) {
            "counts exp(g(i) - g(j)) times; null: as position says"});
     f.section("conv", conv, {"short causal convolution of queries, keys and values"});
     f.section("qk", qk, {"normalisation of queries and keys"});
+    f.choice<AttentionBias>("bias", bias,
+                            {{AttentionBias::none, "none"},
+                             {AttentionBias::qkv, "qkv", "of queries, keys and values"},
+                             {AttentionBias::all, "all", "of these and of the output projection"}},
+                            {"learned biases of the projections"});
     f.section("scale", scale, {"score factor by the number of keys"});
     f.section("distance", distance, {"score transform by distance"});
     f.number("softcap", softcap, non_negative,

@@ -60,7 +60,8 @@ enum class QkKind {
     cosa,
     qkv_rms_w,
     qkv_ln,
-    kna_w
+    kna_w,
+    qk_rms_full
 };
 struct QkConfig {
     QkKind kind = QkKind::qk_rms;
@@ -93,6 +94,8 @@ struct ScoreParameterConfig {
     double lr = 1;
     void fields(config::Fields& f);
 };
+
+enum class AttentionBias { none, qkv, all };
 
 enum class SinkKind { none, zero, learned };
 
@@ -132,6 +135,7 @@ struct AttentionConfig {
     PositionConfig position;
     json::Value angle{};  // null: as position says; a formula, the name of an angle, or {near, growth}
     QkConfig qk;
+    AttentionBias bias = AttentionBias::none;
     ScaleConfig scale;
     DistanceConfig distance;
     double softcap = 0;

@@ -7,16 +7,17 @@ namespace longreach::model {
 Block::Block(ParamTable& table, const ModelConfig& model, int64_t layer) {
     const std::string name = fmt::format("layers.{}.", layer);
     const AttentionConfig& attention = model.layer_attention(layer);
-    const bool peri = model.norm.placement == NormPlacement::peri,
-               hybrid = model.norm.placement == NormPlacement::hybrid;
+    const NormPlacement placement = model.norm.placement;
+    const bool hybrid = placement == NormPlacement::hybrid, alone = placement == NormPlacement::behind,
+               peri = placement == NormPlacement::peri || alone;
     mixer_residual_.width = mlp_residual_.width = model.width;
     mlp_residual_.replaces = hybrid;
-    if (attention.pre_norm && !hybrid)
+    if (attention.pre_norm && !hybrid && !alone)
         mixer_residual_.before = Norm(table, name + "attention_norm", model.norm, model.width);
     if (attention.post_norm || peri)
         mixer_residual_.behind = Norm::behind(table, name + "attention_post_norm", model.norm, model.width);
     if (peri) mlp_residual_.behind = Norm::behind(table, name + "mlp_post_norm", model.norm, model.width);
-    mlp_residual_.before = Norm(table, name + "mlp_norm", model.norm, model.width);
+    if (!alone) mlp_residual_.before = Norm(table, name + "mlp_norm", model.norm, model.width);
     mixer_ = std::make_unique<AttentionLayer>(table, model, layer);
     mlp_ = Mlp(table, model, layer);
 

@@ -27,10 +27,11 @@ void NormConfig::fields(config::Fields& f) {
         {{NormPlacement::pre, "pre", "x + Module(Norm(x))"},
          {NormPlacement::peri, "peri", "x + Norm(Module(Norm(x))), the outer norm with a learned gain"},
          {NormPlacement::hybrid, "hybrid",
-          "y = x + Attention(x) with normed queries, keys and values, then Norm(y) + Mlp(Norm(y))"}},
+          "y = x + Attention(x) with normed queries, keys and values, then Norm(y) + Mlp(Norm(y))"},
+         {NormPlacement::behind, "behind", "x + Norm(Module(x)), the norm with a learned gain"}},
         {"where a block is normalised"});
     f.number("out_gain", out_gain, {.min = -1e6, .max = 1e6},
-             {"first value of the learned gains of norms behind a module (placement peri, "
+             {"first value of the learned gains of norms behind a module (placement peri or behind, "
               "attention.post_norm)"});
 }
 
@@ -39,8 +40,10 @@ void MlpConfig::fields(config::Fields& f) {
                       {{MlpKind::relu2, "relu2", "max(0, x)^2"},
                        {MlpKind::gelu, "gelu", "exact, with erf"},
                        {MlpKind::gelu_tanh, "gelu_tanh", "tanh approximation"},
-                       {MlpKind::swiglu, "swiglu", "silu(gate) * up, two input matrices"}},
+                       {MlpKind::swiglu, "swiglu", "silu(gate) * up, two input matrices"},
+                       {MlpKind::geglu_tanh, "geglu_tanh", "gelu_tanh(gate) * up, two input matrices"}},
                       {"activation of the MLP"});
+    f.flag("bias", bias, {"learned biases of the MLP's matrices"});
     f.integer("hidden", hidden, {.min = 0, .max = 1 << 20}, {"hidden width F; 0: 4 * width"});
 }
 
@@ -101,6 +104,10 @@ void ModelConfig::fields(config::Fields& f) {
               {"L_train in formulas, in tokens; 0: the context of the last training stage"});
     f.flag("embedding_norm", embedding_norm,
            {"parameter-free RMS norm of the embedding before the first block"});
+    f.integer("positions", positions, {.min = 0, .max = int64_t{1} << 24, .tokens = true},
+              {"rows of a learned table that is added to the embedding by position in the sequence; no "
+               "sequence may be "
+               "longer; 0: none"});
     f.section("norm", norm, {"normalisation of block inputs and of the head's input"});
     f.section("mlp", mlp, {"feed-forward part of a block"});
     f.section("residual", residual, {"extra paths along the residual stream"});
@@ -188,6 +195,8 @@ void ModelConfig::check(config::Problems& p, const std::set<std::string>& counti
         no_effect("model.head.softcap.shift", "softcap.kind is not sigmoid", "model.head.softcap.kind");
         no_effect("model.head.softcap.temperature", "softcap.kind is not sigmoid", "model.head.softcap.kind");
     }
+    if (mlp.bias && mlp.kind == MlpKind::relu2)
+        p.add("model.mlp.bias", "relu2 is one with its matrix product and has no bias", "model.mlp.kind");
     if (head.tied) no_effect("model.init.zero_head", "the head is tied to the embedding", "model.head.tied");
     if (residual.unet && layers < 2)
         p.add("model.residual.unet", "needs at least two layers", "model.layers");
@@ -245,7 +254,9 @@ void ModelConfig::check_layers(config::Problems& p) const {
         if (!equal_values("model.residual.value_embeddings", l, layers - residual.value_embeddings + l))
             break;
 
-    const bool peri = norm.placement == NormPlacement::peri, hybrid = norm.placement == NormPlacement::hybrid;
+    const bool alone = norm.placement == NormPlacement::behind,  // no norm before a module
+        peri = norm.placement == NormPlacement::peri || alone,
+               hybrid = norm.placement == NormPlacement::hybrid;
     bool behind = peri;
     std::string behind_path = "model.norm.placement";
     for (int64_t l : distinct_layers()) {
@@ -264,7 +275,11 @@ void ModelConfig::check_layers(config::Problems& p) const {
             p.no_effect(path + ".pre_norm", "placement hybrid has no norm before attention",
                         "model.norm.placement");
         if (peri)
-            p.no_effect(path + ".post_norm", "placement peri has a norm behind every module",
+            p.no_effect(path + ".post_norm",
+                        fmt::format("placement {} has a norm behind every module", alone ? "behind" : "peri"),
+                        "model.norm.placement");
+        if (alone)
+            p.no_effect(path + ".pre_norm", "placement behind has no norm before attention",
                         "model.norm.placement");
         if (a.gate.kind == GateKind::sparse && width < sparse_gate_channels)
             p.add(path + ".gate.kind",

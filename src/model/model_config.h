@@ -14,7 +14,7 @@
 
 namespace longreach::model {
 
-enum class NormPlacement { pre, peri, hybrid };
+enum class NormPlacement { pre, peri, hybrid, behind };
 struct NormConfig {
     NormKind kind = NormKind::rms;
     bool gain = false;
@@ -24,10 +24,12 @@ struct NormConfig {
     void fields(config::Fields& f);
 };
 
-enum class MlpKind { relu2, gelu, gelu_tanh, swiglu };
+enum class MlpKind { relu2, gelu, gelu_tanh, swiglu, geglu_tanh };
 struct MlpConfig {
     MlpKind kind = MlpKind::relu2;
     int64_t hidden = 0;  // F; 0: 4 * width
+    bool bias = false;
+    bool gated() const { return kind == MlpKind::swiglu || kind == MlpKind::geglu_tanh; }
     void fields(config::Fields& f);
 };
 
@@ -71,6 +73,7 @@ struct ModelConfig {
     int64_t vocab_size = 257;
     int64_t train_context = 0;  // L_train of formulas; 0: the context of the last training stage
     bool embedding_norm = true;
+    int64_t positions = 0;  // rows of a learned table by position; 0: none
     NormConfig norm;
     MlpConfig mlp;
     ResidualConfig residual;

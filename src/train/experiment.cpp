@@ -151,6 +151,11 @@ void Experiment::check(config::Problems& p) {
         p.add("stages", "at least one stage is needed");
         return;
     }
+    if (model.positions > 0 && !eval.lengths.empty() && table_rows() > model.positions)
+        p.add("model.positions",
+              fmt::format("{} learned positions are fewer than the {} tokens of the longest sequence",
+                          model.positions, table_rows()),
+              block_tokens() > model.positions ? "stages" : "eval.lengths");
     const bool all_known = knows_layouts();
     bool windowed = !all_known;  // the contents of a missing layout are unknown
     for (int64_t l = 0; all_known && l < model.layers; ++l)

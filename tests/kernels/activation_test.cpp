@@ -149,6 +149,34 @@ TEST_CASE("swiglu and its gradient agree with the definition") {
     });
 }
 
+TEST_CASE("geglu_tanh is gelu_tanh of the gate times the other half, and so is its gradient") {
+    for_each_isa([](Ops& ops) {
+        for (auto [rows, cols] : shapes) {
+            Floats a = arguments(rows, 2 * cols, 2 * cols + 3), h(rows, cols), dh = normal(rows, cols, 2),
+                   da(rows, 2 * cols, 2 * cols + 7);
+            ops.activation(h.tensor(), a.tensor(), Activation::geglu_tanh);
+            ops.activation_backward(da.tensor(), dh.tensor(), a.tensor(), Activation::geglu_tanh);
+            double most = 0;
+            for (int64_t r = 0; r < rows; ++r)
+                for (int64_t c = 0; c < cols; ++c) {
+                    const double gate = a.at(r, c), up = a.at(r, c + cols), d = dh.at(r, c);
+                    // Two products follow the function, one in the gradient of `up`.
+                    const double value = gelu_tanh_bound(gate) + 3 * unit * std::abs(gelu_tanh(gate));
+                    const auto compare = [&](double got, double wanted, double factor, double bound) {
+                        most = std::max(most, std::abs(got - wanted) / (std::abs(factor) * bound + 1e-37));
+                    };
+                    compare(h.at(r, c), gelu_tanh(gate) * up, up, value);
+                    compare(da.at(r, c + cols), d * gelu_tanh(gate), d, value);
+                    const double slope_at = slope(gelu_tanh, gate);
+                    compare(da.at(r, c), d * up * slope_at, d * up,
+                            gelu_tanh_slope_bound(gate) + 3 * unit * std::abs(slope_at));
+                }
+            CHECK(most <= 1);
+            CHECK(da.guards_intact());
+        }
+    });
+}
+
 TEST_CASE("activations of huge arguments stay finite, NaN stays NaN") {
     for_each_isa([](Ops& ops) {
         for (Activation kind : {Activation::gelu, Activation::gelu_tanh}) {
@@ -244,15 +272,16 @@ TEST_CASE("mix_backward: streams, learned coefficients, aliases and absent parts
 }
 
 TEST_CASE("activations and mixing do not depend on the number of threads") {
-    for (Activation kind : {Activation::gelu, Activation::gelu_tanh, Activation::swiglu}) {
+    for (Activation kind :
+         {Activation::gelu, Activation::gelu_tanh, Activation::swiglu, Activation::geglu_tanh}) {
         check_thread_independence([kind](Ops& ops) {
-            const int64_t cols = kind == Activation::swiglu ? 600 : 300;
+            const int64_t cols = is_gated(kind) ? 600 : 300;
             Floats a = arguments(100, cols), dh = normal(100, 300, 2), da(100, cols);
             ops.activation_backward(da.tensor(), dh.tensor(), a.tensor(), kind);
             return da;
         });
         check_thread_independence([kind](Ops& ops) {
-            Floats a = arguments(100, kind == Activation::swiglu ? 600 : 300), h(100, 300);
+            Floats a = arguments(100, is_gated(kind) ? 600 : 300), h(100, 300);
             ops.activation(h.tensor(), a.tensor(), kind);
             return h;
         });

@@ -52,6 +52,7 @@ inline int64_t extra_steps(const model::ModelConfig& m, const model::AttentionCo
     switch (a.qk.kind) {
         case model::QkKind::kna_w:
         case model::QkKind::qk_rms_w:
+        case model::QkKind::qk_rms_full:
         case model::QkKind::qk_ln:
             steps += 1;  // gain
             break;
@@ -74,8 +75,13 @@ inline int64_t extra_steps(const model::ModelConfig& m, const model::AttentionCo
     if (a.normaliser != model::Normaliser::softmax)
         steps += 3;                                        // logarithms, running sums of keys and gradients
     if (a.gate.kind != model::GateKind::none) steps += 3;  // product, sigmoid, product with it
-    if (a.post_norm || m.norm.placement == model::NormPlacement::peri) steps += 2;  // norm, gain
-    if (m.norm.placement == model::NormPlacement::peri) steps += 2;
+    const bool peri =
+        m.norm.placement == model::NormPlacement::peri || m.norm.placement == model::NormPlacement::behind;
+    if (a.post_norm || peri) steps += 2;  // norm, gain
+    if (peri) steps += 2;
+    if (a.bias != model::AttentionBias::none) steps += 2;
+    if (m.mlp.bias) steps += 2;
+    if (m.positions > 0) ++steps;
     if (m.residual.value_embeddings > 0) ++steps;
     return steps;
 }

@@ -51,12 +51,15 @@ inline std::vector<Parameter> parameters(const model::ModelConfig& m) {
         if (bias) constant(name + ".bias", {size}, 0);
     };
     const bool layer_norm = m.norm.kind == NormKind::layer;
-    const bool peri = m.norm.placement == model::NormPlacement::peri;
+    const bool alone = m.norm.placement == model::NormPlacement::behind;
+    const bool peri = m.norm.placement == model::NormPlacement::peri || alone;
     const bool hybrid = m.norm.placement == model::NormPlacement::hybrid;
 
     double deviation = m.init.embedding_std;
     if (deviation == 0) deviation = m.head.tied ? 1 / std::sqrt(static_cast<double>(width)) : 1;
     all.push_back({"embedding.weight", {m.vocab_size, width}, Start::normal, deviation});
+    if (m.positions > 0)
+        all.push_back({"position_embedding.weight", {m.positions, width}, Start::normal, deviation});
     if (m.residual.smear) {
         constant("smear.weight", {static_cast<int64_t>(smear_channels)}, 0);
         constant("smear_mix", {1}, 0);
@@ -78,11 +81,17 @@ inline std::vector<Parameter> parameters(const model::ModelConfig& m) {
             constant(layer + "x_mix", {1}, 1);
             constant(layer + "x0_mix", {1}, 0);
         }
-        if (m.norm.gain && a.pre_norm && !hybrid) norm(layer + "attention_norm", width, layer_norm);
+        if (m.norm.gain && a.pre_norm && !hybrid && !alone) norm(layer + "attention_norm", width, layer_norm);
         matrix(name + "q.weight", heads * d, width);
         matrix(name + "k.weight", kv * d, width);
         matrix(name + "v.weight", kv * d, width);
         matrix(name + "o.weight", width, heads * d, m.init.zero_projections);
+        if (a.bias != model::AttentionBias::none) {
+            constant(name + "q.bias", {heads * d}, 0);
+            constant(name + "k.bias", {kv * d}, 0);
+            constant(name + "v.bias", {kv * d}, 0);
+        }
+        if (a.bias == model::AttentionBias::all) constant(name + "o.bias", {width}, 0);
         const auto convolution = [&](bool present, const char* which, int64_t channels) {
             if (a.conv.size > 0 && present)
                 all.push_back({name + which + "_conv.weight", {a.conv.size, channels}, Start::first_row, 1});
@@ -102,6 +111,10 @@ inline std::vector<Parameter> parameters(const model::ModelConfig& m) {
         if (qk_layer || values || qk == model::QkKind::qk_rms_w)
             for (const char* which : {"q", "k", "v"})
                 if (which[0] != 'v' || values) norm(name + which + "_norm", d, qk_layer);
+        if (qk == model::QkKind::qk_rms_full) {
+            norm(name + "q_norm", heads * d, false);
+            norm(name + "k_norm", kv * d, false);
+        }
         if (qk == model::QkKind::kna_w) norm(name + "k_norm", d, false);
         if (qk == model::QkKind::qk_rms_eps) {
             constant(name + "q_norm.log_eps", {a.qk.eps_per_head ? heads : 1}, std::log(a.qk.eps));
@@ -155,9 +168,12 @@ inline std::vector<Parameter> parameters(const model::ModelConfig& m) {
         if (peri || a.post_norm) norm(layer + "attention_post_norm", width, layer_norm, m.norm.out_gain);
 
         const int64_t hidden = m.mlp.hidden > 0 ? m.mlp.hidden : 4 * width;
-        if (m.norm.gain) norm(layer + "mlp_norm", width, layer_norm);
+        if (m.norm.gain && !alone) norm(layer + "mlp_norm", width, layer_norm);
         matrix(layer + "mlp.up.weight", hidden, width);
-        if (m.mlp.kind == model::MlpKind::swiglu) matrix(layer + "mlp.gate.weight", hidden, width);
+        if (m.mlp.gated()) matrix(layer + "mlp.gate.weight", hidden, width);
+        if (m.mlp.bias && m.mlp.gated()) constant(layer + "mlp.gate.bias", {hidden}, 0);
+        if (m.mlp.bias) constant(layer + "mlp.up.bias", {hidden}, 0);
+        if (m.mlp.bias) constant(layer + "mlp.down.bias", {width}, 0);
         matrix(layer + "mlp.down.weight", width, hidden, m.init.zero_projections);
         if (peri) norm(layer + "mlp_post_norm", width, layer_norm, m.norm.out_gain);
     }

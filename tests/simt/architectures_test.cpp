@@ -205,8 +205,13 @@ const std::vector<Family> families{
              cuda::activation(z, x, kind, nullptr);
              cuda::activation_backward(z, x, y, kind, nullptr);
          }
-         cuda::activation(z, wide, Activation::swiglu, nullptr);
-         cuda::activation_backward(dwide, x, wide, Activation::swiglu, nullptr);
+         for (Activation kind : {Activation::swiglu, Activation::geglu_tanh}) {
+             cuda::activation(z, wide, kind, nullptr);
+             cuda::activation_backward(dwide, x, wide, kind, nullptr);
+         }
+         cuda::add_bias(x, room.f32(64), nullptr);
+         cuda::add_bias_backward(room.f32(64), room.workspace(cuda::add_bias_backward_workspace(3, 64)), x,
+                                 nullptr);
          cuda::mix(z, {.param = share, .scale = 1}, x, {.offset = 2}, y, nullptr);
          cuda::mix_backward({.x = room.make(type, 3, 64), .y = room.make(type, 3, 64), .a = room.f32(1)},
                             room.workspace(cuda::mix_backward_workspace(3 * 64)), z,

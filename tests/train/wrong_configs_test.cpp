@@ -147,7 +147,8 @@ TEST_CASE("wrong experiments: words") {
          "model.norm.kind (c.json:1:55): expected layer or rms, got the string \"layernorm\": did you "
          "mean layer?"},
         {R"({"stages": [{"steps": 1}], "model": {"mlp": {"kind": "ReLU2"}}})",
-         "model.mlp.kind (c.json:1:54): expected relu2, gelu, gelu_tanh or swiglu, got the string \"ReLU2\""},
+         "model.mlp.kind (c.json:1:54): expected relu2, gelu, gelu_tanh, swiglu or geglu_tanh, got the "
+         "string \"ReLU2\""},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"position": {"kind": "alibi"}}}})",
          "model.attention.position.kind (c.json:1:73): expected rope, p_rope, nope, rerope, leaky_rerope, "
          "yarn, "
