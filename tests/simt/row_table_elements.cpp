@@ -2,6 +2,7 @@
 // a relative error of a few units is 4, one through an exponential or an error function, whose argument
 // stays below 15, 16.
 #include <algorithm>
+#include <array>
 
 #include "kernels/cuda/kernels.h"
 #include "simt/row_table.h"
@@ -81,7 +82,7 @@ RowCase gates_backward(int64_t d, bool in_place) {
 }
 
 const char* name_of(Activation kind) {
-    return kind == Activation::gelu ? "gelu" : kind == Activation::gelu_tanh ? "gelu_tanh" : "swiglu";
+    return std::array{"gelu", "gelu_tanh", "swiglu", "silu"}[static_cast<size_t>(kind)];
 }
 RowCase activations(Activation kind) {
     return {"activation", name_of(kind), elementwise, [=](Problem& p) {
@@ -96,8 +97,8 @@ RowCase activations(Activation kind) {
 RowCase activations_backward(Activation kind) {
     return {"activation_backward", name_of(kind), elementwise, [=](Problem& p) {
                 const auto [rows, width, gap] = p.shape;
-                // |slope| < 1.2 of both gelu; of swiglu at most 1.1 in the gate, times up < 10, and gate
-                // < 10.
+                // |slope| < 1.2 of both gelu and of silu; of swiglu at most 1.1 in the gate, times up < 10, and
+                // below 10 in up.
                 const bool halves = kind == Activation::swiglu;
                 const int64_t columns = halves ? 2 * width : width;
                 const int a = p.in(rows, columns, 2), dh = p.in(rows, width);
@@ -236,7 +237,7 @@ std::vector<RowCase> element_cases() {
         mixes_backward(true, false),
         mixes_backward(false, true),
         mixes_backward(true, true)};
-    for (Activation kind : {Activation::gelu, Activation::gelu_tanh, Activation::swiglu}) {
+    for (Activation kind : {Activation::gelu, Activation::gelu_tanh, Activation::swiglu, Activation::silu}) {
         cases.push_back(activations(kind));
         cases.push_back(activations_backward(kind));
     }
