@@ -8,6 +8,7 @@
 //              dup = dh gate s,  dgate = dh up s (1 + gate (1 - s))
 //   geglu_tanh h = gelu_tanh(gate) up, a = gate|up [N, 2F]
 //              dup = dh gelu_tanh(gate),  dgate = dh up gelu_tanh'(gate)
+//   silu       h = a s(a);  dh/da = s (1 + a (1 - s))
 //   mix        out = a x + b y, scalars a = offset + scale * param
 //              dx = a dout,  dy += b dout,  da += scale <dout, x>
 //
@@ -56,13 +57,20 @@ LONGREACH_INLINE Vec gelu_tanh_slope(Vec a) {
     return abs(a) > splat(20.0f) ? s.value : fma(a * slope, s.value * s.rest, s.value);
 }
 
+LONGREACH_INLINE Vec silu(Vec a) {
+    return a * sigmoid(a);
+}
+LONGREACH_INLINE Vec silu_slope(Vec a) {
+    const Logistic s = logistic(a);
+    return s.value * fma(a, s.rest, splat(1.0f));
+}
+
 // `next`: distance to the row after, or 0 for the last.
 void swiglu_row(float* h, const float* gate, const float* up, int64_t width, int64_t next) {
     for_vectors(width, [&](int64_t i, auto n) {
         prefetch(gate + next + i, lanes);
         prefetch(up + next + i, lanes);
-        const Vec g = load(gate + i, n);
-        store(h + i, g * sigmoid(g) * load(up + i, n), n);
+        store(h + i, silu(load(gate + i, n)) * load(up + i, n), n);
     });
 }
 void swiglu_row_backward(float* dgate, float* dup, const float* dh, const float* gate, const float* up,
@@ -133,6 +141,7 @@ void CpuOps::do_activation(Tensor h, const Tensor& a, Activation kind) {
           rows, width, a.rows(), a.cols());
     if (kind == Activation::gelu) return map_spans(h, a, threads_, [](Vec v) { return gelu(v); });
     if (kind == Activation::gelu_tanh) return map_spans(h, a, threads_, [](Vec v) { return gelu_tanh(v); });
+    if (kind == Activation::silu) return map_spans(h, a, threads_, [](Vec v) { return silu(v); });
 #pragma omp parallel for schedule(static) num_threads(threads_) if (rows * width > parallel_threshold)
     for (int64_t r = 0; r < rows; ++r) {
         const float* gates = a.f32() + r * a.row_stride;
@@ -150,6 +159,8 @@ void CpuOps::do_activation_backward(Tensor da, const Tensor& dh, const Tensor& a
         return map_spans_backward(da, dh, a, threads_, [](Vec v) { return gelu_slope(v); });
     if (kind == Activation::gelu_tanh)
         return map_spans_backward(da, dh, a, threads_, [](Vec v) { return gelu_tanh_slope(v); });
+    if (kind == Activation::silu)
+        return map_spans_backward(da, dh, a, threads_, [](Vec v) { return silu_slope(v); });
 #pragma omp parallel for schedule(static) num_threads(threads_) if (rows * width > parallel_threshold)
     for (int64_t r = 0; r < rows; ++r) {
         const float* gates = a.f32() + r * a.row_stride;

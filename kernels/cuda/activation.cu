@@ -6,6 +6,8 @@
 //              da = dh (s + a s (1 - s) 2u')
 //   relu2      h = max(0, a)^2, in place after a matrix product
 //              da = dh 2 sqrt(h)
+//   silu       h = a s(a)
+//              da = dh s (1 + a (1 - s))
 //   swiglu     h = gate s(gate) up, a = gate|up [N, 2F]
 //              dup = dh gate s,  dgate = dh up s (1 + gate (1 - s))
 //   geglu_tanh h = gelu_tanh(gate) up, a = gate|up [N, 2F]
@@ -44,6 +46,13 @@ struct GeluTanh {
         const float twice_du = fmaf(square, 3 * tanh_cubic, tanh_slope);
         // s (1 - s) is zero long before |a| = 20; beyond that the other factors may overflow.
         return fabsf(a) > 20.0f ? s.value : fmaf(a * twice_du, s.value * s.rest, s.value);
+    }
+};
+struct Silu {
+    static DEVICE float value(float a) { return a * logistic(a).value; }
+    static DEVICE float slope(float a) {
+        const Logistic s = logistic(a);
+        return s.value * fmaf(a, s.rest, 1.0f);
     }
 };
 struct Relu2 {
@@ -196,6 +205,7 @@ void activation(Tensor h, const Tensor& a, Activation kind, Stream stream) {
         using T = typename decltype(element)::type;
         if (kind == Activation::gelu) return apply<T, Gelu>(h, a, stream);
         if (kind == Activation::gelu_tanh) return apply<T, GeluTanh>(h, a, stream);
+        if (kind == Activation::silu) return apply<T, Silu>(h, a, stream);
         const Tensor gate = a.col_range(0, width), up = a.col_range(width, width);
         const bool vectors = aligned(h, gate, up);
         if (kind == Activation::geglu_tanh)
@@ -214,6 +224,7 @@ void activation_backward(Tensor da, const Tensor& dh, const Tensor& a, Activatio
         using T = typename decltype(element)::type;
         if (kind == Activation::gelu) return apply_backward<T, Gelu>(da, dh, a, stream);
         if (kind == Activation::gelu_tanh) return apply_backward<T, GeluTanh>(da, dh, a, stream);
+        if (kind == Activation::silu) return apply_backward<T, Silu>(da, dh, a, stream);
         const Tensor gate = a.col_range(0, width), up = a.col_range(width, width);
         const Tensor dgate = da.col_range(0, width), dup = da.col_range(width, width);
         const bool vectors = aligned(dgate, dup, dh, gate, up);

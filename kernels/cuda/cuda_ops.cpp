@@ -60,6 +60,12 @@ DType type_of(Precision precision) {
     return precision == Precision::bf16 ? DType::bf16 : DType::f32;
 }
 
+// Planning asks for the workspace, so that a model of such layers is refused before its first step.
+[[noreturn]] void refuse_delta_rule() {
+    throw Error(ExitCode::device, "the mixers gdn and kda run on CPUs only, so far",
+                "set system.device to cpu");
+}
+
 // Answers what planning asks, except for what depends on the device at hand.
 class CudaPlanner final : public Planner {
   public:
@@ -75,6 +81,7 @@ class CudaPlanner final : public Planner {
     int64_t do_muon_workspace(std::span<const MuonSlot> slots) const override {
         return cuda::muon_workspace(slots, type_);
     }
+    int64_t do_delta_workspace(const DeltaSpec&, bool) const override { refuse_delta_rule(); }
 
   private:
     DType type_;
@@ -346,12 +353,33 @@ class CudaOps final : public Ops {
                                    const AttentionGradients& gradients) const override {
         return CudaPlanner(type_).do_attention_workspace(spec, gradients);
     }
-    void do_gate(Tensor y, const Tensor& u, const Tensor& o, float factor) override {
-        cuda::gate(y, u, o, factor, stream());
+    void do_gate(Tensor y, const Tensor& u, const Tensor& o, const GateSpec& spec) override {
+        cuda::gate(y, u, o, spec, stream());
     }
     void do_gate_backward(Tensor dout, Tensor du, const Tensor& dy, const Tensor& u, const Tensor& o,
-                          float factor) override {
-        cuda::gate_backward(dout, du, dy, u, o, factor, stream());
+                          const GateSpec& spec) override {
+        cuda::gate_backward(dout, du, dy, u, o, spec, stream());
+    }
+
+    // --- gated delta rule: on the CPU alone so far
+    void do_delta_gates(Tensor, Tensor, const Tensor&, const Tensor&, const Tensor&, const Tensor&) override {
+        refuse_delta_rule();
+    }
+    void do_delta_gates_backward(Tensor, Tensor, Tensor, Tensor, const Tensor&, const Tensor&, const Tensor&,
+                                 const Tensor&, const Tensor&, const Tensor&) override {
+        refuse_delta_rule();
+    }
+    void do_delta_rule(Tensor, Tensor, Tensor, Tensor, const Tensor&, const Tensor&, const Tensor&,
+                       const Tensor&, const Tensor&, const DeltaSpec&) override {
+        refuse_delta_rule();
+    }
+    void do_delta_rule_backward(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, const Tensor&, const Tensor&,
+                                const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+                                const DeltaSpec&) override {
+        refuse_delta_rule();
+    }
+    int64_t do_delta_workspace(const DeltaSpec& spec, bool backward) const override {
+        return CudaPlanner(type_).do_delta_workspace(spec, backward);
     }
 
     // --- activations and mixing

@@ -157,9 +157,9 @@ void break_sticks_backward(const QueryKeyValue& d, const AttentionGradients& gra
 void relu2(Tensor h, Stream stream);
 // In place: da = da * 2 sqrt(h).
 void relu2_backward(Tensor da, const Tensor& h, Stream stream);
-void gate(Tensor y, const Tensor& u, const Tensor& o, float factor, Stream stream);
-void gate_backward(Tensor dout, Tensor du, const Tensor& dy, const Tensor& u, const Tensor& o, float factor,
-                   Stream stream);
+void gate(Tensor y, const Tensor& u, const Tensor& o, const GateSpec& spec, Stream stream);
+void gate_backward(Tensor dout, Tensor du, const Tensor& dy, const Tensor& u, const Tensor& o,
+                   const GateSpec& spec, Stream stream);
 void activation(Tensor h, const Tensor& a, Activation kind, Stream stream);
 void activation_backward(Tensor da, const Tensor& dh, const Tensor& a, Activation kind, Stream stream);
 void mix(Tensor out, const Coefficient& a, const Tensor& x, const Coefficient& b, const Tensor& y,

@@ -63,7 +63,7 @@ AttentionLayer::AttentionLayer(ParamTable& table, const ModelConfig& model, int6
 }
 
 std::unique_ptr<Mixer::Memory> AttentionLayer::plan(Arena& arena, const std::string& name, int64_t tokens,
-                                                    bool training) const {
+                                                    const std::vector<int64_t>&, bool training) const {
     auto memory = std::make_unique<Saved>();
     Saved& saved = *memory;
     saved.qkv = arena.activation(name + "qkv", {tokens, total_width()});

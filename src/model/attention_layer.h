@@ -58,7 +58,7 @@ class AttentionLayer : public Mixer {
     AttentionLayer(ParamTable& table, const ModelConfig& model, int64_t layer);
 
     std::unique_ptr<Memory> plan(Arena& arena, const std::string& name, int64_t tokens,
-                                 bool training) const override;
+                                 const std::vector<int64_t>& lengths, bool training) const override;
     void plan_workspace(Memory& memory, Arena& arena, Ops& ops, int64_t tokens,
                         const std::vector<int64_t>& lengths, bool training) const override;
     void plan_decoding(Memory& memory, Arena& arena, const std::string& name, int64_t sequences,

@@ -145,6 +145,12 @@ std::vector<int64_t> ModelConfig::distinct_layers() const {
     return first;
 }
 
+std::vector<int64_t> ModelConfig::distinct_attention_layers() const {
+    std::vector<int64_t> first = distinct_layers();
+    std::erase_if(first, [&](int64_t l) { return !layer_attention(l).attends(); });
+    return first;
+}
+
 int64_t ModelConfig::value_embedding_of(int64_t layer) const {
     const int64_t tables = residual.value_embeddings;
     if (layer < tables) return layer;
@@ -222,6 +228,7 @@ void ModelConfig::check(config::Problems& p, const std::set<std::string>& counti
 
 void ModelConfig::check_score(config::Problems& p, int64_t layer, bool counted) const {
     const AttentionConfig& a = layer_attention(layer);
+    if (!a.attends()) return;
     const std::string path = layout_path(layer);
     try {
         trained_angle(*this, layer);
@@ -240,6 +247,18 @@ void ModelConfig::check_score(config::Problems& p, int64_t layer, bool counted) 
 
 // Rules that need the attention of every layer, after pattern and layouts have been applied.
 void ModelConfig::check_layers(config::Problems& p) const {
+    for (int64_t l : distinct_layers()) {
+        if (layer_attention(l).attends()) continue;
+        const auto refuse = [&](bool used, const char* key, const char* message) {
+            if (used) p.add(layout_path(l) + ".mixer", message, key);
+        };
+        refuse(residual.values == ValueMix::first, "model.residual.values",
+               "value residuals mix the values of attention, which this layer has not");
+        refuse(residual.value_embeddings > 0, "model.residual.value_embeddings",
+               "value embeddings are mixed into the values of attention, which this layer has not");
+        refuse(norm.placement == NormPlacement::hybrid, "model.norm.placement",
+               "placement hybrid norms the queries, keys and values of attention, which this layer has not");
+    }
     const auto value_width = [&](int64_t l) { return layer_attention(l).kv() * layer_attention(l).head_dim; };
     const auto equal_values = [&](const char* path, int64_t first, int64_t l) {
         if (value_width(l) == value_width(first)) return true;
@@ -267,7 +286,7 @@ void ModelConfig::check_layers(config::Problems& p) const {
             behind = true;
             behind_path = path + ".post_norm";
         }
-        if (hybrid && !values_normed)
+        if (hybrid && a.attends() && !values_normed)
             p.add(path + ".qk.kind",
                   "placement hybrid has no norm before attention; qk.kind must be qkv_rms_w or qkv_ln",
                   "model.norm.placement");
@@ -281,7 +300,7 @@ void ModelConfig::check_layers(config::Problems& p) const {
         if (alone)
             p.no_effect(path + ".pre_norm", "placement behind has no norm before attention",
                         "model.norm.placement");
-        if (a.gate.kind == GateKind::sparse && width < sparse_gate_channels)
+        if (a.attends() && a.gate.kind == GateKind::sparse && width < sparse_gate_channels)
             p.add(path + ".gate.kind",
                   fmt::format("reads {} channels; width is {}", sparse_gate_channels, width), "model.width");
     }

@@ -91,10 +91,11 @@ struct ModelConfig {
     double embedding_deviation() const;
     // The attention of layer l after the pattern and `last` have been applied.
     const AttentionConfig& layer_attention(int64_t layer) const;
-    std::string layout_name(int64_t layer) const;     // "" for the plain "attention" section
-    std::vector<int64_t> distinct_layers() const;     // the first layer of every layout in use
-    std::string layout_path(int64_t layer) const;     // where its attention is configured
-    int64_t value_embedding_of(int64_t layer) const;  // index of its table; -1: none
+    std::string layout_name(int64_t layer) const;            // "" for the plain "attention" section
+    std::vector<int64_t> distinct_layers() const;            // the first layer of every layout in use
+    std::vector<int64_t> distinct_attention_layers() const;  // of these, those whose mixer is attention
+    std::string layout_path(int64_t layer) const;            // where its attention is configured
+    int64_t value_embedding_of(int64_t layer) const;         // index of its table; -1: none
 
   private:
     void check_layers(config::Problems& problems) const;

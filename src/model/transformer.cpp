@@ -124,7 +124,7 @@ void Transformer::plan_training(Arena& arena, Ops& ops, const PlanSize& size, bo
     plan_common(arena, a, size, document_mask, true);
     a.blocks.clear();
     for (size_t l = 0; l < blocks_.size(); ++l)
-        a.blocks.push_back(blocks_[l].plan(arena, fmt::format("layers.{}.", l), n, true));
+        a.blocks.push_back(blocks_[l].plan(arena, fmt::format("layers.{}.", l), n, size.lengths, true));
 
     arena.group("workspace, training");
     a.dx = arena.activation("dx", {n, c});
@@ -146,7 +146,8 @@ void Transformer::plan_evaluation(Arena& arena, Ops& ops, const PlanSize& size, 
 void Transformer::plan_layers(Arena& arena, Ops& ops, Activations& a, const PlanSize& size) {
     a.blocks.clear();
     arena.overlay(blocks_.size(), [&](size_t l) {
-        a.blocks.push_back(blocks_[l].plan(arena, fmt::format("layers.{}.", l), size.tokens, false));
+        a.blocks.push_back(
+            blocks_[l].plan(arena, fmt::format("layers.{}.", l), size.tokens, size.lengths, false));
     });
     a.workspace = Block::plan_workspace(arena, ops, blocks_, a.blocks, size.tokens, size.lengths, false);
 }

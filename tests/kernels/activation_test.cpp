@@ -118,6 +118,32 @@ TEST_CASE("gradients of gelu and gelu_tanh agree with central differences") {
     });
 }
 
+TEST_CASE("silu and its gradient agree with the definition; both may overwrite what they read") {
+    for_each_isa([](Ops& ops) {
+        for (auto [rows, cols] : shapes) {
+            const Floats a = arguments(rows, cols, cols + 5), dh = normal(rows, cols, 2, 1, 0, cols + 5);
+            Floats h = a, da = dh, at = a;
+            ops.activation(h.tensor(), h.tensor(), Activation::silu);
+            ops.activation_backward(da.tensor(), da.tensor(), at.tensor(), Activation::silu);
+            CHECK(worst(
+                      h, [&](int64_t i) { return silu(a[i]); },
+                      [&](int64_t i) {
+                          return std::abs(silu(a[i])) * (logistic_error(a[i], 0) + 3 * unit) + 1e-37;
+                      }) <= 1);
+            CHECK(worst(
+                      da, [&](int64_t i) { return dh[i] * slope(silu, a[i]); },
+                      [&](int64_t i) {
+                          const double s = logistic(a[i]), terms = s * (1 + std::abs(a[i]) * (1 - s));
+                          return std::abs(dh[i]) *
+                                     (terms * (2 * logistic_error(a[i], 0) + 6 * unit) + difference_error) +
+                                 1e-37;
+                      }) <= 1);
+            CHECK(h.guards_intact());
+            CHECK(da.guards_intact());
+        }
+    });
+}
+
 TEST_CASE("swiglu and its gradient agree with the definition") {
     for_each_isa([](Ops& ops) {
         for (auto [rows, cols] : shapes) {
@@ -272,8 +298,8 @@ TEST_CASE("mix_backward: streams, learned coefficients, aliases and absent parts
 }
 
 TEST_CASE("activations and mixing do not depend on the number of threads") {
-    for (Activation kind :
-         {Activation::gelu, Activation::gelu_tanh, Activation::swiglu, Activation::geglu_tanh}) {
+    for (Activation kind : {Activation::gelu, Activation::gelu_tanh, Activation::swiglu,
+                            Activation::geglu_tanh, Activation::silu}) {
         check_thread_independence([kind](Ops& ops) {
             const int64_t cols = is_gated(kind) ? 600 : 300;
             Floats a = arguments(100, cols), dh = normal(100, 300, 2), da(100, cols);

@@ -20,7 +20,9 @@ struct Sequence {
     std::vector<int32_t> tokens;
     std::vector<int32_t> doc_start;  // empty: no mask
     Rows<T> first_values;            // values of layer 0, once they are known
-    double largest_scores = 0;  // root mean square of the scores of a layer, without biases; T = double only
+    double largest_scores =
+        0;  // root mean square of the scores of a layer, without biases (of the delta rule:
+            // delta.h); T = double only
 };
 
 template <class T>

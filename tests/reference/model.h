@@ -21,6 +21,7 @@
 
 #include "model/model_config.h"
 #include "reference/attention.h"
+#include "reference/delta.h"
 #include "reference/dual.h"
 #include "reference/weights.h"
 
@@ -147,9 +148,12 @@ class Model {
         const bool hybrid = placement == model::NormPlacement::hybrid,
                    alone = placement == model::NormPlacement::behind,
                    peri = placement == model::NormPlacement::peri || alone;
-        const Attention<T> attention(config_, a, layout_of(config_, layer), layer, weights_, change_);
         const bool pre_norm = a.pre_norm && !hybrid && !alone;
-        Rows y = attention.forward(pre_norm ? norm(x, name + "attention_norm") : x, sequence);
+        const Rows read = pre_norm ? norm(x, name + "attention_norm") : x;
+        Rows y = a.mixer == model::MixerKind::attention
+                     ? Attention<T>(config_, a, layout_of(config_, layer), layer, weights_, change_)
+                           .forward(read, sequence)
+                     : Delta<T>(config_, a, layer, weights_).forward(read, sequence);
         if (peri || a.post_norm) y = norm(y, name + "attention_post_norm", true);
         add(x, y);
         const Rows n = alone ? x : norm(x, name + "mlp_norm");

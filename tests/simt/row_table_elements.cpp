@@ -2,6 +2,7 @@
 // a relative error of a few units is 4, one through an exponential or an error function, whose argument
 // stays below 15, 16.
 #include <algorithm>
+#include <array>
 
 #include "kernels/cuda/kernels.h"
 #include "simt/row_table.h"
@@ -90,6 +91,8 @@ const char* name_of(Activation kind) {
             return "swiglu";
         case Activation::geglu_tanh:
             return "geglu_tanh";
+        case Activation::silu:
+            return "silu";
     }
     return "";
 }
@@ -106,7 +109,7 @@ RowCase activations(Activation kind) {
 RowCase activations_backward(Activation kind) {
     return {"activation_backward", name_of(kind), elementwise, [=](Problem& p) {
                 const auto [rows, width, gap] = p.shape;
-                // |slope| < 1.2 of both gelu; of swiglu at most 1.1 in the gate, times up < 10, and gate
+                // |slope| < 1.2 of both gelu and of silu; of swiglu at most 1.1 in the gate, times up < 10, and gate
                 // < 10; of geglu_tanh 1.2.
                 const bool halves = is_gated(kind);
                 const int64_t columns = halves ? 2 * width : width;
@@ -263,8 +266,8 @@ std::vector<RowCase> element_cases() {
         mixes_backward(true, false),
         mixes_backward(false, true),
         mixes_backward(true, true)};
-    for (Activation kind :
-         {Activation::gelu, Activation::gelu_tanh, Activation::swiglu, Activation::geglu_tanh}) {
+    for (Activation kind : {Activation::gelu, Activation::gelu_tanh, Activation::swiglu,
+                            Activation::geglu_tanh, Activation::silu}) {
         cases.push_back(activations(kind));
         cases.push_back(activations_backward(kind));
     }
