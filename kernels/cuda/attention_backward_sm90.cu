@@ -1,6 +1,5 @@
-// Gradients of attention for Hopper (sm_90a), bf16, heads of 64 or 128 channels: the key pass and the query pass of
-// attention_backward.cu, which says what is computed, does the rest (delta, sinks, distance tables) and serves
-// everything else.
+// Gradients of attention for Hopper (sm_90a), bf16, heads of 64 or 128 channels: the key pass and the query pass.
+// attention_backward.cu says what is computed, does the rest (delta, sinks, distance tables) and serves everything else.
 //
 // Blocks as in attention_forward_sm90.cu: one warpgroup copies, two compute 64 rows of a tile of 128 each.
 //
