@@ -29,6 +29,7 @@ void read_shape(const Settings& s, Foreign& foreign, double default_eps) {
               "max_window_layers", "sliding_window", "use_sliding_window", "layer_types"});
     s.only("hidden_act", "silu");
     s.only("is_decoder", true);
+    s.only("rope_interleaved", false);
     s.only("quantization_config", nullptr);
     foreign.model.set("layers", s.needed("num_hidden_layers"))
         .set("width", s.needed("hidden_size"))

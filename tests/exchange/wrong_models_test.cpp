@@ -70,6 +70,8 @@ TEST_CASE("a setting that is wrong, or that has no equal here, is named") {
     CHECK(contains(config_error("tie_word_embeddings", "1"), "tie_word_embeddings: expected true or false"));
     CHECK(contains(config_error("hidden_act", "\"relu\""),
                    "hidden_act: \"relu\" is not supported; only \"silu\" is"));
+    CHECK(contains(config_error("rope_interleaved", "true"),
+                   "rope_interleaved: true is not supported; only false is"));
     CHECK(contains(config_error("rope_theta", "0"), "rope_theta: must be above 0"));
     CHECK(contains(config_error("rope_scaling", "3"), "rope_scaling: expected an object"));
     CHECK(contains(config_error("rope_scaling", R"({"rope_type": "longrope"})"),
