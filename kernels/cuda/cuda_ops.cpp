@@ -60,12 +60,6 @@ DType type_of(Precision precision) {
     return precision == Precision::bf16 ? DType::bf16 : DType::f32;
 }
 
-// Planning asks for the workspace, so that a model of such layers is refused before its first step.
-[[noreturn]] void refuse_delta_rule() {
-    throw Error(ExitCode::device, "the mixers gdn and kda run on CPUs only, so far",
-                "set system.device to cpu");
-}
-
 // Answers what planning asks, except for what depends on the device at hand.
 class CudaPlanner final : public Planner {
   public:
@@ -81,7 +75,9 @@ class CudaPlanner final : public Planner {
     int64_t do_muon_workspace(std::span<const MuonSlot> slots) const override {
         return cuda::muon_workspace(slots, type_);
     }
-    int64_t do_delta_workspace(const DeltaSpec&, bool) const override { refuse_delta_rule(); }
+    int64_t do_delta_workspace(const DeltaSpec& spec, bool backward) const override {
+        return cuda::delta_workspace(spec, backward);
+    }
 
   private:
     DType type_;
@@ -361,22 +357,31 @@ class CudaOps final : public Ops {
         cuda::gate_backward(dout, du, dy, u, o, spec, stream());
     }
 
-    // --- gated delta rule: on the CPU alone so far
-    void do_delta_gates(Tensor, Tensor, const Tensor&, const Tensor&, const Tensor&, const Tensor&) override {
-        refuse_delta_rule();
+    // --- gated delta rule
+    void do_delta_gates(Tensor decay, Tensor beta, const Tensor& u, const Tensor& ub, const Tensor& a_log,
+                        const Tensor& bias) override {
+        cuda::delta_gates(decay, beta, u, ub, a_log, bias, stream());
     }
-    void do_delta_gates_backward(Tensor, Tensor, Tensor, Tensor, const Tensor&, const Tensor&, const Tensor&,
-                                 const Tensor&, const Tensor&, const Tensor&) override {
-        refuse_delta_rule();
+    void do_delta_gates_backward(Tensor du, Tensor dub, Tensor da_log, Tensor dbias, const Tensor& ddecay,
+                                 const Tensor& dbeta, const Tensor& u, const Tensor& ub, const Tensor& a_log,
+                                 const Tensor& bias) override {
+        cuda::delta_gates_backward(
+            {.u = du, .ub = dub, .a_log = da_log, .bias = dbias, .ddecay = ddecay, .dbeta = dbeta},
+            scratch(cuda::delta_gates_backward_workspace(u.cols())), u, ub, a_log, bias, stream());
     }
-    void do_delta_rule(Tensor, Tensor, Tensor, Tensor, const Tensor&, const Tensor&, const Tensor&,
-                       const Tensor&, const Tensor&, const DeltaSpec&) override {
-        refuse_delta_rule();
+    void do_delta_rule(Tensor o, Tensor states, Tensor state, Tensor /*workspace*/, const Tensor& q,
+                       const Tensor& k, const Tensor& v, const Tensor& decay, const Tensor& beta,
+                       const DeltaSpec& spec) override {
+        cuda::delta_rule(o, {.of_chunks = states, .last = state},
+                         {.q = q, .k = k, .v = v, .decay = decay, .beta = beta}, spec, stream());
     }
-    void do_delta_rule_backward(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, const Tensor&, const Tensor&,
-                                const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
-                                const DeltaSpec&) override {
-        refuse_delta_rule();
+    void do_delta_rule_backward(Tensor dq, Tensor dk, Tensor dv, Tensor ddecay, Tensor dbeta,
+                                Tensor workspace, const Tensor& dout, const Tensor& states, const Tensor& q,
+                                const Tensor& k, const Tensor& v, const Tensor& decay, const Tensor& beta,
+                                const DeltaSpec& spec) override {
+        cuda::delta_rule_backward({.q = dq, .k = dk, .v = dv, .decay = ddecay, .beta = dbeta}, workspace,
+                                  dout, states, {.q = q, .k = k, .v = v, .decay = decay, .beta = beta}, spec,
+                                  stream());
     }
     int64_t do_delta_workspace(const DeltaSpec& spec, bool backward) const override {
         return CudaPlanner(type_).do_delta_workspace(spec, backward);

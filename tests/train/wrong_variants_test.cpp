@@ -157,7 +157,9 @@ TEST_CASE("wrong variants: modules and the residual stream") {
          "model.attention.mixer (c.json:1:61): value residuals mix the values of attention, which this layer "
          "has not; see model.residual.values (c.json:1:92)"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"mixer": "gnd"}}})",
-         "model.attention.mixer (c.json:1:61): unknown value 'gnd'"},
+         "model.attention.mixer (c.json:1:61): expected gdn, attention or kda, got the string \"gnd\": did "
+         "you "
+         "mean gdn?"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"normaliser": "stick_breaking", "window": 1}}})",
          "model.attention.window (c.json:1:94): a stick-breaking query does not see its own key, so a window "
          "of 1 holds none; see "
