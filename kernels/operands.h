@@ -15,7 +15,10 @@ struct NormSpec {
     float eps = 1e-6f;
 };
 
-enum class Activation { gelu, gelu_tanh, swiglu };
+enum class Activation { gelu, gelu_tanh, swiglu, geglu_tanh, silu };
+inline bool is_gated(Activation kind) {  // it has two inputs
+    return kind == Activation::swiglu || kind == Activation::geglu_tanh;
+}
 
 // Treatment of the heads of queries, keys or values after projection: optional norm over each head's d
 // channels, optional gain and bias, then rotary.
@@ -30,6 +33,36 @@ struct HeadSpec {
     // f32 [R, pairs], R >= T: cos and sin of the angle of the first `pairs` channel pairs (m, m + d/2) at
     // each position. Pairs past the table keep their values. Empty: no rotary at all.
     Tensor cosine{}, sine{};
+};
+
+// The gated delta rule of H heads; Ops::delta_rule has its recurrence.
+inline constexpr int64_t delta_chunk =
+    64;  // positions of a chunk; its first state is saved for the backward pass
+struct DeltaSpec {
+    int64_t batch = 0, length = 0, heads = 0;    // B, T, H
+    int64_t key_dim = 0, value_dim = 0;          // d, e: channels of a head's keys and values
+    float query_scale = 1.0f, key_scale = 1.0f;  // factors of q and k where they are read
+    bool continues = false;                      // the first state is read instead of zero
+    Tensor doc_start{};                          // i32 [B, T]: states start from zero there; empty: only at 0
+};
+// Chunks of a sequence.
+inline constexpr int64_t delta_chunks(int64_t length) {
+    return (length + delta_chunk - 1) / delta_chunk;
+}
+
+// FLOPs of a position: three products with the state, and within a chunk of c positions two triangles of scores,
+// one that is solved and one that is read.
+inline constexpr double delta_flops_per_token(int64_t heads, int64_t key_dim, int64_t value_dim) {
+    const double d = static_cast<double>(key_dim), e = static_cast<double>(value_dim);
+    const double c = static_cast<double>(delta_chunk);
+    return static_cast<double>(heads) * (6 * d * e + 2 * c * (d + e));
+}
+
+// A gate on a value o: factor * sigmoid(u) * o or, times_input, factor * u * sigmoid(u) * o.
+struct GateSpec {
+    float factor = 1.0f;
+    bool times_input = false;
+    GateSpec(float by = 1.0f, bool times_u = false) : factor(by), times_input(times_u) {}
 };
 
 // A mixing coefficient: offset + scale * param[0]; param may be empty.

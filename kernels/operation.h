@@ -63,6 +63,9 @@ inline std::vector<Operand> operands_of(AttentionGradients& g, bool) {
 inline std::vector<Operand> operands_of(HeadSpec& s, bool) {
     return {{&s.log_eps, false}, {&s.gain, false}, {&s.bias, false}, {&s.cosine, false}, {&s.sine, false}};
 }
+inline std::vector<Operand> operands_of(DeltaSpec& s, bool) {
+    return {{&s.doc_start, false}};
+}
 inline std::vector<Operand> operands_of(LawSpec& s, bool) {
     std::vector<Operand> all;
     for (auto* inputs : {&s.parameters, &s.tables})

@@ -35,6 +35,14 @@ Cost decode_cost(const Tensor&, const Tensor& q, const Tensor& k, const Tensor&,
             .bytes = 2.0 * keys * queries * static_cast<double>(k.cols() * size_of(k.dtype))};
 }
 
+// The backward pass does the products of the forward pass again, and two for each of them.
+Cost delta_cost(double share, const DeltaSpec& s, Cost cost) {
+    cost.flops = share * static_cast<double>(s.batch * s.length) *
+                 delta_flops_per_token(s.heads, s.key_dim, s.value_dim);
+    cost.shape = fmt::format(" {}", s.length);
+    return cost;
+}
+
 // param, first and second are read and written, gradient is read.
 Cost adam_cost(const std::span<const AdamSlot>& slots, const AdamSpec&) {
     Cost cost;
@@ -69,6 +77,8 @@ Ops::Ops()
       linear_backward_weight{
           *this, "linear dw",
           [](auto& dw, auto& dy, auto& x) { return product(dy.rows(), dw, moved(dw, dw, dy, x)); }},
+      add_bias{*this, "bias", [](auto& y, auto&) { return moved(y, y); }},
+      add_bias_backward{*this, "bias backward", [](auto&, auto& dy) { return moved(dy); }},
       linear_relu2{*this, "linear relu2",
                    [](auto& h, auto& x, auto& w) { return product(x.rows(), w, moved(h, x, w)); }},
       linear_relu2_backward{
@@ -121,6 +131,19 @@ Ops::Ops()
              auto& v, auto& spec) { return scores(2.5, spec, moved(dq, dk, dv, dout, o, q, k, v)); }},
       gate{*this, "gate"},
       gate_backward{*this, "gate backward"},
+      delta_gates{*this, "delta gates"},
+      delta_gates_backward{*this, "delta gates backward"},
+      delta_rule{
+          *this, "delta rule",
+          [](auto& o, auto& states, auto& state, auto&, auto& q, auto& k, auto& v, auto& decay, auto& beta,
+             auto& spec) { return delta_cost(1, spec, moved(o, states, state, q, k, v, decay, beta)); }},
+      delta_rule_backward{*this, "delta rule backward",
+                          [](auto& dq, auto& dk, auto& dv, auto& ddecay, auto& dbeta, auto&, auto& dout,
+                             auto& states, auto& q, auto& k, auto& v, auto&, auto&, auto& spec) {
+                              return delta_cost(
+                                  3, spec,
+                                  moved(dq, dk, dv, ddecay, ddecay, dbeta, dbeta, dout, states, q, k, v));
+                          }},
       activation{*this, "activation"},
       activation_backward{*this, "activation backward"},
       mix{*this, "mix"},

@@ -52,6 +52,7 @@ class Planner {
     virtual int64_t do_attention_workspace(const AttentionSpec& spec,
                                            const AttentionGradients& gradients) const = 0;
     virtual int64_t do_muon_workspace(std::span<const MuonSlot> slots) const = 0;
+    virtual int64_t do_delta_workspace(const DeltaSpec& spec, bool backward) const = 0;
 };
 
 class Ops : public Planner {
@@ -76,6 +77,9 @@ class Ops : public Planner {
     }
     int64_t muon_workspace(std::span<const MuonSlot> slots) const {
         return planner().do_muon_workspace(slots);
+    }
+    int64_t delta_workspace(const DeltaSpec& spec, bool backward) const {
+        return planner().do_delta_workspace(spec, backward);
     }
     // Answers these questions as another device would, for planning without it.
     void plan_as(std::shared_ptr<const Planner> other) { plans_as_ = std::move(other); }
@@ -121,6 +125,13 @@ class Ops : public Planner {
     // dw [out, in] += dy^T x.
     virtual void do_linear_backward_weight(Tensor dw, const Tensor& dy, const Tensor& x) = 0;
     const Operation<&Ops::do_linear_backward_weight> linear_backward_weight;
+
+    // y [N, W] += bias f32 [W] in every row.
+    virtual void do_add_bias(Tensor y, const Tensor& bias) = 0;
+    const Operation<&Ops::do_add_bias> add_bias;
+    // dbias f32 [W] += sum of dy [N, W] over the rows.
+    virtual void do_add_bias_backward(Tensor dbias, const Tensor& dy) = 0;
+    const Operation<&Ops::do_add_bias_backward> add_bias_backward;
 
     // h [N, F] = max(0, x w^T)^2; only h is kept.
     virtual void do_linear_relu2(Tensor h, const Tensor& x, const Tensor& w) = 0;
@@ -233,16 +244,48 @@ class Ops : public Planner {
                                        const AttentionSpec& spec) = 0;
     const Operation<&Ops::do_attention_backward> attention_backward;
 
-    // y [N, H*d] = factor * sigmoid(u) * o; u [N, H] (one per head) or [N, H*d].
-    virtual void do_gate(Tensor y, const Tensor& u, const Tensor& o, float factor) = 0;
+    // y [N, H*d] = factor * sigmoid(u) * o, or times u as well; u [N, H] (one per head) or [N, H*d].
+    virtual void do_gate(Tensor y, const Tensor& u, const Tensor& o, const GateSpec& spec) = 0;
     const Operation<&Ops::do_gate> gate;
     // dout = gradient at o (may be dy), du =.
     virtual void do_gate_backward(Tensor dout, Tensor du, const Tensor& dy, const Tensor& u, const Tensor& o,
-                                  float factor) = 0;
+                                  const GateSpec& spec) = 0;
     const Operation<&Ops::do_gate_backward> gate_backward;
 
+    // --- gated delta rule
+    // decay f32 [N, W] = -exp(a_log) softplus(u + bias), the logarithm of what a state keeps; W is H, or H*d with
+    // a decay for every key channel. beta f32 [N, H] = sigmoid(ub). u [N, W], ub [N, H]; a_log f32 [H], bias f32 [W].
+    virtual void do_delta_gates(Tensor decay, Tensor beta, const Tensor& u, const Tensor& ub,
+                                const Tensor& a_log, const Tensor& bias) = 0;
+    const Operation<&Ops::do_delta_gates> delta_gates;
+    // du, dub = ; da_log, dbias +=. ddecay f32 [N, W], dbeta f32 [N, H].
+    virtual void do_delta_gates_backward(Tensor du, Tensor dub, Tensor da_log, Tensor dbias,
+                                         const Tensor& ddecay, const Tensor& dbeta, const Tensor& u,
+                                         const Tensor& ub, const Tensor& a_log, const Tensor& bias) = 0;
+    const Operation<&Ops::do_delta_gates_backward> delta_gates_backward;
+
+    // For every head and sequence, with the state S [d, e], decay g, and q and k times their scales:
+    //     S = exp(g_t) S, row by row if g has a number for every channel;  u_t = beta_t (v_t - S^T k_t)
+    //     S = S + k_t u_t^T;  o_t = S^T q_t
+    // o, v [N, H*e]; q, k [N, H*d]; decay f32 [N, H] or [N, H*d], at most 0; beta f32 [N, H].
+    // states f32 [B * chunks * H, d*e]: S before every chunk of delta_chunk positions; empty: not saved.
+    // state f32 [B*H, d*e]: S after the last position; read before the first if spec.continues; may be empty.
+    // workspace: delta_workspace(spec, false) bytes, contents irrelevant.
+    virtual void do_delta_rule(Tensor o, Tensor states, Tensor state, Tensor workspace, const Tensor& q,
+                               const Tensor& k, const Tensor& v, const Tensor& decay, const Tensor& beta,
+                               const DeltaSpec& spec) = 0;
+    const Operation<&Ops::do_delta_rule> delta_rule;
+    // dq, dk, dv, ddecay f32, dbeta f32 =. Of whole sequences: spec.continues is false.
+    // workspace: delta_workspace(spec, true) bytes, contents irrelevant.
+    virtual void do_delta_rule_backward(Tensor dq, Tensor dk, Tensor dv, Tensor ddecay, Tensor dbeta,
+                                        Tensor workspace, const Tensor& dout, const Tensor& states,
+                                        const Tensor& q, const Tensor& k, const Tensor& v,
+                                        const Tensor& decay, const Tensor& beta, const DeltaSpec& spec) = 0;
+    const Operation<&Ops::do_delta_rule_backward> delta_rule_backward;
+
     // --- activations and mixing
-    // h [N, F] = act(a [N, F]); swiglu: a [N, 2F] holds gate|up, h = silu(gate) * up.
+    // h [N, F] = act(a [N, F]); swiglu, geglu_tanh: a [N, 2F] holds gate|up, h = silu(gate) * up or
+    // gelu_tanh(gate) * up. Otherwise h may be a, and da may be dh.
     virtual void do_activation(Tensor h, const Tensor& a, Activation kind) = 0;
     const Operation<&Ops::do_activation> activation;
     virtual void do_activation_backward(Tensor da, const Tensor& dh, const Tensor& a, Activation kind) = 0;

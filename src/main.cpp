@@ -37,6 +37,8 @@ void add_commands(commands::Command& program) {
     commands::add_eval_command(program);
     commands::add_probe_command(program);
     commands::add_generate_command(program);
+    commands::add_export_command(program);
+    commands::add_import_command(program);
     commands::add_config_command(program);
     commands::add_data_command(program);
     commands::add_laws_command(program);

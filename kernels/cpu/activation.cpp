@@ -6,11 +6,14 @@
 //              dh/da = s + a s (1 - s) 2u'
 //   swiglu     h = gate s(gate) up, a = gate|up [N, 2F]
 //              dup = dh gate s,  dgate = dh up s (1 + gate (1 - s))
+//   geglu_tanh h = gelu_tanh(gate) up, a = gate|up [N, 2F]
+//              dup = dh gelu_tanh(gate),  dgate = dh up gelu_tanh'(gate)
+//   silu       h = a s(a);  dh/da = s (1 + a (1 - s))
 //   mix        out = a x + b y, scalars a = offset + scale * param
 //              dx = a dout,  dy += b dout,  da += scale <dout, x>
 //
 // Saved: the argument a [N, F]; for mix, x and y where their coefficient is learned. Bytes per element: 8
-// forward and 12 backward (swiglu 12 and 20). FLOPs: 20 to 30, almost all in exp, so two cores stay near the
+// forward and 12 backward (gated 12 and 20). FLOPs: 20 to 30, almost all in exp, so two cores stay near the
 // copy bandwidth. Parallel over spans of 4096 elements (rows where strided); the dot products of
 // mix_backward sum fixed groups of spans.
 #include <algorithm>
@@ -54,13 +57,20 @@ LONGREACH_INLINE Vec gelu_tanh_slope(Vec a) {
     return abs(a) > splat(20.0f) ? s.value : fma(a * slope, s.value * s.rest, s.value);
 }
 
+LONGREACH_INLINE Vec silu(Vec a) {
+    return a * sigmoid(a);
+}
+LONGREACH_INLINE Vec silu_slope(Vec a) {
+    const Logistic s = logistic(a);
+    return s.value * fma(a, s.rest, splat(1.0f));
+}
+
 // `next`: distance to the row after, or 0 for the last.
 void swiglu_row(float* h, const float* gate, const float* up, int64_t width, int64_t next) {
     for_vectors(width, [&](int64_t i, auto n) {
         prefetch(gate + next + i, lanes);
         prefetch(up + next + i, lanes);
-        const Vec g = load(gate + i, n);
-        store(h + i, g * sigmoid(g) * load(up + i, n), n);
+        store(h + i, silu(load(gate + i, n)) * load(up + i, n), n);
     });
 }
 void swiglu_row_backward(float* dgate, float* dup, const float* dh, const float* gate, const float* up,
@@ -72,6 +82,24 @@ void swiglu_row_backward(float* dgate, float* dup, const float* dh, const float*
         const Logistic s = logistic(g);
         store(dup + i, d * (g * s.value), n);
         store(dgate + i, d * u * (s.value * fma(g, s.rest, splat(1.0f))), n);
+    });
+}
+
+void geglu_row(float* h, const float* gate, const float* up, int64_t width, int64_t next) {
+    for_vectors(width, [&](int64_t i, auto n) {
+        prefetch(gate + next + i, lanes);
+        prefetch(up + next + i, lanes);
+        store(h + i, gelu_tanh(load(gate + i, n)) * load(up + i, n), n);
+    });
+}
+void geglu_row_backward(float* dgate, float* dup, const float* dh, const float* gate, const float* up,
+                        int64_t width, int64_t next) {
+    for_vectors(width, [&](int64_t i, auto n) {
+        prefetch(gate + next + i, lanes);
+        prefetch(up + next + i, lanes);
+        const Vec g = load(gate + i, n), u = load(up + i, n), d = load(dh + i, n);
+        store(dup + i, d * gelu_tanh(g), n);
+        store(dgate + i, d * u * gelu_tanh_slope(g), n);
     });
 }
 
@@ -109,32 +137,37 @@ float value_of(const Coefficient& c) {
 
 void CpuOps::do_activation(Tensor h, const Tensor& a, Activation kind) {
     const int64_t rows = h.rows(), width = h.cols();
-    check(a.rows() == rows && a.cols() == (kind == Activation::swiglu ? 2 * width : width),
-          "activation {}x{} of {}x{}", rows, width, a.rows(), a.cols());
+    check(a.rows() == rows && a.cols() == (is_gated(kind) ? 2 * width : width), "activation {}x{} of {}x{}",
+          rows, width, a.rows(), a.cols());
     if (kind == Activation::gelu) return map_spans(h, a, threads_, [](Vec v) { return gelu(v); });
     if (kind == Activation::gelu_tanh) return map_spans(h, a, threads_, [](Vec v) { return gelu_tanh(v); });
+    if (kind == Activation::silu) return map_spans(h, a, threads_, [](Vec v) { return silu(v); });
 #pragma omp parallel for schedule(static) num_threads(threads_) if (rows * width > parallel_threshold)
     for (int64_t r = 0; r < rows; ++r) {
         const float* gates = a.f32() + r * a.row_stride;
-        swiglu_row(h.f32() + r * h.row_stride, gates, gates + width, width, r + 1 < rows ? a.row_stride : 0);
+        (kind == Activation::swiglu ? swiglu_row : geglu_row)(
+            h.f32() + r * h.row_stride, gates, gates + width, width, r + 1 < rows ? a.row_stride : 0);
     }
 }
 
 void CpuOps::do_activation_backward(Tensor da, const Tensor& dh, const Tensor& a, Activation kind) {
     const int64_t rows = dh.rows(), width = dh.cols();
     check(da.rows() == rows && a.rows() == rows && da.cols() == a.cols() &&
-              a.cols() == (kind == Activation::swiglu ? 2 * width : width),
+              a.cols() == (is_gated(kind) ? 2 * width : width),
           "activation_backward {}x{} of {}x{}", rows, width, a.rows(), a.cols());
     if (kind == Activation::gelu)
         return map_spans_backward(da, dh, a, threads_, [](Vec v) { return gelu_slope(v); });
     if (kind == Activation::gelu_tanh)
         return map_spans_backward(da, dh, a, threads_, [](Vec v) { return gelu_tanh_slope(v); });
+    if (kind == Activation::silu)
+        return map_spans_backward(da, dh, a, threads_, [](Vec v) { return silu_slope(v); });
 #pragma omp parallel for schedule(static) num_threads(threads_) if (rows * width > parallel_threshold)
     for (int64_t r = 0; r < rows; ++r) {
         const float* gates = a.f32() + r * a.row_stride;
         float* dgate = da.f32() + r * da.row_stride;
-        swiglu_row_backward(dgate, dgate + width, dh.f32() + r * dh.row_stride, gates, gates + width, width,
-                            r + 1 < rows ? a.row_stride : 0);
+        (kind == Activation::swiglu ? swiglu_row_backward : geglu_row_backward)(
+            dgate, dgate + width, dh.f32() + r * dh.row_stride, gates, gates + width, width,
+            r + 1 < rows ? a.row_stride : 0);
     }
 }
 

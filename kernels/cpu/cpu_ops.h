@@ -1,6 +1,6 @@
 // The CPU implementation of Ops. Include between isa_begin.h and isa_end.h: one class per instruction set, so
 // that a kernel calls another of its own set and the vtable is the only dispatch. One source per op family:
-// gemm, attention, scores, norm, heads, activation, embedding, loss, optimizer, reduce, memory.
+// gemm, bias, attention, scores, norm, heads, activation, embedding, loss, optimizer, reduce, memory.
 
 struct MatrixProduct;  // gemm.h
 
@@ -30,6 +30,8 @@ class CpuOps final : public Ops {
     void do_linear(Tensor y, const Tensor& x, const Tensor& w, Write write) override;
     void do_linear_backward_input(Tensor dx, const Tensor& dy, const Tensor& w, Write write) override;
     void do_linear_backward_weight(Tensor dw, const Tensor& dy, const Tensor& x) override;
+    void do_add_bias(Tensor y, const Tensor& bias) override;
+    void do_add_bias_backward(Tensor dbias, const Tensor& dy) override;
     void do_linear_relu2(Tensor h, const Tensor& x, const Tensor& w) override;
     void do_linear_relu2_backward(Tensor da, const Tensor& dy, const Tensor& w, const Tensor& h) override;
 
@@ -72,9 +74,22 @@ class CpuOps final : public Ops {
                                const AttentionSpec& spec) override;
     int64_t do_attention_workspace(const AttentionSpec& spec,
                                    const AttentionGradients& gradients) const override;
-    void do_gate(Tensor y, const Tensor& u, const Tensor& o, float factor) override;
+    void do_gate(Tensor y, const Tensor& u, const Tensor& o, const GateSpec& spec) override;
     void do_gate_backward(Tensor dout, Tensor du, const Tensor& dy, const Tensor& u, const Tensor& o,
-                          float factor) override;
+                          const GateSpec& spec) override;
+    void do_delta_gates(Tensor decay, Tensor beta, const Tensor& u, const Tensor& ub, const Tensor& a_log,
+                        const Tensor& bias) override;
+    void do_delta_gates_backward(Tensor du, Tensor dub, Tensor da_log, Tensor dbias, const Tensor& ddecay,
+                                 const Tensor& dbeta, const Tensor& u, const Tensor& ub, const Tensor& a_log,
+                                 const Tensor& bias) override;
+    void do_delta_rule(Tensor o, Tensor states, Tensor state, Tensor workspace, const Tensor& q,
+                       const Tensor& k, const Tensor& v, const Tensor& decay, const Tensor& beta,
+                       const DeltaSpec& spec) override;
+    void do_delta_rule_backward(Tensor dq, Tensor dk, Tensor dv, Tensor ddecay, Tensor dbeta,
+                                Tensor workspace, const Tensor& dout, const Tensor& states, const Tensor& q,
+                                const Tensor& k, const Tensor& v, const Tensor& decay, const Tensor& beta,
+                                const DeltaSpec& spec) override;
+    int64_t do_delta_workspace(const DeltaSpec& spec, bool backward) const override;
 
     void do_activation(Tensor h, const Tensor& a, Activation kind) override;
     void do_activation_backward(Tensor da, const Tensor& dh, const Tensor& a, Activation kind) override;

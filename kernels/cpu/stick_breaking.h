@@ -6,21 +6,6 @@
 // over visible keys. A query does not see its own key. Keys are visited from near to far with the sum of b so
 // far. With y in units of log 2 and r = log2(1 + 2^-|y|):  a = min(y, 0) - r,  b = max(y, 0) + r.
 
-// log2(1 + x) for 0 <= x <= 1, relative error < 4e-7: 2 atanh(x / (2 + x)) with s = x / (2 + x) <= 1/3, a series of
-// odd powers up to s^13 (remainder 5e-8 of s) and two roundings per step, each step a ninth of the one before.
-LONGREACH_INLINE Vec log2_1p(Vec x) {
-    const Vec s = x / (splat(2.0f) + x);
-    const Vec z = s * s;
-    Vec p = splat(2.0f / 13.0f);
-    p = fma(p, z, splat(2.0f / 11.0f));
-    p = fma(p, z, splat(2.0f / 9.0f));
-    p = fma(p, z, splat(2.0f / 7.0f));
-    p = fma(p, z, splat(2.0f / 5.0f));
-    p = fma(p, z, splat(2.0f / 3.0f));
-    p = fma(p, z, splat(2.0f));
-    return s * p * splat(log2_e);
-}
-
 // One score y log2(e) of a stick.
 struct Break {
     Vec taken;  // a

@@ -6,11 +6,15 @@
 //              da = dh (s + a s (1 - s) 2u')
 //   relu2      h = max(0, a)^2, in place after a matrix product
 //              da = dh 2 sqrt(h)
+//   silu       h = a s(a)
+//              da = dh s (1 + a (1 - s))
 //   swiglu     h = gate s(gate) up, a = gate|up [N, 2F]
 //              dup = dh gate s,  dgate = dh up s (1 + gate (1 - s))
+//   geglu_tanh h = gelu_tanh(gate) up, a = gate|up [N, 2F]
+//              dup = dh gelu_tanh(gate),  dgate = dh up gelu_tanh'(gate)
 //
 // Saved    the argument a; of relu2 the value h instead.
-// Traffic  elements read and written per element of h: 2 forward and 3 backward, swiglu 3 and 5.
+// Traffic  elements read and written per element of h: 2 forward and 3 backward, gated 3 and 5.
 // FLOPs    20 to 30 per element, most of them in an exponential; relu2 2 and 3. Memory is the bound.
 // Threads  one pack of 16 bytes each (map in vec.cuh), computed in f32. No element depends on another, so any
 //          decomposition gives the same bits.
@@ -42,6 +46,13 @@ struct GeluTanh {
         const float twice_du = fmaf(square, 3 * tanh_cubic, tanh_slope);
         // s (1 - s) is zero long before |a| = 20; beyond that the other factors may overflow.
         return fabsf(a) > 20.0f ? s.value : fmaf(a * twice_du, s.value * s.rest, s.value);
+    }
+};
+struct Silu {
+    static DEVICE float value(float a) { return a * logistic(a).value; }
+    static DEVICE float slope(float a) {
+        const Logistic s = logistic(a);
+        return s.value * fmaf(a, s.rest, 1.0f);
     }
 };
 struct Relu2 {
@@ -122,6 +133,37 @@ struct SwigluBackward {
     }
 };
 
+template <class T>
+struct Geglu {
+    View<T> h;
+    View<const T> gate, up;
+    template <int n>
+    DEVICE void at(int64_t r, int64_t c) const {
+        const Pack<n> g = load<n>(gate.at(r, c));
+        Pack<n> u = load<n>(up.at(r, c));
+#pragma unroll
+        for (int k = 0; k < n; ++k) u[k] *= GeluTanh::value(g[k]);
+        store(h.at(r, c), u);
+    }
+};
+template <class T>
+struct GegluBackward {
+    View<T> dgate, dup;
+    View<const T> dh, gate, up;
+    template <int n>
+    DEVICE void at(int64_t r, int64_t c) const {
+        const Pack<n> g = load<n>(gate.at(r, c)), u = load<n>(up.at(r, c)), d = load<n>(dh.at(r, c));
+        Pack<n> to_gate, to_up;
+#pragma unroll
+        for (int k = 0; k < n; ++k) {
+            to_up[k] = d[k] * GeluTanh::value(g[k]);
+            to_gate[k] = d[k] * u[k] * GeluTanh::slope(g[k]);
+        }
+        store(dgate.at(r, c), to_gate);
+        store(dup.at(r, c), to_up);
+    }
+};
+
 // --- launchers
 
 template <class T, class Function>
@@ -157,32 +199,42 @@ void relu2_backward(Tensor da, const Tensor& h, Stream stream) {
 
 void activation(Tensor h, const Tensor& a, Activation kind, Stream stream) {
     const int64_t rows = h.rows(), width = h.cols();
-    check(a.rows() == rows && a.cols() == (kind == Activation::swiglu ? 2 * width : width),
-          "activation {}x{} of {}x{}", rows, width, a.rows(), a.cols());
+    check(a.rows() == rows && a.cols() == (is_gated(kind) ? 2 * width : width), "activation {}x{} of {}x{}",
+          rows, width, a.rows(), a.cols());
     with_element(h.dtype, [&](auto element) {
         using T = typename decltype(element)::type;
         if (kind == Activation::gelu) return apply<T, Gelu>(h, a, stream);
         if (kind == Activation::gelu_tanh) return apply<T, GeluTanh>(h, a, stream);
+        if (kind == Activation::silu) return apply<T, Silu>(h, a, stream);
         const Tensor gate = a.col_range(0, width), up = a.col_range(width, width);
-        map<T>(Swiglu<T>{view<T>(h), view<const T>(gate), view<const T>(up)}, rows, width,
-               aligned(h, gate, up), stream);
+        const bool vectors = aligned(h, gate, up);
+        if (kind == Activation::geglu_tanh)
+            return map<T>(Geglu<T>{view<T>(h), view<const T>(gate), view<const T>(up)}, rows, width, vectors,
+                          stream);
+        map<T>(Swiglu<T>{view<T>(h), view<const T>(gate), view<const T>(up)}, rows, width, vectors, stream);
     });
 }
 
 void activation_backward(Tensor da, const Tensor& dh, const Tensor& a, Activation kind, Stream stream) {
     const int64_t rows = dh.rows(), width = dh.cols();
     check(da.rows() == rows && a.rows() == rows && da.cols() == a.cols() &&
-              a.cols() == (kind == Activation::swiglu ? 2 * width : width),
+              a.cols() == (is_gated(kind) ? 2 * width : width),
           "activation_backward {}x{} of {}x{}", rows, width, a.rows(), a.cols());
     with_element(dh.dtype, [&](auto element) {
         using T = typename decltype(element)::type;
         if (kind == Activation::gelu) return apply_backward<T, Gelu>(da, dh, a, stream);
         if (kind == Activation::gelu_tanh) return apply_backward<T, GeluTanh>(da, dh, a, stream);
+        if (kind == Activation::silu) return apply_backward<T, Silu>(da, dh, a, stream);
         const Tensor gate = a.col_range(0, width), up = a.col_range(width, width);
         const Tensor dgate = da.col_range(0, width), dup = da.col_range(width, width);
+        const bool vectors = aligned(dgate, dup, dh, gate, up);
+        if (kind == Activation::geglu_tanh)
+            return map<T>(GegluBackward<T>{view<T>(dgate), view<T>(dup), view<const T>(dh),
+                                           view<const T>(gate), view<const T>(up)},
+                          rows, width, vectors, stream);
         map<T>(SwigluBackward<T>{view<T>(dgate), view<T>(dup), view<const T>(dh), view<const T>(gate),
                                  view<const T>(up)},
-               rows, width, aligned(dgate, dup, dh, gate, up), stream);
+               rows, width, vectors, stream);
     });
 }
 

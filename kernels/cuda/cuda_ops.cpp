@@ -75,6 +75,9 @@ class CudaPlanner final : public Planner {
     int64_t do_muon_workspace(std::span<const MuonSlot> slots) const override {
         return cuda::muon_workspace(slots, type_);
     }
+    int64_t do_delta_workspace(const DeltaSpec& spec, bool backward) const override {
+        return cuda::delta_workspace(spec, backward);
+    }
 
   private:
     DType type_;
@@ -247,6 +250,11 @@ class CudaOps final : public Ops {
                             scratch(cuda::norm_backward_workspace(dy.rows(), dy.cols())), dy, normalised,
                             inverse, gain, spec, stream());
     }
+    void do_add_bias(Tensor y, const Tensor& bias) override { cuda::add_bias(y, bias, stream()); }
+    void do_add_bias_backward(Tensor dbias, const Tensor& dy) override {
+        cuda::add_bias_backward(dbias, scratch(cuda::add_bias_backward_workspace(dy.rows(), dy.cols())), dy,
+                                stream());
+    }
     void do_prepare_heads(Tensor x, Tensor normalised, Tensor inverse, const HeadSpec& spec) override {
         cuda::prepare_heads(x, normalised, inverse, spec, stream());
     }
@@ -341,12 +349,42 @@ class CudaOps final : public Ops {
                                    const AttentionGradients& gradients) const override {
         return CudaPlanner(type_).do_attention_workspace(spec, gradients);
     }
-    void do_gate(Tensor y, const Tensor& u, const Tensor& o, float factor) override {
-        cuda::gate(y, u, o, factor, stream());
+    void do_gate(Tensor y, const Tensor& u, const Tensor& o, const GateSpec& spec) override {
+        cuda::gate(y, u, o, spec, stream());
     }
     void do_gate_backward(Tensor dout, Tensor du, const Tensor& dy, const Tensor& u, const Tensor& o,
-                          float factor) override {
-        cuda::gate_backward(dout, du, dy, u, o, factor, stream());
+                          const GateSpec& spec) override {
+        cuda::gate_backward(dout, du, dy, u, o, spec, stream());
+    }
+
+    // --- gated delta rule
+    void do_delta_gates(Tensor decay, Tensor beta, const Tensor& u, const Tensor& ub, const Tensor& a_log,
+                        const Tensor& bias) override {
+        cuda::delta_gates(decay, beta, u, ub, a_log, bias, stream());
+    }
+    void do_delta_gates_backward(Tensor du, Tensor dub, Tensor da_log, Tensor dbias, const Tensor& ddecay,
+                                 const Tensor& dbeta, const Tensor& u, const Tensor& ub, const Tensor& a_log,
+                                 const Tensor& bias) override {
+        cuda::delta_gates_backward(
+            {.u = du, .ub = dub, .a_log = da_log, .bias = dbias, .ddecay = ddecay, .dbeta = dbeta},
+            scratch(cuda::delta_gates_backward_workspace(u.cols())), u, ub, a_log, bias, stream());
+    }
+    void do_delta_rule(Tensor o, Tensor states, Tensor state, Tensor /*workspace*/, const Tensor& q,
+                       const Tensor& k, const Tensor& v, const Tensor& decay, const Tensor& beta,
+                       const DeltaSpec& spec) override {
+        cuda::delta_rule(o, {.of_chunks = states, .last = state},
+                         {.q = q, .k = k, .v = v, .decay = decay, .beta = beta}, spec, stream());
+    }
+    void do_delta_rule_backward(Tensor dq, Tensor dk, Tensor dv, Tensor ddecay, Tensor dbeta,
+                                Tensor workspace, const Tensor& dout, const Tensor& states, const Tensor& q,
+                                const Tensor& k, const Tensor& v, const Tensor& decay, const Tensor& beta,
+                                const DeltaSpec& spec) override {
+        cuda::delta_rule_backward({.q = dq, .k = dk, .v = dv, .decay = ddecay, .beta = dbeta}, workspace,
+                                  dout, states, {.q = q, .k = k, .v = v, .decay = decay, .beta = beta}, spec,
+                                  stream());
+    }
+    int64_t do_delta_workspace(const DeltaSpec& spec, bool backward) const override {
+        return CudaPlanner(type_).do_delta_workspace(spec, backward);
     }
 
     // --- activations and mixing

@@ -2,6 +2,7 @@
 //
 //   y = factor * s * o, s = 1 / (1 + e^-u), u one number per head or per channel.
 //   Backward: do = factor * s * dy;  du = factor * s (1 - s) * o dy, per head summed over its d channels.
+//   Times its input: y = factor * u s * o, do = factor * u s * dy, du = factor * s (1 + u (1 - s)) * o dy.
 //
 // In units of the element size: 2 accesses per element forward (3 with u per channel) and 3 backward (5); one
 // multiplication, and per channel the exponential. Forward and per channel one pack of 16 bytes per thread;
@@ -13,17 +14,31 @@
 namespace longreach::cuda {
 namespace {
 
+// The gate at u is plain * times; its derivative is plain * slope.
+struct Gate {
+    float plain, times, slope;
+};
+DEVICE Gate gate_at(float u, const GateSpec& spec) {
+    const Logistic s = logistic(u);
+    const float plain = spec.factor * s.value;
+    if (!spec.times_input) return {plain, 1.0f, s.rest};
+    return {plain, u, fmaf(u, s.rest, 1.0f)};
+}
+
 template <class T>
 struct ChannelGate {
     View<T> y;
     View<const T> u, o;
-    float factor;
+    GateSpec spec;
     template <int n>
     DEVICE void at(int64_t r, int64_t c) const {
         const Pack<n> logit = load<n>(u.at(r, c));
         Pack<n> v = load<n>(o.at(r, c));
 #pragma unroll
-        for (int k = 0; k < n; ++k) v[k] = factor * logistic(logit[k]).value * v[k];
+        for (int k = 0; k < n; ++k) {
+            const Gate g = gate_at(logit[k], spec);
+            v[k] = g.plain * g.times * v[k];
+        }
         store(y.at(r, c), v);
     }
 };
@@ -31,16 +46,17 @@ template <class T>
 struct ChannelGateBackward {
     View<T> dout, du;
     View<const T> dy, u, o;
-    float factor;
+    GateSpec spec;
     template <int n>
     DEVICE void at(int64_t r, int64_t c) const {
         const Pack<n> logit = load<n>(u.at(r, c)), from = load<n>(o.at(r, c));
         Pack<n> d = load<n>(dy.at(r, c)), to_logit;
 #pragma unroll
         for (int k = 0; k < n; ++k) {
-            const Logistic s = logistic(logit[k]);
-            d[k] *= factor * s.value;
-            to_logit[k] = d[k] * s.rest * from[k];
+            const Gate g = gate_at(logit[k], spec);
+            d[k] *= g.plain;
+            to_logit[k] = d[k] * g.slope * from[k];
+            d[k] *= g.times;
         }
         store(du.at(r, c), to_logit);
         store(dout.at(r, c), d);
@@ -52,11 +68,12 @@ template <class T>
 struct HeadGate {
     View<T> y;
     View<const T> u, o;
-    float factor;
+    GateSpec spec;
     int head_dim;
     template <int n>
     DEVICE void at(int64_t r, int64_t c) const {
-        const float gate = factor * logistic(widen(*u.at(r, static_cast<int>(c) / head_dim))).value;
+        const Gate g = gate_at(widen(*u.at(r, static_cast<int>(c) / head_dim)), spec);
+        const float gate = g.plain * g.times;
         Pack<n> v = load<n>(o.at(r, c));
 #pragma unroll
         for (int k = 0; k < n; ++k) v[k] *= gate;
@@ -68,7 +85,7 @@ template <class T>
 struct HeadGateBackward {
     View<T> dout, du;
     View<const T> dy, u, o;
-    float factor;
+    GateSpec spec;
     int items;  // tokens times heads
     int heads, head_dim, group;
 };
@@ -81,8 +98,8 @@ void head_gate_backward_kernel(HeadGateBackward<T> a) {
     const int row = active ? item / a.heads : 0, head = active ? item % a.heads : 0;
     const int lane = static_cast<int>(threadIdx.x) % a.group, step = a.group * n;
     const int width = active ? a.head_dim : 0;
-    const Logistic s = logistic(widen(*a.u.at(row, head)));
-    const float gate = a.factor * s.value;
+    const Gate g = gate_at(widen(*a.u.at(row, head)), a.spec);
+    const float gate = g.plain * g.times;
     const T *from = a.o.at(row, head * a.head_dim), *gradient = a.dy.at(row, head * a.head_dim);
     T* to = a.dout.at(row, head * a.head_dim);
     float along = 0.0f;
@@ -98,7 +115,7 @@ void head_gate_backward_kernel(HeadGateBackward<T> a) {
         store(to + c, d);  // dout may be dy: every element is read once, before
     }
     along = lanes_sum(along, a.group);
-    if (active && lane == 0) *a.du.at(row, head) = narrow<T>(gate * s.rest * along);
+    if (active && lane == 0) *a.du.at(row, head) = narrow<T>(g.plain * g.slope * along);
 }
 
 void check_shapes(const Tensor& y, const Tensor& u, const Tensor& o) {
@@ -109,24 +126,24 @@ void check_shapes(const Tensor& y, const Tensor& u, const Tensor& o) {
 
 }  // namespace
 
-void gate(Tensor y, const Tensor& u, const Tensor& o, float factor, Stream stream) {
+void gate(Tensor y, const Tensor& u, const Tensor& o, const GateSpec& spec, Stream stream) {
     check_shapes(y, u, o);
     with_element(o.dtype, [&](auto element) {
         using T = typename decltype(element)::type;
         if (u.cols() == o.cols()) {
             const Extent extent(y, u, o);
-            map<T>(ChannelGate<T>{view<T>(y), view<const T>(u), view<const T>(o), factor}, extent.rows,
+            map<T>(ChannelGate<T>{view<T>(y), view<const T>(u), view<const T>(o), spec}, extent.rows,
                    extent.width, aligned(y, u, o), stream);
             return;
         }
         const int64_t d = o.cols() / u.cols();
-        map<T>(HeadGate<T>{view<T>(y), view<const T>(u), view<const T>(o), factor, static_cast<int>(d)},
+        map<T>(HeadGate<T>{view<T>(y), view<const T>(u), view<const T>(o), spec, static_cast<int>(d)},
                o.rows(), o.cols(), d % wide<T> == 0 && aligned(y, o), stream);
     });
 }
 
-void gate_backward(Tensor dout, Tensor du, const Tensor& dy, const Tensor& u, const Tensor& o, float factor,
-                   Stream stream) {
+void gate_backward(Tensor dout, Tensor du, const Tensor& dy, const Tensor& u, const Tensor& o,
+                   const GateSpec& spec, Stream stream) {
     check_shapes(dy, u, o);
     check_shapes(dout, du, o);
     check(du.cols() == u.cols(), "gradient {}x{} of a gate {}x{}", du.rows(), du.cols(), u.rows(), u.cols());
@@ -136,7 +153,7 @@ void gate_backward(Tensor dout, Tensor du, const Tensor& dy, const Tensor& u, co
         if (u.cols() == o.cols()) {
             const Extent extent(dout, du, dy, u, o);
             map<T>(ChannelGateBackward<T>{view<T>(dout), view<T>(du), view<const T>(dy), view<const T>(u),
-                                          view<const T>(o), factor},
+                                          view<const T>(o), spec},
                    extent.rows, extent.width, aligned(dout, du, dy, u, o), stream);
             return;
         }
@@ -150,7 +167,7 @@ void gate_backward(Tensor dout, Tensor du, const Tensor& dy, const Tensor& u, co
                                                 view<const T>(dy),
                                                 view<const T>(u),
                                                 view<const T>(o),
-                                                factor,
+                                                spec,
                                                 static_cast<int>(o.rows() * heads),
                                                 static_cast<int>(heads),
                                                 static_cast<int>(d),

@@ -54,6 +54,13 @@ struct NormGradients {
 void norm_backward(const NormGradients& d, Tensor workspace, const Tensor& dy, const Tensor& normalised,
                    const Tensor& inverse, const Tensor& gain, const NormSpec& spec, Stream stream);
 
+// --- biases
+void add_bias(Tensor y, const Tensor& bias, Stream stream);
+inline constexpr int64_t add_bias_backward_workspace(int64_t rows, int64_t width) {
+    return row_blocks(rows) * width * 4;
+}
+void add_bias_backward(Tensor dbias, Tensor workspace, const Tensor& dy, Stream stream);
+
 // --- heads
 void prepare_heads(Tensor x, Tensor normalised, Tensor inverse, const HeadSpec& spec, Stream stream);
 inline constexpr int64_t prepare_heads_backward_workspace(int64_t rows, int64_t heads, int64_t head_dim) {
@@ -113,6 +120,33 @@ inline constexpr int64_t forget_sums_backward_workspace(int64_t heads, int64_t s
 void forget_sums_backward(Tensor du, Tensor dbias, Tensor workspace, const Tensor& dsums, const Tensor& u,
                           const Tensor& bias, int64_t length, Stream stream);
 
+// --- gated delta rule (delta_gates.cu, delta_rule.cu); up to 256 key channels per head
+void delta_gates(Tensor decay, Tensor beta, const Tensor& u, const Tensor& ub, const Tensor& a_log,
+                 const Tensor& bias, Stream stream);
+struct DeltaGateGradients {
+    Tensor u, ub, a_log, bias;     // written; a_log and bias accumulate
+    const Tensor &ddecay, &dbeta;  // read
+};
+inline constexpr int64_t delta_gates_backward_workspace(int64_t width) {
+    return width * 8;
+}
+void delta_gates_backward(const DeltaGateGradients& d, Tensor workspace, const Tensor& u, const Tensor& ub,
+                          const Tensor& a_log, const Tensor& bias, Stream stream);
+struct DeltaInputs {
+    const Tensor &q, &k, &v, &decay, &beta;
+};
+struct DeltaStates {
+    Tensor of_chunks{}, last{};  // either may be empty
+};
+struct DeltaGradients {
+    Tensor q, k, v, decay, beta;
+};
+int64_t delta_workspace(const DeltaSpec& spec, bool backward);
+void delta_rule(Tensor o, const DeltaStates& states, const DeltaInputs& in, const DeltaSpec& spec,
+                Stream stream);
+void delta_rule_backward(const DeltaGradients& d, Tensor workspace, const Tensor& dout, const Tensor& states,
+                         const DeltaInputs& in, const DeltaSpec& spec, Stream stream);
+
 // --- attention (attention_forward.cu, attention_decode.cu, attention_backward.cu); head sizes up to 256
 // hopper_workers: multiprocessors of a GPU that takes the kernels of attention_hopper.h where they serve; 0: of another
 void attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor& q, const Tensor& k, const Tensor& v,
@@ -150,9 +184,9 @@ void break_sticks_backward(const QueryKeyValue& d, const AttentionGradients& gra
 void relu2(Tensor h, Stream stream);
 // In place: da = da * 2 sqrt(h).
 void relu2_backward(Tensor da, const Tensor& h, Stream stream);
-void gate(Tensor y, const Tensor& u, const Tensor& o, float factor, Stream stream);
-void gate_backward(Tensor dout, Tensor du, const Tensor& dy, const Tensor& u, const Tensor& o, float factor,
-                   Stream stream);
+void gate(Tensor y, const Tensor& u, const Tensor& o, const GateSpec& spec, Stream stream);
+void gate_backward(Tensor dout, Tensor du, const Tensor& dy, const Tensor& u, const Tensor& o,
+                   const GateSpec& spec, Stream stream);
 void activation(Tensor h, const Tensor& a, Activation kind, Stream stream);
 void activation_backward(Tensor da, const Tensor& dh, const Tensor& a, Activation kind, Stream stream);
 void mix(Tensor out, const Coefficient& a, const Tensor& x, const Coefficient& b, const Tensor& y,

@@ -17,6 +17,8 @@ void add_probe_command(Command& program);
 void add_generate_command(Command& program);
 void add_report_command(Command& program);
 void add_runs_command(Command& program);
+void add_export_command(Command& program);
+void add_import_command(Command& program);
 void add_config_command(Command& program);
 void add_data_command(Command& program);
 void add_bench_command(Command& program);

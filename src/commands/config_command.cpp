@@ -53,6 +53,11 @@ void add_config_command(Command& program) {
         for (const int64_t l : model.distinct_layers()) {
             const model::AttentionConfig& attention = model.layer_attention(l);
             const std::string path = model.layout_path(l);
+            if (!attention.attends()) {
+                const bool kda = attention.mixer == model::MixerKind::kda;
+                fmt::print(stderr, "mixer of {}: {}\n", path, kda ? "kda" : "gdn");
+                continue;
+            }
             fmt::print(stderr, "score of {}: {}\n", path, model::written_out(model::score_text(attention)));
             fmt::print(stderr, "angle of {}: {}\n", path, model::written_out(model::angle_text(attention)));
         }

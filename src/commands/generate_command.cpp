@@ -3,9 +3,11 @@
 #include <cstdio>
 #include <optional>
 
+#include "base/hash.h"
 #include "base/rng.h"
 #include "base/text.h"
 #include "commands/opened_model.h"
+#include "data/tokenizer_file.h"
 #include "eval/decoder.h"
 #include "io/file.h"
 
@@ -45,7 +47,42 @@ std::vector<int32_t> parse_ids(std::string_view text, int64_t vocabulary) {
     return ids;
 }
 
-std::vector<int32_t> prompt_tokens(const GenerateOptions& options, int64_t vocabulary) {
+// The tokenizer in the run directory of a checkpoint; null: the model reads bytes, or there is none.
+std::shared_ptr<const tokenizer::Tokenizer> tokenizer_of(const io::Checkpoint& checkpoint) {
+    const std::string run = io::parent_path(io::parent_path(checkpoint.path));
+    const auto holds = [&](const char* name) {
+        return io::kind_of(io::join_path(run, name), io::Links::refuse) == io::PathKind::file;
+    };
+    if (!holds("tokenizer.json") && !holds("vocab.json")) return nullptr;
+    auto tokenizer = data::load_tokenizer(run);
+    const uint64_t trained = train::tokenizer_of(checkpoint);
+    require(trained == 0 || trained == tokenizer->fingerprint(), ExitCode::data,
+            "the model was trained on tokens of the tokenizer {}; that in {} is {}", format_hash64(trained),
+            run, format_hash64(tokenizer->fingerprint()));
+    return tokenizer;
+}
+
+// Tokens as text, one after the other. What a token adds may depend on the one before it: the space in front of a word
+// is left out at the front of a text.
+class TextOf {
+  public:
+    explicit TextOf(std::shared_ptr<const tokenizer::Tokenizer> tokenizer)
+        : tokenizer_(std::move(tokenizer)) {}
+    std::string next(int32_t token) {
+        const size_t before = tokenizer_->decode(recent_).size();
+        recent_.push_back(token);
+        std::string text = tokenizer_->decode(recent_).substr(before);
+        if (recent_.size() > 8) recent_.erase(recent_.begin());
+        return text;
+    }
+
+  private:
+    std::shared_ptr<const tokenizer::Tokenizer> tokenizer_;
+    std::vector<int32_t> recent_;
+};
+
+std::vector<int32_t> prompt_tokens(const GenerateOptions& options, int64_t vocabulary,
+                                   const std::shared_ptr<const tokenizer::Tokenizer>& tokenizer) {
     require(options.prompt.empty() || options.prompt_file.empty(), ExitCode::usage,
             "--prompt and --prompt-file exclude each other");
     const std::string text = options.prompt_file.empty()
@@ -56,10 +93,20 @@ std::vector<int32_t> prompt_tokens(const GenerateOptions& options, int64_t vocab
         require(!ids.empty(), ExitCode::usage, "--ids needs a prompt of at least one token");
         return ids;
     }
+    if (tokenizer) {
+        // A model that was trained elsewhere may have more tokens than its tokenizer, never fewer.
+        require(tokenizer->vocab_size() <= vocabulary, ExitCode::data,
+                "the tokenizer has {} tokens, the model {}", tokenizer->vocab_size(), vocabulary);
+        std::vector<int32_t> ids;
+        if (const std::optional<int32_t> boundary = tokenizer->document_boundary()) ids.push_back(*boundary);
+        tokenizer::Encoder(tokenizer).encode(text, tokenizer::SpecialTokens::as_text, ids);
+        require(!ids.empty(), ExitCode::usage, "the prompt has no token");
+        return ids;
+    }
     require(
         vocabulary == byte_vocabulary, ExitCode::usage,
-        "the model's vocabulary is not that of bytes ({} tokens instead of {}), so the prompt must be token "
-        "numbers: --ids",
+        "the model's vocabulary is not that of bytes ({} tokens instead of {}) and the run directory has no "
+        "tokenizer, so the prompt must be token numbers: --ids",
         vocabulary, byte_vocabulary);
     std::vector<int32_t> ids{document_begin};
     for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
@@ -77,7 +124,8 @@ ExitCode generate(const GenerateOptions& options) {
     OpenedModel opened(options.model, true,
                        [](train::Experiment&) {});  // standard output contains only the text
     const train::Experiment& experiment = opened.experiment;
-    const std::vector<int32_t> text = prompt_tokens(options, experiment.model.vocab_size);
+    const auto tokenizer = options.ids ? nullptr : tokenizer_of(opened.checkpoint);
+    const std::vector<int32_t> text = prompt_tokens(options, experiment.model.vocab_size, tokenizer);
     const int64_t prompt = static_cast<int64_t>(text.size()), room = prompt + options.tokens;
     opened.build(room);
     Ops& ops = *opened.ops;
@@ -96,6 +144,11 @@ ExitCode generate(const GenerateOptions& options) {
         sample += piece;
     };
     if (!options.ids) add(options.prompt_file.empty() ? options.prompt : std::string());
+    std::optional<TextOf> shown;
+    if (tokenizer) {
+        shown.emplace(tokenizer);
+        for (const int32_t token : text) shown->next(token);
+    }
     int32_t next = decoder->prefill(ops, weights, text, 1)[0];
     for (int64_t i = 0; i < options.tokens; ++i) {
         if (options.temperature > 0)
@@ -104,6 +157,10 @@ ExitCode generate(const GenerateOptions& options) {
                                    options.temperature, options.top, rng.uniform(static_cast<uint64_t>(i)));
         if (options.ids) {
             add(fmt::format("{}{}", i > 0 ? " " : "", next));
+        } else if (tokenizer) {
+            if (tokenizer->document_boundary() == next) break;  // end of the document
+            // Rows of the vocabulary that no token uses stand for nothing.
+            if (next < tokenizer->vocab_size()) add(shown->next(next));
         } else {
             if (next == document_begin) break;  // end of the document
             add(std::string(1, static_cast<char>(next)));
@@ -125,16 +182,16 @@ void add_generate_command(Command& program) {
     Command command = program.add(
         "generate", "Continue a text: the most likely token each time, or sampled with --temperature");
     add_model_options(command, options->model, ", for texts of the prompt's length plus --tokens");
-    command.option("--prompt", options->prompt,
-                   "The text to continue, as bytes; printed before its continuation");
+    command.option("--prompt", options->prompt, "The text to continue; printed before its continuation");
     command.option("--prompt-file", options->prompt_file, "The same from a file, but not printed");
     command
         .option("--tokens", options->tokens,
-                "Maximum number of tokens to add; text of bytes also ends at the end of its document")
+                "Maximum number of tokens to add; text also ends at the end of its document")
         .in_range(int64_t{1}, int64_t{1} << 31);
-    command.flag("--ids", options->ids,
-                 "Read and print token numbers, separated by spaces or commas, instead of text: for "
-                 "vocabularies other than that of data tokenize");
+    command.flag(
+        "--ids", options->ids,
+        "Read and print token numbers, separated by spaces or commas, instead of text: for "
+        "vocabularies other than that of data tokenize, or that of a tokenizer in the run directory");
     command
         .option("--temperature", options->temperature,
                 "Draw from the model's probabilities at this temperature; 0: take the most likely")

@@ -95,6 +95,7 @@ TokenizeResult tokenize(const TokenizeOptions& options) {
     const uint64_t tokens = tokenizer.tokenizer ? total / 2 : total;
     prepare_output(options.output, options.replace,
                    tokens * static_cast<uint64_t>(tokenizer.header.width) + total / 64);
+    if (tokenizer.tokenizer) keep_tokenizer(options.tokenizer.path, options.output);
 
     Splitter splitter(options, tokenizer);
     for (const SourceFile& source : sources) {

@@ -24,6 +24,15 @@ std::string merges_beside(const std::string& path) {
     return {};
 }
 
+// The file that a path names, itself or as a directory.
+std::string main_file(const std::string& path) {
+    if (io::kind_of(path, io::Links::follow) != io::PathKind::directory) return path;
+    const std::string json = io::join_path(path, "tokenizer.json"), vocab = io::join_path(path, "vocab.json");
+    const bool pair = io::kind_of(json, io::Links::follow) == io::PathKind::missing &&
+                      io::kind_of(vocab, io::Links::follow) == io::PathKind::file;
+    return pair ? vocab : json;
+}
+
 tokenizer::Definition parse(const std::string& path, const std::string& pattern) {
     const std::string content = read(path);
     require(!content.empty(), ExitCode::data, "{} is empty", path);
@@ -72,9 +81,16 @@ int32_t boundary_of(const tokenizer::Tokenizer& tokenizer, const TokenizerOption
 
 std::shared_ptr<const tokenizer::Tokenizer> load_tokenizer(const std::string& path,
                                                            const std::string& pattern) {
-    const bool directory = io::kind_of(path, io::Links::follow) == io::PathKind::directory;
-    const std::string file = directory ? io::join_path(path, "tokenizer.json") : path;
-    return std::make_shared<const tokenizer::Tokenizer>(parse(file, pattern));
+    return std::make_shared<const tokenizer::Tokenizer>(parse(main_file(path), pattern));
+}
+
+bool keep_tokenizer(const std::string& path, const std::string& directory) {
+    const std::string file = main_file(path), merges = merges_beside(file), content = read(file);
+    if (content.find_first_not_of(" \t\r\n") != content.find('{')) return false;
+    io::write_file_atomically(io::join_path(directory, merges.empty() ? "tokenizer.json" : "vocab.json"),
+                              content);
+    if (!merges.empty()) io::write_file_atomically(io::join_path(directory, "merges.txt"), read(merges));
+    return true;
 }
 
 FileTokenizer open_tokenizer(const TokenizerOptions& options) {

@@ -22,9 +22,13 @@ struct FileTokenizer {
 };
 
 // The tokenizer of a file: tokenizer.json, or vocab.json with merges.txt beside it, or tiktoken's ranks; or of a
-// directory that holds a tokenizer.json.
+// directory that holds a tokenizer.json, or else a vocab.json.
 std::shared_ptr<const tokenizer::Tokenizer> load_tokenizer(const std::string& path,
                                                            const std::string& pattern = {});
+
+// Copies the files of a tokenizer into a directory, under names by which load_tokenizer(directory) finds them. False for a
+// rank file: its pattern is in no file.
+bool keep_tokenizer(const std::string& path, const std::string& directory);
 
 FileTokenizer open_tokenizer(const TokenizerOptions& options);
 

@@ -142,6 +142,8 @@ void QkConfig::fields(config::Fields& f) {
         {{QkKind::none, "none", "queries and keys as projected"},
          {QkKind::qk_rms, "qk_rms", "parameter-free RMS norm of every head's query and key"},
          {QkKind::qk_rms_w, "qk_rms_w", "RMS norm with a learned gain, shared by the heads"},
+         {QkKind::qk_rms_full, "qk_rms_full",
+          "RMS norm over the channels of all heads together, with a learned gain of each channel"},
          {QkKind::qk_ln, "qk_ln", "LayerNorm with a learned gain and bias"},
          {QkKind::qk_l2, "qk_l2",
           "unit vectors; scores are sqrt(head_dim) cos, or cos under a scale for cosines"},
@@ -217,7 +219,23 @@ void GateConfig::fields(config::Fields& f) {
     f.flag("zero_init", zero_init, {"gate matrices start at zero: 1 doubled, 0.5 plain"});
 }
 
+void DeltaConfig::fields(config::Fields& f) {
+    f.integer("value_dim", value_dim, {.min = 0, .max = 512},
+              {"channels of a head's values; head_dim are those of its keys; 0: head_dim"});
+    f.integer("conv", conv, {.min = 0, .max = 16},
+              {"positions K of the causal depthwise convolution of queries, keys and values; 0: none"});
+}
+
 void AttentionConfig::fields(config::Fields& f) {
+    f.choice<MixerKind>(
+        "mixer", mixer,
+        {{MixerKind::attention, "attention", "attention, as the other keys say"},
+         {MixerKind::gdn, "gdn",
+          "Gated DeltaNet: a state of head_dim x value_dim per head that decays and is corrected by the "
+          "delta rule"},
+         {MixerKind::kda, "kda", "Kimi Delta Attention: the same with a decay for every key channel"}},
+        {"what moves information between positions; gdn and kda read heads, head_dim, delta, pre_norm and "
+         "post_norm"});
     f.integer("heads", heads, {.min = 1, .max = 1024}, {"query heads H"});
     f.integer("kv_heads", kv_heads, {.min = 0, .max = 1024},
               {"key/value heads G, each shared by H/G consecutive query heads; 0: as many as heads"});
@@ -237,6 +255,11 @@ void AttentionConfig::fields(config::Fields& f) {
            "counts exp(g(i) - g(j)) times; null: as position says"});
     f.section("conv", conv, {"short causal convolution of queries, keys and values"});
     f.section("qk", qk, {"normalisation of queries and keys"});
+    f.choice<AttentionBias>("bias", bias,
+                            {{AttentionBias::none, "none"},
+                             {AttentionBias::qkv, "qkv", "of queries, keys and values"},
+                             {AttentionBias::all, "all", "of these and of the output projection"}},
+                            {"learned biases of the projections"});
     f.section("scale", scale, {"score factor by the number of keys"});
     f.section("distance", distance, {"score transform by distance"});
     f.number("softcap", softcap, non_negative,
@@ -268,6 +291,7 @@ void AttentionConfig::fields(config::Fields& f) {
         {"how scores become weights"});
     f.section("output_norm", output_norm, {"norm of the attention output"});
     f.section("gate", gate, {"gates on the attention output"});
+    f.section("delta", delta, {"the gated delta rule of mixers gdn and kda"});
     f.flag("pre_norm", pre_norm, {"the block's norm before attention"});
     f.flag("post_norm", post_norm, {"a norm with a learned gain behind the output projection"});
 }
@@ -286,6 +310,19 @@ struct AttentionRules {
     }
     void refuse(const std::string& key, const std::string& message, const std::string& other) const {
         p.add(path + key, message, path + other);
+    }
+
+    // What only the other mixers read.
+    void mixer() const {
+        if (a.attends()) return no_effect(".delta", "mixer is attention", ".mixer");
+        for (const char* key :
+             {".kv_heads", ".window", ".chunk", ".position", ".angle", ".conv", ".qk", ".scale", ".distance",
+              ".softcap", ".score", ".params", ".sink", ".forget", ".normaliser", ".output_norm", ".gate"})
+            no_effect(key, "mixer is not attention", ".mixer");
+        if (a.head_dim % 4 != 0)
+            p.add(path + ".head_dim", fmt::format("{} is not a multiple of 4", a.head_dim));
+        if (a.delta.value_dim % 4 != 0)
+            p.add(path + ".delta.value_dim", fmt::format("{} is not a multiple of 4", a.delta.value_dim));
     }
 
     void shape() const {
@@ -466,6 +503,8 @@ struct AttentionRules {
 void check_attention(const AttentionConfig& attention, const std::string& path, config::Problems& problems,
                      bool counted) {
     const AttentionRules rules{attention, path, problems, counted};
+    rules.mixer();
+    if (!attention.attends()) return;
     rules.shape();
     rules.position();
     rules.queries_and_keys();

@@ -1,4 +1,4 @@
-// Configuration of one attention layer: the "attention" section of a model and each of its layouts.
+// Configuration of the mixer of one layer: the "attention" section of a model and each of its layouts.
 #pragma once
 
 #include <cstdint>
@@ -60,7 +60,8 @@ enum class QkKind {
     cosa,
     qkv_rms_w,
     qkv_ln,
-    kna_w
+    kna_w,
+    qk_rms_full
 };
 struct QkConfig {
     QkKind kind = QkKind::qk_rms;
@@ -94,6 +95,8 @@ struct ScoreParameterConfig {
     void fields(config::Fields& f);
 };
 
+enum class AttentionBias { none, qkv, all };
+
 enum class SinkKind { none, zero, learned };
 
 enum class GateKind { none, headwise, elementwise, sparse };
@@ -123,7 +126,17 @@ enum class ForgetKind { none, head };
 
 enum class Normaliser { softmax, stick_breaking };
 
+// What moves information between the positions of a layer.
+enum class MixerKind { attention, gdn, kda };
+struct DeltaConfig {
+    int64_t value_dim = 0;  // channels of a head's values; 0: head_dim
+    int64_t conv = 4;       // positions K of the short convolution; 0: none
+    void fields(config::Fields& f);
+    int64_t value_channels(int64_t head_dim) const { return value_dim == 0 ? head_dim : value_dim; }
+};
+
 struct AttentionConfig {
+    MixerKind mixer = MixerKind::attention;
     int64_t heads = 4;
     int64_t kv_heads = 0;  // 0: as many as heads
     int64_t head_dim = 64;
@@ -132,6 +145,7 @@ struct AttentionConfig {
     PositionConfig position;
     json::Value angle{};  // null: as position says; a formula, the name of an angle, or {near, growth}
     QkConfig qk;
+    AttentionBias bias = AttentionBias::none;
     ScaleConfig scale;
     DistanceConfig distance;
     double softcap = 0;
@@ -145,7 +159,10 @@ struct AttentionConfig {
     bool post_norm = false;
     ForgetKind forget = ForgetKind::none;
     Normaliser normaliser = Normaliser::softmax;
+    DeltaConfig delta;
     void fields(config::Fields& f);
+
+    bool attends() const { return mixer == MixerKind::attention; }
 
     bool written() const { return !score.is_null(); }  // as formulas; scale, distance and softcap are unused
     // The text of `angle`; "": there is none.

@@ -30,6 +30,14 @@ AttentionLayer::AttentionLayer(ParamTable& table, const ModelConfig& model, int6
     query_ = {qkv_.offset, query_width(), model.width};
     key_ = {qkv_.offset + query_width() * model.width, value_width(), model.width};
     out_ = table.add({name + "o.weight", {model.width, query_width()}, out, ParamGroup::matrix, true});
+    const auto bias = [&](bool wanted, const char* what, int64_t width) {
+        return wanted ? table.add({name + what, {width}, InitRule{}, ParamGroup::scalar}) : ParamRef();
+    };
+    const bool biased = config_.bias != AttentionBias::none;
+    q_bias_ = bias(biased, "q.bias", query_width());
+    k_bias_ = bias(biased, "k.bias", value_width());
+    v_bias_ = bias(biased, "v.bias", value_width());
+    out_bias_ = bias(config_.bias == AttentionBias::all, "o.bias", model.width);
     if (config_.conv.size > 0) {
         const auto conv = [&](bool wanted, const char* what, int64_t width) {
             return wanted ? table.add({name + what,
@@ -55,7 +63,7 @@ AttentionLayer::AttentionLayer(ParamTable& table, const ModelConfig& model, int6
 }
 
 std::unique_ptr<Mixer::Memory> AttentionLayer::plan(Arena& arena, const std::string& name, int64_t tokens,
-                                                    bool training) const {
+                                                    const std::vector<int64_t>&, bool training) const {
     auto memory = std::make_unique<Saved>();
     Saved& saved = *memory;
     saved.qkv = arena.activation(name + "qkv", {tokens, total_width()});
@@ -150,13 +158,24 @@ int64_t AttentionLayer::first_key(int64_t position) const {
     return first;
 }
 
+void AttentionLayer::add_biases(StepContext& run, const Tensor& projected) const {
+    if (!q_bias_) return;
+    run.ops.add_bias(queries_of(projected), run.weight(q_bias_));
+    run.ops.add_bias(keys_of(projected), run.weight(k_bias_));
+    run.ops.add_bias(values_of(projected), run.weight(v_bias_));
+}
+
 void AttentionLayer::project(StepContext& run, const Saved& saved, const Tensor& xn) const {
     const int64_t n = run.batch.count();
     const Tensor qkv = saved.qkv.first_rows(n);
-    if (!convolves()) return run.ops.linear(qkv, xn, run.matrix(qkv_), Write::set);
+    if (!convolves()) {
+        run.ops.linear(qkv, xn, run.matrix(qkv_), Write::set);
+        return add_biases(run, qkv);
+    }
     Tensor projected = saved.projected.first_rows(n), result = qkv;
     int64_t length = run.batch.length;
     run.ops.linear(projected, xn, run.matrix(qkv_), Write::set);
+    add_biases(run, projected);
     if (run.generation != nullptr) keep_recent(run, saved.cache.recent, projected, config_.conv.size);
     if (run.decoding()) {  // convolve the recent rows; the last is the new one
         length = config_.conv.size;
@@ -219,6 +238,7 @@ void AttentionLayer::forward(StepContext& run, const Memory& memory, Tensor y, W
         run.observer->attention(run, {layer_, xn, q, k, o, lse, scores, output_.gates_of(saved.output, n),
                                       gathered, run.matrix(out_), v});
     run.ops.linear(y, gathered, run.matrix(out_), write);
+    if (out_bias_) run.ops.add_bias(y, run.weight(out_bias_));
 }
 
 void AttentionLayer::backward(StepContext& run, Tensor dxn, const Tensor& dy, const Memory& memory,
@@ -235,6 +255,7 @@ void AttentionLayer::backward(StepContext& run, Tensor dxn, const Tensor& dy, co
     // Mixed values have their own gradient, which is split between this layer's values and those mixed in.
     const Tensor dv = values_.mixes() ? workspace.dvalues.shaped({n, value_width()}) : dprojected_values;
 
+    if (out_bias_) run.ops.add_bias_backward(run.gradient(out_bias_), dy);
     run.ops.linear_backward_weight(run.gradient(out_), dy, output_.result(saved.output, o));
     run.ops.linear_backward_input(dout, dy, run.matrix(out_), Write::set);
     output_.backward(run, dout, saved.output, workspace.output, o, xn, tables_.output);
@@ -265,6 +286,11 @@ void AttentionLayer::backward(StepContext& run, Tensor dxn, const Tensor& dy, co
         convolve(keys_of(din), dk, keys_of(projected), k_conv_);
         convolve(values_of(din), dprojected_values, values_of(projected), v_conv_);
     }
+    if (q_bias_) {
+        run.ops.add_bias_backward(run.gradient(q_bias_), queries_of(din));
+        run.ops.add_bias_backward(run.gradient(k_bias_), keys_of(din));
+        run.ops.add_bias_backward(run.gradient(v_bias_), values_of(din));
+    }
     run.ops.linear_backward_weight(run.gradient(qkv_), din, xn);
     run.ops.linear_backward_input(dxn, din, run.matrix(qkv_), Write::set);
     output_.backward_input(run, dxn, workspace.output);
@@ -283,6 +309,9 @@ void AttentionLayer::gather_maxima(Tensor max, bool absolute) {
 void AttentionLayer::clip_scores(Ops& ops, const FlatParams& weights, float limit) const {
     if (!maxima_) return;
     ops.qk_clip(weights.view(query_), weights.view(key_), maxima_, config_.head_dim, limit);
+    if (!q_bias_) return;
+    const auto column = [&](const ParamRef& bias) { return weights.view(bias).shaped({bias.cols, 1}); };
+    ops.qk_clip(column(q_bias_), column(k_bias_), maxima_, config_.head_dim, limit);
 }
 
 double AttentionLayer::flops_per_token(int64_t length) const {

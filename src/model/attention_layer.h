@@ -1,6 +1,6 @@
 // Softmax or stick-breaking attention.
 //
-//     qkv = xn Wqkv^T                              [N, Q], Q = (H + 2G) d
+//     qkv = xn Wqkv^T + bias                       [N, Q], Q = (H + 2G) d
 //     q, k, v = short convolutions of them         optional
 //     q, k = rotary(norm(q)), rotary(norm(k))      heads.h
 //     v   = mixed and normed values                value_path.h
@@ -58,7 +58,7 @@ class AttentionLayer : public Mixer {
     AttentionLayer(ParamTable& table, const ModelConfig& model, int64_t layer);
 
     std::unique_ptr<Memory> plan(Arena& arena, const std::string& name, int64_t tokens,
-                                 bool training) const override;
+                                 const std::vector<int64_t>& lengths, bool training) const override;
     void plan_workspace(Memory& memory, Arena& arena, Ops& ops, int64_t tokens,
                         const std::vector<int64_t>& lengths, bool training) const override;
     void plan_decoding(Memory& memory, Arena& arena, const std::string& name, int64_t sequences,
@@ -90,6 +90,7 @@ class AttentionLayer : public Mixer {
     }
     Reach configured_reach() const { return {config_.window, config_.chunk}; }
     bool convolves() const { return q_conv_ || k_conv_ || v_conv_; }
+    void add_biases(StepContext& run, const Tensor& projected) const;
     void project(StepContext& run, const Saved& saved, const Tensor& xn) const;
     // First key that the token of a decoding step sees.
     int64_t first_key(int64_t position) const;
@@ -103,6 +104,7 @@ class AttentionLayer : public Mixer {
     int64_t layer_;
     Reach reach_;  // narrowed by the stage
     ParamRef query_, key_, qkv_, out_, sink_;
+    ParamRef q_bias_, k_bias_, v_bias_, out_bias_;
     ParamRef q_conv_, k_conv_, v_conv_;
     Heads query_heads_, key_heads_;
     ValuePath values_;

@@ -1,23 +1,28 @@
 #include "model/block.h"
 
 #include "model/attention_layer.h"
+#include "model/delta_layer.h"
 
 namespace longreach::model {
 
 Block::Block(ParamTable& table, const ModelConfig& model, int64_t layer) {
     const std::string name = fmt::format("layers.{}.", layer);
     const AttentionConfig& attention = model.layer_attention(layer);
-    const bool peri = model.norm.placement == NormPlacement::peri,
-               hybrid = model.norm.placement == NormPlacement::hybrid;
+    const NormPlacement placement = model.norm.placement;
+    const bool hybrid = placement == NormPlacement::hybrid, alone = placement == NormPlacement::behind,
+               peri = placement == NormPlacement::peri || alone;
     mixer_residual_.width = mlp_residual_.width = model.width;
     mlp_residual_.replaces = hybrid;
-    if (attention.pre_norm && !hybrid)
+    if (attention.pre_norm && !hybrid && !alone)
         mixer_residual_.before = Norm(table, name + "attention_norm", model.norm, model.width);
     if (attention.post_norm || peri)
         mixer_residual_.behind = Norm::behind(table, name + "attention_post_norm", model.norm, model.width);
     if (peri) mlp_residual_.behind = Norm::behind(table, name + "mlp_post_norm", model.norm, model.width);
-    mlp_residual_.before = Norm(table, name + "mlp_norm", model.norm, model.width);
-    mixer_ = std::make_unique<AttentionLayer>(table, model, layer);
+    if (!alone) mlp_residual_.before = Norm(table, name + "mlp_norm", model.norm, model.width);
+    if (attention.attends())
+        mixer_ = std::make_unique<AttentionLayer>(table, model, layer);
+    else
+        mixer_ = std::make_unique<DeltaLayer>(table, model, layer);
     mlp_ = Mlp(table, model, layer);
 
     const auto weight = [&](const char* what, double value) {
@@ -39,12 +44,13 @@ Block::Block(ParamTable& table, const ModelConfig& model, int64_t layer) {
     }
 }
 
-Block::Saved Block::plan(Arena& arena, const std::string& name, int64_t tokens, bool training) const {
+Block::Saved Block::plan(Arena& arena, const std::string& name, int64_t tokens,
+                         const std::vector<int64_t>& lengths, bool training) const {
     Saved saved;
     for (const StreamMix& mix : mixes_)
         if (mix.own) saved.before_mix = arena.activation(name + "before_mix", {tokens, mlp_residual_.width});
     saved.mixer_residual = mixer_residual_.plan(arena, name + "attention", tokens);
-    saved.mixer = mixer_->plan(arena, name, tokens, training);
+    saved.mixer = mixer_->plan(arena, name, tokens, lengths, training);
     saved.mlp_residual = mlp_residual_.plan(arena, name + "mlp", tokens);
     saved.mlp = mlp_.plan(arena, name, tokens);
     return saved;

@@ -2,7 +2,7 @@
 //
 //     x = x + w_skip * stored                  (U-net, second half)
 //     x = l0 x + l1 x0                         (x0 mixing)
-//     x = x + Mixer(Norm(x))                   attention; variations of this line and the next: residual.h
+//     x = x + Mixer(Norm(x))                   variations of this line and the next: residual.h
 //     x = x + Mlp(Norm(x))
 //     stored = x                               (U-net, first half; the backout layer)
 #pragma once
@@ -33,9 +33,10 @@ class Block {
     };
 
     Block(ParamTable& table, const ModelConfig& model, int64_t layer);
-    Saved plan(Arena& arena, const std::string& name, int64_t tokens, bool training) const;
-    // Plans the workspace of all blocks of a model; each mixer keeps its part in `saved`. lengths: every
-    // T that may occur.
+    // lengths: every T that may occur.
+    Saved plan(Arena& arena, const std::string& name, int64_t tokens, const std::vector<int64_t>& lengths,
+               bool training) const;
+    // Plans the workspace of all blocks of a model; each mixer keeps its part in `saved`.
     static Workspace plan_workspace(Arena& arena, Ops& ops, const std::vector<Block>& blocks,
                                     std::vector<Saved>& saved, int64_t tokens,
                                     const std::vector<int64_t>& lengths, bool training);

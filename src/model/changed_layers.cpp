@@ -22,8 +22,9 @@ bool LayerChoice::possible(int64_t train_context) const {
 LayerChoice layer_choice(const ModelConfig& model, const PostHocConfig& change, int64_t layer) {
     using Kind = LayerChoice::Kind;
     if (!change.active()) return {};
-    if (change.takes_all()) return {Kind::always};
     const AttentionConfig& attention = model.layer_attention(layer);
+    if (!attention.attends()) return {Kind::never};
+    if (change.takes_all()) return {Kind::always};
     if (change.takes_full()) return {Kind::whole, {attention.window, attention.chunk}};
     const std::vector<std::string> names = change.layer_names();
     const std::string layout = model.layout_name(layer);
@@ -37,6 +38,7 @@ std::vector<int64_t> changed_layers(const ModelConfig& model, const PostHocConfi
     std::vector<int64_t> layers;
     if (length <= model.train_context) return layers;
     for (int64_t l = 0; l < model.layers; ++l) {
+        if (!model.layer_attention(l).attends()) continue;
         const bool turned = !trained_angle(model, l).near.empty();
         const bool acts = (turned && change.turns()) || !change.score_change(turned).empty();
         if (acts && layer_choice(model, change, l).at(length, stage_window)) layers.push_back(l);

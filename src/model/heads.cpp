@@ -22,6 +22,9 @@ Heads::Heads(ParamTable& table, const std::string& name, const AttentionConfig& 
             gain = !values || config.qk.kind == QkKind::qkv_rms_w;
             if (gain) norm_ = HeadNorm::rms;
             break;
+        case QkKind::qk_rms_full:
+            full_ = !values;
+            break;
         case QkKind::qk_ln:
         case QkKind::qkv_ln:
             gain = !values || config.qk.kind == QkKind::qkv_ln;
@@ -50,6 +53,7 @@ Heads::Heads(ParamTable& table, const std::string& name, const AttentionConfig& 
     };
     keeps_normalised_ = grows && !gain && norm_ != HeadNorm::none;
     if (gain) gain_ = add("gain", head_dim_, 1);
+    if (full_) gain_ = add("gain", heads_ * head_dim_, 1);
     if (norm_ == HeadNorm::layer) bias_ = add("bias", head_dim_, 0);
     if (config.qk.kind == QkKind::qk_rms_eps && !values)
         log_eps_ = add("log_eps", config.qk.eps_per_head ? heads_ : 1, std::log(config.qk.eps));
@@ -61,6 +65,7 @@ Heads::Saved Heads::plan(Arena& arena, const std::string& name, int64_t tokens) 
         saved.normalised = arena.activation(name + "_normalised", {tokens, heads_ * head_dim_});
     if (norm_ != HeadNorm::none)
         saved.inverse = arena.reserve(name + "_inverse", DType::f32, {tokens, heads_});
+    if (full_) saved.inverse = arena.reserve(name + "_inverse", DType::f32, {tokens});
     return saved;
 }
 
@@ -72,7 +77,7 @@ HeadSpec Heads::spec(const StepContext& run, const Rotation& rotation, const Ten
     spec.norm = norm_;
     spec.eps = static_cast<float>(eps_);
     spec.log_eps = run.weight(log_eps_);
-    spec.gain = keeps_normalised_ ? ones.first(head_dim_) : run.weight(gain_);
+    spec.gain = keeps_normalised_ ? ones.first(head_dim_) : full_ ? Tensor() : run.weight(gain_);
     spec.bias = run.weight(bias_);
     spec.cosine = rotation.cosine;
     spec.sine = rotation.sine;
@@ -82,6 +87,12 @@ HeadSpec Heads::spec(const StepContext& run, const Rotation& rotation, const Ten
 void Heads::forward(StepContext& run, const Saved& saved, Tensor x, const Rotation& rotation,
                     const Tensor& ones) const {
     const int64_t n = x.rows();
+    if (full_) {
+        run.ops.norm(x, saved.normalised.first_rows(n), saved.inverse.first(n), x, run.weight(gain_),
+                     Tensor(), full_norm());
+        if (rotation.cosine) run.ops.prepare_heads(x, Tensor(), Tensor(), spec(run, rotation, ones));
+        return;
+    }
     run.ops.prepare_heads(x, saved.normalised.first_rows_if_any(n), saved.inverse.first_rows_if_any(n),
                           spec(run, rotation, ones));
 }
@@ -89,6 +100,14 @@ void Heads::forward(StepContext& run, const Saved& saved, Tensor x, const Rotati
 void Heads::backward(StepContext& run, Tensor dx, const Tensor& x, const Saved& saved,
                      const Rotation& rotation, const Tensor& ones) const {
     const int64_t n = x.rows();
+    if (full_) {
+        if (rotation.cosine)
+            run.ops.prepare_heads_backward(dx, Tensor(), Tensor(), Tensor(), x, Tensor(), Tensor(),
+                                           spec(run, rotation, ones));
+        run.ops.norm_backward(dx, run.gradient(gain_), Tensor(), dx, saved.normalised.first_rows(n),
+                              saved.inverse.first(n), run.weight(gain_), full_norm(), Write::set);
+        return;
+    }
     run.ops.prepare_heads_backward(dx, run.gradient(gain_), run.gradient(bias_), run.gradient(log_eps_), x,
                                    saved.normalised.first_rows_if_any(n), saved.inverse.first_rows_if_any(n),
                                    spec(run, rotation, ones));

@@ -15,7 +15,7 @@ class Heads {
     enum class Part { queries, keys, values };
     struct Saved {
         Tensor normalised;  // [N, heads*d] before the gain; only with one
-        Tensor inverse;     // [N, heads]; only with a norm
+        Tensor inverse;     // [N, heads], or [N] of a norm over all heads; only with a norm
     };
 
     Heads() = default;
@@ -37,12 +37,14 @@ class Heads {
     double length() const { return unit_ ? std::sqrt(static_cast<double>(head_dim_)) : 1.0; }
 
   private:
+    NormSpec full_norm() const { return {NormKind::rms, static_cast<float>(eps_)}; }
     HeadSpec spec(const StepContext& run, const Rotation& rotation, const Tensor& ones) const;
 
     int64_t heads_ = 0, head_dim_ = 0;
     HeadNorm norm_ = HeadNorm::none;
     double eps_ = 0;
     bool unit_ = false;
+    bool full_ = false;  // one RMS norm over all heads, before the rotation
     // With a norm and a rotation that grows, the gradient of the norm cannot be had from the treated heads: a gain of
     // ones makes the operation keep the normed ones.
     bool keeps_normalised_ = false;

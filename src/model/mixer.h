@@ -1,4 +1,4 @@
-// The part of a block that moves information between positions; softmax attention is the only one so far.
+// The part of a block that moves information between positions: softmax attention or the gated delta rule.
 // The interface holds what any mixer needs; what only softmax attention needs (tables, score maxima)
 // does nothing by default.
 #pragma once
@@ -22,10 +22,10 @@ class Mixer {
     };
     virtual ~Mixer() = default;
 
+    // lengths: every T that may occur.
     virtual std::unique_ptr<Memory> plan(Arena& arena, const std::string& name, int64_t tokens,
-                                         bool training) const = 0;
-    // Reserves what lives only inside a call; all layers of a model share this part of the memory. lengths:
-    // every T that may occur.
+                                         const std::vector<int64_t>& lengths, bool training) const = 0;
+    // Reserves what lives only inside a call; all layers of a model share this part of the memory.
     virtual void plan_workspace(Memory& memory, Arena& arena, Ops& ops, int64_t tokens,
                                 const std::vector<int64_t>& lengths, bool training) const = 0;
     // Reserves what a generation keeps from one token to the next, for sequences of up to `room` positions:

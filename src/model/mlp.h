@@ -1,7 +1,8 @@
 // The feed-forward part of a block.
 //
 //     relu2:         h = max(0, xn Wup^T)^2,  x += h Wdown^T      only h is kept
-//     gelu, swiglu:  a = xn Wup^T, h = act(a), x += h Wdown^T     a and h are kept; swiglu: Wup holds gate|up
+//     others:        a = xn Wup^T, h = act(a), x += h Wdown^T     a and h are kept; gated: Wup holds gate|up
+// With biases, a and x gain one more term each.
 #pragma once
 
 #include "model/arena.h"
@@ -33,11 +34,15 @@ class Mlp {
 
   private:
     Activation activation() const;
-    int64_t up_width() const { return kind_ == MlpKind::swiglu ? 2 * hidden_ : hidden_; }
+    int64_t up_width() const { return gated_ ? 2 * hidden_ : hidden_; }
+    // The columns of a [N, F or 2F] to which up_bias_ belongs.
+    Tensor up_of(const Tensor& a) const { return a.col_range(up_width() - hidden_, hidden_); }
 
     MlpKind kind_ = MlpKind::relu2;
+    bool gated_ = false;
     int64_t hidden_ = 0;
     ParamRef up_, down_;
+    ParamRef gate_bias_, up_bias_, down_bias_;
 };
 
 }  // namespace longreach::model

@@ -27,10 +27,11 @@ void NormConfig::fields(config::Fields& f) {
         {{NormPlacement::pre, "pre", "x + Module(Norm(x))"},
          {NormPlacement::peri, "peri", "x + Norm(Module(Norm(x))), the outer norm with a learned gain"},
          {NormPlacement::hybrid, "hybrid",
-          "y = x + Attention(x) with normed queries, keys and values, then Norm(y) + Mlp(Norm(y))"}},
+          "y = x + Attention(x) with normed queries, keys and values, then Norm(y) + Mlp(Norm(y))"},
+         {NormPlacement::behind, "behind", "x + Norm(Module(x)), the norm with a learned gain"}},
         {"where a block is normalised"});
     f.number("out_gain", out_gain, {.min = -1e6, .max = 1e6},
-             {"first value of the learned gains of norms behind a module (placement peri, "
+             {"first value of the learned gains of norms behind a module (placement peri or behind, "
               "attention.post_norm)"});
 }
 
@@ -39,8 +40,10 @@ void MlpConfig::fields(config::Fields& f) {
                       {{MlpKind::relu2, "relu2", "max(0, x)^2"},
                        {MlpKind::gelu, "gelu", "exact, with erf"},
                        {MlpKind::gelu_tanh, "gelu_tanh", "tanh approximation"},
-                       {MlpKind::swiglu, "swiglu", "silu(gate) * up, two input matrices"}},
+                       {MlpKind::swiglu, "swiglu", "silu(gate) * up, two input matrices"},
+                       {MlpKind::geglu_tanh, "geglu_tanh", "gelu_tanh(gate) * up, two input matrices"}},
                       {"activation of the MLP"});
+    f.flag("bias", bias, {"learned biases of the MLP's matrices"});
     f.integer("hidden", hidden, {.min = 0, .max = 1 << 20}, {"hidden width F; 0: 4 * width"});
 }
 
@@ -101,6 +104,10 @@ void ModelConfig::fields(config::Fields& f) {
               {"L_train in formulas, in tokens; 0: the context of the last training stage"});
     f.flag("embedding_norm", embedding_norm,
            {"parameter-free RMS norm of the embedding before the first block"});
+    f.integer("positions", positions, {.min = 0, .max = int64_t{1} << 24, .tokens = true},
+              {"rows of a learned table that is added to the embedding by position in the sequence; no "
+               "sequence may be "
+               "longer; 0: none"});
     f.section("norm", norm, {"normalisation of block inputs and of the head's input"});
     f.section("mlp", mlp, {"feed-forward part of a block"});
     f.section("residual", residual, {"extra paths along the residual stream"});
@@ -135,6 +142,12 @@ std::vector<int64_t> ModelConfig::distinct_layers() const {
     std::set<std::string> seen;
     for (int64_t l = 0; l < layers; ++l)
         if (seen.insert(layout_name(l)).second) first.push_back(l);
+    return first;
+}
+
+std::vector<int64_t> ModelConfig::distinct_attention_layers() const {
+    std::vector<int64_t> first = distinct_layers();
+    std::erase_if(first, [&](int64_t l) { return !layer_attention(l).attends(); });
     return first;
 }
 
@@ -188,6 +201,8 @@ void ModelConfig::check(config::Problems& p, const std::set<std::string>& counti
         no_effect("model.head.softcap.shift", "softcap.kind is not sigmoid", "model.head.softcap.kind");
         no_effect("model.head.softcap.temperature", "softcap.kind is not sigmoid", "model.head.softcap.kind");
     }
+    if (mlp.bias && mlp.kind == MlpKind::relu2)
+        p.add("model.mlp.bias", "relu2 is one with its matrix product and has no bias", "model.mlp.kind");
     if (head.tied) no_effect("model.init.zero_head", "the head is tied to the embedding", "model.head.tied");
     if (residual.unet && layers < 2)
         p.add("model.residual.unet", "needs at least two layers", "model.layers");
@@ -213,6 +228,7 @@ void ModelConfig::check(config::Problems& p, const std::set<std::string>& counti
 
 void ModelConfig::check_score(config::Problems& p, int64_t layer, bool counted) const {
     const AttentionConfig& a = layer_attention(layer);
+    if (!a.attends()) return;
     const std::string path = layout_path(layer);
     try {
         trained_angle(*this, layer);
@@ -231,6 +247,18 @@ void ModelConfig::check_score(config::Problems& p, int64_t layer, bool counted) 
 
 // Rules that need the attention of every layer, after pattern and layouts have been applied.
 void ModelConfig::check_layers(config::Problems& p) const {
+    for (int64_t l : distinct_layers()) {
+        if (layer_attention(l).attends()) continue;
+        const auto refuse = [&](bool used, const char* key, const char* message) {
+            if (used) p.add(layout_path(l) + ".mixer", message, key);
+        };
+        refuse(residual.values == ValueMix::first, "model.residual.values",
+               "value residuals mix the values of attention, which this layer has not");
+        refuse(residual.value_embeddings > 0, "model.residual.value_embeddings",
+               "value embeddings are mixed into the values of attention, which this layer has not");
+        refuse(norm.placement == NormPlacement::hybrid, "model.norm.placement",
+               "placement hybrid norms the queries, keys and values of attention, which this layer has not");
+    }
     const auto value_width = [&](int64_t l) { return layer_attention(l).kv() * layer_attention(l).head_dim; };
     const auto equal_values = [&](const char* path, int64_t first, int64_t l) {
         if (value_width(l) == value_width(first)) return true;
@@ -245,7 +273,9 @@ void ModelConfig::check_layers(config::Problems& p) const {
         if (!equal_values("model.residual.value_embeddings", l, layers - residual.value_embeddings + l))
             break;
 
-    const bool peri = norm.placement == NormPlacement::peri, hybrid = norm.placement == NormPlacement::hybrid;
+    const bool alone = norm.placement == NormPlacement::behind,  // no norm before a module
+        peri = norm.placement == NormPlacement::peri || alone,
+               hybrid = norm.placement == NormPlacement::hybrid;
     bool behind = peri;
     std::string behind_path = "model.norm.placement";
     for (int64_t l : distinct_layers()) {
@@ -256,7 +286,7 @@ void ModelConfig::check_layers(config::Problems& p) const {
             behind = true;
             behind_path = path + ".post_norm";
         }
-        if (hybrid && !values_normed)
+        if (hybrid && a.attends() && !values_normed)
             p.add(path + ".qk.kind",
                   "placement hybrid has no norm before attention; qk.kind must be qkv_rms_w or qkv_ln",
                   "model.norm.placement");
@@ -264,9 +294,13 @@ void ModelConfig::check_layers(config::Problems& p) const {
             p.no_effect(path + ".pre_norm", "placement hybrid has no norm before attention",
                         "model.norm.placement");
         if (peri)
-            p.no_effect(path + ".post_norm", "placement peri has a norm behind every module",
+            p.no_effect(path + ".post_norm",
+                        fmt::format("placement {} has a norm behind every module", alone ? "behind" : "peri"),
                         "model.norm.placement");
-        if (a.gate.kind == GateKind::sparse && width < sparse_gate_channels)
+        if (alone)
+            p.no_effect(path + ".pre_norm", "placement behind has no norm before attention",
+                        "model.norm.placement");
+        if (a.attends() && a.gate.kind == GateKind::sparse && width < sparse_gate_channels)
             p.add(path + ".gate.kind",
                   fmt::format("reads {} channels; width is {}", sparse_gate_channels, width), "model.width");
     }

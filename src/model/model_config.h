@@ -14,7 +14,7 @@
 
 namespace longreach::model {
 
-enum class NormPlacement { pre, peri, hybrid };
+enum class NormPlacement { pre, peri, hybrid, behind };
 struct NormConfig {
     NormKind kind = NormKind::rms;
     bool gain = false;
@@ -24,10 +24,12 @@ struct NormConfig {
     void fields(config::Fields& f);
 };
 
-enum class MlpKind { relu2, gelu, gelu_tanh, swiglu };
+enum class MlpKind { relu2, gelu, gelu_tanh, swiglu, geglu_tanh };
 struct MlpConfig {
     MlpKind kind = MlpKind::relu2;
     int64_t hidden = 0;  // F; 0: 4 * width
+    bool bias = false;
+    bool gated() const { return kind == MlpKind::swiglu || kind == MlpKind::geglu_tanh; }
     void fields(config::Fields& f);
 };
 
@@ -71,6 +73,7 @@ struct ModelConfig {
     int64_t vocab_size = 257;
     int64_t train_context = 0;  // L_train of formulas; 0: the context of the last training stage
     bool embedding_norm = true;
+    int64_t positions = 0;  // rows of a learned table by position; 0: none
     NormConfig norm;
     MlpConfig mlp;
     ResidualConfig residual;
@@ -88,10 +91,11 @@ struct ModelConfig {
     double embedding_deviation() const;
     // The attention of layer l after the pattern and `last` have been applied.
     const AttentionConfig& layer_attention(int64_t layer) const;
-    std::string layout_name(int64_t layer) const;     // "" for the plain "attention" section
-    std::vector<int64_t> distinct_layers() const;     // the first layer of every layout in use
-    std::string layout_path(int64_t layer) const;     // where its attention is configured
-    int64_t value_embedding_of(int64_t layer) const;  // index of its table; -1: none
+    std::string layout_name(int64_t layer) const;            // "" for the plain "attention" section
+    std::vector<int64_t> distinct_layers() const;            // the first layer of every layout in use
+    std::vector<int64_t> distinct_attention_layers() const;  // of these, those whose mixer is attention
+    std::string layout_path(int64_t layer) const;            // where its attention is configured
+    int64_t value_embedding_of(int64_t layer) const;         // index of its table; -1: none
 
   private:
     void check_layers(config::Problems& problems) const;

@@ -1,6 +1,7 @@
 #include "model/param_table.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/hash.h"
 #include "base/rng.h"
@@ -101,6 +102,29 @@ Tensor FlatParams::view(const Param& param) const {
     return view(ParamRef{param.offset, param.rows(), param.cols()});
 }
 
+namespace {
+
+// One number of a random rule.
+double drawn(const InitRule& rule, const Rng& rng, uint64_t index) {
+    switch (rule.kind) {
+        case InitRule::Kind::normal:
+            return rule.from + rule.value * rng.normal(index);
+        case InitRule::Kind::between:
+            return rule.from + rule.value * rng.uniform(index);
+        case InitRule::Kind::log_between:  // 1 - u is never 0
+            return std::log(rule.from + rule.value * (1 - rng.uniform(index)));
+        case InitRule::Kind::softplus_between: {
+            const double y =
+                rule.from * std::exp(rng.uniform(index) * std::log((rule.from + rule.value) / rule.from));
+            return y + std::log(-std::expm1(-y));
+        }
+        default:
+            return rule.from + rule.value * (2 * rng.uniform(index) - 1);
+    }
+}
+
+}  // namespace
+
 void initialise(const ParamTable& table, uint64_t seed, std::vector<float>& flat) {
     flat.assign(static_cast<size_t>(table.size()), 0.0f);
     for (const Param& param : table.params()) {
@@ -123,21 +147,8 @@ void initialise(const ParamTable& table, uint64_t seed, std::vector<float>& flat
         }
         // The name is the key, so adding a tensor elsewhere in the model does not change this one's numbers.
         const Rng rng(seed, Purpose::init, static_cast<uint32_t>(xxh64(param.name)));
-        for (int64_t i = 0; i < n; ++i) {
-            const uint64_t index = static_cast<uint64_t>(i);
-            double x = 0;
-            switch (param.init.kind) {
-                case InitRule::Kind::normal:
-                    x = rng.normal(index);
-                    break;
-                case InitRule::Kind::between:
-                    x = rng.uniform(index);
-                    break;
-                default:
-                    x = 2 * rng.uniform(index) - 1;
-            }
-            out[i] = static_cast<float>(param.init.from + param.init.value * x);
-        }
+        for (int64_t i = 0; i < n; ++i)
+            out[i] = static_cast<float>(drawn(param.init, rng, static_cast<uint64_t>(i)));
     }
 }
 

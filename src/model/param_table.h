@@ -13,8 +13,18 @@ namespace longreach::model {
 
 struct InitRule {
     // uniform: U(-value, value); between: U(from, from + value); normal: of this deviation; first_row: value in row
-    // 0, 0 in other rows; listed: element i is list[i].
-    enum class Kind { constant, uniform, between, normal, first_row, listed } kind = Kind::constant;
+    // 0, 0 in other rows; listed: element i is list[i]; log_between: log of between; softplus_between: its softplus
+    // lies in [from, from + value), evenly in its logarithm.
+    enum class Kind {
+        constant,
+        uniform,
+        between,
+        normal,
+        first_row,
+        listed,
+        log_between,
+        softplus_between
+    } kind = Kind::constant;
     double value = 0, from = 0;
     std::vector<double> list{};
 };

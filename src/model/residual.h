@@ -2,6 +2,7 @@
 //
 //     x = x + module(norm(x))           pre: the plain rule
 //     x = x + norm(module(norm(x)))     peri
+//     x = x + norm(module(x))           behind
 //     x = x + module(x)                 hybrid, attention
 //     n = norm(x), x = n + module(n)    hybrid, MLP
 //

@@ -32,6 +32,12 @@ Tables::Tables(const ModelConfig& config, int64_t rows, const PostHocConfig& pos
 
 void Tables::add_layer(const ModelConfig& config, int64_t layer, const LayerChoice& choice) {
     const AttentionConfig& a = config.layer_attention(layer);
+    if (!a.attends()) {  // it reads no table
+        rotary_of_.push_back(-1);
+        output_of_.push_back(-1);
+        scores_.emplace_back();
+        return;
+    }
     most_heads_ = std::max(most_heads_, a.heads);
     largest_head_ = std::max(largest_head_, a.head_dim);
     int rotary = -1;
@@ -95,6 +101,7 @@ void Tables::plan(Arena& arena) {
     constants_.clear();
     constant_keys_.clear();
     for (Score& s : scores_) {
+        if (!s.trained) continue;
         s.trained_tables = plan_score(arena, *s.trained);
         if (s.changed) s.changed_tables = plan_score(arena, *s.changed);
     }

@@ -104,7 +104,7 @@ class Tables {
         Tensor tensor;     // f32, f64 or i32 [1 or H, R]
     };
     struct Score {
-        std::unique_ptr<const LayerScore> trained{};
+        std::unique_ptr<const LayerScore> trained{};  // null: the layer does not attend
         std::unique_ptr<const LayerScore> changed{};  // at lengths that `choice` chooses; null: never
         LayerChoice choice{};
         ScoreTables trained_tables{}, changed_tables{};
@@ -123,7 +123,7 @@ class Tables {
 
     ModelConfig config_;
     int64_t rows_;
-    int64_t most_heads_ = 0, largest_head_ = 0;
+    int64_t most_heads_ = 1, largest_head_ = 1;
     Tensor zeros_, ones_;
     PostHocConfig post_hoc_;
     std::vector<Rotary> rotary_;

@@ -13,6 +13,14 @@ Transformer::Transformer(const ModelConfig& config, int64_t table_rows, const Po
                              {config.vocab_size, config.width},
                              {InitRule::Kind::normal, config.embedding_deviation()},
                              ParamGroup::embedding});
+    require(config.positions == 0 || table_rows <= config.positions, ExitCode::usage,
+            "sequences of {} tokens; the model has learned positions for {} (model.positions)", table_rows,
+            config.positions);
+    if (config.positions > 0)
+        position_ = table_.add({"position_embedding.weight",
+                                {config.positions, config.width},
+                                {InitRule::Kind::normal, config.embedding_deviation()},
+                                ParamGroup::embedding});
     if (config.residual.smear) {
         smear_weight_ = table_.add({"smear.weight", {smear_channels}, InitRule{}, ParamGroup::scalar});
         smear_mix_ = table_.add({"smear_mix", {1}, InitRule{}, ParamGroup::scalar});
@@ -116,7 +124,7 @@ void Transformer::plan_training(Arena& arena, Ops& ops, const PlanSize& size, bo
     plan_common(arena, a, size, document_mask, true);
     a.blocks.clear();
     for (size_t l = 0; l < blocks_.size(); ++l)
-        a.blocks.push_back(blocks_[l].plan(arena, fmt::format("layers.{}.", l), n, true));
+        a.blocks.push_back(blocks_[l].plan(arena, fmt::format("layers.{}.", l), n, size.lengths, true));
 
     arena.group("workspace, training");
     a.dx = arena.activation("dx", {n, c});
@@ -138,7 +146,8 @@ void Transformer::plan_evaluation(Arena& arena, Ops& ops, const PlanSize& size, 
 void Transformer::plan_layers(Arena& arena, Ops& ops, Activations& a, const PlanSize& size) {
     a.blocks.clear();
     arena.overlay(blocks_.size(), [&](size_t l) {
-        a.blocks.push_back(blocks_[l].plan(arena, fmt::format("layers.{}.", l), size.tokens, false));
+        a.blocks.push_back(
+            blocks_[l].plan(arena, fmt::format("layers.{}.", l), size.tokens, size.lengths, false));
     });
     a.workspace = Block::plan_workspace(arena, ops, blocks_, a.blocks, size.tokens, size.lengths, false);
 }
@@ -198,6 +207,22 @@ void Transformer::embed(StepContext& run, Activations& a, Tensor x) {
     run.ops.copy(x, every(smeared, 2, 1));
 }
 
+void Transformer::add_positions(StepContext& run, const Tensor& x) const {
+    if (!position_) return;
+    const int64_t length = run.batch.length;
+    const Tensor rows = run.weight(position_).shaped({config_.positions, config_.width});
+    for (int64_t b = 0; b < run.batch.sequences; ++b)
+        run.ops.add(x.row_range(b * length, length), rows.row_range(run.position(), length));
+}
+
+void Transformer::add_positions_backward(StepContext& run, const Tensor& dx) const {
+    if (!position_) return;
+    const int64_t length = run.batch.length;
+    const Tensor rows = run.gradient(position_).shaped({config_.positions, config_.width});
+    for (int64_t b = 0; b < run.batch.sequences; ++b)
+        run.ops.add(rows.first_rows(length), dx.row_range(b * length, length));
+}
+
 void Transformer::run_forward(StepContext& run, Activations& a, ParameterTraffic* traffic) {
     const int64_t n = run.batch.count();
     const Tensor x = a.x.first_rows(n);
@@ -206,6 +231,7 @@ void Transformer::run_forward(StepContext& run, Activations& a, ParameterTraffic
     };
     need(0);
     embed(run, a, x);
+    add_positions(run, x);
     if (config_.embedding_norm) {
         embedding_norm_.forward(run, a.embedding_norm, x);
         run.ops.copy(x, a.embedding_norm.y.first_rows(n));
@@ -252,6 +278,7 @@ void Transformer::forward_backward(Ops& ops, const FlatParams& weights, const Fl
     }
     if (config_.residual.x0) ops.add(dx, a.cross.streams.gradients[x0_stream].first_rows(n));
     if (config_.embedding_norm) embedding_norm_.backward(run, dx, dx, a.embedding_norm, Write::set);
+    add_positions_backward(run, dx);
     Tensor dembedding = dx;
     if (smear_mix_) {
         dembedding = x;  // the residual stream is no longer needed

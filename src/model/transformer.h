@@ -103,7 +103,7 @@ class Transformer {
     bool training_tables_ = true;
     int64_t stage_window_ = 0;
     void share_tables();
-    ParamRef embedding_, smear_weight_, smear_mix_, backout_mix_;
+    ParamRef embedding_, position_, smear_weight_, smear_mix_, backout_mix_;
     Norm embedding_norm_;
     std::vector<Block> blocks_;
     std::unique_ptr<LossHead> head_;
@@ -111,6 +111,9 @@ class Transformer {
     // Plans the blocks of an evaluation or a generation, all in the same memory.
     void plan_layers(Arena& arena, Ops& ops, Activations& a, const PlanSize& size);
     void embed(StepContext& run, Activations& a, Tensor x);
+    // x += the learned rows of its positions, and the gradient of those rows.
+    void add_positions(StepContext& run, const Tensor& x) const;
+    void add_positions_backward(StepContext& run, const Tensor& dx) const;
 };
 
 }  // namespace longreach::model

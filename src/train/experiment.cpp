@@ -151,10 +151,15 @@ void Experiment::check(config::Problems& p) {
         p.add("stages", "at least one stage is needed");
         return;
     }
+    if (model.positions > 0 && !eval.lengths.empty() && table_rows() > model.positions)
+        p.add("model.positions",
+              fmt::format("{} learned positions are fewer than the {} tokens of the longest sequence",
+                          model.positions, table_rows()),
+              block_tokens() > model.positions ? "stages" : "eval.lengths");
     const bool all_known = knows_layouts();
     bool windowed = !all_known;  // the contents of a missing layout are unknown
     for (int64_t l = 0; all_known && l < model.layers; ++l)
-        windowed = windowed || model.layer_attention(l).window > 0;
+        windowed = windowed || (model.layer_attention(l).attends() && model.layer_attention(l).window > 0);
     if (!check_stages(p, windowed)) return;
     const auto no_effect = [&](const char* key, const char* reason, const char* other) {
         p.no_effect(key, reason, other);
@@ -248,7 +253,7 @@ void Experiment::check_layers(config::Problems& p) const {
     if (!knows_layouts()) return;  // reported elsewhere
     bool plain = false, uses_context = eval.rope.active();
     std::string sticks;  // path of a layer without softmax
-    for (int64_t l : model.distinct_layers()) {
+    for (int64_t l : model.distinct_attention_layers()) {
         const model::AttentionConfig& a = model.layer_attention(l);
         const std::string path = model.layout_path(l);
         plain = plain || (a.qk.kind == model::QkKind::none && a.normaliser == model::Normaliser::softmax);
@@ -345,7 +350,7 @@ void Experiment::check_rope(config::Problems& p) const {
         return;
     }
     const auto rotated = [&](int64_t l) { return !model::trained_angle(model, l).near.empty(); };
-    const std::vector<int64_t> all = model.distinct_layers(), chosen = layers_of_rope();
+    const std::vector<int64_t> all = model.distinct_attention_layers(), chosen = layers_of_rope();
     const char* blamed = rope.turns() ? rope.angle_key() : "eval.rope.scale";
     if (rope.needs_angle() && std::none_of(all.begin(), all.end(), rotated))
         return p.no_effect(blamed, "no layer has rotary positions", "model.attention.position.kind");

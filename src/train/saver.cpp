@@ -1,5 +1,6 @@
 #include "train/saver.h"
 
+#include "data/tokenizer_file.h"
 #include "train/validated.h"
 
 namespace longreach::train {
@@ -16,6 +17,26 @@ void Saver::start() {
     session_.weights.round(session_.ops);
     session_.state.data_fingerprint = session_.train_stream.fingerprint();
     session_.state.tokenizer = session_.train_stream.tokenizer();
+    if (session_.writes()) keep_tokenizer();
+}
+
+// The tokenizer beside the first training shard travels with the run, so that its texts can be read later.
+void Saver::keep_tokenizer() const {
+    const uint64_t wanted = session_.state.tokenizer;
+    if (wanted == 0 || session_.train_stream.shard_count() == 0) return;
+    const std::string from = io::parent_path(session_.train_stream.shard(0).info().path);
+    const auto holds = [&](const char* name) {
+        return io::kind_of(io::join_path(from, name), io::Links::follow) == io::PathKind::file;
+    };
+    if (!holds("tokenizer.json") && !holds("vocab.json")) return;
+    try {
+        if (data::load_tokenizer(from)->fingerprint() == wanted)
+            data::keep_tokenizer(from, session_.directory->path());
+    } catch (const Error& error) {
+        if (error.code() == ExitCode::internal || error.code() == ExitCode::disk) throw;
+        session_.console.line(
+            fmt::format("warning: the tokenizer in {} cannot be read: {}", from, error.what()));
+    }
 }
 
 void Saver::open_records() {

@@ -34,6 +34,7 @@ class Saver {
     bool resume();            // false: the run has no checkpoint
     void share_start();       // sends the start of rank 0 to the other ranks
     void check_resumed() const;
+    void keep_tokenizer() const;
     // "saved", "postponed" or "not finite".
     std::string write(StateExchange& moments, bool weights_only);
 

@@ -36,7 +36,9 @@ mkdir text && printf 'one\ntwo\n' >text/file.txt
 longreach data tokenize text --out tokens
 # A program without PCRE2 has no tokenizers and says so.
 if "$program" data train-tokenizer text --vocab 260 --out tokenizer.json >out 2>&1; then
-    longreach data tokenize text --tokenizer tokenizer.json --out learned_tokens
+    for i in $(seq 40); do printf 'one two three %d\n' "$i" >"text/$i.txt"; done
+    longreach data tokenize text --tokenizer tokenizer.json --val-every 4 --out learned_tokens
+    learned=yes
 else
     grep -q "without PCRE2" out || { cat out; exit 1; }
 fi
@@ -56,6 +58,19 @@ longreach eval runs/a --lengths 64,128 --tokens 1K --buckets --repeat --label ag
 longreach eval runs/a --tasks needle --lengths 256 --samples 2 --label tasks
 longreach probe runs/a --lengths 64 --tokens 128
 longreach generate runs/a --prompt "the " --tokens 8
+longreach train config.json --set run.name=c --set model.embedding_norm=false --set model.norm.gain=true \
+    --set model.mlp.kind=swiglu --set model.attention.qk.kind=none
+longreach export runs/c --hf hf
+longreach import hf -o runs/d
+if [ -n "${learned:-}" ]; then
+    longreach train config.json --set run.name=e --set model.vocab_size=260 --set 'data.train=["learned_tokens/train_*"]' \
+        --set 'data.val=["learned_tokens/val_*"]'
+    longreach generate runs/e --prompt "one two" --tokens 4
+    longreach export runs/e --hf hf_code
+    longreach import hf_code -o runs/f
+    longreach generate runs/f --prompt "one two" --tokens 4
+fi
+longreach eval runs/d --data "data/val_*.bin" --lengths 64 --tokens 1K
 longreach report runs/a runs/b --html page.html --svg chart.svg
 longreach report runs/s
 longreach runs

@@ -37,6 +37,13 @@ Tokens tokens_of(const data::TokenStream& stream) {
 
 }  // namespace
 
+TEST_CASE("the tokenizer is kept beside its shards") {
+    const Workplace work;
+    const data::TokenizeResult result = data::tokenize(work.options);
+    const auto kept = data::load_tokenizer(work.dir / "out");
+    CHECK(kept->fingerprint() == data::TokenStream::open(result.train.shards, {}).tokenizer());
+}
+
 TEST_CASE("shards hold the tokens of a tokenizer file, its fingerprint and a boundary before each document") {
     const Workplace work;
     const data::TokenizeResult result = data::tokenize(work.options);

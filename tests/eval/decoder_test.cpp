@@ -1,5 +1,6 @@
 // Decoding with kept keys and values: every variant as in a pass over the whole text.
 #include "eval/decoding.h"
+#include "model/delta_models.h"
 #include "model/random_models.h"
 #include "model/small_models.h"
 #include "model/small_variants.h"
@@ -46,6 +47,21 @@ TEST_CASE("decoding: every small model and variant is what the whole text gives"
             // Prompts of one token, shorter and longer than convolutions, windows and chunks.
             const int64_t prompts[] = {1, 2, 7};
             sum.add(check_decoding(without_documents(small.config), {.prompt = prompts[i % 3], .room = 14},
+                                   {.threads = 1, .isa = isas[i % isas.size()]}, i));
+            ++i;
+        }
+    sum.finish();
+}
+
+TEST_CASE("decoding: models with a state of constant size are what the whole text gives") {
+    const std::vector<std::string> isas = available_isas();
+    Sum sum;
+    uint32_t i = 0;
+    for (const SmallModel& small : delta_models())
+        for (const int64_t prompt : {1, 3, 70}) {
+            CAPTURE(small.name);
+            CAPTURE(prompt);
+            sum.add(check_decoding(without_documents(small.config), {.prompt = prompt, .room = prompt + 12},
                                    {.threads = 1, .isa = isas[i % isas.size()]}, i));
             ++i;
         }

@@ -143,6 +143,33 @@ std::vector<Seed> tokenizer_json() {
              metaspace, metaspace, letters, merges)}};
 }
 
+std::vector<Seed> exchange_seeds() {
+    const std::string index =
+        separator +
+        std::string(R"({"metadata": {"total_size": 8}, "weight_map": {"a.b": "model-1.safetensors"}})");
+    const std::string shape =
+        R"("vocab_size": 11, "hidden_size": 8, "intermediate_size": 12, "num_hidden_layers": 4,
+        "num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 64)";
+    const auto seed = [&](const char* type, const std::string& rest) {
+        return Seed{type, fmt::format(R"({{"model_type": "{}", {}{}}})", type, shape, rest) + index};
+    };
+    return {
+        seed("llama", R"(, "rope_theta": 1e4, "attention_bias": true, "rope_scaling": {"rope_type": "llama3",
+                "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4, "original_max_position_embeddings": 32})"),
+        seed("qwen3",
+             R"(, "head_dim": 4, "use_sliding_window": true, "sliding_window": 8, "max_window_layers": 2,
+                "rope_parameters": {"rope_type": "yarn", "factor": 4.0, "rope_theta": 1e6})"),
+        seed("olmo2", R"(, "rms_norm_eps": 1e-5)"),
+        seed("gemma3_text",
+             R"(, "sliding_window": 8, "query_pre_attn_scalar": 12, "sliding_window_pattern": 2,
+                "rope_parameters": {"full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}})"),
+        seed("gemma2", R"(, "final_logit_softcapping": 30.0, "attn_logit_softcapping": null)"),
+        {"gpt2", R"({"model_type": "gpt2", "vocab_size": 11, "n_embd": 8, "n_layer": 2, "n_head": 2,
+                "n_positions": 64, "activation_function": "gelu_new"})" +
+                     index}};
+}
+
 }  // namespace
 
 std::vector<Seed> seeds_of(std::string_view target) {
@@ -192,6 +219,7 @@ std::vector<Seed> seeds_of(std::string_view target) {
                                        "a\0b",
                                        4)}};
     if (target == "tokenizer_json") return tokenizer_json();
+    if (target == "exchange") return exchange_seeds();
     if (target == "tokenizer_ranks")
         return {{"two", "YWI= 256\nYWJj 257\n"}, {"known", "SGVsbG8= 300\r\n\r\n"}};
     if (target == "messages")

@@ -118,6 +118,32 @@ TEST_CASE("gradients of gelu and gelu_tanh agree with central differences") {
     });
 }
 
+TEST_CASE("silu and its gradient agree with the definition; both may overwrite what they read") {
+    for_each_isa([](Ops& ops) {
+        for (auto [rows, cols] : shapes) {
+            const Floats a = arguments(rows, cols, cols + 5), dh = normal(rows, cols, 2, 1, 0, cols + 5);
+            Floats h = a, da = dh, at = a;
+            ops.activation(h.tensor(), h.tensor(), Activation::silu);
+            ops.activation_backward(da.tensor(), da.tensor(), at.tensor(), Activation::silu);
+            CHECK(worst(
+                      h, [&](int64_t i) { return silu(a[i]); },
+                      [&](int64_t i) {
+                          return std::abs(silu(a[i])) * (logistic_error(a[i], 0) + 3 * unit) + 1e-37;
+                      }) <= 1);
+            CHECK(worst(
+                      da, [&](int64_t i) { return dh[i] * slope(silu, a[i]); },
+                      [&](int64_t i) {
+                          const double s = logistic(a[i]), terms = s * (1 + std::abs(a[i]) * (1 - s));
+                          return std::abs(dh[i]) *
+                                     (terms * (2 * logistic_error(a[i], 0) + 6 * unit) + difference_error) +
+                                 1e-37;
+                      }) <= 1);
+            CHECK(h.guards_intact());
+            CHECK(da.guards_intact());
+        }
+    });
+}
+
 TEST_CASE("swiglu and its gradient agree with the definition") {
     for_each_isa([](Ops& ops) {
         for (auto [rows, cols] : shapes) {
@@ -143,6 +169,34 @@ TEST_CASE("swiglu and its gradient agree with the definition") {
                         most, std::abs(da.at(r, c) - d * up * slope(silu, gate)) / (gate_bound + 1e-37));
                 }
             }
+            CHECK(most <= 1);
+            CHECK(da.guards_intact());
+        }
+    });
+}
+
+TEST_CASE("geglu_tanh is gelu_tanh of the gate times the other half, and so is its gradient") {
+    for_each_isa([](Ops& ops) {
+        for (auto [rows, cols] : shapes) {
+            Floats a = arguments(rows, 2 * cols, 2 * cols + 3), h(rows, cols), dh = normal(rows, cols, 2),
+                   da(rows, 2 * cols, 2 * cols + 7);
+            ops.activation(h.tensor(), a.tensor(), Activation::geglu_tanh);
+            ops.activation_backward(da.tensor(), dh.tensor(), a.tensor(), Activation::geglu_tanh);
+            double most = 0;
+            for (int64_t r = 0; r < rows; ++r)
+                for (int64_t c = 0; c < cols; ++c) {
+                    const double gate = a.at(r, c), up = a.at(r, c + cols), d = dh.at(r, c);
+                    // Two products follow the function, one in the gradient of `up`.
+                    const double value = gelu_tanh_bound(gate) + 3 * unit * std::abs(gelu_tanh(gate));
+                    const auto compare = [&](double got, double wanted, double factor, double bound) {
+                        most = std::max(most, std::abs(got - wanted) / (std::abs(factor) * bound + 1e-37));
+                    };
+                    compare(h.at(r, c), gelu_tanh(gate) * up, up, value);
+                    compare(da.at(r, c + cols), d * gelu_tanh(gate), d, value);
+                    const double slope_at = slope(gelu_tanh, gate);
+                    compare(da.at(r, c), d * up * slope_at, d * up,
+                            gelu_tanh_slope_bound(gate) + 3 * unit * std::abs(slope_at));
+                }
             CHECK(most <= 1);
             CHECK(da.guards_intact());
         }
@@ -244,15 +298,16 @@ TEST_CASE("mix_backward: streams, learned coefficients, aliases and absent parts
 }
 
 TEST_CASE("activations and mixing do not depend on the number of threads") {
-    for (Activation kind : {Activation::gelu, Activation::gelu_tanh, Activation::swiglu}) {
+    for (Activation kind : {Activation::gelu, Activation::gelu_tanh, Activation::swiglu,
+                            Activation::geglu_tanh, Activation::silu}) {
         check_thread_independence([kind](Ops& ops) {
-            const int64_t cols = kind == Activation::swiglu ? 600 : 300;
+            const int64_t cols = is_gated(kind) ? 600 : 300;
             Floats a = arguments(100, cols), dh = normal(100, 300, 2), da(100, cols);
             ops.activation_backward(da.tensor(), dh.tensor(), a.tensor(), kind);
             return da;
         });
         check_thread_independence([kind](Ops& ops) {
-            Floats a = arguments(100, kind == Activation::swiglu ? 600 : 300), h(100, 300);
+            Floats a = arguments(100, is_gated(kind) ? 600 : 300), h(100, 300);
             ops.activation(h.tensor(), a.tensor(), kind);
             return h;
         });

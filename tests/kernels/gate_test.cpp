@@ -24,16 +24,30 @@ struct Case {
     int64_t rows, heads, d;
     bool per_channel;
     float factor;
+    bool times_input = false;
+    GateSpec spec() const { return {factor, times_input}; }
+    template <class T>
+    T gate(T u) const {
+        return times_input ? u * sigmoid(u) : sigmoid(u);
+    }
+    // The derivative of the gate, and the sum of the sizes of its two terms.
+    double slope(double u) const { return gate(Complex(u, 1e-30)).imag() / 1e-30; }
+    double slope_size(double u) const {
+        const double s = sigmoid(u), curve = sigmoid(Complex(u, 1e-30)).imag() / 1e-30;
+        return times_input ? s + std::abs(u) * curve : curve;
+    }
 };
 std::vector<Case> cases() {
     std::vector<Case> all;
     for (bool per_channel : {false, true})
-        for (float factor : {1.0f, 2.0f}) {
-            all.push_back({5, 3, 24, per_channel, factor});
-            all.push_back({4, 20, 6, per_channel, factor});  // more heads than a vector has lanes
-            all.push_back({1, 1, 7, per_channel, factor});
-            all.push_back({70, 4, 64, per_channel, factor});  // above the size from which ops run in parallel
-        }
+        for (bool times_input : {false, true})
+            for (float factor : {1.0f, 2.0f}) {
+                all.push_back({5, 3, 24, per_channel, factor, times_input});
+                all.push_back({4, 20, 6, per_channel, factor, times_input});  // more heads than lanes
+                all.push_back({1, 1, 7, per_channel, factor, times_input});
+                // Above the size from which ops run in parallel.
+                all.push_back({70, 4, 64, per_channel, factor, times_input});
+            }
     return all;
 }
 
@@ -70,15 +84,15 @@ TEST_CASE("a gate agrees with its definition") {
             CAPTURE(c.heads);
             CAPTURE(c.per_channel);
             Problem p(c);
-            ops.gate(p.y.tensor(), p.gate(), p.from(), c.factor);
+            ops.gate(p.y.tensor(), p.gate(), p.from(), c.spec());
             const auto expected = [&](int64_t i) {
                 const int64_t r = i / p.width, k = i % p.width;
-                return double{c.factor} * sigmoid(p.logit(r, k)) * p.input(r, k);
+                return double{c.factor} * c.gate(p.logit(r, k)) * p.input(r, k);
             };
-            // The sigmoid and two products.
+            // The sigmoid and at most three products.
             CHECK(worst(p.y, expected, [&](int64_t i) {
                       const double u = p.logit(i / p.width, i % p.width);
-                      return (sigmoid_error(u) + 2 * unit) * std::abs(expected(i));
+                      return (sigmoid_error(u) + 3 * unit) * std::abs(expected(i));
                   }) <= 1);
             CHECK(p.y.guards_intact());
         }
@@ -91,15 +105,15 @@ TEST_CASE("gradients of a gate agree with complex steps") {
             CAPTURE(c.heads);
             CAPTURE(c.per_channel);
             Problem p(c);
-            ops.gate_backward(p.dout.tensor(), p.du.tensor(), p.dy.tensor(), p.gate(), p.from(), c.factor);
-            const double tiny = 1e-30, factor = c.factor;
+            ops.gate_backward(p.dout.tensor(), p.du.tensor(), p.dy.tensor(), p.gate(), p.from(), c.spec());
+            const double factor = c.factor;
             const auto of_output = [&](int64_t i) {  // linear in o: the factor itself
                 const int64_t r = i / p.width, k = i % p.width;
-                return factor * sigmoid(p.logit(r, k)) * p.dy.at(r, k);
+                return factor * c.gate(p.logit(r, k)) * p.dy.at(r, k);
             };
             CHECK(worst(p.dout, of_output, [&](int64_t i) {
                       const double u = p.logit(i / p.width, i % p.width);
-                      return (sigmoid_error(u) + 2 * unit) * std::abs(of_output(i));
+                      return (sigmoid_error(u) + 3 * unit) * std::abs(of_output(i));
                   }) <= 1);
             // Channels that share the gate i.
             const int64_t sharing = p.width / p.gates;
@@ -107,7 +121,7 @@ TEST_CASE("gradients of a gate agree with complex steps") {
                 const int64_t r = i / p.gates;
                 double sum = 0;
                 for (int64_t k = i % p.gates * sharing; k < (i % p.gates + 1) * sharing; ++k) {
-                    const double slope = sigmoid(Complex(p.logit(r, k), tiny)).imag() / tiny;
+                    const double u = p.logit(r, k), slope = absolute ? c.slope_size(u) : c.slope(u);
                     const double term = factor * slope * p.input(r, k) * p.dy.at(r, k);
                     sum += absolute ? std::abs(term) : term;
                 }
@@ -118,7 +132,7 @@ TEST_CASE("gradients of a gate agree with complex steps") {
                       p.du, [&](int64_t i) { return of_gate(i, false); },
                       [&](int64_t i) {
                           const double u = p.logit(i / p.gates, i % p.gates * sharing);
-                          return (2 * sigmoid_error(u) + static_cast<double>(sharing + 5) * unit) *
+                          return (2 * sigmoid_error(u) + static_cast<double>(sharing + 7) * unit) *
                                  of_gate(i, true);
                       }) <= 1);
             CHECK(p.dout.guards_intact());
@@ -131,9 +145,9 @@ TEST_CASE("the gradient at the output of attention may overwrite the gradient be
     for_each_isa([](Ops& ops) {
         for (const Case& c : cases()) {
             Problem p(c);
-            ops.gate_backward(p.dout.tensor(), p.du.tensor(), p.dy.tensor(), p.gate(), p.from(), c.factor);
+            ops.gate_backward(p.dout.tensor(), p.du.tensor(), p.dy.tensor(), p.gate(), p.from(), c.spec());
             const Floats du = p.du;
-            ops.gate_backward(p.dy.tensor(), p.du.tensor(), p.dy.tensor(), p.gate(), p.from(), c.factor);
+            ops.gate_backward(p.dy.tensor(), p.du.tensor(), p.dy.tensor(), p.gate(), p.from(), c.spec());
             CHECK(same_bits(p.dy, p.dout));
             CHECK(same_bits(p.du, du));
         }
@@ -157,8 +171,8 @@ TEST_CASE("a gate and its gradients do not depend on the number of threads") {
     for (bool per_channel : {false, true})
         check_thread_independence([&](Ops& ops) {
             Problem p({90, 4, 64, per_channel, 2.0f});
-            ops.gate(p.y.tensor(), p.gate(), p.from(), p.c.factor);
-            ops.gate_backward(p.dout.tensor(), p.du.tensor(), p.dy.tensor(), p.gate(), p.from(), p.c.factor);
+            ops.gate(p.y.tensor(), p.gate(), p.from(), p.c.spec());
+            ops.gate_backward(p.dout.tensor(), p.du.tensor(), p.dy.tensor(), p.gate(), p.from(), p.c.spec());
             return joined({&p.y, &p.dout, &p.du});
         });
 }

@@ -7,8 +7,9 @@
 // has an error of sqrt(K) u times the size of its terms, since roundings have random signs (a bound of K u is
 // certain but far too wide). A softmax turns absolute errors of scores into relative errors of its weights:
 // its condition number is Z, the size of the scores (root mean square in the layer where it is largest, at
-// least one; biases by distance are exact to u and left out). Without cancellation between operations, the
-// errors add up to:
+// least one; biases by distance are exact to u and left out). A layer of the delta rule norms what it reads from
+// its state: its Z is the size of the state over that of what is read, again as root mean square. Without
+// cancellation between operations, the errors add up to:
 //
 //     |gradient - reference| <= epsilon * S,     epsilon = D sqrt(K) u Z
 //     D = 2 (20 L + 8 + extras): per layer two mixes, two norms, four products, value mix, query/key norm,
@@ -48,10 +49,20 @@ namespace longreach::test {
 // Consecutive operations of a layer beyond the twenty that are counted for every layer.
 inline int64_t extra_steps(const model::ModelConfig& m, const model::AttentionConfig& a) {
     int64_t steps = 0;
+    const bool peri =
+        m.norm.placement == model::NormPlacement::peri || m.norm.placement == model::NormPlacement::behind;
+    if (a.post_norm || peri) steps += 2;  // norm, gain
+    if (peri) steps += 2;
+    if (m.mlp.bias) steps += 2;
+    if (m.positions > 0) ++steps;
+    // Convolution, silu (2), decay (5) and beta (2), the norm of o, its gain and gate (4), and of the recurrence
+    // what attention has no counterpart of: decays, the difference, its product with beta, the running sum (6).
+    if (!a.attends()) return steps + 20;
     if (a.conv.size > 0) ++steps;
     switch (a.qk.kind) {
         case model::QkKind::kna_w:
         case model::QkKind::qk_rms_w:
+        case model::QkKind::qk_rms_full:
         case model::QkKind::qk_ln:
             steps += 1;  // gain
             break;
@@ -74,8 +85,7 @@ inline int64_t extra_steps(const model::ModelConfig& m, const model::AttentionCo
     if (a.normaliser != model::Normaliser::softmax)
         steps += 3;                                        // logarithms, running sums of keys and gradients
     if (a.gate.kind != model::GateKind::none) steps += 3;  // product, sigmoid, product with it
-    if (a.post_norm || m.norm.placement == model::NormPlacement::peri) steps += 2;  // norm, gain
-    if (m.norm.placement == model::NormPlacement::peri) steps += 2;
+    if (a.bias != model::AttentionBias::none) steps += 2;
     if (m.residual.value_embeddings > 0) ++steps;
     return steps;
 }
@@ -85,7 +95,7 @@ inline double gradient_epsilon(const model::ModelConfig& m, int64_t tokens, doub
     int64_t steps = 20 * m.layers + 8;
     for (int64_t l = 0; l < m.layers; ++l) {
         const model::AttentionConfig& a = m.layer_attention(l);
-        longest = std::max(longest, a.heads * a.head_dim);
+        longest = std::max(longest, a.heads * std::max(a.head_dim, a.delta.value_dim));
         steps += extra_steps(m, a);
     }
     if (m.residual.smear) steps += 3;  // product, sigmoid, sum

@@ -81,9 +81,8 @@ TEST_CASE("layout: every tensor at its own place, q, k and v as one matrix, tabl
             CAPTURE(p.name);
             CHECK(p.offset >= end);
             CHECK(p.offset - end < 16);
-            const bool joined =
-                p.name.ends_with("k.weight") || p.name.ends_with("v.weight") ||
-                (p.name.ends_with("up.weight") && small.config.mlp.kind == model::MlpKind::swiglu);
+            const bool joined = p.name.ends_with("k.weight") || p.name.ends_with("v.weight") ||
+                                (p.name.ends_with("up.weight") && small.config.mlp.gated());
             if (joined)
                 CHECK(p.offset == end);
             else

@@ -54,6 +54,41 @@ inline std::vector<SmallModel> small_variants() {
              {"rms norm with gain of queries, keys and values", model::QkKind::qkv_rms_w},
              {"layer norm of queries, keys and values", model::QkKind::qkv_ln}})
         attend(name, [&](model::AttentionConfig& a) { a.qk = {kind, 0.01}; });
+    attend("one rms norm over all heads, grouped", [](model::AttentionConfig& a) {
+        a.kv_heads = 1;
+        a.qk = {model::QkKind::qk_rms_full, 0.01};
+    });
+    attend("one rms norm over all heads, no positions", [](model::AttentionConfig& a) {
+        a.position.kind = model::PositionKind::nope;
+        a.qk = {model::QkKind::qk_rms_full, 0.01};
+    });
+    attend("biases of queries, keys and values, grouped", [](model::AttentionConfig& a) {
+        a.kv_heads = 1;
+        a.bias = model::AttentionBias::qkv;
+    });
+    add("biases everywhere, learned positions", [](model::ModelConfig& m) {
+        m.attention.bias = model::AttentionBias::all;
+        m.attention.conv.size = 3;
+        m.mlp = {model::MlpKind::swiglu, 24, true};
+        m.positions = 64;
+    });
+    add(
+        "biases of a plain MLP, learned positions, documents",
+        [](model::ModelConfig& m) {
+            m.norm = {NormKind::layer, true};
+            m.attention.position.kind = model::PositionKind::nope;
+            m.attention.bias = model::AttentionBias::all;
+            m.mlp = {model::MlpKind::gelu_tanh, 24, true};
+            m.embedding_norm = false;
+            m.positions = 64;
+        },
+        true);
+    add("geglu", [](model::ModelConfig& m) { m.mlp.kind = model::MlpKind::geglu_tanh; });
+    add("norms behind the modules alone", [](model::ModelConfig& m) {
+        m.norm.placement = model::NormPlacement::behind;
+        m.norm.out_gain = 0.7;
+        m.attention.qk = {model::QkKind::qk_rms_full, 0.01};
+    });
     attend("learned eps per head, grouped", [](model::AttentionConfig& a) {
         a.heads = 4;
         a.kv_heads = 2;

@@ -20,7 +20,9 @@ struct Sequence {
     std::vector<int32_t> tokens;
     std::vector<int32_t> doc_start;  // empty: no mask
     Rows<T> first_values;            // values of layer 0, once they are known
-    double largest_scores = 0;  // root mean square of the scores of a layer, without biases; T = double only
+    double largest_scores =
+        0;  // root mean square of the scores of a layer, without biases (of the delta rule:
+            // delta.h); T = double only
 };
 
 template <class T>
@@ -103,7 +105,8 @@ class Attention {
             sequence.largest_scores = std::max(sequence.largest_scores, std::sqrt(squares / pairs));
         for (size_t p = 0; p < positions; ++p) output_norm(out[p], double(p));
         for (size_t p = 0; p < positions; ++p) gate(out[p], x[p]);
-        return weights_.linear(out, name_ + "o.weight");
+        return weights_.linear(out, name_ + "o.weight",
+                               a_.bias == model::AttentionBias::all ? name_ + "o.bias" : "");
     }
 
   private:
@@ -144,6 +147,12 @@ class Attention {
         return y;
     }
 
+    // Queries, keys or values, with their bias.
+    Rows<T> projected(const Rows<T>& x, const std::string& which) const {
+        return weights_.linear(x, name_ + which + ".weight",
+                               a_.bias == model::AttentionBias::none ? "" : name_ + which + ".bias");
+    }
+
     // Gain and bias of a norm over one head.
     static void affine(Row<T>& x, const std::string& name, const Weights<T>& weights, bool bias) {
         for (size_t c = 0; c < x.size(); ++c) {
@@ -153,7 +162,7 @@ class Attention {
     }
 
     Rows<T> values(const Rows<T>& x, Sequence<T>& sequence) const {
-        Rows<T> v = weights_.linear(x, name_ + "v.weight");
+        Rows<T> v = projected(x, "v");
         if (a_.conv.size > 0 && a_.conv.values) v = convolved(v, "v", weights_, sequence.doc_start);
         if (config_.residual.values == model::ValueMix::first) {
             if (layer_ == 0) sequence.first_values = v;
@@ -194,8 +203,7 @@ class Attention {
              const std::vector<int32_t>& doc_start)
             : o_(owner), a_(owner.a_), weights_(weights) {
             if (x.empty()) return;
-            Rows<T> q = weights.linear(x, o_.name_ + "q.weight"),
-                    k = weights.linear(x, o_.name_ + "k.weight");
+            Rows<T> q = o_.projected(x, "q"), k = o_.projected(x, "k");
             if (a_.conv.size > 0 && a_.conv.queries) q = o_.convolved(q, "q", weights, doc_start);
             if (a_.conv.size > 0 && a_.conv.keys) k = o_.convolved(k, "k", weights, doc_start);
             const double length = double(x.size()), l0 = o_.l_train();
@@ -237,11 +245,16 @@ class Attention {
         Row<T> treated(const Row<T>& row, size_t heads, const std::string& name, const T& magnitude) const {
             using std::exp;
             const bool query = name == "q";
-            Row<T> result;
+            Row<T> result, whole = row;
+            if (a_.qk.kind == model::QkKind::qk_rms_full) {
+                whole = rms_norm(row, T(a_.qk.eps));
+                affine(whole, o_.name_ + name + "_norm", weights_, false);
+            }
             for (size_t h = 0; h < heads; ++h) {
-                Row<T> x = slice(row, h * o_.d_, o_.d_);
+                Row<T> x = slice(whole, h * o_.d_, o_.d_);
                 switch (a_.qk.kind) {
                     case model::QkKind::none:
+                    case model::QkKind::qk_rms_full:  // above
                         break;
                     case model::QkKind::qk_rms:
                         x = rms_norm(x, T(a_.qk.eps));

@@ -21,6 +21,7 @@
 
 #include "model/model_config.h"
 #include "reference/attention.h"
+#include "reference/delta.h"
 #include "reference/dual.h"
 #include "reference/weights.h"
 
@@ -131,6 +132,10 @@ class Model {
                 for (size_t c = 0; c < x[p].size(); ++c)
                     x[p][c] += weights_.mix("smear_mix", c) * sigmoid(u) * plain[p - 1][c];
             }
+        if (config_.positions > 0)
+            for (size_t p = 0; p < x.size(); ++p)
+                for (size_t c = 0; c < x[p].size(); ++c)
+                    x[p][c] += weights_.param("position_embedding.weight")[p * x[p].size() + c];
         // The embedding norm is RMS and learns nothing, whatever the norm of the blocks.
         if (config_.embedding_norm)
             for (Row& row : x) row = rms_norm(row, T(config_.norm.eps));
@@ -141,13 +146,17 @@ class Model {
         const model::AttentionConfig& a = attention_of(config_, layer);
         const model::NormPlacement placement = config_.norm.placement;
         const bool hybrid = placement == model::NormPlacement::hybrid,
-                   peri = placement == model::NormPlacement::peri;
-        const Attention<T> attention(config_, a, layout_of(config_, layer), layer, weights_, change_);
-        const bool pre_norm = a.pre_norm && !hybrid;
-        Rows y = attention.forward(pre_norm ? norm(x, name + "attention_norm") : x, sequence);
+                   alone = placement == model::NormPlacement::behind,
+                   peri = placement == model::NormPlacement::peri || alone;
+        const bool pre_norm = a.pre_norm && !hybrid && !alone;
+        const Rows read = pre_norm ? norm(x, name + "attention_norm") : x;
+        Rows y = a.mixer == model::MixerKind::attention
+                     ? Attention<T>(config_, a, layout_of(config_, layer), layer, weights_, change_)
+                           .forward(read, sequence)
+                     : Delta<T>(config_, a, layer, weights_).forward(read, sequence);
         if (peri || a.post_norm) y = norm(y, name + "attention_post_norm", true);
         add(x, y);
-        const Rows n = norm(x, name + "mlp_norm");
+        const Rows n = alone ? x : norm(x, name + "mlp_norm");
         y = mlp(n, name + "mlp.");
         if (peri) y = norm(y, name + "mlp_post_norm", true);
         if (hybrid) x = n;
@@ -173,14 +182,16 @@ class Model {
 
     // --- feed-forward
     Rows mlp(const Rows& x, const std::string& name) const {
-        Rows h = weights_.linear(x, name + "up.weight");
-        const bool gated = config_.mlp.kind == model::MlpKind::swiglu;
-        const Rows gate = gated ? weights_.linear(x, name + "gate.weight") : Rows();
+        const bool gated = config_.mlp.gated(), bias = config_.mlp.bias;
+        Rows h = weights_.linear(x, name + "up.weight", bias ? name + "up.bias" : "");
+        const Rows gate =
+            gated ? weights_.linear(x, name + "gate.weight", bias ? name + "gate.bias" : "") : Rows();
         for (size_t p = 0; p < h.size(); ++p)
             for (size_t f = 0; f < h[p].size(); ++f)
-                h[p][f] = gated ? gate[p][f] * sigmoid(gate[p][f]) * h[p][f] : activation(h[p][f]);
-        return weights_.linear(h, name + "down.weight");
+                h[p][f] = gated ? activation(gate[p][f]) * h[p][f] : activation(h[p][f]);
+        return weights_.linear(h, name + "down.weight", bias ? name + "down.bias" : "");
     }
+    // Of a, or of the gate.
     T activation(const T& a) const {
         using std::erf;
         using std::tanh;
@@ -190,12 +201,13 @@ class Model {
             case model::MlpKind::gelu:
                 return T(0.5) * a * (T(1) + erf(a * T(1 / std::numbers::sqrt2)));
             case model::MlpKind::gelu_tanh:
+            case model::MlpKind::geglu_tanh:
                 return T(0.5) * a *
                        (T(1) + tanh(T(std::sqrt(2 * std::numbers::inv_pi)) * (a + T(0.044715) * a * a * a)));
             case model::MlpKind::swiglu:
-                break;
+                return a * sigmoid(a);
         }
-        throw std::logic_error("swiglu has two inputs");
+        throw std::logic_error("no such activation");
     }
 
     // --- head

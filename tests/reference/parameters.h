@@ -21,8 +21,10 @@ struct Parameter {
         uniform,    // in +-value
         zero_to,    // in [0, value)
         first_row,  // first row `value`, others 0
+        log_to,     // the logarithm of numbers in (`least`, `value`]
+        time_step,  // softplus of it lies in [`least`, `value`)
     } start = Start::constant;
-    double value = 0;
+    double value = 0, least = 0;
     std::vector<double> list{};  // constant: every entry by itself; empty: value
 
     size_t count() const {
@@ -51,12 +53,15 @@ inline std::vector<Parameter> parameters(const model::ModelConfig& m) {
         if (bias) constant(name + ".bias", {size}, 0);
     };
     const bool layer_norm = m.norm.kind == NormKind::layer;
-    const bool peri = m.norm.placement == model::NormPlacement::peri;
+    const bool alone = m.norm.placement == model::NormPlacement::behind;
+    const bool peri = m.norm.placement == model::NormPlacement::peri || alone;
     const bool hybrid = m.norm.placement == model::NormPlacement::hybrid;
 
     double deviation = m.init.embedding_std;
     if (deviation == 0) deviation = m.head.tied ? 1 / std::sqrt(static_cast<double>(width)) : 1;
     all.push_back({"embedding.weight", {m.vocab_size, width}, Start::normal, deviation});
+    if (m.positions > 0)
+        all.push_back({"position_embedding.weight", {m.positions, width}, Start::normal, deviation});
     if (m.residual.smear) {
         constant("smear.weight", {static_cast<int64_t>(smear_channels)}, 0);
         constant("smear_mix", {1}, 0);
@@ -69,20 +74,20 @@ inline std::vector<Parameter> parameters(const model::ModelConfig& m) {
                        Start::normal,
                        deviation});
     }
-    for (int64_t l = 0; l < m.layers; ++l) {
+    const auto attention_parameters = [&](int64_t l) {
         const model::AttentionConfig& a = attention_of(m, l);
-        const std::string layer = fmt::format("layers.{}.", l), name = layer + "attention.";
+        const std::string name = fmt::format("layers.{}.attention.", l);
         const int64_t d = a.head_dim, heads = a.heads, kv = a.kv_heads > 0 ? a.kv_heads : heads;
-        if (m.residual.unet && l >= m.layers - m.layers / 2) constant(layer + "skip_mix", {1}, 1);
-        if (m.residual.x0) {
-            constant(layer + "x_mix", {1}, 1);
-            constant(layer + "x0_mix", {1}, 0);
-        }
-        if (m.norm.gain && a.pre_norm && !hybrid) norm(layer + "attention_norm", width, layer_norm);
         matrix(name + "q.weight", heads * d, width);
         matrix(name + "k.weight", kv * d, width);
         matrix(name + "v.weight", kv * d, width);
         matrix(name + "o.weight", width, heads * d, m.init.zero_projections);
+        if (a.bias != model::AttentionBias::none) {
+            constant(name + "q.bias", {heads * d}, 0);
+            constant(name + "k.bias", {kv * d}, 0);
+            constant(name + "v.bias", {kv * d}, 0);
+        }
+        if (a.bias == model::AttentionBias::all) constant(name + "o.bias", {width}, 0);
         const auto convolution = [&](bool present, const char* which, int64_t channels) {
             if (a.conv.size > 0 && present)
                 all.push_back({name + which + "_conv.weight", {a.conv.size, channels}, Start::first_row, 1});
@@ -102,6 +107,10 @@ inline std::vector<Parameter> parameters(const model::ModelConfig& m) {
         if (qk_layer || values || qk == model::QkKind::qk_rms_w)
             for (const char* which : {"q", "k", "v"})
                 if (which[0] != 'v' || values) norm(name + which + "_norm", d, qk_layer);
+        if (qk == model::QkKind::qk_rms_full) {
+            norm(name + "q_norm", heads * d, false);
+            norm(name + "k_norm", kv * d, false);
+        }
         if (qk == model::QkKind::kna_w) norm(name + "k_norm", d, false);
         if (qk == model::QkKind::qk_rms_eps) {
             constant(name + "q_norm.log_eps", {a.qk.eps_per_head ? heads : 1}, std::log(a.qk.eps));
@@ -152,12 +161,54 @@ inline std::vector<Parameter> parameters(const model::ModelConfig& m) {
             matrix(name + "gate.weight", a.gate.kind == model::GateKind::elementwise ? heads * d : heads,
                    a.gate.kind == model::GateKind::sparse ? model::sparse_gate_channels : width,
                    a.gate.zero_init);
+    };
+    const auto delta_parameters = [&](int64_t l) {
+        const model::AttentionConfig& a = attention_of(m, l);
+        const std::string name = fmt::format("layers.{}.delta.", l);
+        const int64_t d = a.head_dim, e = a.delta.value_dim > 0 ? a.delta.value_dim : d, heads = a.heads;
+        const bool kda = a.mixer == model::MixerKind::kda;
+        matrix(name + "q.weight", heads * d, width);
+        matrix(name + "k.weight", heads * d, width);
+        matrix(name + "v.weight", heads * e, width);
+        if (a.delta.conv > 0)
+            all.push_back({name + "conv.weight", {a.delta.conv, heads * (2 * d + e)}, Start::first_row, 1});
+        matrix(name + "beta.weight", heads, width);
+        if (kda) {
+            matrix(name + "decay_down.weight", d, width);
+            matrix(name + "decay_up.weight", heads * d, d);
+            matrix(name + "gate_down.weight", e, width);
+            matrix(name + "gate_up.weight", heads * e, e);
+        } else {
+            matrix(name + "decay.weight", heads, width);
+            matrix(name + "gate.weight", heads * e, width);
+        }
+        all.push_back({name + "a_log", {heads}, Start::log_to, 16, kda ? 1.0 : 0.0});
+        all.push_back({name + "time_bias", {kda ? heads * d : heads}, Start::time_step, 0.1, 0.001});
+        norm(name + "norm", e, false);
+        matrix(name + "o.weight", width, heads * e, m.init.zero_projections);
+    };
+    for (int64_t l = 0; l < m.layers; ++l) {
+        const model::AttentionConfig& a = attention_of(m, l);
+        const std::string layer = fmt::format("layers.{}.", l);
+        if (m.residual.unet && l >= m.layers - m.layers / 2) constant(layer + "skip_mix", {1}, 1);
+        if (m.residual.x0) {
+            constant(layer + "x_mix", {1}, 1);
+            constant(layer + "x0_mix", {1}, 0);
+        }
+        if (m.norm.gain && a.pre_norm && !hybrid && !alone) norm(layer + "attention_norm", width, layer_norm);
+        if (a.mixer == model::MixerKind::attention)
+            attention_parameters(l);
+        else
+            delta_parameters(l);
         if (peri || a.post_norm) norm(layer + "attention_post_norm", width, layer_norm, m.norm.out_gain);
 
         const int64_t hidden = m.mlp.hidden > 0 ? m.mlp.hidden : 4 * width;
-        if (m.norm.gain) norm(layer + "mlp_norm", width, layer_norm);
+        if (m.norm.gain && !alone) norm(layer + "mlp_norm", width, layer_norm);
         matrix(layer + "mlp.up.weight", hidden, width);
-        if (m.mlp.kind == model::MlpKind::swiglu) matrix(layer + "mlp.gate.weight", hidden, width);
+        if (m.mlp.gated()) matrix(layer + "mlp.gate.weight", hidden, width);
+        if (m.mlp.bias && m.mlp.gated()) constant(layer + "mlp.gate.bias", {hidden}, 0);
+        if (m.mlp.bias) constant(layer + "mlp.up.bias", {hidden}, 0);
+        if (m.mlp.bias) constant(layer + "mlp.down.bias", {width}, 0);
         matrix(layer + "mlp.down.weight", width, hidden, m.init.zero_projections);
         if (peri) norm(layer + "mlp_post_norm", width, layer_norm, m.norm.out_gain);
     }
@@ -180,6 +231,9 @@ Params<double> first_values(const model::ModelConfig& m, const Uniform& uniform,
             if (p.start == Start::normal) x *= normal();
             if (p.start == Start::uniform) x *= 2 * uniform() - 1;
             if (p.start == Start::zero_to) x *= uniform();
+            if (p.start == Start::log_to) x = std::log(p.value - (p.value - p.least) * uniform());
+            if (p.start == Start::time_step)
+                x = std::log(std::expm1(p.least * std::pow(p.value / p.least, uniform())));
             if (p.start == Start::first_row && i >= static_cast<size_t>(p.shape[1])) x = 0;
             if (scatter > 0 && (p.start == Start::constant || p.start == Start::first_row))
                 x += scatter * normal();

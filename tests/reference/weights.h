@@ -69,13 +69,13 @@ class Weights {
     // One number for all heads, or one per head.
     T of_head(const std::string& name, size_t head) const { return mix(name, head); }
 
-    // y = W x, W [out, in]
-    Rows<T> linear(const Rows<T>& x, const std::string& name) const {
+    // y = W x + b, W [out, in]; bias: the name of b, "" for none
+    Rows<T> linear(const Rows<T>& x, const std::string& name, const std::string& bias = "") const {
         const Row<T>& w = param(name);
         const size_t in = x.front().size(), out = w.size() / in;
         Rows<T> y;
         for (const Row<T>& row : x) {
-            Row<T> result(out, T(0));
+            Row<T> result = bias.empty() ? Row<T>(out, T(0)) : param(bias);
             for (size_t o = 0; o < out; ++o)
                 for (size_t c = 0; c < in; ++c) result[o] += w[o * in + c] * row[c];
             y.push_back(std::move(result));

@@ -175,6 +175,25 @@ const std::vector<Family> families{
                               room.workspace(cuda::smear_backward_workspace(rows, 12)), x, {x, share, lambda},
                               Tensor(), rows, nullptr);
      }},
+    {"gated delta rule",
+     [](Room& room, DType type) {
+         const int64_t rows = 70, heads = 2;
+         for (int64_t d : {128, 256}) {
+             const DeltaSpec spec{.batch = 1, .length = rows, .heads = heads, .key_dim = d, .value_dim = 40};
+             Tensor k = room.make(type, rows, heads * d), v = room.make(type, rows, heads * 40);
+             Tensor decay = room.f32(rows, heads), beta = room.f32(rows, heads);
+             Tensor states = room.f32(2 * heads, d * 40);
+             const cuda::DeltaInputs in{.q = k, .k = k, .v = v, .decay = decay, .beta = beta};
+             cuda::delta_rule(room.make(type, rows, heads * 40), {.of_chunks = states}, in, spec, nullptr);
+             cuda::delta_rule_backward({.q = room.make(type, rows, heads * d),
+                                        .k = room.make(type, rows, heads * d),
+                                        .v = room.make(type, rows, heads * 40),
+                                        .decay = room.f32(rows, heads),
+                                        .beta = room.f32(rows, heads)},
+                                       room.workspace(cuda::delta_workspace(spec, true)), v, states, in, spec,
+                                       nullptr);
+         }
+     }},
     {"scores",
      [](Room& room, DType) {
          const int64_t length = 40, heads = 2;
@@ -201,12 +220,17 @@ const std::vector<Family> families{
          Tensor wide = room.make(type, 3, 128), dwide = room.make(type, 3, 128), share = room.f32(1);
          cuda::gate(z, x, y, 2, nullptr);
          cuda::gate_backward(z, y, x, x, x, 2, nullptr);
-         for (Activation kind : {Activation::gelu, Activation::gelu_tanh}) {
+         for (Activation kind : {Activation::gelu, Activation::gelu_tanh, Activation::silu}) {
              cuda::activation(z, x, kind, nullptr);
              cuda::activation_backward(z, x, y, kind, nullptr);
          }
-         cuda::activation(z, wide, Activation::swiglu, nullptr);
-         cuda::activation_backward(dwide, x, wide, Activation::swiglu, nullptr);
+         for (Activation kind : {Activation::swiglu, Activation::geglu_tanh}) {
+             cuda::activation(z, wide, kind, nullptr);
+             cuda::activation_backward(dwide, x, wide, kind, nullptr);
+         }
+         cuda::add_bias(x, room.f32(64), nullptr);
+         cuda::add_bias_backward(room.f32(64), room.workspace(cuda::add_bias_backward_workspace(3, 64)), x,
+                                 nullptr);
          cuda::mix(z, {.param = share, .scale = 1}, x, {.offset = 2}, y, nullptr);
          cuda::mix_backward({.x = room.make(type, 3, 64), .y = room.make(type, 3, 64), .a = room.f32(1)},
                             room.workspace(cuda::mix_backward_workspace(3 * 64)), z,

@@ -86,6 +86,7 @@ struct RowCase {
 // The parts of the table.
 std::vector<RowCase> element_cases();    // memory, embedding, gates, activations, mixing
 std::vector<RowCase> row_cases();        // norms, heads, neighbours, loss
+std::vector<RowCase> delta_cases();      // the gated delta rule
 std::vector<RowCase> parameter_cases();  // what decides scores, sums, optimisers
 
 }  // namespace longreach::test

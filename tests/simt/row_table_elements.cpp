@@ -2,6 +2,7 @@
 // a relative error of a few units is 4, one through an exponential or an error function, whose argument
 // stays below 15, 16.
 #include <algorithm>
+#include <array>
 
 #include "kernels/cuda/kernels.h"
 #include "simt/row_table.h"
@@ -81,12 +82,24 @@ RowCase gates_backward(int64_t d, bool in_place) {
 }
 
 const char* name_of(Activation kind) {
-    return kind == Activation::gelu ? "gelu" : kind == Activation::gelu_tanh ? "gelu_tanh" : "swiglu";
+    switch (kind) {
+        case Activation::gelu:
+            return "gelu";
+        case Activation::gelu_tanh:
+            return "gelu_tanh";
+        case Activation::swiglu:
+            return "swiglu";
+        case Activation::geglu_tanh:
+            return "geglu_tanh";
+        case Activation::silu:
+            return "silu";
+    }
+    return "";
 }
 RowCase activations(Activation kind) {
     return {"activation", name_of(kind), elementwise, [=](Problem& p) {
                 const auto [rows, width, gap] = p.shape;
-                const bool halves = kind == Activation::swiglu;  // gate|up, a product below 10 * 10
+                const bool halves = is_gated(kind);  // gate|up, a product below 10 * 10
                 const int a = p.in(rows, halves ? 2 * width : width, 2);
                 const int h = p.out(rows, width, {16, halves ? 100.0 : 10.0});
                 p.run([=](Ops& cpu, const Tensors& t) { cpu.activation(t[h], t[a], kind); },
@@ -96,12 +109,12 @@ RowCase activations(Activation kind) {
 RowCase activations_backward(Activation kind) {
     return {"activation_backward", name_of(kind), elementwise, [=](Problem& p) {
                 const auto [rows, width, gap] = p.shape;
-                // |slope| < 1.2 of both gelu; of swiglu at most 1.1 in the gate, times up < 10, and gate
-                // < 10.
-                const bool halves = kind == Activation::swiglu;
+                // |slope| < 1.2 of both gelu and of silu; of swiglu at most 1.1 in the gate, times up < 10, and gate
+                // < 10; of geglu_tanh 1.2.
+                const bool halves = is_gated(kind);
                 const int64_t columns = halves ? 2 * width : width;
                 const int a = p.in(rows, columns, 2), dh = p.in(rows, width);
-                const int da = p.out(rows, columns, {16, halves ? 55.0 : 6.0});
+                const int da = p.out(rows, columns, {16, halves ? 60.0 : 6.0});
                 p.run(
                     [=](Ops& cpu, const Tensors& t) { cpu.activation_backward(t[da], t[dh], t[a], kind); },
                     [=](const Tensors& t) { cuda::activation_backward(t[da], t[dh], t[a], kind, nullptr); });
@@ -222,6 +235,23 @@ std::vector<RowCase> element_cases() {
                        cuda::embedding_backward(t[dtable], space, t[dx], t[tokens], nullptr);
                    });
          }},
+        {"add_bias", "", elementwise,
+         [](Problem& p) {
+             const auto [rows, width, gap] = p.shape;
+             const int y = p.in_out(rows, width, {1, 10}), bias = p.vec(width);
+             p.run([=](Ops& cpu, const Tensors& t) { cpu.add_bias(t[y], t[bias]); },
+                   [=](const Tensors& t) { cuda::add_bias(t[y], t[bias], nullptr); });
+         }},
+        {"add_bias_backward", "", elementwise,
+         [](Problem& p) {
+             const auto [rows, width, gap] = p.shape;
+             const int dy = p.in(rows, width);
+             const int dbias =
+                 p.vec_in_out(width, {static_cast<double>(rows) + 1, 5 * static_cast<double>(rows + 1)});
+             const Tensor space = p.workspace(cuda::add_bias_backward_workspace(rows, width));
+             p.run([=](Ops& cpu, const Tensors& t) { cpu.add_bias_backward(t[dbias], t[dy]); },
+                   [=](const Tensors& t) { cuda::add_bias_backward(t[dbias], space, t[dy], nullptr); });
+         }},
         gates(1),
         gates(20),
         gates(8),
@@ -236,7 +266,8 @@ std::vector<RowCase> element_cases() {
         mixes_backward(true, false),
         mixes_backward(false, true),
         mixes_backward(true, true)};
-    for (Activation kind : {Activation::gelu, Activation::gelu_tanh, Activation::swiglu}) {
+    for (Activation kind : {Activation::gelu, Activation::gelu_tanh, Activation::swiglu,
+                            Activation::geglu_tanh, Activation::silu}) {
         cases.push_back(activations(kind));
         cases.push_back(activations_backward(kind));
     }

@@ -77,6 +77,10 @@ TEST_CASE("operations row by row are the CPU's in both types, under every schedu
     run(row_cases());
 }
 
+TEST_CASE("the gated delta rule is the CPU's in both types, under every schedule") {
+    run(delta_cases());
+}
+
 TEST_CASE("operations on parameters and tables are the CPU's under every schedule") {
     run(parameter_cases());
 }
@@ -87,10 +91,10 @@ TEST_CASE("the table names every launcher, in bf16 where it takes activations") 
     REQUIRE(!declared.empty());
 
     std::string sources;
-    for (const char* part : {"elements", "rows", "parameters"})
+    for (const char* part : {"elements", "rows", "parameters", "delta"})
         sources += text_of("tests/simt/row_table_" + std::string(part) + ".cpp");
     std::set<std::string> in_bf16, in_f32;
-    for (const auto& cases : {element_cases(), row_cases(), parameter_cases()})
+    for (const auto& cases : {element_cases(), row_cases(), parameter_cases(), delta_cases()})
         for (const RowCase& c : cases) {
             CAPTURE(c.launcher);
             CHECK(declared.contains(c.launcher));

@@ -160,6 +160,19 @@ TEST_CASE("resume: many variants at once, validated with changed positions betwe
                     results_of(home().dir / "stopped-variants", steps)) == "");
 }
 
+TEST_CASE("resume: layers of the delta rule beside attention, validated beyond the training context") {
+    const std::vector<std::string> settings{
+        "model.layers=4",
+        R"(model.layouts={"gdn":{"mixer":"gdn"},"kda":{"mixer":"kda"},"all":{"position":{"kind":"nope"}}})",
+        R"(model.pattern=["gdn","kda","gdn","all"])", "model.init.zero_projections=false"};
+    REQUIRE(run_training(load_tiny(home().config("mixers"), settings)) == ExitCode::ok);
+    const auto config = load_tiny(home().config("stopped-mixers"), settings);
+    for (int64_t k : {3, 7}) REQUIRE(stop_after(config, k) == ExitCode::stopped);
+    REQUIRE(run_training(config) == ExitCode::ok);
+    CHECK(differing(results_of(home().dir / "mixers", steps),
+                    results_of(home().dir / "stopped-mixers", steps)) == "");
+}
+
 TEST_CASE(
     "resume: probe.csv is rewound with the rest, whether a probe stops the run, follows or is switched off") {
     std::vector<std::string> probing = many_variants();

@@ -147,7 +147,8 @@ TEST_CASE("wrong experiments: words") {
          "model.norm.kind (c.json:1:55): expected layer or rms, got the string \"layernorm\": did you "
          "mean layer?"},
         {R"({"stages": [{"steps": 1}], "model": {"mlp": {"kind": "ReLU2"}}})",
-         "model.mlp.kind (c.json:1:54): expected relu2, gelu, gelu_tanh or swiglu, got the string \"ReLU2\""},
+         "model.mlp.kind (c.json:1:54): expected relu2, gelu, gelu_tanh, swiglu or geglu_tanh, got the "
+         "string \"ReLU2\""},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"position": {"kind": "alibi"}}}})",
          "model.attention.position.kind (c.json:1:73): expected rope, p_rope, nope, rerope, leaky_rerope, "
          "yarn, "
@@ -162,6 +163,13 @@ TEST_CASE("wrong experiments: words") {
 
 TEST_CASE("wrong experiments: stages and batch") {
     check_all({
+        {R"({"stages": [{"steps": 1}], "model": {"mlp": {"bias": true}}})",
+         "model.mlp.bias (c.json:1:54): relu2 is one with its matrix product and has no bias; see "
+         "model.mlp.kind (default)"},
+        {R"({"stages": [{"steps": 1}], "model": {"positions": 512}})",
+         "model.positions (c.json:1:51): 512 learned positions are fewer than the 16384 tokens of the "
+         "longest "
+         "sequence; see stages (c.json:1:12)"},
         {R"({})", "stages (default): at least one stage is needed"},
         {R"({"stages": []})", "stages (c.json:1:12): at least one stage is needed"},
         {R"({"stages": [{}]})", "stages.0 (c.json:1:13): needs exactly one of steps and tokens, above zero"},

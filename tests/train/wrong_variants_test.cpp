@@ -142,6 +142,24 @@ TEST_CASE("wrong variants: modules and the residual stream") {
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"normaliser": "stick_breaking", "distance": {"kind": "si_interp"}}}})",
          "model.attention.distance.kind (c.json:1:105): si_interp defines scores up to a constant per query, "
          "which only the softmax ignores; see model.attention.normaliser (c.json:1:66)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"mixer": "gdn", "window": 8}}})",
+         "model.attention.window (c.json:1:78): has no effect: mixer is not attention; see "
+         "model.attention.mixer (c.json:1:61)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"mixer": "kda", "qk": {"kind": "qna"}}}})",
+         "model.attention.qk (c.json:1:74): has no effect: mixer is not attention; see "
+         "model.attention.mixer (c.json:1:61)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"delta": {"conv": 2}}}})",
+         "model.attention.delta (c.json:1:61): has no effect: mixer is attention; see "
+         "model.attention.mixer (default)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"mixer": "gdn", "delta": {"value_dim": 6}}}})",
+         "model.attention.delta.value_dim (c.json:1:91): 6 is not a multiple of 4"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"mixer": "gdn"}, "residual": {"values": "first"}}})",
+         "model.attention.mixer (c.json:1:61): value residuals mix the values of attention, which this layer "
+         "has not; see model.residual.values (c.json:1:92)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"mixer": "gnd"}}})",
+         "model.attention.mixer (c.json:1:61): expected gdn, attention or kda, got the string \"gnd\": did "
+         "you "
+         "mean gdn?"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"normaliser": "stick_breaking", "window": 1}}})",
          "model.attention.window (c.json:1:94): a stick-breaking query does not see its own key, so a window "
          "of 1 holds none; see "

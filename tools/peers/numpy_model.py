@@ -96,18 +96,21 @@ class Model:
             share = self.scalar("smear_mix") * sigmoid(e[:, :12] @ self.weights["smear.weight"])
             share[self.doc_start == np.arange(len(e))] = 0
             x = e + share[:, None] * np.roll(e, 1, axis=0)
+        if self.model.get("positions", 0) > 0:
+            x = x + self.weights["position_embedding.weight"][: len(x)]
         return rms(x, self.model["norm"]["eps"]) if self.model["embedding_norm"] else x
 
     def block(self, x: Array, layer: int, name: str) -> Array:
         layout, placement = self.layout(layer), self.model["norm"]["placement"]
-        bare = placement == "hybrid" or not layout["pre_norm"]
+        bare = placement in ("hybrid", "behind") or not layout["pre_norm"]
+        behind = placement in ("peri", "behind")
         y = self.attention(x if bare else self.norm(x, name + "attention_norm"), layer, layout)
-        if placement == "peri" or layout["post_norm"]:
+        if behind or layout["post_norm"]:
             y = self.norm(y, name + "attention_post_norm", gain=True)
         x = x + y
-        n = self.norm(x, name + "mlp_norm")
+        n = x if placement == "behind" else self.norm(x, name + "mlp_norm")
         y = self.mlp(n, name + "mlp.")
-        if placement == "peri":
+        if behind:
             y = self.norm(y, name + "mlp_post_norm", gain=True)
         return (n if placement == "hybrid" else x) + y
 
@@ -152,10 +155,14 @@ class Model:
                 total = total + np.exp(sink[h] - top)
             out[:, h] = p / total @ v[:, h // (heads // groups)]
         o = self.gated(self.output_norm(out, name, layout), n, name, layout)
-        return o @ self.weights[name + "o.weight"].T
+        return self.linear(o, name + "o")
+
+    def linear(self, x: Array, name: str) -> Array:
+        """The product with a matrix, plus its bias if it has one."""
+        return x @ self.weights[name + ".weight"].T + self.weights.get(name + ".bias", 0)
 
     def projected(self, n: Array, name: str, which: str, layout: Config, heads: int) -> Array:
-        a = n @ self.weights[name + which + ".weight"].T
+        a = self.linear(n, name + which)
         conv = layout["conv"]
         if conv["size"] > 0 and conv[{"q": "queries", "k": "keys", "v": "values"}[which]]:
             w, i, plain = self.weights[name + which + "_conv.weight"], np.arange(len(a)), a
@@ -184,6 +191,8 @@ class Model:
         kind, eps, norm = layout["qk"]["kind"], layout["qk"]["eps"], name + which + "_norm"
         if kind == "qk_rms":
             return rms(a, eps)
+        if kind == "qk_rms_full":
+            return (self.weights[norm + ".gain"] * rms(a.reshape(len(a), -1), eps)).reshape(a.shape)
         if kind in ("qk_rms_w", "qkv_rms_w"):
             return self.weights[norm + ".gain"] * rms(a, eps)
         if kind in ("qk_ln", "qkv_ln"):
@@ -286,17 +295,21 @@ class Model:
     # --- the rest
 
     def mlp(self, n: Array, name: str) -> Array:
-        kind, a = self.model["mlp"]["kind"], n @ self.weights[name + "up.weight"].T
+        kind, a = self.model["mlp"]["kind"], self.linear(n, name + "up")
+
+        def gelu_tanh(x: Array) -> Array:
+            return x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2
+
         if kind == "relu2":
             h = np.maximum(a, 0) ** 2
         elif kind == "gelu":
             h = a * (1 + np.vectorize(math.erf)(a / math.sqrt(2)).astype(self.dtype)) / 2
         elif kind == "gelu_tanh":
-            h = a * (1 + np.tanh(math.sqrt(2 / math.pi) * (a + 0.044715 * a**3))) / 2
+            h = gelu_tanh(a)
         else:
-            gate = n @ self.weights[name + "gate.weight"].T
-            h = gate * sigmoid(gate) * a
-        return h @ self.weights[name + "down.weight"].T
+            gate = self.linear(n, name + "gate")
+            h = (gelu_tanh(gate) if kind == "geglu_tanh" else gate * sigmoid(gate)) * a
+        return self.linear(h, name + "down")
 
     def loss(self, y: Array, targets: Array) -> Array:
         head = self.model["head"]

@@ -1,0 +1,340 @@
+// Gradient of the gated delta rule, chunk by chunk from the last to the first; delta_rule.h has the letters.
+//
+// With dS the gradient at the state after the chunk, rest = V - ks S - M U and dR the gradient at rest times beta:
+//
+//     dU = P^T dO + ke dS;   (1 + diag(beta) M)^T dR = dU, from the last row on;   dbeta_t = <dR_t, rest_t>
+//     dW = beta dR = dV;     dP = dO U^T;   dM = -dW U^T
+//     dqs = dO S^T;  dks = -dW S^T;  dke = U dS^T;   dS <- a_0 ... a_(c-1) dS + qs^T dO - ks^T dW
+//
+// The gradient at a log-decay g_s is a sum of products <x, dx> over the terms that contain a_s: those of later positions
+// for products from the start, of earlier ones for products to the end, and of pairs around s. They are running
+// sums of such numbers, and nothing is subtracted.
+//
+// Forward quantities are computed again from the saved states. Per position and head three times the FLOPs of the
+// forward pass. Parallel over (sequence, head).
+#include <omp.h>
+
+#include <algorithm>
+#include <type_traits>
+
+#include "base/error.h"
+#include "kernels/ops.h"
+
+#include "kernels/cpu/isa_begin.h"
+#include "kernels/cpu/simd.h"
+#include "kernels/cpu/loops.h"
+#include "kernels/cpu/micro_gemm.h"
+#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/delta_rule.h"
+#include "kernels/cpu/cpu_ops.h"
+
+namespace {
+
+struct GradientTile : DeltaTile {
+    float *dq, *dk, *dqs, *dks, *dke;  // [c, d]
+    float *dscores, *dgram;            // [c, c], rows delta_chunk apart
+    float *dr, *dw;                    // [c, e]
+    float* dstate;                     // [d, e]
+    float* ddecay;                     // [c, w] at the log-decays
+    float* dbeta;                      // [c]
+    float *dlate_q, *dlate_k, *dearly_k;
+
+    GradientTile(DeltaMemory& memory, int64_t key_dim, int64_t value_dim, bool by_channel, float* gemm)
+        : DeltaTile(memory, key_dim, value_dim, by_channel, gemm) {
+        const int64_t c = delta_chunk, half = c / 2;
+        for (float** p : {&dq, &dk, &dqs, &dks, &dke}) *p = memory.take(c * d);
+        for (float** p : {&dscores, &dgram}) *p = memory.take(c * c);
+        for (float** p : {&dr, &dw}) *p = memory.take(c * e);
+        dstate = memory.take(d * e);
+        ddecay = memory.take(c * w);
+        dbeta = memory.take(c);
+        for (float** p : {&dlate_q, &dlate_k, &dearly_k}) *p = memory.take(by_channel ? half * d : 0);
+    }
+
+    void unsolve(const DeltaRows& dout, const DeltaPiece& piece);
+    void through_state(const DeltaRows& dout, const DeltaPiece& piece);
+    void gather_edges();
+    void through_scores();
+    void retreat(const DeltaRows& dout, const DeltaPiece& piece);
+
+  private:
+    void through_split(int64_t begin, int64_t mid, int64_t end);
+    void through_block(int64_t begin, int64_t end);
+};
+
+// dU, then dR, dW and the gradient at beta.
+void GradientTile::unsolve(const DeltaRows& dout, const DeltaPiece& piece) {
+    const Factor outer{dout[piece.begin], dout.stride, false};
+    multiply(scratch, {dr, e, transposed(scores, delta_chunk), outer, rows, e, rows}, 1, 0);
+    multiply(scratch, {dr, e, of(ke, d), of(dstate, e), rows, e, d}, 1, 1);
+    for (int64_t begin = (rows - 1) / delta_block * delta_block; begin >= 0; begin -= delta_block) {
+        const int64_t end = smaller(begin + delta_block, rows);
+        if (end < rows)
+            multiply(scratch,
+                     {dr + begin * e, e, transposed(gram + end * delta_chunk + begin, delta_chunk),
+                      of(dw + end * e, e), end - begin, e, rows - end},
+                     -1, 1);
+        for (int64_t t = end - 1; t >= begin; --t) {
+            for_vectors(e, [&](int64_t i, auto n) {
+                Vec sum = load(dr + t * e + i, n);
+                for (int64_t s = t + 1; s < end; ++s)
+                    sum = fma(splat(-gram[s * delta_chunk + t]), load(dw + s * e + i, n), sum);
+                store(dr + t * e + i, sum, n);
+                store(dw + t * e + i, splat(beta[t]) * sum, n);
+            });
+            dbeta[t] = sum_vectors(
+                e, [&](int64_t i, auto n) { return load(dr + t * e + i, n) * load(rest + t * e + i, n); });
+        }
+    }
+}
+
+// dP, dM, the gradients at the rows that meet the state, and dS.
+void GradientTile::through_state(const DeltaRows& dout, const DeltaPiece& piece) {
+    const Factor outer{dout[piece.begin], dout.stride, false};
+    multiply(scratch, {dscores, delta_chunk, outer, transposed(u, e), rows, rows, e}, 1, 0);
+    multiply(scratch, {dgram, delta_chunk, of(dw, e), transposed(u, e), rows, rows, e}, -1, 0);
+    multiply(scratch, {dqs, d, outer, transposed(state, e), rows, d, e}, 1, 0);
+    multiply(scratch, {dks, d, of(dw, e), transposed(state, e), rows, d, e}, -1, 0);
+    multiply(scratch, {dke, d, of(u, e), transposed(dstate, e), rows, d, e}, 1, 0);
+}
+
+// x y per channel, or their sum if the decay is one number: what of a gradient at log-decays a row contributes.
+template <class Body>
+LONGREACH_INLINE void at_decays(const DeltaTile& tile, float* to, Body product) {
+    if (tile.by_channel())
+        for_vectors(tile.d, [&](int64_t i, auto n) { store(to + i, load(to + i, n) + product(i, n), n); });
+    else
+        to[0] += sum_vectors(tile.d, product);
+}
+
+// dq, dk and the gradient at decays, of products from the start and to the end of the piece.
+void GradientTile::gather_edges() {
+    scale_rows(dq, dqs, from_start, rows, d, w);
+    float* sums = dlate_q;  // [w]: a running sum
+    float one = 0.0f;
+    if (!by_channel()) sums = &one;
+    std::fill_n(sums, w, 0.0f);
+    const float* all = from_start + (rows - 1) * w;
+    for (int64_t i = 0; i < d; ++i) {
+        const float along = sum_vectors(
+            e, [&](int64_t j, auto n) { return load(state + i * e + j, n) * load(dstate + i * e + j, n); });
+        sums[by_channel() ? i : 0] += all[by_channel() ? i : 0] * along;
+    }
+    for (int64_t t = rows - 1; t >= 0; --t) {
+        const int64_t at = t * d;
+        at_decays(*this, sums, [&](int64_t i, auto n) {
+            return load(qs + at + i, n) * load(dqs + at + i, n) +
+                   load(ks + at + i, n) * load(dks + at + i, n);
+        });
+        std::copy_n(sums, w, ddecay + t * w);
+    }
+    std::fill_n(sums, w, 0.0f);
+    for (int64_t t = 0; t < rows; ++t) {
+        const int64_t at = t * d;
+        const float *start = from_start + t * w, *end = to_end + t * w;
+        for_vectors(w, [&](int64_t i, auto n) {
+            store(ddecay + t * w + i, load(ddecay + t * w + i, n) + load(sums + i, n), n);
+        });
+        at_decays(*this, sums,
+                  [&](int64_t i, auto n) { return load(ke + at + i, n) * load(dke + at + i, n); });
+        const Vec first = splat(start[0]), last = splat(end[0]);
+        for_vectors(d, [&](int64_t i, auto n) {
+            const Vec a = w > 1 ? load(start + i, n) : first, z = w > 1 ? load(end + i, n) : last;
+            store(dk + at + i, a * load(dks + at + i, n) + z * load(dke + at + i, n), n);
+        });
+    }
+}
+
+// Adds what dP and dM give to dq, dk and the gradient at decays.
+void GradientTile::through_scores() {
+    if (by_channel()) {
+        for_splits([&](int64_t begin, int64_t mid, int64_t end) { through_split(begin, mid, end); });
+        for (int64_t begin = 0; begin < rows; begin += delta_block)
+            through_block(begin, smaller(begin + delta_block, rows));
+        return;
+    }
+    // later[j] = sum over t >= s of dP_tj P_tj + dM_tj M_tj, for falling s: the decay of s is in those of j < s.
+    float* later = dqs;
+    std::fill_n(later, delta_chunk, 0.0f);
+    for (int64_t t = rows - 1; t >= 0; --t) {
+        float *p = dscores + t * delta_chunk, *m = dgram + t * delta_chunk;
+        const float *f = factors + t * delta_chunk, *score = scores + t * delta_chunk,
+                    *product = gram + t * delta_chunk;
+        for_vectors(t, [&](int64_t j, auto n) {
+            const Vec at_p = load(p + j, n), at_m = load(m + j, n), factor = load(f + j, n);
+            store(later + j, load(later + j, n) + at_p * load(score + j, n) + at_m * load(product + j, n), n);
+            store(p + j, at_p * factor, n);
+            store(m + j, at_m * factor, n);
+        });
+        ddecay[t] += sum_vectors(t, [&](int64_t j, auto n) { return load(later + j, n); });
+        m[t] = 0.0f;
+        for (int64_t j = t + 1; j < rows; ++j) p[j] = m[j] = 0.0f;
+    }
+    const Factor keys = of(k, d), queries = of(q, d);
+    multiply(scratch, {dq, d, of(dscores, delta_chunk), keys, rows, d, rows}, 1, 1);
+    multiply(scratch, {dk, d, transposed(dscores, delta_chunk), queries, rows, d, rows}, 1, 1);
+    multiply(scratch, {dk, d, of(dgram, delta_chunk), keys, rows, d, rows}, 1, 1);
+    multiply(scratch, {dk, d, transposed(dgram, delta_chunk), keys, rows, d, rows}, 1, 1);
+}
+
+void GradientTile::through_split(int64_t begin, int64_t mid, int64_t end) {
+    split(begin, mid, end);
+    const int64_t at = mid * delta_chunk + begin, late = end - mid, early = mid - begin;
+    const float *dp = dscores + at, *dm = dgram + at;
+    multiply(scratch, {dlate_q, d, of(dp, delta_chunk), of(early_k, d), late, d, early}, 1, 0);
+    multiply(scratch, {dlate_k, d, of(dm, delta_chunk), of(early_k, d), late, d, early}, 1, 0);
+    multiply(scratch, {dearly_k, d, transposed(dp, delta_chunk), of(late_q, d), early, d, late}, 1, 0);
+    multiply(scratch, {dearly_k, d, transposed(dm, delta_chunk), of(late_k, d), early, d, late}, 1, 1);
+    for_vectors(d, [&](int64_t i, auto n) {
+        // The products once more, for the factors of the rows.
+        Vec product = splat(1.0f), sum{};
+        for (int64_t t = mid; t < end; ++t) {
+            const int64_t row = t * d + i, local = (t - mid) * d + i;
+            product = product * load(decay + row, n);
+            store(dq + row, fma(product, load(dlate_q + local, n), load(dq + row, n)), n);
+            store(dk + row, fma(product, load(dlate_k + local, n), load(dk + row, n)), n);
+        }
+        for (int64_t t = end - 1; t >= mid; --t) {
+            const int64_t local = (t - mid) * d + i;
+            sum += load(late_q + local, n) * load(dlate_q + local, n) +
+                   load(late_k + local, n) * load(dlate_k + local, n);
+            store(ddecay + t * d + i, load(ddecay + t * d + i, n) + sum, n);
+        }
+        product = splat(1.0f);
+        for (int64_t j = mid - 1; j >= begin; --j) {
+            const int64_t row = j * d + i;
+            store(dk + row, fma(product, load(dearly_k + (j - begin) * d + i, n), load(dk + row, n)), n);
+            product = product * load(decay + row, n);
+        }
+        sum = Vec{};
+        for (int64_t j = begin; j < mid; ++j) {
+            const int64_t local = (j - begin) * d + i;
+            store(ddecay + j * d + i, load(ddecay + j * d + i, n) + sum, n);
+            sum += load(early_k + local, n) * load(dearly_k + local, n);
+        }
+    });
+}
+
+void GradientTile::through_block(int64_t begin, int64_t end) {
+    for (int64_t j = begin; j < end; ++j)
+        for_vectors(d, [&](int64_t i, auto n) {
+            const Vec key = load(k + j * d + i, n);
+            // k_j as every later position reads it.
+            Vec read[delta_block];
+            read[0] = key;
+            for (int64_t t = j + 1; t < end; ++t) read[t - j] = read[t - j - 1] * load(decay + t * d + i, n);
+            Vec sum{}, back{};
+            for (int64_t t = end - 1; t > j; --t) {
+                const int64_t row = t * d + i;
+                const Vec dp = splat(dscores[t * delta_chunk + j]), dm = splat(dgram[t * delta_chunk + j]);
+                const Vec given = dp * load(q + row, n) + dm * load(k + row, n);
+                store(dq + row, fma(dp, read[t - j], load(dq + row, n)), n);
+                store(dk + row, fma(dm, read[t - j], load(dk + row, n)), n);
+                sum += read[t - j] * given;
+                store(ddecay + row, load(ddecay + row, n) + sum, n);
+                back = (back + given) * load(decay + row, n);
+            }
+            const Vec own = splat(dscores[j * delta_chunk + j]);
+            store(dq + j * d + i, fma(own, key, load(dq + j * d + i, n)), n);
+            store(dk + j * d + i, load(dk + j * d + i, n) + back + own * load(q + j * d + i, n), n);
+        });
+}
+
+// dS at the state before the piece.
+void GradientTile::retreat(const DeltaRows& dout, const DeltaPiece& piece) {
+    const Factor outer{dout[piece.begin], dout.stride, false};
+    decay_state(*this, dstate, dstate);
+    multiply(scratch, {dstate, e, transposed(qs, d), outer, d, e, rows}, 1, 1);
+    multiply(scratch, {dstate, e, transposed(ks, d), of(dw, e), d, e, rows}, -1, 1);
+}
+
+int64_t backward_floats(const DeltaSpec& s) {
+    DeltaMemory memory{nullptr};
+    GradientTile(memory, s.key_dim, s.value_dim, true, nullptr);
+    return memory.used;
+}
+
+// to[piece] = factor * from, rows `width` wide.
+void write_rows(const DeltaRows& to, const DeltaPiece& piece, const float* from, int64_t width,
+                float factor) {
+    const Vec by = splat(factor);
+    for (int64_t t = 0; t < piece.rows; ++t)
+        for_vectors(width, [&](int64_t i, auto n) {
+            store(to[piece.begin + t] + i, by * load(from + t * width + i, n), n);
+        });
+}
+
+}  // namespace
+
+int64_t CpuOps::do_delta_workspace(const DeltaSpec& spec, bool backward) const {
+    const int64_t floats = backward ? backward_floats(spec) : delta_forward_floats(spec);
+    return threads_ * floats * static_cast<int64_t>(sizeof(float));
+}
+
+void CpuOps::do_delta_rule_backward(Tensor dq, Tensor dk, Tensor dv, Tensor ddecay, Tensor dbeta,
+                                    Tensor workspace, const Tensor& dout, const Tensor& states,
+                                    const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& decay,
+                                    const Tensor& beta, const DeltaSpec& spec) {
+    check_delta(dout, q, k, v, decay, beta, spec);
+    check_delta(dv, dq, dk, dv, ddecay, dbeta, spec);
+    const int64_t d = spec.key_dim, e = spec.value_dim, length = spec.length, heads = spec.heads;
+    const int64_t chunks = delta_chunks(length), size = d * e, floats = backward_floats(spec);
+    const bool by_channel = decay.cols() > heads;
+    check(states.rows() == spec.batch * chunks * heads && states.cols() == size && !spec.continues &&
+              ddecay.cols() == decay.cols(),
+          "delta rule backward: states {}x{}", states.rows(), states.cols());
+    check(workspace.bytes() >= threads_ * floats * 4, "delta rule backward: a workspace of {} bytes",
+          workspace.bytes());
+#pragma omp parallel for schedule(dynamic) num_threads(threads_)
+    for (int64_t item = 0; item < spec.batch * heads; ++item) {
+        const int64_t sequence = item / heads, head = item % heads, first = sequence * length;
+        const int thread = omp_get_thread_num();
+        DeltaMemory memory{workspace.f32() + thread * floats};
+        GradientTile tile(memory, d, e, by_channel, scratch_of(thread));
+        const int64_t w = tile.w;
+        const DeltaInputs in{{q, first, head * d},
+                             {k, first, head * d},
+                             {v, first, head * e},
+                             {decay, first, head * w},
+                             {beta, first, head}};
+        const DeltaRows outer(dout, first, head * e);
+        const int32_t* doc_start = spec.doc_start ? spec.doc_start.i32() + first : nullptr;
+        std::fill_n(tile.dstate, size, 0.0f);
+        for (int64_t chunk = chunks - 1; chunk >= 0; --chunk) {
+            DeltaPiece pieces[delta_chunk];
+            int64_t count = 0;
+            const int64_t end = smaller((chunk + 1) * delta_chunk, length);
+            for (int64_t at = chunk * delta_chunk; at < end; at += pieces[count++].rows)
+                pieces[count] = delta_piece(at, length, doc_start, false);
+            while (count-- > 0) {
+                const DeltaPiece& piece = pieces[count];
+                // A piece that does not begin a chunk begins a document.
+                if (piece.fresh)
+                    std::fill_n(tile.state, size, 0.0f);
+                else
+                    std::copy_n(
+                        states.f32() + ((sequence * chunks + chunk) * heads + head) * states.row_stride, size,
+                        tile.state);
+                tile.read(in, piece, spec);
+                tile.score();
+                tile.solve(in, piece);
+                tile.unsolve(outer, piece);
+                tile.through_state(outer, piece);
+                tile.gather_edges();
+                tile.through_scores();
+                write_rows({dq, first, head * d}, piece, tile.dq, d, spec.query_scale);
+                write_rows({dk, first, head * d}, piece, tile.dk, d, spec.key_scale);
+                write_rows({dv, first, head * e}, piece, tile.dw, e, 1);
+                write_rows({ddecay, first, head * w}, piece, tile.ddecay, w, 1);
+                write_rows({dbeta, first, head}, piece, tile.dbeta, 1, 1);
+                if (piece.fresh) {
+                    std::fill_n(tile.dstate, size, 0.0f);
+                    continue;
+                }
+                tile.retreat(outer, piece);
+            }
+        }
+    }
+}
+
+#include "kernels/cpu/isa_end.h"

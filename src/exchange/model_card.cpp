@@ -1,0 +1,86 @@
+#include "exchange/model_card.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/text.h"
+#include "base/units.h"
+#include "eval/tables.h"
+#include "model/attention_angle.h"
+#include "train/run_directory.h"
+
+namespace longreach::exchange {
+
+namespace {
+
+// The rows of the newest step up to the checkpoint's.
+std::vector<eval::LossRow> newest(std::vector<eval::LossRow> rows, int64_t limit) {
+    int64_t step = -1;
+    for (const eval::LossRow& row : rows)
+        if (row.step <= limit) step = std::max(step, row.step);
+    std::erase_if(rows, [&](const eval::LossRow& row) { return row.step != step; });
+    return rows;
+}
+
+std::string table(const std::string& title, const std::vector<eval::LossRow>& rows) {
+    if (rows.empty()) return {};
+    std::string text =
+        fmt::format("\n{}\n\n| length | loss | standard error | tokens scored | documents |\n", title);
+    text += "|---:|---:|---:|---:|---:|\n";
+    const auto whole = [](double count) {
+        return std::isnan(count) ? std::string("-") : fmt::format("{:.0f}", count);
+    };
+    for (const eval::LossRow& row : rows)
+        text += fmt::format("| {} | {:.4f} | {} | {} | {} |\n", row.length, row.loss,
+                            std::isnan(row.standard_error) ? "-" : fmt::format("{:.4f}", row.standard_error),
+                            whole(row.scored), whole(row.documents));
+    return text;
+}
+
+// Of the validations of the run, and of its evaluations under a label.
+std::string losses(const std::string& run, int64_t step) {
+    std::string text =
+        table(fmt::format("Validation after step {}:", step), newest(eval::val_file.read(run), step));
+    const std::string evaluations = io::join_path(run, "eval");
+    if (io::kind_of(evaluations, io::Links::refuse) != io::PathKind::directory) return text;
+    for (const std::string& label : io::list_directory(evaluations))
+        if (train::is_label(label))
+            text += table(fmt::format("Evaluation `{}`:", label),
+                          newest(eval::val_file.read(io::join_path(evaluations, label)), step));
+    return text;
+}
+
+}  // namespace
+
+std::string model_card(const train::Experiment& e, const io::Checkpoint& checkpoint, const CardFacts& facts) {
+    const std::string run = io::parent_path(io::parent_path(checkpoint.path));
+    std::string text = "---\nlibrary_name: transformers\ntags:\n- longreach\n- long-context\n---\n\n";
+    text += fmt::format("# {}\n\n", one_line(e.run.name));
+    text += fmt::format(
+        "A `{}` of {} parameters, a checkpoint of longreach: step {}, {} layers of width {}, a vocabulary of "
+        "{} "
+        "tokens, trained at contexts of up to {} tokens.\n",
+        facts.architecture, human_count(static_cast<double>(facts.parameters)), checkpoint.step,
+        e.model.layers, e.model.width, e.model.vocab_size, e.model.train_context);
+    if (e.data.document_mask)
+        text +=
+            "\nIn training, attention stayed inside each document (`data.document_mask`). This model does "
+            "not "
+            "separate documents: give it one document at a time.\n";
+    if (!facts.tokenizer)
+        text += "\nNo tokenizer is here: token ids are those of the data that the model was trained on.\n";
+    text += "\n## Use\n\n```python\nfrom transformers import AutoModelForCausalLM\n\n";
+    text += fmt::format("model = AutoModelForCausalLM.from_pretrained(\".\"{})\n```\n",
+                        facts.own_code ? ", trust_remote_code=True" : "");
+    const std::string measured =
+        io::kind_of(run, io::Links::follow) == io::PathKind::directory ? losses(run, checkpoint.step) : "";
+    text += "\n## Loss by length\n";
+    text += measured.empty()
+                ? "\nNot measured.\n"
+                : "\nMean loss per token in nats. The same tokens are scored at every length of a table.\n" +
+                      measured;
+    text += "\n## Config\n\n`longreach_config.json` is the config of the run.\n";
+    return text;
+}
+
+}  // namespace longreach::exchange

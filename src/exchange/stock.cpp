@@ -1,0 +1,156 @@
+#include "exchange/stock.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "model/attention_angle.h"
+
+namespace longreach::exchange {
+
+namespace {
+
+using model::AttentionConfig;
+using model::ModelConfig;
+using model::QkKind;
+
+// What no class has, as a reason; "" if there is nothing of it.
+std::string unusual_model(const ModelConfig& m) {
+    if (m.embedding_norm) return "model.embedding_norm";
+    if (m.norm.kind != NormKind::rms) return "model.norm.kind layer";
+    if (m.norm.placement != model::NormPlacement::pre) return "model.norm.placement";
+    if (m.mlp.kind != model::MlpKind::swiglu) return "model.mlp.kind (not swiglu)";
+    if (m.positions > 0) return "model.positions";
+    const model::ResidualConfig& r = m.residual;
+    if (r.x0 || r.unet || r.smear || r.backout >= 0 || r.values != model::ValueMix::none ||
+        r.value_embeddings > 0)
+        return "model.residual";
+    if (m.head.softcap.kind != Softcap::none) return "model.head.softcap";
+    return {};
+}
+
+std::string unusual_attention(const AttentionConfig& a) {
+    if (a.written() || a.distance.kind != "none") return "score or distance";
+    if (a.scale.kind != "none" || a.scale.base != 0 || a.scale.learned()) return "scale";
+    if (a.softcap > 0) return "softcap";
+    if (a.bias == model::AttentionBias::qkv) return "bias qkv";
+    if (!a.angle.is_null()) return "angle";
+    if (a.position.kind != model::PositionKind::rope) return "position.kind";
+    if (a.chunk > 0) return "chunk";
+    if (a.sink != model::SinkKind::none) return "sink";
+    if (a.conv.size > 0) return "conv";
+    if (a.output_norm.kind != model::OutputNorm::none) return "output_norm";
+    if (a.gate.kind != model::GateKind::none) return "gate";
+    if (!a.pre_norm) return "pre_norm false";
+    if (a.post_norm) return "post_norm";
+    if (a.forget != model::ForgetKind::none) return "forget";
+    if (a.normaliser != model::Normaliser::softmax) return "normaliser";
+    return {};
+}
+
+// The attention that all layers share but for their windows, of which there is at most one size.
+struct Shape {
+    const AttentionConfig* attention = nullptr;
+    int64_t window = 0;
+    std::vector<bool> windowed;  // by layer
+    std::string problem;
+};
+
+Shape common_shape(const ModelConfig& m) {
+    Shape shape;
+    for (int64_t l = 0; l < m.layers; ++l) {
+        const AttentionConfig& a = m.layer_attention(l);
+        const auto differ = [&](const std::string& what) { shape.problem = m.layout_path(l) + ": " + what; };
+        if (const std::string unusual = unusual_attention(a); !unusual.empty()) differ(unusual);
+        if (shape.attention == nullptr) shape.attention = &a;
+        const AttentionConfig& first = *shape.attention;
+        if (a.heads != first.heads || a.kv() != first.kv() || a.head_dim != first.head_dim)
+            differ("other heads than layer 0");
+        if (a.position.base != first.position.base) differ("another position.base than layer 0");
+        if (a.bias != first.bias) differ("another bias than layer 0");
+        if (a.qk.kind != first.qk.kind || a.qk.eps != first.qk.eps) differ("another qk than layer 0");
+        shape.windowed.push_back(a.window > 0);
+        if (a.window == 0) continue;
+        if (shape.window > 0 && a.window != shape.window) differ("windows of two sizes");
+        shape.window = a.window;
+    }
+    return shape;
+}
+
+json::Value common_config(const ModelConfig& m, const AttentionConfig& a) {
+    const json::Value rope = json::Value::object({{"rope_type", "default"}, {"rope_theta", a.position.base}});
+    return json::Value::object({{"vocab_size", m.vocab_size},
+                                {"hidden_size", m.width},
+                                {"intermediate_size", m.mlp_hidden()},
+                                {"num_hidden_layers", m.layers},
+                                {"num_attention_heads", a.heads},
+                                {"num_key_value_heads", a.kv()},
+                                {"head_dim", a.head_dim},
+                                {"hidden_act", "silu"},
+                                {"max_position_embeddings", m.train_context},
+                                {"initializer_range", 0.02},
+                                {"rms_norm_eps", m.norm.eps},
+                                {"use_cache", true},
+                                {"tie_word_embeddings", m.head.tied},
+                                // The older and the newer way to say the same.
+                                {"rope_theta", a.position.base},
+                                {"rope_parameters", rope},
+                                {"attention_bias", a.bias == model::AttentionBias::all},
+                                {"attention_dropout", 0.0}});
+}
+
+void add_gains(Stock& stock, const ModelConfig& m, bool heads) {
+    for (int64_t l = 0; l < m.layers; ++l) {
+        const AttentionConfig& a = m.layer_attention(l);
+        const std::string layer = fmt::format("layers.{}.", l);
+        const auto add = [&](const std::string& ours, int64_t count) {
+            stock.ones.emplace_back(stock.places.place(layer + ours).name, count);
+        };
+        if (!m.norm.gain) add("attention_norm.gain", m.width);
+        if (!m.norm.gain) add("mlp_norm.gain", m.width);
+        if (heads && a.qk.kind == QkKind::qk_rms) add("attention.q_norm.gain", a.head_dim);
+        if (heads && a.qk.kind == QkKind::qk_rms) add("attention.k_norm.gain", a.head_dim);
+    }
+    if (!m.norm.gain) stock.ones.emplace_back(stock.places.place("final_norm.gain").name, m.width);
+}
+
+}  // namespace
+
+std::optional<Stock> stock_form(const ModelConfig& m, std::string& why) {
+    why = unusual_model(m);
+    if (!why.empty()) return {};
+    const Shape shape = common_shape(m);
+    why = shape.problem;
+    if (!why.empty()) return {};
+    const AttentionConfig& a = *shape.attention;
+    Stock stock;
+    stock.config = common_config(m, a);
+    add_llama_places(stock.places);
+    if (a.qk.kind == QkKind::none && shape.window == 0) {
+        stock.architecture = "LlamaForCausalLM";
+        stock.config.set("model_type", "llama").set("mlp_bias", m.mlp.bias);
+        add_gains(stock, m, false);
+    } else if ((a.qk.kind == QkKind::qk_rms || a.qk.kind == QkKind::qk_rms_w) && a.qk.eps == m.norm.eps &&
+               !m.mlp.bias) {
+        stock.architecture = "Qwen3ForCausalLM";
+        json::Value kinds = json::Value::array();
+        for (const bool windowed : shape.windowed)
+            kinds.push(windowed ? "sliding_attention" : "full_attention");
+        stock.config.set("model_type", "qwen3")
+            .set("layer_types", kinds)
+            .set("use_sliding_window", shape.window > 0)
+            .set("sliding_window", shape.window > 0 ? json::Value(shape.window) : json::Value())
+            .set("max_window_layers", m.layers);
+        add_gains(stock, m, true);
+    } else {
+        why = a.qk.kind == QkKind::none ? "windows without norms of queries and keys"
+              : a.qk.eps != m.norm.eps  ? "another qk.eps than norm.eps"
+              : m.mlp.bias              ? "model.mlp.bias with norms of queries and keys"
+                                        : "model.attention.qk.kind";
+        return {};
+    }
+    stock.config.set("architectures", json::Value::array({stock.architecture}));
+    return stock;
+}
+
+}  // namespace longreach::exchange

@@ -1,0 +1,35 @@
+#include "exchange/tokenizer_files.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "data/tokenizer_file.h"
+#include "io/file.h"
+
+namespace longreach::exchange {
+
+TokenizerFiles find_tokenizer(const std::string& directory) {
+    TokenizerFiles files;
+    for (const char* name :
+         {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
+          "vocab.json", "merges.txt", "tokenizer.model", "chat_template.jinja", "generation_config.json"})
+        if (io::kind_of(io::join_path(directory, name), io::Links::follow) == io::PathKind::file)
+            files.names.emplace_back(name);
+    const auto holds = [&](const char* name) {
+        return std::find(files.names.begin(), files.names.end(), name) != files.names.end();
+    };
+    if (!holds("tokenizer.json") && !(holds("vocab.json") && holds("merges.txt"))) return files;
+    try {
+        const auto tokenizer = data::load_tokenizer(directory);
+        files.fingerprint = tokenizer->fingerprint();
+        files.description = fmt::format("tokenizer: {} tokens, fingerprint {}", tokenizer->vocab_size(),
+                                        format_hash64(files.fingerprint));
+    } catch (const Error& error) {
+        if (error.code() == ExitCode::internal || error.code() == ExitCode::disk) throw;
+        files.problem = fmt::format("the tokenizer cannot be read here: {}", error.what());
+    }
+    return files;
+}
+
+}  // namespace longreach::exchange

@@ -1,0 +1,105 @@
+// The gated delta rule as a mixer: Gated DeltaNet, and Kimi Delta Attention, whose states decay channel by channel.
+//
+//     q|k|v = silu(short convolution of xn Wqkv^T)          [N, W], W = H (2 d + e)
+//     q, k  = q / |q|, k / |k|                              head by head
+//     g     = -exp(a_log) softplus(p(xn) + time_bias)       [N, H], or [N, H d] by channel
+//     beta  = sigmoid(xn Wb^T)                              [N, H]
+//     o     = delta rule of q / sqrt(d), k, v, g, beta      [N, H e]; Ops::delta_rule
+//     o     = rms(o) gain, then times a gate of z(xn)       head by head; silu, by channel sigmoid
+//     y    += o Wo^T
+//
+// p and z are products with one matrix, by channel with two and few channels between them. A generation keeps the
+// states and the last rows of q|k|v before the convolution.
+#pragma once
+
+#include "model/arena.h"
+#include "model/mixer.h"
+#include "model/model_config.h"
+
+namespace longreach::model {
+
+// y = x W^T, or x down^T up^T with `narrow` channels between.
+class DeltaProjection {
+  public:
+    struct Saved {
+        Tensor y, hidden;  // [N, out], [N, narrow]
+    };
+    DeltaProjection() = default;
+    // narrow: 0: one matrix, named `name`.weight. group: of one matrix; two are always hidden matrices.
+    DeltaProjection(ParamTable& table, const ModelConfig& model, const std::string& name, int64_t out,
+                    int64_t narrow, ParamGroup group);
+    int64_t width() const { return matrix_.rows; }
+    Saved plan(Arena& arena, const std::string& name, int64_t tokens) const;
+    Tensor forward(StepContext& run, const Saved& saved, const Tensor& xn) const;
+    // dxn += the gradient through it. dhidden [N, narrow].
+    void backward(StepContext& run, Tensor dxn, const Tensor& dy, const Tensor& dhidden, const Saved& saved,
+                  const Tensor& xn) const;
+
+  private:
+    ParamRef matrix_, down_;
+};
+
+class DeltaLayer : public Mixer {
+  public:
+    struct Cache {
+        Tensor recent, convolved;  // [B K, W]: the last K rows before the convolution; what it makes of them
+        Tensor state;              // f32 [B H, d e]
+    };
+    struct Workspace {
+        Tensor dqkv, dprojected;  // [N, W]
+        Tensor dout, dgate;       // [N, H e]
+        Tensor ddecay, dbeta;     // f32 [N, H or H d], [N, H]
+        Tensor du, dub;           // at the projections of decay and beta
+        Tensor dhidden;           // [N, the wider of the narrow projections]
+        Tensor rule;              // of the delta rule
+    };
+    struct Saved : Memory {
+        Tensor projected, convolved,
+            qkv;  // [N, W]: before and after the convolution, then as the rule reads it
+        Tensor query_inverse, key_inverse;    // f32 [N, H]
+        DeltaProjection::Saved u, ub, z;      // before decay, beta and gate
+        Tensor decay, beta;                   // f32
+        Tensor states;                        // f32 [chunks H, d e]: training only
+        Tensor o, normalised, normed, gated;  // [N, H e]
+        Tensor inverse;                       // f32 [N H]
+        Workspace workspace;
+        Cache cache;
+    };
+
+    DeltaLayer(ParamTable& table, const ModelConfig& model, int64_t layer);
+
+    std::unique_ptr<Memory> plan(Arena& arena, const std::string& name, int64_t tokens,
+                                 const std::vector<int64_t>& lengths, bool training) const override;
+    void plan_workspace(Memory& memory, Arena& arena, Ops& ops, int64_t tokens,
+                        const std::vector<int64_t>& lengths, bool training) const override;
+    void plan_decoding(Memory& memory, Arena& arena, const std::string& name, int64_t sequences,
+                       int64_t room) const override;
+    void forward(StepContext& run, const Memory& memory, Tensor y, Write write, const Tensor& xn,
+                 const SharedValues& shared) const override;
+    void backward(StepContext& run, Tensor dxn, const Tensor& dy, const Memory& memory, const Tensor& xn,
+                  const SharedValues& shared) const override;
+    double flops_per_token(int64_t length) const override;
+
+  private:
+    int64_t key_width() const { return heads_ * key_dim_; }
+    int64_t value_width() const { return heads_ * value_dim_; }
+    int64_t total_width() const { return 2 * key_width() + value_width(); }
+    Tensor queries_of(const Tensor& qkv) const { return qkv.col_range(0, key_width()); }
+    Tensor keys_of(const Tensor& qkv) const { return qkv.col_range(key_width(), key_width()); }
+    Tensor values_of(const Tensor& qkv) const { return qkv.col_range(2 * key_width(), value_width()); }
+    Tensor groups_of(const Tensor& x) const { return x.shaped({x.rows() * heads_, value_dim_}); }
+    HeadSpec unit_heads(int64_t length) const;
+    DeltaSpec rule(int64_t batch, int64_t length) const;
+    GateSpec gate() const { return {1.0f, !by_channel_}; }
+    // q|k|v before the silu, as rows of this pass.
+    Tensor convolve(StepContext& run, const Saved& saved, const Tensor& xn) const;
+
+    int64_t heads_ = 0, key_dim_ = 0, value_dim_ = 0;
+    bool by_channel_ = false;
+    int64_t conv_size_ = 0;
+    NormSpec norm_;
+    ParamRef qkv_, conv_, a_log_, time_bias_, gain_, out_;
+    DeltaProjection decay_, beta_, gate_;
+};
+
+}  // namespace longreach::model

@@ -1,0 +1,53 @@
+// The tokenizer travels with the model, and another one's is refused.
+#include <doctest/doctest.h>
+
+#include "data/tokenizer_file.h"
+#include "exchange/export.h"
+#include "exchange/import.h"
+#include "exchange/made_run.h"
+#include "tokenizer/tiny_vocabulary.h"
+
+using namespace longreach;
+using namespace longreach::test;
+
+namespace {
+const io::Notice quiet = [](const std::string&) {};
+const char* const small_model =
+    R"({"layers": 1, "width": 16, "vocab_size": 300, "embedding_norm": false, "norm": {"gain": true},
+        "mlp": {"kind": "swiglu"}, "attention": {"heads": 2, "head_dim": 8, "qk": {"kind": "none"}}})";
+}  // namespace
+
+TEST_CASE("the tokenizer goes from run to model and back, and its fingerprint with it") {
+    const TempDir dir;
+    io::make_directories(dir / "run");
+    put(dir / "run/tokenizer.json", json::write(tiny_byte_level({{"a", "b"}}), json::Style::pretty));
+    const uint64_t fingerprint = data::load_tokenizer(dir / "run")->fingerprint();
+    make_run(dir / "run", small_model, fingerprint);
+    exchange::export_model({.target = dir / "run", .directory = dir / "hf"}, quiet);
+    CHECK(get(dir / "hf/tokenizer.json") == get(dir / "run/tokenizer.json"));
+    const exchange::ImportResult result =
+        exchange::import_model({.directory = dir / "hf", .output = dir / "back"}, quiet);
+    CHECK(contains(result.tokenizer, "257 tokens"));
+    CHECK(get(dir / "back/tokenizer.json") == get(dir / "run/tokenizer.json"));
+    CHECK(train::tokenizer_of(train::find_checkpoint(dir / "back", quiet)) == fingerprint);
+
+    io::make_directories(dir / "other");
+    put(dir / "other/tokenizer.json", json::write(tiny_byte_level({{"a", "c"}}), json::Style::pretty));
+    const std::string error = error_of([&] {
+        exchange::export_model({.target = dir / "run", .directory = dir / "hf2", .tokenizer = dir / "other"},
+                               quiet);
+    });
+    CHECK(contains(error, "the model was trained on tokens of the tokenizer"));
+}
+
+TEST_CASE("a tokenizer that cannot be read is copied and noted") {
+    const TempDir dir;
+    make_run(dir / "run", small_model);
+    exchange::export_model({.target = dir / "run", .directory = dir / "hf"}, quiet);
+    put(dir / "hf/tokenizer.json", "{}");
+    const exchange::ImportResult result =
+        exchange::import_model({.directory = dir / "hf", .output = dir / "back"}, quiet);
+    REQUIRE(result.notes.size() == 1);
+    CHECK(contains(result.notes[0], "the tokenizer cannot be read here"));
+    CHECK(get(dir / "back/tokenizer.json") == "{}");
+}

@@ -1,0 +1,89 @@
+// Models with layers of the gated delta rule: losses and gradients against the scalar recurrence, the tensors and
+// their first values, equal bits, FLOPs.
+#include <doctest/doctest.h>
+
+#include "model/check_model.h"
+#include "model/delta_models.h"
+#include "reference/parameters.h"
+
+using namespace longreach;
+using namespace longreach::test;
+
+TEST_CASE(
+    "layers of the delta rule: losses and gradients agree with the reference on every instruction set") {
+    const std::vector<std::string> isas = available_isas();
+    double worst = 0;
+    for (const SmallModel& small : delta_models())
+        worst = std::max(worst, check_model(small, isas, 12, true));
+    MESSAGE("largest error, as a fraction of its bound: ", worst);
+}
+
+TEST_CASE("layers of the delta rule: the reference in f32 keeps the bound it sets for others") {
+    double worst = 0;
+    for (const SmallModel& small : delta_models()) {
+        CAPTURE(small.name);
+        const auto fixture = make_fixture(small, {.threads = 1});
+        worst = std::max(worst,
+                         check_f32_reference(small.config, fixture->named_weights(), make_example(small), 4));
+    }
+    MESSAGE("largest error, as a fraction of its bound: ", worst);
+}
+
+TEST_CASE("layers of the delta rule: tensors and their first values") {
+    using Start = reference::Parameter::Start;
+    for (const SmallModel& small : delta_models()) {
+        CAPTURE(small.name);
+        ModelFixture fixture(small.config, {.sequences = 1, .length = 8});
+        size_t count = 0;
+        for (const reference::Parameter& p : reference::parameters(small.config)) {
+            CAPTURE(p.name);
+            const model::Param* found = fixture.params().find(p.name);
+            REQUIRE(found != nullptr);
+            CHECK(found->shape == p.shape);
+            ++count;
+            for (const float value : fixture.values(fixture.host_weights, p.name)) {
+                const double x = value;
+                if (p.start == Start::log_to) {
+                    CHECK(std::exp(x) >= p.least * (1 - 1e-6));
+                    CHECK(std::exp(x) <= p.value * (1 + 1e-6));
+                }
+                if (p.start == Start::time_step) {
+                    CHECK(std::log1p(std::exp(x)) >= p.least * (1 - 1e-6));
+                    CHECK(std::log1p(std::exp(x)) <= p.value * (1 + 1e-6));
+                }
+            }
+        }
+        CHECK(count == fixture.params().params().size());
+    }
+}
+
+TEST_CASE("layers of the delta rule: a step has the same bits at every number of threads") {
+    for (const SmallModel& small : delta_models()) {
+        CAPTURE(small.name);
+        const Example example = make_example(small);
+        const auto one = make_fixture(small, {.threads = 1});
+        const ModelFixture::Step expected = one->train(example);
+        for (const int threads : {2, 3, 8}) {
+            const auto fixture = make_fixture(small, {.threads = threads});
+            const ModelFixture::Step step = fixture->train(example);
+            CHECK(step.losses == expected.losses);
+            CHECK(step.gradients == expected.gradients);
+        }
+    }
+}
+
+TEST_CASE("layers of the delta rule: an evaluation has the losses of training") {
+    for (const SmallModel& small : delta_models()) {
+        CAPTURE(small.name);
+        const auto fixture = make_fixture(small, {.threads = 2});
+        const Example example = make_example(small);
+        CHECK(fixture->evaluate(example) == fixture->train(example).losses);
+    }
+}
+
+TEST_CASE("the FLOPs of a model of the delta rule do not grow with the length") {
+    const SmallModel small = delta_models().front();
+    const auto fixture = make_fixture(small, {.threads = 1});
+    CHECK(fixture->model().evaluation_flops_per_token(64) ==
+          fixture->model().evaluation_flops_per_token(65536));
+}
