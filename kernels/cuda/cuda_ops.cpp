@@ -7,6 +7,7 @@
 #include <map>
 #include <utility>
 
+#include "kernels/cuda/attention_hopper.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/runtime.h"
@@ -114,12 +115,11 @@ class CudaOps final : public Ops {
     }
     NativeQueue native_queue() const override { return {index_, stream()}; }
     int64_t free_bytes() const override { return free_memory(); }
-    // Blocks of the attention kernels for Hopper: one for each multiprocessor, none on other devices or where
-    // LONGREACH_HOPPER=0 asks for the kernels that all devices have.
+    // Of the attention kernels for Hopper; none where LONGREACH_HOPPER=0 asks for the kernels that all devices have.
     int hopper_workers() const {
         static const char* const wanted = std::getenv("LONGREACH_HOPPER");
         const bool no = wanted && std::string_view(wanted) == "0";
-        return device_.architecture == 90 && !no ? device_.multiprocessors : 0;
+        return no ? 0 : cuda::hopper_workers(device_.architecture, device_.multiprocessors);
     }
 
     // --- memory
