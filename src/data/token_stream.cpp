@@ -51,6 +51,26 @@ std::vector<std::string> find_shards(const std::vector<std::string>& paths) {
     return shards;
 }
 
+TokenStream TokenStream::open_sources(const std::vector<std::vector<std::string>>& sources,
+                                      const StreamOptions& options) {
+    std::vector<std::string> shards;
+    std::vector<size_t> ends;  // of each source, in shards
+    for (const std::vector<std::string>& paths : sources) {
+        require(!paths.empty(), ExitCode::data, "no token data is named");
+        const std::vector<std::string> found = find_shards(paths);
+        shards.insert(shards.end(), found.begin(), found.end());
+        ends.push_back(shards.size());
+    }
+    TokenStream stream = open(shards, options);
+    stream.sources_.clear();
+    uint64_t begin = 0;
+    for (const size_t end : ends) {
+        stream.sources_.push_back({begin, stream.first_[end] - begin});
+        begin = stream.first_[end];
+    }
+    return stream;
+}
+
 TokenStream TokenStream::open(const std::vector<std::string>& paths, const StreamOptions& options) {
     require(!paths.empty(), ExitCode::data, "no token data is named");
     TokenStream stream;
@@ -105,6 +125,7 @@ TokenStream TokenStream::open(const std::vector<std::string>& paths, const Strea
     }
     if (!all_sources_known) stream.source_bytes_ = 0;
     stream.fingerprint_ = fingerprint.digest();
+    stream.sources_ = {{0, stream.tokens()}};
 
     if (checkable <= options.verify_limit)
         for (const Shard& shard : stream.shards_)

@@ -25,15 +25,26 @@ struct StreamOptions {
     uint64_t verify_limit = uint64_t{256} << 20;
 };
 
+// The tokens of a stream that came from one list of paths: positions [begin, begin + tokens).
+struct Source {
+    uint64_t begin = 0, tokens = 0;
+    bool operator==(const Source&) const = default;
+};
+
 class TokenStream {
   public:
     // Each path is a shard, a directory of shards (*.bin, *.idx) or a shell pattern.
     static TokenStream open(const std::vector<std::string>& paths, const StreamOptions& options);
 
+    // The same of several sources, one after the other. No shard may be in two.
+    static TokenStream open_sources(const std::vector<std::vector<std::string>>& sources,
+                                    const StreamOptions& options);
+
     // A stream without tokens, for planning without the data.
     static TokenStream absent() { return {}; }
 
     uint64_t tokens() const { return first_.back(); }
+    const std::vector<Source>& sources() const { return sources_; }
 
     // Tokens [begin, begin + count), which must be inside the stream. Safe to call from several threads.
     void read(uint64_t begin, int64_t count, int32_t* out) const;
@@ -67,6 +78,7 @@ class TokenStream {
     [[noreturn]] void fail_token(size_t shard, uint64_t position) const;
 
     std::vector<Shard> shards_;
+    std::vector<Source> sources_;
     std::vector<Rule> rules_;         // one per shard
     std::vector<int64_t> limits_;     // one per shard: tokens must be below
     std::vector<uint64_t> first_{0};  // position of each shard's first token, then the total

@@ -60,6 +60,10 @@ void StageConfig::fields(config::Fields& f) {
     f.integer("window", window, {.min = 0, .tokens = true},
               {"narrows the windows of windowed layers to at most this; 0: as configured"});
     f.number("lr", lr, {.min = 0, .max = 1e3}, {"multiplies every learning rate in this stage"});
+    f.any("mixture", mixture,
+          {"weights of the sources in this stage, an object of name and weight, 0 for those not named; null: "
+           "those of "
+           "data.mixture"});
 }
 
 void WindowWarmupConfig::fields(config::Fields& f) {
@@ -187,6 +191,7 @@ bool Experiment::check_stages(config::Problems& p, bool windowed) const {
     for (size_t i = 0; i < stages.size(); ++i) {
         const StageConfig& s = stages[i];
         const std::string path = fmt::format("stages.{}", i);
+        data.check_weights(p, path + ".mixture", s.mixture);
         if ((s.steps > 0) == (s.tokens > 0)) p.add(path, "needs exactly one of steps and tokens, above zero");
         const int64_t per_step = s.batch_tokens > 0 ? s.batch_tokens : batch.tokens;
         const std::string per_step_path = s.batch_tokens > 0 ? path + ".batch_tokens" : "batch.tokens";
@@ -449,6 +454,17 @@ std::vector<Stage> Experiment::resolved_stages() const {
         out.push_back(r);
     }
     return out;
+}
+
+std::vector<data::Phase> Experiment::phases() const {
+    std::vector<data::Phase> phases;
+    const std::vector<Stage> resolved = resolved_stages();
+    for (size_t i = 0; i < stages.size(); ++i) {
+        std::vector<double> weights = data.weights(stages[i].mixture);
+        if (!phases.empty() && phases.back().weights == weights) continue;
+        phases.push_back({static_cast<uint64_t>(resolved[i].first_token), std::move(weights)});
+    }
+    return phases;
 }
 
 Stage Experiment::stage_at(int64_t step) const {

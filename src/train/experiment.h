@@ -37,6 +37,7 @@ struct StageConfig {
     int64_t batch_tokens = 0;
     int64_t window = 0;
     double lr = 1;
+    json::Value mixture;  // null: as data.mixture
     void fields(config::Fields& f);
 };
 
@@ -129,6 +130,8 @@ struct Experiment {
     // The evaluations that are due once `step` steps are done, in this order.
     std::vector<Part> parts_after(int64_t step) const;
     // Samples of data.task; `haystack` as for TaskGenerator.
+    // Where the weights of the sources change, for the order of the data.
+    std::vector<data::Phase> phases() const;
     tasks::TaskGenerator task_generator(const data::TokenStream* haystack) const;
 
   private:

@@ -6,10 +6,13 @@ namespace longreach::train {
 
 namespace {
 
-data::TokenStream open_stream(const Experiment& experiment, const std::vector<std::string>& paths,
+using Sources = std::vector<std::vector<std::string>>;
+
+data::TokenStream open_stream(const Experiment& experiment, const Sources& sources,
                               const Surroundings& surroundings) {
     if (!surroundings.no_data.empty()) return data::TokenStream::absent();
-    return data::TokenStream::open(paths, experiment.data.stream_options(experiment.model.vocab_size));
+    return data::TokenStream::open_sources(sources,
+                                           experiment.data.stream_options(experiment.model.vocab_size));
 }
 
 }  // namespace
@@ -21,14 +24,20 @@ Session::Session(const Experiment& e, Console& c, Ops& o, int own_rank, int of_r
       rank(own_rank),
       ranks(of_ranks),
       surroundings(s),
-      train_stream(open_stream(e, e.data.train, s)),
-      val_stream(open_stream(e, e.data.val, s)),
+      train_stream(open_stream(e, e.data.sources(), s)),
+      val_stream(open_stream(e, {e.data.val}, s)),
       model(e.model, e.table_rows(), e.eval.rope),
       schedule(e, model, val_stream) {
     const uint64_t own = train_stream.tokenizer(), other = val_stream.tokenizer();
     require(own == 0 || other == 0 || own == other, ExitCode::data,
             "data.train and data.val were made with different tokenizers, {} and {}", format_hash64(own),
             format_hash64(other));
+}
+
+std::vector<data::Source> Session::sources() const {
+    if (surroundings.no_data.empty()) return train_stream.sources();
+    const uint64_t block = static_cast<uint64_t>(experiment.block_tokens()) + 1;
+    return std::vector<data::Source>(experiment.data.sources().size(), {0, block});
 }
 
 std::string Session::earlier_checkpoint(int64_t step) const {

@@ -11,10 +11,8 @@ namespace longreach::train {
 Stepper::Stepper(Session& session, RankAgreement& agreement)
     : session_(session),
       agreement_(agreement),
-      batch_plan_(
-          session.surroundings.no_data.empty() ? session.train_stream.tokens()
-                                               : static_cast<uint64_t>(session.experiment.block_tokens()) + 1,
-          session.experiment.block_tokens(), session.experiment.data_seed(), session.experiment.data.shuffle),
+      batch_plan_(session.sources(), session.experiment.phases(), session.experiment.block_tokens(),
+                  session.experiment.data_seed(), session.experiment.data.shuffle),
       optimizer_(session.experiment.optimizer, session.model.params(),
                  {session.rank, session.ranks, session.experiment.parallel.shard_optimizer}),
       tree_(session.experiment.batch.leaves, session.rank, session.ranks),

@@ -229,7 +229,7 @@ void check_data(const std::vector<PlannedRun>& runs, RunProblems& problems) {
         if (first) {
             try {
                 const auto options = e.data.stream_options(e.model.vocab_size);
-                data::TokenStream::open(e.data.train, options);
+                data::TokenStream::open_sources(e.data.sources(), options);
                 const data::TokenStream val = data::TokenStream::open(e.data.val, options);
                 const int64_t fewest =
                     e.eval.every > 0 ? std::min(e.eval.tokens, e.eval.final_tokens) : e.eval.final_tokens;
@@ -264,7 +264,15 @@ void check_seeds(const SweepConfig& sweep, SweepPlan& plan, RunProblems& problem
         if (run.seed != sweep.seeds[0]) continue;
         const Experiment& e = run.experiment;
         const json::Value data = config::to_json(config::describe(e.data));
+        json::Array phases;
+        for (const data::Phase& phase : e.phases()) {
+            json::Array values{static_cast<int64_t>(phase.first_token)};
+            for (const double weight : phase.weights) values.emplace_back(weight);
+            phases.emplace_back(std::move(values));
+        }
         json::Value key = json::Value::object({{"train", *data.find("train")},
+                                               {"mixture", *data.find("mixture")},
+                                               {"phases", std::move(phases)},
                                                {"shuffle", *data.find("shuffle")},
                                                {"block", e.block_tokens()}});
         orders[json::write(key, json::Style::compact)].push_back(run.variant);

@@ -82,13 +82,28 @@ void Trainer::describe() const {
     else
         console.line(fmt::format(
             "data: {} training tokens ({} {}), {} validation tokens", count(tokens),
-            task == data::TaskKind::none
+            !experiment.data.mixture.empty() ? "out of"
+            : task == data::TaskKind::none
                 ? fmt::format("{:.2f} epochs of", stepper_.batch_plan().epochs(static_cast<uint64_t>(tokens)))
                 : fmt::format("samples of {}, text out of", data::name_of(task)),
             count(session_.train_stream.tokens()), count(session_.val_stream.tokens())));
+    if (no_data.empty() && !experiment.data.mixture.empty()) console.line(mixture_line(tokens));
     console.line(schedule.evaluations());
     console.line("memory plan (activations of training and validation share theirs):\n" + memory_.table() +
                  fmt::format("  {:<24}{:>12}", "kernel scratch", human_bytes(session_.ops.scratch_bytes())));
+}
+
+// "mixture: books 0.30 epochs of 1.2M, web 0.02 epochs of 80M"
+std::string Trainer::mixture_line(int64_t tokens) const {
+    std::string line = "mixture:";
+    size_t source = 0;
+    for (const auto& [name, config] : session_.experiment.data.mixture) {
+        line += fmt::format("{} {} {:.2f} epochs of {}", source > 0 ? "," : "", name,
+                            stepper_.batch_plan().epochs(static_cast<uint64_t>(tokens), source),
+                            human_count(static_cast<double>(session_.train_stream.sources()[source].tokens)));
+        ++source;
+    }
+    return line;
 }
 
 ExitCode Trainer::stop() {

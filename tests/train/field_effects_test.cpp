@@ -38,6 +38,8 @@ struct Effect {
 };
 
 const Overrides raw{"data.train=[\"@/raw.bin\"]", "data.val=[\"@/raw.bin\"]", "data.document_mask=false"};
+const Overrides mixture_b{"data.train=[]", "data.mixture.b.paths=[\"@/data/val_*.bin\"]"};
+const Overrides mixture{mixture_b[0], mixture_b[1], "data.mixture.a.paths=[\"@/data/train_*.bin\"]"};
 const Overrides raw_u16{raw[0], raw[1], raw[2], "data.format=raw", "data.width=2"};
 const Overrides layouts{"model.layers=3", "model.layouts={\"a\":{\"window\":4},\"b\":{}}",
                         "model.pattern=[\"a\",\"b\"]"};
@@ -237,6 +239,8 @@ std::vector<Effect> listed_effects() {
         {"model.pattern", {"model.pattern=[\"b\",\"a\"]"}, Seen::metrics, layouts},
         {"model.last", {"model.last=b"}, Seen::metrics, layouts},
         {"data.train", {"data.train=[\"@/data/val_*.bin\"]"}},
+        {"data.mixture.*.paths", {"data.mixture.b.paths=[\"@/data/train_*.bin\"]"}, Seen::outcome, mixture_b},
+        {"data.mixture.*.weight", {"data.mixture.b.weight=9"}, Seen::metrics, mixture},
         {"data.val", {"data.val=[\"@/data/train_*.bin\"]"}, Seen::validation},
         {"data.format", {"data.format=raw", "data.width=2"}, Seen::outcome, raw},
         {"data.width", {"data.width=4"}, Seen::outcome, raw_u16},
@@ -262,6 +266,7 @@ std::vector<Effect> listed_effects() {
         {"stages.*.batch_tokens", {"stages.1.batch_tokens=256"}},
         {"stages.*.window", {"stages.1.window=2"}, Seen::metrics, {"model.attention.window=8"}},
         {"stages.*.lr", {"stages.1.lr=0.5"}},
+        {"stages.*.mixture", {"stages.1.mixture={\"a\":1}"}, Seen::metrics, mixture},
         {"window_warmup.to",
          {"window_warmup.to=8", "window_warmup.from=1", "window_warmup.multiple=1"},
          Seen::metrics,
