@@ -37,6 +37,9 @@ function(optional_library name file header)
 endfunction()
 optional_library(pcre2 pcre2-8 pcre2.h)
 optional_library(utf8proc utf8proc utf8proc.h)
+# zlib and Zstandard unpack the text that `data tokenize` reads. Optional: without one, its archives are refused.
+optional_library(zlib z zlib.h)
+optional_library(zstd zstd zstd.h)
 # CUDA toolkit, cuBLASLt and NCCL (kernels/cuda and src/ranks find them when LONGREACH_CUDA is on):
 #   nvcc and the runtime compile and launch the kernels; the runtime is linked statically and needs only a driver.
 #   cuBLASLt computes matrix products, tuned for every GPU; opened when a GPU is first used.

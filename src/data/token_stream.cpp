@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "data/unfinished.h"
 
 namespace longreach::data {
 
@@ -14,8 +15,16 @@ bool has_extension(std::string_view name, std::string_view extension) {
     return name.size() > extension.size() && name.substr(name.size() - extension.size()) == extension;
 }
 
+void refuse_unfinished(const std::string& directory) {
+    if (io::kind_of(Unfinished::path_in(directory), io::Links::refuse) != io::PathKind::file) return;
+    throw Error(ExitCode::data,
+                fmt::format("{} holds unfinished shards: `data tokenize` was killed", directory),
+                "repeat its call to complete them");
+}
+
 // The shards of a directory: *.bin and *.idx, but a .bin with an .idx of its name is read through the index.
 void add_directory(const std::string& directory, std::vector<std::string>& shards) {
+    refuse_unfinished(directory);
     const std::vector<std::string> names = io::list_directory(directory);
     const size_t before = shards.size();
     for (const std::string& name : names) {
@@ -45,6 +54,7 @@ std::vector<std::string> find_shards(const std::vector<std::string>& paths) {
             shards.push_back(path);
         }
     }
+    for (const std::string& shard : shards) refuse_unfinished(io::parent_path(shard));
     std::set<std::string_view> seen;
     for (const std::string& shard : shards)
         require(seen.insert(shard).second, ExitCode::data, "shard {} is listed twice", shard);
