@@ -1,6 +1,7 @@
 // Which tokens a training step sees: a pure function of (seed, tokens consumed so far).
 //
-// Each source of the stream is cut into blocks of fixed length (the largest context of the run). Each epoch of
+// Each source of the stream is cut into blocks of fixed length (the largest context of the run): its tokens one
+// after the other, or each document that is as long as a block, from its start. Each epoch of
 // a source visits all its blocks once, in an order of its own drawn from the seed (or in file order). The run
 // reads blocks one after the other as one endless sequence of tokens. A step takes the next tokens of that
 // sequence and cuts them to its context. Neither the number of ranks, the micro-batch nor an interruption of
@@ -19,6 +20,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "data/token_stream.h"
@@ -26,6 +28,24 @@
 namespace longreach::data {
 
 enum class ShuffleKind { random, none };
+enum class BlockKind { stream, documents };
+
+// Where the blocks of a source are.
+struct BlockTable {
+    // Blocks `first` and following begin at stream position `begin`, one after the other.
+    struct Run {
+        uint64_t first = 0, begin = 0;
+    };
+    std::vector<Run> runs;
+    uint64_t blocks = 0;
+    std::string shortage = {};  // why there is none, if there is none
+};
+BlockTable cut_stream(const Source& source, int64_t block);
+// `begins`: where the documents of the stream begin. What is left of a document behind its last whole block is no
+// part of any.
+BlockTable cut_documents(const Source& source, const std::vector<uint64_t>& begins, int64_t block);
+// The tables of all sources of a stream.
+std::vector<BlockTable> cut_sources(const TokenStream& stream, BlockKind kind, int64_t block);
 
 // Slots of a group; the least share that a source with any weight can have is one of them.
 inline constexpr int mixture_slots = 4096;
@@ -48,11 +68,11 @@ class BatchPlan {
   public:
     // `phases` begin at token 0 and ascend. An Error if a source that is read has no complete block: block + 1
     // tokens, the last being only a target.
-    BatchPlan(const std::vector<Source>& sources, const std::vector<Phase>& phases, int64_t block,
-              uint64_t seed, ShuffleKind shuffle);
+    BatchPlan(std::vector<BlockTable> sources, const std::vector<Phase>& phases, int64_t block, uint64_t seed,
+              ShuffleKind shuffle);
     // One source.
     BatchPlan(uint64_t stream_tokens, int64_t block, uint64_t seed, ShuffleKind shuffle)
-        : BatchPlan({Source{0, stream_tokens}}, {Phase{0, {1.0}}}, block, seed, shuffle) {}
+        : BatchPlan({cut_stream({0, stream_tokens}, block)}, {Phase{0, {1.0}}}, block, seed, shuffle) {}
 
     // The pieces, in reading order, of the sequence of `length` tokens that begins after `consumed` tokens of
     // the run. Replaces the contents of `pieces`; allocates only if that has too little capacity.
@@ -60,13 +80,10 @@ class BatchPlan {
 
     // How many times the source has been read after `consumed` tokens of the run.
     double epochs(uint64_t consumed, size_t source = 0) const;
-    uint64_t blocks(size_t source = 0) const { return orders_[source].blocks; }
+    uint64_t blocks(size_t source = 0) const { return sources_[source].blocks; }
     uint64_t epoch_tokens(size_t source = 0) const { return blocks(source) * static_cast<uint64_t>(block_); }
 
   private:
-    struct Order {  // of one source
-        uint64_t begin, blocks;
-    };
     struct Segment {  // a phase
         uint64_t first_token;
         std::vector<uint64_t> given;  // blocks that each source gave in the phases before
@@ -82,7 +99,7 @@ class BatchPlan {
     int64_t block_;
     uint64_t seed_;
     ShuffleKind shuffle_;
-    std::vector<Order> orders_;
+    std::vector<BlockTable> sources_;
     std::vector<Segment> segments_;
 };
 

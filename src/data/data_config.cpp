@@ -60,6 +60,13 @@ void DataConfig::fields(config::Fields& f) {
         {{ShuffleKind::random, "random", "blocks of the largest context, in a new random order each epoch"},
          {ShuffleKind::none, "none", "file order"}},
         {"order in which the training tokens are read"});
+    f.choice("blocks", blocks,
+             {{BlockKind::stream, "stream", "all training tokens, one after the other"},
+              {BlockKind::documents, "documents",
+               "documents of the largest context and longer, each from its start; shorter ones and what is "
+               "left over "
+               "are not read"}},
+             {"what the blocks of the largest context are cut from"});
     f.section("task", task, {"synthetic tasks: training on one, and how all of them are written"});
 }
 

@@ -36,6 +36,7 @@ struct DataConfig {
     bool document_mask = true;
     BoundaryConfig boundary;
     ShuffleKind shuffle = ShuffleKind::random;
+    BlockKind blocks = BlockKind::stream;
     TaskConfig task;
 
     void fields(config::Fields& f);

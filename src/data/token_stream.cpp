@@ -113,9 +113,9 @@ TokenStream TokenStream::open(const std::vector<std::string>& paths, const Strea
                     "{}: boundary token {} is outside the vocabulary of {}", info.path, token,
                     stream.limits_.back());
             rule = {side == BoundarySide::before ? Rule::Kind::before : Rule::Kind::after,
-                    static_cast<int32_t>(token)};
+                    static_cast<int32_t>(token), info.has_documents && !chosen};
         } else if (info.has_documents) {
-            rule.kind = Rule::Kind::table;
+            rule = {Rule::Kind::table, -1, true};
         } else {
             stream.knows_documents_ = false;
             if (options.need_documents)
@@ -143,6 +143,36 @@ TokenStream TokenStream::open(const std::vector<std::string>& paths, const Strea
                 require(shard.block_is_intact(block), ExitCode::data,
                         "{}: MiB {} of the token data does not match its checksum", shard.info().path, block);
     return stream;
+}
+
+// Appends the starts in [from, end), `from` itself only if a document begins there.
+void TokenStream::find_documents(uint64_t from, uint64_t end, std::vector<uint64_t>& begins) const {
+    constexpr uint64_t piece = 1 << 16;
+    std::vector<int32_t> ids(piece + 1), starts(piece + 1);
+    // Whether a document begins at a piece's first token shows only together with the token before it.
+    for (uint64_t at = from; at < end; at += piece) {
+        const uint64_t first = at > 0 ? at - 1 : 0;
+        const int64_t count = static_cast<int64_t>(std::min(at + piece, end) - first);
+        read(first, count, ids.data());
+        document_starts(first, count, ids.data(), starts.data());
+        for (int64_t i = static_cast<int64_t>(at - first); i < count; ++i)
+            if (starts[static_cast<size_t>(i)] == i && (i > 0 || at == 0))
+                begins.push_back(first + static_cast<uint64_t>(i));
+    }
+}
+
+std::vector<uint64_t> TokenStream::document_begins() const {
+    std::vector<uint64_t> begins;
+    for (size_t s = 0; s < shards_.size(); ++s) {
+        if (rules_[s].tabled) {
+            for (const uint64_t document : shards_[s].info().documents)
+                begins.push_back(first_[s] + document);
+        } else {
+            find_documents(first_[s], first_[s + 1], begins);
+        }
+    }
+    if (begins.empty() || begins.front() > 0) begins.insert(begins.begin(), 0);
+    return begins;
 }
 
 double TokenStream::bytes_per_token() const {

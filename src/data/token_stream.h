@@ -53,6 +53,8 @@ class TokenStream {
     // document, as an offset from `begin`. A document that began before `begin` starts at 0.
     //   doc_start[i] = max { j <= i : j == 0 or a document begins at begin + j }
     void document_starts(uint64_t begin, int64_t count, const int32_t* tokens, int32_t* doc_start) const;
+    // Where documents begin, ascending, the first at 0. Taken from the shards' tables; a shard without one is read.
+    std::vector<uint64_t> document_begins() const;
     bool knows_documents() const { return knows_documents_; }
 
     uint64_t fingerprint() const { return fingerprint_; }    // of the content, independent of paths
@@ -72,9 +74,11 @@ class TokenStream {
     struct Rule {
         enum class Kind { unknown, before, after, table } kind = Kind::unknown;
         int32_t token = -1;
+        bool tabled = false;  // the shard's own table has the same documents
     };
     TokenStream() = default;
     size_t shard_of(uint64_t position) const;
+    void find_documents(uint64_t from, uint64_t end, std::vector<uint64_t>& begins) const;
     [[noreturn]] void fail_token(size_t shard, uint64_t position) const;
 
     std::vector<Shard> shards_;

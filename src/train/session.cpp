@@ -34,10 +34,10 @@ Session::Session(const Experiment& e, Console& c, Ops& o, int own_rank, int of_r
             format_hash64(other));
 }
 
-std::vector<data::Source> Session::sources() const {
-    if (surroundings.no_data.empty()) return train_stream.sources();
-    const uint64_t block = static_cast<uint64_t>(experiment.block_tokens()) + 1;
-    return std::vector<data::Source>(experiment.data.sources().size(), {0, block});
+std::vector<data::BlockTable> Session::blocks() const {
+    if (surroundings.no_data.empty())
+        return data::cut_sources(train_stream, experiment.data.blocks, experiment.block_tokens());
+    return std::vector<data::BlockTable>(experiment.data.sources().size(), {{{0, 0}}, 1});
 }
 
 std::string Session::earlier_checkpoint(int64_t step) const {

@@ -44,8 +44,8 @@ struct Session {
     ranks::Comm* comm = nullptr;
     ranks::Team* team = nullptr;
 
-    // Of the training tokens; if the data are not opened, one block and its last target for each.
-    std::vector<data::Source> sources() const;
+    // Of the training data; if they are not opened, one block for each source.
+    std::vector<data::BlockTable> blocks() const;
     bool writes() const { return directory != nullptr; }
     // "go back to <checkpoint>", the newest checkpoint of a step before `step`.
     std::string earlier_checkpoint(int64_t step) const;

@@ -11,7 +11,7 @@ namespace longreach::train {
 Stepper::Stepper(Session& session, RankAgreement& agreement)
     : session_(session),
       agreement_(agreement),
-      batch_plan_(session.sources(), session.experiment.phases(), session.experiment.block_tokens(),
+      batch_plan_(session.blocks(), session.experiment.phases(), session.experiment.block_tokens(),
                   session.experiment.data_seed(), session.experiment.data.shuffle),
       optimizer_(session.experiment.optimizer, session.model.params(),
                  {session.rank, session.ranks, session.experiment.parallel.shard_optimizer}),

@@ -274,6 +274,7 @@ void check_seeds(const SweepConfig& sweep, SweepPlan& plan, RunProblems& problem
                                                {"mixture", *data.find("mixture")},
                                                {"phases", std::move(phases)},
                                                {"shuffle", *data.find("shuffle")},
+                                               {"blocks", *data.find("blocks")},
                                                {"block", e.block_tokens()}});
         orders[json::write(key, json::Style::compact)].push_back(run.variant);
     }

@@ -22,6 +22,12 @@ constexpr int64_t block = 8;
 // Sources of so many blocks, the second with a rest that fills none.
 const std::vector<data::Source> three = {{0, 10 * 8 + 1}, {81, 100 * 8 + 5}, {886, 3 * 8 + 1}};
 
+std::vector<data::BlockTable> cut(const std::vector<data::Source>& sources) {
+    std::vector<data::BlockTable> tables;
+    for (const data::Source& source : sources) tables.push_back(data::cut_stream(source, block));
+    return tables;
+}
+
 struct Read {
     size_t source;
     uint64_t block;  // of the source
@@ -52,7 +58,7 @@ std::vector<Read> reads(const data::BatchPlan& plan, uint64_t count) {
 
 data::BatchPlan plan_of(const std::vector<data::Phase>& phases, uint64_t seed = 1,
                         data::ShuffleKind shuffle = data::ShuffleKind::random) {
-    return data::BatchPlan(three, phases, block, seed, shuffle);
+    return data::BatchPlan(cut(three), phases, block, seed, shuffle);
 }
 
 // Every epoch of every source visits each of its blocks once, in whatever slots it does.
@@ -124,7 +130,7 @@ TEST_CASE("a phase that begins inside a block keeps contexts aligned and repeats
 TEST_CASE("one source reads what it reads without a mixture, other weights or none") {
     const std::vector<data::Source> one = {{0, 1001}};
     const data::BatchPlan plain(1001, block, 9, data::ShuffleKind::random);
-    const data::BatchPlan mixed(one, {{0, {0.3}}}, block, 9, data::ShuffleKind::random);
+    const data::BatchPlan mixed(cut(one), {{0, {0.3}}}, block, 9, data::ShuffleKind::random);
     std::vector<data::Piece> a, b;
     for (uint64_t at = 0; at < 5000; at += 24) {
         plain.locate(at, 24, a);
@@ -136,11 +142,32 @@ TEST_CASE("one source reads what it reads without a mixture, other weights or no
 TEST_CASE("a source that is read needs a block; one that is not may be short") {
     const std::vector<data::Source> sources = {{0, 100}, {100, 8}};
     const auto plan = [&](std::vector<double> weights) {
-        data::BatchPlan(sources, {{0, std::move(weights)}}, block, 1, data::ShuffleKind::random);
+        data::BatchPlan(cut(sources), {{0, std::move(weights)}}, block, 1, data::ShuffleKind::random);
     };
     plan({1, 0});
     CHECK(contains(error_of([&] {
                        plan({1, 1});
                    }),
                    "source 2 has 8 tokens, but a context of 8 needs at least 9"));
+}
+
+TEST_CASE("blocks of documents begin where documents do, and no block leaves its document") {
+    // Documents of 20, 8, 7, 17 and 16 tokens; the last ends with its source.
+    const std::vector<uint64_t> begins = {0, 20, 28, 35, 52};
+    const data::BlockTable table = data::cut_documents({0, 68}, begins, block);
+    CHECK(table.blocks == 2 + 1 + 0 + 2 + 1);
+    const data::BatchPlan plan({table}, {{0, {1}}}, block, 1, data::ShuffleKind::none);
+    std::vector<uint64_t> read;
+    std::vector<data::Piece> pieces;
+    for (uint64_t at = 0; at < 7 * block; at += block) {
+        plan.locate(at, block, pieces);
+        REQUIRE(pieces.size() == 1);
+        read.push_back(pieces[0].begin);
+    }
+    CHECK(read == std::vector<uint64_t>{0, 8, 20, 35, 43, 52, 0});
+    // Of a source that begins and ends inside the stream.
+    const data::BlockTable inner = data::cut_documents({20, 32}, begins, block);
+    CHECK(inner.blocks == 3);
+    CHECK(data::cut_documents({28, 7}, begins, block).shortage ==
+          "has no document of 9 tokens, the longest has 7");
 }

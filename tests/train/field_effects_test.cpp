@@ -248,6 +248,7 @@ std::vector<Effect> listed_effects() {
         {"data.boundary.token", {"data.boundary.token=32"}},
         {"data.boundary.side", {"data.boundary.side=after"}, Seen::metrics, {"data.boundary.token=32"}},
         {"data.shuffle", {"data.shuffle=none"}},
+        {"data.blocks", {"data.blocks=documents"}},
         {"data.task.kind", needle, Seen::metrics, {needle[1], needle[3], needle[4]}},
         {"data.task.seed", {"data.task.seed=5"}, Seen::metrics, needle},
         {"data.task.haystack", {"data.task.haystack=noise"}, Seen::metrics, needle},
