@@ -437,23 +437,22 @@ TEST_CASE("a key without effect is a warning where --set gives it or selects the
 TEST_CASE("wrong experiments: mixtures of sources") {
     check_all({
         {R"({"stages": [{"steps": 1}], "data": {"train": ["a"], "mixture": {"w": {"paths": ["b"]}}}})",
-         "data.train (c.json:1:37): training tokens come from `train` or from `mixture`, not both "
-         "(data.mixture, "
-         "c.json:1:53)"},
+         "data.train (c.json:1:46): training tokens come from `train` or from `mixture`, not both; see "
+         "data.mixture (c.json:1:64)"},
         {R"({"stages": [{"steps": 1}], "data": {"mixture": {"w": {"weight": 2}}}})",
-         "data.mixture.w (c.json:1:49): a source needs `paths`"},
+         "data.mixture.w (c.json:1:54): a source needs `paths`"},
         {R"({"stages": [{"steps": 1}], "data": {"mixture": {"w": {"paths": ["b"], "weight": 0}}}})",
-         "data.mixture (c.json:1:37): every source has weight 0"},
+         "data.mixture (c.json:1:48): every source has weight 0"},
         {R"({"stages": [{"steps": 1}], "data": {"mixture": {"w": {"paths": ["b"]}, "x": {"paths": ["c"], "weight": 1e-4}}}})",
-         "data.mixture (c.json:1:37): the weight 0.0001 is less than 1/4096 of the sum 1.0001"},
+         "data.mixture (c.json:1:48): the weight 0.0001 is less than 1/4096 of the sum 1.0001"},
         {R"({"stages": [{"steps": 1, "mixture": {"w": 1}}]})",
-         "stages.0.mixture (c.json:1:26): data.mixture has no sources to weigh (data.mixture)"},
+         "stages.0.mixture (c.json:1:37): data.mixture has no sources to weigh; see data.mixture (default)"},
         {R"({"stages": [{"steps": 1, "mixture": [1]}], "data": {"mixture": {"w": {"paths": ["b"]}}}})",
-         "stages.0.mixture (c.json:1:26): expected an object of names and weights"},
+         "stages.0.mixture (c.json:1:37): expected an object of names and weights"},
         {R"({"stages": [{"steps": 1, "mixture": {"v": 1, "w": -1}}], "data": {"mixture": {"w": {"paths": ["b"]}}}})",
-         "stages.0.mixture.v (c.json:1:38): data.mixture has no source of this name, only w\n"
-         "stages.0.mixture.w (c.json:1:46): expected a weight from 0 to 1e6"},
+         "stages.0.mixture.v (c.json:1:43): data.mixture has no source of this name, only w\n"
+         "stages.0.mixture.w (c.json:1:51): expected a weight from 0 to 1e6"},
         {R"({"stages": [{"steps": 1, "mixture": {"w": 0}}], "data": {"mixture": {"w": {"paths": ["b"]}}}})",
-         "stages.0.mixture (c.json:1:26): every source has weight 0"},
+         "stages.0.mixture (c.json:1:37): every source has weight 0"},
     });
 }
