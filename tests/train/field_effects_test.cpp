@@ -239,7 +239,7 @@ std::vector<Effect> listed_effects() {
         {"model.pattern", {"model.pattern=[\"b\",\"a\"]"}, Seen::metrics, layouts},
         {"model.last", {"model.last=b"}, Seen::metrics, layouts},
         {"data.train", {"data.train=[\"@/data/val_*.bin\"]"}},
-        {"data.mixture.*.paths", {"data.mixture.b.paths=[\"@/data/train_*.bin\"]"}, Seen::outcome, mixture_b},
+        {"data.mixture.*.paths", {"data.mixture.b.paths=[\"@/data/train_*.bin\"]"}, Seen::metrics, mixture_b},
         {"data.mixture.*.weight", {"data.mixture.b.weight=9"}, Seen::metrics, mixture},
         {"data.val", {"data.val=[\"@/data/train_*.bin\"]"}, Seen::validation},
         {"data.format", {"data.format=raw", "data.width=2"}, Seen::outcome, raw},
