@@ -5,17 +5,8 @@ include(FetchContent)
 
 # So that the program runs when it is copied to a machine without these libraries.
 option(LONGREACH_STATIC "Link all libraries but the C library's into the program, where static ones are to be had" ON)
-if(LONGREACH_STATIC AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=libgomp.a
-                    OUTPUT_VARIABLE gomp OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
-    if(IS_ABSOLUTE "${gomp}")
-        set(OpenMP_gomp_LIBRARY ${gomp} CACHE FILEPATH "GCC's OpenMP library" FORCE)
-    endif()
-endif()
 
-# OpenMP: the loops of the CPU kernels; every compiler brings it.
-find_package(OpenMP REQUIRED COMPONENTS CXX)
-# Threads: loading batches in the background, and watching other ranks.
+# Threads: the loops of the CPU kernels (src/base/pool.h), loading batches in the background, and watching other ranks.
 find_package(Threads REQUIRED)
 # Gloo: sums between ranks that train on CPUs. Optional; it has no pinned archive.
 find_package(Gloo QUIET)
@@ -102,6 +93,8 @@ if(LONGREACH_TESTS)
 endif()
 
 # Written by hand, and why:
+#   thread pool                  OpenMP's loops end at barriers that wait for threads without a core, which halves the
+#                                speed beside one busy neighbour; TBB's tasks are more than loops over items need
 #   matrix products on the CPU   libraries split long sums over threads; ours give the same bits with any number of them
 #   XXH64, CRC-32C, SHA-256      about 50 lines each with published test vectors; a library for each would be one more
 #                                thing to install

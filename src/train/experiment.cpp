@@ -106,8 +106,11 @@ void SystemConfig::fields(config::Fields& f) {
          {PrecisionChoice::bf16, "bf16",
           "inputs of matrix products rounded to bf16, on a GPU activations too; sums and weights in fp32"}},
         {"arithmetic of matrix products"});
-    f.integer("threads", threads, {.min = 0, .max = 1024},
-              {"CPU threads; 0: all this process may use. Never changes a result", true});
+    f.integer(
+        "threads", threads, {.min = 0, .max = 1024},
+        {"CPU threads; 0: all this process may use, fewer while other programs keep the machine busy. Never "
+         "changes a result",
+         true});
 }
 
 void Experiment::fields(config::Fields& f) {

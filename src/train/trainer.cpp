@@ -5,6 +5,7 @@
 #include <map>
 
 #include "base/units.h"
+#include "kernels/cpu_device.h"
 #include "train/device.h"
 #include "train/signals.h"
 
@@ -151,6 +152,8 @@ ExitCode Trainer::advance() {
     const TrainState& state = session_.state;
     session_.team->set_step(state.step);
     recorder_.step(outcome, watch.seconds());
+    if (Pool* pool = pool_of(session_.ops))
+        if (const std::string news = pool->news(); !news.empty()) session_.console.line(news);
     memory_.compare();
     if (state.bad_in_a_row <= session_.experiment.optimizer.max_bad_steps) return finish_step();
     session_.console.line(
