@@ -76,7 +76,9 @@ Ops::Ops()
           [](auto& dx, auto& dy, auto& w, auto&) { return product(dy.rows(), w, moved(dx, dy, w)); }},
       linear_backward_weight{
           *this, "linear dw",
-          [](auto& dw, auto& dy, auto& x) { return product(dy.rows(), dw, moved(dw, dw, dy, x)); }},
+          [](auto& dw, auto& dy, auto& x, auto& write) {
+              return product(dy.rows(), dw, write == Write::add ? moved(dw, dw, dy, x) : moved(dw, dy, x));
+          }},
       add_bias{*this, "bias", [](auto& y, auto&) { return moved(y, y); }},
       add_bias_backward{*this, "bias backward", [](auto&, auto& dy) { return moved(dy); }},
       linear_relu2{*this, "linear relu2",

@@ -220,8 +220,8 @@ class CudaOps final : public Ops {
     void do_linear_backward_input(Tensor dx, const Tensor& dy, const Tensor& w, Write write) override {
         products_.run({.c = dx, .a = dy, .b = w, .beta = beta_of(write)});
     }
-    void do_linear_backward_weight(Tensor dw, const Tensor& dy, const Tensor& x) override {
-        products_.run({.c = dw, .a = dy, .b = x, .a_transposed = true, .beta = 1.0f});
+    void do_linear_backward_weight(Tensor dw, const Tensor& dy, const Tensor& x, Write write) override {
+        products_.run({.c = dw, .a = dy, .b = x, .a_transposed = true, .beta = beta_of(write)});
     }
     void do_linear_relu2(Tensor h, const Tensor& x, const Tensor& w) override {
         if (const int workers = hopper_workers(); workers > 0 && cuda::relu2_sm90_serves(h, x, w, h))

@@ -256,6 +256,9 @@ void Transformer::forward_backward(Ops& ops, const FlatParams& weights, const Fl
     Masks masks;
     build_masks(ops, batch, a, masks);
     StepContext run{ops, weights, gradients, batch, masks, true};
+    if (gradients.write == Write::set)
+        for (const ParamTable::Stretch& s : table_.added_to())
+            ops.zero(gradients.flat.range(s.begin, s.count));
     run_forward(run, a, traffic);
     const auto done = [&](size_t segment) {
         if (traffic != nullptr) traffic->done(static_cast<int64_t>(segment));
@@ -315,8 +318,7 @@ Tensor Transformer::evaluation_best(int64_t tokens) const {
 double Transformer::evaluation_flops_per_token(int64_t length) const {
     double flops = 0;
     for (const Param& p : table_.params()) {
-        const bool product = p.group == ParamGroup::matrix || p.group == ParamGroup::head ||
-                             (p.offset == embedding_.offset && config_.head.tied);
+        const bool product = p.of_product() || (p.offset == embedding_.offset && config_.head.tied);
         if (product) flops += 2.0 * static_cast<double>(p.count());
     }
     for (const Block& block : blocks_) flops += block.mixer().flops_per_token(length);
