@@ -1,7 +1,6 @@
 // The MLP's products with relu^2 in bf16, at the sizes of a training run, against float64 at sampled rows, twice with the
 // same bits. On a Hopper these are its own kernels or, with LONGREACH_HOPPER=0, the library's products and a pass behind
-// each, as on other GPUs. The harness runs a small size; of its own kernels it sees more in
-// tests/simt/relu2_products_test.cpp.
+// each, as on other GPUs. The harness runs a small size; relu2_products_test.cpp of tests/simt has more.
 //
 // Bounds: with s the sum and S that of its absolute terms, a sum of K products errs by e = (K + 1) 2^-23 S, tensor cores
 // cutting off where they do not round, and by 2^-8 s where it is stored before the square. Then h errs by 2 |s| e + e^2 and
