@@ -90,8 +90,8 @@ Ops::Ops()
       embedding_backward{*this, "embedding backward",
                          [](auto&, auto& dx, auto& tokens) { return moved(dx, dx, dx, tokens); }},
       norm{*this, "norm",
-           [](auto& y, auto& normalised, auto&, auto& x, auto& gain, auto&...) {
-               return gain ? moved(y, x, normalised) : moved(y, x);
+           [](auto& y, auto& normalised, auto&, auto& x, auto&...) {
+               return normalised.data() == y.data() ? moved(y, x) : moved(y, x, normalised);
            }},
       norm_backward{*this, "norm backward",
                     [](auto& dx, auto&, auto&, auto& dy, auto& normalised, auto&, auto&, auto&, auto& write) {

@@ -150,7 +150,7 @@ class Ops : public Planner {
 
     // --- normalisation
     // normalised [N, C] = (x - mean) * inverse or x * inverse; y = gain * normalised + bias.
-    // Saved: normalised and inverse f32 [N]. Without a gain y and normalised may be the same memory.
+    // Saved: normalised and inverse f32 [N]. Without a gain y and normalised may be the same memory; y may be x.
     // gain, bias f32 [C] may be empty.
     virtual void do_norm(Tensor y, Tensor normalised, Tensor inverse, const Tensor& x, const Tensor& gain,
                          const Tensor& bias, const NormSpec& spec) = 0;

@@ -232,10 +232,7 @@ void Transformer::run_forward(StepContext& run, Activations& a, ParameterTraffic
     need(0);
     embed(run, a, x);
     add_positions(run, x);
-    if (config_.embedding_norm) {
-        embedding_norm_.forward(run, a.embedding_norm, x);
-        run.ops.copy(x, a.embedding_norm.y.first_rows(n));
-    }
+    if (config_.embedding_norm) embedding_norm_.replace(run, a.embedding_norm, x);
     const std::vector<Tensor>& streams = a.cross.streams.values;
     if (config_.residual.x0) run.ops.copy(streams[x0_stream].first_rows(n), x);
     for (size_t l = 0; l < blocks_.size(); ++l) {
