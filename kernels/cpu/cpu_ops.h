@@ -30,7 +30,7 @@ class CpuOps final : public Ops, public CpuDevice {
 
     void do_linear(Tensor y, const Tensor& x, const Tensor& w, Write write) override;
     void do_linear_backward_input(Tensor dx, const Tensor& dy, const Tensor& w, Write write) override;
-    void do_linear_backward_weight(Tensor dw, const Tensor& dy, const Tensor& x) override;
+    void do_linear_backward_weight(Tensor dw, const Tensor& dy, const Tensor& x, Write write) override;
     void do_add_bias(Tensor y, const Tensor& bias) override;
     void do_add_bias_backward(Tensor dbias, const Tensor& dy) override;
     void do_linear_relu2(Tensor h, const Tensor& x, const Tensor& w) override;

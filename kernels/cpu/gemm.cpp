@@ -2,7 +2,7 @@
 //
 //   linear                  y [N, out] = x w^T      right side w, transposed
 //   linear_backward_input   dx [N, in] = dy w       right side w
-//   linear_backward_weight  dw [out, in] += dy^T x  left side transposed, k = tokens
+//   linear_backward_weight  dw [out, in] = or += dy^T x  left side transposed, k = tokens
 //
 // k is cut into blocks. The first tasks pack the right side into panels (in chunks where it is larger than the
 // space for it); the others take blocks of rows, copy the left rows to their own scratch (which also frees
@@ -454,7 +454,7 @@ void CpuOps::do_linear_backward_input(Tensor dx, const Tensor& dy, const Tensor&
               .beta = write == Write::add ? 1.0f : 0.0f});
 }
 
-void CpuOps::do_linear_backward_weight(Tensor dw, const Tensor& dy, const Tensor& x) {
+void CpuOps::do_linear_backward_weight(Tensor dw, const Tensor& dy, const Tensor& x, Write write) {
     check(dw.rows() == dy.cols() && dw.cols() == x.cols() && dy.rows() == x.rows(),
           "linear_backward_weight: {}x{} = ({}x{})^T {}x{}", dw.rows(), dw.cols(), dy.rows(), dy.cols(),
           x.rows(), x.cols());
@@ -465,7 +465,7 @@ void CpuOps::do_linear_backward_weight(Tensor dw, const Tensor& dy, const Tensor
               .m = dy.cols(),
               .n = x.cols(),
               .k = dy.rows(),
-              .beta = 1.0f});
+              .beta = write == Write::add ? 1.0f : 0.0f});
 }
 
 void CpuOps::do_linear_relu2(Tensor h, const Tensor& x, const Tensor& w) {

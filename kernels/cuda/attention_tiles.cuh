@@ -95,13 +95,6 @@ struct Fragments {
     }
 };
 
-DEVICE uint32_t pack_bf16(float low, float high) {
-    const __nv_bfloat162 both = __floats2bfloat162_rn(low, high);  // one instruction
-    uint32_t word;
-    memcpy(&word, &both, sizeof(word));
-    return word;
-}
-
 // acc += a b^T: rows row0 .. row0 + 16 M of a with the first 8 N rows of b, summed over D channels.
 template <int M, int N, class A, class B>
 DEVICE void multiply_rows(Fragments<M, N>& acc, const A& a, int row0, const B& b, int channels) {

@@ -230,7 +230,7 @@ TEST_CASE("determinism: leaves of the gradient computed by a process of their ow
     Rank whole(e);
     whole.tree.begin_step(micro_batches);
     for (int64_t m = 0; m < micro_batches; ++m) {
-        whole.accumulate(whole.tree.begin(*whole.ops, m), stream, plan, m);
+        whole.accumulate(whole.tree.begin(m), stream, plan, m);
         whole.tree.end(*whole.ops, m);
     }
     std::vector<std::vector<float>> leaves;
