@@ -84,7 +84,7 @@ class Fields {
             if (std::find(known_.begin(), known_.end(), member.key) != known_.end()) continue;
             const std::vector<std::string> meant = nearest(member.key, known_, 1);
             mistake(member.key,
-                    fmt::format("unknown field {}{}", quoted(member.key),
+                    fmt::format("unknown field {}{}", longreach::quoted(member.key),
                                 meant.empty() ? "" : fmt::format(" (did you mean '{}'?)", meant[0])));
         }
         if (problems_.empty()) return;

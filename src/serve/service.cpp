@@ -120,7 +120,8 @@ HttpAnswer Service::head(const HttpRequest& request) noexcept {
             request.path == "/v1/completions" || request.path == "/tokenize" || request.path == "/detokenize";
         const bool got = request.path == "/v1/models" || request.path == "/v1/models/" + options_.model ||
                          request.path == "/health" || request.path == "/tokenizer_info";
-        if (!posted && !got) throw Refusal(404, fmt::format("no such path: {}", quoted(request.path)));
+        if (!posted && !got)
+            throw Refusal(404, fmt::format("no such path: {}", longreach::quoted(request.path)));
         const bool get = request.method == "GET" || request.method == "HEAD";
         if (posted ? request.method != "POST" : !get)
             throw Refusal(405, fmt::format("{} takes {}", request.path, posted ? "POST" : "GET"));
@@ -211,8 +212,8 @@ HttpAnswer Service::complete(const HttpRequest& request, HttpClient& client) {
     }
     if (!wanted->model.empty() && wanted->model != options_.model)
         throw Refusal(404,
-                      fmt::format("the model {} is not served here; {} is", quoted(wanted->model),
-                                  quoted(options_.model)),
+                      fmt::format("the model {} is not served here; {} is", longreach::quoted(wanted->model),
+                                  longreach::quoted(options_.model)),
                       "model");
     const std::shared_ptr<Answer> answer = engine_.submit(*wanted);
     const int64_t number = ++requests_;
