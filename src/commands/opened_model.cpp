@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "commands/command_line.h"
+#include "data/tokenizer_file.h"
 #include "model/changed_layers.h"
 #include "train/device.h"
 
@@ -43,6 +44,20 @@ void add_label_option(Command& command, ModelOptions& options, const std::string
                            one_line(label));
     };
     command.option("--label", options.label, help).check(problem).show_default();
+}
+
+std::shared_ptr<const tokenizer::Tokenizer> run_tokenizer(const io::Checkpoint& checkpoint) {
+    const std::string run = io::parent_path(io::parent_path(checkpoint.path));
+    const auto holds = [&](const char* name) {
+        return io::kind_of(io::join_path(run, name), io::Links::refuse) == io::PathKind::file;
+    };
+    if (!holds("tokenizer.json") && !holds("vocab.json")) return nullptr;
+    auto tokenizer = data::load_tokenizer(run);
+    const uint64_t trained = train::tokenizer_of(checkpoint);
+    require(trained == 0 || trained == tokenizer->fingerprint(), ExitCode::data,
+            "the model was trained on tokens of the tokenizer {}; that in {} is {}", format_hash64(trained),
+            run, format_hash64(tokenizer->fingerprint()));
+    return tokenizer;
 }
 
 OpenedModel::OpenedModel(const ModelOptions& options, bool quiet,

@@ -11,6 +11,7 @@
 #include "eval/lengths.h"
 #include "model/arena.h"
 #include "model/transformer.h"
+#include "tokenizer/tokenizer.h"
 #include "train/console.h"
 #include "train/run_directory.h"
 
@@ -27,6 +28,9 @@ void add_label_option(Command& command, ModelOptions& options, const std::string
 
 // The lengths below `longest`, and `longest`.
 std::vector<int64_t> lengths_up_to(const std::vector<int64_t>& lengths, int64_t longest);
+
+// The tokenizer in the run directory of a checkpoint; null: the model reads bytes, or there is none.
+std::shared_ptr<const tokenizer::Tokenizer> run_tokenizer(const io::Checkpoint& checkpoint);
 
 class OpenedModel {
     std::string device_note_;  // set when ops is created
