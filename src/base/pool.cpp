@@ -206,8 +206,8 @@ void Pool::share(const Loop& loop, int active) {
     left_.store(loop.count, std::memory_order_release);
     posted_.fetch_add(1);
     const int64_t others = std::min<int64_t>(loop.count, active) - 1;
-    if (const int sleeping = sleeping_.load(); sleeping > 0)
-        wake(posted_, static_cast<int>(std::min<int64_t>(sleeping, others)));
+    if (const int64_t asleep = std::min<int64_t>(sleeping_.load(), others); asleep > 0)
+        wake(posted_, static_cast<int>(asleep));
     {
         const InLoop inside(this, 0);
         pending_.fetch_sub(static_cast<uint32_t>(take(0)), std::memory_order_acq_rel);
