@@ -22,7 +22,13 @@ inline bool attention_backward_sm90_serves(const QueryKeyValue&, const Tensor&, 
 }
 #endif
 
-// workers: blocks, one for each multiprocessor.
+// How many blocks of these kernels a device runs: one for each multiprocessor. Code for sm_90a runs on compute capability
+// 9.0 alone: 0 on every other, older or newer, whose attention is that of mma.sync.
+constexpr int hopper_workers(int architecture, int multiprocessors) {
+    return architecture == 90 ? multiprocessors : 0;
+}
+
+// workers: blocks, hopper_workers() of them.
 void attention_sm90(Tensor o, Tensor lse, const QueryKeyValue& in, const AttentionSpec& spec, int workers,
                     Stream stream);
 // dq, dk, dv and the gradient of row factors. delta: f32 [H, N].

@@ -7,6 +7,7 @@
 #include <map>
 #include <utility>
 
+#include "kernels/cuda/attention_hopper.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/relu2_hopper.h"
@@ -120,7 +121,7 @@ class CudaOps final : public Ops {
     int hopper_workers() const {
         static const char* const wanted = std::getenv("LONGREACH_HOPPER");
         const bool no = wanted && std::string_view(wanted) == "0";
-        return device_.architecture == 90 && !no ? device_.multiprocessors : 0;
+        return no ? 0 : cuda::hopper_workers(device_.architecture, device_.multiprocessors);
     }
 
     // --- memory

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/cuda/attention_hopper.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/row_statistics.h"
@@ -278,8 +279,16 @@ const std::vector<Family> families{
 
 }  // namespace
 
+TEST_CASE("only compute capability 9.0 runs the attention kernels for Hopper") {
+    CHECK(cuda::hopper_workers(90, 132) == 132);
+    for (int architecture : {80, 86, 87, 89, 100, 103, 110, 120, 121}) {
+        CAPTURE(architecture);
+        CHECK(cuda::hopper_workers(architecture, 148) == 0);
+    }
+}
+
 TEST_CASE("every family of kernels finds its shared memory on every architecture") {
-    for (int architecture : {80, 86, 89, 90})
+    for (int architecture : {80, 86, 89, 90, 100, 120})
         for (DType type : {DType::f32, DType::bf16})
             for (const Family& family : families) {
                 CAPTURE(architecture);

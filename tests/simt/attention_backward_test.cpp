@@ -318,7 +318,7 @@ TEST_CASE("Hopper's backward kernels against double: workers, shared keys, windo
 
 TEST_CASE("backward kernels fit the shared memory of every architecture") {
     const simt::Options before = simt::options();
-    for (int architecture : {80, 86, 89, 90}) {
+    for (int architecture : {80, 86, 89, 90, 100, 120}) {
         simt::options().architecture = architecture;
         for (int64_t d : {64, 128, 256}) {
             Variant c{.length = 9, .heads = 1, .kv_heads = 1, .head_dim = d, .seed = 3};

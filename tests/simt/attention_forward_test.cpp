@@ -1,5 +1,5 @@
 // The forward attention kernels launched directly, where the CPU's tests do not go: bf16, every instance and
-// both ways of loading under many schedules, the shared memory of four architectures, bank conflicts.
+// both ways of loading under many schedules, the shared memory of six architectures, bank conflicts.
 //
 // A bf16 result errs by the f32 bounds of attention_variants.h and two roundings to 8 significant bits: every
 // probability before it meets its value, 2^-8 sum p |v|, and the output, 2^-8 of itself.
@@ -424,7 +424,7 @@ TEST_CASE("every instance fits the shared memory of every architecture from sm_8
                 round_inputs<T>(p);
                 Launch<T> launch(p, true);
                 Floats first(1, 1);
-                for (int architecture : {80, 86, 89, 90}) {
+                for (int architecture : {80, 86, 89, 90, 100, 120}) {
                     CAPTURE(architecture);
                     simt::options().architecture = architecture;
                     launch.clear();
