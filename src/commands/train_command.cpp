@@ -77,6 +77,7 @@ ranks::Fingerprints fingerprints(const train::Experiment& experiment, const trai
 std::string absent_data(const data::DataConfig& data) {
     std::vector<std::vector<std::string>> lists = data.sources();
     lists.push_back(data.val);
+    for (const auto& [name, set] : data.val_sets) lists.push_back(set.paths);
     for (const std::vector<std::string>& list : lists)
         for (const std::string& path : list) {
             if (io::kind_of(path, io::Links::follow) != io::PathKind::missing) continue;

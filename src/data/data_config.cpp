@@ -43,11 +43,18 @@ void SourceConfig::fields(config::Fields& f) {
               "otherwise"});
 }
 
+void ValSetConfig::fields(config::Fields& f) {
+    f.texts("paths", paths, {"validation shards: files, directories or shell patterns, read in this order"});
+}
+
 void DataConfig::fields(config::Fields& f) {
     f.texts("train", train, {"training shards: files, directories or shell patterns, read in this order"});
     f.variations("mixture", mixture, SourceConfig(),
                  {"sources of training tokens by name, in place of `train`"});
     f.texts("val", val, {"validation shards: files, directories or shell patterns, read in this order"});
+    f.variations(
+        "val_sets", val_sets, ValSetConfig(),
+        {"further validation sets by name; their losses have records, tables and charts of their own"});
     f.choice("format", format,
              {{DataFormat::automatic, "auto", "decided by the first bytes of each file"},
               {DataFormat::raw, "raw", "no header: tokens of `width` bytes and nothing else"}},
@@ -97,6 +104,8 @@ void DataConfig::check(config::Problems& problems, int64_t vocab_size) const {
         problems.add("data.mixture", "every source has weight 0");
     else if (const std::string small = too_small(weights({})); !small.empty())
         problems.add("data.mixture", small);
+    for (const auto& [name, set] : val_sets)
+        if (set.paths.empty()) problems.add("data.val_sets." + name, "a validation set needs `paths`");
     task.check(problems, vocab_size);
     if (task.kind != TaskKind::none) {
         if (document_mask)
@@ -141,6 +150,10 @@ std::vector<std::vector<std::string>> DataConfig::sources() const {
     std::vector<std::vector<std::string>> paths;
     for (const auto& [name, source] : mixture) paths.push_back(source.paths);
     return paths;
+}
+
+const std::vector<std::string>& DataConfig::val_paths(const std::string& set) const {
+    return set.empty() ? val : val_sets.at(set).paths;
 }
 
 std::vector<double> DataConfig::weights(const json::Value& stage) const {

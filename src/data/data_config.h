@@ -28,8 +28,15 @@ struct SourceConfig {
     void fields(config::Fields& f);
 };
 
+// A validation set besides data.val.
+struct ValSetConfig {
+    std::vector<std::string> paths;
+    void fields(config::Fields& f);
+};
+
 struct DataConfig {
     std::vector<std::string> train, val;
+    std::map<std::string, ValSetConfig> val_sets;
     std::map<std::string, SourceConfig> mixture;  // in place of train
     DataFormat format = DataFormat::automatic;
     int64_t width = 0;
@@ -49,6 +56,8 @@ struct DataConfig {
     std::vector<double> weights(const json::Value& stage) const;
     // Reports what is wrong with a stage's `mixture` at `path`.
     void check_weights(config::Problems& problems, const std::string& path, const json::Value& stage) const;
+    // The paths of a validation set: of `val` for the name "".
+    const std::vector<std::string>& val_paths(const std::string& set) const;
     // The options with which TokenStream::open reads these data for a model of that vocabulary.
     StreamOptions stream_options(int64_t vocab_size) const;
 };

@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "base/text.h"
+#include "config/field_info.h"
 #include "model/attention_score.h"
 #include "model/changed_layers.h"
 #include "model/attention_angle.h"
@@ -404,16 +405,27 @@ void Experiment::check_task(config::Problems& p) const {
     }
 }
 
-const char* name_of(Part part) {
-    switch (part) {
-        case Part::losses:
-            return "losses";
-        case Part::task:
+constexpr std::string_view losses_of = "losses of ";
+
+std::string name_of(const Part& part) {
+    switch (part.kind) {
+        case Part::Kind::losses:
+            return part.set.empty() ? "losses" : std::string(losses_of) + part.set;
+        case Part::Kind::task:
             return "task";
-        case Part::probe:
+        case Part::Kind::probe:
             return "probe";
     }
     return "";
+}
+
+std::optional<Part> part_by_name(std::string_view name) {
+    for (const Part::Kind kind : {Part::Kind::losses, Part::Kind::task, Part::Kind::probe})
+        if (name == name_of(Part{kind})) return Part{kind};
+    if (!name.starts_with(losses_of)) return std::nullopt;
+    const std::string_view set = name.substr(losses_of.size());
+    return config::is_plain_name(set) ? std::optional(Part{Part::Kind::losses, std::string(set)})
+                                      : std::nullopt;
 }
 
 bool Experiment::scores_task() const {
@@ -424,10 +436,11 @@ std::vector<Part> Experiment::parts_after(int64_t step) const {
     const bool last = step == total_steps();
     std::vector<Part> parts;
     if (last || (eval.every > 0 && step % eval.every == 0)) {
-        parts.push_back(Part::losses);
-        if (scores_task()) parts.push_back(Part::task);
+        parts.push_back({Part::Kind::losses});
+        for (const auto& [name, set] : data.val_sets) parts.push_back({Part::Kind::losses, name});
+        if (scores_task()) parts.push_back({Part::Kind::task});
     }
-    if (probe.every > 0 && (last || step % probe.every == 0)) parts.push_back(Part::probe);
+    if (probe.every > 0 && (last || step % probe.every == 0)) parts.push_back({Part::Kind::probe});
     return parts;
 }
 

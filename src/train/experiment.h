@@ -1,6 +1,9 @@
 // The root of the config, and the checks that span its sections. One JSON file is one experiment.
 #pragma once
 
+#include <optional>
+#include <string_view>
+
 #include "config/fields.h"
 #include "config/problems.h"
 #include "data/data_config.h"
@@ -65,8 +68,15 @@ struct CheckpointConfig {
     void fields(config::Fields& f);
 };
 
-enum class Part { losses, task, probe };
-const char* name_of(Part part);
+// An evaluation that is due after a step.
+struct Part {
+    enum class Kind { losses, task, probe };
+    Kind kind = Kind::losses;
+    std::string set = {};  // of losses: a name in data.val_sets; empty: data.val
+    bool operator==(const Part&) const = default;
+};
+std::string name_of(const Part& part);  // "losses", "losses of books", "task", "probe"
+std::optional<Part> part_by_name(std::string_view name);
 
 enum class Device { automatic, cpu, cuda };
 enum class PrecisionChoice { automatic, fp32, bf16 };

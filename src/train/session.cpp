@@ -6,12 +6,9 @@ namespace longreach::train {
 
 namespace {
 
-using Sources = std::vector<std::vector<std::string>>;
-
-data::TokenStream open_stream(const Experiment& experiment, const Sources& sources,
-                              const Surroundings& surroundings) {
+data::TokenStream open_train_stream(const Experiment& experiment, const Surroundings& surroundings) {
     if (!surroundings.no_data.empty()) return data::TokenStream::absent();
-    return data::TokenStream::open_sources(sources,
+    return data::TokenStream::open_sources(experiment.data.sources(),
                                            experiment.data.stream_options(experiment.model.vocab_size));
 }
 
@@ -24,14 +21,16 @@ Session::Session(const Experiment& e, Console& c, Ops& o, int own_rank, int of_r
       rank(own_rank),
       ranks(of_ranks),
       surroundings(s),
-      train_stream(open_stream(e, e.data.sources(), s)),
-      val_stream(open_stream(e, {e.data.val}, s)),
+      train_stream(open_train_stream(e, s)),
+      val_sets(s.no_data.empty() ? open_validation_sets(e) : absent_validation_sets(e)),
       model(e.model, e.table_rows(), e.eval.rope),
-      schedule(e, model, val_stream) {
-    const uint64_t own = train_stream.tokenizer(), other = val_stream.tokenizer();
-    require(own == 0 || other == 0 || own == other, ExitCode::data,
-            "data.train and data.val were made with different tokenizers, {} and {}", format_hash64(own),
-            format_hash64(other));
+      schedule(e, model, val_sets) {
+    for (const ValidationSet& set : val_sets) {
+        const uint64_t own = train_stream.tokenizer(), other = set.stream.tokenizer();
+        require(own == 0 || other == 0 || own == other, ExitCode::data,
+                "data.train and {} were made with different tokenizers, {} and {}", set.field(),
+                format_hash64(own), format_hash64(other));
+    }
 }
 
 std::vector<data::BlockTable> Session::blocks() const {

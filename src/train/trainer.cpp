@@ -4,6 +4,7 @@
 #include <cstring>
 #include <map>
 
+#include "base/text.h"
 #include "base/units.h"
 #include "kernels/cpu_device.h"
 #include "train/device.h"
@@ -89,6 +90,11 @@ void Trainer::describe() const {
                 : fmt::format("samples of {}, text out of", data::name_of(task)),
             count(session_.train_stream.tokens()), count(session_.val_stream.tokens())));
     if (no_data.empty() && !experiment.data.mixture.empty()) console.line(mixture_line(tokens));
+    std::vector<std::string> sets;
+    for (const ValidationSet& set : session_.val_sets)
+        if (!set.name.empty()) sets.push_back(fmt::format("{} {}", set.name, count(set.stream.tokens())));
+    if (no_data.empty() && !sets.empty())
+        console.line(fmt::format("further validation tokens: {}", join(sets, ", ")));
     console.line(schedule.evaluations());
     console.line("memory plan (activations of training and validation share theirs):\n" + memory_.table() +
                  fmt::format("  {:<24}{:>12}", "kernel scratch", human_bytes(session_.ops.scratch_bytes())));
