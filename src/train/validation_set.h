@@ -1,7 +1,7 @@
 // The validation sets of an experiment: data.val, whose name is empty, and those of data.val_sets.
 //
-// The records of data.val are in the directory of the run or of its evaluation, those of a further set in
-// sets/<name> below it.
+// The records of data.val are in the directory of the run or of its
+// evaluation, those of a further set in sets/<name> below it.
 #pragma once
 
 #include <string>
