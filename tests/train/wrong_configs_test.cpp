@@ -461,12 +461,12 @@ TEST_CASE("wrong experiments: mixtures of sources") {
 TEST_CASE("wrong experiments: validation sets") {
     check_all({
         {R"({"stages": [{"steps": 1}], "data": {"val_sets": {"w": {}}}})",
-         "data.val_sets.w (c.json:1:50): a validation set needs `paths`"},
+         "data.val_sets.w (c.json:1:55): a validation set needs `paths`"},
         {R"({"stages": [{"steps": 1}], "data": {"val_sets": {"a/b": {"paths": ["c"]}}}})",
          "data.val_sets.\"a/b\" (c.json:1:50): a name is made of letters, digits, '_' and '-'"},
         {R"({"stages": [{"steps": 1}], "data": {"val_sets": {"w": {"paths": ["c"], "weight": 1}}}})",
-         "data.val_sets.w.weight (c.json:1:72): unknown key: known here are paths"},
+         "data.val_sets.w.weight (c.json:1:72): unknown key: did you mean data.mixture.*.weight?"},
         {R"({"stages": [{"steps": 1}], "data": {"val_sets": ["c"]}})",
-         "data.val_sets (c.json:1:37): expected an object of named variations, got a list"},
+         "data.val_sets (c.json:1:49): expected an object of named variations, got a list"},
     });
 }
