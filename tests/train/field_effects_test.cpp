@@ -242,6 +242,10 @@ std::vector<Effect> listed_effects() {
         {"data.mixture.*.paths", {"data.mixture.b.paths=[\"@/data/train_*.bin\"]"}, Seen::metrics, mixture_b},
         {"data.mixture.*.weight", {"data.mixture.b.weight=9"}, Seen::metrics, mixture},
         {"data.val", {"data.val=[\"@/data/train_*.bin\"]"}, Seen::validation},
+        {"data.val_sets.*.paths",
+         {"data.val_sets.b.paths=[\"@/data/train_*.bin\"]"},
+         Seen::validation,
+         {"data.val_sets.b.paths=[\"@/data/val_*.bin\"]"}},
         {"data.format", {"data.format=raw", "data.width=2"}, Seen::outcome, raw},
         {"data.width", {"data.width=4"}, Seen::outcome, raw_u16},
         {"data.document_mask", {"data.document_mask=false"}},
@@ -419,7 +423,7 @@ class Laboratory {
             io::kind_of(run + "/events", io::Links::refuse) == io::PathKind::directory ? "written" : "none";
         seen[Seen::metrics] = get(run + "/metrics.jsonl");
         seen[Seen::validation] = get(run + "/val.csv") + get(run + "/positions.csv");
-        for (const char* file : {"/probe.csv", "/tasks.csv"})
+        for (const char* file : {"/probe.csv", "/tasks.csv", "/sets/b/val.csv"})
             if (io::kind_of(run + file, io::Links::refuse) == io::PathKind::file)
                 seen[Seen::validation] += get(run + file);
         if (seen[Seen::outcome] != "0") seen[Seen::outcome] += ", " + lines_of(get(log)).back();

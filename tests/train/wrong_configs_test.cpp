@@ -456,3 +456,16 @@ TEST_CASE("wrong experiments: mixtures of sources") {
          "stages.0.mixture (c.json:1:37): every source has weight 0"},
     });
 }
+
+TEST_CASE("wrong experiments: validation sets") {
+    check_all({
+        {R"({"stages": [{"steps": 1}], "data": {"val_sets": {"w": {}}}})",
+         "data.val_sets.w (c.json:1:55): a validation set needs `paths`"},
+        {R"({"stages": [{"steps": 1}], "data": {"val_sets": {"a/b": {"paths": ["c"]}}}})",
+         "data.val_sets.\"a/b\" (c.json:1:50): a name is made of letters, digits, '_' and '-'"},
+        {R"({"stages": [{"steps": 1}], "data": {"val_sets": {"w": {"paths": ["c"], "weight": 1}}}})",
+         "data.val_sets.w.weight (c.json:1:72): unknown key: did you mean data.mixture.*.weight?"},
+        {R"({"stages": [{"steps": 1}], "data": {"val_sets": ["c"]}})",
+         "data.val_sets (c.json:1:49): expected an object of named variations, got a list"},
+    });
+}
