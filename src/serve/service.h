@@ -10,11 +10,11 @@
 namespace longreach::serve {
 
 struct ServiceOptions {
-    std::string model;               // its name in /v1/models
-    std::string key;                 // empty: none is asked for
-    std::vector<std::string> hosts;  // names of this server that requests may give; empty: any
-    uint64_t body = 4 << 20;         // bytes of a request
-    int64_t created = 0;             // seconds since 1970, of the checkpoint
+    std::string model = {};               // its name in /v1/models
+    std::string key = {};                 // empty: none is asked for
+    std::vector<std::string> hosts = {};  // names of this server that requests may give; empty: any
+    uint64_t body = 4 << 20;              // bytes of a request
+    int64_t created = 0;                  // seconds since 1970, of the checkpoint
 };
 
 class Service final : public HttpHandler {
