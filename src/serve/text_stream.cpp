@@ -1,6 +1,7 @@
 #include "serve/text_stream.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/text.h"
 
@@ -48,12 +49,21 @@ std::string TextStream::add(std::string_view bytes) {
 }
 
 std::string TextStream::take_certain() {
-    size_t first = std::string::npos;
-    for (const std::string& stop : stops_) first = std::min(first, held_.find(stop));
-    if (first != std::string::npos) {
+    // The stop string that is complete first ends the text, however many bytes came at once; of two that end
+    // together, the longer.
+    size_t begin = std::string::npos, end = std::string::npos;
+    for (const std::string& stop : stops_) {
+        const size_t at = held_.find(stop);
+        if (at == std::string::npos) continue;
+        if (std::pair(at + stop.size(), at) < std::pair(end, begin)) {
+            begin = at;
+            end = at + stop.size();
+        }
+    }
+    if (begin != std::string::npos) {
         stopped_ = true;
         bytes_.clear();
-        std::string text = held_.substr(0, first);
+        std::string text = held_.substr(0, begin);
         held_.clear();
         return text;
     }

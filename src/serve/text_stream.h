@@ -1,7 +1,7 @@
 // A text that arrives as bytes, given out as UTF-8 as soon as it is certain.
 //
 // Bytes of an unfinished character wait for the rest; bytes that are no character become U+FFFD, one each. What may
-// be the beginning of a stop string waits too. The text ends before the first stop string in it.
+// be the beginning of a stop string waits too. The text ends before the stop string that is complete first.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
 // Text given out in pieces: any number of stop strings, then the bytes. However they are cut, the text is the same,
-// well formed, and ends before the first stop string.
+// well formed, and ends before the stop string that is complete first.
 #include "fuzz/target.h"
 #include "serve/text_stream.h"
 
@@ -24,8 +24,13 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         return text + stream.finish();
     };
     const std::string whole = serve::to_utf8(bytes);
-    size_t first = std::string::npos;
-    for (const std::string& stop : stops) first = std::min(first, whole.find(stop));
+    size_t first = std::string::npos, end = std::string::npos;
+    for (const std::string& stop : stops) {
+        const size_t at = whole.find(stop);
+        if (at == std::string::npos || std::pair(at + stop.size(), at) >= std::pair(end, first)) continue;
+        first = at;
+        end = at + stop.size();
+    }
     for (const size_t length : {size_t{1}, size_t{3}, size_t{4096}})
         holds(in_pieces(length) == whole.substr(0, first), "the text depends on how its bytes are cut");
     return 0;

@@ -103,3 +103,14 @@ TEST_CASE("text stream: no way to cut the bytes changes the text") {
     CHECK(stopped > 100);
     CHECK(stopped < 1900);
 }
+
+TEST_CASE("the stop string that is complete first ends the text, however its bytes are cut") {
+    for (const size_t length : {1, 2, 3, 4, 5}) {
+        serve::TextStream stream({"aabc", "ab", "abc"});
+        std::string text;
+        const std::string bytes = "xaabc";
+        for (size_t at = 0; at < bytes.size(); at += length) text += stream.add(bytes.substr(at, length));
+        CHECK(text + stream.finish() == "xa");
+        CHECK(stream.stopped());
+    }
+}
