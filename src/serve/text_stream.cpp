@@ -49,8 +49,8 @@ std::string TextStream::add(std::string_view bytes) {
 }
 
 std::string TextStream::take_certain() {
-    // The stop string that is complete first ends the text, however many bytes came at once; of two that end
-    // together, the longer.
+    // The stop string that is complete first ends the text, however many bytes came at once. Where two end at the same
+    // byte, the longer one counts.
     size_t begin = std::string::npos, end = std::string::npos;
     for (const std::string& stop : stops_) {
         const size_t at = held_.find(stop);
