@@ -5,17 +5,8 @@ include(FetchContent)
 
 # So that the program runs when it is copied to a machine without these libraries.
 option(LONGREACH_STATIC "Link all libraries but the C library's into the program, where static ones are to be had" ON)
-if(LONGREACH_STATIC AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=libgomp.a
-                    OUTPUT_VARIABLE gomp OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
-    if(IS_ABSOLUTE "${gomp}")
-        set(OpenMP_gomp_LIBRARY ${gomp} CACHE FILEPATH "GCC's OpenMP library" FORCE)
-    endif()
-endif()
 
-# OpenMP: the loops of the CPU kernels; every compiler brings it.
-find_package(OpenMP REQUIRED COMPONENTS CXX)
-# Threads: loading batches in the background, and watching other ranks.
+# Threads: the loops of the CPU kernels (src/base/pool.h), loading batches in the background, and watching other ranks.
 find_package(Threads REQUIRED)
 # Gloo: sums between ranks that train on CPUs. Optional; it has no pinned archive.
 find_package(Gloo QUIET)
@@ -37,6 +28,47 @@ function(optional_library name file header)
 endfunction()
 optional_library(pcre2 pcre2-8 pcre2.h)
 optional_library(utf8proc utf8proc utf8proc.h)
+# zlib and Zstandard unpack the text that `data tokenize` reads. Optional: without one, its archives are refused.
+optional_library(zlib z zlib.h)
+optional_library(zstd zstd zstd.h)
+# cpp-httplib 0.11.4: reads requests and writes answers of `serve` (src/serve/http_module.cpp, the one source that includes
+# it; limits, threads and sockets are ours). Debian has it as a shared library with TLS and compression, which the code
+# then has to be compiled for; elsewhere its header is fetched, alone and checked by its hash. Optional: without it the
+# program says so when it is asked to serve.
+set(httplib_version 0.11.4)
+set(httplib_hash c324a892f254f3ff2cef7d927757c3afd2150e59792e008689f071b7a078d954)
+function(find_httplib)
+    find_path(httplib_INCLUDE httplib.h)
+    find_library(httplib_LIBRARY cpp-httplib)
+    find_package(OpenSSL QUIET)
+    if(NOT LONGREACH_FETCH AND httplib_INCLUDE AND httplib_LIBRARY AND OPENSSL_FOUND)
+        file(STRINGS ${httplib_INCLUDE}/httplib.h line REGEX "define CPPHTTPLIB_VERSION \"${httplib_version}\"")
+        if(line)
+            add_library(longreach_httplib INTERFACE)
+            target_include_directories(longreach_httplib SYSTEM INTERFACE ${httplib_INCLUDE})
+            target_compile_definitions(longreach_httplib INTERFACE CPPHTTPLIB_OPENSSL_SUPPORT CPPHTTPLIB_ZLIB_SUPPORT
+                                       CPPHTTPLIB_BROTLI_SUPPORT)
+            target_link_libraries(longreach_httplib INTERFACE ${httplib_LIBRARY} OpenSSL::SSL OpenSSL::Crypto)
+            return()
+        endif()
+    endif()
+    set(directory ${PROJECT_BINARY_DIR}/httplib-${httplib_version})
+    set(header ${directory}/httplib.h)
+    if(NOT EXISTS ${header})
+        file(DOWNLOAD https://raw.githubusercontent.com/yhirose/cpp-httplib/v${httplib_version}/httplib.h ${header}.new
+             STATUS status TIMEOUT 60)
+        file(SHA256 ${header}.new hash)
+        if(NOT hash STREQUAL httplib_hash)
+            message(STATUS "cpp-httplib: neither installed nor to be had (${status}); built without `serve`")
+            return()
+        endif()
+        file(RENAME ${header}.new ${header})
+    endif()
+    message(STATUS "cpp-httplib: the header ${httplib_version} that was fetched")
+    add_library(longreach_httplib INTERFACE)
+    target_include_directories(longreach_httplib SYSTEM INTERFACE ${directory})
+endfunction()
+find_httplib()
 # CUDA toolkit, cuBLASLt and NCCL (kernels/cuda and src/ranks find them when LONGREACH_CUDA is on):
 #   nvcc and the runtime compile and launch the kernels; the runtime is linked statically and needs only a driver.
 #   cuBLASLt computes matrix products, tuned for every GPU; opened when a GPU is first used.
@@ -99,6 +131,8 @@ if(LONGREACH_TESTS)
 endif()
 
 # Written by hand, and why:
+#   thread pool                  OpenMP's loops end at barriers that wait for threads without a core, which halves the
+#                                speed beside one busy neighbour; TBB's tasks are more than loops over items need
 #   matrix products on the CPU   libraries split long sums over threads; ours give the same bits with any number of them
 #   XXH64, CRC-32C, SHA-256      about 50 lines each with published test vectors; a library for each would be one more
 #                                thing to install

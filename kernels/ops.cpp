@@ -76,7 +76,9 @@ Ops::Ops()
           [](auto& dx, auto& dy, auto& w, auto&) { return product(dy.rows(), w, moved(dx, dy, w)); }},
       linear_backward_weight{
           *this, "linear dw",
-          [](auto& dw, auto& dy, auto& x) { return product(dy.rows(), dw, moved(dw, dw, dy, x)); }},
+          [](auto& dw, auto& dy, auto& x, auto& write) {
+              return product(dy.rows(), dw, write == Write::add ? moved(dw, dw, dy, x) : moved(dw, dy, x));
+          }},
       add_bias{*this, "bias", [](auto& y, auto&) { return moved(y, y); }},
       add_bias_backward{*this, "bias backward", [](auto&, auto& dy) { return moved(dy); }},
       linear_relu2{*this, "linear relu2",
@@ -88,8 +90,8 @@ Ops::Ops()
       embedding_backward{*this, "embedding backward",
                          [](auto&, auto& dx, auto& tokens) { return moved(dx, dx, dx, tokens); }},
       norm{*this, "norm",
-           [](auto& y, auto& normalised, auto&, auto& x, auto& gain, auto&...) {
-               return gain ? moved(y, x, normalised) : moved(y, x);
+           [](auto& y, auto& normalised, auto&, auto& x, auto&...) {
+               return normalised.data() == y.data() ? moved(y, x) : moved(y, x, normalised);
            }},
       norm_backward{*this, "norm backward",
                     [](auto& dx, auto&, auto&, auto& dy, auto& normalised, auto&, auto&, auto&, auto& write) {

@@ -8,7 +8,8 @@
 //
 // Conventions
 //   - Argument order: outputs, saved, inputs, scalars.
-//   - "=" overwrites an output, "+=" accumulates into it. Gradients of parameters always accumulate.
+//   - "=" overwrites an output, "+=" accumulates into it. Gradients of parameters accumulate, but for products, which
+//     can also set them.
 //   - Matrices of parameters have shape [out, in]; y = x w^T.
 //   - Results depend neither on the number of threads nor on the schedule: every reduction has a fixed
 //     shape and order.
@@ -122,8 +123,8 @@ class Ops : public Planner {
     // dx [N, in] = or += dy [N, out] w.
     virtual void do_linear_backward_input(Tensor dx, const Tensor& dy, const Tensor& w, Write write) = 0;
     const Operation<&Ops::do_linear_backward_input> linear_backward_input;
-    // dw [out, in] += dy^T x.
-    virtual void do_linear_backward_weight(Tensor dw, const Tensor& dy, const Tensor& x) = 0;
+    // dw [out, in] = or += dy^T x.
+    virtual void do_linear_backward_weight(Tensor dw, const Tensor& dy, const Tensor& x, Write write) = 0;
     const Operation<&Ops::do_linear_backward_weight> linear_backward_weight;
 
     // y [N, W] += bias f32 [W] in every row.
@@ -149,7 +150,7 @@ class Ops : public Planner {
 
     // --- normalisation
     // normalised [N, C] = (x - mean) * inverse or x * inverse; y = gain * normalised + bias.
-    // Saved: normalised and inverse f32 [N]. Without a gain y and normalised may be the same memory.
+    // Saved: normalised and inverse f32 [N]. Without a gain y and normalised may be the same memory; y may be x.
     // gain, bias f32 [C] may be empty.
     virtual void do_norm(Tensor y, Tensor normalised, Tensor inverse, const Tensor& x, const Tensor& gain,
                          const Tensor& bias, const NormSpec& spec) = 0;

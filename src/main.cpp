@@ -37,6 +37,7 @@ void add_commands(commands::Command& program) {
     commands::add_eval_command(program);
     commands::add_probe_command(program);
     commands::add_generate_command(program);
+    commands::add_serve_command(program);
     commands::add_export_command(program);
     commands::add_import_command(program);
     commands::add_config_command(program);

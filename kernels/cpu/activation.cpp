@@ -105,28 +105,26 @@ void geglu_row_backward(float* dgate, float* dup, const float* dh, const float* 
 
 // out = map(in) element by element.
 template <class Map>
-void map_spans(const Tensor& out, const Tensor& in, int threads, Map map) {
+void map_spans(const Tensor& out, const Tensor& in, Pool& pool, Map map) {
     const Spans spans(out, in);
-#pragma omp parallel for schedule(static) num_threads(threads) if (spans.elements > parallel_threshold)
-    for (int64_t s = 0; s < spans.count(); ++s) {
+    for_items(pool, spans.count(), spans.each(), [&](int64_t s) {
         const Span span = spans[s];
         const float* x = span.of(in);
         float* y = span.of(out);
         for_vectors(span.count, [&](int64_t i, auto n) { store(y + i, map(load(x + i, n)), n); });
-    }
+    });
 }
 // da = dh * slope(a).
 template <class Slope>
-void map_spans_backward(const Tensor& da, const Tensor& dh, const Tensor& a, int threads, Slope slope) {
+void map_spans_backward(const Tensor& da, const Tensor& dh, const Tensor& a, Pool& pool, Slope slope) {
     const Spans spans(da, dh, a);
-#pragma omp parallel for schedule(static) num_threads(threads) if (spans.elements > parallel_threshold)
-    for (int64_t s = 0; s < spans.count(); ++s) {
+    for_items(pool, spans.count(), spans.each(), [&](int64_t s) {
         const Span span = spans[s];
         const float *x = span.of(a), *dy = span.of(dh);
         float* dx = span.of(da);
         for_vectors(span.count,
                     [&](int64_t i, auto n) { store(dx + i, load(dy + i, n) * slope(load(x + i, n)), n); });
-    }
+    });
 }
 
 float value_of(const Coefficient& c) {
@@ -139,15 +137,14 @@ void CpuOps::do_activation(Tensor h, const Tensor& a, Activation kind) {
     const int64_t rows = h.rows(), width = h.cols();
     check(a.rows() == rows && a.cols() == (is_gated(kind) ? 2 * width : width), "activation {}x{} of {}x{}",
           rows, width, a.rows(), a.cols());
-    if (kind == Activation::gelu) return map_spans(h, a, threads_, [](Vec v) { return gelu(v); });
-    if (kind == Activation::gelu_tanh) return map_spans(h, a, threads_, [](Vec v) { return gelu_tanh(v); });
-    if (kind == Activation::silu) return map_spans(h, a, threads_, [](Vec v) { return silu(v); });
-#pragma omp parallel for schedule(static) num_threads(threads_) if (rows * width > parallel_threshold)
-    for (int64_t r = 0; r < rows; ++r) {
+    if (kind == Activation::gelu) return map_spans(h, a, pool_, [](Vec v) { return gelu(v); });
+    if (kind == Activation::gelu_tanh) return map_spans(h, a, pool_, [](Vec v) { return gelu_tanh(v); });
+    if (kind == Activation::silu) return map_spans(h, a, pool_, [](Vec v) { return silu(v); });
+    for_items(pool_, rows, width, [&](int64_t r) {
         const float* gates = a.f32() + r * a.row_stride;
         (kind == Activation::swiglu ? swiglu_row : geglu_row)(
             h.f32() + r * h.row_stride, gates, gates + width, width, r + 1 < rows ? a.row_stride : 0);
-    }
+    });
 }
 
 void CpuOps::do_activation_backward(Tensor da, const Tensor& dh, const Tensor& a, Activation kind) {
@@ -156,19 +153,18 @@ void CpuOps::do_activation_backward(Tensor da, const Tensor& dh, const Tensor& a
               a.cols() == (is_gated(kind) ? 2 * width : width),
           "activation_backward {}x{} of {}x{}", rows, width, a.rows(), a.cols());
     if (kind == Activation::gelu)
-        return map_spans_backward(da, dh, a, threads_, [](Vec v) { return gelu_slope(v); });
+        return map_spans_backward(da, dh, a, pool_, [](Vec v) { return gelu_slope(v); });
     if (kind == Activation::gelu_tanh)
-        return map_spans_backward(da, dh, a, threads_, [](Vec v) { return gelu_tanh_slope(v); });
+        return map_spans_backward(da, dh, a, pool_, [](Vec v) { return gelu_tanh_slope(v); });
     if (kind == Activation::silu)
-        return map_spans_backward(da, dh, a, threads_, [](Vec v) { return silu_slope(v); });
-#pragma omp parallel for schedule(static) num_threads(threads_) if (rows * width > parallel_threshold)
-    for (int64_t r = 0; r < rows; ++r) {
+        return map_spans_backward(da, dh, a, pool_, [](Vec v) { return silu_slope(v); });
+    for_items(pool_, rows, width, [&](int64_t r) {
         const float* gates = a.f32() + r * a.row_stride;
         float* dgate = da.f32() + r * da.row_stride;
         (kind == Activation::swiglu ? swiglu_row_backward : geglu_row_backward)(
             dgate, dgate + width, dh.f32() + r * dh.row_stride, gates, gates + width, width,
             r + 1 < rows ? a.row_stride : 0);
-    }
+    });
 }
 
 void CpuOps::do_mix(Tensor out, const Coefficient& a, const Tensor& x, const Coefficient& b,
@@ -178,15 +174,14 @@ void CpuOps::do_mix(Tensor out, const Coefficient& a, const Tensor& x, const Coe
         "mix of {}x{} and {}x{}", x.rows(), x.cols(), y.rows(), y.cols());
     const Vec scale_x = splat(value_of(a)), scale_y = splat(value_of(b));
     const Spans spans(out, x, y);
-#pragma omp parallel for schedule(static) num_threads(threads_) if (spans.elements > parallel_threshold)
-    for (int64_t s = 0; s < spans.count(); ++s) {
+    for_items(pool_, spans.count(), spans.each(), [&](int64_t s) {
         const Span span = spans[s];
         const float *from_x = span.of(x), *from_y = span.of(y);
         float* to = span.of(out);
         for_vectors(span.count, [&](int64_t i, auto n) {
             store(to + i, fma(scale_x, load(from_x + i, n), scale_y * load(from_y + i, n)), n);
         });
-    }
+    });
 }
 
 void CpuOps::do_mix_backward(Tensor dx, Tensor dy, Tensor da, Tensor db, const Tensor& dout,
@@ -195,8 +190,7 @@ void CpuOps::do_mix_backward(Tensor dx, Tensor dy, Tensor da, Tensor db, const T
     const Tensor read_x = da ? x : Tensor(), read_y = db ? y : Tensor();
     const Spans spans(dout, dx, dy, read_x, read_y);
     const int64_t groups = std::min<int64_t>(spans.count(), dot_groups);
-#pragma omp parallel for schedule(static) num_threads(threads_) if (spans.elements > parallel_threshold)
-    for (int64_t g = 0; g < groups; ++g) {
+    for_items(pool_, groups, spans.each(), [&](int64_t g) {
         const Range group = piece(spans.count(), groups, g);
         double along_x = 0, along_y = 0;
         for (int64_t s = group.begin; s < group.end; ++s) {
@@ -214,7 +208,7 @@ void CpuOps::do_mix_backward(Tensor dx, Tensor dy, Tensor da, Tensor db, const T
         }
         partials_[2 * g] = along_x;
         partials_[2 * g + 1] = along_y;
-    }
+    });
     double along_x = 0, along_y = 0;
     for (int64_t g = 0; g < groups; ++g) {
         along_x += partials_[2 * g];

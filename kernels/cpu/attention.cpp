@@ -8,8 +8,6 @@
 // a second packing of the queries and, along its border, up to panel_cols - 1 keys of a panel twice.
 // Parallel over (sequence, head, tile of queries); one thread computes a
 // tile from its first to its last key.
-#include <omp.h>
-
 #include <cmath>
 
 #include "base/error.h"
@@ -17,6 +15,7 @@
 
 #include "kernels/cpu/isa_begin.h"
 #include "kernels/cpu/simd.h"
+#include "kernels/cpu/items.h"
 #include "kernels/cpu/simd_math.h"
 #include "kernels/cpu/micro_gemm.h"
 #include "kernels/cpu/attention_tiles.h"
@@ -257,13 +256,12 @@ void CpuOps::do_row_starts(Tensor row_start, const Tensor& doc_start, int64_t le
     check(row_start.contiguous() && count % length == 0, "row_starts: {} entries, length {}", count, length);
     const int32_t* document = doc_start ? doc_start.i32() : nullptr;
     int32_t* out = row_start.i32();
-#pragma omp parallel for schedule(static) num_threads(threads_)
-    for (int64_t n = 0; n < count; ++n) {
+    for_items(pool_, count, 1, [&](int64_t n) {
         const int64_t i = n % length;
         const int64_t by_window = window > 0 ? larger(0, i - window + 1) : 0;
         const int64_t by_chunk = chunk > 0 ? i / chunk * chunk : 0;
         out[n] = static_cast<int32_t>(larger(larger(by_window, by_chunk), document ? document[n] : 0));
-    }
+    });
 }
 
 void CpuOps::do_attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor& q, const Tensor& k,
@@ -287,8 +285,7 @@ void CpuOps::do_attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor&
 
     // Within a head the longest tiles come first; heads follow each other, so that keys and
     // values stay in cache.
-#pragma omp parallel for schedule(dynamic) num_threads(threads_)
-    for (int64_t i = 0; i < spec.batch * spec.heads * tiles; ++i) {
+    pool_.run(spec.batch * spec.heads * tiles, [&](int64_t i, int thread) {
         const int64_t sequence = i / tiles / spec.heads, head = i / tiles % spec.heads;
         const int64_t first_row = sequence * length, kv_head = head / group;
         const QueryTile tile((tiles - 1 - i % tiles) * query_tile, length,
@@ -309,8 +306,8 @@ void CpuOps::do_attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor&
         attention_tile(o.f32() + token * o.row_stride + head * d, o.row_stride,
                        lse.f32() + head * lse.row_stride + token,
                        row_maxima ? row_maxima.f32() + head * row_maxima.row_stride + token : nullptr, tile,
-                       item, passes, scratch_of(omp_get_thread_num()));
-    }
+                       item, passes, scratch_of(thread));
+    });
 }
 
 #include "kernels/cpu/isa_end.h"

@@ -19,8 +19,6 @@
 // stay in L2, and per block all queries that see it, so dK and dV need no sums of other items. With one
 // segment it also owns dQ; with several, each keeps a partial dQ in the workspace and a last pass adds them
 // in order. The number of segments is a function of the shape, so no bit depends on the threads.
-#include <omp.h>
-
 #include <cstring>
 
 #include "base/error.h"
@@ -28,6 +26,7 @@
 
 #include "kernels/cpu/isa_begin.h"
 #include "kernels/cpu/simd.h"
+#include "kernels/cpu/items.h"
 #include "kernels/cpu/simd_math.h"
 #include "kernels/cpu/micro_gemm.h"
 #include "kernels/cpu/attention_tiles.h"
@@ -312,8 +311,8 @@ void CpuOps::do_attention_backward(Tensor dq, Tensor dk, Tensor dv, const Attent
     const auto sums_at = [&](int64_t part, int64_t token) {
         return plan.forget ? pair_sums + part * spec.heads * tokens + token : nullptr;
     };
-    row_products(delta, dout, o, spec.heads, spec.head_dim, threads_);
-    if (gradients.sink) add_sinks(gradients.sink, spec.sink, lse, delta, threads_);
+    row_products(delta, dout, o, spec.heads, spec.head_dim, pool_);
+    if (gradients.sink) add_sinks(gradients.sink, spec.sink, lse, delta, pool_);
     const QueryFinish finish{.spec = spec,
                              .plan = plan,
                              .dq = dq,
@@ -330,8 +329,7 @@ void CpuOps::do_attention_backward(Tensor dq, Tensor dk, Tensor dv, const Attent
 
     // Early keys are seen by most queries: the first segments are the longest items and start first.
     const int64_t heads = spec.batch * spec.kv_heads;
-#pragma omp parallel for schedule(dynamic) num_threads(threads_)
-    for (int64_t i = 0; i < plan.segments * heads; ++i) {
+    pool_.run(plan.segments * heads, [&](int64_t i, int thread) {
         const int64_t segment = i / heads, first_row = i % heads / spec.kv_heads * length;
         const Tensor to_dq =
             whole ? dq : Tensor(partial + segment * tokens * width, DType::f32, {tokens, width});
@@ -358,8 +356,8 @@ void CpuOps::do_attention_backward(Tensor dq, Tensor dk, Tensor dv, const Attent
                         .passes = passes,
                         .row_sums = sums_at(segment, first_row),
                         .column_sums = sums_at(plan.segments, first_row),
-                        .scratch = scratch_of(omp_get_thread_num()),
-                        .memory = memory + omp_get_thread_num() * plan.block_floats(),
+                        .scratch = scratch_of(thread),
+                        .memory = memory + thread * plan.block_floats(),
                         .tables = tables ? table_sums + i * plan.item_table_floats() : nullptr};
         backward_segment(item, segment * plan.segment_keys,
                          smaller(length, (segment + 1) * plan.segment_keys));
@@ -368,18 +366,18 @@ void CpuOps::do_attention_backward(Tensor dq, Tensor dk, Tensor dv, const Attent
             for (int64_t n = first_row; n < first_row + length; ++n)
                 for (int64_t head = item.kv_head * group; head < (item.kv_head + 1) * group; ++head)
                     finish(n, head);
-    }
+    });
     if (!whole) {
-#pragma omp parallel for schedule(static) num_threads(threads_)
-        for (int64_t n = 0; n < tokens; ++n)
+        for_items(pool_, tokens, width, [&](int64_t n) {
             for (int64_t head = 0; head < spec.heads; ++head) finish(n, head);
+        });
     }
-    if (gradients.forget) subtract_sums(gradients.forget, pair_sums, length, plan, threads_);
+    if (gradients.forget) subtract_sums(gradients.forget, pair_sums, length, plan, pool_);
     if (gradients.distance_gain)
-        add_tables(gradients.distance_gain, table_sums, 0, plan.gain_rows, ln_2, spec, plan, threads_);
+        add_tables(gradients.distance_gain, table_sums, 0, plan.gain_rows, ln_2, spec, plan, pool_);
     if (gradients.distance_bias)
         add_tables(gradients.distance_bias, table_sums, plan.gain_rows, plan.bias_rows, 1.0f, spec, plan,
-                   threads_);
+                   pool_);
 }
 
 #include "kernels/cpu/isa_end.h"

@@ -58,10 +58,9 @@ struct Plan {
 
 // delta [H, N] = rowsum(dout * o) per head.
 inline void row_products(float* delta, const Tensor& dout, const Tensor& o, int64_t heads, int64_t d,
-                         int threads) {
+                         Pool& pool) {
     const int64_t tokens = dout.rows();
-#pragma omp parallel for schedule(static) num_threads(threads)
-    for (int64_t n = 0; n < tokens; ++n)
+    for_items(pool, tokens, heads * d, [&](int64_t n) {
         for (int64_t h = 0; h < heads; ++h) {
             const float* a = dout.f32() + n * dout.row_stride + h * d;
             const float* b = o.f32() + n * o.row_stride + h * d;
@@ -70,6 +69,7 @@ inline void row_products(float* delta, const Tensor& dout, const Tensor& o, int6
                 sum = fma(PlainUnit::along(a + c, d - c), PlainUnit::along(b + c, d - c), sum);
             delta[h * tokens + n] = reduce_add(sum);
         }
+    });
 }
 
 // The last pass over dQ: sums of partial dQ, df and the multiplication by f.
@@ -115,10 +115,10 @@ struct QueryFinish {
 // to [1 or H, R], entry R-1-t of distance t < T, = factor times the sums of all items in their order. Item i
 // holds `rows` rows from `first` on for key/value head i % G.
 inline void add_tables(const Tensor& to, const float* tables, int64_t first, int64_t rows, float factor,
-                       const AttentionSpec& spec, const Plan& plan, int threads) {
+                       const AttentionSpec& spec, const Plan& plan, Pool& pool) {
     const int64_t items = plan.segments * spec.batch * spec.kv_heads;
-#pragma omp parallel for schedule(static) num_threads(threads)
-    for (int64_t t = 0; t < spec.length; t += lanes)
+    for_items(pool, (spec.length + lanes - 1) / lanes, to.rows() * items * lanes, [&](int64_t item) {
+        const int64_t t = item * lanes;
         for (int64_t row = 0; row < to.rows(); ++row) {
             // A shared table sums every item, a head's those of its key/value head.
             const bool shared = to.rows() == 1;
@@ -131,29 +131,28 @@ inline void add_tables(const Tensor& to, const float* tables, int64_t first, int
             float* entry = to.f32() + row * to.row_stride + to.cols() - 1 - t;
             for (int64_t x = 0; x < smaller(lanes, spec.length - t); ++x) entry[-x] = sum[x];
         }
+    });
 }
 
 // to [H, N] = the sums over rows, of all segments, less those over columns: sums [segments + 1][H, N].
-inline void subtract_sums(const Tensor& to, const float* sums, int64_t length, const Plan& plan,
-                          int threads) {
+inline void subtract_sums(const Tensor& to, const float* sums, int64_t length, const Plan& plan, Pool& pool) {
     const int64_t heads = to.rows(), tokens = to.cols();
     const float* columns = sums + plan.segments * heads * tokens;
-#pragma omp parallel for schedule(static) num_threads(threads)
-    for (int64_t h = 0; h < heads; ++h)
+    for_items(pool, heads, tokens, [&](int64_t h) {
         for (int64_t n = 0; n < tokens; ++n) {
             float sum = 0;
             for (int64_t s = 0; s <= n % length / plan.segment_keys; ++s)
                 sum += sums[(s * heads + h) * tokens + n];
             to.f32()[h * to.row_stride + n] = sum - columns[h * tokens + n];
         }
+    });
 }
 
 // to [H] += -sum over the rows of exp(sink - lse) * delta, in f64 from blocks of 256 rows.
 inline void add_sinks(const Tensor& to, const Tensor& sink, const Tensor& lse, const float* delta,
-                      int threads) {
+                      Pool& pool) {
     const int64_t tokens = lse.cols(), block = 256;
-#pragma omp parallel for schedule(static) num_threads(threads)
-    for (int64_t h = 0; h < sink.count(); ++h) {
+    for_items(pool, sink.count(), tokens, [&](int64_t h) {
         const float* at_lse = lse.f32() + h * lse.row_stride;
         const float* at_delta = delta + h * tokens;
         const Vec logit = splat(sink.f32()[h]);
@@ -167,5 +166,5 @@ inline void add_sinks(const Tensor& to, const Tensor& sink, const Tensor& lse, c
             total += reduce_add(sum);
         }
         to.f32()[h] -= static_cast<float>(total);
-    }
+    });
 }

@@ -168,12 +168,11 @@ void CpuOps::do_attention_decode(Tensor o, const Tensor& q, const Tensor& k, con
                                   spec.distance_bias.cols() == spec.distance_gain.cols()),
           "attention: distance tables of {} and {} entries at position {}", spec.distance_gain.cols(),
           spec.distance_bias.cols(), position);
-#pragma omp parallel for collapse(2) schedule(static) \
-    num_threads(threads_) if (q.count() * (position - first + 1) > parallel_threshold)
-    for (int64_t b = 0; b < spec.batch; ++b)
-        for (int64_t h = 0; h < spec.heads; ++h)
-            (spec.stick_breaking ? attend_stick : attend)(o.f32() + b * o.row_stride + h * spec.head_dim,
-                                                          {spec, b, h, first, position}, q, k, v);
+    for_items(pool_, spec.batch * spec.heads, spec.head_dim * (position - first + 1), [&](int64_t item) {
+        const int64_t b = item / spec.heads, h = item % spec.heads;
+        (spec.stick_breaking ? attend_stick : attend)(o.f32() + b * o.row_stride + h * spec.head_dim,
+                                                      {spec, b, h, first, position}, q, k, v);
+    });
 }
 
 #include "kernels/cpu/isa_end.h"

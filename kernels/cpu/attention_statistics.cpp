@@ -8,8 +8,6 @@
 // over its first tile, which is within a few deviations of the row's mean.
 // With stick-breaking, tiles and keys are visited from near to far and weights are rebuilt without the lse.
 // Parallel over (sequence, head, tile of queries).
-#include <omp.h>
-
 #include <cmath>
 #include <numbers>
 
@@ -303,8 +301,7 @@ void CpuOps::do_attention_statistics(Tensor statistics, const Tensor& lse, const
                              : form == Form::distance ? weigh<Form::distance>
                              : form == Form::forget   ? weigh<Form::forget>
                                                       : weigh<Form::plain>;
-#pragma omp parallel for schedule(dynamic) num_threads(threads_)
-    for (int64_t item = 0; item < spec.batch * spec.heads * tiles; ++item) {
+    pool_.run(spec.batch * spec.heads * tiles, [&](int64_t item, int thread) {
         const int64_t sequence = item / tiles / spec.heads, head = item / tiles % spec.heads;
         const int64_t first_row = sequence * length;
         const QueryTile tile((tiles - 1 - item % tiles) * query_tile, length,
@@ -314,7 +311,7 @@ void CpuOps::do_attention_statistics(Tensor statistics, const Tensor& lse, const
         };
         const Tensor keys = part(k, head / group), far_keys = part(spec.far_keys, head / group);
         const int64_t token = first_row + tile.begin, count = tile.end - tile.begin;
-        const StatisticsTile t(scratch_of(omp_get_thread_num()), d);
+        const StatisticsTile t(scratch_of(thread), d);
         alignas(64) float scales[query_tile];
         for (float& scale : scales) scale = spec.scale;
         const auto pack = [&](float* to, const Tensor& from) {
@@ -360,7 +357,7 @@ void CpuOps::do_attention_statistics(Tensor statistics, const Tensor& lse, const
         }
         write_rows({statistics, spec.heads, head, token}, sums, tile, lse_of_rows,
                    spec.sink ? spec.sink.f32()[head] : -__builtin_inff(), spec.stick_breaking);
-    }
+    });
 }
 
 #include "kernels/cpu/isa_end.h"

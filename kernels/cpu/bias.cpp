@@ -17,12 +17,11 @@ void CpuOps::do_add_bias(Tensor y, const Tensor& bias) {
     const int64_t rows = y.rows(), width = y.cols();
     check(bias.count() == width, "a bias of {} for {} columns", bias.count(), width);
     const float* from = bias.f32();
-#pragma omp parallel for schedule(static) num_threads(threads_) if (rows * width > parallel_threshold)
-    for (int64_t r = 0; r < rows; ++r) {
+    for_items(pool_, rows, width, [&](int64_t r) {
         float* row = y.f32() + r * y.row_stride;
         for_vectors(width,
                     [&](int64_t i, auto n) { store(row + i, load(row + i, n) + load(from + i, n), n); });
-    }
+    });
 }
 
 void CpuOps::do_add_bias_backward(Tensor dbias, const Tensor& dy) {
@@ -30,27 +29,22 @@ void CpuOps::do_add_bias_backward(Tensor dbias, const Tensor& dy) {
     check(dbias.count() == width, "the gradient of a bias of {} for {} columns", dbias.count(), width);
     const int64_t blocks = fixed_blocks(rows, partial_doubles * 2, width);
     float* partials = reinterpret_cast<float*>(partials_);
-    const bool small = rows * width <= parallel_threshold;
-#pragma omp parallel num_threads(threads_) if (!small)
-    {
-#pragma omp for schedule(static)
-        for (int64_t b = 0; b < blocks; ++b) {
-            float* partial = partials + b * width;
-            std::fill_n(partial, width, 0.0f);
-            const Range block = piece(rows, blocks, b);
-            for (int64_t r = block.begin; r < block.end; ++r) {
-                const float* row = dy.f32() + r * dy.row_stride;
-                for_vectors(width, [&](int64_t i, auto n) {
-                    store(partial + i, load(partial + i, n) + load(row + i, n), n);
-                });
-            }
+    for_items(pool_, blocks, width * piece(rows, blocks, 0).end, [&](int64_t b) {
+        float* partial = partials + b * width;
+        std::fill_n(partial, width, 0.0f);
+        const Range block = piece(rows, blocks, b);
+        for (int64_t r = block.begin; r < block.end; ++r) {
+            const float* row = dy.f32() + r * dy.row_stride;
+            for_vectors(width, [&](int64_t i, auto n) {
+                store(partial + i, load(partial + i, n) + load(row + i, n), n);
+            });
         }
-        const int64_t strips = (width + lanes - 1) / lanes;
-#pragma omp for schedule(static)
-        for (int64_t s = 0; s < strips; ++s)
-            fold(dbias.f32(), partials, blocks, width,
-                 Range{s * lanes, std::min<int64_t>(width, (s + 1) * lanes)});
-    }
+    });
+    const int64_t strips = (width + lanes - 1) / lanes;
+    for_items(pool_, strips, lanes * blocks, [&](int64_t s) {
+        fold(dbias.f32(), partials, blocks, width,
+             Range{s * lanes, std::min<int64_t>(width, (s + 1) * lanes)});
+    });
 }
 
 #include "kernels/cpu/isa_end.h"

@@ -10,12 +10,13 @@ struct StickTensors {
     const Tensor &dout, &o, &lse, &q, &k, &v;
 };
 
-class CpuOps final : public Ops {
+class CpuOps final : public Ops, public CpuDevice {
   public:
     CpuOps(int threads, Precision precision);
     ~CpuOps() override;
 
     std::string describe() const override;
+    Pool& pool() override { return pool_; }
 
     void* allocate(int64_t bytes) override;
     void release(void* memory, int64_t bytes) override;
@@ -29,7 +30,7 @@ class CpuOps final : public Ops {
 
     void do_linear(Tensor y, const Tensor& x, const Tensor& w, Write write) override;
     void do_linear_backward_input(Tensor dx, const Tensor& dy, const Tensor& w, Write write) override;
-    void do_linear_backward_weight(Tensor dw, const Tensor& dy, const Tensor& x) override;
+    void do_linear_backward_weight(Tensor dw, const Tensor& dy, const Tensor& x, Write write) override;
     void do_add_bias(Tensor y, const Tensor& bias) override;
     void do_add_bias_backward(Tensor dbias, const Tensor& dy) override;
     void do_linear_relu2(Tensor h, const Tensor& x, const Tensor& w) override;
@@ -133,7 +134,8 @@ class CpuOps final : public Ops {
                                const Tensor& workspace, const AttentionSpec& spec);
     int64_t stick_workspace(const AttentionSpec& spec, const AttentionGradients& gradients) const;
 
-    int threads_;
+    Pool pool_;
+    int threads_;  // those that may ever run: what memory per thread is sized by
     Precision precision_;
     // Per-thread packing space, allocated once: no op allocates.
     float* scratch_ = nullptr;
@@ -144,4 +146,12 @@ class CpuOps final : public Ops {
     static constexpr int64_t partial_doubles = 1 << 18;  // 2 MiB
     double* partials_ = nullptr;
     float* scratch_of(int thread) const { return scratch_ + thread * scratch_per_thread_; }
+
+    // What the tasks of a product know of each other. Products of right sides and their pieces are numbered: a panel is
+    // packed where its number is that of the piece at work.
+    static constexpr int64_t most_panels = 1 << 12;
+    std::vector<std::atomic<uint64_t>> packed_for_ = std::vector<std::atomic<uint64_t>>(most_panels);
+    uint64_t right_side_ = 0;
+    // Finished parts of each piece of c whose k is cut: fewer pieces than wanted tasks.
+    std::vector<std::atomic<int64_t>> parts_done_ = std::vector<std::atomic<int64_t>>(16);
 };

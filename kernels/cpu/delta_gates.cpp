@@ -45,8 +45,7 @@ void CpuOps::do_delta_gates(Tensor decay, Tensor beta, const Tensor& u, const Te
     check_gates(decay, beta, u, ub, a_log, bias);
     const int64_t rows = u.rows(), width = u.cols(), heads = a_log.count();
     const float *log_rate = a_log.f32(), *offset = bias.f32();
-#pragma omp parallel for schedule(static) num_threads(threads_) if (rows * width > parallel_threshold)
-    for (int64_t r = 0; r < rows; ++r) {
+    for_items(pool_, rows, width, [&](int64_t r) {
         const float *from = u.f32() + r * u.row_stride, *from_beta = ub.f32() + r * ub.row_stride;
         float *to = decay.f32() + r * decay.row_stride, *to_beta = beta.f32() + r * beta.row_stride;
         if (width == heads)
@@ -61,7 +60,7 @@ void CpuOps::do_delta_gates(Tensor decay, Tensor beta, const Tensor& u, const Te
             });
         for_vectors(heads,
                     [&](int64_t h, auto n) { store(to_beta + h, sigmoid(load(from_beta + h, n)), n); });
-    }
+    });
 }
 
 void CpuOps::do_delta_gates_backward(Tensor du, Tensor dub, Tensor da_log, Tensor dbias, const Tensor& ddecay,
@@ -74,8 +73,7 @@ void CpuOps::do_delta_gates_backward(Tensor du, Tensor dub, Tensor da_log, Tenso
     const int64_t each = 2 * width;  // sums of du and of ddecay decay
     const int64_t blocks = fixed_blocks(rows, 2 * partial_doubles, each);
     float* partials = reinterpret_cast<float*>(partials_);
-#pragma omp parallel for schedule(static) num_threads(threads_) if (rows * width > parallel_threshold)
-    for (int64_t b = 0; b < blocks; ++b) {
+    for_items(pool_, blocks, width * piece(rows, blocks, 0).end, [&](int64_t b) {
         float *sums = partials + b * each, *rates = sums + width;
         std::fill_n(sums, each, 0.0f);
         const Range block = piece(rows, blocks, b);
@@ -102,7 +100,7 @@ void CpuOps::do_delta_gates_backward(Tensor du, Tensor dub, Tensor da_log, Tenso
                 store(to_beta + h, load(d + h, n) * s.value * s.rest, n);
             });
         }
-    }
+    });
     fold(dbias.f32(), partials, blocks, each, {0, width});
     for (int64_t h = 0; h < heads; ++h) {
         double total = 0;

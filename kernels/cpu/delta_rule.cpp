@@ -4,8 +4,6 @@
 //
 // Sums have the order of matrix products over d, then over the positions of a chunk; states are f32. A chunk is cut at
 // the starts of documents. Parallel over (sequence, head), each of which is one chain of chunks.
-#include <omp.h>
-
 #include <algorithm>
 #include <type_traits>
 
@@ -34,10 +32,8 @@ void CpuOps::do_delta_rule(Tensor o, Tensor states, Tensor state, Tensor workspa
     const int64_t floats = delta_forward_floats(spec);
     check(workspace.bytes() >= threads_ * floats * 4, "delta rule: a workspace of {} bytes",
           workspace.bytes());
-#pragma omp parallel for schedule(dynamic) num_threads(threads_)
-    for (int64_t item = 0; item < spec.batch * heads; ++item) {
+    pool_.run(spec.batch * heads, [&](int64_t item, int thread) {
         const int64_t sequence = item / heads, head = item % heads, first = sequence * length;
-        const int thread = omp_get_thread_num();
         DeltaMemory memory{workspace.f32() + thread * floats};
         DeltaTile tile(memory, d, e, by_channel, scratch_of(thread));
         const DeltaInputs in{{q, first, head * d},
@@ -63,7 +59,7 @@ void CpuOps::do_delta_rule(Tensor o, Tensor states, Tensor state, Tensor workspa
             tile.advance();
         }
         if (kept) std::copy_n(tile.state, size, kept);
-    }
+    });
 }
 
 #include "kernels/cpu/isa_end.h"

@@ -12,8 +12,6 @@
 //
 // Forward quantities are computed again from the saved states. Per position and head three times the FLOPs of the
 // forward pass. Parallel over (sequence, head).
-#include <omp.h>
-
 #include <algorithm>
 #include <type_traits>
 
@@ -285,10 +283,8 @@ void CpuOps::do_delta_rule_backward(Tensor dq, Tensor dk, Tensor dv, Tensor ddec
           "delta rule backward: states {}x{}", states.rows(), states.cols());
     check(workspace.bytes() >= threads_ * floats * 4, "delta rule backward: a workspace of {} bytes",
           workspace.bytes());
-#pragma omp parallel for schedule(dynamic) num_threads(threads_)
-    for (int64_t item = 0; item < spec.batch * heads; ++item) {
+    pool_.run(spec.batch * heads, [&](int64_t item, int thread) {
         const int64_t sequence = item / heads, head = item % heads, first = sequence * length;
-        const int thread = omp_get_thread_num();
         DeltaMemory memory{workspace.f32() + thread * floats};
         GradientTile tile(memory, d, e, by_channel, scratch_of(thread));
         const int64_t w = tile.w;
@@ -334,7 +330,7 @@ void CpuOps::do_delta_rule_backward(Tensor dq, Tensor dk, Tensor dv, Tensor ddec
                 tile.retreat(outer, piece);
             }
         }
-    }
+    });
 }
 
 #include "kernels/cpu/isa_end.h"

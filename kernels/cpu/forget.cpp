@@ -32,19 +32,17 @@ void CpuOps::do_forget_sums(Tensor sums, const Tensor& u, const Tensor& bias, in
     const int64_t room = sequences > 0 ? sums.cols() / sequences : 0;
     check(sequences == 0 || (first >= 0 && first + length <= room), "forget sums {}+{} of {}", first, length,
           room);
-#pragma omp parallel for collapse(2) schedule(static) \
-    num_threads(threads_) if (u.count() > parallel_threshold)
-    for (int64_t b = 0; b < sequences; ++b)
-        for (int64_t h = 0; h < heads; ++h) {
-            const float* from = u.f32() + b * length * u.row_stride + h;
-            double* to = sums.f64() + h * sums.row_stride + b * room + first;
-            double so_far = first > 0 ? to[-1] : 0.0;
-            for (int64_t i = 0; i < length; ++i) {
-                const double x = double{from[i * u.row_stride]} + double{bias.f32()[h]};
-                so_far += (x < 0 ? x : 0.0) - std::log1p(std::exp(-std::abs(x)));
-                to[i] = so_far;
-            }
+    for_items(pool_, sequences * heads, length, [&](int64_t item) {
+        const int64_t b = item / heads, h = item % heads;
+        const float* from = u.f32() + b * length * u.row_stride + h;
+        double* to = sums.f64() + h * sums.row_stride + b * room + first;
+        double so_far = first > 0 ? to[-1] : 0.0;
+        for (int64_t i = 0; i < length; ++i) {
+            const double x = double{from[i * u.row_stride]} + double{bias.f32()[h]};
+            so_far += (x < 0 ? x : 0.0) - std::log1p(std::exp(-std::abs(x)));
+            to[i] = so_far;
         }
+    });
 }
 
 void CpuOps::do_forget_sums_backward(Tensor du, Tensor dbias, const Tensor& dsums, const Tensor& u,
@@ -55,23 +53,21 @@ void CpuOps::do_forget_sums_backward(Tensor du, Tensor dbias, const Tensor& dsum
           dsums.rows(), dsums.cols());
     const int64_t heads = u.cols(), sequences = u.rows() / length;
     check(heads * sequences <= partial_doubles, "forget gates of {} heads", heads * sequences);
-#pragma omp parallel for collapse(2) schedule(static) \
-    num_threads(threads_) if (u.count() > parallel_threshold)
-    for (int64_t b = 0; b < sequences; ++b)
-        for (int64_t h = 0; h < heads; ++h) {
-            const float* from = u.f32() + b * length * u.row_stride + h;
-            const float* gradient = dsums.f32() + h * dsums.row_stride + b * length;
-            float* to = du.f32() + b * length * du.row_stride + h;
-            double later = 0, total = 0;
-            for (int64_t i = length - 1; i >= 0; --i) {
-                later += double{gradient[i]};
-                const double x = double{from[i * u.row_stride]} + double{bias.f32()[h]};
-                const double d = later / (1 + std::exp(x));  // 1 - f = sigmoid(-x)
-                to[i * du.row_stride] = static_cast<float>(d);
-                total += d;
-            }
-            partials_[h * sequences + b] = total;
+    for_items(pool_, sequences * heads, length, [&](int64_t item) {
+        const int64_t b = item / heads, h = item % heads;
+        const float* from = u.f32() + b * length * u.row_stride + h;
+        const float* gradient = dsums.f32() + h * dsums.row_stride + b * length;
+        float* to = du.f32() + b * length * du.row_stride + h;
+        double later = 0, total = 0;
+        for (int64_t i = length - 1; i >= 0; --i) {
+            later += double{gradient[i]};
+            const double x = double{from[i * u.row_stride]} + double{bias.f32()[h]};
+            const double d = later / (1 + std::exp(x));  // 1 - f = sigmoid(-x)
+            to[i * du.row_stride] = static_cast<float>(d);
+            total += d;
         }
+        partials_[h * sequences + b] = total;
+    });
     if (!dbias) return;
     for (int64_t h = 0; h < heads; ++h) {
         double total = 0;

@@ -44,23 +44,20 @@ void CpuOps::do_gate(Tensor y, const Tensor& u, const Tensor& o, const GateSpec&
     check_shapes(y, u, o);
     const Vec scale = splat(spec.factor);
     const bool times_input = spec.times_input;
-    const bool parallel = o.count() > parallel_threshold;
     if (u.cols() == o.cols()) {
         const Spans spans(y, u, o);
-#pragma omp parallel for schedule(static) num_threads(threads_) if (parallel)
-        for (int64_t s = 0; s < spans.count(); ++s) {
+        for_items(pool_, spans.count(), spans.each(), [&](int64_t s) {
             const Span span = spans[s];
             const float *logit = span.of(u), *from = span.of(o);
             float* to = span.of(y);
             for_vectors(span.count, [&](int64_t i, auto n) {
                 store(to + i, gate_value(load(logit + i, n), scale, times_input) * load(from + i, n), n);
             });
-        }
+        });
         return;
     }
     const int64_t rows = o.rows(), heads = u.cols(), d = o.cols() / heads;
-#pragma omp parallel for schedule(static) num_threads(threads_) if (parallel)
-    for (int64_t r = 0; r < rows; ++r) {
+    for_items(pool_, rows, o.cols(), [&](int64_t r) {
         const float *logit = u.f32() + r * u.row_stride, *from = o.f32() + r * o.row_stride;
         float* to = y.f32() + r * y.row_stride;
         const int64_t next = r + 1 < rows ? o.row_stride : 0;
@@ -75,7 +72,7 @@ void CpuOps::do_gate(Tensor y, const Tensor& u, const Tensor& o, const GateSpec&
                 for_vectors(d, [&](int64_t i, auto m) { store(to + h * d + i, g * load(head + i, m), m); });
             }
         });
-    }
+    });
 }
 
 void CpuOps::do_gate_backward(Tensor dout, Tensor du, const Tensor& dy, const Tensor& u, const Tensor& o,
@@ -85,11 +82,9 @@ void CpuOps::do_gate_backward(Tensor dout, Tensor du, const Tensor& dy, const Te
     check(du.cols() == u.cols(), "gradient {}x{} of a gate {}x{}", du.rows(), du.cols(), u.rows(), u.cols());
     const Vec scale = splat(spec.factor);
     const bool times_input = spec.times_input;
-    const bool parallel = o.count() > parallel_threshold;
     if (u.cols() == o.cols()) {
         const Spans spans(dout, du, dy, u, o);
-#pragma omp parallel for schedule(static) num_threads(threads_) if (parallel)
-        for (int64_t s = 0; s < spans.count(); ++s) {
+        for_items(pool_, spans.count(), spans.each(), [&](int64_t s) {
             const Span span = spans[s];
             const float *logit = span.of(u), *from = span.of(o), *gradient = span.of(dy);
             float *to = span.of(dout), *to_logit = span.of(du);
@@ -99,12 +94,11 @@ void CpuOps::do_gate_backward(Tensor dout, Tensor du, const Tensor& dy, const Te
                 store(to_logit + i, d * g.slope * load(from + i, n), n);
                 store(to + i, d * g.times, n);
             });
-        }
+        });
         return;
     }
     const int64_t rows = o.rows(), heads = u.cols(), d = o.cols() / heads;
-#pragma omp parallel for schedule(static) num_threads(threads_) if (parallel)
-    for (int64_t r = 0; r < rows; ++r) {
+    for_items(pool_, rows, o.cols(), [&](int64_t r) {
         const float *logit = u.f32() + r * u.row_stride, *from = o.f32() + r * o.row_stride;
         const float* gradient = dy.f32() + r * dy.row_stride;
         float *to = dout.f32() + r * dout.row_stride, *to_logit = du.f32() + r * du.row_stride;
@@ -126,7 +120,7 @@ void CpuOps::do_gate_backward(Tensor dout, Tensor du, const Tensor& dy, const Te
             }
             store(to_logit + first, at.plain * at.slope * along, n);
         });
-    }
+    });
 }
 
 #include "kernels/cpu/isa_end.h"

@@ -2,20 +2,21 @@
 //
 //   linear                  y [N, out] = x w^T      right side w, transposed
 //   linear_backward_input   dx [N, in] = dy w       right side w
-//   linear_backward_weight  dw [out, in] += dy^T x  left side transposed, k = tokens
+//   linear_backward_weight  dw [out, in] = or += dy^T x  left side transposed, k = tokens
 //
-// k is cut into blocks. All threads pack the right side into panels (in chunks where it is larger than the
-// space for it); then they take blocks of rows, copy the left rows to their own scratch (which also frees
+// k is cut into blocks. The first tasks pack the right side into panels (in chunks where it is larger than the
+// space for it); the others take blocks of rows, copy the left rows to their own scratch (which also frees
 // them of power-of-two strides, that would share few cache sets) and run the register tiles of micro_gemm.h.
-// While a tile multiplies, it prefetches the next operands.
+// While a tile multiplies, it prefetches the next operands. No task waits for another: one that finds a panel
+// not packed yet, because the thread at it is late or lost its core, packs it for itself.
 //
 // A weight gradient with a narrow side has few rows but a long k, and little to share: tasks are pieces of c
-// times pieces of k, each packs both sides for itself, and where k is cut the pieces are added in order.
+// times pieces of k, each packs both sides for itself, and where k is cut the task that finishes a piece last
+// adds up its parts, in their order.
 //
 // All cuts of k depend on the shape alone, and every element is one chain of multiply-adds per block, the
 // blocks added in order: neither threads nor the cut into rows and columns can change a bit.
-#include <omp.h>
-
+#include <atomic>
 #include <type_traits>
 
 #include "base/error.h"
@@ -153,6 +154,30 @@ void pack_right(float* to, const MatrixProduct& p, int64_t k_begin, int64_t k_co
         pack_panel<Unit>(to, p.b.data + k_begin * p.b.row_stride + col, p.b.row_stride, k_count, n);
 }
 
+// The right side, packed for all tasks: panels from column `col` on, of `blocks` k blocks from `block` on.
+struct Right {
+    float* data;
+    std::atomic<uint64_t>* packed_for;  // by panel and block: equal to `number` once it is packed
+    uint64_t number;
+    int64_t col, block, blocks;
+    int64_t block_step, panel_step;  // floats from block to block and from panel to panel
+
+    float* at(int64_t column, int64_t which) const {
+        return data + (column - col) / panel_cols * panel_step + (which - block) * block_step;
+    }
+    bool packed(int64_t column, int64_t which) const {
+        return packed_for[(column - col) / panel_cols * blocks + which - block].load(
+                   std::memory_order_acquire) == number;
+    }
+    // Packs number i of the panels and blocks.
+    template <class Unit>
+    void pack(const MatrixProduct& p, const Blocks& of, int64_t i) const {
+        const int64_t column = col + i / blocks * panel_cols, which = block + i % blocks;
+        pack_right<Unit>(at(column, which), p, which * of.length, of.length_of(which, p.k), column);
+        packed_for[i].store(number, std::memory_order_release);
+    }
+};
+
 // Packs one k block of rows [row, row + rows) of the left side.
 template <class Unit>
 Left pack_left(float* to, const MatrixProduct& p, int64_t k_begin, int64_t k_count, int64_t row,
@@ -179,26 +204,22 @@ Writer writer_at(const MatrixProduct& p, int64_t row, int64_t col, float beta, b
             .finish = last ? p.finish : Finish::none};
 }
 
-// Where the right side, packed for all tasks, keeps its panels: those from column `col` on,
-// of k blocks from `block` on.
-struct Right {
-    int64_t col, block;
-    int64_t block_step, panel_step;  // floats from block to block and from panel to panel
-    int64_t at(int64_t column, int64_t which) const {
-        return (column - col) / panel_cols * panel_step + (which - block) * block_step;
-    }
-};
-
 // A piece of c, rows [row, row + rows) and columns [col, col + cols), and the k blocks [first, last)
 // to add to it.
 struct Piece {
     int64_t first, last, row, rows, col, cols;
 };
 
+// Left rows and a panel of a task of multiply_rows in its scratch, in floats.
+constexpr int64_t left_floats =
+    most_blocks * ((most_rows + tile_rows - 1) / tile_rows * tile_rows) * left_stride;
+constexpr int64_t panel_floats = block_units * panel_cols;
+
 // Adds k blocks to a piece of c, packing the left rows to `scratch`.
 template <class Unit>
-void multiply_rows(const MatrixProduct& p, const Blocks& blocks, const float* packed, const Right& right,
-                   const Piece& piece, float* scratch) {
+void multiply_rows(const MatrixProduct& p, const Blocks& blocks, const Right& right, const Piece& piece,
+                   float* scratch) {
+    float* own_panel = scratch + left_floats;
     const int64_t first = piece.first, last = piece.last, row = piece.row, rows = piece.rows;
     Left left[most_blocks];
     for (int64_t block = first; block < last; ++block, scratch += round_up(rows, tile_rows) * left_stride)
@@ -207,12 +228,16 @@ void multiply_rows(const MatrixProduct& p, const Blocks& blocks, const float* pa
     for (int64_t col = piece.col; col < piece.col + piece.cols; col += panel_cols)
         for (int64_t block = first; block < last; ++block) {
             const bool more = block + 1 < last;
-            const float* next =
-                packed + (more ? right.at(col, block + 1) : right.at(col + panel_cols, first));
+            const float* next = more ? right.at(col, block + 1) : right.at(col + panel_cols, first);
+            const int64_t k_count = blocks.length_of(block, p.k);
+            const float* panel = right.at(col, block);
+            if (!right.packed(col, block)) {
+                pack_right<Unit>(own_panel, p, block * blocks.length, k_count, col);
+                panel = own_panel;
+            }
             const Stream ahead = Stream::of(next, panel_cols, panel_cols, 1);
             multiply_left_panel<Unit>(
-                left[block - first], packed + right.at(col, block),
-                Blocks::units<Unit>(blocks.length_of(block, p.k)), rows,
+                left[block - first], panel, Blocks::units<Unit>(k_count), rows,
                 writer_at(p, row, col, block == 0 ? p.beta : 1.0f, block == blocks.count - 1),
                 [=](int64_t t) __attribute__((always_inline)) { return ahead(smaller(t, ahead.lines - 1)); });
         }
@@ -262,15 +287,12 @@ void multiply_piece(const MatrixProduct& p, const Blocks& blocks, const Piece& p
     }
 }
 
-// Rows of c that one task of add_parts sums: long runs of memory, small enough to stay in L1.
-constexpr int64_t sum_rows = 16;
-
-// Rows of c = beta * c + the sum of `parts` matrices [m, n], one after the other in memory, in their order.
-void add_parts(const MatrixProduct& p, const float* part, int64_t parts, int64_t row, int64_t rows) {
+// A piece of c = beta * c + the sum of `parts` matrices [m, n], one after the other in memory, in their order.
+void add_parts(const MatrixProduct& p, const float* part, int64_t parts, const Piece& piece) {
     for (int64_t i = 0; i < parts; ++i, part += p.m * p.n)
-        for (int64_t r = row; r < row + rows; ++r)
-            for (int64_t col = 0; col < p.n; col += lanes) {
-                const int64_t count = p.n - col;
+        for (int64_t r = piece.row; r < piece.row + piece.rows; ++r)
+            for (int64_t col = piece.col; col < piece.col + piece.cols; col += lanes) {
+                const int64_t count = piece.col + piece.cols - col;
                 float* to = p.c + r * p.c_stride + col;
                 Vec sum = PlainUnit::along(part + r * p.n + col, count);
                 if (i > 0 || p.beta != 0.0f)
@@ -286,7 +308,8 @@ struct RowCut {
     int64_t chunk_blocks;  // packed at a time: all columns where at least most_blocks blocks of them fit
     int64_t chunk_cols;
 
-    RowCut(const MatrixProduct& p, const Blocks& blocks, int64_t block_length, int64_t space) {
+    RowCut(const MatrixProduct& p, const Blocks& blocks, int64_t block_length, int64_t space,
+           int64_t most_panels) {
         rows = p.a.transposed ? round_up((p.m + 15) / 16, tile_rows) : round_up((p.m + 63) / 64, 4);
         rows = larger(48, smaller(most_rows, rows));
         row_tasks = (p.m + rows - 1) / rows;
@@ -296,7 +319,8 @@ struct RowCut {
         const int64_t cols = round_up(p.n, panel_cols);
         const int64_t fit = space / (cols * block_length) / most_blocks * most_blocks;
         chunk_blocks = smaller(blocks.count, larger(most_blocks, smaller(fit, 4 * most_blocks)));
-        chunk_cols = smaller(cols, space / (chunk_blocks * block_step) * panel_cols);
+        const int64_t panels = smaller(space / (chunk_blocks * block_step), most_panels / chunk_blocks);
+        chunk_cols = smaller(cols, panels * panel_cols);
     }
 };
 
@@ -323,9 +347,7 @@ struct PieceCut {
 template <class Unit>
 void CpuOps::multiply_by_rows(const MatrixProduct& p) {
     const Blocks blocks = Blocks::of<Unit>(p.k);
-    const RowCut cut(p, blocks, Blocks::units<Unit>(blocks.length), packed_floats_);
-
-#pragma omp parallel num_threads(threads_)
+    const RowCut cut(p, blocks, Blocks::units<Unit>(blocks.length), packed_floats_, most_panels);
     for (int64_t col = 0; col < p.n; col += cut.chunk_cols) {
         const int64_t col_end = smaller(p.n, col + cut.chunk_cols);
         const int64_t panels = (col_end - col + panel_cols - 1) / panel_cols;
@@ -333,27 +355,35 @@ void CpuOps::multiply_by_rows(const MatrixProduct& p) {
         const int64_t task_cols = (panels + col_tasks - 1) / col_tasks * panel_cols;
         for (int64_t chunk = 0; chunk < blocks.count; chunk += cut.chunk_blocks) {
             const int64_t chunk_end = smaller(blocks.count, chunk + cut.chunk_blocks);
-            const Right right{col, chunk, cut.block_step, cut.chunk_blocks * cut.block_step};
-#pragma omp for schedule(static)
-            for (int64_t i = 0; i < panels * (chunk_end - chunk); ++i) {
-                const int64_t column = col + i / (chunk_end - chunk) * panel_cols;
-                const int64_t block = chunk + i % (chunk_end - chunk);
-                pack_right<Unit>(packed_ + right.at(column, block), p, block * blocks.length,
-                                 blocks.length_of(block, p.k), column);
-            }
-#pragma omp for schedule(dynamic)
-            for (int64_t task = 0; task < cut.row_tasks * col_tasks; ++task) {
+            const Right right{.data = packed_,
+                              .packed_for = packed_for_.data(),
+                              .number = ++right_side_,
+                              .col = col,
+                              .block = chunk,
+                              .blocks = chunk_end - chunk,
+                              .block_step = cut.block_step,
+                              .panel_step = cut.chunk_blocks * cut.block_step};
+            // Short blocks are packed several to a turn.
+            const int64_t packs = panels * right.blocks, together = larger(1, panel_floats / cut.block_step);
+            const int64_t pack_tasks = (packs + together - 1) / together;
+            pool_.run(pack_tasks + cut.row_tasks * col_tasks, [&](int64_t turn, int thread) {
+                if (turn < pack_tasks) {
+                    for (int64_t i = turn * together; i < smaller(packs, (turn + 1) * together); ++i)
+                        right.pack<Unit>(p, blocks, i);
+                    return;
+                }
+                const int64_t task = turn - pack_tasks;
                 const int64_t row = task / col_tasks * cut.rows, begin = col + task % col_tasks * task_cols;
                 for (int64_t first = chunk; first < chunk_end; first += most_blocks)
-                    multiply_rows<Unit>(p, blocks, packed_, right,
+                    multiply_rows<Unit>(p, blocks, right,
                                         {.first = first,
                                          .last = smaller(chunk_end, first + most_blocks),
                                          .row = row,
                                          .rows = smaller(cut.rows, p.m - row),
                                          .col = begin,
                                          .cols = smaller(col_end - begin, task_cols)},
-                                        scratch_of(omp_get_thread_num()));
-            }
+                                        scratch_of(thread));
+            });
         }
     }
 }
@@ -362,32 +392,27 @@ template <class Unit>
 void CpuOps::multiply_by_pieces(const MatrixProduct& p) {
     const Blocks blocks = Blocks::of<Unit>(p.k);
     const PieceCut cut(p, blocks, packed_floats_);
-
-#pragma omp parallel num_threads(threads_)
-    {
-#pragma omp for schedule(dynamic)
-        for (int64_t task = 0; task < cut.tasks(); ++task) {
-            const int64_t split = task % cut.splits, piece = task / cut.splits;
-            const int64_t row = piece / cut.col_pieces * cut.rows, col = piece % cut.col_pieces * cut.cols;
-            if (row >= p.m || col >= p.n) continue;
-            MatrixProduct part = p;
-            if (cut.splits > 1) {
-                part.c = packed_ + split * p.m * p.n;
-                part.c_stride = p.n;
-            }
-            multiply_piece<Unit>(part, blocks,
-                                 {.first = split * cut.split_blocks,
-                                  .last = smaller(blocks.count, (split + 1) * cut.split_blocks),
-                                  .row = row,
-                                  .rows = smaller(cut.rows, p.m - row),
-                                  .col = col,
-                                  .cols = smaller(cut.cols, p.n - col)},
-                                 cut.splits > 1 ? 0.0f : p.beta, scratch_of(omp_get_thread_num()));
-        }
-#pragma omp for schedule(static)
-        for (int64_t row = 0; row < (cut.splits > 1 ? p.m : 0); row += sum_rows)
-            add_parts(p, packed_, cut.splits, row, smaller(sum_rows, p.m - row));
-    }
+    pool_.run(cut.tasks(), [&](int64_t task, int thread) {
+        const int64_t split = task % cut.splits, number = task / cut.splits;
+        const int64_t row = number / cut.col_pieces * cut.rows, col = number % cut.col_pieces * cut.cols;
+        if (row >= p.m || col >= p.n) return;
+        const Piece piece{.first = split * cut.split_blocks,
+                          .last = smaller(blocks.count, (split + 1) * cut.split_blocks),
+                          .row = row,
+                          .rows = smaller(cut.rows, p.m - row),
+                          .col = col,
+                          .cols = smaller(cut.cols, p.n - col)};
+        if (cut.splits == 1) return multiply_piece<Unit>(p, blocks, piece, p.beta, scratch_of(thread));
+        MatrixProduct part = p;
+        part.c = packed_ + split * p.m * p.n;
+        part.c_stride = p.n;
+        multiply_piece<Unit>(part, blocks, piece, 0.0f, scratch_of(thread));
+        // k is cut only where there are fewer pieces than wanted tasks.
+        std::atomic<int64_t>& done = parts_done_[static_cast<size_t>(number)];
+        if (done.fetch_add(1, std::memory_order_acq_rel) + 1 < cut.splits) return;
+        done.store(0, std::memory_order_relaxed);
+        add_parts(p, packed_, cut.splits, piece);
+    });
 }
 
 template <class Unit>
@@ -429,7 +454,7 @@ void CpuOps::do_linear_backward_input(Tensor dx, const Tensor& dy, const Tensor&
               .beta = write == Write::add ? 1.0f : 0.0f});
 }
 
-void CpuOps::do_linear_backward_weight(Tensor dw, const Tensor& dy, const Tensor& x) {
+void CpuOps::do_linear_backward_weight(Tensor dw, const Tensor& dy, const Tensor& x, Write write) {
     check(dw.rows() == dy.cols() && dw.cols() == x.cols() && dy.rows() == x.rows(),
           "linear_backward_weight: {}x{} = ({}x{})^T {}x{}", dw.rows(), dw.cols(), dy.rows(), dy.cols(),
           x.rows(), x.cols());
@@ -440,7 +465,7 @@ void CpuOps::do_linear_backward_weight(Tensor dw, const Tensor& dy, const Tensor
               .m = dy.cols(),
               .n = x.cols(),
               .k = dy.rows(),
-              .beta = 1.0f});
+              .beta = write == Write::add ? 1.0f : 0.0f});
 }
 
 void CpuOps::do_linear_relu2(Tensor h, const Tensor& x, const Tensor& w) {
@@ -475,7 +500,8 @@ void CpuOps::do_linear_relu2_backward(Tensor da, const Tensor& dy, const Tensor&
 }
 
 void gemm_serial(const MatrixProduct& p, float* scratch) {
-    static_assert(piece_rows * left_stride + piece_cols * (block_units + 16) <= gemm_serial_scratch);
+    static_assert(piece_rows * left_stride + piece_cols * (block_units + 16) <= gemm_serial_scratch &&
+                  left_floats + panel_floats <= gemm_serial_scratch);
     const Blocks blocks = Blocks::of<PlainUnit>(p.k);
     for (int64_t row = 0; row < p.m; row += piece_rows)
         for (int64_t col = 0; col < p.n; col += piece_cols)

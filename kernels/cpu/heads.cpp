@@ -233,9 +233,7 @@ void CpuOps::do_prepare_heads(Tensor x, Tensor normalised, Tensor inverse, const
     if (!normed && !spec.cosine) return;
     learned_eps(partials_, spec);
     const double* eps = spec.log_eps ? partials_ : nullptr;
-#pragma omp parallel for schedule(static) \
-    num_threads(threads_) if (rows * spec.heads * d > parallel_threshold)
-    for (int64_t r = 0; r < rows; ++r) {
+    for_items(pool_, rows, spec.heads * d, [&](int64_t r) {
         const Row row{.x = x.f32() + r * x.row_stride,
                       .inverse = normed ? inverse.f32() + r * inverse.row_stride : nullptr,
                       .next = r + 1 < rows ? x.row_stride : 0,
@@ -244,7 +242,7 @@ void CpuOps::do_prepare_heads(Tensor x, Tensor normalised, Tensor inverse, const
             prepare_affine_row(row, normalised.f32() + r * normalised.row_stride, spec, eps);
         else
             prepare_row(row, spec, eps);
-    }
+    });
 }
 
 void CpuOps::do_prepare_heads_backward(Tensor dx, Tensor dgain, Tensor dbias, Tensor dlog_eps,
@@ -263,8 +261,7 @@ void CpuOps::do_prepare_heads_backward(Tensor dx, Tensor dgain, Tensor dbias, Te
     // Partial sums of one block, in doubles: by head those of eps, then d floats each for gain and bias.
     const int64_t each = heads + d;
     const int64_t blocks = fixed_blocks(rows, partial_doubles, each);
-#pragma omp parallel for schedule(static) num_threads(threads_) if (rows * heads * d > parallel_threshold)
-    for (int64_t b = 0; b < blocks; ++b) {
+    for_items(pool_, blocks, heads * d * piece(rows, blocks, 0).end, [&](int64_t b) {
         double* of_eps = partials_ + b * each;
         float* of_gain = reinterpret_cast<float*>(of_eps + heads);
         if (dlog_eps) std::fill_n(of_eps, heads, 0.0);
@@ -303,7 +300,7 @@ void CpuOps::do_prepare_heads_backward(Tensor dx, Tensor dgain, Tensor dbias, Te
                 if (dlog_eps) of_eps[h] -= 0.5 * double{scale} * scale * along;
             }
         }
-    }
+    });
 
     const float* of_gain = reinterpret_cast<const float*>(partials_ + heads);
     if (dgain) fold(dgain.f32(), of_gain, blocks, 2 * each, {0, d});

@@ -5,6 +5,7 @@
 // Only the code between isa_begin.h and isa_end.h is compiled for that set; everything included before stays
 // at the baseline, so no inline function of a shared header can end up holding instructions this CPU lacks.
 // Include all headers first.
+#include "kernels/cpu_device.h"
 #if defined(LONGREACH_ISA_AVX512)
 #include <immintrin.h>
 // avx512bf16 only allows its intrinsics: no compiler turns f32 arithmetic into them, and precision bf16 is

@@ -55,29 +55,25 @@ void check_entries(const Tensor& table, const Tensor& rows, const LawEntries& en
 void CpuOps::do_evaluate_law(Tensor table, const LawSpec& spec) {
     const LawInputs inputs = law_inputs(table, spec);
     const int64_t rows = table.rows(), length = spec.length, blocks = blocks_of(length);
-#pragma omp parallel for collapse(2) schedule(static) num_threads(threads_) if (rows * length > 2048)
-    for (int64_t h = 0; h < rows; ++h)
-        for (int64_t b = 0; b < blocks; ++b) {
-            float* to = table.f32() + h * table.row_stride + (spec.backwards ? table.cols() - 1 : 0);
-            const Range block = piece(length, blocks, b);
-            law_values(spec.program, inputs, h, block.begin, block.end, spec.first, to,
-                       spec.backwards ? -1 : 1);
-        }
+    for_items(pool_, rows * blocks, 8 * piece(length, blocks, 0).end, [&](int64_t item) {
+        const int64_t h = item / blocks, b = item % blocks;
+        float* to = table.f32() + h * table.row_stride + (spec.backwards ? table.cols() - 1 : 0);
+        const Range block = piece(length, blocks, b);
+        law_values(spec.program, inputs, h, block.begin, block.end, spec.first, to, spec.backwards ? -1 : 1);
+    });
 }
 
 void CpuOps::do_law_rows(Tensor factor, const Tensor& table, const LawEntries& entries) {
     check_entries(table, factor, entries);
     const int64_t heads = factor.rows(), rows = factor.cols(), blocks = blocks_of(rows);
-#pragma omp parallel for collapse(2) schedule(static) \
-    num_threads(threads_) if (heads * rows > parallel_threshold)
-    for (int64_t h = 0; h < heads; ++h)
-        for (int64_t b = 0; b < blocks; ++b) {
-            const float* from = table.f32() + (table.rows() == 1 ? 0 : h) * table.row_stride;
-            float* to = factor.f32() + h * factor.row_stride;
-            for_runs(entries, piece(rows, blocks, b), [&](int64_t row, int64_t entry, int64_t count) {
-                std::copy_n(from + entry, count, to + row);
-            });
-        }
+    for_items(pool_, heads * blocks, piece(rows, blocks, 0).end, [&](int64_t item) {
+        const int64_t h = item / blocks, b = item % blocks;
+        const float* from = table.f32() + (table.rows() == 1 ? 0 : h) * table.row_stride;
+        float* to = factor.f32() + h * factor.row_stride;
+        for_runs(entries, piece(rows, blocks, b), [&](int64_t row, int64_t entry, int64_t count) {
+            std::copy_n(from + entry, count, to + row);
+        });
+    });
 }
 
 void CpuOps::do_law_gradient(Tensor dparameter, const Tensor& derivative, const Tensor& gradient,
@@ -98,29 +94,27 @@ void CpuOps::do_law_gradient(Tensor dparameter, const Tensor& derivative, const 
     const int64_t blocks = std::min(blocks_of(count), partial_doubles / (size * heads));
     check(blocks >= 1, "a vector of {} for {} heads", size, heads);
     std::fill_n(partials_, heads * blocks * size, 0.0);
-#pragma omp parallel for collapse(2) schedule(static) \
-    num_threads(threads_) if (heads * count > parallel_threshold)
-    for (int64_t h = 0; h < heads; ++h)
-        for (int64_t b = 0; b < blocks; ++b) {
-            const float* d = derivative.f32() + (derivative.rows() == 1 ? 0 : h) * derivative.row_stride;
-            const float* g = gradient.f32() + h * gradient.row_stride;
-            const int32_t* element = elements.i32();
-            double* sums = partials_ + (h * blocks + b) * size;
-            const auto add_run = [&](int64_t row, int64_t entry, int64_t n) {
-                if (element == nullptr) {
-                    sums[0] += dot_wide(d + entry, g + row, n);
-                    return;
-                }
-                for (int64_t i = 0; i < n; ++i)
-                    sums[element[entry + i]] +=
-                        static_cast<double>(d[entry + i]) * static_cast<double>(g[row + i]);
-            };
-            const Range block = piece(count, blocks, b);
-            if (by_row)
-                for_runs(entries, block, add_run);
-            else
-                add_run(block.begin, block.begin, block.end - block.begin);
-        }
+    for_items(pool_, heads * blocks, piece(count, blocks, 0).end, [&](int64_t item) {
+        const int64_t h = item / blocks, b = item % blocks;
+        const float* d = derivative.f32() + (derivative.rows() == 1 ? 0 : h) * derivative.row_stride;
+        const float* g = gradient.f32() + h * gradient.row_stride;
+        const int32_t* element = elements.i32();
+        double* sums = partials_ + (h * blocks + b) * size;
+        const auto add_run = [&](int64_t row, int64_t entry, int64_t n) {
+            if (element == nullptr) {
+                sums[0] += dot_wide(d + entry, g + row, n);
+                return;
+            }
+            for (int64_t i = 0; i < n; ++i)
+                sums[element[entry + i]] +=
+                    static_cast<double>(d[entry + i]) * static_cast<double>(g[row + i]);
+        };
+        const Range block = piece(count, blocks, b);
+        if (by_row)
+            for_runs(entries, block, add_run);
+        else
+            add_run(block.begin, block.begin, block.end - block.begin);
+    });
     const int64_t sharing = heads / owners;
     for (int64_t o = 0; o < owners; ++o)
         for (int64_t k = 0; k < size; ++k) {

@@ -1,8 +1,7 @@
 // Loops over rows, spans and reductions. Include inside the instruction-set region, after simd.h.
 // No include guard on purpose: the content belongs to the region's namespace.
 
-// Below this many elements a parallel region costs more than it saves.
-inline constexpr int64_t parallel_threshold = 1 << 14;
+#include "kernels/cpu/items.h"
 
 // The width of a whole vector, known at compile time; an int in its place is a partial one.
 struct Whole {};
@@ -102,6 +101,7 @@ struct Spans {
           rows(shape.rows()),
           cols(shape.cols()),
           elements(shape.count()) {}
+    int64_t each() const { return flat ? run : cols; }  // elements
     int64_t count() const { return flat ? (elements + run - 1) / run : rows; }
     Span operator[](int64_t s) const {
         if (!flat) return {s, 0, cols};

@@ -99,15 +99,14 @@ float row_loss(float* logits, int64_t width, int64_t target, const LossSpec& spe
 
 template <Softcap kind>
 void rows_loss(const Tensor& loss, const Tensor& logits, const Tensor& targets, const LossSpec& spec,
-               bool gradient, int threads) {
+               bool gradient, Pool& pool) {
     const int64_t rows = logits.rows(), width = logits.cols();
-#pragma omp parallel for schedule(static) num_threads(threads) if (rows * width > parallel_threshold)
-    for (int64_t r = 0; r < rows; ++r) {
+    for_items(pool, rows, width, [&](int64_t r) {
         float* row = logits.f32() + r * logits.row_stride;
         const int32_t target = targets.i32()[r];
         if (target < 0 && gradient) std::fill_n(row, width, 0.0f);
         loss.f32()[r] = target < 0 ? 0.0f : row_loss<kind>(row, width, target, spec, gradient);
-    }
+    });
 }
 
 // The first column that holds the row's largest number; -1: all are NaN.
@@ -135,9 +134,9 @@ int32_t first_of_largest(const float* x, int64_t width) {
 void CpuOps::do_top1(Tensor best, const Tensor& logits) {
     const int64_t rows = logits.rows(), width = logits.cols();
     check(best.count() == rows, "top 1 of {} rows into {} places", rows, best.count());
-#pragma omp parallel for schedule(static) num_threads(threads_) if (rows * width > parallel_threshold)
-    for (int64_t r = 0; r < rows; ++r)
+    for_items(pool_, rows, width, [&](int64_t r) {
         best.i32()[r] = first_of_largest(logits.f32() + r * logits.row_stride, width);
+    });
 }
 
 void CpuOps::do_cross_entropy(Tensor loss, Tensor logits, const Tensor& targets, const LossSpec& spec,
@@ -151,12 +150,10 @@ void CpuOps::do_cross_entropy(Tensor loss, Tensor logits, const Tensor& targets,
     for (int64_t r = 0; r < rows; ++r)
         check(targets.i32()[r] >= -1 && targets.i32()[r] < logits.cols(), "target {} of {}", targets.i32()[r],
               logits.cols());
-    if (spec.softcap == Softcap::none)
-        rows_loss<Softcap::none>(loss, logits, targets, spec, gradient, threads_);
-    if (spec.softcap == Softcap::tanh)
-        rows_loss<Softcap::tanh>(loss, logits, targets, spec, gradient, threads_);
+    if (spec.softcap == Softcap::none) rows_loss<Softcap::none>(loss, logits, targets, spec, gradient, pool_);
+    if (spec.softcap == Softcap::tanh) rows_loss<Softcap::tanh>(loss, logits, targets, spec, gradient, pool_);
     if (spec.softcap == Softcap::sigmoid)
-        rows_loss<Softcap::sigmoid>(loss, logits, targets, spec, gradient, threads_);
+        rows_loss<Softcap::sigmoid>(loss, logits, targets, spec, gradient, pool_);
 }
 
 #include "kernels/cpu/isa_end.h"

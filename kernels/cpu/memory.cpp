@@ -1,5 +1,4 @@
 // Memory, copies and the lifetime of CpuOps.
-#include <omp.h>
 #if defined(__linux__)
 #include <sys/mman.h>
 #endif
@@ -12,6 +11,7 @@
 
 #include "kernels/cpu/isa_begin.h"
 #include "kernels/cpu/simd.h"
+#include "kernels/cpu/loops.h"
 #include "kernels/cpu/cpu_ops.h"
 
 namespace {
@@ -32,20 +32,20 @@ void ask_for_huge_pages([[maybe_unused]] void* memory, [[maybe_unused]] int64_t 
 #endif
 }
 
-// Elements per parallel block of the copy-like loops: large enough to amortise a fork,
-// small enough to balance.
-constexpr int64_t block = 1 << 14;
+// Elements or bytes per block of the copy-like loops.
+constexpr int64_t block = 1 << 16;
 
 template <class Body>
-void for_blocks(int64_t count, int threads, Body body) {
+void for_blocks(int64_t count, Pool& pool, Body body) {
     const int64_t blocks = (count + block - 1) / block;
-#pragma omp parallel for schedule(static) num_threads(threads) if (blocks > 1)
-    for (int64_t b = 0; b < blocks; ++b) body(b * block, count - b * block < block ? count : (b + 1) * block);
+    pool.run(blocks,
+             [&](int64_t b, int) { body(b * block, count - b * block < block ? count : (b + 1) * block); });
 }
 
 }  // namespace
 
-CpuOps::CpuOps(int threads, Precision precision) : threads_(threads), precision_(precision) {
+CpuOps::CpuOps(int threads, Precision precision)
+    : pool_(threads), threads_(pool_.threads()), precision_(precision) {
     scratch_per_thread_ = 1 << 17;  // 512 KiB: half of a typical L2
     packed_floats_ = 1 << 22;       // 16 MiB: larger right-hand sides are packed in pieces
     scratch_ = static_cast<float*>(allocate(scratch_per_thread_ * threads_ * 4));
@@ -73,7 +73,7 @@ void* CpuOps::allocate(int64_t bytes) {
     require(memory != nullptr, ExitCode::device, "cannot allocate {} bytes of memory", bytes);
     ask_for_huge_pages(memory, bytes);
     std::byte* p = static_cast<std::byte*>(memory);
-    for_blocks(bytes, threads_, [&](int64_t begin, int64_t end) {
+    for_blocks(bytes, pool_, [&](int64_t begin, int64_t end) {
         std::memset(p + begin, 0, static_cast<size_t>(end - begin));
     });
     return memory;
@@ -96,7 +96,7 @@ void CpuOps::do_download(void* host, const Tensor& from) {
 void CpuOps::do_zero(Tensor to) {
     check(to.contiguous(), "zero of a strided tensor");
     std::byte* p = to.as<std::byte>();
-    for_blocks(to.bytes(), threads_, [&](int64_t begin, int64_t end) {
+    for_blocks(to.bytes(), pool_, [&](int64_t begin, int64_t end) {
         std::memset(p + begin, 0, static_cast<size_t>(end - begin));
     });
 }
@@ -106,10 +106,10 @@ void CpuOps::do_copy(Tensor to, const Tensor& from) {
           "copy of {}x{} to {}x{}", from.rows(), from.cols(), to.rows(), to.cols());
     const int64_t size = size_of(to.dtype);
     const int64_t rows = to.rows(), row_bytes = to.cols() * size;
-#pragma omp parallel for schedule(static) num_threads(threads_) if (rows * row_bytes > block)
-    for (int64_t r = 0; r < rows; ++r)
+    for_items(pool_, rows, to.cols(), [&](int64_t r) {
         std::memcpy(to.as<std::byte>() + r * to.row_stride * size,
                     from.as<std::byte>() + r * from.row_stride * size, static_cast<size_t>(row_bytes));
+    });
 }
 
 void CpuOps::do_add(Tensor to, const Tensor& from) {
@@ -117,7 +117,7 @@ void CpuOps::do_add(Tensor to, const Tensor& from) {
           to.count());
     float* a = to.f32();
     const float* b = from.f32();
-    for_blocks(to.count(), threads_, [&](int64_t begin, int64_t end) {
+    for_blocks(to.count(), pool_, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) a[i] += b[i];
     });
 }

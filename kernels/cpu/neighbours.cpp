@@ -142,15 +142,14 @@ void CpuOps::do_short_conv(Tensor y, const Tensor& x, const Tensor& w, const Ten
     check_conv(y, x, w);
     const int64_t rows = x.rows(), width = x.cols();
     const Neighbourhood near(doc_start, rows, length);
-#pragma omp parallel for schedule(static) num_threads(threads_) if (rows * width > parallel_threshold)
-    for (int64_t r = 0; r < rows; ++r) {
+    for_items(pool_, rows, width, [&](int64_t r) {
         const float* from = x.f32() + r * x.row_stride;
         float* to = y.f32() + r * y.row_stride;
         if (r + 1 < rows) prefetch(from + x.row_stride, width);
         with_taps(near.before(r, w.rows()), [&](auto taps) {
             weigh_rows(to, from, -x.row_stride, w.f32(), w.row_stride, width, taps);
         });
-    }
+    });
 }
 
 void CpuOps::do_short_conv_backward(Tensor dx, Tensor dw, const Tensor& dy, const Tensor& x, const Tensor& w,
@@ -164,54 +163,49 @@ void CpuOps::do_short_conv_backward(Tensor dx, Tensor dw, const Tensor& dy, cons
     const int64_t each = taps_all * width;
     const int64_t blocks = fixed_blocks(rows, 2 * partial_doubles, each);
     float* partials = reinterpret_cast<float*>(partials_);
-#pragma omp parallel num_threads(threads_) if (rows * width > parallel_threshold)
-    {
-#pragma omp for schedule(static)
-        for (int64_t b = 0; b < blocks; ++b) {
-            float* partial = partials + b * each;
-            std::fill_n(partial, each, 0.0f);
-            const Range block = piece(rows, blocks, b);
-            for (int64_t begin = 0; begin < width; begin += strip) {
-                const int64_t part = std::min(strip, width - begin);
-                const auto gradient = [&](int64_t r) { return dy.f32() + r * dy.row_stride + begin; };
-                const auto from = [&](int64_t r) { return x.f32() + r * x.row_stride + begin; };
-                for (int64_t r = block.begin; r < block.end; ++r) {
-                    if (r + 1 < rows) prefetch(from(r + 1), part);
-                    if (r + taps_all < rows) prefetch(gradient(r + taps_all), part);
-                    with_taps(near.after(r, taps_all), [&](auto taps) {
-                        weigh_rows(dx.f32() + r * dx.row_stride + begin, gradient(r), dy.row_stride,
-                                   w.f32() + begin, w.row_stride, part, taps);
-                    });
-                }
-                const auto gather = [&](int64_t r, int64_t looked_at, auto count) {
-                    with_taps(looked_at, [&](auto taps) {
-                        gather_weights({partial + begin, width}, {gradient(r), dy.row_stride},
-                                       {from(r), x.row_stride}, part, taps, count);
-                    });
-                };
-                for (int64_t r = block.begin; r < block.end;) {
-                    int64_t alike = 0;  // rows from here on that read as many positions as there are taps
-                    while (alike < row_group && r + alike < block.end &&
-                           near.before(r + alike, taps_all) == taps_all)
-                        ++alike;
-                    if (alike == row_group) {
-                        gather(r, taps_all, row_group);
-                        r += row_group;
-                    } else {
-                        gather(r, near.before(r, taps_all), one_row);
-                        ++r;
-                    }
+    for_items(pool_, blocks, width * piece(rows, blocks, 0).end, [&](int64_t b) {
+        float* partial = partials + b * each;
+        std::fill_n(partial, each, 0.0f);
+        const Range block = piece(rows, blocks, b);
+        for (int64_t begin = 0; begin < width; begin += strip) {
+            const int64_t part = std::min(strip, width - begin);
+            const auto gradient = [&](int64_t r) { return dy.f32() + r * dy.row_stride + begin; };
+            const auto from = [&](int64_t r) { return x.f32() + r * x.row_stride + begin; };
+            for (int64_t r = block.begin; r < block.end; ++r) {
+                if (r + 1 < rows) prefetch(from(r + 1), part);
+                if (r + taps_all < rows) prefetch(gradient(r + taps_all), part);
+                with_taps(near.after(r, taps_all), [&](auto taps) {
+                    weigh_rows(dx.f32() + r * dx.row_stride + begin, gradient(r), dy.row_stride,
+                               w.f32() + begin, w.row_stride, part, taps);
+                });
+            }
+            const auto gather = [&](int64_t r, int64_t looked_at, auto count) {
+                with_taps(looked_at, [&](auto taps) {
+                    gather_weights({partial + begin, width}, {gradient(r), dy.row_stride},
+                                   {from(r), x.row_stride}, part, taps, count);
+                });
+            };
+            for (int64_t r = block.begin; r < block.end;) {
+                int64_t alike = 0;  // rows from here on that read as many positions as there are taps
+                while (alike < row_group && r + alike < block.end &&
+                       near.before(r + alike, taps_all) == taps_all)
+                    ++alike;
+                if (alike == row_group) {
+                    gather(r, taps_all, row_group);
+                    r += row_group;
+                } else {
+                    gather(r, near.before(r, taps_all), one_row);
+                    ++r;
                 }
             }
         }
-        const int64_t strips = (width + lanes - 1) / lanes;
-#pragma omp for schedule(static)
-        for (int64_t s = 0; s < strips; ++s) {
-            const Range columns{s * lanes, std::min<int64_t>(width, (s + 1) * lanes)};
-            for (int64_t m = 0; m < taps_all; ++m)
-                fold(dw.f32() + m * dw.row_stride, partials + m * width, blocks, each, columns);
-        }
-    }
+    });
+    const int64_t strips = (width + lanes - 1) / lanes;
+    for_items(pool_, strips, lanes * blocks * taps_all, [&](int64_t s) {
+        const Range columns{s * lanes, std::min<int64_t>(width, (s + 1) * lanes)};
+        for (int64_t m = 0; m < taps_all; ++m)
+            fold(dw.f32() + m * dw.row_stride, partials + m * width, blocks, each, columns);
+    });
 }
 
 void CpuOps::do_smear(Tensor y, const Tensor& x, const Tensor& w, const Tensor& lambda,
@@ -220,8 +214,7 @@ void CpuOps::do_smear(Tensor y, const Tensor& x, const Tensor& w, const Tensor& 
     const int64_t rows = x.rows(), width = x.cols();
     const Neighbourhood near(doc_start, rows, length);
     const float share = lambda.f32()[0];
-#pragma omp parallel for schedule(static) num_threads(threads_) if (rows * width > parallel_threshold)
-    for (int64_t r = 0; r < rows; ++r) {
+    for_items(pool_, rows, width, [&](int64_t r) {
         const float* from = x.f32() + r * x.row_stride;
         float* to = y.f32() + r * y.row_stride;
         if (near.follows(r)) {
@@ -233,7 +226,7 @@ void CpuOps::do_smear(Tensor y, const Tensor& x, const Tensor& w, const Tensor& 
         } else {
             for_vectors(width, [&](int64_t i, auto n) { store(to + i, load(from + i, n), n); });
         }
-    }
+    });
 }
 
 void CpuOps::do_smear_backward(Tensor dx, Tensor dw, Tensor dlambda, const Tensor& dy, const Tensor& x,
@@ -248,8 +241,7 @@ void CpuOps::do_smear_backward(Tensor dx, Tensor dw, Tensor dlambda, const Tenso
     const float share = lambda.f32()[0];
     const int64_t each = channels + 1;  // dw, then dlambda
     const int64_t blocks = fixed_blocks(rows, partial_doubles, each);
-#pragma omp parallel for schedule(static) num_threads(threads_) if (rows * width > parallel_threshold)
-    for (int64_t b = 0; b < blocks; ++b) {
+    for_items(pool_, blocks, width * piece(rows, blocks, 0).end, [&](int64_t b) {
         double* partial = partials_ + b * each;
         std::fill_n(partial, each, 0.0);
         const Range block = piece(rows, blocks, b);
@@ -284,7 +276,7 @@ void CpuOps::do_smear_backward(Tensor dx, Tensor dw, Tensor dlambda, const Tenso
             }
             here = next;
         }
-    }
+    });
     for (int64_t c = 0; c < each; ++c) {
         double total = 0;
         for (int64_t b = 0; b < blocks; ++b) total += partials_[b * each + c];

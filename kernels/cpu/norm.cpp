@@ -93,14 +93,13 @@ void CpuOps::do_norm(Tensor y, Tensor normalised, Tensor inverse, const Tensor& 
     // Where y and normalised are one array, it is written once.
     const bool shared = normalised.data() == y.data();
     check(!shared || !(gain || bias), "norm with a gain or bias needs y and normalised apart");
-#pragma omp parallel for schedule(static) num_threads(threads_) if (rows * width > parallel_threshold)
-    for (int64_t r = 0; r < rows; ++r) {
+    for_items(pool_, rows, width, [&](int64_t r) {
         const float* from = x.f32() + r * x.row_stride;
         const Moments m = moments(from, width, spec);
         if (inverse) inverse.f32()[r] = m.inverse;
         float* kept = normalised && !shared ? normalised.f32() + r * normalised.row_stride : nullptr;
         norm_row(y.f32() + r * y.row_stride, kept, from, gain.f32(), bias.f32(), m, width);
-    }
+    });
 }
 
 void CpuOps::do_norm_backward(Tensor dx, Tensor dgain, Tensor dbias, const Tensor& dy,
@@ -112,35 +111,29 @@ void CpuOps::do_norm_backward(Tensor dx, Tensor dgain, Tensor dbias, const Tenso
     const int64_t stride = 2 * width;  // dgain | dbias of one block
     const int64_t blocks = fixed_blocks(rows, partial_doubles * 2, stride);
     float* partials = reinterpret_cast<float*>(partials_);
-    const bool small = rows * width <= parallel_threshold;
-#pragma omp parallel num_threads(threads_) if (!small)
-    {
-#pragma omp for schedule(static)
-        for (int64_t b = 0; b < blocks; ++b) {
-            float* partial = partials + b * stride;
-            if (dgain) std::fill_n(partial, width, 0.0f);
-            if (dbias) std::fill_n(partial + width, width, 0.0f);
-            const Range block = piece(rows, blocks, b);
-            for (int64_t r = block.begin; r < block.end; ++r)
-                norm_backward_row({.dx = dx.f32() + r * dx.row_stride,
-                                   .dgain = dgain ? partial : nullptr,
-                                   .dbias = dbias ? partial + width : nullptr,
-                                   .dy = dy.f32() + r * dy.row_stride,
-                                   .normalised = normalised.f32() + r * normalised.row_stride,
-                                   .gain = gain.f32(),
-                                   .inverse = inverse.f32()[r],
-                                   .width = width,
-                                   .centered = spec.kind == NormKind::layer,
-                                   .add = write == Write::add});
-        }
-        const int64_t strips = (width + lanes - 1) / lanes;
-#pragma omp for schedule(static)
-        for (int64_t s = 0; s < strips; ++s) {
-            const Range columns{s * lanes, std::min<int64_t>(width, (s + 1) * lanes)};
-            if (dgain) fold(dgain.f32(), partials, blocks, stride, columns);
-            if (dbias) fold(dbias.f32(), partials + width, blocks, stride, columns);
-        }
-    }
+    for_items(pool_, blocks, width * piece(rows, blocks, 0).end, [&](int64_t b) {
+        float* partial = partials + b * stride;
+        if (dgain) std::fill_n(partial, width, 0.0f);
+        if (dbias) std::fill_n(partial + width, width, 0.0f);
+        const Range block = piece(rows, blocks, b);
+        for (int64_t r = block.begin; r < block.end; ++r)
+            norm_backward_row({.dx = dx.f32() + r * dx.row_stride,
+                               .dgain = dgain ? partial : nullptr,
+                               .dbias = dbias ? partial + width : nullptr,
+                               .dy = dy.f32() + r * dy.row_stride,
+                               .normalised = normalised.f32() + r * normalised.row_stride,
+                               .gain = gain.f32(),
+                               .inverse = inverse.f32()[r],
+                               .width = width,
+                               .centered = spec.kind == NormKind::layer,
+                               .add = write == Write::add});
+    });
+    const int64_t strips = (width + lanes - 1) / lanes;
+    for_items(pool_, strips, 2 * lanes * blocks, [&](int64_t s) {
+        const Range columns{s * lanes, std::min<int64_t>(width, (s + 1) * lanes)};
+        if (dgain) fold(dgain.f32(), partials, blocks, stride, columns);
+        if (dbias) fold(dbias.f32(), partials + width, blocks, stride, columns);
+    });
 }
 
 #include "kernels/cpu/isa_end.h"

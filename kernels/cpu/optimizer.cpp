@@ -11,8 +11,6 @@
 // iteration. Adam is parallel over the blocks of all tensors together. Muon takes matrices with a side up to
 // 256 one per thread; larger ones come one after another, each by all threads: a choice by size, so the bits
 // do not depend on the threads.
-#include <omp.h>
-
 #include <algorithm>
 #include <cmath>
 
@@ -123,12 +121,13 @@ MuonSpace muon_space(float* memory, const Shape& s) {
 struct SerialTeam {
     float* scratch;
 
+    // body(i) for i in [0, count), items of `size` elements.
     template <class Body>
-    void each(int64_t count, Body body) const {
+    void each(int64_t count, int64_t /*size*/, Body body) const {
         for (int64_t i = 0; i < count; ++i) body(i);
     }
     template <class Term>
-    double sum(int64_t count, Term term) const {
+    double sum(int64_t count, int64_t /*size*/, Term term) const {
         double total = 0;
         for (int64_t i = 0; i < count; ++i) total += term(i);
         return total;
@@ -160,16 +159,15 @@ struct SerialTeam {
 struct ParallelTeam {
     Ops& ops;
     double* partials;
-    int threads;
+    Pool& pool;
 
     template <class Body>
-    void each(int64_t count, Body body) const {
-#pragma omp parallel for schedule(static) num_threads(threads)
-        for (int64_t i = 0; i < count; ++i) body(i);
+    void each(int64_t count, int64_t size, Body body) const {
+        for_items(pool, count, size, body);
     }
     template <class Term>
-    double sum(int64_t count, Term term) const {
-        each(count, [&](int64_t i) { partials[i] = term(i); });
+    double sum(int64_t count, int64_t size, Term term) const {
+        each(count, size, [&](int64_t i) { partials[i] = term(i); });
         double total = 0;
         for (int64_t i = 0; i < count; ++i) total += partials[i];
         return total;
@@ -179,7 +177,7 @@ struct ParallelTeam {
         const Tensor a(m.a, DType::f32, {s.small, s.small}), b(m.b, DType::f32, {s.small, s.small});
         ops.linear(a, x, x, Write::set);
         ops.linear(b, a, a, Write::set);  // a is symmetric
-        each(s.small, [&](int64_t r) {
+        each(s.small, s.small + s.large, [&](int64_t r) {
             const float* from = m.a + r * s.small;
             float* to = m.b + r * s.small;
             for_vectors(s.small, [&](int64_t i, auto n) {
@@ -249,18 +247,19 @@ template <class Team>
 void muon_matrix(const MuonSlot& slot, const MuonSpec& spec, float* memory, const Team& team) {
     const Shape s(slot.param);
     MuonSpace m = muon_space(memory, s);
+    const int64_t size = row_block * s.cols;
     const double squares =
-        team.sum(s.blocks(), [&](int64_t b) { return momentum_block(m.y, slot, spec, s, b); });
+        team.sum(s.blocks(), size, [&](int64_t b) { return momentum_block(m.y, slot, spec, s, b); });
     const float scale = static_cast<float>(1.0 / (std::sqrt(squares) + 1e-7));
-    team.each(s.blocks(), [&](int64_t b) { scale_block(m.x, m.y, scale, s, b); });
+    team.each(s.blocks(), size, [&](int64_t b) { scale_block(m.x, m.y, scale, s, b); });
     for (int i = 0; i < spec.iterations; ++i) team.iterate(m, s);
-    team.each(s.blocks(), [&](int64_t b) { update_block(slot, m.x, s, b); });
+    team.each(s.blocks(), size, [&](int64_t b) { update_block(slot, m.x, s, b); });
 }
 
 }  // namespace
 
 void CpuOps::do_adam(std::span<const AdamSlot> slots, const AdamSpec& spec) {
-    int64_t blocks = 0, parameters = 0;
+    int64_t blocks = 0;
     for (const AdamSlot& slot : slots) {
         const int64_t count = slot.param.count();
         check(slot.gradient.count() == count && slot.first.count() == count && slot.second.count() == count,
@@ -270,12 +269,11 @@ void CpuOps::do_adam(std::span<const AdamSlot> slots, const AdamSpec& spec) {
                   slot.second.contiguous(),
               "adam on a strided tensor of {}", count);
         blocks += blocks_of(slot);
-        parameters += count;
     }
-    // Elementwise, so the assignment of blocks does not matter: every thread takes one run of blocks.
-    const int64_t runs = threads_;
-#pragma omp parallel for schedule(static) num_threads(threads_) if (parameters > parallel_threshold)
-    for (int64_t r = 0; r < runs; ++r) adam_blocks(slots, spec, piece(blocks, runs, r));
+    // Elementwise, so the cut does not matter: runs of four blocks, longer ones where there are many, as each looks
+    // for its first slot.
+    const int64_t runs = std::clamp<int64_t>(blocks / 4, 1, 1024);
+    pool_.run(runs, [&](int64_t r, int) { adam_blocks(slots, spec, piece(blocks, runs, r)); });
 }
 
 void CpuOps::do_muon(std::span<const MuonSlot> slots, Tensor workspace, const MuonSpec& spec) {
@@ -294,15 +292,14 @@ void CpuOps::do_muon(std::span<const MuonSlot> slots, Tensor workspace, const Mu
     int64_t per_thread = 0;  // floats
     for (const MuonSlot& slot : slots)
         if (const Shape s(slot.param); s.serial()) per_thread = std::max(per_thread, muon_floats(s));
-#pragma omp parallel for schedule(dynamic) num_threads(threads_)
-    for (size_t i = 0; i < slots.size(); ++i) {
-        const int thread = omp_get_thread_num();
-        if (Shape(slots[i].param).serial())
-            muon_matrix(slots[i], spec, memory + thread * per_thread, SerialTeam{scratch_of(thread)});
-    }
+    pool_.run(static_cast<int64_t>(slots.size()), [&](int64_t i, int thread) {
+        if (Shape(slots[static_cast<size_t>(i)].param).serial())
+            muon_matrix(slots[static_cast<size_t>(i)], spec, memory + thread * per_thread,
+                        SerialTeam{scratch_of(thread)});
+    });
     for (const MuonSlot& slot : slots)
         if (!Shape(slot.param).serial())
-            muon_matrix(slot, spec, memory, ParallelTeam{*this, partials_, threads_});
+            muon_matrix(slot, spec, memory, ParallelTeam{*this, partials_, pool_});
 }
 
 int64_t CpuOps::do_muon_workspace(std::span<const MuonSlot> slots) const {

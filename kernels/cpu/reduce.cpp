@@ -18,13 +18,12 @@ constexpr int64_t most_blocks = 4096;
 constexpr int64_t least_block = 1 << 13;  // elements
 
 template <class BlockSum>
-double sum_blocks(double* partials, int64_t count, int threads, BlockSum block_sum) {
+double sum_blocks(double* partials, int64_t count, Pool& pool, BlockSum block_sum) {
     const int64_t blocks = std::clamp<int64_t>(count / least_block, 1, most_blocks);
-#pragma omp parallel for schedule(static) num_threads(threads) if (count > parallel_threshold)
-    for (int64_t b = 0; b < blocks; ++b) {
+    for_items(pool, blocks, piece(count, blocks, 0).end, [&](int64_t b) {
         const Range block = piece(count, blocks, b);
         partials[b] = block_sum(block.begin, block.end - block.begin);
-    }
+    });
     double sum = 0;
     for (int64_t b = 0; b < blocks; ++b) sum += partials[b];
     return sum;
@@ -36,7 +35,7 @@ void CpuOps::do_sum(Tensor out, const Tensor& x) {
     check(x.contiguous() && out.dtype == DType::f64 && x.dtype == DType::f32, "sum of {} into {}",
           name_of(x.dtype), name_of(out.dtype));
     const float* p = x.f32();
-    out.f64()[0] = sum_blocks(partials_, x.count(), threads_, [p](int64_t begin, int64_t n) {
+    out.f64()[0] = sum_blocks(partials_, x.count(), pool_, [p](int64_t begin, int64_t n) {
         const float* from = p + begin;
         return sum_wide(
             n, [from](int64_t i) { return widen(from + i); }, [from](int64_t i) { return double{from[i]}; });
@@ -47,7 +46,7 @@ void CpuOps::do_sum_squares(Tensor out, const Tensor& x) {
     check(x.contiguous() && out.dtype == DType::f64 && x.dtype == DType::f32, "sum_squares of {} into {}",
           name_of(x.dtype), name_of(out.dtype));
     const float* p = x.f32();
-    out.f64()[0] = sum_blocks(partials_, x.count(), threads_,
+    out.f64()[0] = sum_blocks(partials_, x.count(), pool_,
                               [p](int64_t begin, int64_t n) { return dot_wide(p + begin, p + begin, n); });
 }
 

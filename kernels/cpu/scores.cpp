@@ -16,8 +16,7 @@ void CpuOps::do_head_maxima(Tensor out, const Tensor& row_maxima) {
     const int64_t heads = row_maxima.rows(), rows = row_maxima.cols();
     check(out.count() == heads, "maxima of {} heads into {}", heads, out.count());
     // A maximum does not depend on the order: one thread per head is enough.
-#pragma omp parallel for schedule(static) num_threads(threads_) if (heads * rows > parallel_threshold)
-    for (int64_t h = 0; h < heads; ++h) {
+    for_items(pool_, heads, rows, [&](int64_t h) {
         const float* from = row_maxima.f32() + h * row_maxima.row_stride;
         float& to = out.f32()[h];
         Vec a = splat(to), b = a;
@@ -29,7 +28,7 @@ void CpuOps::do_head_maxima(Tensor out, const Tensor& row_maxima) {
         }
         for_vectors(rows - i, [&](int64_t k, auto n) { a = max(a, load(from + i + k, n, first)); });
         to = reduce_max(max(a, b));
-    }
+    });
 }
 
 void CpuOps::do_qk_clip(Tensor wq, Tensor wk, const Tensor& maxima, int64_t head_dim, float limit) {
@@ -41,11 +40,10 @@ void CpuOps::do_qk_clip(Tensor wq, Tensor wk, const Tensor& maxima, int64_t head
           wk.cols());
     const bool shared = wk.rows() < wq.rows();
     const int64_t width = wq.cols();
-#pragma omp parallel for schedule(static) num_threads(threads_) if (2 * wq.count() > parallel_threshold)
-    for (int64_t h = 0; h < heads; ++h) {
+    for_items(pool_, heads, 2 * head_dim * width, [&](int64_t h) {
         const double most = maxima.f32()[h];
         // An infinite maximum gives no scale; its loss is not finite and stops the run.
-        if (!(most > double{limit}) || std::isinf(most)) continue;
+        if (!(most > double{limit}) || std::isinf(most)) return;
         const double g = double{limit} / most;
         const Vec scale = splat(static_cast<float>(shared ? g : std::sqrt(g)));
         const auto scale_rows = [&](const Tensor& w) {
@@ -56,7 +54,7 @@ void CpuOps::do_qk_clip(Tensor wq, Tensor wk, const Tensor& maxima, int64_t head
         };
         scale_rows(wq);
         if (!shared) scale_rows(wk);
-    }
+    });
 }
 
 #include "kernels/cpu/isa_end.h"

@@ -1,7 +1,4 @@
 // Chooses the instruction set at run time and names data types.
-#include <omp.h>
-#include <sched.h>
-
 #include <algorithm>
 #include <string_view>
 #include <vector>
@@ -61,12 +58,6 @@ std::vector<InstructionSet> usable_sets() {
     return sets;
 }
 
-int available_threads() {
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
-    return omp_get_num_procs();
-}
-
 }  // namespace
 
 std::unique_ptr<Ops> make_cpu_ops(const CpuOptions& options) {
@@ -84,8 +75,7 @@ std::unique_ptr<Ops> make_cpu_ops(const CpuOptions& options) {
 #endif
     require(options.precision == Precision::fp32 || has_bf16, ExitCode::device,
             "precision bf16 needs AVX512_BF16 on a CPU; use system.precision fp32");
-    const int threads = options.threads > 0 ? options.threads : available_threads();
-    return chosen->create(threads, options.precision);
+    return chosen->create(options.threads, options.precision);
 }
 
 }  // namespace longreach

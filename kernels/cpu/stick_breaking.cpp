@@ -7,8 +7,6 @@
 // the sum of b starts at the query, and a tile of queries is done when all its sticks are used up. Sums of b
 // are f32 over the keys of a tile, then over tiles. Nothing is rescaled: a nearer key never changes the
 // weight of a farther one later. Parallel over (sequence, head, tile of queries).
-#include <omp.h>
-
 #include "base/error.h"
 #include "kernels/ops.h"
 
@@ -123,8 +121,7 @@ void CpuOps::break_sticks(Tensor o, Tensor lse, const Tensor& q, const Tensor& k
     check_sticks(spec);
     const int64_t tiles = (length + query_tile - 1) / query_tile;
     const int32_t* row_start = spec.row_start ? spec.row_start.i32() : nullptr;
-#pragma omp parallel for schedule(dynamic) num_threads(threads_)
-    for (int64_t item = 0; item < spec.batch * spec.heads * tiles; ++item) {
+    pool_.run(spec.batch * spec.heads * tiles, [&](int64_t item, int thread) {
         const int64_t sequence = item / tiles / spec.heads, head = item / tiles % spec.heads;
         const int64_t first_row = sequence * length;
         const QueryTile tile((tiles - 1 - item % tiles) * query_tile, length,
@@ -134,7 +131,7 @@ void CpuOps::break_sticks(Tensor o, Tensor lse, const Tensor& q, const Tensor& k
         };
         const Tensor queries = part(q, head), keys = part(k, head / group), values = part(v, head / group);
         const int64_t token = first_row + tile.begin, count = tile.end - tile.begin;
-        StickTile t(scratch_of(omp_get_thread_num()), d);
+        StickTile t(scratch_of(thread), d);
         const ScoreRows rows(spec, head, token, count);
         pack_queries_transposed(t.queries, queries.f32() + tile.begin * queries.row_stride,
                                 queries.row_stride, count, d, rows.packing);
@@ -157,7 +154,7 @@ void CpuOps::break_sticks(Tensor o, Tensor lse, const Tensor& q, const Tensor& k
         write_output(t, tile, o.f32() + token * o.row_stride + head * d, o.row_stride);
         float* left = lse.f32() + head * lse.row_stride + token;
         for (int64_t i = 0; i < count; ++i) left[i] = -t.broken[i] * ln_2;
-    }
+    });
 }
 
 #include "kernels/cpu/isa_end.h"

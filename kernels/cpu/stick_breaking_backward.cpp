@@ -12,8 +12,6 @@
 // then done with dQ, df included. Parallel over (sequence, key/value head, segment of queries); an item sums
 // dK and dV of all keys its queries see in memory of its own, and a last pass adds the items in order. The
 // number of segments is a function of the shape, so no bit depends on the threads.
-#include <omp.h>
-
 #include <cstring>
 
 #include "base/error.h"
@@ -21,6 +19,7 @@
 
 #include "kernels/cpu/isa_begin.h"
 #include "kernels/cpu/simd.h"
+#include "kernels/cpu/items.h"
 #include "kernels/cpu/simd_math.h"
 #include "kernels/cpu/micro_gemm.h"
 #include "kernels/cpu/attention_tiles.h"
@@ -230,10 +229,9 @@ void CpuOps::break_sticks_backward(const StickTensors& of, const AttentionGradie
     float* delta = workspace.f32();
     float* sums = delta + sticks.sums_at;
     float* table_sums = delta + sticks.tables_at;
-    row_products(delta, of.dout, of.o, spec.heads, d, threads_);
+    row_products(delta, of.dout, of.o, spec.heads, d, pool_);
     // The last segments are the longest and start first.
-#pragma omp parallel for schedule(dynamic) num_threads(threads_)
-    for (int64_t task = 0; task < sticks.items; ++task) {
+    pool_.run(sticks.items, [&](int64_t task, int thread) {
         const int64_t i = sticks.items - 1 - task, segment = i / heads, kv_head = i % spec.kv_heads;
         const int64_t first_row = i % heads / spec.kv_heads * length;
         const auto part = [&](const Tensor& t) { return t.row_range(first_row, length); };
@@ -253,8 +251,8 @@ void CpuOps::break_sticks_backward(const StickTensors& of, const AttentionGradie
             .dfactor_stride = gradients.row_factor.row_stride,
             .first_token = first_row,
             .row_start = spec.row_start ? spec.row_start.i32() + first_row : nullptr,
-            .scratch = scratch_of(omp_get_thread_num()),
-            .packed = delta + sticks.keys_at + omp_get_thread_num() * sticks.thread_floats,
+            .scratch = scratch_of(thread),
+            .packed = delta + sticks.keys_at + thread * sticks.thread_floats,
             .dk = dk,
             .dv = dk + length * padded,
             .tables = tables ? table_sums + i * plan.item_table_floats() : nullptr};
@@ -265,10 +263,9 @@ void CpuOps::break_sticks_backward(const StickTensors& of, const AttentionGradie
                       end = smaller(length, begin + sticks.segment_rows);
         for (int64_t member = 0; member < group; ++member)
             stick_head(item, begin, end, kv_head * group + member, member);
-    }
+    });
     // dK and dV: those of the segments whose queries come behind the key, in order.
-#pragma omp parallel for schedule(static) num_threads(threads_)
-    for (int64_t n = 0; n < tokens; ++n)
+    for_items(pool_, tokens, 2 * spec.kv_heads * d, [&](int64_t n) {
         for (int64_t g = 0; g < spec.kv_heads; ++g)
             for (int64_t c = 0; c < d; c += lanes) {
                 const int64_t position = n % length;
@@ -283,11 +280,12 @@ void CpuOps::break_sticks_backward(const StickTensors& of, const AttentionGradie
                 store_first(of.dk.f32() + n * of.dk.row_stride + g * d + c, of_k * splat(spec.scale), count);
                 store_first(of.dv.f32() + n * of.dv.row_stride + g * d + c, of_v, count);
             }
+    });
     if (gradients.distance_gain)
-        add_tables(gradients.distance_gain, table_sums, 0, plan.gain_rows, ln_2, spec, plan, threads_);
+        add_tables(gradients.distance_gain, table_sums, 0, plan.gain_rows, ln_2, spec, plan, pool_);
     if (gradients.distance_bias)
         add_tables(gradients.distance_bias, table_sums, plan.gain_rows, plan.bias_rows, 1.0f, spec, plan,
-                   threads_);
+                   pool_);
 }
 
 #include "kernels/cpu/isa_end.h"

@@ -142,13 +142,19 @@ DEVICE void write_terms(const Sm90BackwardArguments& x, KeyPass<D, mode>& block)
         });
 }
 
+// What the key pass multiplies with dO and Q, as operands of products.
+template <int met>
+struct KeyOperands {
+    uint32_t p[met / 16][4], ds[met / 16][4];
+};
+
 // P^T and dS^T (without ln(2)) from S^T and dP^T, rounded. A thread's rows are keys row_of_tile and 8 more, its columns
 // queries 8 n + 2 t and the next; where it is masked, a hidden pair gets 0. Columns are taken 16 at a time, so that
 // registers of products become those of operands.
 template <bool masked, ScoreMode mode, int met, int own>
-DEVICE void differentiate_keys(uint32_t (&to_p)[met / 16][4], uint32_t (&to_ds)[met / 16][4],
-                               float (&s)[met / 2], float (&dp)[met / 2], const Terms (&terms)[met],
-                               const PairedTable<met, own>* table, int row_of_tile, int key, int query0) {
+DEVICE void differentiate_keys(KeyOperands<met>& to, float (&s)[met / 2], float (&dp)[met / 2],
+                               const Terms (&terms)[met], const PairedTable<met, own>* table, int row_of_tile,
+                               int key, int query0) {
 #pragma unroll
     for (int chunk = 0; chunk < met / 16; ++chunk) {
         const int column = 16 * chunk + anew(static_cast<int>(threadIdx.x % 4)) * 2;
@@ -176,8 +182,8 @@ DEVICE void differentiate_keys(uint32_t (&to_p)[met / 16][4], uint32_t (&to_ds)[
                 }
             }
         }
-        pack_columns(to_p[chunk], s, chunk);
-        pack_columns(to_ds[chunk], dp, chunk);
+        pack_columns(to.p[chunk], s, chunk);
+        pack_columns(to.ds[chunk], dp, chunk);
     }
 }
 
@@ -212,14 +218,14 @@ DEVICE void compute_keys(const Sm90BackwardArguments& x, KeyPass<D, mode>& block
             products_commit();
             products_wait<0>();
             const int warp_key = item.key0 + warp_row, key = item.key0 + row_of_tile;
-            uint32_t p[met / 16][4], ds[met / 16][4];
+            KeyOperands<met> operands;
             if (query0 < warp_key + 15 || terms[met - 1].first_visible > warp_key)
-                differentiate_keys<true, mode>(p, ds, s, dp, terms, table, row_of_tile, key, query0);
+                differentiate_keys<true, mode>(operands, s, dp, terms, table, row_of_tile, key, query0);
             else
-                differentiate_keys<false, mode>(p, ds, s, dp, terms, table, row_of_tile, key, query0);
+                differentiate_keys<false, mode>(operands, s, dp, terms, table, row_of_tile, key, query0);
             products_fence();
-            multiply_packed(dv, p, block.dout[at.stage]);
-            multiply_packed(dk, ds, block.q[at.stage]);
+            multiply_packed(dv, operands.p, block.dout[at.stage]);
+            multiply_packed(dk, operands.ds, block.q[at.stage]);
             products_commit();
             products_wait<0>();
             block.of_met.release(at);

@@ -1,68 +1,13 @@
-// Shared by the attention kernels for Hopper: tiles as the copy engine lays them out, rings of stages between the
-// warpgroup that copies and those that compute, fragments of a warpgroup's products.
+// Shared by the attention kernels for Hopper: lists of work, fragments of a warpgroup's products, tables.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 
 #include "kernels/cuda/attention_tiles.cuh"
-#include "kernels/cuda/ptx_sm90.cuh"
+#include "kernels/cuda/tiles_sm90.cuh"
 
 namespace longreach::cuda {
-
-// R rows of D channels: boxes of 64 channels, each R rows of 128 bytes whose chunk c lies at c ^ (row % 8).
-template <int R, int D>
-struct alignas(1024) BoxedTile {
-    static constexpr int bytes = R * D * 2, box_bytes = R * 128;
-    bf16 data[D / 64][R][64];
-    // The chunk of 8 channels that begins at `channel`.
-    DEVICE const bf16* chunk(int row, int channel) const {
-        return &data[channel / 64][row][(channel % 64 / 8 ^ row % 8) * 8];
-    }
-    DEVICE bf16* chunk(int row, int channel) {
-        return &data[channel / 64][row][(channel % 64 / 8 ^ row % 8) * 8];
-    }
-};
-
-// Copies the rows from `row` on of one head into a tile; its bytes count for the barrier.
-template <int R, int D>
-DEVICE void copy_tile(BoxedTile<R, D>& to, const CUtensorMap& from, int head, int row, int sequence,
-                      PhaseBarrier& barrier) {
-#pragma unroll
-    for (int box = 0; box < D / 64; ++box)
-        tensor_copy(to.data[box], from, head * D + 64 * box, row, sequence, barrier);
-}
-
-// Position in a ring of stages that are filled and emptied in turn: fill number n is stage n % stages.
-template <int stages>
-struct RingPosition {
-    int stage = 0, round = 0;  // of the fills of a stage; even rounds complete phases of parity 0
-    DEVICE int parity() const { return round & 1; }
-    DEVICE void next() {
-        if (++stage == stages) {
-            stage = 0;
-            ++round;
-        }
-    }
-};
-template <int stages>
-struct RingBarriers {
-    PhaseBarrier full[stages], empty[stages];
-    DEVICE void init(int fillers, int readers) {
-        for (int i = 0; i < stages; ++i) {
-            barrier_init(full[i], fillers);
-            barrier_init(empty[i], readers);
-        }
-    }
-    // The filler waits for the readers of the fill before; in the first round there is none.
-    DEVICE void wait_empty(const RingPosition<stages>& at) { barrier_wait(empty[at.stage], at.parity() ^ 1); }
-    DEVICE void wait_full(const RingPosition<stages>& at) { barrier_wait(full[at.stage], at.parity()); }
-    // By all lanes of a warp that has read its part: one arrival per warp.
-    DEVICE void release(const RingPosition<stages>& at) {
-        __syncwarp();
-        if (anew(static_cast<int>(threadIdx.x)) % 32 == 0) barrier_arrive(empty[at.stage]);
-    }
-};
 
 // --- work
 
@@ -110,17 +55,6 @@ DEVICE bool query_item(const AttentionInput<bf16>& a, const WorkList& list, int 
 
 // --- products
 
-// sums [64, N] = or += rows a [64, D] times rows b [N, D]: both tiles' first rows given, all D channels.
-template <int N, int R, int S, int D>
-DEVICE void multiply_boxes(float (&sums)[N / 2], const BoxedTile<R, D>& a, int row,
-                           const BoxedTile<S, D>& b) {
-    // Operands are cheap; kept around a loop they would cost a register for every step of k.
-    const Operand of_a = operand(a.data[0][anew(row)]), of_b = operand(b.data[0][0]);
-#pragma unroll
-    for (int k = 0; k < D / 16; ++k)
-        product<N>(sums, advance(of_a, k / 4 * BoxedTile<R, D>::box_bytes + k % 4 * 32),
-                   advance(of_b, k / 4 * BoxedTile<S, D>::box_bytes + k % 4 * 32), k > 0);
-}
 // sums [64, D] += p [64, N] times rows b [N, D]; p in registers, 16 of its columns per entry.
 template <int N, int D>
 DEVICE void multiply_packed(float (&sums)[D / 2], const uint32_t (&p)[N / 16][4], const BoxedTile<N, D>& b) {
@@ -208,16 +142,6 @@ DEVICE void write_tables(const AttentionInput<bf16>& a, const WorkList& list,
 
 // --- warpgroups
 
-enum NamedBarrier { first_turn = 1, first_group = 4 };
-
-// Waits for the other threads of a computing warpgroup.
-template <int groups>
-DEVICE void meet_group(int group) {
-    if (group == 0) named_sync<first_group>(128);
-    if (group == 1) named_sync<first_group + 1>(128);
-    if (groups == 3 && group == 2) named_sync<first_group + 2>(128);
-}
-
 // A warp's 16 rows of a warpgroup's sums to its place in a tile, rounded; factors: of the thread's two rows.
 template <int R, int D>
 DEVICE void place_rows(BoxedTile<R, D>& to, int warp_row, const float (&sums)[D / 2],
@@ -234,15 +158,6 @@ DEVICE void place_rows(BoxedTile<R, D>& to, int warp_row, const float (&sums)[D 
         stmatrix_x4(to.chunk(warp_row + lane % 16, 16 * c + lane / 16 * 8), words);
     }
 }
-// 64 rows of a tile to a head, by one thread, after fence_async_proxy() by all that wrote them and a barrier.
-template <int R, int D>
-DEVICE void store_rows(const CUtensorMap& to, BoxedTile<R, D>& from, int first, int head, int row,
-                       int sequence) {
-#pragma unroll
-    for (int box = 0; box < D / 64; ++box)
-        tensor_store(to, from.data[box][first], head * D + 64 * box, row, sequence);
-}
-
 // --- host side
 
 inline bool sm90_serves(const AttentionSpec& spec) {

@@ -95,13 +95,6 @@ struct Fragments {
     }
 };
 
-DEVICE uint32_t pack_bf16(float low, float high) {
-    const __nv_bfloat162 both = __floats2bfloat162_rn(low, high);  // one instruction
-    uint32_t word;
-    memcpy(&word, &both, sizeof(word));
-    return word;
-}
-
 // acc += a b^T for one step of 16 channels, number k: a's fragments and the first 8 N rows of b.
 template <int M, int N, class B>
 DEVICE void multiply_step(Fragments<M, N>& acc, const uint32_t (&of_a)[M][4], const B& b, int k, int lane) {
@@ -178,8 +171,8 @@ DEVICE void multiply_rows(Fragments<M, N>& acc, const A& a, int row0, const B& b
     }
 }
 
-// out += p b for one step of 16 rows of b, number k: p's fragments; out the columns channel0 .. channel0 + 8 C, 64 divides
-// channel0.
+// out += p b for one step of 16 rows of b, number k: p's fragments; out has the columns channel0 .. channel0 + 8 C, where
+// 64 divides channel0.
 template <int M, int C, class B>
 DEVICE void multiply_step_trans(Fragments<M, C>& out, const uint32_t (&of_p)[M][4], const B& b, int k,
                                 int channel0, int lane) {
@@ -196,8 +189,8 @@ DEVICE void multiply_step_trans(Fragments<M, C>& out, const uint32_t (&of_p)[M][
     }
 }
 
-// A tile of [16 M, 8 N] numbers rounded to bf16, two neighbours of a row in a word: row 8 band + g, columns 8 n + 2 t
-// and the next.
+// A tile of [16 M, 8 N] numbers rounded to bf16, two neighbours of a row in a word: row 8 band + g, columns 8 n + 2 t and
+// 8 n + 2 t + 1.
 template <int M, int N>
 struct Rounded {
     uint32_t of[2 * M][N];  // [band][n]

@@ -10,6 +10,7 @@
 #include "kernels/cuda/attention_hopper.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/kernels.h"
+#include "kernels/cuda/relu2_hopper.h"
 #include "kernels/cuda/runtime.h"
 #include "kernels/cuda_device.h"
 #include "kernels/ops.h"
@@ -115,7 +116,8 @@ class CudaOps final : public Ops {
     }
     NativeQueue native_queue() const override { return {index_, stream()}; }
     int64_t free_bytes() const override { return free_memory(); }
-    // Of the attention kernels for Hopper; none where LONGREACH_HOPPER=0 asks for the kernels that all devices have.
+    // Blocks of the kernels for Hopper: one for each multiprocessor, none on other devices or where
+    // LONGREACH_HOPPER=0 asks for the kernels and products that all devices have.
     int hopper_workers() const {
         static const char* const wanted = std::getenv("LONGREACH_HOPPER");
         const bool no = wanted && std::string_view(wanted) == "0";
@@ -219,14 +221,18 @@ class CudaOps final : public Ops {
     void do_linear_backward_input(Tensor dx, const Tensor& dy, const Tensor& w, Write write) override {
         products_.run({.c = dx, .a = dy, .b = w, .beta = beta_of(write)});
     }
-    void do_linear_backward_weight(Tensor dw, const Tensor& dy, const Tensor& x) override {
-        products_.run({.c = dw, .a = dy, .b = x, .a_transposed = true, .beta = 1.0f});
+    void do_linear_backward_weight(Tensor dw, const Tensor& dy, const Tensor& x, Write write) override {
+        products_.run({.c = dw, .a = dy, .b = x, .a_transposed = true, .beta = beta_of(write)});
     }
     void do_linear_relu2(Tensor h, const Tensor& x, const Tensor& w) override {
+        if (const int workers = hopper_workers(); workers > 0 && cuda::relu2_sm90_serves(h, x, w, h))
+            return cuda::linear_relu2_sm90(h, x, w, workers, stream());
         do_linear(h, x, w, Write::set);
         cuda::relu2(h, stream());
     }
     void do_linear_relu2_backward(Tensor da, const Tensor& dy, const Tensor& w, const Tensor& h) override {
+        if (const int workers = hopper_workers(); workers > 0 && cuda::relu2_sm90_serves(da, dy, w, h))
+            return cuda::linear_relu2_backward_sm90(da, dy, w, h, workers, stream());
         do_linear_backward_input(da, dy, w, Write::set);
         cuda::relu2_backward(da, h, stream());
     }

@@ -7,6 +7,7 @@
 #include "kernels/cuda/dialect.h"
 
 #include <cstdint>
+#include <cstring>
 
 namespace longreach::cuda {
 
@@ -81,6 +82,13 @@ DEVICE float exp2_approx(float x) {
     return y;
 }
 
+// The square root within 2^-23 of itself; of numbers below the normal range 0.
+DEVICE float sqrt_approx(float x) {
+    float y;
+    asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 // x, of which the compiler knows nothing here: what is computed from it is computed anew in every turn of a
 // loop instead of being kept in registers around it.
 DEVICE int anew(int x) {
@@ -92,6 +100,9 @@ DEVICE int anew(int x) {
 
 DEVICE float exp2_approx(float x) {
     return std::exp2(x);
+}
+DEVICE float sqrt_approx(float x) {
+    return std::sqrt(x);
 }
 DEVICE int anew(int x) {
     return x;
@@ -128,5 +139,13 @@ DEVICE void named_arrive(int threads, const simt_where& at = simt_where::current
 }
 
 #endif
+
+// Two numbers rounded to bfloat16 in one word, the first in its lower half: one instruction.
+DEVICE uint32_t pack_bf16(float low, float high) {
+    const __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
+    uint32_t word;
+    memcpy(&word, &both, sizeof(word));
+    return word;
+}
 
 }  // namespace longreach::cuda

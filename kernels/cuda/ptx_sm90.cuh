@@ -152,6 +152,12 @@ DEVICE void products_wait() {
 #define LONGREACH_NAMES_64 \
     LONGREACH_NAMES_48     \
     ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define LONGREACH_NAMES_128                                                                             \
+    LONGREACH_NAMES_64                                                                                  \
+    ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, " \
+    "%83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, " \
+    "%102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, "  \
+    "%118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 #define LONGREACH_SUMS_8(i)                                                                     \
     "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
         "+f"(d[i + 6]), "+f"(d[i + 7])
@@ -159,6 +165,9 @@ DEVICE void products_wait() {
 #define LONGREACH_SUMS_32 LONGREACH_SUMS_16(0), LONGREACH_SUMS_16(16)
 #define LONGREACH_SUMS_48 LONGREACH_SUMS_32, LONGREACH_SUMS_16(32)
 #define LONGREACH_SUMS_64 LONGREACH_SUMS_48, LONGREACH_SUMS_16(48)
+#define LONGREACH_SUMS_128                                                                  \
+    LONGREACH_SUMS_64, LONGREACH_SUMS_16(64), LONGREACH_SUMS_16(80), LONGREACH_SUMS_16(96), \
+        LONGREACH_SUMS_16(112)
 // The operands behind n sums: a (a descriptor, or four registers), b, add; then the signs and which are transposed.
 #define LONGREACH_PRODUCT(columns, n, of_a, of_b, of_add, transposed, ...)                              \
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " of_add                                             \
@@ -175,11 +184,16 @@ DEVICE void products_wait() {
 // warpgroup. With g = lane / 4, t = lane % 4 and w the warp of the group, d[4 n + e] is that of row
 // 16 w + g + 8 (e / 2), column 8 n + 2 t + e % 2.
 //
-// Both in shared memory, k contiguous.
-template <int columns>
+// Both in shared memory. a has k contiguous, b too or, `strided`, n; that only with 256 columns.
+template <int columns, bool strided = false>
 DEVICE void product(float (&d)[columns / 2], Operand a, Operand b, bool add) {
-    static_assert(columns == 64 || columns == 96 || columns == 128);
-    if constexpr (columns == 64)
+    static_assert(columns == 64 || columns == 96 || columns == 128 || columns == 256);
+    static_assert(!strided || columns == 256);
+    if constexpr (strided)
+        LONGREACH_PRODUCT(256, 128, "%128", "%129", "%130", "0, 1", "l"(a));
+    else if constexpr (columns == 256)
+        LONGREACH_PRODUCT(256, 128, "%128", "%129", "%130", "0, 0", "l"(a));
+    else if constexpr (columns == 64)
         LONGREACH_PRODUCT(64, 32, "%32", "%33", "%34", "0, 0", "l"(a));
     else if constexpr (columns == 96)
         LONGREACH_PRODUCT(96, 48, "%48", "%49", "%50", "0, 0", "l"(a));
@@ -207,11 +221,13 @@ DEVICE void product(float (&d)[columns / 2], const uint32_t (&a)[4], Operand b, 
 #undef LONGREACH_NAMES_32
 #undef LONGREACH_NAMES_48
 #undef LONGREACH_NAMES_64
+#undef LONGREACH_NAMES_128
 #undef LONGREACH_SUMS_8
 #undef LONGREACH_SUMS_16
 #undef LONGREACH_SUMS_32
 #undef LONGREACH_SUMS_48
 #undef LONGREACH_SUMS_64
+#undef LONGREACH_SUMS_128
 #undef LONGREACH_PRODUCT
 #undef LONGREACH_PRODUCT_ROWS
 
@@ -282,11 +298,11 @@ template <int pending>
 DEVICE void products_wait(const simt_where& at = simt_where::current()) {
     simt::products_wait(pending, at);
 }
-template <int columns>
+template <int columns, bool strided = false>
 DEVICE void product(float (&d)[columns / 2], Operand a, Operand b, bool add,
                     const simt_where& at = simt_where::current()) {
-    static_assert(columns == 64 || columns == 96 || columns == 128);
-    simt::product(d, columns, nullptr, a, b, false, add, at);
+    static_assert(columns == 64 || columns == 96 || columns == 128 || columns == 256);
+    simt::product(d, columns, nullptr, a, b, strided, add, at);
 }
 template <int columns, bool strided>
 DEVICE void product(float (&d)[columns / 2], const uint32_t (&a)[4], Operand b, bool add,

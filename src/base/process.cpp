@@ -70,7 +70,7 @@ void print_error(std::string_view message, std::string_view hint) noexcept {
 int with_enough_stack(const std::function<int()>& body) {
     pthread_attr_t attributes;
     if (::pthread_attr_init(&attributes) != 0) return body();
-    // OpenMP's threads and the loader's have the default size, which the C library took from the limit.
+    // The pool's threads and the loader's have the default size, which the C library took from the limit.
     size_t usual = 0;
     if (::pthread_getattr_default_np(&attributes) == 0 &&
         ::pthread_attr_getstacksize(&attributes, &usual) == 0 && usual < enough_stack &&

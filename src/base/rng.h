@@ -22,6 +22,7 @@ enum class Purpose : uint32_t {
     task = 8,
     probe = 9,
     sampling = 10,
+    mixture = 11,
 };
 
 using Philox4 = std::array<uint32_t, 4>;

@@ -56,7 +56,6 @@ class StepBench {
     }
 
     void step(Ops& ops) {
-        ops.zero(gradients_.flat);
         ops.replay("step", [&] {
             model_.forward_backward(ops, weights_, gradients_, batch_, 1.0f / static_cast<float>(tokens_));
         });
@@ -78,6 +77,7 @@ class StepBench {
         arena_.group("bench");
         weights_ = model::plan_weights(arena_, model_.params());
         gradients_.flat = arena_.reserve("gradients", DType::f32, {model_.params().size()});
+        gradients_.write = Write::set;
         optimizer_.plan(arena_, ops_);
         model_.plan_tables(arena_);
         memory_.plan(arena_, tokens_, {});

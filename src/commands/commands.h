@@ -15,6 +15,7 @@ void add_ranks_command(Command& program);
 void add_eval_command(Command& program);
 void add_probe_command(Command& program);
 void add_generate_command(Command& program);
+void add_serve_command(Command& program);
 void add_report_command(Command& program);
 void add_runs_command(Command& program);
 void add_export_command(Command& program);

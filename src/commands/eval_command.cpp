@@ -1,4 +1,7 @@
 // longreach eval: loss by context length of a run or a checkpoint.
+#include <algorithm>
+#include <map>
+
 #include "base/text.h"
 #include "base/units.h"
 #include "commands/command_line.h"
@@ -15,7 +18,7 @@ struct EvalOptions {
     ModelOptions model;
     std::string token_losses, out;
     std::vector<int64_t> lengths;
-    std::vector<std::string> data, tasks;
+    std::vector<std::string> data, sets, tasks;
     std::vector<int64_t> depths;
     int64_t tokens = 0, samples = 100;
     bool buckets = false, repeat = false;
@@ -23,18 +26,70 @@ struct EvalOptions {
     bool losses() const { return tasks.empty() || tokens > 0 || buckets || repeat || !token_losses.empty(); }
 };
 
-void write_results(const std::string& directory, const std::vector<eval::LengthResult>& results,
-                   const std::vector<eval::TaskRow>& tasks, int64_t step, double bytes_per_token) {
+// A validation set and the losses on it.
+struct Scored {
+    train::ValidationSet set;
+    eval::ScoredTokens tokens;
+    std::vector<eval::LengthResult> results;
+};
+
+// Writes a record file, or removes that of an earlier request if this one measured nothing of the kind.
+template <class Columns>
+void put(const std::string& directory, const Columns& columns, const std::vector<std::string>& lines) {
+    const std::string path = io::join_path(directory, columns.file());
+    if (lines.empty()) return io::remove_file(path);
     io::make_directories(directory);
-    // Removes files of an earlier request that this one does not replace.
-    const auto put = [&](bool measured, const auto& columns, const std::vector<std::string>& lines) {
-        const std::string path = io::join_path(directory, columns.file());
-        if (!measured) return io::remove_file(path);
-        io::write_file_atomically(path, columns.header() + "\n" + join(lines, "\n") + "\n");
-    };
-    put(!results.empty(), eval::val_file, eval::val_lines(results, step, 0, bytes_per_token));
-    put(!results.empty(), eval::positions_file, eval::positions_lines(results, step));
-    put(!tasks.empty(), eval::tasks_file, eval::task_lines(tasks, step));
+    io::write_file_atomically(path, columns.header() + "\n" + join(lines, "\n") + "\n");
+}
+
+void put_losses(const std::string& directory, const Scored* scored, int64_t step) {
+    const std::vector<eval::LengthResult> none, &results = scored ? scored->results : none;
+    const double bytes_per_token = scored ? scored->set.stream.bytes_per_token() : 0;
+    put(directory, eval::val_file, eval::val_lines(results, step, 0, bytes_per_token));
+    put(directory, eval::positions_file, eval::positions_lines(results, step));
+}
+
+void write_results(const std::string& directory, const std::vector<Scored>& scored,
+                   const std::vector<eval::TaskRow>& tasks, int64_t step) {
+    io::make_directories(directory);
+    std::map<std::string, const Scored*> by_set{{"", nullptr}};
+    const std::string sets = io::join_path(directory, "sets");
+    if (io::kind_of(sets, io::Links::refuse) == io::PathKind::directory)
+        for (const std::string& name : io::list_directory(sets))
+            if (io::kind_of(io::join_path(sets, name), io::Links::refuse) == io::PathKind::directory)
+                by_set[name] = nullptr;
+    for (const Scored& s : scored) by_set[s.set.name] = &s;
+    for (const auto& [name, losses] : by_set)
+        put_losses(name.empty() ? directory : io::join_path(sets, name), losses, step);
+    put(directory, eval::tasks_file, eval::task_lines(tasks, step));
+}
+
+// The names of the validation sets to score: data.val first, whose name is empty.
+std::vector<std::string> sets_to_score(const EvalOptions& options, const train::Experiment& experiment) {
+    const auto& known = experiment.data.val_sets;
+    std::vector<std::string> names{""}, all;
+    for (const auto& [name, set] : known) all.push_back(name);
+    require(options.data.empty() || options.sets.empty(), ExitCode::usage,
+            "--data replaces data.val and leaves data.val_sets out: --sets has nothing to choose from");
+    for (const std::string& name : options.sets)
+        require(known.contains(name), ExitCode::usage, "--sets {}: data.val_sets has {}", shown(name),
+                all.empty() ? "no sets" : "only " + join(all, ", "));
+    if (!options.losses()) return {};
+    if (options.data.empty())
+        for (const std::string& name : all)
+            if (options.sets.empty() || std::count(options.sets.begin(), options.sets.end(), name) > 0)
+                names.push_back(name);
+    return names;
+}
+
+void print_losses(train::Console& console, const Scored& scored, bool buckets) {
+    const std::string& name = scored.set.name;
+    console.line((name.empty() ? "" : name + ":\n") +
+                 eval::results_table(scored.results, scored.set.stream.bytes_per_token()) +
+                 eval::scored_line(scored.tokens));
+    if (buckets)
+        console.line(eval::buckets_table(scored.results, false) + "\n" +
+                     eval::buckets_table(scored.results, true));
 }
 
 eval::TaskRequest task_request(const EvalOptions& options, const train::Experiment& e, int64_t batch_tokens) {
@@ -57,7 +112,12 @@ ExitCode evaluate(const EvalOptions& options) {
     });
     train::Console& console = opened.console;
     const train::Experiment& experiment = opened.experiment;
-    const data::TokenStream stream = opened.validation_stream();
+    std::vector<Scored> scored;
+    for (const std::string& name : sets_to_score(options, experiment))
+        scored.push_back({opened.validation_set(name), {}, {}});
+    std::optional<train::ValidationSet> only;  // of tasks alone
+    if (scored.empty()) only = opened.validation_set("");
+    const data::TokenStream& stream = only ? only->stream : scored[0].set.stream;
     const bool documents = experiment.data.document_mask;
     const int64_t longest = experiment.eval.lengths.back();
     const int64_t batch = std::max(experiment.eval.batch_tokens, longest);
@@ -66,8 +126,7 @@ ExitCode evaluate(const EvalOptions& options) {
     request.seed = experiment.data_seed();
     request.keep_token_losses = !options.token_losses.empty();
     request.progress = opened.progress;
-    std::optional<eval::ScoredTokens> scored;
-    if (options.losses()) scored = eval::LengthEvaluator::check_request(stream, request);
+    for (Scored& s : scored) s.tokens = train::checked_request(s.set, request);
     opened.build(longest);
     Ops& ops = *opened.ops;
     model::Transformer& model = *opened.model;
@@ -87,14 +146,12 @@ ExitCode evaluate(const EvalOptions& options) {
     opened.load(plan, longest);
     const model::FlatParams& weights = opened.weights;
 
-    std::vector<eval::LengthResult> results;
-    if (scored) {
-        results = evaluator.run(ops, opened.comm, model, weights, stream, request);
-        console.line(eval::results_table(results, stream.bytes_per_token()) + eval::scored_line(*scored));
+    for (Scored& s : scored) {
+        s.results = evaluator.run(ops, opened.comm, model, weights, s.set.stream, request);
+        print_losses(console, s, options.buckets);
+        request.keep_token_losses = false;  // those of data.val are enough
     }
-    if (options.buckets)
-        console.line(eval::buckets_table(results, false) + "\n" + eval::buckets_table(results, true));
-    if (!options.token_losses.empty()) eval::write_token_losses(options.token_losses, results);
+    if (!options.token_losses.empty()) eval::write_token_losses(options.token_losses, scored[0].results);
     std::vector<eval::TaskRow> tasks;
     if (options.repeat) {
         tasks = repeater.run(ops, model, weights, stream,
@@ -116,14 +173,16 @@ ExitCode evaluate(const EvalOptions& options) {
         tasks.insert(tasks.end(), rows.begin(), rows.end());
     }
     for (const std::string& directory : {options.out, opened.directory})
-        if (!directory.empty())
-            write_results(directory, results, tasks, opened.checkpoint.step, stream.bytes_per_token());
+        if (!directory.empty()) write_results(directory, scored, tasks, opened.checkpoint.step);
     std::vector<std::string> names;
     for (size_t i = 0; i < tasks.size(); ++i)
         if (i == 0 || tasks[i].task != tasks[i - 1].task) names.push_back(tasks[i].task);
+    std::vector<std::string> sets;
+    for (const Scored& s : scored)
+        if (!s.set.name.empty()) sets.push_back(s.set.name);
     if (!opened.directory.empty())
         opened.write_request(experiment.eval.lengths, experiment.eval.final_tokens, names,
-                             scored ? &*scored : nullptr, false);
+                             scored.empty() ? nullptr : &scored[0].tokens, sets, false);
     console.line(fmt::format("peak memory of the process: {}", human_bytes(train::peak_resident_bytes())));
     return ExitCode::ok;
 }
@@ -139,10 +198,16 @@ void add_eval_command(Command& program) {
         .in_range(int64_t{1}, int64_t{1} << 31)
         .token_counts();
     command.option("--tokens", options->tokens, "Tokens scored at each length: 1M").positive().token_counts();
-    command.option("--data", options->data, "Token shards instead of the config's data.val").repeatable();
+    command
+        .option("--data", options->data,
+                "Token shards instead of the config's data.val; data.val_sets are left out")
+        .repeatable();
+    command
+        .option("--sets", options->sets, "Which of data.val_sets to score besides data.val: books,code (all)")
+        .comma_list();
     command.flag("--buckets", options->buckets, "Also print loss by position bucket");
     command.option("--token-losses", options->token_losses,
-                   "Write every token's loss to this safetensors file");
+                   "Write the loss of every token of data.val to this safetensors file");
     command.flag("--repeat", options->repeat,
                  "Also score texts of the training length, repeated to fill each length, and the same text "
                  "without repetition");
@@ -161,7 +226,8 @@ void add_eval_command(Command& program) {
         .in_range(0, 100);
     command.option("--samples", options->samples, "Samples per task, length and depth (100)")
         .in_range(int64_t{1}, int64_t{1} << 30);
-    command.option("--out", options->out, "Write val.csv, positions.csv and tasks.csv into this directory");
+    command.option("--out", options->out,
+                   "Write val.csv, positions.csv, tasks.csv and sets/ into this directory");
     add_label_option(command, options->model,
                      "Write them and request.json into eval/LABEL of the run directory");
     command.run([options] { return evaluate(*options); });

@@ -3,21 +3,17 @@
 #include <cstdio>
 #include <optional>
 
-#include "base/hash.h"
 #include "base/rng.h"
 #include "base/text.h"
 #include "commands/opened_model.h"
-#include "data/tokenizer_file.h"
 #include "eval/decoder.h"
 #include "io/file.h"
+#include "serve/vocabulary.h"
 
 namespace longreach::commands {
 
 namespace {
 
-// The byte-level tokenizer of data tokenize: token 256 precedes each document.
-constexpr int64_t byte_vocabulary = 257;
-constexpr int32_t document_begin = 256;
 constexpr uint64_t largest_prompt = uint64_t{1} << 30;
 
 struct GenerateOptions {
@@ -47,69 +43,27 @@ std::vector<int32_t> parse_ids(std::string_view text, int64_t vocabulary) {
     return ids;
 }
 
-// The tokenizer in the run directory of a checkpoint; null: the model reads bytes, or there is none.
-std::shared_ptr<const tokenizer::Tokenizer> tokenizer_of(const io::Checkpoint& checkpoint) {
-    const std::string run = io::parent_path(io::parent_path(checkpoint.path));
-    const auto holds = [&](const char* name) {
-        return io::kind_of(io::join_path(run, name), io::Links::refuse) == io::PathKind::file;
-    };
-    if (!holds("tokenizer.json") && !holds("vocab.json")) return nullptr;
-    auto tokenizer = data::load_tokenizer(run);
-    const uint64_t trained = train::tokenizer_of(checkpoint);
-    require(trained == 0 || trained == tokenizer->fingerprint(), ExitCode::data,
-            "the model was trained on tokens of the tokenizer {}; that in {} is {}", format_hash64(trained),
-            run, format_hash64(tokenizer->fingerprint()));
-    return tokenizer;
-}
-
-// Tokens as text, one after the other. What a token adds may depend on the one before it: the space in front of a word
-// is left out at the front of a text.
-class TextOf {
-  public:
-    explicit TextOf(std::shared_ptr<const tokenizer::Tokenizer> tokenizer)
-        : tokenizer_(std::move(tokenizer)) {}
-    std::string next(int32_t token) {
-        const size_t before = tokenizer_->decode(recent_).size();
-        recent_.push_back(token);
-        std::string text = tokenizer_->decode(recent_).substr(before);
-        if (recent_.size() > 8) recent_.erase(recent_.begin());
-        return text;
-    }
-
-  private:
-    std::shared_ptr<const tokenizer::Tokenizer> tokenizer_;
-    std::vector<int32_t> recent_;
-};
-
-std::vector<int32_t> prompt_tokens(const GenerateOptions& options, int64_t vocabulary,
-                                   const std::shared_ptr<const tokenizer::Tokenizer>& tokenizer) {
+std::vector<int32_t> prompt_tokens(const GenerateOptions& options, const serve::Vocabulary& vocabulary) {
     require(options.prompt.empty() || options.prompt_file.empty(), ExitCode::usage,
             "--prompt and --prompt-file exclude each other");
     const std::string text = options.prompt_file.empty()
                                  ? options.prompt
                                  : io::read_file(options.prompt_file, largest_prompt, io::Links::follow);
     if (options.ids) {
-        std::vector<int32_t> ids = parse_ids(text, vocabulary);
+        std::vector<int32_t> ids = parse_ids(text, vocabulary.size());
         require(!ids.empty(), ExitCode::usage, "--ids needs a prompt of at least one token");
         return ids;
     }
-    if (tokenizer) {
-        // A model that was trained elsewhere may have more tokens than its tokenizer, never fewer.
-        require(tokenizer->vocab_size() <= vocabulary, ExitCode::data,
-                "the tokenizer has {} tokens, the model {}", tokenizer->vocab_size(), vocabulary);
-        std::vector<int32_t> ids;
-        if (const std::optional<int32_t> boundary = tokenizer->document_boundary()) ids.push_back(*boundary);
-        tokenizer::Encoder(tokenizer).encode(text, tokenizer::SpecialTokens::as_text, ids);
-        require(!ids.empty(), ExitCode::usage, "the prompt has no token");
-        return ids;
-    }
     require(
-        vocabulary == byte_vocabulary, ExitCode::usage,
+        vocabulary.reads_text(), ExitCode::usage,
         "the model's vocabulary is not that of bytes ({} tokens instead of {}) and the run directory has no "
         "tokenizer, so the prompt must be token numbers: --ids",
-        vocabulary, byte_vocabulary);
-    std::vector<int32_t> ids{document_begin};
-    for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
+        vocabulary.size(), serve::byte_vocabulary);
+    std::vector<int32_t> ids;
+    if (vocabulary.boundary()) ids.push_back(*vocabulary.boundary());
+    const std::vector<int32_t> rest = vocabulary.encode(text, false);
+    ids.insert(ids.end(), rest.begin(), rest.end());
+    require(!ids.empty(), ExitCode::usage, "the prompt has no token");
     return ids;
 }
 
@@ -124,8 +78,9 @@ ExitCode generate(const GenerateOptions& options) {
     OpenedModel opened(options.model, true,
                        [](train::Experiment&) {});  // standard output contains only the text
     const train::Experiment& experiment = opened.experiment;
-    const auto tokenizer = options.ids ? nullptr : tokenizer_of(opened.checkpoint);
-    const std::vector<int32_t> text = prompt_tokens(options, experiment.model.vocab_size, tokenizer);
+    const serve::Vocabulary vocabulary(experiment.model.vocab_size,
+                                       options.ids ? nullptr : run_tokenizer(opened.checkpoint));
+    const std::vector<int32_t> text = prompt_tokens(options, vocabulary);
     const int64_t prompt = static_cast<int64_t>(text.size()), room = prompt + options.tokens;
     opened.build(room);
     Ops& ops = *opened.ops;
@@ -144,11 +99,8 @@ ExitCode generate(const GenerateOptions& options) {
         sample += piece;
     };
     if (!options.ids) add(options.prompt_file.empty() ? options.prompt : std::string());
-    std::optional<TextOf> shown;
-    if (tokenizer) {
-        shown.emplace(tokenizer);
-        for (const int32_t token : text) shown->next(token);
-    }
+    serve::TokenText shown(vocabulary);
+    shown.follow(text);
     int32_t next = decoder->prefill(ops, weights, text, 1)[0];
     for (int64_t i = 0; i < options.tokens; ++i) {
         if (options.temperature > 0)
@@ -157,13 +109,9 @@ ExitCode generate(const GenerateOptions& options) {
                                    options.temperature, options.top, rng.uniform(static_cast<uint64_t>(i)));
         if (options.ids) {
             add(fmt::format("{}{}", i > 0 ? " " : "", next));
-        } else if (tokenizer) {
-            if (tokenizer->document_boundary() == next) break;  // end of the document
-            // Rows of the vocabulary that no token uses stand for nothing.
-            if (next < tokenizer->vocab_size()) add(shown->next(next));
         } else {
-            if (next == document_begin) break;  // end of the document
-            add(std::string(1, static_cast<char>(next)));
+            if (vocabulary.boundary() == next) break;  // end of the document
+            add(shown.next(next));
         }
         if (i + 1 < options.tokens) next = decoder->step(ops, weights, {next})[0];
     }

@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "commands/command_line.h"
+#include "data/tokenizer_file.h"
 #include "model/changed_layers.h"
 #include "train/device.h"
 
@@ -45,6 +46,20 @@ void add_label_option(Command& command, ModelOptions& options, const std::string
     command.option("--label", options.label, help).check(problem).show_default();
 }
 
+std::shared_ptr<const tokenizer::Tokenizer> run_tokenizer(const io::Checkpoint& checkpoint) {
+    const std::string run = io::parent_path(io::parent_path(checkpoint.path));
+    const auto holds = [&](const char* name) {
+        return io::kind_of(io::join_path(run, name), io::Links::refuse) == io::PathKind::file;
+    };
+    if (!holds("tokenizer.json") && !holds("vocab.json")) return nullptr;
+    auto tokenizer = data::load_tokenizer(run);
+    const uint64_t trained = train::tokenizer_of(checkpoint);
+    require(trained == 0 || trained == tokenizer->fingerprint(), ExitCode::data,
+            "the model was trained on tokens of the tokenizer {}; that in {} is {}", format_hash64(trained),
+            run, format_hash64(tokenizer->fingerprint()));
+    return tokenizer;
+}
+
 OpenedModel::OpenedModel(const ModelOptions& options, bool quiet,
                          const std::function<void(train::Experiment&)>& adjust)
     : console(quiet),
@@ -67,14 +82,13 @@ OpenedModel::OpenedModel(const ModelOptions& options, bool quiet,
     console.line("checkpoint: " + checkpoint.path);
 }
 
-data::TokenStream OpenedModel::validation_stream() const {
-    data::TokenStream stream = data::TokenStream::open(
-        experiment.data.val, experiment.data.stream_options(experiment.model.vocab_size));
-    const uint64_t trained = train::tokenizer_of(checkpoint), own = stream.tokenizer();
+train::ValidationSet OpenedModel::validation_set(const std::string& name) const {
+    train::ValidationSet set = train::open_validation_set(experiment, name);
+    const uint64_t trained = train::tokenizer_of(checkpoint), own = set.stream.tokenizer();
     require(trained == 0 || own == 0 || trained == own, ExitCode::data,
-            "the model was trained on tokens of the tokenizer {}; those of data.val are of {}",
-            format_hash64(trained), format_hash64(own));
-    return stream;
+            "the model was trained on tokens of the tokenizer {}; those of {} are of {}",
+            format_hash64(trained), set.field(), format_hash64(own));
+    return set;
 }
 
 int64_t OpenedModel::stage_window() const {
@@ -135,7 +149,7 @@ void OpenedModel::load(const Plan& plan, int64_t longest) {
 
 void OpenedModel::write_request(const std::vector<int64_t>& lengths, int64_t tokens,
                                 const std::vector<std::string>& tasks, const eval::ScoredTokens* scored,
-                                bool keep) {
+                                const std::vector<std::string>& sets, bool keep) {
     const std::string path = io::join_path(directory, "request.json");
     if (!keep || io::kind_of(path, io::Links::refuse) != io::PathKind::file) {
         json::Value request = json::Value::object({{"checkpoint", checkpoint.step},
@@ -148,6 +162,7 @@ void OpenedModel::write_request(const std::vector<int64_t>& lengths, int64_t tok
                 .set("pick", scored->pick == eval::EvalPick::head ? "head" : "spread")
                 .set("align", scored->align == eval::EvalAlign::suffix ? "suffix" : "chunk")
                 .set("documents", scored->documents > 0 ? json::Value(scored->documents) : json::Value());
+        if (!sets.empty()) request.set("sets", json::Array(sets.begin(), sets.end()));
         io::write_file_atomically(path, json::write(request, json::Style::pretty));
     }
     console.line("written: " + directory);

@@ -11,8 +11,10 @@
 #include "eval/lengths.h"
 #include "model/arena.h"
 #include "model/transformer.h"
+#include "tokenizer/tokenizer.h"
 #include "train/console.h"
 #include "train/run_directory.h"
+#include "train/validation_set.h"
 
 namespace longreach::commands {
 
@@ -27,6 +29,9 @@ void add_label_option(Command& command, ModelOptions& options, const std::string
 
 // The lengths below `longest`, and `longest`.
 std::vector<int64_t> lengths_up_to(const std::vector<int64_t>& lengths, int64_t longest);
+
+// The tokenizer in the run directory of a checkpoint; null: the model reads bytes, or there is none.
+std::shared_ptr<const tokenizer::Tokenizer> run_tokenizer(const io::Checkpoint& checkpoint);
 
 class OpenedModel {
     std::string device_note_;  // set when ops is created
@@ -49,17 +54,19 @@ class OpenedModel {
     std::optional<model::Transformer> model;
     model::FlatParams weights;
 
-    data::TokenStream validation_stream() const;
+    // set: a name in data.val_sets; empty: data.val.
+    train::ValidationSet validation_set(const std::string& set) const;
     // Creates a model for sequences of up to `longest` tokens, without memory until load().
     void build(int64_t longest);
     // Reserves the memory of the model and of plan() for sequences of up to `longest` tokens, then
     // loads the weights. If memory is insufficient, the error names the longest length that fits.
     using Plan = std::function<void(model::Arena& arena, int64_t longest)>;
     void load(const Plan& plan, int64_t longest);
-    // Writes the request to request.json in the label's directory. scored: null
-    // if no losses were measured. keep: does not replace an existing file.
+    // Writes the request to request.json in the label's directory. scored: of data.val, null if no losses
+    // were measured. sets: the further sets that were scored. keep: does not replace an existing file.
     void write_request(const std::vector<int64_t>& lengths, int64_t tokens,
-                       const std::vector<std::string>& tasks, const eval::ScoredTokens* scored, bool keep);
+                       const std::vector<std::string>& tasks, const eval::ScoredTokens* scored,
+                       const std::vector<std::string>& sets, bool keep);
 
   private:
     int64_t stage_window() const;

@@ -27,7 +27,7 @@ ExitCode probe(const ProbeOptions& options) {
     });
     train::Console& console = opened.console;
     const train::Experiment& experiment = opened.experiment;
-    const data::TokenStream stream = opened.validation_stream();
+    const data::TokenStream stream = opened.validation_set("").stream;
     eval::ProbeRequest request;
     request.lengths = experiment.probe_lengths();
     request.tokens = experiment.probe.tokens;
@@ -58,7 +58,7 @@ ExitCode probe(const ProbeOptions& options) {
                               eval::probe_file.header() + "\n" +
                                   join(eval::probe_lines(result.rows, opened.checkpoint.step), "\n") + "\n");
     // Keeps the request of another evaluation under this label.
-    opened.write_request(request.lengths, request.tokens, {}, &scored, true);
+    opened.write_request(request.lengths, request.tokens, {}, &scored, {}, true);
     console.line(fmt::format("peak memory of the process: {}", human_bytes(train::peak_resident_bytes())));
     return ExitCode::ok;
 }

@@ -33,6 +33,11 @@ ExitCode report(const ReportArguments& options) {
         fmt::print("{}", report::comparison_table(collection, terminal));
         fmt::print("{}", report::comparison_chart(collection, terminal));
         for (const std::string& note : collection.notes) fmt::print("note: {}\n", one_line(note));
+        for (const std::string& set : collection.sets) {
+            const report::Collection view = report::set_view(collection, set);
+            fmt::print("\n{}", report::comparison_table(view, terminal));
+            for (const std::string& note : view.notes) fmt::print("note: {}\n", one_line(note));
+        }
     }
     if (!options.svg.empty()) {
         io::write_file_atomically(options.svg, report::report_picture(collection));

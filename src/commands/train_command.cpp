@@ -73,10 +73,13 @@ ranks::Fingerprints fingerprints(const train::Experiment& experiment, const trai
             {"data", format_hash64(trainer.data_fingerprint())}};
 }
 
-// The first path of data.train and data.val without a file; empty if all exist.
+// The first path of the training and validation data without a file; empty if all exist.
 std::string absent_data(const data::DataConfig& data) {
-    for (const std::vector<std::string>* list : {&data.train, &data.val})
-        for (const std::string& path : *list) {
+    std::vector<std::vector<std::string>> lists = data.sources();
+    lists.push_back(data.val);
+    for (const auto& [name, set] : data.val_sets) lists.push_back(set.paths);
+    for (const std::vector<std::string>& list : lists)
+        for (const std::string& path : list) {
             if (io::kind_of(path, io::Links::follow) != io::PathKind::missing) continue;
             const bool pattern = path.find_first_of("*?[") != std::string::npos;
             if (!pattern || io::expand_pattern(path).empty()) return path;

@@ -108,7 +108,7 @@ std::string describe_other_file(const FileHead& head) {
         Known{"\xfd\x37zXZ\0"sv, "an xz archive (unpack it first)"},
         Known{"PK\x03\x04"sv, "a zip archive (.zip, .npz or a PyTorch checkpoint)"},
         Known{"\x93NUMPY"sv, "a NumPy array (.npy)"},
-        Known{"PAR1"sv, "a Parquet table (tokenise its text first)"},
+        Known{"PAR1"sv, "a Parquet table (write its text as JSONL first, with tools/parquet-to-jsonl)"},
         Known{"ARROW1"sv, "an Arrow file (tokenise its text first)"},
         Known{"\x89HDF\r\n\x1a\n"sv, "an HDF5 file"},
         Known{"GGUF"sv, "a GGUF model"},

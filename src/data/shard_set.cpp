@@ -32,11 +32,27 @@ ShardSet::~ShardSet() {
     for (const std::string& path : result_.shards) io::Disk::system().unlink(path.c_str());
 }
 
+std::string ShardSet::path_of(size_t shard) const {
+    return io::join_path(directory_, fmt::format("{}_{:06}.bin", name_, shard));
+}
+
+void ShardSet::resume(uint64_t shards) {
+    for (uint64_t i = 0; i < shards; ++i) {
+        const std::string path = path_of(i);
+        const ShardInfo info = Shard::open(path, {}).info();
+        require(info.tokenizer == header_.tokenizer, ExitCode::data,
+                "{} was made with another tokenizer than this one", path);
+        result_.shards.push_back(path);
+        result_.tokens += info.tokens;
+        result_.documents += info.documents.size();
+        result_.source_bytes += info.source_bytes;
+        fingerprints_.push_back(info.fingerprint);
+    }
+}
+
 void ShardSet::begin_document() {
     if (!shard_) {
-        const std::string path =
-            io::join_path(directory_, fmt::format("{}_{:06}.bin", name_, result_.shards.size()));
-        shard_.emplace(path, header_);
+        shard_.emplace(path_of(result_.shards.size()), header_);
     }
     shard_->begin_document();
     const int32_t boundary = static_cast<int32_t>(header_.boundary_token);
@@ -58,14 +74,15 @@ void ShardSet::append_tokens(const std::vector<int32_t>& tokens, uint64_t source
     result_.source_bytes += source_bytes;
 }
 
-void ShardSet::end_document() {
-    if (shard_->tokens() >= max_shard_tokens_) close_shard();
+bool ShardSet::end_document() {
+    if (shard_->tokens() < max_shard_tokens_) return false;
+    close_shard();
+    return true;
 }
 
 void ShardSet::close_shard() {
     fingerprints_.push_back(shard_->finish());
-    result_.shards.push_back(
-        io::join_path(directory_, fmt::format("{}_{:06}.bin", name_, result_.shards.size())));
+    result_.shards.push_back(path_of(result_.shards.size()));
     shard_.reset();
 }
 

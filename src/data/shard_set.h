@@ -25,7 +25,7 @@ struct SplitResult {
 
 // Writes documents to <directory>/<name>_000000.bin and so on, each after the boundary token of `header`.
 // A shard is closed at the first end of a document at or past `max_shard_tokens`: documents are never cut.
-// Without finish() everything written is removed.
+// Without finish() everything written is removed, and what was taken over.
 class ShardSet {
   public:
     ShardSet(std::string directory, std::string name, uint64_t max_shard_tokens, const ShardHeader& header);
@@ -33,13 +33,18 @@ class ShardSet {
     ShardSet(const ShardSet&) = delete;
     ShardSet& operator=(const ShardSet&) = delete;
 
+    // Takes over the first `shards` shards, which an earlier call completed.
+    void resume(uint64_t shards);
+
     void begin_document();
     void append_bytes(std::string_view text);  // of the byte-level tokenizer
     void append_tokens(const std::vector<int32_t>& tokens, uint64_t source_bytes);
-    void end_document();
+    bool end_document();  // true if that completed a shard
+    size_t complete() const { return result_.shards.size(); }
     SplitResult finish();
 
   private:
+    std::string path_of(size_t shard) const;
     void close_shard();
     std::string directory_, name_;
     uint64_t max_shard_tokens_;

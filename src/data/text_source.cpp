@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "data/shard_format.h"
+#include "data/text_bytes.h"
 
 namespace longreach::data {
 
@@ -52,12 +53,13 @@ void walk(const SourceOptions& options, const std::string& directory, const std:
         }
         if (kind != io::PathKind::file) continue;
         const bool left_out = is_excluded(options, name, excluded);
-        if (!has_extension(options, name)) continue;
+        if (!has_extension(options, unpacked_name(name))) continue;
         if (left_out) {
             ++excluded.files;
             excluded.bytes += size_if_readable(path);
         } else {
-            files.push_back({path, name, io::File::open(path, io::Links::refuse).size(), true});
+            const io::File file = io::File::open(path, io::Links::refuse);
+            files.push_back({path, unpacked_name(name), file.size(), true, is_packed(file)});
         }
     }
 }
@@ -97,22 +99,21 @@ size_t comment_end(std::string_view text, size_t at) {
     return end;
 }
 
-SourceOutcome read_whole(const SourceFile& source, const io::File& file, const SourceOptions& options,
+SourceOutcome read_whole(const SourceFile& source, TextBytes& bytes, const SourceOptions& options,
                          DocumentSink& sink) {
-    std::string buffer;
-    bool begun = false;
-    for (uint64_t at = 0; at < source.bytes;) {
-        buffer.resize(static_cast<size_t>(std::min<uint64_t>(source.bytes - at, window)));
-        file.read_at(buffer.data(), buffer.size(), at);
-        std::string_view piece = buffer;
-        if (at == 0) {
+    std::string buffer(window, '\0');
+    bool begun = false, first = true;
+    for (size_t size = 0; (size = bytes.read(buffer.data(), window)) > 0; first = false) {
+        std::string_view piece(buffer.data(), size);
+        if (first) {
             const bool binary = piece.substr(0, 8192).find('\0') != std::string_view::npos;
             if (binary && source.from_directory) return SourceOutcome::binary;
             if (options.strip_licence) piece.remove_prefix(licence_end(piece));
         }
-        at += buffer.size();
+        sink.at(bytes.position());
         if (piece.empty()) continue;
-        if (!begun && !sink.begin(source.name, source.bytes)) return SourceOutcome::stopped;
+        if (!begun && !sink.begin(source.name, source.packed ? 0 : source.bytes))
+            return SourceOutcome::stopped;
         begun = true;
         sink.text(piece);
     }
@@ -141,14 +142,12 @@ bool read_line(const SourceFile& source, std::string_view line, uint64_t number,
     return true;
 }
 
-SourceOutcome read_lines(const SourceFile& source, const io::File& file, const SourceOptions& options,
+SourceOutcome read_lines(const SourceFile& source, TextBytes& bytes, const SourceOptions& options,
                          DocumentSink& sink) {
     std::string buffer(window, '\0'), line;
     uint64_t number = 1;
-    for (uint64_t at = 0; at < source.bytes;) {
-        const size_t size = static_cast<size_t>(std::min<uint64_t>(source.bytes - at, window));
-        file.read_at(buffer.data(), size, at);
-        at += size;
+    for (size_t size = 0; (size = bytes.read(buffer.data(), window)) > 0;) {
+        sink.at(bytes.position());
         for (size_t begin = 0; begin < size;) {
             const size_t newline = std::string_view(buffer).substr(0, size).find('\n', begin);
             const size_t end = newline == std::string_view::npos ? size : newline;
@@ -173,15 +172,18 @@ std::vector<SourceFile> find_sources(const SourceOptions& options, Excluded& exc
     excluded = {};
     excluded.matches.resize(options.exclude.size());
     for (const std::string& input : options.inputs) {
-        if (io::kind_of(input, io::Links::follow) == io::PathKind::directory) {
+        if (input == standard_input) {
+            files.push_back({input, "stdin"});
+        } else if (io::kind_of(input, io::Links::follow) == io::PathKind::directory) {
             walk(options, input, {}, files, excluded);
         } else {
             const io::File file = io::File::open(input, io::Links::follow);
             const FileHead head = FileHead::read(file);
             const std::string other = head.file_bytes > 0 ? describe_other_file(head) : std::string{};
-            const bool text = other.empty() || head.bytes[0] == '{' || head.bytes[0] == '[';
+            const bool packed = is_packed(file);
+            const bool text = packed || other.empty() || head.bytes[0] == '{' || head.bytes[0] == '[';
             require(text, ExitCode::data, "{} is {}, not text", input, other);
-            files.push_back({input, io::base_name(input), head.file_bytes, false});
+            files.push_back({input, unpacked_name(io::base_name(input)), head.file_bytes, false, packed});
         }
     }
     return files;
@@ -199,10 +201,10 @@ size_t licence_end(std::string_view text) {
 }
 
 SourceOutcome read_source(const SourceFile& source, const SourceOptions& options, DocumentSink& sink) {
-    const io::File file =
-        io::File::open(source.path, source.from_directory ? io::Links::refuse : io::Links::follow);
-    return source.name.ends_with(".jsonl") ? read_lines(source, file, options, sink)
-                                           : read_whole(source, file, options, sink);
+    const std::unique_ptr<TextBytes> bytes =
+        open_text(source.path, source.from_directory ? io::Links::refuse : io::Links::follow);
+    return options.lines || source.name.ends_with(".jsonl") ? read_lines(source, *bytes, options, sink)
+                                                            : read_whole(source, *bytes, options, sink);
 }
 
 }  // namespace longreach::data

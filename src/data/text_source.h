@@ -1,5 +1,5 @@
-// Documents from text files, directories and JSONL files, one after the other and without
-// loading them into memory.
+// Documents from text files, directories, JSONL files and standard input, one after the other and without loading
+// them into memory. Files that gzip or Zstandard packed are read as what they unpack to.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,16 @@ namespace longreach::data {
 
 struct SourceFile {
     std::string path;
-    std::string name;  // relative to the input it was found under: the same on every machine
-    uint64_t bytes = 0;
+    // Relative to the input it was found under, without the ending of an archive: the same on every machine.
+    std::string name;
+    uint64_t bytes = 0;           // of the file
     bool from_directory = false;  // found by walking, not named by the user
+    bool packed = false;          // the text is longer
 };
 
 struct SourceOptions {
-    std::vector<std::string> inputs = {};  // files and directories
+    std::vector<std::string> inputs = {};  // files and directories; "-": standard input
+    bool lines = false;                    // every input is JSONL, whatever its name
     std::vector<std::string> extensions =
         {};  // only names that end in these (".h") inside directories; empty: all
     std::vector<std::string> exclude = {};  // inside directories: shell patterns of relative paths left out
@@ -39,13 +42,15 @@ struct Excluded {
 std::vector<SourceFile> find_sources(const SourceOptions& options, Excluded& excluded);
 
 // Receives documents: begin, then pieces, then end. `name` is unique and the same on every machine; `bytes`
-// is the size of the document before a licence is dropped.
+// is the size of the document before a licence is dropped, 0 where it is not known before its end.
 class DocumentSink {
   public:
     virtual ~DocumentSink() = default;
     virtual bool begin(const std::string& name, uint64_t bytes) = 0;  // false: no more documents are needed
     virtual void text(std::string_view piece) = 0;
     virtual void end() = 0;
+    // `bytes` of the file that is being read have been consumed, packed as it is.
+    virtual void at(uint64_t bytes) { static_cast<void>(bytes); }
 };
 
 enum class SourceOutcome { done, binary, stopped };

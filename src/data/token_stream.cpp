@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "data/unfinished.h"
 
 namespace longreach::data {
 
@@ -14,8 +15,16 @@ bool has_extension(std::string_view name, std::string_view extension) {
     return name.size() > extension.size() && name.substr(name.size() - extension.size()) == extension;
 }
 
+void refuse_unfinished(const std::string& directory) {
+    if (io::kind_of(Unfinished::path_in(directory), io::Links::refuse) != io::PathKind::file) return;
+    throw Error(ExitCode::data,
+                fmt::format("{} holds unfinished shards: `data tokenize` was killed", directory),
+                "repeat its call to complete them");
+}
+
 // The shards of a directory: *.bin and *.idx, but a .bin with an .idx of its name is read through the index.
 void add_directory(const std::string& directory, std::vector<std::string>& shards) {
+    refuse_unfinished(directory);
     const std::vector<std::string> names = io::list_directory(directory);
     const size_t before = shards.size();
     for (const std::string& name : names) {
@@ -45,10 +54,31 @@ std::vector<std::string> find_shards(const std::vector<std::string>& paths) {
             shards.push_back(path);
         }
     }
+    for (const std::string& shard : shards) refuse_unfinished(io::parent_path(shard));
     std::set<std::string_view> seen;
     for (const std::string& shard : shards)
         require(seen.insert(shard).second, ExitCode::data, "shard {} is listed twice", shard);
     return shards;
+}
+
+TokenStream TokenStream::open_sources(const std::vector<std::vector<std::string>>& sources,
+                                      const StreamOptions& options) {
+    std::vector<std::string> shards;
+    std::vector<size_t> ends;  // of each source, in shards
+    for (const std::vector<std::string>& paths : sources) {
+        require(!paths.empty(), ExitCode::data, "no token data is named");
+        const std::vector<std::string> found = find_shards(paths);
+        shards.insert(shards.end(), found.begin(), found.end());
+        ends.push_back(shards.size());
+    }
+    TokenStream stream = open(shards, options);
+    stream.sources_.clear();
+    uint64_t begin = 0;
+    for (const size_t end : ends) {
+        stream.sources_.push_back({begin, stream.first_[end] - begin});
+        begin = stream.first_[end];
+    }
+    return stream;
 }
 
 TokenStream TokenStream::open(const std::vector<std::string>& paths, const StreamOptions& options) {
@@ -83,9 +113,9 @@ TokenStream TokenStream::open(const std::vector<std::string>& paths, const Strea
                     "{}: boundary token {} is outside the vocabulary of {}", info.path, token,
                     stream.limits_.back());
             rule = {side == BoundarySide::before ? Rule::Kind::before : Rule::Kind::after,
-                    static_cast<int32_t>(token)};
+                    static_cast<int32_t>(token), info.has_documents && !chosen};
         } else if (info.has_documents) {
-            rule.kind = Rule::Kind::table;
+            rule = {Rule::Kind::table, -1, true};
         } else {
             stream.knows_documents_ = false;
             if (options.need_documents)
@@ -105,6 +135,7 @@ TokenStream TokenStream::open(const std::vector<std::string>& paths, const Strea
     }
     if (!all_sources_known) stream.source_bytes_ = 0;
     stream.fingerprint_ = fingerprint.digest();
+    stream.sources_ = {{0, stream.tokens()}};
 
     if (checkable <= options.verify_limit)
         for (const Shard& shard : stream.shards_)
@@ -112,6 +143,36 @@ TokenStream TokenStream::open(const std::vector<std::string>& paths, const Strea
                 require(shard.block_is_intact(block), ExitCode::data,
                         "{}: MiB {} of the token data does not match its checksum", shard.info().path, block);
     return stream;
+}
+
+// Appends the starts in [from, end), `from` itself only if a document begins there.
+void TokenStream::find_documents(uint64_t from, uint64_t end, std::vector<uint64_t>& begins) const {
+    constexpr uint64_t piece = 1 << 16;
+    std::vector<int32_t> ids(piece + 1), starts(piece + 1);
+    // Whether a document begins at a piece's first token shows only together with the token before it.
+    for (uint64_t at = from; at < end; at += piece) {
+        const uint64_t first = at > 0 ? at - 1 : 0;
+        const int64_t count = static_cast<int64_t>(std::min(at + piece, end) - first);
+        read(first, count, ids.data());
+        document_starts(first, count, ids.data(), starts.data());
+        for (int64_t i = static_cast<int64_t>(at - first); i < count; ++i)
+            if (starts[static_cast<size_t>(i)] == i && (i > 0 || at == 0))
+                begins.push_back(first + static_cast<uint64_t>(i));
+    }
+}
+
+std::vector<uint64_t> TokenStream::document_begins() const {
+    std::vector<uint64_t> begins;
+    for (size_t s = 0; s < shards_.size(); ++s) {
+        if (rules_[s].tabled) {
+            for (const uint64_t document : shards_[s].info().documents)
+                begins.push_back(first_[s] + document);
+        } else {
+            find_documents(first_[s], first_[s + 1], begins);
+        }
+    }
+    if (begins.empty() || begins.front() > 0) begins.insert(begins.begin(), 0);
+    return begins;
 }
 
 double TokenStream::bytes_per_token() const {

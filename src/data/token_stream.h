@@ -25,15 +25,26 @@ struct StreamOptions {
     uint64_t verify_limit = uint64_t{256} << 20;
 };
 
+// The tokens of a stream that came from one list of paths: positions [begin, begin + tokens).
+struct Source {
+    uint64_t begin = 0, tokens = 0;
+    bool operator==(const Source&) const = default;
+};
+
 class TokenStream {
   public:
     // Each path is a shard, a directory of shards (*.bin, *.idx) or a shell pattern.
     static TokenStream open(const std::vector<std::string>& paths, const StreamOptions& options);
 
+    // The same of several sources, one after the other. No shard may be in two.
+    static TokenStream open_sources(const std::vector<std::vector<std::string>>& sources,
+                                    const StreamOptions& options);
+
     // A stream without tokens, for planning without the data.
     static TokenStream absent() { return {}; }
 
     uint64_t tokens() const { return first_.back(); }
+    const std::vector<Source>& sources() const { return sources_; }
 
     // Tokens [begin, begin + count), which must be inside the stream. Safe to call from several threads.
     void read(uint64_t begin, int64_t count, int32_t* out) const;
@@ -42,6 +53,8 @@ class TokenStream {
     // document, as an offset from `begin`. A document that began before `begin` starts at 0.
     //   doc_start[i] = max { j <= i : j == 0 or a document begins at begin + j }
     void document_starts(uint64_t begin, int64_t count, const int32_t* tokens, int32_t* doc_start) const;
+    // Where documents begin, ascending, the first at 0. Taken from the shards' tables; a shard without one is read.
+    std::vector<uint64_t> document_begins() const;
     bool knows_documents() const { return knows_documents_; }
 
     uint64_t fingerprint() const { return fingerprint_; }    // of the content, independent of paths
@@ -61,12 +74,15 @@ class TokenStream {
     struct Rule {
         enum class Kind { unknown, before, after, table } kind = Kind::unknown;
         int32_t token = -1;
+        bool tabled = false;  // the shard's own table has the same documents
     };
     TokenStream() = default;
     size_t shard_of(uint64_t position) const;
+    void find_documents(uint64_t from, uint64_t end, std::vector<uint64_t>& begins) const;
     [[noreturn]] void fail_token(size_t shard, uint64_t position) const;
 
     std::vector<Shard> shards_;
+    std::vector<Source> sources_;
     std::vector<Rule> rules_;         // one per shard
     std::vector<int64_t> limits_;     // one per shard: tokens must be below
     std::vector<uint64_t> first_{0};  // position of each shard's first token, then the total

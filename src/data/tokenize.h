@@ -9,6 +9,7 @@
 #include "data/shard_set.h"
 #include "data/text_source.h"
 #include "data/tokenizer_file.h"
+#include "data/unfinished.h"
 
 namespace longreach::data {
 
@@ -27,19 +28,26 @@ struct TokenizeOptions {
     uint64_t max_shard_tokens = 100'000'000;
     uint64_t max_bytes =
         0;  // of text in all; documents from the first that would exceed it on are left out; 0: no limit
+
+    int threads = 0;  // that encode with a tokenizer file, 0: 1; the shards do not depend on it
+    // Told now and then how far the inputs have been read: bytes of the files, and of all of them (0: unknown).
+    std::function<void(uint64_t done, uint64_t of)> progress = {};
 };
 
 struct TokenizeResult {
     SplitResult train, val;
     uint64_t files = 0, binary_files = 0;  // read; skipped
     bool limited = false;                  // max_bytes excluded something
+    uint64_t resumed_shards = 0;           // completed by an earlier call that was killed
     Excluded excluded = {};
     std::string tokenizer = {};               // what it is, in words; empty: the byte-level one
     std::vector<std::string> unmatched = {};  // patterns of `exclude` that match no file
 };
 
 // Deterministic: the same text under the same names gives the same bytes. Memory does not grow with the text, but
-// a JSONL line is held whole, and with a tokenizer file each document. After an error no shard remains.
+// a JSONL line is held whole, and with a tokenizer file some megabytes of documents for each thread. After an error no
+// shard remains. A call that was killed leaves its complete shards and unfinished.json; the same call then continues
+// behind them, and ends with the same shards.
 TokenizeResult tokenize(const TokenizeOptions& options);
 
 std::string to_text(const TokenizeResult& result);  // a few lines for the console

@@ -15,7 +15,8 @@ class Counter final : public DocumentSink {
     Counter(uint64_t max_bytes, TrainTokenizerResult& result) : max_bytes_(max_bytes), result_(result) {}
 
     bool begin(const std::string&, uint64_t bytes) override {
-        if (max_bytes_ > 0 && bytes > max_bytes_ - result_.bytes) return false;
+        if (max_bytes_ > 0 && (result_.bytes >= max_bytes_ || bytes > max_bytes_ - result_.bytes))
+            return false;
         ++result_.documents;
         return true;
     }

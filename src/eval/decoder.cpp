@@ -8,17 +8,18 @@ namespace longreach::eval {
 
 void Decoder::plan(model::Arena& arena, Ops& ops) {
     arena.group("batch, generation");
-    batch_.plan(arena, size_.sequences * size_.prompt, {.targets = false});
+    batch_.plan(arena, size_.pass_tokens(), {.targets = false});
     logits_ = arena.reserve("logits", DType::f32, {size_.sequences, model_.config().vocab_size});
-    generator_.plan(arena, ops, size_.sequences, size_.prompt, size_.room);
+    generator_.plan(arena, ops, size_.sequences, size_.pass_tokens(), size_.room);
 }
 
 const std::vector<int32_t>& Decoder::prefill(Ops& ops, const model::FlatParams& weights,
                                              const std::vector<int32_t>& tokens, int64_t sequences) {
     const int64_t count = static_cast<int64_t>(tokens.size());
     check(sequences >= 1 && sequences <= size_.sequences && count > 0 && count % sequences == 0 &&
-              count / sequences <= size_.prompt,
-          "{} tokens for {} prompts of at most {}", count, sequences, size_.prompt);
+              count / sequences <= size_.prompt && count <= size_.pass_tokens(),
+          "{} tokens for {} prompts of at most {}, {} together", count, sequences, size_.prompt,
+          size_.pass_tokens());
     sequences_ = sequences;
     position_ = 0;
     return pass(ops, weights, tokens, count / sequences);
@@ -29,6 +30,12 @@ const std::vector<int32_t>& Decoder::step(Ops& ops, const model::FlatParams& wei
     check(position_ > 0 && static_cast<int64_t>(tokens.size()) == sequences_, "{} tokens for {} texts",
           tokens.size(), sequences_);
     return pass(ops, weights, tokens, 1);
+}
+
+void Decoder::rewind(int64_t length) {
+    check(can_rewind() && length >= 1 && length <= position_, "back to position {} from {}", length,
+          position_);
+    position_ = length;
 }
 
 const std::vector<int32_t>& Decoder::pass(Ops& ops, const model::FlatParams& weights,
@@ -53,8 +60,8 @@ std::vector<float> Decoder::logits(Ops& ops) const {
     return host;
 }
 
-int32_t sample_token(const float* logits, int64_t vocabulary, double temperature, int64_t top,
-                     double uniform) {
+int32_t sample_token(const float* logits, int64_t vocabulary, double temperature, int64_t top, double uniform,
+                     double nucleus) {
     std::vector<int32_t> order(static_cast<size_t>(vocabulary));
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return logits[a] > logits[b]; });
@@ -64,6 +71,13 @@ int32_t sample_token(const float* logits, int64_t vocabulary, double temperature
     for (int32_t v : order) {
         shares.push_back(std::exp((double{logits[v]} - double{logits[order[0]]}) / temperature));
         total += shares.back();
+    }
+    if (nucleus < 1) {
+        double kept = 0;
+        size_t count = 0;
+        while (count < shares.size() && (count == 0 || kept < nucleus * total)) kept += shares[count++];
+        order.resize(count);
+        total = kept;
     }
     double left = uniform * total;
     for (size_t i = 0; i + 1 < order.size(); ++i) {

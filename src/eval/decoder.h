@@ -17,6 +17,8 @@ struct DecoderSize {
     int64_t sequences = 1;
     int64_t prompt = 0;  // the longest, in tokens
     int64_t room = 0;    // prompt and continuation; at most the model's table rows
+    int64_t pass = 0;    // tokens of the largest prefill, all prompts together; 0: sequences * prompt
+    int64_t pass_tokens() const { return pass > 0 ? pass : sequences * prompt; }
 };
 
 class Decoder {
@@ -34,7 +36,10 @@ class Decoder {
     // Appends a token [B] to each text. Returns the most likely next ones.
     const std::vector<int32_t>& step(Ops& ops, const model::FlatParams& weights,
                                      const std::vector<int32_t>& tokens);
-    // After either: the logits of the next token, after the softcap of the head; [B V].
+    // Forgets all but the first `length` tokens of each text, if the model's state allows (can_rewind).
+    void rewind(int64_t length);
+    bool can_rewind() const { return generator_.can_rewind(); }
+    // After prefill() or step(): the logits of the next token, after the softcap of the head; [B V].
     std::vector<float> logits(Ops& ops) const;
 
     int64_t position() const { return position_; }  // tokens of each text so far
@@ -53,9 +58,9 @@ class Decoder {
     std::vector<int32_t> best_;
 };
 
-// A token drawn from softmax(logits / temperature) over the `top` largest
-// logits (0: all). uniform: in [0, 1). Ties at the limit keep the first tokens.
-int32_t sample_token(const float* logits, int64_t vocabulary, double temperature, int64_t top,
-                     double uniform);
+// A token drawn from softmax(logits / temperature) over the `top` largest logits (0: all), and of these over
+// the first whose shares reach `nucleus` together. uniform: in [0, 1). Ties at the limit keep the first tokens.
+int32_t sample_token(const float* logits, int64_t vocabulary, double temperature, int64_t top, double uniform,
+                     double nucleus = 1);
 
 }  // namespace longreach::eval

@@ -8,30 +8,6 @@ namespace longreach::eval {
 
 namespace {
 
-// The starts of all documents of the stream, in order; reads the stream once, in pieces.
-std::vector<uint64_t> document_begins(const data::TokenStream& stream) {
-    constexpr int64_t piece = 1 << 16;
-    const uint64_t tokens = stream.tokens();
-    std::vector<uint64_t> begins{0};
-    std::vector<int32_t> ids(piece), starts(piece);
-    for (uint64_t at = 0; at < tokens; at += piece) {
-        const int64_t count = static_cast<int64_t>(std::min<uint64_t>(piece, tokens - at));
-        stream.read(at, count, ids.data());
-        stream.document_starts(at, count, ids.data(), starts.data());
-        for (int64_t i = 1; i < count; ++i)
-            if (starts[static_cast<size_t>(i)] == i) begins.push_back(at + static_cast<uint64_t>(i));
-        // Whether a document starts exactly at the first token of the
-        // next piece can be seen only together with the token before it.
-        if (at + piece < tokens) {
-            int32_t edge[2], edge_start[2];
-            stream.read(at + piece - 1, 2, edge);
-            stream.document_starts(at + piece - 1, 2, edge, edge_start);
-            if (edge_start[1] == 1) begins.push_back(at + piece);
-        }
-    }
-    return begins;
-}
-
 // Windows of the largest length. The last token of the stream is only a target.
 void choose_windows(Selection& s, const data::TokenStream& stream, const EvalRequest& request) {
     const uint64_t longest = static_cast<uint64_t>(request.lengths.back());
@@ -141,7 +117,7 @@ Selection select(const data::TokenStream& stream, const EvalRequest& request) {
             "eval.min_document and suffix alignment need to know where documents begin; set "
             "data.boundary.token");
     const std::vector<uint64_t> begins =
-        stream.knows_documents() ? document_begins(stream) : std::vector<uint64_t>{0};
+        stream.knows_documents() ? stream.document_begins() : std::vector<uint64_t>{0};
     Selection s;
     if (request.align == EvalAlign::chunk)
         choose_windows(s, stream, request);

@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "base/units.h"
+#include "config/field_info.h"
 #include "eval/tables.h"
 #include "model/attention_angle.h"
 #include "train/run_directory.h"
@@ -37,16 +38,26 @@ std::string table(const std::string& title, const std::vector<eval::LossRow>& ro
     return text;
 }
 
+// Of data.val in a directory of results, and of the further sets there.
+std::string losses_in(const std::string& directory, const std::string& title, int64_t step) {
+    std::string text = table(title + ":", newest(eval::val_file.read(directory), step));
+    const std::string sets = io::join_path(directory, "sets");
+    if (io::kind_of(sets, io::Links::refuse) != io::PathKind::directory) return text;
+    for (const std::string& set : io::list_directory(sets))
+        if (config::is_plain_name(set))
+            text += table(fmt::format("{}, on {}:", title, set),
+                          newest(eval::val_file.read(io::join_path(sets, set)), step));
+    return text;
+}
+
 // Of the validations of the run, and of its evaluations under a label.
 std::string losses(const std::string& run, int64_t step) {
-    std::string text =
-        table(fmt::format("Validation after step {}:", step), newest(eval::val_file.read(run), step));
+    std::string text = losses_in(run, fmt::format("Validation after step {}", step), step);
     const std::string evaluations = io::join_path(run, "eval");
     if (io::kind_of(evaluations, io::Links::refuse) != io::PathKind::directory) return text;
     for (const std::string& label : io::list_directory(evaluations))
         if (train::is_label(label))
-            text += table(fmt::format("Evaluation `{}`:", label),
-                          newest(eval::val_file.read(io::join_path(evaluations, label)), step));
+            text += losses_in(io::join_path(evaluations, label), fmt::format("Evaluation `{}`", label), step);
     return text;
 }
 

@@ -256,7 +256,7 @@ void AttentionLayer::backward(StepContext& run, Tensor dxn, const Tensor& dy, co
     const Tensor dv = values_.mixes() ? workspace.dvalues.shaped({n, value_width()}) : dprojected_values;
 
     if (out_bias_) run.ops.add_bias_backward(run.gradient(out_bias_), dy);
-    run.ops.linear_backward_weight(run.gradient(out_), dy, output_.result(saved.output, o));
+    run.weight_gradient(out_, dy, output_.result(saved.output, o));
     run.ops.linear_backward_input(dout, dy, run.matrix(out_), Write::set);
     output_.backward(run, dout, saved.output, workspace.output, o, xn, tables_.output);
     AttentionSpec scores = spec(run, saved, false);
@@ -291,7 +291,7 @@ void AttentionLayer::backward(StepContext& run, Tensor dxn, const Tensor& dy, co
         run.ops.add_bias_backward(run.gradient(k_bias_), keys_of(din));
         run.ops.add_bias_backward(run.gradient(v_bias_), values_of(din));
     }
-    run.ops.linear_backward_weight(run.gradient(qkv_), din, xn);
+    run.weight_gradient(qkv_, din, xn);
     run.ops.linear_backward_input(dxn, din, run.matrix(qkv_), Write::set);
     output_.backward_input(run, dxn, workspace.output);
     if (forget_) forget_.backward(run, dxn, saved.forget, workspace.forget, xn);

@@ -106,7 +106,7 @@ void AttentionOutput::backward(StepContext& run, Tensor dout, const Saved& saved
     if (gates_ > 0) {
         const Tensor du = workspace.du.shaped({n, gates_});
         run.ops.gate_backward(dout, du, dout, saved.u.first_rows(n), normed(saved, o), factor_);
-        run.ops.linear_backward_weight(run.gradient(gate_), du, gate_input(xn));
+        run.weight_gradient(gate_, du, gate_input(xn));
     }
     if (multiplies_)
         run.ops.prepare_heads_backward(dout, Tensor(), Tensor(), Tensor(), normed(saved, o), Tensor(),

@@ -53,14 +53,14 @@ Tensor DeltaProjection::forward(StepContext& run, const Saved& saved, const Tens
 void DeltaProjection::backward(StepContext& run, Tensor dxn, const Tensor& dy, const Tensor& dhidden,
                                const Saved& saved, const Tensor& xn) const {
     if (!down_) {
-        run.ops.linear_backward_weight(run.gradient(matrix_), dy, xn);
+        run.weight_gradient(matrix_, dy, xn);
         return run.ops.linear_backward_input(dxn, dy, run.matrix(matrix_), Write::add);
     }
     const int64_t n = xn.rows();
     const Tensor between = dhidden.shaped({n, down_.rows});
-    run.ops.linear_backward_weight(run.gradient(matrix_), dy, saved.hidden.first_rows(n));
+    run.weight_gradient(matrix_, dy, saved.hidden.first_rows(n));
     run.ops.linear_backward_input(between, dy, run.matrix(matrix_), Write::set);
-    run.ops.linear_backward_weight(run.gradient(down_), between, xn);
+    run.weight_gradient(down_, between, xn);
     run.ops.linear_backward_input(dxn, between, run.matrix(down_), Write::add);
 }
 
@@ -246,7 +246,7 @@ void DeltaLayer::backward(StepContext& run, Tensor dxn, const Tensor& dy, const 
     const int64_t n = run.batch.count();
     const Tensor qkv = s.qkv.first_rows(n), q = queries_of(qkv), k = keys_of(qkv), v = values_of(qkv);
     const Tensor dout = w.dout.shaped({n, value_width()}), dgate = w.dgate.shaped({n, value_width()});
-    run.ops.linear_backward_weight(run.gradient(out_), dy, s.gated.first_rows(n));
+    run.weight_gradient(out_, dy, s.gated.first_rows(n));
     run.ops.linear_backward_input(dout, dy, run.matrix(out_), Write::set);
     run.ops.gate_backward(dout, dgate, dout, s.z.y.first_rows(n), s.normed.first_rows(n), gate());
     run.ops.norm_backward(groups_of(dout), run.gradient(gain_), Tensor(), groups_of(dout),
@@ -279,7 +279,7 @@ void DeltaLayer::backward(StepContext& run, Tensor dxn, const Tensor& dy, const 
         run.ops.short_conv_backward(din, run.gradient(conv_), dqkv, projected, run.weight(conv_),
                                     run.batch.doc_start, run.batch.length);
     }
-    run.ops.linear_backward_weight(run.gradient(qkv_), din, xn);
+    run.weight_gradient(qkv_, din, xn);
     run.ops.linear_backward_input(dxn, din, run.matrix(qkv_), Write::set);
     decay_.backward(run, dxn, du, w.dhidden, s.u, xn);
     beta_.backward(run, dxn, dub, w.dhidden, s.ub, xn);

@@ -61,7 +61,7 @@ void ForgetGate::backward(StepContext& run, Tensor dxn, const Saved& saved, cons
     const Tensor du = workspace.du.shaped({n, heads_});
     run.ops.forget_sums_backward(du, run.gradient(bias_), gradient(workspace, n), saved.u.first_rows(n),
                                  run.weight(bias_), run.batch.length);
-    run.ops.linear_backward_weight(run.gradient(weight_), du, xn);
+    run.weight_gradient(weight_, du, xn);
     run.ops.linear_backward_input(dxn, du, run.matrix(weight_), Write::add);
 }
 

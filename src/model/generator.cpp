@@ -4,9 +4,19 @@
 
 namespace longreach::model {
 
-void Generator::plan(Arena& arena, Ops& ops, int64_t sequences, int64_t prompt, int64_t room) {
+bool Generator::can_rewind() const {
+    const ModelConfig& config = model_.config();
+    bool all = !config.residual.smear;
+    for (const int64_t layer : config.distinct_layers()) {
+        const AttentionConfig& attention = config.layer_attention(layer);
+        all = all && attention.attends() && attention.conv.size == 0;
+    }
+    return all;
+}
+
+void Generator::plan(Arena& arena, Ops& ops, int64_t sequences, int64_t tokens, int64_t room) {
     Transformer::Activations& a = activations_;
-    const PlanSize size{sequences * prompt, {room}};
+    const PlanSize size{tokens, {room}};
     const int64_t width = model_.config().width;
     arena.group("activations, generation");
     model_.plan_common(arena, a, size, false, false);
@@ -33,6 +43,17 @@ void Generator::run(Ops& ops, const FlatParams& weights, const Batch& batch, con
     const Tensor last = last_rows_.first_rows(batch.sequences);
     ops.copy(last, every(activations_.x.first_rows(batch.count()), batch.length, batch.length - 1));
     model_.head_->predict(run, head_, last);
+}
+
+void Generator::plan_logits(Arena& arena, int64_t rows) {
+    head_ = model_.head_->plan_rows(arena, rows);
+}
+
+Tensor Generator::evaluation_logits(Ops& ops, const FlatParams& weights, int64_t begin, int64_t rows) {
+    const Masks none;
+    StepContext run{ops, weights, {}, {}, none};
+    model_.head_->predict(run, head_, model_.evaluation_.x.row_range(begin, rows));
+    return logits(rows);
 }
 
 }  // namespace longreach::model

@@ -96,7 +96,7 @@ void LossHead::run_chunks(StepContext& run, const Saved& saved, const Tensor& x,
             run.ops.top1(saved.best.range(begin, rows), logits);
             continue;
         }
-        run.ops.linear_backward_weight(run.gradient(matrix_), logits, y);
+        run.weight_gradient(matrix_, logits, y, begin == 0);
         run.ops.linear_backward_input(saved.dy.row_range(begin, rows), logits, matrix, Write::set);
     }
 }

@@ -77,7 +77,7 @@ void Mlp::backward(StepContext& run, Tensor dxn, const Tensor& dy, const Saved& 
     const int64_t n = run.batch.count();
     const Tensor h = saved.h.first_rows(n), da = workspace.da.first_rows(n);
     if (down_bias_) run.ops.add_bias_backward(run.gradient(down_bias_), dy);
-    run.ops.linear_backward_weight(run.gradient(down_), dy, h);
+    run.weight_gradient(down_, dy, h);
     if (kind_ == MlpKind::relu2) {
         run.ops.linear_relu2_backward(da, dy, run.matrix(down_), h);
     } else {
@@ -87,7 +87,7 @@ void Mlp::backward(StepContext& run, Tensor dxn, const Tensor& dy, const Saved& 
     }
     if (gate_bias_) run.ops.add_bias_backward(run.gradient(gate_bias_), da.col_range(0, hidden_));
     if (up_bias_) run.ops.add_bias_backward(run.gradient(up_bias_), up_of(da));
-    run.ops.linear_backward_weight(run.gradient(up_), da, xn);
+    run.weight_gradient(up_, da, xn);
     run.ops.linear_backward_input(dxn, da, run.matrix(up_), Write::set);
 }
 

@@ -33,6 +33,12 @@ void Norm::forward(StepContext& run, const Saved& saved, const Tensor& x) const 
                  run.weight(gain_), run.weight(bias_), spec_);
 }
 
+void Norm::replace(StepContext& run, const Saved& saved, Tensor x) const {
+    check(!gain_, "a norm with a gain saves what it does not put out");
+    const int64_t n = run.batch.count();
+    run.ops.norm(x, saved.y.first_rows(n), saved.inverse.first(n), x, Tensor(), Tensor(), spec_);
+}
+
 void Norm::backward(StepContext& run, Tensor dx, const Tensor& dy, const Saved& saved, Write write) const {
     const int64_t n = run.batch.count();
     run.ops.norm_backward(dx, run.gradient(gain_), run.gradient(bias_), dy, saved.normalised.first_rows(n),

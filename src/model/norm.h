@@ -23,6 +23,8 @@ class Norm {
 
     Saved plan(Arena& arena, const std::string& name, int64_t tokens) const;
     void forward(StepContext& run, const Saved& saved, const Tensor& x) const;
+    // x becomes the norm of x, and is saved as such. Without a gain.
+    void replace(StepContext& run, const Saved& saved, Tensor x) const;
     // dx = or += the gradient at x, from dy at y. dx may be dy when write is set.
     void backward(StepContext& run, Tensor dx, const Tensor& dy, const Saved& saved, Write write) const;
 

@@ -36,11 +36,12 @@ ParamRef ParamTable::add(Param param) {
 
 ParamRef ParamTable::add_joined(std::vector<Param> parts) {
     size_ = aligned(size_);
-    ParamRef joined{size_, 0, parts.front().cols()};
+    ParamRef joined{size_, 0, parts.front().cols(), parts.front().of_product()};
     for (Param& param : parts) {
         check(find(param.name) == nullptr, "two parameters named {}", param.name);
-        check(param.cols() == joined.cols, "{} has {} columns, not {}", param.name, param.cols(),
-              joined.cols);
+        check(param.cols() == joined.cols && param.of_product() == joined.of_product,
+              "{} has {} columns and group {}, others joined with it {} and {}", param.name, param.cols(),
+              name_of(param.group), joined.cols, name_of(parts.front().group));
         param.offset = size_;
         size_ += param.count();
         joined.rows += param.rows();
@@ -53,6 +54,7 @@ ParamRef ParamTable::share(Param param) {
     const Param* known = find(param.name);
     if (known == nullptr) return add(std::move(param));
     check(known->shape == param.shape, "{} is shared in two shapes", param.name);
+    check(!known->of_product(), "{} is shared, and two products would set its gradient", param.name);
     return {known->offset, known->rows(), known->cols()};
 }
 
@@ -60,6 +62,21 @@ int64_t ParamTable::count() const {
     int64_t n = 0;
     for (const Param& p : params_) n += p.count();
     return n;
+}
+
+std::vector<ParamTable::Stretch> ParamTable::added_to() const {
+    std::vector<Stretch> stretches;
+    int64_t begin = 0;
+    const auto end_at = [&](int64_t end) {
+        if (end > begin) stretches.push_back({begin, end - begin});
+    };
+    for (const Param& p : params_)
+        if (p.of_product()) {
+            end_at(p.offset);
+            begin = p.offset + p.count();
+        }
+    end_at(size_);
+    return stretches;
 }
 
 const Param* ParamTable::find(const std::string& name) const {

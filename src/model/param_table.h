@@ -47,6 +47,8 @@ struct Param {
     double rate = 1;     // factor of the learning rate
     int64_t offset = 0;  // elements from the start of a flat buffer; set by add()
 
+    // Whether its gradient is that of one matrix, which a product can set; to others operations add in pieces.
+    bool of_product() const { return group == ParamGroup::matrix || group == ParamGroup::head; }
     int64_t count() const {
         int64_t n = 1;
         for (int64_t d : shape) n *= d;
@@ -59,6 +61,7 @@ struct Param {
 // A handle to one row of the table, or to a run of consecutive rows that form one taller matrix (q|k|v).
 struct ParamRef {
     int64_t offset = -1, rows = 0, cols = 0;
+    bool of_product = false;  // as the rows say
     explicit operator bool() const { return offset >= 0; }
 };
 
@@ -74,6 +77,11 @@ class ParamTable {
     int64_t size() const { return size_; }  // elements of a flat buffer, padding included
     int64_t count() const;                  // trainable numbers
     const Param* find(const std::string& name) const;
+    // The stretches of a flat buffer, padding included, that no product sets.
+    struct Stretch {
+        int64_t begin, count;
+    };
+    std::vector<Stretch> added_to() const;
 
   private:
     std::vector<Param> params_;
@@ -85,6 +93,8 @@ struct FlatParams {
     Tensor flat;  // f32 [table.size()]
     // Only for weights on a device that multiplies another type: a copy in that type, as of the last round().
     Tensor rounded{};
+    // Only for gradients: whether the next pass sets them, whatever they hold, or adds to them.
+    Write write = Write::add;
     Tensor view(const ParamRef& ref) const;
     Tensor view(const Param& param) const;
     Tensor matrix(const ParamRef& ref) const;  // what matrix products read: rounded, or flat itself

@@ -76,6 +76,11 @@ struct StepContext {
     // The parameter in the type that matrix products read.
     Tensor matrix(const ParamRef& ref) const { return weights.matrix(ref); }
     Tensor gradient(const ParamRef& ref) const { return ref ? gradients.view(ref) : Tensor(); }
+    // The gradient of a matrix that maps rows x, dy^T x, set or added as the pass wants it. first: of this pass.
+    void weight_gradient(const ParamRef& ref, const Tensor& dy, const Tensor& x, bool first = true) const {
+        const bool sets = first && ref.of_product && gradients.write == Write::set;
+        ops.linear_backward_weight(gradient(ref), dy, x, sets ? Write::set : Write::add);
+    }
 };
 
 }  // namespace longreach::model

@@ -232,10 +232,7 @@ void Transformer::run_forward(StepContext& run, Activations& a, ParameterTraffic
     need(0);
     embed(run, a, x);
     add_positions(run, x);
-    if (config_.embedding_norm) {
-        embedding_norm_.forward(run, a.embedding_norm, x);
-        run.ops.copy(x, a.embedding_norm.y.first_rows(n));
-    }
+    if (config_.embedding_norm) embedding_norm_.replace(run, a.embedding_norm, x);
     const std::vector<Tensor>& streams = a.cross.streams.values;
     if (config_.residual.x0) run.ops.copy(streams[x0_stream].first_rows(n), x);
     for (size_t l = 0; l < blocks_.size(); ++l) {
@@ -256,6 +253,9 @@ void Transformer::forward_backward(Ops& ops, const FlatParams& weights, const Fl
     Masks masks;
     build_masks(ops, batch, a, masks);
     StepContext run{ops, weights, gradients, batch, masks, true};
+    if (gradients.write == Write::set)
+        for (const ParamTable::Stretch& s : table_.added_to())
+            ops.zero(gradients.flat.range(s.begin, s.count));
     run_forward(run, a, traffic);
     const auto done = [&](size_t segment) {
         if (traffic != nullptr) traffic->done(static_cast<int64_t>(segment));
@@ -315,8 +315,7 @@ Tensor Transformer::evaluation_best(int64_t tokens) const {
 double Transformer::evaluation_flops_per_token(int64_t length) const {
     double flops = 0;
     for (const Param& p : table_.params()) {
-        const bool product = p.group == ParamGroup::matrix || p.group == ParamGroup::head ||
-                             (p.offset == embedding_.offset && config_.head.tied);
+        const bool product = p.of_product() || (p.offset == embedding_.offset && config_.head.tied);
         if (product) flops += 2.0 * static_cast<double>(p.count());
     }
     for (const Block& block : blocks_) flops += block.mixer().flops_per_token(length);

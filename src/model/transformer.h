@@ -54,7 +54,8 @@ class Transformer {
     // Narrows the windows of windowed layers for a training stage; 0 restores the configured ones.
     void set_stage_window(int64_t window);
 
-    // Writes losses per token to training_losses(); gradients += gradient_scale * d(sum of losses).
+    // Writes losses per token to training_losses(); gradients = or += (gradients.write)
+    // gradient_scale * d(sum of losses).
     // Changes nothing in host memory, so a device may replay it (Ops::replay) if traffic is null.
     void forward_backward(Ops& ops, const FlatParams& weights, const FlatParams& gradients,
                           const Batch& batch, float gradient_scale, ParameterTraffic* traffic = nullptr);

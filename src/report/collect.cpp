@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <set>
 #include <sstream>
 
 #include "base/text.h"
+#include "config/field_info.h"
 #include "io/file.h"
 #include "report/comparable.h"
 #include "train/run_directory.h"
@@ -24,8 +26,8 @@ json::Value read_json(const std::string& path) {
     return json::parse(io::read_file(path, largest_json, io::Links::follow), path, options);
 }
 
-Results read_directory(const std::string& path) {
-    Results out;
+SetLosses read_losses(const std::string& path) {
+    SetLosses out;
     for (const eval::LossRow& line : eval::val_file.read(path)) {
         LossRow row{line, {line.fingerprint, line.scored, line.documents}};
         // Earlier versions wrote 0 where a single document gives no error.
@@ -38,6 +40,23 @@ Results read_directory(const std::string& path) {
         counts[{line.step, line.length, out.buckets.back().by_document()}] += line.scored;
     }
     for (BucketRow& row : out.buckets) row.measure.count = counts[{row.step, row.length, row.by_document()}];
+    return out;
+}
+
+Results read_directory(const std::string& path) {
+    Results out;
+    SetLosses own = read_losses(path);
+    out.losses = std::move(own.losses);
+    out.buckets = std::move(own.buckets);
+    const std::string sets = io::join_path(path, "sets");
+    if (io::kind_of(sets, io::Links::refuse) == io::PathKind::directory)
+        for (const std::string& name : io::list_directory(sets)) {
+            const std::string at = io::join_path(sets, name);
+            if (!config::is_plain_name(name) || io::kind_of(at, io::Links::refuse) != io::PathKind::directory)
+                continue;
+            if (SetLosses losses = read_losses(at); !losses.losses.empty())
+                out.sets.emplace(name, std::move(losses));
+        }
     out.probes = newest(eval::probe_file.read(path));
     for (const eval::TaskRow& line : newest(eval::tasks_file.read(path)))
         out.tasks.push_back({line, {line.fingerprint, static_cast<double>(line.samples)}});
@@ -113,7 +132,6 @@ RunRecord read_run(const std::string& path) {
     for (const train::TimingRow& row : run.timing)
         if (std::isfinite(row.tokens_per_second)) speeds.push_back(row.tokens_per_second);
     run.tokens_per_second = median(speeds);
-    for (const LossRow& row : run.own.losses) run.validated = std::max(run.validated, row.step);
     run.group = group_of(run.name);
     const json::Value* seed = value_at(run.config, "run.seed");
     run.seed = seed ? seed->to_int64().value_or(0) : seed_suffix(run.name).seed;
@@ -198,12 +216,17 @@ void drop_repeated_seeds(Collection& out) {
 }
 
 // Marks the runs whose validations lag behind those of their group, and notes the progress of the groups.
-void note_progress(Collection& out) {
+// concerns: whether a run has such losses at all, or will have them.
+void note_progress(Collection& out, const std::function<bool(const RunRecord&)>& concerns) {
     std::map<std::string, int64_t> newest_of;
-    for (const RunRecord& run : out.runs)
+    for (RunRecord& run : out.runs) {
+        run.validated = 0;
+        for (const LossRow& row : run.own.losses) run.validated = std::max(run.validated, row.step);
         newest_of[run.group] = std::max(newest_of[run.group], run.validated);
+    }
     std::vector<std::string> behind;
     for (RunRecord& run : out.runs) {
+        if (!concerns(run)) continue;
         run.behind = run.validated < newest_of[run.group];
         if (run.behind)
             behind.push_back(run.validated == 0 ? fmt::format("{} (no validation yet)", run.name)
@@ -260,6 +283,39 @@ void choose_baseline(const std::string& asked, Collection& out) {
 }
 
 }  // namespace
+
+Collection set_view(const Collection& collection, const std::string& set) {
+    Collection view = collection;
+    view.set = set;
+    view.notes.clear();
+    std::set<const RunRecord*> having;
+    // The losses on data.val take the place of the set's: what has results keeps having them, and so the
+    // series of the view are those of the collection.
+    for (RunRecord& run : view.runs) {
+        const auto exchange = [&](Results& results) {
+            const auto found = results.sets.find(set);
+            if (found != results.sets.end()) having.insert(&run);
+            SetLosses main{std::move(results.losses), std::move(results.buckets)};
+            SetLosses own = found == results.sets.end() ? SetLosses() : std::move(found->second);
+            results.losses = std::move(own.losses);
+            results.buckets = std::move(own.buckets);
+            if (found != results.sets.end()) results.sets.erase(found);
+            results.sets.emplace("", std::move(main));
+            for (TaskCell& cell : results.tasks) cell.apart = false;  // shown with data.val
+        };
+        exchange(run.own);
+        for (auto& [label, results] : run.evaluations) exchange(results);
+        run.behind = false;
+    }
+    std::vector<std::string> without;
+    for (const RunRecord& run : view.runs)
+        if (!having.contains(&run)) without.push_back(run.name);
+    if (!without.empty())
+        view.notes.push_back(fmt::format("No loss on {} was measured for {}.", set, join(without, ", ")));
+    note_progress(view, [&](const RunRecord& run) { return having.contains(&run); });
+    set_losses_apart(view);
+    return view;
+}
 
 std::string series_name(const std::string& group, const std::string& label) {
     return label.empty() || label == "plain" ? group : group + " + " + label;
@@ -321,8 +377,15 @@ Collection collect(const std::vector<std::string>& paths, const std::string& bas
     }
     for (const std::string& label : labels) add_unique(label, out.labels);
     if (!out.sweep) out.own_labels = {out.labels.begin(), out.labels.end()};
-    note_progress(out);
+    note_progress(out, [](const RunRecord&) { return true; });
     set_apart(out);
+    std::set<std::string> sets;
+    for (const RunRecord& run : out.runs) {
+        for (const auto& [name, losses] : run.own.sets) sets.insert(name);
+        for (const auto& [label, results] : run.evaluations)
+            for (const auto& [name, losses] : results.sets) sets.insert(name);
+    }
+    out.sets = {sets.begin(), sets.end()};
     if (!out.sweep) {
         std::set<std::string> parents;
         for (const RunRecord& run : out.runs) parents.insert(io::base_name(io::parent_path(run.path)));

@@ -47,10 +47,17 @@ struct TaskCell : eval::TaskRow {
     double percent() const { return depth.value_or(NAN); }
 };
 
+// The losses on one of data.val_sets.
+struct SetLosses {
+    std::vector<LossRow> losses;
+    std::vector<BucketRow> buckets;
+};
+
 // The results in one directory: of a run, or of one of its evaluations.
 struct Results {
     std::vector<LossRow> losses;
     std::vector<BucketRow> buckets;
+    std::map<std::string, SetLosses> sets;  // those that have rows, by name
     std::vector<eval::ProbeRow> probes;
     std::vector<TaskCell> tasks;
 };
@@ -100,10 +107,17 @@ struct Collection {
     size_t planned = 0;                // number of runs requested
     std::vector<std::string> notes;    // remarks for the reader of the comparison
     bool sweep = false;
-    Measure measure;  // of the compared losses; count is NaN without losses
+    std::vector<std::string> sets;  // those of data.val_sets on which any loss was measured
+    std::string set;                // in a view: the set whose losses it shows; empty: data.val
+    Measure measure;                // of the compared losses; count is NaN without losses
 
     std::string baseline_name() const;
+    std::string on_set() const { return set.empty() ? "" : " on " + set; }
 };
+
+// The same runs and evaluations with their losses on one of collection.sets in place of those on data.val.
+// Its notes are about these losses alone.
+Collection set_view(const Collection& collection, const std::string& set);
 
 // "rope" as trained, or "rope + ntk".
 std::string series_name(const std::string& group, const std::string& label);

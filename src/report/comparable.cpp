@@ -126,11 +126,10 @@ std::string Measure::text() const {
     return documents > 0 ? fmt::format("{} of {}", tokens, counted_number(documents, "document")) : tokens;
 }
 
-void set_apart(Collection& collection) {
-    Strangers losses, tasks;
+void set_losses_apart(Collection& collection) {
+    Strangers losses;
     collection.measure = set_rows_apart(collection, &Results::losses, &losses);
     set_rows_apart(collection, &Results::buckets, nullptr);
-    set_tasks_apart(collection, tasks);
     for (const auto& [what, entry] : losses.entries) {
         const bool differs = entry.measure.count != collection.measure.count ||
                              entry.measure.identified() == collection.measure.identified();
@@ -138,6 +137,12 @@ void set_apart(Collection& collection) {
             "Evaluation {} of {} scored {} ({}) and is shown apart.", what.first, join(entry.variants, ", "),
             differs ? "other tokens" : "tokens that cannot be shown to be the same", entry.measure.text()));
     }
+}
+
+void set_apart(Collection& collection) {
+    set_losses_apart(collection);
+    Strangers tasks;
+    set_tasks_apart(collection, tasks);
     for (const auto& [what, entry] : tasks.entries) {
         const size_t cut = what.first.find('\n');
         collection.notes.push_back(fmt::format(

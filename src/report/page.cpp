@@ -60,6 +60,11 @@ std::string report_page(const Collection& collection) {
         }
     }
     sections.push_back(apart_section(page));
+    for (size_t i = 0; i < collection.sets.size(); ++i) {
+        const Collection view = set_view(collection, collection.sets[i]);
+        const Summary losses = summarize(view);
+        sections.push_back(set_section({view, losses, fmt::format("-set{}", i + 1)}));
+    }
     sections.push_back(setup_section(page));
     std::string contents, body;
     for (const Section& section : sections) {

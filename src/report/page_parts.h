@@ -17,6 +17,7 @@ namespace longreach::report {
 struct PageContext {
     const Collection& collection;
     const Summary& summary;
+    std::string suffix = {};  // of the ids of what is there for every validation set; empty for data.val
     const std::vector<plot::SeriesStyle>& styles() const { return summary.styles; }
 };
 
@@ -35,6 +36,11 @@ Section positions_section(const PageContext& page);
 Section diagnostics_section(const PageContext& page);
 Section tasks_section(const PageContext& page);
 Section setup_section(const PageContext& page);
+// Every chart and table of losses on the set that the collection is a view of.
+Section set_section(const PageContext& page);
+// Of the overview and of training; empty without losses.
+std::string loss_figure(const PageContext& page);
+std::string validation_figures(const PageContext& page);
 
 // Sentences about the tasks that the runs train on, the most important first.
 std::vector<std::string> task_headline(const PageContext& page);

@@ -26,6 +26,10 @@ table::Cell loss_cell(const std::vector<SeedValue>& values) {
 
 using ByLength = std::map<int64_t, std::vector<SeedValue>>;
 
+std::string loss_caption(const PageContext& page) {
+    return fmt::format("Loss{} by context length (nats per token)", page.collection.on_set());
+}
+
 table::DataTable by_length(const PageContext& page, const std::string& caption, ByLength Series::*what,
                            bool low_is_good) {
     table::DataTable table{.caption = caption, .header = {"variant", "seeds"}};
@@ -68,7 +72,9 @@ table::DataTable by_length(const PageContext& page, const std::string& caption, 
 
 // The error over documents, that is over another choice of them; empty if it is unknown.
 std::string document_errors(const PageContext& page) {
-    table::DataTable table{.caption = "Standard error over documents, mean over seeds (nats per token)",
+    table::DataTable table{.caption = fmt::format("Standard error{} over documents, mean over seeds (nats "
+                                                  "per token)",
+                                                  page.collection.on_set()),
                            .header = {"variant"}};
     for (int64_t length : page.summary.lengths) table.header.push_back(grouped(length));
     for (size_t i = 0; i < page.summary.series.size(); ++i) {
@@ -112,6 +118,8 @@ std::vector<View> length_views(const PageContext& page, const plot::LineChart& c
     return views;
 }
 
+}  // namespace
+
 std::string loss_figure(const PageContext& page) {
     const plot::LineChart chart = length_chart(page);
     if (chart.lines.empty()) return {};
@@ -119,7 +127,7 @@ std::string loss_figure(const PageContext& page) {
     for (const plot::ChartLine& line : chart.lines)
         for (const plot::ChartPoint& p : line.points) bands |= std::isfinite(p.low);
     return line_figure(
-        page, "loss-by-length", length_views(page, chart),
+        page, "loss-by-length" + page.suffix, length_views(page, chart),
         fmt::format("{}{}: {}.{}",
                     page.collection.measure.identified()
                         ? "Loss of the same text read with different lengths of context"
@@ -127,15 +135,16 @@ std::string loss_figure(const PageContext& page) {
                     page.summary.final_losses ? "" : ", from the newest validation of each run",
                     measured_on(page.collection),
                     bands ? " Lines are means over seeds, bands one standard error to each side." : ""),
-        by_length(page, "Loss by context length (nats per token)", &Series::loss, true));
+        by_length(page, loss_caption(page), &Series::loss, true));
 }
-
-}  // namespace
 
 plot::LineChart length_chart(const PageContext& page) {
     const bool on_task = !page.summary.tasks.empty();
-    plot::LineChart chart{.id = "by-length",
-                          .title = on_task ? "Loss on text by context length" : "Loss by context length",
+    plot::LineChart chart{.id = "by-length" + page.suffix,
+                          .title = !page.collection.set.empty()
+                                       ? "Loss" + page.collection.on_set() + " by context length"
+                                   : on_task ? "Loss on text by context length"
+                                             : "Loss by context length",
                           .x_label = "context length in tokens",
                           .y_label = "loss, nats per token",
                           .log_x = true,
@@ -166,8 +175,9 @@ plot::LineChart length_chart(const PageContext& page) {
 Section overview_section(const PageContext& page) {
     Section section{"overview", "Overview", {}};
     const bool on_task = !page.summary.tasks.empty();
-    const std::vector<std::string> sentences =
-        on_task ? task_headline(page) : headline(page.collection, page.summary);
+    const std::vector<std::string> sentences = on_task && page.collection.set.empty()
+                                                   ? task_headline(page)
+                                                   : headline(page.collection, page.summary);
     section.html = "<p class=\"lead\">" + plot::escaped(sentences[0]) + "</p>\n";
     std::vector<std::string> rest(sentences.begin() + 1, sentences.end());
     if (!rest.empty()) section.html += paragraph(join(rest, " "));
@@ -194,10 +204,10 @@ Section lengths_section(const PageContext& page) {
         "Mean over seeds ± its standard error over seeds; without ± there is one seed. The lowest mean of "
         "each "
         "column is bold.");
-    section.html +=
-        table_html(by_length(page, "Loss by context length (nats per token)", &Series::loss, true));
+    section.html += table_html(by_length(page, loss_caption(page), &Series::loss, true));
     const table::DataTable top1 = by_length(
-        page, "Share of tokens whose most likely next token is the right one", &Series::top1, false);
+        page, "Share of tokens whose most likely next token is the right one" + page.collection.on_set(),
+        &Series::top1, false);
     if (!top1.rows.empty())
         section.html += subheading("Top-1 accuracy") +
                         paragraph("Mean over seeds, with the value of each seed.") + table_html(top1);
@@ -209,7 +219,9 @@ Section apart_section(const PageContext& page) {
     Section section{"apart", "Shown apart", {}};
     for (const ApartLosses& apart : losses_apart(page.collection)) {
         table::DataTable table{
-            .caption = fmt::format("Loss by context length on {} (nats per token)", apart.measure.text()),
+            .caption = fmt::format("Loss{} by context length on {} (nats per token)",
+                                   page.collection.set.empty() ? "" : " of " + page.collection.set,
+                                   apart.measure.text()),
             .header = {"variant"}};
         std::set<int64_t> lengths;
         for (const ApartLosses::Row& row : apart.rows)
@@ -277,8 +289,8 @@ std::vector<plot::IntervalRow> difference_rows(const PageContext& page, int64_t 
 table::DataTable difference_table(const PageContext& page, int64_t length,
                                   const std::vector<plot::IntervalRow>& rows) {
     table::DataTable table{
-        .caption =
-            "Difference of loss to " + page.collection.baseline_name() + ", paired by seed (nats per token)",
+        .caption = fmt::format("Difference of loss{} to {}, paired by seed (nats per token)",
+                               page.collection.on_set(), page.collection.baseline_name()),
         .header = {"variant", "context", "shared seeds", "difference", "95% interval from", "to"}};
     const auto cell = [](double v) {
         return std::isnan(v) ? table::Cell("") : table::Cell(table::signed_fixed(v, 4), table::exact(v));
@@ -305,9 +317,9 @@ std::string difference_figure(const PageContext& page, int64_t length,
     }
     std::sort(series.begin(), series.end());
     plot::IntervalChart chart;
-    chart.id = fmt::format("difference-{}", length);
-    chart.title = fmt::format("Difference of loss to {} at a context of {}", page.collection.baseline_name(),
-                              grouped(length));
+    chart.id = fmt::format("difference-{}{}", length, page.suffix);
+    chart.title = fmt::format("Difference of loss{} to {} at a context of {}", page.collection.on_set(),
+                              page.collection.baseline_name(), grouped(length));
     chart.description = fmt::format("{} of {} intervals exclude zero.", settled, intervals);
     chart.x_label = "difference of loss in nats (left of 0 is better)";
     chart.rows = rows;
@@ -322,7 +334,7 @@ std::string difference_figure(const PageContext& page, int64_t length,
                   "At a context of {}. An interval needs two shared seeds with finite losses; without "
                   "one, a difference cannot be told from seed noise.",
                   grouped(length));
-    return figure(fmt::format("differences-{}", length),
+    return figure(fmt::format("differences-{}{}", length, page.suffix),
                   plot::interval_svg(chart, page.styles(), plot::ChartSize::wide) +
                       plot::interval_svg(chart, page.styles(), plot::ChartSize::narrow),
                   legend(page.styles(), series), caption, difference_table(page, length, rows));
@@ -345,7 +357,7 @@ Section differences_section(const PageContext& page) {
     section.html = paragraph(
         "Runs with the same seed share their initial weights and the order of their data where shapes allow "
         "it, so the difference seed by seed is known better than either mean.");
-    section.html += chooser("differences", {menu}, pieces, pieces.back().keys);
+    section.html += chooser("differences" + page.suffix, {menu}, pieces, pieces.back().keys);
     return section;
 }
 
@@ -365,8 +377,9 @@ Section positions_section(const PageContext& page) {
     for (const bool by_document : {false, true}) {
         const std::string key = by_document ? "document" : "sequence";
         plot::LineChart chart{
-            .id = fmt::format("by-{}-position", key),
-            .title = fmt::format("Loss by position in the {} at a context of {}", key, grouped(length)),
+            .id = fmt::format("by-{}-position{}", key, page.suffix),
+            .title = fmt::format("Loss{} by position in the {} at a context of {}", page.collection.on_set(),
+                                 key, grouped(length)),
             .description = "Each point is the mean loss of the tokens in a bucket of positions.",
             .x_label = "position in the " + key,
             .y_label = "loss, nats per token",
@@ -394,14 +407,25 @@ Section positions_section(const PageContext& page) {
         menu.choices.push_back({key, "the " + key});
         pieces.push_back(
             {{key},
-             line_figure(page, "positions-" + key, views_of(page, chart, 4),
+             line_figure(page, "positions-" + key + page.suffix, views_of(page, chart, 4),
                          fmt::format("Sequences of {} tokens; each point averages the tokens whose "
                                      "position lies between it and twice that.",
                                      grouped(length)),
                          table)});
     }
     if (pieces.empty()) return section;
-    section.html = chooser("positions", {menu}, pieces, pieces[0].keys);
+    section.html = chooser("positions" + page.suffix, {menu}, pieces, pieces[0].keys);
+    return section;
+}
+
+Section set_section(const PageContext& page) {
+    Section section{"losses" + page.suffix, "Losses: " + page.collection.set, {}};
+    section.html = overview_section(page).html;
+    if (page.summary.longest == 0) return section;
+    section.html += lengths_section(page).html;
+    for (const Section& part : {differences_section(page), positions_section(page), apart_section(page)})
+        if (!part.html.empty()) section.html += subheading(part.title) + part.html;
+    section.html += validation_figures(page);
     return section;
 }
 

@@ -212,6 +212,8 @@ std::vector<table::Cell> scored_row(const std::set<int64_t>& steps,
     return row;
 }
 
+}  // namespace
+
 std::string validation_figures(const PageContext& page) {
     Menu menu{"context length", {}};
     std::vector<ChosenPiece> pieces;
@@ -219,13 +221,13 @@ std::string validation_figures(const PageContext& page) {
     for (const RunRecord& run : page.collection.runs)
         for (const LossRow& row : run.own.losses) lengths.insert(row.length);
     for (int64_t length : lengths) {
-        plot::LineChart chart{
-            .id = fmt::format("validation-{}", length),
-            .title = fmt::format("Validation loss at a context of {} during training", grouped(length)),
-            .description = "Validation losses over training steps.",
-            .x_label = "step",
-            .y_label = fmt::format("loss at {}, nats per token", grouped(length)),
-            .marks = stage_marks(page.collection)};
+        plot::LineChart chart{.id = fmt::format("validation-{}{}", length, page.suffix),
+                              .title = fmt::format("Validation loss{} at a context of {} during training",
+                                                   page.collection.on_set(), grouped(length)),
+                              .description = "Validation losses over training steps.",
+                              .x_label = "step",
+                              .y_label = fmt::format("loss at {}, nats per token", grouped(length)),
+                              .marks = stage_marks(page.collection)};
         table::DataTable table{.caption = chart.title + " (nats per token)", .header = {"variant"}};
         std::set<int64_t> steps;
         std::vector<SeedsByPosition> values(page.summary.series.size());
@@ -264,18 +266,18 @@ std::string validation_figures(const PageContext& page) {
         menu.choices.push_back({key, grouped(length)});
         pieces.push_back(
             {{key},
-             line_figure(page, "validation-" + key, views_of(page, chart, 4),
+             line_figure(page, "validation-" + key + page.suffix, views_of(page, chart, 4),
                          broken ? "Validations while training. Points that scored other tokens than those "
                                   "before them are not joined with them: their losses do not compare."
                                 : "Validations while training, all on the same number of tokens.",
                          table)});
     }
     if (pieces.empty()) return {};
-    return subheading(page.summary.tasks.empty() ? "Validation on the way" : "Text: validation on the way") +
-           chooser("validation", {menu}, pieces, pieces.back().keys);
+    return subheading(page.summary.tasks.empty() || !page.collection.set.empty()
+                          ? "Validation on the way"
+                          : "Text: validation on the way") +
+           chooser("validation" + page.suffix, {menu}, pieces, pieces.back().keys);
 }
-
-}  // namespace
 
 Section training_section(const PageContext& page) {
     return {"training", "Training", training_figure(page) + validation_figures(page) + gradient_figure(page)};

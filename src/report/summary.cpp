@@ -13,7 +13,11 @@ namespace longreach::report {
 namespace {
 
 bool has_rows(const Results& r) {
-    return !r.losses.empty() || !r.buckets.empty() || !r.probes.empty() || !r.tasks.empty();
+    const auto filled = [](const auto& set) {
+        return !set.second.losses.empty() || !set.second.buckets.empty();
+    };
+    return !r.losses.empty() || !r.buckets.empty() || !r.probes.empty() || !r.tasks.empty() ||
+           std::any_of(r.sets.begin(), r.sets.end(), filled);
 }
 
 void add_series(const Collection& collection, Summary& out) {
@@ -138,7 +142,7 @@ std::string measured_on(const Collection& collection) {
 std::vector<std::string> headline(const Collection& collection, const Summary& summary) {
     std::vector<std::string> out;
     if (summary.longest == 0)
-        return {fmt::format("No losses by length yet; training has reached step {}.",
+        return {fmt::format("No losses by length{} yet; training has reached step {}.", collection.on_set(),
                             grouped(last_step(collection)))};
     const int64_t length = summary.longest;
     std::vector<Candidate> candidates;
@@ -168,16 +172,16 @@ std::vector<std::string> headline(const Collection& collection, const Summary& s
         (best.loss.has_interval() ? " ± " + table::fixed(best.loss.standard_error, 4) : "") +
         " nats per token";
     if (candidates.size() == 1) {
-        out.push_back(
-            fmt::format("{}, the loss of {} is {} ({}).", where, name, value, seeds_text(best.loss.count)));
+        out.push_back(fmt::format("{}, the loss of {}{} is {} ({}).", where, name, collection.on_set(), value,
+                                  seeds_text(best.loss.count)));
     } else {
         std::string of = counted(variants.size(), "variant");
         if (variants.size() == 1)
             of = fmt::format("{} evaluations", candidates.size());
         else if (candidates.size() > variants.size())
             of += fmt::format(" in {} evaluations", candidates.size());
-        out.push_back(fmt::format("{}, {} has the lowest loss of {}: {} ({}).", where, name, of, value,
-                                  seeds_text(best.loss.count)));
+        out.push_back(fmt::format("{}, {} has the lowest loss{} of {}: {} ({}).", where, name,
+                                  collection.on_set(), of, value, seeds_text(best.loss.count)));
         const auto against = [&](const Candidate& other, const std::string& who) {
             const MeanInterval gap = paired_difference(summary.series[other.series].loss.at(length),
                                                        summary.series[best.series].loss.at(length));

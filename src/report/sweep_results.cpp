@@ -41,7 +41,8 @@ SweepResults sweep_results(const Collection& sweep) {
                 losses = newest(run.own.losses);
             for (const LossRow& r : losses)
                 out.losses.push_back({run.group, run.seed, label, r.length, r.loss, r.top1, r.standard_error,
-                                      r.measure.count, r.measure.documents, r.measure.fingerprint, r.apart});
+                                      r.measure.count, r.measure.documents, r.measure.fingerprint, r.apart,
+                                      sweep.set});
             for (const TaskCell& r : rows_under(run, label, &Results::tasks))
                 out.tasks.push_back({run.group, run.seed, label, r.task, r.length, r.depth, r.samples,
                                      r.accuracy, r.margin, r.loss, r.measure.fingerprint, r.apart});
@@ -52,9 +53,16 @@ SweepResults sweep_results(const Collection& sweep) {
 }
 
 void write_sweep_csv(const std::string& directory) {
-    const SweepResults results = sweep_results(collect({directory}));
+    const Collection sweep = collect({directory});
+    const SweepResults results = sweep_results(sweep);
     write_csv(directory, results_file, results.losses);
     write_csv(directory, results_tasks_file, results.tasks);
+    std::vector<SweepLoss> of_sets;
+    for (const std::string& set : sweep.sets) {
+        const SweepResults more = sweep_results(set_view(sweep, set));
+        of_sets.insert(of_sets.end(), more.losses.begin(), more.losses.end());
+    }
+    if (!of_sets.empty()) write_csv(directory, results_sets_file, of_sets);
 }
 
 }  // namespace longreach::report

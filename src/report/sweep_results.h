@@ -17,6 +17,7 @@ struct SweepLoss {
     double loss = NAN, top1 = NAN, standard_error = NAN, scored = NAN, documents = NAN;
     std::string fingerprint;
     bool apart = false;  // as in LossRow
+    std::string set;     // of data.val_sets; empty: data.val
 };
 inline constexpr io::RecordColumns results_file(
     "results.csv", 10, io::plain("variant", &SweepLoss::variant), io::plain("seed", &SweepLoss::seed),
@@ -24,6 +25,15 @@ inline constexpr io::RecordColumns results_file(
     io::plain("loss", &SweepLoss::loss), io::blank("top1", &SweepLoss::top1),
     io::blank("standard_error", &SweepLoss::standard_error), io::blank("scored", &SweepLoss::scored),
     io::blank("documents", &SweepLoss::documents), io::plain("fingerprint", &SweepLoss::fingerprint));
+
+// The same of data.val_sets.
+inline constexpr io::RecordColumns results_sets_file(
+    "results_sets.csv", 11, io::plain("set", &SweepLoss::set), io::plain("variant", &SweepLoss::variant),
+    io::plain("seed", &SweepLoss::seed), io::plain("evaluation", &SweepLoss::evaluation),
+    io::plain("length", &SweepLoss::length), io::plain("loss", &SweepLoss::loss),
+    io::blank("top1", &SweepLoss::top1), io::blank("standard_error", &SweepLoss::standard_error),
+    io::blank("scored", &SweepLoss::scored), io::blank("documents", &SweepLoss::documents),
+    io::plain("fingerprint", &SweepLoss::fingerprint));
 
 // A line of results_tasks.csv.
 struct SweepTask {
@@ -58,6 +68,7 @@ struct SweepResults {
 SweepResults sweep_results(const Collection& sweep);
 
 // Writes results.csv and results_tasks.csv into the sweep directory; without results, only their headers.
+// With losses on data.val_sets also results_sets.csv, set by set.
 void write_sweep_csv(const std::string& directory);
 
 struct TableOptions {

@@ -197,8 +197,9 @@ std::string apart(const Collection& sweep, const TableOptions& options) {
             for (const auto& [length, values] : row.loss)
                 for (const SeedValue& v : values) measured.add(rows.back(), length, v.seed, v.value);
         }
-        out += fmt::format("\nshown apart, for it compares with nothing above: {}\n{}", table.measure.text(),
-                           means("loss at context", rows, measured, options.terminal));
+        out += fmt::format(
+            "\nshown apart, for it compares with nothing above: {}\n{}", table.measure.text(),
+            means(fmt::format("loss{} at context", sweep.on_set()), rows, measured, options.terminal));
     }
     const std::vector<ApartTask> tasks = tasks_apart(sweep);
     if (tasks.empty()) return out;
@@ -240,20 +241,38 @@ std::string task_tables(const Collection& sweep, const std::vector<SweepTask>& c
     return tables("accuracy %", accuracy, Kind::percent, 1) + tables("margin", margin, Kind::loss, 3);
 }
 
+struct MeasuredLosses {
+    Measured loss, top1{Kind::percent, 1};
+    std::set<int64_t> seeds;
+
+    explicit MeasuredLosses(const std::vector<SweepLoss>& losses) {
+        for (const SweepLoss& l : losses) {
+            if (l.apart) continue;
+            const std::string row = series_name(l.variant, l.evaluation);
+            loss.add(row, l.length, l.seed, l.loss);
+            if (!std::isnan(l.standard_error))
+                loss.document_errors[{row, l.length}].push_back(l.standard_error);
+            if (!std::isnan(l.top1)) top1.add(row, l.length, l.seed, 100 * l.top1);
+            seeds.insert(l.seed);
+        }
+    }
+};
+
+// The tables of the losses on one of data.val_sets, of which `view` is the view.
+std::string set_tables(const Collection& view, const TableOptions& options) {
+    const MeasuredLosses measured(sweep_results(view).losses);
+    std::string out = fmt::format("\nlosses{}: {}\n", view.on_set(), one_line(measured_on(view)));
+    for (const std::string& note : view.notes) out += fmt::format("note: {}\n", one_line(note));
+    out += quantity(view, "loss" + view.on_set(), measured.loss, options);
+    out += quantity(view, "top-1 %" + view.on_set(), measured.top1, options);
+    return out + apart(view, options);
+}
+
 }  // namespace
 
 std::string sweep_tables(const Collection& sweep, const TableOptions& options) {
     const SweepResults results = sweep_results(sweep);
-    std::set<int64_t> seeds;
-    Measured loss, top1{Kind::percent, 1};
-    for (const SweepLoss& l : results.losses) {
-        if (l.apart) continue;
-        const std::string row = series_name(l.variant, l.evaluation);
-        loss.add(row, l.length, l.seed, l.loss);
-        if (!std::isnan(l.standard_error)) loss.document_errors[{row, l.length}].push_back(l.standard_error);
-        if (!std::isnan(l.top1)) top1.add(row, l.length, l.seed, 100 * l.top1);
-        seeds.insert(l.seed);
-    }
+    const auto& [loss, top1, seeds] = MeasuredLosses(results.losses);
     std::string out = one_line(fmt::format("sweep {}: {} of {} measured, {}", sweep.title, results.measured,
                                            counted(sweep.planned, "run"), counted(seeds.size(), "seed"))) +
                       "\n";
@@ -276,7 +295,9 @@ std::string sweep_tables(const Collection& sweep, const TableOptions& options) {
     for (const SweepTask& t : results.tasks)
         if (std::find(names.begin(), names.end(), t.task) == names.end()) names.push_back(t.task);
     for (const std::string& name : names) out += task_tables(sweep, results.tasks, name, options);
-    return out + apart(sweep, options);
+    out += apart(sweep, options);
+    for (const std::string& set : sweep.sets) out += set_tables(set_view(sweep, set), options);
+    return out;
 }
 
 }  // namespace longreach::report

@@ -44,7 +44,7 @@ std::string comparison_table(const Collection& collection, const table::Terminal
     const std::vector<Line> lines = lines_of(collection);
     const std::vector<int64_t> lengths = all_lengths(lines);
     if (lines.empty()) return {};
-    std::vector<table::TextLine> table{{"loss at context"}};
+    std::vector<table::TextLine> table{{fmt::format("loss{} at context", collection.on_set())}};
     std::map<int64_t, double> best;
     for (int64_t length : lengths) {
         table[0].push_back(std::to_string(length));

@@ -4,13 +4,17 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/pool.h"
 #include "base/rng.h"
 
 namespace longreach::theory {
 
 namespace {
 
-constexpr int64_t block = 16;   // rows of a product that one task computes
+constexpr int64_t block = 16;  // rows of a product that one task computes
+int64_t blocks_of(int64_t rows) {
+    return (rows + block - 1) / block;
+}
 constexpr int64_t strip = 128;  // its columns at a time: block x strip doubles stay in the L1 cache
 
 // c [rows, n] = a [rows, k] b [k, n], row-major and contiguous. Terms are added in the order of k.
@@ -75,12 +79,11 @@ Tokens overlapping_tokens(int64_t n, int64_t d, double rho, uint64_t seed) {
     for (int64_t k = 0; k < d; ++k) common[static_cast<size_t>(k)] = rng.normal(static_cast<uint64_t>(k));
     normalise_rows(common, 1, d);
     const double own = std::sqrt((1 - rho) / static_cast<double>(d)), shared = std::sqrt(rho);
-#pragma omp parallel for
-    for (int64_t i = 0; i < n; ++i)
-        for (int64_t k = 0; k < d; ++k)
-            tokens.x[static_cast<size_t>(i * d + k)] =
-                shared * common[static_cast<size_t>(k)] +
-                own * rng.normal(static_cast<uint64_t>((i + 1) * d + k));
+    Pool(usable_threads()).run(blocks_of(n), [&](int64_t b, int) {
+        for (int64_t i = b * block * d; i < std::min((b + 1) * block, n) * d; ++i)
+            tokens.x[static_cast<size_t>(i)] =
+                shared * common[static_cast<size_t>(i % d)] + own * rng.normal(static_cast<uint64_t>(i + d));
+    });
     return tokens;
 }
 
@@ -96,10 +99,11 @@ PhaseModel::PhaseModel(const Tokens& tokens) : n_(tokens.n), d_(tokens.d), y_(to
     normalise_rows(y_, n_, d_);
     y_transposed_ = transposed(y_, n_, d_);
     gram_.resize(static_cast<size_t>(n_ * n_));
-#pragma omp parallel for schedule(dynamic)
-    for (int64_t first = 0; first < n_; first += block)
+    Pool(usable_threads()).run(blocks_of(n_), [&](int64_t b, int) {
+        const int64_t first = b * block;
         multiply(gram_.data() + first * n_, y_.data() + first * d_, y_transposed_.data(),
                  std::min(block, n_ - first), d_, n_);
+    });
     gram_square_ = gram_;
     for (double& g : gram_square_) g *= g;
 }
@@ -115,35 +119,39 @@ PhasePoint PhaseModel::at(double beta) const {
     const size_t n = static_cast<size_t>(n_), d = static_cast<size_t>(d_);
     const double channels = static_cast<double>(d_);
     std::vector<double> out(n * d), row_norm(n);
-#pragma omp parallel
-    {
+    Pool pool(usable_threads());
+    struct Space {
+        std::vector<double> a, squares, overlap, pulled, moved;
+    };
+    std::vector<Space> spaces(static_cast<size_t>(pool.threads()));
+    pool.run(blocks_of(n_), [&](int64_t b, int worker) {
+        auto& [a, squares, overlap, pulled, moved] = spaces[static_cast<size_t>(worker)];
         const size_t rows_of_block = static_cast<size_t>(block);
-        std::vector<double> a(rows_of_block * n), squares(a.size()), overlap(a.size()), pulled(a.size());
-        std::vector<double> moved(rows_of_block * d);
-#pragma omp for schedule(dynamic)
-        for (int64_t first = 0; first < n_; first += block) {
-            const int64_t rows = std::min(block, n_ - first);
-            for (int64_t row = 0; row < rows; ++row) {
-                const double* g = gram_.data() + (first + row) * n_;
-                double* w = a.data() + row * n_;
-                double sum = 0;
-                for (size_t j = 0; j < n; ++j) sum += w[j] = std::exp(beta * (g[j] - 1));
-                for (size_t j = 0; j < n; ++j) w[j] /= sum;
-                double* p = pulled.data() + row * n_;
-                for (size_t j = 0; j < n; ++j) p[j] = w[j] * g[j];
-            }
-            double* x = out.data() + first * d_;
-            multiply(x, a.data(), y_.data(), rows, n_, d_);                         // x'_i
-            multiply(overlap.data(), x, y_transposed_.data(), rows, d_, n_);        // g_j
-            multiply(squares.data(), a.data(), gram_square_.data(), rows, n_, n_);  // sum_k a_k G_jk^2
-            multiply(moved.data(), pulled.data(), y_.data(), rows, n_, d_);         // sum_j a_j G_ij y_j
-            for (int64_t row = 0; row < rows; ++row)
-                row_norm[static_cast<size_t>(first + row)] =
-                    gradient_norm(first + row, beta,
-                                  {a.data() + row * n_, overlap.data() + row * n_, squares.data() + row * n_,
-                                   x + row * d_, moved.data() + row * d_});
+        for (std::vector<double>* matrix : {&a, &squares, &overlap, &pulled})
+            matrix->resize(rows_of_block * n);
+        moved.resize(rows_of_block * d);
+        const int64_t first = b * block;
+        const int64_t rows = std::min(block, n_ - first);
+        for (int64_t row = 0; row < rows; ++row) {
+            const double* g = gram_.data() + (first + row) * n_;
+            double* w = a.data() + row * n_;
+            double sum = 0;
+            for (size_t j = 0; j < n; ++j) sum += w[j] = std::exp(beta * (g[j] - 1));
+            for (size_t j = 0; j < n; ++j) w[j] /= sum;
+            double* p = pulled.data() + row * n_;
+            for (size_t j = 0; j < n; ++j) p[j] = w[j] * g[j];
         }
-    }
+        double* x = out.data() + first * d_;
+        multiply(x, a.data(), y_.data(), rows, n_, d_);                         // x'_i
+        multiply(overlap.data(), x, y_transposed_.data(), rows, d_, n_);        // g_j
+        multiply(squares.data(), a.data(), gram_square_.data(), rows, n_, n_);  // sum_k a_k G_jk^2
+        multiply(moved.data(), pulled.data(), y_.data(), rows, n_, d_);         // sum_j a_j G_ij y_j
+        for (int64_t row = 0; row < rows; ++row)
+            row_norm[static_cast<size_t>(first + row)] =
+                gradient_norm(first + row, beta,
+                              {a.data() + row * n_, overlap.data() + row * n_, squares.data() + row * n_,
+                               x + row * d_, moved.data() + row * d_});
+    });
     PhasePoint point;
     for (const double norm : row_norm) point.gradient_norm += norm;
     point.gradient_norm /= static_cast<double>(n_) * channels;
@@ -180,22 +188,22 @@ double PhaseModel::angle_ratio(std::vector<double> out) const {
     std::vector<double> row_ratio(n);
     normalise_rows(out, n_, d_);
     const std::vector<double> out_transposed = transposed(out, n_, d_);
-#pragma omp parallel
-    {
-        std::vector<double> cosine(static_cast<size_t>(block) * n);
-#pragma omp for schedule(dynamic)
-        for (int64_t first = 0; first < n_; first += block) {
-            const int64_t rows = std::min(block, n_ - first);
-            multiply(cosine.data(), out.data() + first * d_, out_transposed.data(), rows, d_, n_);
-            for (int64_t row = 0; row < rows; ++row) {
-                const double* gram = gram_.data() + (first + row) * n_;
-                const double* c = cosine.data() + row * n_;
-                double sum = 0;
-                for (int64_t j = first + row + 1; j < n_; ++j) sum += (1 - c[j]) / (1 - gram[j]);
-                row_ratio[static_cast<size_t>(first + row)] = sum;
-            }
+    Pool pool(usable_threads());
+    std::vector<std::vector<double>> cosines(static_cast<size_t>(pool.threads()));
+    pool.run(blocks_of(n_), [&](int64_t b, int worker) {
+        std::vector<double>& cosine = cosines[static_cast<size_t>(worker)];
+        cosine.resize(static_cast<size_t>(block) * n);
+        const int64_t first = b * block;
+        const int64_t rows = std::min(block, n_ - first);
+        multiply(cosine.data(), out.data() + first * d_, out_transposed.data(), rows, d_, n_);
+        for (int64_t row = 0; row < rows; ++row) {
+            const double* gram = gram_.data() + (first + row) * n_;
+            const double* c = cosine.data() + row * n_;
+            double sum = 0;
+            for (int64_t j = first + row + 1; j < n_; ++j) sum += (1 - c[j]) / (1 - gram[j]);
+            row_ratio[static_cast<size_t>(first + row)] = sum;
         }
-    }
+    });
     double sum = 0;
     for (const double ratio : row_ratio) sum += ratio;
     return sum * (2 / (static_cast<double>(n_) * static_cast<double>(n_ - 1)));

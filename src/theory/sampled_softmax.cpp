@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "base/pool.h"
 #include "base/rng.h"
 
 namespace longreach::theory {
@@ -104,18 +105,16 @@ std::vector<SoftmaxEstimates> sampled_softmax(int64_t n, const std::vector<doubl
     check(n >= 1 && samples >= 2, "{} samples of {} scores", samples, n);
     const size_t kinds = alphas.size();
     std::vector<std::array<double, 3>> numbers(static_cast<size_t>(samples) * kinds);
-#pragma omp parallel
-    {
-        std::vector<double> z(static_cast<size_t>(n));
-#pragma omp for schedule(dynamic)
-        for (int64_t sample = 0; sample < samples; ++sample) {
-            draw(sample, z);
-            const double largest = *std::max_element(z.begin(), z.end());
-            for (size_t kind = 0; kind < kinds; ++kind)
-                numbers[static_cast<size_t>(sample) * kinds + kind] =
-                    softmax_numbers(z, largest, alphas[kind]);
-        }
-    }
+    Pool pool(usable_threads());
+    std::vector<std::vector<double>> spaces(static_cast<size_t>(pool.threads()));
+    pool.run(samples, [&](int64_t sample, int worker) {
+        std::vector<double>& z = spaces[static_cast<size_t>(worker)];
+        z.resize(static_cast<size_t>(n));
+        draw(sample, z);
+        const double largest = *std::max_element(z.begin(), z.end());
+        for (size_t kind = 0; kind < kinds; ++kind)
+            numbers[static_cast<size_t>(sample) * kinds + kind] = softmax_numbers(z, largest, alphas[kind]);
+    });
     std::vector<SoftmaxEstimates> out(kinds);
     for (size_t kind = 0; kind < kinds; ++kind) {
         std::array<Estimate, 3> estimates;

@@ -101,7 +101,10 @@ EventLog::EventLog(const std::string& directory, const Experiment& experiment, i
         for (const int64_t length : experiment.eval.lengths)
             val_tags.push_back(fmt::format("val/{}", length));
         file.hyperparameters(experiment.run.name, hyperparameters_of(experiment), val_tags, time);
-        file.layout("validation", {{"loss by context length", {"val/[0-9]+$"}}}, time);
+        std::vector<io::EventChart> charts{{"loss by context length", {"val/[0-9]+$"}}};
+        for (const auto& [name, set] : experiment.data.val_sets)
+            charts.push_back({"loss by context length on " + name, {"val/" + name + "/[0-9]+$"}});
+        file.layout("validation", charts, time);
         file.text("config", step, as_code(config::write_resolved(experiment)), time);
     });
 }
@@ -117,12 +120,14 @@ void EventLog::train_step(int64_t step, double loss, std::optional<double> grad_
     });
 }
 
-void EventLog::validation(int64_t step, const std::vector<eval::LengthResult>& results) {
+void EventLog::validation(int64_t step, const std::string& set,
+                          const std::vector<eval::LengthResult>& results) {
     attempt([&](io::EventFile& file) {
         const double time = now();
         for (const eval::LengthResult& r : results) {
-            file.scalar(fmt::format("val/{}", r.length), step, r.loss.mean(), time);
-            file.scalar(fmt::format("val_top1/{}", r.length), step, r.top1(), time);
+            const std::string name = fmt::format("{}{}{}", set, set.empty() ? "" : "/", r.length);
+            file.scalar("val/" + name, step, r.loss.mean(), time);
+            file.scalar("val_top1/" + name, step, r.top1(), time);
         }
     });
 }

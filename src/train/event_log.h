@@ -34,7 +34,8 @@ class EventLog {
     // grad_norm is empty if the step was skipped.
     void train_step(int64_t step, double loss, std::optional<double> grad_norm, double lr,
                     double tokens_per_second);
-    void validation(int64_t step, const std::vector<eval::LengthResult>& results);
+    // set: empty for data.val.
+    void validation(int64_t step, const std::string& set, const std::vector<eval::LengthResult>& results);
     // Records gains, biases, mixing weights, learned scales and the like (ParamGroup::scalar): few numbers
     // in total. The tensors of one name in all layers share one histogram.
     void weights(int64_t step, Ops& ops, const model::ParamTable& table, const model::FlatParams& weights);

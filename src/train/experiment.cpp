@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "base/text.h"
+#include "config/field_info.h"
 #include "model/attention_score.h"
 #include "model/changed_layers.h"
 #include "model/attention_angle.h"
@@ -60,6 +61,10 @@ void StageConfig::fields(config::Fields& f) {
     f.integer("window", window, {.min = 0, .tokens = true},
               {"narrows the windows of windowed layers to at most this; 0: as configured"});
     f.number("lr", lr, {.min = 0, .max = 1e3}, {"multiplies every learning rate in this stage"});
+    f.any("mixture", mixture,
+          {"weights of the sources in this stage, an object of name and weight, 0 for those not named; null: "
+           "those of "
+           "data.mixture"});
 }
 
 void WindowWarmupConfig::fields(config::Fields& f) {
@@ -102,8 +107,11 @@ void SystemConfig::fields(config::Fields& f) {
          {PrecisionChoice::bf16, "bf16",
           "inputs of matrix products rounded to bf16, on a GPU activations too; sums and weights in fp32"}},
         {"arithmetic of matrix products"});
-    f.integer("threads", threads, {.min = 0, .max = 1024},
-              {"CPU threads; 0: all this process may use. Never changes a result", true});
+    f.integer(
+        "threads", threads, {.min = 0, .max = 1024},
+        {"CPU threads; 0: all this process may use, fewer while other programs keep the machine busy. Never "
+         "changes a result",
+         true});
 }
 
 void Experiment::fields(config::Fields& f) {
@@ -187,6 +195,7 @@ bool Experiment::check_stages(config::Problems& p, bool windowed) const {
     for (size_t i = 0; i < stages.size(); ++i) {
         const StageConfig& s = stages[i];
         const std::string path = fmt::format("stages.{}", i);
+        data.check_weights(p, path + ".mixture", s.mixture);
         if ((s.steps > 0) == (s.tokens > 0)) p.add(path, "needs exactly one of steps and tokens, above zero");
         const int64_t per_step = s.batch_tokens > 0 ? s.batch_tokens : batch.tokens;
         const std::string per_step_path = s.batch_tokens > 0 ? path + ".batch_tokens" : "batch.tokens";
@@ -396,16 +405,27 @@ void Experiment::check_task(config::Problems& p) const {
     }
 }
 
-const char* name_of(Part part) {
-    switch (part) {
-        case Part::losses:
-            return "losses";
-        case Part::task:
+constexpr std::string_view losses_of = "losses of ";
+
+std::string name_of(const Part& part) {
+    switch (part.kind) {
+        case Part::Kind::losses:
+            return part.set.empty() ? "losses" : std::string(losses_of) + part.set;
+        case Part::Kind::task:
             return "task";
-        case Part::probe:
+        case Part::Kind::probe:
             return "probe";
     }
     return "";
+}
+
+std::optional<Part> part_by_name(std::string_view name) {
+    for (const Part::Kind kind : {Part::Kind::losses, Part::Kind::task, Part::Kind::probe})
+        if (name == name_of(Part{kind})) return Part{kind};
+    if (!name.starts_with(losses_of)) return std::nullopt;
+    const std::string_view set = name.substr(losses_of.size());
+    return config::is_plain_name(set) ? std::optional(Part{Part::Kind::losses, std::string(set)})
+                                      : std::nullopt;
 }
 
 bool Experiment::scores_task() const {
@@ -416,10 +436,11 @@ std::vector<Part> Experiment::parts_after(int64_t step) const {
     const bool last = step == total_steps();
     std::vector<Part> parts;
     if (last || (eval.every > 0 && step % eval.every == 0)) {
-        parts.push_back(Part::losses);
-        if (scores_task()) parts.push_back(Part::task);
+        parts.push_back({Part::Kind::losses});
+        for (const auto& [name, set] : data.val_sets) parts.push_back({Part::Kind::losses, name});
+        if (scores_task()) parts.push_back({Part::Kind::task});
     }
-    if (probe.every > 0 && (last || step % probe.every == 0)) parts.push_back(Part::probe);
+    if (probe.every > 0 && (last || step % probe.every == 0)) parts.push_back({Part::Kind::probe});
     return parts;
 }
 
@@ -449,6 +470,17 @@ std::vector<Stage> Experiment::resolved_stages() const {
         out.push_back(r);
     }
     return out;
+}
+
+std::vector<data::Phase> Experiment::phases() const {
+    std::vector<data::Phase> phases;
+    const std::vector<Stage> resolved = resolved_stages();
+    for (size_t i = 0; i < stages.size(); ++i) {
+        std::vector<double> weights = data.weights(stages[i].mixture);
+        if (!phases.empty() && phases.back().weights == weights) continue;
+        phases.push_back({static_cast<uint64_t>(resolved[i].first_token), std::move(weights)});
+    }
+    return phases;
 }
 
 Stage Experiment::stage_at(int64_t step) const {

@@ -1,6 +1,9 @@
 // The root of the config, and the checks that span its sections. One JSON file is one experiment.
 #pragma once
 
+#include <optional>
+#include <string_view>
+
 #include "config/fields.h"
 #include "config/problems.h"
 #include "data/data_config.h"
@@ -37,6 +40,7 @@ struct StageConfig {
     int64_t batch_tokens = 0;
     int64_t window = 0;
     double lr = 1;
+    json::Value mixture;  // null: as data.mixture
     void fields(config::Fields& f);
 };
 
@@ -64,8 +68,15 @@ struct CheckpointConfig {
     void fields(config::Fields& f);
 };
 
-enum class Part { losses, task, probe };
-const char* name_of(Part part);
+// An evaluation that is due after a step.
+struct Part {
+    enum class Kind { losses, task, probe };
+    Kind kind = Kind::losses;
+    std::string set = {};  // of losses: a name in data.val_sets; empty: data.val
+    bool operator==(const Part&) const = default;
+};
+std::string name_of(const Part& part);  // "losses", "losses of books", "task", "probe"
+std::optional<Part> part_by_name(std::string_view name);
 
 enum class Device { automatic, cpu, cuda };
 enum class PrecisionChoice { automatic, fp32, bf16 };
@@ -129,6 +140,8 @@ struct Experiment {
     // The evaluations that are due once `step` steps are done, in this order.
     std::vector<Part> parts_after(int64_t step) const;
     // Samples of data.task; `haystack` as for TaskGenerator.
+    // Where the weights of the sources change, for the order of the data.
+    std::vector<data::Phase> phases() const;
     tasks::TaskGenerator task_generator(const data::TokenStream* haystack) const;
 
   private:

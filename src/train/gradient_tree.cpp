@@ -33,10 +33,11 @@ GradientTree::Range GradientTree::of(int rank) const {
     return {first(rank * each), first((rank + 1) * each)};
 }
 
-model::FlatParams GradientTree::begin(Ops& ops, int64_t m) {
+model::FlatParams GradientTree::begin(int64_t m) const {
     const bool first_of_leaf = m == own().first || leaf_of(m) != leaf_of(m - 1);
-    if (first_of_leaf) ops.zero(buffers_[depth_].flat);
-    return buffers_[depth_];
+    model::FlatParams buffer = buffers_[depth_];
+    buffer.write = first_of_leaf ? Write::set : Write::add;
+    return buffer;
 }
 
 int GradientTree::merges(int64_t m) const {

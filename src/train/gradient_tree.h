@@ -34,8 +34,8 @@ class GradientTree {
     Range of(int rank) const;
     Range own() const { return of(rank_); }
 
-    // The buffer to which micro-batch m adds its gradient. A rank calls this for its micro-batches in order.
-    model::FlatParams begin(Ops& ops, int64_t m);
+    // The buffer that micro-batch m sets to its gradient, or adds it to. A rank calls this for its micro-batches in order.
+    model::FlatParams begin(int64_t m) const;
     // Merges the partial sums that m completes, in the range [begin, end) of the flat buffer: ranges may be
     // merged one by one as their gradients become ready. advance(m) ends the micro-batch.
     void merge(Ops& ops, int64_t m, int64_t begin, int64_t end) const;

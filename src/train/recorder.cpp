@@ -42,7 +42,7 @@ void Recorder::open(const std::map<std::string, int64_t>& later) {
     RunDirectory& directory = *session_.directory;
     const Experiment& e = session_.experiment;
     const TrainState& state = session_.state;
-    const auto bytes = [&](const char* name) {
+    const auto bytes = [&](const std::string& name) {
         const auto ahead = later.find(name), it = state.file_bytes.find(name);
         if (ahead != later.end()) return ahead->second;
         return it == state.file_bytes.end() ? int64_t{0} : it->second;
@@ -50,19 +50,23 @@ void Recorder::open(const std::map<std::string, int64_t>& later) {
     const char* timing = timing_file.file();
     metrics_ = directory.open_record(metrics_file.file(), bytes(metrics_file.file()));
     timing_ = directory.open_record(timing, timing_bytes(directory.file(timing), state.step));
-    const auto open = [&](const auto& columns, Table& table) {
-        table.file = directory.open_record(columns.file(), bytes(columns.file()), columns.header());
+    const auto open = [&](const auto& columns, Table& table, const std::string& set = {}) {
+        const std::string name = record_of_set(set, columns.file());
+        table.file = directory.open_record(name, bytes(name), columns.header());
         const std::string text = io::read_file(table.file.path(), largest_record, io::Links::refuse);
         table.columns = columns.known(std::string_view(text).substr(0, text.find('\n')));
         require(table.columns > 0, ExitCode::data, "{}: the first line is not the header of a {}",
                 table.file.path(), columns.file());
     };
-    open(eval::val_file, val_);
+    losses_.resize(session_.val_sets.size());
+    for (size_t i = 0; i < losses_.size(); ++i) {
+        open(eval::val_file, losses_[i].val, session_.val_sets[i].name);
+        open(eval::positions_file, losses_[i].positions, session_.val_sets[i].name);
+    }
     if (!state.fingerprints)
         session_.console.line(
             "note: this run was started by an earlier version; its records cannot identify the "
             "scored tokens, so validation keeps scoring the head of the stream");
-    open(eval::positions_file, positions_);
     if (e.probe.every > 0) open(eval::probe_file, probe_);
     if (e.scores_task()) open(eval::tasks_file, tasks_);
     if (e.run.events)
@@ -72,9 +76,12 @@ void Recorder::open(const std::map<std::string, int64_t>& later) {
 
 // While a run does not probe, probe.csv is not among them and keeps its recorded length.
 std::vector<Recorder::Record> Recorder::records() {
-    std::vector<Record> all = {{metrics_file.file(), &metrics_, false},
-                               {eval::val_file.file(), &val_.file, true},
-                               {eval::positions_file.file(), &positions_.file, true}};
+    std::vector<Record> all = {{metrics_file.file(), &metrics_, false}};
+    for (size_t i = 0; i < losses_.size(); ++i) {
+        const std::string& set = session_.val_sets[i].name;
+        all.push_back({record_of_set(set, eval::val_file.file()), &losses_[i].val.file, true});
+        all.push_back({record_of_set(set, eval::positions_file.file()), &losses_[i].positions.file, true});
+    }
     if (session_.experiment.probe.every > 0) all.push_back({eval::probe_file.file(), &probe_.file, true});
     if (session_.experiment.scores_task()) all.push_back({eval::tasks_file.file(), &tasks_.file, true});
     return all;
@@ -99,11 +106,13 @@ std::map<std::string, int64_t> Recorder::evaluation_lengths() {
     return lengths;
 }
 
-void Recorder::losses(const std::vector<eval::LengthResult>& results) {
+void Recorder::losses(const ValidationSet& set, const std::vector<eval::LengthResult>& results) {
     const TrainState& state = session_.state;
-    val_.append(eval::val_lines(results, state.step, state.tokens, session_.val_stream.bytes_per_token()));
-    positions_.append(eval::positions_lines(results, state.step));
-    events_.validation(state.step, results);
+    Losses& to = losses_[static_cast<size_t>(&set - session_.val_sets.data())];
+    to.val.append(eval::val_lines(results, state.step, state.tokens, set.stream.bytes_per_token()));
+    to.positions.append(eval::positions_lines(results, state.step));
+    events_.validation(state.step, set.name, results);
+    if (!set.name.empty()) return;
     events_.weights(state.step, session_.ops, session_.model.params(), session_.weights);
 }
 

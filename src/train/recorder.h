@@ -1,5 +1,5 @@
-// The files in which a run records its progress: metrics.jsonl, timing.jsonl, val.csv, positions.csv,
-// probe.csv, tasks.csv and the event file.
+// The files in which a run records its progress: metrics.jsonl, timing.jsonl, val.csv and positions.csv of
+// each validation set, probe.csv, tasks.csv and the event file.
 //
 // Their lengths belong to the state of the run: a resumed run truncates each file to the length in its
 // checkpoint. With several ranks only rank 0 has files.
@@ -28,7 +28,7 @@ class Recorder {
 
     // Call after each step, when session.state counts it; writes a record every run.log_every steps.
     void step(const StepOutcome& outcome, double seconds);
-    void losses(const std::vector<eval::LengthResult>& results);
+    void losses(const ValidationSet& set, const std::vector<eval::LengthResult>& results);
     void task(const std::vector<eval::TaskRow>& rows);
     void probe(const eval::ProbeResult& result);
     void end(io::SessionEnd end) { events_.end(end); }
@@ -45,8 +45,11 @@ class Recorder {
         size_t columns = 0;
         void append(const std::vector<std::string>& lines);
     };
+    struct Losses {
+        Table val, positions;
+    };
     struct Record {
-        const char* name;
+        std::string name;
         io::RecordFile* file;
         bool evaluations;  // only evaluations append to it
     };
@@ -57,7 +60,8 @@ class Recorder {
 
     Session& session_;
     io::RecordFile metrics_, timing_;
-    Table val_, positions_, probe_, tasks_;
+    std::vector<Losses> losses_;  // of the validation sets, in their order
+    Table probe_, tasks_;
     EventLog events_;
     Stopwatch running_;
     // Training steps since the last record.

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "config/diff.h"
 #include "train/experiment.h"
+#include "train/validation_set.h"
 
 namespace longreach::train {
 
@@ -129,7 +130,7 @@ RunDirectory::RunDirectory(const std::string& path, bool fresh, io::Disk& disk) 
     io::make_directories(path_, disk);
     lock_.emplace(path_, disk);
     if (fresh) {
-        for (const char* name : {"checkpoints", "eval", "events"}) io::remove_tree(file(name), disk);
+        for (const char* name : {"checkpoints", "eval", "events", "sets"}) io::remove_tree(file(name), disk);
         for (const std::string& name : io::list_directory(path_))
             if (name != "lock" && io::kind_of(file(name), io::Links::refuse) != io::PathKind::directory)
                 io::remove_file(file(name), disk);
@@ -138,7 +139,7 @@ RunDirectory::RunDirectory(const std::string& path, bool fresh, io::Disk& disk) 
 }
 
 void RunDirectory::check_kinds() const {
-    const auto check = [&](const char* name, io::PathKind wanted, const char* what) {
+    const auto check = [&](const std::string& name, io::PathKind wanted, const char* what) {
         const io::PathKind kind = io::kind_of(file(name), io::Links::refuse);
         require(kind == io::PathKind::missing || kind == wanted, ExitCode::disk,
                 "{} is not {}: links and special files are not accepted in a run directory", file(name),
@@ -148,7 +149,15 @@ void RunDirectory::check_kinds() const {
          {"config.json", "origins.json", "build.json", "validated.json", "log.txt", "metrics.jsonl",
           "timing.jsonl", "val.csv", "positions.csv", "probe.csv", "tasks.csv"})
         check(name, io::PathKind::file, "a regular file");
-    for (const char* name : {"checkpoints", "eval"}) check(name, io::PathKind::directory, "a directory");
+    for (const char* name : {"checkpoints", "eval", "sets"})
+        check(name, io::PathKind::directory, "a directory");
+    if (io::kind_of(file("sets"), io::Links::refuse) == io::PathKind::missing) return;
+    for (const std::string& set : io::list_directory(file("sets"))) {
+        if (!config::is_plain_name(set)) continue;
+        check("sets/" + set, io::PathKind::directory, "a directory");
+        for (const char* name : {"val.csv", "positions.csv"})
+            check(record_of_set(set, name), io::PathKind::file, "a regular file");
+    }
 }
 
 std::string RunDirectory::file(const std::string& name) const {
@@ -186,9 +195,11 @@ void RunDirectory::adopt_config(const config::FieldInfo& config,
 
 io::RecordFile RunDirectory::open_record(const std::string& name, int64_t bytes, std::string_view header) {
     const bool made = io::kind_of(file(name), io::Links::refuse) == io::PathKind::missing;
+    const std::string parent = io::parent_path(file(name));
+    if (is_set_record(name)) io::make_directories(parent, *disk_);
     io::RecordFile record(file(name), bytes, header, *disk_);
-    if (made) io::sync_directory(path_, *disk_);  // a checkpoint that refers to it must not outlive its name
-    records_.push_back(record);
+    if (made) io::sync_directory(parent, *disk_);  // a checkpoint that refers to it must not outlive its name
+    records_.push_back({name, record});
     return record;
 }
 
@@ -202,7 +213,7 @@ void RunDirectory::check_in_place() const {
                     fmt::format("{} {} while the run used it: another process may be at work there",
                                 file("lock"), lock),
                     "make sure that there is none; the same command then resumes");
-    for (const io::RecordFile& record : records_)
+    for (const auto& [name, record] : records_)
         if (!record.whole())
             throw Error(ExitCode::disk, fmt::format("{} was cut while the run used it", record.path()),
                         "the checkpoints hold its lines: the same command resumes and restores it");
@@ -218,7 +229,7 @@ void RunDirectory::check_names() const {
     if (const std::string lost = lock_->lock_lost(); !lost.empty())
         lose(file("lock"), lost,
              "make sure that no other process is at work there; the same command then resumes");
-    for (const io::RecordFile& record : records_)
+    for (const auto& [name, record] : records_)
         if (!record.in_place())
             lose(record.path(), record.whereabouts(),
                  "the checkpoints hold its lines: the same command resumes and restores it");
@@ -252,12 +263,11 @@ void RunDirectory::save(const CheckpointParts& parts, const TrainState& state, c
                                });
     writer.add_text(config_file, config_text_);
     writer.add_text(state_file, json::write(state.to_json(), json::Style::pretty));
-    for (const io::RecordFile& record : records_) {
-        const std::string name = io::base_name(record.path());
-        const auto bytes = state.file_bytes.find(name);
+    for (const Record& record : records_) {
+        const auto bytes = state.file_bytes.find(record.name);
         if (bytes == state.file_bytes.end()) continue;
-        writer.add(name, static_cast<uint64_t>(bytes->second),
-                   [&](io::ByteSink& out) { record.copy_to(out, bytes->second); });
+        writer.add(name_in_checkpoint(record.name), static_cast<uint64_t>(bytes->second),
+                   [&](io::ByteSink& out) { record.file.copy_to(out, bytes->second); });
     }
     writer.commit(retention, to_console(console));
 }
@@ -315,12 +325,17 @@ void RunDirectory::restore_records(const io::Checkpoint& checkpoint, const Train
                                    Console& console) const {
     constexpr uint64_t largest = uint64_t{1} << 32;
     for (const io::ManifestEntry& entry : checkpoint.files) {
-        if (!state.file_bytes.count(entry.name) || begins_as(file(entry.name), entry, *disk_)) continue;
+        const auto record =
+            std::find_if(state.file_bytes.begin(), state.file_bytes.end(),
+                         [&](const auto& bytes) { return name_in_checkpoint(bytes.first) == entry.name; });
+        if (record == state.file_bytes.end()) continue;
+        const std::string path = file(record->first);
+        if (begins_as(path, entry, *disk_)) continue;
         const std::string text =
             io::read_file(checkpoint.file(entry.name), largest, io::Links::refuse, *disk_);
-        io::write_file_atomically(file(entry.name), text, *disk_);
-        console.line(
-            fmt::format("{} was missing or changed; restored from {}", file(entry.name), checkpoint.path));
+        if (is_set_record(record->first)) io::make_directories(io::parent_path(path), *disk_);
+        io::write_file_atomically(path, text, *disk_);
+        console.line(fmt::format("{} was missing or changed; restored from {}", path, checkpoint.path));
     }
 }
 

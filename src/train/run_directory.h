@@ -2,9 +2,10 @@
 //
 //     config.json  build.json  log.txt  metrics.jsonl  timing.jsonl  val.csv  positions.csv
 //     probe.csv  tasks.csv  validated.json  validation.partial
+//     sets/<name>/val.csv  sets/<name>/positions.csv
 //     events/events.out.tfevents.*
 //     checkpoints/step_00000800/  model.safetensors  optimizer.safetensors  state.json  config.json
-//     metrics.jsonl  val.csv  positions.csv  probe.csv  tasks.csv  manifest.json
+//     metrics.jsonl  val.csv  positions.csv  probe.csv  tasks.csv  sets.<name>.val.csv  manifest.json ...
 //
 // Everything that this program writes there is a regular file or a directory: links and FIFOs are refused.
 #pragma once
@@ -46,7 +47,7 @@ class RunDirectory {
     // to resume across every difference; otherwise Error(ExitCode::usage) lists the differences.
     void adopt_config(const config::FieldInfo& config, const std::vector<config::FieldOrigin>& origins);
 
-    // Opens a record file; see the constructor of RecordFile. Checkpoints contain a copy of every file that
+    // Opens a record file, a path in this directory; see the constructor of RecordFile. Checkpoints contain a copy of every file that
     // state.file_bytes names, so that it can be restored from a checkpoint alone.
     io::RecordFile open_record(const std::string& name, int64_t bytes, std::string_view header = {});
 
@@ -82,7 +83,11 @@ class RunDirectory {
     std::string path_;
     io::Disk* disk_;
     std::optional<io::RunLock> lock_;
-    std::vector<io::RecordFile> records_;  // open
+    struct Record {
+        std::string name;  // its path in this directory
+        io::RecordFile file;
+    };
+    std::vector<Record> records_;  // open
     std::string config_text_;
 };
 

@@ -98,7 +98,7 @@ void Saver::start_from_files() {
 void Saver::share_start() {
     json::Value message = json::Value::object();
     json::Value done = json::Value::array();
-    for (const Part part : validator_.done()) done.push(static_cast<int64_t>(part));
+    for (const Part& part : validator_.done()) done.push(name_of(part));
     message.set("resumed", resumed_)
         .set("moments", !optimizer_file_.empty())
         .set("done", done)
@@ -107,7 +107,7 @@ void Saver::share_start() {
                                            "rank 0's message", {.code = ExitCode::peer});
     std::vector<Part> parts;
     for (const json::Value& part : shared.find("done")->as_array())
-        parts.push_back(static_cast<Part>(part.as_int64()));
+        parts.push_back(part_by_name(part.as_string()).value());
     validator_.set_done(parts);
     resumed_ = shared.find("resumed")->to_bool().value_or(false);
     const bool moments = shared.find("moments")->to_bool().value_or(false);

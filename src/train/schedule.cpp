@@ -29,10 +29,10 @@ int64_t most_micro_batches(const std::vector<Stage>& stages) {
 }
 
 Schedule::Schedule(const Experiment& experiment, const model::Transformer& model,
-                   const data::TokenStream& val)
+                   const std::vector<ValidationSet>& sets)
     : experiment_(experiment),
       model_(model),
-      val_(val),
+      sets_(sets),
       stages_(experiment.resolved_stages()),
       steps_(experiment.total_steps()) {}
 
@@ -61,10 +61,11 @@ double Schedule::training_flops(int64_t from_step) const {
     return flops;
 }
 
-double Schedule::validation_flops(bool final) const {
+double Schedule::losses_flops(bool final, const ValidationSet& set) const {
     const eval::EvalConfig& e = experiment_.eval;
     const int64_t longest = e.lengths.back();
-    const int64_t wanted = std::min(final ? e.final_tokens : e.tokens, static_cast<int64_t>(val_.tokens()));
+    const int64_t wanted =
+        std::min(final ? e.final_tokens : e.tokens, static_cast<int64_t>(set.stream.tokens()));
     double flops = 0;
     for (const int64_t length : e.lengths) {
         int64_t tokens = wanted / longest * longest;
@@ -75,9 +76,19 @@ double Schedule::validation_flops(bool final) const {
         }
         flops += model_.evaluation_flops_per_token(length) * static_cast<double>(tokens);
     }
-    if (!experiment_.scores_task()) return flops;
+    return flops;
+}
+
+double Schedule::task_flops() const {
+    if (!experiment_.scores_task()) return 0;
     const int64_t context = stages_.back().context, sequences = 2 * experiment_.data.task.samples;
-    return flops + model_.evaluation_flops_per_token(context) * static_cast<double>(sequences * context);
+    return model_.evaluation_flops_per_token(context) * static_cast<double>(sequences * context);
+}
+
+double Schedule::validation_flops(bool final) const {
+    double flops = task_flops();
+    for (const ValidationSet& set : sets_) flops += losses_flops(final, set);
+    return flops;
 }
 
 double Schedule::probe_flops() const {
@@ -116,6 +127,8 @@ std::string Schedule::evaluations() const {
         text += fmt::format("{} of {} tokens, then ", counted(static_cast<size_t>(times), "time"), e.tokens);
     text +=
         fmt::format("once {} tokens at the end, at {}", e.final_tokens, counted(e.lengths.size(), "length"));
+    if (sets_.size() > 1)
+        text += fmt::format(", on data.val and {}", counted(sets_.size() - 1, "further set"));
     if (experiment_.scores_task())
         text += fmt::format(" and {} of the task",
                             counted(static_cast<size_t>(experiment_.data.task.samples), "sample"));

@@ -5,9 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "data/token_stream.h"
 #include "model/transformer.h"
-#include "train/experiment.h"
+#include "train/validation_set.h"
 
 namespace longreach::train {
 
@@ -25,8 +24,9 @@ struct TimeSpent {
 
 class Schedule {
   public:
-    // All three must outlive it. val: its length bounds what a validation scores.
-    Schedule(const Experiment& experiment, const model::Transformer& model, const data::TokenStream& val);
+    // All three must outlive it. sets: their lengths bound what a validation scores.
+    Schedule(const Experiment& experiment, const model::Transformer& model,
+             const std::vector<ValidationSet>& sets);
 
     const std::vector<Stage>& stages() const { return stages_; }
     int64_t steps() const { return steps_; }
@@ -37,7 +37,10 @@ class Schedule {
 
     double step_flops(const Stage& stage) const;
     double training_flops(int64_t from_step) const;
-    double validation_flops(bool final) const;  // of one; an upper bound if the stream is short
+    // Of the losses on one set; an upper bound if its stream is short.
+    double losses_flops(bool final, const ValidationSet& set) const;
+    double task_flops() const;                  // of scoring the training task once
+    double validation_flops(bool final) const;  // of one: all sets and the task
     double probe_flops() const;                 // of one
 
     // Seconds from the update of step `step` to the end of the run, including the evaluations of that step.
@@ -49,7 +52,7 @@ class Schedule {
   private:
     const Experiment& experiment_;
     const model::Transformer& model_;
-    const data::TokenStream& val_;
+    const std::vector<ValidationSet>& sets_;
     const std::vector<Stage> stages_;
     const int64_t steps_;
 };

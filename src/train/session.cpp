@@ -6,10 +6,10 @@ namespace longreach::train {
 
 namespace {
 
-data::TokenStream open_stream(const Experiment& experiment, const std::vector<std::string>& paths,
-                              const Surroundings& surroundings) {
+data::TokenStream open_train_stream(const Experiment& experiment, const Surroundings& surroundings) {
     if (!surroundings.no_data.empty()) return data::TokenStream::absent();
-    return data::TokenStream::open(paths, experiment.data.stream_options(experiment.model.vocab_size));
+    return data::TokenStream::open_sources(experiment.data.sources(),
+                                           experiment.data.stream_options(experiment.model.vocab_size));
 }
 
 }  // namespace
@@ -21,14 +21,22 @@ Session::Session(const Experiment& e, Console& c, Ops& o, int own_rank, int of_r
       rank(own_rank),
       ranks(of_ranks),
       surroundings(s),
-      train_stream(open_stream(e, e.data.train, s)),
-      val_stream(open_stream(e, e.data.val, s)),
+      train_stream(open_train_stream(e, s)),
+      val_sets(s.no_data.empty() ? open_validation_sets(e) : absent_validation_sets(e)),
       model(e.model, e.table_rows(), e.eval.rope),
-      schedule(e, model, val_stream) {
-    const uint64_t own = train_stream.tokenizer(), other = val_stream.tokenizer();
-    require(own == 0 || other == 0 || own == other, ExitCode::data,
-            "data.train and data.val were made with different tokenizers, {} and {}", format_hash64(own),
-            format_hash64(other));
+      schedule(e, model, val_sets) {
+    for (const ValidationSet& set : val_sets) {
+        const uint64_t own = train_stream.tokenizer(), other = set.stream.tokenizer();
+        require(own == 0 || other == 0 || own == other, ExitCode::data,
+                "data.train and {} were made with different tokenizers, {} and {}", set.field(),
+                format_hash64(own), format_hash64(other));
+    }
+}
+
+std::vector<data::BlockTable> Session::blocks() const {
+    if (surroundings.no_data.empty())
+        return data::cut_sources(train_stream, experiment.data.blocks, experiment.block_tokens());
+    return std::vector<data::BlockTable>(experiment.data.sources().size(), {{{0, 0}}, 1});
 }
 
 std::string Session::earlier_checkpoint(int64_t step) const {

@@ -12,6 +12,7 @@
 #include "train/run_directory.h"
 #include "train/schedule.h"
 #include "train/train_state.h"
+#include "train/validation_set.h"
 
 namespace longreach::train {
 
@@ -31,7 +32,9 @@ struct Session {
     Ops& ops;
     const int rank, ranks;
     const Surroundings surroundings;
-    const data::TokenStream train_stream, val_stream;
+    const data::TokenStream train_stream;
+    const std::vector<ValidationSet> val_sets;
+    const data::TokenStream& val_stream = val_sets[0].stream;  // of data.val
     model::Transformer model;
     const Schedule schedule;
     model::FlatParams weights;
@@ -44,6 +47,8 @@ struct Session {
     ranks::Comm* comm = nullptr;
     ranks::Team* team = nullptr;
 
+    // Of the training data; if they are not opened, one block for each source.
+    std::vector<data::BlockTable> blocks() const;
     bool writes() const { return directory != nullptr; }
     // "go back to <checkpoint>", the newest checkpoint of a step before `step`.
     std::string earlier_checkpoint(int64_t step) const;

@@ -11,10 +11,8 @@ namespace longreach::train {
 Stepper::Stepper(Session& session, RankAgreement& agreement)
     : session_(session),
       agreement_(agreement),
-      batch_plan_(
-          session.surroundings.no_data.empty() ? session.train_stream.tokens()
-                                               : static_cast<uint64_t>(session.experiment.block_tokens()) + 1,
-          session.experiment.block_tokens(), session.experiment.data_seed(), session.experiment.data.shuffle),
+      batch_plan_(session.blocks(), session.experiment.phases(), session.experiment.block_tokens(),
+                  session.experiment.data_seed(), session.experiment.data.shuffle),
       optimizer_(session.experiment.optimizer, session.model.params(),
                  {session.rank, session.ranks, session.experiment.parallel.shard_optimizer}),
       tree_(session.experiment.batch.leaves, session.rank, session.ranks),
@@ -109,7 +107,7 @@ Stepper::Gradient Stepper::measure(const Stage& stage, data::Loader& loader) {
         const data::MicroBatch micro = loader.take();
         const model::Batch batch =
             batch_.upload(ops, stage.context, micro.tokens, micro.targets, micro.doc_start);
-        const model::FlatParams gradients = tree_.begin(ops, m);
+        const model::FlatParams gradients = tree_.begin(m);
         const bool last = m + 1 == own.end;
         if (several && (m == own.first || last)) {
             // Weights still arrive during the first pass; gradients are sent during the last.
@@ -118,8 +116,8 @@ Stepper::Gradient Stepper::measure(const Stage& stage, data::Loader& loader) {
             last ? tree_.advance(m) : tree_.end(ops, m);
         } else {
             const int64_t window = session_.experiment.window_at(session_.state.step);
-            ops.replay(fmt::format("{} {} {} {} {}", stage.context, n, stage.tokens_per_step, window,
-                                   gradients.flat.data()),
+            ops.replay(fmt::format("{} {} {} {} {} {}", stage.context, n, stage.tokens_per_step, window,
+                                   gradients.flat.data(), gradients.write == Write::set),
                        [&] { model.forward_backward(ops, session_.weights, gradients, batch, scale); });
             tree_.end(ops, m);
         }

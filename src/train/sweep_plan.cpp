@@ -10,11 +10,11 @@
 #include "base/units.h"
 #include "config/diff.h"
 #include "config/loader.h"
-#include "eval/lengths.h"
 #include "io/checkpoint_dir.h"
 #include "model/transformer.h"
 #include "optim/optimizer.h"
 #include "train/validated.h"
+#include "train/validation_set.h"
 
 namespace longreach::train {
 
@@ -228,16 +228,8 @@ void check_data(const std::vector<PlannedRun>& runs, RunProblems& problems) {
         const auto [it, first] = seen.try_emplace(json::write(key, json::Style::compact));
         if (first) {
             try {
-                const auto options = e.data.stream_options(e.model.vocab_size);
-                data::TokenStream::open(e.data.train, options);
-                const data::TokenStream val = data::TokenStream::open(e.data.val, options);
-                const int64_t fewest =
-                    e.eval.every > 0 ? std::min(e.eval.tokens, e.eval.final_tokens) : e.eval.final_tokens;
-                require(val.tokens() > static_cast<uint64_t>(e.eval.lengths.back()), ExitCode::data,
-                        "data.val has {} tokens; eval.lengths asks for sequences of {}", val.tokens(),
-                        e.eval.lengths.back());
-                eval::LengthEvaluator::check_request(
-                    val, eval::make_request(e.eval, fewest, 0, e.data.document_mask));
+                data::TokenStream::open_sources(e.data.sources(), e.data.stream_options(e.model.vocab_size));
+                for (const ValidationSet& set : open_validation_sets(e)) check_lengths(e, set);
             } catch (const Error& error) {
                 it->second = error.what();
             }
@@ -264,8 +256,17 @@ void check_seeds(const SweepConfig& sweep, SweepPlan& plan, RunProblems& problem
         if (run.seed != sweep.seeds[0]) continue;
         const Experiment& e = run.experiment;
         const json::Value data = config::to_json(config::describe(e.data));
+        json::Array phases;
+        for (const data::Phase& phase : e.phases()) {
+            json::Array values{static_cast<int64_t>(phase.first_token)};
+            for (const double weight : phase.weights) values.emplace_back(weight);
+            phases.emplace_back(std::move(values));
+        }
         json::Value key = json::Value::object({{"train", *data.find("train")},
+                                               {"mixture", *data.find("mixture")},
+                                               {"phases", std::move(phases)},
                                                {"shuffle", *data.find("shuffle")},
+                                               {"blocks", *data.find("blocks")},
                                                {"block", e.block_tokens()}});
         orders[json::write(key, json::Style::compact)].push_back(run.variant);
     }

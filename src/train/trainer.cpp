@@ -4,7 +4,9 @@
 #include <cstring>
 #include <map>
 
+#include "base/text.h"
 #include "base/units.h"
+#include "kernels/cpu_device.h"
 #include "train/device.h"
 #include "train/signals.h"
 
@@ -82,13 +84,33 @@ void Trainer::describe() const {
     else
         console.line(fmt::format(
             "data: {} training tokens ({} {}), {} validation tokens", count(tokens),
-            task == data::TaskKind::none
+            !experiment.data.mixture.empty() ? "out of"
+            : task == data::TaskKind::none
                 ? fmt::format("{:.2f} epochs of", stepper_.batch_plan().epochs(static_cast<uint64_t>(tokens)))
                 : fmt::format("samples of {}, text out of", data::name_of(task)),
             count(session_.train_stream.tokens()), count(session_.val_stream.tokens())));
+    if (no_data.empty() && !experiment.data.mixture.empty()) console.line(mixture_line(tokens));
+    std::vector<std::string> sets;
+    for (const ValidationSet& set : session_.val_sets)
+        if (!set.name.empty()) sets.push_back(fmt::format("{} {}", set.name, count(set.stream.tokens())));
+    if (no_data.empty() && !sets.empty())
+        console.line(fmt::format("further validation tokens: {}", join(sets, ", ")));
     console.line(schedule.evaluations());
     console.line("memory plan (activations of training and validation share theirs):\n" + memory_.table() +
                  fmt::format("  {:<24}{:>12}", "kernel scratch", human_bytes(session_.ops.scratch_bytes())));
+}
+
+// "mixture: books 0.30 epochs of 1.2M, web 0.02 epochs of 80M"
+std::string Trainer::mixture_line(int64_t tokens) const {
+    std::string line = "mixture:";
+    size_t source = 0;
+    for (const auto& [name, config] : session_.experiment.data.mixture) {
+        line += fmt::format("{} {} {:.2f} epochs of {}", source > 0 ? "," : "", name,
+                            stepper_.batch_plan().epochs(static_cast<uint64_t>(tokens), source),
+                            human_count(static_cast<double>(session_.train_stream.sources()[source].tokens)));
+        ++source;
+    }
+    return line;
 }
 
 ExitCode Trainer::stop() {
@@ -136,6 +158,8 @@ ExitCode Trainer::advance() {
     const TrainState& state = session_.state;
     session_.team->set_step(state.step);
     recorder_.step(outcome, watch.seconds());
+    if (Pool* pool = pool_of(session_.ops))
+        if (const std::string news = pool->news(); !news.empty()) session_.console.line(news);
     memory_.compare();
     if (state.bad_in_a_row <= session_.experiment.optimizer.max_bad_steps) return finish_step();
     session_.console.line(

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "io/file.h"
+#include "train/validation_set.h"
 
 namespace longreach::train {
 
@@ -11,8 +12,7 @@ namespace {
 
 constexpr const char* file_name = "validated.json";
 constexpr uint64_t largest_file = 1 << 20;
-constexpr std::array parts{Part::losses, Part::task, Part::probe};
-// The only files to which an evaluation appends.
+// The only files to which an evaluation appends, besides those of further validation sets.
 constexpr std::array<std::string_view, 4> record_files{"val.csv", "positions.csv", "tasks.csv", "probe.csv"};
 
 std::optional<Validated> parse(const json::Value& v) {
@@ -28,14 +28,14 @@ std::optional<Validated> parse(const json::Value& v) {
     out.step = *step;
     for (const json::Value& name : done->as_array()) {
         const std::string* text = name.to_string();
-        const auto part = std::find_if(parts.begin(), parts.end(),
-                                       [&](Part p) { return text != nullptr && *text == name_of(p); });
-        if (part == parts.end()) return std::nullopt;
+        const std::optional<Part> part = text != nullptr ? part_by_name(*text) : std::nullopt;
+        if (!part) return std::nullopt;
         out.done.push_back(*part);
     }
     for (const json::Member& m : files->as_object()) {
         const auto bytes = integer(&m.value);
-        const bool known = std::find(record_files.begin(), record_files.end(), m.key) != record_files.end();
+        const bool known = std::find(record_files.begin(), record_files.end(), m.key) != record_files.end() ||
+                           is_set_record(m.key);
         if (!known || !bytes) return std::nullopt;
         out.file_bytes[m.key] = *bytes;
     }
@@ -46,7 +46,7 @@ std::optional<Validated> parse(const json::Value& v) {
 
 std::string format_validated(const Validated& validated) {
     json::Value done = json::Value::array(), files = json::Value::object();
-    for (const Part part : validated.done) done.push(name_of(part));
+    for (const Part& part : validated.done) done.push(name_of(part));
     for (const auto& [name, bytes] : validated.file_bytes) files.set(name, bytes);
     return json::write(
         json::Value::object({{"format", 1}, {"step", validated.step}, {"done", done}, {"file_bytes", files}}),
@@ -84,7 +84,7 @@ bool awaits_evaluation(const std::string& directory, const std::string& state_fi
     if (!state.pending) return false;
     const std::optional<Validated> validated = read_validated(directory);
     if (!validated || validated->step != state.step) return !due.empty();
-    return std::any_of(due.begin(), due.end(), [&](Part part) {
+    return std::any_of(due.begin(), due.end(), [&](const Part& part) {
         return std::find(validated->done.begin(), validated->done.end(), part) == validated->done.end();
     });
 }

@@ -34,13 +34,8 @@ Validator::Validator(Session& session, RankAgreement& agreement, Recorder& recor
 
 void Validator::check_data() const {
     const Experiment& e = session_.experiment;
+    for (const ValidationSet& set : session_.val_sets) check_lengths(e, set);
     const data::TokenStream& stream = session_.val_stream;
-    require(stream.tokens() > static_cast<uint64_t>(e.eval.lengths.back()), ExitCode::data,
-            "data.val has {} tokens; eval.lengths asks for sequences of {}", stream.tokens(),
-            e.eval.lengths.back());
-    const int64_t fewest =
-        e.eval.every > 0 ? std::min(e.eval.tokens, e.eval.final_tokens) : e.eval.final_tokens;
-    eval::LengthEvaluator::check_request(stream, eval::make_request(e.eval, fewest, 0, e.data.document_mask));
     if (e.probe.every > 0) eval::LengthEvaluator::check_request(stream, probe_request().evaluation());
     if (e.scores_task()) e.task_generator(&stream).make(e.block_tokens(), tasks::first_evaluation_sample);
 }
@@ -69,7 +64,8 @@ std::vector<Part> Validator::parts_left() const {
     const TrainState& state = session_.state;
     if (!state.pending || state.step > session_.schedule.steps()) return {};
     std::vector<Part> parts = session_.experiment.parts_after(state.step);
-    std::erase_if(parts, [&](Part p) { return std::find(done_.begin(), done_.end(), p) != done_.end(); });
+    std::erase_if(parts,
+                  [&](const Part& p) { return std::find(done_.begin(), done_.end(), p) != done_.end(); });
     return parts;
 }
 
@@ -79,13 +75,13 @@ eval::EvalPick Validator::pick() const {
 }
 
 // Includes the weights themselves, because their step does not show whether they have changed since.
-uint64_t Validator::context() const {
+uint64_t Validator::context(const ValidationSet& set) const {
     Xxh64 hash;
     const std::string config = json::write(
         config::to_json(longreach::config::describe(session_.experiment.eval)), json::Style::compact);
     hash.update(config.data(), config.size());
     hash_value(hash, session_.state.step);
-    hash_value(hash, session_.val_stream.fingerprint());
+    hash_value(hash, set.stream.fingerprint());
     hash_value(hash, static_cast<int64_t>(session_.experiment.system.precision));
     hash_value(hash, static_cast<int64_t>(session_.ops.native_queue().device < 0));
     std::vector<float> host;
@@ -97,7 +93,7 @@ uint64_t Validator::context() const {
     return hash.digest();
 }
 
-bool Validator::validate(std::string& not_finite) {
+bool Validator::validate(const ValidationSet& set, std::string& not_finite) {
     const Experiment& e = session_.experiment;
     const int64_t step = session_.state.step;
     const bool writes = session_.writes();
@@ -107,27 +103,30 @@ bool Validator::validate(std::string& not_finite) {
                            e.eval_batch_tokens(), e.data.document_mask);
     request.pick = pick();
     request.seed = e.data_seed();
-    request.progress = [&](const std::string& text) { session_.console.status(text); };
+    const std::string prefix = set.name.empty() ? "" : set.name + ": ";
+    request.progress = [&](const std::string& text) { session_.console.status(prefix + text); };
     eval::Pause pause = make_pause();
     pause.resumable = true;
-    pause.context = [&] { return context(); };
+    pause.context = [&] { return context(set); };
     const std::string partial = writes ? session_.directory->file(partial_file) : "";
     const bool begun = writes && io::kind_of(partial, io::Links::refuse) == io::PathKind::file;
     if (begun) pause.sums = io::read_file(partial, largest_partial, io::Links::refuse);
     request.pause = &pause;
-    const std::vector<eval::LengthResult> results = evaluator_.run(
-        session_.ops, *session_.comm, session_.model, session_.weights, session_.val_stream, request);
+    const std::vector<eval::LengthResult> results =
+        evaluator_.run(session_.ops, *session_.comm, session_.model, session_.weights, set.stream, request);
     if (pause.stopped && writes) io::write_file_atomically(partial, pause.sums);
     if (pause.stopped || !writes) return !pause.stopped;
     if (begun) io::remove_file(partial);
-    recorder_.losses(results);
-    std::string text = fmt::format("validation at step {}:", step);
+    recorder_.losses(set, results);
+    const std::string name =
+        fmt::format("validation at step {}{}", step, set.name.empty() ? "" : " on " + set.name);
+    std::string text = name + ":";
     for (const eval::LengthResult& r : results) text += fmt::format("  {} {:.4f}", r.length, r.loss.mean());
     session_.console.line(text);
     for (const eval::LengthResult& r : results)
         if (!std::isfinite(r.loss.mean()) && not_finite.empty())
-            not_finite = fmt::format("validation at step {}: the loss at length {} is not finite; {}", step,
-                                     r.length, session_.earlier_checkpoint(step));
+            not_finite = fmt::format("{}: the loss at length {} is not finite; {}", name, r.length,
+                                     session_.earlier_checkpoint(step));
     return true;
 }
 
@@ -179,21 +178,36 @@ bool Validator::probe() {
     return true;
 }
 
-bool Validator::run_part(Part part, std::string& not_finite) {
+bool Validator::run_part(const Part& part, std::string& not_finite) {
     const Stopwatch watch;
-    const bool complete = part == Part::losses ? validate(not_finite)
-                          : part == Part::task ? validate_task()
-                                               : probe();
+    const Schedule& schedule = session_.schedule;
     TimeSpent& spent = session_.spent;
+    bool complete = false;
+    double flops = 0;
+    switch (part.kind) {
+        case Part::Kind::losses: {
+            const auto named = [&](const ValidationSet& set) { return set.name == part.set; };
+            const auto set = std::find_if(session_.val_sets.begin(), session_.val_sets.end(), named);
+            check(set != session_.val_sets.end(), "no validation set {}", part.set);
+            complete = validate(*set, not_finite);
+            flops = schedule.losses_flops(schedule.last(session_.state.step), *set);
+            break;
+        }
+        case Part::Kind::task:
+            complete = validate_task();
+            flops = schedule.task_flops();
+            break;
+        case Part::Kind::probe:
+            complete = probe();
+            flops = schedule.probe_flops();
+            break;
+    }
     const double seconds = watch.seconds();
     spent.evaluating += seconds;
-    if (!complete || part == Part::task) return complete;
-    const bool losses = part == Part::losses;
-    const Schedule& schedule = session_.schedule;
-    Measured& measured = losses ? spent.validations : spent.probes;
+    if (!complete) return false;
+    Measured& measured = part.kind == Part::Kind::probe ? spent.probes : spent.validations;
     measured.seconds += seconds;
-    measured.flops +=
-        losses ? schedule.validation_flops(schedule.last(session_.state.step)) : schedule.probe_flops();
+    measured.flops += flops;
     return true;
 }
 
@@ -204,7 +218,7 @@ void Validator::write_done() {
 
 Validator::End Validator::evaluate() {
     session_.model.set_stage_window(session_.experiment.window_at(session_.state.step - 1));
-    for (const Part part : parts_left()) {
+    for (const Part& part : parts_left()) {
         std::string not_finite;
         if (!run_part(part, not_finite)) {
             if (session_.ranks > 1)

@@ -31,14 +31,15 @@ class Validator {
 
   private:
     void check_data() const;
-    bool run_part(Part part, std::string& not_finite);
+    bool run_part(const Part& part, std::string& not_finite);
     // These return false if stopped by a signal.
-    bool validate(std::string& not_finite);
+    bool validate(const ValidationSet& set, std::string& not_finite);
     bool validate_task();
     bool probe();
     eval::ProbeRequest probe_request() const;
     eval::EvalPick pick() const;
-    uint64_t context() const;  // hash of all inputs that determine the results of a validation
+    uint64_t context(
+        const ValidationSet& set) const;  // hash of all inputs that determine the results of a validation
     void write_done();
 
     Session& session_;

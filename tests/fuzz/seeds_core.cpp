@@ -220,6 +220,18 @@ std::vector<Seed> seeds_of(std::string_view target) {
                                        4)}};
     if (target == "tokenizer_json") return tokenizer_json();
     if (target == "exchange") return exchange_seeds();
+    if (target == "serve_request")
+        return {
+            {"text", R"({"prompt":["a","b"],"max_tokens":3,"stop":["\\n","x"],"echo":true,"logprobs":1})"},
+            {"tokens", R"({"prompt":[[1,2],[3]],"n":2,"temperature":0.5,"top_p":0.9,"top_k":-1,"seed":7})"},
+            {"tokenize", R"({"prompt":"a","add_special_tokens":false})"},
+            {"detokenize", R"({"tokens":[1,2,3]})"}};
+    if (target == "serve_text")
+        return {{"stops",
+                 "\xff"
+                 "ab\xff"
+                 "b\xc3\xa9\xff"
+                 "aab\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80"}};
     if (target == "tokenizer_ranks")
         return {{"two", "YWI= 256\nYWJj 257\n"}, {"known", "SGVsbG8= 300\r\n\r\n"}};
     if (target == "messages")

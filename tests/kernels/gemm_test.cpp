@@ -111,10 +111,11 @@ TEST_CASE("linear, its two gradients: every form against double") {
                     check_result(y, write == Write::add);
                     ops.linear_backward_input(dx.tensor(), in.x.tensor(), in.w_transposed.tensor(), write);
                     check_result(dx, write == Write::add);
+                    Floats dw = old;
+                    ops.linear_backward_weight(dw.tensor(), in.x_transposed.tensor(),
+                                               in.w_transposed.tensor(), write);
+                    check_result(dw, write == Write::add);
                 }
-                Floats dw = old;
-                ops.linear_backward_weight(dw.tensor(), in.x_transposed.tensor(), in.w_transposed.tensor());
-                check_result(dw, true);
             });
         }
 }
@@ -127,6 +128,21 @@ TEST_CASE("set does not read the old values") {
         for (int64_t i = 0; i < y.count(); ++i) y[i] = std::numeric_limits<float>::quiet_NaN();
         ops.linear(y.tensor(), in.x.tensor(), in.w.tensor(), Write::set);
         for (int64_t i = 0; i < y.count(); ++i) CHECK(std::isfinite(y[i]));
+    });
+}
+
+TEST_CASE("a weight gradient that is set has the bits of one added to zeros") {
+    for_each_isa([](Ops& ops) {
+        // One block of k, several, and k cut into pieces for several tasks.
+        for (const Shape& s : {Shape{20, 40, 30}, {150, 200, 700}, {400, 390, 600}, {24, 70, 5000}}) {
+            Inputs in(s, 0);
+            Floats added(s.m, s.n), set(s.m, s.n);
+            for (int64_t i = 0; i < set.count(); ++i) set[i] = std::numeric_limits<float>::quiet_NaN();
+            const Tensor dy = in.x_transposed.tensor(), x = in.w_transposed.tensor();
+            ops.linear_backward_weight(added.tensor(), dy, x, Write::add);
+            ops.linear_backward_weight(set.tensor(), dy, x, Write::set);
+            CHECK(same_bits(set, added));
+        }
     });
 }
 
@@ -215,7 +231,8 @@ TEST_CASE("bf16 products: inputs rounded to nearest even, sums in f32") {
         check_result(y);
         ops->linear_backward_input(dx.tensor(), in.x.tensor(), in.w_transposed.tensor(), Write::set);
         check_result(dx);
-        ops->linear_backward_weight(dw.tensor(), in.x_transposed.tensor(), in.w_transposed.tensor());
+        ops->linear_backward_weight(dw.tensor(), in.x_transposed.tensor(), in.w_transposed.tensor(),
+                                    Write::add);
         check_result(dw);
     }
 }
@@ -233,9 +250,10 @@ TEST_CASE("products: the same bits at any number of threads") {
                                   out.row_range(2 * s.m, s.m));
         ops.linear_relu2(out.row_range(2 * s.m, s.m), in.x.tensor(), in.w.tensor());
         ops.linear_backward_weight(out.row_range(0, narrow.m).col_range(0, narrow.n),
-                                   in_narrow.x_transposed.tensor(), in_narrow.w_transposed.tensor());
+                                   in_narrow.x_transposed.tensor(), in_narrow.w_transposed.tensor(),
+                                   Write::add);
         ops.linear_backward_weight(all.tensor().row_range(3 * s.m, wide.m), in_wide.x_transposed.tensor(),
-                                   in_wide.w_transposed.tensor());
+                                   in_wide.w_transposed.tensor(), Write::set);
         return all;
     };
     check_thread_independence(compute);

@@ -109,13 +109,18 @@ TEST_CASE("norm agrees with its definition") {
     });
 }
 
-TEST_CASE("norm writes y and normalised once where they are the same array") {
+TEST_CASE("norm writes y and normalised once where they are the same array, and y may be x") {
     for_each_isa([](Ops& ops) {
         Problem p({7, 100, NormKind::rms, false, false});
         p.forward(ops);
         Floats both(7, 100);
         ops.norm(both.tensor(), both.tensor(), p.inverse.vector(), p.x.tensor(), Tensor(), Tensor(), p.spec);
         CHECK(same_bits(both, p.normalised));
+        Floats in_place = p.x, saved(7, 100);
+        ops.norm(in_place.tensor(), saved.tensor(), p.inverse.vector(), in_place.tensor(), Tensor(), Tensor(),
+                 p.spec);
+        CHECK(same_bits(in_place, both));
+        CHECK(same_bits(saved, both));
     });
 }
 

@@ -51,16 +51,16 @@ class ModelFixture {
         model::initialise(model_.params(), seed, host_weights);
     }
 
-    // Returns the losses, and the gradients of gradient_scale * (sum of the losses), starting from zero.
+    // Returns the losses, and the gradients of gradient_scale * (sum of the losses), set where NaN was.
     Step train(const Example& example, float gradient_scale = 1) {
-        ops_->zero(gradients_.flat);
-        return accumulate(example, gradient_scale);
+        const std::vector<float> nan(static_cast<size_t>(params().size()),
+                                     std::numeric_limits<float>::quiet_NaN());
+        ops_->upload(gradients_.flat, nan.data());
+        return pass(example, gradient_scale, Write::set);
     }
     // The same, but adds to the gradients of earlier calls.
     Step accumulate(const Example& example, float gradient_scale = 1) {
-        const model::Batch batch = prepare(example);
-        model_.forward_backward(*ops_, weights_, gradients_, batch, gradient_scale);
-        return {download(model_.training_losses(batch.count())), download(gradients_.flat)};
+        return pass(example, gradient_scale, Write::add);
     }
     std::vector<float> evaluate(const Example& example) {
         const model::Batch batch = prepare(example);
@@ -107,6 +107,12 @@ class ModelFixture {
     }
 
   private:
+    Step pass(const Example& example, float gradient_scale, Write write) {
+        const model::Batch batch = prepare(example);
+        gradients_.write = write;
+        model_.forward_backward(*ops_, weights_, gradients_, batch, gradient_scale);
+        return {download(model_.training_losses(batch.count())), download(gradients_.flat)};
+    }
     void plan(const FixtureSize& size) {
         const int64_t n = size.sequences * size.length;
         arena_.group("weights");

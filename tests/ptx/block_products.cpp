@@ -131,7 +131,7 @@ void Block::multiply(const WarpProduct& product) {
         demand_fenced(s, at, 2);
         return double{bf16_value(bits)};
     };
-    double a[16][16], b[16][128];
+    double a[16][16], b[16][256];
     const bool a_transposed = descriptor && s.in->at(6).number != 0;
     const bool b_transposed = s.in->at(descriptor ? 7 : 6).number != 0;
     for (uint64_t r = 0; r < 16 && descriptor; ++r)

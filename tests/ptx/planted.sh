@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Faults planted in the PTX that nvcc emitted, one at a time; a test has to fail at each.
-#   planted.sh PTX_DIRECTORY TEST_OF_ATTENTION TEST_OF_ROWS
+#   planted.sh PTX_DIRECTORY TEST_OF_ATTENTION TEST_OF_ROWS TEST_OF_PRODUCTS
 set -euo pipefail
-ptx=$1 attention=$2 rows=$3
+ptx=$1 attention=$2 rows=$3 products=$4
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 missed=0
@@ -59,4 +59,23 @@ plant "Hopper: no fence between threads and the copy engine" attention_backward_
 plant "Hopper: bytes that nobody announced" attention_forward_sm90 "$attention" \
     "s/mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, \[($registers)\], $registers;/mbarrier.arrive.release.cta.shared::cta.b64 _, [\1];/"
 plant "Hopper: no fence before the first product" attention_backward_sm90 "$attention" "s/wgmma.fence.sync.aligned;//"
+
+plant "products: a right side read along the other dimension" relu2_sm90 "$products" \
+    "s/(wgmma.mma_async.*n256k16.*), 0, 1;/\1, 0, 0;/"
+plant "products: descriptors without the swizzle" relu2_sm90 "$products" "s/4611686293305360384/274877972480/"
+plant "products: sums that go on where a tile begins" relu2_sm90 "$products" \
+    "s/setp.ne.b32 p, ($registers), 0;/setp.eq.b32 p, \1, \1;/"
+plant "products: the phase of a barrier not turned" relu2_sm90 "$products" "s/(try_wait[^;]*\], )$registers;/\10;/"
+plant "products: no fence before the first product" relu2_sm90 "$products" "s/wgmma.fence.sync.aligned;//"
+plant "products: sums read before the last products" relu2_sm90 "$products" \
+    "s/wgmma.wait_group.sync.aligned 0;/wgmma.wait_group.sync.aligned 1;/"
+plant "products: a stage given back under its products" relu2_sm90 "$products" \
+    "s/wgmma.wait_group.sync.aligned 1;/wgmma.wait_group.sync.aligned 2;/"
+plant "products: no fence between threads and the copy engine" relu2_sm90 "$products" "s/fence.proxy.async.shared::cta;//"
+plant "products: an output's place not waited for" relu2_sm90 "$products" "s/cp.async.bulk.wait_group.read 0;//"
+plant "products: bytes that nobody announced" relu2_sm90 "$products" \
+    "s/mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, \[($registers)\], $registers;/mbarrier.arrive.release.cta.shared::cta.b64 _, [\1];/"
+plant "products: rows and columns of an output exchanged" relu2_sm90 "$products" \
+    "s/(bulk_group \[$registers, \{)($registers), ($registers)/\1\3, \2/"
+plant "products: the square of a negative sum" relu2_sm90 "$products" "s/setp.le.f32/setp.gt.f32/"
 exit $missed

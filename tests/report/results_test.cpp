@@ -277,6 +277,7 @@ TEST_CASE("data/README.md lists the columns of every record file in their order"
         return join(columns, ",");
     };
     CHECK(sentence("results.csv") == report::results_file.header());
+    CHECK(sentence("results_sets.csv") == report::results_sets_file.header());
     CHECK(sentence("results_tasks.csv") == report::results_tasks_file.header());
 }
 

@@ -293,7 +293,7 @@ void Warpgroups::compute(Product& product) {
     Work& work = *product.work;
     const ProductCall& call = product.call;
     auto columns = static_cast<size_t>(call.columns);
-    static float a[64 * 16], b[16 * 128], sums[64 * 128];
+    static float a[64 * 16], b[16 * 256], sums[64 * 256];
     for (const auto* chunks : {&work.a_chunks, &work.b_chunks})
         for (uintptr_t chunk : *chunks)
             if (m.watching)

@@ -67,7 +67,7 @@ class Warpgroups {
     struct Sums {
         float* d;
         int count, products;
-        std::array<float, 64> value;
+        std::array<float, 128> value;
     };
     struct Issued {
         size_t product;

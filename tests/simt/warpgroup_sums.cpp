@@ -22,6 +22,7 @@ void add_product(float* sums, const float* a, const float* b, int columns) {
     if (columns == 64) add<64>(sums, a, b);
     if (columns == 96) add<96>(sums, a, b);
     if (columns == 128) add<128>(sums, a, b);
+    if (columns == 256) add<256>(sums, a, b);
 }
 
 }  // namespace longreach::simt

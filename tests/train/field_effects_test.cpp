@@ -38,6 +38,8 @@ struct Effect {
 };
 
 const Overrides raw{"data.train=[\"@/raw.bin\"]", "data.val=[\"@/raw.bin\"]", "data.document_mask=false"};
+const Overrides mixture_b{"data.train=[]", "data.mixture.b.paths=[\"@/data/val_*.bin\"]"};
+const Overrides mixture{mixture_b[0], mixture_b[1], "data.mixture.a.paths=[\"@/data/train_*.bin\"]"};
 const Overrides raw_u16{raw[0], raw[1], raw[2], "data.format=raw", "data.width=2"};
 const Overrides layouts{"model.layers=3", "model.layouts={\"a\":{\"window\":4},\"b\":{}}",
                         "model.pattern=[\"a\",\"b\"]"};
@@ -237,13 +239,20 @@ std::vector<Effect> listed_effects() {
         {"model.pattern", {"model.pattern=[\"b\",\"a\"]"}, Seen::metrics, layouts},
         {"model.last", {"model.last=b"}, Seen::metrics, layouts},
         {"data.train", {"data.train=[\"@/data/val_*.bin\"]"}},
+        {"data.mixture.*.paths", {"data.mixture.b.paths=[\"@/data/train_*.bin\"]"}, Seen::metrics, mixture_b},
+        {"data.mixture.*.weight", {"data.mixture.b.weight=9"}, Seen::metrics, mixture},
         {"data.val", {"data.val=[\"@/data/train_*.bin\"]"}, Seen::validation},
+        {"data.val_sets.*.paths",
+         {"data.val_sets.b.paths=[\"@/data/train_*.bin\"]"},
+         Seen::validation,
+         {"data.val_sets.b.paths=[\"@/data/val_*.bin\"]"}},
         {"data.format", {"data.format=raw", "data.width=2"}, Seen::outcome, raw},
         {"data.width", {"data.width=4"}, Seen::outcome, raw_u16},
         {"data.document_mask", {"data.document_mask=false"}},
         {"data.boundary.token", {"data.boundary.token=32"}},
         {"data.boundary.side", {"data.boundary.side=after"}, Seen::metrics, {"data.boundary.token=32"}},
         {"data.shuffle", {"data.shuffle=none"}},
+        {"data.blocks", {"data.blocks=documents"}},
         {"data.task.kind", needle, Seen::metrics, {needle[1], needle[3], needle[4]}},
         {"data.task.seed", {"data.task.seed=5"}, Seen::metrics, needle},
         {"data.task.haystack", {"data.task.haystack=noise"}, Seen::metrics, needle},
@@ -262,6 +271,7 @@ std::vector<Effect> listed_effects() {
         {"stages.*.batch_tokens", {"stages.1.batch_tokens=256"}},
         {"stages.*.window", {"stages.1.window=2"}, Seen::metrics, {"model.attention.window=8"}},
         {"stages.*.lr", {"stages.1.lr=0.5"}},
+        {"stages.*.mixture", {"stages.1.mixture={\"a\":1}"}, Seen::metrics, mixture},
         {"window_warmup.to",
          {"window_warmup.to=8", "window_warmup.from=1", "window_warmup.multiple=1"},
          Seen::metrics,
@@ -413,7 +423,7 @@ class Laboratory {
             io::kind_of(run + "/events", io::Links::refuse) == io::PathKind::directory ? "written" : "none";
         seen[Seen::metrics] = get(run + "/metrics.jsonl");
         seen[Seen::validation] = get(run + "/val.csv") + get(run + "/positions.csv");
-        for (const char* file : {"/probe.csv", "/tasks.csv"})
+        for (const char* file : {"/probe.csv", "/tasks.csv", "/sets/b/val.csv"})
             if (io::kind_of(run + file, io::Links::refuse) == io::PathKind::file)
                 seen[Seen::validation] += get(run + file);
         if (seen[Seen::outcome] != "0") seen[Seen::outcome] += ", " + lines_of(get(log)).back();

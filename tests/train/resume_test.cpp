@@ -160,6 +160,26 @@ TEST_CASE("resume: many variants at once, validated with changed positions betwe
                     results_of(home().dir / "stopped-variants", steps)) == "");
 }
 
+TEST_CASE("resume: a mixture whose weights change with the stage, at any number of ranks") {
+    const auto config = [&](const std::string& name) {
+        return load_tiny(
+            home().config(name),
+            {"data.train=[]", fmt::format("data.mixture.a.paths=[\"{}\"]", home().dir / "data/train_*.bin"),
+             fmt::format("data.mixture.b.paths=[\"{}\"]", home().dir / "data/val_*.bin"),
+             "data.mixture.b.weight=0.25", "stages.1.mixture={\"b\":2,\"a\":1}"});
+    };
+    REQUIRE(run_training(config("mixed")) == ExitCode::ok);
+    const Results whole = results_of(home().dir / "mixed", steps);
+    REQUIRE(run_training(config("mixed-ranks"), false, 2) == ExitCode::ok);
+    CHECK(differing(whole, results_of(home().dir / "mixed-ranks", steps)) == "");
+    for (const int64_t k : {3, 5, 8}) {
+        const std::string name = fmt::format("mixed{}", k);
+        REQUIRE(stop_after(config(name), k) == ExitCode::stopped);
+        REQUIRE(run_training(config(name)) == ExitCode::ok);
+        CHECK(differing(whole, results_of(home().dir / name, steps)) == "");
+    }
+}
+
 TEST_CASE("resume: layers of the delta rule beside attention, validated beyond the training context") {
     const std::vector<std::string> settings{
         "model.layers=4",

@@ -94,20 +94,23 @@ inline std::vector<double> training_losses(const std::string& run) {
     return losses;
 }
 
-// Does what `longreach train` does, without a console.
+// Does what `longreach train` does, without a console, on a device of the caller.
 inline ExitCode run_training(const config::LoadedConfig<train::Experiment>& config, bool fresh,
-                             ranks::Comm& comm) {
+                             ranks::Comm& comm, Ops& ops) {
     train::Console console(true);
     const train::Experiment& e = config.value;
-    std::string note;
-    const std::unique_ptr<Ops> ops = train::open_device(e.system, note);
-    train::Trainer trainer(e, console, *ops, comm.rank(), comm.ranks());
+    train::Trainer trainer(e, console, ops, comm.rank(), comm.ranks());
     ranks::Team team;
     if (comm.rank() > 0) return trainer.run(nullptr, comm, team);
     train::RunDirectory directory(io::join_path(e.run.dir, e.run.name), fresh);
     directory.adopt_config(config::describe(e), config.origins);
     console.open_log(directory.file("log.txt"));
     return trainer.run(&directory, comm, team);
+}
+inline ExitCode run_training(const config::LoadedConfig<train::Experiment>& config, bool fresh,
+                             ranks::Comm& comm) {
+    std::string note;
+    return run_training(config, fresh, comm, *train::open_device(config.value.system, note));
 }
 
 // The same with ranks as threads of this process.

@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 
 #include "base/rng.h"
@@ -103,6 +104,21 @@ TEST_CASE("traffic: segments cover the table in order, one before the layers, on
     }
 }
 
+TEST_CASE("a pass that sets gradients gives the bits of one that adds them to zeros") {
+    for (const auto& overrides : models()) {
+        CAPTURE(overrides.back());
+        Pass pass(overrides);
+        pass.ops->upload(pass.weights.flat, pass.initial_weights().data());
+        const std::vector<float> added = pass.run(nullptr);
+        const std::vector<float> nan(added.size(), std::numeric_limits<float>::quiet_NaN());
+        pass.ops->upload(pass.gradients.flat, nan.data());
+        pass.gradients.write = Write::set;
+        pass.model.forward_backward(*pass.ops, pass.weights, pass.gradients, pass.batch, 1.0f / Pass::tokens);
+        const std::vector<float> set = pass.host(pass.gradients);
+        CHECK(std::memcmp(set.data(), added.data(), set.size() * sizeof(float)) == 0);
+    }
+}
+
 TEST_CASE("traffic: nothing adds to a segment's gradients once it is done, and all are, the last first") {
     for (const auto& overrides : models()) {
         CAPTURE(overrides.back());
@@ -188,7 +204,7 @@ TEST_CASE(
     } marked(traffic, events);
     tree.begin_step(2);
     const auto step = [&] {
-        pass.gradients = tree.begin(*pass.ops, 0);
+        pass.gradients = tree.begin(0);
         traffic.completes(0);
         pass.model.forward_backward(*pass.ops, pass.weights, pass.gradients, pass.batch, 1, &marked);
         tree.advance(0);

@@ -28,7 +28,7 @@ TEST_CASE("wrong experiments: unknown keys and where they belong") {
          "eval.length (c.json:1:37): unknown key: did you mean eval.lengths?"},
         {R"({"stages": [{"steps": 1, "ctx": 512}]})",
          "stages.0.ctx (c.json:1:26): unknown key: known here are steps, tokens, context, batch_tokens, "
-         "window, lr"},
+         "window, lr, mixture"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"rope": {"base": 500}}}})",
          "model.attention.rope (c.json:1:52): unknown key: did you mean eval.rope?"},
         {R"({"stages": [{"steps": 1}], "system": {"dtype": "bf16"}})",
@@ -432,4 +432,40 @@ TEST_CASE("a key without effect is a warning where --set gives it or selects the
         Lines{"eval.rope (--set eval.rope.kind=yarn): has no effect: no length is above the training context "
               "1024; see eval.lengths (--set eval.lengths=[1K])"});
     CHECK(warnings(R"({"stages": [{"steps": 1}]})", {"optimizer.qk_clip.limit=30"}).size() == 1);
+}
+
+TEST_CASE("wrong experiments: mixtures of sources") {
+    check_all({
+        {R"({"stages": [{"steps": 1}], "data": {"train": ["a"], "mixture": {"w": {"paths": ["b"]}}}})",
+         "data.train (c.json:1:46): training tokens come from `train` or from `mixture`, not both; see "
+         "data.mixture (c.json:1:64)"},
+        {R"({"stages": [{"steps": 1}], "data": {"mixture": {"w": {"weight": 2}}}})",
+         "data.mixture.w (c.json:1:54): a source needs `paths`"},
+        {R"({"stages": [{"steps": 1}], "data": {"mixture": {"w": {"paths": ["b"], "weight": 0}}}})",
+         "data.mixture (c.json:1:48): every source has weight 0"},
+        {R"({"stages": [{"steps": 1}], "data": {"mixture": {"w": {"paths": ["b"]}, "x": {"paths": ["c"], "weight": 1e-4}}}})",
+         "data.mixture (c.json:1:48): the weight 0.0001 is less than 1/4096 of the sum 1.0001"},
+        {R"({"stages": [{"steps": 1, "mixture": {"w": 1}}]})",
+         "stages.0.mixture (c.json:1:37): data.mixture has no sources to weigh; see data.mixture (default)"},
+        {R"({"stages": [{"steps": 1, "mixture": [1]}], "data": {"mixture": {"w": {"paths": ["b"]}}}})",
+         "stages.0.mixture (c.json:1:37): expected an object of names and weights"},
+        {R"({"stages": [{"steps": 1, "mixture": {"v": 1, "w": -1}}], "data": {"mixture": {"w": {"paths": ["b"]}}}})",
+         "stages.0.mixture.v (c.json:1:43): data.mixture has no source of this name, only w\n"
+         "stages.0.mixture.w (c.json:1:51): expected a weight from 0 to 1e6"},
+        {R"({"stages": [{"steps": 1, "mixture": {"w": 0}}], "data": {"mixture": {"w": {"paths": ["b"]}}}})",
+         "stages.0.mixture (c.json:1:37): every source has weight 0"},
+    });
+}
+
+TEST_CASE("wrong experiments: validation sets") {
+    check_all({
+        {R"({"stages": [{"steps": 1}], "data": {"val_sets": {"w": {}}}})",
+         "data.val_sets.w (c.json:1:55): a validation set needs `paths`"},
+        {R"({"stages": [{"steps": 1}], "data": {"val_sets": {"a/b": {"paths": ["c"]}}}})",
+         "data.val_sets.\"a/b\" (c.json:1:50): a name is made of letters, digits, '_' and '-'"},
+        {R"({"stages": [{"steps": 1}], "data": {"val_sets": {"w": {"paths": ["c"], "weight": 1}}}})",
+         "data.val_sets.w.weight (c.json:1:72): unknown key: did you mean data.mixture.*.weight?"},
+        {R"({"stages": [{"steps": 1}], "data": {"val_sets": ["c"]}})",
+         "data.val_sets (c.json:1:49): expected an object of named variations, got a list"},
+    });
 }

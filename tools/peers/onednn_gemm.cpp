@@ -120,7 +120,7 @@ class PeerBf16 {
 void run_ours(Ops& ops, Form form, const Tensor& x, const Tensor& w, const Tensor& y) {
     if (form == Form::forward) ops.linear(y, x, w, Write::set);
     if (form == Form::input_gradient) ops.linear_backward_input(x, y, w, Write::set);
-    if (form == Form::weight_gradient) ops.linear_backward_weight(w, y, x);
+    if (form == Form::weight_gradient) ops.linear_backward_weight(w, y, x, Write::add);
 }
 
 void run_peer(Form form, const Layer& l, float* x, float* w, float* y) {

@@ -1,0 +1,140 @@
+// longreach serve: answers completions over HTTP with a trained model.
+#include <cstdlib>
+
+#include "base/units.h"
+#include "commands/opened_model.h"
+#include "io/file.h"
+#include "serve/service.h"
+#include "train/signals.h"
+
+namespace longreach::commands {
+
+namespace {
+
+constexpr const char* key_variable = "LONGREACH_SERVE_KEY";
+constexpr size_t shortest_key = 16;
+
+struct ServeOptions {
+    ModelOptions model;
+    serve::HttpOptions http{.host = "127.0.0.1", .port = 8080, .body = 0, .connections = 32};
+    serve::EngineSize size;
+    std::string key, name, cache = "same";
+    int64_t body = 4 << 20, seconds = 600;
+};
+
+// Whether only programs of this machine reach the address.
+bool is_loopback(const std::string& host) {
+    return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
+
+serve::PromptCache cache_of(const std::string& word) {
+    if (word == "off") return serve::PromptCache::off;
+    return word == "prefix" ? serve::PromptCache::prefix : serve::PromptCache::same;
+}
+
+std::string key_of(const ServeOptions& options) {
+    const char* variable = std::getenv(key_variable);
+    const std::string key = !options.key.empty() || variable == nullptr ? options.key : variable;
+    require(key.empty() || key.size() >= shortest_key, ExitCode::usage,
+            "the key has {} characters; at least {}", key.size(), shortest_key);
+    if (key.empty() && !is_loopback(options.http.host))
+        throw Error(
+            ExitCode::usage,
+            fmt::format("other machines reach {}, so that requests need a key", options.http.host),
+            fmt::format("give --key, or the variable {}, which no list of processes shows", key_variable));
+    return key;
+}
+
+// The run's directory, or that of the checkpoint.
+std::string name_of(const io::Checkpoint& checkpoint) {
+    const std::string parent = io::parent_path(checkpoint.path);
+    return io::base_name(io::base_name(parent) == "checkpoints" ? io::parent_path(parent) : checkpoint.path);
+}
+
+ExitCode serve_model(const ServeOptions& options) {
+    const std::string key = key_of(options);
+    const train::StopSignals signals;
+    OpenedModel opened(options.model, false, [](train::Experiment&) {});
+    const train::Experiment& experiment = opened.experiment;
+    serve::EngineSize size = options.size;
+    if (size.context == 0) size.context = experiment.model.train_context;
+    size.cache = cache_of(options.cache);
+    size.time = std::chrono::seconds(options.seconds);
+    const serve::Vocabulary vocabulary(experiment.model.vocab_size, run_tokenizer(opened.checkpoint));
+    opened.build(size.context);
+    std::optional<serve::Engine> engine;
+    opened.load(
+        [&](model::Arena& arena, int64_t length) {
+            serve::EngineSize planned = size;
+            planned.context = length;
+            engine.emplace(*opened.model, vocabulary, planned);
+            engine->plan(arena, *opened.ops);
+        },
+        size.context);
+
+    serve::ServiceOptions service;
+    service.model = options.name.empty() ? name_of(opened.checkpoint) : options.name;
+    service.key = key;
+    service.body = static_cast<uint64_t>(options.body);
+    if (key.empty()) service.hosts = {"localhost", "127.0.0.1", "[::1]", options.http.host};
+    serve::Service answers(*engine, service);
+    serve::HttpOptions http = options.http;
+    http.body = service.body;
+    const std::unique_ptr<serve::HttpServer> server = serve::open_http(http, answers);
+    const bool six = http.host.find(':') != std::string::npos;
+    opened.console.line(fmt::format("serving {} at http://{}:{}, contexts of up to {} tokens; Ctrl-C ends it",
+                                    service.model, six ? "[" + http.host + "]" : http.host, server->port(),
+                                    size.context));
+    engine->run(*opened.ops, opened.weights, [] { return train::StopSignals::received() != 0; });
+    opened.console.line("stopped");
+    return ExitCode::ok;
+}
+
+}  // namespace
+
+void add_serve_command(Command& program) {
+    auto options = std::make_shared<ServeOptions>();
+    Command command =
+        program.add("serve", "Answer completions and log-probabilities over HTTP, in OpenAI's form");
+    add_model_options(command, options->model, ", for texts of --context tokens");
+    command.option("--host", options->http.host, "Address to listen on; any but loopback needs a key")
+        .show_default();
+    command.option("--port", options->http.port, "Port; 0: any free one, which is printed")
+        .in_range(0, 65535)
+        .show_default();
+    command.option(
+        "--key", options->key,
+        std::string("Answer only requests with 'Authorization: Bearer KEY'; also from the variable ") +
+            key_variable);
+    command.option("--name", options->name, "Name of the model (default: that of the run)");
+    command
+        .option("--context", options->size.context,
+                "Most tokens of a prompt and its continuation (default: the training context)")
+        .in_range(int64_t{1}, int64_t{1} << 31)
+        .token_counts();
+    command
+        .option("--batch", options->size.batch, "Texts continued at once, if their prompts are equally long")
+        .in_range(1, 256)
+        .show_default();
+    command.option("--queue", options->size.queue, "Choices that may wait or be answered; more are refused")
+        .in_range(1, 1 << 16)
+        .show_default();
+    command.option("--connections", options->http.connections, "Connections at once; more are refused")
+        .in_range(1, 1024)
+        .show_default();
+    command.option("--body", options->body, "Largest request: 4M (bytes)")
+        .in_range(int64_t{1} << 10, int64_t{1} << 28)
+        .token_counts();
+    command.option("--time", options->seconds, "Seconds after which a request is given up")
+        .in_range(1, 86400)
+        .show_default();
+    command
+        .option("--prompt-cache", options->cache,
+                "Keep the last prompts: same (asked for again; same bits), prefix (also a common beginning; "
+                "rounds otherwise), off")
+        .one_of({"same", "prefix", "off"})
+        .show_default();
+    command.run([options] { return serve_model(*options); });
+}
+
+}  // namespace longreach::commands

@@ -1,0 +1,26 @@
+// The file that marks an output directory of `data tokenize` as unfinished, and says where to continue.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace longreach::data {
+
+// Of one split: the shards that are complete, and the number of the first document that is in none of them.
+struct SplitProgress {
+    uint64_t shards = 0, next_document = 0;
+};
+
+struct Unfinished {
+    uint64_t request = 0;  // identifies the texts and the options; 0: cannot be continued
+    SplitProgress train, val;
+
+    static std::string path_in(const std::string& directory);
+    // What the directory holds; nothing if its contents are complete.
+    static std::optional<Unfinished> read(const std::string& directory);
+    void write(const std::string& directory) const;
+    static void remove(const std::string& directory);
+};
+
+}  // namespace longreach::data

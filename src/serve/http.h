@@ -1,0 +1,66 @@
+// The seam between the program and longreach_http.so, which contains everything that needs cpp-httplib. The
+// program opens it for `serve` and otherwise runs without it.
+//
+// The two may link separate C++ libraries, so no exception crosses the seam in either direction. Strings and
+// functions do cross it: both sides are built together and allocate from the same C library.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace longreach::serve {
+
+struct HttpRequest {
+    std::string method, path, host, authorization;  // the last two: headers
+    std::string body;
+};
+
+// The other end of a connection.
+class HttpClient {
+  public:
+    virtual ~HttpClient() = default;
+    virtual bool gone() noexcept = 0;  // it has closed the connection, or the server stops
+    // A part of an answer with `stream`; false if the client is gone.
+    virtual bool write(std::string_view part) noexcept = 0;
+};
+
+struct HttpAnswer {
+    int status = 200;
+    std::string body = {};
+    std::string type = "application/json";
+    std::function<void(HttpClient&)> stream = {};  // writes the body in place of `body`; must not throw
+};
+
+class HttpHandler {
+  public:
+    virtual ~HttpHandler() = default;
+    // Before the body is read: an answer with a status from 400 on refuses the request.
+    virtual HttpAnswer head(const HttpRequest& request) noexcept = 0;
+    virtual HttpAnswer handle(const HttpRequest& request, HttpClient& client) noexcept = 0;
+};
+
+struct HttpOptions {
+    std::string host = "127.0.0.1";
+    int port = 0;         // 0: any free one
+    uint64_t body = 0;    // bytes of a request
+    int connections = 0;  // at once
+    int seconds = 30;     // for a request to arrive, and for a client to take what is written
+};
+
+class HttpServer {
+  public:
+    virtual ~HttpServer() = default;  // ends all connections and their threads
+    virtual int port() const noexcept = 0;
+};
+
+// The module's one symbol, longreach_open_http: listens from its return on. `problem` says why it does not.
+using OpenHttp = void (*)(const HttpOptions& options, HttpHandler& handler,
+                          std::unique_ptr<HttpServer>& server, std::string& problem) noexcept;
+
+// Opens the module and listens. Throws an Error if there is no module or the address cannot be had.
+std::unique_ptr<HttpServer> open_http(const HttpOptions& options, HttpHandler& handler);
+
+}  // namespace longreach::serve

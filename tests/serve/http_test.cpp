@@ -1,0 +1,264 @@
+// HTTP over loopback, with a handler of its own: what the network can do to the server.
+#include "serve/http.h"
+
+#include <arpa/inet.h>
+#include <doctest/doctest.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+#include <vector>
+
+#include "base/error.h"
+
+using namespace longreach;
+using namespace longreach::serve;
+
+namespace {
+
+class Echo final : public HttpHandler {
+  public:
+    HttpAnswer head(const HttpRequest& request) noexcept override {
+        if (request.path == "/refused") return {.status = 401, .body = "no"};
+        return {};
+    }
+    HttpAnswer handle(const HttpRequest& request, HttpClient& client) noexcept override {
+        ++handled;
+        if (request.path == "/stream")
+            return {.type = "text/event-stream", .stream = [](HttpClient& to) {
+                        for (int i = 0; i < 3; ++i) to.write("part " + std::to_string(i) + ";");
+                    }};
+        if (request.path == "/wait") {
+            for (int i = 0; i < 500 && !client.gone(); ++i)
+                std::this_thread::sleep_for(std::chrono::milliseconds(10));
+            noticed = client.gone();
+        }
+        return {.body = request.method + " " + request.path + " " + request.body, .type = "text/plain"};
+    }
+    std::atomic<int> handled = 0;
+    std::atomic<bool> noticed = false;
+};
+
+class Wire {
+  public:
+    explicit Wire(int port) : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+        sockaddr_in to{};
+        to.sin_family = AF_INET;
+        to.sin_port = htons(static_cast<uint16_t>(port));
+        to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        REQUIRE(::connect(fd_, reinterpret_cast<sockaddr*>(&to), sizeof to) == 0);
+    }
+    ~Wire() { close(); }
+    Wire(const Wire&) = delete;
+    Wire& operator=(const Wire&) = delete;
+    void close() {
+        if (fd_ >= 0) ::close(fd_);
+        fd_ = -1;
+    }
+    // False once the server has closed the connection.
+    bool send(std::string_view text) {
+        while (!text.empty()) {
+            const ssize_t sent = ::send(fd_, text.data(), text.size(), MSG_NOSIGNAL);
+            if (sent <= 0) return false;
+            text.remove_prefix(static_cast<size_t>(sent));
+        }
+        return true;
+    }
+    // What arrives until the connection ends, or `until` has arrived.
+    std::string receive(const std::string& until = "", int seconds = 20) {
+        std::string text;
+        char bytes[4096];
+        while (until.empty() || text.find(until) == std::string::npos) {
+            pollfd p{fd_, POLLIN, 0};
+            if (::poll(&p, 1, seconds * 1000) <= 0) return text + "(timed out)";
+            const ssize_t got = ::recv(fd_, bytes, sizeof bytes, 0);
+            if (got <= 0) break;
+            text.append(bytes, static_cast<size_t>(got));
+        }
+        return text;
+    }
+
+  private:
+    int fd_;
+};
+
+struct Bench {
+    explicit Bench(HttpOptions options = {.body = 10000, .connections = 4, .seconds = 1}) {
+        server = open_http(options, echo);
+    }
+    std::string ask(const std::string& text) {
+        Wire wire(server->port());
+        wire.send(text);
+        return wire.receive();
+    }
+    Echo echo;
+    std::unique_ptr<HttpServer> server;
+};
+
+std::string post(const std::string& path, const std::string& body, const std::string& headers = "") {
+    return "POST " + path + " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" + headers +
+           "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
+}
+const std::string end = "Host: x\r\nConnection: close\r\n\r\n";
+
+}  // namespace
+
+TEST_CASE("http: requests are answered, several on one connection") {
+    Bench bench;
+    CHECK(bench.ask("GET /a HTTP/1.1\r\n" + end).ends_with("GET /a "));
+    CHECK(bench.ask(post("/b", "body")).ends_with("POST /b body"));
+    CHECK(bench
+              .ask("POST /c HTTP/1.1\r\nTransfer-Encoding: chunked\r\nConnection: "
+                   "close\r\n\r\n3\r\nabc\r\n1\r\nd\r\n0\r\n\r\n")
+              .ends_with("POST /c abcd"));
+    Wire wire(bench.server->port());
+    for (int i = 0; i < 8; ++i) {
+        wire.send("POST /k HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\n" + std::to_string(i));
+        CHECK(wire.receive("POST /k " + std::to_string(i)).starts_with("HTTP/1.1 200"));
+    }
+}
+
+TEST_CASE("http: a stream arrives in chunks and ends") {
+    Bench bench;
+    const std::string text = bench.ask(post("/stream", ""));
+    CHECK(text.find("Transfer-Encoding: chunked") != std::string::npos);
+    CHECK(text.find("part 0;") < text.find("part 2;"));
+    CHECK(text.ends_with("0\r\n\r\n"));
+}
+
+TEST_CASE("http: a refused request's body is not read") {
+    Bench bench;
+    Wire wire(bench.server->port());
+    wire.send(
+        "POST /refused HTTP/1.1\r\nHost: x\r\nContent-Length: 9000\r\n\r\nGET /second HTTP/1.1\r\n\r\n");
+    const std::string text = wire.receive();
+    CHECK(text.starts_with("HTTP/1.1 401"));
+    CHECK(text.find("second") == std::string::npos);  // the body is no request
+    CHECK(bench.echo.handled == 0);
+}
+
+TEST_CASE("http: bodies above the limit") {
+    Bench bench;
+    CHECK(bench.ask("POST /b HTTP/1.1\r\nContent-Length: 10001\r\n\r\n").starts_with("HTTP/1.1 413"));
+    CHECK(bench.ask("POST /b HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n\r\n")
+              .starts_with("HTTP/1.1 413"));
+    CHECK(bench.ask("POST /b HTTP/1.1\r\nContent-Length: -1\r\n\r\n").starts_with("HTTP/1.1 413"));
+    CHECK(bench.ask("POST /b HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 411"));
+    CHECK(bench.ask("POST /b HTTP/1.1\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n")
+              .starts_with("HTTP/1.1 411"));
+    // Chunks without an end.
+    Wire wire(bench.server->port());
+    wire.send("POST /b HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n");
+    const std::string chunk = "400\r\n" + std::string(1024, 'a') + "\r\n";
+    int sent = 0;
+    while (sent < 100000 && wire.send(chunk)) ++sent;
+    CHECK(sent < 100000);
+    CHECK(bench.ask("POST /b HTTP/1.1\r\nContent-Encoding: gzip\r\nContent-Length: 1\r\n\r\na")
+              .starts_with("HTTP/1.1 415"));
+    CHECK(bench.ask(post("/b", "x", "Content-Type: multipart/form-data; boundary=a\r\n"))
+              .starts_with("HTTP/1.1 415"));
+    CHECK(bench.echo.handled == 0);
+    CHECK(bench.ask(post("/b", std::string(10000, 'a'))).starts_with("HTTP/1.1 200"));
+}
+
+TEST_CASE("http: lines and headers without an end are cut off") {
+    Bench bench;
+    for (const std::string& piece : {std::string(1024, 'a'), "X: " + std::string(1000, 'y') + "\r\n"}) {
+        Wire wire(bench.server->port());
+        wire.send("GET /a HTTP/1.1\r\n");
+        int sent = 0;
+        while (sent < 20000 && wire.send(piece)) ++sent;
+        CHECK(sent < 20000);  // 20 MB would have been taken
+    }
+    CHECK(bench.ask("GET /" + std::string(300, 'a') + " HTTP/1.1\r\n" + end).starts_with("HTTP/1.1 404"));
+    CHECK(bench.ask("GET /" + std::string(9000, 'a') + " HTTP/1.1\r\n" + end).starts_with("HTTP/1.1 414"));
+    CHECK(bench.echo.handled == 0);
+}
+
+TEST_CASE("http: half a request is given up, and byte for byte it has no more time") {
+    Bench bench;
+    const auto begin = std::chrono::steady_clock::now();
+    CHECK(bench.ask("POST /b HTTP/1.1\r\nContent-Le").find("timed out") == std::string::npos);
+    CHECK(bench.ask("POST /b HTTP/1.1\r\nContent-Length: 5\r\n\r\nab").starts_with("HTTP/1.1 400"));
+    Wire wire(bench.server->port());
+    const std::string slow = "GET /a HTTP/1.1\r\nX: " + std::string(400, 'a');
+    for (size_t i = 0; i < slow.size(); ++i) {
+        if (!wire.send(slow.substr(i, 1))) break;
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        CHECK(i < 399);
+    }
+    CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(30));
+    CHECK(bench.echo.handled == 0);
+    CHECK(bench.ask("GET /a HTTP/1.1\r\n" + end).starts_with("HTTP/1.1 200"));
+}
+
+TEST_CASE("http: bytes that are no HTTP") {
+    Bench bench;
+    for (const std::string text :
+         {"\r\n\r\n", "hello\r\n\r\n", "GET\r\n\r\n", "GET /a\r\n\r\n", "GET /a HTTP/9.9\r\n\r\n",
+          "\x16\x03\x01\x02\r\n\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"})
+        CHECK(bench.ask(text + "\r\n\r\n").find(" 200 ") == std::string::npos);
+    CHECK(bench.ask("GET /%00%ff%2e%2e/ HTTP/1.1\r\n" + end).starts_with("HTTP/1.1 200"));
+}
+
+TEST_CASE("http: more connections than allowed are turned away, and those that leave make room") {
+    Bench bench;
+    std::vector<std::unique_ptr<Wire>> wires;
+    for (int i = 0; i < 4; ++i) {
+        wires.push_back(std::make_unique<Wire>(bench.server->port()));
+        wires.back()->send("GET /a HTTP/1.1\r\nHost: x\r\n\r\n");
+        CHECK(wires.back()->receive("GET /a ").starts_with("HTTP/1.1 200"));
+    }
+    CHECK(bench.ask("GET /a HTTP/1.1\r\n" + end).starts_with("HTTP/1.1 503"));
+    wires.clear();
+    std::string text;
+    for (int i = 0; i < 100 && !text.starts_with("HTTP/1.1 200"); ++i) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        text = bench.ask("GET /a HTTP/1.1\r\n" + end);
+    }
+    CHECK(text.starts_with("HTTP/1.1 200"));
+}
+
+TEST_CASE("http: many clients at once") {
+    Bench bench({.body = 10000, .connections = 64, .seconds = 20});
+    std::vector<std::thread> clients;
+    std::atomic<int> right = 0;
+    for (int i = 0; i < 24; ++i)
+        clients.emplace_back([&, i] {
+            for (int k = 0; k < 10; ++k) {
+                const std::string body = std::to_string(i) + ":" + std::to_string(k);
+                right += bench.ask(post("/b", body)).ends_with("POST /b " + body);
+            }
+        });
+    for (std::thread& client : clients) client.join();
+    CHECK(right == 240);
+}
+
+TEST_CASE("http: the handler learns that a client has left, and the end of the server waits for nobody") {
+    auto bench = std::make_unique<Bench>();
+    Wire wire(bench->server->port());
+    wire.send(post("/wait", ""));
+    while (bench->echo.handled == 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    wire.close();
+    for (int i = 0; i < 400 && !bench->echo.noticed; ++i)
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    CHECK(bench->echo.noticed);
+    Wire idle(bench->server->port()), waiting(bench->server->port());
+    waiting.send(post("/wait", ""));
+    while (bench->echo.handled < 2) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    const auto begin = std::chrono::steady_clock::now();
+    bench->server.reset();
+    CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(3));
+}
+
+TEST_CASE("http: an address that cannot be had is named") {
+    Echo echo;
+    CHECK_THROWS_WITH_AS(open_http({.host = "203.0.113.1", .body = 1, .connections = 1}, echo),
+                         doctest::Contains("cannot listen on 203.0.113.1:0"), Error);
+    const auto first = open_http({.body = 1, .connections = 1}, echo);
+    CHECK_THROWS_AS(open_http({.port = first->port(), .body = 1, .connections = 1}, echo), Error);
+}
