@@ -221,8 +221,7 @@ using QueryTiles = Tiles<T, D, (sizeof(T) == 2 && D == 64) || pairs_of_warps<T, 
 // Shared memory of a block: 99 KiB is what every architecture from sm_80 on has.
 constexpr size_t most_shared = 99 * 1024;
 
-// What two warps with the same rows hand each other of a tile, lane by lane: two neighbours of a row, ordered as Rounded
-// orders them.
+// What two warps with the same rows hand each other of a tile, lane by lane: two neighbours of a row, in Rounded's order.
 template <int M, int N>
 struct Exchange {
     float2 dp[2 * M][N][32];

@@ -171,8 +171,8 @@ DEVICE void multiply_rows(Fragments<M, N>& acc, const A& a, int row0, const B& b
     }
 }
 
-// out += p b for one step of 16 rows of b, number k: p's fragments; out has the columns channel0 .. channel0 + 8 C, where
-// 64 divides channel0.
+// out += p b for one step of 16 rows of b, number k: p's fragments; out has the columns channel0 .. channel0 + 8 C, and
+// channel0 is a multiple of 64.
 template <int M, int C, class B>
 DEVICE void multiply_step_trans(Fragments<M, C>& out, const uint32_t (&of_p)[M][4], const B& b, int k,
                                 int channel0, int lane) {
