@@ -87,7 +87,7 @@ TEST_CASE("losses of both parts at every length, with errors over documents") {
     const TempDir dir;
     io::write_file_atomically(dir / "key_tokens.csv", eval::key_tokens_file.header() + "\n" +
                                                           eval::key_tokens_file.lines(empty)[0] + "\n");
-    const auto read = eval::key_tokens_file.read(dir / "key_tokens.csv");
+    const auto read = eval::key_tokens_file.read(dir.path());
     REQUIRE(read.size() == 1);
     CHECK(std::isnan(read[0].loss));
     CHECK(read[0].judge == "file");
