@@ -28,8 +28,7 @@ struct JudgeLosses {
 };
 // The shortest and the longest length of `results`, which have kept their token losses.
 JudgeLosses judge_of(const std::vector<LengthResult>& results);
-// The same of a file of write_token_losses(). Error(ExitCode::data) unless it holds two lengths of the tokens that
-// `scored` describes.
+// The same of a file of write_token_losses(). Error(ExitCode::data) unless it has two lengths of the tokens in `scored`.
 JudgeLosses read_judge(const std::string& path, const ScoredTokens& scored, size_t slots);
 
 enum class TokenPart : int8_t { unscored, key, other };
