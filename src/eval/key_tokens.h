@@ -51,7 +51,7 @@ inline constexpr io::RecordColumns key_tokens_file(
     io::required("to", &KeyTokenRow::to), io::required("judge", &KeyTokenRow::judge),
     io::plain("fingerprint", &KeyTokenRow::fingerprint));
 
-// Two rows per length: the key tokens and the others. documents: of every scored token, -1 where it is unknown; the
+// Two rows per length: the key tokens and the others. documents: of every entry, -1 where it is not scored; the
 // standard error is that of a mean over resampled documents.
 struct KeyTokenSplit {
     const JudgeLosses& judge;
