@@ -78,7 +78,7 @@ class Case(unittest.TestCase):
             call("data", "synth", "--out", "data", "--train-bytes", 200000, "--val-bytes", 60000)
             call("train", "config.json")
             call("eval", "runs/a", "--lengths", "64,128", "--tokens", "1K", "--repeat", "--label", "again",
-                 "--token-losses", "losses.safetensors")
+                 "--key-tokens", "self", "--token-losses", "losses.safetensors")
             call("eval", "runs/a", "--tasks", "needle", "--lengths", 256, "--samples", 2, "--label", "tasks")
             call("sweep", "sweep.json")
 
@@ -145,6 +145,7 @@ class Frames(Case):
         self.assertEqual(set(study.val(None)["evaluation"]), {"", "again"})
         self.assertEqual(set(study.tasks()["task"]), {"repeat", "non_repeat", "needle"})
         self.assertEqual(set(study.positions()["by"]), {"sequence", "document"})
+        self.assertEqual(study.key_tokens()["part"].tolist(), ["key", "other"] * 2)
         self.assertIn("entropy", set(study.probe()["statistic"]))
         self.assertGreater(study.timing()["tokens_per_second"].min(), 0)
 
@@ -154,7 +155,8 @@ class Frames(Case):
         for name in COLUMNS:
             self.assertEqual(sorted(COLUMNS[name]), sorted(ORDER[name].split()))
         for name, frame in (("val.csv", study.val()), ("positions.csv", study.positions()),
-                            ("tasks.csv", study.tasks()), ("probe.csv", study.probe())):
+                            ("tasks.csv", study.tasks()), ("key_tokens.csv", study.key_tokens()),
+                            ("probe.csv", study.probe())):
             front = [c for c in frame.columns if c in ("run", "evaluation", "set")]
             self.assertEqual(list(frame.columns)[len(front):], ORDER[name].split(), name)
         for name, frame in (("metrics.jsonl", study.train()), ("timing.jsonl", study.timing())):

@@ -25,6 +25,8 @@ COLUMNS = {
     "positions.csv": _columns(integer="step length bucket", text="by fingerprint", number="loss scored"),
     "tasks.csv": _columns(integer="step length samples", text="task fingerprint",
                           number="depth accuracy accuracy_error margin margin_error loss"),
+    "key_tokens.csv": _columns(integer="step length from to", text="part judge fingerprint",
+                               number="loss standard_error scored"),
     "probe.csv": _columns(integer="step length layer head bin count", text="statistic", number="value"),
     "metrics.jsonl": _columns(integer="step tokens context skipped", list="layer_grad_norms",
                               number="loss bits_per_byte grad_norm lr spikes spikes_skipped max_score"),
@@ -38,6 +40,7 @@ REQUIRED = {
     "val.csv": ("step", "tokens", "length", "loss"),
     "positions.csv": ("step", "length", "by", "bucket", "loss", "scored"),
     "tasks.csv": ("step", "task", "length", "accuracy"),
+    "key_tokens.csv": ("step", "length", "part", "scored", "from", "to", "judge"),
     "probe.csv": ("step", "length", "layer", "head", "bin", "statistic", "value"),
 }
 
@@ -46,6 +49,7 @@ ORDER = {
     "val.csv": "step tokens length loss standard_error scored documents bits_per_byte top1 fingerprint",
     "positions.csv": "step length by bucket loss scored fingerprint",
     "tasks.csv": "step task length depth samples accuracy accuracy_error margin margin_error loss fingerprint",
+    "key_tokens.csv": "step length part loss standard_error scored from to judge fingerprint",
     "probe.csv": "step length layer head bin statistic value count",
     "metrics.jsonl": "step tokens context loss bits_per_byte grad_norm lr skipped spikes spikes_skipped max_score "
                      "layer_grad_norms",

@@ -20,6 +20,7 @@ WRITTEN_BY = {
     "val.csv": "validations (eval.every) and `longreach eval RUN --label NAME`",
     "positions.csv": "validations (eval.every) and `longreach eval RUN --label NAME`",
     "tasks.csv": "training on data.task and `longreach eval RUN --label NAME --tasks ...`",
+    "key_tokens.csv": "`longreach eval RUN --label NAME --key-tokens self`",
     "probe.csv": "training with probe.every and `longreach probe RUN`",
 }
 
@@ -328,6 +329,11 @@ class Runs:
     def tasks(self, evaluation=None):
         """tasks.csv: accuracy on tasks, of all evaluations unless one is given."""
         return self._collect("tasks.csv", evaluation)
+
+    def key_tokens(self, evaluation=None):
+        """key_tokens.csv: losses of the tokens that a long context helps to predict and of the others, of all
+        evaluations unless one is given."""
+        return self._collect("key_tokens.csv", evaluation)
 
     def probe(self, evaluation=None):
         """probe.csv: what attention does, of all evaluations and training unless one is given."""
