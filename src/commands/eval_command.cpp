@@ -6,7 +6,9 @@
 #include "base/units.h"
 #include "commands/command_line.h"
 #include "commands/opened_model.h"
+#include "eval/key_tokens.h"
 #include "eval/repeat.h"
+#include "eval/selection.h"
 #include "eval/tables.h"
 #include "eval/tasks.h"
 
@@ -16,14 +18,18 @@ namespace {
 
 struct EvalOptions {
     ModelOptions model;
-    std::string token_losses, out;
+    std::string token_losses, key_tokens, out;  // key_tokens: "self" or a file of token losses
     std::vector<int64_t> lengths;
     std::vector<std::string> data, sets, tasks;
     std::vector<int64_t> depths;
     int64_t tokens = 0, samples = 100;
     bool buckets = false, repeat = false;
     // Whether to measure losses by length: not if only tasks are requested.
-    bool losses() const { return tasks.empty() || tokens > 0 || buckets || repeat || !token_losses.empty(); }
+    bool losses() const {
+        return tasks.empty() || tokens > 0 || buckets || repeat || !token_losses.empty() ||
+               !key_tokens.empty();
+    }
+    bool judges_itself() const { return key_tokens == "self"; }
 };
 
 // A validation set and the losses on it.
@@ -31,6 +37,7 @@ struct Scored {
     train::ValidationSet set;
     eval::ScoredTokens tokens;
     std::vector<eval::LengthResult> results;
+    std::vector<eval::KeyTokenRow> key_tokens;
 };
 
 // Writes a record file, or removes that of an earlier request if this one measured nothing of the kind.
@@ -47,6 +54,8 @@ void put_losses(const std::string& directory, const Scored* scored, int64_t step
     const double bytes_per_token = scored ? scored->set.stream.bytes_per_token() : 0;
     put(directory, eval::val_file, eval::val_lines(results, step, 0, bytes_per_token));
     put(directory, eval::positions_file, eval::positions_lines(results, step));
+    put(directory, eval::key_tokens_file,
+        scored ? eval::key_tokens_file.lines(scored->key_tokens) : std::vector<std::string>());
 }
 
 void write_results(const std::string& directory, const std::vector<Scored>& scored,
@@ -104,6 +113,16 @@ eval::TaskRequest task_request(const EvalOptions& options, const train::Experime
     return r;
 }
 
+// The split of the losses on one set by the judge's tokens; without a judge, the model's own.
+std::vector<eval::KeyTokenRow> key_tokens_of(const Scored& scored, const eval::EvalRequest& request,
+                                             const std::optional<eval::JudgeLosses>& judge, int64_t step) {
+    const eval::JudgeLosses losses = judge ? *judge : eval::judge_of(scored.results);
+    const std::vector<eval::TokenPart> parts = eval::parts_of(losses, {});
+    const std::vector<int32_t> documents = eval::select(scored.set.stream, request).document;
+    return eval::split_losses(scored.results, {losses, parts, documents, judge.has_value(), request.seed},
+                              step);
+}
+
 ExitCode evaluate(const EvalOptions& options) {
     OpenedModel opened(options.model, false, [&](train::Experiment& e) {
         e.eval.take_lengths(options.lengths, options.tokens);
@@ -114,7 +133,7 @@ ExitCode evaluate(const EvalOptions& options) {
     const train::Experiment& experiment = opened.experiment;
     std::vector<Scored> scored;
     for (const std::string& name : sets_to_score(options, experiment))
-        scored.push_back({opened.validation_set(name), {}, {}});
+        scored.push_back({opened.validation_set(name), {}, {}, {}});
     std::optional<train::ValidationSet> only;  // of tasks alone
     if (scored.empty()) only = opened.validation_set("");
     const data::TokenStream& stream = only ? only->stream : scored[0].set.stream;
@@ -124,9 +143,17 @@ ExitCode evaluate(const EvalOptions& options) {
     eval::EvalRequest request =
         eval::make_request(experiment.eval, experiment.eval.final_tokens, batch, documents);
     request.seed = experiment.data_seed();
-    request.keep_token_losses = !options.token_losses.empty();
+    request.keep_token_losses = !options.token_losses.empty() || !options.key_tokens.empty();
     request.progress = opened.progress;
     for (Scored& s : scored) s.tokens = train::checked_request(s.set, request);
+    std::optional<eval::JudgeLosses> judge;
+    if (!options.key_tokens.empty()) {
+        require(experiment.eval.lengths.size() > 1, ExitCode::usage,
+                "--key-tokens compares losses at two lengths or more; --lengths 1K,8K names two");
+        if (!options.judges_itself())
+            judge = eval::read_judge(options.key_tokens, scored[0].tokens,
+                                     eval::select(scored[0].set.stream, request).document.size());
+    }
     opened.build(longest);
     Ops& ops = *opened.ops;
     model::Transformer& model = *opened.model;
@@ -149,7 +176,12 @@ ExitCode evaluate(const EvalOptions& options) {
     for (Scored& s : scored) {
         s.results = evaluator.run(ops, opened.comm, model, weights, s.set.stream, request);
         print_losses(console, s, options.buckets);
-        request.keep_token_losses = false;  // those of data.val are enough
+        if (request.keep_token_losses && !options.key_tokens.empty()) {
+            s.key_tokens = key_tokens_of(s, request, judge, opened.checkpoint.step);
+            console.line(eval::key_tokens_table(s.key_tokens, {}));
+        }
+        // A file holds the losses of data.val alone.
+        request.keep_token_losses = options.judges_itself();
     }
     if (!options.token_losses.empty()) eval::write_token_losses(options.token_losses, scored[0].results);
     std::vector<eval::TaskRow> tasks;
@@ -208,6 +240,10 @@ void add_eval_command(Command& program) {
     command.flag("--buckets", options->buckets, "Also print loss by position bucket");
     command.option("--token-losses", options->token_losses,
                    "Write the loss of every token of data.val to this safetensors file");
+    command.option(
+        "--key-tokens", options->key_tokens,
+        "Split the losses by whether the longest of --lengths helps a token that the shortest does not: "
+        "self, or FILE, the --token-losses of the model whose tokens all models are compared on");
     command.flag("--repeat", options->repeat,
                  "Also score texts of the training length, repeated to fill each length, and the same text "
                  "without repetition");
@@ -227,7 +263,7 @@ void add_eval_command(Command& program) {
     command.option("--samples", options->samples, "Samples per task, length and depth (100)")
         .in_range(int64_t{1}, int64_t{1} << 30);
     command.option("--out", options->out,
-                   "Write val.csv, positions.csv, tasks.csv and sets/ into this directory");
+                   "Write val.csv, positions.csv, tasks.csv, key_tokens.csv and sets/ into this directory");
     add_label_option(command, options->model,
                      "Write them and request.json into eval/LABEL of the run directory");
     command.run([options] { return evaluate(*options); });

@@ -120,11 +120,13 @@ void write_token_losses(const std::string& path, const std::vector<LengthResult>
         tensors.push_back(t);
     }
     io::AtomicFile file(path);
-    io::SafetensorsWriter(std::move(tensors)).write(file, [&](const io::StoredTensor& t, io::ByteSink& out) {
-        for (const LengthResult& r : results)
-            if (t.name == fmt::format("loss.{}", r.length))
-                out.write(r.token_losses.data(), r.token_losses.size() * sizeof(float));
-    });
+    const io::Metadata metadata{{"fingerprint", format_hash64(results.front().fingerprint)}};
+    io::SafetensorsWriter(std::move(tensors), metadata)
+        .write(file, [&](const io::StoredTensor& t, io::ByteSink& out) {
+            for (const LengthResult& r : results)
+                if (t.name == fmt::format("loss.{}", r.length))
+                    out.write(r.token_losses.data(), r.token_losses.size() * sizeof(float));
+        });
     file.commit();
 }
 

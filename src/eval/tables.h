@@ -58,7 +58,8 @@ std::string results_table(const std::vector<LengthResult>& results, double bytes
 // Loss by bucket, one column per length.
 std::string buckets_table(const std::vector<LengthResult>& results, bool by_document);
 
-// Every scored token's loss: tensors "loss.<length>" f32 [E] in the order of the scored tokens.
+// Every scored token's loss: tensors "loss.<length>" f32 [E] in the order of the scored tokens, whose fingerprint is in the
+// metadata of the file.
 void write_token_losses(const std::string& path, const std::vector<LengthResult>& results);
 
 }  // namespace longreach::eval

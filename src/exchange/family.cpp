@@ -67,6 +67,10 @@ Foreign read_form(const Settings& settings) {
                                                              join(known, ", ")));
 }
 
+int64_t window_of(const Settings& settings) {
+    return settings.value().find("sliding_window") == nullptr ? 4096 : settings.integer("sliding_window", 0);
+}
+
 void set_layers(json::Value& model, const json::Value& plain, const std::vector<std::string>& kinds,
                 const std::map<std::string, json::Value>& changes) {
     const auto changed = [&](json::Value attention, const std::string& kind) {

@@ -65,6 +65,12 @@ struct Rope {
 };
 void set_rope(json::Value& attention, const Settings& settings, const Rope& rope);
 
+// The two kinds of a layer in layer_types, and sliding_window of the second: null stands for none, and 4096 where it is
+// left out of the settings.
+inline constexpr const char* full_attention = "full_attention";
+inline constexpr const char* sliding_attention = "sliding_attention";
+int64_t window_of(const Settings& settings);
+
 // Gives every layer its attention: `plain`, with what `changes` says for the layer's kind laid over it.
 void set_layers(json::Value& model, const json::Value& plain, const std::vector<std::string>& kinds,
                 const std::map<std::string, json::Value>& changes);

@@ -13,9 +13,6 @@ namespace longreach::exchange {
 
 namespace {
 
-constexpr const char* full = "full_attention";
-constexpr const char* sliding = "sliding_attention";
-
 void read_shape(const Settings& s, Foreign& foreign) {
     s.ignore({"architectures", "torch_dtype", "dtype", "transformers_version", "use_cache",
               "initializer_range", "bos_token_id", "eos_token_id", "pad_token_id", "attention_dropout",
@@ -92,23 +89,20 @@ void add_score(const Settings& s, Foreign& foreign, json::Value& attention, doub
     attention.set("scale", json::Value::object({{"base", 1 / std::sqrt(scalar)}}));
 }
 
-// Layers by their kind; every `period`-th is full if the settings name none.
+// Layers by their kind; every `period`-th is full_attention if the settings name none.
 std::vector<std::string> kinds_of(const Settings& s, int64_t period) {
     const int64_t layers = s.needed("num_hidden_layers");
     std::vector<std::string> kinds = s.texts("layer_types");
     if (layers > 1024) return {};  // the config has no room for them and will say so
     if (kinds.empty())
-        for (int64_t l = 1; l <= layers; ++l) kinds.emplace_back(l % period == 0 ? full : sliding);
+        for (int64_t l = 1; l <= layers; ++l)
+            kinds.emplace_back(l % period == 0 ? full_attention : sliding_attention);
     if (kinds.size() != static_cast<size_t>(layers))
         s.refuse("layer_types", fmt::format("names {} layers; there are {}", kinds.size(), layers));
     for (const std::string& kind : kinds)
-        if (kind != full && kind != sliding)
+        if (kind != full_attention && kind != sliding_attention)
             s.refuse("layer_types", "only full_attention and sliding_attention are supported");
     return kinds;
-}
-
-int64_t window_of(const Settings& s) {
-    return s.value().find("sliding_window") == nullptr ? 4096 : s.integer("sliding_window", 0);
 }
 
 }  // namespace
@@ -127,7 +121,7 @@ void read_gemma2(const Settings& s, Foreign& foreign) {
     set_rope(attention, s, rope_of(s, "", 10000));
     add_score(s, foreign, attention, 30, 50);
     set_layers(foreign.model, attention, kinds_of(s, 2),
-               {{sliding, json::Value::object({{"window", window_of(s)}})}});
+               {{sliding_attention, json::Value::object({{"window", window_of(s)}})}});
     add_places(s, foreign);
     add_outer_norms(foreign);
 }
@@ -139,8 +133,8 @@ void read_gemma3(const Settings& s, Foreign& foreign) {
     attention.set("qk", json::Value::object({{"kind", "qk_rms_w"}, {"eps", s.number("rms_norm_eps", 1e-6)}}));
     const double local = s.number("rope_local_base_freq", 10000);
     const Settings groups = s.section("rope_parameters");
-    if (groups.has(sliding)) {
-        const Settings group = groups.section(sliding);
+    if (groups.has(sliding_attention)) {
+        const Settings group = groups.section(sliding_attention);
         group.only("rope_type", "default");
         changes.set("position",
                     json::Value::object({{"kind", "rope"}, {"base", group.number("rope_theta", local)}}));
@@ -148,10 +142,10 @@ void read_gemma3(const Settings& s, Foreign& foreign) {
         changes.set("position", json::Value::object({{"kind", "rope"}, {"base", local}}));
     }
     changes.set("angle", json::Value()).set("params", json::Value::object());
-    set_rope(attention, s, rope_of(s, groups.has(full) ? full : "", 1e6));
+    set_rope(attention, s, rope_of(s, groups.has(full_attention) ? full_attention : "", 1e6));
     add_score(s, foreign, attention, 0, 0);
     const int64_t period = s.integer("sliding_window_pattern", s.integer("_sliding_window_pattern", 6, 1), 1);
-    set_layers(foreign.model, attention, kinds_of(s, period), {{sliding, changes}});
+    set_layers(foreign.model, attention, kinds_of(s, period), {{sliding_attention, changes}});
     add_places(s, foreign);
     add_outer_norms(foreign);
 }

@@ -9,9 +9,6 @@ namespace longreach::exchange {
 
 namespace {
 
-constexpr const char* full = "full_attention";
-constexpr const char* sliding = "sliding_attention";
-
 int64_t head_dim_of(const Settings& settings, int64_t fallback = 0) {
     const int64_t width = settings.needed("hidden_size"), heads = settings.needed("num_attention_heads");
     const int64_t head_dim = settings.integer("head_dim", fallback, 1);
@@ -56,11 +53,6 @@ json::Value attention_of(const Settings& s, int64_t head_dim, double default_bas
     return attention;
 }
 
-// sliding_window: null stands for none; where it is left out it has this value.
-int64_t window_of(const Settings& s) {
-    return s.value().find("sliding_window") == nullptr ? 4096 : s.integer("sliding_window", 0);
-}
-
 // Windows by layer, as Qwen writes them.
 std::vector<std::string> kinds_of(const Settings& s) {
     std::vector<std::string> kinds = s.texts("layer_types");
@@ -69,14 +61,15 @@ std::vector<std::string> kinds_of(const Settings& s) {
     const bool slides = s.flag("use_sliding_window", false) && window_of(s) > 0;
     if (kinds.empty()) {
         const auto first = static_cast<size_t>(s.integer("max_window_layers", 28));
-        for (size_t l = 0; l < layers; ++l) kinds.emplace_back(slides && l >= first ? sliding : full);
+        for (size_t l = 0; l < layers; ++l)
+            kinds.emplace_back(slides && l >= first ? sliding_attention : full_attention);
     }
     if (kinds.size() != layers)
         s.refuse("layer_types", fmt::format("names {} layers; there are {}", kinds.size(), layers));
     for (const std::string& kind : kinds) {
-        if (kind != full && kind != sliding)
+        if (kind != full_attention && kind != sliding_attention)
             s.refuse("layer_types", "only full_attention and sliding_attention are supported");
-        if (kind == sliding && !slides)
+        if (kind == sliding_attention && !slides)
             s.refuse("layer_types", "sliding_attention needs sliding_window and use_sliding_window");
     }
     return kinds;
@@ -85,7 +78,7 @@ std::vector<std::string> kinds_of(const Settings& s) {
 void set_windows(const Settings& s, Foreign& foreign, const json::Value& attention) {
     std::map<std::string, json::Value> changes;
     if (const int64_t window = window_of(s); window > 0)
-        changes[sliding] = json::Value::object({{"window", window}});
+        changes[sliding_attention] = json::Value::object({{"window", window}});
     set_layers(foreign.model, attention, kinds_of(s), changes);
 }
 

@@ -67,16 +67,16 @@ ncclResult_t wait_for(const NcclApi& api, ncclComm_t comm, ncclResult_t result, 
     return result;
 }
 
-struct Stream {
+struct GpuStream {
     cudaStream_t handle = nullptr;
     // Of higher priority than the computation, which waits for what is sent here.
-    explicit Stream(int device) {
+    explicit GpuStream(int device) {
         require_success(cudaSetDevice(device), "cudaSetDevice");
         constexpr int highest = std::numeric_limits<int>::min();  // that the device has: CUDA clamps it
         require_success(cudaStreamCreateWithPriority(&handle, cudaStreamNonBlocking, highest),
                         "cudaStreamCreateWithPriority");
     }
-    ~Stream() { cudaStreamDestroy(handle); }
+    ~GpuStream() { cudaStreamDestroy(handle); }
 };
 
 // Events that are used again: creating one takes longer than recording it.
@@ -315,7 +315,7 @@ class NcclComm final : public Comm {
     const OnAsyncError on_error_;
     const int device_;
     const cudaStream_t compute_;
-    Stream stream_;
+    GpuStream stream_;
     Events events_;
     const cudaEvent_t ready_;  // after the work queued before the newest collective
     Connection connection_;

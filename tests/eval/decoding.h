@@ -115,15 +115,15 @@ inline DecodingOutcome check_decoding(const model::ModelConfig& config, const Te
     fixture.ops().download(whole_best.data(), fixture.model().evaluation_best(text.sequences * text.room));
 
     const reference::Params<double> named = fixture.named_weights();
-    const reference::Model<double> reference(config, named);
     DecodingOutcome outcome;
     for (size_t b = 0; b < sequences; ++b) {
-        const auto expected = reference.logits(texts[b], {});
+        const auto expected = reference::logits(config, named, texts[b], {});
         double largest = 0;
         for (const auto& row : expected)
             for (const double y : row) largest = std::max(largest, std::abs(y));
         const double bound = gradient_epsilon(config, text.room) *
-                             std::max(1.0, reference.score_size(texts[b], {})) * (1 + largest);
+                             std::max(1.0, reference::score_size(config, named, texts[b], {})) *
+                             (1 + largest);
         for (size_t s = 0; s < best.size(); ++s) {
             const size_t at = prompt - 1 + s;
             const float* row = logits[s].data() + b * vocab;

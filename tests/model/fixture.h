@@ -14,7 +14,7 @@
 #include "kernels/test_ops.h"
 #include "model/device_batch.h"
 #include "model/transformer.h"
-#include "reference/model.h"
+#include "reference/inputs.h"
 
 namespace longreach::test {
 

@@ -42,7 +42,7 @@
 #include <cmath>
 
 #include "model/fixture.h"
-#include "reference/derivative.h"
+#include "reference/evaluate.h"
 
 namespace longreach::test {
 
@@ -123,12 +123,12 @@ class Expected {
         differentiate(weights);
         along_ = reference::directional_derivative(config_, weights, direction_, example);
 
-        const reference::Model<double> model(config_, weights);
         for (int64_t b = 0; b < example.sequences; ++b) {
             const Example one = sequences_of(example, b, 1);
-            for (const auto& row : model.logits(one.tokens, one.doc_start))
+            for (const auto& row : reference::logits(config_, weights, one.tokens, one.doc_start))
                 for (double y : row) largest_logit_ = std::max(largest_logit_, std::abs(y));
-            score_size_ = std::max(score_size_, model.score_size(one.tokens, one.doc_start));
+            score_size_ =
+                std::max(score_size_, reference::score_size(config_, weights, one.tokens, one.doc_start));
         }
         epsilon_ = gradient_epsilon(config, example.sequences * example.length) * score_size_;
     }

@@ -27,18 +27,6 @@
 
 namespace longreach::reference {
 
-inline constexpr size_t smear_channels = 12;  // of the embedding that decide how much of it is smeared
-
-// Layout of a layer: "" for the plain attention section.
-inline std::string layout_of(const model::ModelConfig& m, int64_t layer) {
-    if (layer == m.layers - 1 && !m.last.empty()) return m.last;
-    return m.pattern.empty() ? "" : m.pattern[static_cast<size_t>(layer) % m.pattern.size()];
-}
-inline const model::AttentionConfig& attention_of(const model::ModelConfig& m, int64_t layer) {
-    const std::string name = layout_of(m, layer);
-    return name.empty() ? m.attention : m.layouts.at(name);
-}
-
 template <class T>
 class Model {
   public:

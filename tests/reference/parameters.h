@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "reference/model.h"
+#include "reference/scores.h"
 
 namespace longreach::reference {
 

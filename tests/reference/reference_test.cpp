@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include "base/rng.h"
-#include "reference/derivative.h"
+#include "reference/evaluate.h"
 
 using namespace longreach;
 using namespace longreach::reference;
@@ -60,7 +60,7 @@ Example three_tokens() {
 
 TEST_CASE("reference: a head of zeros gives log V, unscored tokens give 0") {
     const model::ModelConfig m = small_config();
-    const std::vector<double> losses = Model<double>(m, empty_params(m)).losses(three_tokens());
+    const std::vector<double> losses = reference::losses(m, empty_params(m), three_tokens());
     CHECK(losses.size() == 3);
     CHECK(losses[0] == Approx(std::log(3)));
     CHECK(losses[1] == 0);
@@ -75,18 +75,18 @@ TEST_CASE("reference: logits, softcaps and z-loss by hand") {
     // in the final norm.
     const double y1 = 2.4, y2 = 0.8, lse = std::log(1 + std::exp(y1) + std::exp(y2));
     const Example e{1, 1, {2}, {1}, {}};
-    CHECK(Model<double>(m, p).losses(e)[0] == Approx(lse - y1));
+    CHECK(reference::losses(m, p, e)[0] == Approx(lse - y1));
     m.head.z_loss = 0.1;
-    CHECK(Model<double>(m, p).losses(e)[0] == Approx(lse - y1 + 0.1 * lse * lse));
+    CHECK(reference::losses(m, p, e)[0] == Approx(lse - y1 + 0.1 * lse * lse));
 
     m.head.softcap.kind = Softcap::tanh;
     m.head.softcap.cap = 2;
-    CHECK(Model<double>(m, p).logits({2}, {})[0][1] == Approx(2 * std::tanh(1.2)));
+    CHECK(reference::logits(m, p, {2}, {})[0][1] == Approx(2 * std::tanh(1.2)));
     // 30 sigmoid(x / 7.5) = 15 tanh(x / 15) + 15
     m.head.softcap = {Softcap::sigmoid, 30, 0, 7.5};
-    CHECK(Model<double>(m, p).logits({2}, {})[0][1] == Approx(15 * std::tanh(y1 / 15) + 15));
+    CHECK(reference::logits(m, p, {2}, {})[0][1] == Approx(15 * std::tanh(y1 / 15) + 15));
     m.head.softcap = {Softcap::sigmoid, 23, 5, 7.5};
-    CHECK(Model<double>(m, p).logits({2}, {})[0][2] == Approx(23 / (1 + std::exp(-5.8 / 7.5))));
+    CHECK(reference::logits(m, p, {2}, {})[0][2] == Approx(23 / (1 + std::exp(-5.8 / 7.5))));
 }
 
 TEST_CASE("reference: equal scores average the visible values; window and documents choose them") {
@@ -109,7 +109,7 @@ TEST_CASE("reference: equal scores average the visible values; window and docume
         return row;
     };
     const auto check_row = [&](const std::vector<int32_t>& doc_start, std::vector<size_t> keys) {
-        const auto logits = Model<double>(m, p).logits({0, 1, 2}, doc_start)[2];
+        const auto logits = reference::logits(m, p, {0, 1, 2}, doc_start)[2];
         const auto row = expected(keys);
         for (size_t v = 0; v < 3; ++v) CHECK(logits[v] == Approx(row[v]).epsilon(1e-9));
     };
@@ -144,7 +144,7 @@ TEST_CASE("reference: scores with rotary, query/key norm and the distance transf
     };
     const auto measured = [&] {
         // Row 2: x = (0, w, 0, 2) with w the mass on the first two keys; the final norm keeps the ratio.
-        const auto logits = Model<double>(m, p).logits({0, 1, 2}, {})[2];
+        const auto logits = reference::logits(m, p, {0, 1, 2}, {})[2];
         return 2 * logits[1] / logits[2];
     };
     // q_2 = (0, 0, 0, 1), k = (1, 0, 0, 0) twice and (0, 0, 0, 1): z = 0, 0, 1/2.
@@ -177,7 +177,7 @@ TEST_CASE("reference: rotary by hand") {
     // Pair (0, 2) turns by theta_0 = 1 per position: R_i q = (cos i, sin i), R_j k = (-sin j, cos j), so
     // z_ij = sin(i - j) / sqrt(d). The last row is (r, r + w, 0, 0), w the mass on token 0.
     const auto mass = [&] {
-        const auto logits = Model<double>(m, p).logits({0, 1, 1}, {})[2];
+        const auto logits = reference::logits(m, p, {0, 1, 1}, {})[2];
         return r * (logits[1] / logits[0] - 1);
     };
     const double e2 = std::exp(std::sin(2.0) / 2), e1 = std::exp(std::sin(1.0) / 2);
@@ -227,7 +227,7 @@ TEST_CASE("reference: value residual, x0 mixing and U-net by hand") {
         outputs[l] = x;
     }
     // Token 1 is (2, 0, 0, 0).
-    CHECK(Model<double>(m, p).logits({1}, {})[0][0] == Approx(2 * x / std::sqrt(x * x + 100)));
+    CHECK(reference::logits(m, p, {1}, {})[0][0] == Approx(2 * x / std::sqrt(x * x + 100)));
 
     m = small_config(2);
     m.residual.values = model::ValueMix::first;
@@ -239,7 +239,7 @@ TEST_CASE("reference: value residual, x0 mixing and U-net by hand") {
     p["layers.1.attention.value_mix"] = {0.25};
     p["head.weight"] = identity();
     p["head.weight"].resize(3 * C);
-    const auto logits = Model<double>(m, p).logits({1}, {})[0];  // x = (2, 0.25, 1.5, 0), normed
+    const auto logits = reference::logits(m, p, {1}, {})[0];  // x = (2, 0.25, 1.5, 0), normed
     CHECK(logits[1] / logits[0] == Approx(0.125));
     CHECK(logits[2] / logits[0] == Approx(0.75));
 }
@@ -258,7 +258,7 @@ TEST_CASE("reference: activations and layer norm by hand") {
     p["head.weight"].resize(3 * C);
     // (1, 2, 3, 6): mean 3, variance (4 + 1 + 0 + 9) / 4 = 3.5
     const double s = std::sqrt(3.5);
-    auto logits = Model<double>(m, p).logits({0}, {})[0];
+    auto logits = reference::logits(m, p, {0}, {})[0];
     CHECK(logits[0] == Approx(2 * -2 / s));
     CHECK(logits[1] == Approx(-1 / s + 0.5));
 
@@ -269,7 +269,7 @@ TEST_CASE("reference: activations and layer norm by hand") {
     const double a = 3 / s;
     const auto written = [&](model::MlpKind kind) {
         m.mlp.kind = kind;
-        logits = Model<double>(m, p).logits({0}, {})[0];
+        logits = reference::logits(m, p, {0}, {})[0];
         // The final layer norm keeps ratios of differences: (x2 - x0) / (x1 - x0) with x1 - x0 = 1.
         return (logits[2] - logits[0]) / (logits[1] - logits[0]) - 2;
     };
@@ -333,7 +333,7 @@ TEST_CASE("reference: derivatives agree with central differences") {
         Params<double> moved = p;
         for (auto& [name, values] : moved)
             for (size_t i = 0; i < values.size(); ++i) values[i] += step * direction[name][i];
-        return Model<double>(m, moved).losses(e);
+        return reference::losses(m, moved, e);
     };
     for (model::MlpKind kind :
          {model::MlpKind::relu2, model::MlpKind::gelu, model::MlpKind::gelu_tanh, model::MlpKind::swiglu})

@@ -11,28 +11,9 @@
 #include "model/model_config.h"
 #include "reference/concentration.h"
 #include "reference/formula.h"
+#include "reference/inputs.h"
 
 namespace longreach::reference {
-
-// A change of a trained model for sequences longer than L_train; without effect up to it.
-struct PostHoc {
-    enum class Kind {
-        none,
-        pi,           // theta / s
-        ntk,          // base s^(d/(d-2))
-        ntk_old,      // base k
-        ntk_su,       // theta_m / k^(2m/d), m from 1
-        ntk_mixed,    // theta_m exp(-a m^b), a (d/2)^b = log k, m from 1
-        ntk_dynamic,  // base (k s - (k - 1))^(d/(d-2))
-        yarn,
-        rerope,       // distance min(t, w)
-        leaky_rerope  // distance t, beyond w: w + (t - w) / leak
-    } kind = Kind::none;
-    double factor = 0;  // s or k; 0: s = length / L_train, and 1 where k = 1 changes something
-    double window = 0, leak = 1;
-    double exponent = 0.625;  // b of ntk_mixed
-    bool clip_logn = false;   // scores times max(1, log n / log L_train)
-};
 
 // --- rotary
 

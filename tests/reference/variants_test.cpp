@@ -5,8 +5,9 @@
 
 #include "base/rng.h"
 #include "model/small_variants.h"
-#include "reference/derivative.h"
+#include "reference/evaluate.h"
 #include "reference/parameters.h"
+#include "reference/weights.h"
 
 using namespace longreach;
 using namespace longreach::reference;
@@ -15,11 +16,6 @@ using test::SmallModel;
 using test::tiny_model;
 
 namespace {
-
-std::vector<double> losses(const model::ModelConfig& m, const Params<double>& p, const Example& e,
-                           const PostHoc& change = {}) {
-    return Model<double>(m, p, change).losses(e);
-}
 
 Params<double> random_params(const model::ModelConfig& m, double scatter = 0.3) {
     const Rng rng(23, Purpose::test);
@@ -352,7 +348,7 @@ TEST_CASE("reference: smearing takes the plain embedding before it, within the d
     p["smear_mix"] = {0.8};
     p["smear.weight"][2] = 3;  // token 2 smears more
     const auto last = [&](const std::vector<int32_t>& doc_start) {
-        return Model<double>(m, p).logits({0, 1, 2}, doc_start);
+        return reference::logits(m, p, {0, 1, 2}, doc_start);
     };
     const auto x = last({});
     CHECK(x[0][1] == 0);
@@ -374,7 +370,7 @@ TEST_CASE("reference: every layer of a hybrid model leaves its stream normed") {
     for (const char* silent : {"attention.o.weight", "mlp.down.weight"}) set_all(p, silent, 0);
     Row<double> x = slice(p.at("embedding.weight"), 3 * 16, 16);
     for (int norms = 0; norms < 3; ++norms) x = rms_norm(x, 0.5);  // two layers and the head
-    const auto logits = Model<double>(m, p).logits({3}, {})[0];
+    const auto logits = reference::logits(m, p, {3}, {})[0];
     for (size_t v = 0; v < logits.size(); ++v) {
         double expected = 0;
         for (size_t c = 0; c < 16; ++c) expected += p.at("head.weight")[v * 16 + c] * x[c];

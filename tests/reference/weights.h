@@ -1,39 +1,16 @@
-// What every part of the reference model stands on: a batch, parameters by name, products and norms.
+// What every part of the reference model stands on: parameters by name, products and norms.
 #pragma once
 
 #include <cmath>
 #include <cstdint>
-#include <map>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "reference/dual.h"
+#include "reference/inputs.h"
 
 namespace longreach::reference {
-
-// A micro-batch: B sequences of `length` positions, B * length entries in each vector.
-struct Example {
-    int64_t sequences = 1, length = 0;
-    std::vector<int32_t> tokens;
-    std::vector<int32_t> targets;  // -1: not scored
-    std::vector<int32_t>
-        doc_start;  // position in its sequence where a token's document starts; empty: no mask
-};
-
-// Matrices are [out, in], row by row.
-template <class T>
-using Params = std::map<std::string, std::vector<T>>;
-
-template <class T>
-using Row = std::vector<T>;
-template <class T>
-using Rows = std::vector<Row<T>>;
-
-// A parameter that decides scores acts twice in a softmax: on the numerators and on the denominator, with
-// opposite signs. A second parameter under its name and this mark, of the same size, acts on the denominator
-// instead of it: tests that ask what a gradient is the sum of see both halves.
-inline const std::string denominator_mark = "/denominator";
 
 template <class T>
 class Weights {

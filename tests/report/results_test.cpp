@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/text.h"
+#include "eval/key_tokens.h"
 #include "eval/tables.h"
 #include "io/temp_dir.h"
 #include "report/collect.h"
@@ -261,6 +262,7 @@ TEST_CASE("data/README.md lists the columns of every record file in their order"
     CHECK(documented("val.csv") == eval::val_file.header());
     CHECK(documented("positions.csv") == eval::positions_file.header());
     CHECK(documented("tasks.csv") == eval::tasks_file.header());
+    CHECK(documented("key_tokens.csv") == eval::key_tokens_file.header());
     CHECK(documented("probe.csv") == eval::probe_file.header());
     CHECK(documented("metrics.jsonl") == join(train::metrics_file.names(), ","));
     CHECK(documented("timing.jsonl") == join(train::timing_file.names(), ","));

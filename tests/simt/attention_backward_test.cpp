@@ -190,9 +190,6 @@ struct Run {
     }
 };
 
-// The first four have every order and every landing; `tools/test --long` takes the rest of the list and random ones.
-const int schedules = std::getenv("LONGREACH_LONG_TESTS") != nullptr ? 16 : 5;
-
 // Three shapes for heads of `d` channels, none a multiple of a tile: everything visible with two heads of
 // queries per head of keys; a window and several sequences; documents. `form` adds what the scores have.
 template <class T, class Form>
@@ -214,7 +211,7 @@ void check_form(int64_t d, Form form) {
         form(c);
         CAPTURE(c.head_dim);
         CAPTURE(c.length);
-        Run<T>(c, shape.gap).under_schedules(schedules);
+        Run<T>(c, shape.gap).under_schedules(simt::usual_schedules());
     }
 }
 
@@ -311,7 +308,7 @@ TEST_CASE("Hopper's backward kernels against double: workers, shared keys, windo
                     run.hopper_workers = workers;
                     REQUIRE(cuda::attention_backward_sm90_serves(run.results(), run.dout.tensor(),
                                                                  run.saved(), run.spec()));
-                    run.under_schedules(workers == 1 ? 2 : schedules);
+                    run.under_schedules(workers == 1 ? 2 : simt::usual_schedules());
                 }
             }
 }

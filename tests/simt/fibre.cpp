@@ -100,10 +100,10 @@ FibreState FibreStacks::start(size_t index, void (*entry)()) {
         fibre_stacks = base_;
 #endif
     }
-    while (used_ <= index) {
-        void* body = reinterpret_cast<void*>(base_ + used_ * stride + guard);
+    while (used_bytes_ <= index * stride) {
+        void* body = reinterpret_cast<void*>(base_ + used_bytes_ + guard);
         if (mprotect(body, stride - guard, PROT_READ | PROT_WRITE) != 0) throw std::bad_alloc();
-        ++used_;
+        used_bytes_ += stride;
     }
     uintptr_t end = base_ + (index + 1) * stride;
     allow(reinterpret_cast<void*>(end - stride + guard), stride - guard);  // of frames that never returned

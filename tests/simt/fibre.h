@@ -22,13 +22,13 @@ class FibreStacks {
     // A state that starts entry() on stack `index`, whose earlier content is gone. entry must not return.
     FibreState start(size_t index, void (*entry)());
     uintptr_t base() const { return base_; }
-    bool contains(uintptr_t address) const { return address - base_ < used_ * stride; }
+    bool contains(uintptr_t address) const { return address - base_ < used_bytes_; }
 
     static constexpr size_t most = 1024, guard = 4096, stride = 128 * 1024 + guard;
 
   private:
     uintptr_t base_ = 0;
-    size_t used_ = 0;
+    size_t used_bytes_ = 0;
     std::vector<void*> contexts_;
 };
 

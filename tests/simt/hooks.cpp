@@ -11,18 +11,25 @@ namespace longreach::simt {
 
 namespace {
 
+[[noreturn, gnu::cold]] void misaligned(uintptr_t address, size_t bytes, uintptr_t place) {
+    Machine& m = machine();
+    Finding finding{Kind::misaligned, m.name_address(address) + ": " + m.name_thread(m.block, m.current) +
+                                          " accesses " + std::to_string(bytes) + " bytes at " +
+                                          Place(place).text()};
+    finding.place = Place(place).text();
+    m.fatal(std::move(finding));
+}
+
 inline void hook(const void* at, size_t bytes, bool aligned, Use use, void* place) {
     Machine& m = machine();
     if (!m.running || !m.watching) return;
     auto address = reinterpret_cast<uintptr_t>(at);
-    if (aligned && (address & (bytes - 1)) != 0) {
-        Finding finding{Kind::misaligned, m.name_address(address) + ": " + m.name_thread(m.block, m.current) +
-                                              " accesses " + std::to_string(bytes) + " bytes at " +
-                                              Place(reinterpret_cast<uintptr_t>(place)).text()};
-        finding.place = Place(reinterpret_cast<uintptr_t>(place)).text();
-        m.fatal(std::move(finding));
-    }
-    memory_access(address, bytes, use, reinterpret_cast<uintptr_t>(place));
+    if (aligned && (address & (bytes - 1)) != 0)
+        misaligned(address, bytes, reinterpret_cast<uintptr_t>(place));
+    if (m.stacks.contains(address))  // most accesses: variables of the threads
+        m.warpgroups.access_stack(address, bytes, use, reinterpret_cast<uintptr_t>(place));
+    else
+        memory_access(address, bytes, use, reinterpret_cast<uintptr_t>(place));
     if (m.until_preemption != 0 && --m.until_preemption == 0) {
         m.until_preemption = 1 + static_cast<int>(m.random() % 64);
         m.pass_on();

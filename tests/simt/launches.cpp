@@ -30,17 +30,14 @@ std::string describe(const Options& o) {
 
 }  // namespace
 
-Options& options() {
-    // For programs that were not written for the harness.
-    static Options current = [] {
-        Options o;
-        const char* watch = std::getenv("LONGREACH_SIMT_WATCH");
-        o.watch_memory = watch == nullptr || std::string(watch) != "0";
-        if (const char* ptx = std::getenv("LONGREACH_PTX")) o.ptx = ptx;
-        return o;
-    }();
-    return current;
-}
+// The environment is for programs that were not written for the harness.
+Options the_options = [] {
+    Options o;
+    const char* watch = std::getenv("LONGREACH_SIMT_WATCH");
+    o.watch_memory = watch == nullptr || std::string(watch) != "0";
+    if (const char* ptx = std::getenv("LONGREACH_PTX")) o.ptx = ptx;
+    return o;
+}();
 
 size_t shared_memory_of(int architecture) {
     switch (architecture) {
@@ -131,6 +128,10 @@ Options schedule(int k) {
     chosen.landing = static_cast<Landing>((k + 1 + k / 4) % 3);
     chosen.seed = static_cast<uint64_t>(k) + 1;
     return chosen;
+}
+
+int usual_schedules() {
+    return std::getenv("LONGREACH_LONG_TESTS") != nullptr ? 16 : 5;
 }
 
 int run_schedules(int count, const std::function<void()>& prepare, const std::function<void()>& launches,

@@ -13,14 +13,11 @@ namespace longreach::simt {
 
 namespace {
 
-constexpr unsigned char red = 0xa7;
+constexpr unsigned char red_byte = 0xa7;
 
 }  // namespace
 
-DeviceMemory& device_memory() {
-    static DeviceMemory only;
-    return only;
-}
+DeviceMemory the_device_memory;
 
 void* DeviceMemory::allocate(size_t bytes) {
     if (bytes == 0) return nullptr;
@@ -44,9 +41,9 @@ void* DeviceMemory::allocate(size_t bytes) {
     ++living_;
     auto* pages = reinterpret_cast<char*>(fresh.pages);
     if (mprotect(pages, fresh.page_bytes, PROT_READ | PROT_WRITE) != 0) throw std::bad_alloc();
-    std::memset(pages, red, red_zone);
+    std::memset(pages, red_byte, red_zone);
     fill_poison(pages + red_zone, bytes, poison_device);
-    std::memset(pages + red_zone + bytes, red, fresh.page_bytes - red_zone - bytes);
+    std::memset(pages + red_zone + bytes, red_byte, fresh.page_bytes - red_zone - bytes);
     forbid(pages, red_zone);
     forbid(pages + red_zone + bytes, fresh.page_bytes - red_zone - bytes);
     if (opened_ == 0) mprotect(pages, fresh.page_bytes, PROT_NONE);
@@ -120,9 +117,9 @@ void DeviceMemory::check_red_zones() {
         for (uintptr_t at = allocation.pages; at < end; ++at) {
             if (at == allocation.base) at += allocation.bytes;
             if (at == end) break;
-            if (*reinterpret_cast<const unsigned char*>(at) == red) continue;
+            if (*reinterpret_cast<const unsigned char*>(at) == red_byte) continue;
             machine().found({Kind::global_out_of_bounds, name(at) + " was written in this launch"});
-            std::memset(reinterpret_cast<void*>(at), red, 1);
+            std::memset(reinterpret_cast<void*>(at), red_byte, 1);
             break;
         }
     }

@@ -60,6 +60,9 @@ class DeviceMemory {
     std::array<Allocation*, 4> recent_{};
     size_t replaced_ = 0;
 };
-DeviceMemory& device_memory();
+extern DeviceMemory the_device_memory;
+inline DeviceMemory& device_memory() {
+    return the_device_memory;
+}
 
 }  // namespace longreach::simt

@@ -177,6 +177,9 @@ void Shadow::use_cell(Cell& cell, uintptr_t address, Use use, uintptr_t place) {
     mine.thread = static_cast<unsigned>(m.current);
     mine.epoch = m.epoch;
     mine.clock = m.own_clock();
+    // The thread's clock has not moved since it read the cell last: a write by another thread since then is not ordered
+    // after that read, and was reported.
+    if (use == Use::read && cell.reads.last.same_moment(mine)) return;
     Access offender;
     if (!ordered(cell.write)) race(cell.write, Use::write, address, use, place);
     if (use != Use::read && !ordered(cell.reads, offender)) race(offender, Use::read, address, use, place);

@@ -24,6 +24,10 @@ struct Access {
         0;               // from Clocks::first_engine on: what counted for a PhaseBarrier, its phase as clock
     uint32_t epoch = 0;  // 0: none
     uint32_t clock = 0;  // of the lane when it accessed
+
+    bool same_moment(const Access& other) const {
+        return thread == other.thread && epoch == other.epoch && clock == other.clock;
+    }
 };
 
 // Accesses that do not conflict with each other: all reads, or all atomic updates, of a cell. Not every one

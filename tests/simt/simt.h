@@ -44,7 +44,10 @@ struct Options {
     // then sees neither races nor divergence, only what the PTX computes and the memory it touches.
     std::string ptx;
 };
-Options& options();
+extern Options the_options;
+inline Options& options() {
+    return the_options;
+}
 
 // 0 where the architecture is unknown. Bytes per block after the opt-in.
 size_t shared_memory_of(int architecture);
@@ -52,6 +55,8 @@ size_t shared_memory_of(int architecture);
 // --- schedules
 // Schedule k of a fixed list: the four orders with the three landings, then random ones by seed.
 Options schedule(int k);
+// As many as a kernel's test runs: 5 have every order and every landing, `tools/test --long` runs 16.
+int usual_schedules();
 
 struct Output {
     const void* data = nullptr;  // device memory

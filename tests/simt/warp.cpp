@@ -174,8 +174,12 @@ uint64_t warp_call(WarpCall call) {
     self.call = &call;
     self.wait = Wait::warp;
     warp.waiting |= 1u << lane;
+    if ((warp.waiting & mask) != mask) {
+        m.wait_here();
+        return call.result;
+    }
     std::array<WarpCall*, 32> calls{};
-    bool all = (warp.waiting & mask) == mask;
+    bool all = true;
     for (size_t l = 0; all && l < 32; ++l)
         if (mask >> l & 1) {
             calls[l] = m.threads[first + l].call;
@@ -252,23 +256,28 @@ void atomic_access(uintptr_t address, size_t bytes, const Place& place) {
     memory_access(address, bytes, Use::atomic, place.numbered());
 }
 
+namespace {
+
+[[noreturn, gnu::cold]] void stop_access(Kind kind, uintptr_t address, size_t bytes, Use use, uintptr_t place,
+                                         const std::string& why) {
+    Machine& m = machine();
+    Finding found{kind, ""};
+    found.place = Place(place).text();
+    found.message = m.name_address(address) + ": " + m.name_thread(m.block, m.current) +
+                    (use == Use::read ? " reads " : " writes ") + std::to_string(bytes) + " bytes at " +
+                    found.place + why;
+    m.fatal(std::move(found));
+}
+
+}  // namespace
+
 void memory_access(uintptr_t address, size_t bytes, Use use, uintptr_t place) {
     Machine& m = machine();
     if (!m.watching) return;
-    auto finding = [&](Kind kind) {
-        Finding found{kind, ""};
-        found.place = Place(place).text();
-        found.message = m.name_address(address) + ": " + m.name_thread(m.block, m.current) + " " +
-                        (use == Use::read ? "reads " : "writes ") + std::to_string(bytes) + " bytes at " +
-                        found.place;
-        return found;
-    };
     if (address - (m.arena - arena_red_zone) < arena_most + 2 * arena_red_zone) {
-        if (address < m.arena || address + bytes > m.arena + m.shape.shared_bytes) {
-            Finding found = finding(Kind::shared_out_of_bounds);
-            found.message += ", the launch has " + std::to_string(m.shape.shared_bytes);
-            m.fatal(std::move(found));
-        }
+        if (address < m.arena || address + bytes > m.arena + m.shape.shared_bytes)
+            stop_access(Kind::shared_out_of_bounds, address, bytes, use, place,
+                        ", the launch has " + std::to_string(m.shape.shared_bytes));
         if (options().count_bank_conflicts) banks_access(address - m.arena, bytes, place);
         m.shared_shadow.access(address, bytes, use, place);
         return;
@@ -276,7 +285,7 @@ void memory_access(uintptr_t address, size_t bytes, Use use, uintptr_t place) {
     if (device_memory().contains(address)) {
         DeviceMemory::Allocation* in = device_memory().find(address);
         if (in == nullptr || in->freed || address < in->base || address + bytes > in->base + in->bytes)
-            m.fatal(finding(Kind::global_out_of_bounds));
+            stop_access(Kind::global_out_of_bounds, address, bytes, use, place, "");
         if (m.copies.any() && use != Use::read) m.copies.check_source(address, bytes, place);
         if (m.bulk_copies.any() && use != Use::read) m.bulk_copies.check_source(address, bytes, place);
         in->shadow->access(address, bytes, use, place);
@@ -287,9 +296,7 @@ void memory_access(uintptr_t address, size_t bytes, Use use, uintptr_t place) {
         (address - reinterpret_cast<uintptr_t>(m.shape.parameters) < m.shape.parameter_bytes ||
          in_image(address)))
         return;
-    Finding found = finding(Kind::host_access);
-    found.message += ": memory of the host, or no memory";
-    m.fatal(std::move(found));
+    stop_access(Kind::host_access, address, bytes, use, place, ": memory of the host, or no memory");
 }
 
 }  // namespace longreach::simt

@@ -1,20 +1,27 @@
-// Exact derivatives of the reference model's losses: along parameters one at a time, or along
-// a direction through all.
-#pragma once
+#include "reference/evaluate.h"
 
-#include <utility>
+#include <algorithm>
 
 #include "reference/model.h"
 
 namespace longreach::reference {
 
-struct Coordinate {
-    std::string name;
-    size_t index = 0;
-};
+std::vector<double> losses(const model::ModelConfig& config, const Params<double>& params,
+                           const Example& example, const PostHoc& change) {
+    return Model<double>(config, params, change).losses(example);
+}
 
-// d loss_n / d coordinate for every coordinate, then every token n. Real: the arithmetic it is computed in.
-template <class Real = double>
+Rows<double> logits(const model::ModelConfig& config, const Params<double>& params,
+                    const std::vector<int32_t>& tokens, const std::vector<int32_t>& doc_start) {
+    return Model<double>(config, params).logits(tokens, doc_start);
+}
+
+double score_size(const model::ModelConfig& config, const Params<double>& params,
+                  const std::vector<int32_t>& tokens, const std::vector<int32_t>& doc_start) {
+    return Model<double>(config, params).score_size(tokens, doc_start);
+}
+
+template <class Real>
 std::vector<std::vector<double>> token_derivatives(const model::ModelConfig& config,
                                                    const Params<double>& params, const Example& example,
                                                    const std::vector<Coordinate>& coordinates) {
@@ -39,13 +46,15 @@ std::vector<std::vector<double>> token_derivatives(const model::ModelConfig& con
     }
     return out;
 }
+template std::vector<std::vector<double>> token_derivatives<double>(const model::ModelConfig&,
+                                                                    const Params<double>&, const Example&,
+                                                                    const std::vector<Coordinate>&);
+template std::vector<std::vector<double>> token_derivatives<float>(const model::ModelConfig&,
+                                                                   const Params<double>&, const Example&,
+                                                                   const std::vector<Coordinate>&);
 
-// Losses per token, and their derivatives along `direction`.
-struct Directional {
-    std::vector<double> losses, slopes;
-};
-inline Directional directional_derivative(const model::ModelConfig& config, const Params<double>& params,
-                                          const Params<double>& direction, const Example& example) {
+Directional directional_derivative(const model::ModelConfig& config, const Params<double>& params,
+                                   const Params<double>& direction, const Example& example) {
     using Number = Dual<double, 1>;
     Params<Number> numbers;
     for (const auto& [name, values] : params) {
