@@ -17,7 +17,8 @@
 //   delta pass    a few lanes per (row, head)
 //   key pass      a block per (tile of keys, key/value head, sequence[, half of 256 channels]): rows of the
 //                 fragments are keys, P^T and dS^T go from registers into dV and dK, summed over the queries
-//                 of all heads of the group in order; the second half of dc
+//                 of all heads of the group in order; the second half of dc. bf16 heads of 128 channels, but for mode
+//                 forget: two warps share their rows in this pass and the next (Tiles)
 //   query pass    a block per (tile of queries, head, sequence): dQ and df, the first half of dc, which is 0 only
 //                 without sinks and but for the rounding of delta (kernels/cpu/attention_backward.cpp)
 //   distance pass only where asked for: a block per (diagonal of tiles, head, sequence). Query and key tile
@@ -159,6 +160,23 @@ DEVICE void along_diagonals(Entry entry, Body body) {
     }
 }
 
+// The same elements column by column, for bodies whose column has terms in shared memory that a write in between would
+// have them read again: body(band, n, entries), for both parities, after column(n).
+template <int M, int N, class Entry, class Column, class Body>
+DEVICE void along_columns(Entry entry, Column column, Body body) {
+    float2 entries[N + 2 * M - 1][2];
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+        column(n);
+#pragma unroll
+        for (int band = 0; band < 2 * M; ++band) {
+            float2(&of)[2] = entries[n - band + 2 * M - 1];
+            if (band == 0 || n == 0) of[0] = entry(n - band, 0), of[1] = entry(n - band, 1);
+            body(band, n, of);
+        }
+    }
+}
+
 // --- the passes over tiles
 
 // Forget sums of the other side's rows; memory only where the mode may have them. A thread keeps those of its
@@ -172,23 +190,84 @@ struct ForgetSums {
 // A block owns `own` rows of keys (queries), 16 M of them per warp, and meets tiles of `met` queries (keys).
 // With room for two tiles in shared memory the next one is copied while this one is computed. Sizes fit the
 // registers without a spill; if two shapes do, the one that reads less from shared memory is taken.
-template <class T, int D, int M, int Met>
+//
+// paired: two warps have the same 16 M rows. The first computes S and all that follows from a score, the second dP:
+// it hands dP over and gets dS back, through shared memory. Each then has half of the sums, dV or dK in the key pass,
+// half of the channels of dQ in the query pass. So the sums of 32 rows of 128 channels fit the registers, and an
+// operand that comes from shared memory serves two products in place of one.
+template <class T, int D, int M, int Met, bool Paired>
 struct Tiles {
+    static constexpr bool paired = Paired;
     static constexpr int row_bytes = D * static_cast<int>(sizeof(T));
     static constexpr int warps = row_bytes <= 512 ? 4 : 2, threads = 32 * warps;
-    static constexpr int m = M, own = 16 * m * warps, met = Met;
+    static constexpr int sharing = paired ? 2 : 1;  // warps with the same rows
+    static constexpr int m = M, own = 16 * m * warps / sharing, met = Met;
     static constexpr int stages = (2 * own + 4 * met) * row_bytes <= 96 * 1024 ? 2 : 1;
     static_assert(own <= threads && met <= threads, "one row of terms per thread");
 };
+template <class T, int D, ScoreMode mode>  // forget sums and 32 rows are more than the registers hold
+inline constexpr bool pairs_of_warps = sizeof(T) == 2 && D == 128 && mode != ScoreMode::forget;
 template <class T, int D, ScoreMode mode>
-using KeyTiles = Tiles<T, D, 1,
-                       sizeof(T) == 4                          ? 16
-                       : D == 64 && mode != ScoreMode::general ? 64
-                                                               : 32>;
-template <class T, int D>
-using QueryTiles = Tiles<T, D, sizeof(T) == 2 && D == 64 ? 2 : 1, sizeof(T) == 4 ? 16 : 32>;
+inline constexpr bool two_fragments_of_keys = sizeof(T) == 2 && D == 64 && mode == ScoreMode::plain;
+template <class T, int D, ScoreMode mode>
+using KeyTiles = Tiles<T, D, pairs_of_warps<T, D, mode> || two_fragments_of_keys<T, D, mode> ? 2 : 1,
+                       sizeof(T) == 4                                                       ? 16
+                       : D == 64 && (mode == ScoreMode::table || mode == ScoreMode::forget) ? 64
+                                                                                            : 32,
+                       pairs_of_warps<T, D, mode>>;
+template <class T, int D, ScoreMode mode>
+using QueryTiles = Tiles<T, D, (sizeof(T) == 2 && D == 64) || pairs_of_warps<T, D, mode> ? 2 : 1,
+                         sizeof(T) == 4 ? 16 : 32, pairs_of_warps<T, D, mode>>;
 // Shared memory of a block: 99 KiB is what every architecture from sm_80 on has.
 constexpr size_t most_shared = 99 * 1024;
+
+// What two warps with the same rows hand each other of a tile, lane by lane: two neighbours of a row, in Rounded's order.
+template <int M, int N>
+struct Exchange {
+    float2 dp[2 * M][N][32];
+    uint32_t ds[2 * M][N][32];
+    DEVICE void put_dp(const Fragments<M, N>& from) {
+        const int lane = static_cast<int>(threadIdx.x % 32);
+#pragma unroll
+        for (int band = 0; band < 2 * M; ++band)
+#pragma unroll
+            for (int n = 0; n < N; ++n) {
+                const float(&of)[4] = from.of[band / 2][n];
+                dp[band][n][lane] = {of[band % 2 * 2], of[band % 2 * 2 + 1]};
+            }
+    }
+    DEVICE void get_ds(Rounded<M, N>& to) const {
+        const int lane = static_cast<int>(threadIdx.x % 32);
+#pragma unroll
+        for (int band = 0; band < 2 * M; ++band)
+#pragma unroll
+            for (int n = 0; n < N; ++n) to.of[band][n] = ds[band][n][lane];
+    }
+};
+template <class Size, bool paired = Size::paired>
+struct Exchanges {
+    Exchange<Size::m, Size::met / 8> exchange[Size::warps / 2];
+};
+template <class Size>
+struct Exchanges<Size, false> {};
+// The barriers of a pair of warps, number 0 or 1 of the block: one for dP, one for dS.
+enum class Handed { dp, ds };
+template <Handed what>
+DEVICE void wait_for_pair(int pair) {
+    constexpr int first = what == Handed::dp ? 1 : 3;
+    if (pair == 0)
+        named_sync<first>(64);
+    else
+        named_sync<first + 1>(64);
+}
+template <Handed what>
+DEVICE void tell_pair(int pair) {
+    constexpr int first = what == Handed::dp ? 1 : 3;
+    if (pair == 0)
+        named_arrive<first>(64);
+    else
+        named_arrive<first + 1>(64);
+}
 
 template <class T>
 DEVICE void store_channels(T* row, int channel, int channels, float x, float y, bool pair) {
@@ -205,7 +284,7 @@ DEVICE void store_channels(T* row, int channel, int channels, float x, float y, 
 }
 
 template <class T, int D, ScoreMode mode>
-struct KeyPass {
+struct KeyPass : Exchanges<KeyTiles<T, D, mode>> {
     using Size = KeyTiles<T, D, mode>;
     static constexpr int slice = D < 128 ? D : 128, slices = D / slice;  // channels of dK and dV per block
     HeadTile<T, D, Size::own> k, v;
@@ -237,7 +316,9 @@ void key_kernel(Backward<T> b) {
     index /= key_tiles;
     const int kv_head = static_cast<int>(index % static_cast<unsigned>(a.kv_heads));
     const int sequence = static_cast<int>(index / static_cast<unsigned>(a.kv_heads));
-    const int group = a.heads / a.kv_heads, warp0 = thread / 32 * 16 * m, warp_key = key0 + warp0;
+    const int group = a.heads / a.kv_heads, sharers = thread / 32 / Size::sharing;
+    const int warp0 = sharers * 16 * m, warp_key = key0 + warp0;
+    const bool second = Size::paired && thread / 32 % 2 == 1;  // of a pair: dP and dK, not S and dV
 
     const int last_key = key0 + Size::own < a.length ? key0 + Size::own - 1 : a.length - 1;
     const int end = end_of_sight(a, sequence, last_key, key0);
@@ -288,15 +369,15 @@ void key_kernel(Backward<T> b) {
             const float total = lanes_sum(dcolumn[band], 4);
             const int key = warp_key + 8 * band + g;
             dcolumn[band] = 0.0f;
-            if (t == 0 && channel0 == 0 && key < a.length)
+            if (t == 0 && channel0 == 0 && !second && key < a.length)
                 b.dforget[of_head * b.dforget_step + static_cast<int64_t>(sequence) * a.length + key] =
                     -total;
         }
     };
 
-    Fragments<m, c> dk, dv;
-    dk.clear();
+    [[maybe_unused]] Fragments<m, c> dv, dk;  // each warp of a pair has one of the two, in dv
     dv.clear();
+    if constexpr (!Size::paired) dk.clear();
     int head = kv_head * group, query0 = key0;
     load_tile<Size::threads>(tiles.k, a.head(a.k, sequence, kv_head), key0);
     load_tile<Size::threads>(tiles.v, a.head(a.v, sequence, kv_head), key0);
@@ -313,48 +394,96 @@ void key_kernel(Backward<T> b) {
         const bool more = next_head < (kv_head + 1) * group;
         cp_async_wait<0>();
         __syncthreads();  // this tile is there, and nobody reads the one before
-        Share coming{};
-        if (Size::stages == 2 && more) {
-            start(next, next_head, next_query0);
-            coming = fetch(next_head, next_query0);
-        }
+        const bool ahead = Size::stages == 2 && more;
+        if (ahead) start(next, next_head, next_query0);
         // Whether this warp's keys are seen by some query of the tile, and whether not by all.
         const bool some =
             query0 + Size::met > warp_key && now.first[0] < warp_key + 16 * m && warp_key < a.length;
         const bool not_all = query0 < warp_key + 16 * m - 1 || now.first[Size::met - 1] > warp_key;
-        if (some) {
-            Fragments<m, n> s, dp;  // S^T and dP^T, then P^T and dS^T
+        // entry key - query + met - 1
+        const auto entry = [&](int x, int parity) {
+            return tables ? now.table.entry[warp0 - (8 * x + parity + 2 * t - g) + Size::met - 1]
+                          : float2{1.0f, 0.0f};
+        };
+        // Of a pair s = <k, q> and dp of keys `band` and query `at` of the tile.
+        const auto pair = [&](auto masked, float s, float dp, const QueryTerms& query, int band, int at,
+                              float2 of_distance) {
+            bool seen = true;
+            if constexpr (decltype(masked)::value)
+                seen = visible(query0 + at, warp_key + 8 * band + g, now.first[at], a.length);
+            const float forgotten = forgets ? difference(now.forget.at(at), own_sum[band]) : 0.0f;
+            PairGradient x = differentiate<mode>(a, s, dp, query, of_distance, forgotten, seen);
+            if (forgets) dcolumn[band] += x.dy;
+            if (mode != ScoreMode::general) x.ds *= query.factor;
+            return x;
+        };
+        [[maybe_unused]] Fragments<m, n> s, dp;  // S^T and dP^T, then P^T and dS^T
+        [[maybe_unused]] Rounded<m, n> rounded;  // of a pair: P^T, or dS^T
+        if constexpr (Size::paired) {
+            if (some) {
+                s.clear();
+                multiply_rows(s, second ? tiles.v : tiles.k, warp0, second ? now.dout : now.q, a.channels);
+                auto& exchange = tiles.exchange[sharers];
+                const auto pairs = [&](auto masked) {
+                    QueryTerms query[2];
+                    along_columns<m, n>(
+                        entry,
+                        [&](int column) {
+                            query[0] = now.query[8 * column + 2 * t];
+                            query[1] = now.query[8 * column + 2 * t + 1];
+                        },
+                        [&](int band, int column, const float2(&of)[2]) {
+                            const float(&of_s)[4] = s.of[band / 2][column];
+                            const float2 of_dp = exchange.dp[band][column][thread % 32];
+                            const int e = band % 2 * 2, at = 8 * column + 2 * t;
+                            const PairGradient low =
+                                pair(masked, of_s[e], of_dp.x, query[0], band, at, of[0]);
+                            const PairGradient high =
+                                pair(masked, of_s[e + 1], of_dp.y, query[1], band, at + 1, of[1]);
+                            rounded.of[band][column] = pack_bf16(low.p, high.p);
+                            exchange.ds[band][column][thread % 32] = pack_bf16(low.ds, high.ds);
+                        });
+                };
+                if (second) {
+                    exchange.put_dp(s);
+                    tell_pair<Handed::dp>(sharers);
+                    wait_for_pair<Handed::ds>(sharers);
+                    exchange.get_ds(rounded);
+                } else {
+                    wait_for_pair<Handed::dp>(sharers);
+                    if (not_all)
+                        pairs(std::true_type{});
+                    else
+                        pairs(std::false_type{});
+                    tell_pair<Handed::ds>(sharers);
+                }
+            }
+        } else if (some) {
             s.clear();
             dp.clear();
             multiply_rows(s, tiles.k, warp0, now.q, a.channels);
             multiply_rows(dp, tiles.v, warp0, now.dout, a.channels);
             const auto pairs = [&](auto masked) {
-                along_diagonals<m, n>(
-                    [&](int x, int parity) {
-                        // entry key - query + met - 1
-                        return tables ? now.table.entry[warp0 - (8 * x + parity + 2 * t - g) + Size::met - 1]
-                                      : float2{1.0f, 0.0f};
-                    },
-                    [&](int band, int column, int parity, float2 entry) {
-                        const int at = 8 * column + 2 * t + parity;
-                        float& to_p = s.of[band / 2][column][band % 2 * 2 + parity];
-                        float& to_ds = dp.of[band / 2][column][band % 2 * 2 + parity];
-                        bool seen = true;
-                        if constexpr (decltype(masked)::value)
-                            seen = visible(query0 + at, warp_key + 8 * band + g, now.first[at], a.length);
-                        const QueryTerms query = now.query[at];
-                        const float forgotten = forgets ? difference(now.forget.at(at), own_sum[band]) : 0.0f;
-                        const PairGradient x =
-                            differentiate<mode>(a, to_p, to_ds, query, entry, forgotten, seen);
-                        if (forgets) dcolumn[band] += x.dy;
-                        to_p = x.p;
-                        to_ds = mode == ScoreMode::general ? x.ds : x.ds * query.factor;
-                    });
+                along_diagonals<m, n>(entry, [&](int band, int column, int parity, float2 of) {
+                    const int at = 8 * column + 2 * t + parity;
+                    float& to_p = s.of[band / 2][column][band % 2 * 2 + parity];
+                    float& to_ds = dp.of[band / 2][column][band % 2 * 2 + parity];
+                    const PairGradient x = pair(masked, to_p, to_ds, now.query[at], band, at, of);
+                    to_p = x.p;
+                    to_ds = x.ds;
+                });
             };
             if (not_all)
                 pairs(std::true_type{});
             else
                 pairs(std::false_type{});
+        }
+        // Read here and not at the top, where registers are scarcest; the products below hide the wait.
+        Share coming{};
+        if (ahead) coming = fetch(next_head, next_query0);
+        if constexpr (Size::paired) {
+            if (some) multiply_rounded(dv, rounded, second ? now.q : now.dout, 0);
+        } else if (some) {
             multiply_scores(dv, s, now.dout, channel0, a.channels);
             multiply_scores(dk, dp, now.q, channel0, a.channels);
         }
@@ -371,45 +500,65 @@ void key_kernel(Backward<T> b) {
             put(next, fetch(head, query0));
         }
     }
-    const float scale = rest_of_slope<mode>(a.scale, 1.0f);
+    const auto write = [&](const View<T>& to, const Fragments<m, c>& from, float factor) {
 #pragma unroll
-    for (int band = 0; band < 2 * m; ++band) {
-        const int key = warp_key + 8 * band + g;
-        if (key >= a.length) continue;
-        const int64_t row = static_cast<int64_t>(sequence) * a.length + key;
-        T* to_k = b.dk.at(row, static_cast<int64_t>(kv_head) * a.channels);
-        T* to_v = b.dv.at(row, static_cast<int64_t>(kv_head) * a.channels);
+        for (int band = 0; band < 2 * m; ++band) {
+            const int key = warp_key + 8 * band + g;
+            if (key >= a.length) continue;
+            T* row = to.at(static_cast<int64_t>(sequence) * a.length + key,
+                           static_cast<int64_t>(kv_head) * a.channels);
 #pragma unroll
-        for (int x = 0; x < c; ++x) {
-            const float(&of_k)[4] = dk.of[band / 2][x];
-            const float(&of_v)[4] = dv.of[band / 2][x];
-            const int channel = channel0 + 8 * x + 2 * t, e = band % 2 * 2;
-            store_channels(to_k, channel, a.channels, of_k[e] * scale, of_k[e + 1] * scale, b.pairs);
-            store_channels(to_v, channel, a.channels, of_v[e], of_v[e + 1], b.pairs);
+            for (int x = 0; x < c; ++x) {
+                const float(&of)[4] = from.of[band / 2][x];
+                const int e = band % 2 * 2;
+                store_channels(row, channel0 + 8 * x + 2 * t, a.channels, of[e] * factor, of[e + 1] * factor,
+                               b.pairs);
+            }
         }
+    };
+    const float scale = rest_of_slope<mode>(a.scale, 1.0f);
+    if constexpr (Size::paired) {
+        write(second ? b.dk : b.dv, dv, second ? scale : 1.0f);
+    } else {
+        write(b.dk, dk, scale);
+        write(b.dv, dv, 1.0f);
     }
 }
 
 template <class T, int D, ScoreMode mode>
-struct QueryPass {
-    using Size = QueryTiles<T, D>;
-    HeadTile<T, D, Size::own> q, dout;
+struct QueryPass : Exchanges<QueryTiles<T, D, mode>> {
+    using Size = QueryTiles<T, D, mode>;
+    struct Own {
+        HeadTile<T, D, Size::own> q, dout;
+    };
+    struct Met {
+        HeadTile<T, D, Size::met> k, v;
+    };
+    struct Apart {
+        Own own;
+        Met met[Size::stages];
+    };
+    union OneAfterTheOther {  // pairs of warps take their rows into registers first
+        Own own;
+        Met met[Size::stages];
+    };
+    std::conditional_t<Size::paired, OneAfterTheOther, Apart> tiles;
     QueryTerms query[Size::own];
     int first[Size::own];
     struct Stage {
-        HeadTile<T, D, Size::met> k, v;
         TableSlice<Size::own, Size::met> table;
         ForgetSums<mode, Size::met> forget;  // of keys
     } stage[Size::stages];
 };
 
 template <class T, int D, ScoreMode mode>
-KERNEL((QueryTiles<T, D>::threads))
+KERNEL((QueryTiles<T, D, mode>::threads))
 void query_kernel(Backward<T> b) {
     using Pass = QueryPass<T, D, mode>;
-    using Size = QueryTiles<T, D>;
+    using Size = QueryTiles<T, D, mode>;
     using Stage = typename Pass::Stage;
-    constexpr int m = Size::m, n = Size::met / 8;
+    // Channels of dq per warp, in groups of 8.
+    constexpr int m = Size::m, n = Size::met / 8, c = D / 8 / Size::sharing;
     auto& tiles = shared<Pass>();
     const AttentionInput<T>& a = b.in;
     const int thread = static_cast<int>(threadIdx.x), g = thread % 32 / 4, t = thread % 4;
@@ -420,8 +569,10 @@ void query_kernel(Backward<T> b) {
     index /= query_tiles;
     const int head = static_cast<int>(index % static_cast<unsigned>(a.heads));
     const int sequence = static_cast<int>(index / static_cast<unsigned>(a.heads));
-    const int kv_head = head / (a.heads / a.kv_heads), warp0 = thread / 32 * 16 * m;
-    const int warp_query = query0 + warp0;
+    const int kv_head = head / (a.heads / a.kv_heads), sharers = thread / 32 / Size::sharing;
+    const int warp0 = sharers * 16 * m, warp_query = query0 + warp0;
+    const bool second = Size::paired && thread / 32 % 2 == 1;  // of a pair: dP, not S
+    const int channel0 = second ? 8 * c : 0;
     const bool tables = has_table<mode>(a), forgets = has_forget<mode>(a);
 
     const auto first_of = [&](int i) { return a.first_visible(sequence, i < a.length ? i : a.length - 1); };
@@ -433,7 +584,8 @@ void query_kernel(Backward<T> b) {
     }
     float dfactor[2 * m] = {}, drow[2 * m] = {};  // drow: sums of dY
 
-    const auto start = [&](Stage& to, int key0) {
+    const auto start = [&](int stage, int key0) {
+        auto& to = tiles.tiles.met[stage];
         load_tile<Size::threads>(to.k, a.head(a.k, sequence, kv_head), key0);
         load_tile<Size::threads>(to.v, a.head(a.v, sequence, kv_head), key0);
         cp_async_commit();
@@ -459,58 +611,127 @@ void query_kernel(Backward<T> b) {
             own_sum[band] = split_sum(forget_sum(a, sequence, head, warp_query + 8 * band + g));
     }
 
-    Fragments<m, D / 8> dq;
+    Fragments<m, c> dq;
     dq.clear();
     int key0 = first_of(query0) / Size::met * Size::met;
-    load_tile<Size::threads>(tiles.q, a.head(a.q, sequence, head), query0);
-    load_tile<Size::threads>(tiles.dout, a.head(b.dout, sequence, head), query0);
-    start(tiles.stage[0], key0);
+    auto& own = tiles.tiles.own;
+    load_tile<Size::threads>(own.q, a.head(a.q, sequence, head), query0);
+    load_tile<Size::threads>(own.dout, a.head(b.dout, sequence, head), query0);
+    [[maybe_unused]] std::conditional_t<Size::paired, RowFragments<m, D>, int> kept;  // of a pair: q, or dO
+    if constexpr (Size::paired) {
+        cp_async_commit();
+        cp_async_wait<0>();
+        __syncthreads();
+        kept.load(second ? own.dout : own.q, warp0);
+        __syncthreads();  // everybody has them
+    }
+    start(0, key0);
     put(tiles.stage[0], fetch(key0));
     for (int step = 0;; ++step) {
-        Stage& now = tiles.stage[step % Size::stages];
-        Stage& next = tiles.stage[(step + 1) % Size::stages];
+        const int this_stage = step % Size::stages, next_stage = (step + 1) % Size::stages;
+        const auto& met = tiles.tiles.met[this_stage];
+        Stage &now = tiles.stage[this_stage], &next = tiles.stage[next_stage];
         const bool more = key0 + Size::met <= last_query;
         cp_async_wait<0>();
         __syncthreads();  // this tile is there, and nobody reads the one before
         Share coming{};
         if (Size::stages == 2 && more) {
-            start(next, key0 + Size::met);
+            start(next_stage, key0 + Size::met);
             coming = fetch(key0 + Size::met);
         }
         // Whether this warp's queries see some key of the tile, and whether not all.
         const bool some =
             key0 < warp_query + 16 * m && key0 + Size::met > warp_first && warp_query < a.length;
         const bool not_all = key0 + Size::met - 1 > warp_query || warp_last > key0;
-        if (some) {
+        // entry key - query + own - 1
+        const auto entry = [&](int x, int parity) {
+            return tables ? now.table.entry[8 * x + parity + 2 * t - g - warp0 + Size::own - 1]
+                          : float2{1.0f, 0.0f};
+        };
+        // Of a pair s = <q, k> and dp of queries `band` and key `column` of the tile.
+        const auto pair = [&](auto masked, float s, float dp, const QueryTerms& query, int band, int column,
+                              float2 of_distance) {
+            const int row = warp0 + 8 * band + g;
+            bool seen = true;
+            if constexpr (decltype(masked)::value)
+                seen = visible(query0 + row, key0 + column, tiles.first[row], a.length);
+            const float forgotten = forgets ? difference(own_sum[band], now.forget.at(column)) : 0.0f;
+            const PairGradient x = differentiate<mode>(a, s, dp, query, of_distance, forgotten, seen);
+            if (forgets) drow[band] += x.dy;
+            return x;
+        };
+        // What a pair adds to the gradient of the factor.
+        const auto of_factor = [](const PairGradient& x) {
+            return mode == ScoreMode::general ? x.dy * x.gain * x.score : x.ds * x.score;
+        };
+        if (some && Size::paired) {
+            if constexpr (Size::paired) {
+                Fragments<m, n> s;      // S, or dP
+                Rounded<m, n> rounded;  // dS
+                s.clear();
+                multiply_rows(s, kept, second ? met.v : met.k);
+                auto& exchange = tiles.exchange[sharers];
+                if (second) {
+                    exchange.put_dp(s);
+                    tell_pair<Handed::dp>(sharers);
+                    wait_for_pair<Handed::ds>(sharers);
+                    exchange.get_ds(rounded);
+                } else {
+                    // Mode general has no registers to keep the terms of the rows.
+                    constexpr bool keeps = mode != ScoreMode::general;
+                    [[maybe_unused]] QueryTerms kept_terms[keeps ? 2 * m : 1];
+                    if constexpr (keeps) {
+#pragma unroll
+                        for (int band = 0; band < 2 * m; ++band)
+                            kept_terms[band] = tiles.query[warp0 + 8 * band + g];
+                    }
+                    const auto terms = [&](int band) {
+                        if constexpr (keeps)
+                            return kept_terms[band];
+                        else
+                            return tiles.query[warp0 + 8 * band + g];
+                    };
+                    wait_for_pair<Handed::dp>(sharers);
+                    const auto pairs = [&](auto masked) {
+                        along_columns<m, n>(
+                            entry, [](int) {},
+                            [&](int band, int column, const float2(&of)[2]) {
+                                const float(&of_s)[4] = s.of[band / 2][column];
+                                const float2 dp = exchange.dp[band][column][thread % 32];
+                                const int e = band % 2 * 2, at = 8 * column + 2 * t;
+                                const QueryTerms query = terms(band);
+                                const PairGradient low = pair(masked, of_s[e], dp.x, query, band, at, of[0]);
+                                const PairGradient high =
+                                    pair(masked, of_s[e + 1], dp.y, query, band, at + 1, of[1]);
+                                dfactor[band] += of_factor(low);
+                                dfactor[band] += of_factor(high);
+                                rounded.of[band][column] = pack_bf16(low.ds, high.ds);
+                                exchange.ds[band][column][thread % 32] = rounded.of[band][column];
+                            });
+                    };
+                    if (not_all)
+                        pairs(std::true_type{});
+                    else
+                        pairs(std::false_type{});
+                    tell_pair<Handed::ds>(sharers);
+                }
+                multiply_rounded(dq, rounded, met.k, channel0);
+            }
+        } else if (some) {
             Fragments<m, n> s, dp;  // S (mode general: then the terms of df) and dP, then dS
             s.clear();
             dp.clear();
-            multiply_rows(s, tiles.q, warp0, now.k, a.channels);
-            multiply_rows(dp, tiles.dout, warp0, now.v, a.channels);
+            multiply_rows(s, own.q, warp0, met.k, a.channels);
+            multiply_rows(dp, own.dout, warp0, met.v, a.channels);
             const auto pairs = [&](auto masked) {
-                along_diagonals<m, n>(
-                    [&](int x, int parity) {
-                        // entry key - query + own - 1
-                        return tables ? now.table.entry[8 * x + parity + 2 * t - g - warp0 + Size::own - 1]
-                                      : float2{1.0f, 0.0f};
-                    },
-                    [&](int band, int column, int parity, float2 entry) {
-                        float& of_s = s.of[band / 2][column][band % 2 * 2 + parity];
-                        float& of_dp = dp.of[band / 2][column][band % 2 * 2 + parity];
-                        const int row = warp0 + 8 * band + g;
-                        bool seen = true;
-                        if constexpr (decltype(masked)::value)
-                            seen = visible(query0 + row, key0 + 8 * column + 2 * t + parity, tiles.first[row],
-                                           a.length);
-                        const float forgotten =
-                            forgets ? difference(own_sum[band], now.forget.at(8 * column + 2 * t + parity))
-                                    : 0.0f;
-                        const PairGradient x =
-                            differentiate<mode>(a, of_s, of_dp, tiles.query[row], entry, forgotten, seen);
-                        if (forgets) drow[band] += x.dy;
-                        if (mode == ScoreMode::general) of_s = x.dy * x.gain * x.score;
-                        of_dp = x.ds;
-                    });
+                along_diagonals<m, n>(entry, [&](int band, int column, int parity, float2 of) {
+                    float& of_s = s.of[band / 2][column][band % 2 * 2 + parity];
+                    float& of_dp = dp.of[band / 2][column][band % 2 * 2 + parity];
+                    const PairGradient x = pair(masked, of_s, of_dp, tiles.query[warp0 + 8 * band + g], band,
+                                                8 * column + 2 * t + parity, of);
+                    if (mode == ScoreMode::general) of_s = of_factor(x);
+                    of_dp = x.ds;
+                });
             };
             if (not_all)
                 pairs(std::true_type{});
@@ -528,7 +749,7 @@ void query_kernel(Backward<T> b) {
                             dfactor[band] += mode == ScoreMode::general ? of_s : of_ds * of_s;
                         }
             }
-            multiply_scores(dq, dp, now.k, 0, a.channels);
+            multiply_scores(dq, dp, met.k, 0, a.channels);
         }
         if (!more) break;
         key0 += Size::met;
@@ -536,7 +757,7 @@ void query_kernel(Backward<T> b) {
             put(next, coming);
         } else {
             __syncthreads();
-            start(next, key0);
+            start(next_stage, key0);
             put(next, fetch(key0));
         }
     }
@@ -544,12 +765,12 @@ void query_kernel(Backward<T> b) {
     for (int band = 0; band < 2 * m; ++band) {
         const int i = warp_query + 8 * band + g;
         const int64_t row = static_cast<int64_t>(sequence) * a.length + i;
-        if (b.dfactor) {
+        if (b.dfactor && !second) {
             const float total = lanes_sum(dfactor[band], 4);
             if (t == 0 && i < a.length)
                 b.dfactor[head * b.dfactor_step + row] = rest_of_slope<mode>(a.scale, 1.0f) * total;
         }
-        if (forgets && b.dforget) {
+        if (forgets && b.dforget && !second) {
             const float total = lanes_sum(drow[band], 4);
             if (t == 0 && i < a.length) b.dforget[head * b.dforget_step + row] += total;
         }
@@ -557,10 +778,10 @@ void query_kernel(Backward<T> b) {
         const float rest = rest_of_slope<mode>(a.scale, tiles.query[warp0 + 8 * band + g].factor);
         T* to = b.dq.at(row, static_cast<int64_t>(head) * a.channels);
 #pragma unroll
-        for (int x = 0; x < D / 8; ++x) {
+        for (int x = 0; x < c; ++x) {
             const float(&of)[4] = dq.of[band / 2][x];
             const int e = band % 2 * 2;
-            store_channels(to, 8 * x + 2 * t, a.channels, of[e] * rest, of[e + 1] * rest, b.pairs);
+            store_channels(to, channel0 + 8 * x + 2 * t, a.channels, of[e] * rest, of[e + 1] * rest, b.pairs);
         }
     }
 }

@@ -95,28 +95,57 @@ struct Fragments {
     }
 };
 
+// acc += a b^T for one step of 16 channels, number k: a's fragments and the first 8 N rows of b.
+template <int M, int N, class B>
+DEVICE void multiply_step(Fragments<M, N>& acc, const uint32_t (&of_a)[M][4], const B& b, int k, int lane) {
+    static_assert(N % 2 == 0);
+#pragma unroll
+    for (int n = 0; n < N; n += 2) {
+        uint32_t of_b[4];
+        ldmatrix_x4(of_b, b.chunk(lane % 8 + lane / 16 * 8, 8 * n, lane / 8 % 2, k));
+#pragma unroll
+        for (int m = 0; m < M; ++m) {
+            mma_m16n8k16_bf16(acc.of[m][n], of_a[m], {of_b[0], of_b[1]}, acc.of[m][n]);
+            mma_m16n8k16_bf16(acc.of[m][n + 1], of_a[m], {of_b[2], of_b[3]}, acc.of[m][n + 1]);
+        }
+    }
+}
+
+// 16 M rows of D channels as the first operand of products, in registers.
+template <int M, int D>
+struct RowFragments {
+    uint32_t of[D / 16][M][4];
+    template <class A>
+    DEVICE void load(const A& a, int row0) {
+        const int lane = static_cast<int>(threadIdx.x % 32);
+#pragma unroll
+        for (int k = 0; k < D / 16; ++k)
+#pragma unroll
+            for (int m = 0; m < M; ++m)
+                ldmatrix_x4(of[k][m], a.chunk(row0 + lane % 16, 16 * m, lane / 16, k));
+    }
+};
+
+// acc += a b^T: rows kept in registers with the first 8 N rows of b, summed over D channels.
+template <int M, int N, int D, class B>
+DEVICE void multiply_rows(Fragments<M, N>& acc, const RowFragments<M, D>& a, const B& b) {
+    const int lane = anew(static_cast<int>(threadIdx.x % 32));
+#pragma unroll
+    for (int k = 0; k < D / 16; ++k) multiply_step(acc, a.of[k], b, k, lane);
+}
+
 // acc += a b^T: rows row0 .. row0 + 16 M of a with the first 8 N rows of b, summed over D channels.
 template <int M, int N, class A, class B>
 DEVICE void multiply_rows(Fragments<M, N>& acc, const A& a, int row0, const B& b, int channels) {
     using T = std::remove_cv_t<std::remove_reference_t<decltype(a.data[0])>>;
     const int lane = anew(static_cast<int>(threadIdx.x % 32));
     if constexpr (std::is_same_v<T, bf16>) {
-        static_assert(N % 2 == 0);
 #pragma unroll
         for (int k = 0; k < A::channels / 16; ++k) {
             uint32_t of_a[M][4];
 #pragma unroll
             for (int m = 0; m < M; ++m) ldmatrix_x4(of_a[m], a.chunk(row0 + lane % 16, 16 * m, lane / 16, k));
-#pragma unroll
-            for (int n = 0; n < N; n += 2) {
-                uint32_t of_b[4];
-                ldmatrix_x4(of_b, b.chunk(lane % 8 + lane / 16 * 8, 8 * n, lane / 8 % 2, k));
-#pragma unroll
-                for (int m = 0; m < M; ++m) {
-                    mma_m16n8k16_bf16(acc.of[m][n], of_a[m], {of_b[0], of_b[1]}, acc.of[m][n]);
-                    mma_m16n8k16_bf16(acc.of[m][n + 1], of_a[m], {of_b[2], of_b[3]}, acc.of[m][n + 1]);
-                }
-            }
+            multiply_step(acc, of_a, b, k, lane);
         }
     } else {
         const int g = lane / 4, t = lane % 4;
@@ -142,15 +171,54 @@ DEVICE void multiply_rows(Fragments<M, N>& acc, const A& a, int row0, const B& b
     }
 }
 
-// out += p b: p as it left the score stage, [16 M, 8 N], rounded to b's type; b [8 N, D]; out the columns
-// channel0 .. channel0 + 8 C.
+// out += p b for one step of 16 rows of b, number k: p's fragments; out has the columns channel0 .. channel0 + 8 C, and
+// channel0 is a multiple of 64.
+template <int M, int C, class B>
+DEVICE void multiply_step_trans(Fragments<M, C>& out, const uint32_t (&of_p)[M][4], const B& b, int k,
+                                int channel0, int lane) {
+    static_assert(C % 2 == 0);
+#pragma unroll
+    for (int c = 0; c < C; c += 2) {
+        uint32_t of_b[4];
+        ldmatrix_x4_trans(of_b, b.chunk(lane % 16, 16 * k, lane / 16, c / 2) + channel0);
+#pragma unroll
+        for (int m = 0; m < M; ++m) {
+            mma_m16n8k16_bf16(out.of[m][c], of_p[m], {of_b[0], of_b[1]}, out.of[m][c]);
+            mma_m16n8k16_bf16(out.of[m][c + 1], of_p[m], {of_b[2], of_b[3]}, out.of[m][c + 1]);
+        }
+    }
+}
+
+// A tile of [16 M, 8 N] numbers rounded to bf16, two neighbours of a row in a word: row 8 band + g, columns 8 n + 2 t and
+// 8 n + 2 t + 1.
+template <int M, int N>
+struct Rounded {
+    uint32_t of[2 * M][N];  // [band][n]
+};
+
+// out += p b: p [16 M, 8 N]; b [8 N, D]; out the columns channel0 .. channel0 + 8 C.
+template <int M, int N, int C, class B>
+DEVICE void multiply_rounded(Fragments<M, C>& out, const Rounded<M, N>& p, const B& b, int channel0) {
+    const int lane = anew(static_cast<int>(threadIdx.x % 32));
+#pragma unroll
+    for (int k = 0; k < N / 2; ++k) {
+        uint32_t of_p[M][4];
+#pragma unroll
+        for (int m = 0; m < M; ++m)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) of_p[m][i] = p.of[2 * m + i % 2][2 * k + i / 2];
+        multiply_step_trans(out, of_p, b, k, channel0, lane);
+    }
+}
+
+// The same of p as it left the score stage, rounded to b's type here.
 template <int M, int N, int C, class B>
 DEVICE void multiply_scores(Fragments<M, C>& out, const Fragments<M, N>& p, const B& b, int channel0,
                             int channels) {
     using T = std::remove_cv_t<std::remove_reference_t<decltype(b.data[0])>>;
     const int lane = anew(static_cast<int>(threadIdx.x % 32));
     if constexpr (std::is_same_v<T, bf16>) {
-        static_assert(N % 2 == 0 && C % 2 == 0);
+        static_assert(N % 2 == 0);
 #pragma unroll
         for (int k = 0; k < N / 2; ++k) {
             uint32_t of_p[M][4];
@@ -161,16 +229,7 @@ DEVICE void multiply_scores(Fragments<M, C>& out, const Fragments<M, N>& p, cons
                     const float(&from)[4] = p.of[m][2 * k + i / 2];
                     of_p[m][i] = pack_bf16(from[i % 2 * 2], from[i % 2 * 2 + 1]);
                 }
-#pragma unroll
-            for (int c = 0; c < C; c += 2) {
-                uint32_t of_b[4];
-                ldmatrix_x4_trans(of_b, b.chunk(lane % 16, 16 * k, lane / 16, (channel0 / 8 + c) / 2));
-#pragma unroll
-                for (int m = 0; m < M; ++m) {
-                    mma_m16n8k16_bf16(out.of[m][c], of_p[m], {of_b[0], of_b[1]}, out.of[m][c]);
-                    mma_m16n8k16_bf16(out.of[m][c + 1], of_p[m], {of_b[2], of_b[3]}, out.of[m][c + 1]);
-                }
-            }
+            multiply_step_trans(out, of_p, b, k, channel0, lane);
         }
     } else {
         const int t = lane % 4;

@@ -65,6 +65,16 @@ DEVICE void mma_m16n8k16_bf16(float (&d)[4], const uint32_t (&a)[4], const uint3
           "f"(c[3]));
 }
 
+// Barrier `id` (1 to 15; 0 is __syncthreads) of `threads` threads, whole warps. named_arrive does not wait.
+template <int id>
+DEVICE void named_sync(int threads) {
+    asm volatile("bar.sync %0, %1;" ::"n"(id), "r"(threads) : "memory");
+}
+template <int id>
+DEVICE void named_arrive(int threads) {
+    asm volatile("bar.arrive %0, %1;" ::"n"(id), "r"(threads) : "memory");
+}
+
 // 2^x within 2 ulp; results below the normal range are 0, 2^-inf is 0.
 DEVICE float exp2_approx(float x) {
     float y;
@@ -118,6 +128,14 @@ DEVICE void ldmatrix_x4_trans(uint32_t (&out)[4], const void* row,
 DEVICE void mma_m16n8k16_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
                               const float (&c)[4], const simt_where& at = simt_where::current()) {
     simt::mma_m16n8k16_bf16(d, a, b, c, at);
+}
+template <int id>
+DEVICE void named_sync(int threads, const simt_where& at = simt_where::current()) {
+    simt::named_barrier(id, threads, true, at);
+}
+template <int id>
+DEVICE void named_arrive(int threads, const simt_where& at = simt_where::current()) {
+    simt::named_barrier(id, threads, false, at);
 }
 
 #endif

@@ -8,7 +8,7 @@
 // and a barrier behind it.
 #pragma once
 
-#include "kernels/cuda/dialect.h"
+#include "kernels/cuda/ptx.cuh"
 
 #include <cuda.h>
 
@@ -68,16 +68,6 @@ DEVICE bool barrier_try_wait(PhaseBarrier& barrier, int parity) {
 DEVICE void barrier_wait(PhaseBarrier& barrier, int parity) {
     while (!barrier_try_wait(barrier, parity)) {
     }
-}
-
-// Barrier `id` (1 to 15; 0 is __syncthreads) of `threads` threads, whole warps. named_arrive does not wait.
-template <int id>
-DEVICE void named_sync(int threads) {
-    asm volatile("bar.sync %0, %1;" ::"n"(id), "r"(threads) : "memory");
-}
-template <int id>
-DEVICE void named_arrive(int threads) {
-    asm volatile("bar.arrive %0, %1;" ::"n"(id), "r"(threads) : "memory");
 }
 
 DEVICE void fence_async_proxy() {
@@ -265,14 +255,6 @@ DEVICE bool barrier_try_wait(PhaseBarrier& barrier, int parity,
 }
 DEVICE void barrier_wait(PhaseBarrier& barrier, int parity, const simt_where& at = simt_where::current()) {
     simt::barrier_wait(&barrier, parity, at);
-}
-template <int id>
-DEVICE void named_sync(int threads, const simt_where& at = simt_where::current()) {
-    simt::named_barrier(id, threads, true, at);
-}
-template <int id>
-DEVICE void named_arrive(int threads, const simt_where& at = simt_where::current()) {
-    simt::named_barrier(id, threads, false, at);
 }
 DEVICE void fence_async_proxy(const simt_where& at = simt_where::current()) {
     simt::fence_async_proxy(at);

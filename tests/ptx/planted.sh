@@ -42,6 +42,8 @@ plant "a copy of 8 bytes" attention_forward "$attention" \
 plant "a wait for one group fewer" attention_forward "$attention" "s/cp.async.wait_group 0;/cp.async.wait_group 1;/"
 plant "no wait at all" attention_backward "$attention" "s/cp.async.wait_group [0-9];//"
 plant "a barrier less" attention_forward "$attention" "s/bar.sync[^;]*;//"
+plant "a pair of warps: dP taken before it is there" attention_backward "$attention" "s/bar.sync[ \t]+[12],[^;]*;//"
+plant "a pair of warps: dS taken before it is there" attention_backward "$attention" "s/bar.sync[ \t]+[34],[^;]*;//"
 plant "a register that nobody writes" norm "$rows" "0,/mov.f32[^;]*0f00000000;/s/mov.f32[^;]*0f00000000;//"
 plant "another lane of a shuffle" norm "$rows" "s/shfl.sync.bfly/shfl.sync.up/"
 plant "a comparison turned" loss "$rows" "s/setp.gt.f32/setp.lt.f32/"

@@ -8,16 +8,20 @@ namespace longreach::simt {
 
 namespace {
 
-Machine& enter(const char* what, const Place& place) {
+Machine& enter_kernel(const char* what, const Place& place) {
     if (!on_device_thread()) throw Failure(std::string(what) + " outside of a kernel, " + place.text());
-    Machine& m = machine();
+    machine().clocks.turn_on();
+    return machine();
+}
+
+Machine& enter(const char* what, const Place& place) {
+    Machine& m = enter_kernel(what, place);
     if (options().architecture != 90) {
         Finding finding{Kind::wrong_architecture, std::string(what) + " at " + place.text() + " on sm_" +
                                                       std::to_string(options().architecture)};
         finding.place = place.text();
         m.fatal(std::move(finding));
     }
-    m.clocks.turn_on();
     return m;
 }
 
@@ -52,7 +56,7 @@ void barrier_wait(void* barrier, int parity, const Place& place) {
     enter("barrier_wait", place).phase_barriers.wait(address_of(barrier), parity, place);
 }
 void named_barrier(int id, int threads, bool waits, const Place& place) {
-    enter("a named barrier", place).named_barriers.arrive(id, threads, waits, place);
+    enter_kernel("a named barrier", place).named_barriers.arrive(id, threads, waits, place);
 }
 void fence_async_proxy(const Place& place) {
     Machine& m = enter("fence_async_proxy", place);
