@@ -208,12 +208,10 @@ struct Tiles {
 template <class T, int D, ScoreMode mode>  // forget sums and 32 rows are more than the registers hold
 inline constexpr bool pairs_of_warps = sizeof(T) == 2 && D == 128 && mode != ScoreMode::forget;
 template <class T, int D, ScoreMode mode>
-inline constexpr bool two_fragments_of_keys = sizeof(T) == 2 && D == 64 && mode == ScoreMode::plain;
-template <class T, int D, ScoreMode mode>
-using KeyTiles = Tiles<T, D, pairs_of_warps<T, D, mode> || two_fragments_of_keys<T, D, mode> ? 2 : 1,
-                       sizeof(T) == 4                                                       ? 16
-                       : D == 64 && (mode == ScoreMode::table || mode == ScoreMode::forget) ? 64
-                                                                                            : 32,
+using KeyTiles = Tiles<T, D, pairs_of_warps<T, D, mode> ? 2 : 1,
+                       sizeof(T) == 4                          ? 16
+                       : D == 64 && mode != ScoreMode::general ? 64
+                                                               : 32,
                        pairs_of_warps<T, D, mode>>;
 template <class T, int D, ScoreMode mode>
 using QueryTiles = Tiles<T, D, (sizeof(T) == 2 && D == 64) || pairs_of_warps<T, D, mode> ? 2 : 1,
@@ -395,7 +393,11 @@ void key_kernel(Backward<T> b) {
         cp_async_wait<0>();
         __syncthreads();  // this tile is there, and nobody reads the one before
         const bool ahead = Size::stages == 2 && more;
-        if (ahead) start(next, next_head, next_query0);
+        Share coming{};
+        if (ahead) {
+            start(next, next_head, next_query0);
+            if (!Size::paired) coming = fetch(next_head, next_query0);
+        }
         // Whether this warp's keys are seen by some query of the tile, and whether not by all.
         const bool some =
             query0 + Size::met > warp_key && now.first[0] < warp_key + 16 * m && warp_key < a.length;
@@ -478,9 +480,8 @@ void key_kernel(Backward<T> b) {
             else
                 pairs(std::false_type{});
         }
-        // Read here and not at the top, where registers are scarcest; the products below hide the wait.
-        Share coming{};
-        if (ahead) coming = fetch(next_head, next_query0);
+        // A pair is shortest of registers above; the products below hide the wait as well.
+        if (ahead && Size::paired) coming = fetch(next_head, next_query0);
         if constexpr (Size::paired) {
             if (some) multiply_rounded(dv, rounded, second ? now.q : now.dout, 0);
         } else if (some) {
