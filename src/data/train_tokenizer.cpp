@@ -48,6 +48,7 @@ TrainTokenizerResult train_tokenizer(const TrainTokenizerOptions& options) {
     if (!options.replace && io::kind_of(options.output, io::Links::follow) != io::PathKind::missing)
         throw Error(ExitCode::usage, fmt::format("{} exists", options.output),
                     "name another file, or allow replacing");
+    io::make_directories(io::parent_path(options.output));  // before the minutes that reading may take
     TrainTokenizerResult result;
     result.wanted = options.learn.vocab;
     Excluded excluded;

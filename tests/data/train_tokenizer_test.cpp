@@ -14,19 +14,19 @@ TEST_CASE("a vocabulary learned from files is a tokenizer file, the same for any
     put(dir / "b.jsonl", "{\"text\": \"fish and chips\"}\n{\"text\": \"chips\"}\n");
     data::TrainTokenizerOptions options{.source = {.inputs = {dir / "a.txt", dir / "b.jsonl"}},
                                         .learn = {.vocab = 264},
-                                        .output = dir / "tokenizer.json"};
+                                        .output = dir / "made/tokenizer.json"};
     const data::TrainTokenizerResult result = data::train_tokenizer(options);
     CHECK(result.documents == 3);
     CHECK(result.words == 8 + 3 + 1);
     CHECK(result.tokens == 264);
-    CHECK(data::load_tokenizer(dir / "tokenizer.json")->fingerprint() == result.fingerprint);
-    const std::string file = get(dir / "tokenizer.json");
+    CHECK(data::load_tokenizer(dir / "made/tokenizer.json")->fingerprint() == result.fingerprint);
+    const std::string file = get(dir / "made/tokenizer.json");
 
     CHECK(contains(error_of([&] { data::train_tokenizer(options); }), "tokenizer.json exists"));
     options.replace = true;
     options.source.inputs = {dir / "b.jsonl", dir / "a.txt"};
     CHECK(data::train_tokenizer(options).fingerprint == result.fingerprint);
-    CHECK(get(dir / "tokenizer.json") == file);
+    CHECK(get(dir / "made/tokenizer.json") == file);
 
     options.learn.vocab = 1000;
     CHECK(contains(data::to_text(data::train_tokenizer(options)), "warning: 1000 tokens were wanted"));
