@@ -14,10 +14,13 @@ import operator
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers import DynamicCache, GenerationMixin, PretrainedConfig, PreTrainedModel
+from transformers import GenerationMixin, PretrainedConfig, PreTrainedModel
+from transformers.cache_utils import Cache, DynamicCache
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 QUERY_BLOCK = 512
+# transformers calls it `cache` from version 5.24 on.
+CACHE = "cache" if "cache" in CausalLMOutputWithPast.__dataclass_fields__ else "past_key_values"
 
 
 class LongreachConfig(PretrainedConfig):
@@ -364,19 +367,23 @@ class LongreachForCausalLM(PreTrainedModel, GenerationMixin):
             return cap["cap"] * torch.sigmoid((logits + cap["shift"]) / cap["temperature"])
         return logits
 
-    def forward(self, input_ids, attention_mask=None, past_key_values=None, use_cache=None, labels=None,
+    def forward(self, input_ids, attention_mask=None, past_key_values=None, cache=None, use_cache=None, labels=None,
                 logits_to_keep=0, return_dict=True, **unused):
+        if any(isinstance(value, Cache) for value in unused.values()):
+            raise TypeError("this version of transformers gives its cache a name that the model does not know")
+        if cache is None:
+            cache = past_key_values
         if attention_mask is not None and attention_mask.dim() == 2 and not bool(attention_mask.all()):
             raise ValueError("padding is not supported: give sequences of equal length")
         if use_cache is None:
             use_cache = not self.training and labels is None
-        if use_cache and past_key_values is None:
-            past_key_values = DynamicCache()
-        start = past_key_values.get_seq_length() if past_key_values is not None else 0
-        x = self.stream(input_ids, past_key_values, start)
+        if use_cache and cache is None:
+            cache = DynamicCache()
+        start = cache.get_seq_length() if cache is not None else 0
+        x = self.stream(input_ids, cache, start)
         logits = self.head(x[:, -logits_to_keep:] if logits_to_keep else x)
         loss = None
         if labels is not None:
             loss = F.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), ignore_index=-100)
-        result = CausalLMOutputWithPast(loss=loss, logits=logits, past_key_values=past_key_values)
+        result = CausalLMOutputWithPast(loss=loss, logits=logits, **{CACHE: cache})
         return result if return_dict else result.to_tuple()

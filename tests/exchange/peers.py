@@ -163,12 +163,21 @@ class Work:
 @torch.no_grad()
 def decoded_there(model, ids):
     """Logits of a prompt of 20 tokens, then of one token at a time with the cache."""
+    # `cache` from transformers 5.24 on.
+    key = "cache" if "cache" in transformers.modeling_outputs.CausalLMOutputWithPast.__dataclass_fields__ else "past_key_values"
     cache, rows = None, []
     for part in [ids[:20], *ids[20:, None]]:
-        result = model(torch.from_numpy(part)[None].long(), past_key_values=cache, use_cache=True)
-        cache = result.past_key_values
+        result = model(torch.from_numpy(part)[None].long(), **{key: cache}, use_cache=True)
+        cache = result[key]
         rows.append(result.logits[0].double().numpy())
     return np.concatenate(rows)
+
+
+def generates_the_same(model, ids):
+    """Whether generate() continues a text with the cache as it does without: who calls the model then is transformers."""
+    prompt = torch.from_numpy(ids[:20])[None].long()
+    texts = [model.generate(prompt, max_new_tokens=24, do_sample=False, use_cache=cached) for cached in (True, False)]
+    return torch.equal(*texts)
 
 
 def ids_for(vocab):
@@ -224,6 +233,9 @@ def compare_export(name, work):
     good = np.abs(ours[1] - stepped).max() <= 1e-5 * largest
     if not good:
         print(f"{name}: decoding there differs by {np.abs(ours[1] - stepped).max():.2e}")
+    if not generates_the_same(model, ids):
+        print(f"{name}: generate() with the cache gives another text than without")
+        good = False
     return judge(name, ours, model, ids) and good
 
 
