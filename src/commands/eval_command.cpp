@@ -115,8 +115,10 @@ eval::TaskRequest task_request(const EvalOptions& options, const train::Experime
 
 // The split of the losses on one set by the judge's tokens; without a judge, the model's own.
 std::vector<eval::KeyTokenRow> key_tokens_of(const Scored& scored, const eval::EvalRequest& request,
-                                             const std::optional<eval::JudgeLosses>& judge, int64_t step) {
-    const eval::JudgeLosses losses = judge ? *judge : eval::judge_of(scored.results);
+                                             const std::optional<eval::JudgeLosses>& judge,
+                                             const std::string& run, int64_t step) {
+    eval::JudgeLosses losses = judge ? *judge : eval::judge_of(scored.results);
+    if (!judge) losses.name = run;
     const std::vector<eval::TokenPart> parts = eval::parts_of(losses, {});
     const std::vector<int32_t> documents = eval::select(scored.set.stream, request).document;
     return eval::split_losses(scored.results, {losses, parts, documents, judge.has_value(), request.seed},
@@ -177,13 +179,14 @@ ExitCode evaluate(const EvalOptions& options) {
         s.results = evaluator.run(ops, opened.comm, model, weights, s.set.stream, request);
         print_losses(console, s, options.buckets);
         if (request.keep_token_losses && !options.key_tokens.empty()) {
-            s.key_tokens = key_tokens_of(s, request, judge, opened.checkpoint.step);
+            s.key_tokens = key_tokens_of(s, request, judge, experiment.run.name, opened.checkpoint.step);
             console.line(eval::key_tokens_table(s.key_tokens, {}));
         }
         // A file holds the losses of data.val alone.
         request.keep_token_losses = options.judges_itself();
     }
-    if (!options.token_losses.empty()) eval::write_token_losses(options.token_losses, scored[0].results);
+    if (!options.token_losses.empty())
+        eval::write_token_losses(options.token_losses, scored[0].results, experiment.run.name);
     std::vector<eval::TaskRow> tasks;
     if (options.repeat) {
         tasks = repeater.run(ops, model, weights, stream,

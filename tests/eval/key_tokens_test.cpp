@@ -107,7 +107,7 @@ TEST_CASE("a judge's file is of the same tokens, and refused with the reason whe
     const auto judged = evaluate(last_token_model(), corpus, request);
     const TempDir dir;
     const std::string path = dir / "judge.safetensors";
-    eval::write_token_losses(path, judged);
+    eval::write_token_losses(path, judged, "referee");
     const eval::JudgeLosses judge = eval::read_judge(path, selection.scope, selection.document.size());
     CHECK(judge.short_length == 8);
     CHECK(judge.long_length == 64);
@@ -119,7 +119,7 @@ TEST_CASE("a judge's file is of the same tokens, and refused with the reason whe
     CHECK(refusal(path, others, selection.document.size()).find("losses of other tokens") !=
           std::string::npos);
     CHECK(refusal(path, selection.scope, 3).find("is no list of 3 losses in F32") != std::string::npos);
-    eval::write_token_losses(path, {judged[1]});
+    eval::write_token_losses(path, {judged[1]}, "referee");
     CHECK(refusal(path, selection.scope, selection.document.size()).find("the losses of one length") !=
           std::string::npos);
 }
