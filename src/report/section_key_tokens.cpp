@@ -25,7 +25,7 @@ struct PartLosses {
 struct Selection {
     eval::KeyTokenRow first;                  // any of its rows: the judge, and the lengths it compared
     std::map<size_t, PartLosses> key, other;  // by series
-    std::set<const RunRecord*> runs;
+    std::set<std::pair<const RunRecord*, size_t>> runs;  // with their series
     std::string self;  // the variant of the run that is the judge; empty if none is
     int64_t self_seed = 0;
     double key_count = 0, count = 0;  // tokens
@@ -52,7 +52,7 @@ std::vector<Selection> selections_of(const PageContext& page) {
                     if (s.runs.empty()) s.first = row;
                     (key ? s.key_count : s.count) = row.scored;
                 }
-                s.runs.insert(run);
+                s.runs.insert({run, i});
                 if (row.judge == "self") s.self = page.styles()[i].name, s.self_seed = run->seed;
                 PartLosses& losses = (key ? s.key : s.other)[i];
                 if (std::isnan(row.loss)) continue;
