@@ -11,16 +11,21 @@
 #include "eval/selection.h"
 #include "eval/tables.h"
 #include "eval/tasks.h"
+#include "serve/vocabulary.h"
+#include "tasks/question_answering.h"
 
 namespace longreach::commands {
 
 namespace {
+
+constexpr const char* question_task = "qa";
 
 struct EvalOptions {
     ModelOptions model;
     std::string token_losses, key_tokens, out;  // key_tokens: "self" or a file of token losses
     std::vector<int64_t> lengths;
     std::vector<std::string> data, sets, tasks;
+    std::string questions;  // file of the task qa
     std::vector<int64_t> depths;
     int64_t tokens = 0, samples = 100;
     bool buckets = false, repeat = false;
@@ -28,6 +33,14 @@ struct EvalOptions {
     bool losses() const {
         return tasks.empty() || tokens > 0 || buckets || repeat || !token_losses.empty() ||
                !key_tokens.empty();
+    }
+    bool asks() const { return std::count(tasks.begin(), tasks.end(), question_task) > 0; }
+    // Tasks that data.task says how to write.
+    std::vector<data::TaskKind> kinds() const {
+        std::vector<data::TaskKind> out;
+        for (const std::string& name : tasks)
+            if (name != question_task) out.push_back(data::task_by_name(name));
+        return out;
     }
     bool judges_itself() const { return key_tokens == "self"; }
 };
@@ -103,7 +116,7 @@ void print_losses(train::Console& console, const Scored& scored, bool buckets) {
 
 eval::TaskRequest task_request(const EvalOptions& options, const train::Experiment& e, int64_t batch_tokens) {
     eval::TaskRequest r;
-    for (const std::string& name : options.tasks) r.tasks.push_back(data::task_by_name(name));
+    r.tasks = options.kinds();
     r.lengths = e.eval.lengths;
     r.depths = options.depths;
     r.samples = options.samples;
@@ -113,21 +126,50 @@ eval::TaskRequest task_request(const EvalOptions& options, const train::Experime
     return r;
 }
 
+// The samples of qa, for every length of the experiment.
+tasks::QuestionSamples question_samples(const EvalOptions& options, const OpenedModel& opened) {
+    const train::Experiment& e = opened.experiment;
+    const serve::Vocabulary vocabulary(e.model.vocab_size, run_tokenizer(opened.checkpoint));
+    require(
+        vocabulary.reads_text(), ExitCode::usage,
+        "--tasks qa asks in text: the model's vocabulary is not that of bytes ({} tokens instead of {}) and "
+        "the run directory has no tokenizer",
+        vocabulary.size(), serve::byte_vocabulary);
+    tasks::QuestionSamples samples(
+        data::read_questions(options.questions), options.questions,
+        [&](std::string_view text) { return vocabulary.encode(text, false); }, e.eval.lengths.front(),
+        e.task_seed());
+    samples.check(e.eval.lengths.back(), options.samples);
+    return samples;
+}
+
 // The split of the losses on one set by the judge's tokens; without a judge, the model's own.
 std::vector<eval::KeyTokenRow> key_tokens_of(const Scored& scored, const eval::EvalRequest& request,
-                                             const std::optional<eval::JudgeLosses>& judge, int64_t step) {
-    const eval::JudgeLosses losses = judge ? *judge : eval::judge_of(scored.results);
+                                             const std::optional<eval::JudgeLosses>& judge,
+                                             const std::string& run, int64_t step) {
+    eval::JudgeLosses losses = judge ? *judge : eval::judge_of(scored.results);
+    if (!judge) losses.name = run;
     const std::vector<eval::TokenPart> parts = eval::parts_of(losses, {});
     const std::vector<int32_t> documents = eval::select(scored.set.stream, request).document;
     return eval::split_losses(scored.results, {losses, parts, documents, judge.has_value(), request.seed},
                               step);
 }
 
+void print_tasks(train::Console& console, const EvalOptions& options,
+                 const std::vector<eval::TaskRow>& rows) {
+    console.line(eval::tasks_table(rows));
+    for (const std::string& name : options.depths.empty() ? std::vector<std::string>{} : options.tasks)
+        if (const std::string grid = eval::depth_grid(rows, name); !grid.empty())
+            console.line(fmt::format("accuracy of {} by depth and length\n{}", name, grid));
+}
+
 ExitCode evaluate(const EvalOptions& options) {
+    require(options.asks() == !options.questions.empty(), ExitCode::usage,
+            "--tasks qa and --questions FILE go together");
     OpenedModel opened(options.model, false, [&](train::Experiment& e) {
         e.eval.take_lengths(options.lengths, options.tokens);
         if (!options.data.empty()) e.data.val = options.data;
-        e.data.task.evaluated = !options.tasks.empty();
+        e.data.task.evaluated = !options.kinds().empty();
     });
     train::Console& console = opened.console;
     const train::Experiment& experiment = opened.experiment;
@@ -154,18 +196,27 @@ ExitCode evaluate(const EvalOptions& options) {
             judge = eval::read_judge(options.key_tokens, scored[0].tokens,
                                      eval::select(scored[0].set.stream, request).document.size());
     }
+    std::optional<tasks::QuestionSamples> questions;
+    if (options.asks()) {
+        questions.emplace(question_samples(options, opened));
+        if (questions->left_out() > 0)
+            console.line(fmt::format("qa: {} left out, which with their passage are longer than {} tokens",
+                                     counted(static_cast<size_t>(questions->left_out()), "question"),
+                                     experiment.eval.lengths[0]));
+    }
     opened.build(longest);
     Ops& ops = *opened.ops;
     model::Transformer& model = *opened.model;
     eval::TaskRequest task = task_request(options, experiment, batch);
     task.progress = opened.progress;
+    task.questions = questions ? &*questions : nullptr;
     eval::LengthEvaluator evaluator;
     eval::TaskEvaluator task_evaluator;
     eval::RepeatEvaluator repeater;
     const auto plan = [&](model::Arena& arena, int64_t length) {
         const int64_t tokens = std::max(experiment.eval.batch_tokens, length);
         if (options.losses()) evaluator.plan(arena, tokens, documents);
-        if (!task.tasks.empty()) task_evaluator.plan(arena, tokens, documents);
+        if (!options.tasks.empty()) task_evaluator.plan(arena, tokens, documents);
         if (options.repeat) repeater.plan(arena, tokens, documents);
         model.plan_evaluation(arena, ops, {tokens, lengths_up_to(experiment.eval.lengths, length)},
                               documents);
@@ -177,13 +228,14 @@ ExitCode evaluate(const EvalOptions& options) {
         s.results = evaluator.run(ops, opened.comm, model, weights, s.set.stream, request);
         print_losses(console, s, options.buckets);
         if (request.keep_token_losses && !options.key_tokens.empty()) {
-            s.key_tokens = key_tokens_of(s, request, judge, opened.checkpoint.step);
+            s.key_tokens = key_tokens_of(s, request, judge, experiment.run.name, opened.checkpoint.step);
             console.line(eval::key_tokens_table(s.key_tokens, {}));
         }
         // A file holds the losses of data.val alone.
         request.keep_token_losses = options.judges_itself();
     }
-    if (!options.token_losses.empty()) eval::write_token_losses(options.token_losses, scored[0].results);
+    if (!options.token_losses.empty())
+        eval::write_token_losses(options.token_losses, scored[0].results, experiment.run.name);
     std::vector<eval::TaskRow> tasks;
     if (options.repeat) {
         tasks = repeater.run(ops, model, weights, stream,
@@ -191,17 +243,10 @@ ExitCode evaluate(const EvalOptions& options) {
                               documents, request.pick, request.progress});
         console.line(eval::tasks_table(tasks));
     }
-    if (!task.tasks.empty()) {
+    if (!options.tasks.empty()) {
         const std::vector<eval::TaskRow> rows =
             task_evaluator.run(ops, opened.comm, model, weights, stream, task);
-        console.line(eval::tasks_table(rows));
-        for (const data::TaskKind kind :
-             options.depths.empty() ? std::vector<data::TaskKind>{} : task.tasks) {
-            const std::string grid = eval::depth_grid(rows, std::string(data::name_of(kind)));
-            if (!grid.empty())
-                console.line(
-                    fmt::format("accuracy of {} by depth and length\n{}", data::name_of(kind), grid));
-        }
+        print_tasks(console, options, rows);
         tasks.insert(tasks.end(), rows.begin(), rows.end());
     }
     for (const std::string& directory : {options.out, opened.directory})
@@ -251,9 +296,11 @@ void add_eval_command(Command& program) {
     for (const data::TaskKind task : data::all_tasks()) names.emplace_back(data::name_of(task));
     command
         .option("--tasks", options->tasks,
-                "Score tasks instead of losses: " + join(names, ", ") +
+                "Score tasks instead of losses: " + join(names, ", ") + ", qa" +
                     " (with --tokens, losses too; how tasks are written: --set data.task.digits=5 ...)")
         .comma_list();
+    command.option("--questions", options->questions,
+                   "JSONL of the task qa: \"context\", \"question\" and \"answers\" on each line");
     command
         .option("--depths", options->depths,
                 "Position of the answer in tasks, in percent of the context: 0,25,50,75,100 (default: random "

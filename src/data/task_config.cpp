@@ -31,6 +31,14 @@ const std::vector<config::Named<TaskKind>>& task_names() {
     return names;
 }
 
+const std::vector<config::Named<TaskTerms>>& term_names() {
+    static const std::vector<config::Named<TaskTerms>> names{
+        {TaskTerms::words, "words", "a name of three syllables; form ids: one token"},
+        {TaskTerms::numbers, "numbers", "of data.task.digits digits"},
+        {TaskTerms::uuids, "uuids", "random, in the shape of version 4: 36 letters; form ids: 32 digits"}};
+    return names;
+}
+
 }  // namespace
 
 void TaskConfig::fields(config::Fields& f) {
@@ -47,6 +55,8 @@ void TaskConfig::fields(config::Fields& f) {
                         {TaskForm::text, "text", "bytes of English sentences: tokens 0 to 255"},
                         {TaskForm::ids, "ids", "one reserved token per mark, digit and name"}},
                        {"how a task is written in tokens"});
+    f.choice("keys", keys, term_names(), {"tasks niah_...: what the needles are asked by"});
+    f.choice("values", values, term_names(), {"tasks niah_...: what the needles hold"});
     f.text("phrase", phrase,
            {"needle in text: the words before the number, in the needle and in the question"});
     f.integer("digits", digits, {.min = 0, .max = 18},
@@ -74,8 +84,9 @@ void TaskConfig::check(config::Problems& p, int64_t vocab_size) const {
         for (const char* key : {"data.task.seed", "data.task.samples"})
             no_effect(key, "data.task.kind is none", "data.task.kind");
         if (!evaluated) {
-            for (const char* key : {"data.task.haystack", "data.task.form", "data.task.phrase",
-                                    "data.task.digits", "data.task.ids_first", "data.task.ids"})
+            for (const char* key :
+                 {"data.task.haystack", "data.task.form", "data.task.keys", "data.task.values",
+                  "data.task.phrase", "data.task.digits", "data.task.ids_first", "data.task.ids"})
                 no_effect(key, "data.task.kind is none", "data.task.kind");
             return;
         }
@@ -105,6 +116,11 @@ void TaskConfig::check(config::Problems& p, int64_t vocab_size) const {
     if (kind != TaskKind::needle)
         no_effect("data.task.phrase", "only the task needle has one", "data.task.kind");
     if (!needle) no_effect("data.task.digits", "the task has no needle", "data.task.kind");
+    if (!niah)
+        for (const char* key : {"data.task.keys", "data.task.values"})
+            no_effect(key, "only the tasks niah_... have a choice", "data.task.kind");
+    if (niah && keys != TaskTerms::numbers && values != TaskTerms::numbers)
+        no_effect("data.task.digits", "neither keys nor values are numbers", "data.task.values");
     if (!needle && kind != TaskKind::variable_tracking)
         no_effect("data.task.haystack", "the task fills its context itself", "data.task.kind");
     if (haystack == TaskHaystack::needles && !niah)
@@ -114,6 +130,12 @@ void TaskConfig::check(config::Problems& p, int64_t vocab_size) const {
 std::string_view name_of(TaskKind task) {
     for (const config::Named<TaskKind>& n : task_names())
         if (n.value == task) return n.name;
+    return "";
+}
+
+std::string_view name_of(TaskTerms terms) {
+    for (const config::Named<TaskTerms>& n : term_names())
+        if (n.value == terms) return n.name;
     return "";
 }
 

@@ -28,12 +28,14 @@ enum class TaskKind {
 };
 enum class TaskHaystack { by_task, essay, noise, needles };
 enum class TaskForm { automatic, text, ids };
+enum class TaskTerms { words, numbers, uuids };  // what a needle's key or value is
 
 struct TaskConfig {
     TaskKind kind = TaskKind::none;
     int64_t seed = -1;
     TaskHaystack haystack = TaskHaystack::by_task;
     TaskForm form = TaskForm::automatic;
+    TaskTerms keys = TaskTerms::words, values = TaskTerms::numbers;  // of the tasks niah_...
     std::string phrase = "The key is ";
     int64_t digits = 0;
     int64_t ids_first = -1;
@@ -52,6 +54,7 @@ struct TaskConfig {
 };
 
 std::string_view name_of(TaskKind task);
+std::string_view name_of(TaskTerms terms);
 TaskKind task_by_name(std::string_view name);  // Error(usage) lists the names; "none" is not a task
 std::vector<TaskKind> all_tasks();
 

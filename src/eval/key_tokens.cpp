@@ -68,6 +68,8 @@ JudgeLosses read_judge(const std::string& path, const ScoredTokens& scored, size
             "{}: it has the losses of one length; what a longer context helps with takes two", shown(path));
     judge.at_short = losses_in(file, judge.short_length, slots, path);
     judge.at_long = losses_in(file, judge.long_length, slots, path);
+    if (const auto name = file.metadata().find("run"); name != file.metadata().end())
+        judge.name = name->second;
     return judge;
 }
 
@@ -83,9 +85,16 @@ std::vector<TokenPart> parts_of(const JudgeLosses& judge, const KeyTokenRule& ru
     return parts;
 }
 
+uint64_t fingerprint_of(const std::vector<TokenPart>& parts) {
+    Xxh64 hash;
+    hash.update(parts.data(), parts.size() * sizeof parts[0]);
+    return hash.digest();
+}
+
 std::vector<KeyTokenRow> split_losses(const std::vector<LengthResult>& results, const KeyTokenSplit& split,
                                       int64_t step) {
     std::vector<KeyTokenRow> rows;
+    const std::string fingerprint = format_hash64(fingerprint_of(split.parts));
     for (const LengthResult& r : results)
         for (const auto& [part, name] : {std::pair{TokenPart::key, "key"}, {TokenPart::other, "other"}}) {
             check(r.token_losses.size() == split.parts.size() &&
@@ -109,6 +118,8 @@ std::vector<KeyTokenRow> split_losses(const std::vector<LengthResult>& results, 
             row.to = split.judge.long_length;
             row.judge = split.by_file ? "file" : "self";
             row.fingerprint = format_hash64(r.fingerprint);
+            row.judge_name = split.judge.name;
+            row.parts = fingerprint;
             rows.push_back(row);
         }
     return rows;

@@ -25,6 +25,7 @@ struct KeyTokenRule {
 struct JudgeLosses {
     int64_t short_length = 0, long_length = 0;
     std::vector<float> at_short, at_long;
+    std::string name = {};  // of the run whose losses they are; empty: the file does not say
 };
 // The shortest and the longest length of `results`, which have kept their token losses.
 JudgeLosses judge_of(const std::vector<LengthResult>& results);
@@ -33,6 +34,8 @@ JudgeLosses read_judge(const std::string& path, const ScoredTokens& scored, size
 
 enum class TokenPart : int8_t { unscored, key, other };
 std::vector<TokenPart> parts_of(const JudgeLosses& judge, const KeyTokenRule& rule);
+// Losses on key tokens may be compared if the scored tokens and their parts are the same: the XXH64 of the parts.
+uint64_t fingerprint_of(const std::vector<TokenPart>& parts);
 
 // A line of key_tokens.csv; data/README.md documents the columns.
 struct KeyTokenRow {
@@ -42,6 +45,7 @@ struct KeyTokenRow {
     int64_t from = 0, to = 0;  // lengths that the judge compared
     std::string judge = {};    // "self" or "file"
     std::string fingerprint = {};
+    std::string judge_name = {}, parts = {};  // of the run that judges; fingerprint_of()
 };
 inline constexpr io::RecordColumns key_tokens_file(
     "key_tokens.csv", 9, io::required("step", &KeyTokenRow::step),
@@ -49,7 +53,8 @@ inline constexpr io::RecordColumns key_tokens_file(
     io::blank("loss", &KeyTokenRow::loss), io::blank("standard_error", &KeyTokenRow::standard_error),
     io::required("scored", &KeyTokenRow::scored), io::required("from", &KeyTokenRow::from),
     io::required("to", &KeyTokenRow::to), io::required("judge", &KeyTokenRow::judge),
-    io::plain("fingerprint", &KeyTokenRow::fingerprint));
+    io::plain("fingerprint", &KeyTokenRow::fingerprint), io::plain("judge_name", &KeyTokenRow::judge_name),
+    io::plain("parts", &KeyTokenRow::parts));
 
 // Two rows per length: the key tokens and the others. documents: of every entry, -1 where it is not scored; the
 // standard error is that of a mean over resampled documents.

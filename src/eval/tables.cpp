@@ -111,7 +111,8 @@ std::string buckets_table(const std::vector<LengthResult>& results, bool by_docu
     return out;
 }
 
-void write_token_losses(const std::string& path, const std::vector<LengthResult>& results) {
+void write_token_losses(const std::string& path, const std::vector<LengthResult>& results,
+                        const std::string& run) {
     std::vector<io::StoredTensor> tensors;
     for (const LengthResult& r : results) {
         io::StoredTensor t;
@@ -120,7 +121,7 @@ void write_token_losses(const std::string& path, const std::vector<LengthResult>
         tensors.push_back(t);
     }
     io::AtomicFile file(path);
-    const io::Metadata metadata{{"fingerprint", format_hash64(results.front().fingerprint)}};
+    const io::Metadata metadata{{"fingerprint", format_hash64(results.front().fingerprint)}, {"run", run}};
     io::SafetensorsWriter(std::move(tensors), metadata)
         .write(file, [&](const io::StoredTensor& t, io::ByteSink& out) {
             for (const LengthResult& r : results)

@@ -60,6 +60,7 @@ std::string buckets_table(const std::vector<LengthResult>& results, bool by_docu
 
 // Every scored token's loss: tensors "loss.<length>" f32 [E] in the order of the scored tokens, whose fingerprint is in the
 // metadata of the file.
-void write_token_losses(const std::string& path, const std::vector<LengthResult>& results);
+void write_token_losses(const std::string& path, const std::vector<LengthResult>& results,
+                        const std::string& run);
 
 }  // namespace longreach::eval

@@ -34,7 +34,8 @@ struct Moments {
 struct Score {
     double accuracy = 0;
     double loss = 0, decoy_loss = 0;  // nats, sums over the answer's and the decoy's tokens
-    std::array<uint64_t, 2> hash{};   // of the sequences with the answer and with the decoy
+    double answer_tokens = 0;
+    std::array<uint64_t, 2> hash{};  // of the sequences with the answer and with the decoy
 };
 
 uint64_t hash_of(std::span<const int32_t> tokens, std::span<const int32_t> targets) {
@@ -50,21 +51,23 @@ double sum(std::span<const float> losses) {
     return total;
 }
 
-TaskRow row_of(const std::vector<Score>& scores, int64_t answer_tokens) {
+TaskRow row_of(const std::vector<Score>& scores, bool decoys) {
     Moments accuracy, margin, loss;
     Xxh64 fingerprint;
     for (const Score& s : scores) {
         accuracy.add(s.accuracy);
         margin.add(s.decoy_loss - s.loss);
-        loss.add(s.loss / static_cast<double>(answer_tokens));
+        loss.add(s.loss / s.answer_tokens);
         fingerprint.update(s.hash.data(), sizeof s.hash);
     }
     TaskRow row;
     row.samples = static_cast<int64_t>(scores.size());
     row.accuracy = accuracy.mean();
     row.accuracy_error = accuracy.error();
-    row.margin = margin.mean();
-    row.margin_error = margin.error();
+    if (decoys) {
+        row.margin = margin.mean();
+        row.margin_error = margin.error();
+    }
     row.loss = loss.mean();
     row.fingerprint = format_hash64(fingerprint.digest());
     return row;
@@ -90,17 +93,18 @@ void TaskEvaluator::plan(model::Arena& arena, int64_t batch_tokens, bool documen
 
 std::vector<double> TaskEvaluator::run_batch(Ops& ops, model::Transformer& model,
                                              const model::FlatParams& weights,
-                                             const tasks::TaskGenerator& generator, int64_t length,
-                                             double depth, size_t first, size_t count) const {
+                                             const tasks::SampleSource& source, int64_t length, double depth,
+                                             size_t first, size_t count) const {
     const size_t l = static_cast<size_t>(length), n = count * l;
-    const size_t answer = static_cast<size_t>(generator.answer_tokens(length));
+    const size_t per_sample = source.has_decoys() ? 2 : 1;
     std::vector<tasks::Sample> samples;
     std::vector<int32_t> tokens, targets(n), best(n);
     std::vector<float> losses(n);
     for (size_t b = 0; b < count; ++b) {
         const size_t sequence = first + b;
-        tasks::Sample sample = generator.make(length, tasks::first_evaluation_sample + sequence / 2, depth);
-        if (sequence % 2 == 1)
+        tasks::Sample sample =
+            source.make(length, tasks::first_evaluation_sample + sequence / per_sample, depth);
+        if (sequence % per_sample == 1)
             std::copy(sample.decoy.begin(), sample.decoy.end(), sample.tokens.begin() + sample.answer_begin);
         tokens.insert(tokens.end(), sample.tokens.begin(), sample.tokens.end());
         tasks::answer_targets(sample, std::span(targets).subspan(b * l, l));
@@ -115,8 +119,10 @@ std::vector<double> TaskEvaluator::run_batch(Ops& ops, model::Transformer& model
     for (size_t b = 0; b < count; ++b) {
         // A token's prediction is at the position before it.
         const size_t at = b * l + static_cast<size_t>(samples[b].answer_begin) - 1;
+        const size_t answer = static_cast<size_t>(samples[b].answer_tokens());
         found.push_back(sum(std::span<const float>(losses).subspan(at, answer)));
         found.push_back(share_right(samples[b], std::span<const int32_t>(best).subspan(at, answer)));
+        found.push_back(static_cast<double>(answer));
         // f64 holds each half exactly.
         const uint64_t hash =
             hash_of(std::span(tokens).subspan(b * l, l), std::span(targets).subspan(b * l, l));
@@ -128,43 +134,43 @@ std::vector<double> TaskEvaluator::run_batch(Ops& ops, model::Transformer& model
 
 std::optional<TaskRow> TaskEvaluator::run_one(Ops& ops, ranks::Comm& comm, model::Transformer& model,
                                               const model::FlatParams& weights,
-                                              const tasks::TaskGenerator& generator,
-                                              const TaskRequest& request, int64_t length,
-                                              double depth) const {
+                                              const tasks::SampleSource& source, const TaskRequest& request,
+                                              int64_t length, double depth) const {
     const size_t rank = static_cast<size_t>(comm.rank()), ranks = static_cast<size_t>(comm.ranks());
-    std::vector<Score> scores(static_cast<size_t>(request.samples));
-    const size_t sequences = 2 * scores.size();  // sample i is sequence 2 i; 2 i + 1 has its decoy
+    std::vector<Score> scores(static_cast<size_t>(source.samples(request.samples)));
+    const size_t per_sample = source.has_decoys() ? 2 : 1, sequences = per_sample * scores.size();
     const size_t per_batch = static_cast<size_t>(std::max<int64_t>(1, request.batch_tokens / length));
     for (size_t round = 0; round < sequences; round += ranks * per_batch) {
         std::vector<double> found;
         if (const size_t first = round + rank * per_batch; first < sequences)
-            found = run_batch(ops, model, weights, generator, length, depth, first,
+            found = run_batch(ops, model, weights, source, length, depth, first,
                               std::min(per_batch, sequences - first));
         size_t sequence = round;
         bool stop = request.pause != nullptr && request.pause->asked && request.pause->asked();
         for (const std::vector<double>& of_rank : collector_.collect(ops, comm, std::move(found), stop))
-            for (size_t i = 0; i < of_rank.size(); i += 4, ++sequence) {
-                Score& score = scores.at(sequence / 2);
-                score.hash[sequence % 2] =
-                    static_cast<uint64_t>(of_rank[i + 2]) << 32 | static_cast<uint64_t>(of_rank[i + 3]);
-                if (sequence % 2 == 1) {
+            for (size_t i = 0; i < of_rank.size(); i += 5, ++sequence) {
+                Score& score = scores.at(sequence / per_sample);
+                score.hash[sequence % per_sample] =
+                    static_cast<uint64_t>(of_rank[i + 3]) << 32 | static_cast<uint64_t>(of_rank[i + 4]);
+                if (sequence % per_sample == 1) {
                     score.decoy_loss = of_rank[i];
                 } else {
                     score.loss = of_rank[i];
                     score.accuracy = of_rank[i + 1];
+                    score.answer_tokens = of_rank[i + 2];
                 }
             }
         if (request.progress && rank == 0)
-            request.progress(fmt::format("{} at {}: {}/{} samples", data::name_of(generator.task()), length,
-                                         sequence / 2, scores.size()));
+            request.progress(fmt::format("{} at {}: {}/{} samples", source.name(), length,
+                                         sequence / per_sample, scores.size()));
         if (stop && round + ranks * per_batch < sequences) {
             request.pause->stopped = true;
             return std::nullopt;
         }
     }
     if (rank != 0) return std::nullopt;
-    TaskRow row = row_of(scores, generator.answer_tokens(length));
-    row.task = data::name_of(generator.task());
+    TaskRow row = row_of(scores, source.has_decoys());
+    row.task = source.name();
     row.length = length;
     return row;
 }
@@ -174,20 +180,22 @@ std::vector<TaskRow> TaskEvaluator::run(Ops& ops, ranks::Comm& comm, model::Tran
                                         const TaskRequest& request) const {
     check(request.samples >= 1 && !request.lengths.empty(), "tasks without samples or lengths");
     std::vector<tasks::TaskGenerator> generators;
-    for (const data::TaskKind task : request.tasks) {
+    for (const data::TaskKind task : request.tasks)
         generators.emplace_back(task, request.config, model.config().vocab_size, request.seed, &stream);
-        for (const int64_t length : request.lengths)
-            generators.back().make(length, tasks::first_evaluation_sample);
-    }
+    std::vector<const tasks::SampleSource*> sources;
+    for (const tasks::TaskGenerator& generator : generators) sources.push_back(&generator);
+    if (request.questions) sources.push_back(request.questions);
+    for (const tasks::SampleSource* source : sources)
+        for (const int64_t length : request.lengths) source->make(length, tasks::first_evaluation_sample, -1);
     std::vector<TaskRow> rows;
-    for (const tasks::TaskGenerator& generator : generators)
+    for (const tasks::SampleSource* source : sources)
         for (const int64_t length : request.lengths) {
             model.use_length(ops, length);
             const auto run_at = [&](double depth) -> std::optional<TaskRow> {
                 if (request.pause != nullptr && request.pause->stopped) return std::nullopt;
-                return run_one(ops, comm, model, weights, generator, request, length, depth);
+                return run_one(ops, comm, model, weights, *source, request, length, depth);
             };
-            if (request.depths.empty() || !generator.has_depth(length)) {
+            if (request.depths.empty() || !source->has_depth(length)) {
                 if (const std::optional<TaskRow> row = run_at(-1)) rows.push_back(*row);
                 continue;
             }

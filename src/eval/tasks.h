@@ -7,8 +7,8 @@
 //   accuracy   mean share of an answer's references (numbers, words) that are right, each with the right ones
 //              before it in the input; a task with one reference: share of exact matches
 //   margin     mean of log p(answer) - log p(decoy), sums over the answer's tokens in nats; the decoy is
-//              in a second input that is the same up to the answer
-//   loss       mean nats per answer token
+//              in a second input that is the same up to the answer; none for samples without decoys
+//   loss       mean over samples of the mean nats per answer token
 //
 // Standard errors are over samples; one sample has none. Several ranks share the batches of a row as
 // LengthEvaluator does: the bits of a result do not depend on how many there are.
@@ -34,6 +34,7 @@ struct TaskRequest {
     int64_t batch_tokens = 0;     // evaluated at once; at least one sequence of the largest length
     data::TaskConfig config;      // how tasks are written; its kind and seed are ignored
     uint64_t seed = 0;
+    const tasks::SampleSource* questions = nullptr;    // one more task, after the others; may be null
     std::function<void(const std::string&)> progress;  // may be empty
     Pause* pause = nullptr;                            // null: cannot be stopped
 };
@@ -56,11 +57,12 @@ class TaskEvaluator {
   private:
     // Empty on ranks other than 0.
     std::optional<TaskRow> run_one(Ops& ops, ranks::Comm& comm, model::Transformer& model,
-                                   const model::FlatParams& weights, const tasks::TaskGenerator& generator,
+                                   const model::FlatParams& weights, const tasks::SampleSource& source,
                                    const TaskRequest& request, int64_t length, double depth) const;
-    // Loss, accuracy and hash (upper, then lower 32 bits) of each of the sequences [first, first + count).
+    // Loss, accuracy, tokens of the answer and hash (upper, then lower 32 bits) of each of the sequences
+    // [first, first + count). Where there are decoys, sample i is sequence 2 i, and 2 i + 1 has its decoy.
     std::vector<double> run_batch(Ops& ops, model::Transformer& model, const model::FlatParams& weights,
-                                  const tasks::TaskGenerator& generator, int64_t length, double depth,
+                                  const tasks::SampleSource& source, int64_t length, double depth,
                                   size_t first, size_t count) const;
     model::DeviceBatch batch_;
     Collector collector_;

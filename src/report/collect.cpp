@@ -39,6 +39,7 @@ SetLosses read_losses(const std::string& path) {
         out.buckets.push_back({line, {line.fingerprint}});
         counts[{line.step, line.length, out.buckets.back().by_document()}] += line.scored;
     }
+    out.key_tokens = eval::key_tokens_file.read(path);
     for (BucketRow& row : out.buckets) row.measure.count = counts[{row.step, row.length, row.by_document()}];
     return out;
 }
@@ -48,6 +49,7 @@ Results read_directory(const std::string& path) {
     SetLosses own = read_losses(path);
     out.losses = std::move(own.losses);
     out.buckets = std::move(own.buckets);
+    out.key_tokens = std::move(own.key_tokens);
     const std::string sets = io::join_path(path, "sets");
     if (io::kind_of(sets, io::Links::refuse) == io::PathKind::directory)
         for (const std::string& name : io::list_directory(sets)) {
@@ -295,10 +297,12 @@ Collection set_view(const Collection& collection, const std::string& set) {
         const auto exchange = [&](Results& results) {
             const auto found = results.sets.find(set);
             if (found != results.sets.end()) having.insert(&run);
-            SetLosses main{std::move(results.losses), std::move(results.buckets)};
+            SetLosses main{std::move(results.losses), std::move(results.buckets),
+                           std::move(results.key_tokens)};
             SetLosses own = found == results.sets.end() ? SetLosses() : std::move(found->second);
             results.losses = std::move(own.losses);
             results.buckets = std::move(own.buckets);
+            results.key_tokens = std::move(own.key_tokens);
             if (found != results.sets.end()) results.sets.erase(found);
             results.sets.emplace("", std::move(main));
             for (TaskCell& cell : results.tasks) cell.apart = false;  // shown with data.val

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "eval/key_tokens.h"
 #include "eval/probe.h"
 #include "eval/tables.h"
 #include "eval/task_rows.h"
@@ -51,12 +52,14 @@ struct TaskCell : eval::TaskRow {
 struct SetLosses {
     std::vector<LossRow> losses;
     std::vector<BucketRow> buckets;
+    std::vector<eval::KeyTokenRow> key_tokens;
 };
 
 // The results in one directory: of a run, or of one of its evaluations.
 struct Results {
     std::vector<LossRow> losses;
     std::vector<BucketRow> buckets;
+    std::vector<eval::KeyTokenRow> key_tokens;
     std::map<std::string, SetLosses> sets;  // those that have rows, by name
     std::vector<eval::ProbeRow> probes;
     std::vector<TaskCell> tasks;

@@ -48,12 +48,13 @@ std::string report_page(const Collection& collection) {
     std::vector<Section> sections{overview_section(page), run_section(page)};
     if (summary.tasks.empty()) {
         for (const auto make : {lengths_section, differences_section, training_section, positions_section,
-                                diagnostics_section, tasks_section})
+                                key_tokens_section, diagnostics_section, tasks_section})
             sections.push_back(make(page));
     } else {
         for (const auto make : {tasks_section, training_section, diagnostics_section})
             sections.push_back(make(page));
-        for (const auto make : {lengths_section, differences_section, positions_section}) {
+        for (const auto make :
+             {lengths_section, differences_section, positions_section, key_tokens_section}) {
             Section section = make(page);
             section.title = "Text: " + lowered(section.title);
             sections.push_back(section);

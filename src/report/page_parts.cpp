@@ -64,6 +64,24 @@ std::vector<View> views_of(const PageContext& page, const plot::LineChart& chart
     return views;
 }
 
+std::vector<View> paired_views(const PageContext& page, const plot::LineChart& chart,
+                               const std::function<const LossesByLength*(size_t series)>& loss_of) {
+    std::vector<View> views = views_of(page, chart, 4);
+    if (views.back().key != "difference") return views;
+    const LossesByLength& baseline = *loss_of(page.summary.baseline);
+    for (plot::ChartLine& line : views.back().chart.lines)
+        for (plot::ChartPoint& p : line.points) {
+            const auto length = static_cast<int64_t>(p.x);
+            const MeanInterval m = paired_difference(loss_of(line.series)->at(length), baseline.at(length));
+            if (!m.has_interval() || line.series == page.summary.baseline) continue;
+            p.y = m.mean;
+            p.low = m.mean - m.standard_error;
+            p.high = m.mean + m.standard_error;
+            p.text = table::signed_fixed(m.mean, 4) + " ± " + table::fixed(m.standard_error, 4);
+        }
+    return views;
+}
+
 std::string line_figure(const PageContext& page, const std::string& name, const std::vector<View>& views,
                         const std::string& caption, const table::DataTable& table) {
     std::string buttons, charts;

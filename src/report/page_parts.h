@@ -1,6 +1,7 @@
 // The sections of the report page, and the pieces they are built from.
 #pragma once
 
+#include <functional>
 #include <initializer_list>
 #include <string>
 #include <string_view>
@@ -33,6 +34,7 @@ Section apart_section(const PageContext& page);
 Section run_section(const PageContext& page);  // of a single run
 Section training_section(const PageContext& page);
 Section positions_section(const PageContext& page);
+Section key_tokens_section(const PageContext& page);
 Section diagnostics_section(const PageContext& page);
 Section tasks_section(const PageContext& page);
 Section setup_section(const PageContext& page);
@@ -79,6 +81,10 @@ struct View {
 // The chart, the chart on logarithmic axes and, with several series, the difference to the
 // baseline. Charts over steps get a logarithmic x axis; charts over lengths already have one.
 std::vector<View> views_of(const PageContext& page, const plot::LineChart& chart, int digits);
+// Views of losses by length; the differences and their errors are paired by seed. loss_of: of a series in the chart.
+using LossesByLength = std::map<int64_t, std::vector<SeedValue>>;
+std::vector<View> paired_views(const PageContext& page, const plot::LineChart& chart,
+                               const std::function<const LossesByLength*(size_t series)>& loss_of);
 std::string line_figure(const PageContext& page, const std::string& name, const std::vector<View>& views,
                         const std::string& caption, const table::DataTable& table);
 // Small charts side by side.

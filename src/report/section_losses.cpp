@@ -24,13 +24,11 @@ table::Cell loss_cell(const std::vector<SeedValue>& values) {
                               : table::spread_cell(m.mean, m.standard_error, 4);
 }
 
-using ByLength = std::map<int64_t, std::vector<SeedValue>>;
-
 std::string loss_caption(const PageContext& page) {
     return fmt::format("Loss{} by context length (nats per token)", page.collection.on_set());
 }
 
-table::DataTable by_length(const PageContext& page, const std::string& caption, ByLength Series::*what,
+table::DataTable by_length(const PageContext& page, const std::string& caption, LossesByLength Series::*what,
                            bool low_is_good) {
     table::DataTable table{.caption = caption, .header = {"variant", "seeds"}};
     std::set<int64_t> lengths;
@@ -49,7 +47,7 @@ table::DataTable by_length(const PageContext& page, const std::string& caption, 
         }
     }
     for (size_t i = 0; i < page.summary.series.size(); ++i) {
-        const ByLength& values = page.summary.series[i].*what;
+        const LossesByLength& values = page.summary.series[i].*what;
         if (values.empty()) continue;
         size_t seeds = 0;
         for (const auto& [length, v] : values) seeds = std::max(seeds, v.size());
@@ -99,25 +97,6 @@ std::string document_errors(const PageContext& page) {
            table_html(table);
 }
 
-// The views of the main chart; its differences are paired by seed, and so are their errors.
-std::vector<View> length_views(const PageContext& page, const plot::LineChart& chart) {
-    std::vector<View> views = views_of(page, chart, 4);
-    if (views.back().key != "difference") return views;
-    const Series& baseline = page.summary.series[page.summary.baseline];
-    for (plot::ChartLine& line : views.back().chart.lines)
-        for (plot::ChartPoint& p : line.points) {
-            const auto length = static_cast<int64_t>(p.x);
-            const MeanInterval m =
-                paired_difference(page.summary.series[line.series].loss.at(length), baseline.loss.at(length));
-            if (!m.has_interval() || line.series == page.summary.baseline) continue;
-            p.y = m.mean;
-            p.low = m.mean - m.standard_error;
-            p.high = m.mean + m.standard_error;
-            p.text = table::signed_fixed(m.mean, 4) + " ± " + table::fixed(m.standard_error, 4);
-        }
-    return views;
-}
-
 }  // namespace
 
 std::string loss_figure(const PageContext& page) {
@@ -127,7 +106,8 @@ std::string loss_figure(const PageContext& page) {
     for (const plot::ChartLine& line : chart.lines)
         for (const plot::ChartPoint& p : line.points) bands |= std::isfinite(p.low);
     return line_figure(
-        page, "loss-by-length" + page.suffix, length_views(page, chart),
+        page, "loss-by-length" + page.suffix,
+        paired_views(page, chart, [&](size_t series) { return &page.summary.series[series].loss; }),
         fmt::format("{}{}: {}.{}",
                     page.collection.measure.identified()
                         ? "Loss of the same text read with different lengths of context"
@@ -423,7 +403,8 @@ Section set_section(const PageContext& page) {
     section.html = overview_section(page).html;
     if (page.summary.longest == 0) return section;
     section.html += lengths_section(page).html;
-    for (const Section& part : {differences_section(page), positions_section(page), apart_section(page)})
+    for (const Section& part :
+         {differences_section(page), positions_section(page), key_tokens_section(page), apart_section(page)})
         if (!part.html.empty()) section.html += subheading(part.title) + part.html;
     section.html += validation_figures(page);
     return section;

@@ -14,10 +14,10 @@ namespace {
 
 bool has_rows(const Results& r) {
     const auto filled = [](const auto& set) {
-        return !set.second.losses.empty() || !set.second.buckets.empty();
+        return !set.second.losses.empty() || !set.second.buckets.empty() || !set.second.key_tokens.empty();
     };
-    return !r.losses.empty() || !r.buckets.empty() || !r.probes.empty() || !r.tasks.empty() ||
-           std::any_of(r.sets.begin(), r.sets.end(), filled);
+    return !r.losses.empty() || !r.buckets.empty() || !r.key_tokens.empty() || !r.probes.empty() ||
+           !r.tasks.empty() || std::any_of(r.sets.begin(), r.sets.end(), filled);
 }
 
 void add_series(const Collection& collection, Summary& out) {

@@ -1,5 +1,7 @@
 #include "tasks/lexicon.h"
 
+#include <fmt/format.h>
+
 #include <array>
 #include <string>
 
@@ -10,7 +12,7 @@ namespace longreach::tasks {
 namespace {
 
 constexpr uint64_t marks = 16, digit_ids = 10, filler_ids = 6;
-constexpr uint64_t first_digit = marks, first_filler = marks + digit_ids,
+constexpr uint64_t first_letter_digit = 8, first_digit = marks, first_filler = marks + digit_ids,
                    first_name = marks + digit_ids + filler_ids;
 
 constexpr std::string_view consonants = "bdfgklmnprstvz", vowels = "aeiou";
@@ -86,6 +88,19 @@ void Lexicon::symbol(TokenList& out, uint64_t n) const {
 void Lexicon::number(TokenList& out, uint64_t value) const {
     for (const char c : std::to_string(value))
         out.push_back(text_ ? c : id(first_digit + static_cast<uint64_t>(c - '0')));
+}
+
+void Lexicon::uuid(TokenList& out, uint64_t high, uint64_t low) const {
+    // RFC 9562: the version is the third group's first digit, the variant the two highest bits of the fourth.
+    high = (high & ~uint64_t{0xf000}) | 0x4000;
+    low = (low & ~(uint64_t{3} << 62)) | uint64_t{2} << 62;
+    const std::string digits = fmt::format("{:016x}{:016x}", high, low);
+    for (size_t i = 0; i < digits.size(); ++i) {
+        if (i == 8 || i == 12 || i == 16 || i == 20) say(out, "-");
+        const bool letter = digits[i] >= 'a';
+        const auto digit = static_cast<uint64_t>(digits[i] - (letter ? 'a' : '0'));
+        out.push_back(text_ ? digits[i] : id((letter ? first_letter_digit : first_digit) + digit));
+    }
 }
 
 void Lexicon::noise(TokenList& out, int64_t count) const {

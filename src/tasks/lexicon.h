@@ -2,7 +2,7 @@
 //
 //   text  bytes of English sentences (byte-level tokenizer)
 //   ids   one reserved token per mark, digit or name; words that only make a sentence readable are left out.
-//         Reserved: 16 marks, 10 digits, 6 tokens of filler, then names.
+//         Reserved: 16 marks (8 to 13 are the hexadecimal digits a to f), 10 digits, 6 tokens of filler, then names.
 #pragma once
 
 #include <cstdint>
@@ -55,7 +55,8 @@ class Lexicon {
     void city(TokenList& out, uint64_t n) const;      // text: a city of six letters
     void symbol(TokenList& out, uint64_t n) const;    // text: a small letter; n < symbols()
     void number(TokenList& out, uint64_t value) const;
-    void noise(TokenList& out, int64_t count) const;  // `count` tokens of filler sentences
+    void uuid(TokenList& out, uint64_t high, uint64_t low) const;  // version 4; ids: without the dashes
+    void noise(TokenList& out, int64_t count) const;               // `count` tokens of filler sentences
 
     uint64_t names() const;  // how many different ones there are
     uint64_t cities() const;

@@ -1,4 +1,6 @@
 // Needles: sentences with a number in a haystack, and a question for some of the numbers.
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "tasks/draft.h"
@@ -85,15 +87,80 @@ Draft draft_needle_s3(const DraftInput& in) {
     return d;
 }
 
+// Different keys, or values and decoys, of one kind. Words are taken from one end of the sample's names: keys from the
+// first on, values from the last on, so that no word is both.
+class Terms {
+  public:
+    Terms(const DraftInput& in, data::TaskTerms kind, bool values) : in_(in), kind_(kind), values_(values) {}
+
+    // One that a question may be about, or a decoy.
+    TokenList next() {
+        if (kind_ == data::TaskTerms::words)
+            return word(values_ ? in_.words.names() - 1 - words_++ : words_++);
+        TokenList term;
+        do term = draw();
+        while (used(term));
+        used_.push_back(term);
+        return term;
+    }
+    // One for a needle that is not asked for. A key is none of those that are; a value that is one by chance rejects
+    // the sample.
+    TokenList other() {
+        if (kind_ == data::TaskTerms::words && !values_) return next();
+        TokenList term;
+        do term = draw();
+        while (!values_ && used(term));
+        return term;
+    }
+    // How many words are taken.
+    uint64_t words() const { return words_; }
+
+  private:
+    TokenList word(uint64_t n) const {
+        TokenList out;
+        in_.words.name(out, n);
+        return out;
+    }
+    TokenList draw() {
+        constexpr uint64_t asked = 4;  // keys that a question may be about
+        if (kind_ == data::TaskTerms::words)
+            return word(asked + in_.dice.below(in_.words.names() - words_ - asked));
+        TokenList out;
+        if (kind_ == data::TaskTerms::numbers) {
+            in_.words.number(out, random_number(in_.dice, in_.config.digits_of(in_.task)));
+        } else {
+            constexpr uint64_t half = uint64_t{1} << 32;
+            const uint64_t a = in_.dice.below(half), b = in_.dice.below(half), c = in_.dice.below(half),
+                           d = in_.dice.below(half);
+            in_.words.uuid(out, a << 32 | b, c << 32 | d);
+        }
+        return out;
+    }
+    bool used(const TokenList& term) const {
+        return std::find(used_.begin(), used_.end(), term) != used_.end();
+    }
+
+    const DraftInput& in_;
+    data::TaskTerms kind_;
+    bool values_;
+    uint64_t words_ = 0;
+    std::vector<TokenList> used_;
+};
+
+void append(TokenList& out, const TokenList& term) {
+    out.insert(out.end(), term.begin(), term.end());
+}
+
 Draft draft_niah(const DraftInput& in) {
     const Lexicon& w = in.words;
-    Numbers numbers(in.dice, in.config.digits_of(in.task));
-    const auto needle = [&](uint64_t key, uint64_t value) {
+    Terms keys(in, in.config.keys, false), values(in, in.config.values, true);
+    const std::string_view kind = data::name_of(in.config.values);
+    const auto needle = [&](const TokenList& key, const TokenList& value) {
         TokenList out;
-        w.say(out, "One of the special magic numbers for ", Mark::needle);
-        w.name(out, key);
+        w.say(out, fmt::format("One of the special magic {} for ", kind), Mark::needle);
+        append(out, key);
         w.say(out, " is: ", Mark::is);
-        w.number(out, value);
+        append(out, value);
         w.say(out, ". ", Mark::stop);
         return out;
     };
@@ -103,34 +170,37 @@ Draft draft_niah(const DraftInput& in) {
     const int64_t needles = single ? 1 : several(in.length);
     Draft d;
     d.haystack = data::TaskHaystack::essay;
-    std::vector<uint64_t> values;
+    std::vector<TokenList> key_of, value_of;  // several values have the first key
     for (int64_t i = 0; i < needles; ++i) {
-        values.push_back(numbers.next());
-        d.pieces.push_back(needle(multivalue ? 0 : static_cast<uint64_t>(i), values.back()));
-        d.once.push_back(number(w, values.back()));
+        key_of.push_back(keys.next());
+        value_of.push_back(values.next());
+        d.pieces.push_back(needle(multivalue ? key_of[0] : key_of.back(), value_of.back()));
+        d.once.push_back(value_of.back());
     }
     if (single || multikey) d.asked = 0;
     d.ordered = multivalue;  // several values: in order of appearance; several keys: in that of the question
 
-    w.say(d.tail, "The special magic numbers for ", Mark::ask);
+    w.say(d.tail, fmt::format("The special magic {} for ", kind), Mark::ask);
     const int64_t asked = single || multikey ? 1 : needles;
     for (int64_t i = 0; i < (multivalue ? 1 : asked); ++i) {
         if (i > 0) w.say(d.tail, ", ", Mark::separator);
-        w.name(d.tail, static_cast<uint64_t>(i));
+        append(d.tail, key_of[static_cast<size_t>(i)]);
     }
     w.say(d.tail, " are: ", Mark::is);
     AnswerList answers(d, w, ", ");
     for (int64_t i = 0; i < asked; ++i) {
-        const uint64_t value = values[static_cast<size_t>(i)], wrong = numbers.next();
-        answers.add([&](TokenList& out) { w.number(out, value); },
-                    [&](TokenList& out) { w.number(out, wrong); });
+        const TokenList wrong = values.next();
+        answers.add([&](TokenList& out) { append(out, value_of[static_cast<size_t>(i)]); },
+                    [&](TokenList& out) { append(out, wrong); });
     }
     if (in.config.haystack == data::TaskHaystack::needles) {
         const int64_t unit = static_cast<int64_t>(d.pieces[0].size());
         int64_t left = room(in, d, unit * needles) - unit * needles;
-        // Names beyond those asked for; a small vocabulary has no more, and noise fills the rest.
-        for (uint64_t key = static_cast<uint64_t>(needles); left >= unit && key < w.names(); left -= unit)
-            d.units.push_back(needle(key++, random_number(in.dice, in.config.digits_of(in.task))));
+        // Words beyond those asked for; a small vocabulary has no more, and noise fills the rest.
+        for (; left >= unit && keys.words() + values.words() < w.names(); left -= unit) {
+            const TokenList key = keys.other();
+            d.units.push_back(needle(key, values.other()));
+        }
     }
     return d;
 }

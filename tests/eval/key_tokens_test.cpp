@@ -79,9 +79,11 @@ TEST_CASE("losses of both parts at every length, with errors over documents") {
         CHECK(row.to == 64);
         CHECK(row.judge == "self");
         CHECK(row.fingerprint == format_hash64(7));
+        CHECK(row.parts == format_hash64(eval::fingerprint_of(parts)));
     }
     // Read back as written, an empty part with empty cells.
     std::vector<eval::TokenPart> none(8, eval::TokenPart::other);
+    CHECK(eval::fingerprint_of(none) != eval::fingerprint_of(parts));
     const auto empty = eval::split_losses(all, {judge, none, documents, true, 11}, 5);
     CHECK(std::isnan(empty[0].loss));
     const TempDir dir;
@@ -107,10 +109,11 @@ TEST_CASE("a judge's file is of the same tokens, and refused with the reason whe
     const auto judged = evaluate(last_token_model(), corpus, request);
     const TempDir dir;
     const std::string path = dir / "judge.safetensors";
-    eval::write_token_losses(path, judged);
+    eval::write_token_losses(path, judged, "referee");
     const eval::JudgeLosses judge = eval::read_judge(path, selection.scope, selection.document.size());
     CHECK(judge.short_length == 8);
     CHECK(judge.long_length == 64);
+    CHECK(judge.name == "referee");
     CHECK(judge.at_short == judged.front().token_losses);
     CHECK(judge.at_long == judged.back().token_losses);
 
@@ -119,7 +122,7 @@ TEST_CASE("a judge's file is of the same tokens, and refused with the reason whe
     CHECK(refusal(path, others, selection.document.size()).find("losses of other tokens") !=
           std::string::npos);
     CHECK(refusal(path, selection.scope, 3).find("is no list of 3 losses in F32") != std::string::npos);
-    eval::write_token_losses(path, {judged[1]});
+    eval::write_token_losses(path, {judged[1]}, "referee");
     CHECK(refusal(path, selection.scope, selection.document.size()).find("the losses of one length") !=
           std::string::npos);
 }

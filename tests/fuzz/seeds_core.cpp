@@ -218,6 +218,12 @@ std::vector<Seed> seeds_of(std::string_view target) {
                 {"binary", std::string("\x04"
                                        "a\0b",
                                        4)}};
+    if (target == "questions")
+        return {{"list", "{\"context\":\"c\",\"question\":\"q\",\"answers\":[\"a\",\"b\"]}\n"},
+                {"squad",
+                 "{\"context\":\"c\",\"question\":\"q\",\"answers\":{\"text\":[\"a\"],"
+                 "\"answer_start\":[0]}}\n"},
+                {"one", "\n{\"id\":1,\"context\":\"c\",\"question\":\"q\",\"answer\":\"a\"}"}};
     if (target == "tokenizer_json") return tokenizer_json();
     if (target == "exchange") return exchange_seeds();
     if (target == "serve_request")

@@ -85,6 +85,11 @@ inline void write_hostile_run(const std::string& path, const std::string& bad, i
     const std::string positions = fmt::format(
         "step,length,by,bucket,loss,scored,fingerprint\n20,64,sequence,1,2,10,{0}\n20,64,{0},2,2,10,{0}\n",
         bad);
+    const std::string key_tokens = fmt::format(
+        "step,length,part,loss,standard_error,scored,from,to,judge,fingerprint,judge_name,parts\n"
+        "20,64,key,2,0.1,10,64,128,{0},{0},{0},{0}\n20,128,key,1,0.1,10,64,128,{0},{0},{0},{0}\n"
+        "20,64,{0},2,0.1,10,64,128,{0},{0},{0},{0}\n",
+        bad);
     for (const std::string& at :
          {path, io::join_path(path, "eval/plain"), io::join_path(path, "eval/other")}) {
         io::make_directories(at);
@@ -92,6 +97,7 @@ inline void write_hostile_run(const std::string& path, const std::string& bad, i
         put(io::join_path(at, "tasks.csv"), tasks);
         put(io::join_path(at, "probe.csv"), probe);
         put(io::join_path(at, "positions.csv"), positions);
+        put(io::join_path(at, "key_tokens.csv"), key_tokens);
         put(io::join_path(at, "request.json"), json::write(object(bad, bad), json::Style::pretty));
         put(io::join_path(at, "sample.txt"), bad + "\n" + bad);
     }

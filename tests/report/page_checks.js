@@ -52,7 +52,7 @@
 
     // Everything that the sample holds appears.
     for (const name of ['loss-by-length', 'differences-8192', 'training-loss', 'validation-8192', 'gradient-norms', 'positions-sequence',
-                        'positions-document', 'probe-entropy-256', 'probe-entropy-8192', 'probe-output_norm-8192',
+                        'positions-document', 'key-tokens', 'other-tokens', 'probe-entropy-256', 'probe-entropy-8192', 'probe-output_norm-8192',
                         'probe-a new <statistic>-8192', 'probe-induction_mass-8192', 'decade_mass-8192', 'cosine_mean-256', 'quantiles-8192', 'roles', 'scalars', 'task-needle', 'task-copy', 'depth-needle']) {
       const figure = all('figure').find(f => f.dataset.chart === name);
       check(figure, 'no chart ' + name);
@@ -63,7 +63,7 @@
       check(all('[data-copy]', figure).length === 2, name + ' cannot be copied');
     }
     check(!all('figure').some(f => f.dataset.chart === 'depth-copy'), 'a heat map without depths');
-    check(all('nav a').length === 9, all('nav a').length + ' entries in the contents');
+    check(all('nav a').length === 10, all('nav a').length + ' entries in the contents');
     check(document.getElementById('apart')?.textContent.includes('16,384 tokens of 3 documents'), 'nothing is shown apart');
     check(!all('.chip').some(c => c.textContent === 'rope + tried'), 'what is apart has a place in a legend');
     check((document.querySelector('[data-chart="validation-8192"] svg.wide path.line').getAttribute('d').match(/M/g) ?? []).length === 2, 'validations of other tokens are joined');

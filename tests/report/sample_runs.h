@@ -116,7 +116,9 @@ class SampleWriter {
             io::make_directories(at);
             put(io::join_path(at, "val.csv"), val_head() + val_rows(v, seed, sweep_.steps, label));
             put(io::join_path(at, "tasks.csv"), tasks(v, seed, label));
-            if (label == "plain") put(io::join_path(at, "probe.csv"), probe(v, seed));
+            if (label != "plain") continue;
+            put(io::join_path(at, "probe.csv"), probe(v, seed));
+            put(io::join_path(at, "key_tokens.csv"), key_tokens(v, seed));
         }
     }
 
@@ -153,6 +155,20 @@ class SampleWriter {
                                last ? 65536 : 32768, last ? 320 : 160, loss * 1.44, std::exp(-loss) + 0.2,
                                last ? "00000000000000aa" : "00000000000000cc");
         }
+        return out;
+    }
+    // The tokens of one judge for all.
+    std::string key_tokens(size_t v, int seed) const {
+        std::string out =
+            "step,length,part,loss,standard_error,scored,from,to,judge,fingerprint,judge_name,parts\n";
+        for (int64_t length : sweep_.lengths)
+            for (const char* part : {"key", "other"})
+                out += fmt::format(
+                    "{},{},{},{},0.02,{},256,8192,file,00000000000000aa,referee,0000000000000011\n",
+                    sweep_.steps, length, part,
+                    (part[0] == 'k' ? 600.0 / static_cast<double>(length) : 0.8) + growth(v, length) +
+                        noise(v, seed, length, 0.02),
+                    part[0] == 'k' ? 2048 : 63488);
         return out;
     }
     std::string tasks(size_t v, int seed, const std::string& label) const {

@@ -66,10 +66,11 @@ inline std::string answer_text(data::TaskKind task, const std::string& context, 
         case data::TaskKind::niah_multikey:
         case data::TaskKind::niah_multivalue:
         case data::TaskKind::niah_multiquery: {
+            const std::string kind = behind(question, "The special magic ", " ");
             std::vector<std::string> values;
-            for (const std::string& key : split(behind(question, "numbers for ", " are: "), ", "))
+            for (const std::string& key : split(behind(question, kind + " for ", " are: "), ", "))
                 for (const std::string& v :
-                     all_behind(context, "One of the special magic numbers for " + key + " is: ", "."))
+                     all_behind(context, "One of the special magic " + kind + " for " + key + " is: ", "."))
                     values.push_back(v);
             return joined(values, ", ");
         }

@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+#include <set>
+
 using namespace longreach;
 using namespace longreach::test;
 
@@ -40,6 +42,101 @@ TEST_CASE("a reader finds the answers among other needles, in noise and in text"
                 else
                     CHECK(needles <= 4);
             }
+}
+
+namespace {
+
+bool is_number(const std::string& s) {
+    return s.size() == 7 && s.find_first_not_of("0123456789") == s.npos && s[0] != '0';
+}
+bool is_word(const std::string& s) {
+    return s.size() == 6 && s.find_first_not_of("abdefgiklmnoprstuvz") == s.npos;
+}
+bool is_uuid(const std::string& s) {
+    if (s.size() != 36 || s[14] != '4' || std::string("89ab").find(s[19]) == std::string::npos) return false;
+    for (size_t i = 0; i < s.size(); ++i) {
+        const bool dash = i == 8 || i == 13 || i == 18 || i == 23;
+        if (dash != (s[i] == '-')) return false;
+        if (!dash && std::string("0123456789abcdef").find(s[i]) == std::string::npos) return false;
+    }
+    return true;
+}
+
+const std::vector<std::pair<data::TaskTerms, bool (*)(const std::string&)>> terms{
+    {data::TaskTerms::words, is_word},
+    {data::TaskTerms::numbers, is_number},
+    {data::TaskTerms::uuids, is_uuid}};
+const std::vector<data::TaskKind> niah{data::TaskKind::niah_single, data::TaskKind::niah_multikey,
+                                       data::TaskKind::niah_multivalue, data::TaskKind::niah_multiquery};
+
+}  // namespace
+
+TEST_CASE("keys and values are words, numbers or uuids, in every haystack") {
+    for (const auto& [keys, is_key] : terms)
+        for (const auto& [values, is_value] : terms)
+            for (const data::TaskHaystack kind : {data::TaskHaystack::essay, data::TaskHaystack::needles})
+                for (const data::TaskKind task : niah)
+                    for (uint64_t index = 0; index < 5; ++index) {
+                        CAPTURE(data::name_of(task));
+                        CAPTURE(data::name_of(keys));
+                        CAPTURE(data::name_of(values));
+                        data::TaskConfig config;
+                        config.haystack = kind;
+                        config.keys = keys;
+                        config.values = values;
+                        const tasks::Sample s = generator(task, true, 3, config).make(4096, index);
+                        const std::string context = as_text(s, 0, s.context),
+                                          question = as_text(s, s.context, s.answer_begin),
+                                          answer = as_text(s, s.answer_begin, 4096);
+                        CHECK(answer_text(task, context, question, s.answer_tokens()) == answer);
+                        std::set<std::string> different;
+                        for (const std::string& value : split(answer, ", ")) {
+                            CHECK(is_value(value));
+                            different.insert(value);
+                        }
+                        const size_t asked = split(answer, ", ").size();
+                        CHECK(asked == (task == data::TaskKind::niah_multivalue ||
+                                                task == data::TaskKind::niah_multiquery
+                                            ? 4
+                                            : 1));
+                        CHECK(different.size() == asked);
+                        for (const std::string& key : split(behind(question, " for ", " are: "), ", ")) {
+                            CHECK(is_key(key));
+                            // The key of the asked needles alone, and no value.
+                            CHECK(all_behind(context, " for " + key + " is: ", ".").size() ==
+                                  (task == data::TaskKind::niah_multivalue ? 4 : 1));
+                            CHECK(all_behind(context, ": " + key, ".").empty());
+                        }
+                        for (const std::string& key : all_behind(context, " for ", " is: "))
+                            CHECK(is_key(key));
+                    }
+}
+
+TEST_CASE("in reserved ids a word is one token and a uuid 32 digits") {
+    for (const data::TaskKind task : niah) {
+        data::TaskConfig config;
+        config.keys = config.values = data::TaskTerms::uuids;
+        const int64_t needles = task == data::TaskKind::niah_single ? 1 : 4;
+        const tasks::Sample s = generator(task, false, 3, config).make(2048, 0);
+        const int64_t asked = task == data::TaskKind::niah_multikey ? 1 : needles;
+        CHECK(s.answer_tokens() == 32 * asked + asked - 1);
+        for (int64_t i = s.answer_begin; i < 2048; ++i) {
+            const int32_t mark = s.tokens[static_cast<size_t>(i)] - (id_vocab - 1024);
+            // Letters 8 to 13, digits 16 to 25; separators between references.
+            CHECK(((i - s.answer_begin) % 33 == 32 ? mark == 4
+                                                   : (mark >= 8 && mark < 14) || (mark >= 16 && mark < 26)));
+        }
+        config.values = data::TaskTerms::words;
+        CHECK(generator(task, false, 3, config).make(2048, 0).answer_tokens() == 2 * asked - 1);
+    }
+    // A small vocabulary has 96 words, and noise fills what they leave.
+    data::TaskConfig small;
+    small.ids = 128;
+    small.values = data::TaskTerms::words;
+    small.haystack = data::TaskHaystack::needles;
+    for (uint64_t index = 0; index < 50; ++index)
+        CHECK(generator(data::TaskKind::niah_multiquery, false, 3, small).make(4096, index).tokens.size() ==
+              4096);
 }
 
 namespace {

@@ -50,6 +50,12 @@ const Overrides needle{"data.task.kind=needle", "data.document_mask=false", "dat
                        "stages=[{\"steps\":2,\"context\":64}]", "batch.micro_tokens=64"};
 const Overrides needle_ids{needle[0],          needle[1], needle[3], needle[4], "data.task.form=ids",
                            "data.task.ids=128"};
+const Overrides niah{"data.task.kind=niah_single",
+                     "data.document_mask=false",
+                     "data.task.form=ids",
+                     "data.task.ids=128",
+                     "stages=[{\"steps\":2,\"context\":128}]",
+                     "batch.micro_tokens=128"};
 const Overrides spiky{"stages=[{\"steps\":12,\"context\":16}]", "train.spike.threshold=0.1",
                       "train.spike.window=4", "train.spike.min_steps=2"};
 const Overrides skipping{spiky[0], spiky[1], spiky[2], spiky[3], "train.spike.action=skip"};
@@ -256,6 +262,8 @@ std::vector<Effect> listed_effects() {
         {"data.task.kind", needle, Seen::metrics, {needle[1], needle[3], needle[4]}},
         {"data.task.seed", {"data.task.seed=5"}, Seen::metrics, needle},
         {"data.task.haystack", {"data.task.haystack=noise"}, Seen::metrics, needle},
+        {"data.task.keys", {"data.task.keys=uuids"}, Seen::metrics, niah},
+        {"data.task.values", {"data.task.values=words"}, Seen::metrics, niah},
         {"data.task.form", {"data.task.form=ids", needle_ids.back()}, Seen::metrics, needle},
         {"data.task.phrase", {"data.task.phrase=key:"}, Seen::metrics, needle},
         {"data.task.digits", {"data.task.digits=5"}, Seen::metrics, needle},

@@ -25,7 +25,7 @@ COLUMNS = {
     "positions.csv": _columns(integer="step length bucket", text="by fingerprint", number="loss scored"),
     "tasks.csv": _columns(integer="step length samples", text="task fingerprint",
                           number="depth accuracy accuracy_error margin margin_error loss"),
-    "key_tokens.csv": _columns(integer="step length from to", text="part judge fingerprint",
+    "key_tokens.csv": _columns(integer="step length from to", text="part judge fingerprint judge_name parts",
                                number="loss standard_error scored"),
     "probe.csv": _columns(integer="step length layer head bin count", text="statistic", number="value"),
     "metrics.jsonl": _columns(integer="step tokens context skipped", list="layer_grad_norms",
@@ -49,7 +49,7 @@ ORDER = {
     "val.csv": "step tokens length loss standard_error scored documents bits_per_byte top1 fingerprint",
     "positions.csv": "step length by bucket loss scored fingerprint",
     "tasks.csv": "step task length depth samples accuracy accuracy_error margin margin_error loss fingerprint",
-    "key_tokens.csv": "step length part loss standard_error scored from to judge fingerprint",
+    "key_tokens.csv": "step length part loss standard_error scored from to judge fingerprint judge_name parts",
     "probe.csv": "step length layer head bin statistic value count",
     "metrics.jsonl": "step tokens context loss bits_per_byte grad_norm lr skipped spikes spikes_skipped max_score "
                      "layer_grad_norms",
