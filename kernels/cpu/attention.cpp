@@ -6,9 +6,12 @@
 // Online softmax over tiles of keys, in base 2. Scale, log2(e) and row factors are multiplied into the
 // queries when they are packed; the rest of the score is score_of in attention_tiles.h. A far pair costs
 // a second packing of the queries and, along its border, up to panel_cols - 1 keys of a panel twice.
+// In bf16 the packed queries, keys, probabilities and values are rounded; the denominators are sums of
+// probabilities before rounding. An item is then a few tiles of queries, which share the packed keys and values.
 // Parallel over (sequence, head, tile of queries); one thread computes a
 // tile from its first to its last key.
 #include <cmath>
+#include <optional>
 
 #include "base/error.h"
 #include "kernels/ops.h"
@@ -32,32 +35,58 @@ struct Item {
     bool maxima;          // wanted
 };
 
-// One tile of queries of one head. Buffers are pieces of the thread's scratch.
+// Memory of one item, pieces of the thread's scratch, that its tiles of queries use by turns.
+template <class Unit>
+struct Buffers {
+    float*
+        scores;  // [key_tile][panel_cols]: S^T of one panel, then P^T, [key_tile / u][panel_cols]; u: of a unit
+    float* far_scores;  // [panel_cols][panel_cols]: S^T from the far pair, where both pairs are needed
+    float* packed;      // of KeyTile
+
+    explicit Buffers(float* scratch)
+        : scores(scratch),
+          far_scores(scores + key_tile * panel_cols),
+          packed(far_scores + panel_cols * panel_cols) {}
+    static int64_t floats(int64_t head_dim) {
+        return (key_tile + panel_cols) * panel_cols + KeyTile::floats<Unit>(head_dim);
+    }
+};
+
+// One tile of queries of one head and what is known of it so far.
+template <class Unit>
 struct ForwardTile {
+    QueryTile q;
+    ScoreRows rows;
     int64_t width;       // d
-    float* queries;      // [query_panels][d][panel_cols], times ScoreRows::packing
-    float* scores;       // [key_tile][panel_cols]: S^T of the current panel, then P^T
+    float* queries;      // [query_panels][d / u][panel_cols], times ScoreRows::packing
+    float* far_queries;  // likewise
     float* output;       // [query_panels][d][panel_cols]: O^T so far, relative to `top`
     float* top;          // [query_tile]: largest exponent so far
     float* sum;          // [query_tile]: sum of 2^(exponent - top)
     float* shrink;       // [query_tile]: what earlier sums and outputs are multiplied with
     float* maximum;      // [query_tile]: largest product so far, its sign that of the score
-    float* far_queries;  // like `queries`
-    float* far_scores;   // [panel_cols][panel_cols]: S^T from the far pair, where both pairs are needed
 
-    ForwardTile(float* scratch, int64_t head_dim) : width(head_dim) {
-        queries = scratch;
-        output = queries + query_tile * width;
-        scores = output + query_tile * width;
-        top = scores + key_tile * panel_cols;
-        sum = top + query_tile;
-        shrink = sum + query_tile;
-        maximum = shrink + query_tile;
-        far_queries = maximum + query_tile;
-        far_scores = far_queries + query_tile * width;
+    ForwardTile(const Item& item, int64_t first, const int32_t* row_start, float* memory)
+        : q(first, item.spec.length, row_start),
+          rows(item.spec, item.head, item.first_token + first, q.end - first),
+          width(item.q.cols()),
+          queries(memory),
+          far_queries(queries + query_tile * units_of<Unit>(width)),
+          output(far_queries + query_tile * units_of<Unit>(width)),
+          top(output + query_tile * width),
+          sum(top + query_tile),
+          shrink(sum + query_tile),
+          maximum(shrink + query_tile) {
+        const auto pack = [&](float* to, const Tensor& from) {
+            pack_queries_transposed<Unit>(to, from.f32() + first * from.row_stride, from.row_stride,
+                                          q.end - first, width, rows.packing);
+        };
+        pack(queries, item.q);
+        if (item.far_q) pack(far_queries, item.far_q);
+        reset(item.spec.sink ? item.spec.sink.f32()[item.head] : -__builtin_inff());
     }
     static int64_t floats(int64_t head_dim) {
-        return 3 * query_tile * head_dim + (key_tile + panel_cols) * panel_cols + 4 * query_tile;
+        return query_tile * (2 * units_of<Unit>(head_dim) + head_dim + 4);
     }
 
     // sink: -infinity for none.
@@ -76,29 +105,37 @@ struct ForwardTile {
 };
 
 // Turns the scores of one panel and keys [range.begin, range.end) into P^T and updates top, sum and shrink.
-template <Form form, bool masked>
-void softmax_panel(const ForwardTile& t, const QueryTile& q, const ScoreRows& rows, int64_t panel,
+template <class Unit, Form form, bool masked>
+void softmax_panel(const ForwardTile<Unit>& t, const Buffers<Unit>& buffers, int64_t panel,
                    const KeyRange& range, const TableSlice& slice) {
+    const QueryTile& q = t.q;
     const int64_t keys = range.end - range.begin;  // a copy no store can change
     for (int64_t lane = 0; lane < panel_cols; lane += lanes) {
         const int64_t at = panel * panel_cols + lane;
         const int64_t query = q.begin + at;
-        float* column = t.scores + lane;
+        float* column = buffers.scores + lane;
         const Vec before = load(t.top + at);
         Vec top = before;
         const int64_t first = range.begin, distance = query - first - slice.lowest;
         for (int64_t j = 0; j < keys; ++j) {
             float* y = column + j * panel_cols;
-            Vec value = score_of<form>(load(y), rows, at, slice, distance - j, first + j).y;
+            Vec value = score_of<form>(load(y), t.rows, at, slice, distance - j, first + j).y;
             if constexpr (masked) value = mask_unseen(value, first + j, query, q.start + at);
             if constexpr (form != Form::plain || masked) store(y, value);
             top = max(top, value);
         }
         Vec sum{};
-        for (int64_t j = 0; j < keys; ++j) {
-            const Vec p = exp2(load(column + j * panel_cols) - top);
+        for (int64_t j = 0; j < keys; j += Unit::floats) {
+            const Vec p = Unit::exp2_of(load(column + j * panel_cols) - top);
             sum += p;
-            store(column + j * panel_cols, p);
+            if constexpr (Unit::floats == 1) {
+                store(column + j * panel_cols, p);
+            } else {  // unit j / 2 replaces a row that has been read
+                const Vec next =
+                    j + 1 < keys ? Unit::exp2_of(load(column + (j + 1) * panel_cols) - top) : Vec{};
+                sum += next;
+                store(column + j / Unit::floats * panel_cols, Unit::interleave(p, next));
+            }
         }
         const Vec shrink = exp2(before - top);
         store(t.top + at, top);
@@ -108,38 +145,41 @@ void softmax_panel(const ForwardTile& t, const QueryTile& q, const ScoreRows& ro
 }
 
 // The instantiations of one form, with and without masked pairs.
-using Softmax = void (*)(const ForwardTile&, const QueryTile&, const ScoreRows&, int64_t, const KeyRange&,
-                         const TableSlice&);
+template <class Unit>
 struct FormPasses {
+    using Softmax = void (*)(const ForwardTile<Unit>&, const Buffers<Unit>&, int64_t, const KeyRange&,
+                             const TableSlice&);
     Softmax masked, whole;
 };
-template <Form form>
-constexpr FormPasses passes_of = {softmax_panel<form, true>, softmax_panel<form, false>};
+template <class Unit, Form form>
+constexpr FormPasses<Unit> passes_of = {softmax_panel<Unit, form, true>, softmax_panel<Unit, form, false>};
 
 // Largest products of one panel. A negative row factor in the packed queries has turned the sign of scores.
-void raise_maxima(const ForwardTile& t, const QueryTile& q, const ScoreRows& rows, int64_t panel,
-                  const KeyRange& range, bool absolute) {
+template <class Unit>
+void raise_maxima(const ForwardTile<Unit>& t, const float* scores, int64_t panel, const KeyRange& range,
+                  bool absolute) {
     for (int64_t lane = 0; lane < panel_cols; lane += lanes) {
         const int64_t at = panel * panel_cols + lane;
-        const Vec sign = load(rows.packing + at) < Vec{} ? splat(-1.0f) : splat(1.0f);
+        const Vec sign = load(t.rows.packing + at) < Vec{} ? splat(-1.0f) : splat(1.0f);
         Vec most = load(t.maximum + at);
         for (int64_t j = range.begin; j < range.end; ++j) {
-            const Vec product = load(t.scores + (j - range.begin) * panel_cols + lane);
+            const Vec product = load(scores + (j - range.begin) * panel_cols + lane);
             Vec value = absolute ? abs(product) : product * sign;
-            if (range.masked) value = mask_unseen(value, j, q.begin + at, q.start + at);
+            if (range.masked) value = mask_unseen(value, j, t.q.begin + at, t.q.start + at);
             most = max(most, value);
         }
         store(t.maximum + at, most);
     }
 }
 
-// to [end - begin, panel_cols] = S^T of keys [begin, end) and one panel of packed queries. Out of line: one
+// to [rows, panel_cols] = S^T of `rows` keys from `first` on and one panel of packed queries. Out of line: one
 // copy of the product serves all of score_panel.
-__attribute__((noinline)) void multiply_scores(float* to, const Tensor& k, const float* queries,
-                                               int64_t begin, int64_t end) {
-    multiply_panel<PlainUnit>(
-        k.f32() + begin * k.row_stride, k.row_stride, 1, queries, k.cols(),
-        end - begin, [=](int64_t r, Vec left, Vec right) __attribute__((always_inline)) {
+template <class Unit>
+__attribute__((noinline)) void multiply_scores(float* to, const LeftRows& keys, int64_t first, int64_t rows,
+                                               const float* queries, int64_t width) {
+    multiply_panel<Unit>(
+        keys.data + first * keys.stride, keys.stride, 1, queries, units_of<Unit>(width),
+        rows, [=](int64_t r, Vec left, Vec right) __attribute__((always_inline)) {
             store(to + r * panel_cols, left);
             store(to + r * panel_cols + lanes, right);
         });
@@ -148,44 +188,49 @@ __attribute__((noinline)) void multiply_scores(float* to, const Tensor& k, const
 // scores: S^T of one panel and the keys of `range`. Keys so early that they are far from every query of the
 // panel take the far pair, keys near to all of them the near pair; the at most panel_cols - 1 keys between
 // take both and choose by lane.
-void score_panel(const ForwardTile& t, const QueryTile& q, int64_t panel, const KeyRange& range,
-                 const Item& item) {
-    const float* queries = t.queries + panel * t.width * panel_cols;
-    if (!item.far_k) return multiply_scores(t.scores, item.k, queries, range.begin, range.end);
-    const float* far_queries = t.far_queries + panel * t.width * panel_cols;
-    const int64_t first = q.begin + panel * panel_cols - item.spec.far_from + 1;
+template <class Unit>
+void score_panel(const ForwardTile<Unit>& t, const Buffers<Unit>& buffers, int64_t panel,
+                 const KeyRange& range, const KeyTile& tile, int64_t far_from) {
+    const int64_t at_panel = panel * units_of<Unit>(t.width) * panel_cols;
+    const auto multiply = [&](float* to, const LeftRows& keys, const float* queries, int64_t begin,
+                              int64_t end) {
+        multiply_scores<Unit>(to, keys, begin - tile.begin, end - begin, queries + at_panel, t.width);
+    };
+    if (!tile.far_keys.data) return multiply(buffers.scores, tile.keys, t.queries, range.begin, range.end);
+    const int64_t first = t.q.begin + panel * panel_cols - far_from + 1;
     // Where the keys of both pairs begin, and those of the near pair alone.
     const int64_t mixed = larger(range.begin, smaller(range.end, first));
     const int64_t near = larger(range.begin, smaller(range.end, first + panel_cols - 1));
-    float* scores = t.scores + (mixed - range.begin) * panel_cols;
-    multiply_scores(t.scores, item.far_k, far_queries, range.begin, mixed);
-    multiply_scores(scores, item.k, queries, mixed, range.end);
-    multiply_scores(t.far_scores, item.far_k, far_queries, mixed, near);
+    float* scores = buffers.scores + (mixed - range.begin) * panel_cols;
+    multiply(buffers.scores, tile.far_keys, t.far_queries, range.begin, mixed);
+    multiply(scores, tile.keys, t.queries, mixed, range.end);
+    multiply(buffers.far_scores, tile.far_keys, t.far_queries, mixed, near);
     for (int64_t lane = 0; lane < panel_cols; lane += lanes) {
-        const VecInt query = static_cast<int32_t>(q.begin + panel * panel_cols + lane) + lane_index();
-        const VecInt last_far = query - static_cast<int32_t>(item.spec.far_from);
+        const VecInt query = static_cast<int32_t>(t.q.begin + panel * panel_cols + lane) + lane_index();
+        const VecInt last_far = query - static_cast<int32_t>(far_from);
         for (int64_t j = mixed; j < near; ++j) {
             const int64_t at = (j - mixed) * panel_cols + lane;
             const VecInt key = static_cast<int32_t>(j) - VecInt{};
-            store(scores + at, key <= last_far ? load(t.far_scores + at) : load(scores + at));
+            store(scores + at, key <= last_far ? load(buffers.far_scores + at) : load(scores + at));
         }
     }
 }
 
 // Adds keys [range.begin, range.end) to one panel of queries.
-void attend_panel(const ForwardTile& t, const QueryTile& q, const ScoreRows& rows, int64_t panel,
-                  const KeyRange& range, const Item& item, const TableSlice& slice,
-                  const FormPasses& passes) {
-    score_panel(t, q, panel, range, item);
-    if (item.maxima) raise_maxima(t, q, rows, panel, range, item.spec.absolute_maxima);
-    const Softmax softmax = range.masked ? passes.masked : passes.whole;
-    softmax(t, q, rows, panel, range, slice);
+template <class Unit>
+void attend_panel(const ForwardTile<Unit>& t, const Buffers<Unit>& buffers, int64_t panel,
+                  const KeyRange& range, const Item& item, const KeyTile& tile, const TableSlice& slice,
+                  const FormPasses<Unit>& passes) {
+    score_panel(t, buffers, panel, range, tile, item.spec.far_from);
+    if (item.maxima) raise_maxima(t, buffers.scores, panel, range, item.spec.absolute_maxima);
+    (range.masked ? passes.masked : passes.whole)(t, buffers, panel, range, slice);
     float* output = t.output + panel * t.width * panel_cols;
     const Vec shrink_left = load(t.shrink + panel * panel_cols);
     const Vec shrink_right = load(t.shrink + panel * panel_cols + lanes);
-    multiply_panel<PlainUnit>(
-        item.v.f32() + range.begin * item.v.row_stride, 1, item.v.row_stride, t.scores,
-        range.end - range.begin, t.width, [=](int64_t r, Vec left, Vec right) __attribute__((always_inline)) {
+    multiply_panel<Unit>(
+        tile.values + (range.begin - tile.begin) / Unit::floats * tile.value_stride, 1, tile.value_stride,
+        buffers.scores, units_of<Unit>(range.end - range.begin),
+        t.width, [=](int64_t r, Vec left, Vec right) __attribute__((always_inline)) {
             float* o = output + r * panel_cols;
             store(o, fma(load(o), shrink_left, left));
             store(o + lanes, fma(load(o + lanes), shrink_right, right));
@@ -193,8 +238,9 @@ void attend_panel(const ForwardTile& t, const QueryTile& q, const ScoreRows& row
 }
 
 // o rows = O^T transposed, divided by the sums; lse of the tile's queries.
-void write_tile(const ForwardTile& t, const QueryTile& q, float* o, int64_t o_stride, float* lse) {
-    const int64_t rows = q.end - q.begin;
+template <class Unit>
+void write_tile(const ForwardTile<Unit>& t, float* o, int64_t o_stride, float* lse) {
+    const int64_t rows = t.q.end - t.q.begin;
     for (int64_t i = 0; i < rows; ++i) lse[i] = t.top[i] * ln_2 + std::log(t.sum[i]);
     for (int64_t i = 0; i < rows; i += lanes) {
         const Vec inverse = splat(1.0f) / load(t.sum + i);
@@ -211,41 +257,58 @@ void write_tile(const ForwardTile& t, const QueryTile& q, float* o, int64_t o_st
 }
 
 // Products back to scores: largest z (or |z|) of the tile's queries; -infinity where the row factor is 0.
-void write_maxima(float* to, const ForwardTile& t, const ScoreRows& rows, int64_t count, float softcap) {
-    for (int64_t i = 0; i < count; ++i) {
-        const float f = rows.factor[i];
-        const float z = rows.capped ? t.maximum[i] * softcap : t.maximum[i] / (std::abs(f) * log2_e);
+template <class Unit>
+void write_maxima(const ForwardTile<Unit>& t, float* to, float softcap) {
+    for (int64_t i = 0; i < t.q.end - t.q.begin; ++i) {
+        const float f = t.rows.factor[i];
+        const float z = t.rows.capped ? t.maximum[i] * softcap : t.maximum[i] / (std::abs(f) * log2_e);
         to[i] = f == 0.0f ? -__builtin_inff() : z;
     }
 }
 
-// o: of the head, from the tile's first query on; lse, maxima (null: not wanted): likewise.
-void attention_tile(float* o, int64_t o_stride, float* lse, float* maxima, const QueryTile& q,
-                    const Item& item, const FormPasses& passes, float* scratch) {
-    const int64_t count = q.end - q.begin;
-    ForwardTile t(scratch, item.q.cols());
-    t.reset(item.spec.sink ? item.spec.sink.f32()[item.head] : -__builtin_inff());
-    const ScoreRows rows(item.spec, item.head, item.first_token + q.begin, count);
-    const auto pack = [&](float* to, const Tensor& queries) {
-        pack_queries_transposed(to, queries.f32() + q.begin * queries.row_stride, queries.row_stride, count,
-                                t.width, rows.packing);
-    };
-    pack(t.queries, item.q);
-    if (item.far_q) pack(t.far_queries, item.far_q);
+// Tiles of queries whose keys are packed together, so that reading and rounding them costs little. f32 is not packed.
+template <class Unit>
+constexpr int64_t most_tiles = Unit::floats == 1 ? 1 : 4;
+
+// What one item writes: rows of its sequence, o the columns of its head; maxima may be null.
+struct Output {
+    float* o;
+    int64_t o_stride;
+    float *lse, *maxima;
+};
+
+// Queries [first, end) of one head, a few tiles.
+template <class Unit>
+void attention_tiles(const Output& to, int64_t first, int64_t end, const int32_t* row_start, const Item& item,
+                     const FormPasses<Unit>& passes, float* scratch) {
+    const Buffers<Unit> buffers(scratch);
+    float* memory = scratch + Buffers<Unit>::floats(item.q.cols());
+    std::optional<ForwardTile<Unit>> tiles[most_tiles<Unit>];
+    int64_t count = 0;
+    for (int64_t i = first; i < end; i += query_tile, memory += ForwardTile<Unit>::floats(item.q.cols()))
+        tiles[count++].emplace(item, i, row_start, memory);
     const TableSlice::Tables tables(item.spec, item.head);
     const double* sums = sums_of_head(item.spec, item.head, item.first_token);
     TableSlice slice;
-    for (int64_t key = q.first_key(); key < q.end; key += key_tile) {
-        const int64_t key_end = smaller(key + key_tile, q.end);
-        if (tables.gain) slice.cut(tables, q.begin, key, key_end);
+    for (int64_t key = tiles[0]->q.first_key(); key < end; key += key_tile) {
+        const int64_t key_end = smaller(key + key_tile, end);
         if (sums) slice.cut_forget(sums, key, key_end);
-        for (int64_t panel = 0; panel < query_panels; ++panel) {
-            const KeyRange range(q, panel, key, key_end);
-            if (!range.empty()) attend_panel(t, q, rows, panel, range, item, slice, passes);
+        const KeyTile tile = KeyTile::of<Unit>(buffers.packed, item.k, item.far_k, item.v, key, key_end);
+        for (int64_t i = 0; i < count; ++i) {
+            const ForwardTile<Unit>& t = *tiles[i];
+            if (key >= t.q.end || key_end <= t.q.first_key()) continue;
+            if (tables.gain) slice.cut(tables, t.q.begin, key, key_end);
+            for (int64_t panel = 0; panel < query_panels; ++panel) {
+                const KeyRange range(t.q, panel, key, key_end, Unit::floats);
+                if (!range.empty()) attend_panel(t, buffers, panel, range, item, tile, slice, passes);
+            }
         }
     }
-    write_tile(t, q, o, o_stride, lse);
-    if (maxima) write_maxima(maxima, t, rows, count, item.spec.softcap);
+    for (int64_t i = 0; i < count; ++i) {
+        const ForwardTile<Unit>& t = *tiles[i];
+        write_tile(t, to.o + t.q.begin * to.o_stride, to.o_stride, to.lse + t.q.begin);
+        if (to.maxima) write_maxima(t, to.maxima + t.q.begin, item.spec.softcap);
+    }
 }
 
 }  // namespace
@@ -266,30 +329,36 @@ void CpuOps::do_row_starts(Tensor row_start, const Tensor& doc_start, int64_t le
 
 void CpuOps::do_attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor& q, const Tensor& k,
                           const Tensor& v, const AttentionSpec& spec) {
-    if (spec.stick_breaking) {
-        check(!row_maxima, "stick-breaking attention has no row maxima");
-        return break_sticks(o, lse, q, k, v, spec);
-    }
-    check(ForwardTile::floats(spec.head_dim) <= scratch_per_thread_, "attention: head size {} is too large",
-          spec.head_dim);
     check_attention(spec);
     check(bool(spec.far_queries) == bool(spec.far_keys), "attention: half a far pair");
+    check(!spec.stick_breaking || !row_maxima, "stick-breaking attention has no row maxima");
+    with_unit(precision_, [&]<class Unit>(Unit) {
+        spec.stick_breaking ? break_sticks<Unit>(o, lse, q, k, v, spec)
+                            : softmax_attention<Unit>(o, lse, row_maxima, q, k, v, spec);
+    });
+}
+
+template <class Unit>
+void CpuOps::softmax_attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor& q, const Tensor& k,
+                               const Tensor& v, const AttentionSpec& spec) {
     const int64_t d = spec.head_dim, length = spec.length, group = spec.heads / spec.kv_heads;
-    const int64_t tiles = (length + query_tile - 1) / query_tile;
+    const int64_t fit = (scratch_per_thread_ - Buffers<Unit>::floats(d)) / ForwardTile<Unit>::floats(d);
+    check(fit >= 1, "attention: head size {} is too large", d);
+    const int64_t rows = smaller(fit, most_tiles<Unit>) * query_tile;  // of an item
+    const int64_t items = (length + rows - 1) / rows;
     const int32_t* row_start = spec.row_start ? spec.row_start.i32() : nullptr;
     const Form form = form_of(spec);
-    const FormPasses passes = form == Form::general    ? passes_of<Form::general>
-                              : form == Form::distance ? passes_of<Form::distance>
-                              : form == Form::forget   ? passes_of<Form::forget>
-                                                       : passes_of<Form::plain>;
+    const FormPasses<Unit> passes = form == Form::general    ? passes_of<Unit, Form::general>
+                                    : form == Form::distance ? passes_of<Unit, Form::distance>
+                                    : form == Form::forget   ? passes_of<Unit, Form::forget>
+                                                             : passes_of<Unit, Form::plain>;
 
-    // Within a head the longest tiles come first; heads follow each other, so that keys and
+    // Within a head the longest items come first; heads follow each other, so that keys and
     // values stay in cache.
-    pool_.run(spec.batch * spec.heads * tiles, [&](int64_t i, int thread) {
-        const int64_t sequence = i / tiles / spec.heads, head = i / tiles % spec.heads;
+    pool_.run(spec.batch * spec.heads * items, [&](int64_t i, int thread) {
+        const int64_t sequence = i / items / spec.heads, head = i / items % spec.heads;
         const int64_t first_row = sequence * length, kv_head = head / group;
-        const QueryTile tile((tiles - 1 - i % tiles) * query_tile, length,
-                             row_start ? row_start + first_row : nullptr);
+        const int64_t first = (items - 1 - i % items) * rows;
         const auto part = [&](const Tensor& t, int64_t which) {
             return t ? t.row_range(first_row, length).col_range(which * d, d) : Tensor();
         };
@@ -302,11 +371,13 @@ void CpuOps::do_attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor&
                         .far_q = part(spec.far_queries, head),
                         .far_k = part(spec.far_keys, kv_head),
                         .maxima = bool(row_maxima)};
-        const int64_t token = first_row + tile.begin;
-        attention_tile(o.f32() + token * o.row_stride + head * d, o.row_stride,
-                       lse.f32() + head * lse.row_stride + token,
-                       row_maxima ? row_maxima.f32() + head * row_maxima.row_stride + token : nullptr, tile,
-                       item, passes, scratch_of(thread));
+        const auto row_of = [&](const Tensor& t) { return t.f32() + head * t.row_stride + first_row; };
+        const Output to{.o = o.f32() + first_row * o.row_stride + head * d,
+                        .o_stride = o.row_stride,
+                        .lse = row_of(lse),
+                        .maxima = row_maxima ? row_of(row_maxima) : nullptr};
+        attention_tiles(to, first, smaller(length, first + rows), row_start ? row_start + first_row : nullptr,
+                        item, passes, scratch_of(thread));
     });
 }
 

@@ -37,37 +37,44 @@
 namespace {
 
 // One block of keys: sums over all queries that see it.
+template <class Unit>
 struct KeyBlock {
     int64_t begin, end;  // positions
     int64_t padded;
     float* dk;  // [block_keys][padded], without the factor `scale`
     float* dv;  // [block_keys][padded]
-    float* k;   // K as a right side: per key tile, padded / panel_cols panels of [key_tile, panel_cols]
+    float* k;   // K as a right side: per key tile, padded / panel_cols panels of [key_tile / u, panel_cols]
+    KeyRows rows;  // K and V as left sides
     // [block_keys][key_sum_lanes]: dL of one head, summed over queries lane by lane; null: not wanted
     float* sums;
 
-    KeyBlock(float* memory, const Plan& plan, int64_t first, int64_t until, const Tensor& keys)
+    KeyBlock(float* memory, const Plan& plan, int64_t first, int64_t until, const Tensor& keys,
+             const Tensor& values)
         : begin(first), end(until), padded(plan.padded) {
         dk = memory;
         dv = dk + plan.block_keys * padded;
         k = dv + plan.block_keys * padded;
-        sums = plan.forget ? k + plan.block_keys * padded : nullptr;
+        float* left = k + plan.block_keys * padded;
+        rows = {.begin = begin,
+                .k = LeftRows::of<Unit>(left, keys, begin, end),
+                .v = LeftRows::of<Unit>(left + plan.block_keys * plan.row_floats / 2, values, begin, end)};
+        sums = plan.forget ? left + plan.block_keys * plan.row_floats : nullptr;
         std::memset(dk, 0, static_cast<size_t>(2 * plan.block_keys * padded) * sizeof(float));
         for (int64_t tile = begin; tile < end; tile += key_tile)
             for (int64_t c = 0; c < padded; c += panel_cols)
-                pack_panel<PlainUnit>(panel(tile, c), keys.f32() + tile * keys.row_stride + c,
-                                      keys.row_stride, smaller(key_tile, end - tile), keys.cols() - c);
+                pack_panel<Unit>(panel(tile, c), keys.f32() + tile * keys.row_stride + c, keys.row_stride,
+                                 smaller(key_tile, end - tile), keys.cols() - c);
     }
-    // Row 0 is the first key of the tile that starts at position `tile`.
+    // Row 0 is the first unit of the tile that starts at position `tile`.
     float* panel(int64_t tile, int64_t column) const {
-        return k + (tile - begin) * padded + column * key_tile;
+        return k + ((tile - begin) * padded + column * key_tile) / Unit::floats;
     }
 };
 
 // p: S^T to P^T; ds: dP^T to dS^T. Queries of the panel and keys of `range`.
-template <Form form, bool masked>
-void differentiate_panel(const BackwardTile& t, const QueryTile& q, const ScoreRows& rows, int64_t panel,
-                         const KeyRange& range, int64_t first_key, const TableSlice& slice) {
+template <class Unit, Form form, bool masked>
+void differentiate_panel(const BackwardTile<Unit>& t, const QueryTile& q, const ScoreRows& rows,
+                         int64_t panel, const KeyRange& range, int64_t first_key, const TableSlice& slice) {
     // Copies no store can change.
     float *const to_p = t.p, *const to_ds = t.ds, *const to_dl = t.dl, *const to_dlz = t.dlz;
     float* const to_column = t.dcolumn;
@@ -84,7 +91,7 @@ void differentiate_panel(const BackwardTile& t, const QueryTile& q, const ScoreR
             const Score s = score_of<form>(load(to_p + where), rows, at, slice, query - j - slice.lowest, j);
             Vec y = s.y - lse;
             if constexpr (masked) y = mask_unseen(y, j, query, q.start + at);
-            const Vec p = exp2(y);
+            const Vec p = Unit::exp2_of(y);
             const Vec dl = p * (load(to_ds + where) - delta);
             Vec ds = dl;
             if constexpr (form == Form::distance || form == Form::general) ds *= s.gain;
@@ -110,13 +117,15 @@ void differentiate_panel(const BackwardTile& t, const QueryTile& q, const ScoreR
 }
 
 // The instantiations of one form, with and without masked pairs.
-using Differentiate = void (*)(const BackwardTile&, const QueryTile&, const ScoreRows&, int64_t,
-                               const KeyRange&, int64_t, const TableSlice&);
+template <class Unit>
 struct FormPasses {
+    using Differentiate = void (*)(const BackwardTile<Unit>&, const QueryTile&, const ScoreRows&, int64_t,
+                                   const KeyRange&, int64_t, const TableSlice&);
     Differentiate masked, whole;
 };
-template <Form form>
-constexpr FormPasses passes_of = {differentiate_panel<form, true>, differentiate_panel<form, false>};
+template <class Unit, Form form>
+constexpr FormPasses<Unit> passes_of = {differentiate_panel<Unit, form, true>,
+                                        differentiate_panel<Unit, form, false>};
 
 // Sums of one head's table gradients by distance, entry t of distance t; null: not wanted.
 // The gain's are times log2(e).
@@ -126,38 +135,36 @@ struct TableSums {
 };
 
 // Shared by the tiles of one head.
+template <class Unit>
 struct HeadPass {
-    const KeyBlock& block;
-    const Tensor &k, &v;
+    const KeyBlock<Unit>& block;
     const TableSlice& slice;
     const TableSums& tables;
-    const FormPasses& passes;
+    const FormPasses<Unit>& passes;
 };
 
 // One tile of keys [key, key_end) of the block against one tile of queries.
-void backward_tile(const BackwardTile& t, const HeadPass& head, const QueryTile& q, const ScoreRows& rows,
-                   int64_t key, int64_t key_end) {
-    const KeyBlock& block = head.block;
+template <class Unit>
+void backward_tile(const BackwardTile<Unit>& t, const HeadPass<Unit>& head, const QueryTile& q,
+                   const ScoreRows& rows, int64_t key, int64_t key_end) {
+    const KeyBlock<Unit>& block = head.block;
     const TableSums& tables = head.tables;
-    const int64_t first = larger(key, q.first_key()), last = smaller(key_end, q.end);
+    const int64_t units = larger(0, q.first_key() - key) / Unit::floats;  // that no query sees
+    const int64_t first = key + units * Unit::floats, last = smaller(key_end, q.end);
     for (int64_t panel = 0; panel < query_panels; ++panel) {
-        const KeyRange range(q, panel, key, key_end);
+        const KeyRange range(q, panel, key, key_end, Unit::floats);
         if (range.empty()) {
             clear_panel(t, panel, first, last, first);
             continue;
         }
         clear_panel(t, panel, first, range.begin, first);
         clear_panel(t, panel, range.end, last, first);
-        score_panel(t, panel, range, first, head.k, head.v);
-        const Differentiate differentiate = range.masked ? head.passes.masked : head.passes.whole;
-        differentiate(t, q, rows, panel, range, first, head.slice);
+        score_panel(t, panel, range, first, block.rows);
+        (range.masked ? head.passes.masked : head.passes.whole)(t, q, rows, panel, range, first, head.slice);
     }
-    const int64_t queries = q.end - q.begin, keys = last - first, at = (first - block.begin) * t.padded;
-    const int64_t query_panel = query_tile * panel_cols;
-    accumulate(block.dv + at, t.padded, {t.p, score_stride, 1}, t.dout, query_panel, keys, queries);
-    accumulate(block.dk + at, t.padded, {t.ds, score_stride, 1}, t.q, query_panel, keys, queries);
-    accumulate(t.dq, t.padded, {t.ds, 1, score_stride}, block.panel(key, 0) + (first - key) * panel_cols,
-               key_tile * panel_cols, queries, keys);
+    const int64_t keys = last - first, at = (first - block.begin) * t.padded;
+    add_products(t, block.dv + at, block.dk + at, block.panel(key, 0) + units * panel_cols,
+                 key_tile / Unit::floats * panel_cols, keys, q.end - q.begin);
     if (tables.gain) add_diagonals(tables.gain, t.dlz, keys, q.begin - first);
     if (tables.bias) add_diagonals(tables.bias, t.dl, keys, q.begin - first);
 }
@@ -177,6 +184,7 @@ void write_rows(float* to, int64_t stride, const float* from, int64_t padded, in
 
 // What one item reads and writes: tensors of one sequence ([T, columns]); lse, delta and dfactor are
 // rows of [H, N].
+template <class Unit>
 struct Item {
     const AttentionSpec& spec;
     const Plan& plan;
@@ -189,7 +197,7 @@ struct Item {
     int64_t first_token;       // of the sequence among all N
     const int32_t* row_start;  // of this sequence, or null
     int64_t kv_head;
-    FormPasses passes;
+    FormPasses<Unit> passes;
     float *row_sums, *column_sums;  // of dL, [H, N]: this segment's, and of all keys; null: not wanted
     float *scratch, *memory;        // of this thread
     float* tables;                  // of this item: rows of gains, then of biases
@@ -205,19 +213,20 @@ struct Item {
 };
 
 // All queries of one head against one block of keys.
-void backward_head(const Item& item, const KeyBlock& block, int64_t head, const Tensor& k, const Tensor& v) {
+template <class Unit>
+void backward_head(const Item<Unit>& item, const KeyBlock<Unit>& block, int64_t head) {
     const int64_t d = item.spec.head_dim, length = item.spec.length;
     const Tensor q = item.q.col_range(head * d, d), dout = item.dout.col_range(head * d, d);
     const TableSlice::Tables tables(item.spec, head);
     const TableSums sums = item.table_sums(head);
-    BackwardTile t(item.scratch, d, sums.gain, sums.bias);
+    BackwardTile<Unit> t(item.scratch, d, sums.gain, sums.bias);
     t.dcolumn = block.sums;
     t.block_begin = block.begin;
     const int64_t keys = block.end - block.begin;
     if (block.sums) std::memset(block.sums, 0, static_cast<size_t>(keys * key_sum_lanes) * sizeof(float));
     const double* forget = sums_of_head(item.spec, head, item.first_token);
     TableSlice slice;
-    const HeadPass pass{block, k, v, slice, sums, item.passes};
+    const HeadPass<Unit> pass{block, slice, sums, item.passes};
     for (int64_t i = block.begin / query_tile * query_tile; i < length; i += query_tile) {
         const QueryTile tile(i, length, item.row_start);
         if (tile.first_key() >= block.end) break;
@@ -249,7 +258,8 @@ void backward_head(const Item& item, const KeyBlock& block, int64_t head, const 
 }
 
 // Keys [begin, end) of one sequence and key/value head.
-void backward_segment(const Item& item, int64_t begin, int64_t end) {
+template <class Unit>
+void backward_segment(const Item<Unit>& item, int64_t begin, int64_t end) {
     const int64_t d = item.spec.head_dim, group = item.spec.heads / item.spec.kv_heads;
     const Tensor k = item.k.col_range(item.kv_head * d, d), v = item.v.col_range(item.kv_head * d, d);
     const int64_t first_head = item.kv_head * group;
@@ -264,9 +274,9 @@ void backward_segment(const Item& item, int64_t begin, int64_t end) {
     if (item.tables)
         std::memset(item.tables, 0, static_cast<size_t>(item.plan.item_table_floats()) * sizeof(float));
     for (int64_t key = begin; key < end; key += item.plan.block_keys) {
-        const KeyBlock block(item.memory, item.plan, key, smaller(key + item.plan.block_keys, end), k);
-        for (int64_t head = first_head; head < first_head + group; ++head)
-            backward_head(item, block, head, k, v);
+        const KeyBlock<Unit> block(item.memory, item.plan, key, smaller(key + item.plan.block_keys, end), k,
+                                   v);
+        for (int64_t head = first_head; head < first_head + group; ++head) backward_head(item, block, head);
         const int64_t rows = block.end - key, padded = item.plan.padded;
         const Tensor dk = item.dk.row_range(key, rows).col_range(item.kv_head * d, d);
         const Tensor dv = item.dv.row_range(key, rows).col_range(item.kv_head * d, d);
@@ -279,26 +289,37 @@ void backward_segment(const Item& item, int64_t begin, int64_t end) {
 
 int64_t CpuOps::do_attention_workspace(const AttentionSpec& spec, const AttentionGradients& gradients) const {
     if (spec.stick_breaking) return stick_workspace(spec, gradients);
-    return Plan(spec, gradients, threads_).floats() * static_cast<int64_t>(sizeof(float));
+    int64_t floats = 0;
+    with_unit(precision_, [&](auto unit) { floats = Plan(spec, gradients, threads_, unit).floats(); });
+    return floats * static_cast<int64_t>(sizeof(float));
 }
 
 void CpuOps::do_attention_backward(Tensor dq, Tensor dk, Tensor dv, const AttentionGradients& gradients,
                                    Tensor workspace, const Tensor& dout, const Tensor& o, const Tensor& lse,
                                    const Tensor& q, const Tensor& k, const Tensor& v,
                                    const AttentionSpec& spec) {
-    if (spec.stick_breaking)
-        return break_sticks_backward({dq, dk, dv, dout, o, lse, q, k, v}, gradients, workspace, spec);
+    const AttentionTensors of{dq, dk, dv, dout, o, lse, q, k, v};
     check_attention(spec);
+    with_unit(precision_, [&]<class Unit>(Unit) {
+        spec.stick_breaking ? break_sticks_backward<Unit>(of, gradients, workspace, spec)
+                            : softmax_attention_backward<Unit>(of, gradients, workspace, spec);
+    });
+}
+
+template <class Unit>
+void CpuOps::softmax_attention_backward(const AttentionTensors& of, const AttentionGradients& gradients,
+                                        const Tensor& workspace, const AttentionSpec& spec) {
+    const auto& [dq, dk, dv, dout, o, lse, q, k, v] = of;
     check(!spec.far_queries && !spec.far_keys, "attention_backward: a far pair is for forward passes only");
     check(!gradients.sink || spec.sink, "attention_backward: gradient of a sink that is not there");
     check(!gradients.forget || spec.forget, "attention_backward: gradient of forget sums that are not there");
-    const Plan plan(spec, gradients, threads_);
+    const Plan plan(spec, gradients, threads_, Unit{});
     const bool tables = plan.item_table_floats() > 0;
     check(!tables || (spec.distance_gain && !spec.row_square),
           "attention_backward: gradients of distance tables need tables and no row_square");
     check(workspace.bytes() >= plan.floats() * 4, "attention_backward: workspace of {} bytes, {} needed",
           workspace.bytes(), plan.floats() * 4);
-    check(BackwardTile::floats(spec.head_dim, tables) <= scratch_per_thread_,
+    check(BackwardTile<Unit>::floats(spec.head_dim, tables) <= scratch_per_thread_,
           "attention: head size {} is too large", spec.head_dim);
     const int64_t length = spec.length, tokens = spec.batch * length, width = spec.heads * spec.head_dim;
     const int64_t group = spec.heads / spec.kv_heads;
@@ -322,10 +343,10 @@ void CpuOps::do_attention_backward(Tensor dq, Tensor dk, Tensor dv, const Attent
                              .partial_factor = partial_factor};
     const bool whole = plan.segments == 1;
     const Form form = tables ? Form::general : form_of(spec);
-    const FormPasses passes = form == Form::general    ? passes_of<Form::general>
-                              : form == Form::distance ? passes_of<Form::distance>
-                              : form == Form::forget   ? passes_of<Form::forget>
-                                                       : passes_of<Form::plain>;
+    const FormPasses<Unit> passes = form == Form::general    ? passes_of<Unit, Form::general>
+                                    : form == Form::distance ? passes_of<Unit, Form::distance>
+                                    : form == Form::forget   ? passes_of<Unit, Form::forget>
+                                                             : passes_of<Unit, Form::plain>;
 
     // Early keys are seen by most queries: the first segments are the longest items and start first.
     const int64_t heads = spec.batch * spec.kv_heads;
@@ -336,29 +357,29 @@ void CpuOps::do_attention_backward(Tensor dq, Tensor dk, Tensor dv, const Attent
         float* dfactor = nullptr;
         if (gradients.row_factor && finish.capped())
             dfactor = whole ? gradients.row_factor.f32() : partial_factor + segment * spec.heads * tokens;
-        const Item item{.spec = spec,
-                        .plan = plan,
-                        .dq = to_dq.row_range(first_row, length),
-                        .dk = dk.row_range(first_row, length),
-                        .dv = dv.row_range(first_row, length),
-                        .dout = dout.row_range(first_row, length),
-                        .q = q.row_range(first_row, length),
-                        .k = k.row_range(first_row, length),
-                        .v = v.row_range(first_row, length),
-                        .lse = lse.f32() + first_row,
-                        .delta = delta + first_row,
-                        .dfactor = dfactor ? dfactor + first_row : nullptr,
-                        .head_stride = tokens,
-                        .dfactor_stride = whole ? gradients.row_factor.row_stride : tokens,
-                        .first_token = first_row,
-                        .row_start = spec.row_start ? spec.row_start.i32() + first_row : nullptr,
-                        .kv_head = i % spec.kv_heads,
-                        .passes = passes,
-                        .row_sums = sums_at(segment, first_row),
-                        .column_sums = sums_at(plan.segments, first_row),
-                        .scratch = scratch_of(thread),
-                        .memory = memory + thread * plan.block_floats(),
-                        .tables = tables ? table_sums + i * plan.item_table_floats() : nullptr};
+        const Item<Unit> item{.spec = spec,
+                              .plan = plan,
+                              .dq = to_dq.row_range(first_row, length),
+                              .dk = dk.row_range(first_row, length),
+                              .dv = dv.row_range(first_row, length),
+                              .dout = dout.row_range(first_row, length),
+                              .q = q.row_range(first_row, length),
+                              .k = k.row_range(first_row, length),
+                              .v = v.row_range(first_row, length),
+                              .lse = lse.f32() + first_row,
+                              .delta = delta + first_row,
+                              .dfactor = dfactor ? dfactor + first_row : nullptr,
+                              .head_stride = tokens,
+                              .dfactor_stride = whole ? gradients.row_factor.row_stride : tokens,
+                              .first_token = first_row,
+                              .row_start = spec.row_start ? spec.row_start.i32() + first_row : nullptr,
+                              .kv_head = i % spec.kv_heads,
+                              .passes = passes,
+                              .row_sums = sums_at(segment, first_row),
+                              .column_sums = sums_at(plan.segments, first_row),
+                              .scratch = scratch_of(thread),
+                              .memory = memory + thread * plan.block_floats(),
+                              .tables = tables ? table_sums + i * plan.item_table_floats() : nullptr};
         backward_segment(item, segment * plan.segment_keys,
                          smaller(length, (segment + 1) * plan.segment_keys));
         // The item's dQ is complete and still in cache.

@@ -9,12 +9,13 @@ inline constexpr int64_t table_margin = query_tile + key_tile;
 inline constexpr int64_t key_sum_lanes = 16;
 
 // How the work and the workspace are cut. A function of the shape and, for the per-thread part, of the
-// threads. An optional gradient counts as wanted when it has a shape, whether it has memory yet or not.
+// threads and the unit of the products. An optional gradient counts as wanted when it has a shape, whether it has memory yet or not.
 struct Plan {
     int64_t segments;      // of keys, per sequence and key/value head
     int64_t segment_keys;  // a multiple of key_tile
     int64_t block_keys;    // a multiple of key_tile: keys whose dK, dV and packed K stay in L2 together
     int64_t padded;        // d rounded up to whole panels
+    int64_t row_floats;    // of a key and its value as left sides: 0 where they are read in place
     int64_t gain_rows, bias_rows;  // of the tables whose gradients one item sums; 0: not wanted
     int64_t table_span;            // floats of such a row
     bool forget;                   // its gradient is wanted
@@ -22,13 +23,15 @@ struct Plan {
     // [segments][H, N]; per item its tables; sums of dL over the rows [segments][H, N] and columns [H, N].
     int64_t delta_floats, thread_floats, partial_floats, factor_floats, table_floats, forget_floats;
 
-    Plan(const AttentionSpec& s, const AttentionGradients& wanted, int threads) {
+    template <class Unit>
+    Plan(const AttentionSpec& s, const AttentionGradients& wanted, int threads, Unit) {
         // Enough items for many threads, but segments no shorter than 1024 keys.
         const int64_t heads = s.batch * s.kv_heads;
         const int64_t wanted_segments = smaller((32 + heads - 1) / heads, larger(1, s.length / 1024));
         segment_keys = round_up((s.length + wanted_segments - 1) / wanted_segments, key_tile);
         segments = (s.length + segment_keys - 1) / segment_keys;
         padded = round_up(s.head_dim, panel_cols);
+        row_floats = 2 * LeftRows::floats<Unit>(s.head_dim);
         block_keys = larger(1, 32768 / s.head_dim / key_tile) * key_tile;
         block_keys = smaller(block_keys, segment_keys);
         const auto rows_of = [&](const Tensor& table) {
@@ -48,7 +51,7 @@ struct Plan {
         forget_floats = forget ? (segments + 1) * s.heads * tokens : 0;
     }
     int64_t block_floats() const {
-        return 3 * block_keys * padded + (forget ? block_keys * key_sum_lanes : 0);
+        return block_keys * (3 * padded + row_floats) + (forget ? block_keys * key_sum_lanes : 0);
     }
     int64_t item_table_floats() const { return (gain_rows + bias_rows) * table_span; }
     int64_t floats() const {

@@ -6,20 +6,22 @@ constexpr int64_t score_stride = query_tile + 16;
 static_assert(lanes <= 16, "the gap between rows of a tile holds a vector");
 
 // One tile of queries of one head, packed in every form the products need. Buffers are pieces
-// of the thread's scratch.
+// of the thread's scratch; [x / u] counts units.
+template <class Unit>
 struct BackwardTile {
     int64_t width, padded;
-    float* q_transposed;     // [query_panels][d][panel_cols], times ScoreRows::packing
-    float* dout_transposed;  // [query_panels][d][panel_cols]
-    float* q;                // [padded / panel_cols][query_tile][panel_cols], times f without a softcap
-    float* dout;             // [padded / panel_cols][query_tile][panel_cols]
+    float* q_transposed;     // [query_panels][d / u][panel_cols], times ScoreRows::packing
+    float* dout_transposed;  // [query_panels][d / u][panel_cols]
+    float* q;                // [padded / panel_cols][query_tile / u][panel_cols], times f without a softcap
+    float* dout;             // [padded / panel_cols][query_tile / u][panel_cols]
     float* dq;               // [query_tile][padded], without scale and f
-    float* p;                // [key_tile][score_stride]: S^T, then P^T
-    float* ds;               // [key_tile][score_stride]: dP^T, then dS^T
-    float* lse;              // [query_tile], in base 2
-    float* delta;            // [query_tile]
-    float* dfactor;          // [query_tile]: df / softcap, summed pair by pair with a softcap
-    float* drow;             // [query_tile]: dL, summed over the keys of the block
+    float* p;                // [key_tile][score_stride]: S^T, then P^T, then its units along queries
+    float* ds;               // [key_tile][score_stride]: dP^T, then dS^T, then its units along queries
+    float* ds_across;  // [key_tile / u][query_tile]: units of dS^T along keys; unused where they are f32
+    float* lse;        // [query_tile], in base 2
+    float* delta;      // [query_tile]
+    float* dfactor;    // [query_tile]: df / softcap, summed pair by pair with a softcap
+    float* drow;       // [query_tile]: dL, summed over the keys of the block
     // [key_tile][score_stride] each, between zeros: dL^T and dL^T times z log2(e) for the gradients of the
     // tables; null: not wanted.
     float *dl = nullptr, *dlz = nullptr;
@@ -30,13 +32,14 @@ struct BackwardTile {
     BackwardTile(float* scratch, int64_t head_dim, bool gain, bool bias)
         : width(head_dim), padded(round_up(head_dim, panel_cols)) {
         q_transposed = scratch;
-        dout_transposed = q_transposed + query_tile * width;
-        q = dout_transposed + query_tile * width;
-        dout = q + query_tile * padded;
-        dq = dout + query_tile * padded;
+        dout_transposed = q_transposed + query_tile * units_of<Unit>(width);
+        q = dout_transposed + query_tile * units_of<Unit>(width);
+        dout = q + query_panel_floats * padded / panel_cols;
+        dq = dout + query_panel_floats * padded / panel_cols;
         p = dq + query_tile * padded;
         ds = p + key_tile * score_stride;
-        lse = ds + key_tile * score_stride;
+        ds_across = ds + key_tile * score_stride;
+        lse = ds_across + across_floats;
         delta = lse + query_tile;
         dfactor = delta + query_tile;
         drow = dfactor + query_tile;
@@ -46,9 +49,14 @@ struct BackwardTile {
         if (bias || gain) std::memset(diagonals, 0, 2 * diagonal_floats * sizeof(float));
     }
     static constexpr int64_t diagonal_floats = 16 + key_tile * score_stride;
+    static constexpr int64_t across_floats = Unit::floats == 1 ? 0 : key_tile / Unit::floats * query_tile;
+    // Of one panel of q or dout.
+    static constexpr int64_t query_panel_floats = query_tile / Unit::floats * panel_cols;
     static int64_t floats(int64_t head_dim, bool tables) {
-        return query_tile * (2 * head_dim + 3 * round_up(head_dim, panel_cols) + 4) +
-               2 * key_tile * score_stride + (tables ? 2 * diagonal_floats : 0);
+        const int64_t whole = round_up(head_dim, panel_cols);
+        return query_tile * (2 * units_of<Unit>(head_dim) + whole + 4) +
+               2 * query_panel_floats * whole / panel_cols + 2 * key_tile * score_stride + across_floats +
+               (tables ? 2 * diagonal_floats : 0);
     }
 
     // at_lse, at_delta: of the tile's first query.
@@ -57,18 +65,12 @@ struct BackwardTile {
         const int64_t rows = t.end - t.begin;
         const float* from_q = queries.f32() + t.begin * queries.row_stride;
         const float* from_dout = gradients.f32() + t.begin * gradients.row_stride;
-        pack_queries_transposed(q_transposed, from_q, queries.row_stride, rows, width, score.packing);
-        pack_queries_transposed(dout_transposed, from_dout, gradients.row_stride, rows, width, nullptr);
-        for (int64_t c = 0; c < padded; c += panel_cols) {
-            pack_panel<PlainUnit>(q + c * query_tile, from_q + c, queries.row_stride, rows, width - c);
-            pack_panel<PlainUnit>(dout + c * query_tile, from_dout + c, gradients.row_stride, rows,
-                                  width - c);
-            if (!factors) continue;
-            for (int64_t i = 0; i < rows; ++i) {
-                float* to = q + c * query_tile + i * panel_cols;
-                store(to, load(to) * splat(score.factor[i]));
-                store(to + lanes, load(to + lanes) * splat(score.factor[i]));
-            }
+        pack_queries_transposed<Unit>(q_transposed, from_q, queries.row_stride, rows, width, score.packing);
+        pack_queries_transposed<Unit>(dout_transposed, from_dout, gradients.row_stride, rows, width, nullptr);
+        for (int64_t c = 0, at = 0; c < padded; c += panel_cols, at += query_panel_floats) {
+            pack_panel<Unit>(q + at, from_q + c, queries.row_stride, rows, width - c,
+                             factors ? score.factor : nullptr);
+            pack_panel<Unit>(dout + at, from_dout + c, gradients.row_stride, rows, width - c);
         }
         std::memset(dq, 0, static_cast<size_t>(query_tile * padded) * sizeof(float));
         // Queries past the end: probability 0.
@@ -78,27 +80,54 @@ struct BackwardTile {
             dfactor[i] = drow[i] = 0.0f;
         }
     }
+
+    // P^T and dS^T of `keys` keys, rounded to the units of the products that take them.
+    void round_scores(int64_t keys) const {
+        if constexpr (Unit::floats > 1) {
+            for (int64_t j = 0; j < keys; j += 2)
+                for (int64_t i = 0; i < query_tile; i += lanes) {
+                    const float* row = ds + j * score_stride + i;
+                    store(ds_across + j / 2 * query_tile + i,
+                          Unit::interleave(load(row), j + 1 < keys ? load(row + score_stride) : Vec{}));
+                }
+            for (float* tile : {p, ds})  // in place: unit i / 2 lies before the numbers that are read next
+                for (int64_t j = 0; j < keys; ++j)
+                    for (int64_t i = 0; i < query_tile; i += 2 * lanes) {
+                        float* row = tile + j * score_stride;
+                        store(row + i / 2, Unit::round_pair(load(row + i), load(row + i + lanes)));
+                    }
+        }
+    }
+};
+
+// Keys and values of consecutive positions as left sides of the products over channels.
+struct KeyRows {
+    int64_t begin;  // position of row 0
+    LeftRows k, v;
 };
 
 // Scores and gradients of probabilities of one panel: S^T = K Q^T and dP^T = V dO^T for the keys of `range`.
-inline void score_panel(const BackwardTile& t, int64_t panel, const KeyRange& range, int64_t first_key,
-                        const Tensor& k, const Tensor& v) {
-    const auto product = [&](float* to, const Tensor& left, const float* right) {
-        multiply_panel<PlainUnit>(
-            left.f32() + range.begin * left.row_stride, left.row_stride, 1,
-            right + panel * t.width * panel_cols, t.width,
+template <class Unit>
+inline void score_panel(const BackwardTile<Unit>& t, int64_t panel, const KeyRange& range, int64_t first_key,
+                        const KeyRows& rows) {
+    const int64_t units = units_of<Unit>(t.width);
+    const auto product = [&](float* to, const LeftRows& left, const float* right) {
+        multiply_panel<Unit>(
+            left.data + (range.begin - rows.begin) * left.stride, left.stride, 1,
+            right + panel * units * panel_cols, units,
             range.end - range.begin, [=](int64_t r, Vec low, Vec high) __attribute__((always_inline)) {
                 store(to + r * score_stride, low);
                 store(to + r * score_stride + lanes, high);
             });
     };
     const int64_t at = (range.begin - first_key) * score_stride + panel * panel_cols;
-    product(t.p + at, k, t.q_transposed);
-    product(t.ds + at, v, t.dout_transposed);
+    product(t.p + at, rows.k, t.q_transposed);
+    product(t.ds + at, rows.v, t.dout_transposed);
 }
 
 // Keys [from, until) of a panel are seen by none of its queries.
-inline void clear_panel(const BackwardTile& t, int64_t panel, int64_t from, int64_t until,
+template <class Unit>
+inline void clear_panel(const BackwardTile<Unit>& t, int64_t panel, int64_t from, int64_t until,
                         int64_t first_key) {
     for (float* tile : {t.p, t.ds, t.dl, t.dlz}) {
         if (!tile) continue;
@@ -124,17 +153,18 @@ inline void add_diagonals(float* table, const float* tile, int64_t keys, int64_t
     }
 }
 
-// A matrix in tiles: element (i, j) lies i * row_step + j * k_step behind `data`.
+// A matrix in tiles: unit (i, j) lies i * row_step + j * k_step behind `data`.
 struct Strided {
     const float* data;
     int64_t row_step, k_step;
 };
-// c [rows, padded] += left [rows, depth] times the panels of `right`, which lie panel_floats apart.
+// c [rows, padded] += left [rows, depth units] times the panels of `right`, which lie panel_floats apart.
+template <class Unit>
 inline void accumulate(float* c, int64_t padded, const Strided& left, const float* right,
                        int64_t panel_floats, int64_t rows, int64_t depth) {
     for (int64_t column = 0; column < padded; column += panel_cols, right += panel_floats) {
         float* to = c + column;
-        multiply_panel<PlainUnit>(
+        multiply_panel<Unit>(
             left.data, left.row_step, left.k_step, right, depth,
             rows, [=](int64_t r, Vec low, Vec high) __attribute__((always_inline)) {
                 float* at = to + r * padded;
@@ -142,4 +172,18 @@ inline void accumulate(float* c, int64_t padded, const Strided& left, const floa
                 store(at + lanes, load(at + lanes) + high);
             });
     }
+}
+
+// What a tile of keys and one of queries add to dV, dK and dQ. first: the first of `keys` keys; dv, dk: their rows;
+// k: their panels, which lie panel_floats apart.
+template <class Unit>
+inline void add_products(const BackwardTile<Unit>& t, float* dv, float* dk, const float* k,
+                         int64_t panel_floats, int64_t keys, int64_t queries) {
+    t.round_scores(keys);
+    const int64_t depth = units_of<Unit>(queries), panel = t.query_panel_floats;
+    accumulate<Unit>(dv, t.padded, {t.p, score_stride, 1}, t.dout, panel, keys, depth);
+    accumulate<Unit>(dk, t.padded, {t.ds, score_stride, 1}, t.q, panel, keys, depth);
+    const Strided by_query =
+        Unit::floats == 1 ? Strided{t.ds, 1, score_stride} : Strided{t.ds_across, 1, query_tile};
+    accumulate<Unit>(t.dq, t.padded, by_query, k, panel_floats, queries, units_of<Unit>(keys));
 }

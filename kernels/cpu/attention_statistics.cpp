@@ -6,6 +6,8 @@
 // pair's scores are computed in addition to the near ones and chosen by lane.
 // Sums are f32 over the keys of one tile and f64 over tiles. Moments are about a centre of the row, the mean
 // over its first tile, which is within a few deviations of the row's mean.
+// Scores are f32 products here whatever the precision: with bf16, weights differ from those of attention by
+// the rounding of its inputs.
 // With stick-breaking, tiles and keys are visited from near to far and weights are rebuilt without the lse.
 // Parallel over (sequence, head, tile of queries).
 #include <cmath>
@@ -315,8 +317,8 @@ void CpuOps::do_attention_statistics(Tensor statistics, const Tensor& lse, const
         alignas(64) float scales[query_tile];
         for (float& scale : scales) scale = spec.scale;
         const auto pack = [&](float* to, const Tensor& from) {
-            pack_queries_transposed(to, from.f32() + tile.begin * from.row_stride, from.row_stride, count, d,
-                                    scales);
+            pack_queries_transposed<PlainUnit>(to, from.f32() + tile.begin * from.row_stride, from.row_stride,
+                                               count, d, scales);
         };
         pack(t.queries, part(q, head));
         if (far_keys) pack(t.far_queries, part(spec.far_queries, head));
@@ -334,7 +336,7 @@ void CpuOps::do_attention_statistics(Tensor statistics, const Tensor& lse, const
             if (tables.gain) slice.cut(tables, tile.begin, key, key_end);
             if (forget) slice.cut_forget(forget, key, key_end);
             for (int64_t panel = 0; panel < query_panels; ++panel) {
-                const KeyRange range(tile, panel, key, key_end);
+                const KeyRange range(tile, panel, key, key_end, 1);
                 if (range.empty()) continue;
                 const float* queries = t.queries + panel * d * panel_cols;
                 multiply_scores(t.scores, keys, queries, range);

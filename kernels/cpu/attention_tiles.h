@@ -33,10 +33,11 @@ struct KeyRange {
     int64_t begin, end;
     bool masked;  // some query of the panel does not see all of them
 
-    KeyRange(const QueryTile& q, int64_t panel, int64_t key_begin, int64_t key_end) {
+    // begin - key_begin: a multiple of `floats`, those of a unit along the keys.
+    KeyRange(const QueryTile& q, int64_t panel, int64_t key_begin, int64_t key_end, int64_t floats) {
         const int64_t first = q.begin + panel * panel_cols, last = smaller(first + panel_cols, q.end) - 1;
         const int32_t* start = q.start + panel * panel_cols;
-        begin = larger(key_begin, start[0]);
+        begin = key_begin + larger(0, start[0] - key_begin) / floats * floats;
         end = first < q.end ? smaller(key_end, last + 1) : begin;
         masked = end - 1 > first || start[panel_cols - 1] > begin;
     }
@@ -202,21 +203,66 @@ LONGREACH_INLINE Vec mask_unseen(Vec y, int64_t key, int64_t query, const int32_
 }
 
 // Packs `rows` rows of `width` floats, row i times factor[i], as the right side of products that sum over
-// `width`: query_panels panels of [width, panel_cols].
+// `width`: query_panels panels of [units of width, panel_cols].
+template <class Unit>
 inline void pack_queries_transposed(float* to, const float* from, int64_t stride, int64_t rows, int64_t width,
                                     const float* factor) {
     for (int64_t p = 0; p < query_panels; ++p) {
-        float* panel = to + p * width * panel_cols;
-        const int64_t n = larger(0, smaller(panel_cols, rows - p * panel_cols));
-        pack_panel_transposed<PlainUnit>(panel, from + p * panel_cols * stride, stride, width, n);
-        if (!factor) continue;
-        const Vec left = load(factor + p * panel_cols), right = load(factor + p * panel_cols + lanes);
-        for (int64_t i = 0; i < width; ++i, panel += panel_cols) {
-            store(panel, load(panel) * left);
-            store(panel + lanes, load(panel + lanes) * right);
-        }
+        const int64_t first = p * panel_cols, n = larger(0, smaller(panel_cols, rows - first));
+        pack_panel_transposed<Unit>(to + first * units_of<Unit>(width), from + first * stride, stride, width,
+                                    n, factor ? factor + first : nullptr);
     }
 }
+
+// Rows of a [T, d] tensor as a left side that is summed over channels, from one position on.
+struct LeftRows {
+    const float* data = nullptr;
+    int64_t stride = 0;
+
+    // f32 is read where it is; other units are packed into `memory`: floats<Unit>(d) for each row.
+    template <class Unit>
+    static LeftRows of(float* memory, const Tensor& from, int64_t begin, int64_t end) {
+        const float* source = from.f32() + begin * from.row_stride;
+        if constexpr (Unit::floats == 1) return {source, from.row_stride};
+        const int64_t stride = floats<Unit>(from.cols());
+        pack_rows<Unit>(memory, stride, source, from.row_stride, end - begin, from.cols());
+        return {memory, stride};
+    }
+    template <class Unit>
+    static int64_t floats(int64_t head_dim) {
+        return Unit::floats == 1 ? 0 : round_up(units_of<Unit>(head_dim), lanes);
+    }
+};
+
+// Keys [begin, end), a tile, as left sides: of the scores row by row, of the output summed over keys.
+struct KeyTile {
+    int64_t begin;
+    LeftRows keys, far_keys;
+    const float* values;  // unit u of channel c at u * value_stride + c
+    int64_t value_stride;
+
+    // f32 is read where it is; other units are packed into `memory`. k, far_k (may be empty), v: [T, d].
+    template <class Unit>
+    static KeyTile of(float* memory, const Tensor& k, const Tensor& far_k, const Tensor& v, int64_t begin,
+                      int64_t end) {
+        const float* values = v.f32() + begin * v.row_stride;
+        KeyTile tile{begin, LeftRows::of<Unit>(memory, k, begin, end), {}, values, v.row_stride};
+        memory += key_tile * LeftRows::floats<Unit>(k.cols());
+        if (far_k) tile.far_keys = LeftRows::of<Unit>(memory, far_k, begin, end);
+        if constexpr (Unit::floats > 1) {
+            memory += key_tile * LeftRows::floats<Unit>(k.cols());
+            tile.values = memory;
+            tile.value_stride = round_up(v.cols(), lanes);
+            pack_columns<Unit>(memory, tile.value_stride, values, v.row_stride, end - begin, v.cols());
+        }
+        return tile;
+    }
+    template <class Unit>
+    static int64_t floats(int64_t head_dim) {
+        if constexpr (Unit::floats == 1) return 0;
+        return key_tile * (2 * LeftRows::floats<Unit>(head_dim) + round_up(head_dim, lanes) / Unit::floats);
+    }
+};
 
 // What both passes assume about a spec.
 inline void check_attention(const AttentionSpec& s) {

@@ -4,8 +4,8 @@
 
 struct MatrixProduct;  // gemm.h
 
-// What stick-breaking backward writes and reads.
-struct StickTensors {
+// What attention backward writes and reads.
+struct AttentionTensors {
     Tensor dq, dk, dv;
     const Tensor &dout, &o, &lse, &q, &k, &v;
 };
@@ -127,10 +127,19 @@ class CpuOps final : public Ops, public CpuDevice {
     template <class Unit>
     void multiply_by_pieces(const MatrixProduct& product);
 
+    // attention.cpp, attention_backward.cpp, with inputs of products in f32 or rounded to bf16.
+    template <class Unit>
+    void softmax_attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor& q, const Tensor& k,
+                           const Tensor& v, const AttentionSpec& spec);
+    template <class Unit>
+    void softmax_attention_backward(const AttentionTensors& of, const AttentionGradients& gradients,
+                                    const Tensor& workspace, const AttentionSpec& spec);
     // stick_breaking.cpp, stick_breaking_backward.cpp: attention of a spec with stick_breaking.
+    template <class Unit>
     void break_sticks(Tensor o, Tensor lse, const Tensor& q, const Tensor& k, const Tensor& v,
                       const AttentionSpec& spec);
-    void break_sticks_backward(const StickTensors& of, const AttentionGradients& gradients,
+    template <class Unit>
+    void break_sticks_backward(const AttentionTensors& of, const AttentionGradients& gradients,
                                const Tensor& workspace, const AttentionSpec& spec);
     int64_t stick_workspace(const AttentionSpec& spec, const AttentionGradients& gradients) const;
 

@@ -54,10 +54,6 @@ struct Blocks {
         const int64_t count = (k + block_units * Unit::floats - 1) / (block_units * Unit::floats);
         return {count, round_up((k + count - 1) / count, lanes * Unit::floats)};
     }
-    template <class Unit>
-    static int64_t units(int64_t floats) {
-        return (floats + Unit::floats - 1) / Unit::floats;
-    }
     int64_t length_of(int64_t block, int64_t k) const { return smaller(length, k - block * length); }
 };
 
@@ -183,7 +179,7 @@ template <class Unit>
 Left pack_left(float* to, const MatrixProduct& p, int64_t k_begin, int64_t k_count, int64_t row,
                int64_t rows) {
     if (p.a.transposed) {
-        const int64_t tile_step = Blocks::units<Unit>(k_count) * tile_rows + tile_slack;
+        const int64_t tile_step = units_of<Unit>(k_count) * tile_rows + tile_slack;
         pack_strips<tile_rows, Unit>(to, tile_step, p.a.data + k_begin * p.a.row_stride + row, p.a.row_stride,
                                      k_count, rows);
         return {to, tile_step, 1, tile_rows};
@@ -237,7 +233,7 @@ void multiply_rows(const MatrixProduct& p, const Blocks& blocks, const Right& ri
             }
             const Stream ahead = Stream::of(next, panel_cols, panel_cols, 1);
             multiply_left_panel<Unit>(
-                left[block - first], panel, Blocks::units<Unit>(k_count), rows,
+                left[block - first], panel, units_of<Unit>(k_count), rows,
                 writer_at(p, row, col, block == 0 ? p.beta : 1.0f, block == blocks.count - 1),
                 [=](int64_t t) __attribute__((always_inline)) { return ahead(smaller(t, ahead.lines - 1)); });
         }
@@ -265,7 +261,7 @@ void multiply_piece(const MatrixProduct& p, const Blocks& blocks, const Piece& p
     const int64_t tiles = (rows + tile_rows - 1) / tile_rows;
     for (int64_t block = first; block < last; ++block) {
         const int64_t k_begin = block * blocks.length, k_count = blocks.length_of(block, p.k);
-        const int64_t units = Blocks::units<Unit>(k_count);
+        const int64_t units = units_of<Unit>(k_count);
         const int64_t panel_step = units * panel_cols + lanes;  // not a power of two
         const Left left = pack_left<Unit>(scratch, p, k_begin, k_count, row, rows);
         pack_panels<Unit>(panels, panel_step, p, k_begin, k_count, col, cols);
@@ -347,7 +343,7 @@ struct PieceCut {
 template <class Unit>
 void CpuOps::multiply_by_rows(const MatrixProduct& p) {
     const Blocks blocks = Blocks::of<Unit>(p.k);
-    const RowCut cut(p, blocks, Blocks::units<Unit>(blocks.length), packed_floats_, most_panels);
+    const RowCut cut(p, blocks, units_of<Unit>(blocks.length), packed_floats_, most_panels);
     for (int64_t col = 0; col < p.n; col += cut.chunk_cols) {
         const int64_t col_end = smaller(p.n, col + cut.chunk_cols);
         const int64_t panels = (col_end - col + panel_cols - 1) / panel_cols;
@@ -421,10 +417,7 @@ void CpuOps::multiply_units(const MatrixProduct& p) {
 }
 
 void CpuOps::multiply(const MatrixProduct& product) {
-#if defined(LONGREACH_ISA_AVX512)
-    if (precision_ == Precision::bf16) return multiply_units<Bf16Unit>(product);
-#endif
-    multiply_units<PlainUnit>(product);
+    with_unit(precision_, [&]<class Unit>(Unit) { multiply_units<Unit>(product); });
 }
 
 void CpuOps::do_linear(Tensor y, const Tensor& x, const Tensor& w, Write write) {

@@ -38,6 +38,13 @@ struct PlainUnit {
     }
     // Units at the same k of n neighbouring columns; the second row does not exist here.
     LONGREACH_INLINE static Vec across(const float* row, const float*, int64_t n) { return along(row, n); }
+    // As exact as an input of a product has to be.
+    LONGREACH_INLINE static Vec exp2_of(Vec x) { return exp2(x); }
+    // The same, each row times a factor of its own.
+    LONGREACH_INLINE static Vec along(const float* p, int64_t n, Vec factor) { return along(p, n) * factor; }
+    LONGREACH_INLINE static Vec across(const float* row, const float*, int64_t n, Vec factor, Vec) {
+        return along(row, n) * factor;
+    }
 };
 
 #if defined(LONGREACH_ISA_AVX512)
@@ -48,6 +55,7 @@ struct Bf16Unit {
     LONGREACH_INLINE static Vec multiply_add(Vec a, Vec b, Vec sum) {
         return (Vec)_mm512_dpbf16_ps((__m512)sum, (__m512bh)a, (__m512bh)b);
     }
+    LONGREACH_INLINE static Vec exp2_of(Vec x) { return coarse_exp2(x); }
     // The low half holds the 16 roundings of `low`, the high half those of `high`.
     LONGREACH_INLINE static Vec round_pair(Vec low, Vec high) {
         return (Vec)_mm512_cvtne2ps_pbh((__m512)high, (__m512)low);
@@ -55,15 +63,40 @@ struct Bf16Unit {
     LONGREACH_INLINE static Vec along(const float* p, int64_t n) {
         return round_pair(PlainUnit::along(p, n), n > lanes ? PlainUnit::along(p + lanes, n - lanes) : Vec{});
     }
+    LONGREACH_INLINE static Vec along(const float* p, int64_t n, Vec factor) {
+        return round_pair(PlainUnit::along(p, n) * factor,
+                          n > lanes ? PlainUnit::along(p + lanes, n - lanes) * factor : Vec{});
+    }
+    // Lane i holds the roundings of lane i of both.
+    LONGREACH_INLINE static Vec interleave(Vec row, Vec next) {
+        const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8,
+                                               23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+        return (Vec)_mm512_permutexvar_epi16(order, (__m512i)round_pair(row, next));
+    }
     LONGREACH_INLINE static Vec across(const float* row, const float* next, int64_t n) {
-        const Vec pair = round_pair(PlainUnit::along(row, n), next ? PlainUnit::along(next, n) : Vec{});
-        const __m512i interleave =
-            _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6, 21,
-                             5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
-        return (Vec)_mm512_permutexvar_epi16(interleave, (__m512i)pair);
+        return interleave(PlainUnit::along(row, n), next ? PlainUnit::along(next, n) : Vec{});
+    }
+    LONGREACH_INLINE static Vec across(const float* row, const float* next, int64_t n, Vec factor,
+                                       Vec next_factor) {
+        return interleave(PlainUnit::along(row, n) * factor,
+                          next ? PlainUnit::along(next, n) * next_factor : Vec{});
     }
 };
 #endif
+
+// Calls work with a unit of the precision that inputs of products are rounded to.
+template <class Work>
+LONGREACH_INLINE void with_unit([[maybe_unused]] Precision precision, Work work) {
+#if defined(LONGREACH_ISA_AVX512)
+    if (precision == Precision::bf16) return work(Bf16Unit{});
+#endif
+    work(PlainUnit{});
+}
+
+template <class Unit>
+LONGREACH_INLINE int64_t units_of(int64_t floats) {
+    return (floats + Unit::floats - 1) / Unit::floats;
+}
 
 // What a register tile fetches into L2 while it multiplies: one cache line per k, `step` floats apart.
 struct Ahead {
@@ -151,45 +184,65 @@ LONGREACH_INLINE void pack_rows(float* to, int64_t to_stride, const float* from,
             store(to + r * to_stride + u, Unit::along(from + r * stride + i, k - i));
 }
 
+// A row-major [k, n] source as a left side that is summed over its rows: unit u of column j at u * to_stride + j.
+// Rows of units are written in whole vectors.
+template <class Unit>
+LONGREACH_INLINE void pack_columns(float* to, int64_t to_stride, const float* from, int64_t stride, int64_t k,
+                                   int64_t n) {
+    for (int64_t i = 0; i < k; i += Unit::floats, to += to_stride) {
+        const float* row = from + i * stride;
+        for (int64_t c = 0; c < n; c += lanes)
+            store(to + c, Unit::across(row + c, i + 1 < k ? row + stride + c : nullptr, n - c));
+    }
+}
+
 // Strips of `width` columns from a row-major [k, n] source, row by row so that each page is visited once:
 // strip s at to + s * strip_step, element (u, j) of it at u * width + j. Panels of the right side have width
 // panel_cols and zeros after the last column; tiles of a transposed left side have width tile_rows, and since
-// whole vectors are stored a strip must be followed by tile_slack unused floats.
+// whole vectors are stored a strip must be followed by tile_slack unused floats. With `factor`, row i of the source
+// is multiplied by factor[i].
 inline constexpr int tile_slack = 16;
 template <int width, class Unit>
 LONGREACH_INLINE void pack_strips(float* to, int64_t strip_step, const float* from, int64_t stride, int64_t k,
-                                  int64_t n) {
+                                  int64_t n, const float* factor = nullptr) {
     for (int64_t i = 0; i < k; i += Unit::floats, to += width) {
-        const float* row = from + i * stride;
-        const float* next = i + 1 < k ? row + stride : row;
         const bool pair = i + 1 < k;
+        const float* row = from + i * stride;
+        const float* next = pair ? row + stride : row;
+        const auto units = [&](int64_t c) __attribute__((always_inline)) {
+            const float* second = pair ? next + c : nullptr;
+            if (!factor) return Unit::across(row + c, second, n - c);
+            return Unit::across(row + c, second, n - c, splat(factor[i]), splat(factor[pair ? i + 1 : i]));
+        };
         float* strip = to;
         for (int64_t c = 0; c < n; c += width, strip += strip_step)
-            for (int64_t v = 0; v < width; v += lanes)
-                store(strip + v, n > c + v
-                                     ? Unit::across(row + c + v, pair ? next + c + v : nullptr, n - c - v)
-                                     : Vec{});
+            for (int64_t v = 0; v < width; v += lanes) store(strip + v, n > c + v ? units(c + v) : Vec{});
     }
 }
 // One panel: the first panel_cols of n columns.
 template <class Unit>
-LONGREACH_INLINE void pack_panel(float* to, const float* from, int64_t stride, int64_t k, int64_t n) {
-    pack_strips<panel_cols, Unit>(to, 0, from, stride, k, smaller(n, panel_cols));
+LONGREACH_INLINE void pack_panel(float* to, const float* from, int64_t stride, int64_t k, int64_t n,
+                                 const float* factor = nullptr) {
+    pack_strips<panel_cols, Unit>(to, 0, from, stride, k, smaller(n, panel_cols), factor);
 }
 
 // One panel of the right side from its transpose, a row-major [n, k] source: panel_cols columns,
-// of which n exist.
+// of which n exist. With `factor`, row j of the source is multiplied by factor[j].
 template <class Unit>
 LONGREACH_INLINE void pack_panel_transposed(float* to, const float* from, int64_t stride, int64_t k,
-                                            int64_t n) {
-    const int64_t units = (k + Unit::floats - 1) / Unit::floats;
+                                            int64_t n, const float* factor = nullptr) {
+    const int64_t units = units_of<Unit>(k);
     for (int64_t u = 0; u < units; u += lanes) {
         for (int half = 0; half < panel_cols; half += lanes) {
             Vec block[lanes];
-            for (int j = 0; j < lanes; ++j)
-                block[j] = half + j < n ? Unit::along(from + (half + j) * stride + u * Unit::floats,
-                                                      k - u * Unit::floats)
-                                        : Vec{};
+            const int64_t rest = k - u * Unit::floats;
+            for (int j = 0; j < lanes; ++j) {
+                const int row = half + j;
+                const float* at = from + row * stride + u * Unit::floats;
+                block[j] = row >= n ? Vec{}
+                           : factor ? Unit::along(at, rest, splat(factor[row]))
+                                    : Unit::along(at, rest);
+            }
             transpose(block);
             const int64_t count = smaller(lanes, units - u);
             for (int64_t i = 0; i < count; ++i) store(to + (u + i) * panel_cols + half, block[i]);

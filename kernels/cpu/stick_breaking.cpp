@@ -21,29 +21,33 @@
 namespace {
 
 // One tile of queries of one head. Buffers are pieces of the thread's scratch.
+template <class Unit>
 struct StickTile {
     int64_t width;
-    float* queries;  // [query_panels][d][panel_cols], times ScoreRows::packing
+    float* queries;  // [query_panels][d / u][panel_cols], times ScoreRows::packing; u: numbers of a unit
     float* output;   // [query_panels][d][panel_cols]: O^T so far
-    float* scores;   // [key_tile][panel_cols]: S^T of the current panel, then P^T
+    float* scores;   // [key_tile][panel_cols]: S^T of the current panel, then P^T, [key_tile / u][panel_cols]
     float* broken;   // [query_tile]: sum of b so far
+    float* packed;   // of KeyTile
 
     StickTile(float* scratch, int64_t head_dim) : width(head_dim) {
         queries = scratch;
-        output = queries + query_tile * width;
+        output = queries + query_tile * units_of<Unit>(width);
         scores = output + query_tile * width;
         broken = scores + key_tile * panel_cols;
+        packed = broken + query_tile;
         for (int64_t i = 0; i < query_tile * width; ++i) output[i] = 0.0f;
         for (int64_t i = 0; i < query_tile; ++i) broken[i] = 0.0f;
     }
     static int64_t floats(int64_t head_dim) {
-        return 2 * query_tile * head_dim + key_tile * panel_cols + query_tile;
+        return query_tile * (units_of<Unit>(head_dim) + head_dim + 1) + key_tile * panel_cols +
+               KeyTile::floats<Unit>(head_dim);
     }
 };
 
 // Turns the scores of one panel and the keys of `range` into P^T.
-template <bool masked>
-void break_panel(const StickTile& t, const QueryTile& q, const ScoreRows& rows, int64_t panel,
+template <class Unit, bool masked>
+void break_panel(const StickTile<Unit>& t, const QueryTile& q, const ScoreRows& rows, int64_t panel,
                  const KeyRange& range, const TableSlice& slice) {
     const int64_t first = range.begin, keys = range.end - range.begin;
     for (int64_t lane = 0; lane < panel_cols; lane += lanes) {
@@ -68,11 +72,18 @@ void break_panel(const StickTile& t, const QueryTile& q, const ScoreRows& rows, 
             }
         }
         store(t.broken + at, before + here);
+        if constexpr (Unit::floats > 1)  // unit j / 2 replaces a row that has been read
+            for (int64_t j = 0; j < keys; j += 2) {
+                const float* p = t.scores + j * panel_cols + lane;
+                store(t.scores + j / 2 * panel_cols + lane,
+                      Unit::interleave(load(p), j + 1 < keys ? load(p + panel_cols) : Vec{}));
+            }
     }
 }
 
 // O^T transposed to rows of o.
-void write_output(const StickTile& t, const QueryTile& q, float* o, int64_t stride) {
+template <class Unit>
+void write_output(const StickTile<Unit>& t, const QueryTile& q, float* o, int64_t stride) {
     const int64_t rows = q.end - q.begin;
     for (int64_t i = 0; i < rows; i += lanes) {
         const float* columns = t.output + i / panel_cols * t.width * panel_cols + i % panel_cols;
@@ -88,22 +99,26 @@ void write_output(const StickTile& t, const QueryTile& q, float* o, int64_t stri
 }
 
 // Adds the keys of `range` to one panel of queries.
-void attend_panel(const StickTile& t, const QueryTile& q, const ScoreRows& rows, int64_t panel,
-                  const KeyRange& range, const TableSlice& slice, const Tensor& k, const Tensor& v) {
+template <class Unit>
+void attend_panel(const StickTile<Unit>& t, const QueryTile& q, const ScoreRows& rows, int64_t panel,
+                  const KeyRange& range, const TableSlice& slice, const KeyTile& tile) {
     float* scores = t.scores;
-    multiply_panel<PlainUnit>(
-        k.f32() + range.begin * k.row_stride, k.row_stride, 1, t.queries + panel * t.width * panel_cols,
-        t.width, range.end - range.begin, [=](int64_t r, Vec left, Vec right) __attribute__((always_inline)) {
+    const int64_t units = units_of<Unit>(t.width), first = range.begin - tile.begin;
+    multiply_panel<Unit>(
+        tile.keys.data + first * tile.keys.stride, tile.keys.stride, 1,
+        t.queries + panel * units * panel_cols, units,
+        range.end - range.begin, [=](int64_t r, Vec left, Vec right) __attribute__((always_inline)) {
             store(scores + r * panel_cols, left);
             store(scores + r * panel_cols + lanes, right);
         });
     if (masked_before(q, panel, range))
-        break_panel<true>(t, q, rows, panel, range, slice);
+        break_panel<Unit, true>(t, q, rows, panel, range, slice);
     else
-        break_panel<false>(t, q, rows, panel, range, slice);
+        break_panel<Unit, false>(t, q, rows, panel, range, slice);
     float* output = t.output + panel * t.width * panel_cols;
-    multiply_panel<PlainUnit>(
-        v.f32() + range.begin * v.row_stride, 1, v.row_stride, t.scores, range.end - range.begin,
+    multiply_panel<Unit>(
+        tile.values + first / Unit::floats * tile.value_stride, 1, tile.value_stride, t.scores,
+        units_of<Unit>(range.end - range.begin),
         t.width, [=](int64_t r, Vec left, Vec right) __attribute__((always_inline)) {
             float* o = output + r * panel_cols;
             store(o, load(o) + left);
@@ -113,11 +128,11 @@ void attend_panel(const StickTile& t, const QueryTile& q, const ScoreRows& rows,
 
 }  // namespace
 
+template <class Unit>
 void CpuOps::break_sticks(Tensor o, Tensor lse, const Tensor& q, const Tensor& k, const Tensor& v,
                           const AttentionSpec& spec) {
     const int64_t d = spec.head_dim, length = spec.length, group = spec.heads / spec.kv_heads;
-    check(StickTile::floats(d) <= scratch_per_thread_, "attention: head size {} is too large", d);
-    check_attention(spec);
+    check(StickTile<Unit>::floats(d) <= scratch_per_thread_, "attention: head size {} is too large", d);
     check_sticks(spec);
     const int64_t tiles = (length + query_tile - 1) / query_tile;
     const int32_t* row_start = spec.row_start ? spec.row_start.i32() : nullptr;
@@ -131,23 +146,24 @@ void CpuOps::break_sticks(Tensor o, Tensor lse, const Tensor& q, const Tensor& k
         };
         const Tensor queries = part(q, head), keys = part(k, head / group), values = part(v, head / group);
         const int64_t token = first_row + tile.begin, count = tile.end - tile.begin;
-        StickTile t(scratch_of(thread), d);
+        StickTile<Unit> t(scratch_of(thread), d);
         const ScoreRows rows(spec, head, token, count);
-        pack_queries_transposed(t.queries, queries.f32() + tile.begin * queries.row_stride,
-                                queries.row_stride, count, d, rows.packing);
+        pack_queries_transposed<Unit>(t.queries, queries.f32() + tile.begin * queries.row_stride,
+                                      queries.row_stride, count, d, rows.packing);
         const TableSlice::Tables tables(spec, head);
         TableSlice slice;
         const int64_t first = tile.first_key(), last = (tile.end - 1 - first) / key_tile;
         for (int64_t number = last; number >= 0; --number) {
             const int64_t key = first + number * key_tile, key_end = smaller(key + key_tile, tile.end);
             if (tables.gain) slice.cut(tables, tile.begin, key, key_end);
+            const KeyTile side = KeyTile::of<Unit>(t.packed, keys, Tensor(), values, key, key_end);
             bool done = true;
             for (int64_t panel = 0; panel < query_panels; ++panel) {
-                const KeyRange range(tile, panel, key, key_end);
+                const KeyRange range(tile, panel, key, key_end, Unit::floats);
                 if (tile.begin + panel * panel_cols >= tile.end || all_used_up(t.broken + panel * panel_cols))
                     continue;
                 done = false;
-                if (!range.empty()) attend_panel(t, tile, rows, panel, range, slice, keys, values);
+                if (!range.empty()) attend_panel(t, tile, rows, panel, range, slice, side);
             }
             if (done) break;
         }
@@ -156,5 +172,12 @@ void CpuOps::break_sticks(Tensor o, Tensor lse, const Tensor& q, const Tensor& k
         for (int64_t i = 0; i < count; ++i) left[i] = -t.broken[i] * ln_2;
     });
 }
+
+template void CpuOps::break_sticks<PlainUnit>(Tensor, Tensor, const Tensor&, const Tensor&, const Tensor&,
+                                              const AttentionSpec&);
+#if defined(LONGREACH_ISA_AVX512)
+template void CpuOps::break_sticks<Bf16Unit>(Tensor, Tensor, const Tensor&, const Tensor&, const Tensor&,
+                                             const AttentionSpec&);
+#endif
 
 #include "kernels/cpu/isa_end.h"

@@ -30,7 +30,7 @@
 
 namespace {
 
-// The workspace: delta [H, N]; per thread one tile of keys as a right side; per item dK and dV [T, padded] of
+// The workspace: delta [H, N]; per thread one tile of keys as a right side, and with its values as left sides; per item dK and dV [T, padded] of
 // its sequence and key/value head, and its tables by distance.
 struct StickPlan {
     Plan plan;             // segments, and sizes of delta and tables
@@ -38,10 +38,11 @@ struct StickPlan {
     int64_t thread_floats, item_floats, items;
     int64_t keys_at, sums_at, tables_at, floats;
 
-    StickPlan(const AttentionSpec& s, const AttentionGradients& wanted, int threads)
-        : plan(s, wanted, threads) {
+    template <class Unit>
+    StickPlan(const AttentionSpec& s, const AttentionGradients& wanted, int threads, Unit unit)
+        : plan(s, wanted, threads, unit) {
         segment_rows = round_up(plan.segment_keys, query_tile);
-        thread_floats = key_tile * plan.padded;
+        thread_floats = key_tile * (plan.padded + plan.row_floats);
         item_floats = 2 * s.length * plan.padded;
         items = plan.segments * s.batch * s.kv_heads;
         keys_at = plan.delta_floats;
@@ -58,9 +59,10 @@ struct StickSums {
 };
 
 // p: S^T to P^T; ds: dP^T to dS^T. Queries of the panel and keys of `range`, from the last to the first.
-template <bool masked>
-void differentiate_sticks(const BackwardTile& t, StickSums& sums, const QueryTile& q, const ScoreRows& rows,
-                          int64_t panel, const KeyRange& range, int64_t first_key, const TableSlice& slice) {
+template <class Unit, bool masked>
+void differentiate_sticks(const BackwardTile<Unit>& t, StickSums& sums, const QueryTile& q,
+                          const ScoreRows& rows, int64_t panel, const KeyRange& range, int64_t first_key,
+                          const TableSlice& slice) {
     float *const to_p = t.p, *const to_ds = t.ds, *const to_dl = t.dl, *const to_dlz = t.dlz;
     for (int64_t lane = 0; lane < panel_cols; lane += lanes) {
         const int64_t at = panel * panel_cols + lane;
@@ -122,11 +124,17 @@ struct StickItem {
 };
 
 // One tile of keys [key, key_end) against one tile of queries; false: every stick is used up.
-bool stick_tile(const StickItem& item, const BackwardTile& t, StickSums& sums, const QueryTile& q,
+template <class Unit>
+bool stick_tile(const StickItem& item, const BackwardTile<Unit>& t, StickSums& sums, const QueryTile& q,
                 const ScoreRows& rows, const TableSlice& slice, int64_t key, int64_t key_end) {
     bool any = false;
+    float* left = item.packed + key_tile * t.padded;
+    const KeyRows sides{
+        .begin = key,
+        .k = LeftRows::of<Unit>(left, item.k, key, key_end),
+        .v = LeftRows::of<Unit>(left + key_tile * item.plan.row_floats / 2, item.v, key, key_end)};
     for (int64_t panel = 0; panel < query_panels; ++panel) {
-        const KeyRange range(q, panel, key, key_end);
+        const KeyRange range(q, panel, key, key_end, Unit::floats);
         const bool done =
             q.begin + panel * panel_cols >= q.end || all_used_up(sums.broken + panel * panel_cols);
         any = any || !done;
@@ -136,27 +144,27 @@ bool stick_tile(const StickItem& item, const BackwardTile& t, StickSums& sums, c
         }
         clear_panel(t, panel, key, range.begin, key);
         clear_panel(t, panel, range.end, key_end, key);
-        score_panel(t, panel, range, key, item.k, item.v);
+        score_panel(t, panel, range, key, sides);
         if (masked_before(q, panel, range))
-            differentiate_sticks<true>(t, sums, q, rows, panel, range, key, slice);
+            differentiate_sticks<Unit, true>(t, sums, q, rows, panel, range, key, slice);
         else
-            differentiate_sticks<false>(t, sums, q, rows, panel, range, key, slice);
+            differentiate_sticks<Unit, false>(t, sums, q, rows, panel, range, key, slice);
     }
     if (!any) return false;
-    const int64_t queries = q.end - q.begin, keys = key_end - key, query_panel = query_tile * panel_cols;
+    const int64_t keys = key_end - key, panel_floats = key_tile / Unit::floats * panel_cols;
     for (int64_t c = 0; c < t.padded; c += panel_cols)
-        pack_panel<PlainUnit>(item.packed + c * key_tile, item.k.f32() + key * item.k.row_stride + c,
-                              item.k.row_stride, keys, item.k.cols() - c);
-    accumulate(item.dv + key * t.padded, t.padded, {t.p, score_stride, 1}, t.dout, query_panel, keys,
-               queries);
-    accumulate(item.dk + key * t.padded, t.padded, {t.ds, score_stride, 1}, t.q, query_panel, keys, queries);
-    accumulate(t.dq, t.padded, {t.ds, 1, score_stride}, item.packed, key_tile * panel_cols, queries, keys);
+        pack_panel<Unit>(item.packed + c / panel_cols * panel_floats,
+                         item.k.f32() + key * item.k.row_stride + c, item.k.row_stride, keys,
+                         item.k.cols() - c);
+    add_products(t, item.dv + key * t.padded, item.dk + key * t.padded, item.packed, panel_floats, keys,
+                 q.end - q.begin);
     return true;
 }
 
 // dq = scale f times the tile's sums; df, without a softcap from <dQ / f, q>.
-void finish_queries(const StickItem& item, const BackwardTile& t, const QueryTile& q, const ScoreRows& rows,
-                    int64_t head, const Tensor& queries) {
+template <class Unit>
+void finish_queries(const StickItem& item, const BackwardTile<Unit>& t, const QueryTile& q,
+                    const ScoreRows& rows, int64_t head, const Tensor& queries) {
     const int64_t d = item.spec.head_dim;
     const float scale = item.spec.scale;
     for (int64_t r = 0; r < q.end - q.begin; ++r) {
@@ -177,13 +185,14 @@ void finish_queries(const StickItem& item, const BackwardTile& t, const QueryTil
 }
 
 // Queries [begin, end) of one head.
+template <class Unit>
 void stick_head(const StickItem& item, int64_t begin, int64_t end, int64_t head, int64_t member) {
     const int64_t d = item.spec.head_dim;
     const Tensor q = item.q.col_range(head * d, d), dout = item.dout.col_range(head * d, d);
     const TableSlice::Tables tables(item.spec, head);
     float* dgain = item.table(0, item.plan.gain_rows, member);
     float* dbias = item.table(item.plan.gain_rows, item.plan.bias_rows, member);
-    BackwardTile t(item.scratch, d, dgain, dbias);
+    BackwardTile<Unit> t(item.scratch, d, dgain, dbias);
     TableSlice slice;
     for (int64_t i = begin; i < end; i += query_tile) {
         const QueryTile tile(i, item.spec.length, item.row_start);
@@ -207,14 +216,16 @@ void stick_head(const StickItem& item, int64_t begin, int64_t end, int64_t head,
 }  // namespace
 
 int64_t CpuOps::stick_workspace(const AttentionSpec& spec, const AttentionGradients& gradients) const {
-    return StickPlan(spec, gradients, threads_).floats * static_cast<int64_t>(sizeof(float));
+    int64_t floats = 0;
+    with_unit(precision_, [&](auto unit) { floats = StickPlan(spec, gradients, threads_, unit).floats; });
+    return floats * static_cast<int64_t>(sizeof(float));
 }
 
-void CpuOps::break_sticks_backward(const StickTensors& of, const AttentionGradients& gradients,
+template <class Unit>
+void CpuOps::break_sticks_backward(const AttentionTensors& of, const AttentionGradients& gradients,
                                    const Tensor& workspace, const AttentionSpec& spec) {
-    check_attention(spec);
     check_sticks(spec);
-    const StickPlan sticks(spec, gradients, threads_);
+    const StickPlan sticks(spec, gradients, threads_, Unit{});
     const Plan& plan = sticks.plan;
     const bool tables = plan.item_table_floats() > 0;
     check(!tables || spec.distance_gain,
@@ -222,7 +233,7 @@ void CpuOps::break_sticks_backward(const StickTensors& of, const AttentionGradie
     check(!gradients.sink && !gradients.forget, "attention_backward: gradients that stick-breaking has not");
     check(workspace.bytes() >= sticks.floats * 4, "attention_backward: workspace of {} bytes, {} needed",
           workspace.bytes(), sticks.floats * 4);
-    check(BackwardTile::floats(spec.head_dim, tables) <= scratch_per_thread_,
+    check(BackwardTile<Unit>::floats(spec.head_dim, tables) <= scratch_per_thread_,
           "attention: head size {} is too large", spec.head_dim);
     const int64_t d = spec.head_dim, length = spec.length, tokens = spec.batch * length, padded = plan.padded;
     const int64_t group = spec.heads / spec.kv_heads, heads = spec.batch * spec.kv_heads;
@@ -262,7 +273,7 @@ void CpuOps::break_sticks_backward(const StickTensors& of, const AttentionGradie
         const int64_t begin = segment * sticks.segment_rows,
                       end = smaller(length, begin + sticks.segment_rows);
         for (int64_t member = 0; member < group; ++member)
-            stick_head(item, begin, end, kv_head * group + member, member);
+            stick_head<Unit>(item, begin, end, kv_head * group + member, member);
     });
     // dK and dV: those of the segments whose queries come behind the key, in order.
     for_items(pool_, tokens, 2 * spec.kv_heads * d, [&](int64_t n) {
@@ -287,5 +298,12 @@ void CpuOps::break_sticks_backward(const StickTensors& of, const AttentionGradie
         add_tables(gradients.distance_bias, table_sums, plan.gain_rows, plan.bias_rows, 1.0f, spec, plan,
                    pool_);
 }
+
+template void CpuOps::break_sticks_backward<PlainUnit>(const AttentionTensors&, const AttentionGradients&,
+                                                       const Tensor&, const AttentionSpec&);
+#if defined(LONGREACH_ISA_AVX512)
+template void CpuOps::break_sticks_backward<Bf16Unit>(const AttentionTensors&, const AttentionGradients&,
+                                                      const Tensor&, const AttentionSpec&);
+#endif
 
 #include "kernels/cpu/isa_end.h"

@@ -103,8 +103,8 @@ class Terms {
         used_.push_back(term);
         return term;
     }
-    // One for a needle that is not asked for. A key is none of those that are; a value that is one by chance rejects
-    // the sample.
+    // One for a needle that is not asked for. A key differs from those that are asked for; a value that equals
+    // one of theirs by chance rejects the sample.
     TokenList other() {
         if (kind_ == data::TaskTerms::words && !values_) return next();
         TokenList term;

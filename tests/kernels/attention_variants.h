@@ -13,6 +13,10 @@
 // by its additions. Products of such factors follow to first order; the factor 2 in `safety` covers the
 // second. `floor` covers exponentials below 2^-126, which may become 0.
 //
+// Where inputs of products are rounded by the relative `input` (bf16 on a CPU), both factors of every product of q, k,
+// P, v, dout and dS carry one rounding more: 2 input |a||b|. The denominators, delta and the sums behind the gradients
+// of tables, factors with a softcap and forget sums take values before that rounding.
+//
 // The gradients of storage with fewer bits, whose roundings are off by the relative `narrow`: one rounding of
 // o in delta, of P and dS before their products, of the results.
 #pragma once
@@ -26,6 +30,7 @@ inline double roundings(double k) {
 }
 inline constexpr double safety = 2;
 inline constexpr double e_exp = 3e-7;
+inline constexpr double e_coarse_exp = 9e-5;  // of weights that are rounded for their product
 inline constexpr double e_tanh = 4e-7;
 inline constexpr double floor_of_bounds = 1e-30;
 
@@ -45,6 +50,7 @@ struct Variant {
     bool factor_gradient = false, gain_gradient = false, bias_gradient = false, sink_gradient = false;
     bool forget = false, forget_gradient = false;
     bool sticks = false;
+    double input = 0;  // relative rounding of the inputs of products
     uint64_t seed = 1;
 
     int64_t tokens() const { return batch * length; }
@@ -272,7 +278,7 @@ inline ScoredPair pair_of(const Problem& p, const ExactInputs& in, int64_t b, in
         x.z += scale * product;
         x.magnitude += std::abs(product);
     }
-    x.e_z = roundings(double(d) + 6) * scale * x.magnitude;
+    x.e_z = (roundings(double(d) + 6) + 2 * c.input) * scale * x.magnitude;
     const double tangent = softcap > 0 ? std::tanh(x.z / softcap) : 0;
     x.capped = softcap > 0 ? softcap * tangent : x.z;
     x.slope = 1 - tangent * tangent;
@@ -392,7 +398,8 @@ struct Reference {
         for (const Pair& x : pairs) sum += std::exp(x.y - top);
         const double log_sum = top + std::log(sum);
         const double tiles = double(count) / 64 + 3;
-        const double e_p = 2 * e_y + 4 * unit * (largest + std::abs(log_sum)) + e_exp;
+        const double e_p =
+            2 * e_y + 4 * unit * (largest + std::abs(log_sum)) + (c.input > 0 ? e_coarse_exp : e_exp);
         const double e_sum = e_p + tiles * (e_exp + 4 * unit * (largest + 1)) + roundings(double(count) + 1);
         const double e_lse = e_sum + 4 * unit * std::abs(log_sum);
         lse.add(h * c.tokens() + n, log_sum, e_lse);
@@ -409,7 +416,7 @@ struct Reference {
                 magnitude += std::abs(term);
             }
             const double dout = at(in.dout, n * p.query_cols + q_at + m);
-            const double e_o = (2 * e_sum + 4 * unit) * magnitude;
+            const double e_o = (2 * e_sum + 4 * unit + 2 * c.input) * magnitude;
             o.add(n * p.query_cols + q_at + m, value, e_o);
             delta += dout * value;
             e_delta += std::abs(dout) * (safety * e_o + (roundings(double(d)) + narrow) * std::abs(value));
@@ -440,7 +447,7 @@ struct Reference {
             const double dl = probability * (dp - delta);
             const double e_dl =
                 probability *
-                (e_delta + roundings(double(d)) * magnitude +
+                (e_delta + (roundings(double(d)) + 2 * c.input) * magnitude +
                  (e_row + 6 * unit) * (std::abs(dp - delta) + roundings(2) * (magnitude + std::abs(delta))));
             // Derivative at <q, k>, without f and with it. A gain carries 2 roundings, every factor one.
             const double without = dl * x.gain * x.slope * scale;
@@ -449,7 +456,7 @@ struct Reference {
             const double ds = f * without, e_ds = std::abs(f) * e_without;
             const auto put = [&](int64_t row, int64_t column, double weight, double e_weight, double of) {
                 dqkv.add(row_of(row) + column, weight * of,
-                         (e_weight + (e_sums + narrow) * std::abs(weight)) * std::abs(of));
+                         (e_weight + (e_sums + narrow + 2 * c.input) * std::abs(weight)) * std::abs(of));
             };
             for (int64_t m = 0; m < d; ++m) {
                 put(i, q_at + m, ds, e_ds, at(in.qkv, row_of(j) + k_at + m));
@@ -462,7 +469,8 @@ struct Reference {
                 c.softcap > 0
                     ? x.gain * (e_dl * std::abs(x.capped) + std::abs(dl) * x.e_capped) +
                           (e_sums + 8 * unit) * std::abs(df)
-                    : (e_without + (e_sums + roundings(double(d) + 4)) * std::abs(without)) * x.magnitude;
+                    : (e_without + (e_sums + roundings(double(d) + 4) + 2 * c.input) * std::abs(without)) *
+                          x.magnitude;
             dfactor.add(h * c.tokens() + n, df, e_df);
             dforget.add(h * c.tokens() + n, dl, e_dl + e_sums * std::abs(dl));
             dforget.add(h * c.tokens() + b * c.length + j, -dl, e_dl + e_sums * std::abs(dl));

@@ -11,6 +11,10 @@ namespace {
 
 const uint64_t random_variants = in_harness() ? 120 : 360;
 
+// From 2048 positions on a CPU's backward pass cuts the keys into segments and adds partial results. The
+// harness of the CUDA kernels is slower, and they know no segments.
+const int64_t long_sequence = in_harness() ? 430 : 2060;
+
 // A random combination whose pairs times channels stay below a budget that keeps the reference fast.
 Variant random_variant(uint64_t seed) {
     Draw draw(seed);
@@ -112,6 +116,34 @@ TEST_CASE("random variants of attention and their gradients against double") {
     }
 }
 
+TEST_CASE("bf16 products: random variants against double, the same bits with one and three threads") {
+    const auto one = bf16_ops(1), three = bf16_ops(3);
+    if (!one) return;
+    for (uint64_t seed = 1; seed <= random_variants / 2; ++seed) {
+        CAPTURE(seed);
+        Variant c = random_variant(seed);
+        c.input = bf16_unit;
+        check_variant(c, {one.get(), three.get()}, 2);
+    }
+    Variant long_window = base();  // several segments and blocks of keys; the window begins at odd keys too
+    long_window.length = long_sequence;
+    long_window.window = 301;
+    long_window.head_dim = 20;
+    long_window.gain_rows = long_window.bias_rows = 2;
+    long_window.gain_gradient = long_window.bias_gradient = true;
+    long_window.input = bf16_unit;
+    check_variant(long_window, {one.get(), three.get()}, 2);
+}
+
+TEST_CASE("bf16 products: a window that sees everything gives the bits of none") {
+    const auto ops = bf16_ops(2);
+    if (!ops) return;
+    Variant c = base();
+    const Problem plain = executed(c, *ops);
+    c.window = c.length;
+    check_same_attention(executed(c, *ops), plain);
+}
+
 TEST_CASE("random variants of attention, one query at a time, against double") {
     // The bounds of the pass over all queries hold: the same roundings per pair. That pass rescales once per
     // tile of 96 keys, this one once per 128; on CUDA devices per key, of which a warp takes a quarter.
@@ -133,10 +165,6 @@ TEST_CASE("random variants of attention, one query at a time, against double") {
         return decoded(p, ops);
     });
 }
-
-// From 2048 positions on a CPU's backward pass cuts the keys into segments and adds partial results. The
-// harness of the CUDA kernels is slower, and they know no segments.
-const int64_t long_sequence = in_harness() ? 430 : 2060;
 
 TEST_CASE("variants over several segments of keys") {
     const Variant folded{.batch = 1,

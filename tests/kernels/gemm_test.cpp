@@ -53,15 +53,6 @@ Floats rounded(const Floats& x) {
     return y;
 }
 
-std::unique_ptr<Ops> bf16_ops(int threads) {
-    try {
-        return make_test_ops({.threads = threads, .precision = Precision::bf16, .isa = ""});
-    } catch (const Error& error) {
-        if (error.code() != ExitCode::device) throw;
-        return nullptr;
-    }
-}
-
 // The inputs of one product, with rows padded by `gap` elements. x [m, k], w [n, k] and its transpose.
 struct Inputs {
     Floats x, w, x_transposed, w_transposed;

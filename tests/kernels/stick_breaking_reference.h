@@ -99,7 +99,8 @@ struct StickReference {
             for (size_t x = 0; x < all.size(); ++x) {
                 const double v = at(in.qkv, row_of(i - 1 - int64_t(x)) + v_at + m);
                 value += all[x].share * v;
-                e_value += (all[x].e_share + roundings(count + 2) * all[x].share) * std::abs(v);
+                e_value +=
+                    (all[x].e_share + (roundings(count + 2) + 2 * c.input) * all[x].share) * std::abs(v);
             }
             o.add(n * p.query_cols + q_at + m, value, e_value);
             const double dout = at(in.dout, n * p.query_cols + q_at + m);
@@ -123,7 +124,8 @@ struct StickReference {
                 magnitude += std::abs(product);
             }
             const double dw = w.share * dp;
-            const double e_dw = w.e_share * std::abs(dp) + w.share * roundings(double(d) + 2) * magnitude;
+            const double e_dw =
+                w.e_share * std::abs(dp) + w.share * (roundings(double(d) + 2) + 2 * c.input) * magnitude;
             const double others = delta - given;
             const double e_others = e_delta + e_given + roundings(count + 2) * (std::abs(delta) + given_size);
             const double dl = dw - w.sigma * others;
@@ -140,7 +142,7 @@ struct StickReference {
             const double ds = f * without, e_ds = std::abs(f) * e_without;
             const auto put = [&](int64_t row, int64_t column, double weight, double e_weight, double of) {
                 dqkv.add(row_of(row) + column, weight * of,
-                         (e_weight + e_sums * std::abs(weight)) * std::abs(of));
+                         (e_weight + (e_sums + 2 * c.input) * std::abs(weight)) * std::abs(of));
             };
             for (int64_t m = 0; m < d; ++m) {
                 put(i, q_at + m, ds, e_ds, at(in.qkv, row_of(j) + k_at + m));
@@ -152,7 +154,8 @@ struct StickReference {
                 c.softcap > 0
                     ? s.gain * (e_dl * std::abs(s.capped) + std::abs(dl) * s.e_capped) +
                           (e_sums + 8 * unit) * std::abs(df)
-                    : (e_without + (e_sums + roundings(double(d) + 4)) * std::abs(without)) * s.magnitude;
+                    : (e_without + (e_sums + roundings(double(d) + 4) + 2 * c.input) * std::abs(without)) *
+                          s.magnitude;
             dfactor.add(h * c.tokens() + n, df, e_df);
             if (!c.tables()) continue;
             const auto entry = [&](int64_t rows) {

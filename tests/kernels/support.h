@@ -50,6 +50,18 @@ inline void for_each_isa(const std::function<void(Ops&)>& body, int threads = 2)
     }
 }
 
+// A device that rounds the inputs of products to bf16; null on a machine without one.
+inline std::unique_ptr<Ops> bf16_ops(int threads) {
+    try {
+        return make_test_ops({.threads = threads, .precision = Precision::bf16, .isa = ""});
+    } catch (const Error& error) {
+        if (error.code() != ExitCode::device) throw;
+        return nullptr;
+    }
+}
+// The largest relative error of such a rounding: half an ulp of 8 bits.
+inline constexpr double bf16_unit = 0x1p-9;
+
 // A matrix on the host: 64-byte aligned, rows `stride` elements apart. The padding between rows
 // and one stretch after the last row hold a guard pattern, so that a write outside the matrix
 // shows up in `guards_intact`.
