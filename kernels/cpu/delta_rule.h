@@ -61,7 +61,7 @@ LONGREACH_INLINE void multiply(float* scratch, const DeltaProduct& p, float alph
                  .k = p.k,
                  .alpha = alpha,
                  .beta = beta},
-                scratch);
+                scratch, Precision::fp32);
 }
 
 // Takes aligned pieces of a workspace; counts them where there is no memory.

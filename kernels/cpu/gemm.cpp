@@ -492,20 +492,22 @@ void CpuOps::do_linear_relu2_backward(Tensor da, const Tensor& dy, const Tensor&
               .h_stride = h.row_stride});
 }
 
-void gemm_serial(const MatrixProduct& p, float* scratch) {
+void gemm_serial(const MatrixProduct& p, float* scratch, Precision precision) {
     static_assert(piece_rows * left_stride + piece_cols * (block_units + 16) <= gemm_serial_scratch &&
                   left_floats + panel_floats <= gemm_serial_scratch);
-    const Blocks blocks = Blocks::of<PlainUnit>(p.k);
-    for (int64_t row = 0; row < p.m; row += piece_rows)
-        for (int64_t col = 0; col < p.n; col += piece_cols)
-            multiply_piece<PlainUnit>(p, blocks,
-                                      {.first = 0,
-                                       .last = blocks.count,
-                                       .row = row,
-                                       .rows = smaller(piece_rows, p.m - row),
-                                       .col = col,
-                                       .cols = smaller(piece_cols, p.n - col)},
-                                      p.beta, scratch);
+    with_unit(precision, [&]<class Unit>(Unit) {
+        const Blocks blocks = Blocks::of<Unit>(p.k);
+        for (int64_t row = 0; row < p.m; row += piece_rows)
+            for (int64_t col = 0; col < p.n; col += piece_cols)
+                multiply_piece<Unit>(p, blocks,
+                                     {.first = 0,
+                                      .last = blocks.count,
+                                      .row = row,
+                                      .rows = smaller(piece_rows, p.m - row),
+                                      .col = col,
+                                      .cols = smaller(piece_cols, p.n - col)},
+                                     p.beta, scratch);
+    });
 }
 
 #include "kernels/cpu/isa_end.h"

@@ -11,7 +11,7 @@ struct Factor {
 
 enum class Finish { none, relu2, relu2_backward };
 
-// c [m, n] = alpha * a [m, k] b [k, n] + beta * c, in f32; c is not read when beta is 0 and must not overlap
+// c [m, n] = alpha * a [m, k] b [k, n] + beta * c, sums in f32; c is not read when beta is 0 and must not overlap
 // a or b. Rows of c lie c_stride floats apart.
 struct MatrixProduct {
     float* c = nullptr;
@@ -27,5 +27,5 @@ struct MatrixProduct {
 // 64-byte aligned floats that gemm_serial needs for any shape: what CpuOps::scratch_of(thread) holds.
 inline constexpr int64_t gemm_serial_scratch = 1 << 17;
 
-// The sum order of an element depends on k alone.
-void gemm_serial(const MatrixProduct& product, float* scratch);
+// The sum order of an element depends on k alone. With bf16 both sides are rounded, as in products of all threads.
+void gemm_serial(const MatrixProduct& product, float* scratch, Precision precision);
