@@ -2,10 +2,11 @@
 #include <algorithm>
 #include <cmath>
 
-#include "io/file.h"
+#include "base/contention.h"
 #include "base/units.h"
 #include "commands/commands.h"
 #include "commands/yardsticks.h"
+#include "io/file.h"
 #include "law/library.h"
 #include "model/arena.h"
 #include "model/score_law.h"
@@ -283,6 +284,7 @@ void append_json(std::string& lines, const AttentionBench::Variant& v, const Sha
 void bench_shape(Ops& ops, const Shape& shape, int64_t rounds, std::string& json) {
     fmt::print("\nhead size {}, length {}, {} heads, {} sequences\n\n", shape.head_dim, shape.length,
                shape.heads, shape.tokens / shape.length);
+    const ContentionMeter meter;
     std::vector<double> peaks;
     std::vector<AttentionBench::Variant> variants;
     {
@@ -299,6 +301,7 @@ void bench_shape(Ops& ops, const Shape& shape, int64_t rounds, std::string& json
             for (AttentionBench::Variant& v : variants) bench.time(v);
         }
     }
+    const Contention contention = meter.seen();
     const double peak = median(peaks);
     const AttentionBench::Variant plain = variants[0];
     fmt::print(
@@ -310,6 +313,7 @@ void bench_shape(Ops& ops, const Shape& shape, int64_t rounds, std::string& json
                    cells(v.backward_times, plain.backward_times, 2.5 * shape.flops(), peak));
         append_json(json, v, shape, peak);
     }
+    fmt::print("\ncontention: {}\n", describe(contention));
 }
 
 ExitCode bench_attention(const AttentionBenchOptions& options) {

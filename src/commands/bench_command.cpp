@@ -3,6 +3,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "base/contention.h"
 #include "base/rng.h"
 #include "base/units.h"
 #include "commands/commands.h"
@@ -140,6 +141,7 @@ ExitCode bench(const BenchOptions& options) {
         // The limits are measured between the steps, because a busy machine slows both.
         std::vector<double> times;
         Ceilings ceilings;
+        const ContentionMeter meter;
         for (int64_t i = 0; i < options.steps; ++i) {
             ceilings.measure(*ops);
             // Warms up caches, and recordings, which are lost when memory is released.
@@ -149,14 +151,15 @@ ExitCode bench(const BenchOptions& options) {
             step.step(*ops);
             ops->decorate(nullptr);
         }
+        const Contention contention = meter.seen();
         const double peak = ceilings.peak, copy = ceilings.copy;
         const double seconds = median(times);
         fmt::print(
             "{}\ncontext {}: {} tokens/step, median {:.3f} ms, {} tokens/s, {:.0f} GFLOP/s, {:.0f}% of the "
-            "measured {:.0f} GFLOP/s; copy {:.1f} GB/s\n\n",
+            "measured {:.0f} GFLOP/s; copy {:.1f} GB/s\ncontention: {}\n\n",
             note, context, step.tokens(), 1e3 * seconds,
             human_count(static_cast<double>(step.tokens()) / seconds), step.flops() / seconds / 1e9,
-            100 * step.flops() / seconds / peak, peak / 1e9, copy / 1e9);
+            100 * step.flops() / seconds / peak, peak / 1e9, copy / 1e9, describe(contention));
         print_ops(*timing, options.steps, peak, copy);
         fmt::print("\n");
     }

@@ -57,6 +57,7 @@ class Longreach:
         for key, value in settings.items():
             self.command += ["--set", f"{key}={value}"]
         self.peaks: list[float] = []
+        self.contention: list[str] = []  # as `bench` says it, a turn each
 
     def tokens_per_second(self) -> float:
         done = subprocess.run(self.command, capture_output=True, text=True)
@@ -65,6 +66,8 @@ class Longreach:
             raise SystemExit(f"{' '.join(self.command)} failed:\n{done.stdout}{done.stderr}")
         if peak := re.search(r"of the measured ([\d.]+) GFLOP/s", done.stdout):
             self.peaks.append(float(peak[1]))
+        if seen := re.search(r"^contention: (.*)", done.stdout, re.MULTILINE):
+            self.contention.append(seen[1])
         return int(found[1]) / float(found[2]) * 1e3
 
     def close(self) -> None:
@@ -139,6 +142,7 @@ class Result:
     case: Case
     rates: dict[str, list[float]] = field(default_factory=dict)  # by program, one per round
     peak: float = 0
+    contention: list[str] = field(default_factory=list)
 
     def rows(self) -> list[str]:
         ours, out = self.rates[Longreach.name], []
@@ -161,7 +165,9 @@ def measure(case: Case, shim: dict[str, str]) -> Result:
         print(f"  round {turn + 1}: {latest}", file=sys.stderr)
     for program in programs:
         program.close()
-    result.peak = max(programs[0].peaks, default=0) if isinstance(programs[0], Longreach) else 0
+    if isinstance(programs[0], Longreach):
+        result.peak = max(programs[0].peaks, default=0)
+        result.contention = programs[0].contention
     return result
 
 
@@ -170,6 +176,10 @@ def cpu_name() -> str:
         if line.startswith("model name"):
             return line.split(":", 1)[1].strip()
     return platform.processor() or platform.machine()
+
+
+def percents(line: str) -> int:
+    return sum(int(number) for number in re.findall(r"(\d+)%", line))
 
 
 def load_average() -> str:
@@ -215,6 +225,10 @@ def main() -> int:
     for precision in args.precisions.split(","):
         peak = max(r.peak for r in results if r.case.precision == precision)
         print(f"longreach's best matrix product meanwhile: {peak:.0f} GFLOP/s in {precision}")
+    # The turn with most of it: what its ratios may have suffered from.
+    worst = max((line for r in results for line in r.contention), key=percents, default="")
+    if worst:
+        print(f"longreach's worst turn: {worst}")
     print()
     print("| model | context | precision | program | tokens/s | longreach / it (range) |")
     print("|---|---:|---|---|---:|---:|")
