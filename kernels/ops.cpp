@@ -162,7 +162,12 @@ Ops::Ops()
                     }},
       top1{*this, "top 1", [](auto&, auto& logits) { return moved(logits); }},
       sum{*this, "sum", [](auto&, auto& x) { return moved(x); }},
-      sum_squares{*this, "sum of squares", [](auto&, auto& x) { return moved(x); }},
+      sum_squares{*this, "sum of squares",
+                  [](auto&, auto& parts) {
+                      Cost cost;
+                      for (const Tensor& x : parts) cost.bytes += moved(x).bytes;
+                      return cost;
+                  }},
       head_maxima{*this, "head maxima", [](auto&, auto& row_maxima) { return moved(row_maxima); }},
       qk_clip{*this, "qk clip", [](auto& wq, auto& wk, auto&...) { return moved(wq, wq, wk, wk); }},
       adam{*this, "adam", adam_cost},

@@ -327,10 +327,11 @@ class Ops : public Planner {
     const Operation<&Ops::do_top1> top1;
 
     // --- reductions and optimisers
-    // out f64 [1] = sum of x (f32); sum of squares.
+    // out f64 [1] = sum of x (f32).
     virtual void do_sum(Tensor out, const Tensor& x) = 0;
     const Operation<&Ops::do_sum> sum;
-    virtual void do_sum_squares(Tensor out, const Tensor& x) = 0;
+    // out f64 [parts]: out[i] = sum of the squares of parts[i] (f32).
+    virtual void do_sum_squares(Tensor out, std::span<const Tensor> parts) = 0;
     const Operation<&Ops::do_sum_squares> sum_squares;
 
     // out [H] = max(out, row maxima [H, N]).

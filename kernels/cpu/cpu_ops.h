@@ -110,7 +110,7 @@ class CpuOps final : public Ops, public CpuDevice {
     void do_top1(Tensor best, const Tensor& logits) override;
 
     void do_sum(Tensor out, const Tensor& x) override;
-    void do_sum_squares(Tensor out, const Tensor& x) override;
+    void do_sum_squares(Tensor out, std::span<const Tensor> parts) override;
     void do_head_maxima(Tensor out, const Tensor& row_maxima) override;
     void do_qk_clip(Tensor wq, Tensor wk, const Tensor& maxima, int64_t head_dim, float limit) override;
     void do_adam(std::span<const AdamSlot> slots, const AdamSpec& spec) override;

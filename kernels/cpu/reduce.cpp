@@ -1,4 +1,4 @@
-// Sums of an f32 tensor in f64: out [1] = sum x, or sum x^2.
+// Sums of f32 tensors in f64: out [1] = sum x, or out [i] = sum x_i^2 of several.
 //
 // 4 bytes and one or two FLOPs per element. Parallel over at most 4096 blocks of the flat array whose size
 // depends on the count alone; the block sums are added in block order.
@@ -42,12 +42,16 @@ void CpuOps::do_sum(Tensor out, const Tensor& x) {
     });
 }
 
-void CpuOps::do_sum_squares(Tensor out, const Tensor& x) {
-    check(x.contiguous() && out.dtype == DType::f64 && x.dtype == DType::f32, "sum_squares of {} into {}",
-          name_of(x.dtype), name_of(out.dtype));
-    const float* p = x.f32();
-    out.f64()[0] = sum_blocks(partials_, x.count(), pool_,
-                              [p](int64_t begin, int64_t n) { return dot_wide(p + begin, p + begin, n); });
+void CpuOps::do_sum_squares(Tensor out, std::span<const Tensor> parts) {
+    check(out.dtype == DType::f64 && out.count() == std::ssize(parts),
+          "sums of squares of {} tensors into {} {}", parts.size(), out.count(), name_of(out.dtype));
+    double* to = out.f64();
+    for (const Tensor& x : parts) {
+        check(x.contiguous() && x.dtype == DType::f32, "sum of squares of {}", name_of(x.dtype));
+        const float* p = x.f32();
+        *to++ = sum_blocks(partials_, x.count(), pool_,
+                           [p](int64_t begin, int64_t n) { return dot_wide(p + begin, p + begin, n); });
+    }
 }
 
 #include "kernels/cpu/isa_end.h"

@@ -388,7 +388,6 @@ DEVICE void compute_queries(const Sm90BackwardArguments& x, QueryPass<D, mode>& 
             block.of_met.wait_full(at);
             products_fence();
             multiply_fragments<met, D>(s, q, block.k[at.stage]);
-            products_commit();
             multiply_fragments<met, D>(dp, dout, block.v[at.stage]);
             products_commit();
             products_wait<0>();

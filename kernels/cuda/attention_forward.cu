@@ -244,7 +244,8 @@ DEVICE void softmax_tile(Fragments<M, N>& scores, RowState<M, threads>& state, F
         }
 }
 
-// Turns the sign of queries whose factor is negative: `factors` are those of a thread's rows.
+// Turns the sign of queries whose factor is negative: `factors` are those of a thread's rows. A barrier of the block
+// stands before they are read.
 template <int count, int D, int R>
 DEVICE void turn_queries(HeadTile<bf16, D, R>& q, const float (&factors)[count], int row) {
 #pragma unroll
@@ -256,17 +257,16 @@ DEVICE void turn_queries(HeadTile<bf16, D, R>& q, const float (&factors)[count],
                 w.x ^= 0x80008000u, w.y ^= 0x80008000u, w.z ^= 0x80008000u, w.w ^= 0x80008000u;
                 *words = w;
             }
-    __syncwarp();
 }
 
-// The warp's rows of o, through their place in the tile of queries so that they leave in whole chunks.
+// The warp's rows of o, through their place in the tile of queries so that they leave in whole chunks. A barrier of the
+// block stands behind the last use of the queries.
 template <class T, int M, int C, int D, int R>
 DEVICE void write_rows(const ForwardOutput<T>& out, const Fragments<M, C>& output,
                        const float (&inverse)[2 * M], HeadTile<T, D, R>& through, const HeadRows<T>& to,
                        int row0, int query0) {
     using Tile = HeadTile<T, D, R>;
     const int lane = static_cast<int>(threadIdx.x % 32), g = lane / 4, t = lane % 4;
-    __syncwarp();
 #pragma unroll
     for (int r = 0; r < 2 * M; ++r)
 #pragma unroll

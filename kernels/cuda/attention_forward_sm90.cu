@@ -307,7 +307,7 @@ DEVICE void compute_tiles(const Sm90ForwardArguments& x, Sm90Layout<D, mode>& bl
             multiply_boxes<keys>(s, block.q, 64 * group, block.k[at_k.stage]);
             products_commit();
             block.of_v.wait_full(at_v);
-            products_fence();
+            products_fence();  // p and o are behind the first one; ptxas wants another
             multiply_packed(o, p, block.v[at_v.stage]);
             products_commit();
             pass_turn<groups>(group);

@@ -419,8 +419,8 @@ class CudaOps final : public Ops {
     void do_sum(Tensor out, const Tensor& x) override {
         cuda::sum(out, scratch(cuda::sum_workspace(x.count())), x, stream());
     }
-    void do_sum_squares(Tensor out, const Tensor& x) override {
-        cuda::sum_squares(out, scratch(cuda::sum_workspace(x.count())), x, stream());
+    void do_sum_squares(Tensor out, std::span<const Tensor> parts) override {
+        cuda::sum_squares(out, scratch(cuda::sum_squares_workspace(parts)), parts, stream());
     }
     void do_head_maxima(Tensor out, const Tensor& row_maxima) override {
         cuda::head_maxima(out, row_maxima, stream());

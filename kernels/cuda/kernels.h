@@ -210,7 +210,8 @@ inline constexpr int64_t sum_workspace(int64_t count) {
     return flat_blocks(count) * 8;
 }
 void sum(Tensor out, Tensor workspace, const Tensor& x, Stream stream);
-void sum_squares(Tensor out, Tensor workspace, const Tensor& x, Stream stream);
+int64_t sum_squares_workspace(std::span<const Tensor> parts);
+void sum_squares(Tensor out, Tensor workspace, std::span<const Tensor> parts, Stream stream);
 
 void adam(std::span<const AdamSlot> slots, const AdamSpec& spec, Stream stream);  // Muon: gemm.h
 

@@ -111,12 +111,12 @@ DEVICE void cp_async_16(void* to, const void* from, int valid = 16,
                         const simt_where& at = simt_where::current()) {
     simt::cp_async_16(to, from, valid, at);
 }
-DEVICE void cp_async_commit() {
-    simt::cp_async_commit();
+DEVICE void cp_async_commit(const simt_where& at = simt_where::current()) {
+    simt::cp_async_commit(at);
 }
 template <int pending>
-DEVICE void cp_async_wait() {
-    simt::cp_async_wait(pending);
+DEVICE void cp_async_wait(const simt_where& at = simt_where::current()) {
+    simt::cp_async_wait(pending, at);
 }
 DEVICE void ldmatrix_x4(uint32_t (&out)[4], const void* row, const simt_where& at = simt_where::current()) {
     simt::ldmatrix_x4(out, row, false, at);

@@ -271,11 +271,11 @@ DEVICE void tensor_store(const CUtensorMap& map, const void* from, int column, i
                          const simt_where& at = simt_where::current()) {
     simt::tensor_store(&map, from, column, row, sequence, at);
 }
-DEVICE void tensor_stores_commit() {
-    simt::tensor_stores_commit();
+DEVICE void tensor_stores_commit(const simt_where& at = simt_where::current()) {
+    simt::tensor_stores_commit(at);
 }
-DEVICE void tensor_stores_read() {
-    simt::tensor_stores_read();
+DEVICE void tensor_stores_read(const simt_where& at = simt_where::current()) {
+    simt::tensor_stores_read(at);
 }
 template <int registers>
 DEVICE void fewer_registers(const simt_where& at = simt_where::current()) {

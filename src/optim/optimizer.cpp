@@ -83,11 +83,13 @@ int64_t Optimizer::state_bytes() const {
 }
 
 void Optimizer::measure(Ops& ops, const model::FlatParams& gradients) const {
+    std::vector<Tensor> mine;  // in the order of their slots
     for (const Ownership::Piece& piece : ownership_.pieces()) {
         if (piece.owner != share_.rank) continue;
         const int64_t begin = table_.params()[piece.param].offset + piece.begin;
-        ops.sum_squares(squares_.range(piece.slot, 1), gradients.flat.range(begin, piece.count));
+        mine.push_back(gradients.flat.range(begin, piece.count));
     }
+    if (!mine.empty()) ops.sum_squares(squares(share_.rank), mine);
 }
 
 Tensor Optimizer::squares(int rank) const {

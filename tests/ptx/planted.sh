@@ -12,12 +12,13 @@ plant() {
     local name=$1 source=$2 test=$3 expression=$4
     rm -rf "$work/ptx"
     mkdir "$work/ptx"
-    cp "$ptx"/*.ptx "$work/ptx"
+    ln -s "$ptx"/*.ptx "$work/ptx"
+    rm "$work/ptx/$source.ptx"
     sed -E "$expression" "$ptx/$source.ptx" > "$work/ptx/$source.ptx"
     if cmp -s "$ptx/$source.ptx" "$work/ptx/$source.ptx"; then
         echo "$name: the expression changes nothing in $source.ptx"
         missed=1
-    elif LONGREACH_HOPPER=$hopper LONGREACH_PTX="$work/ptx" "$test" -aa=1 > "$work/log" 2>&1; then
+    elif LONGREACH_HOPPER=$hopper LONGREACH_PTX="$work/ptx" "$test" -aa=1 -tc="$cases" > "$work/log" 2>&1; then
         echo "$name: NOT found"
         missed=1
     else
@@ -26,6 +27,7 @@ plant() {
 }
 
 registers='%[a-z]+[0-9]+'
+cases='*'
 hopper=0 # the kernels that all devices have
 plant "two registers of A exchanged" attention_forward "$attention" \
     "s/(mma[^{]*\{[^}]*\}, *\{)($registers), ($registers), ($registers)/\1\2, \4, \3/"
@@ -42,8 +44,24 @@ plant "a copy of 8 bytes" attention_forward "$attention" \
 plant "a wait for one group fewer" attention_forward "$attention" "s/cp.async.wait_group 0;/cp.async.wait_group 1;/"
 plant "no wait at all" attention_backward "$attention" "s/cp.async.wait_group [0-9];//"
 plant "a barrier less" attention_forward "$attention" "s/bar.sync[^;]*;//"
-plant "a pair of warps: dP taken before it is there" attention_backward "$attention" "s/bar.sync[ \t]+[12],[^;]*;//"
-plant "a pair of warps: dS taken before it is there" attention_backward "$attention" "s/bar.sync[ \t]+[34],[^;]*;//"
+# Of pairs of warps with 32 rows: bf16, 128 channels, plain scores.
+cases='*128 channels*'
+keys='/entry .*10key_kernelI13__nv_bfloat16Li128ELNS0_9ScoreModeE0/,/^}/'
+queries='/entry .*12query_kernelI13__nv_bfloat16Li128ELNS0_9ScoreModeE0/,/^}/'
+plant "a pair of keys' warps: dP taken before it is there" attention_backward "$attention" "$keys s/bar.sync[ \t]+[12],[^;]*;//"
+plant "a pair of keys' warps: dS taken before it is there" attention_backward "$attention" "$keys s/bar.sync[ \t]+[34],[^;]*;//"
+plant "a pair of keys' warps: neighbours exchanged in what is handed over" attention_backward "$attention" \
+    "$keys s/(st.shared.v2.f32[^{]*\{)($registers), ($registers)/\1\3, \2/"
+plant "a pair of keys' warps: dS of another place" attention_backward "$attention" \
+    "$keys s/(ld.shared.u32[^+]*\+)4224\]/\14352]/"
+plant "a pair of keys' warps: queries and dO read along the other dimension" attention_backward "$attention" \
+    "$keys s/(ldmatrix[a-z0-9.]*)\.trans/\1/"
+plant "a pair of queries' warps: dP taken before it is there" attention_backward "$attention" "$queries s/bar.sync[ \t]+[12],[^;]*;//"
+plant "a pair of queries' warps: dS taken before it is there" attention_backward "$attention" "$queries s/bar.sync[ \t]+[34],[^;]*;//"
+plant "a pair of queries' warps: delta added" attention_backward "$attention" "$queries s/sub.f32/add.f32/"
+plant "a pair of queries' warps: dP put where that of other rows is" attention_backward "$attention" \
+    "$queries s/(st.shared.v2.f32[^+]*\+)256\]/\1512]/"
+cases='*'
 plant "a register that nobody writes" norm "$rows" "0,/mov.f32[^;]*0f00000000;/s/mov.f32[^;]*0f00000000;//"
 plant "another lane of a shuffle" norm "$rows" "s/shfl.sync.bfly/shfl.sync.up/"
 plant "a comparison turned" loss "$rows" "s/setp.gt.f32/setp.lt.f32/"

@@ -253,7 +253,7 @@ const std::vector<Family> families{
          Tensor x = room.f32(rows, cols), squares = room.f64(1);
          Tensor space = room.workspace(cuda::sum_workspace(rows * cols));
          cuda::sum(squares, space, x, nullptr);
-         cuda::sum_squares(squares, space, x, nullptr);
+         cuda::sum_squares(squares, space, {&x, 1}, nullptr);
          const AdamSlot adam{room.f32(100), room.f32(100), room.f32(100), room.f32(100), 0.1f, 0.1f};
          cuda::adam({&adam, 1}, {}, nullptr);
      }},

@@ -13,11 +13,13 @@ void cp_async_16(void* shared, const void* global, int valid, const Place& place
     machine().copies.issue(shared, global, valid, place);
 }
 
-void cp_async_commit() {
+void cp_async_commit(const Place& place) {
+    if (left_out(place)) return;
     machine().copies.commit();
 }
 
-void cp_async_wait(int pending) {
+void cp_async_wait(int pending, const Place& place) {
+    if (left_out(place)) return;
     machine().copies.wait(pending);
 }
 

@@ -12,9 +12,9 @@ namespace longreach::simt {
 // 16 bytes from device to shared memory; bytes of the source beyond `valid` (0 to 16) are not read
 // and arrive as 0.
 void cp_async_16(void* shared, const void* global, int valid, const Place& place);
-void cp_async_commit();
+void cp_async_commit(const Place& place);
 // Returns when at most `pending` of the thread's latest groups are on their way.
-void cp_async_wait(int pending);
+void cp_async_wait(int pending, const Place& place);
 
 // Lane l gives the address of row l % 8 of matrix l / 8; rows are 8 bfloat16, 16 bytes.
 void ldmatrix_x4(uint32_t (&out)[4], const void* row, bool transposed, const Place& place);

@@ -86,22 +86,71 @@ uintptr_t load_address() {
     return base;
 }
 
+// The PTX of a source and where its kernels stand. A kernel is parsed when it is launched first: most of them are not.
+class Source {
+  public:
+    Source(std::string path, std::string text) : path_(std::move(path)), text_(std::move(text)) {
+        static const std::string_view word = ".entry ";
+        for (size_t at = text_.find(word); at != std::string::npos; at = text_.find(word, at)) {
+            const size_t begin = at + word.size();
+            Extent kernel{at, text_.find('{', begin),
+                          text_.substr(begin, text_.find_first_of(" (", begin) - begin)};
+            int depth = 0;
+            do {
+                kernel.end = text_.find_first_of("{}", kernel.end);
+                if (kernel.end == std::string::npos) throw Failure(path_ + ": a kernel without an end");
+                depth += text_[kernel.end++] == '{' ? 1 : -1;
+            } while (depth > 0);
+            at = kernel.end;
+            kernels_.push_back(std::move(kernel));
+        }
+    }
+    std::vector<std::string> kernels() const {
+        std::vector<std::string> names;
+        for (const Extent& kernel : kernels_) names.push_back(kernel.name);
+        return names;
+    }
+    // What is outside of kernels, and this kernel, on the lines where it stands.
+    ptx::Module with_only(const std::string& name) const {
+        std::string text;
+        size_t at = 0;
+        for (const Extent& kernel : kernels_) {
+            text.append(text_, at, kernel.begin - at);
+            if (kernel.name == name)
+                text.append(text_, kernel.begin, kernel.end - kernel.begin);
+            else
+                text.append(static_cast<size_t>(std::count(&text_[kernel.begin], &text_[kernel.end], '\n')),
+                            '\n');
+            at = kernel.end;
+        }
+        return ptx::parse(path_, text.append(text_, at));
+    }
+
+  private:
+    struct Extent {
+        size_t begin, end;
+        std::string name;
+    };
+    std::string path_, text_;
+    std::vector<Extent> kernels_;
+};
+
 struct Kernel {
-    const ptx::Module* module = nullptr;
-    const ptx::Entry* entry = nullptr;
-    std::shared_ptr<const ptx::Program> program{};  // once it is launched
+    ptx::Module module{};  // of its source, with no other kernel
+    std::shared_ptr<const ptx::Program> program{};
 };
 
 class Emitted {
   public:
     explicit Emitted(const std::string& directory) {
-        for (const auto& file : std::filesystem::directory_iterator(directory))
-            if (file.path().extension() == ".ptx")
-                modules_[file.path().stem().string()] =
-                    ptx::parse(file.path().string(), contents_of(file.path()));
-        for (const auto& [stem, module] : modules_)
-            for (const auto& [name, entry] : module.entries)
-                kernels_[common_name(name)].emplace_back(stem, Kernel{.module = &module, .entry = &entry});
+        for (const auto& file : std::filesystem::directory_iterator(directory)) {
+            if (file.path().extension() != ".ptx") continue;
+            const std::string stem = file.path().stem().string();
+            const Source& source =
+                sources_.try_emplace(stem, file.path().string(), contents_of(file.path())).first->second;
+            for (const std::string& name : source.kernels())
+                kernels_[common_name(name)].emplace_back(stem, name);
+        }
     }
 
     const Kernel& of(const void* code) {
@@ -113,18 +162,19 @@ class Emitted {
         const auto found = kernels_.find(common_name(name));
         if (found == kernels_.end()) throw Failure("no PTX of " + name);
         // Kernels of one name in two files are told apart by the file.
-        for (const auto& [stem, kernel] : found->second)
+        for (const auto& [stem, emitted_name] : found->second)
             if (found->second.size() == 1 || std::filesystem::path(file).stem() == stem) {
-                Kernel& ready = by_code_[code] = kernel;
-                ready.program = ptx::prepare(*kernel.module, *kernel.entry);
+                Kernel& ready = by_code_[code];
+                ready.module = sources_.at(stem).with_only(emitted_name);
+                ready.program = ptx::prepare(ready.module, ready.module.entries.at(emitted_name));
                 return ready;
             }
         throw Failure("PTX of " + name + " is in several files");
     }
 
   private:
-    std::map<std::string, ptx::Module> modules_;  // by the file's name without its extension
-    std::map<std::string, std::vector<std::pair<std::string, Kernel>>> kernels_;
+    std::map<std::string, Source> sources_;  // by the file's name without its extension
+    std::map<std::string, std::vector<std::pair<std::string, std::string>>> kernels_;  // source and name
     std::map<uintptr_t, Symbol> functions_ = functions_of_this_program();
     uintptr_t base_ = load_address();
     std::map<const void*, Kernel> by_code_;

@@ -44,21 +44,26 @@ void barrier_init(void* barrier, int arrivals, const Place& place) {
     enter("barrier_init", place).phase_barriers.initialise(address_of(barrier), arrivals, place);
 }
 void fence_barrier_init(const Place& place) {
+    if (left_out(place)) return;
     enter("fence_barrier_init", place).phase_barriers.fence();
 }
 void barrier_arrive(void* barrier, int bytes, const Place& place) {
+    if (left_out(place)) return;
     enter("barrier_arrive", place).phase_barriers.arrive(address_of(barrier), bytes, place);
 }
 bool barrier_try_wait(void* barrier, int parity, const Place& place) {
     return enter("barrier_try_wait", place).phase_barriers.try_wait(address_of(barrier), parity, place);
 }
 void barrier_wait(void* barrier, int parity, const Place& place) {
+    if (left_out(place)) return;
     enter("barrier_wait", place).phase_barriers.wait(address_of(barrier), parity, place);
 }
 void named_barrier(int id, int threads, bool waits, const Place& place) {
+    if (left_out(place)) return;
     enter_kernel("a named barrier", place).named_barriers.arrive(id, threads, waits, place);
 }
 void fence_async_proxy(const Place& place) {
+    if (left_out(place)) return;
     Machine& m = enter("fence_async_proxy", place);
     m.clocks.fence(m.current);
 }
@@ -79,10 +84,12 @@ void tensor_store(const void* map, const void* from, int column, int row, int se
         .bulk_copies.store_box(map_of(map, "tensor_store", place), static_cast<const char*>(from),
                                {column, row, sequence}, place);
 }
-void tensor_stores_commit() {
+void tensor_stores_commit(const Place& place) {
+    if (left_out(place)) return;
     machine().bulk_copies.commit();
 }
-void tensor_stores_read() {
+void tensor_stores_read(const Place& place) {
+    if (left_out(place)) return;
     machine().bulk_copies.wait_read();
 }
 
@@ -94,12 +101,15 @@ void product(float* d, int columns, const uint32_t* registers, uint64_t a, uint6
     enter("a product", place).warpgroups.product({d, columns, registers, a, b, strided, add, place});
 }
 void products_fence(const Place& place) {
+    if (left_out(place)) return;
     enter("products_fence", place).warpgroups.fence();
 }
 void products_commit(const Place& place) {
+    if (left_out(place)) return;
     enter("products_commit", place).warpgroups.commit();
 }
 void products_wait(int pending, const Place& place) {
+    if (left_out(place)) return;
     enter("products_wait", place).warpgroups.wait(pending, place);
 }
 void change_registers(int registers, bool more, const Place& place) {

@@ -22,8 +22,8 @@ void bulk_copy(void* to, const void* from, int bytes, void* barrier, const Place
 void tensor_copy(void* to, const void* map, int column, int row, int sequence, void* barrier,
                  const Place& place);
 void tensor_store(const void* map, const void* from, int column, int row, int sequence, const Place& place);
-void tensor_stores_commit();
-void tensor_stores_read();
+void tensor_stores_commit(const Place& place);
+void tensor_stores_read(const Place& place);
 
 // Products of a warpgroup. An operand is a descriptor of shared memory; `registers` is null, or the thread's four
 // words of a, and then `a` is not used.

@@ -62,11 +62,13 @@ size_t shared_memory_of(int architecture) {
 
 void sync_block(const Place& at) {
     demand_kernel("__syncthreads()", at);
+    if (left_out(at)) return;
     block_barrier(at);
 }
 
 void sync_warp(unsigned mask, const Place& at) {
     demand_kernel("__syncwarp()", at);
+    if (left_out(at)) return;
     warp_call({WarpOp::sync, mask, 0, 0, nullptr, at});
 }
 

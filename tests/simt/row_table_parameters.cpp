@@ -170,24 +170,39 @@ RowCase clips(int64_t heads, int64_t kv_heads) {
             false};
 }
 
-RowCase sums(bool squares) {
-    return {squares ? "sum_squares" : "sum",
+// In f64 but for the sum of one access in f32: its roundings.
+Bound bound_of_sum(int64_t count) {
+    return {8, static_cast<double>(count) * 1.2};
+}
+RowCase sum() {
+    return {"sum",
             "",
             {{1, 7}, {1, 8000}, {1, 16391}, {1, 33000}},
-            [=](Problem& p) {
+            [](Problem& p) {
                 const int64_t count = p.shape.width;
                 const int x = p.vec(count);
-                // In f64 but for the sum of one access in f32: its roundings.
-                const int total = p.total_out({8, static_cast<double>(count) * 1.2});
+                const int total = p.total_out(bound_of_sum(count));
                 const Tensor space = p.workspace(cuda::sum_workspace(count));
-                p.run(
-                    [=](Ops& cpu, const Tensors& t) {
-                        squares ? cpu.sum_squares(t[total], t[x]) : cpu.sum(t[total], t[x]);
-                    },
-                    [=](const Tensors& t) {
-                        squares ? cuda::sum_squares(t[total], space, t[x], nullptr)
-                                : cuda::sum(t[total], space, t[x], nullptr);
-                    });
+                p.run([=](Ops& cpu, const Tensors& t) { cpu.sum(t[total], t[x]); },
+                      [=](const Tensors& t) { cuda::sum(t[total], space, t[x], nullptr); });
+            },
+            false};
+}
+RowCase sums_of_squares() {
+    return {"sum_squares",
+            "",
+            {{1, 7}, {1, 16391}, {1, 33000}},
+            [](Problem& p) {
+                const int64_t count = p.shape.width;
+                const int x = p.vec(count), y = p.vec(100);
+                const int totals = p.doubles_out(1, 3, bound_of_sum(count));
+                const auto parts = [=](const Tensors& t) {
+                    return std::vector<Tensor>{t[x].range(0, count), t[y].range(0, 100),
+                                               t[x].range(3, count - 3)};
+                };
+                const Tensor space = p.workspace(2 * cuda::sum_workspace(count) + cuda::sum_workspace(100));
+                p.run([=](Ops& cpu, const Tensors& t) { cpu.sum_squares(t[totals], parts(t)); },
+                      [=](const Tensors& t) { cuda::sum_squares(t[totals], space, parts(t), nullptr); });
             },
             false};
 }
@@ -219,8 +234,8 @@ std::vector<RowCase> parameter_cases() {
          false},
         clips(4, 4),
         clips(4, 2),
-        sums(false),
-        sums(true),
+        sum(),
+        sums_of_squares(),
         {"adam",
          "",
          {{1, 7}, {3, 40}, {2, 5001}},

@@ -148,7 +148,8 @@ TEST_CASE("sums over rows give the same bits under every schedule") {
             cuda::smear_backward({smear_dx.tensor(), dsmear_w.vector(), dlambda.vector()}, workspace(space),
                                  dy_.tensor(), {x_.tensor(), smear_w.vector(), lambda_.vector()}, Tensor(),
                                  length, nullptr);
-            cuda::sum_squares(Tensor(total.data(), DType::f64, {1}), workspace(space), x_.vector(), nullptr);
+            const Tensor part = x_.vector();
+            cuda::sum_squares(Tensor(total.data(), DType::f64, {1}), workspace(space), {&part, 1}, nullptr);
         },
         {dx_.output(), conv_dx.output(), dw.output(), dgain.output(), dlog_eps.output(), smear_dx.output(),
          dsmear_w.output(), dlambda.output(), total.output()});

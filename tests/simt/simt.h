@@ -43,10 +43,16 @@ struct Options {
     // A directory with the PTX that nvcc emitted for the kernels: launches run that instead, by tests/ptx. The harness
     // then sees neither races nor divergence, only what the PTX computes and the memory it touches.
     std::string ptx;
+    // Asked with the place of every barrier, fence, arrival, commit and wait of a kernel: true leaves it out, so that a
+    // test sees what is said of the kernel without it.
+    std::function<bool(const Place&)> leaves_out;
 };
 extern Options the_options;
 inline Options& options() {
     return the_options;
+}
+inline bool left_out(const Place& at) {
+    return the_options.leaves_out && the_options.leaves_out(at);
 }
 
 // 0 where the architecture is unknown. Bytes per block after the opt-in.
