@@ -103,8 +103,8 @@ class Terms {
         used_.push_back(term);
         return term;
     }
-    // One for a needle that is not asked for. A key is none of those that are; a value that is one by chance rejects
-    // the sample.
+    // One for a needle that is not asked for. A key is none of those that are asked for; a value may be one by
+    // chance, which rejects the sample.
     TokenList other() {
         if (kind_ == data::TaskTerms::words && !values_) return next();
         TokenList term;
