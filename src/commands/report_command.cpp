@@ -1,11 +1,16 @@
-// longreach report: runs side by side, on the terminal and as a page.
+// longreach report: runs side by side, on the terminal, as a page and as files for a paper.
+#include <csignal>
+
 #include "base/text.h"
 #include "commands/commands.h"
 #include "io/file.h"
 #include "report/collect.h"
+#include "report/figures.h"
 #include "report/page.h"
 #include "report/sweep_results.h"
 #include "report/terminal.h"
+#include "report/watch.h"
+#include "train/signals.h"
 
 namespace longreach::commands {
 
@@ -13,7 +18,9 @@ namespace {
 
 struct ReportArguments {
     std::vector<std::string> paths;
-    std::string html, svg, baseline;
+    std::string html, svg, figures, baseline;
+    bool watch = false;
+    int64_t every = 10;  // seconds
 };
 
 // Next to the results if they are in one directory.
@@ -22,10 +29,41 @@ std::string default_page(const ReportArguments& options, const report::Collectio
     return one ? io::join_path(options.paths[0], "report.html") : "report.html";
 }
 
-ExitCode report(const ReportArguments& options) {
-    const report::Collection collection = report::collect(options.paths, options.baseline);
-    require(!collection.runs.empty(), ExitCode::data,
-            "{}: no results yet (no val.csv, metrics.jsonl or eval/)", options.paths[0]);
+std::string page_path(const ReportArguments& options, const report::Collection& collection) {
+    return options.html.empty() ? default_page(options, collection) : options.html;
+}
+
+// Draws the page, which loads itself again, whenever a record has changed. Returns the signal that ended it, or 0 once
+// nothing below the paths is in use.
+int watch(const ReportArguments& options) {
+    const train::StopSignals signals;
+    std::optional<uint64_t> drawn;
+    bool named = false;
+    const auto wait = [&] {
+        return report::wait_for(std::chrono::seconds(options.every),
+                                [] { return train::StopSignals::received() != 0; });
+    };
+    do {
+        const uint64_t state = report::records_state(options.paths);
+        if (state != drawn) {
+            const report::Collection collection = report::collect(options.paths, options.baseline);
+            if (!collection.runs.empty()) {
+                const std::string page = page_path(options, collection);
+                io::write_file_atomically(
+                    page,
+                    report::report_page(collection, {.reload_seconds = static_cast<int>(options.every)}));
+                if (!named)
+                    fmt::print("page: {}, drawn again every {} seconds; ^C ends\n", page, options.every);
+                std::fflush(stdout);
+                named = true;
+            }
+            drawn = state;
+        }
+    } while (report::any_in_use(options.paths) && wait());
+    return train::StopSignals::received();
+}
+
+void print_tables(const report::Collection& collection) {
     const table::Terminal terminal = table::Terminal::standard_output();
     if (collection.sweep) {
         fmt::print("{}", report::sweep_tables(collection, {terminal}));
@@ -39,11 +77,21 @@ ExitCode report(const ReportArguments& options) {
             for (const std::string& note : view.notes) fmt::print("note: {}\n", one_line(note));
         }
     }
+}
+
+ExitCode report(const ReportArguments& options) {
+    const int signal = options.watch ? watch(options) : 0;
+    const report::Collection collection = report::collect(options.paths, options.baseline);
+    // Who interrupts sees 130 from the shell, as of any program.
+    if (signal != 0 && collection.runs.empty()) std::raise(signal);
+    require(!collection.runs.empty(), ExitCode::data,
+            "{}: no results yet (no val.csv, metrics.jsonl or eval/)", options.paths[0]);
+    print_tables(collection);
     if (!options.svg.empty()) {
         io::write_file_atomically(options.svg, report::report_picture(collection));
         fmt::print("picture: {}\n", options.svg);
     }
-    const std::string page = options.html.empty() ? default_page(options, collection) : options.html;
+    const std::string page = page_path(options, collection);
     if (collection.sweep) {
         const std::string tables = io::join_path(io::parent_path(page), "tables.txt");
         io::write_file_atomically(tables, report::sweep_tables(collection, {.pairs = true}));
@@ -51,6 +99,17 @@ ExitCode report(const ReportArguments& options) {
     }
     io::write_file_atomically(page, report::report_page(collection));
     fmt::print("page: {}\n", page);
+    if (!options.figures.empty()) {
+        io::make_directories(options.figures);
+        const std::vector<report::PaperFile> files = report::paper_files(collection);
+        for (const report::PaperFile& file : files)
+            io::write_file_atomically(io::join_path(options.figures, file.name), file.content);
+        fmt::print("for a paper: {} in {}\n", counted(files.size(), "file"), options.figures);
+    }
+    if (signal != 0) {
+        std::fflush(stdout);
+        std::raise(signal);
+    }
     return ExitCode::ok;
 }
 
@@ -71,6 +130,16 @@ void add_report_command(Command& program) {
         "Where to write the page, and the tables of a sweep next to it (default: report.html in the run or "
         "sweep, here for several runs)");
     command.option("--svg", options->svg, "Also write the chart of losses by length as a picture");
+    command.option("--figures", options->figures,
+                   "Directory for a paper: every chart as SVG and PDF, tables.tex, and methods.tex with "
+                   "references.bib");
+    command.flag("--watch", options->watch,
+                 "Draw the page again while runs train, until all have ended; the page loads itself again");
+    command
+        .option("--every", options->every,
+                "Seconds between two looks at the records, and two loads of the page")
+        .in_range(1, 3600)
+        .show_default();
     command.option("--baseline", options->baseline,
                    "Variant that others are compared with, or one of its evaluations: NAME or \"NAME + "
                    "LABEL\" (default: the sweep's, else the first)");

@@ -71,6 +71,8 @@ LineChart with_log_axes(LineChart chart, bool x_too);
 // faint lines; no lines if the baseline has none. `digits`: decimals in the read-out.
 LineChart minus_baseline(LineChart chart, size_t baseline, int digits);
 
+// Characters of a name at the end of its line; longer ones are shortened.
+inline constexpr size_t label_characters = 16;
 enum class ChartSize { wide, narrow, panel };
 std::string line_svg(const LineChart& chart, const std::vector<SeriesStyle>& styles, ChartSize size);
 // A complete SVG file, with style sheet and background.

@@ -305,7 +305,8 @@ class LineDrawing {
             if (std::abs(end.y - end.wanted) > 2 || end.x < x - 24)
                 out += fmt::format("<path class=\"leader\" d=\"M{:.1f} {:.1f}L{:.1f} {:.1f}\"/>", end.x + 5,
                                    end.wanted, x - 3, end.y);
-            out += svg_text(x, end.y + 4, "name", "start", table::shortened(style.name, 16)) + "</g>";
+            out += svg_text(x, end.y + 4, "name", "start", table::shortened(style.name, label_characters)) +
+                   "</g>";
         }
         return out;
     }

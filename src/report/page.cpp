@@ -42,9 +42,9 @@ constexpr const char* without_scripts =
 
 }  // namespace
 
-std::string report_page(const Collection& collection) {
+std::string report_page(const Collection& collection, const PageOptions& options) {
     const Summary summary = summarize(collection);
-    const PageContext page{collection, summary};
+    const PageContext page{collection, summary, options.extracts};
     std::vector<Section> sections{overview_section(page), run_section(page)};
     if (summary.tasks.empty()) {
         for (const auto make : {lengths_section, differences_section, training_section, positions_section,
@@ -64,9 +64,10 @@ std::string report_page(const Collection& collection) {
     for (size_t i = 0; i < collection.sets.size(); ++i) {
         const Collection view = set_view(collection, collection.sets[i]);
         const Summary losses = summarize(view);
-        sections.push_back(set_section({view, losses, fmt::format("-set{}", i + 1)}));
+        sections.push_back(set_section({view, losses, options.extracts, fmt::format("-set{}", i + 1)}));
     }
     sections.push_back(setup_section(page));
+    sections.push_back(methods_section(page));
     std::string contents, body;
     for (const Section& section : sections) {
         if (section.html.empty()) continue;
@@ -85,6 +86,9 @@ std::string report_page(const Collection& collection) {
                            {"title", plot::escaped(collection.title)},
                            {"style", style},
                            {"without_scripts", without_scripts},
+                           {"reload", options.reload_seconds > 0
+                                          ? fmt::format(" data-reload=\"{}\"", options.reload_seconds)
+                                          : std::string()},
                            {"what", plot::escaped(what)},
                            {"contents", contents},
                            {"sections", body},

@@ -177,7 +177,7 @@
   }
 
   // --- copying ---
-  // CSV has the full precision, a mean and its error in columns of their own; Markdown what is shown.
+  // CSV has the full precision, a mean and its error in columns of their own; Markdown and LaTeX what is shown.
   function tableAsCsv(table) {
     const rows = all('tr', table).map(tr => [...tr.children].map(c => (c.dataset.v ?? c.textContent).split(' ± ')));
     const width = rows[0].map((_, i) => Math.max(...rows.map(r => r[i]?.length ?? 1)));
@@ -210,9 +210,10 @@
   for (const button of all('[data-copy]')) {
     const label = button.textContent;
     button.addEventListener('click', async () => {
-      const table = button.closest('.table').querySelector('table');
+      const box = button.closest('.table, .source'), table = box.querySelector('table');
+      const forms = { csv: () => tableAsCsv(table), markdown: () => tableAsMarkdown(table), text: () => box.querySelector('pre').textContent };
       try {
-        await toClipboard(button.dataset.copy === 'csv' ? tableAsCsv(table) : tableAsMarkdown(table));
+        await toClipboard(forms[button.dataset.copy]());
         button.textContent = 'Copied';
       } catch {
         button.textContent = 'The browser refused';
@@ -220,6 +221,37 @@
       setTimeout(() => { button.textContent = label; }, 1500);
     });
   }
+
+  // --- a page that is drawn again while runs train ---
+  // What a reader has chosen is kept in the history entry, which survives loading the file again.
+  const boxes = () => all('.scroll');
+  function keep() {
+    history.replaceState({
+      top: scrollY, hidden: [...hiddenSeries], open: all('details').map(d => d.open), choices: all('[data-menus] select').map(s => s.value),
+      views: all('[data-show][aria-pressed=true]').map(b => all('[data-show]').indexOf(b)), boxes: boxes().map(b => [b.scrollLeft, b.scrollTop]),
+    }, '');
+  }
+  function restore(kept) {
+    for (const g of kept.hidden) if (series.includes(g)) hiddenSeries.add(g);
+    showSeries();
+    all('details').forEach((d, i) => { d.open = kept.open[i] ?? d.open; });
+    all('[data-menus] select').forEach((s, i) => {
+      if (![...s.options].some(o => o.value === kept.choices[i])) return;
+      s.value = kept.choices[i];
+      s.dispatchEvent(new Event('change'));
+    });
+    for (const i of kept.views) all('[data-show]')[i]?.click();
+    boxes().forEach((b, i) => { if (kept.boxes[i]) b.scrollTo(...kept.boxes[i]); });
+    scrollTo({ top: kept.top, behavior: 'instant' });
+  }
+  const seconds = Number(document.body.dataset.reload ?? 0);
+  if (history.state?.top !== undefined) {
+    history.scrollRestoration = 'manual';
+    restore(history.state);
+    history.replaceState(null, '');
+    history.scrollRestoration = 'auto';
+  }
+  if (seconds > 0) setTimeout(() => { keep(); location.reload(); }, 1000 * seconds);
 
   // --- where we are in the table of contents ---
   const links = new Map(all('nav a').map(a => [a.hash.slice(1), a]));

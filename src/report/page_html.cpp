@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "report/page_parts.h"
 #include "report/page_source.h"
+#include "table/latex.h"
 
 namespace longreach::report {
 
@@ -63,7 +64,8 @@ std::string cell_html(const table::Cell& cell) {
 
 }  // namespace
 
-std::string table_html(const table::DataTable& table) {
+std::string table_html(const PageContext& page, const table::DataTable& table) {
+    if (page.extracts) page.extracts->tables.push_back(table);
     // With many columns the errors go below the means, or the table would be twice as wide as the page.
     constexpr size_t most_wide = 5;
     std::string header, rows;
@@ -80,11 +82,12 @@ std::string table_html(const table::DataTable& table) {
     return filled("table", {{"class", table.header.size() > most_wide ? "table many" : "table"},
                             {"caption", plot::escaped(table.caption)},
                             {"header", header},
+                            {"latex", plot::escaped(table::latex(table))},
                             {"rows", rows}});
 }
 
-std::string folded(std::string_view summary, const table::DataTable& table) {
-    return filled("folded", {{"summary", summary}, {"body", table_html(table)}});
+std::string folded(const PageContext& page, std::string_view summary, const table::DataTable& table) {
+    return filled("folded", {{"summary", summary}, {"body", table_html(page, table)}});
 }
 
 }  // namespace longreach::report

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "base/text.h"
 
@@ -16,6 +17,9 @@ std::string subheading(const std::string& text) {
     return "<h3>" + plot::escaped(text) + "</h3>\n";
 }
 
+namespace {
+
+// Buttons that show and hide series on the whole page.
 std::string legend(const std::vector<plot::SeriesStyle>& styles, const std::vector<size_t>& series) {
     if (series.size() < 2) return {};
     std::string chips;
@@ -26,6 +30,8 @@ std::string legend(const std::vector<plot::SeriesStyle>& styles, const std::vect
     return filled("legend", {{"chips", chips}});
 }
 
+}  // namespace
+
 std::vector<size_t> series_of(const plot::LineChart& chart) {
     std::vector<size_t> out;
     for (const plot::ChartLine& line : chart.lines)
@@ -35,13 +41,19 @@ std::vector<size_t> series_of(const plot::LineChart& chart) {
     return out;
 }
 
-std::string figure(const std::string& name, const std::string& charts, const std::string& key,
-                   const std::string& caption, const table::DataTable& table) {
+std::string figure(const PageContext& page, const std::string& name, const Charts& charts,
+                   const std::vector<size_t>& series, const std::string& caption, table::DataTable table) {
+    table.name = name;
+    if (page.extracts)
+        for (Picture picture : charts.pictures) {
+            picture.name = name + picture.name;
+            page.extracts->pictures.push_back(std::move(picture));
+        }
     return filled("figure", {{"name", plot::escaped(name)},
-                             {"charts", charts},
-                             {"legend", key},
+                             {"charts", charts.html},
+                             {"legend", legend(page.styles(), series)},
                              {"caption", plot::escaped(caption)},
-                             {"table", folded("Data", table)}});
+                             {"table", folded(page, "Data", table)}});
 }
 
 std::vector<View> views_of(const PageContext& page, const plot::LineChart& chart, int digits) {
@@ -84,29 +96,45 @@ std::vector<View> paired_views(const PageContext& page, const plot::LineChart& c
 
 std::string line_figure(const PageContext& page, const std::string& name, const std::vector<View>& views,
                         const std::string& caption, const table::DataTable& table) {
-    std::string buttons, charts;
+    const std::vector<size_t> series = series_of(views.at(0).chart);
+    // At the ends of its lines a chart shortens long names.
+    const bool whole = std::all_of(series.begin(), series.end(), [&](size_t i) {
+        const std::string& text = page.styles()[i].name;
+        return table::shortened(text, plot::label_characters) == text;
+    });
+    std::string buttons;
+    Charts charts;
     for (const View& view : views) {
         const bool first = &view == views.data();
+        const std::string wide = plot::line_svg(view.chart, page.styles(), plot::ChartSize::wide);
+        charts.pictures.push_back(
+            {first ? "" : "-" + view.key, view.chart.title, {wide}, whole ? std::vector<size_t>() : series});
         buttons += filled(
             "view button",
             {{"key", view.key}, {"pressed", first ? "true" : "false"}, {"text", plot::escaped(view.text)}});
-        charts +=
+        charts.html +=
             filled("view", {{"key", view.key},
                             {"hidden", first ? "" : " hidden"},
-                            {"wide", plot::line_svg(view.chart, page.styles(), plot::ChartSize::wide)},
+                            {"wide", wide},
                             {"narrow", plot::line_svg(view.chart, page.styles(), plot::ChartSize::narrow)}});
     }
-    if (views.size() > 1) charts = filled("views", {{"buttons", buttons}}) + charts;
-    return figure(name, charts, legend(page.styles(), series_of(views.at(0).chart)), caption, table);
+    if (views.size() > 1) charts.html = filled("views", {{"buttons", buttons}}) + charts.html;
+    return figure(page, name, charts, series, caption, table);
 }
 
-std::string panels(const PageContext& page, const std::vector<plot::LineChart>& charts) {
+Charts panels(const PageContext& page, const std::vector<plot::LineChart>& charts, const std::string& title) {
     // Four panels make two rows of two rather than three and one.
     const bool two = charts.size() == 2 || charts.size() == 4;
-    std::string out = two ? "<div class=\"panels two\">" : "<div class=\"panels\">";
-    for (const plot::LineChart& chart : charts)
-        out += plot::line_svg(chart, page.styles(), plot::ChartSize::panel);
-    return out + "</div>\n";
+    std::string html = two ? "<div class=\"panels two\">" : "<div class=\"panels\">";
+    Picture picture{.title = title};
+    std::set<size_t> series;
+    for (const plot::LineChart& chart : charts) {
+        picture.charts.push_back(plot::line_svg(chart, page.styles(), plot::ChartSize::panel));
+        html += picture.charts.back();
+        for (const size_t i : series_of(chart)) series.insert(i);
+    }
+    picture.legend = {series.begin(), series.end()};
+    return {html + "</div>\n", {picture}};
 }
 
 std::string chooser(const std::string& id, const std::vector<Menu>& menus,

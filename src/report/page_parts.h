@@ -9,6 +9,7 @@
 
 #include "plot/chart.h"
 #include "plot/markup.h"
+#include "report/extracts.h"
 #include "report/summary.h"
 #include "table/data_table.h"
 #include "table/readable.h"
@@ -18,7 +19,8 @@ namespace longreach::report {
 struct PageContext {
     const Collection& collection;
     const Summary& summary;
-    std::string suffix = {};  // of the ids of what is there for every validation set; empty for data.val
+    Extracts* extracts = nullptr;  // where to put what the page shows; null: nowhere
+    std::string suffix = {};       // of the ids of what is there for every validation set; empty for data.val
     const std::vector<plot::SeriesStyle>& styles() const { return summary.styles; }
 };
 
@@ -38,6 +40,7 @@ Section key_tokens_section(const PageContext& page);
 Section diagnostics_section(const PageContext& page);
 Section tasks_section(const PageContext& page);
 Section setup_section(const PageContext& page);
+Section methods_section(const PageContext& page);
 // Every chart and table of losses on the set that the collection is a view of.
 Section set_section(const PageContext& page);
 // Of the overview and of training; empty without losses.
@@ -58,21 +61,25 @@ struct Place {
 };
 std::string filled(std::string_view piece, std::initializer_list<Place> places);
 
-// The table in a box that scrolls sideways, with two buttons that copy it.
-std::string table_html(const table::DataTable& table);
+// The table in a box that scrolls sideways, with buttons that copy it.
+std::string table_html(const PageContext& page, const table::DataTable& table);
 // The same, folded under a summary.
-std::string folded(std::string_view summary, const table::DataTable& table);
+std::string folded(const PageContext& page, std::string_view summary, const table::DataTable& table);
 
 std::string paragraph(const std::string& text);  // escaped here
 std::string subheading(const std::string& text);
 
-// Buttons that show and hide series on the whole page.
-std::string legend(const std::vector<plot::SeriesStyle>& styles, const std::vector<size_t>& series);
 std::vector<size_t> series_of(const plot::LineChart& chart);
 
-// A chart with its legend, caption and data. The name identifies it in links and tests.
-std::string figure(const std::string& name, const std::string& charts, const std::string& legend,
-                   const std::string& caption, const table::DataTable& table);
+// Charts as they stand on the page, and as pictures whose names go on from that of their figure.
+struct Charts {
+    std::string html;
+    std::vector<Picture> pictures;
+};
+// A chart with buttons that show and hide its series on the whole page, caption and data. The name identifies
+// it in links, tests and files.
+std::string figure(const PageContext& page, const std::string& name, const Charts& charts,
+                   const std::vector<size_t>& series, const std::string& caption, table::DataTable table);
 // Views of one chart, shown one at a time and selected with buttons; the first is shown first.
 struct View {
     std::string key, text;
@@ -88,7 +95,7 @@ std::vector<View> paired_views(const PageContext& page, const plot::LineChart& c
 std::string line_figure(const PageContext& page, const std::string& name, const std::vector<View>& views,
                         const std::string& caption, const table::DataTable& table);
 // Small charts side by side.
-std::string panels(const PageContext& page, const std::vector<plot::LineChart>& charts);
+Charts panels(const PageContext& page, const std::vector<plot::LineChart>& charts, const std::string& title);
 
 // Pieces of HTML, shown one at a time and selected from menus.
 struct Choice {

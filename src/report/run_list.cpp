@@ -156,6 +156,10 @@ void add_runs(const std::string& path, const std::string& name, int depth, std::
 
 }  // namespace
 
+bool is_in_use(const std::string& directory) {
+    return holder_of(directory) == Holder::alive;
+}
+
 const char* name_of(RunState state) {
     constexpr std::array names{"running", "finished", "stopped", "failed", "damaged", "new"};
     return names[static_cast<size_t>(state)];

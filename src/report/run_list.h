@@ -29,6 +29,9 @@ struct RunSummary {
     std::string problem;          // why the run is damaged
 };
 
+// Whether a process holds the lock of a run or sweep directory.
+bool is_in_use(const std::string& directory);
+
 // The run directories up to three levels below `directory` (runs, runs of a sweep, of
 // several sweeps), or the directory itself if it is a run, sorted by name. Links are
 // not followed. A file that cannot be read marks its run as damaged; it throws nothing.

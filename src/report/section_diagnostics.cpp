@@ -320,8 +320,8 @@ std::string statistic_figure(const PageContext& page, const Known& statistic, co
     if (layers.size() > most_layers)
         caption += fmt::format(" {} of {} layers are drawn.", most_layers, layers.size());
     return figure(
-        fmt::format("probe-{}-{}", name, length), panels(page, charts),
-        legend(page.styles(), series_with(field, length)), caption,
+        page, fmt::format("probe-{}-{}", name, length), panels(page, charts, title),
+        series_with(field, length), caption,
         field_table(page, field, length, fmt::format("{} at a context of {}", title, grouped(length))));
 }
 
@@ -384,8 +384,8 @@ std::string distance_figure(const PageContext& page, const ByDistance& of,
         grouped(length), of.meaning);
     if (layers.size() > most_layers)
         caption += fmt::format(" {} of {} layers are drawn.", most_layers, layers.size());
-    return figure(fmt::format("{}-{}", of.prefix, length), panels(page, charts),
-                  legend(page.styles(), {used.begin(), used.end()}), caption, table);
+    return figure(page, fmt::format("{}-{}", of.prefix, length), panels(page, charts, of.title),
+                  {used.begin(), used.end()}, caption, table);
 }
 
 std::string quantile_figure(const PageContext& page, const std::map<std::string, Field>& fields,
@@ -434,8 +434,8 @@ std::string quantile_figure(const PageContext& page, const std::map<std::string,
     if (charts.empty()) return {};
     share_axis(charts);
     return figure(
-        fmt::format("quantiles-{}", length), panels(page, charts),
-        legend(page.styles(), {used.begin(), used.end()}),
+        page, fmt::format("quantiles-{}", length), panels(page, charts, "Quantiles of the logits"),
+        {used.begin(), used.end()},
         fmt::format("At a context of {}: quantiles of (logit − mean) / spread, upwards, against those of the "
                     "normal distribution, to the right; normal logits lie on the dashed diagonal.",
                     grouped(length)),
@@ -463,7 +463,7 @@ std::string role_figure(const PageContext& page, const std::map<std::string, Fie
     if (charts.empty()) return {};
     share_axis(charts);
     return subheading("Roles of heads") +
-           figure("roles", panels(page, charts), legend(page.styles(), {used.begin(), used.end()}),
+           figure(page, "roles", panels(page, charts, "Roles of heads"), {used.begin(), used.end()},
                   "Measured on random tokens that are repeated once: the weight on the token before the "
                   "query, and "
                   "the weight in the second copy on the token that followed the query's token in the first. "
@@ -491,8 +491,8 @@ std::string scalar_figure(const PageContext& page, const std::map<std::string, F
             }
     }
     if (charts.empty()) return {};
-    return subheading("Learned scalars") + figure("scalars", panels(page, charts),
-                                                  legend(page.styles(), {used.begin(), used.end()}),
+    return subheading("Learned scalars") + figure(page, "scalars", panels(page, charts, "Learned scalars"),
+                                                  {used.begin(), used.end()},
                                                   "What the model learned for each scalar; means over heads "
                                                   "and seeds. “all” is one value for the "
                                                   "whole model.",

@@ -133,7 +133,8 @@ table::DataTable part_table(const PageContext& page, const Part& part) {
     table::DataTable table{.caption = fmt::format("Loss on {}{} by context length (nats per token)",
                                                   part.words, page.collection.on_set()),
                            .header = {"variant", "context", "seeds", "loss", "error over documents",
-                                      "minus " + page.collection.baseline_name(), "95% interval from", "to"}};
+                                      "minus " + page.collection.baseline_name(), "95% interval from", "to"},
+                           .interval = 6};
     const auto baseline = part.losses.find(page.summary.baseline);
     for (const auto& [series, losses] : part.losses)
         for (const auto& [length, values] : losses.loss) {
@@ -199,6 +200,7 @@ std::string own_html(const PageContext& page, const std::vector<const Selection*
         table::DataTable& table = tables[{s->first.fingerprint, s->first.from, s->first.to}];
         table.caption = fmt::format("Tokens whose loss {}{}", rule_text(*s), page.collection.on_set());
         table.header = {"variant", "seed", "scored tokens", "key tokens", "share in %"};
+        table.name = fmt::format("own-key-tokens{}-{}", page.suffix, tables.size());
         table.rows.push_back({table::name_cell(s->self),
                               {fmt::format("{}", s->self_seed)},
                               table::number_cell(s->count, 0),
@@ -209,7 +211,7 @@ std::string own_html(const PageContext& page, const std::vector<const Selection*
         "Each of these models is its own judge, so its key tokens are its own. Their number says how much of "
         "the text the model predicts better by a longer context. The losses on them are losses of different "
         "tokens and are not shown: name the --token-losses of one model to `eval --key-tokens` of all.");
-    for (const auto& [measure, table] : tables) html += table_html(table);
+    for (const auto& [measure, table] : tables) html += table_html(page, table);
     return html;
 }
 

@@ -30,7 +30,9 @@ std::string loss_caption(const PageContext& page) {
 
 table::DataTable by_length(const PageContext& page, const std::string& caption, LossesByLength Series::*what,
                            bool low_is_good) {
-    table::DataTable table{.caption = caption, .header = {"variant", "seeds"}};
+    table::DataTable table{.name = (low_is_good ? "losses" : "top1") + page.suffix,
+                           .caption = caption,
+                           .header = {"variant", "seeds"}};
     std::set<int64_t> lengths;
     for (const Series& s : page.summary.series)
         for (const auto& [length, values] : s.*what) lengths.insert(length);
@@ -70,7 +72,8 @@ table::DataTable by_length(const PageContext& page, const std::string& caption, 
 
 // The error over documents, that is over another choice of them; empty if it is unknown.
 std::string document_errors(const PageContext& page) {
-    table::DataTable table{.caption = fmt::format("Standard error{} over documents, mean over seeds (nats "
+    table::DataTable table{.name = "document-errors" + page.suffix,
+                           .caption = fmt::format("Standard error{} over documents, mean over seeds (nats "
                                                   "per token)",
                                                   page.collection.on_set()),
                            .header = {"variant"}};
@@ -94,7 +97,7 @@ std::string document_errors(const PageContext& page) {
                "their number; differences between variants share most of it.",
                std::isnan(documents) ? std::string("an unknown number of documents")
                                      : counted(static_cast<size_t>(documents), "document"))) +
-           table_html(table);
+           table_html(page, table);
 }
 
 }  // namespace
@@ -184,21 +187,23 @@ Section lengths_section(const PageContext& page) {
         "Mean over seeds ± its standard error over seeds; without ± there is one seed. The lowest mean of "
         "each "
         "column is bold.");
-    section.html += table_html(by_length(page, loss_caption(page), &Series::loss, true));
+    section.html += table_html(page, by_length(page, loss_caption(page), &Series::loss, true));
     const table::DataTable top1 = by_length(
         page, "Share of tokens whose most likely next token is the right one" + page.collection.on_set(),
         &Series::top1, false);
     if (!top1.rows.empty())
         section.html += subheading("Top-1 accuracy") +
-                        paragraph("Mean over seeds, with the value of each seed.") + table_html(top1);
+                        paragraph("Mean over seeds, with the value of each seed.") + table_html(page, top1);
     section.html += document_errors(page);
     return section;
 }
 
 Section apart_section(const PageContext& page) {
     Section section{"apart", "Shown apart", {}};
+    size_t number = 0;
     for (const ApartLosses& apart : losses_apart(page.collection)) {
         table::DataTable table{
+            .name = fmt::format("apart{}-{}", page.suffix, ++number),
             .caption = fmt::format("Loss{} by context length on {} (nats per token)",
                                    page.collection.set.empty() ? "" : " of " + page.collection.set,
                                    apart.measure.text()),
@@ -215,9 +220,10 @@ Section apart_section(const PageContext& page) {
             }
             table.rows.push_back(cells);
         }
-        section.html += table_html(table);
+        section.html += table_html(page, table);
     }
     table::DataTable tasks{
+        .name = "tasks-apart",
         .caption = "Tasks on other samples",
         .header = {"variant", "seed", "task", "context", "depth %", "samples", "accuracy"}};
     for (const ApartTask& t : tasks_apart(page.collection))
@@ -228,7 +234,7 @@ Section apart_section(const PageContext& page) {
                               table::significant_cell(t.cell.percent()),
                               table::number_cell(static_cast<double>(t.cell.samples), 0),
                               table::number_cell(t.cell.accuracy, 3)});
-    if (!tasks.rows.empty()) section.html += table_html(tasks);
+    if (!tasks.rows.empty()) section.html += table_html(page, tasks);
     if (!section.html.empty())
         section.html =
             paragraph(
@@ -271,7 +277,8 @@ table::DataTable difference_table(const PageContext& page, int64_t length,
     table::DataTable table{
         .caption = fmt::format("Difference of loss{} to {}, paired by seed (nats per token)",
                                page.collection.on_set(), page.collection.baseline_name()),
-        .header = {"variant", "context", "shared seeds", "difference", "95% interval from", "to"}};
+        .header = {"variant", "context", "shared seeds", "difference", "95% interval from", "to"},
+        .interval = 4};
     const auto cell = [](double v) {
         return std::isnan(v) ? table::Cell("") : table::Cell(table::signed_fixed(v, 4), table::exact(v));
     };
@@ -314,10 +321,11 @@ std::string difference_figure(const PageContext& page, int64_t length,
                   "At a context of {}. An interval needs two shared seeds with finite losses; without "
                   "one, a difference cannot be told from seed noise.",
                   grouped(length));
-    return figure(fmt::format("differences-{}{}", length, page.suffix),
-                  plot::interval_svg(chart, page.styles(), plot::ChartSize::wide) +
-                      plot::interval_svg(chart, page.styles(), plot::ChartSize::narrow),
-                  legend(page.styles(), series), caption, difference_table(page, length, rows));
+    const std::string wide = plot::interval_svg(chart, page.styles(), plot::ChartSize::wide);
+    return figure(page, fmt::format("differences-{}{}", length, page.suffix),
+                  {wide + plot::interval_svg(chart, page.styles(), plot::ChartSize::narrow),
+                   {{.title = chart.title, .charts = {wide}}}},
+                  series, caption, difference_table(page, length, rows));
 }
 
 }  // namespace

@@ -52,8 +52,8 @@ double training_seconds(const std::vector<train::TimingRow>& timing) {
     return total + before;
 }
 
-std::string facts(const RunRecord& run) {
-    table::DataTable table{.caption = "What was run", .header = {"", "value"}};
+std::string facts(const PageContext& page, const RunRecord& run) {
+    table::DataTable table{.name = "run-facts", .caption = "What was run", .header = {"", "value"}};
     const auto add = [&](const char* name, const std::string& value) {
         if (!value.empty()) table.rows.push_back({table::name_cell(name), table::text_cell(value)});
     };
@@ -87,7 +87,7 @@ std::string facts(const RunRecord& run) {
         if (memory > 0) add("memory", human_bytes(memory) + " resident at most");
     }
     add("directory", run.path);
-    return table.rows.empty() ? std::string() : table_html(table);
+    return table.rows.empty() ? std::string() : table_html(page, table);
 }
 
 struct Quantity {
@@ -181,11 +181,13 @@ std::string samples(const RunRecord& run) {
     return out;
 }
 
-std::string config(const RunRecord& run) {
+std::string config(const PageContext& page, const RunRecord& run) {
     if (!run.config.is_object()) return {};
-    table::DataTable chosen{.caption = "Fields of the config that were set",
+    table::DataTable chosen{.name = "config-set",
+                            .caption = "Fields of the config that were set",
                             .header = {"field", "value", "set by"}};
-    table::DataTable all{.caption = "All fields of the config", .header = {"field", "value"}};
+    table::DataTable all{
+        .name = "config-all", .caption = "All fields of the config", .header = {"field", "value"}};
     for (const auto& [key, value] : flat_config(run.config)) {
         all.rows.push_back({table::name_cell(key), table::text_cell(value)});
         const auto origin = run.origins.find(key);
@@ -193,7 +195,8 @@ std::string config(const RunRecord& run) {
             chosen.rows.push_back(
                 {table::name_cell(key), table::text_cell(value), table::text_cell(origin->second)});
     }
-    return subheading("Config") + (chosen.rows.empty() ? "" : table_html(chosen)) + folded("All fields", all);
+    return subheading("Config") + (chosen.rows.empty() ? "" : table_html(page, chosen)) +
+           folded(page, "All fields", all);
 }
 
 }  // namespace
@@ -202,7 +205,7 @@ Section run_section(const PageContext& page) {
     Section section{"run", "The run", {}};
     if (page.collection.runs.size() != 1) return section;
     const RunRecord& run = page.collection.runs[0];
-    section.html = facts(run) + quantities(page, run) + samples(run) + errors(run) + config(run);
+    section.html = facts(page, run) + quantities(page, run) + samples(run) + errors(run) + config(page, run);
     return section;
 }
 

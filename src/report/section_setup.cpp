@@ -79,7 +79,8 @@ std::string differences(const PageContext& page) {
     const std::set<std::string> keys = differing(firsts);
     if (keys.empty()) return out + paragraph("The configs of the variants do not differ.");
     const auto base = std::find(names.begin(), names.end(), page.collection.baseline);
-    table::DataTable table{.caption = "Fields of the config in which the variants differ",
+    table::DataTable table{.name = "config-differences",
+                           .caption = "Fields of the config in which the variants differ",
                            .header = {"variant"}};
     for (const std::string& key : keys) table.header.push_back(key);
     for (size_t i = 0; i < firsts.size(); ++i) {
@@ -97,11 +98,12 @@ std::string differences(const PageContext& page) {
         table.rows.push_back(row);
     }
     return out + paragraph("Values like those of " + page.collection.baseline + " are pale.") +
-           table_html(table);
+           table_html(page, table);
 }
 
 std::string runs_table(const PageContext& page) {
     table::DataTable table{
+        .name = "runs",
         .caption = "Runs and what made them",
         .header = {"run", "variant", "seed", "steps", "tokens", "tokens/s", "version", "compiler", "system"}};
     for (const RunRecord& run : page.collection.runs) {
@@ -123,7 +125,7 @@ std::string runs_table(const PageContext& page) {
                               table::text_cell(text_at(run.build, "compiler")),
                               table::text_cell(text_at(run.build, "system"))});
     }
-    return subheading("Runs") + table_html(table);
+    return subheading("Runs") + table_html(page, table);
 }
 
 }  // namespace

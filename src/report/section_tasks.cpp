@@ -129,7 +129,7 @@ std::string depth_figure(const PageContext& page, const std::string& name, const
     table::DataTable table{
         .caption = fmt::format("{}: accuracy and margin (nats) by depth and context length", name),
         .header = {"variant", "depth %", "context", "samples", "accuracy", "margin"}};
-    std::string charts = "<div class=\"panels heats\">";
+    Charts charts{"<div class=\"panels heats\">", {{.title = table.caption}}};
     std::vector<size_t> series;
     for (size_t i = 0; i < task.by_depth.size(); ++i) {
         if (task.by_depth[i].empty()) continue;
@@ -163,11 +163,13 @@ std::string depth_figure(const PageContext& page, const std::string& name, const
                                   table::number_cell(accuracy, 3),
                                   table::number_cell(score.mean_margin(), 3)});
         }
-        charts += plot::heat_svg(panel);
+        charts.pictures[0].charts.push_back(plot::heat_svg(panel));
+        charts.html += charts.pictures[0].charts.back();
     }
     if (series.empty()) return {};
+    charts.html += "</div>" + colour_key();
     return figure(
-        "depth-" + name, charts + "</div>" + colour_key(), legend(page.styles(), series),
+        page, "depth-" + name, charts, series,
         "Rows: how far into the context the answer lies; columns: length of the context. Margin in the "
         "read-out: log p(answer) − log p(decoy).",
         table);

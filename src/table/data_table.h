@@ -33,6 +33,7 @@ struct DataTable {
     std::string caption = {};
     std::vector<std::string> header = {};
     std::vector<std::vector<Cell>> rows = {};
+    int interval = -1;  // the column with the lower ends of an interval, whose upper ends follow; -1: none
 };
 
 // The caption, then the table with "-" in empty cells.

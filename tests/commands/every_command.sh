@@ -80,7 +80,7 @@ if [ -n "${learned:-}" ]; then
     longreach generate runs/f --prompt "one two" --tokens 4
 fi
 longreach eval runs/d --data "data/val_*.bin" --lengths 64 --tokens 1K
-longreach report runs/a runs/b --html page.html --svg chart.svg
+longreach report runs/a runs/b --html page.html --svg chart.svg --figures paper
 longreach report runs/s
 longreach runs
 longreach laws

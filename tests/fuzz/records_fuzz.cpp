@@ -1,6 +1,7 @@
 // A run directory as the report reads it: its records, one part of the input each, in the order below; then
-// the page, the picture and the tables. No part can put a script into the page.
+// the page, the picture, the tables and the files for a paper. No part can put a script into the page.
 #include "fuzz/target.h"
+#include "report/figures.h"
 #include "report/page.h"
 #include "report/sweep_results.h"
 #include "report/terminal.h"
@@ -42,6 +43,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         const std::string page = report::report_page(collection);
         holds(count_of(page, "<script") == scripts, "a record put a script into the page");
         accepts([&] { report::report_picture(collection); });
+        report::paper_files(collection);
     });
     return 0;
 }

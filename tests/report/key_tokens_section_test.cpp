@@ -78,7 +78,7 @@ TEST_CASE("key tokens: one judge for all gives one chart per part, with paired d
     CHECK(!contains(html, "<select"));
     CHECK(contains(html, "one standard error over seeds"));
     // b minus a is -1 at 256 for both seeds: the interval has no width.
-    CHECK(contains(html, "-1.0000"));
+    CHECK(contains(html, "\u22121.0000"));
     // Means at 1024: (4.5 + 5) / 8 and (3.5 + 4) / 8.
     CHECK(contains(html, "1.1875"));
     CHECK(contains(html, "0.9375"));

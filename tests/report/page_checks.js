@@ -60,10 +60,10 @@
       check(all('svg.chart path.line, svg.chart path.marker, svg.chart .item', figure).length > 0, name + ' is empty');
       check(all('svg.chart', figure).every(s => s.querySelector('title')?.textContent && s.querySelector('desc')?.textContent), name + ' has no title');
       check(all('details table tbody tr', figure).length > 0, name + ' has no data');
-      check(all('[data-copy]', figure).length === 2, name + ' cannot be copied');
+      check(all('[data-copy]', figure).length === 3, name + ' cannot be copied');
     }
     check(!all('figure').some(f => f.dataset.chart === 'depth-copy'), 'a heat map without depths');
-    check(all('nav a').length === 10, all('nav a').length + ' entries in the contents');
+    check(all('nav a').length === 11, all('nav a').length + ' entries in the contents');
     check(document.getElementById('apart')?.textContent.includes('16,384 tokens of 3 documents'), 'nothing is shown apart');
     check(!all('.chip').some(c => c.textContent === 'rope + tried'), 'what is apart has a place in a legend');
     check((document.querySelector('[data-chart="validation-8192"] svg.wide path.line').getAttribute('d').match(/M/g) ?? []).length === 2, 'validations of other tokens are joined');
@@ -194,7 +194,7 @@
     for (const svg of heat) check(svg.getBoundingClientRect().right <= innerWidth + 0.5, 'a heat map sticks out');
     check(document.documentElement.scrollWidth <= innerWidth, 'scrolls sideways after choosing');
 
-    // Copying: full precision as CSV, what is shown as Markdown.
+    // Copying: full precision as CSV, what is shown as Markdown and as LaTeX.
     const buttons = all('[data-copy]', main);
     buttons[0].click();
     await pause();
@@ -210,6 +210,15 @@
     lines = copied.trim().split('\n');
     check(lines.length === 8 && /^\| variant \| seeds \| 256 \|/.test(lines[0]) && /^\| --- \| ---: \|/.test(lines[1]), 'Markdown ' + lines.slice(0, 2));
     check(/^\| rope \| 3 \| 0\.\d{4} ± 0\.\d{4} \|/.test(lines[2]), 'Markdown row ' + lines[2]);
+    buttons[2].click();
+    await pause();
+    check(copied.startsWith('\\begin{table}\n') && copied.includes('\\label{tab:loss-by-length}') && copied.includes('\n    rope & 3 & ') && copied.includes(' $\\pm$ 0.'), 'LaTeX ' + copied);
+    check(all('.table').every(t => t.querySelector('pre').textContent.split('\\\\').length === t.querySelectorAll('tr').length + 1), 'rows are missing in LaTeX');
+    for (const [button, start] of all('#methods [data-copy]').filter(b => b.dataset.copy === 'text').map((b, i) => [b, ['The models are ', '@misc{'][i]])) {
+        button.click();
+        await pause();
+        check(copied.startsWith(start), `${button.textContent}: ${copied.slice(0, 40)}`);
+    }
 
     // The policy of the page refuses any other script.
     refusal = true;

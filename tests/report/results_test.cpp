@@ -230,7 +230,7 @@ TEST_CASE("text cannot leave its place in a table, and a value cannot open a pla
     table.caption = "<i>";
     table.header = {"<b>", "n"};
     table.rows = {{table::name_cell("</td>"), {"1", "\"2\""}}};
-    const std::string html = report::table_html(table);
+    const std::string html = report::table_html({report::Collection(), report::Summary()}, table);
     CHECK(html.find("<i>") == std::string::npos);
     CHECK(html.find("<b>") == std::string::npos);
     CHECK(html.find("&lt;/td&gt;") != std::string::npos);

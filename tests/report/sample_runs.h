@@ -68,16 +68,7 @@ class SampleWriter {
     void write_run(const std::string& path, size_t v, int seed) const {
         const SampleVariant& variant = sweep_.variants[v];
         io::make_directories(path);
-        put(io::join_path(path, "config.json"),
-            json::write(json::Value::object(
-                            {{"run", json::Value::object({{"name", io::base_name(path)}, {"seed", seed}})},
-                             {"model", json::Value::object(
-                                           {{"attention", json::Value::object({{"kind", variant.name}})}})},
-                             {"stages",
-                              json::Value::array(
-                                  {json::Value::object({{"steps", sweep_.steps / 2}, {"context", 128}}),
-                                   json::Value::object({{"steps", sweep_.steps / 2}, {"context", 256}})})}}),
-                        json::Style::pretty));
+        put(io::join_path(path, "config.json"), json::write(config(path, v, seed), json::Style::pretty));
         put(io::join_path(path, "log.txt"), "10:00:00 run: here\n10:01:00 warning: step 101 was skipped\n");
         put(io::join_path(path, "build.json"),
             R"({"version": "0.1.0", "compiler": "GNU 12.2.0", "system": "Linux x86_64"})");
@@ -123,6 +114,19 @@ class SampleWriter {
     }
 
   private:
+    // One that loads: variants differ in the law of their scores.
+    json::Value config(const std::string& path, size_t v, int seed) const {
+        constexpr const char* laws[] = {"z", "logn", "scale_invariant", "alibi"};
+        const auto stage = [&](int64_t context) {
+            return json::Value::object({{"steps", sweep_.steps / 2}, {"context", context}});
+        };
+        return json::Value::object(
+            {{"run", json::Value::object({{"name", io::base_name(path)}, {"seed", seed}})},
+             {"model", json::Value::object({{"attention", json::Value::object({{"score", laws[v % 4]}})}})},
+             {"data", json::Value::object({{"train", json::Value::array({"train.bin"})},
+                                           {"val", json::Value::array({"val.bin"})}})},
+             {"stages", json::Value::array({stage(128), stage(256)})}});
+    }
     static std::string val_head() {
         return "step,tokens,length,loss,standard_error,scored,documents,bits_per_byte,top1,fingerprint\n";
     }

@@ -1,0 +1,446 @@
+#include "report/methods.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <optional>
+#include <set>
+
+#include "base/text.h"
+#include "base/units.h"
+#include "config/loader.h"
+#include "io/file.h"
+#include "model/attention_angle.h"
+#include "model/transformer.h"
+#include "report/sources.h"
+#include "table/latex.h"
+
+namespace longreach::report {
+
+namespace {
+
+// Sentences in both forms.
+struct Passage {
+    std::string text, latex;
+
+    Passage& say(std::string_view words) {
+        text += words;
+        latex += table::latex_text(words);
+        return *this;
+    }
+    Passage& code(const std::string& words) {
+        text += words;
+        latex += "\\texttt{" + table::latex_text(words) + "}";
+        return *this;
+    }
+    Passage& cite(const std::vector<std::string>& keys) {
+        if (keys.empty()) return *this;
+        text += fmt::format(" [{}]", fmt::join(keys, ", "));
+        latex += fmt::format("~\\cite{{{}}}", fmt::join(keys, ","));
+        return *this;
+    }
+    Passage& add(const Passage& other) {
+        text += other.text;
+        latex += other.latex;
+        return *this;
+    }
+    bool operator==(const Passage&) const = default;
+};
+
+Passage said(std::string_view words) {
+    return Passage().say(words);
+}
+
+// "a", "a and b", "a, b and c".
+Passage listed(const std::vector<Passage>& parts, const char* between = ", ", const char* last = " and ") {
+    Passage out;
+    for (size_t i = 0; i < parts.size(); ++i) {
+        if (i > 0) out.say(i + 1 < parts.size() ? between : last);
+        out.add(parts[i]);
+    }
+    return out;
+}
+
+std::vector<Passage> passages(const std::vector<std::string>& texts) {
+    std::vector<Passage> out;
+    for (const std::string& text : texts) out.push_back(said(text));
+    return out;
+}
+
+std::string number(double value) {
+    return fmt::format("{}", value);
+}
+
+// A variant with the config of its first run.
+struct Variant {
+    std::string name;
+    train::Experiment experiment;
+    json::Value config;  // resolved: every field
+    int64_t parameters;
+    size_t seeds;
+};
+
+std::optional<Variant> variant_of(const Collection& collection, const std::string& group) {
+    std::optional<Variant> out;
+    for (const RunRecord& run : collection.runs) {
+        if (run.group != group) continue;
+        if (out) {
+            ++out->seeds;
+            continue;
+        }
+        const std::string path = io::join_path(run.path, "config.json");
+        if (io::kind_of(path, io::Links::follow) != io::PathKind::file) return out;
+        try {
+            train::Experiment e = config::load_config<train::Experiment>({.file = path}).value;
+            const int64_t parameters = model::Transformer(e.model, 1).params().count();
+            json::Value resolved = json::parse(config::write_resolved(e), path);
+            out = Variant{group, std::move(e), std::move(resolved), parameters, 1};
+        } catch (const Error&) {
+            return out;  // of a version that no longer loads
+        }
+    }
+    return out;
+}
+
+// What `describe` says of the variants: once where they agree, else with the names of those that it is said of.
+Passage stated(const std::vector<Variant>& variants, const std::function<Passage(const Variant&)>& describe) {
+    std::vector<std::pair<Passage, std::vector<std::string>>> found;
+    for (const Variant& v : variants) {
+        const Passage passage = describe(v);
+        auto at = std::find_if(found.begin(), found.end(), [&](const auto& f) { return f.first == passage; });
+        if (at == found.end()) at = found.insert(found.end(), {passage, {}});
+        at->second.push_back(v.name);
+    }
+    if (found.size() == 1) return found[0].first;
+    std::vector<Passage> parts;
+    for (const auto& [passage, names] : found)
+        parts.push_back(Passage(passage).say(" (").add(listed(passages(names))).say(")"));
+    return listed(parts, ", ", " or ");
+}
+
+Passage shape(const Variant& v) {
+    const model::ModelConfig& m = v.experiment.model;
+    const model::AttentionConfig& a = m.layer_attention(0);
+    static constexpr const char* activations[] = {"squared ReLU", "GELU", "GELU", "SwiGLU", "GeGLU"};
+    static constexpr const char* placements[] = {
+        "in front of every module", "in front of and behind every module",
+        "of queries, keys and values and around the MLP", "behind every module"};
+    std::string text =
+        fmt::format("{} of width {}, {} of {} channels", counted(static_cast<size_t>(m.layers), "layer"),
+                    grouped(m.width), counted(static_cast<size_t>(a.heads), "head"), a.head_dim);
+    if (a.kv() != a.heads) text += fmt::format(" that share {} of keys and values", a.kv());
+    return said(text + fmt::format(", {} MLPs with {} hidden units, {} {}, and a vocabulary of {} tokens{}",
+                                   activations[static_cast<size_t>(m.mlp.kind)], grouped(m.mlp_hidden()),
+                                   m.norm.kind == NormKind::rms ? "RMS norms" : "LayerNorms",
+                                   placements[static_cast<size_t>(m.norm.placement)], grouped(m.vocab_size),
+                                   m.head.tied ? " with tied embeddings" : ""));
+}
+
+constexpr size_t longest_parameter = 24;  // characters; the program prints longer ones (longreach laws)
+
+// A formula with what its parameters are.
+Passage formula(const std::string& text, std::vector<std::string> parameters) {
+    std::erase_if(parameters, [](const std::string& p) { return p.size() > longest_parameter; });
+    Passage out = Passage().code(text);
+    return parameters.empty() ? out : out.say(" (").code(join(parameters, "; ")).say(")");
+}
+
+// The attention of one layout in words, with the sources that nobody before it has named.
+class AttentionWords {
+  public:
+    AttentionWords(const Variant& variant, int64_t layer, std::set<std::string>& named, std::string& formulas)
+        : attention_(variant.experiment.model.layer_attention(layer)),
+          config_(variant.config),
+          section_(variant.experiment.model.layout_path(layer)),
+          named_(named),
+          formulas_(formulas) {}
+
+    Passage all() {
+        const model::AttentionConfig& a = attention_;
+        if (!a.attends())
+            return part(a.mixer == model::MixerKind::gdn ? "Gated DeltaNet" : "Kimi Delta Attention",
+                        ".mixer");
+        static constexpr const char* norms[] = {"",
+                                                "RMS-normed queries and keys",
+                                                "RMS-normed queries and keys with a learned gain",
+                                                "LayerNorm of queries and keys",
+                                                "queries and keys of length one",
+                                                "RMS-normed queries and keys with a learned epsilon",
+                                                "queries of length one",
+                                                "keys of length one",
+                                                "cosines of queries and keys",
+                                                "RMS-normed queries, keys and values with learned gains",
+                                                "LayerNorm of queries, keys and values",
+                                                "keys of length one with a learned gain",
+                                                "RMS norm of queries and of keys over all heads"};
+        static constexpr const char* gates[] = {"", "a gate per head", "a gate per channel",
+                                                "a gate per head that reads twelve channels"};
+        positions();
+        add(a.qk.kind != model::QkKind::none, norms[static_cast<size_t>(a.qk.kind)], ".qk.kind");
+        score();
+        add(a.normaliser == model::Normaliser::stick_breaking, "stick-breaking in place of the softmax",
+            ".normaliser");
+        add(a.forget != model::ForgetKind::none, "a forget gate per head", ".forget");
+        add(a.window > 0, fmt::format("a window of {} keys", grouped(a.window)), "");
+        add(a.chunk > 0, fmt::format("chunks of {} positions", grouped(a.chunk)), "");
+        add(a.gate.kind != model::GateKind::none, gates[static_cast<size_t>(a.gate.kind)], ".gate.kind");
+        add(a.output_norm.kind != model::OutputNorm::none, "a norm of the output", ".output_norm.kind");
+        add(a.sink == model::SinkKind::learned, "a learned sink per head", ".sink");
+        add(a.sink == model::SinkKind::zero, "a sink of score 0", ".sink");
+        add(a.conv.size > 0, fmt::format("convolutions of {} positions", a.conv.size), ".conv.size");
+        return listed(parts_);
+    }
+
+  private:
+    // Keys of a field, without those that were named before.
+    std::vector<std::string> fresh(const std::string& field) {
+        std::vector<std::string> out;
+        if (field.empty()) return out;
+        for (const std::string& key : keys_of_field(config_, section_, field))
+            if (named_.insert(key).second) out.push_back(key);
+        return out;
+    }
+    Passage part(const std::string& words, const std::string& field) {
+        return said(words).cite(fresh(field));
+    }
+    void add(bool is, const std::string& words, const std::string& field) {
+        if (is) parts_.push_back(part(words, field));
+    }
+
+    void positions() {
+        const model::AttentionConfig& a = attention_;
+        if (!a.angle.is_null()) {
+            const law::AngleText text = model::angle_text(a);
+            std::vector<std::string> definitions;
+            for (const law::Definition& d : text.definitions)
+                definitions.push_back(fmt::format("{} = {}", d.name, d.formula));
+            formulas_ += text.near + " ";
+            parts_.push_back(
+                said("channel pairs turned by ").add(formula(text.near, definitions)).cite(fresh(".angle")));
+            return;
+        }
+        const std::string base = number(a.position.base);
+        if (a.position.kind == model::PositionKind::nope)
+            add(true, "no positions", ".position.kind");
+        else if (a.position.kind == model::PositionKind::p_rope)
+            add(true,
+                fmt::format("rotary positions in {} of the channel pairs (base {})",
+                            number(a.position.fraction), base),
+                ".position.kind");
+        else
+            add(true, fmt::format("rotary positions (base {})", base), ".position.kind");
+    }
+
+    void score() {
+        const model::ScoreText text = model::score_text(attention_);
+        std::vector<std::string> stages, parameters;
+        for (const law::Stage& stage : text.stages) stages.push_back(stage.formula);
+        const std::string score = join(stages, ", then ");
+        if (score == "z") return;
+        static constexpr const char* sharing[] = {"", ", learned for the model", ", learned for the layout",
+                                                  ", learned by layer", ", learned by head"};
+        for (const law::Parameter& p : text.parameters) parameters.push_back(p.name + " = " + p.init);
+        Passage words = said("scores ").add(formula(score, parameters));
+        if (std::any_of(parameters.begin(), parameters.end(),
+                        [](const std::string& p) { return p.size() > longest_parameter; }))
+            for (const law::NamedLaw& named : law::library())
+                if (score == named.formula) words.say(fmt::format(", {}", named.what));
+        std::set<std::string> learned;
+        for (const law::Parameter& p : text.parameters)
+            if (p.learn != law::Sharing::fixed)
+                learned.insert(p.name + sharing[static_cast<size_t>(p.learn)]);
+        for (const std::string& one : learned)
+            words.say(", " + one.substr(0, one.find(','))).say(one.substr(one.find(',') + 1));
+        for (const char* field : {".score", ".scale.kind", ".distance.kind", ".softcap"})
+            words.cite(fresh(field));
+        formulas_ += score + " " + join(parameters, " ");
+        parts_.push_back(words);
+    }
+
+    const model::AttentionConfig& attention_;
+    const json::Value& config_;
+    std::string section_;
+    std::set<std::string>& named_;
+    std::string& formulas_;
+    std::vector<Passage> parts_;
+};
+
+// Of every layout that is in use, with the number of its layers.
+Passage variant_words(const Variant& v, std::set<std::string>& named, std::string& formulas) {
+    const model::ModelConfig& m = v.experiment.model;
+    Passage out = said(v.name + ": ");
+    const std::vector<int64_t> distinct = m.distinct_layers();
+    for (const int64_t first : distinct) {
+        int64_t layers = 0;
+        for (int64_t l = 0; l < m.layers; ++l) layers += m.layout_name(l) == m.layout_name(first);
+        if (first != distinct[0]) out.say(", ");
+        if (distinct.size() > 1) out.say(fmt::format("in {} of {} layers ", layers, m.layers));
+        out.add(AttentionWords(v, first, named, formulas).all());
+    }
+    return out;
+}
+
+// What the letters of formulas mean, as far as they occur.
+std::string legend(const std::string& formulas) {
+    static constexpr std::pair<const char*, const char*> meanings[] = {
+        {"z", "z is the scaled product of a query and a key"},
+        {"dot", "dot is the product of a query and a key"},
+        {"t", "t the distance of the key"},
+        {"n", "n the number of keys that the query sees"},
+        {"h", "h the head"},
+        {"H", "H the number of heads"},
+        {"l", "l the layer"},
+        {"d", "d the channels of a head"},
+        {"L", "L the training length"},
+        {"p", "p the position"},
+        {"m", "m the channel pair"}};
+    std::vector<std::string> words;
+    for (const auto& [name, meaning] : meanings)
+        if (law::mentions(formulas, name)) words.push_back(meaning);
+    if (words.empty()) return {};
+    std::string out = " In the formulas " + join(words, ", ");
+    if (formulas.find("parity") != std::string::npos)
+        out += "; a parameter at parity makes the law equal the unscaled model at n = L/2";
+    return out + ".";
+}
+
+Passage training(const Variant& v) {
+    const train::Experiment& e = v.experiment;
+    std::vector<std::string> contexts;
+    std::set<int64_t> batches;
+    int64_t tokens = 0;
+    for (const train::Stage& stage : e.resolved_stages()) {
+        const std::string context = grouped(stage.context);
+        if (contexts.empty() || contexts.back() != context) contexts.push_back(context);
+        batches.insert(stage.tokens_per_step);
+        tokens += stage.steps * stage.tokens_per_step;
+    }
+    const std::string batch =
+        batches.size() == 1 ? grouped(*batches.begin())
+                            : fmt::format("{} to {}", grouped(*batches.begin()), grouped(*batches.rbegin()));
+    return said(fmt::format("{} tokens in {} steps of {}, at a context of {} tokens{}", grouped(tokens),
+                            grouped(e.total_steps()), batch, fmt::join(contexts, ", then "),
+                            e.data.document_mask ? " in which no token attends to another document" : ""));
+}
+
+Passage optimiser(const Variant& v) {
+    const optim::OptimizerConfig& o = v.experiment.optimizer;
+    const auto decay = [](double value) {
+        return value > 0 ? fmt::format(", weight decay {}", number(value)) : std::string();
+    };
+    const std::string adam = fmt::format("betas {} and {}, epsilon {}", number(o.adam.beta1),
+                                         number(o.adam.beta2), number(o.adam.eps));
+    const std::string rates =
+        fmt::format("learning rates {} of the embedding, {} of the head and {} of scalars",
+                    number(o.adam.embedding_lr), number(o.adam.head_lr), number(o.adam.scalar_lr));
+    Passage out;
+    if (o.matrices == optim::MatrixOptimizer::muon)
+        out.say("Muon")
+            .cite({"jordan2024muon"})
+            .say(fmt::format(" updates the matrices (learning rate {}, momentum {}{}) and Adam",
+                             number(o.muon.lr), number(o.muon.momentum), decay(o.muon.weight_decay)));
+    else
+        out.say(fmt::format("AdamW updates the matrices (learning rate {}{}) and Adam",
+                            number(o.adam.matrix_lr), decay(o.adam.weight_decay)));
+    out.cite({"kingma2014"}).say(fmt::format(" all else ({}; {})", adam, rates));
+    const optim::ScheduleConfig& s = o.schedule;
+    const std::string end = s.final == 0 ? "0" : fmt::format("{}% of their value", number(100 * s.final));
+    std::string schedule = "; the learning rates ";
+    if (s.warmup_steps > 0) schedule += fmt::format("rise over {} steps, then ", grouped(s.warmup_steps));
+    if (s.kind == optim::ScheduleKind::constant)
+        schedule += "stay constant";
+    else if (s.kind == optim::ScheduleKind::linear)
+        schedule += fmt::format("fall linearly to {} over the last {}% of the steps", end,
+                                number(100 * s.decay_fraction));
+    else
+        schedule += fmt::format("fall along half a cosine to {}", end);
+    out.say(schedule);
+    if (o.clip_norm > 0) out.say(fmt::format("; gradients are clipped at norm {}", number(o.clip_norm)));
+    if (o.qk_clip.limit > 0) out.say(fmt::format("; QK-clip holds scores below {}", number(o.qk_clip.limit)));
+    return out;
+}
+
+// The evaluations that change a model, by the names of what they change.
+Passage evaluations(const Summary& summary) {
+    std::set<std::string> labels;
+    for (const Series& series : summary.series)
+        if (!series.label.empty() && !series.loss.empty()) labels.insert(series.label);
+    if (labels.empty()) return {};
+    std::vector<Passage> parts;
+    for (const std::string& label : labels) parts.push_back(said(label).cite(keys_of_name(label)));
+    return said(" Models are also scored under these changes after training: ").add(listed(parts)).say(".");
+}
+
+Passage evaluation(const Collection& collection, const Summary& summary,
+                   const std::vector<Variant>& variants) {
+    Passage out;
+    if (summary.lengths.empty()) return out;
+    std::vector<std::string> lengths;
+    for (const int64_t length : summary.lengths) lengths.push_back(grouped(length));
+    out.say(" The loss is the mean cross-entropy in nats per token at contexts of ")
+        .add(listed(passages(lengths)))
+        .say(" tokens, over ")
+        .say(measured_on(collection))
+        .say("; ");
+    out.add(stated(variants, [](const Variant& v) {
+        const eval::EvalConfig& e = v.experiment.eval;
+        const char* spread = e.pick == eval::EvalPick::spread ? "spread evenly over the validation text"
+                                                              : "from the beginning of the validation text";
+        return said(
+            e.align == eval::EvalAlign::chunk
+                ? fmt::format("the windows are {}, and every token of a window is scored", spread)
+                : fmt::format("the ends of documents {} are scored after prefixes of each length", spread));
+    }));
+    return out.say(".").add(evaluations(summary));
+}
+
+Passage seeds(const std::vector<Variant>& variants) {
+    size_t least = variants[0].seeds, most = least;
+    for (const Variant& v : variants) least = std::min(least, v.seeds), most = std::max(most, v.seeds);
+    if (most == 1)
+        return said(fmt::format(" {} was trained with one seed, so that there is no interval over seeds.",
+                                variants.size() == 1 ? "The model" : "Every variant"));
+    const std::string count =
+        least == most ? counted(most, "seed") : fmt::format("{} to {} seeds", least, most);
+    return said(fmt::format(
+        " {} was trained with {}; a seed sets the initial weights and the order of the data. Losses are "
+        "means over "
+        "seeds with the standard error of the mean{}.",
+        variants.size() == 1 ? "The model" : "Every variant", count,
+        variants.size() == 1 ? ""
+                             : "; differences between variants are paired by seed, with 95% intervals of "
+                               "Student's t"));
+}
+
+}  // namespace
+
+Methods methods_of(const Collection& collection, const Summary& summary) {
+    std::vector<Variant> variants;
+    for (const std::string& group : collection.groups)
+        if (std::optional<Variant> v = variant_of(collection, group)) variants.push_back(std::move(*v));
+    if (variants.empty()) return {};
+    Passage out = said("The models are decoder-only transformers of ").add(stated(variants, shape));
+    int64_t least = variants[0].parameters, most = least;
+    for (const Variant& v : variants)
+        least = std::min(least, v.parameters), most = std::max(most, v.parameters);
+    out.say(least == most ? fmt::format(" ({} parameters).", grouped(least))
+                          : fmt::format(" ({} to {} parameters).", grouped(least), grouped(most)));
+    std::vector<Passage> words;
+    std::set<std::string> keys, named;
+    std::string formulas;
+    for (const Variant& v : variants) {
+        words.push_back(variant_words(v, named, formulas));
+        for (const std::string& key : keys_of(v.experiment, v.config)) keys.insert(key);
+    }
+    out.say(variants.size() == 1 ? " Attention has " : " They differ as follows: ");
+    out.add(listed(words, "; ", "; ")).say(".").say(legend(formulas));
+    out.say(" Training takes ").add(stated(variants, training)).say(".");
+    out.say(" ").add(stated(variants, optimiser)).say(".");
+    out.add(evaluation(collection, summary, variants)).add(seeds(variants));
+    for (const Series& series : summary.series)
+        for (const std::string& key : keys_of_name(series.label)) keys.insert(key);
+    return {out.text, out.latex + "\n", {keys.begin(), keys.end()}};
+}
+
+}  // namespace longreach::report
