@@ -37,10 +37,10 @@ struct EvalOptions {
     bool asks() const { return std::count(tasks.begin(), tasks.end(), question_task) > 0; }
     // Tasks that data.task says how to write.
     std::vector<data::TaskKind> kinds() const {
-        std::vector<data::TaskKind> out;
+        std::vector<data::TaskKind> all;
         for (const std::string& name : tasks)
-            if (name != question_task) out.push_back(data::task_by_name(name));
-        return out;
+            if (name != question_task) all.push_back(data::task_by_name(name));
+        return all;
     }
     bool judges_itself() const { return key_tokens == "self"; }
 };
