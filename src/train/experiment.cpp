@@ -276,8 +276,10 @@ void Experiment::check_layers(config::Problems& p) const {
                       sticks);
             const law::Angle angle = model::trained_angle(model, l);
             const bool written = !a.angle.is_null();
-            uses_context =
-                uses_context || (written && law::mentions(model::written_out(model::angle_text(a)), "L"));
+            const model::ScalingConfig& scaling = a.position.scaling;
+            uses_context = uses_context ||
+                           (written && law::mentions(model::written_out(model::angle_text(a)), "L")) ||
+                           (scaling.active() && (scaling.factor == 0 || scaling.original_context == 0));
             const std::string turn = written ? angle.first_not_finite(table_rows()) : "";
             if (!turn.empty()) p.add(path + ".angle", fmt::format("not a finite number: {}", turn));
             for (const int64_t length : every_length()) {
@@ -381,7 +383,8 @@ void Experiment::check_rope(config::Problems& p) const {
         model::check_score_change(model, rope, l, evaluated_lengths(), p);
     for (const int64_t l : chosen) try {
             // Methods of eval.rope are finite for the angles of `position`; others have to be looked at.
-            const bool written = !rope.angle.is_null() || !model.layer_attention(l).angle.is_null();
+            const model::AttentionConfig& a = model.layer_attention(l);
+            const bool written = !rope.angle.is_null() || !a.angle.is_null() || a.position.scaling.active();
             for (const int64_t length : rope.turns() && written ? eval.lengths : std::vector<int64_t>()) {
                 const std::string problem =
                     model::changed_angle(model, l, rope, length).first_not_finite(length);
