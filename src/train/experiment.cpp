@@ -133,6 +133,13 @@ void Experiment::fields(config::Fields& f) {
 
 void Experiment::check(config::Problems& p) {
     if (model.train_context == 0 && !stages.empty()) model.train_context = stages.back().context;
+    // A config that continues a run may start from the run's resolved one, which has the L_train of that run.
+    if (p.is_set("stages") && p.is_inherited("model.train_context") && !stages.empty() &&
+        stages.back().context != model.train_context)
+        p.warn("stages",
+               fmt::format("the last stage trains at {} tokens, but model.train_context, the L_train "
+                           "of formulas, is inherited as {}: set it, to 0 for the last stage's context",
+                           stages.back().context, model.train_context));
     // The sections in which an evaluation may count keys; layouts start from model.attention.
     std::set<std::string> counting;
     if (!eval.rope.score_change(false).empty() && knows_layouts())
@@ -316,7 +323,8 @@ void Experiment::check_layers(config::Problems& p) const {
     if (eval.rope.far_pairs() && !sticks.empty())
         p.add(eval.rope.angle_key(), "stick-breaking attention has no far pairs with angles of their own",
               sticks);
-    if (!uses_context) p.no_effect("model.train_context", "no formula uses it", "model.attention.scale.kind");
+    if (!uses_context && model.train_context != stages.back().context)
+        p.no_effect("model.train_context", "no formula uses it", "model.attention.scale.kind");
     check_rope(p);
 }
 
