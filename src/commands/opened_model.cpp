@@ -33,7 +33,7 @@ void add_model_options(Command& command, ModelOptions& options, const std::strin
         "--rope",
         [&options](const std::string& kind) { options.set.push_back("eval.rope.kind=\"" + kind + "\""); },
         "Change positions beyond the training context: pi, ntk, ntk_old, ntk_su, ntk_mixed, "
-        "ntk_dynamic, yarn, rerope, leaky_rerope (details: --set eval.rope.factor=8 ...)" +
+        "ntk_dynamic, yarn, llama3, rerope, leaky_rerope (details: --set eval.rope.factor=8 ...)" +
             rope_note);
 }
 

@@ -54,12 +54,10 @@ const std::vector<Form>& forms();
 
 // --- parts that forms share
 
-// Angles of rotary positions: sets position or angle and params of an attention section, and the base of its scores
-// where the scaling changes it. settings: with rope_theta, rope_scaling or rope_parameters. group: of the
-// rope_parameters, "" if they have no groups.
+// Angles of rotary positions: sets `position` of an attention section. settings: with rope_theta, rope_scaling or
+// rope_parameters. group: of the rope_parameters, "" if they have no groups.
 struct Rope {
     double base = 10000;  // if the settings name none
-    int64_t head_dim = 0;
     int64_t context = 0;  // max_position_embeddings
     std::string group;
 };

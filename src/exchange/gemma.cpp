@@ -47,10 +47,7 @@ json::Value attention_of(const Settings& s) {
 }
 
 Rope rope_of(const Settings& s, const std::string& group, double base) {
-    return {.base = base,
-            .head_dim = s.integer("head_dim", 256, 1),
-            .context = s.integer("max_position_embeddings", 8192, 1),
-            .group = group};
+    return {.base = base, .context = s.integer("max_position_embeddings", 8192, 1), .group = group};
 }
 
 void add_places(const Settings& s, Foreign& foreign) {
@@ -133,15 +130,17 @@ void read_gemma3(const Settings& s, Foreign& foreign) {
     attention.set("qk", json::Value::object({{"kind", "qk_rms_w"}, {"eps", s.number("rms_norm_eps", 1e-6)}}));
     const double local = s.number("rope_local_base_freq", 10000);
     const Settings groups = s.section("rope_parameters");
+    const json::Value unscaled = json::Value::object({{"kind", "none"}});
     if (groups.has(sliding_attention)) {
         const Settings group = groups.section(sliding_attention);
         group.only("rope_type", "default");
-        changes.set("position",
-                    json::Value::object({{"kind", "rope"}, {"base", group.number("rope_theta", local)}}));
+        changes.set("position", json::Value::object({{"kind", "rope"},
+                                                     {"base", group.number("rope_theta", local)},
+                                                     {"scaling", unscaled}}));
     } else {
-        changes.set("position", json::Value::object({{"kind", "rope"}, {"base", local}}));
+        changes.set("position",
+                    json::Value::object({{"kind", "rope"}, {"base", local}, {"scaling", unscaled}}));
     }
-    changes.set("angle", json::Value()).set("params", json::Value::object());
     set_rope(attention, s, rope_of(s, groups.has(full_attention) ? full_attention : "", 1e6));
     add_score(s, foreign, attention, 0, 0);
     const int64_t period = s.integer("sliding_window_pattern", s.integer("_sliding_window_pattern", 6, 1), 1);

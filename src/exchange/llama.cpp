@@ -46,10 +46,7 @@ json::Value attention_of(const Settings& s, int64_t head_dim, double default_bas
                                                  {"head_dim", head_dim},
                                                  {"qk", json::Value::object({{"kind", "none"}})}});
     set_rope(attention, s,
-             {.base = default_base,
-              .head_dim = head_dim,
-              .context = s.integer("max_position_embeddings", 2048, 1),
-              .group = ""});
+             {.base = default_base, .context = s.integer("max_position_embeddings", 2048, 1), .group = ""});
     return attention;
 }
 

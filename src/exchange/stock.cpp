@@ -1,6 +1,7 @@
 #include "exchange/stock.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include <fmt/format.h>
 
@@ -66,7 +67,8 @@ Shape common_shape(const ModelConfig& m) {
         const AttentionConfig& first = *shape.attention;
         if (a.heads != first.heads || a.kv() != first.kv() || a.head_dim != first.head_dim)
             differ("other heads than layer 0");
-        if (a.position.base != first.position.base) differ("another position.base than layer 0");
+        if (a.position.base != first.position.base || a.position.scaling != first.position.scaling)
+            differ("another position than layer 0");
         if (a.bias != first.bias) differ("another bias than layer 0");
         if (a.qk.kind != first.qk.kind || a.qk.eps != first.qk.eps) differ("another qk than layer 0");
         shape.windowed.push_back(a.window > 0);
@@ -77,26 +79,49 @@ Shape common_shape(const ModelConfig& m) {
     return shape;
 }
 
+// position as rope_parameters. A base raised by ntk is a base.
+json::Value rope_of(const ModelConfig& m, const AttentionConfig& a) {
+    const model::ScalingConfig& s = a.position.scaling;
+    json::Value rope = json::Value::object({{"rope_type", "default"}, {"rope_theta", a.position.base}});
+    if (!s.active()) return rope;
+    const model::Scaling scaling = model::scaling_of(m, s);
+    const auto d = static_cast<double>(a.head_dim);
+    if (s.kind == "ntk")
+        return rope.set("rope_theta", a.position.base * std::pow(scaling.factor, d / (d - 2)));
+    rope.set("rope_type", s.kind == "pi" ? "linear" : s.kind).set("factor", scaling.factor);
+    if (s.kind == "pi") return rope;
+    rope.set("original_max_position_embeddings", scaling.original);
+    const bool yarn = s.kind == "yarn";
+    const model::Ramp ramp = model::ramp_of(s);
+    rope.set(yarn ? "beta_fast" : "high_freq_factor", ramp.fast)
+        .set(yarn ? "beta_slow" : "low_freq_factor", ramp.slow);
+    if (!yarn) return rope;
+    if (s.attention_factor > 0) rope.set("attention_factor", s.attention_factor);
+    return rope.set("truncate", s.truncate);
+}
+
 json::Value common_config(const ModelConfig& m, const AttentionConfig& a) {
-    const json::Value rope = json::Value::object({{"rope_type", "default"}, {"rope_theta", a.position.base}});
-    return json::Value::object({{"vocab_size", m.vocab_size},
-                                {"hidden_size", m.width},
-                                {"intermediate_size", m.mlp_hidden()},
-                                {"num_hidden_layers", m.layers},
-                                {"num_attention_heads", a.heads},
-                                {"num_key_value_heads", a.kv()},
-                                {"head_dim", a.head_dim},
-                                {"hidden_act", "silu"},
-                                {"max_position_embeddings", m.train_context},
-                                {"initializer_range", 0.02},
-                                {"rms_norm_eps", m.norm.eps},
-                                {"use_cache", true},
-                                {"tie_word_embeddings", m.head.tied},
-                                // The older and the newer way to say the same.
-                                {"rope_theta", a.position.base},
-                                {"rope_parameters", rope},
-                                {"attention_bias", a.bias == model::AttentionBias::all},
-                                {"attention_dropout", 0.0}});
+    const json::Value rope = rope_of(m, a);
+    json::Value config = json::Value::object({{"vocab_size", m.vocab_size},
+                                              {"hidden_size", m.width},
+                                              {"intermediate_size", m.mlp_hidden()},
+                                              {"num_hidden_layers", m.layers},
+                                              {"num_attention_heads", a.heads},
+                                              {"num_key_value_heads", a.kv()},
+                                              {"head_dim", a.head_dim},
+                                              {"hidden_act", "silu"},
+                                              {"max_position_embeddings", m.train_context},
+                                              {"initializer_range", 0.02},
+                                              {"rms_norm_eps", m.norm.eps},
+                                              {"use_cache", true},
+                                              {"tie_word_embeddings", m.head.tied},
+                                              // The older and the newer way to say the same.
+                                              {"rope_theta", *rope.find("rope_theta")},
+                                              {"rope_parameters", rope},
+                                              {"attention_bias", a.bias == model::AttentionBias::all},
+                                              {"attention_dropout", 0.0}});
+    if (*rope.find("rope_type") != json::Value("default")) config.set("rope_scaling", rope);
+    return config;
 }
 
 void add_gains(Stock& stock, const ModelConfig& m, bool heads) {

@@ -73,14 +73,23 @@ std::vector<NamedAngle> make_library() {
          {.near = "p * (theta*ramp/k + theta*(1 - ramp))",
           .definitions = {k,
                           {"fall", "0"},  // the model sets it: pairs over which theta falls by a factor of e
-                          {"low", "max(floor(fall*log(L/(2*pi*32))), 0)"},
-                          {"high", "max(min(ceil(fall*log(L/(2*pi))), 2*R - 1), low)"},
+                          {"fast", "32"},
+                          {"slow", "1"},
+                          {"low", "max(floor(fall*log(L/(2*pi*fast))), 0)"},
+                          {"high", "max(min(ceil(fall*log(L/(2*pi*slow))), 2*R - 1), low)"},
                           {"ramp", "clamp((m - low)/(where(low == high, high + 0.001, high) - low), 0, 1)"}}},
          false,
          "fast rotations as trained, slow ones divided by k, a ramp between; its temperature is the score "
          "law "
          "yarn_temp",
          "peng2023yarn"},
+        {"llama3",
+         {.near = "p * (theta * (1/k + (1 - 1/k)*clamp((L*theta/(2*pi) - slow)/(fast - slow), 0, 1)))",
+          .definitions = {k, {"fast", "4"}, {"slow", "1"}}},
+         false,
+         "pairs that turn `fast` times over L or more as trained, those below `slow` divided by k, a ramp in "
+         "turns between",
+         "meta2024llama3"},
         {"rerope",
          {.near = "p*theta",
           .far_query = "w*theta",

@@ -9,10 +9,34 @@
 
 namespace longreach::model {
 
-namespace {
-
 using law::AngleText;
 using law::Definition;
+
+Scaling scaling_of(const ModelConfig& model, const ScalingConfig& s) {
+    const auto context = static_cast<double>(model.train_context);
+    if (s.factor == 0 && s.original_context == 0) return {1, model.train_context};  // reported elsewhere
+    if (s.original_context == 0) return {s.factor, std::max<int64_t>(1, std::llround(context / s.factor))};
+    if (s.factor > 0) return {s.factor, s.original_context};
+    if (s.original_context > model.train_context)
+        throw ScoreError(fmt::format("{} is above the {} tokens trained on: it would shorten the range",
+                                     s.original_context, model.train_context),
+                         ".position.scaling.original_context");
+    return {context / static_cast<double>(s.original_context), s.original_context};
+}
+
+Ramp ramp_of(const ScalingConfig& s) {
+    Ramp ramp{s.fast, s.slow};
+    for (const Definition& d : law::find_angle(s.kind)->text.definitions) {
+        if (d.name == "fast" && s.fast == 0) ramp.fast = std::stod(d.formula);
+        if (d.name == "slow" && s.slow == 0) ramp.slow = std::stod(d.formula);
+    }
+    if (counts_turns(s.kind) && ramp.slow >= ramp.fast)
+        throw ScoreError(fmt::format("{} is not below fast, {}", ramp.slow, ramp.fast),
+                         s.slow > 0 ? ".position.scaling.slow" : ".position.scaling.fast");
+    return ramp;
+}
+
+namespace {
 
 // Gives a definition another formula.
 void define(AngleText& text, const std::string& name, const std::string& formula) {
@@ -80,10 +104,8 @@ AngleText written_text(const AttentionConfig& a) {
     } else if (const law::NamedAngle* named = law::find_angle(written)) {
         if (!named->trains)
             throw ScoreError(
-                fmt::format(
-                    "{} changes a finished model for longer sequences and cannot be trained with; see "
-                    "eval.angle",
-                    written),
+                fmt::format("{} changes another angle: see position.scaling, or after training eval.angle",
+                            written),
                 ".angle");
         text = named->text;
     } else {
@@ -159,6 +181,48 @@ law::AngleNumbers numbers_of(const ModelConfig& model, int64_t layer) {
             .train_context = model.train_context};
 }
 
+// The angle as `position` or `angle` says, before it is scaled.
+law::Angle original_angle(const ModelConfig& model, int64_t layer) {
+    const AttentionConfig& a = model.layer_attention(layer);
+    const bool object = a.angle.to_object() != nullptr;
+    return bind(angle_text(a), numbers_of(model, layer),
+                {object ? ".angle.near" : ".angle", "", "", "", object ? ".angle.growth" : ".angle"},
+                ".params");
+}
+
+// The keys of position.scaling.
+AngleText keyed_scaling(const ScalingConfig& s, double factor) {
+    AngleText text = law::find_angle(s.kind)->text;
+    const Ramp ramp = ramp_of(s);
+    define(text, "k", fmt::format("{}", factor));
+    define(text, "fast", fmt::format("{}", ramp.fast));
+    define(text, "slow", fmt::format("{}", ramp.slow));
+    if (!s.truncate) {
+        define(text, "low", "max(fall*log(L/(2*pi*fast)), 0)");
+        define(text, "high", "max(min(fall*log(L/(2*pi*slow)), 2*R - 1), low)");
+    }
+    return text;
+}
+
+// The angle as position.scaling says, with `more` times its factor: above 1, what a longer sequence makes of it.
+law::Angle scaled_angle(const ModelConfig& model, int64_t layer, double more) {
+    law::Angle original = original_angle(model, layer);
+    const AttentionConfig& a = model.layer_attention(layer);
+    const ScalingConfig& s = a.position.scaling;
+    if (!s.active() || original.near.empty()) return original;
+    const Scaling scaling = scaling_of(model, s);
+    law::AngleNumbers numbers = numbers_of(model, layer);
+    numbers.train_context = scaling.original;
+    numbers.length = std::max<int64_t>(1, model.train_context);
+    numbers.pairs = original.near.size();
+    numbers.theta = law::frequencies(original.near).value_or(std::vector<double>());
+    AngleText text = keyed_scaling(s, scaling.factor * more);
+    if (!numbers.theta.empty()) define(text, "fall", fmt::format("{}", fall_of(a, numbers.theta)));
+    law::Angle angle = bind(text, numbers, {".position.scaling.kind", "", "", "", ""}, "");
+    angle.growth = std::move(original.growth);
+    return angle;
+}
+
 // eval.angle: a name, a formula, or the four formulas of an angle with far pairs.
 AngleText written_change(const json::Value& angle) {
     if (const std::string* text = angle.to_string()) {
@@ -217,11 +281,20 @@ std::string written_out(const AngleText& text) {
 }
 
 law::Angle trained_angle(const ModelConfig& model, int64_t layer) {
-    const AttentionConfig& a = model.layer_attention(layer);
-    const bool object = a.angle.to_object() != nullptr;
-    return bind(angle_text(a), numbers_of(model, layer),
-                {object ? ".angle.near" : ".angle", "", "", "", object ? ".angle.growth" : ".angle"},
-                ".params");
+    return scaled_angle(model, layer, 1);
+}
+
+double trained_stretch(const ModelConfig& model, int64_t layer) {
+    const ScalingConfig& s = model.layer_attention(layer).position.scaling;
+    return s.kind == "yarn" ? scaling_of(model, s).factor : 1;
+}
+
+double trained_temperature(const ModelConfig& model, int64_t layer) {
+    const ScalingConfig& s = model.layer_attention(layer).position.scaling;
+    if (s.kind != "yarn" || original_angle(model, layer).near.empty()) return 1;
+    const double factor =
+        s.attention_factor > 0 ? s.attention_factor : 0.1 * std::log(scaling_of(model, s).factor) + 1;
+    return factor * factor;
 }
 
 law::Angle output_factor(const ModelConfig& model, int64_t layer) {
@@ -240,6 +313,19 @@ law::Angle changed_angle(const ModelConfig& model, int64_t layer, const PostHocC
                          int64_t length) {
     law::Angle trained = trained_angle(model, layer);
     if (!change.turns() || length <= model.train_context || trained.near.empty()) return trained;
+    const ScalingConfig& scaling = model.layer_attention(layer).position.scaling;
+    const std::string* named = change.angle.is_null() ? &change.kind : change.angle.to_string();
+    if (scaling.active() && named != nullptr && counts_turns(*named)) {
+        if (*named != scaling.kind)
+            throw ScoreError(fmt::format("{} counts the turns of pairs over the context before scaling, and "
+                                         "the angles are trained with {}: choose {}",
+                                         *named, scaling.kind, scaling.kind),
+                             change.angle_key());
+        const bool given = change.factor > 0 && change.angle.is_null();
+        return scaled_angle(
+            model, layer,
+            given ? change.factor : static_cast<double>(length) / static_cast<double>(model.train_context));
+    }
     law::AngleNumbers numbers = numbers_of(model, layer);
     numbers.length = length;
     numbers.pairs = trained.near.size();

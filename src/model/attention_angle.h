@@ -11,8 +11,23 @@
 
 namespace longreach::model {
 
-// As trained. Throws ScoreError.
+// As trained, position.scaling included. Throws ScoreError.
 law::Angle trained_angle(const ModelConfig& model, int64_t layer);
+
+// position.scaling as numbers. They throw a ScoreError.
+struct Scaling {
+    double factor;
+    int64_t original;  // context
+};
+Scaling scaling_of(const ModelConfig& model, const ScalingConfig& scaling);
+struct Ramp {
+    double fast, slow;  // turns over the original context; 0 for a kind without a ramp
+};
+Ramp ramp_of(const ScalingConfig& scaling);
+
+// What yarn in position.scaling multiplies s_base by, and the k of this temperature; 1 without it.
+double trained_temperature(const ModelConfig& model, int64_t layer);
+double trained_stretch(const ModelConfig& model, int64_t layer);
 
 // The factor of attention's output by position (OutputNorm::position), in `near` of the one pair. It throws a
 // ScoreError if the formula is wrong.

@@ -21,9 +21,9 @@ void PositionConfig::fields(config::Fields& f) {
                             {PositionKind::nope, "nope", "no rotary embedding"},
                             {PositionKind::evaluation_only, "rerope", "evaluation only: eval.rope"},
                             {PositionKind::evaluation_only, "leaky_rerope", "evaluation only: eval.rope"},
-                            {PositionKind::evaluation_only, "yarn", "evaluation only: eval.rope"},
-                            {PositionKind::evaluation_only, "ntk", "evaluation only: eval.rope"},
-                            {PositionKind::evaluation_only, "pi", "evaluation only: eval.rope"}},
+                            {PositionKind::evaluation_only, "yarn", "scaling.kind, or eval.rope"},
+                            {PositionKind::evaluation_only, "ntk", "scaling.kind, or eval.rope"},
+                            {PositionKind::evaluation_only, "pi", "scaling.kind, or eval.rope"}},
                            {"rotary position embedding of queries and keys"});
     f.number("base", base, {.min = 1, .max = 1e12, .open_min = true},
              {"geometric: theta_m = base^(-2m/d); linspace: the slowest kept pair has theta = 1/base"});
@@ -35,6 +35,29 @@ void PositionConfig::fields(config::Fields& f) {
         {{Spacing::geometric, "geometric", "the kept pairs keep the theta they have in full rope"},
          {Spacing::linspace, "linspace", "theta from 1 to 1/base over the kept pairs, both ends included"}},
         {"p_rope: frequencies of the kept pairs"});
+    f.section("scaling", scaling, {"angles made for a shorter context, scaled to the one trained on"});
+}
+
+void ScalingConfig::fields(config::Fields& f) {
+    f.word("kind", kind,
+           {{"none", "angles as kind, or attention.angle, says"},
+            {"pi", "positions divided by k"},
+            {"ntk", "base * k^(d/(d-2)): the slowest rotation is divided by k"},
+            {"yarn",
+             "pairs that turn `fast` times over original_context as they are, those below `slow` divided by "
+             "k, a ramp between; and scores times (0.1 log k + 1)^2"},
+            {"llama3", "the same with a ramp in turns, and scores as they are"}},
+           {"how the angles of training are scaled; they are those of eval.rope.kind"});
+    f.number("factor", factor, {.min = 0, .max = 1e6}, {"k; 0: L_train / original_context"});
+    f.integer("original_context", original_context, {.min = 0, .max = int64_t{1} << 31, .tokens = true},
+              {"context that the angles were made for, in tokens; 0: L_train / factor"});
+    f.number("fast", fast, {.min = 0, .max = 1e6},
+             {"yarn, llama3: turns over original_context of the slowest pair that stays; 0: 32, llama3 4"});
+    f.number("slow", slow, {.min = 0, .max = 1e6},
+             {"yarn, llama3: turns over original_context of the fastest pair that is divided by k; 0: 1"});
+    f.number("attention_factor", attention_factor, {.min = 0, .max = 1e6},
+             {"yarn: factor of queries and of keys; 0: 0.1 log k + 1"});
+    f.flag("truncate", truncate, {"yarn: the ramp begins and ends at whole pairs"});
 }
 
 void ScaleConfig::fields(config::Fields& f) {
@@ -335,8 +358,33 @@ struct AttentionRules {
             refuse(".chunk", "a layer has a window or chunks, not both", ".window");
     }
 
+    void scaling() const {
+        const ScalingConfig& s = a.position.scaling;
+        const std::string section = ".position.scaling.";
+        const auto only = [&](const char* key, bool used, const char* users) {
+            if (!used)
+                no_effect(section + key, s.active() ? users : "position.scaling.kind is none",
+                          section + "kind");
+        };
+        only("factor", s.active(), "");
+        only("original_context", s.active(), "");
+        for (const char* key : {"fast", "slow"})
+            only(key, counts_turns(s.kind), "it belongs to yarn and llama3");
+        for (const char* key : {"attention_factor", "truncate"})
+            only(key, s.kind == "yarn", "it belongs to yarn");
+        if (!s.active()) return;
+        if (a.angle.is_null() && a.position.kind == PositionKind::nope)
+            no_effect(section + "kind", "position.kind is nope", ".position.kind");
+        if (s.factor == 0 && s.original_context == 0)
+            refuse(section + "kind", "needs factor or original_context", section + "factor");
+        if (s.factor > 0 && s.factor < 1)
+            p.add(path + section + "factor",
+                  fmt::format("{} is below 1: it would shorten the range", s.factor));
+    }
+
     void position() const {
         const PositionKind kind = a.position.kind;
+        scaling();
         if (!a.angle.is_null()) {
             for (const char* key :
                  {".position.kind", ".position.base", ".position.fraction", ".position.spacing"})
@@ -345,7 +393,7 @@ struct AttentionRules {
         }
         if (kind == PositionKind::evaluation_only)
             p.add(path + ".position.kind",
-                  "changes a finished model for longer sequences and cannot be trained with; train with rope",
+                  "changes the angles of another kind: train with rope, scaled as position.scaling says",
                   "eval.rope.kind");
         if (kind == PositionKind::nope)
             no_effect(".position.base", "position.kind is nope", ".position.kind");

@@ -12,11 +12,30 @@ namespace longreach::model {
 
 enum class PositionKind { rope, p_rope, nope, evaluation_only };
 enum class Spacing { geometric, linspace };
+// Angles scaled in training: by how much, and what they were made for. Of factor and original_context one follows
+// from the other and L_train if it is 0.
+struct ScalingConfig {
+    std::string kind = "none";  // or the name of an angle that changes another (law/angle.h)
+    double factor = 0;          // k
+    int64_t original_context = 0;
+    double fast = 0, slow = 0;    // yarn, llama3: turns over the original context; 0: as the angle has them
+    double attention_factor = 0;  // yarn: of queries and of keys; 0: 0.1 log k + 1
+    bool truncate = true;         // yarn: the ramp begins and ends at whole pairs
+    void fields(config::Fields& f);
+    bool operator==(const ScalingConfig&) const = default;
+    bool active() const { return kind != "none"; }
+};
+// Whether an angle of this name depends on how often a pair turns over the context.
+inline bool counts_turns(const std::string& angle) {
+    return angle == "yarn" || angle == "llama3";
+}
+
 struct PositionConfig {
     PositionKind kind = PositionKind::rope;
     double base = 10000;
     double fraction = 0.5;                 // p_rope: share of channel pairs that keep their rotation
     Spacing spacing = Spacing::geometric;  // p_rope: how theta falls over the kept pairs
+    ScalingConfig scaling{};               // of this angle, or of `angle`
     void fields(config::Fields& f);
     bool operator==(const PositionConfig&) const = default;
 };

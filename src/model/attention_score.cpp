@@ -343,6 +343,19 @@ void check_parameters(const LayerScore& s, const ScoreText& text) {
     }
 }
 
+// The factor of s_base of a change; null: none. On a model trained with yarn, whose base has the temperature of its k,
+// it is what the larger k adds.
+law::Formula temperature_of(const ScoreChange& change, const ModelConfig& model, int64_t layer) {
+    if (change.stretch.empty()) return nullptr;
+    constexpr law::Variable variables[] = {law::Variable::T, law::Variable::L};
+    const double trained = trained_stretch(model, layer);
+    const std::string text = trained == 1 ? fmt::format("(0.1*log({}) + 1)^2", change.stretch)
+                                          : fmt::format("((0.1*log({}*({})) + 1)/(0.1*log({}) + 1))^2",
+                                                        trained, change.stretch, trained);
+    return law::resolve(law::parse(text, variables, {}),
+                        {{law::Variable::L, static_cast<double>(model.train_context)}});
+}
+
 }  // namespace
 
 bool acts_on_cosines(const std::string& scale_kind) {
@@ -381,11 +394,10 @@ LayerScore layer_score(const ModelConfig& model, int64_t layer, const ScoreChang
     numbers.parity = unscaled / base;
     numbers.row_parity = !a.written();
 
-    LayerScore s{.law = bind(text, numbers), .tensors = {}, .base = base};
-    constexpr law::Variable of_factor[] = {law::Variable::T, law::Variable::L};
-    if (!change.factor.empty())
-        s.factor = law::resolve(law::parse(change.factor, of_factor, {}),
-                                {{law::Variable::L, static_cast<double>(model.train_context)}});
+    LayerScore s{.law = bind(text, numbers),
+                 .tensors = {},
+                 .base = base * trained_temperature(model, layer),
+                 .factor = temperature_of(change, model, layer)};
     for (size_t i = 0; i < text.parameters.size(); ++i)
         s.tensors.push_back(text.tensors[i].empty()
                                 ? ""

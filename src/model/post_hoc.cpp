@@ -33,6 +33,7 @@ void PostHocConfig::fields(config::Fields& f) {
             {"ntk_mixed", "theta_m / k^((2m/d)^exponent), m from 1"},
             {"ntk_dynamic", "base * (k L / L_train - (k - 1))^(d/(d-2))"},
             {"yarn", "fast rotations as trained, slow ones divided by k, a ramp between; and yarn_temp"},
+            {"llama3", "as yarn with a ramp in turns, and without yarn_temp"},
             {"rerope", "distances beyond a window count as the window"},
             {"leaky_rerope", "distances beyond a window grow slower"}},
            {"change of the rotary embedding at lengths beyond the trained one: an angle of the library; a "
@@ -40,7 +41,7 @@ void PostHocConfig::fields(config::Fields& f) {
             "of your own: eval.angle",
             true});
     f.number("factor", factor, {.min = 0, .max = 1e6},
-             {"pi, ntk*, yarn, yarn_temp: k; 0: length / L_train (ntk_dynamic: 1)", true});
+             {"pi, ntk*, yarn, llama3, yarn_temp: k; 0: length / L_train (ntk_dynamic: 1)", true});
     f.integer("window", window, {.min = 0, .max = int64_t{1} << 40, .tokens = true},
               {"rerope, leaky_rerope: distance w, in tokens; 0: L_train / 4", true});
     f.number("leak", leak, {.min = 0, .max = 1e9},
@@ -109,7 +110,7 @@ ScoreChange PostHocConfig::score_change(bool turned) const {
     if (turned && (kind == "yarn" || scale == "yarn_temp")) {
         // The k of ntk_dynamic is not a ratio of lengths.
         const bool ratio = factor > 0 && kind != "ntk_dynamic";
-        change.factor = fmt::format("(0.1*log({}) + 1)^2", ratio ? fmt::format("{}", factor) : "T/L");
+        change.stretch = ratio ? fmt::format("{}", factor) : "T/L";
     }
     if (const json::Array* list = score.to_array()) {
         laws.insert(laws.end(), list->begin(), list->end());

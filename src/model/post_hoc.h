@@ -13,9 +13,9 @@ namespace longreach::model {
 
 // What an evaluation changes in the score of a layer.
 struct ScoreChange {
-    std::string factor;  // of s_base: a formula of T and L; "": none
-    json::Value laws;    // that follow those of the layer; null: none
-    bool empty() const { return factor.empty() && laws.is_null(); }
+    std::string stretch;  // k of the temperature of yarn: a formula of T and L; "": none
+    json::Value laws;     // that follow those of the layer; null: none
+    bool empty() const { return stretch.empty() && laws.is_null(); }
 };
 
 struct PostHocConfig {

@@ -133,6 +133,13 @@ void Experiment::fields(config::Fields& f) {
 
 void Experiment::check(config::Problems& p) {
     if (model.train_context == 0 && !stages.empty()) model.train_context = stages.back().context;
+    // A config that continues a run may start from the run's resolved one, which has the L_train of that run.
+    if (p.is_set("stages") && p.is_inherited("model.train_context") && !stages.empty() &&
+        stages.back().context != model.train_context)
+        p.warn("stages",
+               fmt::format("the last stage trains at {} tokens, but model.train_context, the L_train "
+                           "of formulas, is inherited as {}: set it, to 0 for the last stage's context",
+                           stages.back().context, model.train_context));
     // The sections in which an evaluation may count keys; layouts start from model.attention.
     std::set<std::string> counting;
     if (!eval.rope.score_change(false).empty() && knows_layouts())
@@ -276,8 +283,10 @@ void Experiment::check_layers(config::Problems& p) const {
                       sticks);
             const law::Angle angle = model::trained_angle(model, l);
             const bool written = !a.angle.is_null();
-            uses_context =
-                uses_context || (written && law::mentions(model::written_out(model::angle_text(a)), "L"));
+            const model::ScalingConfig& scaling = a.position.scaling;
+            uses_context = uses_context ||
+                           (written && law::mentions(model::written_out(model::angle_text(a)), "L")) ||
+                           (scaling.active() && (scaling.factor == 0 || scaling.original_context == 0));
             const std::string turn = written ? angle.first_not_finite(table_rows()) : "";
             if (!turn.empty()) p.add(path + ".angle", fmt::format("not a finite number: {}", turn));
             for (const int64_t length : every_length()) {
@@ -314,7 +323,8 @@ void Experiment::check_layers(config::Problems& p) const {
     if (eval.rope.far_pairs() && !sticks.empty())
         p.add(eval.rope.angle_key(), "stick-breaking attention has no far pairs with angles of their own",
               sticks);
-    if (!uses_context) p.no_effect("model.train_context", "no formula uses it", "model.attention.scale.kind");
+    if (!uses_context && model.train_context != stages.back().context)
+        p.no_effect("model.train_context", "no formula uses it", "model.attention.scale.kind");
     check_rope(p);
 }
 
@@ -381,7 +391,8 @@ void Experiment::check_rope(config::Problems& p) const {
         model::check_score_change(model, rope, l, evaluated_lengths(), p);
     for (const int64_t l : chosen) try {
             // Methods of eval.rope are finite for the angles of `position`; others have to be looked at.
-            const bool written = !rope.angle.is_null() || !model.layer_attention(l).angle.is_null();
+            const model::AttentionConfig& a = model.layer_attention(l);
+            const bool written = !rope.angle.is_null() || !a.angle.is_null() || a.position.scaling.active();
             for (const int64_t length : rope.turns() && written ? eval.lengths : std::vector<int64_t>()) {
                 const std::string problem =
                     model::changed_angle(model, l, rope, length).first_not_finite(length);

@@ -86,10 +86,12 @@ std::string replaced(std::string text, std::string_view mark, const std::string&
     return text;
 }
 
-// Replaces {seed} and {variant} in all strings.
+// Replaces {seed}, {variant} and {sweep}, the directory of the sweep, in all strings.
 json::Value filled_in(const json::Value& value, const PlannedRun& run) {
     if (const std::string* text = value.to_string())
-        return replaced(replaced(*text, "{seed}", std::to_string(run.seed)), "{variant}", run.variant);
+        return replaced(
+            replaced(replaced(*text, "{seed}", std::to_string(run.seed)), "{variant}", run.variant),
+            "{sweep}", io::parent_path(run.directory));
     if (const json::Array* array = value.to_array()) {
         json::Value out = json::Value::array();
         for (const json::Value& element : *array) out.push(filled_in(element, run));
@@ -306,9 +308,21 @@ void check_names(const SweepConfig& sweep, const SweepPlan& plan, const std::set
                              fmt::format("there is no variant {}: {}", quoted(name), suggestion(name)));
 }
 
-void check_init_from(const PlannedRun& run, RunProblems& problems) {
+// run.init_from names a checkpoint, or a run of this sweep that is planned before this one.
+void check_init_from(PlannedRun& run, const SweepPlan& plan, RunProblems& problems) {
     const std::string& from = run.experiment.run.init_from;
     if (from.empty() || run.state == RunState::trained) return;
+    const PlannedRun* own = &run;
+    for (const PlannedRun& other : plan.runs) {
+        if (other.directory == from && &other < own) {
+            run.after = other.directory;
+            return;
+        }
+        if (other.directory == from)
+            return problems.add(run.name, fmt::format("run.init_from: {} is trained later in this sweep: "
+                                                      "list its variant before this one",
+                                                      from));
+    }
     const bool checkpoint =
         io::kind_of(io::join_path(from, "manifest.json"), io::Links::follow) == io::PathKind::file;
     if (!checkpoint && io::checkpoint_steps(io::join_path(from, "checkpoints")).empty())
@@ -421,7 +435,7 @@ SweepPlan plan_sweep(const SweepConfig& sweep) {
         for (const std::string& line : found.notes)
             plan.notes.push_back(line +
                                  " (it is trained and stays as it is; an evaluation can measure more)");
-        check_init_from(run, problems);
+        check_init_from(run, plan, problems);
         estimate_disk(run);
     }
     problems.finish(asked, ExitCode::usage);

@@ -24,6 +24,7 @@ struct PlannedRun {
     std::string directory;  // <sweep>/<name>
     Experiment experiment;
     std::string resolved;  // the config of the run, as text
+    std::string after;     // the run of this sweep from whose weights it starts; "": none
     std::vector<PlannedEvaluation> evaluations;
     RunState state = RunState::fresh;
     int64_t step = 0;        // of the newest checkpoint

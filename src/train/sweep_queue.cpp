@@ -174,11 +174,27 @@ class Queue {
         }
     }
 
-    // Starts waiting tasks while there is room, except those whose directory another process holds.
+    // Whether the run whose weights this one starts from is still to be trained. One that failed is not waited for:
+    // the run then fails, too, and says why.
+    bool awaits_weights(const Task& task) const {
+        const auto trains_it = [&](const TaskPtr& other) {
+            return !other->evaluation && other->run->directory == task.run->after;
+        };
+        return !task.evaluation && !task.run->after.empty() &&
+               (std::any_of(waiting_.begin(), waiting_.end(), trains_it) ||
+                std::any_of(running_.begin(), running_.end(), trains_it));
+    }
+
+    // Starts waiting tasks while there is room. Not yet: those that need the weights of another run first, and those
+    // whose directory another process holds.
     void start_some() {
         const Clock::time_point now = Clock::now();
         for (size_t i = 0; i < waiting_.size() && running_.size() < static_cast<size_t>(plan_.jobs);) {
             Task& task = *waiting_[i];
+            if (awaits_weights(task)) {
+                ++i;
+                continue;
+            }
             if (!task.evaluation && (!task.told_waiting || now >= ask_again_)) {
                 const std::string held = holder(*task.run);
                 if (!held.empty()) {

@@ -59,7 +59,7 @@ json::Value sweep_schema() {
     json::Value file = json::Value::object({{"type", "string"}, {"minLength", 1}});
     json::Value files = json::Value::object({{"type", "array"}, {"minItems", 1}, {"items", file}});
     config.set("anyOf", json::Value::array({std::move(file), std::move(files)}));
-    // {seed} and {variant} are replaced in strings, so only string fields may contain them.
+    // {seed}, {variant} and {sweep} are replaced in strings, so only string fields may contain them.
     out.set(
         "$defs",
         json::Value::object(

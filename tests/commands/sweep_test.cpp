@@ -186,6 +186,18 @@ TEST_CASE("sweep: trains, evaluates, keeps the weights only, and gathers the res
     }
 }
 
+TEST_CASE("sweep: a run that starts from another's weights waits for it") {
+    const Home home;
+    const std::string file = home.file("s", "", R"(, { "name": "next", "config": "tiny.json",
+        "set": { "run.init_from": "{sweep}/a.seed{seed}" } })");
+    const train::SweepOutcome outcome = home.run(file, {"seeds=[1]", "jobs=8", "evaluations=[]"});
+    CHECK(outcome.done == 3);
+    CHECK(outcome.failed == 0);
+    const std::string log = home.log("s");
+    CHECK(log.find("next.seed1  starts") > log.find("a.seed1  trained"));
+    CHECK(contains(get(home.directory("s") + "/logs/next.seed1.log"), "starting from the weights of "));
+}
+
 TEST_CASE("sweep: a run that fails is reported with the end of its log, and the others go on") {
     const Home home;
     const std::string file = home.file("s", "", R"(, { "name": "broken", "config": "tiny.json" },

@@ -70,7 +70,8 @@ MODELS = {
                                      "layer_types": [SLIDING, FULL, SLIDING, FULL]}),
 }
 
-EXPORTED = {"llama", "llama-tied", "llama-biases", "qwen3-biases", "qwen3", "qwen3-windows", "qwen3-layers"}
+EXPORTED = {"llama", "llama-tied", "llama-biases", "llama-llama3", "llama-linear", "llama-yarn", "qwen3-biases", "qwen3",
+            "qwen3-windows", "qwen3-layers", "qwen3-yarn"}
 
 
 def own(attention, **others):
@@ -88,6 +89,9 @@ LAYOUTS = {"layouts": {"local": {"window": 8}, "global": {}}, "pattern": ["local
 OWN = {
     "own-llama": own({"kv_heads": 2, "qk": {"kind": "none"}}),
     "own-llama-plain": own({"qk": {"kind": "none"}, "position": {"base": 500000}}, norm={"gain": False, "eps": 1e-5}),
+    "own-llama-ntk": own({"qk": {"kind": "none"}, "position": {"scaling": {"kind": "ntk", "factor": 4}}}),
+    "own-qwen3-yarn": own({"qk": {"kind": "qk_rms", "eps": 1e-6}, "position": {"base": 500, "scaling": {
+        "kind": "yarn", "factor": 4, "fast": 4, "truncate": False, "attention_factor": 1.3}}}),
     "own-qwen3": own({"qk": {"kind": "qk_rms_w", "eps": 1e-6}}, head={"tied": True}),
     "own-qwen3-windows": own({"qk": {"kind": "qk_rms", "eps": 1e-6}}, **LAYOUTS),
     # Of modeling_longreach.py.
@@ -102,6 +106,7 @@ OWN = {
                           "params": {"w": {"init": 0, "learn": "head", "size": 4}}}),
     "code-angle": rough({"angle": "p^0.8 * 100^(-2*m/d) * (m < 3)", "window": 7,
                          "scale": {"kind": "sqrt2lognp1", "scale_n": "visible"}}),
+    "code-scaled": rough({"position": {"kind": "p_rope", "base": 300, "scaling": {"kind": "yarn", "factor": 4}}}),
     "code-outputs": rough({"output_norm": {"kind": "head", "gain": True}, "gate": {"kind": "elementwise"},
                            "sink": "zero", "qk": {"kind": "qk_ln"}}),
     "code-position": rough({"output_norm": {"kind": "position", "factor": "(1 + p/9)^0.3"},

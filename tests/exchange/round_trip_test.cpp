@@ -25,6 +25,10 @@ const std::string qwen3 = section(R"("qk": {"kind": "qk_rms_w", "eps": 1e-6})",
                                   R"(, "layouts": {"a": {"window": 4}, "b": {}}, "pattern": ["a", "b"],
                                       "head": {"tied": true})");
 
+std::string scaled(const std::string& scaling) {
+    return section(R"("qk": {"kind": "none"}, "position": {"base": 300, "scaling": {)" + scaling + "}}");
+}
+
 // The bytes of every tensor of a run's model.
 std::map<std::string, std::string> tensors_of(const std::string& run) {
     const io::SafetensorsFile file =
@@ -46,6 +50,12 @@ TEST_CASE("export and import give back the weights and the logits") {
     for (const auto& [model, architecture, shard_bytes] :
          {std::tuple{llama, "LlamaForCausalLM", uint64_t{1} << 40},
           {llama, "LlamaForCausalLM", 1000},
+          {scaled(R"("kind": "pi", "factor": 3)"), "LlamaForCausalLM", 1000},
+          {scaled(R"("kind": "llama3", "factor": 3, "fast": 2, "slow": 0.5)"), "LlamaForCausalLM", 1000},
+          {scaled(R"("kind": "yarn", "original_context": 7, "fast": 2, "slow": 0.25)"), "LlamaForCausalLM",
+           1000},
+          {scaled(R"("kind": "yarn", "factor": 4, "truncate": false, "attention_factor": 2)"),
+           "LlamaForCausalLM", 1000},
           {qwen3, "Qwen3ForCausalLM", 4000}}) {
         CAPTURE(architecture);
         const TempDir dir;

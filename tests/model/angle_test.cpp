@@ -27,6 +27,23 @@ model::PostHocConfig change_to(json::Value angle) {
     return change;
 }
 
+// Scaled from 512 tokens to `context`.
+model::ModelConfig scaled(const char* kind, int64_t head_dim, int64_t context) {
+    model::ModelConfig m = one_layer({}, head_dim, context);
+    m.attention.position.scaling.kind = kind;
+    m.attention.position.scaling.original_context = 512;
+    return m;
+}
+
+law::Angle change_by(const model::ModelConfig& m, const char* kind, int64_t length) {
+    model::PostHocConfig change;
+    change.kind = kind;
+    return model::changed_angle(m, 0, change, length);
+}
+std::string key_changed(const model::ModelConfig& m, const char* kind, int64_t length) {
+    return change_by(m, kind, length).key();
+}
+
 // What is wrong, after the key that is to blame.
 template <class Body>
 std::string problem(Body body) {
@@ -109,6 +126,79 @@ TEST_CASE("eval.angle: every method of eval.rope.kind written out gives the same
     same("rerope", json::Value::object({{"far_query", "128*theta"}, {"far_key", "0"}, {"far_from", 128}}));
 }
 
+TEST_CASE("position.scaling: the angles of a change of an evaluation, trained with") {
+    for (const char* kind : {"pi", "ntk", "yarn", "llama3"}) {
+        CAPTURE(kind);
+        const std::string by_evaluation = key_changed(one_layer({}, 64, 512), kind, 2048);
+        model::ModelConfig m = scaled(kind, 64, 2048);
+        CHECK(key_of(m) == by_evaluation);
+        m.attention.position.scaling.original_context = 0;
+        m.attention.position.scaling.factor = 4;
+        CHECK(key_of(m) == by_evaluation);
+        // Of an angle written out.
+        m.attention.angle = "p * 10000^(-2*m/d)";
+        CHECK(key_of(m) == by_evaluation);
+        m.attention.position.kind = model::PositionKind::nope;
+        m.attention.angle = json::Value();
+        CHECK(model::trained_angle(m, 0).near.empty());
+        CHECK(model::trained_temperature(m, 0) == 1);
+    }
+    model::ModelConfig m = scaled("pi", 64, 2048);
+    m.attention.angle = "30*log1p(p/30)";
+    CHECK(trained_problem(m) ==
+          "a.position.scaling.kind: theta: the trained angle is not proportional to p: [p * (theta/k)]");
+}
+
+TEST_CASE("a change of an evaluation on top of position.scaling is one change from the original angles") {
+    const model::ModelConfig original = one_layer({}, 64, 512);
+    for (const char* kind : {"pi", "ntk", "yarn", "llama3"}) {
+        CAPTURE(kind);
+        const auto once = law::frequencies(change_by(original, kind, 8192).near).value();
+        const auto twice = law::frequencies(change_by(scaled(kind, 64, 2048), kind, 8192).near).value();
+        // Two roundings of a power more.
+        for (size_t m = 0; m < once.size(); ++m)
+            CHECK(twice[m] == doctest::Approx(once[m]).scale(0).epsilon(1e-14));
+    }
+    CHECK(key_changed(scaled("yarn", 64, 2048), "ntk", 2048) == key_of(scaled("yarn", 64, 2048)));
+    CHECK(
+        problem([&] { change_by(scaled("pi", 64, 2048), "yarn", 8192); }) ==
+        "eval.rope.kind: yarn counts the turns of pairs over the context before scaling, and the angles are "
+        "trained with pi: choose pi");
+    CHECK(problem([&] { model::changed_angle(scaled("yarn", 64, 2048), 0, change_to("llama3"), 8192); }) ==
+          "eval.angle: llama3 counts the turns of pairs over the context before scaling, and the angles are "
+          "trained with yarn: choose yarn");
+    CHECK(model::changed_angle(scaled("yarn", 64, 2048), 0, change_to("yarn"), 8192).key() ==
+          key_changed(scaled("yarn", 64, 2048), "yarn", 8192));
+    // A factor is one of the angles as trained, so that 1 leaves them alone.
+    model::PostHocConfig twofold;
+    twofold.kind = "yarn";
+    twofold.factor = 2;
+    CHECK(model::changed_angle(scaled("yarn", 64, 2048), 0, twofold, 8192).key() ==
+          key_of(scaled("yarn", 64, 4096)));
+}
+
+TEST_CASE("the temperature of yarn: in training, and what a longer text adds") {
+    const auto of = [](double k) { return std::pow(0.1 * std::log(k) + 1, 2); };
+    model::ModelConfig m = scaled("yarn", 64, 2048);
+    CHECK(model::layer_score(m, 0).base == doctest::Approx(of(4) / 8));
+    model::PostHocConfig yarn;
+    yarn.kind = "yarn";
+    const auto factor = [&] {
+        law::Values v;
+        v[law::Variable::T] = 8192;
+        return law::evaluate(model::layer_score(m, 0, yarn.score_change(true)).factor, v);
+    };
+    CHECK(factor() == doctest::Approx(of(16) / of(4)));
+    m.attention.position.scaling.attention_factor = 1.5;
+    CHECK(model::layer_score(m, 0).base == doctest::Approx(2.25 / 8));
+    CHECK(factor() == doctest::Approx(of(16) / of(4)));
+    CHECK(model::layer_score(scaled("llama3", 64, 2048), 0).base == 0.125);
+    yarn.kind = "none";
+    yarn.scale = "yarn_temp";
+    m = scaled("pi", 64, 2048);
+    CHECK(factor() == doctest::Approx(of(4)));
+}
+
 TEST_CASE("a growth that f32 cannot hold is found, with the pair and the position") {
     const law::Angle angle = model::trained_angle(with_angle("xpos"), 0);
     CHECK(angle.unrepresentable_growth(1 << 16).empty());
@@ -173,8 +263,7 @@ TEST_CASE("wrong angles: the message, and the key to blame") {
     CHECK(trained_problem(with_angle("p * bse^(-2*m/d)")) ==
           "a.angle: unknown name 'bse': did you mean e?: p * [bse]^(-2*m/d)");
     CHECK(trained_problem(with_angle("yarn")) ==
-          "a.angle: yarn changes a finished model for longer sequences and cannot be trained with; see "
-          "eval.angle");
+          "a.angle: yarn changes another angle: see position.scaling, or after training eval.angle");
     CHECK(trained_problem(with_angle("p*T")) ==
           "a.angle: unknown name 'T'; known are p, m, d, l, layers, L, pi, e, egamma: p*[T]");
     model::ModelConfig m = with_angle("p*b");

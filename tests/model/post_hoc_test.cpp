@@ -62,6 +62,7 @@ std::vector<Case> cases() {
                           same("ntk_mixed", "ntk_mixed", Kind::ntk_mixed, 8),
                           same("ntk_dynamic", "ntk_dynamic", Kind::ntk_dynamic, 2),
                           same("yarn", "yarn", Kind::yarn),
+                          same("llama3", "llama3", Kind::llama3),
                           same("rerope", "rerope", Kind::rerope),
                           same("leaky_rerope", "leaky_rerope", Kind::leaky_rerope)};
     for (Case& c : all) {
@@ -97,6 +98,40 @@ TEST_CASE(
             moved = std::max(moved, static_cast<double>(std::abs(actual[n] - plain[n])));
         }
         CHECK(moved > 10 * bound);
+    }
+}
+
+TEST_CASE("evaluation beyond the context of a scaled training agrees with the reference") {
+    const Example example = random_example(mixed_positions().vocab_size, 2, length, true);
+    const auto compare = [&](const model::ScalingConfig& scaling, const Case& c) {
+        CAPTURE(scaling.kind);
+        CAPTURE(c.name);
+        model::ModelConfig m = mixed_positions();
+        for (auto& [name, layout] : m.layouts) layout.position.scaling = scaling;
+        ModelFixture fixture(m, {.sequences = 2, .length = length, .document_mask = true});
+        const std::vector<double> expected =
+            reference::losses(m, fixture.named_weights(), example, c.reference);
+        const std::vector<float> actual = losses(c.production, length, m), unscaled = losses({}, length);
+        const double bound = gradient_epsilon(m, 2 * length) * (1 + 4);
+        double moved = 0;
+        for (size_t n = 0; n < expected.size(); ++n) {
+            CHECK(std::abs(actual[n] - expected[n]) <= bound);
+            moved = std::max(moved, static_cast<double>(std::abs(actual[n] - unscaled[n])));
+        }
+        CHECK(moved > 10 * bound);
+    };
+    const model::ScalingConfig pi{.kind = "pi", .original_context = 4}, ntk{.kind = "ntk", .factor = 3},
+        yarn{.kind = "yarn", .original_context = 4, .fast = 0.9, .slow = 0.05, .truncate = false};
+    compare(yarn, {"none", {}, {}});
+    for (const Case& c : cases()) {
+        if (c.production.kind == "llama3") {
+            compare({.kind = "llama3", .original_context = 4, .fast = 0.9, .slow = 0.05}, c);
+            continue;
+        }
+        compare(yarn, c);
+        if (c.production.kind == "yarn") continue;  // refused after pi and ntk
+        compare(pi, c);
+        compare(ntk, c);
     }
 }
 

@@ -17,8 +17,9 @@ using doctest::Approx;
 namespace {
 
 const model::PositionConfig rope{model::PositionKind::rope, 10000};
-const std::vector<std::string> every_method = {"none",      "pi",          "ntk",  "ntk_old", "ntk_su",
-                                               "ntk_mixed", "ntk_dynamic", "yarn", "rerope",  "leaky_rerope"};
+const std::vector<std::string> every_method = {"none",   "pi",        "ntk",         "ntk_old",
+                                               "ntk_su", "ntk_mixed", "ntk_dynamic", "yarn",
+                                               "llama3", "rerope",    "leaky_rerope"};
 
 model::PostHocConfig method(const std::string& kind, double factor = 0) {
     model::PostHocConfig post_hoc;

@@ -122,6 +122,25 @@ inline std::vector<SmallModel> small_models() {
     add("p-rope, linspace", [](model::ModelConfig& m) {
         m.attention.position = {model::PositionKind::p_rope, 1024, 0.75, model::Spacing::linspace};
     });
+    add("scaled by yarn", [](model::ModelConfig& m) {
+        m.train_context = 20;
+        m.attention.position.base = 50;
+        m.attention.position.scaling = {.kind = "yarn", .original_context = 5, .fast = 1.4, .slow = 0.2};
+    });
+    add(
+        "scaled by pi, ntk and llama3, documents",
+        [](model::ModelConfig& m) {
+            m.train_context = 20;
+            m.attention.position.base = 50;
+            m.attention.position.scaling = {.kind = "pi", .factor = 3};
+            m.layouts = {{"pi", m.attention}, {"ntk", m.attention}, {"llama3", m.attention}};
+            m.layouts["ntk"].position.scaling = {.kind = "ntk", .factor = 4};
+            m.layouts["llama3"].position.scaling = {
+                .kind = "llama3", .factor = 4, .original_context = 7, .fast = 1.1, .slow = 0.1};
+            m.pattern = {"pi", "ntk", "llama3"};
+        },
+        3)
+        .documents = true;
     add("nope", [](model::ModelConfig& m) { m.attention.position.kind = model::PositionKind::nope; });
     add("nope, raw queries and keys", [](model::ModelConfig& m) {
         m.attention.position.kind = model::PositionKind::nope;

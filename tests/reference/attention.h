@@ -209,10 +209,9 @@ class Attention {
             const double length = double(x.size()), l0 = o_.l_train();
             const PostHoc& change = o_.change_;
             if (change.kind != PostHoc::Kind::none || change.clip_logn) active_ = length > l0;
-            theta_ = frequencies(a_.position, a_.head_dim);
-            rotary_ = !theta_.empty();
-            if (active_) theta_ = changed_frequencies(theta_, change, l0, length);
-            const T magnitude = active_ && rotary_ ? yarn_magnitude(change, l0, length) : 1;
+            const Turns turns = turns_of(a_, active_ ? change : PostHoc(), l0, length);
+            theta_ = turns.theta;
+            const T magnitude = turns.magnitude;
             for (size_t p = 0; p < x.size(); ++p) {
                 queries_.push_back(treated(q[p], o_.heads_, "q", magnitude));
                 keys_.push_back(treated(k[p], o_.kv_heads_, "k", magnitude));
@@ -467,7 +466,7 @@ class Attention {
         const Attention& o_;
         const model::AttentionConfig& a_;
         Weights<T> weights_;
-        bool active_ = false, rotary_ = false;
+        bool active_ = false;
         std::vector<double> theta_, n_;
         Rows<T> queries_, keys_, turned_queries_, turned_keys_;  // [position][heads * d]
         Rows<T> factor_;                                         // [head][position]

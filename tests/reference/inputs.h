@@ -56,13 +56,16 @@ struct PostHoc {
         ntk_mixed,    // theta_m exp(-a m^b), a (d/2)^b = log k, m from 1
         ntk_dynamic,  // base (k s - (k - 1))^(d/(d-2))
         yarn,
+        llama3,
         rerope,       // distance min(t, w)
         leaky_rerope  // distance t, beyond w: w + (t - w) / leak
     } kind = Kind::none;
     double factor = 0;  // s or k; 0: s = length / L_train, and 1 where k = 1 changes something
     double window = 0, leak = 1;
-    double exponent = 0.625;  // b of ntk_mixed
-    bool clip_logn = false;   // scores times max(1, log n / log L_train)
+    double exponent = 0.625;    // b of ntk_mixed
+    double fast = 0, slow = 1;  // yarn, llama3: turns over L_train; 0: 32, llama3 4
+    bool truncate = true;       // yarn
+    bool clip_logn = false;     // scores times max(1, log n / log L_train)
 };
 
 }  // namespace longreach::reference

@@ -44,14 +44,16 @@ inline std::vector<double> changed_frequencies(std::vector<double> theta, const 
     const double s = change.factor > 0 ? change.factor : l / l0;
     // d / (d - 2): with a single pair any base gives it the same theta, 1.
     const double ntk_power = pairs > 1 ? d / (d - 2) : 1;
+    const double fast = change.fast > 0 ? change.fast : change.kind == Kind::llama3 ? 4 : 32;
+    const double spacing = pairs > 1 ? std::log(theta[0] / theta[1]) : 1;
     const auto ramp = [&](double m) {  // YaRN: 1 where theta is divided by s
         if (pairs == 1) return 0.0;
-        const double spacing = std::log(theta[0] / theta[1]);
         const auto raw = [&](double rotations) {
             return std::log(l0 / (2 * std::numbers::pi * rotations)) / spacing;
         };
-        const double low = std::max(std::floor(raw(32)), 0.0);
-        double high = std::min(std::ceil(raw(1)), d - 1);
+        const double first = raw(fast), last = raw(change.slow);
+        const double low = std::max(change.truncate ? std::floor(first) : first, 0.0);
+        double high = std::min(change.truncate ? std::ceil(last) : last, d - 1);
         if (low == high) high += 0.001;
         return std::clamp((m - low) / (high - low), 0.0, 1.0);
     };
@@ -70,6 +72,11 @@ inline std::vector<double> changed_frequencies(std::vector<double> theta, const 
             change_base(std::pow(k * l / l0 - (k - 1), ntk_power));
         }
         if (change.kind == Kind::yarn) t = t / s * ramp(m) + t * (1 - ramp(m));
+        if (change.kind == Kind::llama3) {
+            const double turns = l0 * t / (2 * std::numbers::pi);
+            const double kept = std::clamp((turns - change.slow) / (fast - change.slow), 0.0, 1.0);
+            t = kept * t + (1 - kept) * t / s;
+        }
     }
     return theta;
 }
@@ -78,6 +85,45 @@ inline std::vector<double> changed_frequencies(std::vector<double> theta, const 
 inline double yarn_magnitude(const PostHoc& change, double l0, double l) {
     if (change.kind != PostHoc::Kind::yarn || l <= l0) return 1;
     return 0.1 * std::log(change.factor > 0 ? change.factor : l / l0) + 1;
+}
+
+// What rotates in a layer: its frequencies, and the factor of its queries and of its keys.
+struct Turns {
+    std::vector<double> theta;
+    double magnitude = 1;
+};
+
+// Scaled in training, by position.scaling; then changed by an evaluation at length l. The two kinds that count turns
+// go on from the frequencies before the scaling, others from those of training.
+inline Turns turns_of(const model::AttentionConfig& a, const PostHoc& change, double l0, double l) {
+    using Kind = PostHoc::Kind;
+    const model::ScalingConfig& s = a.position.scaling;
+    std::vector<double> theta = frequencies(a.position, a.head_dim);
+    double magnitude = 1;
+    const auto of_k = [](double k) { return 0.1 * std::log(k) + 1; };
+    if (s.kind != "none" && !theta.empty()) {
+        PostHoc scaling;
+        scaling.kind = s.kind == "pi"     ? Kind::pi
+                       : s.kind == "ntk"  ? Kind::ntk
+                       : s.kind == "yarn" ? Kind::yarn
+                                          : Kind::llama3;
+        const double k = s.factor > 0 ? s.factor : l0 / double(s.original_context);
+        const double original = s.original_context > 0 ? double(s.original_context) : std::round(l0 / k);
+        scaling.fast = s.fast;
+        scaling.slow = s.slow > 0 ? s.slow : 1;
+        scaling.truncate = s.truncate;
+        const bool further = l > l0 && change.kind == scaling.kind &&
+                             (scaling.kind == Kind::yarn || scaling.kind == Kind::llama3);
+        scaling.factor = further ? k * (change.factor > 0 ? change.factor : l / l0) : k;
+        if (scaling.kind == Kind::yarn) {
+            magnitude = s.attention_factor > 0 ? s.attention_factor : of_k(k);
+            magnitude *= of_k(scaling.factor) / of_k(k);
+        }
+        theta = changed_frequencies(theta, scaling, original, 2 * original);
+        if (further) return {theta, magnitude};
+    }
+    const double further = theta.empty() ? 1 : yarn_magnitude(change, l0, l);
+    return {changed_frequencies(theta, change, l0, l), magnitude * further};
 }
 
 // --- length scale

@@ -119,6 +119,10 @@ std::vector<Effect> listed_effects() {
     const Overrides invariant = kind("distance", "scale_invariant"),
                     interpolated = kind("distance", "si_interp");
     const Overrides value = attention({"scale.kind=sqrt2logn", "scale.init=value"});
+    const Overrides half = attention({"position.scaling.kind=pi", "position.scaling.factor=2"});
+    const Overrides yarn =
+        attention({"position.scaling.kind=yarn", "position.scaling.original_context=16",
+                   "position.scaling.fast=2", "position.scaling.slow=0.25", "position.base=30"});
     const Overrides windowed = attention({"window=8"});
     const Overrides long_eval{"eval.lengths=[16,64]"};
     const auto rope = [](std::initializer_list<const char*> settings) {
@@ -179,6 +183,13 @@ std::vector<Effect> listed_effects() {
          {"model.attention.position.spacing=linspace"},
          Seen::metrics,
          p_rope},
+        attention_effect("position.scaling.kind", "ntk", Seen::metrics, half),
+        attention_effect("position.scaling.factor", "3", Seen::metrics, half),
+        attention_effect("position.scaling.original_context", "4", Seen::metrics, yarn),
+        attention_effect("position.scaling.fast", "0.5", Seen::metrics, yarn),
+        attention_effect("position.scaling.slow", "0.5", Seen::metrics, yarn),
+        attention_effect("position.scaling.attention_factor", "2", Seen::metrics, yarn),
+        attention_effect("position.scaling.truncate", "false", Seen::metrics, yarn),
         {"model.attention.qk.kind", {"model.attention.qk.kind=none"}},
         {"model.attention.qk.eps", {"model.attention.qk.eps=0.1"}},
         attention_effect("qk.eps_per_head", "true", Seen::weights, kind("qk", "qk_rms_eps")),

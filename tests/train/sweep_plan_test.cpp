@@ -106,6 +106,26 @@ TEST_CASE("sweep: later settings win, and seed and variant are filled in") {
           "2: a.seed3: run.init_from: none/a.seed3 holds no checkpoint\n1 problem; nothing was started");
 }
 
+TEST_CASE("sweep: a run starts from the weights of an earlier variant of the same seed") {
+    const Home home;
+    const auto variants = [](const char* a, const char* b) {
+        const auto one = [](const char* name, const std::string& from) {
+            return fmt::format(
+                R"({{ "name": "{}", "config": "tiny.json"{} }})", name,
+                from.empty() ? "" : fmt::format(R"(, "set": {{ "run.init_from": "{}" }})", from));
+        };
+        return R"("seeds": [1, 7], "variants": [)" + one("a", a) + ", " + one("b", b) + "]";
+    };
+    const train::SweepPlan plan = home.plan(variants("", "{sweep}/a.seed{seed}"));
+    CHECK(plan.runs[3].experiment.run.init_from == home.dir / "runs/s/a.seed7");
+    CHECK(plan.runs[3].after == home.dir / "runs/s/a.seed7");
+    CHECK(plan.runs[2].after.empty());
+    CHECK(
+        home.problem(variants("{sweep}/b.seed1", "")) ==
+        "2: a.seed1: run.init_from: xruns/s/b.seed1 is trained later in this sweep: list its variant before "
+        "this one\n1 problem; nothing was started");
+}
+
 TEST_CASE("sweep: the problems of all runs at once, each where it stands in the sweep file") {
     const Home home;
     const std::string text = home.problem(two + R"(, "seeds": [1, 2], "baseline": "b",
@@ -308,8 +328,7 @@ TEST_CASE("every sweep under configs/reproduce resolves: all its runs and evalua
     int sweeps = 0;
     for (const auto& entry : std::filesystem::directory_iterator(LONGREACH_CONFIGS "/reproduce")) {
         const std::string name = entry.path().filename().string();
-        if (!name.ends_with(".json") || !name.starts_with("s"))
-            continue;  // the others are laid over variants
+        if (!name.ends_with(".json") || name.starts_with("needle")) continue;  // laid over variants
         CAPTURE(name);
         ++sweeps;
         // Shards are the last to be looked for, and these are nowhere.
@@ -327,5 +346,5 @@ TEST_CASE("every sweep under configs/reproduce resolves: all its runs and evalua
         CHECK(text.starts_with("3: every run: no file matches"));
         CHECK(text.ends_with("1 problem; nothing was started"));
     }
-    CHECK(sweeps == 20);
+    CHECK(sweeps == 24);
 }

@@ -59,6 +59,8 @@ inline config::LoadedConfig<train::Experiment> load_tiny(const std::string& text
 // Overrides of tiny_config that combine many variants in one model, with learned scalars everywhere.
 inline std::vector<std::string> many_variants() {
     return {"model.layers=2",
+            "model.attention.position.scaling.kind=yarn",
+            "model.attention.position.scaling.factor=4",
             "model.attention.qk.kind=none",
             "optimizer.qk_clip.limit=0.01",
             "model.attention.window=24",

@@ -432,6 +432,19 @@ TEST_CASE("a key without effect is a warning where --set gives it or selects the
         Lines{"eval.rope (--set eval.rope.kind=yarn): has no effect: no length is above the training context "
               "1024; see eval.lengths (--set eval.lengths=[1K])"});
     CHECK(warnings(R"({"stages": [{"steps": 1}]})", {"optimizer.qk_clip.limit=30"}).size() == 1);
+    // A run's resolved config as the base of one that continues it at a longer context.
+    const TempDir dir;
+    const auto run = config::load_config<train::Experiment>(
+        {.file = "r.json", .text = R"({"stages": [{"steps": 1, "context": 1024}]})"},
+        [](train::Experiment& e, config::Problems& p) { e.check(p); });
+    put(dir / "run.json", config::write_resolved(run.value));
+    const std::string base = R"(], "base": ")" + (dir / "run.json") + "\"}";
+    CHECK(warnings(R"({"stages": [{"steps": 1, "context": 1024})" + base, {}).empty());
+    const Lines lines = warnings(R"({"stages": [{"steps": 1, "context": 4096})" + base, {});
+    CHECK(lines ==
+          Lines{"stages (c.json:1:12): the last stage trains at 4096 tokens, but model.train_context, the "
+                "L_train of formulas, is inherited as 1024: set it, to 0 for the last stage's context"});
+    CHECK(warnings(R"({"stages": [{"steps": 1, "context": 4096})" + base, {"model.train_context=0"}).empty());
 }
 
 TEST_CASE("wrong experiments: mixtures of sources") {

@@ -10,8 +10,8 @@ TEST_CASE("wrong variants: positions, queries and keys") {
          "model.attention.distance.kind (c.json:1:73): alibi takes the place of rotary positions; "
          "position.kind must be nope; see model.attention.position.kind (default)"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"position": {"kind": "rerope"}}}})",
-         "model.attention.position.kind (c.json:1:73): changes a finished model for longer sequences and "
-         "cannot be trained with; train with rope; see eval.rope.kind (default)"},
+         "model.attention.position.kind (c.json:1:73): changes the angles of another kind: train with rope, "
+         "scaled as position.scaling says; see eval.rope.kind (default)"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"window": 64, "chunk": 64}}})",
          "model.attention.chunk (c.json:1:75): a layer has a window or chunks, not both; see "
          "model.attention.window (c.json:1:62)"},
@@ -206,6 +206,50 @@ TEST_CASE("wrong variants: modules and the residual stream") {
         {R"({"stages": [{"steps": 1}], "model": {"train_context": 512}})",
          "model.train_context (c.json:1:55): has no effect: no formula uses it; see "
          "model.attention.scale.kind (default)"},
+    });
+}
+
+TEST_CASE("wrong variants: positions scaled in training") {
+    const auto scaling = [](const std::string& keys, const std::string& more = "") {
+        return R"({"stages": [{"steps": 1}], "model": {"attention": {"position": {"scaling": {)" + keys +
+               "}}}}" + more + "}";
+    };
+    check_all({
+        {scaling(R"("factor": 4)"),
+         "model.attention.position.scaling.factor (c.json:1:87): has no effect: position.scaling.kind is "
+         "none; see model.attention.position.scaling.kind (default)"},
+        {scaling(R"("kind": "rerope")"),
+         "model.attention.position.scaling.kind (c.json:1:85): expected none, pi, ntk, yarn or llama3, got "
+         "the string \"rerope\""},
+        {scaling(R"("kind": "pi")"),
+         "model.attention.position.scaling.kind (c.json:1:85): needs factor or original_context; see "
+         "model.attention.position.scaling.factor (default)"},
+        {scaling(R"("kind": "pi", "factor": 0.5)"),
+         "model.attention.position.scaling.factor (c.json:1:101): 0.5 is below 1: it would shorten the "
+         "range"},
+        {scaling(R"("kind": "pi", "original_context": 4096)"),
+         "model.attention.position.scaling.original_context (c.json:1:111): 4096 is above the 1024 tokens "
+         "trained on: it would shorten the range"},
+        {scaling(R"("kind": "ntk", "factor": 4, "fast": 8)"),
+         "model.attention.position.scaling.fast (c.json:1:113): has no effect: it belongs to yarn and "
+         "llama3; see model.attention.position.scaling.kind (c.json:1:85)"},
+        {scaling(R"("kind": "llama3", "factor": 4, "truncate": false)"),
+         "model.attention.position.scaling.truncate (c.json:1:120): has no effect: it belongs to yarn; see "
+         "model.attention.position.scaling.kind (c.json:1:85)"},
+        {scaling(R"("kind": "yarn", "factor": 4, "slow": 40)"),
+         "model.attention.position.scaling.slow (c.json:1:114): 40 is not below fast, 32"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"position": {"kind": "nope", "scaling": {"kind": "pi", "factor": 4}}}}})",
+         "model.attention.position.scaling.kind (c.json:1:101): has no effect: position.kind is nope; see "
+         "model.attention.position.kind (c.json:1:73)"},
+        {scaling(R"("kind": "pi", "factor": 4)", R"(, "eval": {"rope": {"kind": "yarn"}})"),
+         "eval.rope.kind (c.json:1:134): yarn counts the turns of pairs over the context before scaling, and "
+         "the angles are trained with pi: choose pi"},
+        {scaling(R"("kind": "pi", "factor": 4)", R"(, "eval": {"rope": {"kind": "ntk"}})"), "no problem"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"angle": "log1p(p)*1", "position": {"scaling": {"kind": "pi", "factor": 4}}}}})",
+         "model.attention.position.scaling.kind (c.json:1:108): theta: the trained angle is not proportional "
+         "to p: [p * (theta/k)]"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"angle": "p*500^(-2*m/d)*1", "position": {"scaling": {"kind": "pi", "factor": 4}}}}})",
+         "no problem"},
     });
 }
 

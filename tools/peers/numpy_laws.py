@@ -26,10 +26,37 @@ def frequencies(position: Config, d: int) -> Array:
     return base ** (-np.arange(pairs) / max(pairs - 1, 1))
 
 
+UNSCALED: Config = {"kind": "none"}  # in configs older than position.scaling
+
+
+def scaling_numbers(scaling: Config, trained: int) -> tuple[float, int]:
+    """position.scaling: its factor, and the context that the angles were made for."""
+    k, original = scaling["factor"], scaling["original_context"]
+    return k or trained / original, original or max(1, math.floor(trained / k + 0.5))
+
+
+def turned(position: Config, d: int, rope: Config, trained: int, length: int) -> Array:
+    """theta of the pairs that turn: as trained, position.scaling included, and under eval.rope beyond that."""
+    theta, scaling = frequencies(position, d), position.get("scaling", UNSCALED)
+    if scaling["kind"] != "none" and len(theta) > 0:
+        k, original = scaling_numbers(scaling, trained)
+        further = length > trained and rope["kind"] == scaling["kind"] and scaling["kind"] in ("yarn", "llama3")
+        if further:
+            k *= rope["factor"] or length / trained
+        theta = stretched(theta, position, d, scaling | {"factor": k}, original, length)
+        if further:
+            return theta
+    return stretched(theta, position, d, rope, trained, length) if length > trained else theta
+
+
 def stretched(theta: Array, position: Config, d: int, rope: Config, trained: int, length: int) -> Array:
-    """The frequencies under eval.rope, at a length beyond the trained one."""
+    """The frequencies under eval.rope, at a length beyond the trained one; or under position.scaling."""
     pairs, kind = len(theta), rope["kind"]
     m, k = np.arange(pairs), rope["factor"] or length / trained
+    slow = rope.get("slow") or 1
+    if kind == "llama3":
+        kept = (trained * theta / (2 * math.pi) - slow) / ((rope.get("fast") or 4) - slow)
+        return theta * (1 / k + (1 - 1 / k) * np.clip(kept, 0, 1))
     if kind == "pi":
         return theta / k
     if kind in ("ntk", "ntk_dynamic"):
@@ -45,9 +72,11 @@ def stretched(theta: Array, position: Config, d: int, rope: Config, trained: int
     if kind == "yarn":
         linear = position["kind"] == "p_rope" and position["spacing"] == "linspace"
         per_e = (pairs - 1 if linear else d / 2) / math.log(position["base"])
-        pair = [per_e * math.log(trained / (2 * math.pi * turns)) for turns in (32, 1)]
-        low = max(math.floor(pair[0]), 0)
-        high: float = max(min(math.ceil(pair[1]), 2 * pairs - 1), low)
+        pair = [per_e * math.log(trained / (2 * math.pi * turns)) for turns in (rope.get("fast") or 32, slow)]
+        if rope.get("truncate", True):
+            pair = [math.floor(pair[0]), math.ceil(pair[1])]
+        low = max(pair[0], 0)
+        high: float = max(min(pair[1], 2 * pairs - 1), low)
         if high == low:
             high += 0.001
         ramp = np.clip((m - low) / (high - low), 0, 1)
@@ -55,12 +84,16 @@ def stretched(theta: Array, position: Config, d: int, rope: Config, trained: int
     return theta
 
 
-def temperature(rope: Config, trained: int, length: int) -> float:
-    """What yarn and yarn_temp multiply scores by."""
-    if rope["kind"] != "yarn" and rope["scale"] != "yarn_temp":
-        return 1.0
-    k = length / trained if rope["kind"] == "ntk_dynamic" else rope["factor"] or length / trained
-    return (0.1 * math.log(k) + 1) ** 2
+def temperature(position: Config, rope: Config, trained: int, length: int) -> float:
+    """What yarn in position.scaling, and beyond the trained length yarn and yarn_temp, multiply scores by."""
+    scaling, trained_k, factor = position.get("scaling", UNSCALED), 1.0, 1.0
+    if scaling["kind"] == "yarn":
+        trained_k = scaling_numbers(scaling, trained)[0]
+        factor = scaling["attention_factor"] or 0.1 * math.log(trained_k) + 1
+    if length > trained and (rope["kind"] == "yarn" or rope["scale"] == "yarn_temp"):
+        k = length / trained if rope["kind"] == "ntk_dynamic" else rope["factor"] or length / trained
+        factor *= (0.1 * math.log(trained_k * k) + 1) / (0.1 * math.log(trained_k) + 1)
+    return factor**2
 
 
 def far_positions(rope: Config, trained: int, length: int) -> tuple[int, float, float]:

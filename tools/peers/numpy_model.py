@@ -238,11 +238,12 @@ class Model:
         """A function of query and key head: z [T, T]."""
         length, trained, d = len(q), self.model["train_context"], layout["head_dim"]
         i, rope = np.arange(length), self.rope
-        theta, base = laws.frequencies(layout["position"], d), laws.score_base(layout)
-        changed = self.changed(layer, length) and len(theta) > 0
-        if changed:
-            theta = laws.stretched(theta, layout["position"], d, rope, trained, length)
-            base *= laws.temperature(rope, trained, length)
+        position, base = layout["position"], laws.score_base(layout)
+        changed = self.changed(layer, length) and len(laws.frequencies(position, d)) > 0
+        reached = length if changed else trained
+        theta = laws.turned(position, d, rope, trained, reached)
+        if len(theta) > 0:
+            base *= laws.temperature(position, rope, trained, reached)
         near_q, near_k = laws.rotate(q, theta, i), laws.rotate(k, theta, i)
         if not changed or rope["kind"] not in ("rerope", "leaky_rerope"):
             return lambda h, g: base * (near_q[:, h] @ near_k[:, g].T)
