@@ -8,14 +8,12 @@ namespace longreach {
 
 struct Contention {
     bool known = false;  // the system has the files to tell
-    double waited =
-        0;  // of the time that the threads of this process wanted a core, the share they waited for one
-    double others = 0;  // the share of all cores that other processes used
-    double stolen = 0;  // the share of all cores that the hypervisor gave to other machines
+    double waited = 0;   // share of their time, running or ready to run, that threads waited for a core
+    double others = 0;   // share of all cores that other processes used
+    double stolen = 0;   // share of all cores that the hypervisor gave to other machines
 };
 
-// "threads waited for a core 3% of their time, other programs used 20% of the cores, 0% stolen"; says so where it is
-// not known.
+// "threads waited for a core 3% of their time, other programs used 20% of the cores, 0% stolen".
 std::string describe(const Contention& seen);
 
 // Counts from its construction on. `root` is put before the paths of /proc.
