@@ -245,7 +245,8 @@ std::string write(const Formula& f, std::span<const std::string> parameters) {
     };
     const int own = strength(n);
     const char* name = signature(n.function).name;
-    if (n.function == Function::negate) return fmt::format("-{}", part(0, own + 1));
+    // No parentheses between signs: what is written nests no deeper than what was read.
+    if (n.function == Function::negate) return fmt::format("-{}", part(0, own));
     if (n.function == Function::power) return fmt::format("{}^{}", part(0, own + 1), part(1, own - 1));
     if (own == 1) return fmt::format("{} {} {}", part(0, own + 1), name, part(1, own + 1));
     if (own == 2) return fmt::format("{} {} {}", part(0, own), name, part(1, own + 1));

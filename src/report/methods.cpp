@@ -72,6 +72,10 @@ std::string number(double value) {
     return fmt::format("{}", value);
 }
 
+std::string percent(double share) {
+    return fmt::format("{:.3g}%", 100 * share);
+}
+
 // A variant with the config of its first run.
 struct Variant {
     std::string name;
@@ -119,6 +123,31 @@ Passage stated(const std::vector<Variant>& variants, const std::function<Passage
     return listed(parts, ", ", " or ");
 }
 
+std::vector<std::string> keys_of_choice(const Variant& v, const char* field) {
+    return keys_of_field(v.config, "", field);
+}
+
+// Parts of the residual stream besides the blocks.
+std::vector<Passage> residual_parts(const Variant& v) {
+    const model::ModelConfig& m = v.experiment.model;
+    const model::ResidualConfig& r = m.residual;
+    std::vector<Passage> parts;
+    const auto add = [&](bool is, const std::string& words, const char* field) {
+        if (is) parts.push_back(said(words).cite(keys_of_choice(v, field)));
+    };
+    add(r.x0, "the embedding mixed in again in every block", "model.residual.x0");
+    add(r.unet, "skips from the first half of the blocks to the second", "model.residual.unet");
+    add(r.values == model::ValueMix::first, "the values of the first layer mixed into all",
+        "model.residual.values");
+    add(r.value_embeddings > 0, fmt::format("{} tables of embeddings added to values", r.value_embeddings),
+        "model.residual.value_embeddings");
+    add(r.smear, "the embedding of the previous token mixed in", "model.residual.smear");
+    add(r.backout >= 0, fmt::format("the output of layer {} subtracted before the head", r.backout), "");
+    add(m.positions > 0, "learned positions", "");
+    add(m.head.softcap.kind != Softcap::none, "capped logits", "");
+    return parts;
+}
+
 Passage shape(const Variant& v) {
     const model::ModelConfig& m = v.experiment.model;
     const model::AttentionConfig& a = m.layer_attention(0);
@@ -130,11 +159,15 @@ Passage shape(const Variant& v) {
         fmt::format("{} of width {}, {} of {} channels", counted(static_cast<size_t>(m.layers), "layer"),
                     grouped(m.width), counted(static_cast<size_t>(a.heads), "head"), a.head_dim);
     if (a.kv() != a.heads) text += fmt::format(" that share {} of keys and values", a.kv());
-    return said(text + fmt::format(", {} MLPs with {} hidden units, {} {}, and a vocabulary of {} tokens{}",
-                                   activations[static_cast<size_t>(m.mlp.kind)], grouped(m.mlp_hidden()),
-                                   m.norm.kind == NormKind::rms ? "RMS norms" : "LayerNorms",
-                                   placements[static_cast<size_t>(m.norm.placement)], grouped(m.vocab_size),
-                                   m.head.tied ? " with tied embeddings" : ""));
+    Passage out =
+        said(text + fmt::format(", {} MLPs with {} hidden units, {} {}",
+                                activations[static_cast<size_t>(m.mlp.kind)], grouped(m.mlp_hidden()),
+                                m.norm.kind == NormKind::rms ? "RMS norms" : "LayerNorms",
+                                placements[static_cast<size_t>(m.norm.placement)]));
+    out.cite(keys_of_choice(v, "model.norm.placement"));
+    for (const Passage& part : residual_parts(v)) out.say(", ").add(part);
+    return out.say(fmt::format(", and a vocabulary of {} tokens{}", grouped(m.vocab_size),
+                               m.head.tied ? " with tied embeddings" : ""));
 }
 
 constexpr size_t longest_parameter = 24;  // characters; the program prints longer ones (longreach laws)
@@ -215,9 +248,11 @@ class AttentionWords {
             std::vector<std::string> definitions;
             for (const law::Definition& d : text.definitions)
                 definitions.push_back(fmt::format("{} = {}", d.name, d.formula));
-            formulas_ += text.near + " ";
+            formulas_ += text.near + " " + text.growth + " ";
             parts_.push_back(
                 said("channel pairs turned by ").add(formula(text.near, definitions)).cite(fresh(".angle")));
+            if (!text.growth.empty())
+                parts_.back().say(" and growing by the exponential of ").code(text.growth);
             return;
         }
         const std::string base = number(a.position.base);
@@ -269,7 +304,7 @@ class AttentionWords {
 // Of every layout that is in use, with the number of its layers.
 Passage variant_words(const Variant& v, std::set<std::string>& named, std::string& formulas) {
     const model::ModelConfig& m = v.experiment.model;
-    Passage out = said(v.name + ": ");
+    Passage out;
     const std::vector<int64_t> distinct = m.distinct_layers();
     for (const int64_t first : distinct) {
         int64_t layers = 0;
@@ -284,20 +319,21 @@ Passage variant_words(const Variant& v, std::set<std::string>& named, std::strin
 // What the letters of formulas mean, as far as they occur.
 std::string legend(const std::string& formulas) {
     static constexpr std::pair<const char*, const char*> meanings[] = {
-        {"z", "z is the scaled product of a query and a key"},
-        {"dot", "dot is the product of a query and a key"},
-        {"t", "t the distance of the key"},
-        {"n", "n the number of keys that the query sees"},
-        {"h", "h the head"},
-        {"H", "H the number of heads"},
-        {"l", "l the layer"},
-        {"d", "d the channels of a head"},
-        {"L", "L the training length"},
-        {"p", "p the position"},
-        {"m", "m the channel pair"}};
+        {"z", "the scaled product of a query and a key"},
+        {"dot", "the product of a query and a key"},
+        {"t", "the distance of the key"},
+        {"n", "the number of keys that the query sees"},
+        {"h", "the head"},
+        {"H", "the number of heads"},
+        {"l", "the layer"},
+        {"d", "the channels of a head"},
+        {"L", "the training length"},
+        {"p", "the position"},
+        {"m", "the channel pair"}};
     std::vector<std::string> words;
     for (const auto& [name, meaning] : meanings)
-        if (law::mentions(formulas, name)) words.push_back(meaning);
+        if (law::mentions(formulas, name))
+            words.push_back(fmt::format("{} {}{}", name, words.empty() ? "is " : "", meaning));
     if (words.empty()) return {};
     std::string out = " In the formulas " + join(words, ", ");
     if (formulas.find("parity") != std::string::npos)
@@ -345,19 +381,22 @@ Passage optimiser(const Variant& v) {
                             number(o.adam.matrix_lr), decay(o.adam.weight_decay)));
     out.cite({"kingma2014"}).say(fmt::format(" all else ({}; {})", adam, rates));
     const optim::ScheduleConfig& s = o.schedule;
-    const std::string end = s.final == 0 ? "0" : fmt::format("{}% of their value", number(100 * s.final));
+    const std::string end = s.final == 0 ? "0" : percent(s.final) + " of their value";
     std::string schedule = "; the learning rates ";
     if (s.warmup_steps > 0) schedule += fmt::format("rise over {} steps, then ", grouped(s.warmup_steps));
     if (s.kind == optim::ScheduleKind::constant)
         schedule += "stay constant";
     else if (s.kind == optim::ScheduleKind::linear)
-        schedule += fmt::format("fall linearly to {} over the last {}% of the steps", end,
-                                number(100 * s.decay_fraction));
+        schedule +=
+            fmt::format("fall linearly to {} over the last {} of the steps", end, percent(s.decay_fraction));
     else
         schedule += fmt::format("fall along half a cosine to {}", end);
     out.say(schedule);
     if (o.clip_norm > 0) out.say(fmt::format("; gradients are clipped at norm {}", number(o.clip_norm)));
-    if (o.qk_clip.limit > 0) out.say(fmt::format("; QK-clip holds scores below {}", number(o.qk_clip.limit)));
+    if (o.qk_clip.limit > 0)
+        out.say("; QK-clip")
+            .cite(keys_of_choice(v, "optimizer.qk_clip.limit"))
+            .say(fmt::format(" scales down heads whose scores pass {}", number(o.qk_clip.limit)));
     return out;
 }
 
@@ -378,7 +417,8 @@ Passage evaluation(const Collection& collection, const Summary& summary,
     if (summary.lengths.empty()) return out;
     std::vector<std::string> lengths;
     for (const int64_t length : summary.lengths) lengths.push_back(grouped(length));
-    out.say(" The loss is the mean cross-entropy in nats per token at contexts of ")
+    out.say(" The loss is the mean cross-entropy in nats per token at ")
+        .say(lengths.size() == 1 ? "a context of " : "contexts of ")
         .add(listed(passages(lengths)))
         .say(" tokens, over ")
         .say(measured_on(collection))
@@ -430,10 +470,11 @@ Methods methods_of(const Collection& collection, const Summary& summary) {
     std::set<std::string> keys, named;
     std::string formulas;
     for (const Variant& v : variants) {
-        words.push_back(variant_words(v, named, formulas));
+        words.push_back(variants.size() == 1 ? Passage() : said(v.name + ": "));
+        words.back().add(variant_words(v, named, formulas));
         for (const std::string& key : keys_of(v.experiment, v.config)) keys.insert(key);
     }
-    out.say(variants.size() == 1 ? " Attention has " : " They differ as follows: ");
+    out.say(variants.size() == 1 ? " Attention: " : " They differ as follows: ");
     out.add(listed(words, "; ", "; ")).say(".").say(legend(formulas));
     out.say(" Training takes ").add(stated(variants, training)).say(".");
     out.say(" ").add(stated(variants, optimiser)).say(".");

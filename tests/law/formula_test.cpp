@@ -97,6 +97,8 @@ TEST_CASE("formula: what is written parses to the same text and value") {
     }
     CHECK(law::write(parsed("((z))*(2)"), names) == "z*2");
     CHECK(law::write(parsed("a-(b+z)"), names) == "a - (b + z)");
+    CHECK(law::write(parsed("a--(-z)^2"), names) == "a - -(-z)^2");
+    CHECK(law::write(parsed(std::string(90, '-') + "z"), names) == std::string(90, '-') + "z");
 }
 
 TEST_CASE("formula: derivatives against central differences") {

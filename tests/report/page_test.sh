@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The report in a browser: page_test.sh WRITE_SAMPLE CHECKS_JS. Exit code 77 (skipped) where there is no chromium.
 set -euo pipefail
-writer=$1 checks=$2 hostile_checks=$(dirname "$2")/hostile_checks.js
+writer=$1 checks=$2 hostile_checks=$(dirname "$2")/hostile_checks.js reload_checks=$(dirname "$2")/reload_checks.js
 
 browser=""
 for name in chromium chromium-browser google-chrome; do
@@ -33,11 +33,12 @@ with_checks "$page" "$checks" >"$work/checked.html"
 for name in hostile hostile-run run; do
     with_checks "$work/sample/$name.html" "$hostile_checks" >"$work/$name.html"
 done
+with_checks "$work/sample/watched.html" "$reload_checks" >"$work/watched.html"
 verdict() { # scheme (0 dark, 1 light), its name
     cat >"$work/frames.html" <<END
 <!doctype html><meta charset="utf-8"><pre id="verdict"></pre>
 <script>
-let open = 6;
+let open = 7;
 addEventListener('message', e => {
   const list = e.data.failures.map(f => 'FAILED ' + e.data.frame + ' ' + f + '\n').join('');
   document.getElementById('verdict').textContent += list + 'DONE ' + e.data.frame + '\n';
@@ -50,6 +51,7 @@ addEventListener('message', e => {
 <iframe style="border:0;width:1200px;height:900px" src="hostile.html#hostile-1200"></iframe>
 <iframe style="border:0;width:360px;height:740px" src="hostile-run.html#hostile-run"></iframe>
 <iframe style="border:0;width:360px;height:740px" src="run.html#run"></iframe>
+<iframe style="border:0;width:1200px;height:900px" src="watched.html#watched"></iframe>
 END
     timeout 120 "$browser" --headless=new --no-sandbox --disable-gpu --no-first-run --disable-background-networking \
         --user-data-dir="$work/profile" --host-resolver-rules="MAP * ~NOTFOUND" --window-size=1400,1000 \
@@ -62,7 +64,7 @@ for scheme in "0 dark" "1 light"; do
     verdict $scheme || { echo "the browser failed:"; tail -5 "$work/log"; exit 1; }
     sed -n '/<pre id="verdict">/,/<\/pre>/p' "$work/dom" >"$work/verdict"
     grep -o 'FAILED #.*' "$work/verdict" && failed=1
-    if [ "$(grep -c 'DONE #' "$work/verdict")" -ne 6 ] || ! grep -q '^END' "$work/verdict"; then
+    if [ "$(grep -c 'DONE #' "$work/verdict")" -ne 7 ] || ! grep -q '^END' "$work/verdict"; then
         echo "the checks did not end under: $scheme"
         failed=1
     fi

@@ -1,6 +1,6 @@
 // Writes a sweep with made-up results and its report: write_sample DIR; the page is DIR/report.html. And, in
 // which every text is an attack, DIR/hostile.html of a sweep and DIR/hostile-run.html of one run;
-// DIR/run.html of a run.
+// DIR/run.html of a run; DIR/watched.html, which loads itself again after a second.
 #include "hostile_runs.h"
 #include "io/file.h"
 #include "report/page.h"
@@ -19,6 +19,8 @@ int main(int argc, char** argv) {
     SampleWriter(sweep).write_apart(io::join_path(argv[1], "rope.seed1"), "tried");
     io::write_file_atomically(io::join_path(argv[1], "report.html"),
                               report::report_page(report::collect({argv[1]})));
+    io::write_file_atomically(io::join_path(argv[1], "watched.html"),
+                              report::report_page(report::collect({argv[1]}), {.reload_seconds = 1}));
     io::write_file_atomically(io::join_path(argv[1], "report.svg"),
                               report::report_picture(report::collect({argv[1]})));
     io::write_file_atomically(io::join_path(argv[1], "run.html"),

@@ -466,6 +466,91 @@ class Example(Case):
             self.assertIn(part, done.stderr)
 
 
+def track_module():
+    spec = importlib.util.spec_from_file_location("track", PACKAGE / "examples" / "track.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class Tracking(Case):
+    class Recorder:
+        def __init__(self, run, project):
+            self.values, self.steps, self.finished = {}, [], False
+
+        def log(self, step, values):
+            self.steps.append(step)
+            for name, value in values.items():
+                assert (step, name) not in self.values, (step, name)
+                self.values[step, name] = value
+
+        def finish(self):
+            self.finished = True
+
+    def track(self, *arguments):
+        environment = {**os.environ, "PYTHONPATH": str(PACKAGE / "src"), "WANDB_MODE": "offline"}
+        environment.pop("MLFLOW_TRACKING_URI", None)
+        done = subprocess.run([sys.executable, PACKAGE / "examples" / "track.py", *arguments], env=environment,
+                              capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def test_every_value_of_the_records_is_logged_once(self):
+        study = longreach.runs("runs/a")
+        one, = track_module().track(study, self.Recorder, "p")
+        logged = one.tracker.values
+        for row in study.train().to_dict("records"):
+            self.assertEqual(logged[row["step"], "train/loss"], row["loss"])
+        for row in study.val(None).to_dict("records"):
+            place = f"eval/{row['evaluation']}/" if row["evaluation"] else "val/"
+            place += f"{row['set']}/" if row["set"] else ""
+            self.assertEqual(logged[row["step"], f"{place}{row['length']}/loss"], row["loss"])
+        self.assertTrue(any(name.startswith("time/") for _, name in logged))
+        self.assertTrue(any(name.startswith("eval/again/") for _, name in logged))
+        self.assertTrue(one.tracker.finished)
+
+    def test_a_growing_run_is_followed_to_its_end(self):
+        track = track_module()
+        file, whole = Path("runs/a/metrics.jsonl"), Path("runs/a/metrics.jsonl").read_text().splitlines(True)
+        file.write_text("".join(whole[:2]))
+        run, = longreach.runs("runs/a")
+        tracked = track.Tracked(run, self.Recorder(run, "p"))
+        tracked.update()
+        self.assertNotIn((3, "train/loss"), tracked.logged)
+        file.write_text("".join(whole[:3]) + whole[3][:9])  # a line that is not finished
+        tracked.update()
+        self.assertIn((3, "train/loss"), tracked.logged)
+        self.assertNotIn((4, "train/loss"), tracked.logged)
+        file.write_text("".join(whole))
+        self.assertTrue(tracked.update())
+        self.assertEqual({step for step, name in tracked.logged if name == "train/loss"}, {1, 2, 3, 4})
+
+    @unittest.skipUnless(have("mlflow"), "without mlflow")
+    def test_mlflow_holds_what_was_logged(self):
+        self.assertIn("1 runs, ", self.track("runs/a", "--to", "mlflow", "--project", "p"))
+        os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"
+        import mlflow
+
+        client = mlflow.MlflowClient("file:" + os.path.abspath("mlruns"))
+        run, = client.search_runs([client.get_experiment_by_name("p").experiment_id])
+        self.assertEqual(run.data.tags["mlflow.runName"], "a")
+        self.assertEqual(run.info.status, "FINISHED")
+        self.assertEqual(run.data.params["model.width"], "32")
+        self.assertIn("'steps': 4", run.data.params["stages"])
+        history = client.get_metric_history(run.info.run_id, "train/loss")
+        train = longreach.runs("runs/a").train()
+        self.assertEqual([(m.step, m.value) for m in history], list(zip(train["step"], train["loss"])))
+        self.assertIn("val/books/64/loss", run.data.metrics)
+
+    @unittest.skipUnless(have("wandb"), "without wandb")
+    def test_wandb_writes_files_without_a_network(self):
+        self.assertIn("1 runs, ", self.track("runs/a", "--to", "wandb"))
+        written, = Path("wandb").glob("offline-run-*/run-*.wandb")
+        content = written.read_bytes()
+        for text in (b"train/loss", b"val/books/64/loss", b"eval/again/128/loss", b"train_context"):
+            self.assertIn(text, content)
+
+
 def setuptools_builds():
     try:
         return int(importlib.metadata.version("setuptools").split(".")[0]) >= 77 and have("pip")
