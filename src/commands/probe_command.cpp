@@ -67,8 +67,8 @@ ExitCode probe(const ProbeOptions& options) {
 
 void add_probe_command(Command& program) {
     auto options = std::make_shared<ProbeOptions>();
-    Command command =
-        program.add("probe", "Statistics of attention by layer, head and number of visible keys");
+    Command command = program.add(
+        "probe", "Statistics of attention, and of states of the delta rule, by layer, head and position");
     add_model_options(command, options->model);
     command
         .option("--lengths", options->lengths,

@@ -50,11 +50,12 @@ EvalRequest ProbeRequest::evaluation() const {
 }
 
 void Probe::plan(model::Arena& arena, const model::ModelConfig& model, int64_t longest, bool document_mask) {
-    int64_t heads = 0, widest = model.width;
+    int64_t heads = 0, widest = model.width, state = 0;
     for (int64_t l = 0; l < model.layers; ++l) {
         const model::AttentionConfig& a = model.layer_attention(l);
         heads = std::max(heads, a.heads);
         widest = std::max(widest, a.heads * a.head_dim);
+        if (!a.attends()) state = std::max(state, a.heads * a.head_dim * a.delta.value_channels(a.head_dim));
     }
     arena.group("probe");
     buffers_.statistics = arena.reserve("row_statistics", DType::f32, {row_statistics * heads * longest});
@@ -62,6 +63,7 @@ void Probe::plan(model::Arena& arena, const model::ModelConfig& model, int64_t l
     buffers_.rows = arena.reserve("probe_rows", DType::f32, {longest * widest});
     batch_.plan(arena, longest, {.documents = document_mask});
     buffers_.projected = arena.activation("probe_projected", {longest * model.width});
+    if (state > 0) buffers_.state = arena.reserve("probe_state", DType::f32, {state});
 }
 
 ProbeResult Probe::run(Ops& ops, ranks::Comm& comm, model::Transformer& model,
@@ -96,6 +98,40 @@ std::vector<std::string> probe_lines(std::vector<ProbeRow> rows, int64_t step) {
 }
 
 namespace {
+
+// Of the delta rule: the last state of a text, and how fast states forget.
+std::string state_table(const std::vector<ProbeRow>& rows) {
+    using Place = std::tuple<int64_t, int64_t, int64_t>;  // length, layer, head
+    struct Line {
+        int64_t bin = 0;
+        std::map<std::string, double> values;
+    };
+    std::map<Place, Line> lines;
+    for (const ProbeRow& r : rows) {
+        const bool state = r.statistic == "state_norm" || r.statistic == "state_rank";
+        const bool life = r.statistic.ends_with("half_life") && r.bin == 0;
+        if (!state && !life) continue;
+        Line& line = lines[{r.length, r.layer, r.head}];
+        if (state && r.bin < line.bin) continue;
+        if (state) line.bin = r.bin;
+        line.values[r.statistic] = r.value;
+    }
+    std::string out;
+    int64_t shown = 0;
+    for (const auto& [place, line] : lines) {
+        const auto [length, layer, head] = place;
+        if (length != shown)
+            out += fmt::format("length {}, states\n{:>5} {:>5} {:>9} {:>9} {:>9} {:>9} {:>9}\n", length,
+                               "layer", "head", "position", "norm", "rank", "half-life", "longest");
+        shown = length;
+        out += fmt::format("{:>5} {:>5} {:>9}", layer, head, fmt::format("{}+", line.bin));
+        for (const char* name : {"state_norm", "state_rank", "half_life", "longest_half_life"})
+            out += line.values.contains(name) ? fmt::format(" {:>9.4g}", line.values.at(name))
+                                              : std::string(10, ' ');
+        out += '\n';
+    }
+    return out;
+}
 
 std::string role_table(const std::vector<ProbeRow>& rows) {
     std::map<std::pair<int64_t, int64_t>, std::map<std::string, double>> heads;  // by layer and head
@@ -152,7 +188,7 @@ std::string probe_table(const std::vector<ProbeRow>& rows) {
             out += '\n';
         }
     }
-    return out + role_table(rows);
+    return out + state_table(rows) + role_table(rows);
 }
 
 }  // namespace longreach::eval

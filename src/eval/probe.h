@@ -54,6 +54,7 @@ struct ProbeBuffers {
     Tensor watched;     // i32 [watched_keys * N]
     Tensor rows;        // f32 [N * widest matrix]: buffer for downloads
     Tensor projected;   // [N, C] output of a layer's attention to the residual stream, before a norm
+    Tensor state{};     // f32 [H d e] of the delta rule's largest layer, for one sequence; empty without one
 };
 
 class Probe {

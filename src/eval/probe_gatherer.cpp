@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "base/rng.h"
+#include "eval/probe_states.h"
 
 namespace longreach::eval {
 
@@ -302,6 +303,11 @@ void Gatherer::add_key_norms(const model::StepContext& run, const HeadVectors& o
             bin.key_norm.add(std::sqrt(dot(key, key, d)));
             bin.value_norm.add(std::sqrt(dot(value, value, d)));
         }
+}
+
+void Gatherer::delta(const model::StepContext& run, const model::DeltaView& view) {
+    const HostMatrix decay = download(run.ops, view.decay);
+    add_states(run, view, buffers_.state, decay.data, batch_[static_cast<size_t>(view.layer)].states);
 }
 
 void Gatherer::block(const model::StepContext& run, int64_t layer, const Tensor& x) {

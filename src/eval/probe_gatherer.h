@@ -21,6 +21,7 @@ class Gatherer final : public BatchObserver {
         : buffers_(buffers), layers_(static_cast<size_t>(layers)), seed_(seed), tokens_(tokens) {}
 
     void attention(const model::StepContext& run, const model::AttentionView& view) override;
+    void delta(const model::StepContext& run, const model::DeltaView& view) override;
     void block(const model::StepContext& run, int64_t layer, const Tensor& x) override;
     void begin(int64_t first_sequence) override;
     std::vector<double> take() override;

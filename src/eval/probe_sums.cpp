@@ -85,8 +85,20 @@ void HeadSums::add(const HeadSums& b) {
     for (size_t c = 0; c < distance_classes; ++c) cosines[c].add(b.cosines[c]);
 }
 
+void StateBin::add(const StateBin& b) {
+    norm.add(b.norm);
+    rank.add(b.rank);
+    decay.add(b.decay);
+}
+
+void StateSums::add(const StateSums& b) {
+    add_all(bins, b.bins);
+    add_all(channels, b.channels);
+}
+
 void LayerSums::add(const LayerSums& b) {
     add_all(heads, b.heads);
+    add_all(states, b.states);
     if (keys.size() < b.keys.size()) keys.resize(b.keys.size());
     for (size_t g = 0; g < b.keys.size(); ++g) add_all(keys[g], b.keys[g]);
     add_all(projected_norm, b.projected_norm);
@@ -152,8 +164,14 @@ void pass(Way& way, Sums& sums) {
     } else if constexpr (std::is_same_v<T, KeyBin>) {
         pass(way, sums.key_norm);
         pass(way, sums.value_norm);
+    } else if constexpr (std::is_same_v<T, StateBin>) {
+        for (auto* mean : {&sums.norm, &sums.rank, &sums.decay}) pass(way, *mean);
+    } else if constexpr (std::is_same_v<T, StateSums>) {
+        pass(way, sums.bins);
+        pass(way, sums.channels);
     } else if constexpr (std::is_same_v<T, LayerSums>) {
         pass(way, sums.heads);
+        pass(way, sums.states);
         pass(way, sums.keys);
         pass(way, sums.projected_norm);
         pass(way, sums.pair_cosine);
@@ -238,6 +256,28 @@ struct Writer {
     }
 };
 
+// Positions in which a state keeps half of what it holds, if it loses -g at each.
+double half_life(const Mean& lost) {
+    return std::log(2) * static_cast<double>(lost.count) / lost.sum;
+}
+
+void append_states(const Writer& out, const StateSums& head, int64_t index) {
+    const auto put = [&](int64_t at, const StateBin& bin) {
+        out.put(index, at, "state_norm", bin.norm);
+        out.put(index, at, "state_rank", bin.rank);
+        out.put(index, at, "half_life", half_life(bin.decay), bin.decay.count);
+    };
+    StateBin all;
+    for (const StateBin& bin : head.bins) all.add(bin);
+    put(0, all);
+    for (size_t k = 0; k < head.bins.size(); ++k) put(int64_t{1} << k, head.bins[k]);
+    if (head.channels.size() < 2) return;
+    const auto slowest =
+        std::max_element(head.channels.begin(), head.channels.end(),
+                         [](const Mean& a, const Mean& b) { return half_life(a) < half_life(b); });
+    out.put(index, 0, "longest_half_life", half_life(*slowest), slowest->count);
+}
+
 // The p-quantile of the sorted sample, with linear interpolation.
 double quantile(const std::vector<double>& sorted, double p) {
     const double at = p * static_cast<double>(sorted.size() - 1);
@@ -267,6 +307,8 @@ void append_rows(std::vector<ProbeRow>& rows, const LayerSums& sums, int64_t len
                     (quantile(sorted, percent / 100.0) - all.logits.mean) / all.logits.deviation(),
                     static_cast<int64_t>(sorted.size()));
     }
+    for (size_t h = 0; h < sums.states.size(); ++h)
+        append_states(out, sums.states[h], static_cast<int64_t>(h));
     for (size_t g = 0; g < sums.keys.size(); ++g) {
         const int64_t index = static_cast<int64_t>(g);
         KeyBin all;

@@ -56,8 +56,21 @@ struct KeyBin {
     void add(const KeyBin& other);
 };
 
+// One head of the gated delta rule: its state after the n positions of a bin, and what it loses at each.
+struct StateBin {
+    Mean norm, rank;
+    Mean decay;  // -g of every channel
+    void add(const StateBin& other);
+};
+struct StateSums {
+    std::vector<StateBin> bins;
+    std::vector<Mean> channels;  // -g by channel; one channel for all if they share it
+    void add(const StateSums& other);
+};
+
 struct LayerSums {
     std::vector<HeadSums> heads;
+    std::vector<StateSums> states;          // by head of the delta rule
     std::vector<std::vector<KeyBin>> keys;  // by head of keys and values, by bin
     std::vector<Mean> projected_norm;       // by bin
     Mean pair_cosine, angle_ratio;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "model/forward_observer.h"
 #include "model/recent_rows.h"
 
 namespace longreach::model {
@@ -64,7 +65,7 @@ void DeltaProjection::backward(StepContext& run, Tensor dxn, const Tensor& dy, c
     run.ops.linear_backward_input(dxn, between, run.matrix(down_), Write::add);
 }
 
-DeltaLayer::DeltaLayer(ParamTable& table, const ModelConfig& model, int64_t layer) {
+DeltaLayer::DeltaLayer(ParamTable& table, const ModelConfig& model, int64_t layer) : layer_(layer) {
     const AttentionConfig& config = model.layer_attention(layer);
     heads_ = config.heads;
     key_dim_ = config.head_dim;
@@ -230,6 +231,8 @@ void DeltaLayer::forward(StepContext& run, const Memory& memory, Tensor y, Write
     Tensor states, state;
     if (run.training) states = s.states.first_rows(spec.batch * delta_chunks(spec.length) * heads_);
     if (run.generation != nullptr) state = s.cache.state.first_rows(spec.batch * heads_);
+    if (run.observer)
+        run.observer->delta(run, {layer_, q, k, values_of(qkv), decay, beta, spec, s.workspace.rule, o});
     run.ops.delta_rule(o, states, state, s.workspace.rule, q, k, values_of(qkv), decay, beta, spec);
 
     const Tensor normed = s.normed.first_rows(n), gated = s.gated.first_rows(n);

@@ -94,7 +94,7 @@ class DeltaLayer : public Mixer {
     // q|k|v before the silu, as rows of this pass.
     Tensor convolve(StepContext& run, const Saved& saved, const Tensor& xn) const;
 
-    int64_t heads_ = 0, key_dim_ = 0, value_dim_ = 0;
+    int64_t layer_ = 0, heads_ = 0, key_dim_ = 0, value_dim_ = 0;
     bool by_channel_ = false;
     int64_t conv_size_ = 0;
     NormSpec norm_;

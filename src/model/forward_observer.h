@@ -20,9 +20,20 @@ struct AttentionView {
     Tensor v;                     // [N, G d] as attention reads them
 };
 
+// One layer of the gated delta rule before it is computed; N tokens.
+struct DeltaView {
+    int64_t layer;
+    Tensor q, k, v;         // [N, H d], [N, H d], [N, H e] as the rule reads them
+    Tensor decay, beta;     // f32 [N, H or H d], [N, H]
+    const DeltaSpec& rule;  // that of the layer
+    Tensor workspace;       // of the rule, for whole sequences or parts of them
+    Tensor scratch;         // [N, H e], contents irrelevant
+};
+
 class ForwardObserver {
   public:
     virtual ~ForwardObserver() = default;
+    virtual void delta(const StepContext&, const DeltaView&) {}
     virtual void attention(const StepContext& run, const AttentionView& view) = 0;
     // x: the residual stream [N, C] after a block.
     virtual void block(const StepContext& run, int64_t layer, const Tensor& x) = 0;

@@ -175,6 +175,31 @@ TEST_CASE("probe: how many ranks share the batches changes no digit and no sampl
         }
 }
 
+TEST_CASE("probe: states of the delta rule, of layers that have some, at any number of threads and ranks") {
+    const Corpus corpus(document_lengths(40, 3, 40));
+    model::ModelConfig m = varied_model();
+    m.layouts = {{"gdn", m.attention}, {"kda", m.attention}, {"all", m.attention}};
+    m.layouts["gdn"].mixer = model::MixerKind::gdn;
+    m.layouts["kda"].mixer = model::MixerKind::kda;
+    m.pattern = {"gdn", "kda", "all"};
+    const eval::ProbeRequest request{.lengths = {8, 64}, .tokens = 128};
+    const eval::ProbeResult one = probe(m, corpus, request);
+    const auto rows = by_key(one);
+    CHECK(rows.at({64, 0, 3, 4, "state_rank"}).value > 1);
+    CHECK(rows.at({64, 1, 0, 0, "longest_half_life"}).value > rows.at({64, 1, 0, 0, "half_life"}).value);
+    CHECK(rows.at({64, 1, 0, 0, "half_life"}).count == 128 * m.attention.head_dim);
+    CHECK(rows.count({64, 0, 0, 0, "longest_half_life"}) == 0);
+    CHECK(rows.count({64, 2, 0, 0, "state_norm"}) == 0);
+    CHECK(rows.count({64, 0, 0, 0, "entropy"}) == 0);
+    const std::vector<std::string> expected = eval::probe_lines(one.rows, 1);
+    CHECK(eval::probe_lines(probe(m, corpus, request, 3).rows, 1) == expected);
+    run_ranks(2, [&](ranks::Comm& comm) {
+        const eval::ProbeResult mine = probe_on(comm, m, corpus, request);
+        if (comm.rank() == 0) CHECK(eval::probe_lines(mine.rows, 1) == expected);
+    });
+    CHECK(contains(eval::probe_table(one.rows), "length 64, states\n"));
+}
+
 // The first layer sees two tokens and looks for another one than the query's: the previous token, whose name it
 // writes into the upper half of the stream. The second looks for keys with the query's token there.
 TEST_CASE(
@@ -249,6 +274,8 @@ TEST_CASE("sums of a layer travel as numbers and come back the same; a list that
     bin.logits = {3, 1, 2, -1, 5};
     const auto moments = [&] { return eval::Moments{3, rng.normal(next++), 2, 0, 1}; };
     for (eval::Moments& m : layers[1].heads[1].cosines) m = moments();
+    layers[2].states.resize(2);
+    layers[2].states[1] = {{{mean(), mean(), mean()}, {mean(), mean(), mean()}}, {mean(), mean()}};
     layers[1].keys = {{}, {{moments(), moments()}, {moments(), moments()}}};
     const auto rows_of = [](const std::vector<eval::LayerSums>& of) {
         std::vector<eval::ProbeRow> rows;
