@@ -183,7 +183,8 @@ Passage formula(const std::string& text, std::vector<std::string> parameters) {
 class AttentionWords {
   public:
     AttentionWords(const Variant& variant, int64_t layer, std::set<std::string>& named, std::string& formulas)
-        : attention_(variant.experiment.model.layer_attention(layer)),
+        : model_(variant.experiment.model),
+          attention_(model_.layer_attention(layer)),
           config_(variant.config),
           section_(variant.experiment.model.layout_path(layer)),
           named_(named),
@@ -210,6 +211,7 @@ class AttentionWords {
         static constexpr const char* gates[] = {"", "a gate per head", "a gate per channel",
                                                 "a gate per head that reads twelve channels"};
         positions();
+        scaling();
         add(a.qk.kind != model::QkKind::none, norms[static_cast<size_t>(a.qk.kind)], ".qk.kind");
         score();
         add(a.normaliser == model::Normaliser::stick_breaking, "stick-breaking in place of the softmax",
@@ -267,6 +269,18 @@ class AttentionWords {
             add(true, fmt::format("rotary positions (base {})", base), ".position.kind");
     }
 
+    void scaling() {
+        const model::ScalingConfig& s = attention_.position.scaling;
+        if (!s.active() ||
+            (attention_.angle.is_null() && attention_.position.kind == model::PositionKind::nope))
+            return;
+        const model::Scaling numbers = model::scaling_of(model_, s);
+        add(true,
+            fmt::format("made for {} tokens and scaled by a factor of {} ({})", grouped(numbers.original),
+                        number(numbers.factor), s.kind),
+            ".position.scaling.kind");
+    }
+
     void score() {
         const model::ScoreText text = model::score_text(attention_);
         std::vector<std::string> stages, parameters;
@@ -293,6 +307,7 @@ class AttentionWords {
         parts_.push_back(words);
     }
 
+    const model::ModelConfig& model_;
     const model::AttentionConfig& attention_;
     const json::Value& config_;
     std::string section_;
@@ -341,6 +356,16 @@ std::string legend(const std::string& formulas) {
     return out + ".";
 }
 
+// A run of a sweep by the name of its variant; a checkpoint by that of its run.
+std::string started_from(const std::string& init_from) {
+    if (init_from.empty()) return {};
+    std::string run = init_from;
+    while (run.size() > 1 && run.back() == '/') run.pop_back();
+    if (io::base_name(io::parent_path(run)) == "checkpoints") run = io::parent_path(io::parent_path(run));
+    const std::string name = io::base_name(run);
+    return ", starting from the weights of " + name.substr(0, name.rfind(".seed"));
+}
+
 Passage training(const Variant& v) {
     const train::Experiment& e = v.experiment;
     std::vector<std::string> contexts;
@@ -355,8 +380,9 @@ Passage training(const Variant& v) {
     const std::string batch =
         batches.size() == 1 ? grouped(*batches.begin())
                             : fmt::format("{} to {}", grouped(*batches.begin()), grouped(*batches.rbegin()));
-    return said(fmt::format("{} tokens in {} steps of {}, at a context of {} tokens{}", grouped(tokens),
-                            grouped(e.total_steps()), batch, fmt::join(contexts, ", then "),
+    return said(fmt::format("{} tokens in {} steps of {}{}, at a context of {} tokens{}", grouped(tokens),
+                            grouped(e.total_steps()), batch, started_from(e.run.init_from),
+                            fmt::join(contexts, ", then "),
                             e.data.document_mask ? " in which no token attends to another document" : ""));
 }
 

@@ -35,9 +35,9 @@ void add_names(std::set<std::string>& out, const json::Value& value) {
         for (const json::Value& entry : *list) add_names(out, entry);
 }
 
-constexpr std::string_view fields_of_names[] = {".score",          ".scale.kind",    ".distance.kind",
-                                                ".angle",          ".position.kind", "eval.rope.kind",
-                                                "eval.rope.scale", "eval.score",     "eval.angle"};
+constexpr std::string_view fields_of_names[] = {
+    ".position.scaling.kind", ".score",         ".scale.kind",     ".distance.kind", ".angle",
+    ".position.kind",         "eval.rope.kind", "eval.rope.scale", "eval.score",     "eval.angle"};
 
 }  // namespace
 
@@ -119,7 +119,8 @@ std::vector<std::string> keys_of(const train::Experiment& experiment, const json
         for (const Sourced& row : choices_with_sources())
             if (row.field[0] == '.') look(section, row.field);
         look(section, attention.angle.is_null() ? ".position.kind" : ".angle");
-        for (const char* field : {".score", ".scale.kind", ".distance.kind"}) look(section, field);
+        for (const char* field : {".position.scaling.kind", ".score", ".scale.kind", ".distance.kind"})
+            look(section, field);
     }
     return {out.begin(), out.end()};
 }

@@ -3,6 +3,7 @@
 
 #include <set>
 
+#include "config/loader.h"
 #include "hostile_runs.h"
 #include "report/figures.h"
 #include "report/methods.h"
@@ -106,7 +107,20 @@ TEST_CASE("the methods say what the configs say, and cite what the variants stan
     // One run alone, and one whose config is of another version.
     const std::string run = io::join_path(dir.path(), "logn.seed1");
     CHECK(methods_of({run}).text.find("The model was trained with one seed, so") != std::string::npos);
-    io::write_file_atomically(io::join_path(run, "config.json"), "{\"modle\": 1}");
+    // Continued from another run, its positions scaled.
+    const std::string config = io::join_path(run, "config.json");
+    const auto continued = config::load_config<train::Experiment>(
+        {.file = config,
+         .overrides = {"model.attention.position.scaling.kind=yarn",
+                       "model.attention.position.scaling.factor=2",
+                       "run.init_from=runs/rope.seed1/checkpoints/step_00000400/"}},
+        [](train::Experiment& e, config::Problems& p) { e.check(p); });
+    io::write_file_atomically(config, config::write_resolved(continued.value));
+    const std::string text = methods_of({run}).text;
+    for (const char* words : {"made for 128 tokens and scaled by a factor of 2 (yarn) [peng2023yarn]",
+                              "steps of 65,536, starting from the weights of rope, at a context of 128"})
+        CHECK_MESSAGE(text.find(words) != std::string::npos, words << " in " << text);
+    io::write_file_atomically(config, "{\"modle\": 1}");
     CHECK(methods_of({run}).empty());
     CHECK_FALSE(files_of(report::collect({run})).contains("methods.tex"));
 }
