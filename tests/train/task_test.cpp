@@ -122,7 +122,8 @@ TEST_CASE("task: configs that contradict it are refused, fields without effect n
     CHECK(names(problem({"data.task.kind=none", "data.task.digits=3"}), "data.task.digits"));
     CHECK(names(problem({"data.task.kind=none", "data.task.values=uuids"}), "data.task.values"));
     CHECK(names(problem({"data.task.keys=uuids"}), "data.task.keys"));  // the kind is needle
-    CHECK(names(problem({"data.task.kind=niah_single", "data.task.values=uuids", "data.task.digits=3"}),
+    CHECK(names(problem({"data.task.kind=niah_single", "data.task.values=uuids", "data.task.digits=3",
+                         "stages=[{\"steps\":4,\"context\":512}]", "batch.micro_tokens=512"}),
                 "data.task.digits"));
     CHECK(names(problem({"data.task.kind=none", "data.task.seed=3"}), "data.task.seed"));
 }
