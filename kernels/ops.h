@@ -361,7 +361,7 @@ enum class Precision { fp32, bf16 };
 struct CpuOptions {
     int threads = 0;                        // 0: all that this process may use
     Precision precision = Precision::fp32;  // bf16: rounds the inputs of matrix products, if the CPU can
-    std::string isa{};                      // instruction set: "avx512", "avx2" or "generic"; empty: the best
+    std::string isa{};                      // instruction set (select.cpp), such as "avx512"; empty: the best
 };
 std::unique_ptr<Ops> make_cpu_ops(const CpuOptions& options);
 

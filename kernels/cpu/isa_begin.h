@@ -27,5 +27,15 @@
 #pragma GCC push_options
 #pragma GCC target("avx2,fma,f16c,bmi2")
 #endif
+#elif defined(LONGREACH_ISA_NEON) || defined(LONGREACH_ISA_NEON_BF16)
+#include <arm_neon.h>
+#if defined(LONGREACH_ISA_NEON_BF16)
+#pragma GCC push_options
+#pragma GCC target("arch=armv8.2-a+bf16")
+#endif
+#endif
+// Where products of bf16 are instructions: micro_gemm.h has a unit for them.
+#if defined(LONGREACH_ISA_AVX512) || defined(LONGREACH_ISA_NEON_BF16)
+#define LONGREACH_ISA_BF16 1
 #endif
 namespace longreach::LONGREACH_ISA {

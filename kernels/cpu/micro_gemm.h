@@ -9,7 +9,7 @@
 //
 // Every sum is one chain over k in ascending order, whatever rows share its tile.
 
-#if defined(LONGREACH_ISA_AVX512)
+#if defined(LONGREACH_ISA_AVX512) || defined(LONGREACH_ISA_NEON) || defined(LONGREACH_ISA_NEON_BF16)
 inline constexpr int tile_rows = 12;
 #elif defined(LONGREACH_ISA_AVX2)
 inline constexpr int tile_rows = 6;
@@ -31,6 +31,8 @@ LONGREACH_INLINE int64_t larger(int64_t a, int64_t b) {
 // A unit is what one 32-bit lane multiplies: one f32, or two bf16 consecutive along k.
 struct PlainUnit {
     static constexpr int floats = 1;
+    // A unit of the left side as multiply_add takes it.
+    LONGREACH_INLINE static Vec broadcast(float x) { return splat(x); }
     LONGREACH_INLINE static Vec multiply_add(Vec a, Vec b, Vec sum) { return fma(a, b, sum); }
     // `lanes` units along k: the first n of `lanes` floats, zeros after.
     LONGREACH_INLINE static Vec along(const float* p, int64_t n) {
@@ -47,31 +49,61 @@ struct PlainUnit {
     }
 };
 
+// What an instruction set has for bf16. broadcast: a unit of the left side as multiply_add takes it.
+// round_pair: the low half holds the roundings of `low`, the high half those of `high`. interleave: lane i
+// holds the roundings of lane i of both. Rounding is to nearest even; sums are f32.
 #if defined(LONGREACH_ISA_AVX512)
-// Needs AVX512_BF16: select.cpp hands out bf16 only where the CPU has it. Rounding is to nearest
-// even; sums are f32.
-struct Bf16Unit {
-    static constexpr int floats = 2;
+struct Bf16Instructions {
+    LONGREACH_INLINE static Vec broadcast(float x) { return splat(x); }
     LONGREACH_INLINE static Vec multiply_add(Vec a, Vec b, Vec sum) {
         return (Vec)_mm512_dpbf16_ps((__m512)sum, (__m512bh)a, (__m512bh)b);
     }
     LONGREACH_INLINE static Vec exp2_of(Vec x) { return coarse_exp2(x); }
-    // The low half holds the 16 roundings of `low`, the high half those of `high`.
     LONGREACH_INLINE static Vec round_pair(Vec low, Vec high) {
         return (Vec)_mm512_cvtne2ps_pbh((__m512)high, (__m512)low);
     }
+    LONGREACH_INLINE static Vec interleave(Vec row, Vec next) {
+        const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8,
+                                               23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+        return (Vec)_mm512_permutexvar_epi16(order, (__m512i)round_pair(row, next));
+    }
+};
+#elif defined(LONGREACH_ISA_NEON_BF16)
+struct Bf16Instructions {
+    // In lane 0, where BFDOT by element reads it; of a splat g++ 12 makes a DUP.
+    LONGREACH_INLINE static float32x2_t broadcast(float x) { return float32x2_t{x, 0.0f}; }
+    LONGREACH_INLINE static Vec multiply_add(float32x2_t a, Vec b, Vec sum) {
+        return (Vec)vbfdotq_lane_f32((float32x4_t)sum, (bfloat16x8_t)b, (bfloat16x4_t)a, 0);
+    }
+    LONGREACH_INLINE static Vec exp2_of(Vec x) { return exp2(x); }
+    LONGREACH_INLINE static Vec round_pair(Vec low, Vec high) {
+        return (Vec)vcvtq_high_bf16_f32(vcvtq_low_bf16_f32((float32x4_t)low), (float32x4_t)high);
+    }
+    LONGREACH_INLINE static Vec interleave(Vec row, Vec next) {
+        const bfloat16x8_t low = vcvtq_low_bf16_f32((float32x4_t)row);
+        const bfloat16x8_t high = vcvtq_low_bf16_f32((float32x4_t)next);
+        return (Vec)vzip1q_u16((uint16x8_t)low, (uint16x8_t)high);
+    }
+};
+#endif
+
+#if defined(LONGREACH_ISA_BF16)
+// select.cpp hands out bf16 only where the CPU has the instructions. A sum of k products from zero on is off
+// by at most gamma(k + 1) of its magnitude, gamma(k) = k u / (1 - k u), u = 2^-24; one of f32 by gamma(k):
+//   VDPBF16PS adds the two products of a pair one after the other, each rounded to nearest (u): k roundings.
+//   BFDOT adds the two products, which are exact, to each other and their sum to the chain, and rounds both
+//   times to odd (2 u). A product passes the rounding in its pair and those of the steps after the first,
+//   which adds to zero: at most ceil(k / 2) roundings. (With FEAT_EBF16 it rounds to nearest, but only if
+//   FPCR.EBF asks for that.)
+// Both read denormal numbers as zero and return zero for denormal results.
+struct Bf16Unit : Bf16Instructions {
+    static constexpr int floats = 2;
     LONGREACH_INLINE static Vec along(const float* p, int64_t n) {
         return round_pair(PlainUnit::along(p, n), n > lanes ? PlainUnit::along(p + lanes, n - lanes) : Vec{});
     }
     LONGREACH_INLINE static Vec along(const float* p, int64_t n, Vec factor) {
         return round_pair(PlainUnit::along(p, n) * factor,
                           n > lanes ? PlainUnit::along(p + lanes, n - lanes) * factor : Vec{});
-    }
-    // Lane i holds the roundings of lane i of both.
-    LONGREACH_INLINE static Vec interleave(Vec row, Vec next) {
-        const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8,
-                                               23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
-        return (Vec)_mm512_permutexvar_epi16(order, (__m512i)round_pair(row, next));
     }
     LONGREACH_INLINE static Vec across(const float* row, const float* next, int64_t n) {
         return interleave(PlainUnit::along(row, n), next ? PlainUnit::along(next, n) : Vec{});
@@ -87,7 +119,7 @@ struct Bf16Unit {
 // Calls work with a unit of the precision that inputs of products are rounded to.
 template <class Work>
 LONGREACH_INLINE void with_unit([[maybe_unused]] Precision precision, Work work) {
-#if defined(LONGREACH_ISA_AVX512)
+#if defined(LONGREACH_ISA_BF16)
     if (precision == Precision::bf16) return work(Bf16Unit{});
 #endif
     work(PlainUnit{});
@@ -123,7 +155,7 @@ LONGREACH_INLINE void multiply_tile(const float* a, int64_t row_step, int64_t k_
         }
 #pragma GCC unroll 16
         for (int r = 0; r < rows; ++r) {
-            const Vec x = splat(p[r / 3][(r % 3) * row_step]);
+            const auto x = Unit::broadcast(p[r / 3][(r % 3) * row_step]);
             sum[r][0] = Unit::multiply_add(x, left, sum[r][0]);
             sum[r][1] = Unit::multiply_add(x, right, sum[r][1]);
         }

@@ -3,6 +3,10 @@
 #include <string_view>
 #include <vector>
 
+#if defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+#endif
+
 #include "base/error.h"
 #include "kernels/ops.h"
 
@@ -16,6 +20,12 @@ namespace isa_avx2 {
 std::unique_ptr<Ops> create(int threads, Precision precision);
 }
 namespace isa_avx512 {
+std::unique_ptr<Ops> create(int threads, Precision precision);
+}
+namespace isa_neon {
+std::unique_ptr<Ops> create(int threads, Precision precision);
+}
+namespace isa_neon_bf16 {
 std::unique_ptr<Ops> create(int threads, Precision precision);
 }
 
@@ -40,6 +50,18 @@ struct InstructionSet {
     std::unique_ptr<Ops> (*create)(int threads, Precision precision);
 };
 
+#if defined(LONGREACH_HAS_NEON_BF16)
+// BFDOT and the conversions to bf16. Only Linux says so here; elsewhere the answer is no.
+bool has_arm_bf16() {
+#if defined(__linux__)
+    constexpr unsigned long bf16_bit = 1ul << 14;  // HWCAP2_BF16
+    return (getauxval(AT_HWCAP2) & bf16_bit) != 0;
+#else
+    return false;
+#endif
+}
+#endif
+
 // Instruction sets that this build has (option LONGREACH_CPU) and this CPU can run, the best first.
 std::vector<InstructionSet> usable_sets() {
     std::vector<InstructionSet> sets;
@@ -51,6 +73,12 @@ std::vector<InstructionSet> usable_sets() {
 #if defined(LONGREACH_HAS_AVX2)
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
         sets.push_back({"avx2", isa_avx2::create});
+#endif
+#if defined(LONGREACH_HAS_NEON_BF16)
+    if (has_arm_bf16()) sets.push_back({"neon_bf16", isa_neon_bf16::create});
+#endif
+#if defined(LONGREACH_HAS_NEON)
+    sets.push_back({"neon", isa_neon::create});  // every 64-bit ARM has it
 #endif
 #if defined(LONGREACH_HAS_GENERIC)
     sets.push_back({"generic", isa_generic::create});
@@ -69,12 +97,12 @@ std::unique_ptr<Ops> make_cpu_ops(const CpuOptions& options) {
     });
     require(chosen != sets.end(), ExitCode::device,
             "this CPU (or this build) does not have the instruction set '{}'", options.isa);
-    bool has_bf16 = false;
+    bool has_bf16 = chosen->name == std::string_view("neon_bf16");
 #if defined(LONGREACH_HAS_AVX512)
     has_bf16 = chosen->name == std::string_view("avx512") && __builtin_cpu_supports("avx512bf16");
 #endif
     require(options.precision == Precision::fp32 || has_bf16, ExitCode::device,
-            "precision bf16 needs AVX512_BF16 on a CPU; use system.precision fp32");
+            "precision bf16 needs AVX512_BF16 or ARM's BF16 on a CPU; use system.precision fp32");
     return chosen->create(options.threads, options.precision);
 }
 

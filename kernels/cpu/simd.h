@@ -11,6 +11,12 @@ inline constexpr const char* isa_name = "avx512";
 #elif defined(LONGREACH_ISA_AVX2)
 inline constexpr int lanes = 8;
 inline constexpr const char* isa_name = "avx2";
+#elif defined(LONGREACH_ISA_NEON_BF16)
+inline constexpr int lanes = 4;
+inline constexpr const char* isa_name = "neon_bf16";
+#elif defined(LONGREACH_ISA_NEON)
+inline constexpr int lanes = 4;
+inline constexpr const char* isa_name = "neon";
 #else
 inline constexpr int lanes = 4;
 inline constexpr const char* isa_name = "generic";
@@ -58,6 +64,8 @@ LONGREACH_INLINE Vec sqrt(Vec x) {
     return __builtin_ia32_sqrtps512_mask(x, x, -1, 4);  // all lanes, current rounding
 #elif defined(LONGREACH_ISA_AVX2)
     return __builtin_ia32_sqrtps256(x);
+#elif defined(LONGREACH_ISA_NEON) || defined(LONGREACH_ISA_NEON_BF16)
+    return (Vec)vsqrtq_f32((float32x4_t)x);
 #elif defined(__SSE__)
     return __builtin_ia32_sqrtps(x);
 #else

@@ -175,7 +175,7 @@ void CpuOps::break_sticks(Tensor o, Tensor lse, const Tensor& q, const Tensor& k
 
 template void CpuOps::break_sticks<PlainUnit>(Tensor, Tensor, const Tensor&, const Tensor&, const Tensor&,
                                               const AttentionSpec&);
-#if defined(LONGREACH_ISA_AVX512)
+#if defined(LONGREACH_ISA_BF16)
 template void CpuOps::break_sticks<Bf16Unit>(Tensor, Tensor, const Tensor&, const Tensor&, const Tensor&,
                                              const AttentionSpec&);
 #endif

@@ -301,7 +301,7 @@ void CpuOps::break_sticks_backward(const AttentionTensors& of, const AttentionGr
 
 template void CpuOps::break_sticks_backward<PlainUnit>(const AttentionTensors&, const AttentionGradients&,
                                                        const Tensor&, const AttentionSpec&);
-#if defined(LONGREACH_ISA_AVX512)
+#if defined(LONGREACH_ISA_BF16)
 template void CpuOps::break_sticks_backward<Bf16Unit>(const AttentionTensors&, const AttentionGradients&,
                                                       const Tensor&, const AttentionSpec&);
 #endif

@@ -28,7 +28,7 @@ inline const std::vector<int> thread_counts = {1, 2, 3, 8};
 inline const std::vector<std::string>& instruction_sets() {
     static const std::vector<std::string> found = [] {
         std::vector<std::string> names;
-        for (const char* isa : {"generic", "avx2", "avx512"}) {
+        for (const char* isa : {"generic", "avx2", "avx512", "neon", "neon_bf16"}) {
             try {
                 make_test_ops({.threads = 1, .isa = isa});
                 names.push_back(isa);

@@ -2,6 +2,7 @@
 // runs the same objects on them, so that each test is compiled once.
 #pragma once
 
+#include <cstdlib>
 #include <memory>
 
 #include "kernels/ops.h"
@@ -12,9 +13,10 @@ namespace longreach::test {
     return make_cpu_ops(options);
 }
 
-// In the harness of tests/simt, which is slower than a CPU and takes fewer and shorter cases.
+// In the harness of tests/simt or in an emulator of another CPU (tools/test --arm), which are slower than a CPU
+// and take fewer and shorter cases.
 [[gnu::weak]] bool in_harness() {
-    return false;
+    return std::getenv("LONGREACH_TEST_EMULATED") != nullptr;
 }
 
 }  // namespace longreach::test

@@ -281,7 +281,7 @@ class Expected {
 // The instruction sets of this machine.
 inline std::vector<std::string> available_isas() {
     std::vector<std::string> found;
-    for (const char* isa : {"", "avx2", "generic"}) {
+    for (const char* isa : {"", "avx2", "neon", "generic"}) {
         try {
             make_test_ops({.threads = 1, .isa = isa});
             found.push_back(isa);

@@ -57,7 +57,7 @@ struct InstructionSet {
 TEST_CASE("determinism: 1, 2, 3 and 8 threads end with the same bytes, on every instruction set") {
     const TempDir dir;
     make_larger_corpus(dir / "data");
-    for (const char* isa : {"generic", "avx2", "avx512"}) {
+    for (const char* isa : {"generic", "avx2", "avx512", "neon", "neon_bf16"}) {
         CAPTURE(isa);
         const InstructionSet chosen(isa);
         Results first;
