@@ -2,6 +2,7 @@
 // runs the same objects on them, so that each test is compiled once.
 #pragma once
 
+#include <cstdlib>
 #include <memory>
 
 #include "kernels/ops.h"
@@ -15,6 +16,10 @@ namespace longreach::test {
 // In the harness of tests/simt, which is slower than a CPU and takes fewer and shorter cases.
 [[gnu::weak]] bool in_harness() {
     return false;
+}
+// There, unless `tools/test --long` asked for more.
+inline bool brief() {
+    return in_harness() && std::getenv("LONGREACH_LONG_TESTS") == nullptr;
 }
 
 }  // namespace longreach::test
