@@ -9,8 +9,8 @@ using namespace longreach::test;
 
 namespace {
 
-const uint64_t random_variants = in_harness() ? 40 : 240;
-const int64_t long_sequence = in_harness() ? 430 : 2100;
+const uint64_t random_variants = brief() ? 24 : in_harness() ? 40 : 240;
+const int64_t long_sequence = brief() ? 200 : in_harness() ? 430 : 2100;
 
 Variant random_sticks(uint64_t seed) {
     Draw draw(seed, 5);

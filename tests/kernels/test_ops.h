@@ -18,5 +18,9 @@ namespace longreach::test {
 [[gnu::weak]] bool in_harness() {
     return std::getenv("LONGREACH_TEST_EMULATED") != nullptr;
 }
+// There, unless `tools/test --long` asked for more.
+inline bool brief() {
+    return in_harness() && std::getenv("LONGREACH_LONG_TESTS") == nullptr;
+}
 
 }  // namespace longreach::test

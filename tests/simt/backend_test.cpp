@@ -108,6 +108,7 @@ TEST_CASE("a run's bytes depend neither on schedules, nor on landings, nor on th
     for (int schedule : {0, 4, 9, 14}) {
         CAPTURE(schedule);
         simt::options() = simt::schedule(schedule);
+        simt::options().watch_memory = false;
         simt::options().lazy_streams = schedule % 2 == 0;
         const std::string name = fmt::format("run{}", schedule);
         REQUIRE(run_training(load_tiny(config_text(dir.path(), name), short_run())) == ExitCode::ok);
@@ -132,7 +133,8 @@ TEST_CASE(
     const uint64_t calls = simt::runtime_calls() - before;
     const Results whole = results_of(dir / "whole", short_steps);
     // Launches are most of the calls: a walk over all would take minutes.
-    const uint64_t stride = std::max<uint64_t>(1, calls / 25);
+    const uint64_t walked = simt::long_tests() ? 25 : 10;
+    const uint64_t stride = std::max<uint64_t>(1, calls / walked);
     for (uint64_t k = 1; k <= calls; k += stride) {
         simt::options().fail_call = k;
         CAPTURE(k);
@@ -164,6 +166,7 @@ TEST_CASE("a plan that does not fit names the largest micro-batch that does") {
     const auto config = load_tiny(config_text(dir.path(), "run"),
                                   {"stages=[{\"steps\":1,\"context\":32}]", "batch.tokens=512",
                                    "batch.micro_tokens=512", "eval.lengths=[32]", "eval.batch_tokens=32"});
+    simt::options().watch_memory = false;
     const auto message = [&](size_t device_bytes) {
         simt::options().device_bytes = device_bytes;
         try {

@@ -121,6 +121,10 @@ cudaError_t set_last_error(cudaError_t error) {
     return error;
 }
 
+bool error_unread() {
+    return last_error != cudaSuccess;
+}
+
 cudaError_t enter(const char* name, cudaError_t error) {
     return injected_failure(name) ? set_last_error(error) : cudaSuccess;
 }

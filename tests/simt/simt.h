@@ -61,8 +61,9 @@ size_t shared_memory_of(int architecture);
 // --- schedules
 // Schedule k of a fixed list: the four orders with the three landings, then random ones by seed.
 Options schedule(int k);
-// As many as a kernel's test runs: 5 have every order and every landing, `tools/test --long` runs 16.
+// As many as a kernel's test runs: 4 have every order and every landing, `tools/test --long` runs 16.
 int usual_schedules();
+bool long_tests();  // whether it is `tools/test --long` that runs
 
 struct Output {
     const void* data = nullptr;  // device memory

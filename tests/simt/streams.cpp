@@ -274,9 +274,13 @@ void submit(std::function<void()> work, CUstream_st* handle) {
     set_last_error(enqueue(*stream, std::move(work)));
 }
 
+// A launch behind a failed one would work on what that did not write: it does nothing until the error is read.
 bool launch_fails() {
-    if (!injected_failure("cudaLaunchKernelExC")) return false;
+    static bool failed = false;
+    failed = failed && error_unread();
+    if (!injected_failure("cudaLaunchKernelExC")) return failed;
     set_last_error(cudaErrorUnknown);
+    failed = true;
     return true;
 }
 

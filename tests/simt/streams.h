@@ -93,6 +93,7 @@ bool breaks_capture(bool also_relaxed);
 // Counts a call of the runtime; true if it is the one that Options::fail_call lets fail.
 bool injected_failure(const char* name);
 cudaError_t set_last_error(cudaError_t error);  // returns it
+bool error_unread();                            // whether cudaGetLastError() has something to say
 
 // First of all in a function of the runtime: an error that a test injects.
 cudaError_t enter(const char* name, cudaError_t error = cudaErrorUnknown);

@@ -75,10 +75,10 @@ double largest_difference(const Outcome& a, const Outcome& b) {
 // bf16: three roundings of 2^-8 of 4.
 constexpr double f32_bound = (64 * 4 + 16 * 5.5) * 0x1p-24, bf16_bound = 3 * 4 * 0x1p-8;
 
-// One of three, in f32 or in bf16 by turns, since test_simt_model differentiates every variant. `tools/test --long` takes
+// One of six, in f32 or in bf16 by turns, since test_simt_model differentiates every variant. `tools/test --long` takes
 // all of them, each in both types.
 TEST_CASE("tiny experiments train and validate on the backend as they do on the CPU") {
-    const bool all = std::getenv("LONGREACH_LONG_TESTS") != nullptr;
+    const bool all = simt::long_tests();
     bool in_f32 = true;
     size_t n = 0;
     const TempDir dir;
@@ -86,7 +86,7 @@ TEST_CASE("tiny experiments train and validate on the backend as they do on the 
     simt::options().watch_memory = false;  // every kernel is watched by its own tests
     double worst_f32 = 0, worst_bf16 = 0;
     for (const std::string& file : experiments()) {
-        if (!all && n++ % 3 != 0) continue;
+        if (!all && n++ % 6 != 0) continue;
         CAPTURE(file);
         const Outcome cpu = outcome_of(file, data, dir / "runs", shrunk(file, "cpu", "fp32"));
         REQUIRE(cpu.losses.size() == 4);
