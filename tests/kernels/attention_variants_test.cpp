@@ -122,7 +122,7 @@ TEST_CASE("bf16 products: random variants against double, the same bits with one
     for (uint64_t seed = 1; seed <= random_variants / 2; ++seed) {
         CAPTURE(seed);
         Variant c = random_variant(seed);
-        c.input = bf16_unit;
+        c.input = bf16_input;
         check_variant(c, {one.get(), three.get()}, 2);
     }
     Variant long_window = base();  // several segments and blocks of keys; the window begins at odd keys too
@@ -131,7 +131,7 @@ TEST_CASE("bf16 products: random variants against double, the same bits with one
     long_window.head_dim = 20;
     long_window.gain_rows = long_window.bias_rows = 2;
     long_window.gain_gradient = long_window.bias_gradient = true;
-    long_window.input = bf16_unit;
+    long_window.input = bf16_input;
     check_variant(long_window, {one.get(), three.get()}, 2);
 }
 

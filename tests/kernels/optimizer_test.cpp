@@ -112,7 +112,7 @@ TEST_CASE("bf16: the first Newton-Schulz steps stay within the rounding of what 
             Matrix u(rows, cols);
             for (int64_t i = 0; i < g.count(); ++i) u.v[static_cast<size_t>(i)] = g[i];
             // A rounded input of a product acts as one that is stored rounded; x itself passes on exactly, which helps.
-            const Orthogonalised expected = newton_schulz(u, iterations, bf16_unit);
+            const Orthogonalised expected = newton_schulz(u, iterations, bf16_input);
             CHECK(expected.error <= 0.15 * expected.o.frobenius());  // it says something
             const Floats o = orthogonalise(*ops, g, iterations);
             double squares = 0;

@@ -65,7 +65,7 @@ TEST_CASE("stick-breaking in bf16 products: random variants against double") {
     for (uint64_t seed = 1; seed <= random_variants / 2; ++seed) {
         CAPTURE(seed);
         Variant c = random_sticks(seed);
-        c.input = bf16_unit;
+        c.input = bf16_input;
         const Problem run = executed(c, *one, [](Problem&) {});
         check_sticks(run);
         CHECK(same_bits(run.results(), executed(c, *three, [](Problem&) {}).results()));

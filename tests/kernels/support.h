@@ -60,8 +60,8 @@ inline std::unique_ptr<Ops> bf16_ops(int threads) {
         return nullptr;
     }
 }
-// The largest relative error of such a rounding: half an ulp of 8 bits.
-inline constexpr double bf16_unit = 0x1p-9;
+// The largest relative error of the rounding of such an input: half an ulp of 8 bits.
+inline constexpr double bf16_input = 0x1p-9;
 
 // A matrix on the host: 64-byte aligned, rows `stride` elements apart. The padding between rows
 // and one stretch after the last row hold a guard pattern, so that a write outside the matrix
