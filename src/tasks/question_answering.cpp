@@ -70,18 +70,19 @@ Sample QuestionSamples::make(int64_t length, uint64_t index, double depth) const
     require(room <= 0, ExitCode::data,
             "{} line {}: a context of {} tokens needs {} more of passages without an answer to its question",
             shown(path_), item.line, grouped(length), grouped(room));
-    const int64_t last = static_cast<int64_t>(others.size());
-    const int64_t place = depth >= 0 ? std::llround(depth / 100 * static_cast<double>(last))
-                                     : Dice(seed, of_places).between(0, last);
+    // The passage drawn last begins the text, so that what is cut off it lies in front of everything.
+    const int64_t whole = std::max<int64_t>(0, static_cast<int64_t>(others.size()) - 1);
+    const int64_t place = depth >= 0 ? std::llround(depth / 100 * static_cast<double>(whole))
+                                     : Dice(seed, of_places).between(0, whole);
     Sample s;
-    s.depth = last > 0 ? 100 * static_cast<double>(place) / static_cast<double>(last) : 0;
+    s.depth = whole > 0 ? 100 * static_cast<double>(place) / static_cast<double>(whole) : 0;
     const auto append = [&](const TokenList& tokens, int64_t from) {
         s.tokens.insert(s.tokens.end(), tokens.begin() + from, tokens.end());
     };
-    // The passage drawn last is the first of the text: what is cut off is in front of it.
-    for (int64_t i = 0; i <= last; ++i) {
+    if (!others.empty()) append(others.back()->tokens, -room);
+    for (int64_t i = 0; i <= whole; ++i) {
         if (i == place) append(passages_[item.passage].tokens, 0);
-        if (i < last) append(others[static_cast<size_t>(last - 1 - i)]->tokens, i == 0 ? -room : 0);
+        if (i < whole) append(others[static_cast<size_t>(whole - 1 - i)]->tokens, 0);
     }
     s.context = static_cast<int64_t>(s.tokens.size());
     append(item.tail, 0);

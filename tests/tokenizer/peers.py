@@ -1,9 +1,11 @@
 """Compares our tokenizers with the Python packages `tokenizers` and `tiktoken`, id by id.
 
-    peers.py ENCODE_FILE [--megabytes M]
+    peers.py ENCODE_FILE [--megabytes M] [--vocabulary [PATTERN=]FILE ...]
 
 ENCODE_FILE is the program that tests/tokenizer/encode_file.cpp makes. Vocabularies are trained here, on text generated
-here: mixed scripts, code, emoji, spaces of all kinds, long words. Exit code 77, a skipped test, without the packages.
+here: mixed scripts, code, emoji, spaces of all kinds, long words. With --vocabulary, these files are compared instead: a
+tokenizer.json, or PATTERN (gpt2, cl100k, o200k) and a rank file of tiktoken. Exit code 77, a skipped test, without the
+packages.
 """
 import argparse, base64, json, os, random, subprocess, sys, tempfile, time, unicodedata
 
@@ -24,6 +26,7 @@ O200K = "|".join([
     r"""[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?""",
     r"""[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?""",
     r"""\p{N}{1,3}""", r""" ?[^\s\p{L}\p{N}]+[\r\n/]*""", r"""\s*[\r\n]+""", r"""\s+(?!\S)""", r"""\s+"""])
+PATTERNS = {"gpt2": GPT2, "cl100k": CL100K, "o200k": O200K}
 # Characters that the versions of Unicode behind the libraries agree on: assigned in Python's.
 RANGES = [(0x20, 0x7E), (0xA0, 0x24F), (0x300, 0x36F), (0x370, 0x3FF), (0x400, 0x4FF), (0x5D0, 0x5EA), (0x620, 0x64A),
           (0x905, 0x939), (0xE01, 0xE30), (0x1E00, 0x1EFF), (0x2000, 0x206F), (0x2150, 0x218B), (0x3041, 0x30FF),
@@ -174,6 +177,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("program")
     parser.add_argument("--megabytes", type=float, default=0.3)
+    parser.add_argument("--vocabulary", nargs="*", default=[], metavar="[PATTERN=]FILE")
     options = parser.parse_args()
     rng = random.Random(1)
     words = words_of(rng)
@@ -183,6 +187,10 @@ def main():
     cases = [(rng.choice(texts[-9:]), b, rng.choice(texts[-9:])) for b in bad for _ in range(4)]
     with tempfile.TemporaryDirectory() as directory:
         peers = Peers(options.program, directory)
+        if options.vocabulary:
+            for named in options.vocabulary:
+                check_file(peers, named, texts, cases)
+            sys.exit(1 if peers.failures else 0)
         for name, trained, model in byte_level_forms(texts):
             value = json.loads(trained.to_str())
             value["model"].update(model)
@@ -217,6 +225,21 @@ def main():
         sys.exit(1 if peers.failures else 0)
 
 
+def check_file(peers, named, texts, cases):
+    pattern, _, file = named.rpartition("=")
+    if not pattern:
+        theirs = tokenizers.Tokenizer.from_file(file)
+        theirs.encode_special_tokens = True
+        encode = lambda text: theirs.encode(text, add_special_tokens=False).ids
+        return peers.compare(os.path.basename(file), [file], texts, encode)
+    with open(file, "rb") as lines:
+        ranks = {base64.b64decode(token): int(rank) for token, rank in (line.split() for line in lines if line.strip())}
+    encoding = tiktoken.Encoding("test", pat_str=PATTERNS[pattern], mergeable_ranks=ranks, special_tokens={})
+    broken = {"cases": cases, "bytes": encoding._encode_single_piece}
+    peers.compare(f"{os.path.basename(file)}, {pattern}", ["--pattern", pattern, file], texts,
+                  encoding.encode_ordinary, broken)
+
+
 def check_added(peers, texts):
     trained = train(texts[:10], normalizers.NFC(), pre_tokenizers.ByteLevel(add_prefix_space=False), 500)
     trained.add_special_tokens(["<|im_start|>", AddedToken("<mask>", lstrip=True), AddedToken("<pad>", rstrip=True)])
@@ -240,7 +263,7 @@ def check_ranks(peers, texts, cases):
     ranks = {bytes(back[c] for c in token): i for i, (token, _) in enumerate(tokens)}
     content = b"".join(base64.b64encode(t) + b" " + str(r).encode() + b"\n" for t, r in ranks.items())
     file = peers.write("some.tiktoken", content)
-    for name, regex in (("gpt2", GPT2), ("cl100k", CL100K), ("o200k", O200K)):
+    for name, regex in PATTERNS.items():
         encoding = tiktoken.Encoding("test", pat_str=regex, mergeable_ranks=ranks, special_tokens={})
         broken = {"cases": cases, "bytes": encoding._encode_single_piece}
         peers.compare(f"tiktoken, {name}", ["--pattern", name, file], texts, encoding.encode_ordinary, broken)
