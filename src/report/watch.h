@@ -9,7 +9,7 @@
 
 namespace longreach::report {
 
-// Changes when a record below one of the paths is added, grows or is replaced. What a report writes is no record.
+// Changes when a record below one of the paths is added, grows or is replaced. Files that a report writes do not count.
 uint64_t records_state(const std::vector<std::string>& paths);
 
 // Whether a process trains a run below one of the paths, or works on a sweep there.
