@@ -10,7 +10,7 @@ namespace {
 
 struct SweepArguments {
     std::string file;
-    std::vector<std::string> set, over;
+    std::vector<std::string> set, over, only;
     bool dry_run = false;
     int64_t jobs = 0;
 };
@@ -18,7 +18,10 @@ struct SweepArguments {
 ExitCode sweep(const SweepArguments& options) {
     std::vector<std::string> overrides = options.set;
     if (options.jobs > 0) overrides.push_back(fmt::format("jobs={}", options.jobs));
-    const train::SweepPlan plan = train::plan_sweep(train::load_sweep(options.file, overrides, options.over));
+    train::SweepConfig config = train::load_sweep(options.file, overrides, options.over);
+    if (!options.only.empty()) train::keep_variants(config, options.only);
+    const train::SweepPlan plan = train::plan_sweep(
+        config, options.dry_run ? train::SweepData::may_be_missing : train::SweepData::required);
     train::Console console;
     console.line(plan.text());
     if (options.dry_run) return ExitCode::ok;
@@ -53,8 +56,11 @@ void add_sweep_command(Command& program) {
                 "Config file to apply on top of every run, such as configs/cpu.json; may be repeated. It "
                 "also extends the sweep's name: <name>-cpu")
         .repeatable();
+    command.option("--only", options->only, "Variants to train and evaluate, of those in the file: rope,si")
+        .comma_list();
     command.option("--jobs", options->jobs, "Runs at the same time").in_range(1, 1024);
-    command.flag("--dry-run", options->dry_run, "Check every run and print the plan, then stop");
+    command.flag("--dry-run", options->dry_run,
+                 "Check every run and print the plan, then stop; missing data files are skipped");
     command.footer("Fields of the sweep file\n" +
                    config::explain(config::describe<train::SweepConfig>(), ""));
     command.run([options] { return sweep(*options); });

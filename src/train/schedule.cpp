@@ -1,6 +1,7 @@
 #include "train/schedule.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "base/text.h"
 
@@ -62,10 +63,13 @@ double Schedule::training_flops(int64_t from_step) const {
 }
 
 double Schedule::losses_flops(bool final, const ValidationSet& set) const {
+    return stream_flops(final, static_cast<int64_t>(set.stream.tokens()));
+}
+
+double Schedule::stream_flops(bool final, int64_t stream_tokens) const {
     const eval::EvalConfig& e = experiment_.eval;
     const int64_t longest = e.lengths.back();
-    const int64_t wanted =
-        std::min(final ? e.final_tokens : e.tokens, static_cast<int64_t>(set.stream.tokens()));
+    const int64_t wanted = std::min(final ? e.final_tokens : e.tokens, stream_tokens);
     double flops = 0;
     for (const int64_t length : e.lengths) {
         int64_t tokens = wanted / longest * longest;
@@ -88,6 +92,7 @@ double Schedule::task_flops() const {
 double Schedule::validation_flops(bool final) const {
     double flops = task_flops();
     for (const ValidationSet& set : sets_) flops += losses_flops(final, set);
+    if (sets_.empty()) flops += stream_flops(final, std::numeric_limits<int64_t>::max());
     return flops;
 }
 
@@ -116,12 +121,18 @@ double Schedule::seconds_left(int64_t step, double flops_per_second, const TimeS
     return left;
 }
 
+double Schedule::flops() const {
+    double flops =
+        training_flops(0) + validation_flops(true) +
+        static_cast<double>(multiples(experiment_.eval.every, 1, steps_)) * validation_flops(false);
+    if (experiment_.probe.every > 0)
+        flops += static_cast<double>(multiples(experiment_.probe.every, 1, steps_) + 1) * probe_flops();
+    return flops;
+}
+
 std::string Schedule::evaluations() const {
     const eval::EvalConfig& e = experiment_.eval;
     const int64_t times = multiples(e.every, 1, steps_);
-    const double all = static_cast<double>(times) * validation_flops(false) + validation_flops(true);
-    const double training = training_flops(0);
-    double probes = 0;
     std::string text = "validation: ";
     if (times > 0)
         text += fmt::format("{} of {} tokens, then ", counted(static_cast<size_t>(times), "time"), e.tokens);
@@ -134,11 +145,9 @@ std::string Schedule::evaluations() const {
                             counted(static_cast<size_t>(experiment_.data.task.samples), "sample"));
     if (experiment_.probe.every > 0) {
         const int64_t count = multiples(experiment_.probe.every, 1, steps_) + 1;
-        probes = static_cast<double>(count) * probe_flops();
         text += fmt::format("; {}", counted(static_cast<size_t>(count), "probe"));
     }
-    return text +
-           fmt::format("; {:.3g}% of the run's FLOPs", 100 * (all + probes) / (training + all + probes));
+    return text + fmt::format("; {:.3g}% of the run's FLOPs", 100 * (1 - training_flops(0) / flops()));
 }
 
 }  // namespace longreach::train

@@ -24,7 +24,8 @@ struct TimeSpent {
 
 class Schedule {
   public:
-    // All three must outlive it. sets: their lengths bound what a validation scores.
+    // All three must outlive it. sets: their lengths bound what a validation scores; none are open
+    // while a plan is made without the data, which is then taken to be long enough.
     Schedule(const Experiment& experiment, const model::Transformer& model,
              const std::vector<ValidationSet>& sets);
 
@@ -42,6 +43,7 @@ class Schedule {
     double task_flops() const;                  // of scoring the training task once
     double validation_flops(bool final) const;  // of one: all sets and the task
     double probe_flops() const;                 // of one
+    double flops() const;                       // of the whole run, with its validations and probes
 
     // Seconds from the update of step `step` to the end of the run, including the evaluations of that step.
     // Work that has not been measured is assumed to run at `flops_per_second`, and saving to take no time.
@@ -50,6 +52,8 @@ class Schedule {
     std::string evaluations() const;
 
   private:
+    double stream_flops(bool final, int64_t stream_tokens) const;
+
     const Experiment& experiment_;
     const model::Transformer& model_;
     const std::vector<ValidationSet>& sets_;

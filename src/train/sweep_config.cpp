@@ -278,4 +278,29 @@ SweepConfig load_sweep(const std::string& file, const std::vector<std::string>& 
     }
 }
 
+void keep_variants(SweepConfig& sweep, const std::vector<std::string>& names) {
+    std::vector<std::string> known;
+    for (const SweepVariant& variant : sweep.variants) known.push_back(variant.name);
+    for (const std::string& name : names) {
+        if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+        const std::vector<std::string> near = nearest(name, known, 2);
+        throw Error(ExitCode::usage, fmt::format("--only: there is no variant {}: {}", quoted(name),
+                                                 near.empty() ? "known are " + join(known, ", ")
+                                                              : "did you mean " + alternatives(near) + "?"));
+    }
+    // "si" and its points, "si.tau-10".
+    const auto is_left_out = [&](const std::string& name) {
+        return std::none_of(names.begin(), names.end(), [&](const std::string& kept) {
+            return name == kept || name.starts_with(kept + ".");
+        });
+    };
+    std::erase_if(sweep.variants, [&](const SweepVariant& v) { return is_left_out(v.name); });
+    if (is_left_out(sweep.baseline)) sweep.baseline.clear();
+    std::erase_if(sweep.evaluations, [&](SweepEvaluation& e) {
+        const bool of_all = e.variants.empty();
+        std::erase_if(e.variants, is_left_out);
+        return !of_all && e.variants.empty();
+    });
+}
+
 }  // namespace longreach::train

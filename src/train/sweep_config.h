@@ -86,6 +86,10 @@ struct SweepConfig {
 SweepConfig load_sweep(const std::string& file, const std::vector<std::string>& overrides,
                        const std::vector<std::string>& over = {});
 
+// Keeps the variants of these names, with their points and evaluations. If the baseline is not
+// among them, the first one takes its place.
+void keep_variants(SweepConfig& sweep, const std::vector<std::string>& names);
+
 // JSON Schema (draft 2020-12) of a sweep file.
 json::Value sweep_schema();
 

@@ -13,6 +13,7 @@
 #include "io/checkpoint_dir.h"
 #include "model/transformer.h"
 #include "optim/optimizer.h"
+#include "train/schedule.h"
 #include "train/validated.h"
 #include "train/validation_set.h"
 
@@ -202,10 +203,27 @@ PlannedEvaluation arguments_of(const PlannedRun& run, const SweepEvaluation& e, 
     return out;
 }
 
-// Bytes of checkpoints: those that stay, and the most on disk at once.
-void estimate_disk(PlannedRun& run) {
+// FLOPs of an evaluation's losses; those of tasks and probes, which score far fewer tokens, are left out.
+double evaluation_flops(const PlannedRun& run, const SweepEvaluation& evaluation,
+                        const model::Transformer& model) {
+    if (!evaluation.tasks.empty() && evaluation.tokens == 0) return 0;
+    const eval::EvalConfig& eval = run.experiment.eval;
+    double flops = 0;
+    for (const int64_t length : evaluation.lengths.empty() ? eval.lengths : evaluation.lengths)
+        flops += model.evaluation_flops_per_token(length) *
+                 static_cast<double>(evaluation.tokens > 0 ? evaluation.tokens : eval.final_tokens);
+    return flops;
+}
+
+// FLOPs, and bytes of checkpoints: those that stay, and the most on disk at once.
+void estimate_costs(PlannedRun& run, const std::vector<const SweepEvaluation*>& evaluations) {
     const Experiment& e = run.experiment;
     const model::Transformer model(e.model, e.table_rows(), e.eval.rope);
+    const std::vector<ValidationSet> no_sets;
+    const Schedule schedule(e, model, no_sets);
+    run.flops = schedule.flops() - schedule.training_flops(0) + schedule.training_flops(run.step);
+    for (const SweepEvaluation* evaluation : evaluations)
+        run.flops += evaluation_flops(run, *evaluation, model);
     const int64_t weights = model.params().count() * 4;
     const int64_t whole = weights + optim::Optimizer(e.optimizer, model.params()).state_bytes();
     const int64_t pinned = e.checkpoint.at_start ? whole : 0;
@@ -365,7 +383,7 @@ RunFound look_at_run(const std::string& directory, const Experiment& experiment)
     return found;
 }
 
-SweepPlan plan_sweep(const SweepConfig& sweep) {
+SweepPlan plan_sweep(const SweepConfig& sweep, SweepData data) {
     SweepPlan plan;
     plan.name = sweep.name;
     plan.directory = sweep.directory();
@@ -373,7 +391,7 @@ SweepPlan plan_sweep(const SweepConfig& sweep) {
     plan.jobs = sweep.jobs;
     plan.threads = sweep.threads > 0 ? sweep.threads : std::max<int64_t>(1, usable_cores() / sweep.jobs);
     const std::vector<Point> points = points_of(sweep);
-    RunProblems problems, warnings;
+    RunProblems problems, warnings, missing;
     std::set<std::string> names, directories, refused;
     size_t asked = 0;
     for (const int64_t seed : sweep.seeds)
@@ -413,6 +431,7 @@ SweepPlan plan_sweep(const SweepConfig& sweep) {
     check_names(sweep, plan, names, refused, problems);
     check_seeds(sweep, plan, problems);
     for (PlannedRun& run : plan.runs) {
+        std::vector<const SweepEvaluation*> evaluations;
         for (size_t i = 0; i < sweep.evaluations.size(); ++i) {
             const SweepEvaluation& e = sweep.evaluations[i];
             const auto named = [&](const std::string& name) {
@@ -424,6 +443,7 @@ SweepPlan plan_sweep(const SweepConfig& sweep) {
             try {
                 check_evaluation(run, e, settings);
                 run.evaluations.push_back(arguments_of(run, e, settings));
+                evaluations.push_back(&e);
             } catch (const config::ConfigError& error) {
                 problems.add(run.name, error, fmt::format("evaluations.{} ({}): ", i, e.name));
             }
@@ -435,12 +455,13 @@ SweepPlan plan_sweep(const SweepConfig& sweep) {
         for (const std::string& line : found.notes)
             plan.notes.push_back(line +
                                  " (it is trained and stays as it is; an evaluation can measure more)");
-        check_init_from(run, plan, problems);
-        estimate_disk(run);
+        check_init_from(run, plan, data == SweepData::required ? problems : missing);
+        estimate_costs(run, evaluations);
     }
     problems.finish(asked, ExitCode::usage);
-    check_data(plan.runs, problems);
-    problems.finish(asked, ExitCode::data);
+    check_data(plan.runs, missing);
+    if (data == SweepData::required) missing.finish(asked, ExitCode::data);
+    for (const std::string& line : missing.lines(asked)) plan.notes.push_back("not looked at: " + line);
     if (plan.runs.empty()) throw Error(ExitCode::usage, "every point contradicts itself; no run is left");
     return plan;
 }
@@ -454,6 +475,13 @@ int64_t SweepPlan::tokens_to_train() const {
                   run.experiment.stage_at(run.step).tokens_before(run.step);
     }
     return tokens;
+}
+
+double SweepPlan::flops() const {
+    double flops = 0;
+    for (const PlannedRun& run : runs)
+        if (run.state != RunState::trained) flops += run.flops;
+    return flops;
 }
 
 int64_t SweepPlan::disk_bytes() const {
@@ -486,10 +514,10 @@ std::string SweepPlan::text() const {
                                   counted(seeds.size(), "seed"), counted(runs.size(), "run"), directory);
     if (trained > 0) out += fmt::format(", {} trained already", trained);
     if (begun > 0) out += fmt::format(", {} begun", begun);
-    out += fmt::format("\n  to train: {} tokens in {}, {} at a time with {}",
+    out += fmt::format("\n  to train: {} tokens in {}, {} at a time with {}; with validations {:.2e} FLOP",
                        human_count(static_cast<double>(tokens_to_train())),
                        counted(runs.size() - trained, "run"), jobs,
-                       counted(static_cast<size_t>(threads), "thread"));
+                       counted(static_cast<size_t>(threads), "thread"), flops());
     if (evaluations > 0) {
         std::vector<std::string> each;
         for (const auto& [label, count] : labels) each.push_back(fmt::format("{} of {}", label, count));

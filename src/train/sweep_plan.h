@@ -30,6 +30,7 @@ struct PlannedRun {
     int64_t step = 0;        // of the newest checkpoint
     int64_t kept_bytes = 0;  // of checkpoints, once trained
     int64_t peak_bytes = 0;  // of checkpoints, while it trains
+    double flops = 0;        // of what is left to train, of the validations and the evaluations asked for
 };
 
 struct SweepPlan {
@@ -40,13 +41,16 @@ struct SweepPlan {
     int64_t jobs = 1, threads = 1;     // threads of each run
 
     int64_t tokens_to_train() const;
+    double flops() const;        // of the runs not trained yet
     int64_t disk_bytes() const;  // needed by the runs not trained yet
     std::string text() const;
 };
 
 // Resolves all configs and examines existing run directories; starts and
-// writes nothing. Error(ExitCode::usage) lists the problems of all runs.
-SweepPlan plan_sweep(const SweepConfig& sweep);
+// writes nothing. Error(ExitCode::usage) lists the problems of all runs. To see a
+// plan, the data need not be there: what is missing becomes a note.
+enum class SweepData { required, may_be_missing };
+SweepPlan plan_sweep(const SweepConfig& sweep, SweepData data = SweepData::required);
 
 // The content of sweep.json, which lists the runs of the directory.
 std::string sweep_json(const SweepPlan& plan);

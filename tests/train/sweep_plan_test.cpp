@@ -182,6 +182,29 @@ TEST_CASE("sweep: --over lays config files over every run, after those of the sw
     CHECK(problem({"smal.json"}) == "2: --over: there is no file xsmal.json: did you mean xsmall.json?");
 }
 
+TEST_CASE("sweep: only some of its variants") {
+    const Home home;
+    home.sweep(two + R"(, "baseline": "a", "grid": { "model.width": [8, 16] },
+        "evaluations": [{ "name": "plain" }, { "name": "ntk", "variants": ["a.width-8"] }])");
+    const auto kept = [&](const std::vector<std::string>& names) {
+        train::SweepConfig sweep = train::load_sweep(home.dir / "s.json", {"baseline="});
+        train::keep_variants(sweep, names);
+        return train::plan_sweep(sweep);
+    };
+    const train::SweepPlan plan = kept({"b"});
+    REQUIRE(plan.runs.size() == 2);
+    CHECK(plan.runs[0].variant == "b.width-8");
+    CHECK(plan.runs[1].variant == "b.width-16");
+    CHECK(plan.runs[0].evaluations.size() == 1);
+    CHECK(kept({"a"}).runs[0].evaluations.size() == 2);
+    CHECK(kept({"b", "a"}).runs.size() == 4);
+    CHECK(contains(error_of([&] { kept({"a", "c"}); }), "--only: there is no variant \"c\""));
+    // A baseline that is left out.
+    train::SweepConfig sweep = train::load_sweep(home.dir / "s.json", {"baseline=a.width-16"});
+    train::keep_variants(sweep, {"b"});
+    CHECK(sweep.baseline.empty());
+}
+
 TEST_CASE("sweep: its own fields are read as strictly as a config") {
     const Home home;
     const auto has = [&](const std::string& more, const std::string& part) {
