@@ -488,7 +488,8 @@ class Tracking(Case):
             self.finished = True
 
     def track(self, *arguments):
-        environment = {**os.environ, "PYTHONPATH": str(PACKAGE / "src"), "WANDB_MODE": "offline"}
+        environment = {**os.environ, "WANDB_MODE": "offline",
+                       "PYTHONPATH": f"{PACKAGE / 'src'}:{os.environ.get('PYTHONPATH', '')}"}
         environment.pop("MLFLOW_TRACKING_URI", None)
         done = subprocess.run([sys.executable, PACKAGE / "examples" / "track.py", *arguments], env=environment,
                               capture_output=True, text=True)
