@@ -39,6 +39,7 @@ std::string beyond_score(const model::LayerScore& score) {
 
 std::string beyond_attention(const ModelConfig& m, int64_t layer) {
     const AttentionConfig& a = m.layer_attention(layer);
+    if (a.mixer != model::MixerKind::attention) return "mixer";
     if (a.conv.size > 0) return "conv";
     if (a.forget != model::ForgetKind::none) return "forget";
     if (a.normaliser != model::Normaliser::softmax) return "normaliser";

@@ -31,6 +31,7 @@ std::string unusual_model(const ModelConfig& m) {
 }
 
 std::string unusual_attention(const AttentionConfig& a) {
+    if (a.mixer != model::MixerKind::attention) return "mixer";
     if (a.written() || a.distance.kind != "none") return "score or distance";
     if (a.scale.kind != "none" || a.scale.base != 0 || a.scale.learned()) return "scale";
     if (a.softcap > 0) return "softcap";

@@ -3,7 +3,7 @@
 //     x = x + w_skip * stored                  (U-net, second half)
 //     x = l0 x + l1 x0                         (x0 mixing)
 //     x = x + Mixer(Norm(x))                   variations of this line and the next: residual.h
-//     x = x + Mlp(Norm(x))
+//     x = x + Mlp(Norm(x))                     unless the mixer is a gated attention unit
 //     stored = x                               (U-net, first half; the backout layer)
 #pragma once
 
@@ -53,7 +53,7 @@ class Block {
   private:
     Residual mixer_residual_, mlp_residual_;
     std::unique_ptr<Mixer> mixer_;
-    Mlp mlp_;
+    std::optional<Mlp> mlp_;
     std::vector<StreamMix> mixes_;  // into the block's input
     std::vector<size_t> stores_;    // streams that keep its output
 };

@@ -259,6 +259,17 @@ void ModelConfig::check_layers(config::Problems& p) const {
         refuse(norm.placement == NormPlacement::hybrid, "model.norm.placement",
                "placement hybrid norms the queries, keys and values of attention, which this layer has not");
     }
+    bool any_mlp = false;
+    for (int64_t l : distinct_layers()) {
+        const bool gated_unit = layer_attention(l).gated_unit();
+        any_mlp = any_mlp || !gated_unit;
+        if (gated_unit && norm.placement == NormPlacement::hybrid)
+            p.add(layout_path(l) + ".mixer",
+                  "placement hybrid norms the stream for the MLP, which a gated attention unit has not",
+                  "model.norm.placement");
+    }
+    for (const char* key : {"model.mlp.kind", "model.mlp.hidden", "model.mlp.bias"})
+        if (!any_mlp) p.no_effect(key, "no layer has an MLP", layout_path(0) + ".mixer");
     const auto value_width = [&](int64_t l) { return layer_attention(l).kv() * layer_attention(l).head_dim; };
     const auto equal_values = [&](const char* path, int64_t first, int64_t l) {
         if (value_width(l) == value_width(first)) return true;

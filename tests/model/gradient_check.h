@@ -58,6 +58,9 @@ inline int64_t extra_steps(const model::ModelConfig& m, const model::AttentionCo
     // Convolution, silu (2), decay (5) and beta (2), the norm of o, its gain and gate (4), and of the recurrence
     // what attention has no counterpart of: decays, the difference, its product with beta, the running sum (6).
     if (!a.attends()) return steps + 20;
+    // Silu (2), gain, bias and the sum over the heads' copies; product, silu and product of the gate (4); without the
+    // norm, the two products, the activation (2) and the residual addition of an MLP.
+    if (a.gated_unit()) steps += 9 - 6;
     if (a.conv.size > 0) ++steps;
     switch (a.qk.kind) {
         case model::QkKind::kna_w:
@@ -206,8 +209,8 @@ class Expected {
         return config_.layer_attention(std::stoll(name.substr(prefix.size())));
     }
     static bool decides_scores(const std::string& name) {
-        for (const char* part : {"attention.q.", "attention.k.", "scale.", "distance.", "q_norm.", "k_norm.",
-                                 "q_conv.", "k_conv.", "forget."})
+        for (const char* part : {"attention.q.", "attention.k.", "attention.z.", "scale.", "distance.",
+                                 "q_norm.", "k_norm.", "q_conv.", "k_conv.", "forget."})
             if (name.find(part) != std::string::npos) return true;
         return false;
     }

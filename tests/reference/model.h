@@ -138,12 +138,14 @@ class Model {
                    peri = placement == model::NormPlacement::peri || alone;
         const bool pre_norm = a.pre_norm && !hybrid && !alone;
         const Rows read = pre_norm ? norm(x, name + "attention_norm") : x;
-        Rows y = a.mixer == model::MixerKind::attention
+        const bool gated_unit = a.mixer == model::MixerKind::gau;
+        Rows y = a.mixer == model::MixerKind::attention || gated_unit
                      ? Attention<T>(config_, a, layout_of(config_, layer), layer, weights_, change_)
                            .forward(read, sequence)
                      : Delta<T>(config_, a, layer, weights_).forward(read, sequence);
         if (peri || a.post_norm) y = norm(y, name + "attention_post_norm", true);
         add(x, y);
+        if (gated_unit) return x;  // without an MLP
         const Rows n = alone ? x : norm(x, name + "mlp_norm");
         y = mlp(n, name + "mlp.");
         if (peri) y = norm(y, name + "mlp_post_norm", true);
