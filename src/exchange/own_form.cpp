@@ -221,6 +221,7 @@ json::Value to_json(const ModelConfig& m) {
 
 std::string beyond_own_form(const ModelConfig& m) {
     if (m.residual.smear) return "model.residual.smear";
+    if (m.loops > 1) return "model.loops";
     for (int64_t l = 0; l < m.layers; ++l)
         if (const std::string beyond = beyond_attention(m, l); !beyond.empty())
             return m.layout_path(l) + ": " + beyond;

@@ -18,6 +18,7 @@ using model::QkKind;
 // What no class has, as a reason; "" if there is nothing of it.
 std::string unusual_model(const ModelConfig& m) {
     if (m.embedding_norm) return "model.embedding_norm";
+    if (m.loops > 1) return "model.loops";
     if (m.norm.kind != NormKind::rms) return "model.norm.kind layer";
     if (m.norm.placement != model::NormPlacement::pre) return "model.norm.placement";
     if (m.mlp.kind != model::MlpKind::swiglu) return "model.mlp.kind (not swiglu)";

@@ -72,8 +72,9 @@ Block::Workspace Block::plan_workspace(Arena& arena, Ops& ops, const std::vector
     // All MLPs of a model are alike.
     const auto one = std::find_if(blocks.begin(), blocks.end(), [](const Block& b) { return bool(b.mlp_); });
     if (training && one != blocks.end()) w.mlp = one->mlp_->plan_workspace(arena, tokens);
-    arena.overlay(blocks.size(), [&](size_t l) {
-        blocks[l].mixer_->plan_workspace(*saved[l].mixer, arena, ops, tokens, lengths, training);
+    arena.overlay(saved.size(), [&](size_t i) {
+        blocks[i % blocks.size()].mixer_->plan_workspace(*saved[i].mixer, arena, ops, tokens, lengths,
+                                                         training);
     });
     return w;
 }

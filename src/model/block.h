@@ -36,7 +36,8 @@ class Block {
     // lengths: every T that may occur.
     Saved plan(Arena& arena, const std::string& name, int64_t tokens, const std::vector<int64_t>& lengths,
                bool training) const;
-    // Plans the workspace of all blocks of a model; each mixer keeps its part in `saved`.
+    // Plans the workspace of all blocks of a model; each mixer keeps its part in `saved`, which has an entry for
+    // every block in every pass.
     static Workspace plan_workspace(Arena& arena, Ops& ops, const std::vector<Block>& blocks,
                                     std::vector<Saved>& saved, int64_t tokens,
                                     const std::vector<int64_t>& lengths, bool training);

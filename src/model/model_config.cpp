@@ -97,6 +97,8 @@ void InitConfig::fields(config::Fields& f) {
 
 void ModelConfig::fields(config::Fields& f) {
     f.integer("layers", layers, {.min = 1, .max = 1024}, {"blocks L"});
+    f.integer("loops", loops, {.min = 1, .max = 64},
+              {"passes through the layers, each with the same weights: loops * layers blocks in all"});
     f.integer("width", width, {.min = 4, .max = 1 << 16}, {"residual stream channels C"});
     f.integer("vocab_size", vocab_size, {.min = 2, .max = 1 << 24},
               {"tokens V; every token of the data must be below it"});
@@ -204,6 +206,14 @@ void ModelConfig::check(config::Problems& p, const std::set<std::string>& counti
     if (mlp.bias && mlp.kind == MlpKind::relu2)
         p.add("model.mlp.bias", "relu2 is one with its matrix product and has no bias", "model.mlp.kind");
     if (head.tied) no_effect("model.init.zero_head", "the head is tied to the embedding", "model.head.tied");
+    if (loops > 1) {
+        const auto once = [&](bool used, const char* key) {
+            if (used) p.add(key, "takes one output of a layer, which has one in every pass", "model.loops");
+        };
+        once(residual.unet, "model.residual.unet");
+        once(residual.backout >= 0, "model.residual.backout");
+        once(residual.values == ValueMix::first, "model.residual.values");
+    }
     if (residual.unet && layers < 2)
         p.add("model.residual.unet", "needs at least two layers", "model.layers");
     if (residual.values == ValueMix::first && layers < 2)

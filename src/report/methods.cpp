@@ -156,8 +156,9 @@ Passage shape(const Variant& v) {
         "in front of every module", "in front of and behind every module",
         "of queries, keys and values and around the MLP", "behind every module"};
     std::string text =
-        fmt::format("{} of width {}, {} of {} channels", counted(static_cast<size_t>(m.layers), "layer"),
-                    grouped(m.width), counted(static_cast<size_t>(a.heads), "head"), a.head_dim);
+        fmt::format("{} of width {}", counted(static_cast<size_t>(m.layers), "layer"), grouped(m.width));
+    if (m.loops > 1) text += fmt::format(" that are passed {} times", m.loops);
+    text += fmt::format(", {} of {} channels", counted(static_cast<size_t>(a.heads), "head"), a.head_dim);
     if (a.kv() != a.heads) text += fmt::format(" that share {} of keys and values", a.kv());
     const std::vector<int64_t> layers = m.distinct_layers();
     if (std::any_of(layers.begin(), layers.end(),

@@ -64,6 +64,16 @@ inline std::vector<SmallModel> gau_models() {
         m.attention.qk.kind = model::QkKind::qkv_rms_w;
     });
     add(
+        "two passes through a unit and attention, documents",
+        [](model::ModelConfig& m) {
+            model::AttentionConfig plain = m.attention;
+            plain.mixer = model::MixerKind::attention;
+            m.layouts = {{"plain", plain}, {"unit", m.attention}};
+            m.loops = 2;
+            m.pattern = {"unit", "plain"};
+        },
+        true);
+    add(
         "before attention with an MLP, values mixed, documents",
         [](model::ModelConfig& m) {
             model::AttentionConfig plain = m.attention;

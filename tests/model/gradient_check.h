@@ -12,7 +12,7 @@
 // cancellation between operations, the errors add up to:
 //
 //     |gradient - reference| <= epsilon * S,     epsilon = D sqrt(K) u Z
-//     D = 2 (20 L + 8 + extras): per layer two mixes, two norms, four products, value mix, query/key norm,
+//     D = 2 (20 L + 8 + extras), L counted in every pass through the layers: per layer two mixes, two norms, four products, value mix, query/key norm,
 //         rotary, scores, distance, softmax (3), weighted sum, activation (2), two residual additions; around
 //         the layers embedding, its norm, final norm, head, softcap (2), log-sum-exp, loss; twice, for the
 //         forward and the backward pass. Extras are operations beyond these: see extra_steps
@@ -95,9 +95,9 @@ inline int64_t extra_steps(const model::ModelConfig& m, const model::AttentionCo
 
 inline double gradient_epsilon(const model::ModelConfig& m, int64_t tokens, double unit = 0x1p-24) {
     int64_t longest = std::max({m.width, m.mlp_hidden(), m.vocab_size, tokens});
-    int64_t steps = 20 * m.layers + 8;
-    for (int64_t l = 0; l < m.layers; ++l) {
-        const model::AttentionConfig& a = m.layer_attention(l);
+    int64_t steps = 20 * m.loops * m.layers + 8;
+    for (int64_t i = 0; i < m.loops * m.layers; ++i) {
+        const model::AttentionConfig& a = m.layer_attention(i % m.layers);
         longest = std::max(longest, a.heads * std::max(a.head_dim, a.delta.value_dim));
         steps += extra_steps(m, a);
     }

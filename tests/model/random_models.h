@@ -62,6 +62,9 @@ class RandomVariant {
             if (m.layers > 2 && flag()) m.last = "odd";
         }
         if (m.residual.smear || needs_sparse_channels_) m.width = std::max<int64_t>(m.width, 12);
+        const bool one_output =
+            m.residual.unet || m.residual.backout >= 0 || m.residual.values != model::ValueMix::none;
+        if (!one_output && one_in(3)) m.loops = 2;
         if (!hybrid_ && one_in(5)) {
             make_gated_unit(m.attention);
             for (auto& [name, layout] : m.layouts)
@@ -189,6 +192,7 @@ inline std::set<std::string> features(const SmallModel& small) {
     };
     const model::ModelConfig& m = small.config;
     add("documents", small.documents);
+    add("loops", m.loops > 1);
     add("embedding_norm", m.embedding_norm);
     add("norm.kind", m.norm.kind);
     add("norm.gain", m.norm.gain);
@@ -269,6 +273,7 @@ inline std::vector<std::string> known_features() {
          {"norm.placement", "softcap", "position.kind", "scale.init", "sink", "output_norm"})
         values(key, 0, 3);
     values("gau", 0, 2);
+    values("loops", 0, 2);
     values("mlp.kind", 0, 4);
     values("gate.kind", 0, 4);
     values("conv.size", 2, 3);

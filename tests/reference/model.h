@@ -74,7 +74,8 @@ class Model {
         const Rows x0 = x;
         const int64_t layers = config_.layers;
         std::vector<Rows> outputs;  // of every block
-        for (int64_t l = 0; l < layers; ++l) {
+        for (int64_t i = 0; i < config_.loops * layers; ++i) {
+            const int64_t l = i % layers;
             const std::string name = fmt::format("layers.{}.", l);
             // U-net: the last floor(L/2) blocks add the output of their mirror image first.
             if (config_.residual.unet && l >= layers - layers / 2) {

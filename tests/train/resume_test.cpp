@@ -184,7 +184,7 @@ TEST_CASE(
     "resume: layers of the delta rule and gated attention units beside attention, beyond the training "
     "context") {
     const std::vector<std::string> settings{
-        "model.layers=4",
+        "model.layers=4", "model.loops=2",
         R"(model.layouts={"gdn":{"mixer":"gdn"},"kda":{"mixer":"kda"},"gau":{"mixer":"gau"},)"
         R"("all":{"position":{"kind":"nope"}}})",
         R"(model.pattern=["gdn","kda","gau","all"])", "model.init.zero_projections=false"};

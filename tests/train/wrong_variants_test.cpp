@@ -177,6 +177,9 @@ TEST_CASE("wrong variants: modules and the residual stream") {
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"mixer": "gau", "qk": {"kind": "qkv_rms_w"}}, "norm": {"placement": "hybrid"}}})",
          "model.attention.mixer (c.json:1:61): placement hybrid norms the stream for the MLP, which a gated "
          "attention unit has not; see model.norm.placement (c.json:1:120)"},
+        {R"({"stages": [{"steps": 1}], "model": {"loops": 2, "residual": {"unet": true}}})",
+         "model.residual.unet (c.json:1:71): takes one output of a layer, which has one in every pass; see "
+         "model.loops (c.json:1:47)"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"mixer": "gnd"}}})",
          "model.attention.mixer (c.json:1:61): expected gdn, gau, attention or kda, got the string \"gnd\": "
          "did you mean gdn?"},
