@@ -39,6 +39,7 @@ std::string beyond_score(const model::LayerScore& score) {
 
 std::string beyond_attention(const ModelConfig& m, int64_t layer) {
     const AttentionConfig& a = m.layer_attention(layer);
+    if (a.mixer != model::MixerKind::attention) return "mixer";
     if (a.conv.size > 0) return "conv";
     if (a.forget != model::ForgetKind::none) return "forget";
     if (a.normaliser != model::Normaliser::softmax) return "normaliser";
@@ -220,6 +221,7 @@ json::Value to_json(const ModelConfig& m) {
 
 std::string beyond_own_form(const ModelConfig& m) {
     if (m.residual.smear) return "model.residual.smear";
+    if (m.loops > 1) return "model.loops";
     for (int64_t l = 0; l < m.layers; ++l)
         if (const std::string beyond = beyond_attention(m, l); !beyond.empty())
             return m.layout_path(l) + ": " + beyond;

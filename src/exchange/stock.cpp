@@ -18,6 +18,7 @@ using model::QkKind;
 // What no class has, as a reason; "" if there is nothing of it.
 std::string unusual_model(const ModelConfig& m) {
     if (m.embedding_norm) return "model.embedding_norm";
+    if (m.loops > 1) return "model.loops";
     if (m.norm.kind != NormKind::rms) return "model.norm.kind layer";
     if (m.norm.placement != model::NormPlacement::pre) return "model.norm.placement";
     if (m.mlp.kind != model::MlpKind::swiglu) return "model.mlp.kind (not swiglu)";
@@ -31,6 +32,7 @@ std::string unusual_model(const ModelConfig& m) {
 }
 
 std::string unusual_attention(const AttentionConfig& a) {
+    if (a.mixer != model::MixerKind::attention) return "mixer";
     if (a.written() || a.distance.kind != "none") return "score or distance";
     if (a.scale.kind != "none" || a.scale.base != 0 || a.scale.learned()) return "scale";
     if (a.softcap > 0) return "softcap";

@@ -256,9 +256,12 @@ void AttentionConfig::fields(config::Fields& f) {
          {MixerKind::gdn, "gdn",
           "Gated DeltaNet: a state of head_dim x value_dim per head that decays and is corrected by the "
           "delta rule"},
-         {MixerKind::kda, "kda", "Kimi Delta Attention: the same with a decay for every key channel"}},
+         {MixerKind::kda, "kda", "Kimi Delta Attention: the same with a decay for every key channel"},
+         {MixerKind::gau, "gau",
+          "gated attention unit, in place of attention and MLP: one query and key of head_dim channels, "
+          "heads * head_dim channels of values and of gates"}},
         {"what moves information between positions; gdn and kda read heads, head_dim, delta, pre_norm and "
-         "post_norm"});
+         "post_norm; gau reads what attention reads but kv_heads, bias, conv and gate"});
     f.integer("heads", heads, {.min = 1, .max = 1024}, {"query heads H"});
     f.integer("kv_heads", kv_heads, {.min = 0, .max = 1024},
               {"key/value heads G, each shared by H/G consecutive query heads; 0: as many as heads"});
@@ -337,7 +340,8 @@ struct AttentionRules {
 
     // What only the other mixers read.
     void mixer() const {
-        if (a.attends()) return no_effect(".delta", "mixer is attention", ".mixer");
+        if (a.attends())
+            return no_effect(".delta", a.gated_unit() ? "mixer is gau" : "mixer is attention", ".mixer");
         for (const char* key :
              {".kv_heads", ".window", ".chunk", ".position", ".angle", ".conv", ".qk", ".scale", ".distance",
               ".softcap", ".score", ".params", ".sink", ".forget", ".normaliser", ".output_norm", ".gate"})
@@ -346,6 +350,19 @@ struct AttentionRules {
             p.add(path + ".head_dim", fmt::format("{} is not a multiple of 4", a.head_dim));
         if (a.delta.value_dim % 4 != 0)
             p.add(path + ".delta.value_dim", fmt::format("{} is not a multiple of 4", a.delta.value_dim));
+    }
+
+    // What a gated attention unit has in a form of its own, or lacks.
+    void gated_unit() const {
+        if (!a.gated_unit()) return;
+        const auto without = [&](bool used, const char* key, const char* message) {
+            if (used) refuse(key, message, ".mixer");
+        };
+        without(a.kv() != a.heads, ".kv_heads", "a gated attention unit has values for each of its heads");
+        without(a.bias != AttentionBias::none, ".bias",
+                "the matrices of a gated attention unit have no biases");
+        without(a.conv.size > 0, ".conv.size", "a gated attention unit has no convolution");
+        without(a.gate.kind != GateKind::none, ".gate.kind", "a gated attention unit has a gate of its own");
     }
 
     void shape() const {
@@ -553,6 +570,7 @@ void check_attention(const AttentionConfig& attention, const std::string& path, 
     const AttentionRules rules{attention, path, problems, counted};
     rules.mixer();
     if (!attention.attends()) return;
+    rules.gated_unit();
     rules.shape();
     rules.position();
     rules.queries_and_keys();

@@ -146,7 +146,7 @@ enum class ForgetKind { none, head };
 enum class Normaliser { softmax, stick_breaking };
 
 // What moves information between the positions of a layer.
-enum class MixerKind { attention, gdn, kda };
+enum class MixerKind { attention, gdn, kda, gau };
 struct DeltaConfig {
     int64_t value_dim = 0;  // channels of a head's values; 0: head_dim
     int64_t conv = 4;       // positions K of the short convolution; 0: none
@@ -181,7 +181,8 @@ struct AttentionConfig {
     DeltaConfig delta;
     void fields(config::Fields& f);
 
-    bool attends() const { return mixer == MixerKind::attention; }
+    bool attends() const { return mixer == MixerKind::attention || gated_unit(); }
+    bool gated_unit() const { return mixer == MixerKind::gau; }  // then the block has no MLP
 
     bool written() const { return !score.is_null(); }  // as formulas; scale, distance and softcap are unused
     // The text of `angle`; "": there is none.

@@ -22,13 +22,17 @@ AttentionLayer::AttentionLayer(ParamTable& table, const ModelConfig& model, int6
     const InitRule in = uniform(model.init.matrix_bound, model.width);
     const InitRule out =
         model.init.zero_projections ? InitRule{} : uniform(model.init.matrix_bound, query_width());
-    qkv_ = table.add_joined({
-        {name + "q.weight", {query_width(), model.width}, in, ParamGroup::matrix, true},
-        {name + "k.weight", {value_width(), model.width}, in, ParamGroup::matrix, true},
-        {name + "v.weight", {value_width(), model.width}, in, ParamGroup::matrix, true},
-    });
-    query_ = {qkv_.offset, query_width(), model.width};
-    key_ = {qkv_.offset + query_width() * model.width, value_width(), model.width};
+    if (config_.gated_unit()) {
+        gau_ = GauInput(table, model, layer);
+    } else {
+        qkv_ = table.add_joined({
+            {name + "q.weight", {query_width(), model.width}, in, ParamGroup::matrix, true},
+            {name + "k.weight", {value_width(), model.width}, in, ParamGroup::matrix, true},
+            {name + "v.weight", {value_width(), model.width}, in, ParamGroup::matrix, true},
+        });
+        query_ = {qkv_.offset, query_width(), model.width};
+        key_ = {qkv_.offset + query_width() * model.width, value_width(), model.width};
+    }
     out_ = table.add({name + "o.weight", {model.width, query_width()}, out, ParamGroup::matrix, true});
     const auto bias = [&](bool wanted, const char* what, int64_t width) {
         return wanted ? table.add({name + what, {width}, InitRule{}, ParamGroup::scalar}) : ParamRef();
@@ -78,6 +82,7 @@ std::unique_ptr<Mixer::Memory> AttentionLayer::plan(Arena& arena, const std::str
     saved.lse = arena.reserve(name + "lse", DType::f32, {config_.heads, tokens});
     saved.output = output_.plan(arena, name, tokens);
     saved.forget = forget_.plan(arena, name, tokens);
+    if (gau_) saved.gau = gau_.plan(arena, name, tokens);
     return memory;
 }
 
@@ -95,6 +100,7 @@ void AttentionLayer::plan_workspace(Memory& memory, Arena& arena, Ops& ops, int6
     w.dout = arena.activation("dattention", {tokens, query_width()});
     w.output = output_.plan_workspace(arena, tokens);
     w.forget = forget_.plan_workspace(arena, tokens);
+    if (gau_) w.gau = gau_.plan_workspace(arena, tokens);
 
     AttentionGradients g = score_.gradients(w.score, tokens);  // only the shapes count
     g.forget = w.forget.dsums;
@@ -168,6 +174,7 @@ void AttentionLayer::add_biases(StepContext& run, const Tensor& projected) const
 void AttentionLayer::project(StepContext& run, const Saved& saved, const Tensor& xn) const {
     const int64_t n = run.batch.count();
     const Tensor qkv = saved.qkv.first_rows(n);
+    if (gau_) return gau_.forward(run, saved.gau, queries_of(qkv), keys_of(qkv), values_of(qkv), xn);
     if (!convolves()) {
         run.ops.linear(qkv, xn, run.matrix(qkv_), Write::set);
         return add_biases(run, qkv);
@@ -272,9 +279,19 @@ void AttentionLayer::backward(StepContext& run, Tensor dxn, const Tensor& dy, co
     key_heads_.backward(run, dk, k, saved.keys, tables_.keys, tables_.ones);
     values_.backward(run, dprojected_values, dv, saved.values, values_of(qkv), shared);
 
+    project_backward(run, dxn, dqkv, saved, xn);
+    output_.backward_input(run, dxn, workspace.output);
+    if (forget_) forget_.backward(run, dxn, saved.forget, workspace.forget, xn);
+}
+
+void AttentionLayer::project_backward(StepContext& run, Tensor dxn, const Tensor& dqkv, const Saved& saved,
+                                      const Tensor& xn) const {
+    const int64_t n = xn.rows();
+    const Tensor dq = queries_of(dqkv), dk = keys_of(dqkv), dv = values_of(dqkv);
+    if (gau_) return gau_.backward(run, dxn, dq, dk, dv, saved.gau, saved.workspace.gau, xn);
     Tensor din = dqkv;
     if (convolves()) {
-        din = workspace.dprojected.shaped({n, total_width()});
+        din = saved.workspace.dprojected.shaped({n, total_width()});
         const Tensor projected = saved.projected.first_rows(n);
         const auto convolve = [&](const Tensor& dx, const Tensor& dconvolved, const Tensor& x,
                                   const ParamRef& w) {
@@ -284,7 +301,7 @@ void AttentionLayer::backward(StepContext& run, Tensor dxn, const Tensor& dy, co
         };
         convolve(queries_of(din), dq, queries_of(projected), q_conv_);
         convolve(keys_of(din), dk, keys_of(projected), k_conv_);
-        convolve(values_of(din), dprojected_values, values_of(projected), v_conv_);
+        convolve(values_of(din), dv, values_of(projected), v_conv_);
     }
     if (q_bias_) {
         run.ops.add_bias_backward(run.gradient(q_bias_), queries_of(din));
@@ -293,8 +310,6 @@ void AttentionLayer::backward(StepContext& run, Tensor dxn, const Tensor& dy, co
     }
     run.weight_gradient(qkv_, din, xn);
     run.ops.linear_backward_input(dxn, din, run.matrix(qkv_), Write::set);
-    output_.backward_input(run, dxn, workspace.output);
-    if (forget_) forget_.backward(run, dxn, saved.forget, workspace.forget, xn);
 }
 
 void AttentionLayer::gather_maxima(Tensor max, bool absolute) {
@@ -308,6 +323,7 @@ void AttentionLayer::gather_maxima(Tensor max, bool absolute) {
 
 void AttentionLayer::clip_scores(Ops& ops, const FlatParams& weights, float limit) const {
     if (!maxima_) return;
+    if (gau_) return gau_.clip(ops, weights, maxima_, limit);
     ops.qk_clip(weights.view(query_), weights.view(key_), maxima_, config_.head_dim, limit);
     if (!q_bias_) return;
     const auto column = [&](const ParamRef& bias) { return weights.view(bias).shaped({bias.cols, 1}); };

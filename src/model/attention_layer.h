@@ -7,11 +7,14 @@
 //     c   = sums of the gates of xn                optional, forget_gate.h
 //     o   = attention(q, k, v)                     [N, H d]; scores: attention_spec.h
 //     y  += output(o) Wo^T                         attention_output.h
+//
+// In a gated attention unit gau_input.h takes the place of the first line, and G = H.
 #pragma once
 
 #include "model/arena.h"
 #include "model/attention_output.h"
 #include "model/forget_gate.h"
+#include "model/gau_input.h"
 #include "model/heads.h"
 #include "model/mixer.h"
 #include "model/model_config.h"
@@ -38,6 +41,7 @@ class AttentionLayer : public Mixer {
         Tensor dout;        // [N, H d]
         AttentionOutput::Workspace output;
         ForgetGate::Workspace forget;
+        GauInput::Workspace gau;
         Tensor attention;  // workspace of the attention backward
     };
     struct Saved : Memory {
@@ -51,6 +55,7 @@ class AttentionLayer : public Mixer {
         Tensor lse;  // [H, N]
         AttentionOutput::Saved output;
         ForgetGate::Saved forget;
+        GauInput::Saved gau;
         Workspace workspace;
         Cache cache;
     };
@@ -92,6 +97,9 @@ class AttentionLayer : public Mixer {
     bool convolves() const { return q_conv_ || k_conv_ || v_conv_; }
     void add_biases(StepContext& run, const Tensor& projected) const;
     void project(StepContext& run, const Saved& saved, const Tensor& xn) const;
+    // dxn = the gradient at xn from dqkv, that at the projected queries, keys and values, which is overwritten.
+    void project_backward(StepContext& run, Tensor dxn, const Tensor& dqkv, const Saved& saved,
+                          const Tensor& xn) const;
     // First key that the token of a decoding step sees.
     int64_t first_key(int64_t position) const;
     // Copies the rows of a pass into a cache, at their positions.
@@ -111,6 +119,7 @@ class AttentionLayer : public Mixer {
     ScoreLaw score_;
     AttentionOutput output_;
     ForgetGate forget_;
+    GauInput gau_;
     double base_ = 1;  // factor of <q, k>
     LayerTables tables_;
     ScoreRows score_rows_;

@@ -19,19 +19,23 @@ AttentionOutput::AttentionOutput(ParamTable& table, const ModelConfig& model, in
                                {InitRule::Kind::constant, 1},
                                ParamGroup::scalar});
     }
+    if (config.gated_unit() || config.gate.kind != GateKind::none) add_gates(table, model, name, config);
+}
+
+void AttentionOutput::add_gates(ParamTable& table, const ModelConfig& model, const std::string& name,
+                                const AttentionConfig& config) {
     const GateConfig& gate = config.gate;
-    if (gate.kind == GateKind::none) return;
-    const bool elementwise = gate.kind == GateKind::elementwise;
+    const bool unit = config.gated_unit(), elementwise = unit || gate.kind == GateKind::elementwise;
     gates_ = elementwise ? width_ : config.heads;
     gate_inputs_ = gate.kind == GateKind::sparse ? sparse_gate_channels : model.width;
-    factor_ = gate.doubled ? 2.0f : 1.0f;
+    gate_spec_ = {!unit && gate.doubled ? 2.0f : 1.0f, unit};
     InitRule init;
-    if (!gate.zero_init)
+    if (unit || !gate.zero_init)
         init = {InitRule::Kind::uniform,
                 model.init.matrix_bound / std::sqrt(static_cast<double>(gate_inputs_))};
     // With one gate per channel this is an ordinary matrix; with few gates it is too flat for orthogonal
     // updates, so it counts as scalars.
-    gate_ = table.add({name + "gate.weight",
+    gate_ = table.add({name + (unit ? "u.weight" : "gate.weight"),
                        {gates_, gate_inputs_},
                        init,
                        elementwise ? ParamGroup::matrix : ParamGroup::scalar,
@@ -95,7 +99,7 @@ Tensor AttentionOutput::forward(StepContext& run, const Saved& saved, const Tens
                      saved.inverse.first(n * groups_), groups_of(o), run.weight(gain_), Tensor(), norm_);
     if (gates_ > 0) {
         run.ops.linear(saved.u.first_rows(n), gate_input(xn), run.matrix(gate_), Write::set);
-        run.ops.gate(saved.gated.first_rows(n), saved.u.first_rows(n), normed(saved, o), factor_);
+        run.ops.gate(saved.gated.first_rows(n), saved.u.first_rows(n), normed(saved, o), gate_spec_);
     }
     return result(saved, o);
 }
@@ -105,7 +109,7 @@ void AttentionOutput::backward(StepContext& run, Tensor dout, const Saved& saved
     const int64_t n = o.rows();
     if (gates_ > 0) {
         const Tensor du = workspace.du.shaped({n, gates_});
-        run.ops.gate_backward(dout, du, dout, saved.u.first_rows(n), normed(saved, o), factor_);
+        run.ops.gate_backward(dout, du, dout, saved.u.first_rows(n), normed(saved, o), gate_spec_);
         run.weight_gradient(gate_, du, gate_input(xn));
     }
     if (multiplies_)

@@ -3,6 +3,7 @@
 //     o = rms(o)                          over each head, or over all of them
 //     o = factor(p) o                     instead, p the position
 //     o = factor sigmoid(xn Wg^T) * o     one gate per head or per channel; xn: the input of the queries
+//     o = silu(xn Wu^T) * o               instead, in a gated attention unit, by channel
 #pragma once
 
 #include "model/arena.h"
@@ -29,7 +30,10 @@ class AttentionOutput {
     AttentionOutput(ParamTable& table, const ModelConfig& model, int64_t layer);
     Saved plan(Arena& arena, const std::string& name, int64_t tokens) const;
     Workspace plan_workspace(Arena& arena, int64_t tokens) const;
-    Tensor gates_of(const Saved& saved, int64_t tokens) const { return saved.u.first_rows_if_any(tokens); }
+    // Before the sigmoid; empty without gates that are a sigmoid.
+    Tensor gates_of(const Saved& saved, int64_t tokens) const {
+        return gate_spec_.times_input ? Tensor() : saved.u.first_rows_if_any(tokens);
+    }
 
     // What the output projection reads.
     Tensor result(const Saved& saved, const Tensor& o) const;
@@ -43,6 +47,8 @@ class AttentionOutput {
     void backward_input(StepContext& run, Tensor dxn, const Workspace& workspace) const;
 
   private:
+    void add_gates(ParamTable& table, const ModelConfig& model, const std::string& name,
+                   const AttentionConfig& config);
     Tensor groups_of(const Tensor& x) const;  // x [N, H d] as one row per group
     Tensor normed(const Saved& saved, const Tensor& o) const;
     Tensor gate_input(const Tensor& xn) const;
@@ -55,7 +61,7 @@ class AttentionOutput {
     NormSpec norm_;
     ParamRef gain_, gate_;
     int64_t gates_ = 0, gate_inputs_ = 0;
-    float factor_ = 1;
+    GateSpec gate_spec_;
 };
 
 }  // namespace longreach::model

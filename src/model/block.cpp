@@ -1,5 +1,7 @@
 #include "model/block.h"
 
+#include <algorithm>
+
 #include "model/attention_layer.h"
 #include "model/delta_layer.h"
 
@@ -17,13 +19,15 @@ Block::Block(ParamTable& table, const ModelConfig& model, int64_t layer) {
         mixer_residual_.before = Norm(table, name + "attention_norm", model.norm, model.width);
     if (attention.post_norm || peri)
         mixer_residual_.behind = Norm::behind(table, name + "attention_post_norm", model.norm, model.width);
-    if (peri) mlp_residual_.behind = Norm::behind(table, name + "mlp_post_norm", model.norm, model.width);
-    if (!alone) mlp_residual_.before = Norm(table, name + "mlp_norm", model.norm, model.width);
+    const bool mlp = !attention.gated_unit();
+    if (mlp && peri)
+        mlp_residual_.behind = Norm::behind(table, name + "mlp_post_norm", model.norm, model.width);
+    if (mlp && !alone) mlp_residual_.before = Norm(table, name + "mlp_norm", model.norm, model.width);
     if (attention.attends())
         mixer_ = std::make_unique<AttentionLayer>(table, model, layer);
     else
         mixer_ = std::make_unique<DeltaLayer>(table, model, layer);
-    mlp_ = Mlp(table, model, layer);
+    if (mlp) mlp_ = Mlp(table, model, layer);
 
     const auto weight = [&](const char* what, double value) {
         return table.add({name + what, {1}, {InitRule::Kind::constant, value}, ParamGroup::scalar});
@@ -51,8 +55,9 @@ Block::Saved Block::plan(Arena& arena, const std::string& name, int64_t tokens,
         if (mix.own) saved.before_mix = arena.activation(name + "before_mix", {tokens, mlp_residual_.width});
     saved.mixer_residual = mixer_residual_.plan(arena, name + "attention", tokens);
     saved.mixer = mixer_->plan(arena, name, tokens, lengths, training);
+    if (!mlp_) return saved;
     saved.mlp_residual = mlp_residual_.plan(arena, name + "mlp", tokens);
-    saved.mlp = mlp_.plan(arena, name, tokens);
+    saved.mlp = mlp_->plan(arena, name, tokens);
     return saved;
 }
 
@@ -64,9 +69,12 @@ Block::Workspace Block::plan_workspace(Arena& arena, Ops& ops, const std::vector
         behind = behind || block.mixer_residual_.behind || block.mlp_residual_.behind;
     Workspace w;
     w.residual = Residual::plan_workspace(arena, tokens, blocks[0].mlp_residual_.width, behind, training);
-    if (training) w.mlp = blocks[0].mlp_.plan_workspace(arena, tokens);
-    arena.overlay(blocks.size(), [&](size_t l) {
-        blocks[l].mixer_->plan_workspace(*saved[l].mixer, arena, ops, tokens, lengths, training);
+    // All MLPs of a model are alike.
+    const auto one = std::find_if(blocks.begin(), blocks.end(), [](const Block& b) { return bool(b.mlp_); });
+    if (training && one != blocks.end()) w.mlp = one->mlp_->plan_workspace(arena, tokens);
+    arena.overlay(saved.size(), [&](size_t i) {
+        blocks[i % blocks.size()].mixer_->plan_workspace(*saved[i].mixer, arena, ops, tokens, lengths,
+                                                         training);
     });
     return w;
 }
@@ -78,19 +86,21 @@ void Block::forward(StepContext& run, const Saved& saved, const CrossBlock& cros
                             [&](Tensor y, Write write, const Tensor& xn) {
                                 mixer_->forward(run, *saved.mixer, y, write, xn, cross.values);
                             });
-    mlp_residual_.forward(
-        run, saved.mlp_residual, workspace.residual, x,
-        [&](Tensor y, Write write, const Tensor& xn) { mlp_.forward(run, saved.mlp, y, write, xn); });
+    if (mlp_)
+        mlp_residual_.forward(
+            run, saved.mlp_residual, workspace.residual, x,
+            [&](Tensor y, Write write, const Tensor& xn) { mlp_->forward(run, saved.mlp, y, write, xn); });
     for (size_t s : stores_) run.ops.copy(cross.streams.values[s].first_rows(x.rows()), x);
 }
 
 void Block::backward(StepContext& run, Tensor dx, const Saved& saved, const CrossBlock& cross,
                      const Workspace& workspace) const {
     for (size_t s : stores_) run.ops.add(dx, cross.streams.gradients[s].first_rows(dx.rows()));
-    mlp_residual_.backward(run, dx, saved.mlp_residual, workspace.residual,
-                           [&](Tensor dxn, const Tensor& dy, const Tensor& xn) {
-                               mlp_.backward(run, dxn, dy, saved.mlp, workspace.mlp, xn);
-                           });
+    if (mlp_)
+        mlp_residual_.backward(run, dx, saved.mlp_residual, workspace.residual,
+                               [&](Tensor dxn, const Tensor& dy, const Tensor& xn) {
+                                   mlp_->backward(run, dxn, dy, saved.mlp, workspace.mlp, xn);
+                               });
     mixer_residual_.backward(run, dx, saved.mixer_residual, workspace.residual,
                              [&](Tensor dxn, const Tensor& dy, const Tensor& xn) {
                                  mixer_->backward(run, dxn, dy, *saved.mixer, xn, cross.values);

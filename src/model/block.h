@@ -3,7 +3,7 @@
 //     x = x + w_skip * stored                  (U-net, second half)
 //     x = l0 x + l1 x0                         (x0 mixing)
 //     x = x + Mixer(Norm(x))                   variations of this line and the next: residual.h
-//     x = x + Mlp(Norm(x))
+//     x = x + Mlp(Norm(x))                     unless the mixer is a gated attention unit
 //     stored = x                               (U-net, first half; the backout layer)
 #pragma once
 
@@ -36,7 +36,8 @@ class Block {
     // lengths: every T that may occur.
     Saved plan(Arena& arena, const std::string& name, int64_t tokens, const std::vector<int64_t>& lengths,
                bool training) const;
-    // Plans the workspace of all blocks of a model; each mixer keeps its part in `saved`.
+    // Plans the workspace of all blocks of a model; each mixer keeps its part in `saved`, which has an entry for
+    // every block in every pass.
     static Workspace plan_workspace(Arena& arena, Ops& ops, const std::vector<Block>& blocks,
                                     std::vector<Saved>& saved, int64_t tokens,
                                     const std::vector<int64_t>& lengths, bool training);
@@ -53,7 +54,7 @@ class Block {
   private:
     Residual mixer_residual_, mlp_residual_;
     std::unique_ptr<Mixer> mixer_;
-    Mlp mlp_;
+    std::optional<Mlp> mlp_;
     std::vector<StreamMix> mixes_;  // into the block's input
     std::vector<size_t> stores_;    // streams that keep its output
 };

@@ -29,8 +29,8 @@ void Generator::plan(Arena& arena, Ops& ops, int64_t sequences, int64_t tokens, 
         a.smeared = arena.activation("smeared", {2 * sequences, width});
     }
     for (size_t l = 0; l < a.blocks.size(); ++l)
-        model_.blocks_[l].mixer().plan_decoding(*a.blocks[l].mixer, arena, fmt::format("layers.{}.", l),
-                                                sequences, room);
+        model_.block_at(l).mixer().plan_decoding(*a.blocks[l].mixer, arena, fmt::format("layers.{}.", l),
+                                                 sequences, room);
 }
 
 void Generator::run(Ops& ops, const FlatParams& weights, const Batch& batch, const Generation& at) {

@@ -97,6 +97,8 @@ void InitConfig::fields(config::Fields& f) {
 
 void ModelConfig::fields(config::Fields& f) {
     f.integer("layers", layers, {.min = 1, .max = 1024}, {"blocks L"});
+    f.integer("loops", loops, {.min = 1, .max = 64},
+              {"passes through the layers, each with the same weights: loops * layers blocks in all"});
     f.integer("width", width, {.min = 4, .max = 1 << 16}, {"residual stream channels C"});
     f.integer("vocab_size", vocab_size, {.min = 2, .max = 1 << 24},
               {"tokens V; every token of the data must be below it"});
@@ -204,6 +206,14 @@ void ModelConfig::check(config::Problems& p, const std::set<std::string>& counti
     if (mlp.bias && mlp.kind == MlpKind::relu2)
         p.add("model.mlp.bias", "relu2 is one with its matrix product and has no bias", "model.mlp.kind");
     if (head.tied) no_effect("model.init.zero_head", "the head is tied to the embedding", "model.head.tied");
+    if (loops > 1) {
+        const auto once = [&](bool used, const char* key) {
+            if (used) p.add(key, "takes one output of a layer, which has one in every pass", "model.loops");
+        };
+        once(residual.unet, "model.residual.unet");
+        once(residual.backout >= 0, "model.residual.backout");
+        once(residual.values == ValueMix::first, "model.residual.values");
+    }
     if (residual.unet && layers < 2)
         p.add("model.residual.unet", "needs at least two layers", "model.layers");
     if (residual.values == ValueMix::first && layers < 2)
@@ -259,6 +269,17 @@ void ModelConfig::check_layers(config::Problems& p) const {
         refuse(norm.placement == NormPlacement::hybrid, "model.norm.placement",
                "placement hybrid norms the queries, keys and values of attention, which this layer has not");
     }
+    bool any_mlp = false;
+    for (int64_t l : distinct_layers()) {
+        const bool gated_unit = layer_attention(l).gated_unit();
+        any_mlp = any_mlp || !gated_unit;
+        if (gated_unit && norm.placement == NormPlacement::hybrid)
+            p.add(layout_path(l) + ".mixer",
+                  "placement hybrid norms the stream for the MLP, which a gated attention unit has not",
+                  "model.norm.placement");
+    }
+    for (const char* key : {"model.mlp.kind", "model.mlp.hidden", "model.mlp.bias"})
+        if (!any_mlp) p.no_effect(key, "no layer has an MLP", layout_path(0) + ".mixer");
     const auto value_width = [&](int64_t l) { return layer_attention(l).kv() * layer_attention(l).head_dim; };
     const auto equal_values = [&](const char* path, int64_t first, int64_t l) {
         if (value_width(l) == value_width(first)) return true;

@@ -69,6 +69,7 @@ struct InitConfig {
 
 struct ModelConfig {
     int64_t layers = 4;
+    int64_t loops = 1;  // passes through the layers, with the same weights
     int64_t width = 128;
     int64_t vocab_size = 257;
     int64_t train_context = 0;  // L_train of formulas; 0: the context of the last training stage

@@ -123,8 +123,8 @@ void Transformer::plan_training(Arena& arena, Ops& ops, const PlanSize& size, bo
     arena.group("activations, training");
     plan_common(arena, a, size, document_mask, true);
     a.blocks.clear();
-    for (size_t l = 0; l < blocks_.size(); ++l)
-        a.blocks.push_back(blocks_[l].plan(arena, fmt::format("layers.{}.", l), n, size.lengths, true));
+    for (size_t i = 0; i < depth(); ++i)
+        a.blocks.push_back(block_at(i).plan(arena, fmt::format("layers.{}.", i), n, size.lengths, true));
 
     arena.group("workspace, training");
     a.dx = arena.activation("dx", {n, c});
@@ -145,9 +145,9 @@ void Transformer::plan_evaluation(Arena& arena, Ops& ops, const PlanSize& size, 
 
 void Transformer::plan_layers(Arena& arena, Ops& ops, Activations& a, const PlanSize& size) {
     a.blocks.clear();
-    arena.overlay(blocks_.size(), [&](size_t l) {
+    arena.overlay(depth(), [&](size_t i) {
         a.blocks.push_back(
-            blocks_[l].plan(arena, fmt::format("layers.{}.", l), size.tokens, size.lengths, false));
+            block_at(i).plan(arena, fmt::format("layers.{}.", i), size.tokens, size.lengths, false));
     });
     a.workspace = Block::plan_workspace(arena, ops, blocks_, a.blocks, size.tokens, size.lengths, false);
 }
@@ -235,10 +235,14 @@ void Transformer::run_forward(StepContext& run, Activations& a, ParameterTraffic
     if (config_.embedding_norm) embedding_norm_.replace(run, a.embedding_norm, x);
     const std::vector<Tensor>& streams = a.cross.streams.values;
     if (config_.residual.x0) run.ops.copy(streams[x0_stream].first_rows(n), x);
-    for (size_t l = 0; l < blocks_.size(); ++l) {
-        need(l + 1);
-        blocks_[l].forward(run, a.blocks[l], a.cross, a.workspace, x);
-        if (run.observer) run.observer->block(run, static_cast<int64_t>(l), x);
+    StepContext unobserved = run;  // of the passes before the last
+    unobserved.observer = nullptr;
+    for (size_t i = 0; i < depth(); ++i) {
+        const size_t l = i % blocks_.size();
+        if (i == l) need(l + 1);
+        StepContext& pass = in_last_pass(i) ? run : unobserved;
+        blocks_[l].forward(pass, a.blocks[i], a.cross, a.workspace, x);
+        if (pass.observer) pass.observer->block(run, static_cast<int64_t>(l), x);
     }
     need(blocks_.size() + 1);
     if (backout_mix_)
@@ -272,9 +276,10 @@ void Transformer::forward_backward(Ops& ops, const FlatParams& weights, const Fl
                          run.gradient(backout_mix_), dx, Coefficient(), Tensor(), taken_back(run),
                          a.cross.streams.values[backout_stream].first_rows(n));
     done(blocks_.size() + 1);
-    for (size_t l = blocks_.size(); l-- > 0;) {
-        blocks_[l].backward(run, dx, a.blocks[l], a.cross, a.workspace);
-        done(l + 1);
+    for (size_t i = depth(); i-- > 0;) {
+        if (!in_last_pass(i)) run.gradients.write = Write::add;  // to those of the later passes
+        block_at(i).backward(run, dx, a.blocks[i], a.cross, a.workspace);
+        if (i < blocks_.size()) done(i + 1);
     }
     if (config_.residual.x0) ops.add(dx, a.cross.streams.gradients[x0_stream].first_rows(n));
     if (config_.embedding_norm) embedding_norm_.backward(run, dx, dx, a.embedding_norm, Write::set);
@@ -316,9 +321,11 @@ double Transformer::evaluation_flops_per_token(int64_t length) const {
     double flops = 0;
     for (const Param& p : table_.params()) {
         const bool product = p.of_product() || (p.offset == embedding_.offset && config_.head.tied);
-        if (product) flops += 2.0 * static_cast<double>(p.count());
+        const bool of_layer = p.offset >= segments_.front().end && p.offset < segments_[blocks_.size()].end;
+        const double passes = of_layer ? static_cast<double>(config_.loops) : 1;
+        if (product) flops += 2.0 * passes * static_cast<double>(p.count());
     }
-    for (const Block& block : blocks_) flops += block.mixer().flops_per_token(length);
+    for (size_t i = 0; i < depth(); ++i) flops += block_at(i).mixer().flops_per_token(length);
     return flops;
 }
 

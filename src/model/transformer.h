@@ -82,7 +82,8 @@ class Transformer {
         Tensor unsmeared;                   // [N, C] the embedding before smear; with smear
         Tensor recent_embeddings, smeared;  // [2 B, C]; generation with smear
         Norm::Saved embedding_norm;
-        std::vector<Block::Saved> blocks;  // in evaluation all in the same memory
+        // Of every pass through the layers, one after the other; in evaluation all in the same memory.
+        std::vector<Block::Saved> blocks;
         CrossBlock cross;
         Block::Workspace workspace;
         LossHead::Saved head;
@@ -94,6 +95,10 @@ class Transformer {
     Coefficient taken_back(const StepContext& run) const { return {run.weight(backout_mix_), -1, 0}; }
     void build_masks(Ops& ops, const Batch& batch, Activations& a, Masks& masks) const;
     void run_forward(StepContext& run, Activations& a, ParameterTraffic* traffic = nullptr);
+    size_t depth() const { return blocks_.size() * static_cast<size_t>(config_.loops); }
+    const Block& block_at(size_t place) const { return blocks_[place % blocks_.size()]; }
+    // Whether the block at this place is in the last pass through the layers.
+    bool in_last_pass(size_t place) const { return place + blocks_.size() >= depth(); }
     void end_segment();  // ends the segment of the parameters added since the last call
     ModelConfig config_;
     ParamTable table_;

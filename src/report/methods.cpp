@@ -156,13 +156,17 @@ Passage shape(const Variant& v) {
         "in front of every module", "in front of and behind every module",
         "of queries, keys and values and around the MLP", "behind every module"};
     std::string text =
-        fmt::format("{} of width {}, {} of {} channels", counted(static_cast<size_t>(m.layers), "layer"),
-                    grouped(m.width), counted(static_cast<size_t>(a.heads), "head"), a.head_dim);
+        fmt::format("{} of width {}", counted(static_cast<size_t>(m.layers), "layer"), grouped(m.width));
+    if (m.loops > 1) text += fmt::format(" that are passed {} times", m.loops);
+    text += fmt::format(", {} of {} channels", counted(static_cast<size_t>(a.heads), "head"), a.head_dim);
     if (a.kv() != a.heads) text += fmt::format(" that share {} of keys and values", a.kv());
+    const std::vector<int64_t> layers = m.distinct_layers();
+    if (std::any_of(layers.begin(), layers.end(),
+                    [&](int64_t l) { return !m.layer_attention(l).gated_unit(); }))
+        text += fmt::format(", {} MLPs with {} hidden units", activations[static_cast<size_t>(m.mlp.kind)],
+                            grouped(m.mlp_hidden()));
     Passage out =
-        said(text + fmt::format(", {} MLPs with {} hidden units, {} {}",
-                                activations[static_cast<size_t>(m.mlp.kind)], grouped(m.mlp_hidden()),
-                                m.norm.kind == NormKind::rms ? "RMS norms" : "LayerNorms",
+        said(text + fmt::format(", {} {}", m.norm.kind == NormKind::rms ? "RMS norms" : "LayerNorms",
                                 placements[static_cast<size_t>(m.norm.placement)]));
     out.cite(keys_of_choice(v, "model.norm.placement"));
     for (const Passage& part : residual_parts(v)) out.say(", ").add(part);
@@ -210,6 +214,7 @@ class AttentionWords {
                                                 "RMS norm of queries and of keys over all heads"};
         static constexpr const char* gates[] = {"", "a gate per head", "a gate per channel",
                                                 "a gate per head that reads twelve channels"};
+        add(a.gated_unit(), "gated attention units", ".mixer");
         positions();
         scaling();
         add(a.qk.kind != model::QkKind::none, norms[static_cast<size_t>(a.qk.kind)], ".qk.kind");

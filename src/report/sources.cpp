@@ -62,6 +62,7 @@ const std::vector<Sourced>& choices_with_sources() {
         {".forget", "head", "lin2025fox"},
         {".mixer", "gdn", "yang2024gdn"},
         {".mixer", "kda", "kimi2025linear"},
+        {".mixer", "gau", "hua2022gau"},
         {".sink", "", "openai2025gptoss"},
         {".softcap", "", "gemma2024"},
         {".output_norm.kind", "", "nor2025"},

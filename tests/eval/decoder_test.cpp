@@ -1,6 +1,7 @@
 // Decoding with kept keys and values: every variant as in a pass over the whole text.
 #include "eval/decoding.h"
 #include "model/delta_models.h"
+#include "model/gau_models.h"
 #include "model/random_models.h"
 #include "model/small_models.h"
 #include "model/small_variants.h"
@@ -41,7 +42,7 @@ TEST_CASE("decoding: every small model and variant is what the whole text gives"
     const std::vector<std::string> isas = available_isas();
     Sum sum;
     uint32_t i = 0;
-    for (const auto& models : {small_models(), small_variants()})
+    for (const auto& models : {small_models(), small_variants(), gau_models()})
         for (const SmallModel& small : models) {
             CAPTURE(small.name);
             // Prompts of one token, shorter and longer than convolutions, windows and chunks.

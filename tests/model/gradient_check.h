@@ -12,7 +12,7 @@
 // cancellation between operations, the errors add up to:
 //
 //     |gradient - reference| <= epsilon * S,     epsilon = D sqrt(K) u Z
-//     D = 2 (20 L + 8 + extras): per layer two mixes, two norms, four products, value mix, query/key norm,
+//     D = 2 (20 L + 8 + extras), L counted in every pass through the layers: per layer two mixes, two norms, four products, value mix, query/key norm,
 //         rotary, scores, distance, softmax (3), weighted sum, activation (2), two residual additions; around
 //         the layers embedding, its norm, final norm, head, softcap (2), log-sum-exp, loss; twice, for the
 //         forward and the backward pass. Extras are operations beyond these: see extra_steps
@@ -58,6 +58,9 @@ inline int64_t extra_steps(const model::ModelConfig& m, const model::AttentionCo
     // Convolution, silu (2), decay (5) and beta (2), the norm of o, its gain and gate (4), and of the recurrence
     // what attention has no counterpart of: decays, the difference, its product with beta, the running sum (6).
     if (!a.attends()) return steps + 20;
+    // Silu (2), gain, bias and the sum over the heads' copies; product, silu and product of the gate (4); without the
+    // norm, the two products, the activation (2) and the residual addition of an MLP.
+    if (a.gated_unit()) steps += 9 - 6;
     if (a.conv.size > 0) ++steps;
     switch (a.qk.kind) {
         case model::QkKind::kna_w:
@@ -92,9 +95,9 @@ inline int64_t extra_steps(const model::ModelConfig& m, const model::AttentionCo
 
 inline double gradient_epsilon(const model::ModelConfig& m, int64_t tokens, double unit = 0x1p-24) {
     int64_t longest = std::max({m.width, m.mlp_hidden(), m.vocab_size, tokens});
-    int64_t steps = 20 * m.layers + 8;
-    for (int64_t l = 0; l < m.layers; ++l) {
-        const model::AttentionConfig& a = m.layer_attention(l);
+    int64_t steps = 20 * m.loops * m.layers + 8;
+    for (int64_t i = 0; i < m.loops * m.layers; ++i) {
+        const model::AttentionConfig& a = m.layer_attention(i % m.layers);
         longest = std::max(longest, a.heads * std::max(a.head_dim, a.delta.value_dim));
         steps += extra_steps(m, a);
     }
@@ -206,8 +209,8 @@ class Expected {
         return config_.layer_attention(std::stoll(name.substr(prefix.size())));
     }
     static bool decides_scores(const std::string& name) {
-        for (const char* part : {"attention.q.", "attention.k.", "scale.", "distance.", "q_norm.", "k_norm.",
-                                 "q_conv.", "k_conv.", "forget."})
+        for (const char* part : {"attention.q.", "attention.k.", "attention.z.", "scale.", "distance.",
+                                 "q_norm.", "k_norm.", "q_conv.", "k_conv.", "forget."})
             if (name.find(part) != std::string::npos) return true;
         return false;
     }

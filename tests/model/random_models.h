@@ -62,10 +62,24 @@ class RandomVariant {
             if (m.layers > 2 && flag()) m.last = "odd";
         }
         if (m.residual.smear || needs_sparse_channels_) m.width = std::max<int64_t>(m.width, 12);
+        const bool one_output =
+            m.residual.unet || m.residual.backout >= 0 || m.residual.values != model::ValueMix::none;
+        if (!one_output && one_in(3)) m.loops = 2;
+        if (!hybrid_ && one_in(5)) {
+            make_gated_unit(m.attention);
+            for (auto& [name, layout] : m.layouts)
+                if (flag()) make_gated_unit(layout);
+        }
         return r;
     }
 
   private:
+    void make_gated_unit(model::AttentionConfig& a) {
+        a.mixer = model::MixerKind::gau;
+        a.heads = kv_heads_;  // as many values as before
+        a.conv = {};
+        a.gate = {};
+    }
     model::AttentionConfig attention() {
         model::AttentionConfig a;
         a.kv_heads = kv_heads_;
@@ -178,6 +192,7 @@ inline std::set<std::string> features(const SmallModel& small) {
     };
     const model::ModelConfig& m = small.config;
     add("documents", small.documents);
+    add("loops", m.loops > 1);
     add("embedding_norm", m.embedding_norm);
     add("norm.kind", m.norm.kind);
     add("norm.gain", m.norm.gain);
@@ -195,6 +210,7 @@ inline std::set<std::string> features(const SmallModel& small) {
     add("last", !m.last.empty());
     for (int64_t l = 0; l < m.layers; ++l) {
         const model::AttentionConfig& a = m.layer_attention(l);
+        add("gau", a.gated_unit());
         add("grouped", a.heads != a.kv());
         add("window", a.window > 0);
         add("chunk", a.chunk > 0);
@@ -256,6 +272,8 @@ inline std::vector<std::string> known_features() {
     for (const char* key :
          {"norm.placement", "softcap", "position.kind", "scale.init", "sink", "output_norm"})
         values(key, 0, 3);
+    values("gau", 0, 2);
+    values("loops", 0, 2);
     values("mlp.kind", 0, 4);
     values("gate.kind", 0, 4);
     values("conv.size", 2, 3);

@@ -82,6 +82,21 @@ inline std::vector<SmallModel> small_models() {
         "unet, even", [](model::ModelConfig& m) { m.residual.unet = true; }, 4);
     add(
         "unet, odd", [](model::ModelConfig& m) { m.residual.unet = true; }, 5);
+    add(
+        "two passes, x0",
+        [](model::ModelConfig& m) {
+            m.loops = 2;
+            m.residual.x0 = true;
+        },
+        2);
+    add(
+        "three passes, tied, documents",
+        [](model::ModelConfig& m) {
+            m.loops = 3;
+            m.head.tied = true;
+        },
+        1)
+        .documents = true;
     add("values", [](model::ModelConfig& m) { m.residual.values = model::ValueMix::first; });
     add(
         "x0, unet, values",

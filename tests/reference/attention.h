@@ -105,6 +105,11 @@ class Attention {
             sequence.largest_scores = std::max(sequence.largest_scores, std::sqrt(squares / pairs));
         for (size_t p = 0; p < positions; ++p) output_norm(out[p], double(p));
         for (size_t p = 0; p < positions; ++p) gate(out[p], x[p]);
+        if (a_.mixer == model::MixerKind::gau) {
+            const Rows<T> u = silu(weights_.linear(x, name_ + "u.weight"));
+            for (size_t p = 0; p < positions; ++p)
+                for (size_t c = 0; c < u[p].size(); ++c) out[p][c] = u[p][c] * out[p][c];
+        }
         return weights_.linear(out, name_ + "o.weight",
                                a_.bias == model::AttentionBias::all ? name_ + "o.bias" : "");
     }
@@ -147,8 +152,28 @@ class Attention {
         return y;
     }
 
+    static Rows<T> silu(Rows<T> x) {
+        for (Row<T>& row : x)
+            for (T& a : row) a = a * sigmoid(a);
+        return x;
+    }
+    // The one query or key of a gated attention unit, for every head.
+    Rows<T> affine_of_z(const Rows<T>& x, const std::string& which, const Weights<T>& weights) const {
+        Rows<T> all;
+        for (const Row<T>& z : silu(weights.linear(x, name_ + "z.weight"))) {
+            all.emplace_back();
+            for (size_t c = 0; c < heads_ * d_; ++c)
+                all.back().push_back(z[c % d_] * weights.param(name_ + which + ".gain")[c % d_] +
+                                     weights.param(name_ + which + ".bias")[c % d_]);
+        }
+        return all;
+    }
+
     // Queries, keys or values, with their bias.
-    Rows<T> projected(const Rows<T>& x, const std::string& which) const {
+    Rows<T> projected(const Rows<T>& x, const std::string& which, const Weights<T>& weights) const {
+        if (a_.mixer == model::MixerKind::gau)
+            return which == "v" ? silu(weights_.linear(x, name_ + "v.weight"))
+                                : affine_of_z(x, which, weights);
         return weights_.linear(x, name_ + which + ".weight",
                                a_.bias == model::AttentionBias::none ? "" : name_ + which + ".bias");
     }
@@ -162,7 +187,7 @@ class Attention {
     }
 
     Rows<T> values(const Rows<T>& x, Sequence<T>& sequence) const {
-        Rows<T> v = projected(x, "v");
+        Rows<T> v = projected(x, "v", weights_);
         if (a_.conv.size > 0 && a_.conv.values) v = convolved(v, "v", weights_, sequence.doc_start);
         if (config_.residual.values == model::ValueMix::first) {
             if (layer_ == 0) sequence.first_values = v;
@@ -203,7 +228,7 @@ class Attention {
              const std::vector<int32_t>& doc_start)
             : o_(owner), a_(owner.a_), weights_(weights) {
             if (x.empty()) return;
-            Rows<T> q = o_.projected(x, "q"), k = o_.projected(x, "k");
+            Rows<T> q = o_.projected(x, "q", weights), k = o_.projected(x, "k", weights);
             if (a_.conv.size > 0 && a_.conv.queries) q = o_.convolved(q, "q", weights, doc_start);
             if (a_.conv.size > 0 && a_.conv.keys) k = o_.convolved(k, "k", weights, doc_start);
             const double length = double(x.size()), l0 = o_.l_train();

@@ -74,7 +74,8 @@ class Model {
         const Rows x0 = x;
         const int64_t layers = config_.layers;
         std::vector<Rows> outputs;  // of every block
-        for (int64_t l = 0; l < layers; ++l) {
+        for (int64_t i = 0; i < config_.loops * layers; ++i) {
+            const int64_t l = i % layers;
             const std::string name = fmt::format("layers.{}.", l);
             // U-net: the last floor(L/2) blocks add the output of their mirror image first.
             if (config_.residual.unet && l >= layers - layers / 2) {
@@ -138,12 +139,14 @@ class Model {
                    peri = placement == model::NormPlacement::peri || alone;
         const bool pre_norm = a.pre_norm && !hybrid && !alone;
         const Rows read = pre_norm ? norm(x, name + "attention_norm") : x;
-        Rows y = a.mixer == model::MixerKind::attention
+        const bool gated_unit = a.mixer == model::MixerKind::gau;
+        Rows y = a.mixer == model::MixerKind::attention || gated_unit
                      ? Attention<T>(config_, a, layout_of(config_, layer), layer, weights_, change_)
                            .forward(read, sequence)
                      : Delta<T>(config_, a, layer, weights_).forward(read, sequence);
         if (peri || a.post_norm) y = norm(y, name + "attention_post_norm", true);
         add(x, y);
+        if (gated_unit) return x;  // without an MLP
         const Rows n = alone ? x : norm(x, name + "mlp_norm");
         y = mlp(n, name + "mlp.");
         if (peri) y = norm(y, name + "mlp_post_norm", true);

@@ -78,8 +78,15 @@ inline std::vector<Parameter> parameters(const model::ModelConfig& m) {
         const model::AttentionConfig& a = attention_of(m, l);
         const std::string name = fmt::format("layers.{}.attention.", l);
         const int64_t d = a.head_dim, heads = a.heads, kv = a.kv_heads > 0 ? a.kv_heads : heads;
-        matrix(name + "q.weight", heads * d, width);
-        matrix(name + "k.weight", kv * d, width);
+        if (a.mixer == model::MixerKind::gau) {
+            matrix(name + "u.weight", heads * d, width);
+            matrix(name + "z.weight", d, width);
+            norm(name + "q", d, true);
+            norm(name + "k", d, true);
+        } else {
+            matrix(name + "q.weight", heads * d, width);
+            matrix(name + "k.weight", kv * d, width);
+        }
         matrix(name + "v.weight", kv * d, width);
         matrix(name + "o.weight", width, heads * d, m.init.zero_projections);
         if (a.bias != model::AttentionBias::none) {
@@ -196,11 +203,13 @@ inline std::vector<Parameter> parameters(const model::ModelConfig& m) {
             constant(layer + "x0_mix", {1}, 0);
         }
         if (m.norm.gain && a.pre_norm && !hybrid && !alone) norm(layer + "attention_norm", width, layer_norm);
-        if (a.mixer == model::MixerKind::attention)
+        const bool gated_unit = a.mixer == model::MixerKind::gau;
+        if (a.mixer == model::MixerKind::attention || gated_unit)
             attention_parameters(l);
         else
             delta_parameters(l);
         if (peri || a.post_norm) norm(layer + "attention_post_norm", width, layer_norm, m.norm.out_gain);
+        if (gated_unit) continue;
 
         const int64_t hidden = m.mlp.hidden > 0 ? m.mlp.hidden : 4 * width;
         if (m.norm.gain && !alone) norm(layer + "mlp_norm", width, layer_norm);

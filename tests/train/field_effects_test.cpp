@@ -142,6 +142,7 @@ std::vector<Effect> listed_effects() {
         {"seed.init", {"seed.init=2"}},
         {"seed.data", {"seed.data=2"}},
         {"model.layers", {"model.layers=3"}, Seen::weights},
+        {"model.loops", {"model.loops=2"}},
         {"model.width", {"model.width=20"}, Seen::weights},
         {"model.vocab_size", {"model.vocab_size=300"}, Seen::weights},
         {"model.embedding_norm", {"model.embedding_norm=false"}},

@@ -180,17 +180,22 @@ TEST_CASE("resume: a mixture whose weights change with the stage, at any number 
     }
 }
 
-TEST_CASE("resume: layers of the delta rule beside attention, validated beyond the training context") {
+TEST_CASE(
+    "resume: layers of the delta rule and gated attention units beside attention, beyond the training "
+    "context") {
     const std::vector<std::string> settings{
-        "model.layers=4",
-        R"(model.layouts={"gdn":{"mixer":"gdn"},"kda":{"mixer":"kda"},"all":{"position":{"kind":"nope"}}})",
-        R"(model.pattern=["gdn","kda","gdn","all"])", "model.init.zero_projections=false"};
+        "model.layers=4", "model.loops=2",
+        R"(model.layouts={"gdn":{"mixer":"gdn"},"kda":{"mixer":"kda"},"gau":{"mixer":"gau"},)"
+        R"("all":{"position":{"kind":"nope"}}})",
+        R"(model.pattern=["gdn","kda","gau","all"])", "model.init.zero_projections=false"};
     REQUIRE(run_training(load_tiny(home().config("mixers"), settings)) == ExitCode::ok);
     const auto config = load_tiny(home().config("stopped-mixers"), settings);
     for (int64_t k : {3, 7}) REQUIRE(stop_after(config, k) == ExitCode::stopped);
     REQUIRE(run_training(config) == ExitCode::ok);
-    CHECK(differing(results_of(home().dir / "mixers", steps),
-                    results_of(home().dir / "stopped-mixers", steps)) == "");
+    const Results whole = results_of(home().dir / "mixers", steps);
+    CHECK(differing(whole, results_of(home().dir / "stopped-mixers", steps)) == "");
+    REQUIRE(run_training(load_tiny(home().config("mixers-ranks"), settings), false, 2) == ExitCode::ok);
+    CHECK(differing(whole, results_of(home().dir / "mixers-ranks", steps)) == "");
 }
 
 TEST_CASE(

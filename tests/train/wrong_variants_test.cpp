@@ -156,10 +156,33 @@ TEST_CASE("wrong variants: modules and the residual stream") {
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"mixer": "gdn"}, "residual": {"values": "first"}}})",
          "model.attention.mixer (c.json:1:61): value residuals mix the values of attention, which this layer "
          "has not; see model.residual.values (c.json:1:92)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"mixer": "gau", "gate": {"kind": "headwise"}}}})",
+         "model.attention.gate.kind (c.json:1:85): a gated attention unit has a gate of its own; see "
+         "model.attention.mixer (c.json:1:61)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"mixer": "gau", "kv_heads": 2}}})",
+         "model.attention.kv_heads (c.json:1:80): a gated attention unit has values for each of its "
+         "heads; see model.attention.mixer (c.json:1:61)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"mixer": "gau", "bias": "all"}}})",
+         "model.attention.bias (c.json:1:76): the matrices of a gated attention unit have no biases; "
+         "see model.attention.mixer (c.json:1:61)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"mixer": "gau", "conv": {"size": 3}}}})",
+         "model.attention.conv.size (c.json:1:85): a gated attention unit has no convolution; see "
+         "model.attention.mixer (c.json:1:61)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"mixer": "gau"}, "mlp": {"hidden": 64}}})",
+         "model.mlp.hidden (c.json:1:87): has no effect: no layer has an MLP; see "
+         "model.attention.mixer (c.json:1:61)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"mixer": "gau", "delta": {"conv": 2}}}})",
+         "model.attention.delta (c.json:1:77): has no effect: mixer is gau; see "
+         "model.attention.mixer (c.json:1:61)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"mixer": "gau", "qk": {"kind": "qkv_rms_w"}}, "norm": {"placement": "hybrid"}}})",
+         "model.attention.mixer (c.json:1:61): placement hybrid norms the stream for the MLP, which a gated "
+         "attention unit has not; see model.norm.placement (c.json:1:120)"},
+        {R"({"stages": [{"steps": 1}], "model": {"loops": 2, "residual": {"unet": true}}})",
+         "model.residual.unet (c.json:1:71): takes one output of a layer, which has one in every pass; see "
+         "model.loops (c.json:1:47)"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"mixer": "gnd"}}})",
-         "model.attention.mixer (c.json:1:61): expected gdn, attention or kda, got the string \"gnd\": did "
-         "you "
-         "mean gdn?"},
+         "model.attention.mixer (c.json:1:61): expected gdn, gau, attention or kda, got the string \"gnd\": "
+         "did you mean gdn?"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"normaliser": "stick_breaking", "window": 1}}})",
          "model.attention.window (c.json:1:94): a stick-breaking query does not see its own key, so a window "
          "of 1 holds none; see "

@@ -1,0 +1,90 @@
+#include "model/gau_input.h"
+
+#include <cmath>
+
+namespace longreach::model {
+
+GauInput::GauInput(ParamTable& table, const ModelConfig& model, int64_t layer) {
+    const AttentionConfig& config = model.layer_attention(layer);
+    heads_ = config.heads;
+    dim_ = config.head_dim;
+    const std::string name = fmt::format("layers.{}.attention.", layer);
+    const InitRule in{InitRule::Kind::uniform,
+                      model.init.matrix_bound / std::sqrt(static_cast<double>(model.width))};
+    matrix_ = table.add_joined({
+        {name + "v.weight", {heads_ * dim_, model.width}, in, ParamGroup::matrix, true},
+        {name + "z.weight", {dim_, model.width}, in, ParamGroup::matrix, true},
+    });
+    const auto affine = [&](const char* part) {
+        const auto vector = [&](const char* what, double value) {
+            return table.add(
+                {name + part + what, {dim_}, {InitRule::Kind::constant, value}, ParamGroup::scalar});
+        };
+        const ParamRef gain = vector(".gain", 1);
+        return Affine{gain, vector(".bias", 0)};
+    };
+    query_ = affine("q");
+    key_ = affine("k");
+}
+
+GauInput::Saved GauInput::plan(Arena& arena, const std::string& name, int64_t tokens) const {
+    return {arena.activation(name + "projected", {tokens, matrix_.rows}),
+            arena.activation(name + "z", {tokens, dim_})};
+}
+
+GauInput::Workspace GauInput::plan_workspace(Arena& arena, int64_t tokens) const {
+    return {arena.activation("dprojected", {tokens, matrix_.rows}), arena.activation("dz", {tokens, dim_}),
+            arena.activation("dz_keys", {tokens, dim_})};
+}
+
+// A gain by channel is a convolution of one position.
+void GauInput::spread(StepContext& run, const Tensor& copies, const Tensor& z, const Affine& affine) const {
+    const Tensor first = head(copies, 0);
+    run.ops.short_conv(first, z, run.weight(affine.gain), Tensor(), run.batch.length);
+    run.ops.add_bias(first, run.weight(affine.bias));
+    for (int64_t h = 1; h < heads_; ++h) run.ops.copy(head(copies, h), first);
+}
+
+void GauInput::gather(StepContext& run, const Tensor& dz, const Tensor& dcopies, const Tensor& z,
+                      const Affine& affine) const {
+    const Tensor sum = head(dcopies, 0);
+    for (int64_t h = 1; h < heads_; ++h)
+        run.ops.mix(sum, Coefficient(), sum, Coefficient(), head(dcopies, h));
+    run.ops.add_bias_backward(run.gradient(affine.bias), sum);
+    run.ops.short_conv_backward(dz, run.gradient(affine.gain), sum, z, run.weight(affine.gain), Tensor(),
+                                run.batch.length);
+}
+
+void GauInput::forward(StepContext& run, const Saved& saved, const Tensor& q, const Tensor& k,
+                       const Tensor& v, const Tensor& xn) const {
+    const int64_t n = xn.rows();
+    const Tensor projected = saved.projected.first_rows(n), z = saved.z.first_rows(n);
+    run.ops.linear(projected, xn, run.matrix(matrix_), Write::set);
+    run.ops.activation(v, values_of(projected), Activation::silu);
+    run.ops.activation(z, z_of(projected), Activation::silu);
+    spread(run, q, z, query_);
+    spread(run, k, z, key_);
+}
+
+void GauInput::backward(StepContext& run, Tensor dxn, const Tensor& dq, const Tensor& dk, const Tensor& dv,
+                        const Saved& saved, const Workspace& workspace, const Tensor& xn) const {
+    const int64_t n = xn.rows();
+    const Tensor projected = saved.projected.first_rows(n), z = saved.z.first_rows(n);
+    const Tensor dprojected = workspace.dprojected.first_rows(n);
+    const Tensor dz = workspace.dz.first_rows(n), dz_keys = workspace.dz_keys.first_rows(n);
+    gather(run, dz, dq, z, query_);
+    gather(run, dz_keys, dk, z, key_);
+    run.ops.add(dz, dz_keys);
+    run.ops.activation_backward(values_of(dprojected), dv, values_of(projected), Activation::silu);
+    run.ops.activation_backward(z_of(dprojected), dz, z_of(projected), Activation::silu);
+    run.weight_gradient(matrix_, dprojected, xn);
+    run.ops.linear_backward_input(dxn, dprojected, run.matrix(matrix_), Write::set);
+}
+
+void GauInput::clip(Ops& ops, const FlatParams& weights, const Tensor& maxima, float limit) const {
+    const auto column = [&](const ParamRef& ref) { return weights.view(ref).shaped({dim_, 1}); };
+    ops.qk_clip(column(query_.gain), column(key_.gain), maxima.first(1), dim_, limit);
+    ops.qk_clip(column(query_.bias), column(key_.bias), maxima.first(1), dim_, limit);
+}
+
+}  // namespace longreach::model

@@ -1,0 +1,83 @@
+// Models with gated attention units: losses and gradients against the scalar formulas, where each query and key exists
+// once, the tensors, equal bits, QK-clip.
+#include <doctest/doctest.h>
+
+#include "model/check_model.h"
+#include "model/gau_models.h"
+#include "reference/parameters.h"
+
+using namespace longreach;
+using namespace longreach::test;
+
+TEST_CASE("gated attention units: losses and gradients agree with the reference on every instruction set") {
+    const std::vector<std::string> isas = available_isas();
+    double worst = 0;
+    for (const SmallModel& small : gau_models()) worst = std::max(worst, check_model(small, isas, 12, true));
+    MESSAGE("largest error, as a fraction of its bound: ", worst);
+}
+
+TEST_CASE("gated attention units: the reference in f32 keeps the bound it sets for others") {
+    double worst = 0;
+    for (const SmallModel& small : gau_models()) {
+        CAPTURE(small.name);
+        const auto fixture = make_fixture(small, {.threads = 1});
+        worst = std::max(worst,
+                         check_f32_reference(small.config, fixture->named_weights(), make_example(small), 4));
+    }
+    MESSAGE("largest error, as a fraction of its bound: ", worst);
+}
+
+TEST_CASE("gated attention units: tensors, and no MLP") {
+    for (const SmallModel& small : gau_models()) {
+        CAPTURE(small.name);
+        ModelFixture fixture(small.config, {.sequences = 1, .length = 8});
+        size_t count = 0;
+        for (const reference::Parameter& p : reference::parameters(small.config)) {
+            CAPTURE(p.name);
+            const model::Param* found = fixture.params().find(p.name);
+            REQUIRE(found != nullptr);
+            CHECK(found->shape == p.shape);
+            ++count;
+        }
+        CHECK(count == fixture.params().params().size());
+        CHECK(fixture.params().find("layers.0.mlp.up.weight") == nullptr);
+    }
+}
+
+TEST_CASE("gated attention units: a step has the same bits at every number of threads") {
+    for (const SmallModel& small : gau_models()) {
+        CAPTURE(small.name);
+        const Example example = make_example(small);
+        const auto one = make_fixture(small, {.threads = 1});
+        const ModelFixture::Step expected = one->train(example);
+        CHECK(one->evaluate(example) == expected.losses);
+        for (const int threads : {2, 3, 8}) {
+            const auto fixture = make_fixture(small, {.threads = threads});
+            const ModelFixture::Step step = fixture->train(example);
+            CHECK(step.losses == expected.losses);
+            CHECK(step.gradients == expected.gradients);
+        }
+    }
+}
+
+TEST_CASE("gated attention units: after a QK-clip the largest score of the same batch is the limit") {
+    model::ModelConfig m = tiny_model(1);
+    m.attention.mixer = model::MixerKind::gau;
+    m.attention.qk.kind = model::QkKind::none;
+    ModelFixture fixture(
+        m, {.sequences = 2, .length = 12, .document_mask = true, .watch = Watch::signed_values});
+    fixture.scatter_constants(0.3);
+    const Example example = random_example(m.vocab_size, 2, 12, true);
+    const auto largest = [&] {
+        fixture.model().clear_maxima(fixture.ops());
+        fixture.train(example);
+        return fixture.model().largest_score(fixture.ops());
+    };
+    const float limit = largest() / 5;
+    REQUIRE(limit > 0);
+    fixture.model().clip_scores(fixture.ops(), fixture.weights(), limit);
+    fixture.ops().download(fixture.host_weights.data(), fixture.weights().flat);
+    // Queries and keys are sums of two products with numbers that one rounding moved.
+    CHECK(largest() <= limit * (1 + 64 * 0x1p-24f));
+    CHECK(largest() >= limit * (1 - 64 * 0x1p-24f));
+}
