@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <string_view>
 
@@ -11,8 +12,10 @@ namespace longreach::train {
 
 namespace {
 
-// A signal handler can access only static storage; this is the only such variable of the program.
-volatile std::sig_atomic_t received_signal = 0;
+// A signal handler can access only static storage; this is the only such variable of the program. Atomic because
+// the handler runs in any thread, and where ranks are threads each of them has a StopSignals.
+std::atomic<int> received_signal = 0;
+static_assert(std::atomic<int>::is_always_lock_free);  // what a handler may use
 
 void remember(int signal) {
     if (signal == SIGINT && received_signal == SIGINT) _exit(128 + SIGINT);
