@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include "model/check_model.h"
+#include "model/gau_models.h"
 #include "model/small_variants.h"
 
 using namespace longreach;
@@ -25,6 +26,13 @@ TEST_CASE(
         CAPTURE(small.name);
         CHECK_NOTHROW(worst = std::max(worst, check_model(small, isas, 12, true)));
     }
+    MESSAGE("largest error, as a fraction of its bound: ", worst);
+}
+
+TEST_CASE("gated attention units: losses and gradients agree with the reference on every instruction set") {
+    const std::vector<std::string> isas = available_isas();
+    double worst = 0;
+    for (const SmallModel& small : gau_models()) worst = std::max(worst, check_model(small, isas, 12, true));
     MESSAGE("largest error, as a fraction of its bound: ", worst);
 }
 

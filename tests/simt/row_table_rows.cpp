@@ -435,7 +435,7 @@ std::vector<RowCase> row_cases() {
         cases.push_back(heads_forward(parts));
         cases.push_back(heads_backward(parts));
     }
-    for (int64_t taps : {2, 5}) {
+    for (int64_t taps : {1, 2, 5}) {
         cases.push_back(convolutions(taps));
         cases.push_back(convolutions_backward(taps));
     }
