@@ -180,11 +180,13 @@ TEST_CASE("resume: a mixture whose weights change with the stage, at any number 
     }
 }
 
-TEST_CASE("resume: layers of the delta rule beside attention, validated beyond the training context") {
+TEST_CASE("resume: the delta rule and latents beside attention, validated beyond the training context") {
     const std::vector<std::string> settings{
         "model.layers=4",
-        R"(model.layouts={"gdn":{"mixer":"gdn"},"kda":{"mixer":"kda"},"all":{"position":{"kind":"nope"}}})",
-        R"(model.pattern=["gdn","kda","gdn","all"])", "model.init.zero_projections=false"};
+        R"(model.layouts={"gdn":{"mixer":"gdn"},"kda":{"mixer":"kda"},"all":{"position":{"kind":"nope"}},)"
+        R"("latent":{"qk":{"kind":"none"},"latent":{"width":8,"shared":4,"queries":12}}})",
+        R"(model.pattern=["gdn","kda","latent","all"])", "model.init.zero_projections=false",
+        "optimizer.qk_clip.limit=0.01"};
     REQUIRE(run_training(load_tiny(home().config("mixers"), settings)) == ExitCode::ok);
     const auto config = load_tiny(home().config("stopped-mixers"), settings);
     for (int64_t k : {3, 7}) REQUIRE(stop_after(config, k) == ExitCode::stopped);
