@@ -338,7 +338,7 @@ class Ops : public Planner {
     virtual void do_head_maxima(Tensor out, const Tensor& row_maxima) = 0;
     const Operation<&Ops::do_head_maxima> head_maxima;
     // QK-clip: where maxima[h] > limit, g = limit / maxima[h]: the rows of head h in wq [H*d, C] and wk [G*d,
-    // C] are multiplied by sqrt(g); with G < H, those in wq alone by g.
+    // D] are multiplied by sqrt(g); with G < H, those in wq alone by g.
     virtual void do_qk_clip(Tensor wq, Tensor wk, const Tensor& maxima, int64_t head_dim, float limit) = 0;
     const Operation<&Ops::do_qk_clip> qk_clip;
 

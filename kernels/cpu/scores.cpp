@@ -34,13 +34,11 @@ void CpuOps::do_head_maxima(Tensor out, const Tensor& row_maxima) {
 void CpuOps::do_qk_clip(Tensor wq, Tensor wk, const Tensor& maxima, int64_t head_dim, float limit) {
     const int64_t heads = maxima.count();
     check(limit > 0, "QK-clip at {}", limit);
-    check(wq.rows() == heads * head_dim && wk.rows() % head_dim == 0 && wk.rows() <= wq.rows() &&
-              wq.cols() == wk.cols(),
+    check(wq.rows() == heads * head_dim && wk.rows() % head_dim == 0 && wk.rows() <= wq.rows(),
           "QK-clip of {} heads of {} in {}x{} and {}x{}", heads, head_dim, wq.rows(), wq.cols(), wk.rows(),
           wk.cols());
     const bool shared = wk.rows() < wq.rows();
-    const int64_t width = wq.cols();
-    for_items(pool_, heads, 2 * head_dim * width, [&](int64_t h) {
+    for_items(pool_, heads, head_dim * (wq.cols() + wk.cols()), [&](int64_t h) {
         const double most = maxima.f32()[h];
         // An infinite maximum gives no scale; its loss is not finite and stops the run.
         if (!(most > double{limit}) || std::isinf(most)) return;
@@ -49,7 +47,8 @@ void CpuOps::do_qk_clip(Tensor wq, Tensor wk, const Tensor& maxima, int64_t head
         const auto scale_rows = [&](const Tensor& w) {
             for (int64_t r = h * head_dim; r < (h + 1) * head_dim; ++r) {
                 float* row = w.f32() + r * w.row_stride;
-                for_vectors(width, [&](int64_t i, auto n) { store(row + i, scale * load(row + i, n), n); });
+                for_vectors(w.cols(),
+                            [&](int64_t i, auto n) { store(row + i, scale * load(row + i, n), n); });
             }
         };
         scale_rows(wq);

@@ -13,9 +13,11 @@ namespace longreach::cuda {
 namespace {
 
 constexpr int decode_warps = 4;
-constexpr int most_channels = 8;  // of a lane: heads up to 256
+// Channels of a lane: of heads up to 256, and of latents that are one head to all queries.
+constexpr int few_channels = 8, many_channels = 20;
 constexpr float minus_infinity = -__builtin_huge_valf();
 
+template <int most_channels>
 struct DecodeShared {
     float top[decode_warps], sum[decode_warps];
     float output[decode_warps][most_channels * 32];
@@ -38,10 +40,10 @@ struct DecodeShape {
     float scale, softcap;
 };
 
-template <class T>
+template <class T, int most_channels>
 KERNEL(decode_warps * 32)
 void attention_decode_kernel(DecodeInputs<T> in, DecodeShape s) {
-    DecodeShared& space = shared<DecodeShared>();
+    DecodeShared<most_channels>& space = shared<DecodeShared<most_channels>>();
     const int head = static_cast<int>(blockIdx.x), d = s.head_dim;
     const int64_t sequence = blockIdx.y;
     const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
@@ -134,7 +136,7 @@ void attention_decode(Tensor o, const Tensor& q, const Tensor& k, const Tensor& 
     check(!spec.stick_breaking, "a softmax over the scores of stick-breaking attention");
     check(!spec.forget || (spec.forget.rows() == spec.heads && spec.forget.cols() == k.rows()),
           "attention: forget sums {}x{}", spec.forget.rows(), spec.forget.cols());
-    check(spec.head_dim <= most_channels * 32, "heads of {} channels", spec.head_dim);
+    check(spec.head_dim <= many_channels * 32, "heads of {} channels", spec.head_dim);
     check(!spec.distance_gain || (spec.distance_gain.cols() > position &&
                                   spec.distance_bias.cols() == spec.distance_gain.cols()),
           "attention: distance tables of {} and {} entries at position {}", spec.distance_gain.cols(),
@@ -167,10 +169,17 @@ void attention_decode(Tensor o, const Tensor& q, const Tensor& k, const Tensor& 
                                 static_cast<int>(spec.head_dim),
                                 spec.scale,
                                 spec.softcap};
-        launch(attention_decode_kernel<T>,
-               {dim3(static_cast<unsigned>(spec.heads), static_cast<unsigned>(spec.batch)),
-                dim3(decode_warps * 32), sizeof(DecodeShared), stream},
-               inputs, shape);
+        const auto run = [&](auto channels) {
+            constexpr int most_channels = decltype(channels)::value;
+            launch(attention_decode_kernel<T, most_channels>,
+                   {dim3(static_cast<unsigned>(spec.heads), static_cast<unsigned>(spec.batch)),
+                    dim3(decode_warps * 32), sizeof(DecodeShared<most_channels>), stream},
+                   inputs, shape);
+        };
+        if (spec.head_dim <= few_channels * 32)
+            run(std::integral_constant<int, few_channels>());
+        else
+            run(std::integral_constant<int, many_channels>());
     });
 }
 

@@ -85,8 +85,7 @@ void head_maxima(Tensor out, const Tensor& row_maxima, Stream stream) {
 void qk_clip(Tensor wq, Tensor wk, const Tensor& maxima, int64_t head_dim, float limit, Stream stream) {
     const int64_t heads = maxima.count();
     check(limit > 0, "QK-clip at {}", limit);
-    check(wq.rows() == heads * head_dim && wk.rows() % head_dim == 0 && wk.rows() <= wq.rows() &&
-              wq.cols() == wk.cols(),
+    check(wq.rows() == heads * head_dim && wk.rows() % head_dim == 0 && wk.rows() <= wq.rows(),
           "QK-clip of {} heads of {} in {}x{} and {}x{}", heads, head_dim, wq.rows(), wq.cols(), wk.rows(),
           wk.cols());
     const bool shared = wk.rows() < wq.rows();

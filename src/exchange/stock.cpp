@@ -48,6 +48,7 @@ std::string unusual_attention(const AttentionConfig& a) {
     if (a.post_norm) return "post_norm";
     if (a.forget != model::ForgetKind::none) return "forget";
     if (a.normaliser != model::Normaliser::softmax) return "normaliser";
+    if (a.latent) return "latent";
     return {};
 }
 

@@ -140,7 +140,7 @@ double fall_of(const AttentionConfig& a, const std::vector<double>& theta) {
     if (steps == 0) return 0;
     if (!a.angle.is_null()) return steps / std::log(theta.front() / theta.back());
     const bool linear = position.kind == PositionKind::p_rope && position.spacing == Spacing::linspace;
-    return (linear ? steps : static_cast<double>(a.head_dim) / 2) / std::log(position.base);
+    return (linear ? steps : static_cast<double>(a.turned_dim()) / 2) / std::log(position.base);
 }
 
 std::string named_near(const std::string& text) {
@@ -177,7 +177,7 @@ law::Angle bind(const AngleText& text, const law::AngleNumbers& numbers, const s
 law::AngleNumbers numbers_of(const ModelConfig& model, int64_t layer) {
     return {.layer = layer,
             .layers = model.layers,
-            .head_dim = model.layer_attention(layer).head_dim,
+            .head_dim = model.layer_attention(layer).turned_dim(),
             .train_context = model.train_context};
 }
 
@@ -299,6 +299,7 @@ double trained_temperature(const ModelConfig& model, int64_t layer) {
 
 law::Angle output_factor(const ModelConfig& model, int64_t layer) {
     law::AngleNumbers numbers = numbers_of(model, layer);
+    numbers.head_dim = model.layer_attention(layer).head_dim;
     const std::string& formula = model.layer_attention(layer).output_norm.factor;
     const std::string key = ".output_norm.factor";
     if (law::mentions(formula, "m"))

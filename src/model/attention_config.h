@@ -154,11 +154,22 @@ struct DeltaConfig {
     int64_t value_channels(int64_t head_dim) const { return value_dim == 0 ? head_dim : value_dim; }
 };
 
+// Keys and values made of one latent per token (multi-head latent attention).
+struct LatentConfig {
+    static constexpr int64_t most_kept = 640;  // width and shared together: decoding reads them as one head
+    int64_t width = 0;                         // channels of the latent; 0: none
+    int64_t shared = 0;   // channels of every head whose keys are one for all heads; only these turn
+    int64_t queries = 0;  // channels of the latent of queries; 0: queries have none
+    void fields(config::Fields& f);
+    explicit operator bool() const { return width > 0; }
+};
+
 struct AttentionConfig {
     MixerKind mixer = MixerKind::attention;
     int64_t heads = 4;
     int64_t kv_heads = 0;  // 0: as many as heads
     int64_t head_dim = 64;
+    LatentConfig latent;
     int64_t window = 0;  // keys a query sees, its own included; 0: all
     int64_t chunk = 0;   // keys are visible within blocks of this many positions; 0: everywhere
     PositionConfig position;
@@ -190,6 +201,8 @@ struct AttentionConfig {
         const std::string* text = angle.to_string();
         return text != nullptr ? *text : "";
     }
+    // Channels of a head that positions may turn.
+    int64_t turned_dim() const { return latent ? latent.shared : head_dim; }
     int64_t kv() const { return kv_heads == 0 ? heads : kv_heads; }
 };
 

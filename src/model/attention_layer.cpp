@@ -24,6 +24,8 @@ AttentionLayer::AttentionLayer(ParamTable& table, const ModelConfig& model, int6
         model.init.zero_projections ? InitRule{} : uniform(model.init.matrix_bound, query_width());
     if (config_.gated_unit()) {
         gau_ = GauInput(table, model, layer);
+    } else if (config_.latent) {
+        latent_ = Latent(table, model, layer);
     } else {
         qkv_ = table.add_joined({
             {name + "q.weight", {query_width(), model.width}, in, ParamGroup::matrix, true},
@@ -72,6 +74,7 @@ std::unique_ptr<Mixer::Memory> AttentionLayer::plan(Arena& arena, const std::str
     Saved& saved = *memory;
     saved.qkv = arena.activation(name + "qkv", {tokens, total_width()});
     if (convolves()) saved.projected = arena.activation(name + "projected", {tokens, total_width()});
+    if (latent_) saved.latent = latent_.plan(arena, name, tokens);
     if (far_pairs_ && !training)
         saved.far = arena.activation(name + "far", {tokens, query_width() + value_width()});
     saved.queries = query_heads_.plan(arena, name + "queries", tokens);
@@ -91,6 +94,7 @@ void AttentionLayer::plan_workspace(Memory& memory, Arena& arena, Ops& ops, int6
     Workspace& w = static_cast<Saved&>(memory).workspace;
     const int64_t longest = *std::max_element(lengths.begin(), lengths.end());
     w.score = score_.plan_buffers(arena, tokens, longest, training);
+    if (latent_) w.latent = latent_.plan_workspace(arena, tokens, training);
     if (!training) return;
 
     if (gathers_maxima_) w.row_maxima = arena.reserve("row_maxima", DType::f32, {config_.heads, tokens});
@@ -139,6 +143,11 @@ AttentionSpec AttentionLayer::spec(StepContext& run, const Saved& saved, bool fi
 void AttentionLayer::plan_decoding(Memory& memory, Arena& arena, const std::string& name, int64_t sequences,
                                    int64_t room) const {
     Cache& cache = static_cast<Saved&>(memory).cache;
+    cache.forget = forget_.plan_cache(arena, name, sequences, room);
+    if (latent_) {
+        cache.latent = latent_.plan_cache(arena, name, sequences, room, far_pairs_);
+        return;
+    }
     cache.keys = arena.activation(name + "keys", {sequences * room, value_width()});
     cache.values = arena.activation(name + "values", {sequences * room, value_width()});
     if (far_pairs_) cache.far_keys = arena.activation(name + "far_keys", {sequences * room, value_width()});
@@ -147,14 +156,6 @@ void AttentionLayer::plan_decoding(Memory& memory, Arena& arena, const std::stri
         cache.recent = arena.activation(name + "recent", {rows, total_width()});
         cache.convolved = arena.activation(name + "convolved", {rows, total_width()});
     }
-    cache.forget = forget_.plan_cache(arena, name, sequences, room);
-}
-
-void AttentionLayer::remember(StepContext& run, const Tensor& cache, const Tensor& rows) const {
-    const int64_t length = run.batch.length;
-    for (int64_t b = 0; b < run.batch.sequences; ++b)
-        run.ops.copy(cache.row_range(b * run.generation->room + run.position(), length),
-                     rows.row_range(b * length, length));
 }
 
 int64_t AttentionLayer::first_key(int64_t position) const {
@@ -175,6 +176,9 @@ void AttentionLayer::project(StepContext& run, const Saved& saved, const Tensor&
     const int64_t n = run.batch.count();
     const Tensor qkv = saved.qkv.first_rows(n);
     if (gau_) return gau_.forward(run, saved.gau, queries_of(qkv), keys_of(qkv), values_of(qkv), xn);
+    if (latent_)
+        return latent_.project(run, saved.latent, saved.workspace.latent, queries_of(qkv), keys_of(qkv),
+                               values_of(qkv), xn);
     if (!convolves()) {
         run.ops.linear(qkv, xn, run.matrix(qkv_), Write::set);
         return add_biases(run, qkv);
@@ -198,6 +202,27 @@ void AttentionLayer::project(StepContext& run, const Saved& saved, const Tensor&
     if (run.decoding()) run.ops.copy(qkv, every(result, length, length - 1));
 }
 
+void AttentionLayer::treat(StepContext& run, const Saved& saved, const Tensor& q, const Tensor& k,
+                           bool far) const {
+    const Rotation queries = (far ? tables_.far_queries : tables_.queries).from(run.position());
+    const Rotation keys = (far ? tables_.far_keys : tables_.keys).from(run.position());
+    if (latent_)
+        return latent_.turn(run, saved.latent, saved.workspace.latent, saved.cache.latent, q, k, queries,
+                            keys, far);
+    query_heads_.forward(run, saved.queries, q, queries, tables_.ones);
+    key_heads_.forward(run, saved.keys, k, keys, tables_.ones);
+}
+
+void AttentionLayer::decode(StepContext& run, const Cache& cache, const Tensor& o, const Tensor& q,
+                            AttentionSpec scores) const {
+    scores.length = run.generation->room;
+    const int64_t first = first_key(run.position());
+    if (latent_) return latent_.decode(run, cache.latent, o, q, scores, first);
+    const auto kept = [&](const Tensor& rows) { return rows.first_rows(q.rows() * scores.length); };
+    if (scores.far_keys) scores.far_keys = kept(cache.far_keys);
+    run.ops.attention_decode(o, q, kept(cache.keys), kept(cache.values), scores, first, run.position());
+}
+
 void AttentionLayer::forward(StepContext& run, const Memory& memory, Tensor y, Write write, const Tensor& xn,
                              const SharedValues& shared) const {
     const Saved& saved = static_cast<const Saved&>(memory);
@@ -213,29 +238,21 @@ void AttentionLayer::forward(StepContext& run, const Memory& memory, Tensor y, W
         scores.far_from = tables_.far_from;
         run.ops.copy(scores.far_queries, q);
         run.ops.copy(scores.far_keys, k);
-        query_heads_.forward(run, saved.queries, scores.far_queries, tables_.far_queries.from(run.position()),
-                             tables_.ones);
-        key_heads_.forward(run, saved.keys, scores.far_keys, tables_.far_keys.from(run.position()),
-                           tables_.ones);
+        treat(run, saved, scores.far_queries, scores.far_keys, true);
     }
-    query_heads_.forward(run, saved.queries, q, tables_.queries.from(run.position()), tables_.ones);
-    key_heads_.forward(run, saved.keys, k, tables_.keys.from(run.position()), tables_.ones);
+    treat(run, saved, q, k, false);
     const Tensor v = values_.forward(run, saved.values, values_of(qkv), shared);
     const Tensor o = saved.o.first_rows(n);
     const Tensor lse = saved.lse.shaped({config_.heads, n});
     Tensor row_maxima;
     if (maxima_ && run.training) row_maxima = saved.workspace.row_maxima.shaped({config_.heads, n});
-    if (run.generation != nullptr) {
-        remember(run, saved.cache.keys, k);
-        remember(run, saved.cache.values, v);
-        if (scores.far_keys) remember(run, saved.cache.far_keys, scores.far_keys);
+    if (run.generation != nullptr && !latent_) {
+        keep_rows(run, saved.cache.keys, k);
+        keep_rows(run, saved.cache.values, v);
+        if (scores.far_keys) keep_rows(run, saved.cache.far_keys, scores.far_keys);
     }
     if (run.decoding()) {
-        scores.length = run.generation->room;
-        const auto kept = [&](const Tensor& cache) { return cache.first_rows(n * scores.length); };
-        if (scores.far_keys) scores.far_keys = kept(saved.cache.far_keys);
-        run.ops.attention_decode(o, q, kept(saved.cache.keys), kept(saved.cache.values), scores,
-                                 first_key(run.position()), run.position());
+        decode(run, saved.cache, o, q, scores);
     } else {
         run.ops.attention(o, lse, row_maxima, q, k, v, scores);
     }
@@ -275,18 +292,21 @@ void AttentionLayer::backward(StepContext& run, Tensor dxn, const Tensor& dy, co
     }
     run.ops.attention_backward(dq, dk, dv, also, workspace.attention, dout, o, lse, q, k, v, scores);
     score_.backward(run, tables_.score, workspace.score, also, scores.row_start);
-    query_heads_.backward(run, dq, q, saved.queries, tables_.queries, tables_.ones);
-    key_heads_.backward(run, dk, k, saved.keys, tables_.keys, tables_.ones);
-    values_.backward(run, dprojected_values, dv, saved.values, values_of(qkv), shared);
-
-    project_backward(run, dxn, dqkv, saved, xn);
+    if (latent_) {
+        latent_.backward(run, dxn, dq, dk, dv, saved.latent, workspace.latent, xn, tables_);
+    } else {
+        query_heads_.backward(run, dq, q, saved.queries, tables_.queries, tables_.ones);
+        key_heads_.backward(run, dk, k, saved.keys, tables_.keys, tables_.ones);
+        values_.backward(run, dprojected_values, dv, saved.values, values_of(qkv), shared);
+        project_backward(run, dxn, dqkv, saved, xn);
+    }
     output_.backward_input(run, dxn, workspace.output);
     if (forget_) forget_.backward(run, dxn, saved.forget, workspace.forget, xn);
 }
 
 void AttentionLayer::project_backward(StepContext& run, Tensor dxn, const Tensor& dqkv, const Saved& saved,
                                       const Tensor& xn) const {
-    const int64_t n = xn.rows();
+    const int64_t n = run.batch.count();
     const Tensor dq = queries_of(dqkv), dk = keys_of(dqkv), dv = values_of(dqkv);
     if (gau_) return gau_.backward(run, dxn, dq, dk, dv, saved.gau, saved.workspace.gau, xn);
     Tensor din = dqkv;
@@ -324,6 +344,7 @@ void AttentionLayer::gather_maxima(Tensor max, bool absolute) {
 void AttentionLayer::clip_scores(Ops& ops, const FlatParams& weights, float limit) const {
     if (!maxima_) return;
     if (gau_) return gau_.clip(ops, weights, maxima_, limit);
+    if (latent_) return latent_.clip_scores(ops, weights, maxima_, limit);
     ops.qk_clip(weights.view(query_), weights.view(key_), maxima_, config_.head_dim, limit);
     if (!q_bias_) return;
     const auto column = [&](const ParamRef& bias) { return weights.view(bias).shaped({bias.cols, 1}); };

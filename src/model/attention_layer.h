@@ -1,6 +1,6 @@
 // Softmax or stick-breaking attention.
 //
-//     qkv = xn Wqkv^T + bias                       [N, Q], Q = (H + 2G) d
+//     qkv = xn Wqkv^T + bias                       [N, Q], Q = (H + 2G) d; or made of a latent, latent.h
 //     q, k, v = short convolutions of them         optional
 //     q, k = rotary(norm(q)), rotary(norm(k))      heads.h
 //     v   = mixed and normed values                value_path.h
@@ -16,6 +16,7 @@
 #include "model/forget_gate.h"
 #include "model/gau_input.h"
 #include "model/heads.h"
+#include "model/latent.h"
 #include "model/mixer.h"
 #include "model/model_config.h"
 #include "model/score_law.h"
@@ -29,7 +30,8 @@ class AttentionLayer : public Mixer {
         Tensor keys, values, far_keys;  // [B R, G d]; far_keys only if there may be far pairs
         // [B K, Q]: the last K projected rows of every sequence, and their convolutions; with convolutions.
         Tensor recent, convolved;
-        Tensor forget;  // ForgetGate::plan_cache
+        Tensor forget;         // ForgetGate::plan_cache
+        Latent::Cache latent;  // in place of keys and values
     };
     // What lives only inside one call.
     struct Workspace {
@@ -42,12 +44,16 @@ class AttentionLayer : public Mixer {
         AttentionOutput::Workspace output;
         ForgetGate::Workspace forget;
         GauInput::Workspace gau;
+        Latent::Workspace latent;
         Tensor attention;  // workspace of the attention backward
     };
     struct Saved : Memory {
         Tensor projected;  // [N, Q] before the convolutions; empty without any
-        Tensor qkv;        // [N, Q]: q, k and, unless values are mixed, v as attention reads them
-        Tensor far;        // [N, (H + G) d]: q and k of far pairs; evaluation only
+        // [N, Q]: q, k and, unless values are mixed, v as attention reads them; with a latent one after the other
+        // instead of side by side.
+        Tensor qkv;
+        Latent::Saved latent;
+        Tensor far;  // [N, (H + G) d]: q and k of far pairs; evaluation only
         Heads::Saved queries, keys;
         ValuePath::Saved values;
         ScoreLaw::Saved score;
@@ -88,10 +94,14 @@ class AttentionLayer : public Mixer {
     int64_t query_width() const { return config_.heads * config_.head_dim; }
     int64_t value_width() const { return config_.kv() * config_.head_dim; }
     int64_t total_width() const { return query_width() + 2 * value_width(); }
-    Tensor queries_of(const Tensor& qkv) const { return qkv.col_range(0, query_width()); }
-    Tensor keys_of(const Tensor& qkv) const { return qkv.col_range(query_width(), value_width()); }
+    Tensor queries_of(const Tensor& qkv) const { return part_of(qkv, 0, query_width()); }
+    Tensor keys_of(const Tensor& qkv) const { return part_of(qkv, query_width(), value_width()); }
     Tensor values_of(const Tensor& qkv) const {
-        return qkv.col_range(query_width() + value_width(), value_width());
+        return part_of(qkv, query_width() + value_width(), value_width());
+    }
+    Tensor part_of(const Tensor& qkv, int64_t begin, int64_t width) const {
+        const int64_t n = qkv.rows();
+        return latent_ ? qkv.range(n * begin, n * width).shaped({n, width}) : qkv.col_range(begin, width);
     }
     Reach configured_reach() const { return {config_.window, config_.chunk}; }
     bool convolves() const { return q_conv_ || k_conv_ || v_conv_; }
@@ -100,10 +110,13 @@ class AttentionLayer : public Mixer {
     // dxn = the gradient at xn from dqkv, that at the projected queries, keys and values, which is overwritten.
     void project_backward(StepContext& run, Tensor dxn, const Tensor& dqkv, const Saved& saved,
                           const Tensor& xn) const;
+    // Norms and turns queries and keys; far: those of far pairs.
+    void treat(StepContext& run, const Saved& saved, const Tensor& q, const Tensor& k, bool far) const;
     // First key that the token of a decoding step sees.
     int64_t first_key(int64_t position) const;
-    // Copies the rows of a pass into a cache, at their positions.
-    void remember(StepContext& run, const Tensor& cache, const Tensor& rows) const;
+    // Attention of one query per sequence to what is kept; scores: of the step alone.
+    void decode(StepContext& run, const Cache& cache, const Tensor& o, const Tensor& q,
+                AttentionSpec scores) const;
     AttentionSpec shape(int64_t batch, int64_t length) const;
     // The spec of a pass. The forward pass fills the buffers it points to; the backward pass reads them.
     AttentionSpec spec(StepContext& run, const Saved& saved, bool fill) const;
@@ -115,6 +128,7 @@ class AttentionLayer : public Mixer {
     ParamRef q_bias_, k_bias_, v_bias_, out_bias_;
     ParamRef q_conv_, k_conv_, v_conv_;
     Heads query_heads_, key_heads_;
+    Latent latent_;
     ValuePath values_;
     ScoreLaw score_;
     AttentionOutput output_;

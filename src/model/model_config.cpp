@@ -280,6 +280,16 @@ void ModelConfig::check_layers(config::Problems& p) const {
     }
     for (const char* key : {"model.mlp.kind", "model.mlp.hidden", "model.mlp.bias"})
         if (!any_mlp) p.no_effect(key, "no layer has an MLP", layout_path(0) + ".mixer");
+    for (int64_t l : distinct_attention_layers()) {
+        if (!layer_attention(l).latent) continue;
+        const auto refuse = [&](bool used, const char* key, const char* message) {
+            if (used) p.add(layout_path(l) + ".latent.width", message, key);
+        };
+        refuse(residual.values == ValueMix::first, "model.residual.values",
+               "a generation keeps latents, not the values that a value residual mixes");
+        refuse(residual.value_embeddings > 0, "model.residual.value_embeddings",
+               "a generation keeps latents, not the values into which value embeddings are mixed");
+    }
     const auto value_width = [&](int64_t l) { return layer_attention(l).kv() * layer_attention(l).head_dim; };
     const auto equal_values = [&](const char* path, int64_t first, int64_t l) {
         if (value_width(l) == value_width(first)) return true;

@@ -4,6 +4,13 @@
 
 namespace longreach::model {
 
+void keep_rows(StepContext& run, const Tensor& cache, const Tensor& rows) {
+    const int64_t length = run.batch.length;
+    for (int64_t b = 0; b < run.batch.sequences; ++b)
+        run.ops.copy(cache.row_range(b * run.generation->room + run.position(), length),
+                     rows.row_range(b * length, length));
+}
+
 void keep_recent(StepContext& run, const Tensor& recent, const Tensor& rows, int64_t count) {
     const int64_t length = run.batch.length, added = std::min(count, length);
     const Tensor kept = recent.first_rows(run.batch.sequences * count);

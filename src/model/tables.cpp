@@ -48,7 +48,7 @@ void Tables::add_layer(const ModelConfig& config, int64_t layer, const LayerChoi
                           [&](const Rotary& r) {
                               const AttentionConfig& other = config.layer_attention(r.layer);
                               return r.trained.key() == angle.key() && r.choice == choice &&
-                                     other.head_dim == a.head_dim &&
+                                     other.turned_dim() == a.turned_dim() &&
                                      other.position.scaling == a.position.scaling;
                           },
                           {angle, layer, choice});

@@ -217,6 +217,8 @@ class AttentionWords {
         add(a.gated_unit(), "gated attention units", ".mixer");
         positions();
         scaling();
+        add(static_cast<bool>(a.latent),
+            fmt::format("keys and values made of a latent of {} channels", a.latent.width), ".latent.width");
         add(a.qk.kind != model::QkKind::none, norms[static_cast<size_t>(a.qk.kind)], ".qk.kind");
         score();
         add(a.normaliser == model::Normaliser::stick_breaking, "stick-breaking in place of the softmax",

@@ -60,6 +60,7 @@ const std::vector<Sourced>& choices_with_sources() {
         {".gate.kind", "sparse", "jordan2024"},
         {".normaliser", "stick_breaking", "tan2024stick"},
         {".forget", "head", "lin2025fox"},
+        {".latent.width", "", "deepseek2024v2"},
         {".mixer", "gdn", "yang2024gdn"},
         {".mixer", "kda", "kimi2025linear"},
         {".mixer", "gau", "hua2022gau"},

@@ -93,7 +93,10 @@ TEST_CASE(
             m.layouts["none"] = m.attention;
             m.layouts["none"].position.kind = model::PositionKind::nope;
             m.layouts["none"].conv = {3, true, true, true};
-            m.pattern = {"half", "none", "half"};
+            m.layouts["latent"] = m.attention;
+            m.layouts["latent"].qk.kind = model::QkKind::none;
+            m.layouts["latent"].latent = {12, 4, 0};
+            m.pattern = {"half", "none", "latent"};
             Text text{.sequences = 2, .prompt = 6, .room = 24};
             text.post_hoc.kind = kind;
             text.post_hoc.scale = scale;

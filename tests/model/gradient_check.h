@@ -62,6 +62,7 @@ inline int64_t extra_steps(const model::ModelConfig& m, const model::AttentionCo
     // norm, the two products, the activation (2) and the residual addition of an MLP.
     if (a.gated_unit()) steps += 9 - 6;
     if (a.conv.size > 0) ++steps;
+    if (a.latent) steps += a.latent.queries > 0 ? 6 : 3;  // a product, a norm, its gain
     switch (a.qk.kind) {
         case model::QkKind::kna_w:
         case model::QkKind::qk_rms_w:
@@ -98,7 +99,8 @@ inline double gradient_epsilon(const model::ModelConfig& m, int64_t tokens, doub
     int64_t steps = 20 * m.loops * m.layers + 8;
     for (int64_t i = 0; i < m.loops * m.layers; ++i) {
         const model::AttentionConfig& a = m.layer_attention(i % m.layers);
-        longest = std::max(longest, a.heads * std::max(a.head_dim, a.delta.value_dim));
+        longest = std::max(
+            {longest, a.heads * std::max(a.head_dim, a.delta.value_dim), a.latent.width, a.latent.queries});
         steps += extra_steps(m, a);
     }
     if (m.residual.smear) steps += 3;  // product, sigmoid, sum
@@ -209,8 +211,9 @@ class Expected {
         return config_.layer_attention(std::stoll(name.substr(prefix.size())));
     }
     static bool decides_scores(const std::string& name) {
-        for (const char* part : {"attention.q.", "attention.k.", "attention.z.", "scale.", "distance.",
-                                 "q_norm.", "k_norm.", "q_conv.", "k_conv.", "forget."})
+        for (const char* part :
+             {"attention.q.", "attention.k.", "attention.z.", "scale.", "distance.", "q_norm.", "k_norm.",
+              "q_conv.", "k_conv.", "forget.", "q_down", "q_up.", "kv_down", "k_up.", "k_shared."})
             if (name.find(part) != std::string::npos) return true;
         return false;
     }

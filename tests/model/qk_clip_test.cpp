@@ -63,6 +63,42 @@ TEST_CASE("qk_clip: after a clip the largest score of the same batch is at most 
         }
 }
 
+TEST_CASE("qk_clip: with latents too, and what all heads share stays") {
+    for (int64_t queries : {0, 12}) {
+        model::ModelConfig m = unnormed(3, 3);
+        m.attention.latent = {12, 4, queries};
+        Watched run(m, false);
+        const std::string query = queries > 0 ? "q_up" : "q", layer = "layers.0.attention.";
+        const auto weights = [&](const std::string& name) {
+            const auto values = run.fixture.values(run.fixture.host_weights, layer + name + ".weight");
+            return std::vector<float>(values.begin(), values.end());
+        };
+        for (float& w : run.fixture.values(run.fixture.host_weights, layer + query + ".weight")) w *= 8;
+        const Example example = random_example(m.vocab_size, 2, 12, true);
+        const float before = run.largest(example), limit = before / 5;
+        const std::vector<float> q = weights(query), k = weights("k_up"), s = weights("k_shared"),
+                                 c = weights("kv_down"), v = weights("v_up");
+        run.clip(limit);
+        CHECK(run.largest(example) <= limit * (1 + 64 * 0x1p-24f));
+        CHECK(run.largest(example) >= limit * (1 - 64 * 0x1p-24f));
+        CHECK(weights("k_shared") == s);
+        CHECK(weights("kv_down") == c);
+        CHECK(weights("v_up") == v);
+        // Of the head with the largest score, g = 1/5: content by its root, shared channels by itself.
+        const size_t in = q.size() / 24;
+        bool found = false;
+        for (size_t h = 0; h < 3; ++h) {
+            const float own = weights(query)[h * 8 * in] / q[h * 8 * in],
+                        shared = weights(query)[(h * 8 + 7) * in] / q[(h * 8 + 7) * in],
+                        key = weights("k_up")[h * 4 * 12] / k[h * 4 * 12];
+            CHECK(own == doctest::Approx(key));
+            CHECK(own * own == doctest::Approx(shared));
+            found = found || shared == doctest::Approx(0.2);
+        }
+        CHECK(found);
+    }
+}
+
 TEST_CASE("qk_clip: nothing moves when no score is above the limit, or all are negative") {
     const model::ModelConfig m = unnormed(2, 2);
     const Example example = random_example(m.vocab_size, 2, 12, true);

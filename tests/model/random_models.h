@@ -50,6 +50,7 @@ class RandomVariant {
         m.head.softcap = {static_cast<Softcap>(below(3)), 4, between(-1, 1), 2};
         m.init.matrix_bound = between(0.5, 1.5);
         m.init.embedding_std = between(0.5, 1.5);
+        mixes_values_ = m.residual.values != model::ValueMix::none || m.residual.value_embeddings > 0;
         hybrid_ = m.norm.placement == model::NormPlacement::hybrid;
         peri_ = m.norm.placement == model::NormPlacement::peri;
 
@@ -117,7 +118,25 @@ class RandomVariant {
                                   a.distance.kind == "si_interp";
         if (one_in(3) && !softmax_only && a.window != 1 && a.chunk != 1)
             a.normaliser = model::Normaliser::stick_breaking;
+        make_latent(a);
         return a;
+    }
+
+    // In one layout of five keys and values of a latent, without what contradicts it. Its numbers are drawn apart, so
+    // that they change no other variant.
+    void make_latent(model::AttentionConfig& a) {
+        const Rng rng(18, Purpose::test, stream_);
+        const auto below = [&](uint64_t n) {
+            return static_cast<int64_t>(rng.below(drawn_of_latents_++, n));
+        };
+        if (below(5) > 0 || hybrid_ || mixes_values_ || is_for_cosines(a.scale.kind)) return;
+        a.kv_heads = 0;
+        a.qk = {model::QkKind::none};
+        a.conv = {};
+        const bool turns = a.position.kind != model::PositionKind::nope;
+        const int64_t shared = a.head_dim == 4 ? 0 : turns ? 4 : 4 * below(2);
+        if (turns && shared == 0) a.position.kind = model::PositionKind::nope;
+        a.latent = {4 * (1 + below(4)), shared, below(2) == 0 ? 4 + below(12) : 0};
     }
 
     model::ScaleConfig scale(model::QkKind qk) {
@@ -176,8 +195,9 @@ class RandomVariant {
 
     Rng rng_;
     uint32_t stream_;
-    uint64_t drawn_ = 0;
-    bool documents_ = false, hybrid_ = false, peri_ = false, needs_sparse_channels_ = false;
+    uint64_t drawn_ = 0, drawn_of_latents_ = 0;
+    bool documents_ = false, hybrid_ = false, mixes_values_ = false, peri_ = false,
+         needs_sparse_channels_ = false;
     int64_t length_ = 0, kv_heads_ = 1, head_dim_ = 4;
 };
 
@@ -212,6 +232,9 @@ inline std::set<std::string> features(const SmallModel& small) {
         const model::AttentionConfig& a = m.layer_attention(l);
         add("gau", a.gated_unit());
         add("grouped", a.heads != a.kv());
+        add("latent", a.latent.width > 0);
+        if (a.latent) add("latent.shared", a.latent.shared > 0);
+        if (a.latent) add("latent.queries", a.latent.queries > 0);
         add("window", a.window > 0);
         add("chunk", a.chunk > 0);
         add("position.kind", a.position.kind);
@@ -259,15 +282,43 @@ inline std::vector<std::string> known_features() {
     const auto values = [&](const char* key, int first, int count) {
         for (int v = first; v < first + count; ++v) all.push_back(fmt::format("{}={}", key, v));
     };
-    for (const char* key : {"documents",    "embedding_norm", "norm.kind",      "norm.gain",
-                            "x0",           "unet",           "values",         "value_embeddings",
-                            "smear",        "backout",        "tied",           "layouts",
-                            "last",         "grouped",        "window",         "chunk",
-                            "spacing",      "eps_per_head",   "learned factor", "learned b",
-                            "scale.base",   "learn_tau",      "learn_decay",    "attention softcap",
-                            "conv.queries", "conv.keys",      "conv.values",    "output_norm.gain",
-                            "gate.doubled", "gate.zero_init", "pre_norm",       "post_norm",
-                            "forget",       "normaliser"})
+    for (const char* key : {"documents",
+                            "embedding_norm",
+                            "norm.kind",
+                            "norm.gain",
+                            "x0",
+                            "unet",
+                            "values",
+                            "value_embeddings",
+                            "smear",
+                            "backout",
+                            "tied",
+                            "layouts",
+                            "last",
+                            "grouped",
+                            "window",
+                            "chunk",
+                            "spacing",
+                            "eps_per_head",
+                            "learned factor",
+                            "learned b",
+                            "scale.base",
+                            "learn_tau",
+                            "learn_decay",
+                            "attention softcap",
+                            "conv.queries",
+                            "conv.keys",
+                            "conv.values",
+                            "output_norm.gain",
+                            "gate.doubled",
+                            "gate.zero_init",
+                            "pre_norm",
+                            "post_norm",
+                            "forget",
+                            "normaliser",
+                            "latent",
+                            "latent.shared",
+                            "latent.queries"})
         values(key, 0, 2);
     for (const char* key :
          {"norm.placement", "softcap", "position.kind", "scale.init", "sink", "output_norm"})

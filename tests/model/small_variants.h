@@ -229,6 +229,43 @@ inline std::vector<SmallModel> small_variants() {
         a.distance = {"scale_invariant", 3, true, 1, true};
         a.sink = model::SinkKind::learned;
     });
+    const auto latent = [](model::AttentionConfig& a, int64_t shared, int64_t queries) {
+        a.qk.kind = model::QkKind::none;
+        a.latent = {12, shared, queries};
+    };
+    attend("latent", [&](model::AttentionConfig& a) { latent(a, 4, 0); });
+    attend(
+        "latent, nothing shared, no positions, window, documents",
+        [&](model::AttentionConfig& a) {
+            latent(a, 0, 0);
+            a.position.kind = model::PositionKind::nope;
+            a.window = 6;
+        },
+        true);
+    attend("latent, shared channels that do not turn, forget gates", [&](model::AttentionConfig& a) {
+        latent(a, 4, 0);
+        a.position.kind = model::PositionKind::nope;
+        a.forget = model::ForgetKind::head;
+    });
+    add(
+        "latents of queries too, gains, distance, length scale, softcap, sinks, gate, documents",
+        [&](model::ModelConfig& m) {
+            model::AttentionConfig& a = m.attention;
+            latent(a, 4, 8);
+            m.norm = {NormKind::layer, true};
+            a.position.base = 50;
+            a.softcap = 1.5;
+            a.scale.kind = "logn";
+            a.distance = {"scale_invariant", 3, true, 1, true};
+            a.sink = model::SinkKind::learned;
+            a.gate.kind = model::GateKind::elementwise;
+        },
+        true);
+    attend("latent, sticks, pairs that fade with distance", [&](model::AttentionConfig& a) {
+        latent(a, 4, 0);
+        a.normaliser = model::Normaliser::stick_breaking;
+        a.angle = json::Value::object({{"near", "p * 50^(-2*m/d)"}, {"growth", "-0.1*p/(1 + m)"}});
+    });
     attend("sticks", [](model::AttentionConfig& a) { a.normaliser = model::Normaliser::stick_breaking; });
     attend(
         "sticks, no positions, grouped, window, documents",

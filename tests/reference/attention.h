@@ -40,6 +40,7 @@ class Attention {
           change_(change),
           d_(size_t(attention.head_dim)),
           heads_(size_t(attention.heads)),
+          turning_(size_t(attention.latent.width > 0 ? attention.latent.shared : attention.head_dim)),
           kv_heads_(attention.kv_heads > 0 ? size_t(attention.kv_heads) : heads_) {}
 
     // x: what the layer reads, normed or not. Returns the output of the o projection.
@@ -178,6 +179,34 @@ class Attention {
                                a_.bias == model::AttentionBias::none ? "" : name_ + which + ".bias");
     }
 
+    // The normed latent, which `name` projects: c, or that of queries.
+    Rows<T> latent(const Rows<T>& x, const std::string& name, const Weights<T>& weights) const {
+        const bool layer_norm = config_.norm.kind == NormKind::layer;
+        Rows<T> c = weights.linear(x, name_ + name + ".weight");
+        for (Row<T>& row : c) {
+            row = rms_norm(layer_norm ? centred(row) : row, T(config_.norm.eps));
+            if (config_.norm.gain) affine(row, name_ + name + "_norm", weights, layer_norm);
+        }
+        return c;
+    }
+    Rows<T> latent_queries(const Rows<T>& x, const Weights<T>& weights) const {
+        if (a_.latent.queries == 0) return weights.linear(x, name_ + "q.weight");
+        return weights.linear(latent(x, "q_down", weights), name_ + "q_up.weight");
+    }
+    // Every head's key: what it makes of the latent, then the channels that all heads share.
+    Rows<T> latent_keys(const Rows<T>& x, const Weights<T>& weights) const {
+        const Rows<T> own = weights.linear(latent(x, "kv_down", weights), name_ + "k_up.weight");
+        Rows<T> shared(x.size()), k(x.size());
+        if (turning_ > 0) shared = weights.linear(x, name_ + "k_shared.weight");
+        for (size_t p = 0; p < x.size(); ++p)
+            for (size_t h = 0; h < heads_; ++h) {
+                const Row<T> head = slice(own[p], h * (d_ - turning_), d_ - turning_);
+                k[p].insert(k[p].end(), head.begin(), head.end());
+                k[p].insert(k[p].end(), shared[p].begin(), shared[p].end());
+            }
+        return k;
+    }
+
     // Gain and bias of a norm over one head.
     static void affine(Row<T>& x, const std::string& name, const Weights<T>& weights, bool bias) {
         for (size_t c = 0; c < x.size(); ++c) {
@@ -187,6 +216,8 @@ class Attention {
     }
 
     Rows<T> values(const Rows<T>& x, Sequence<T>& sequence) const {
+        if (a_.latent.width > 0)
+            return weights_.linear(latent(x, "kv_down", weights_), name_ + "v_up.weight");
         Rows<T> v = projected(x, "v", weights_);
         if (a_.conv.size > 0 && a_.conv.values) v = convolved(v, "v", weights_, sequence.doc_start);
         if (config_.residual.values == model::ValueMix::first) {
@@ -228,7 +259,9 @@ class Attention {
              const std::vector<int32_t>& doc_start)
             : o_(owner), a_(owner.a_), weights_(weights) {
             if (x.empty()) return;
-            Rows<T> q = o_.projected(x, "q", weights), k = o_.projected(x, "k", weights);
+            const bool latent = a_.latent.width > 0;
+            Rows<T> q = latent ? o_.latent_queries(x, weights) : o_.projected(x, "q", weights);
+            Rows<T> k = latent ? o_.latent_keys(x, weights) : o_.projected(x, "k", weights);
             if (a_.conv.size > 0 && a_.conv.queries) q = o_.convolved(q, "q", weights, doc_start);
             if (a_.conv.size > 0 && a_.conv.keys) k = o_.convolved(k, "k", weights, doc_start);
             const double length = double(x.size()), l0 = o_.l_train();
@@ -327,17 +360,17 @@ class Attention {
             } else if (part != std::string("near")) {
                 return 0;
             }
-            return o_.at_position(*formula, position, double(m));
+            return o_.at_position(*formula, position, double(m), o_.turning_);
         }
-        // Pairs (m, m + d/2) of every head rotated by position * theta_m, or as `angle` says; sign -1: keys.
+        // Pairs (m, m + d/2) of every head's d turning channels rotated by position * theta_m, or as `angle` says; sign -1: keys.
         Row<T> turned(Row<T> row, double position, double sign = 1) const {
-            const size_t half = o_.d_ / 2;
+            const size_t half = o_.turning_ / 2;
             const bool written = !a_.angle.is_null();
             for (size_t m = 0; m < (written ? half : theta_.size()); ++m) {
                 const double angle = written ? of_angle("near", m, position) : position * theta_[m];
                 const double grown = written ? std::exp(sign * of_angle("growth", m, position)) : 1;
                 const T cosine = grown * std::cos(angle), sine = grown * std::sin(angle);
-                for (size_t begin = 0; begin < row.size(); begin += o_.d_) {
+                for (size_t begin = o_.d_ - o_.turning_; begin < row.size(); begin += o_.d_) {
                     const T first = row[begin + m], second = row[begin + m + half];
                     row[begin + m] = first * cosine - second * sine;
                     row[begin + m + half] = first * sine + second * cosine;
@@ -505,11 +538,11 @@ class Attention {
         return s.size() == heads_ ? s[h] : s.at(h * d_ + c);
     }
 
-    double at_position(const std::string& formula, double p, double m) const {
+    double at_position(const std::string& formula, double p, double m, size_t channels) const {
         return FormulaWalker<double>(formula,
                                      {{"p", p},
                                       {"m", m},
-                                      {"d", double(d_)},
+                                      {"d", double(channels)},
                                       {"l", double(layer_)},
                                       {"layers", double(config_.layers)},
                                       {"L", l_train()}},
@@ -521,7 +554,7 @@ class Attention {
         const model::OutputNormConfig& n = a_.output_norm;
         if (n.kind == model::OutputNorm::none) return;
         if (n.kind == model::OutputNorm::position) {
-            for (T& o : row) o = T(at_position(n.factor, position, 0)) * o;
+            for (T& o : row) o = T(at_position(n.factor, position, 0, d_)) * o;
             return;
         }
         const size_t width = n.kind == model::OutputNorm::head ? d_ : row.size();
@@ -554,7 +587,8 @@ class Attention {
     std::string name_;
     const Weights<T>& weights_;
     const PostHoc& change_;
-    size_t d_, heads_, kv_heads_;
+    // turning_: channels of a head that may turn, the last ones.
+    size_t d_, heads_, turning_, kv_heads_;
 };
 
 }  // namespace longreach::reference

@@ -83,11 +83,23 @@ inline std::vector<Parameter> parameters(const model::ModelConfig& m) {
             matrix(name + "z.weight", d, width);
             norm(name + "q", d, true);
             norm(name + "k", d, true);
+            matrix(name + "v.weight", kv * d, width);
+        } else if (a.latent.width > 0) {
+            const int64_t latent = a.latent.width, shared = a.latent.shared, queries = a.latent.queries;
+            matrix(name + "kv_down.weight", latent, width);
+            if (shared > 0) matrix(name + "k_shared.weight", shared, width);
+            if (queries > 0) matrix(name + "q_down.weight", queries, width);
+            matrix(name + (queries > 0 ? "q_up.weight" : "q.weight"), heads * d,
+                   queries > 0 ? queries : width);
+            matrix(name + "k_up.weight", heads * (d - shared), latent);
+            matrix(name + "v_up.weight", heads * d, latent);
+            if (m.norm.gain) norm(name + "kv_down_norm", latent, layer_norm);
+            if (m.norm.gain && queries > 0) norm(name + "q_down_norm", queries, layer_norm);
         } else {
             matrix(name + "q.weight", heads * d, width);
             matrix(name + "k.weight", kv * d, width);
+            matrix(name + "v.weight", kv * d, width);
         }
-        matrix(name + "v.weight", kv * d, width);
         matrix(name + "o.weight", width, heads * d, m.init.zero_projections);
         if (a.bias != model::AttentionBias::none) {
             constant(name + "q.bias", {heads * d}, 0);

@@ -98,7 +98,7 @@ struct Turns {
 inline Turns turns_of(const model::AttentionConfig& a, const PostHoc& change, double l0, double l) {
     using Kind = PostHoc::Kind;
     const model::ScalingConfig& s = a.position.scaling;
-    std::vector<double> theta = frequencies(a.position, a.head_dim);
+    std::vector<double> theta = frequencies(a.position, a.latent.width > 0 ? a.latent.shared : a.head_dim);
     double magnitude = 1;
     const auto of_k = [](double k) { return 0.1 * std::log(k) + 1; };
     if (s.kind != "none" && !theta.empty()) {

@@ -371,50 +371,49 @@ RowCase gate_sums_backward() {
 }
 
 RowCase decoding(const std::string& variant, bool tables, bool far, bool sink, float softcap) {
-    return {"attention_decode", variant, {{2, 16}, {1, 40, 8}, {2, 10, 3}, {1, 96}}, [=](Problem& p) {
-                const auto [batch, d, gap] = p.shape;
-                const int64_t length = 24, heads = 4, groups = 2, position = 20, first = 3;
-                const int q = p.in(batch, heads * d), k = p.in(batch * length, groups * d),
-                          v = p.in(batch * length, groups * d);
-                const int far_q = p.in(batch, heads * d), far_k = p.in(batch * length, groups * d);
-                const int factor = p.f32(heads, batch, 0.1, 1), gain = p.f32(1, length + 5, 0.1, 1);
-                const int bias = p.f32(heads, length + 5, 0.2), square = p.vec(batch, 0.1);
-                const int logits = p.vec(heads);
-                // |z| = 0.1 / d |<q, k>| < 2.5 errs by d roundings of itself, at most 16 more through cap,
-                // factor (< 1.5) and gain (< 1.5); a probability by twice that of both sides and by less than
-                // 100 of its own and of the sums; |v| < 5.
-                const double steps = 4 * 2.5 * 1.5 * 1.5 * (static_cast<double>(d) + 16) + 100;
-                const int o = p.out(batch, heads * d, {steps, 5});
-                const auto call = [=](const Tensors& t, auto attend) {
-                    AttentionSpec s{.batch = batch,
-                                    .length = length,
-                                    .heads = heads,
-                                    .kv_heads = groups,
-                                    .head_dim = d,
-                                    .scale = 0.1f / static_cast<float>(d),
-                                    .softcap = softcap};
-                    s.row_factor = t[factor];
-                    if (tables) {
-                        s.distance_gain = t[gain];
-                        s.distance_bias = t[bias];
-                        s.row_square = t[square];
-                    }
-                    if (far) {
-                        s.far_queries = t[far_q];
-                        s.far_keys = t[far_k];
-                        s.far_from = 9;
-                    }
-                    if (sink) s.sink = t[logits];
-                    attend(t[o], t[q], t[k], t[v], s, first, position);
-                };
-                p.run(
-                    [=](Ops& cpu, const Tensors& t) {
-                        call(t, [&](const auto&... of) { cpu.attention_decode(of...); });
-                    },
-                    [=](const Tensors& t) {
-                        call(t, [](const auto&... of) { cuda::attention_decode(of..., nullptr); });
-                    });
-            }};
+    return {
+        "attention_decode", variant, {{2, 16}, {1, 40, 8}, {2, 10, 3}, {1, 96}, {1, 300}}, [=](Problem& p) {
+            const auto [batch, d, gap] = p.shape;
+            const int64_t length = 24, heads = 4, groups = 2, position = 20, first = 3;
+            const int q = p.in(batch, heads * d), k = p.in(batch * length, groups * d),
+                      v = p.in(batch * length, groups * d);
+            const int far_q = p.in(batch, heads * d), far_k = p.in(batch * length, groups * d);
+            const int factor = p.f32(heads, batch, 0.1, 1), gain = p.f32(1, length + 5, 0.1, 1);
+            const int bias = p.f32(heads, length + 5, 0.2), square = p.vec(batch, 0.1);
+            const int logits = p.vec(heads);
+            // |z| = 0.1 / d |<q, k>| < 2.5 errs by d roundings of itself, at most 16 more through cap,
+            // factor (< 1.5) and gain (< 1.5); a probability by twice that of both sides and by less than
+            // 100 of its own and of the sums; |v| < 5.
+            const double steps = 4 * 2.5 * 1.5 * 1.5 * (static_cast<double>(d) + 16) + 100;
+            const int o = p.out(batch, heads * d, {steps, 5});
+            const auto call = [=](const Tensors& t, auto attend) {
+                AttentionSpec s{.batch = batch,
+                                .length = length,
+                                .heads = heads,
+                                .kv_heads = groups,
+                                .head_dim = d,
+                                .scale = 0.1f / static_cast<float>(d),
+                                .softcap = softcap};
+                s.row_factor = t[factor];
+                if (tables) {
+                    s.distance_gain = t[gain];
+                    s.distance_bias = t[bias];
+                    s.row_square = t[square];
+                }
+                if (far) {
+                    s.far_queries = t[far_q];
+                    s.far_keys = t[far_k];
+                    s.far_from = 9;
+                }
+                if (sink) s.sink = t[logits];
+                attend(t[o], t[q], t[k], t[v], s, first, position);
+            };
+            p.run([=](Ops& cpu,
+                      const Tensors& t) { call(t, [&](const auto&... of) { cpu.attention_decode(of...); }); },
+                  [=](const Tensors& t) {
+                      call(t, [](const auto&... of) { cuda::attention_decode(of..., nullptr); });
+                  });
+        }};
 }
 
 }  // namespace

@@ -17,6 +17,7 @@ void shrink(model::AttentionConfig& a) {
     a.kv_heads = a.kv_heads > 0 && a.kv_heads < a.heads ? 1 : 0;
     a.heads = 2;
     a.head_dim = 8;
+    if (a.latent) a.latent = {12, a.latent.shared > 0 ? 4 : 0, a.latent.queries > 0 ? 8 : 0};
     if (a.window > 0) a.window = 5;
     if (a.chunk > 0) a.chunk = 5;
     a.scale.floor_scale = 3;

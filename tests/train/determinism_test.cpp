@@ -99,6 +99,22 @@ TEST_CASE("determinism: many variants at once, 1, 2, 3 and 8 threads") {
     }
 }
 
+TEST_CASE("determinism: latents, 1, 3 and 8 threads") {
+    const TempDir dir;
+    make_larger_corpus(dir / "data");
+    Results first;
+    for (const char* threads : {"1", "3", "8"}) {
+        CAPTURE(threads);
+        std::vector<std::string> overrides = latents();
+        overrides.insert(overrides.end(),
+                         {"model.residual.values=none", fmt::format("system.threads={}", threads)});
+        REQUIRE(run_training(load_tiny(small_config(dir.path()), overrides), true) == ExitCode::ok);
+        const Results results = results_of(dir / "run", 3);
+        if (first.empty()) first = results;
+        CHECK(differing(first, results) == "");
+    }
+}
+
 TEST_CASE(
     "determinism: 64 and 128 threads, and a number that changes all the time, end with the same bytes") {
     const TempDir dir;

@@ -124,6 +124,7 @@ std::vector<Effect> listed_effects() {
         attention({"position.scaling.kind=yarn", "position.scaling.original_context=16",
                    "position.scaling.fast=2", "position.scaling.slow=0.25", "position.base=30"});
     const Overrides windowed = attention({"window=8"});
+    const Overrides latent = attention({"qk.kind=none", "latent.width=8", "latent.shared=4"});
     const Overrides long_eval{"eval.lengths=[16,64]"};
     const auto rope = [](std::initializer_list<const char*> settings) {
         Overrides all;
@@ -199,6 +200,10 @@ std::vector<Effect> listed_effects() {
         attention_effect("sink", "learned"),
         attention_effect("forget", "head", Seen::weights),
         attention_effect("normaliser", "stick_breaking"),
+        attention_effect("latent.width", "12", Seen::weights, latent),
+        attention_effect("latent.shared", "4", Seen::weights,
+                         attention({"position.kind=nope", "qk.kind=none", "latent.width=8"})),
+        attention_effect("latent.queries", "8", Seen::weights, latent),
         attention_effect("mixer", "gdn", Seen::weights),
         attention_effect("delta.value_dim", "16", Seen::weights, attention({"mixer=gdn"})),
         attention_effect("delta.conv", "2", Seen::weights, attention({"mixer=kda"})),

@@ -77,6 +77,14 @@ TEST_CASE("ranks: 1, 2, 4 and 8 leave the same bytes, with and without sharded o
     }
 }
 
+TEST_CASE("ranks: latents at 1 and at 4") {
+    const Home home;
+    const Overrides overrides = with(eight, latents());
+    const Results expected = home.alone(overrides);
+    REQUIRE(run_training(home.config("run", overrides), true, 4) == ExitCode::ok);
+    CHECK(differing(expected, home.results("run")) == "");
+}
+
 TEST_CASE(
     "ranks: micro-batches that do not divide evenly among them, and a smaller step in the first stage") {
     const Home home;

@@ -69,6 +69,8 @@ inline config::LoadedConfig<train::Experiment> load(const std::string& file, con
 // that an experiment sets itself.
 inline const std::map<std::string, std::vector<std::string>> shrink_more = {
     {"hybrids/grok2.json", {"model.attention.scale.attn_temperature_len=64"}},
+    {"hybrids/kimi_linear.json",
+     {"model.layouts.global.latent.width=24", "model.layouts.global.latent.shared=8"}},
     {"hybrids/llama4.json", {"model.layouts.local.chunk=32", "model.layouts.global.scale.floor_scale=64"}},
     {"hybrids/local_si_global_sqrt2logn.json", {"model.layouts.local.window=32"}},
     {"hybrids/rnope_swa.json", {"model.layouts.local.window=32"}},

@@ -88,6 +88,13 @@ inline std::vector<std::string> many_variants() {
             "eval.rope.layers=all"};
 }
 
+// Keys and values made of latents, clipped, which exclude some of the variants above.
+inline std::vector<std::string> latents() {
+    return {"model.attention.qk.kind=none",      "model.attention.latent.width=8",
+            "model.attention.latent.shared=4",   "model.attention.latent.queries=12",
+            "model.init.zero_projections=false", "optimizer.qk_clip.limit=0.01"};
+}
+
 inline std::vector<double> training_losses(const std::string& run) {
     std::vector<double> losses;
     const std::string text = get(run + "/metrics.jsonl");

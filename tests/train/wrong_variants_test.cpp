@@ -142,6 +142,36 @@ TEST_CASE("wrong variants: modules and the residual stream") {
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"normaliser": "stick_breaking", "distance": {"kind": "si_interp"}}}})",
          "model.attention.distance.kind (c.json:1:105): si_interp defines scores up to a constant per query, "
          "which only the softmax ignores; see model.attention.normaliser (c.json:1:66)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"latent": {"shared": 16}}}})",
+         "model.attention.latent.shared (c.json:1:73): has no effect: latent.width is 0; see "
+         "model.attention.latent.width (default)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"qk": {"kind": "none"}, "latent": {"width": 64}}}})",
+         "model.attention.latent.shared (default): positions turn the shared channels alone: without any, "
+         "position.kind must be nope; see model.attention.position.kind (default)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"latent": {"width": 64, "shared": 16}}}})",
+         "model.attention.qk.kind (default): with a latent it must be none: a generation keeps latents, and "
+         "the norm of a key cannot be had from its latent without the key (optimizer.qk_clip bounds scores "
+         "instead); see model.attention.latent.width (c.json:1:72)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"kv_heads": 2, "qk": {"kind": "none"}, "latent": {"width": 64, "shared": 16}}}})",
+         "model.attention.kv_heads (c.json:1:64): with a latent every head has a key and a value of its own; "
+         "see model.attention.latent.width (c.json:1:111)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"bias": "qkv", "qk": {"kind": "none"}, "latent": {"width": 64, "shared": 16}}}})",
+         "model.attention.bias (c.json:1:60): projections of a latent have no biases; see "
+         "model.attention.latent.width (c.json:1:111)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"conv": {"size": 3}, "qk": {"kind": "none"}, "latent": {"width": 64, "shared": 16}}}})",
+         "model.attention.conv.size (c.json:1:69): a generation keeps latents, not the keys and values that "
+         "a convolution reads; see model.attention.latent.width (c.json:1:117)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"qk": {"kind": "none"}, "latent": {"width": 64, "shared": 64}}}})",
+         "model.attention.latent.shared (c.json:1:110): 64 of 64 channels leave none for the latent; see "
+         "model.attention.head_dim (default)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"qk": {"kind": "none"}, "latent": {"width": 640, "shared": 4}}}})",
+         "model.attention.latent.width (c.json:1:96): 640 and 4 shared channels are more than the 640 that a "
+         "generation can read; see model.attention.latent.shared (c.json:1:111)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"qk": {"kind": "none"}, "latent": {"width": 64, "shared": 10}}}})",
+         "model.attention.latent.shared (c.json:1:110): 10 is not a multiple of 4"},
+        {R"({"stages": [{"steps": 1}], "model": {"residual": {"values": "first"}, "attention": {"qk": {"kind": "none"}, "latent": {"width": 64, "shared": 16}}}})",
+         "model.attention.latent.width (c.json:1:129): a generation keeps latents, not the values that a "
+         "value residual mixes; see model.residual.values (c.json:1:61)"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"mixer": "gdn", "window": 8}}})",
          "model.attention.window (c.json:1:78): has no effect: mixer is not attention; see "
          "model.attention.mixer (c.json:1:61)"},

@@ -35,6 +35,12 @@ def broken_sticks(score: Array, visible: Array) -> Array:
     return np.exp(score + kept + nearer)
 
 
+def shared_channels(layout: Config) -> int | None:
+    """The channels that turn where keys and values are made of a latent; None: without one."""
+    latent = layout.get("latent", {"width": 0})
+    return latent["shared"] if latent["width"] > 0 else None
+
+
 class Model:
     def __init__(self, config: Config, window: int, weights: dict[str, Array], dtype: type) -> None:
         self.model: Config = config["model"]
@@ -119,9 +125,12 @@ class Model:
     def attention(self, n: Array, layer: int, layout: Config) -> Array:
         name, heads, d = f"layers.{layer}.attention.", layout["heads"], layout["head_dim"]
         groups = layout["kv_heads"] or heads
-        q = self.treated(self.projected(n, name, "q", layout, heads), name, "q", layout)
-        k = self.treated(self.projected(n, name, "k", layout, groups), name, "k", layout)
-        v = self.mixed_values(self.projected(n, name, "v", layout, groups), name, layer)
+        if shared_channels(layout) is not None:
+            q, k, v = self.of_latents(n, name, layout)
+        else:
+            q = self.treated(self.projected(n, name, "q", layout, heads), name, "q", layout)
+            k = self.treated(self.projected(n, name, "k", layout, groups), name, "k", layout)
+            v = self.mixed_values(self.projected(n, name, "v", layout, groups), name, layer)
         if layout["qk"]["kind"] in ("qkv_rms_w", "qkv_ln"):
             v = self.treated(v, name, "v", layout)
         visible = self.visible(layout)
@@ -171,6 +180,18 @@ class Model:
                 inside = i - m >= self.doc_start
                 a[inside] += w[m] * plain[i[inside] - m]
         return a.reshape(len(n), heads, layout["head_dim"])
+
+    def of_latents(self, n: Array, name: str, layout: Config) -> tuple[Array, Array, Array]:
+        shape, own = (len(n), layout["heads"], -1), layout["head_dim"] - layout["latent"]["shared"]
+        c = self.norm(self.linear(n, name + "kv_down"), name + "kv_down_norm")
+        m, q = n, "q"
+        if layout["latent"]["queries"] > 0:
+            m, q = self.norm(self.linear(n, name + "q_down"), name + "q_down_norm"), "q_up"
+        k = self.linear(c, name + "k_up").reshape(*shape[:2], own)
+        if layout["latent"]["shared"] > 0:
+            s = self.linear(n, name + "k_shared")
+            k = np.concatenate([k, np.repeat(s[:, None, :], layout["heads"], 1)], -1)
+        return self.linear(m, name + q).reshape(shape), k, self.linear(c, name + "v_up").reshape(shape)
 
     def mixed_values(self, v: Array, name: str, layer: int) -> Array:
         residual = self.model["residual"]
@@ -236,7 +257,9 @@ class Model:
 
     def products(self, q: Array, k: Array, layout: Config, layer: int):
         """A function of query and key head: z [T, T]."""
-        length, trained, d = len(q), self.model["train_context"], layout["head_dim"]
+        length, trained = len(q), self.model["train_context"]
+        shared = shared_channels(layout)
+        d = layout["head_dim"] if shared is None else shared
         i, rope = np.arange(length), self.rope
         position, base = layout["position"], laws.score_base(layout)
         changed = self.changed(layer, length) and len(laws.frequencies(position, d)) > 0
@@ -244,11 +267,17 @@ class Model:
         theta = laws.turned(position, d, rope, trained, reached)
         if len(theta) > 0:
             base *= laws.temperature(position, rope, trained, reached)
-        near_q, near_k = laws.rotate(q, theta, i), laws.rotate(k, theta, i)
+
+        def rotated(a: Array, at: Array) -> Array:
+            if d == 0:
+                return a
+            return np.concatenate([a[..., :-d], laws.rotate(a[..., -d:], theta, at)], -1)
+
+        near_q, near_k = rotated(q, i), rotated(k, i)
         if not changed or rope["kind"] not in ("rerope", "leaky_rerope"):
             return lambda h, g: base * (near_q[:, h] @ near_k[:, g].T)
         w, offset, rate = laws.far_positions(rope, trained, length)
-        far_q, far_k = laws.rotate(q, theta, offset + rate * i), laws.rotate(k, theta, rate * i)
+        far_q, far_k = rotated(q, offset + rate * i), rotated(k, rate * i)
         far = i[:, None] - i[None, :] >= w
         return lambda h, g: base * np.where(far, far_q[:, h] @ far_k[:, g].T, near_q[:, h] @ near_k[:, g].T)
 

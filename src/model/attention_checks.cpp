@@ -1,0 +1,316 @@
+// The rules between the fields of one attention section. Those that need the whole model are in model_config.cpp, those
+// of score laws in score_checks.cpp.
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "model/attention_angle.h"
+#include "model/attention_config.h"
+
+namespace longreach::model {
+
+namespace {
+
+// The rules of one attention section, by the part they are about.
+struct AttentionRules {
+    const AttentionConfig& a;
+    const std::string& path;
+    config::Problems& p;
+    bool counted;
+
+    void no_effect(const std::string& key, const std::string& reason, const std::string& other) const {
+        p.no_effect(path + key, reason, path + other);
+    }
+    void refuse(const std::string& key, const std::string& message, const std::string& other) const {
+        p.add(path + key, message, path + other);
+    }
+
+    // What only the other mixers read.
+    void mixer() const {
+        if (a.attends())
+            return no_effect(".delta", a.gated_unit() ? "mixer is gau" : "mixer is attention", ".mixer");
+        for (const char* key : {".kv_heads", ".latent", ".window", ".chunk", ".position", ".angle", ".conv",
+                                ".qk", ".scale", ".distance", ".softcap", ".score", ".params", ".sink",
+                                ".forget", ".normaliser", ".output_norm", ".gate"})
+            no_effect(key, "mixer is not attention", ".mixer");
+        if (a.head_dim % 4 != 0)
+            p.add(path + ".head_dim", fmt::format("{} is not a multiple of 4", a.head_dim));
+        if (a.delta.value_dim % 4 != 0)
+            p.add(path + ".delta.value_dim", fmt::format("{} is not a multiple of 4", a.delta.value_dim));
+    }
+
+    // What a gated attention unit has in a form of its own, or lacks.
+    void gated_unit() const {
+        if (!a.gated_unit()) return;
+        const auto without = [&](bool used, const char* key, const char* message) {
+            if (used) refuse(key, message, ".mixer");
+        };
+        without(a.kv() != a.heads, ".kv_heads", "a gated attention unit has values for each of its heads");
+        without(bool(a.latent), ".latent.width", "a gated attention unit has one key for all heads already");
+        without(a.bias != AttentionBias::none, ".bias",
+                "the matrices of a gated attention unit have no biases");
+        without(a.conv.size > 0, ".conv.size", "a gated attention unit has no convolution");
+        without(a.gate.kind != GateKind::none, ".gate.kind", "a gated attention unit has a gate of its own");
+    }
+
+    void shape() const {
+        if (a.kv_heads != 0 && a.heads % a.kv_heads != 0)
+            refuse(".kv_heads", fmt::format("{} key/value heads do not divide {} heads", a.kv_heads, a.heads),
+                   ".heads");
+        if (a.head_dim % 4 != 0)
+            p.add(path + ".head_dim", fmt::format("{} is not a multiple of 4", a.head_dim));
+        if (a.window > 0 && a.chunk > 0)
+            refuse(".chunk", "a layer has a window or chunks, not both", ".window");
+    }
+
+    // A generation keeps the latent alone, so nothing may change keys and values after they are made of it.
+    void latent() const {
+        const LatentConfig& l = a.latent;
+        if (!l) {
+            no_effect(".latent.shared", "latent.width is 0", ".latent.width");
+            return no_effect(".latent.queries", "latent.width is 0", ".latent.width");
+        }
+        const auto only_without = [&](bool used, const char* key, const char* message) {
+            if (used) refuse(key, message, ".latent.width");
+        };
+        only_without(a.kv_heads != 0 && a.kv_heads != a.heads, ".kv_heads",
+                     "with a latent every head has a key and a value of its own");
+        only_without(
+            a.qk.kind != QkKind::none, ".qk.kind",
+            "with a latent it must be none: a generation keeps latents, and the norm of a key cannot "
+            "be had from its latent without the key (optimizer.qk_clip bounds scores instead)");
+        only_without(a.bias != AttentionBias::none, ".bias", "projections of a latent have no biases");
+        only_without(a.conv.size > 0, ".conv.size",
+                     "a generation keeps latents, not the keys and values that a convolution reads");
+        for (const auto& [key, channels] :
+             {std::pair(".latent.width", l.width), {".latent.shared", l.shared}})
+            if (channels % 4 != 0) p.add(path + key, fmt::format("{} is not a multiple of 4", channels));
+        if (l.width + l.shared > LatentConfig::most_kept)
+            refuse(".latent.width",
+                   fmt::format("{} and {} shared channels are more than the {} that a generation can read",
+                               l.width, l.shared, LatentConfig::most_kept),
+                   ".latent.shared");
+        if (l.shared >= a.head_dim)
+            refuse(".latent.shared",
+                   fmt::format("{} of {} channels leave none for the latent", l.shared, a.head_dim),
+                   ".head_dim");
+        if (l.shared == 0 && (!a.angle.is_null() || a.position.kind != PositionKind::nope))
+            refuse(".latent.shared",
+                   "positions turn the shared channels alone: without any, position.kind must be nope",
+                   a.angle.is_null() ? ".position.kind" : ".angle");
+    }
+
+    void scaling() const {
+        const ScalingConfig& s = a.position.scaling;
+        const std::string section = ".position.scaling.";
+        const auto only = [&](const char* key, bool used, const char* users) {
+            if (!used)
+                no_effect(section + key, s.active() ? users : "position.scaling.kind is none",
+                          section + "kind");
+        };
+        only("factor", s.active(), "");
+        only("original_context", s.active(), "");
+        for (const char* key : {"fast", "slow"})
+            only(key, counts_turns(s.kind), "it belongs to yarn and llama3");
+        for (const char* key : {"attention_factor", "truncate"})
+            only(key, s.kind == "yarn", "it belongs to yarn");
+        if (!s.active()) return;
+        if (a.angle.is_null() && a.position.kind == PositionKind::nope)
+            no_effect(section + "kind", "position.kind is nope", ".position.kind");
+        if (s.factor == 0 && s.original_context == 0)
+            refuse(section + "kind", "needs factor or original_context", section + "factor");
+        if (s.factor > 0 && s.factor < 1)
+            p.add(path + section + "factor",
+                  fmt::format("{} is below 1: it would shorten the range", s.factor));
+    }
+
+    void position() const {
+        const PositionKind kind = a.position.kind;
+        scaling();
+        if (!a.angle.is_null()) {
+            for (const char* key :
+                 {".position.kind", ".position.base", ".position.fraction", ".position.spacing"})
+                no_effect(key, "angle takes its place", ".angle");
+            return;
+        }
+        if (kind == PositionKind::evaluation_only)
+            p.add(path + ".position.kind",
+                  "changes the angles of another kind: train with rope, scaled as position.scaling says",
+                  "eval.rope.kind");
+        if (kind == PositionKind::nope)
+            no_effect(".position.base", "position.kind is nope", ".position.kind");
+        if (kind == PositionKind::p_rope) return;
+        no_effect(".position.fraction", "position.kind is not p_rope", ".position.kind");
+        no_effect(".position.spacing", "position.kind is not p_rope", ".position.kind");
+    }
+
+    void queries_and_keys() const {
+        const QkKind kind = a.qk.kind;
+        const bool unit = kind == QkKind::qk_l2 || kind == QkKind::qna || kind == QkKind::kna ||
+                          kind == QkKind::kna_w || kind == QkKind::cosa;
+        if (kind == QkKind::none) no_effect(".qk.eps", "qk.kind is none", ".qk.kind");
+        if (unit) no_effect(".qk.eps", "unit vectors have no eps", ".qk.kind");
+        if (kind != QkKind::qk_rms_eps)
+            no_effect(".qk.eps_per_head", "qk.kind is not qk_rms_eps", ".qk.kind");
+        const bool cosines = acts_on_cosines(a.scale.kind);
+        if (a.written()) return;
+        if (kind == QkKind::cosa && !cosines)
+            refuse(".qk.kind",
+                   "cosines need a scale made for them: gammalogn, cosa_const, cosa_logn or qknorm_g",
+                   ".scale.kind");
+        if (cosines && kind != QkKind::cosa && kind != QkKind::qk_l2)
+            refuse(".scale.kind", "is made for cosines; qk.kind must be cosa or qk_l2", ".qk.kind");
+    }
+
+    // Formulas take the place of the keys that stand for some of them.
+    void written() const {
+        for (const char* key : {".scale.kind",
+                                ".scale.base",
+                                ".scale.granularity",
+                                ".scale.init",
+                                ".scale.r",
+                                ".scale.bias",
+                                ".scale.a",
+                                ".scale.b",
+                                ".scale.c",
+                                ".scale.target",
+                                ".scale.attn_scale",
+                                ".scale.floor_scale",
+                                ".scale.attn_temperature_len",
+                                ".distance.kind",
+                                ".distance.tau",
+                                ".distance.learn_tau",
+                                ".distance.decay",
+                                ".distance.learn_decay",
+                                ".distance.kappa",
+                                ".distance.p",
+                                ".distance.b",
+                                ".distance.c",
+                                ".softcap"})
+            no_effect(key, "score takes its place", ".score");
+    }
+
+    void scale() const {
+        const ScaleConfig& s = a.scale;
+        const std::string& kind = s.kind;
+        const bool has_r = learnable(kind) && kind != "none";
+        if (!learnable(kind) && s.learned())
+            refuse(".scale.granularity", "this kind of scale learns nothing", ".scale.kind");
+        const auto only = [&](const char* key, bool used, const char* users) {
+            if (!used)
+                no_effect(std::string(".scale.") + key, std::string("it belongs to ") + users, ".scale.kind");
+        };
+        const bool plain = kind == "none" && s.learned();  // r itself, of shape 1
+        only("init", has_r || plain, "scales with an r");
+        if (plain && s.init == ScaleInit::parity)
+            no_effect(".scale.init", "kind none starts at r = 1 or at a value; base is its multiplier",
+                      ".scale.kind");
+        only("bias", kind == "logn_bias", "logn_bias");
+        only("a", kind == "sqrt_abc", "sqrt_abc");
+        const bool abc = kind == "sqrt_abc" || kind == "logn_abc";
+        only("b", abc, "sqrt_abc and logn_abc");
+        only("c", abc, "sqrt_abc and logn_abc");
+        only("target", kind == "solve_c" || kind == "solve_c_cos", "solve_c and solve_c_cos");
+        only("attn_scale", kind == "llama4", "llama4");
+        only("floor_scale", kind == "llama4", "llama4");
+        only("attn_temperature_len", kind == "grok2", "grok2");
+        if (abc && s.b + s.c < 1)
+            refuse(".scale.c", fmt::format("log(b + c) is negative for b {}, c {}", s.b, s.c), ".scale.b");
+        const bool valued = (has_r || plain) && s.init == ScaleInit::value;
+        if (!valued)
+            no_effect(".scale.r", "init is not value", has_r || plain ? ".scale.init" : ".scale.kind");
+        const bool own_first = kind == "logn" || kind == "logn_bias" || kind == "qknorm_g";
+        const bool parity =
+            has_r && (s.init == ScaleInit::parity || (s.init == ScaleInit::by_kind && !own_first));
+        if (kind != "none" && !parity)
+            no_effect(".scale.base", "r does not start at parity", has_r ? ".scale.init" : ".scale.kind");
+        const bool counts = counted || (kind != "none" && kind != "cosa_const" && kind != "qknorm_g");
+        if (!counts && a.distance.kind != "si_interp")
+            no_effect(".scale.scale_n", "nothing depends on n", ".scale.kind");
+    }
+
+    void distance() const {
+        const DistanceConfig& d = a.distance;
+        const bool logarithmic = d.kind == "scale_invariant" || d.kind == "log_bias";
+        const bool interpolated = d.kind == "si_interp";
+        const auto only = [&](const char* key, bool used, const char* users) {
+            if (used) return;
+            no_effect(std::string(".distance.") + key,
+                      d.kind == "none" ? "distance.kind is none" : std::string("it belongs to ") + users,
+                      ".distance.kind");
+        };
+        only("tau", logarithmic || interpolated, "scale_invariant, log_bias and si_interp");
+        for (const char* key : {"learn_tau", "decay", "learn_decay"})
+            only(key, logarithmic, "scale_invariant and log_bias");
+        for (const char* key : {"kappa", "p", "b", "c"}) only(key, interpolated, "si_interp");
+        if (d.kind == "alibi" && a.angle.is_null() && a.position.kind != PositionKind::nope)
+            refuse(".distance.kind", "alibi takes the place of rotary positions; position.kind must be nope",
+                   ".position.kind");
+        // The smallest a^2, of the first query: 1 + 2 kappa log(b + c).
+        if (interpolated && !(1 + 2 * d.kappa * std::log(d.b + d.c) >= -1e-9))
+            refuse(".distance.c",
+                   fmt::format("a^2 is negative for the first query with b {}, c {}", d.b, d.c),
+                   ".distance.b");
+    }
+
+    void normaliser() const {
+        if (a.normaliser == Normaliser::softmax) return;
+        const auto only_softmax = [&](bool used, const char* key, const char* message) {
+            if (used) refuse(key, message, ".normaliser");
+        };
+        only_softmax(a.sink != SinkKind::none, ".sink",
+                     "stick-breaking needs no sink: it may leave weight unassigned");
+        only_softmax(a.forget != ForgetKind::none, ".forget", "forget gates need the softmax");
+        only_softmax(a.window == 1, ".window",
+                     "a stick-breaking query does not see its own key, so a window of 1 holds none");
+        only_softmax(a.chunk == 1, ".chunk",
+                     "a stick-breaking query does not see its own key, so a chunk of 1 holds none");
+    }
+
+    void modules() const {
+        if (a.conv.size == 0)
+            for (const char* key : {".conv.queries", ".conv.keys", ".conv.values"})
+                no_effect(key, "conv.size is 0", ".conv.size");
+        else if (!a.conv.queries && !a.conv.keys && !a.conv.values)
+            refuse(".conv.size", "nothing is convolved", ".conv.queries");
+        if (a.output_norm.kind == OutputNorm::none)
+            no_effect(".output_norm.gain", "output_norm.kind is none", ".output_norm.kind");
+        if (a.output_norm.kind == OutputNorm::position) {
+            no_effect(".output_norm.gain", "the factor takes its place", ".output_norm.kind");
+            if (a.output_norm.factor.empty())
+                refuse(".output_norm.factor", "position needs a formula of p", ".output_norm.kind");
+        } else {
+            no_effect(".output_norm.factor", "output_norm.kind is not position", ".output_norm.kind");
+        }
+        if (a.gate.kind != GateKind::none) return;
+        no_effect(".gate.doubled", "gate.kind is none", ".gate.kind");
+        no_effect(".gate.zero_init", "gate.kind is none", ".gate.kind");
+    }
+};
+
+}  // namespace
+
+void check_attention(const AttentionConfig& attention, const std::string& path, config::Problems& problems,
+                     bool counted) {
+    const AttentionRules rules{attention, path, problems, counted};
+    rules.mixer();
+    if (!attention.attends()) return;
+    rules.gated_unit();
+    rules.shape();
+    rules.latent();
+    rules.position();
+    rules.queries_and_keys();
+    if (attention.written()) {
+        rules.written();
+    } else {
+        rules.scale();
+        rules.distance();
+        for (const auto& [name, unused] : attention.params)
+            if (!angle_uses(attention, name))
+                problems.no_effect(path + ".params." + name, "score is null", path + ".score");
+    }
+    rules.normaliser();
+    rules.modules();
+}
+
+}  // namespace longreach::model

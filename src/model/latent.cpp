@@ -1,0 +1,202 @@
+#include "model/latent.h"
+
+#include <cmath>
+
+#include "model/recent_rows.h"
+
+namespace longreach::model {
+
+Latent::Latent(ParamTable& table, const ModelConfig& model, int64_t layer) {
+    const AttentionConfig& config = model.layer_attention(layer);
+    const LatentConfig& latent = config.latent;
+    if (latent.width == 0) return;
+    heads_ = config.heads;
+    head_dim_ = config.head_dim;
+    width_ = latent.width;
+    shared_ = latent.shared;
+    queries_ = latent.queries;
+    const std::string name = fmt::format("layers.{}.attention.", layer);
+    const auto matrix = [&](const char* what, int64_t out, int64_t in) {
+        return Param{name + what,
+                     {out, in},
+                     {InitRule::Kind::uniform, model.init.matrix_bound / std::sqrt(static_cast<double>(in))},
+                     ParamGroup::matrix,
+                     true};
+    };
+    std::vector<Param> down{matrix("kv_down.weight", width_, model.width)};
+    if (shared_ > 0) down.push_back(matrix("k_shared.weight", shared_, model.width));
+    if (queries_ > 0) down.push_back(matrix("q_down.weight", queries_, model.width));
+    down_ = table.add_joined(std::move(down));
+    query_ = table.add(queries_ > 0 ? matrix("q_up.weight", heads_ * head_dim_, queries_)
+                                    : matrix("q.weight", heads_ * head_dim_, model.width));
+    key_ = table.add(matrix("k_up.weight", heads_ * content_channels(), width_));
+    value_ = table.add(matrix("v_up.weight", heads_ * head_dim_, width_));
+    norm_ = Norm(table, name + "kv_down_norm", model.norm, width_);
+    if (queries_ > 0) query_norm_ = Norm(table, name + "q_down_norm", model.norm, queries_);
+}
+
+Latent::Saved Latent::plan(Arena& arena, const std::string& name, int64_t tokens) const {
+    Saved saved;
+    saved.down = arena.activation(name + "down", {tokens, down_.rows});
+    saved.c = norm_.plan(arena, name + "latent", tokens);
+    if (queries_ > 0) saved.of_queries = query_norm_.plan(arena, name + "query_latent", tokens);
+    return saved;
+}
+
+Latent::Workspace Latent::plan_workspace(Arena& arena, int64_t tokens, bool training) const {
+    Workspace w;
+    const auto rows = [&](const char* name, int64_t width) {
+        return width > 0 ? arena.activation(name, {tokens, width}) : Tensor();
+    };
+    w.content = rows("content", heads_ * content_channels());
+    w.turned = rows("turned", heads_ * shared_);
+    w.shared = rows("shared", shared_);
+    if (!training) return w;
+    w.ddown = rows("ddown", down_.rows);
+    w.dc = rows("dlatent", width_);
+    w.dof_queries = rows("dquery_latent", queries_);
+    return w;
+}
+
+Latent::Cache Latent::plan_cache(Arena& arena, const std::string& name, int64_t sequences, int64_t room,
+                                 bool far) const {
+    Cache cache;
+    cache.rows = arena.activation(name + "latents", {sequences * room, kept()});
+    cache.queries = arena.activation(name + "latent_queries", {sequences, heads_ * kept()});
+    cache.gathered = arena.activation(name + "latent_outputs", {sequences, heads_ * kept()});
+    if (!far) return cache;
+    cache.far_rows = arena.activation(name + "far_latents", {sequences * room, kept()});
+    cache.far_queries = arena.activation(name + "far_latent_queries", {sequences, heads_ * kept()});
+    return cache;
+}
+
+HeadSpec Latent::turning(const StepContext& run, int64_t heads, const Rotation& rotation) const {
+    HeadSpec spec;
+    spec.length = run.batch.length;
+    spec.heads = heads;
+    spec.head_dim = shared_;
+    spec.cosine = rotation.cosine;
+    spec.sine = rotation.sine;
+    return spec;
+}
+
+void Latent::project(StepContext& run, const Saved& saved, const Workspace& w, Tensor q, Tensor k, Tensor v,
+                     const Tensor& xn) const {
+    const int64_t n = run.batch.count();
+    const Tensor down = saved.down.first_rows(n), c = saved.c.y.first_rows(n);
+    run.ops.linear(down, xn, run.matrix(down_), Write::set);
+    norm_.forward(run, saved.c, latent_of(down));
+    if (queries_ > 0) query_norm_.forward(run, saved.of_queries, query_latent_of(down));
+    run.ops.linear(q, queries_ > 0 ? saved.of_queries.y.first_rows(n) : xn, run.matrix(query_), Write::set);
+    if (run.decoding()) return;
+    const Tensor content = w.content.shaped({n, heads_ * content_channels()});
+    run.ops.linear(content, c, run.matrix(key_), Write::set);
+    run.ops.copy(content_of(k), content.shaped({n * heads_, content_channels()}));
+    run.ops.linear(v, c, run.matrix(value_), Write::set);
+}
+
+void Latent::turn(StepContext& run, const Saved& saved, const Workspace& w, const Cache& cache, Tensor q,
+                  Tensor k, const Rotation& queries, const Rotation& keys, bool far) const {
+    const int64_t n = run.batch.count();
+    if (run.generation != nullptr)
+        keep_rows(run, latent_of(far ? cache.far_rows : cache.rows), saved.c.y.first_rows(n));
+    if (shared_ == 0) return;
+    if (queries.cosine) {
+        const Tensor turned = w.turned.shaped({n, heads_ * shared_}),
+                     heads = turned.shaped({n * heads_, shared_});
+        run.ops.copy(heads, turning_of(q));
+        run.ops.prepare_heads(turned, Tensor(), Tensor(), turning(run, heads_, queries));
+        run.ops.copy(turning_of(q), heads);
+    }
+    const Tensor s = w.shared.shaped({n, shared_});
+    run.ops.copy(s, shared_of(saved.down.first_rows(n)));
+    if (keys.cosine) run.ops.prepare_heads(s, Tensor(), Tensor(), turning(run, 1, keys));
+    if (run.generation != nullptr) keep_rows(run, shared_of(far ? cache.far_rows : cache.rows), s);
+    for (int64_t h = 0; h < heads_ && !run.decoding(); ++h)
+        run.ops.copy(k.col_range(h * head_dim_ + content_channels(), shared_), s);
+}
+
+void Latent::absorb(StepContext& run, Tensor absorbed, const Tensor& q) const {
+    const Tensor w = run.matrix(key_);
+    for (int64_t h = 0; h < heads_; ++h)
+        run.ops.linear_backward_input(absorbed.col_range(h * kept(), width_),
+                                      q.col_range(h * head_dim_, content_channels()),
+                                      w.row_range(h * content_channels(), content_channels()), Write::set);
+    if (shared_ > 0)
+        run.ops.copy(absorbed.shaped({q.rows() * heads_, kept()}).col_range(width_, shared_), turning_of(q));
+}
+
+void Latent::decode(StepContext& run, const Cache& cache, Tensor o, const Tensor& q, AttentionSpec scores,
+                    int64_t first) const {
+    const int64_t n = run.batch.sequences;
+    const Tensor queries = cache.queries.first_rows(n), gathered = cache.gathered.first_rows(n);
+    absorb(run, queries, q);
+    if (scores.far_queries) {
+        absorb(run, cache.far_queries.first_rows(n), scores.far_queries);
+        scores.far_queries = cache.far_queries.first_rows(n);
+        scores.far_keys = cache.far_rows.first_rows(n * scores.length);
+    }
+    scores.kv_heads = 1;
+    scores.head_dim = kept();
+    const Tensor rows = cache.rows.first_rows(n * scores.length), w = run.matrix(value_);
+    run.ops.attention_decode(gathered, queries, rows, rows, scores, first, run.position());
+    for (int64_t h = 0; h < heads_; ++h)
+        run.ops.linear(o.col_range(h * head_dim_, head_dim_), gathered.col_range(h * kept(), width_),
+                       w.row_range(h * head_dim_, head_dim_), Write::set);
+}
+
+void Latent::backward(StepContext& run, Tensor dxn, Tensor dq, Tensor dk, const Tensor& dv,
+                      const Saved& saved, const Workspace& w, const Tensor& xn,
+                      const LayerTables& tables) const {
+    const int64_t n = run.batch.count();
+    const Tensor c = saved.c.y.first_rows(n), ddown = w.ddown.shaped({n, down_.rows});
+    if (tables.queries.cosine) {
+        const Tensor turned = w.turned.shaped({n, heads_ * shared_}),
+                     heads = turned.shaped({n * heads_, shared_});
+        run.ops.copy(heads, turning_of(dq));
+        run.ops.prepare_heads_backward(turned, Tensor(), Tensor(), Tensor(), turned, Tensor(), Tensor(),
+                                       turning(run, heads_, tables.queries));
+        run.ops.copy(turning_of(dq), heads);
+    }
+    run.weight_gradient(query_, dq, queries_ > 0 ? saved.of_queries.y.first_rows(n) : xn);
+    if (queries_ > 0) {
+        const Tensor dof_queries = w.dof_queries.shaped({n, queries_});
+        run.ops.linear_backward_input(dof_queries, dq, run.matrix(query_), Write::set);
+        query_norm_.backward(run, query_latent_of(ddown), dof_queries, saved.of_queries, Write::set);
+    } else {
+        run.ops.linear_backward_input(dxn, dq, run.matrix(query_), Write::set);
+    }
+
+    if (shared_ > 0) {
+        const Tensor ds = w.shared.shaped({n, shared_});
+        const auto of_head = [&](int64_t h) {
+            return dk.col_range(h * head_dim_ + content_channels(), shared_);
+        };
+        run.ops.copy(ds, of_head(0));
+        for (int64_t h = 1; h < heads_; ++h) run.ops.mix(ds, Coefficient(), ds, Coefficient(), of_head(h));
+        if (tables.keys.cosine)
+            run.ops.prepare_heads_backward(ds, Tensor(), Tensor(), Tensor(), ds, Tensor(), Tensor(),
+                                           turning(run, 1, tables.keys));
+        run.ops.copy(shared_of(ddown), ds);
+    }
+    const Tensor content = w.content.shaped({n, heads_ * content_channels()}), dc = w.dc.shaped({n, width_});
+    run.ops.copy(content.shaped({n * heads_, content_channels()}), content_of(dk));
+    run.weight_gradient(key_, content, c);
+    run.ops.linear_backward_input(dc, content, run.matrix(key_), Write::set);
+    run.weight_gradient(value_, dv, c);
+    run.ops.linear_backward_input(dc, dv, run.matrix(value_), Write::add);
+    norm_.backward(run, latent_of(ddown), dc, saved.c, Write::set);
+    run.weight_gradient(down_, ddown, xn);
+    run.ops.linear_backward_input(dxn, ddown, run.matrix(down_), queries_ > 0 ? Write::set : Write::add);
+}
+
+void Latent::clip_scores(Ops& ops, const FlatParams& weights, const Tensor& maxima, float limit) const {
+    const int64_t in = query_.cols;
+    const Tensor heads = weights.view(query_).shaped({heads_, head_dim_ * in});
+    const Tensor content = heads.col_range(0, content_channels() * in);
+    const Tensor shared = heads.col_range(content_channels() * in, shared_ * in);
+    ops.qk_clip(content, weights.view(key_).shaped({heads_, content_channels() * width_}), maxima, 1, limit);
+    if (shared_ > 0) ops.qk_clip(shared, shared.first_rows(0), maxima, 1, limit);
+}
+
+}  // namespace longreach::model

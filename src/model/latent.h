@@ -1,0 +1,89 @@
+// Queries, keys and values of a layer whose keys and values are made of one latent per token (multi-head latent
+// attention), and how decoding reads the latents.
+//
+//     c   = norm(xn Wc^T)                         [N, d_c] the latent
+//     s   = rotary(xn Ws^T)                       [N, d_s] the shared channels of the keys
+//     k_h = (c Wk_h^T | s)                        d - d_s channels of content, d_s shared ones
+//     v_h = c Wv_h^T                              d channels
+//     q_h = xn Wq_h^T, its last d_s channels turned; with a latent of queries of norm(xn Wl^T) instead of xn
+//
+// A generation keeps c and s alone, d_c + d_s numbers per token. A score is <q_h Wk_h, c> + <q_h, s>, its two parts
+// over the channels of content and the shared ones: decoding is attention of H query heads to one key head of
+// d_c + d_s channels, whose values are its keys. Wv_h maps the first d_c channels of what a head gets.
+#pragma once
+
+#include <string>
+
+#include "model/arena.h"
+#include "model/model_config.h"
+#include "model/norm.h"
+#include "model/step_context.h"
+#include "model/tables.h"
+
+namespace longreach::model {
+
+class Latent {
+  public:
+    struct Saved {
+        Tensor down;    // [N, d_c + d_s + d_l] latents before their norms, and s before it turns
+        Norm::Saved c;  // of keys and values
+        Norm::Saved of_queries;
+    };
+    // What lives only inside one call.
+    struct Workspace {
+        Tensor content;  // [N, H (d - d_s)]
+        Tensor turned;   // [N, H d_s]
+        Tensor shared;   // [N, d_s]
+        Tensor ddown, dc, dof_queries;
+    };
+    struct Cache {
+        Tensor rows, far_rows;     // [B R, d_c + d_s]: c | s; far_rows: s as far pairs have it
+        Tensor queries, gathered;  // [B, H (d_c + d_s)] of a step: q_h Wk_h | q_h; far ones in far_queries
+        Tensor far_queries;
+    };
+
+    Latent() = default;
+    Latent(ParamTable& table, const ModelConfig& model, int64_t layer);
+    explicit operator bool() const { return static_cast<bool>(down_); }
+
+    Saved plan(Arena& arena, const std::string& name, int64_t tokens) const;
+    Workspace plan_workspace(Arena& arena, int64_t tokens, bool training) const;
+    Cache plan_cache(Arena& arena, const std::string& name, int64_t sequences, int64_t room, bool far) const;
+
+    // q [N, H d] before it turns. Of whole texts also v and the content of k, all contiguous.
+    void project(StepContext& run, const Saved& saved, const Workspace& w, Tensor q, Tensor k, Tensor v,
+                 const Tensor& xn) const;
+    // Turns the shared channels of q, and puts the turned s into those of k and, with a generation, into the cache;
+    // `far` says into which.
+    void turn(StepContext& run, const Saved& saved, const Workspace& w, const Cache& cache, Tensor q,
+              Tensor k, const Rotation& queries, const Rotation& keys, bool far) const;
+    // The attention of a decoding step; scores: as for keys and values of their own.
+    void decode(StepContext& run, const Cache& cache, Tensor o, const Tensor& q, AttentionSpec scores,
+                int64_t first) const;
+    // dq and dk: gradients at the turned ones; they are overwritten. dxn = what arrives through the projections.
+    void backward(StepContext& run, Tensor dxn, Tensor dq, Tensor dk, const Tensor& dv, const Saved& saved,
+                  const Workspace& w, const Tensor& xn, const LayerTables& tables) const;
+
+    // QK-clip: content of queries and of keys by sqrt(g), shared channels of queries by g; s belongs to all heads.
+    void clip_scores(Ops& ops, const FlatParams& weights, const Tensor& maxima, float limit) const;
+
+  private:
+    int64_t content_channels() const { return head_dim_ - shared_; }
+    int64_t kept() const { return width_ + shared_; }
+    Tensor latent_of(const Tensor& down) const { return down.col_range(0, width_); }
+    Tensor shared_of(const Tensor& down) const { return down.col_range(width_, shared_); }
+    Tensor query_latent_of(const Tensor& down) const { return down.col_range(kept(), queries_); }
+    // Channels of every head of a contiguous x [N, H d], as a matrix with a row for each head.
+    Tensor content_of(const Tensor& x) const { return heads_of(x).col_range(0, content_channels()); }
+    Tensor turning_of(const Tensor& x) const { return heads_of(x).col_range(content_channels(), shared_); }
+    Tensor heads_of(const Tensor& x) const { return x.shaped({x.rows() * heads_, head_dim_}); }
+    HeadSpec turning(const StepContext& run, int64_t heads, const Rotation& rotation) const;
+    // Of queries [B, H d]: what meets the rows of a cache.
+    void absorb(StepContext& run, Tensor absorbed, const Tensor& q) const;
+
+    int64_t heads_ = 0, head_dim_ = 0, width_ = 0, shared_ = 0, queries_ = 0;
+    ParamRef down_, query_, key_, value_;
+    Norm norm_, query_norm_;
+};
+
+}  // namespace longreach::model
