@@ -59,6 +59,10 @@ struct AttentionSpec {
     // in the end. Without sinks, row squares, forget sums, far pairs and row maxima.
     bool stick_breaking = false;
 
+    // Forward only, on a CPU, with the softmax and without row maxima: of the visible keys a query attends to this many,
+    // those with the largest y_ij, of equal ones the nearest. 0: to all.
+    int64_t top_k = 0;
+
     // Row maxima, if a forward pass computes them, are of |z_ij| instead of z_ij.
     bool absolute_maxima = false;
 };

@@ -5,7 +5,12 @@
 //
 // Online softmax over blocks of keys, in base 2; the output row itself is the running sum. Parallel over
 // (sequence, head); one thread computes a head from its first key to its last.
+//
+// The same query by query is attention to the top_k keys of whole sequences: a reference, exact and slow. All scores of a
+// query are computed before the least that counts is found, bit by bit.
 #include <cmath>
+#include <cstring>
+#include <memory>
 
 #include "base/error.h"
 #include "kernels/ops.h"
@@ -26,17 +31,18 @@ constexpr int64_t key_block = 128;
 struct Query {
     const AttentionSpec& spec;
     int64_t sequence, head, first, position;
+    int64_t row;  // among the queries
 
     float of_row(const Tensor& t, float otherwise) const {
-        return t ? t.f32()[(t.rows() == 1 ? 0 : head) * t.row_stride + sequence] : otherwise;
+        return t ? t.f32()[(t.rows() == 1 ? 0 : head) * t.row_stride + row] : otherwise;
     }
-    // Row `row` of a tensor of keys or values, this head's columns.
-    const float* row_of(const Tensor& t, int64_t row) const {
+    // Row `key` of a tensor of keys or values, this head's columns.
+    const float* row_of(const Tensor& t, int64_t key) const {
         const int64_t group = head / (spec.heads / spec.kv_heads);
-        return t.f32() + (sequence * spec.length + row) * t.row_stride + group * spec.head_dim;
+        return t.f32() + (sequence * spec.length + key) * t.row_stride + group * spec.head_dim;
     }
     const float* query_of(const Tensor& t) const {
-        return t.f32() + sequence * t.row_stride + head * spec.head_dim;
+        return t.f32() + row * t.row_stride + head * spec.head_dim;
     }
 };
 
@@ -56,7 +62,7 @@ float exponents(float* y, const Query& at, int64_t begin, int64_t count, const T
     const float factor = at.of_row(s.row_factor, 1.0f);
     const Vec scale = splat(capped ? s.scale / s.softcap : s.scale * factor);
     const Vec cap = splat(s.softcap * factor);
-    const float square = s.row_square ? s.row_square.f32()[at.sequence] : 0.0f;
+    const float square = s.row_square ? s.row_square.f32()[at.row] : 0.0f;
     const float *gain = nullptr, *bias = nullptr;
     if (s.distance_gain) {  // entry R-1-t belongs to distance t: ascending with the keys
         const auto row = [&](const Tensor& t) {
@@ -151,7 +157,71 @@ void attend_stick(float* o, const Query& at, const Tensor& q, const Tensor& k, c
     }
 }
 
+// A number that orders floats: a < b where ordered(a) < ordered(b).
+uint32_t ordered(float x) {
+    uint32_t bits;
+    std::memcpy(&bits, &x, sizeof bits);
+    return bits >> 31 ? ~bits : bits | 0x80000000u;
+}
+
+// Leaves the k largest of y, of equal ones the last, and makes the others -infinity.
+void keep_largest(float* y, int64_t count, int64_t k) {
+    if (count <= k) return;
+    const auto at_least = [&](uint64_t bound) {
+        int64_t n = 0;
+        for (int64_t j = 0; j < count; ++j) n += ordered(y[j]) >= bound ? 1 : 0;
+        return n;
+    };
+    uint32_t least = 0;  // the k-th largest
+    for (uint32_t bit = 0x80000000u; bit > 0; bit >>= 1)
+        if (at_least(least | bit) >= k) least |= bit;
+    int64_t room = k - at_least(uint64_t{least} + 1);
+    for (int64_t j = count; j-- > 0;) {
+        const uint32_t own = ordered(y[j]);
+        if (own < least || (own == least && room-- <= 0)) y[j] = -__builtin_inff();
+    }
+}
+
+// Attention to the top_k keys; returns the natural log of the denominator.
+float attend_top(float* o, const Query& at, const Tensor& q, const Tensor& k, const Tensor& v) {
+    const AttentionSpec& s = at.spec;
+    const int64_t count = at.position - at.first + 1;
+    const std::unique_ptr<float[]> y(new float[static_cast<size_t>(count)]);
+    for (int64_t begin = 0; begin < count; begin += key_block)
+        exponents(y.get() + begin, at, at.first + begin, smaller(key_block, count - begin), q, k);
+    keep_largest(y.get(), count, s.top_k);
+    float top = s.sink ? s.sink.f32()[at.head] * log2_e : -__builtin_inff();
+    for (int64_t j = 0; j < count; ++j) top = y[j] > top ? y[j] : top;
+    double sum = s.sink ? std::exp2(double{s.sink.f32()[at.head] * log2_e} - top) : 0;
+    for (int64_t c = 0; c < s.head_dim; ++c) o[c] = 0.0f;
+    for (int64_t j = 0; j < count; ++j) {
+        if (y[j] == -__builtin_inff()) continue;
+        const double p = std::exp2(double{y[j]} - top);
+        sum += p;
+        const Vec weight = splat(static_cast<float>(p));
+        const float* value = at.row_of(v, at.first + j);
+        for_vectors(s.head_dim, [&](int64_t c, auto n) {
+            store(o + c, load(o + c, n) + weight * load(value + c, n), n);
+        });
+    }
+    const Vec inverse = splat(static_cast<float>(1 / sum));
+    for_vectors(s.head_dim, [&](int64_t c, auto n) { store(o + c, load(o + c, n) * inverse, n); });
+    return static_cast<float>((top + std::log2(sum)) / log2_e);
+}
+
 }  // namespace
+
+void CpuOps::attention_to_top(Tensor o, Tensor lse, const Tensor& q, const Tensor& k, const Tensor& v,
+                              const AttentionSpec& spec) {
+    const int32_t* starts = spec.row_start ? spec.row_start.i32() : nullptr;
+    const int64_t tokens = spec.batch * spec.length;
+    for_items(pool_, spec.heads * tokens, spec.head_dim * spec.length, [&](int64_t item) {
+        const int64_t h = item / tokens, row = item % tokens;
+        const Query at{spec, row / spec.length, h, starts ? starts[row] : 0, row % spec.length, row};
+        lse.f32()[h * lse.row_stride + row] =
+            attend_top(o.f32() + row * o.row_stride + h * spec.head_dim, at, q, k, v);
+    });
+}
 
 void CpuOps::do_attention_decode(Tensor o, const Tensor& q, const Tensor& k, const Tensor& v,
                                  const AttentionSpec& spec, int64_t first, int64_t position) {
@@ -170,8 +240,12 @@ void CpuOps::do_attention_decode(Tensor o, const Tensor& q, const Tensor& k, con
           spec.distance_bias.cols(), position);
     for_items(pool_, spec.batch * spec.heads, spec.head_dim * (position - first + 1), [&](int64_t item) {
         const int64_t b = item / spec.heads, h = item % spec.heads;
-        (spec.stick_breaking ? attend_stick : attend)(o.f32() + b * o.row_stride + h * spec.head_dim,
-                                                      {spec, b, h, first, position}, q, k, v);
+        float* to = o.f32() + b * o.row_stride + h * spec.head_dim;
+        const Query at{spec, b, h, first, position, b};
+        if (spec.top_k > 0)
+            attend_top(to, at, q, k, v);
+        else
+            (spec.stick_breaking ? attend_stick : attend)(to, at, q, k, v);
     });
 }
 

@@ -326,6 +326,7 @@ class CudaOps final : public Ops {
     }
     void do_attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor& q, const Tensor& k,
                       const Tensor& v, const AttentionSpec& spec) override {
+        check(spec.top_k == 0, "attention to {} keys on a GPU", spec.top_k);
         if (!spec.stick_breaking)
             return cuda::attention(o, lse, row_maxima, q, k, v, spec, stream(), hopper_workers());
         check(!row_maxima, "stick-breaking attention has no row maxima");
@@ -338,6 +339,7 @@ class CudaOps final : public Ops {
     }
     void do_attention_decode(Tensor o, const Tensor& q, const Tensor& k, const Tensor& v,
                              const AttentionSpec& spec, int64_t first, int64_t position) override {
+        check(spec.top_k == 0, "attention to {} keys on a GPU", spec.top_k);
         (spec.stick_breaking ? cuda::stick_decode : cuda::attention_decode)(o, q, k, v, spec, first, position,
                                                                             stream());
     }

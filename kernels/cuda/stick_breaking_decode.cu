@@ -10,7 +10,7 @@
 namespace longreach::cuda {
 namespace {
 
-constexpr int most_channels = 256;
+constexpr int most_channels = 640;  // of latents that are one head to all queries
 
 struct StickDecodeShared {
     float query[most_channels];

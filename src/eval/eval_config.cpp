@@ -53,6 +53,11 @@ void EvalConfig::fields(config::Fields& f) {
            "own for "
            "pairs at distance far_from or more; null: as trained",
            true});
+    f.integer(
+        "top_k", rope.top_k, {.min = 0, .max = int64_t{1} << 31},
+        {"every query attends to this many of its keys, those with the highest scores, of equal ones the "
+         "nearest, in all layers and at all lengths; exact and slow, on a CPU alone; 0: to all",
+         true});
     f.section("rope", rope, {"changes to a trained model for sequences longer than train_context"});
 }
 

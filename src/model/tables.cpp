@@ -167,6 +167,7 @@ LayerTables Tables::layer(int64_t layer) const {
     LayerTables t;
     t.zeros = zeros_;
     t.ones = ones_;
+    t.top_k = top_k_;
     if (const OutputFactors* o = at(output_, output_of_[l])) t.output = o->table;
     if (const Rotary* r = at(rotary_, rotary_of_[l])) {
         t.queries = r->queries;
@@ -275,7 +276,9 @@ void Tables::fill(Ops& ops) {
 }
 
 bool Tables::use_length(Ops& ops, int64_t length, int64_t stage_window) {
-    bool changed = false;
+    const int64_t top_k = length > 0 ? post_hoc_.top_k : 0;
+    bool changed = top_k != top_k_;
+    top_k_ = top_k;
     for (Rotary& r : rotary_) {
         law::Angle angle = r.choice.at(length, stage_window)
                                ? changed_angle(config_, r.layer, post_hoc_, length)

@@ -62,6 +62,7 @@ struct LayerTables {
     Rotation output;                 // OutputNorm::position: no turn, the factor of the position
     Tensor zeros;                    // [heads], the logits of sinks fixed at 0
     Tensor ones;                     // [head_dim], the gain of heads whose rotation grows
+    int64_t top_k = 0;               // evaluation only: keys that a query attends to; 0: all
     ScoreTables score;
 };
 
@@ -130,6 +131,7 @@ class Tables {
     std::vector<Constant> constants_;
     std::vector<std::string> constant_keys_;
     int64_t length_ = 0;          // T of the laws
+    int64_t top_k_ = 0;           // PostHocConfig::top_k, and 0 in training
     std::vector<Score> scores_;   // per layer
     std::vector<int> rotary_of_;  // per layer; -1: none
     std::vector<OutputFactors> output_;

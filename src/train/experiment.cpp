@@ -323,6 +323,13 @@ void Experiment::check_layers(config::Problems& p) const {
     if (eval.rope.far_pairs() && !sticks.empty())
         p.add(eval.rope.angle_key(), "stick-breaking attention has no far pairs with angles of their own",
               sticks);
+    if (eval.rope.top_k > 0 && !sticks.empty())
+        p.add("eval.top_k",
+              "the largest scores of stick-breaking attention are not those of the largest weights", sticks);
+    if (eval.rope.top_k > 0 && system.device != Device::cpu)
+        p.add("eval.top_k", "no GPU computes it: system.device must be cpu", "system.device");
+    if (eval.rope.top_k > 0 && model.distinct_attention_layers().empty())
+        p.no_effect("eval.top_k", "no layer attends", "model.attention.mixer");
     if (!uses_context && model.train_context != stages.back().context)
         p.no_effect("model.train_context", "no formula uses it", "model.attention.scale.kind");
     check_rope(p);

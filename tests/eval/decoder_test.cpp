@@ -101,6 +101,7 @@ TEST_CASE(
             text.post_hoc.kind = kind;
             text.post_hoc.scale = scale;
             if (kind == "ntk_old") text.post_hoc.factor = 3;
+            if (kind == "rerope" || kind == "pi") text.post_hoc.top_k = 5;
             CAPTURE(kind);
             sum.add(check_decoding(m, text));
         }

@@ -101,6 +101,59 @@ TEST_CASE(
     }
 }
 
+TEST_CASE("top_k: the keys with the largest scores, at every length, as the reference has them") {
+    model::ModelConfig m = mixed_positions();
+    m.layouts["full"].kv_heads = 1;
+    m.layouts["full"].distance.kind = "scale_invariant";
+    m.layouts["full"].window = 9;
+    m.layouts["half"].qk.kind = model::QkKind::none;
+    m.layouts["half"].latent = {12, 4, 0};
+    m.layouts["half"].sink = model::SinkKind::zero;
+    m.layouts["none"].forget = model::ForgetKind::head;
+    for (const int64_t tokens : {trained, length}) {
+        const Example example = random_example(m.vocab_size, 2, tokens, true);
+        ModelFixture fixture(m, {.sequences = 2, .length = length, .document_mask = true});
+        const reference::Params<double> weights = fixture.named_weights();
+        const std::vector<float> all = losses({}, tokens, m);
+        for (const int64_t k : {1, 3}) {
+            CAPTURE(k);
+            model::PostHocConfig change;
+            change.top_k = k;
+            reference::PostHoc same;
+            same.top_k = k;
+            const std::vector<double> expected = reference::losses(m, weights, example, same);
+            const std::vector<float> actual = losses(change, tokens, m);
+            const double bound = gradient_epsilon(m, 2 * length) * (1 + 4);
+            double moved = 0;
+            for (size_t n = 0; n < expected.size(); ++n) {
+                CHECK(std::abs(actual[n] - expected[n]) <= bound);
+                moved = std::max(moved, static_cast<double>(std::abs(actual[n] - all[n])));
+            }
+            CHECK(moved > 10 * bound);
+        }
+        model::PostHocConfig change;
+        change.top_k = length;
+        const std::vector<float> same = losses(change, tokens, m);
+        for (size_t n = 0; n < same.size(); ++n)
+            CHECK(std::abs(same[n] - all[n]) <= gradient_epsilon(m, 2 * length) * (1 + 4));
+    }
+}
+
+TEST_CASE("top_k: of equal scores the nearest keys count") {
+    const std::unique_ptr<Ops> ops = make_cpu_ops({.threads = 1});
+    std::vector<float> q(24, 0), k(24, 1), v(24), o(24), lse(6);
+    for (size_t i = 0; i < v.size(); ++i) v[i] = static_cast<float>(i / 4);
+    const auto rows = [](std::vector<float>& x) { return Tensor(x.data(), DType::f32, {6, 4}); };
+    AttentionSpec spec{.batch = 1, .length = 6, .heads = 1, .kv_heads = 1, .head_dim = 4};
+    spec.top_k = 2;
+    ops->attention(rows(o), Tensor(lse.data(), DType::f32, {1, 6}), Tensor(), rows(q), rows(k), rows(v),
+                   spec);
+    for (size_t i = 0; i < 6; ++i) {
+        CHECK(o[4 * i] == (i == 0 ? 0 : static_cast<float>(i) - 0.5f));
+        CHECK(lse[i] == (i == 0 ? 0 : std::log(2.0f)));
+    }
+}
+
 TEST_CASE("evaluation beyond the context of a scaled training agrees with the reference") {
     const Example example = random_example(mixed_positions().vocab_size, 2, length, true);
     const auto compare = [&](const model::ScalingConfig& scaling, const Case& c) {

@@ -87,10 +87,11 @@ class Attention {
                         ++pairs;
                     }
                 }
+                const std::vector<bool> taken = largest_keys(upper, doc_start, i);
                 T total = 0;
                 Row<T> sum(d_, T(0));
                 for (size_t j = 0; j < positions; ++j) {
-                    if (!visible(doc_start, i, j)) continue;
+                    if (!taken[j]) continue;
                     const T weight = exp(upper[j] - T(largest));
                     total += split ? exp(lower[j] - T(largest)) : weight;
                     for (size_t c = 0; c < d_; ++c) sum[c] += weight * v[j][g * d_ + c];
@@ -124,6 +125,20 @@ class Attention {
         if (a_.window > 0 && int64_t(i - j) >= a_.window) return false;
         if (a_.chunk > 0 && int64_t(i) / a_.chunk != int64_t(j) / a_.chunk) return false;
         return doc_start.empty() || int64_t(j) >= doc_start[i];
+    }
+
+    // The visible keys of query i, or of these the top_k with the largest scores, of equal ones the nearest.
+    std::vector<bool> largest_keys(const Row<T>& scores, const std::vector<int32_t>& doc_start,
+                                   size_t i) const {
+        std::vector<bool> taken(scores.size(), false);
+        std::vector<size_t> keys;
+        for (size_t j = scores.size(); j-- > 0;)
+            if (visible(doc_start, i, j)) keys.push_back(j);
+        std::stable_sort(keys.begin(), keys.end(),
+                         [&](size_t a, size_t b) { return value_of(scores[a]) > value_of(scores[b]); });
+        const size_t count = change_.top_k > 0 ? std::min(size_t(change_.top_k), keys.size()) : keys.size();
+        for (size_t n = 0; n < count; ++n) taken[keys[n]] = true;
+        return taken;
     }
 
     // n of query i.

@@ -65,6 +65,7 @@ struct PostHoc {
     double exponent = 0.625;    // b of ntk_mixed
     double fast = 0, slow = 1;  // yarn, llama3: turns over L_train; 0: 32, llama3 4
     bool truncate = true;       // yarn
+    int64_t top_k = 0;          // keys of a query, at every length; 0: all
     bool clip_logn = false;     // scores times max(1, log n / log L_train)
 };
 

@@ -367,6 +367,7 @@ std::vector<Effect> listed_effects() {
         {"parallel.reduction", {"parallel.reduction=all_reduce"}, Seen::rank_plan},
         {"parallel.timeout", {"parallel.timeout=30"}, Seen::patience},
         {"parallel.first_timeout", {"parallel.first_timeout=30"}, Seen::patience},
+        {"eval.top_k", {"eval.top_k=2"}, Seen::validation},
         {"eval.score", {"eval.score=2*z"}, Seen::validation, long_eval},
         {"eval.angle", {"eval.angle=p*theta/2"}, Seen::validation, long_eval},
         {"eval.rope.kind", rope({"kind=yarn"}), Seen::validation, long_eval},

@@ -142,6 +142,12 @@ TEST_CASE("wrong variants: modules and the residual stream") {
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"normaliser": "stick_breaking", "distance": {"kind": "si_interp"}}}})",
          "model.attention.distance.kind (c.json:1:105): si_interp defines scores up to a constant per query, "
          "which only the softmax ignores; see model.attention.normaliser (c.json:1:66)"},
+        {R"({"stages": [{"steps": 1}], "eval": {"top_k": 64}, "system": {"device": "auto"}})",
+         "eval.top_k (c.json:1:46): no GPU computes it: system.device must be cpu; see system.device "
+         "(c.json:1:72)"},
+        {R"({"stages": [{"steps": 1}], "eval": {"top_k": 64}, "system": {"device": "cpu"}, "model": {"attention": {"normaliser": "stick_breaking"}}})",
+         "eval.top_k (c.json:1:46): the largest scores of stick-breaking attention are not those of the "
+         "largest weights; see model.attention.normaliser (c.json:1:118)"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"latent": {"shared": 16}}}})",
          "model.attention.latent.shared (c.json:1:73): has no effect: latent.width is 0; see "
          "model.attention.latent.width (default)"},
