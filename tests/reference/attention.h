@@ -9,6 +9,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "reference/projections.h"
 #include "reference/scores.h"
 #include "reference/weights.h"
 
@@ -168,72 +169,8 @@ class Attention {
         return y;
     }
 
-    static Rows<T> silu(Rows<T> x) {
-        for (Row<T>& row : x)
-            for (T& a : row) a = a * sigmoid(a);
-        return x;
-    }
-    // The one query or key of a gated attention unit, for every head.
-    Rows<T> affine_of_z(const Rows<T>& x, const std::string& which, const Weights<T>& weights) const {
-        Rows<T> all;
-        for (const Row<T>& z : silu(weights.linear(x, name_ + "z.weight"))) {
-            all.emplace_back();
-            for (size_t c = 0; c < heads_ * d_; ++c)
-                all.back().push_back(z[c % d_] * weights.param(name_ + which + ".gain")[c % d_] +
-                                     weights.param(name_ + which + ".bias")[c % d_]);
-        }
-        return all;
-    }
-
-    // Queries, keys or values, with their bias.
-    Rows<T> projected(const Rows<T>& x, const std::string& which, const Weights<T>& weights) const {
-        if (a_.mixer == model::MixerKind::gau)
-            return which == "v" ? silu(weights_.linear(x, name_ + "v.weight"))
-                                : affine_of_z(x, which, weights);
-        return weights_.linear(x, name_ + which + ".weight",
-                               a_.bias == model::AttentionBias::none ? "" : name_ + which + ".bias");
-    }
-
-    // The normed latent, which `name` projects: c, or that of queries.
-    Rows<T> latent(const Rows<T>& x, const std::string& name, const Weights<T>& weights) const {
-        const bool layer_norm = config_.norm.kind == NormKind::layer;
-        Rows<T> c = weights.linear(x, name_ + name + ".weight");
-        for (Row<T>& row : c) {
-            row = rms_norm(layer_norm ? centred(row) : row, T(config_.norm.eps));
-            if (config_.norm.gain) affine(row, name_ + name + "_norm", weights, layer_norm);
-        }
-        return c;
-    }
-    Rows<T> latent_queries(const Rows<T>& x, const Weights<T>& weights) const {
-        if (a_.latent.queries == 0) return weights.linear(x, name_ + "q.weight");
-        return weights.linear(latent(x, "q_down", weights), name_ + "q_up.weight");
-    }
-    // Every head's key: what it makes of the latent, then the channels that all heads share.
-    Rows<T> latent_keys(const Rows<T>& x, const Weights<T>& weights) const {
-        const Rows<T> own = weights.linear(latent(x, "kv_down", weights), name_ + "k_up.weight");
-        Rows<T> shared(x.size()), k(x.size());
-        if (turning_ > 0) shared = weights.linear(x, name_ + "k_shared.weight");
-        for (size_t p = 0; p < x.size(); ++p)
-            for (size_t h = 0; h < heads_; ++h) {
-                const Row<T> head = slice(own[p], h * (d_ - turning_), d_ - turning_);
-                k[p].insert(k[p].end(), head.begin(), head.end());
-                k[p].insert(k[p].end(), shared[p].begin(), shared[p].end());
-            }
-        return k;
-    }
-
-    // Gain and bias of a norm over one head.
-    static void affine(Row<T>& x, const std::string& name, const Weights<T>& weights, bool bias) {
-        for (size_t c = 0; c < x.size(); ++c) {
-            x[c] = weights.param(name + ".gain")[c] * x[c];
-            if (bias) x[c] += weights.param(name + ".bias")[c];
-        }
-    }
-
     Rows<T> values(const Rows<T>& x, Sequence<T>& sequence) const {
-        if (a_.latent.width > 0)
-            return weights_.linear(latent(x, "kv_down", weights_), name_ + "v_up.weight");
-        Rows<T> v = projected(x, "v", weights_);
+        Rows<T> v = Projections<T>(config_, a_, name_, weights_).values(x);
         if (a_.conv.size > 0 && a_.conv.values) v = convolved(v, "v", weights_, sequence.doc_start);
         if (config_.residual.values == model::ValueMix::first) {
             if (layer_ == 0) sequence.first_values = v;
@@ -274,9 +211,8 @@ class Attention {
              const std::vector<int32_t>& doc_start)
             : o_(owner), a_(owner.a_), weights_(weights) {
             if (x.empty()) return;
-            const bool latent = a_.latent.width > 0;
-            Rows<T> q = latent ? o_.latent_queries(x, weights) : o_.projected(x, "q", weights);
-            Rows<T> k = latent ? o_.latent_keys(x, weights) : o_.projected(x, "k", weights);
+            const Projections<T> projections(o_.config_, a_, o_.name_, weights);
+            Rows<T> q = projections.queries(x), k = projections.keys(x);
             if (a_.conv.size > 0 && a_.conv.queries) q = o_.convolved(q, "q", weights, doc_start);
             if (a_.conv.size > 0 && a_.conv.keys) k = o_.convolved(k, "k", weights, doc_start);
             const double length = double(x.size()), l0 = o_.l_train();
