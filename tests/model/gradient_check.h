@@ -28,9 +28,10 @@
 //     distance transforms), the numerators and the denominator of the softmax: its gradient is
 //     P_ij (dP_ij - Delta_i), a difference that is almost zero if a query sees few keys, or similar keys.
 // A constant added to all keys of a query does not change its softmax, and if the output is normed, the
-// numerator alone has no effect either (<do, o> = 0). Biases of key norms therefore have at least the S of
-// the gains: both are sums of the same numbers, which gains weight with normed keys of size one. Tests hold
-// the reference itself, evaluated in f32, to the same bound.
+// numerator alone has no effect either (<do, o> = 0). Biases of key norms, and of the key of a gated attention
+// unit, therefore have at least the S of the gains: both are sums of the same numbers, which gains weight with
+// what they multiply, normed keys of size one or a z below one. Tests hold the reference itself, evaluated in
+// f32, to the same bound.
 //
 // Losses: an error epsilon / 2 (forward only) of logits of size Y changes log-sum-exp and target by as much:
 // epsilon (1 + Y) (1 + 2 z_loss |LSE|).
@@ -143,9 +144,10 @@ class Expected {
     // The S of the bound above.
     double size(const std::string& name) const {
         const double own = parts_.at(name);
-        const size_t bias = name.find("k_norm.bias");
-        return bias == std::string::npos ? own
-                                         : std::max(own, parts_.at(name.substr(0, bias) + "k_norm.gain"));
+        const bool of_key = name.ends_with("k_norm.bias") ||
+                            (name.ends_with("attention.k.bias") && attention_of(name).gated_unit());
+        if (!of_key) return own;
+        return std::max(own, parts_.at(name.substr(0, name.size() - 4) + "gain"));
     }
     double epsilon() const { return epsilon_; }
     double loss_bound() const {

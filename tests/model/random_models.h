@@ -78,6 +78,7 @@ class RandomVariant {
     void make_gated_unit(model::AttentionConfig& a) {
         a.mixer = model::MixerKind::gau;
         a.heads = kv_heads_;  // as many values as before
+        a.latent = {};
         a.conv = {};
         a.gate = {};
     }

@@ -321,7 +321,11 @@ TEST_CASE("reference: derivatives of every variant agree with central difference
         // Copies of what decides scores that act on the denominator share its derivative.
         Params<double> split = p;
         std::vector<Coordinate> whole, halves;
-        for (const char* name : {"layers.0.attention.q.weight", "layers.1.attention.k.weight"}) {
+        const bool latent = p.count("layers.1.attention.k_up.weight") > 0;
+        for (const char* name :
+             {p.count("layers.0.attention.q.weight") > 0 ? "layers.0.attention.q.weight"
+                                                         : "layers.0.attention.q_up.weight",
+              latent ? "layers.1.attention.k_up.weight" : "layers.1.attention.k.weight"}) {
             split[name + denominator_mark] = p.at(name);
             whole.push_back({name, 5});
             halves.push_back({name, 5});
