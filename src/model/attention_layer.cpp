@@ -208,8 +208,8 @@ void AttentionLayer::treat(StepContext& run, const Saved& saved, const Tensor& q
     const Rotation queries = (far ? tables_.far_queries : tables_.queries).from(run.position());
     const Rotation keys = (far ? tables_.far_keys : tables_.keys).from(run.position());
     if (latent_)
-        return latent_.turn(run, saved.latent, saved.workspace.latent, saved.cache.latent, q, k, queries,
-                            keys, far);
+        return latent_.turn(run, saved.latent, saved.workspace.latent,
+                            far ? saved.cache.latent.far_rows : saved.cache.latent.rows, q, k, queries, keys);
     query_heads_.forward(run, saved.queries, q, queries, tables_.ones);
     key_heads_.forward(run, saved.keys, k, keys, tables_.ones);
 }
@@ -294,7 +294,7 @@ void AttentionLayer::backward(StepContext& run, Tensor dxn, const Tensor& dy, co
     run.ops.attention_backward(dq, dk, dv, also, workspace.attention, dout, o, lse, q, k, v, scores);
     score_.backward(run, tables_.score, workspace.score, also, scores.row_start);
     if (latent_) {
-        latent_.backward(run, dxn, dq, dk, dv, saved.latent, workspace.latent, xn, tables_);
+        latent_.backward(run, dxn, {dq, dk, dv}, saved.latent, workspace.latent, xn, tables_);
     } else {
         query_heads_.backward(run, dq, q, saved.queries, tables_.queries, tables_.ones);
         key_heads_.backward(run, dk, k, saved.keys, tables_.keys, tables_.ones);

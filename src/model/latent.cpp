@@ -95,11 +95,10 @@ void Latent::project(StepContext& run, const Saved& saved, const Workspace& w, T
     run.ops.linear(v, c, run.matrix(value_), Write::set);
 }
 
-void Latent::turn(StepContext& run, const Saved& saved, const Workspace& w, const Cache& cache, Tensor q,
-                  Tensor k, const Rotation& queries, const Rotation& keys, bool far) const {
+void Latent::turn(StepContext& run, const Saved& saved, const Workspace& w, const Tensor& cached, Tensor q,
+                  Tensor k, const Rotation& queries, const Rotation& keys) const {
     const int64_t n = run.batch.count();
-    if (run.generation != nullptr)
-        keep_rows(run, latent_of(far ? cache.far_rows : cache.rows), saved.c.y.first_rows(n));
+    if (run.generation != nullptr) keep_rows(run, latent_of(cached), saved.c.y.first_rows(n));
     if (shared_ == 0) return;
     if (queries.cosine) {
         const Tensor turned = w.turned.shaped({n, heads_ * shared_}),
@@ -111,7 +110,7 @@ void Latent::turn(StepContext& run, const Saved& saved, const Workspace& w, cons
     const Tensor s = w.shared.shaped({n, shared_});
     run.ops.copy(s, shared_of(saved.down.first_rows(n)));
     if (keys.cosine) run.ops.prepare_heads(s, Tensor(), Tensor(), turning(run, 1, keys));
-    if (run.generation != nullptr) keep_rows(run, shared_of(far ? cache.far_rows : cache.rows), s);
+    if (run.generation != nullptr) keep_rows(run, shared_of(cached), s);
     for (int64_t h = 0; h < heads_ && !run.decoding(); ++h)
         run.ops.copy(k.col_range(h * head_dim_ + content_channels(), shared_), s);
 }
@@ -145,9 +144,9 @@ void Latent::decode(StepContext& run, const Cache& cache, Tensor o, const Tensor
                        w.row_range(h * head_dim_, head_dim_), Write::set);
 }
 
-void Latent::backward(StepContext& run, Tensor dxn, Tensor dq, Tensor dk, const Tensor& dv,
-                      const Saved& saved, const Workspace& w, const Tensor& xn,
-                      const LayerTables& tables) const {
+void Latent::backward(StepContext& run, Tensor dxn, const Gradients& d, const Saved& saved,
+                      const Workspace& w, const Tensor& xn, const LayerTables& tables) const {
+    const Tensor dq = d.q, dk = d.k, dv = d.v;
     const int64_t n = run.batch.count();
     const Tensor c = saved.c.y.first_rows(n), ddown = w.ddown.shaped({n, down_.rows});
     if (tables.queries.cosine) {

@@ -53,16 +53,20 @@ class Latent {
     // q [N, H d] before it turns. Of whole texts also v and the content of k, all contiguous.
     void project(StepContext& run, const Saved& saved, const Workspace& w, Tensor q, Tensor k, Tensor v,
                  const Tensor& xn) const;
-    // Turns the shared channels of q, and puts the turned s into those of k and, with a generation, into the cache;
-    // `far` says into which.
-    void turn(StepContext& run, const Saved& saved, const Workspace& w, const Cache& cache, Tensor q,
-              Tensor k, const Rotation& queries, const Rotation& keys, bool far) const;
+    // Turns the shared channels of q. Puts the turned s into those of k and, with a generation, the latents and
+    // the turned s into `cached`, the rows it keeps.
+    void turn(StepContext& run, const Saved& saved, const Workspace& w, const Tensor& cached, Tensor q,
+              Tensor k, const Rotation& queries, const Rotation& keys) const;
     // The attention of a decoding step; scores: as for keys and values of their own.
     void decode(StepContext& run, const Cache& cache, Tensor o, const Tensor& q, AttentionSpec scores,
                 int64_t first) const;
-    // dq and dk: gradients at the turned ones; they are overwritten. dxn = what arrives through the projections.
-    void backward(StepContext& run, Tensor dxn, Tensor dq, Tensor dk, const Tensor& dv, const Saved& saved,
-                  const Workspace& w, const Tensor& xn, const LayerTables& tables) const;
+    // Gradients at the turned queries and keys, which are overwritten, and at the values.
+    struct Gradients {
+        Tensor q, k, v;
+    };
+    // dxn = what arrives through the projections.
+    void backward(StepContext& run, Tensor dxn, const Gradients& d, const Saved& saved, const Workspace& w,
+                  const Tensor& xn, const LayerTables& tables) const;
 
     // QK-clip: content of queries and of keys by sqrt(g), shared channels of queries by g; s belongs to all heads.
     void clip_scores(Ops& ops, const FlatParams& weights, const Tensor& maxima, float limit) const;
