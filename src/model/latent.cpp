@@ -195,7 +195,8 @@ void Latent::clip_scores(Ops& ops, const FlatParams& weights, const Tensor& maxi
     const Tensor content = heads.col_range(0, content_channels() * in);
     const Tensor shared = heads.col_range(content_channels() * in, shared_ * in);
     ops.qk_clip(content, weights.view(key_).shaped({heads_, content_channels() * width_}), maxima, 1, limit);
-    if (shared_ > 0) ops.qk_clip(shared, shared.first_rows(0), maxima, 1, limit);
+    const Tensor no_keys = shared.first_rows(0);  // so that the queries take the whole factor
+    if (shared_ > 0) ops.qk_clip(shared, no_keys, maxima, 1, limit);
 }
 
 }  // namespace longreach::model

@@ -68,6 +68,7 @@ struct StepContext {
     bool training = false;
     ForwardObserver* observer = nullptr;     // may be null
     const Generation* generation = nullptr;  // null: an ordinary pass
+    bool probing = observer != nullptr;      // of a pass that is observed, also where a part of it is not
 
     bool decoding() const { return generation != nullptr && generation->step(); }
     int64_t position() const { return generation != nullptr ? generation->position : 0; }

@@ -62,9 +62,9 @@ class ModelFixture {
     Step accumulate(const Example& example, float gradient_scale = 1) {
         return pass(example, gradient_scale, Write::add);
     }
-    std::vector<float> evaluate(const Example& example) {
+    std::vector<float> evaluate(const Example& example, model::ForwardObserver* observer = nullptr) {
         const model::Batch batch = prepare(example);
-        model_.forward(*ops_, weights_, batch);
+        model_.forward(*ops_, weights_, batch, observer);
         return download(model_.evaluation_losses(batch.count()));
     }
 

@@ -139,6 +139,23 @@ TEST_CASE("top_k: the keys with the largest scores, at every length, as the refe
     }
 }
 
+TEST_CASE("top_k: a probe takes no notice, in any pass through the layers") {
+    struct Nothing : model::ForwardObserver {
+        void attention(const model::StepContext&, const model::AttentionView&) override {}
+        void block(const model::StepContext&, int64_t, const Tensor&) override {}
+    } probe;
+    model::ModelConfig m = mixed_positions();
+    m.loops = 2;
+    const Example example = random_example(m.vocab_size, 2, length, true);
+    model::PostHocConfig change;
+    change.top_k = 2;
+    ModelFixture few(m, {.sequences = 2, .length = length, .document_mask = true, .post_hoc = change});
+    few.model().use_length(few.ops(), length);
+    const std::vector<float> all = losses({}, length, m);
+    CHECK(few.evaluate(example) != all);
+    CHECK(few.evaluate(example, &probe) == all);
+}
+
 TEST_CASE("top_k: of equal scores the nearest keys count") {
     const std::unique_ptr<Ops> ops = make_cpu_ops({.threads = 1});
     std::vector<float> q(24, 0), k(24, 1), v(24), o(24), lse(6);
