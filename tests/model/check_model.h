@@ -64,4 +64,41 @@ inline double check_f32_reference(const model::ModelConfig& config, const refere
     return worst;
 }
 
+// Holds the reference itself, evaluated in f32, to the bound of every model.
+inline void check_f32_reference(const std::vector<SmallModel>& models) {
+    double worst = 0;
+    for (const SmallModel& small : models) {
+        CAPTURE(small.name);
+        const auto fixture = make_fixture(small, {.threads = 1});
+        worst = std::max(worst,
+                         check_f32_reference(small.config, fixture->named_weights(), make_example(small), 4));
+    }
+    MESSAGE("largest error, as a fraction of its bound: ", worst);
+}
+
+// Compares losses and gradients of every model with the reference, on every instruction set.
+inline void check_models(const std::vector<SmallModel>& models) {
+    const std::vector<std::string> isas = available_isas();
+    double worst = 0;
+    for (const SmallModel& small : models) worst = std::max(worst, check_model(small, isas, 12, true));
+    MESSAGE("largest error, as a fraction of its bound: ", worst);
+}
+
+// A step has the same bits at every number of threads, and an evaluation its losses.
+inline void check_threads(const std::vector<SmallModel>& models) {
+    for (const SmallModel& small : models) {
+        CAPTURE(small.name);
+        const Example example = make_example(small);
+        const auto one = make_fixture(small, {.threads = 1});
+        const ModelFixture::Step expected = one->train(example);
+        CHECK(one->evaluate(example) == expected.losses);
+        for (const int threads : {2, 3, 8}) {
+            const auto fixture = make_fixture(small, {.threads = threads});
+            const ModelFixture::Step step = fixture->train(example);
+            CHECK(step.losses == expected.losses);
+            CHECK(step.gradients == expected.gradients);
+        }
+    }
+}
+
 }  // namespace longreach::test

@@ -11,22 +11,11 @@ using namespace longreach::test;
 
 TEST_CASE(
     "layers of the delta rule: losses and gradients agree with the reference on every instruction set") {
-    const std::vector<std::string> isas = available_isas();
-    double worst = 0;
-    for (const SmallModel& small : delta_models())
-        worst = std::max(worst, check_model(small, isas, 12, true));
-    MESSAGE("largest error, as a fraction of its bound: ", worst);
+    check_models(delta_models());
 }
 
 TEST_CASE("layers of the delta rule: the reference in f32 keeps the bound it sets for others") {
-    double worst = 0;
-    for (const SmallModel& small : delta_models()) {
-        CAPTURE(small.name);
-        const auto fixture = make_fixture(small, {.threads = 1});
-        worst = std::max(worst,
-                         check_f32_reference(small.config, fixture->named_weights(), make_example(small), 4));
-    }
-    MESSAGE("largest error, as a fraction of its bound: ", worst);
+    check_f32_reference(delta_models());
 }
 
 TEST_CASE("layers of the delta rule: tensors and their first values") {
@@ -57,28 +46,8 @@ TEST_CASE("layers of the delta rule: tensors and their first values") {
     }
 }
 
-TEST_CASE("layers of the delta rule: a step has the same bits at every number of threads") {
-    for (const SmallModel& small : delta_models()) {
-        CAPTURE(small.name);
-        const Example example = make_example(small);
-        const auto one = make_fixture(small, {.threads = 1});
-        const ModelFixture::Step expected = one->train(example);
-        for (const int threads : {2, 3, 8}) {
-            const auto fixture = make_fixture(small, {.threads = threads});
-            const ModelFixture::Step step = fixture->train(example);
-            CHECK(step.losses == expected.losses);
-            CHECK(step.gradients == expected.gradients);
-        }
-    }
-}
-
-TEST_CASE("layers of the delta rule: an evaluation has the losses of training") {
-    for (const SmallModel& small : delta_models()) {
-        CAPTURE(small.name);
-        const auto fixture = make_fixture(small, {.threads = 2});
-        const Example example = make_example(small);
-        CHECK(fixture->evaluate(example) == fixture->train(example).losses);
-    }
+TEST_CASE("layers of the delta rule: the same bits at every number of threads, in training and evaluation") {
+    check_threads(delta_models());
 }
 
 TEST_CASE("the FLOPs of a model of the delta rule do not grow with the length") {

@@ -12,10 +12,11 @@
 // cancellation between operations, the errors add up to:
 //
 //     |gradient - reference| <= epsilon * S,     epsilon = D sqrt(K) u Z
-//     D = 2 (20 L + 8 + extras), L counted in every pass through the layers: per layer two mixes, two norms, four products, value mix, query/key norm,
-//         rotary, scores, distance, softmax (3), weighted sum, activation (2), two residual additions; around
-//         the layers embedding, its norm, final norm, head, softcap (2), log-sum-exp, loss; twice, for the
-//         forward and the backward pass. Extras are operations beyond these: see extra_steps
+//     D = 2 (20 L + 8 + extras), L counted in every pass through the layers: per layer two mixes, two norms,
+//         four products, value mix, query/key norm, rotary, scores, distance, softmax (3), weighted sum,
+//         activation (2), two residual additions; around the layers embedding, its norm, final norm, head,
+//         softcap (2), log-sum-exp, loss; twice, for the forward and the backward pass. Extras are operations
+//         beyond these: see extra_steps
 //     K = the longest sum: channels, hidden units, vocabulary, or tokens of the batch
 //
 // S is the size of the summands, not of their sum, which may cancel: the root of the sum of the squares of

@@ -30,10 +30,7 @@ TEST_CASE(
 }
 
 TEST_CASE("gated attention units: losses and gradients agree with the reference on every instruction set") {
-    const std::vector<std::string> isas = available_isas();
-    double worst = 0;
-    for (const SmallModel& small : gau_models()) worst = std::max(worst, check_model(small, isas, 12, true));
-    MESSAGE("largest error, as a fraction of its bound: ", worst);
+    check_models(gau_models());
 }
 
 TEST_CASE("random models: losses and gradients agree with the reference") {
@@ -45,14 +42,7 @@ TEST_CASE("random models: losses and gradients agree with the reference") {
 }
 
 TEST_CASE("the reference in f32 keeps the bound it sets for others") {
-    double worst = 0;
-    for (const SmallModel& small : small_models()) {
-        CAPTURE(small.name);
-        const auto fixture = make_fixture(small, {.threads = 1});
-        worst = std::max(worst,
-                         check_f32_reference(small.config, fixture->named_weights(), make_example(small), 4));
-    }
-    MESSAGE("largest error, as a fraction of its bound: ", worst);
+    check_f32_reference(small_models());
 }
 
 TEST_CASE("gradients are scaled and accumulate") {

@@ -313,7 +313,8 @@ class Attention {
             }
             return o_.at_position(*formula, position, double(m), o_.turning_);
         }
-        // Pairs (m, m + d/2) of every head's d turning channels rotated by position * theta_m, or as `angle` says; sign -1: keys.
+        // Pairs (m, m + d/2) of every head's d turning channels rotated by position * theta_m, or as `angle`
+        // says; sign -1: keys.
         Row<T> turned(Row<T> row, double position, double sign = 1) const {
             const size_t half = o_.turning_ / 2;
             const bool written = !a_.angle.is_null();
