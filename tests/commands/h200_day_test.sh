@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# tools/h200-day on models of a second: it plans without data, trains what fits the hours, continues, and stops in time.
+# tools/h200-day on models of a second: it plans without data, trains what fits the hours, continues, stops in time and
+# at a signal, and says which sweep failed.
 #   tests/commands/h200_day_test.sh PROGRAM SOURCE
 set -euo pipefail
 program=$1
@@ -33,3 +34,23 @@ done
 day --seeds 1,2 || fail "seed 2"
 grep -q 'si.seed1  trained already' out || fail "what was trained was trained again"
 grep -q 'si.seed2  trained 2 steps' out || fail "the second seed was left out"
+
+# A signal to the script alone stops the sweep, which saves; nothing goes on behind it.
+echo '{ "stages": [{ "steps": 100000, "context": 64 }] }' >long.json
+tools/h200-day --over configs/cpu.json --over configs/shrink.json --over tiny.json --over long.json --only s0_c11_nope \
+    --seeds 1 "$program" >out 2>&1 &
+day=$!
+for try in $(seq 300); do
+    [ -s runs/s0-c11-nope-cpu-shrink-tiny-long/si.seed1/metrics.jsonl ] && break
+    sleep 0.1
+done
+kill -TERM $day
+wait $day || fail "a signal"
+grep -q 'not finished: s0_c11_nope' out || fail "a stopped study was not named"
+ls -d runs/s0-c11-nope-cpu-shrink-tiny-long/si.seed1/checkpoints/step_* >/dev/null || fail "nothing was saved"
+! pgrep -f 'runs/s0-c11-nope-cpu-shrink-tiny-long/configs' >/dev/null || fail "a run goes on"
+
+# A sweep that cannot start.
+echo 'no shard' >data/quickstart/train_000000.bin
+if day --seeds 1,2,3; then fail "a failed study passed"; fi
+grep -q 'failed: ' out || fail "a failed study was not named"
