@@ -104,6 +104,13 @@ class Case(unittest.TestCase):
         return checked()
 
 
+def run_example(name, *arguments, **environment):
+    """A script of examples/, with the package's sources before what the caller's PYTHONPATH holds."""
+    path = f"{PACKAGE / 'src'}:{os.environ.get('PYTHONPATH', '')}"
+    return subprocess.run([sys.executable, PACKAGE / "examples" / name, *arguments], capture_output=True, text=True,
+                          env={**os.environ, "PYTHONPATH": path, **environment})
+
+
 class Frames(Case):
     def test_one_row_per_run_with_the_fields_of_its_config(self):
         study = longreach.runs("runs/*")
@@ -437,9 +444,7 @@ class Models(Case):
 @unittest.skipUnless(have("matplotlib"), "needs matplotlib")
 class Example(Case):
     def draw(self, *arguments):
-        return subprocess.run([sys.executable, PACKAGE / "examples/loss_by_length.py", *arguments], capture_output=True,
-                              text=True, env={**os.environ, "PYTHONPATH": f"{PACKAGE / 'src'}:"
-                                              f"{os.environ.get('PYTHONPATH', '')}"})
+        return run_example("loss_by_length.py", *arguments)
 
     def test_the_figure(self):
         done = self.draw("runs/s", "--out", "loss.svg")
@@ -488,11 +493,8 @@ class Tracking(Case):
             self.finished = True
 
     def track(self, *arguments):
-        environment = {**os.environ, "WANDB_MODE": "offline",
-                       "PYTHONPATH": f"{PACKAGE / 'src'}:{os.environ.get('PYTHONPATH', '')}"}
-        environment.pop("MLFLOW_TRACKING_URI", None)
-        done = subprocess.run([sys.executable, PACKAGE / "examples" / "track.py", *arguments], env=environment,
-                              capture_output=True, text=True)
+        os.environ.pop("MLFLOW_TRACKING_URI", None)
+        done = run_example("track.py", *arguments, WANDB_MODE="offline")
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout
 
