@@ -24,6 +24,26 @@ for study in "$source"/runs/reference/*/; do
     "$source/tools/keep_results" "$work/$name" "$work/kept" >/dev/null
     diff -r -x tables.txt -x loss.svg "$study" "$work/kept" || fail "$name: kept again, it differs"
 
+    # A part of the study, kept with --add, replaces its own runs and leaves the others.
+    python3 - "$work/$name" <<'END'
+import csv, json, pathlib, shutil, sys
+sweep = pathlib.Path(sys.argv[1])
+listed = json.loads((sweep / "sweep.json").read_text())
+one = listed["runs"][0]["variant"]
+listed["runs"] = [run for run in listed["runs"] if run["variant"] == one]
+(sweep / "sweep.json").write_text(json.dumps(listed))
+for run in sweep.glob("*.seed*"):
+    if run.name.rpartition(".seed")[0] != one:
+        shutil.rmtree(run)
+for table in sweep.glob("results*.csv"):
+    rows = list(csv.reader(table.open(newline="")))
+    csv.writer(table.open("w", newline="")).writerows(r for r in rows if r[0] in ("variant", one))
+END
+    "$source/tools/keep_results" --add "$work/$name" "$work/kept" >/dev/null
+    cmp "$study/runs.tar.gz" "$work/kept/runs.tar.gz" || fail "$name: a part added to it changes the archive"
+    cmp "$study/results.csv" "$work/kept/results.csv" || fail "$name: a part added to it changes the results"
+    cmp <(numbers "$study/tables.txt") <(numbers "$work/kept/tables.txt") || fail "$name: a part added to it changes the tables"
+
     printf 'x' | dd of="$work/kept/runs.tar.gz" bs=1 seek=1000 conv=notrunc status=none
     if "$source/tools/redraw" "$work/kept" "$work/page" 2>/dev/null; then fail "$name: a damaged archive was drawn"; fi
     [ ! -e "$work/page" ] || fail "$name: a damaged archive left files"
