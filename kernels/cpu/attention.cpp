@@ -333,6 +333,8 @@ void CpuOps::do_attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor&
     check(bool(spec.far_queries) == bool(spec.far_keys), "attention: half a far pair");
     check(!spec.stick_breaking || !row_maxima, "stick-breaking attention has no row maxima");
     check(spec.top_k == 0 || !(spec.stick_breaking || row_maxima), "attention to {} keys", spec.top_k);
+    check(spec.top_k >= spec.top_k_block, "attention to {} keys in blocks of {}", spec.top_k,
+          spec.top_k_block);
     if (spec.top_k > 0) return attention_to_top(o, lse, q, k, v, spec);
     with_unit(precision_, [&]<class Unit>(Unit) {
         spec.stick_breaking ? break_sticks<Unit>(o, lse, q, k, v, spec)

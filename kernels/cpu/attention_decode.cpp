@@ -8,6 +8,7 @@
 //
 // The same query by query is attention to the top_k keys of whole sequences: a reference, exact and slow. All scores of a
 // query are computed before the least that counts is found, bit by bit.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <memory>
@@ -182,6 +183,22 @@ void keep_largest(float* y, int64_t count, int64_t k) {
     }
 }
 
+// Leaves `blocks` of the blocks of y: the last one and those with the largest means. The first element of y is key
+// `first` of the sequence.
+void keep_blocks(float* y, int64_t first, int64_t count, int64_t blocks, int64_t size) {
+    const int64_t from = first / size, others = (first + count - 1) / size - from;
+    const std::unique_ptr<float[]> means(new float[static_cast<size_t>(others + 1)]);
+    const auto begin = [&](int64_t b) { return b == 0 ? 0 : (from + b) * size - first; };
+    for (int64_t b = 0; b < others; ++b) {
+        double sum = 0;
+        for (int64_t j = begin(b); j < begin(b + 1); ++j) sum += double{y[j]};
+        means[b] = static_cast<float>(sum / static_cast<double>(begin(b + 1) - begin(b)));
+    }
+    keep_largest(means.get(), others, blocks - 1);
+    for (int64_t b = 0; b < others; ++b)
+        if (means[b] == -__builtin_inff()) std::fill(y + begin(b), y + begin(b + 1), -__builtin_inff());
+}
+
 // Attention to the top_k keys; returns the natural log of the denominator.
 float attend_top(float* o, const Query& at, const Tensor& q, const Tensor& k, const Tensor& v) {
     const AttentionSpec& s = at.spec;
@@ -189,7 +206,10 @@ float attend_top(float* o, const Query& at, const Tensor& q, const Tensor& k, co
     const std::unique_ptr<float[]> y(new float[static_cast<size_t>(count)]);
     for (int64_t begin = 0; begin < count; begin += key_block)
         exponents(y.get() + begin, at, at.first + begin, smaller(key_block, count - begin), q, k);
-    keep_largest(y.get(), count, s.top_k);
+    if (s.top_k_block > 0)
+        keep_blocks(y.get(), at.first, count, s.top_k / s.top_k_block, s.top_k_block);
+    else
+        keep_largest(y.get(), count, s.top_k);
     float top = s.sink ? s.sink.f32()[at.head] * log2_e : -__builtin_inff();
     for (int64_t j = 0; j < count; ++j) top = y[j] > top ? y[j] : top;
     double sum = s.sink ? std::exp2(double{s.sink.f32()[at.head] * log2_e} - top) : 0;

@@ -58,6 +58,11 @@ void EvalConfig::fields(config::Fields& f) {
         {"every query attends to this many of its keys, those with the highest scores, of equal ones the "
          "nearest, in all layers and at all lengths; exact and slow, on a CPU alone; 0: to all",
          true});
+    f.integer(
+        "top_k_block", rope.top_k_block, {.min = 0, .max = int64_t{1} << 31},
+        {"top_k takes keys in blocks of this many positions: the query's own block and, up to top_k keys "
+         "together, those whose keys have the highest mean score; 0: keys one by one",
+         true});
     f.section("rope", rope, {"changes to a trained model for sequences longer than train_context"});
 }
 
@@ -72,6 +77,10 @@ void EvalConfig::check(config::Problems& p) const {
                   fmt::format(
                       "{} does not divide the largest length {}, so the two cannot score the same tokens",
                       length, lengths.back()));
+    if (rope.top_k == 0) p.no_effect("eval.top_k_block", "top_k is 0", "eval.top_k");
+    if (rope.top_k > 0 && rope.top_k_block > 0 && rope.top_k % rope.top_k_block != 0)
+        p.add("eval.top_k_block", fmt::format("{} does not divide top_k, {}", rope.top_k_block, rope.top_k),
+              "eval.top_k");
     if (align == EvalAlign::chunk) p.no_effect("eval.suffix_tokens", "align is chunk", "eval.align");
     if (align == EvalAlign::suffix && !lengths.empty() && suffix_tokens > lengths.front())
         p.add("eval.suffix_tokens",

@@ -137,7 +137,10 @@ AttentionSpec AttentionLayer::spec(StepContext& run, const Saved& saved, bool fi
     score_.apply(spec, run, tables_.score, saved.score, saved.workspace.score, counted, fill);
     spec.sink = config_.sink == SinkKind::zero ? tables_.zeros.first(config_.heads) : run.weight(sink_);
     spec.absolute_maxima = absolute_maxima_;
-    spec.top_k = run.probing ? 0 : tables_.top_k;  // a probe looks at the model as trained
+    if (!run.probing) {  // a probe looks at the model as trained
+        spec.top_k = tables_.top_k;
+        spec.top_k_block = tables_.top_k_block;
+    }
     return spec;
 }
 

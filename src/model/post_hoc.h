@@ -28,7 +28,9 @@ struct PostHocConfig {
     double exponent = 0.625;     // ntk_mixed: b
     std::string scale = "none";  // or the name of a law
     json::Value angle;  // eval.angle: null, a formula, the name of an angle, or an object of formulas
-    int64_t top_k = 0;  // eval.top_k: keys that a query attends to, at every length; 0: all
+    // eval.top_k, eval.top_k_block: keys that a query attends to, at every length; 0: all. They are taken one by
+    // one or, with a block size > 0, in blocks.
+    int64_t top_k = 0, top_k_block = 0;
     json::Value score;  // eval.score: null, a formula, the name of a law, or a list of them
     // "full": layers that attend to the whole sequence at the evaluation; "all"; or layout names,
     // as a list or as "a,b".

@@ -167,7 +167,10 @@ LayerTables Tables::layer(int64_t layer) const {
     LayerTables t;
     t.zeros = zeros_;
     t.ones = ones_;
-    t.top_k = top_k_;
+    if (takes_top_) {
+        t.top_k = post_hoc_.top_k;
+        t.top_k_block = post_hoc_.top_k_block;
+    }
     if (const OutputFactors* o = at(output_, output_of_[l])) t.output = o->table;
     if (const Rotary* r = at(rotary_, rotary_of_[l])) {
         t.queries = r->queries;
@@ -276,9 +279,9 @@ void Tables::fill(Ops& ops) {
 }
 
 bool Tables::use_length(Ops& ops, int64_t length, int64_t stage_window) {
-    const int64_t top_k = length > 0 ? post_hoc_.top_k : 0;
-    bool changed = top_k != top_k_;
-    top_k_ = top_k;
+    const bool takes_top = length > 0 && post_hoc_.top_k > 0;
+    bool changed = takes_top != takes_top_;
+    takes_top_ = takes_top;
     for (Rotary& r : rotary_) {
         law::Angle angle = r.choice.at(length, stage_window)
                                ? changed_angle(config_, r.layer, post_hoc_, length)

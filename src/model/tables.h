@@ -56,13 +56,13 @@ struct ScoreRows {
 
 // The tables of one layer; a tensor is empty if the layer has no such table.
 struct LayerTables {
-    Rotation queries, keys;          // the same tables unless they grow
-    Rotation far_queries, far_keys;  // for pairs at distance far_from or more; evaluation only
-    int64_t far_from = 0;            // 0: there are no far pairs
-    Rotation output;                 // OutputNorm::position: no turn, the factor of the position
-    Tensor zeros;                    // [heads], the logits of sinks fixed at 0
-    Tensor ones;                     // [head_dim], the gain of heads whose rotation grows
-    int64_t top_k = 0;               // evaluation only: keys that a query attends to; 0: all
+    Rotation queries, keys;              // the same tables unless they grow
+    Rotation far_queries, far_keys;      // for pairs at distance far_from or more; evaluation only
+    int64_t far_from = 0;                // 0: there are no far pairs
+    Rotation output;                     // OutputNorm::position: no turn, the factor of the position
+    Tensor zeros;                        // [heads], the logits of sinks fixed at 0
+    Tensor ones;                         // [head_dim], the gain of heads whose rotation grows
+    int64_t top_k = 0, top_k_block = 0;  // as in PostHocConfig; 0 in training
     ScoreTables score;
 };
 
@@ -131,7 +131,7 @@ class Tables {
     std::vector<Constant> constants_;
     std::vector<std::string> constant_keys_;
     int64_t length_ = 0;          // T of the laws
-    int64_t top_k_ = 0;           // PostHocConfig::top_k, and 0 in training
+    bool takes_top_ = false;      // top_k acts: not in training
     std::vector<Score> scores_;   // per layer
     std::vector<int> rotary_of_;  // per layer; -1: none
     std::vector<OutputFactors> output_;

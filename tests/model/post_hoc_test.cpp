@@ -101,7 +101,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("top_k: the keys with the largest scores, at every length, as the reference has them") {
+TEST_CASE("top_k: the keys or blocks with the largest scores, at every length, as the reference has them") {
     model::ModelConfig m = mixed_positions();
     m.layouts["full"].kv_heads = 1;
     m.layouts["full"].distance.kind = "scale_invariant";
@@ -115,12 +115,15 @@ TEST_CASE("top_k: the keys with the largest scores, at every length, as the refe
         ModelFixture fixture(m, {.sequences = 2, .length = length, .document_mask = true});
         const reference::Params<double> weights = fixture.named_weights();
         const std::vector<float> all = losses({}, tokens, m);
-        for (const int64_t k : {1, 3}) {
+        for (const auto& [k, block] : {std::pair<int64_t, int64_t>{1, 0}, {3, 0}, {3, 3}, {4, 2}, {2, 2}}) {
             CAPTURE(k);
+            CAPTURE(block);
             model::PostHocConfig change;
             change.top_k = k;
+            change.top_k_block = block;
             reference::PostHoc same;
             same.top_k = k;
+            same.top_k_block = block;
             const std::vector<double> expected = reference::losses(m, weights, example, same);
             const std::vector<float> actual = losses(change, tokens, m);
             const double bound = gradient_epsilon(m, 2 * length) * (1 + 4);

@@ -132,6 +132,7 @@ class Attention {
     std::vector<bool> largest_keys(const Row<T>& scores, const std::vector<int32_t>& doc_start,
                                    size_t i) const {
         std::vector<bool> taken(scores.size(), false);
+        if (change_.top_k_block > 0) return largest_blocks(scores, doc_start, i);
         std::vector<size_t> keys;
         for (size_t j = scores.size(); j-- > 0;)
             if (visible(doc_start, i, j)) keys.push_back(j);
@@ -139,6 +140,27 @@ class Attention {
                          [&](size_t a, size_t b) { return value_of(scores[a]) > value_of(scores[b]); });
         const size_t count = change_.top_k > 0 ? std::min(size_t(change_.top_k), keys.size()) : keys.size();
         for (size_t n = 0; n < count; ++n) taken[keys[n]] = true;
+        return taken;
+    }
+
+    // The same of blocks: that of query i, and those with the largest mean scores.
+    std::vector<bool> largest_blocks(const Row<T>& scores, const std::vector<int32_t>& doc_start,
+                                     size_t i) const {
+        const size_t size = size_t(change_.top_k_block);
+        std::vector<std::pair<double, size_t>> means;  // negated, and the block
+        for (size_t block = 0; block < i / size; ++block) {
+            double sum = 0, count = 0;
+            for (size_t j = block * size; j < (block + 1) * size; ++j)
+                if (visible(doc_start, i, j)) sum += value_of(scores[j]), ++count;
+            if (count > 0) means.push_back({-sum / count, block});
+        }
+        std::sort(means.begin(), means.end());
+        means.resize(std::min(means.size(), size_t(change_.top_k) / size - 1));
+        means.push_back({0, i / size});
+        std::vector<bool> taken(scores.size(), false);
+        for (const auto& [mean, block] : means)
+            for (size_t j = block * size; j < std::min(scores.size(), (block + 1) * size); ++j)
+                taken[j] = visible(doc_start, i, j);
         return taken;
     }
 
