@@ -1,6 +1,8 @@
 // Operands of operations other than tensors, as plain data for every device; attention_spec.h has the rest.
 #pragma once
 
+#include <algorithm>
+
 #include "kernels/attention_spec.h"
 #include "kernels/law_program.h"
 #include "kernels/tensor.h"
@@ -56,6 +58,33 @@ inline constexpr double delta_flops_per_token(int64_t heads, int64_t key_dim, in
     const double d = static_cast<double>(key_dim), e = static_cast<double>(value_dim);
     const double c = static_cast<double>(delta_chunk);
     return static_cast<double>(heads) * (6 * d * e + 2 * c * (d + e));
+}
+
+// 2-simplicial attention of H heads of d channels; Ops::simplicial has the weights.
+struct SimplicialSpec {
+    int64_t batch = 0, length = 0;          // B sequences of T queries
+    int64_t heads = 0, head_dim = 0;        // H, d
+    int64_t window = 0, second_window = 0;  // positions that the first and the second key of a pair are from
+    float scale = 1.0f;                     // of the products
+    Tensor doc_start{};                     // i32 [B, T]: no key before it; empty: all
+    int64_t room = 0, position = 0;         // T = 1, decoding: rows of keys per sequence, place of the query
+    int64_t rows() const { return room > 0 ? room : length; }
+};
+
+struct SimplicialKeys {
+    Tensor k, v, k2, v2;
+};
+
+// Pairs of keys that a query sees, on average over a sequence.
+inline double simplicial_pairs(int64_t length, int64_t window, int64_t second_window) {
+    const int64_t all =
+        std::min(length, std::max(window, second_window));  // from there on all see equally many
+    const auto pairs = [&](int64_t i) {
+        return static_cast<double>(std::min(i, window)) * static_cast<double>(std::min(i, second_window));
+    };
+    double sum = pairs(all) * static_cast<double>(length - all);
+    for (int64_t i = 1; i <= all; ++i) sum += pairs(i);
+    return sum / static_cast<double>(length);
 }
 
 // A gate on a value o: factor * sigmoid(u) * o or, times_input, factor * u * sigmoid(u) * o.

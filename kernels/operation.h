@@ -66,6 +66,12 @@ inline std::vector<Operand> operands_of(HeadSpec& s, bool) {
 inline std::vector<Operand> operands_of(DeltaSpec& s, bool) {
     return {{&s.doc_start, false}};
 }
+inline std::vector<Operand> operands_of(SimplicialSpec& s, bool) {
+    return {{&s.doc_start, false}};
+}
+inline std::vector<Operand> operands_of(SimplicialKeys& t, bool written) {
+    return {{&t.k, written}, {&t.v, written}, {&t.k2, written}, {&t.v2, written}};
+}
 inline std::vector<Operand> operands_of(LawSpec& s, bool) {
     std::vector<Operand> all;
     for (auto* inputs : {&s.parameters, &s.tables})

@@ -43,6 +43,16 @@ Cost delta_cost(double share, const DeltaSpec& s, Cost cost) {
     return cost;
 }
 
+// Two products forward, six backward.
+Cost simplicial_cost(double products, const SimplicialSpec& s, Cost cost) {
+    const double pairs = s.room > 0 ? static_cast<double>(std::min(s.position + 1, s.window)) *
+                                          static_cast<double>(std::min(s.position + 1, s.second_window))
+                                    : simplicial_pairs(s.length, s.window, s.second_window);
+    cost.flops = products * 2 * static_cast<double>(s.batch * s.length * s.heads * s.head_dim) * pairs;
+    cost.shape = fmt::format(" {}", s.length);
+    return cost;
+}
+
 // param, first and second are read and written, gradient is read.
 Cost adam_cost(const std::span<const AdamSlot>& slots, const AdamSpec&) {
     Cost cost;
@@ -146,6 +156,16 @@ Ops::Ops()
                                   3, spec,
                                   moved(dq, dk, dv, ddecay, ddecay, dbeta, dbeta, dout, states, q, k, v));
                           }},
+      simplicial{*this, "2-simplicial attention",
+                 [](auto& o, auto&, auto& q, auto& keys, auto& spec) {
+                     return simplicial_cost(2, spec, moved(o, q, keys.k, keys.v, keys.k2, keys.v2));
+                 }},
+      simplicial_backward{
+          *this, "2-simplicial attention backward",
+          [](auto& dq, auto& d, auto& dout, auto& o, auto&, auto& q, auto& keys, auto& spec) {
+              return simplicial_cost(
+                  6, spec, moved(dq, d.k, d.v, d.k2, d.v2, dout, o, q, keys.k, keys.v, keys.k2, keys.v2));
+          }},
       activation{*this, "activation"},
       activation_backward{*this, "activation backward"},
       mix{*this, "mix"},

@@ -284,6 +284,21 @@ class Ops : public Planner {
                                         const Tensor& decay, const Tensor& beta, const DeltaSpec& spec) = 0;
     const Operation<&Ops::do_delta_rule_backward> delta_rule_backward;
 
+    // --- 2-simplicial attention
+    // For every head and query i, over the pairs of a first key j and a second key m that it sees,
+    // i - window < j <= i and i - second_window < m <= i, none before doc_start:
+    //     P[j, m] = softmax over all pairs of scale * sum over c of q[i, c] k[j, c] k2[m, c]
+    //     o[i]    = sum over the pairs of P[j, m] v[j] v2[m], channel by channel;   lse = log of the sum
+    // o, q [N, H*d]; k, v, k2, v2 [N, H*d], or [B*room, H*d] with spec.room; lse f32 [H, N]. On a CPU, in f32.
+    virtual void do_simplicial(Tensor o, Tensor lse, const Tensor& q, const SimplicialKeys& keys,
+                               const SimplicialSpec& spec) = 0;
+    const Operation<&Ops::do_simplicial> simplicial;
+    // dq, d.k, d.v, d.k2, d.v2 =. Of whole sequences: spec.room is 0.
+    virtual void do_simplicial_backward(Tensor dq, SimplicialKeys d, const Tensor& dout, const Tensor& o,
+                                        const Tensor& lse, const Tensor& q, const SimplicialKeys& keys,
+                                        const SimplicialSpec& spec) = 0;
+    const Operation<&Ops::do_simplicial_backward> simplicial_backward;
+
     // --- activations and mixing
     // h [N, F] = act(a [N, F]); swiglu, geglu_tanh: a [N, 2F] holds gate|up, h = silu(gate) * up or
     // gelu_tanh(gate) * up. Otherwise h may be a, and da may be dh.

@@ -91,6 +91,11 @@ class CpuOps final : public Ops, public CpuDevice {
                                 const Tensor& k, const Tensor& v, const Tensor& decay, const Tensor& beta,
                                 const DeltaSpec& spec) override;
     int64_t do_delta_workspace(const DeltaSpec& spec, bool backward) const override;
+    void do_simplicial(Tensor o, Tensor lse, const Tensor& q, const SimplicialKeys& keys,
+                       const SimplicialSpec& spec) override;
+    void do_simplicial_backward(Tensor dq, SimplicialKeys d, const Tensor& dout, const Tensor& o,
+                                const Tensor& lse, const Tensor& q, const SimplicialKeys& keys,
+                                const SimplicialSpec& spec) override;
 
     void do_activation(Tensor h, const Tensor& a, Activation kind) override;
     void do_activation_backward(Tensor da, const Tensor& dh, const Tensor& a, Activation kind) override;

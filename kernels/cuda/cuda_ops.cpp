@@ -395,6 +395,15 @@ class CudaOps final : public Ops {
         return CudaPlanner(type_).do_delta_workspace(spec, backward);
     }
 
+    // --- 2-simplicial attention: a reference for CPUs; the config refuses it on a GPU
+    void do_simplicial(Tensor, Tensor, const Tensor&, const SimplicialKeys&, const SimplicialSpec&) override {
+        check(false, "2-simplicial attention on a GPU");
+    }
+    void do_simplicial_backward(Tensor, SimplicialKeys, const Tensor&, const Tensor&, const Tensor&,
+                                const Tensor&, const SimplicialKeys&, const SimplicialSpec&) override {
+        check(false, "2-simplicial attention on a GPU");
+    }
+
     // --- activations and mixing
     void do_activation(Tensor h, const Tensor& a, Activation kind) override {
         cuda::activation(h, a, kind, stream());

@@ -55,7 +55,10 @@ void add_config_command(Command& program) {
             const std::string path = model.layout_path(l);
             if (!attention.attends()) {
                 const bool kda = attention.mixer == model::MixerKind::kda;
-                fmt::print(stderr, "mixer of {}: {}\n", path, kda ? "kda" : "gdn");
+                fmt::print(stderr, "mixer of {}: {}\n", path,
+                           !attention.has_state() ? "simplicial"
+                           : kda                  ? "kda"
+                                                  : "gdn");
                 continue;
             }
             fmt::print(stderr, "score of {}: {}\n", path, model::written_out(model::score_text(attention)));

@@ -27,8 +27,10 @@ struct AttentionRules {
 
     // What only the other mixers read.
     void mixer() const {
-        if (a.attends())
-            return no_effect(".delta", a.gated_unit() ? "mixer is gau" : "mixer is attention", ".mixer");
+        if (!a.has_state()) no_effect(".delta", "it belongs to mixers gdn and kda", ".mixer");
+        if (a.mixer != MixerKind::simplicial)
+            no_effect(".simplicial", "it belongs to mixer simplicial", ".mixer");
+        if (a.attends()) return;
         for (const char* key : {".kv_heads", ".latent", ".window", ".chunk", ".position", ".angle", ".conv",
                                 ".qk", ".scale", ".distance", ".softcap", ".score", ".params", ".sink",
                                 ".forget", ".normaliser", ".output_norm", ".gate"})

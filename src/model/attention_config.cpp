@@ -246,6 +246,13 @@ void DeltaConfig::fields(config::Fields& f) {
               {"positions K of the causal depthwise convolution of queries, keys and values; 0: none"});
 }
 
+void SimplicialConfig::fields(config::Fields& f) {
+    const config::IntegerRange window_range{.min = 1, .max = 1 << 16, .tokens = true};
+    f.integer("window", window, window_range, {"first keys of a pair that a query sees, its own included"});
+    f.integer("second_window", second_window, window_range,
+              {"second keys of a pair; the time of a step grows with the product of both windows"});
+}
+
 void LatentConfig::fields(config::Fields& f) {
     f.integer(
         "width", width, {.min = 0, .max = most_kept},
@@ -269,9 +276,13 @@ void AttentionConfig::fields(config::Fields& f) {
          {MixerKind::kda, "kda", "Kimi Delta Attention: the same with a decay for every key channel"},
          {MixerKind::gau, "gau",
           "gated attention unit, in place of attention and MLP: one query and key of head_dim channels, "
-          "heads * head_dim channels of values and of gates"}},
+          "heads * head_dim channels of values and of gates"},
+         {MixerKind::simplicial, "simplicial",
+          "2-simplicial attention: a query weighs pairs of keys within two windows; on a CPU only"}},
         {"what moves information between positions; gdn and kda read heads, head_dim, delta, pre_norm and "
-         "post_norm; gau reads what attention reads but kv_heads, bias, conv and gate"});
+         "post_norm, simplicial reads simplicial in place of delta; gau reads what attention reads but "
+         "kv_heads, "
+         "bias, conv and gate"});
     f.integer("heads", heads, {.min = 1, .max = 1024}, {"query heads H"});
     f.integer("kv_heads", kv_heads, {.min = 0, .max = 1024},
               {"key/value heads G, each shared by H/G consecutive query heads; 0: as many as heads"});
@@ -330,6 +341,7 @@ void AttentionConfig::fields(config::Fields& f) {
     f.section("output_norm", output_norm, {"norm of the attention output"});
     f.section("gate", gate, {"gates on the attention output"});
     f.section("delta", delta, {"the gated delta rule of mixers gdn and kda"});
+    f.section("simplicial", simplicial, {"the windows of mixer simplicial"});
     f.flag("pre_norm", pre_norm, {"the block's norm before attention"});
     f.flag("post_norm", post_norm, {"a norm with a learned gain behind the output projection"});
 }

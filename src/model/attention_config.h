@@ -146,12 +146,16 @@ enum class ForgetKind { none, head };
 enum class Normaliser { softmax, stick_breaking };
 
 // What moves information between the positions of a layer.
-enum class MixerKind { attention, gdn, kda, gau };
+enum class MixerKind { attention, gdn, kda, gau, simplicial };
 struct DeltaConfig {
     int64_t value_dim = 0;  // channels of a head's values; 0: head_dim
     int64_t conv = 4;       // positions K of the short convolution; 0: none
     void fields(config::Fields& f);
     int64_t value_channels(int64_t head_dim) const { return value_dim == 0 ? head_dim : value_dim; }
+};
+struct SimplicialConfig {
+    int64_t window = 512, second_window = 32;  // first and second keys that a query sees, its own included
+    void fields(config::Fields& f);
 };
 
 // Keys and values made of one latent per token (multi-head latent attention).
@@ -190,9 +194,11 @@ struct AttentionConfig {
     ForgetKind forget = ForgetKind::none;
     Normaliser normaliser = Normaliser::softmax;
     DeltaConfig delta;
+    SimplicialConfig simplicial;
     void fields(config::Fields& f);
 
     bool attends() const { return mixer == MixerKind::attention || gated_unit(); }
+    bool has_state() const { return mixer == MixerKind::gdn || mixer == MixerKind::kda; }
     bool gated_unit() const { return mixer == MixerKind::gau; }  // then the block has no MLP
 
     bool written() const { return !score.is_null(); }  // as formulas; scale, distance and softcap are unused

@@ -4,6 +4,7 @@
 
 #include "model/attention_layer.h"
 #include "model/delta_layer.h"
+#include "model/simplicial_layer.h"
 
 namespace longreach::model {
 
@@ -25,6 +26,8 @@ Block::Block(ParamTable& table, const ModelConfig& model, int64_t layer) {
     if (mlp && !alone) mlp_residual_.before = Norm(table, name + "mlp_norm", model.norm, model.width);
     if (attention.attends())
         mixer_ = std::make_unique<AttentionLayer>(table, model, layer);
+    else if (attention.mixer == MixerKind::simplicial)
+        mixer_ = std::make_unique<SimplicialLayer>(table, model, layer);
     else
         mixer_ = std::make_unique<DeltaLayer>(table, model, layer);
     if (mlp) mlp_ = Mlp(table, model, layer);

@@ -1,5 +1,5 @@
-// The part of a block that moves information between positions: softmax attention or the gated delta rule.
-// The interface holds what any mixer needs; what only softmax attention needs (tables, score maxima)
+// The part of a block that moves information between positions: softmax attention, the gated delta rule, or attention to
+// pairs of keys. The interface holds what any mixer needs; what only softmax attention needs (tables, score maxima)
 // does nothing by default.
 #pragma once
 

@@ -196,7 +196,11 @@ class AttentionWords {
 
     Passage all() {
         const model::AttentionConfig& a = attention_;
-        if (!a.attends())
+        if (a.mixer == model::MixerKind::simplicial)
+            return part(fmt::format("2-simplicial attention with windows of {} and {} keys",
+                                    grouped(a.simplicial.window), grouped(a.simplicial.second_window)),
+                        ".mixer");
+        if (a.has_state())
             return part(a.mixer == model::MixerKind::gdn ? "Gated DeltaNet" : "Kimi Delta Attention",
                         ".mixer");
         static constexpr const char* norms[] = {"",

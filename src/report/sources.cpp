@@ -64,6 +64,7 @@ const std::vector<Sourced>& choices_with_sources() {
         {".mixer", "gdn", "yang2024gdn"},
         {".mixer", "kda", "kimi2025linear"},
         {".mixer", "gau", "hua2022gau"},
+        {".mixer", "simplicial", "roy2025simplex clift2019simplicial"},
         {".sink", "", "openai2025gptoss"},
         {".softcap", "", "gemma2024"},
         {".output_norm.kind", "", "nor2025"},

@@ -328,6 +328,10 @@ void Experiment::check_layers(config::Problems& p) const {
               "the largest scores of stick-breaking attention are not those of the largest weights", sticks);
     if (eval.rope.top_k > 0 && system.device != Device::cpu)
         p.add("eval.top_k", "no GPU computes it: system.device must be cpu", "system.device");
+    for (const int64_t l : model.distinct_layers())
+        if (model.layer_attention(l).mixer == model::MixerKind::simplicial && system.device != Device::cpu)
+            p.add(model.layout_path(l) + ".mixer", "no GPU computes simplicial: system.device must be cpu",
+                  "system.device");
     if (eval.rope.top_k > 0 && model.distinct_attention_layers().empty())
         p.no_effect("eval.top_k", "no layer attends", "model.attention.mixer");
     if (!uses_context && model.train_context != stages.back().context)

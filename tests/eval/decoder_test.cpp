@@ -3,6 +3,7 @@
 #include "model/delta_models.h"
 #include "model/gau_models.h"
 #include "model/random_models.h"
+#include "model/simplicial_models.h"
 #include "model/small_models.h"
 #include "model/small_variants.h"
 
@@ -42,7 +43,7 @@ TEST_CASE("decoding: every small model and variant is what the whole text gives"
     const std::vector<std::string> isas = available_isas();
     Sum sum;
     uint32_t i = 0;
-    for (const auto& models : {small_models(), small_variants(), gau_models()})
+    for (const auto& models : {small_models(), small_variants(), gau_models(), simplicial_models()})
         for (const SmallModel& small : models) {
             CAPTURE(small.name);
             // Prompts of one token, shorter and longer than convolutions, windows and chunks.
@@ -101,7 +102,8 @@ TEST_CASE(
             text.post_hoc.kind = kind;
             text.post_hoc.scale = scale;
             if (kind == "ntk_old") text.post_hoc.factor = 3;
-            if (kind == "rerope" || kind == "pi") text.post_hoc.top_k = 5;
+            if (kind == "rerope" || kind == "pi") text.post_hoc.top_k = 6;
+            if (kind == "pi") text.post_hoc.top_k_block = 2;
             CAPTURE(kind);
             sum.add(check_decoding(m, text));
         }

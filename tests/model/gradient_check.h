@@ -59,7 +59,9 @@ inline int64_t extra_steps(const model::ModelConfig& m, const model::AttentionCo
     if (m.positions > 0) ++steps;
     // Convolution, silu (2), decay (5) and beta (2), the norm of o, its gain and gate (4), and of the recurrence
     // what attention has no counterpart of: decays, the difference, its product with beta, the running sum (6).
-    if (!a.attends()) return steps + 20;
+    if (a.has_state()) return steps + 20;
+    // The third factor of a score, the second of a value.
+    if (!a.attends()) return steps + 2;
     // Silu (2), gain, bias and the sum over the heads' copies; product, silu and product of the gate (4); without the
     // norm, the two products, the activation (2) and the residual addition of an MLP.
     if (a.gated_unit()) steps += 9 - 6;
@@ -104,6 +106,9 @@ inline double gradient_epsilon(const model::ModelConfig& m, int64_t tokens, doub
         longest = std::max(
             {longest, a.heads * std::max(a.head_dim, a.delta.value_dim), a.latent.width, a.latent.queries});
         steps += extra_steps(m, a);
+        if (a.mixer == model::MixerKind::simplicial)  // the sum over the pairs of a query
+            longest = std::max(longest, std::min(tokens, a.simplicial.window) *
+                                            std::min(tokens, a.simplicial.second_window));
     }
     if (m.residual.smear) steps += 3;  // product, sigmoid, sum
     if (m.residual.backout >= 0) ++steps;
@@ -215,8 +220,9 @@ class Expected {
     }
     static bool decides_scores(const std::string& name) {
         for (const char* part :
-             {"attention.q.", "attention.k.", "attention.z.", "scale.", "distance.", "q_norm.", "k_norm.",
-              "q_conv.", "k_conv.", "forget.", "q_down", "q_up.", "kv_down", "k_up.", "k_shared."})
+             {"attention.q.", "attention.k.", "simplicial.q.", "simplicial.k.", "simplicial.k2.",
+              "attention.z.", "scale.", "distance.", "q_norm.", "k_norm.", "q_conv.", "k_conv.", "forget.",
+              "q_down", "q_up.", "kv_down", "k_up.", "k_shared."})
             if (name.find(part) != std::string::npos) return true;
         return false;
     }

@@ -23,6 +23,7 @@
 #include "reference/attention.h"
 #include "reference/delta.h"
 #include "reference/dual.h"
+#include "reference/simplicial.h"
 #include "reference/weights.h"
 
 namespace longreach::reference {
@@ -140,10 +141,14 @@ class Model {
         const bool pre_norm = a.pre_norm && !hybrid && !alone;
         const Rows read = pre_norm ? norm(x, name + "attention_norm") : x;
         const bool gated_unit = a.mixer == model::MixerKind::gau;
-        Rows y = a.mixer == model::MixerKind::attention || gated_unit
-                     ? Attention<T>(config_, a, layout_of(config_, layer), layer, weights_, change_)
-                           .forward(read, sequence)
-                     : Delta<T>(config_, a, layer, weights_).forward(read, sequence);
+        Rows y;
+        if (a.mixer == model::MixerKind::attention || gated_unit)
+            y = Attention<T>(config_, a, layout_of(config_, layer), layer, weights_, change_)
+                    .forward(read, sequence);
+        else if (a.mixer == model::MixerKind::simplicial)
+            y = Simplicial<T>(config_, a, layer, weights_).forward(read, sequence);
+        else
+            y = Delta<T>(config_, a, layer, weights_).forward(read, sequence);
         if (peri || a.post_norm) y = norm(y, name + "attention_post_norm", true);
         add(x, y);
         if (gated_unit) return x;  // without an MLP

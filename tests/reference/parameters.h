@@ -206,6 +206,13 @@ inline std::vector<Parameter> parameters(const model::ModelConfig& m) {
         norm(name + "norm", e, false);
         matrix(name + "o.weight", width, heads * e, m.init.zero_projections);
     };
+    const auto simplicial_parameters = [&](int64_t l) {
+        const model::AttentionConfig& a = attention_of(m, l);
+        const std::string name = fmt::format("layers.{}.simplicial.", l);
+        for (const char* part : {"q", "k", "v", "k2", "v2"})
+            matrix(name + part + ".weight", a.heads * a.head_dim, width);
+        matrix(name + "o.weight", width, a.heads * a.head_dim, m.init.zero_projections);
+    };
     for (int64_t l = 0; l < m.layers; ++l) {
         const model::AttentionConfig& a = attention_of(m, l);
         const std::string layer = fmt::format("layers.{}.", l);
@@ -218,6 +225,8 @@ inline std::vector<Parameter> parameters(const model::ModelConfig& m) {
         const bool gated_unit = a.mixer == model::MixerKind::gau;
         if (a.mixer == model::MixerKind::attention || gated_unit)
             attention_parameters(l);
+        else if (a.mixer == model::MixerKind::simplicial)
+            simplicial_parameters(l);
         else
             delta_parameters(l);
         if (peri || a.post_norm) norm(layer + "attention_post_norm", width, layer_norm, m.norm.out_gain);

@@ -181,14 +181,16 @@ TEST_CASE("resume: a mixture whose weights change with the stage, at any number 
 }
 
 TEST_CASE(
-    "resume: layers of the delta rule, gated attention units and latents, beyond the training context") {
+    "resume: layers of the delta rule, gated attention units, latents and pairs of keys, beyond the training "
+    "context") {
     const std::vector<std::string> settings{
-        "model.layers=5",
+        "model.layers=6",
         "model.loops=2",
         R"(model.layouts={"gdn":{"mixer":"gdn"},"kda":{"mixer":"kda"},"gau":{"mixer":"gau"},)"
         R"("all":{"position":{"kind":"nope"}},)"
-        R"("latent":{"qk":{"kind":"none"},"latent":{"width":8,"shared":4,"queries":12}}})",
-        R"(model.pattern=["gdn","kda","gau","latent","all"])",
+        R"("latent":{"qk":{"kind":"none"},"latent":{"width":8,"shared":4,"queries":12}},)"
+        R"("pairs":{"mixer":"simplicial","simplicial":{"window":6,"second_window":3}}})",
+        R"(model.pattern=["gdn","kda","gau","latent","pairs","all"])",
         "model.init.zero_projections=false",
         "optimizer.qk_clip.limit=0.01"};
     REQUIRE(run_training(load_tiny(home().config("mixers"), settings)) == ExitCode::ok);

@@ -145,6 +145,10 @@ TEST_CASE("wrong variants: modules and the residual stream") {
         {R"({"stages": [{"steps": 1}], "eval": {"top_k": 64}, "system": {"device": "auto"}})",
          "eval.top_k (c.json:1:46): no GPU computes it: system.device must be cpu; see system.device "
          "(c.json:1:72)"},
+        {R"({"stages": [{"steps": 1}], "eval": {"top_k": 64, "top_k_block": 24}, "system": {"device": "cpu"}})",
+         "eval.top_k_block (c.json:1:61): 24 does not divide top_k, 64; see eval.top_k (c.json:1:46)"},
+        {R"({"stages": [{"steps": 1}], "eval": {"top_k_block": 8}})",
+         "eval.top_k_block (c.json:1:46): has no effect: top_k is 0; see eval.top_k (default)"},
         {R"({"stages": [{"steps": 1}], "eval": {"top_k": 64}, "system": {"device": "cpu"}, "model": {"attention": {"normaliser": "stick_breaking"}}})",
          "eval.top_k (c.json:1:46): the largest scores of stick-breaking attention are not those of the "
          "largest weights; see model.attention.normaliser (c.json:1:118)"},
@@ -185,8 +189,14 @@ TEST_CASE("wrong variants: modules and the residual stream") {
          "model.attention.qk (c.json:1:74): has no effect: mixer is not attention; see "
          "model.attention.mixer (c.json:1:61)"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"delta": {"conv": 2}}}})",
-         "model.attention.delta (c.json:1:61): has no effect: mixer is attention; see "
+         "model.attention.delta (c.json:1:61): has no effect: it belongs to mixers gdn and kda; see "
          "model.attention.mixer (default)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"mixer": "gdn", "simplicial": {"window": 8}}}})",
+         "model.attention.simplicial (c.json:1:78): has no effect: it belongs to mixer simplicial; see "
+         "model.attention.mixer (c.json:1:61)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"mixer": "simplicial"}}, "system": {"device": "cuda"}})",
+         "model.attention.mixer (c.json:1:61): no GPU computes simplicial: system.device must be cpu; see "
+         "system.device (c.json:1:99)"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"mixer": "gdn", "delta": {"value_dim": 6}}}})",
          "model.attention.delta.value_dim (c.json:1:91): 6 is not a multiple of 4"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"mixer": "gdn"}, "residual": {"values": "first"}}})",
@@ -208,7 +218,7 @@ TEST_CASE("wrong variants: modules and the residual stream") {
          "model.mlp.hidden (c.json:1:87): has no effect: no layer has an MLP; see "
          "model.attention.mixer (c.json:1:61)"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"mixer": "gau", "delta": {"conv": 2}}}})",
-         "model.attention.delta (c.json:1:77): has no effect: mixer is gau; see "
+         "model.attention.delta (c.json:1:77): has no effect: it belongs to mixers gdn and kda; see "
          "model.attention.mixer (c.json:1:61)"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"mixer": "gau", "qk": {"kind": "qkv_rms_w"}}, "norm": {"placement": "hybrid"}}})",
          "model.attention.mixer (c.json:1:61): placement hybrid norms the stream for the MLP, which a gated "
@@ -217,7 +227,8 @@ TEST_CASE("wrong variants: modules and the residual stream") {
          "model.residual.unet (c.json:1:71): takes one output of a layer, which has one in every pass; see "
          "model.loops (c.json:1:47)"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"mixer": "gnd"}}})",
-         "model.attention.mixer (c.json:1:61): expected gdn, gau, attention or kda, got the string \"gnd\": "
+         "model.attention.mixer (c.json:1:61): expected gdn, gau, attention, kda or simplicial, got the "
+         "string \"gnd\": "
          "did you mean gdn?"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"normaliser": "stick_breaking", "window": 1}}})",
          "model.attention.window (c.json:1:94): a stick-breaking query does not see its own key, so a window "

@@ -1,0 +1,153 @@
+#include "model/simplicial_layer.h"
+
+#include <cmath>
+
+#include "model/recent_rows.h"
+
+namespace longreach::model {
+
+SimplicialLayer::SimplicialLayer(ParamTable& table, const ModelConfig& model, int64_t layer) {
+    const AttentionConfig& config = model.layer_attention(layer);
+    heads_ = config.heads;
+    head_dim_ = config.head_dim;
+    windows_ = config.simplicial;
+    eps_ = static_cast<float>(model.norm.eps);
+    const auto uniform = [&](int64_t fan_in) {
+        return InitRule{InitRule::Kind::uniform,
+                        model.init.matrix_bound / std::sqrt(static_cast<double>(fan_in))};
+    };
+    const std::string name = fmt::format("layers.{}.simplicial.", layer);
+    std::vector<Param> parts;
+    for (const char* part : {"q", "k", "v", "k2", "v2"})
+        parts.push_back({name + part + ".weight",
+                         {width(), model.width},
+                         uniform(model.width),
+                         ParamGroup::matrix,
+                         true});
+    projections_ = table.add_joined(parts);
+    out_ = table.add({name + "o.weight",
+                      {model.width, width()},
+                      model.init.zero_projections ? InitRule{} : uniform(width()),
+                      ParamGroup::matrix,
+                      true});
+}
+
+std::unique_ptr<Mixer::Memory> SimplicialLayer::plan(Arena& arena, const std::string& name, int64_t tokens,
+                                                     const std::vector<int64_t>&, bool) const {
+    auto memory = std::make_unique<Saved>();
+    Saved& s = *memory;
+    s.projected = arena.activation(name + "projected", {tokens, 5 * width()});
+    s.query_inverse = arena.reserve(name + "query_inverse", DType::f32, {tokens, heads_});
+    s.inverse_of_k = arena.reserve(name + "inverse_of_k", DType::f32, {tokens, heads_});
+    s.inverse_of_k2 = arena.reserve(name + "inverse_of_k2", DType::f32, {tokens, heads_});
+    s.o = arena.activation(name + "attention", {tokens, width()});
+    s.lse = arena.reserve(name + "lse", DType::f32, {heads_, tokens});
+    return memory;
+}
+
+void SimplicialLayer::plan_workspace(Memory& memory, Arena& arena, Ops&, int64_t tokens,
+                                     const std::vector<int64_t>&, bool training) const {
+    if (!training) return;
+    Workspace& w = static_cast<Saved&>(memory).workspace;
+    w.dprojected = arena.activation("dprojected", {tokens, 5 * width()});
+    w.dout = arena.activation("dattention", {tokens, width()});
+}
+
+void SimplicialLayer::plan_decoding(Memory& memory, Arena& arena, const std::string& name, int64_t sequences,
+                                    int64_t room) const {
+    SimplicialKeys& cache = static_cast<Saved&>(memory).cache;
+    for (const auto& [rows, what] :
+         {std::pair(&cache.k, "keys"), {&cache.v, "values"}, {&cache.k2, "keys2"}, {&cache.v2, "values2"}})
+        *rows = arena.activation(name + what, {sequences * room, width()});
+}
+
+SimplicialKeys SimplicialLayer::keys_of(const Tensor& projected) const {
+    const auto part = [&](int64_t i) { return projected.col_range(i * width(), width()); };
+    return {part(1), part(2), part(3), part(4)};
+}
+
+HeadSpec SimplicialLayer::norm(int64_t length) const {
+    HeadSpec spec;
+    spec.length = length;
+    spec.heads = heads_;
+    spec.head_dim = head_dim_;
+    spec.norm = HeadNorm::rms;
+    spec.eps = eps_;
+    return spec;
+}
+
+SimplicialSpec SimplicialLayer::spec(const StepContext& run) const {
+    SimplicialSpec spec;
+    spec.batch = run.batch.sequences;
+    spec.length = run.batch.length;
+    spec.heads = heads_;
+    spec.head_dim = head_dim_;
+    spec.window = windows_.window;
+    spec.second_window = windows_.second_window;
+    spec.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(head_dim_)));
+    if (run.decoding()) {
+        spec.room = run.generation->room;
+        spec.position = run.position();
+    } else {
+        spec.doc_start = run.batch.doc_start;
+    }
+    return spec;
+}
+
+void SimplicialLayer::forward(StepContext& run, const Memory& memory, Tensor y, Write write, const Tensor& xn,
+                              const SharedValues&) const {
+    const Saved& s = static_cast<const Saved&>(memory);
+    const int64_t n = run.batch.count();
+    const Tensor projected = s.projected.first_rows(n), q = queries_of(projected);
+    SimplicialKeys keys = keys_of(projected);
+    run.ops.linear(projected, xn, run.matrix(projections_), Write::set);
+    const HeadSpec heads = norm(run.batch.length);
+    run.ops.prepare_heads(q, Tensor(), s.query_inverse.first_rows(n), heads);
+    run.ops.prepare_heads(keys.k, Tensor(), s.inverse_of_k.first_rows(n), heads);
+    run.ops.prepare_heads(keys.k2, Tensor(), s.inverse_of_k2.first_rows(n), heads);
+    if (run.generation != nullptr)
+        for (const auto& [cache, rows] : {std::pair(s.cache.k, keys.k),
+                                          {s.cache.v, keys.v},
+                                          {s.cache.k2, keys.k2},
+                                          {s.cache.v2, keys.v2}})
+            keep_rows(run, cache, rows);
+    const SimplicialSpec pairs = spec(run);
+    if (run.decoding()) {
+        const int64_t rows = n * pairs.room;
+        keys = {s.cache.k.first_rows(rows), s.cache.v.first_rows(rows), s.cache.k2.first_rows(rows),
+                s.cache.v2.first_rows(rows)};
+    }
+    const Tensor o = s.o.first_rows(n);
+    run.ops.simplicial(o, s.lse.shaped({heads_, n}), q, keys, pairs);
+    run.ops.linear(y, o, run.matrix(out_), write);
+}
+
+void SimplicialLayer::backward(StepContext& run, Tensor dxn, const Tensor& dy, const Memory& memory,
+                               const Tensor& xn, const SharedValues&) const {
+    const Saved& s = static_cast<const Saved&>(memory);
+    const int64_t n = run.batch.count();
+    const Tensor projected = s.projected.first_rows(n), q = queries_of(projected), o = s.o.first_rows(n);
+    const Tensor dprojected = s.workspace.dprojected.shaped({n, 5 * width()}), dq = queries_of(dprojected);
+    const Tensor dout = s.workspace.dout.shaped({n, width()});
+    const SimplicialKeys keys = keys_of(projected), d = keys_of(dprojected);
+    run.weight_gradient(out_, dy, o);
+    run.ops.linear_backward_input(dout, dy, run.matrix(out_), Write::set);
+    run.ops.simplicial_backward(dq, d, dout, o, s.lse.shaped({heads_, n}), q, keys, spec(run));
+    const HeadSpec heads = norm(run.batch.length);
+    const auto through_norm = [&](const Tensor& dx, const Tensor& x, const Tensor& inverse) {
+        run.ops.prepare_heads_backward(dx, Tensor(), Tensor(), Tensor(), x, Tensor(), inverse.first_rows(n),
+                                       heads);
+    };
+    through_norm(dq, q, s.query_inverse);
+    through_norm(d.k, keys.k, s.inverse_of_k);
+    through_norm(d.k2, keys.k2, s.inverse_of_k2);
+    run.weight_gradient(projections_, dprojected, xn);
+    run.ops.linear_backward_input(dxn, dprojected, run.matrix(projections_), Write::set);
+}
+
+double SimplicialLayer::flops_per_token(int64_t length) const {
+    return 4 * static_cast<double>(width()) *
+           simplicial_pairs(length, windows_.window, windows_.second_window);
+}
+
+}  // namespace longreach::model
