@@ -245,4 +245,21 @@ PhaseDiagram phase_diagram(int64_t n, int64_t d, int64_t cells, double gamma_max
     return diagram;
 }
 
+double transition(const PhaseDiagram& diagram, const std::vector<double>& values) {
+    double sum = 0;
+    int64_t columns = 0;
+    for (int64_t column = 0; column < diagram.cells; ++column)
+        for (int64_t row = 0; row + 1 < diagram.cells; ++row) {
+            const double here = values[static_cast<size_t>(row * diagram.cells + column)],
+                         next = values[static_cast<size_t>((row + 1) * diagram.cells + column)];
+            if (here >= 0.5 || next < 0.5) continue;
+            const double share = (0.5 - here) / (next - here);
+            const double gamma = diagram.gamma(row) + share * (diagram.gamma(row + 1) - diagram.gamma(row));
+            sum += gamma * (1 - diagram.rho(column));
+            ++columns;
+            break;
+        }
+    return sum / static_cast<double>(columns);
+}
+
 }  // namespace longreach::theory

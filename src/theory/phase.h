@@ -77,4 +77,8 @@ struct PhaseDiagram {
 PhaseDiagram phase_diagram(int64_t n, int64_t d, int64_t cells, double gamma_max, uint64_t seed,
                            const std::function<void(int64_t)>& progress);
 
+// Where the values pass 1/2, as gamma (1 - rho): 1 at the critical gamma. Interpolated between rows, the mean over the
+// columns that pass it; NaN if none does.
+double transition(const PhaseDiagram& diagram, const std::vector<double>& values);
+
 }  // namespace longreach::theory

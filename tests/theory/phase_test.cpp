@@ -215,3 +215,12 @@ TEST_CASE("phase diagram: every cell is its own point, the same each time") {
     CHECK(diagram.rho(1) == 0.5);
     CHECK(diagram.gamma(1) == 3);
 }
+
+TEST_CASE(
+    "phase diagram: the transition lies where values pass one half, on average over the columns that do") {
+    // Columns rho = 1/6, 1/2, 5/6; rows gamma = 1, 3, 5. Passed at 2, at 4.5 and never.
+    theory::PhaseDiagram diagram{24, 8, 3, 6, {}, {}};
+    const std::vector<double> values{0.25, 0, 0, 0.75, 0.2, 0.1, 1, 0.6, 0.4};
+    CHECK(theory::transition(diagram, values) == Approx((2 * (1 - 1.0 / 6) + 4.5 * 0.5) / 2).epsilon(1e-12));
+    CHECK(std::isnan(theory::transition(diagram, std::vector<double>(9, 0.1))));
+}
