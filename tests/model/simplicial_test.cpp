@@ -1,5 +1,5 @@
 // Models with layers of 2-simplicial attention: losses and gradients against the sum over all pairs, the tensors, equal
-// bits, FLOPs.
+// bits, and the count of pairs.
 #include <doctest/doctest.h>
 
 #include "model/check_model.h"

@@ -146,9 +146,9 @@ TEST_CASE("wrong variants: modules and the residual stream") {
          "eval.top_k (c.json:1:46): no GPU computes it: system.device must be cpu; see system.device "
          "(c.json:1:72)"},
         {R"({"stages": [{"steps": 1}], "eval": {"top_k": 64, "top_k_block": 24}, "system": {"device": "cpu"}})",
-         "eval.top_k_block (c.json:1:61): 24 does not divide top_k, 64; see eval.top_k (c.json:1:46)"},
+         "eval.top_k_block (c.json:1:65): 24 does not divide top_k, 64; see eval.top_k (c.json:1:46)"},
         {R"({"stages": [{"steps": 1}], "eval": {"top_k_block": 8}})",
-         "eval.top_k_block (c.json:1:46): has no effect: top_k is 0; see eval.top_k (default)"},
+         "eval.top_k_block (c.json:1:52): has no effect: top_k is 0; see eval.top_k (default)"},
         {R"({"stages": [{"steps": 1}], "eval": {"top_k": 64}, "system": {"device": "cpu"}, "model": {"attention": {"normaliser": "stick_breaking"}}})",
          "eval.top_k (c.json:1:46): the largest scores of stick-breaking attention are not those of the "
          "largest weights; see model.attention.normaliser (c.json:1:118)"},
@@ -192,11 +192,11 @@ TEST_CASE("wrong variants: modules and the residual stream") {
          "model.attention.delta (c.json:1:61): has no effect: it belongs to mixers gdn and kda; see "
          "model.attention.mixer (default)"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"mixer": "gdn", "simplicial": {"window": 8}}}})",
-         "model.attention.simplicial (c.json:1:78): has no effect: it belongs to mixer simplicial; see "
+         "model.attention.simplicial (c.json:1:82): has no effect: it belongs to mixer simplicial; see "
          "model.attention.mixer (c.json:1:61)"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"mixer": "simplicial"}}, "system": {"device": "cuda"}})",
          "model.attention.mixer (c.json:1:61): no GPU computes simplicial: system.device must be cpu; see "
-         "system.device (c.json:1:99)"},
+         "system.device (c.json:1:98)"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"mixer": "gdn", "delta": {"value_dim": 6}}}})",
          "model.attention.delta.value_dim (c.json:1:91): 6 is not a multiple of 4"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"mixer": "gdn"}, "residual": {"values": "first"}}})",
