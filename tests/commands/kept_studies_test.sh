@@ -44,7 +44,7 @@ END
     cmp "$study/results.csv" "$work/kept/results.csv" || fail "$name: a part added to it changes the results"
     cmp <(numbers "$study/tables.txt") <(numbers "$work/kept/tables.txt") || fail "$name: a part added to it changes the tables"
 
-    printf 'x' | dd of="$work/kept/runs.tar.gz" bs=1 seek=1000 conv=notrunc status=none
+    printf 'damaged!' | dd of="$work/kept/runs.tar.gz" bs=1 seek=1000 conv=notrunc status=none
     if "$source/tools/redraw" "$work/kept" "$work/page" 2>/dev/null; then fail "$name: a damaged archive was drawn"; fi
     [ ! -e "$work/page" ] || fail "$name: a damaged archive left files"
     mkdir "$work/other" && echo mine >"$work/other/notes"
