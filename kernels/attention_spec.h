@@ -60,8 +60,8 @@ struct AttentionSpec {
     bool stick_breaking = false;
 
     // Forward only, on a CPU, with the softmax and without row maxima: of the visible keys a query attends to this many,
-    // those with the largest y_ij, of equal ones the nearest. 0: to all. With top_k_block, to the visible keys of
-    // top_k / top_k_block blocks of so many positions: the query's own and those with the largest mean of y_ij.
+    // those with the largest y_ij, of equal ones the nearest. 0: to all. With top_k_block, keys are taken in blocks of
+    // top_k_block positions, top_k / top_k_block blocks in all: the query's own and those with the largest mean y_ij.
     int64_t top_k = 0, top_k_block = 0;
 
     // Row maxima, if a forward pass computes them, are of |z_ij| instead of z_ij.

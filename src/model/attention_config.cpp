@@ -247,9 +247,10 @@ void DeltaConfig::fields(config::Fields& f) {
 }
 
 void SimplicialConfig::fields(config::Fields& f) {
-    const config::IntegerRange window_range{.min = 1, .max = 1 << 16, .tokens = true};
-    f.integer("window", window, window_range, {"first keys of a pair that a query sees, its own included"});
-    f.integer("second_window", second_window, window_range,
+    // The kernel keeps two matrices of second_window x window scores for each thread: at most 32 MiB.
+    f.integer("window", window, {.min = 1, .max = 1 << 14, .tokens = true},
+              {"first keys of a pair that a query sees, its own included"});
+    f.integer("second_window", second_window, {.min = 1, .max = 256, .tokens = true},
               {"second keys of a pair; the time of a step grows with the product of both windows"});
 }
 

@@ -5,6 +5,7 @@
 
 #include "model/gradient_check.h"
 #include "model/small_models.h"
+#include "reference/parameters.h"
 
 namespace longreach::test {
 
@@ -74,6 +75,22 @@ inline void check_f32_reference(const std::vector<SmallModel>& models) {
                          check_f32_reference(small.config, fixture->named_weights(), make_example(small), 4));
     }
     MESSAGE("largest error, as a fraction of its bound: ", worst);
+}
+
+// Every model has the reference's parameters, in their shapes, and no others.
+inline void check_tensors(const std::vector<SmallModel>& models) {
+    for (const SmallModel& small : models) {
+        CAPTURE(small.name);
+        ModelFixture fixture(small.config, {.sequences = 1, .length = 8});
+        const std::vector<reference::Parameter> expected = reference::parameters(small.config);
+        for (const reference::Parameter& p : expected) {
+            CAPTURE(p.name);
+            const model::Param* found = fixture.params().find(p.name);
+            REQUIRE(found != nullptr);
+            CHECK(found->shape == p.shape);
+        }
+        CHECK(expected.size() == fixture.params().params().size());
+    }
 }
 
 // Compares losses and gradients of every model with the reference, on every instruction set.

@@ -4,7 +4,6 @@
 
 #include "model/check_model.h"
 #include "model/simplicial_models.h"
-#include "reference/parameters.h"
 
 using namespace longreach;
 using namespace longreach::test;
@@ -18,19 +17,7 @@ TEST_CASE("2-simplicial layers: the reference in f32 keeps the bound it sets for
 }
 
 TEST_CASE("2-simplicial layers: tensors") {
-    for (const SmallModel& small : simplicial_models()) {
-        CAPTURE(small.name);
-        ModelFixture fixture(small.config, {.sequences = 1, .length = 8});
-        size_t count = 0;
-        for (const reference::Parameter& p : reference::parameters(small.config)) {
-            CAPTURE(p.name);
-            const model::Param* found = fixture.params().find(p.name);
-            REQUIRE(found != nullptr);
-            CHECK(found->shape == p.shape);
-            ++count;
-        }
-        CHECK(count == fixture.params().params().size());
-    }
+    check_tensors(simplicial_models());
 }
 
 TEST_CASE("2-simplicial layers: the same bits at every number of threads, in training and evaluation") {
