@@ -147,13 +147,14 @@ void CpuOps::do_simplicial(Tensor o, Tensor lse, const Tensor& q, const Simplici
             const Pairs at(spec, spec.position + i, spec.doc_start ? spec.doc_start.i32()[first_row + i] : 0);
             tile.score(queries[i], of, at, spec.scale);
             const float top = tile.largest(at);
-            const double sum = tile.exponentials(at, top);
+            const double weights = tile.exponentials(at, top);
             tile.multiply(tile.read, d, {tile.scores, tile.most, false}, of.v.from(at.first), at.n2, d,
                           at.n1);
             for (int64_t c = 0; c < d; ++c) out[i][c] = 0.0f;
             for (int64_t m = 0; m < at.n2; ++m)
-                add_product(out[i], static_cast<float>(1 / sum), tile.read + m * d, of.v2[at.second + m], d);
-            lse.f32()[head * lse.row_stride + first_row + i] = static_cast<float>(top + std::log(sum));
+                add_product(out[i], static_cast<float>(1 / weights), tile.read + m * d, of.v2[at.second + m],
+                            d);
+            lse.f32()[head * lse.row_stride + first_row + i] = static_cast<float>(top + std::log(weights));
         }
     });
 }
