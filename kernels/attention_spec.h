@@ -38,6 +38,9 @@ struct AttentionSpec {
     // Both present or both empty (gain 1, bias 0).
     Tensor distance_gain{};
     Tensor distance_bias{};
+    // k, if bias = k (gain^2 - 1) at every distance, as scale-invariant attention has it with k = -decay: kernels may then
+    // compute biases instead of reading them. 0: no such k is known.
+    float bias_of_gain = 0.0f;
     // f32 [N], with distance tables: w_i. The gain table then holds squares u(t), the gain of a pair is
     // sqrt(max(0, u(t) + w_i)), and its bias is lower by w_i / 2.
     Tensor row_square{};

@@ -30,24 +30,30 @@ struct Sm90BackwardArguments {
     WorkList list;
 };
 
-// Of a query: y2 = gain multiplier s + bias. The product with dS lacks ln(2) of the slope, which dK and dQ get in the
+// Of a query: y2 = gain multiplier s + bias; lse2 is larger by c where gains_and_addends() gives y2 + c. The product with dS lacks ln(2) of the slope, which dK and dQ get in the
 // end. A query past the end has P = 2^-inf = 0.
 struct alignas(16) Terms {
     float multiplier, lse2, delta;
     int first_visible;
 };
+template <ScoreMode mode>
 DEVICE Terms terms_of(const Sm90BackwardArguments& x, int sequence, int head, int i) {
     const AttentionInput<bf16>& a = x.a;
     if (i >= a.length) return {0.0f, HUGE_VALF, 0.0f, a.first_visible(sequence, a.length - 1)};
     const int64_t n = static_cast<int64_t>(sequence) * a.length + i;
-    return {a.scale * score_row(a, sequence, head, i).factor * log2_e, x.lse[head * x.lse_step + n] * log2_e,
+    const float lse = x.lse[head * x.lse_step + n];
+    return {a.scale * score_row(a, sequence, head, i).factor * log2_e,
+            mode == ScoreMode::gain ? fmaf(lse, log2_e, a.bias_of_gain) : lse * log2_e,
             x.delta[head * a.tokens() + n], a.first_visible(sequence, i)};
 }
 
-// P of a pair whose distance has the entry {gain, bias}.
+// P of a pair whose distance has this gain and addend.
 template <ScoreMode mode>
-DEVICE float share(float s, const Terms& of, float gain, float bias) {
-    if constexpr (mode == ScoreMode::table) return exp2_approx(fmaf(gain, s * of.multiplier, bias) - of.lse2);
+DEVICE float share(float s, const Terms& of, float gain, float addend) {
+    if constexpr (mode == ScoreMode::gain)
+        return exp2_approx(fmaf(gain, fmaf(s, of.multiplier, addend), -of.lse2));
+    if constexpr (mode == ScoreMode::table)
+        return exp2_approx(fmaf(gain, s * of.multiplier, addend) - of.lse2);
     return exp2_approx(fmaf(s, of.multiplier, -of.lse2));
 }
 
@@ -70,7 +76,7 @@ struct KeyPass {
     BoxedTile<Shape::own, D> k, v;  // then their gradients
     BoxedTile<met, D> q[stages], dout[stages];
     Terms terms[stages][met];
-    std::conditional_t<mode == ScoreMode::table, PairedTable<met, Shape::own>, Nothing> table[stages];
+    std::conditional_t<tabled<mode>, PairedTable<met, Shape::own, mode>, Nothing> table[stages];
     RingBarriers<1> of_own;
     RingBarriers<stages> of_met;
 };
@@ -133,8 +139,8 @@ DEVICE void write_terms(const Sm90BackwardArguments& x, KeyPass<D, mode>& block)
         for_queries<Pass::met>(x, item, [&](int head, int query0) {
             block.of_met.wait_empty(at);
             if (thread < Pass::met)
-                block.terms[at.stage][thread] = terms_of(x, item.sequence, head, query0 + thread);
-            if constexpr (mode == ScoreMode::table)
+                block.terms[at.stage][thread] = terms_of<mode>(x, item.sequence, head, query0 + thread);
+            if constexpr (tabled<mode>)
                 write_table<96>(block.table[at.stage], x.a, head, query0, item.key0, thread);
             __syncwarp();
             if (threadIdx.x % 32 == 0) barrier_arrive(block.of_met.full[at.stage]);
@@ -153,8 +159,8 @@ struct KeyOperands {
 // registers of products become those of operands.
 template <bool masked, ScoreMode mode, int met, int own>
 DEVICE void differentiate_keys(KeyOperands<met>& to, float (&s)[met / 2], float (&dp)[met / 2],
-                               const Terms (&terms)[met], const PairedTable<met, own>* table, int row_of_tile,
-                               int key, int query0) {
+                               const Terms (&terms)[met], const PairedTable<met, own, mode>* table, float c,
+                               int row_of_tile, int key, int query0) {
 #pragma unroll
     for (int chunk = 0; chunk < met / 16; ++chunk) {
         const int column = 16 * chunk + anew(static_cast<int>(threadIdx.x % 4)) * 2;
@@ -162,7 +168,8 @@ DEVICE void differentiate_keys(KeyOperands<met>& to, float (&s)[met / 2], float 
         for (int diagonal = -1; diagonal < 2; ++diagonal) {
             float4 two = {1.0f, 0.0f, 1.0f,
                           0.0f};  // entries of the second column's query, then of the first one's
-            if constexpr (mode == ScoreMode::table) two = *table->of(8 * diagonal + column + 1, row_of_tile);
+            if constexpr (tabled<mode>)
+                two = gains_and_addends(*table->of(8 * diagonal + column + 1, row_of_tile), c);
 #pragma unroll
             for (int r = 0; r < 2; ++r) {
                 const int n = diagonal + r;
@@ -170,11 +177,11 @@ DEVICE void differentiate_keys(KeyOperands<met>& to, float (&s)[met / 2], float 
 #pragma unroll
                 for (int parity = 0; parity < 2; ++parity) {
                     const Terms of = terms[8 * n + column + parity];
-                    const float gain = parity == 0 ? two.z : two.x, bias = parity == 0 ? two.w : two.y;
+                    const float gain = parity == 0 ? two.z : two.x, addend = parity == 0 ? two.w : two.y;
                     const int i = 4 * (2 * chunk + n) + 2 * r + parity;
-                    s[i] = share<mode>(s[i], of, gain, bias);
+                    s[i] = share<mode>(s[i], of, gain, addend);
                     dp[i] = s[i] * (dp[i] - of.delta) * of.multiplier;
-                    if constexpr (mode == ScoreMode::table) dp[i] *= gain;
+                    if constexpr (tabled<mode>) dp[i] *= gain;
                     if constexpr (masked) {
                         const int of_key = key + 8 * r, query = query0 + 8 * n + column + parity;
                         if (of_key > query || of_key < of.first_visible) s[i] = dp[i] = 0.0f;
@@ -209,8 +216,8 @@ DEVICE void compute_keys(const Sm90BackwardArguments& x, KeyPass<D, mode>& block
         for (; left > 0; --left) {
             block.of_met.wait_full(at);
             const auto& terms = block.terms[at.stage];
-            const PairedTable<met, Pass::Shape::own>* table = nullptr;
-            if constexpr (mode == ScoreMode::table) table = &block.table[at.stage];
+            const PairedTable<met, Pass::Shape::own, mode>* table = nullptr;
+            if constexpr (tabled<mode>) table = &block.table[at.stage];
             float s[met / 2], dp[met / 2];
             products_fence();
             multiply_boxes<met>(s, block.k, 64 * group, block.q[at.stage]);
@@ -220,9 +227,11 @@ DEVICE void compute_keys(const Sm90BackwardArguments& x, KeyPass<D, mode>& block
             const int warp_key = item.key0 + warp_row, key = item.key0 + row_of_tile;
             KeyOperands<met> operands;
             if (query0 < warp_key + 15 || terms[met - 1].first_visible > warp_key)
-                differentiate_keys<true, mode>(operands, s, dp, terms, table, row_of_tile, key, query0);
+                differentiate_keys<true, mode>(operands, s, dp, terms, table, x.a.bias_of_gain, row_of_tile,
+                                               key, query0);
             else
-                differentiate_keys<false, mode>(operands, s, dp, terms, table, row_of_tile, key, query0);
+                differentiate_keys<false, mode>(operands, s, dp, terms, table, x.a.bias_of_gain, row_of_tile,
+                                                key, query0);
             products_fence();
             multiply_packed(dv, operands.p, block.dout[at.stage]);
             multiply_packed(dk, operands.ds, block.q[at.stage]);
@@ -277,7 +286,7 @@ struct QueryPass {
     static constexpr int met = Shape::keys_met, stages = Shape::key_stages;
     BoxedTile<Shape::own, D> q, dout;  // then dQ in the place of q
     BoxedTile<met, D> k[stages], v[stages];
-    std::conditional_t<mode == ScoreMode::table, PairedTable<Shape::own, met>, Nothing> table[stages];
+    std::conditional_t<tabled<mode>, PairedTable<Shape::own, met, mode>, Nothing> table[stages];
     RingBarriers<1> of_own;
     RingBarriers<stages> of_met;
 };
@@ -309,22 +318,24 @@ DEVICE void copy_keys(const Sm90BackwardArguments& x, QueryPass<D, mode>& block)
 // dY gain in place of dP, of the thread's rows r and columns 8 n + 2 t and the next.
 template <bool masked, ScoreMode mode, int met, int own>
 DEVICE void slopes_of_queries(float (&dp)[met / 2], const float (&s)[met / 2], const Terms (&rows)[2],
-                              const PairedTable<own, met>* table, int row_of_tile, int row, int key0) {
+                              const PairedTable<own, met, mode>* table, float c, int row_of_tile, int row,
+                              int key0) {
     const int t = static_cast<int>(threadIdx.x % 4);
 #pragma unroll
     for (int diagonal = -1; diagonal < met / 8; ++diagonal) {
         float4 two = {1.0f, 0.0f, 1.0f, 0.0f};
-        if constexpr (mode == ScoreMode::table) two = *table->of(row_of_tile + 8, 8 * (diagonal + 1) + 2 * t);
+        if constexpr (tabled<mode>)
+            two = gains_and_addends(*table->of(row_of_tile + 8, 8 * (diagonal + 1) + 2 * t), c);
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
             const int n = diagonal + r;
             if (n < 0 || n >= met / 8) continue;
 #pragma unroll
             for (int parity = 0; parity < 2; ++parity) {
-                const float gain = parity == 0 ? two.x : two.z, bias = parity == 0 ? two.y : two.w;
+                const float gain = parity == 0 ? two.x : two.z, addend = parity == 0 ? two.y : two.w;
                 const int i = 4 * n + 2 * r + parity, key = key0 + 8 * n + 2 * t + parity;
-                float slope = share<mode>(s[i], rows[r], gain, bias) * (dp[i] - rows[r].delta);
-                if constexpr (mode == ScoreMode::table) slope *= gain;
+                float slope = share<mode>(s[i], rows[r], gain, addend) * (dp[i] - rows[r].delta);
+                if constexpr (tabled<mode>) slope *= gain;
                 if constexpr (masked) {
                     if (key > row + 8 * r || key < rows[r].first_visible) slope = 0.0f;
                 }
@@ -377,8 +388,8 @@ DEVICE void compute_queries(const Sm90BackwardArguments& x, QueryPass<D, mode>& 
         float dq[D / 2], dfactor[2] = {};
 #pragma unroll
         for (int i = 0; i < D / 2; ++i) dq[i] = 0.0f;
-        const Terms rows[] = {terms_of(x, item.sequence, item.head, item.query0 + row_of_tile),
-                              terms_of(x, item.sequence, item.head, item.query0 + row_of_tile + 8)};
+        const Terms rows[] = {terms_of<mode>(x, item.sequence, item.head, item.query0 + row_of_tile),
+                              terms_of<mode>(x, item.sequence, item.head, item.query0 + row_of_tile + 8)};
         block.of_own.wait_full(at_own);
         read_fragments(q, block.q, warp_row);
         read_fragments(dout, block.dout, warp_row);
@@ -391,15 +402,15 @@ DEVICE void compute_queries(const Sm90BackwardArguments& x, QueryPass<D, mode>& 
             multiply_fragments<met, D>(dp, dout, block.v[at.stage]);
             products_commit();
             products_wait<0>();
-            const PairedTable<Pass::Shape::own, met>* table = nullptr;
-            if constexpr (mode == ScoreMode::table) table = &block.table[at.stage];
+            const PairedTable<Pass::Shape::own, met, mode>* table = nullptr;
+            if constexpr (tabled<mode>) table = &block.table[at.stage];
             const int key0 = (item.first_tile - j) * met, row = item.query0 + row_of_tile;
             const bool whole = key0 + met - 1 <= item.query0 + warp_row &&
                                __all_sync(all_lanes, rows[1].first_visible <= key0) != 0;
             if (whole)
-                slopes_of_queries<false, mode>(dp, s, rows, table, row_of_tile, row, key0);
+                slopes_of_queries<false, mode>(dp, s, rows, table, x.a.bias_of_gain, row_of_tile, row, key0);
             else
-                slopes_of_queries<true, mode>(dp, s, rows, table, row_of_tile, row, key0);
+                slopes_of_queries<true, mode>(dp, s, rows, table, x.a.bias_of_gain, row_of_tile, row, key0);
             if (x.dfactor) {
 #pragma unroll
                 for (int i = 0; i < met / 2; ++i) dfactor[i / 2 % 2] = fmaf(dp[i], s[i], dfactor[i / 2 % 2]);
@@ -427,14 +438,14 @@ void query_sm90_kernel(const __grid_constant__ Sm90BackwardArguments x) {
     auto& block = shared<Pass>();
     if (threadIdx.x == 0) {
         block.of_own.init(1, Pass::Shape::groups);
-        block.of_met.init(mode == ScoreMode::table ? 4 : 1, 4 * Pass::Shape::groups);
+        block.of_met.init(tabled<mode> ? 4 : 1, 4 * Pass::Shape::groups);
         fence_barrier_init();
     }
     __syncthreads();
     if (threadIdx.x < 128) {
         fewer_registers<Pass::Shape::copier_registers>();
         if (threadIdx.x == 0) copy_keys(x, block);
-        if constexpr (mode == ScoreMode::table)
+        if constexpr (tabled<mode>)
             if (threadIdx.x >= 32) write_tables(x.a, x.list, block.table, block.of_met);
     } else {
         more_registers<Pass::Shape::computer_registers>();

@@ -38,7 +38,7 @@ struct Sm90Layout {
     using Shape = Sm90Forward<D>;
     BoxedTile<Shape::rows, D> q;  // then the outputs
     BoxedTile<Shape::keys, D> k[Shape::stages], v[Shape::stages];
-    std::conditional_t<mode == ScoreMode::table, PairedTable<Shape::rows, Shape::keys>, NoTable>
+    std::conditional_t<tabled<mode>, PairedTable<Shape::rows, Shape::keys, mode>, NoTable>
         table[Shape::stages];
     RingBarriers<1> of_q;
     RingBarriers<Shape::stages> of_k, of_v;
@@ -101,20 +101,25 @@ struct RowsOfThread {
 };
 
 // y2 of a tile from products; a thread's columns are 8 n + 2 (lane % 4) and the next.
-template <int Q, int K, int count>
-DEVICE void apply_table(float (&s)[count], const RowsOfThread& rows, const PairedTable<Q, K>& table,
-                        int row_of_tile) {
-    const float4* const entries = table.of(row_of_tile + 8, static_cast<int>(threadIdx.x % 4) * 2);
+template <int Q, int K, ScoreMode mode, int count>
+DEVICE void apply_table(float (&s)[count], const RowsOfThread& rows, const PairedTable<Q, K, mode>& table,
+                        float c, int row_of_tile) {
+    const auto* const entries = table.of(row_of_tile + 8, static_cast<int>(threadIdx.x % 4) * 2);
 #pragma unroll
     for (int diagonal = -1; diagonal < count / 4; ++diagonal) {
-        const float4 two = entries[4 * (diagonal + 1)];
+        const float4 two = gains_and_addends(entries[4 * (diagonal + 1)], c);
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
             const int n = diagonal + r;
             if (n < 0 || n >= count / 4) continue;
             float &low = s[4 * n + 2 * r], &high = s[4 * n + 2 * r + 1];
-            low = fmaf(two.x, low * rows.multiplier[r], two.y);
-            high = fmaf(two.z, high * rows.multiplier[r], two.w);
+            if constexpr (mode == ScoreMode::gain) {
+                low = fmaf(two.x, fmaf(low, rows.multiplier[r], two.y), -c);
+                high = fmaf(two.z, fmaf(high, rows.multiplier[r], two.w), -c);
+            } else {
+                low = fmaf(two.x, low * rows.multiplier[r], two.y);
+                high = fmaf(two.z, high * rows.multiplier[r], two.w);
+            }
         }
     }
 }
@@ -196,9 +201,9 @@ DEVICE RowsOfThread begin_rows(const Sm90ForwardArguments& x, Sm90Layout<D, mode
         const int i = min(item.query0 + row_of_tile + 8 * r, a.length - 1);
         rows.first_visible[r] = a.first_visible(item.sequence, i);
         const float multiplier = a.scale * score_row(a, item.sequence, item.head, i).factor * log2_e;
-        rows.multiplier[r] = mode == ScoreMode::table ? multiplier
-                             : multiplier == 0.0f     ? FLT_MIN  // finite scores become 0, -infinity stays
-                                                      : fabsf(multiplier);
+        rows.multiplier[r] = tabled<mode>         ? multiplier
+                             : multiplier == 0.0f ? FLT_MIN  // finite scores become 0, -infinity stays
+                                                  : fabsf(multiplier);
         rows.reference[r] = -INFINITY;
         rows.sum[r] = 0.0f;
         if (mode == ScoreMode::plain && multiplier < 0.0f)
@@ -276,8 +281,8 @@ DEVICE void compute_tiles(const Sm90ForwardArguments& x, Sm90Layout<D, mode>& bl
         // The scores of tile j, which are in s, become shares of a row, and the tile's keys are free.
         const auto transform = [&](int j) {
             const int key0 = (item.first_tile - j) * keys, row = item.query0 + row_of_tile;
-            if constexpr (mode == ScoreMode::table)
-                apply_table(s, rows, block.table[at_k.stage], row_of_tile);
+            if constexpr (tabled<mode>)
+                apply_table(s, rows, block.table[at_k.stage], x.a.bias_of_gain, row_of_tile);
             block.of_k.release(at_k);
             at_k.next();
             const bool whole = key0 + keys - 1 <= item.query0 + warp_row &&
@@ -341,7 +346,7 @@ void attention_sm90_kernel(const __grid_constant__ Sm90ForwardArguments x) {
     auto& block = shared<Sm90Layout<D, mode>>();
     if (threadIdx.x == 0) {
         block.of_q.init(1, Shape::groups);
-        block.of_k.init(mode == ScoreMode::table ? 4 : 1, 4 * Shape::groups);
+        block.of_k.init(tabled<mode> ? 4 : 1, 4 * Shape::groups);
         block.of_v.init(1, 4 * Shape::groups);
         fence_barrier_init();
     }
@@ -349,7 +354,7 @@ void attention_sm90_kernel(const __grid_constant__ Sm90ForwardArguments x) {
     if (threadIdx.x < 128) {
         fewer_registers<Shape::copier_registers>();
         if (threadIdx.x == 0) copy_tiles(x, block);
-        if constexpr (mode == ScoreMode::table)
+        if constexpr (tabled<mode>)
             if (threadIdx.x >= 32) write_tables(x.a, x.list, block.table, block.of_k);
     } else {
         more_registers<Shape::computer_registers>();

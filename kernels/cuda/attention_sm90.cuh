@@ -91,42 +91,71 @@ DEVICE void pack_columns(uint32_t (&to)[4], const float (&from)[count], int k) {
 
 // --- tables
 
-// Gains and biases of the pairs of a tile of Q queries and K keys, as TableSlice has them, twice: copy s starts with
-// entry s. A thread's neighbouring columns have neighbouring entries; in the copy where the first one's place is even
-// both come in one access of 16 bytes. The copies are 64 bytes (modulo 128) apart: even and odd rows meet other banks.
-template <int Q, int K>
+template <ScoreMode mode>
+inline constexpr bool tabled = mode == ScoreMode::table || mode == ScoreMode::gain;
+
+// What shared memory holds of a distance: gain and bias, or the gain alone, which halves what a tile reads of its table.
+// Two: entries of neighbouring distances.
+template <ScoreMode mode>
+struct TableEntry {
+    using One = float2;
+    using Two = float4;
+};
+template <>
+struct TableEntry<ScoreMode::gain> {
+    using One = float;
+    using Two = float2;
+};
+// A gain and an addend of each of two distances. Table: the addend is the bias times log2(e), y2 = gain z2 + addend.
+// Gain: with c = bias_of_gain, it is c gain, and y2 + c = gain (z2 + addend).
+DEVICE float4 gains_and_addends(float4 entries, float) {
+    return entries;
+}
+DEVICE float4 gains_and_addends(float2 gains, float c) {
+    return {gains.x, c * gains.x, gains.y, c * gains.y};
+}
+
+// Entries of the pairs of a tile of Q queries and K keys, as TableSlice has them, twice: copy s starts with entry s. A
+// thread's neighbouring columns have neighbouring entries; in the copy where the first one's place is even both come in
+// one access. The copies are 64 bytes (modulo 128) apart: even and odd rows meet other banks.
+template <int Q, int K, ScoreMode mode>
 struct alignas(16) PairedTable {
-    static constexpr int entries = Q + K, distance = (entries + 15) / 16 * 16 + 8;
-    static_assert(distance * sizeof(float2) % 128 == 64);
-    float2 copies[2][distance];
-    DEVICE void write(int e, float2 entry) {
+    using One = typename TableEntry<mode>::One;
+    using Two = typename TableEntry<mode>::Two;
+    static constexpr int entries = Q + K, line = 128 / sizeof(One),
+                         distance = (entries + line - 1) / line * line + line / 2;
+    One copies[2][distance];
+    DEVICE void write(int e, One entry) {
         copies[0][e] = entry;
         if (e > 0) copies[1][e - 1] = entry;
     }
     // Entries of query q and keys k and k + 1 (of the tile), k - q + Q - 1 >= 0.
-    DEVICE const float4* of(int q, int k) const {
+    DEVICE const Two* of(int q, int k) const {
         const int e = k - q + Q - 1;
-        return reinterpret_cast<const float4*>(&copies[e & 1][e - (e & 1)]);
+        return reinterpret_cast<const Two*>(&copies[e & 1][e - (e & 1)]);
     }
 };
 
 // Entries of a tile of pairs, by `threads` threads of which this is number `thread`.
-template <int threads, int Q, int K>
-DEVICE void write_table(PairedTable<Q, K>& to, const AttentionInput<bf16>& a, int head, int query0, int key0,
-                        int thread) {
-    const float *gain = a.gain + head * a.gain_step, *bias = a.bias + head * a.bias_step;
+template <int threads, int Q, int K, ScoreMode mode>
+DEVICE void write_table(PairedTable<Q, K, mode>& to, const AttentionInput<bf16>& a, int head, int query0,
+                        int key0, int thread) {
+    const float* gain = a.gain + head * a.gain_step;
     // Entry e is that of distance Q - 1 - e + query0 - key0; those without a visible pair hold any number.
     const int entries = static_cast<int>(a.table_length), first = entries - Q - query0 + key0;
     for (int e = thread; e < Q + K; e += threads) {
         const int i = min(max(first + e, 0), entries - 1);
-        to.write(e, {gain[i], bias[i] * log2_e});
+        if constexpr (mode == ScoreMode::gain)
+            to.write(e, gain[i]);
+        else
+            to.write(e, {gain[i], (a.bias + head * a.bias_step)[i] * log2_e});
     }
 }
 
 // The tables of all tiles of pairs of this worker's queries, by warps 1 to 3; each arrives at the barrier of its stage.
-template <int rows, int keys, int stages>
+template <int rows, int keys, ScoreMode mode, int stages>
 DEVICE void write_tables(const AttentionInput<bf16>& a, const WorkList& list,
-                         PairedTable<rows, keys> (&tables)[stages], RingBarriers<stages>& ring) {
+                         PairedTable<rows, keys, mode> (&tables)[stages], RingBarriers<stages>& ring) {
     RingPosition<stages> at;
     QueryItem item;
     for (int turn = 0; query_item<rows, keys>(a, list, turn, item); ++turn)
@@ -171,7 +200,9 @@ inline bool sm90_serves(const AttentionSpec& spec) {
 template <class Body>
 void with_sm90_instance(const AttentionSpec& spec, Body body) {
     const auto with_mode = [&](auto channels) {
-        if (spec.distance_gain)
+        if (spec.distance_gain && spec.bias_of_gain != 0.0f)
+            body(channels, std::integral_constant<ScoreMode, ScoreMode::gain>{});
+        else if (spec.distance_gain)
             body(channels, std::integral_constant<ScoreMode, ScoreMode::table>{});
         else
             body(channels, std::integral_constant<ScoreMode, ScoreMode::plain>{});

@@ -275,6 +275,7 @@ struct AttentionInput {
     int64_t forget_step;
     const float* sink;  // [H] or null
     float scale, softcap;
+    float bias_of_gain;  // times log2(e); of the host, so that kernels read it as a constant
     int batch, length, heads, kv_heads, channels, far_from;
     bool vectors;
     DEVICE int64_t tokens() const { return static_cast<int64_t>(batch) * length; }
@@ -295,7 +296,8 @@ enum class ScoreMode {
     plain,    // scale and row factor
     table,    // and gain and bias by distance
     general,  // and softcap, row squares, tables or none, forget sums or none
-    forget    // scale, row factor and forget sums
+    forget,   // scale, row factor and forget sums
+    gain      // as table, with biases that follow from gains; only in the kernels for Hopper
 };
 template <ScoreMode mode>
 inline constexpr bool may_forget = mode == ScoreMode::forget || mode == ScoreMode::general;
@@ -486,6 +488,7 @@ AttentionInput<T> attention_input(const Tensor& q, const Tensor& k, const Tensor
             .sink = spec.sink.f32(),
             .scale = spec.scale,
             .softcap = spec.softcap,
+            .bias_of_gain = spec.bias_of_gain * log2_e,
             .batch = static_cast<int>(spec.batch),
             .length = static_cast<int>(spec.length),
             .heads = static_cast<int>(spec.heads),

@@ -159,11 +159,13 @@ class AttentionBench {
                                   .kv_heads = shape_.heads,
                                   .head_dim = d,
                                   .scale = static_cast<float>(1 / std::sqrt(static_cast<double>(d)))};
-        AttentionSpec factor = plain, distance = plain, softcap = plain, sink = plain, window = plain,
-                      far = plain, forget = plain;
+        AttentionSpec factor = plain, distance = plain, gains = plain, softcap = plain, sink = plain,
+                      window = plain, far = plain, forget = plain;
         factor.row_factor = row_factor_;
         distance.distance_gain = gain_;
         distance.distance_bias = bias_;
+        gains = distance;
+        gains.bias_of_gain = -1;
         softcap.softcap = 30;
         sink.sink = sink_;
         forget.forget = forget_;
@@ -177,18 +179,22 @@ class AttentionBench {
         table_gradient.distance_bias = dbias_;
         sink_gradient.sink = dsink_;
         forget_gradient.forget = dforget_;
-        return {{"plain causal", plain, {}},
-                {"per-query scale", factor, {}},
-                {"per-query scale, learned", factor, factor_gradient},
-                {"distance (scale-invariant, ALiBi, log bias)", distance, {}},
-                {"distance, learned (tau, decay, KERPLE)", distance, table_gradient},
-                {"the same, with its formula", plain, law_.gradients(), false, true, true},
-                {"forget gates", forget, forget_gradient},
-                {"softcap", softcap, {}},
-                {"sink, learned", sink, sink_gradient},
-                {"score maxima (QK-clip)", plain, {}, true},
-                {"ReRoPE, window T/16 (evaluation)", far, {}, false, false},
-                {"sliding window T/4", window, {}}};
+        std::vector<Variant> all = {
+            {"plain causal", plain, {}},
+            {"per-query scale", factor, {}},
+            {"per-query scale, learned", factor, factor_gradient},
+            {"distance (scale-invariant, ALiBi, log bias)", distance, {}},
+            {"distance, learned (tau, decay, KERPLE)", distance, table_gradient},
+            {"the same, with its formula", plain, law_.gradients(), false, true, true},
+            {"forget gates", forget, forget_gradient},
+            {"softcap", softcap, {}},
+            {"sink, learned", sink, sink_gradient},
+            {"score maxima (QK-clip)", plain, {}, true},
+            {"ReRoPE, window T/16 (evaluation)", far, {}, false, false},
+            {"sliding window T/4", window, {}}};
+        if (ops_.traits().activations == DType::bf16)  // a GPU: what reads one table there reads two on a CPU
+            all.push_back({"scale-invariant, biases from gains", gains, {}});
+        return all;
     }
 
     // Also decides the number of calls per measurement.

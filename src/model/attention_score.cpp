@@ -379,6 +379,24 @@ std::string written_out(const ScoreText& text) {
     return line;
 }
 
+double bias_of_gain(const LayerScore& score, int64_t rows) {
+    const ScorePart &gain = score.gain, &bias = score.bias;
+    if (gain.learned() || bias.learned() || score.has_square || is_one(gain)) return 0;
+    if (law::uses(gain.formula, law::Variable::T) || law::uses(bias.formula, law::Variable::T)) return 0;
+    double k = 0;
+    for (int64_t h = 0; h < (gain.by_head || bias.by_head ? score.law.model().heads : 1); ++h) {
+        const std::vector<double> gains = score.law.tabulate(gain.formula, law::Variable::t, h, rows, 0),
+                                  biases = score.law.tabulate(bias.formula, law::Variable::t, h, rows, 0);
+        const auto rest = [&](size_t t) { return gains[t] * gains[t] - 1; };
+        if (h == 0) k = biases.back() / rest(gains.size() - 1);
+        for (size_t t = 0; t < gains.size(); ++t) {
+            const double of_gain = k * rest(t);
+            if (!(std::abs(biases[t] - of_gain) <= 1e-13 * (std::abs(biases[t]) + std::abs(k)))) return 0;
+        }
+    }
+    return std::isfinite(k) ? k : 0;
+}
+
 LayerScore layer_score(const ModelConfig& model, int64_t layer, const ScoreChange& change) {
     const AttentionConfig& a = model.layer_attention(layer);
     const ScoreText text = score_text(a, change);

@@ -57,6 +57,10 @@ struct LayerScore {
 // The parameters of formulas that `change` adds do not learn. Throws ScoreError.
 LayerScore layer_score(const ModelConfig& model, int64_t layer, const ScoreChange& change = {});
 
+// k, if nothing learns and bias = k (gain^2 - 1) in every head at every distance below `rows`, to the rounding of double;
+// 0: there is none, or tables depend on T, with which it would change.
+double bias_of_gain(const LayerScore& score, int64_t rows);
+
 // A law that cannot be used, with the key to blame.
 class ScoreError : public std::runtime_error {
   public:

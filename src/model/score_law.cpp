@@ -123,6 +123,7 @@ void ScoreLaw::apply(AttentionSpec& spec, StepContext& run, const ScoreTables& t
         const int64_t distances = run.position() + length;
         spec.distance_gain = entries(run, s.gain.value, tables.gain.value, buffers.gain, true, 0, distances);
         spec.distance_bias = entries(run, s.bias.value, tables.bias.value, buffers.bias, true, 0, distances);
+        spec.bias_of_gain = static_cast<float>(tables.bias_of_gain);
     }
     if (s.has_square) {
         const Tensor square = saved.square.shaped({1, n});

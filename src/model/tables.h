@@ -6,6 +6,7 @@
 // table only if they are changed at the same lengths.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -45,7 +46,8 @@ struct PartTables {
 };
 struct ScoreTables {
     const LayerScore* score = nullptr;
-    double factor = 1;  // of s_base
+    double factor = 1;        // of s_base
+    double bias_of_gain = 0;  // as in AttentionSpec
     PartTables row{}, gain{}, bias{}, square{};
 };
 // What the tables by query must have room for, at any length.
@@ -130,10 +132,11 @@ class Tables {
     std::vector<Rotary> rotary_;
     std::vector<Constant> constants_;
     std::vector<std::string> constant_keys_;
-    int64_t length_ = 0;          // T of the laws
-    bool takes_top_ = false;      // top_k acts: not in training
-    std::vector<Score> scores_;   // per layer
-    std::vector<int> rotary_of_;  // per layer; -1: none
+    std::map<std::string, double> bias_of_gain_;  // by law
+    int64_t length_ = 0;                          // T of the laws
+    bool takes_top_ = false;                      // top_k acts: not in training
+    std::vector<Score> scores_;                   // per layer
+    std::vector<int> rotary_of_;                  // per layer; -1: none
     std::vector<OutputFactors> output_;
     std::vector<int> output_of_;
 };

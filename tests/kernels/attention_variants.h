@@ -6,6 +6,7 @@
 //     e_c  = e_z + 4e-7 |z'|             a softcap: its slope is at most 1, tanh is good to 4e-7 relative
 //     e_s  = |f| (e_c + 4 u |z'|)        s = f z', the cap's own factors rounded
 //     e_y  = gain (e_s + 4 u |s|) + 4 u (|y| + |bias| + |w|/2) + e_f
+//            + 2 u |k| (gain^2 + 1)          gain (s + k gain) - k in place of gain s + bias
 //     e_f  = 2^-22 |c_i - c_j| + 2^-45 max |c|   forget sums (attention_spec.h): each is split into two f32 with
 //                                            2^-48 |c| left, high parts differ by c_i - c_j, low ones by 2^-23 |c|
 // A probability is off by the relative e_p = 2 max e_y + 4 u (max |y| + |lse|) + e_exp (once for y, once for
@@ -41,6 +42,7 @@ struct Variant {
     bool documents = false;
     double softcap = 0;
     int64_t factor_rows = 0, gain_rows = 0, bias_rows = 0;
+    double bias_of_gain = 0;  // as in AttentionSpec; then bias_rows = gain_rows
     bool row_square = false;
     bool sink = false;
     bool far = false;
@@ -123,6 +125,8 @@ struct Problem {
         // With row_square: squares, some below zero even with w added.
         fill(gain, [&] { return c.row_square ? 2.5 * draw.uniform() - 0.5 : 0.3 + 1.2 * draw.uniform(); });
         fill(bias, [&] { return -2 * draw.uniform(); });
+        for (int64_t i = 0; c.bias_of_gain != 0 && i < bias.count(); ++i)
+            bias[i] = static_cast<float>(c.bias_of_gain * (double{gain[i]} * double{gain[i]} - 1));
         fill(square, [&] { return 1.5 * draw.uniform() - 0.5; });
         fill(sink,
              [&] { return draw.chance(0.1) ? -std::numeric_limits<double>::infinity() : draw.normal(); });
@@ -164,6 +168,7 @@ struct Problem {
         if (restricted()) s.row_start = row_start.tensor();
         if (c.factor_rows) s.row_factor = factor.tensor();
         if (c.tables()) s.distance_gain = gain.tensor(), s.distance_bias = bias.tensor();
+        s.bias_of_gain = static_cast<float>(c.bias_of_gain);
         if (c.row_square) s.row_square = square.vector();
         if (c.sink) s.sink = sink.vector();
         if (c.forget) s.forget = forget.tensor();
@@ -294,7 +299,8 @@ inline ScoredPair pair_of(const Problem& p, const ExactInputs& in, int64_t b, in
     x.y = x.gain * x.score + bias - w / 2 + forgotten;
     x.e_y = x.gain * (x.e_score + 4 * unit * std::abs(x.score)) +
             4 * unit * (std::abs(x.y) + std::abs(bias) + std::abs(w) / 2 + std::abs(forgotten)) +
-            0x1p-45 * std::abs(sum);  // sums fall: the query's is the largest
+            0x1p-45 * std::abs(sum) +  // sums fall: the query's is the largest
+            2 * unit * std::abs(c.bias_of_gain) * (x.gain * x.gain + 1);
     return x;
 }
 

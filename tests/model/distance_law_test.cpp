@@ -57,6 +57,41 @@ TEST_CASE("scale_invariant: unit Gaussian scores have the expected mass per deca
     CHECK(mass(10000, 100000) == Approx(37.94912).epsilon(1e-6));
 }
 
+TEST_CASE(
+    "kernels may compute biases from gains where the law has them so at every distance, and nowhere else") {
+    const auto of = [](auto change) {
+        model::AttentionConfig a;
+        a.heads = 2;
+        change(a);
+        return model::bias_of_gain(score_of(a), 4096);
+    };
+    const auto written = [&](const std::string& formula) {
+        return of([&](model::AttentionConfig& a) { a.score = json::Value(formula); });
+    };
+    CHECK(of([](auto& a) { a.distance.kind = "scale_invariant"; }) == Approx(-1).epsilon(1e-12));
+    CHECK(of([](auto& a) {
+              a.distance = {"scale_invariant", 1000};
+              a.distance.decay = 0.75;
+              a.scale.kind = "logn";
+          }) == Approx(-0.75).epsilon(1e-12));
+    CHECK(written("scale_invariant_heads") == Approx(-1).epsilon(1e-12));
+    CHECK(written("z*sqrt(1 + t/8) - t/2") == Approx(-4).epsilon(1e-12));
+    // Gains alone, biases alone, another power, another factor in each head, from some distance on, at one distance.
+    CHECK(written("z*sqrt(1 + t/8)") == 0);
+    CHECK(written("alibi") == 0);
+    CHECK(of([](auto& a) { a.distance.kind = "log_bias"; }) == 0);
+    CHECK(written("z*(1 + log1p(t)) - log1p(t)") == 0);
+    CHECK(written("z*sqrt(1 + t/8) - t*(h + 1)/8") == 0);
+    CHECK(written("z*sqrt(1 + t/8) - where(t < 4000, t, 4000)/2") == 0);
+    CHECK(written("z*sqrt(1 + t/8) - where(t == 1000, 0, t)/2") == 0);
+    // What learns, and what changes with the length of the sequence.
+    CHECK(of([](auto& a) {
+              a.distance.kind = "scale_invariant";
+              a.distance.learn_decay = true;
+          }) == 0);
+    CHECK(written("z*sqrt(1 + t/T) - t/T") == 0);
+}
+
 TEST_CASE("log_bias: a penalty of decay log(1 + t/tau) and no gain") {
     model::DistanceConfig config{"log_bias", 10};
     for (int64_t t : {0, 1, 10, 1000, 65535}) {

@@ -191,6 +191,8 @@ void check_launch(Problem& p, int schedules, int hopper_workers = 0) {
     Launch<T> launch(p, p.c.head_dim % 8 == 0);
     launch.hopper_workers = hopper_workers;
     if (hopper_workers > 0) REQUIRE(launch.hopper_serves());
+    if (p.c.bias_of_gain != 0)  // biases are computed, not read
+        launch.bias.memory.set(std::vector<float>(launch.bias.memory.size(), NAN));
     const simt::Options before = simt::options();
     CHECK(simt::run_schedules(
               schedules, [&] { launch.clear(); }, [&] { launch.run(); }, launch.outputs()) == schedules);
@@ -201,14 +203,17 @@ void check_launch(Problem& p, int schedules, int hopper_workers = 0) {
 
 // The instances of the kernel: forms times tiles of 64, 128 and 256 channels. f32 has no instances of its own
 // for the first three.
-enum class Form { plain, forget, table, general, rare };
+enum class Form { plain, forget, table, general, rare, gain };
+// gain: of the kernels for Hopper alone.
 const std::vector<Form> forms = {Form::plain, Form::forget, Form::table, Form::general, Form::rare};
 const char* name_of(Form form) {
-    return std::vector{"plain", "forget", "table", "general", "rare"}[static_cast<size_t>(form)];
+    return std::vector{"plain", "forget", "table", "general", "rare", "gain"}[static_cast<size_t>(form)];
 }
 void ask_for(Variant& c, Form form) {
     c.forget = form == Form::forget || form == Form::rare || (form == Form::general && c.seed != 3);
     if (form == Form::table || form == Form::rare) c.gain_rows = c.heads, c.bias_rows = 1;
+    c.bias_of_gain = form == Form::gain ? -0.75 : 0;
+    if (form == Form::gain) c.gain_rows = c.bias_rows = c.seed % 2 == 0 ? 1 : c.heads;
     if (form == Form::general && c.seed % 2 == 0) c.gain_rows = 1, c.bias_rows = c.heads, c.row_square = true;
     if (form == Form::general && c.seed % 2 == 1) c.softcap = 2;
     if (form == Form::rare) {
@@ -354,7 +359,7 @@ TEST_CASE("a NaN in one key of bf16 reaches the queries that see it and no other
 TEST_CASE(
     "Hopper's kernels: one worker and several, heads that share keys, sequences that end inside a tile") {
     for (int64_t channels : {64, 128})
-        for (Form form : {Form::plain, Form::table})
+        for (Form form : {Form::plain, Form::table, Form::gain})
             for (int workers : {1, 3}) {
                 CAPTURE(channels);
                 CAPTURE(name_of(form));
@@ -376,7 +381,7 @@ TEST_CASE(
 
 TEST_CASE("Hopper's kernels: windows, documents and chunks, whose first tiles lie anywhere") {
     for (int64_t channels : {64, 128})
-        for (Form form : {Form::plain, Form::table}) {
+        for (Form form : {Form::plain, Form::table, Form::gain}) {
             Variant c{.batch = 1, .length = 500, .heads = 1, .kv_heads = 1, .head_dim = channels, .seed = 2};
             ask_for(c, form);
             for (int64_t window : {1, 130, 300}) {
@@ -398,7 +403,7 @@ TEST_CASE("Hopper's kernels: windows, documents and chunks, whose first tiles li
 }
 
 TEST_CASE("Hopper's kernels: maxima that rise along the keys, and one key") {
-    for (Form form : {Form::plain, Form::table})
+    for (Form form : {Form::plain, Form::table, Form::gain})
         for (double rise : {0.1, 3.0, -3.0}) {
             Variant c{.batch = 1, .length = 400, .heads = 1, .kv_heads = 1, .head_dim = 64, .seed = 6};
             ask_for(c, form);
