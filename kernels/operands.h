@@ -45,6 +45,7 @@ struct DeltaSpec {
     int64_t key_dim = 0, value_dim = 0;          // d, e: channels of a head's keys and values
     float query_scale = 1.0f, key_scale = 1.0f;  // factors of q and k where they are read
     bool continues = false;                      // the first state is read instead of zero
+    bool additive = false;                       // u = beta v: values are added, nothing is corrected
     Tensor doc_start{};                          // i32 [B, T]: states start from zero there; empty: only at 0
 };
 // Chunks of a sequence.
@@ -53,11 +54,12 @@ inline constexpr int64_t delta_chunks(int64_t length) {
 }
 
 // FLOPs of a position: three products with the state, and within a chunk of c positions two triangles of scores,
-// one that is solved and one that is read.
-inline constexpr double delta_flops_per_token(int64_t heads, int64_t key_dim, int64_t value_dim) {
+// one that is solved and one that is read. Additive: two products with the state, one triangle, which is read.
+inline constexpr double delta_flops_per_token(int64_t heads, int64_t key_dim, int64_t value_dim,
+                                              bool additive) {
     const double d = static_cast<double>(key_dim), e = static_cast<double>(value_dim);
     const double c = static_cast<double>(delta_chunk);
-    return static_cast<double>(heads) * (6 * d * e + 2 * c * (d + e));
+    return static_cast<double>(heads) * (additive ? 4 * d * e + c * (d + e) : 6 * d * e + 2 * c * (d + e));
 }
 
 // 2-simplicial attention of H heads of d channels; Ops::simplicial has the weights.

@@ -38,7 +38,7 @@ Cost decode_cost(const Tensor&, const Tensor& q, const Tensor& k, const Tensor&,
 // The backward pass does the products of the forward pass again, and two for each of them.
 Cost delta_cost(double share, const DeltaSpec& s, Cost cost) {
     cost.flops = share * static_cast<double>(s.batch * s.length) *
-                 delta_flops_per_token(s.heads, s.key_dim, s.value_dim);
+                 delta_flops_per_token(s.heads, s.key_dim, s.value_dim, s.additive);
     cost.shape = fmt::format(" {}", s.length);
     return cost;
 }

@@ -35,13 +35,13 @@ void CpuOps::do_delta_rule(Tensor o, Tensor states, Tensor state, Tensor workspa
     pool_.run(spec.batch * heads, [&](int64_t item, int thread) {
         const int64_t sequence = item / heads, head = item % heads, first = sequence * length;
         DeltaMemory memory{workspace.f32() + thread * floats};
-        DeltaTile tile(memory, d, e, by_channel, scratch_of(thread));
+        DeltaTile tile(memory, spec, by_channel, scratch_of(thread), precision_);
         const DeltaInputs in{{q, first, head * d},
                              {k, first, head * d},
                              {v, first, head * e},
                              {decay, first, head * tile.w},
                              {beta, first, head}};
-        const DeltaRows to(o, first, head * e);
+        const HeadRows to(o, first, head * e);
         const int32_t* doc_start = spec.doc_start ? spec.doc_start.i32() + first : nullptr;
         float* kept = state ? state.f32() + item * state.row_stride : nullptr;
         if (spec.continues) std::copy_n(kept, size, tile.state);

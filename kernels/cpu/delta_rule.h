@@ -8,6 +8,8 @@
 //     (1 + diag(beta) M) U = diag(beta) (V - ks S)                             solved from the first row on
 //     O = qs S + P U;     S <- a_0 ... a_(c-1) S + ke^T U
 //
+// Additive, M and ks are left out: U = diag(beta) V.
+//
 // Nothing is divided by a decay, so decays near 0 lose nothing: a product that underflows belongs to a term that does.
 // With a decay per channel F depends on the channel. Between blocks of delta_block positions the products of decays are
 // split at the beginning of the later positions, F_tj = (a_mid ... a_t)(a_(j+1) ... a_(mid-1)), which gives a matrix
@@ -15,17 +17,8 @@
 
 inline constexpr int64_t delta_block = 16;
 
-// A column range of a matrix: T rows of one head of one sequence.
-struct DeltaRows {
-    float* at;
-    int64_t stride;
-    DeltaRows(const Tensor& t, int64_t first_row, int64_t col)
-        : at(t.f32() + first_row * t.row_stride + col), stride(t.row_stride) {}
-    float* operator[](int64_t row) const { return at + row * stride; }
-};
-
 struct DeltaInputs {
-    DeltaRows q, k, v, decay, beta;
+    HeadRows q, k, v, decay, beta;
 };
 
 // Positions [begin, begin + rows) of a sequence: a chunk, or the part of one that belongs to one document.
@@ -44,25 +37,12 @@ inline DeltaPiece delta_piece(int64_t begin, int64_t length, const int32_t* doc_
     return {begin, end - begin, doc_start[begin] == begin};
 }
 
-// c [m, n] = alpha a b + beta c.
 struct DeltaProduct {
     float* c;
     int64_t c_stride;
     Factor a, b;
     int64_t m, n, k;
 };
-LONGREACH_INLINE void multiply(float* scratch, const DeltaProduct& p, float alpha, float beta) {
-    gemm_serial({.c = p.c,
-                 .c_stride = p.c_stride,
-                 .a = p.a,
-                 .b = p.b,
-                 .m = p.m,
-                 .n = p.n,
-                 .k = p.k,
-                 .alpha = alpha,
-                 .beta = beta},
-                scratch, Precision::fp32);
-}
 
 // Takes aligned pieces of a workspace; counts them where there is no memory.
 struct DeltaMemory {
@@ -77,9 +57,11 @@ struct DeltaMemory {
 
 // Buffers of a thread, and what both passes do with a chunk. c = rows of the piece.
 struct DeltaTile {
-    int64_t d, e, w;                     // w: decays of a position, 1 or d
-    int64_t rows = 0;                    // c
-    float* scratch;                      // of matrix products
+    bool additive;
+    int64_t d, e, w;      // w: decays of a position, 1 or d
+    int64_t rows = 0;     // c
+    float* scratch;       // of matrix products
+    Precision precision;  // of their factors; states, sums and what lies between products are f32
     float *decay, *from_start, *to_end;  // [c, w]: a_t; a_0 ... a_t; a_(t+1) ... a_(c-1)
     float *q, *k, *qs, *ks, *ke;         // [c, d]
     float *scores, *gram, *factors;      // [c, c]: P, M, F if the decay is one number; rows delta_chunk apart
@@ -89,8 +71,13 @@ struct DeltaTile {
         *early_k;  // [delta_chunk / 2, d]: q, k of later positions, k of earlier ones, decayed
     float* chain;  // [delta_block, d]: k_j decayed to each later position
 
-    DeltaTile(DeltaMemory& memory, int64_t key_dim, int64_t value_dim, bool by_channel, float* gemm)
-        : d(key_dim), e(value_dim), w(by_channel ? key_dim : 1), scratch(gemm) {
+    DeltaTile(DeltaMemory& memory, const DeltaSpec& spec, bool by_channel, float* gemm, Precision of_factors)
+        : additive(spec.additive),
+          d(spec.key_dim),
+          e(spec.value_dim),
+          w(by_channel ? d : 1),
+          scratch(gemm),
+          precision(of_factors) {
         const int64_t c = delta_chunk, half = c / 2;
         for (float** p : {&decay, &from_start, &to_end}) *p = memory.take(c * w);
         for (float** p : {&q, &k, &qs, &ks, &ke}) *p = memory.take(c * d);
@@ -104,11 +91,24 @@ struct DeltaTile {
     bool by_channel() const { return w > 1; }
     Factor of(const float* data, int64_t stride) const { return {data, stride, false}; }
     Factor transposed(const float* data, int64_t stride) const { return {data, stride, true}; }
+    // c [m, n] = alpha a b + kept c
+    void multiply(const DeltaProduct& p, float alpha, float kept) const {
+        gemm_serial({.c = p.c,
+                     .c_stride = p.c_stride,
+                     .a = p.a,
+                     .b = p.b,
+                     .m = p.m,
+                     .n = p.n,
+                     .k = p.k,
+                     .alpha = alpha,
+                     .beta = kept},
+                    scratch, precision);
+    }
 
     void read(const DeltaInputs& in, const DeltaPiece& piece, const DeltaSpec& spec);
     void score();
     void solve(const DeltaInputs& in, const DeltaPiece& piece);
-    void read_out(const DeltaRows& o, const DeltaPiece& piece) const;
+    void read_out(const HeadRows& o, const DeltaPiece& piece) const;
     void advance();
 
     // Products of decays on both sides of `mid`: late = q, k of [mid, end) decayed from mid on, early = k of
@@ -188,9 +188,9 @@ inline void DeltaTile::split(int64_t begin, int64_t mid, int64_t end) const {
 inline void DeltaTile::score_split(int64_t begin, int64_t mid, int64_t end) {
     split(begin, mid, end);
     const int64_t at = mid * delta_chunk + begin, late = end - mid, early = mid - begin;
-    multiply(scratch, {scores + at, delta_chunk, of(late_q, d), transposed(early_k, d), late, early, d}, 1,
-             0);
-    multiply(scratch, {gram + at, delta_chunk, of(late_k, d), transposed(early_k, d), late, early, d}, 1, 0);
+    multiply({scores + at, delta_chunk, of(late_q, d), transposed(early_k, d), late, early, d}, 1, 0);
+    if (!additive)
+        multiply({gram + at, delta_chunk, of(late_k, d), transposed(early_k, d), late, early, d}, 1, 0);
 }
 
 inline void DeltaTile::score_block(int64_t begin, int64_t end) {
@@ -204,15 +204,16 @@ inline void DeltaTile::score_block(int64_t begin, int64_t end) {
                             [&](int64_t i, auto n) { store(key + i, load(key + i, n) * load(a + i, n), n); });
             scores[t * delta_chunk + j] =
                 sum_vectors(d, [&](int64_t i, auto n) { return load(query + i, n) * load(key + i, n); });
-            if (t > j)
+            if (t > j && !additive)
                 gram[t * delta_chunk + j] =
                     sum_vectors(d, [&](int64_t i, auto n) { return load(other + i, n) * load(key + i, n); });
         }
     }
 }
 
-// Fills P and M; zeros above their triangles.
+// Fills P and M; zeros above their triangles. Additive, M is 0.
 inline void DeltaTile::score() {
+    if (additive) std::fill_n(gram, rows * delta_chunk, 0.0f);
     if (by_channel()) {
         for (int64_t t = 0; t < rows; ++t)
             for (int64_t j = t; j < rows; ++j) scores[t * delta_chunk + j] = gram[t * delta_chunk + j] = 0.0f;
@@ -221,8 +222,8 @@ inline void DeltaTile::score() {
             score_block(begin, smaller(begin + delta_block, rows));
         return;
     }
-    multiply(scratch, {scores, delta_chunk, of(q, d), transposed(k, d), rows, rows, d}, 1, 0);
-    multiply(scratch, {gram, delta_chunk, of(k, d), transposed(k, d), rows, rows, d}, 1, 0);
+    multiply({scores, delta_chunk, of(q, d), transposed(k, d), rows, rows, d}, 1, 0);
+    if (!additive) multiply({gram, delta_chunk, of(k, d), transposed(k, d), rows, rows, d}, 1, 0);
     for (int64_t t = 0; t < rows; ++t) {
         float *p = scores + t * delta_chunk, *m = gram + t * delta_chunk, *f = factors + t * delta_chunk;
         const Vec a = splat(decay[t]);
@@ -244,12 +245,12 @@ inline void DeltaTile::solve(const DeltaInputs& in, const DeltaPiece& piece) {
         const float* v = in.v[piece.begin + t];
         for_vectors(e, [&](int64_t i, auto n) { store(rest + t * e + i, load(v + i, n), n); });
     }
-    multiply(scratch, {rest, e, of(ks, d), of(state, e), rows, e, d}, -1, 1);
+    if (additive) return scale_rows(u, rest, beta, rows, e, 1);
+    multiply({rest, e, of(ks, d), of(state, e), rows, e, d}, -1, 1);
     for (int64_t begin = 0; begin < rows; begin += delta_block) {
         const int64_t end = smaller(begin + delta_block, rows);
         if (begin > 0)
-            multiply(scratch,
-                     {rest + begin * e, e, of(gram + begin * delta_chunk, delta_chunk), of(u, e), end - begin,
+            multiply({rest + begin * e, e, of(gram + begin * delta_chunk, delta_chunk), of(u, e), end - begin,
                       e, begin},
                      -1, 1);
         for (int64_t t = begin; t < end; ++t) {
@@ -264,10 +265,10 @@ inline void DeltaTile::solve(const DeltaInputs& in, const DeltaPiece& piece) {
     }
 }
 
-inline void DeltaTile::read_out(const DeltaRows& o, const DeltaPiece& piece) const {
+inline void DeltaTile::read_out(const HeadRows& o, const DeltaPiece& piece) const {
     float* to = o[piece.begin];
-    multiply(scratch, {to, o.stride, of(qs, d), of(state, e), rows, e, d}, 1, 0);
-    multiply(scratch, {to, o.stride, of(scores, delta_chunk), of(u, e), rows, e, rows}, 1, 1);
+    multiply({to, o.stride, of(qs, d), of(state, e), rows, e, d}, 1, 0);
+    multiply({to, o.stride, of(scores, delta_chunk), of(u, e), rows, e, rows}, 1, 1);
 }
 
 // to = a_0 ... a_(c-1) * from, [d, e]; both may be the same.
@@ -283,13 +284,13 @@ inline void decay_state(const DeltaTile& t, float* to, const float* from) {
 // The state after the piece.
 inline void DeltaTile::advance() {
     decay_state(*this, state, state);
-    multiply(scratch, {state, e, transposed(ke, d), of(u, e), d, e, rows}, 1, 1);
+    multiply({state, e, transposed(ke, d), of(u, e), d, e, rows}, 1, 1);
 }
 
 // Floats of a thread's workspace: of decays by channel, which need more.
 inline int64_t delta_forward_floats(const DeltaSpec& s) {
     DeltaMemory memory{nullptr};
-    DeltaTile(memory, s.key_dim, s.value_dim, true, nullptr);
+    DeltaTile(memory, s, true, nullptr, Precision::fp32);
     return memory.used;
 }
 

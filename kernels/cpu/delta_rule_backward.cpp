@@ -6,6 +6,8 @@
 //     dW = beta dR = dV;     dP = dO U^T;   dM = -dW U^T
 //     dqs = dO S^T;  dks = -dW S^T;  dke = U dS^T;   dS <- a_0 ... a_(c-1) dS + qs^T dO - ks^T dW
 //
+// Additive, dM and dks are 0 and dR = dU.
+//
 // The gradient at a log-decay g_s is a sum of products <x, dx> over the terms that contain a_s: those of later positions
 // for products from the start, of earlier ones for products to the end, and of pairs around s. They are running
 // sums of such numbers, and nothing is subtracted.
@@ -37,8 +39,9 @@ struct GradientTile : DeltaTile {
     float* dbeta;                      // [c]
     float *dlate_q, *dlate_k, *dearly_k;
 
-    GradientTile(DeltaMemory& memory, int64_t key_dim, int64_t value_dim, bool by_channel, float* gemm)
-        : DeltaTile(memory, key_dim, value_dim, by_channel, gemm) {
+    GradientTile(DeltaMemory& memory, const DeltaSpec& spec, bool by_channel, float* gemm,
+                 Precision of_factors)
+        : DeltaTile(memory, spec, by_channel, gemm, of_factors) {
         const int64_t c = delta_chunk, half = c / 2;
         for (float** p : {&dq, &dk, &dqs, &dks, &dke}) *p = memory.take(c * d);
         for (float** p : {&dscores, &dgram}) *p = memory.take(c * c);
@@ -49,11 +52,11 @@ struct GradientTile : DeltaTile {
         for (float** p : {&dlate_q, &dlate_k, &dearly_k}) *p = memory.take(by_channel ? half * d : 0);
     }
 
-    void unsolve(const DeltaRows& dout, const DeltaPiece& piece);
-    void through_state(const DeltaRows& dout, const DeltaPiece& piece);
+    void unsolve(const HeadRows& dout, const DeltaPiece& piece);
+    void through_state(const HeadRows& dout, const DeltaPiece& piece);
     void gather_edges();
     void through_scores();
-    void retreat(const DeltaRows& dout, const DeltaPiece& piece);
+    void retreat(const HeadRows& dout, const DeltaPiece& piece);
 
   private:
     void through_split(int64_t begin, int64_t mid, int64_t end);
@@ -61,15 +64,14 @@ struct GradientTile : DeltaTile {
 };
 
 // dU, then dR, dW and the gradient at beta.
-void GradientTile::unsolve(const DeltaRows& dout, const DeltaPiece& piece) {
+void GradientTile::unsolve(const HeadRows& dout, const DeltaPiece& piece) {
     const Factor outer{dout[piece.begin], dout.stride, false};
-    multiply(scratch, {dr, e, transposed(scores, delta_chunk), outer, rows, e, rows}, 1, 0);
-    multiply(scratch, {dr, e, of(ke, d), of(dstate, e), rows, e, d}, 1, 1);
+    multiply({dr, e, transposed(scores, delta_chunk), outer, rows, e, rows}, 1, 0);
+    multiply({dr, e, of(ke, d), of(dstate, e), rows, e, d}, 1, 1);
     for (int64_t begin = (rows - 1) / delta_block * delta_block; begin >= 0; begin -= delta_block) {
         const int64_t end = smaller(begin + delta_block, rows);
-        if (end < rows)
-            multiply(scratch,
-                     {dr + begin * e, e, transposed(gram + end * delta_chunk + begin, delta_chunk),
+        if (end < rows && !additive)
+            multiply({dr + begin * e, e, transposed(gram + end * delta_chunk + begin, delta_chunk),
                       of(dw + end * e, e), end - begin, e, rows - end},
                      -1, 1);
         for (int64_t t = end - 1; t >= begin; --t) {
@@ -87,13 +89,18 @@ void GradientTile::unsolve(const DeltaRows& dout, const DeltaPiece& piece) {
 }
 
 // dP, dM, the gradients at the rows that meet the state, and dS.
-void GradientTile::through_state(const DeltaRows& dout, const DeltaPiece& piece) {
+void GradientTile::through_state(const HeadRows& dout, const DeltaPiece& piece) {
     const Factor outer{dout[piece.begin], dout.stride, false};
-    multiply(scratch, {dscores, delta_chunk, outer, transposed(u, e), rows, rows, e}, 1, 0);
-    multiply(scratch, {dgram, delta_chunk, of(dw, e), transposed(u, e), rows, rows, e}, -1, 0);
-    multiply(scratch, {dqs, d, outer, transposed(state, e), rows, d, e}, 1, 0);
-    multiply(scratch, {dks, d, of(dw, e), transposed(state, e), rows, d, e}, -1, 0);
-    multiply(scratch, {dke, d, of(u, e), transposed(dstate, e), rows, d, e}, 1, 0);
+    multiply({dscores, delta_chunk, outer, transposed(u, e), rows, rows, e}, 1, 0);
+    multiply({dqs, d, outer, transposed(state, e), rows, d, e}, 1, 0);
+    multiply({dke, d, of(u, e), transposed(dstate, e), rows, d, e}, 1, 0);
+    if (additive) {
+        std::fill_n(dgram, rows * delta_chunk, 0.0f);
+        std::fill_n(dks, rows * d, 0.0f);
+        return;
+    }
+    multiply({dgram, delta_chunk, of(dw, e), transposed(u, e), rows, rows, e}, -1, 0);
+    multiply({dks, d, of(dw, e), transposed(state, e), rows, d, e}, -1, 0);
 }
 
 // x y per channel, or their sum if the decay is one number: what of a gradient at log-decays a row contributes.
@@ -169,20 +176,21 @@ void GradientTile::through_scores() {
         for (int64_t j = t + 1; j < rows; ++j) p[j] = m[j] = 0.0f;
     }
     const Factor keys = of(k, d), queries = of(q, d);
-    multiply(scratch, {dq, d, of(dscores, delta_chunk), keys, rows, d, rows}, 1, 1);
-    multiply(scratch, {dk, d, transposed(dscores, delta_chunk), queries, rows, d, rows}, 1, 1);
-    multiply(scratch, {dk, d, of(dgram, delta_chunk), keys, rows, d, rows}, 1, 1);
-    multiply(scratch, {dk, d, transposed(dgram, delta_chunk), keys, rows, d, rows}, 1, 1);
+    multiply({dq, d, of(dscores, delta_chunk), keys, rows, d, rows}, 1, 1);
+    multiply({dk, d, transposed(dscores, delta_chunk), queries, rows, d, rows}, 1, 1);
+    if (additive) return;
+    multiply({dk, d, of(dgram, delta_chunk), keys, rows, d, rows}, 1, 1);
+    multiply({dk, d, transposed(dgram, delta_chunk), keys, rows, d, rows}, 1, 1);
 }
 
 void GradientTile::through_split(int64_t begin, int64_t mid, int64_t end) {
     split(begin, mid, end);
     const int64_t at = mid * delta_chunk + begin, late = end - mid, early = mid - begin;
     const float *dp = dscores + at, *dm = dgram + at;
-    multiply(scratch, {dlate_q, d, of(dp, delta_chunk), of(early_k, d), late, d, early}, 1, 0);
-    multiply(scratch, {dlate_k, d, of(dm, delta_chunk), of(early_k, d), late, d, early}, 1, 0);
-    multiply(scratch, {dearly_k, d, transposed(dp, delta_chunk), of(late_q, d), early, d, late}, 1, 0);
-    multiply(scratch, {dearly_k, d, transposed(dm, delta_chunk), of(late_k, d), early, d, late}, 1, 1);
+    multiply({dlate_q, d, of(dp, delta_chunk), of(early_k, d), late, d, early}, 1, 0);
+    multiply({dlate_k, d, of(dm, delta_chunk), of(early_k, d), late, d, early}, 1, 0);
+    multiply({dearly_k, d, transposed(dp, delta_chunk), of(late_q, d), early, d, late}, 1, 0);
+    multiply({dearly_k, d, transposed(dm, delta_chunk), of(late_k, d), early, d, late}, 1, 1);
     for_vectors(d, [&](int64_t i, auto n) {
         // The products once more, for the factors of the rows.
         Vec product = splat(1.0f), sum{};
@@ -239,22 +247,21 @@ void GradientTile::through_block(int64_t begin, int64_t end) {
 }
 
 // dS at the state before the piece.
-void GradientTile::retreat(const DeltaRows& dout, const DeltaPiece& piece) {
+void GradientTile::retreat(const HeadRows& dout, const DeltaPiece& piece) {
     const Factor outer{dout[piece.begin], dout.stride, false};
     decay_state(*this, dstate, dstate);
-    multiply(scratch, {dstate, e, transposed(qs, d), outer, d, e, rows}, 1, 1);
-    multiply(scratch, {dstate, e, transposed(ks, d), of(dw, e), d, e, rows}, -1, 1);
+    multiply({dstate, e, transposed(qs, d), outer, d, e, rows}, 1, 1);
+    if (!additive) multiply({dstate, e, transposed(ks, d), of(dw, e), d, e, rows}, -1, 1);
 }
 
 int64_t backward_floats(const DeltaSpec& s) {
     DeltaMemory memory{nullptr};
-    GradientTile(memory, s.key_dim, s.value_dim, true, nullptr);
+    GradientTile(memory, s, true, nullptr, Precision::fp32);
     return memory.used;
 }
 
 // to[piece] = factor * from, rows `width` wide.
-void write_rows(const DeltaRows& to, const DeltaPiece& piece, const float* from, int64_t width,
-                float factor) {
+void write_rows(const HeadRows& to, const DeltaPiece& piece, const float* from, int64_t width, float factor) {
     const Vec by = splat(factor);
     for (int64_t t = 0; t < piece.rows; ++t)
         for_vectors(width, [&](int64_t i, auto n) {
@@ -286,14 +293,14 @@ void CpuOps::do_delta_rule_backward(Tensor dq, Tensor dk, Tensor dv, Tensor ddec
     pool_.run(spec.batch * heads, [&](int64_t item, int thread) {
         const int64_t sequence = item / heads, head = item % heads, first = sequence * length;
         DeltaMemory memory{workspace.f32() + thread * floats};
-        GradientTile tile(memory, d, e, by_channel, scratch_of(thread));
+        GradientTile tile(memory, spec, by_channel, scratch_of(thread), precision_);
         const int64_t w = tile.w;
         const DeltaInputs in{{q, first, head * d},
                              {k, first, head * d},
                              {v, first, head * e},
                              {decay, first, head * w},
                              {beta, first, head}};
-        const DeltaRows outer(dout, first, head * e);
+        const HeadRows outer(dout, first, head * e);
         const int32_t* doc_start = spec.doc_start ? spec.doc_start.i32() + first : nullptr;
         std::fill_n(tile.dstate, size, 0.0f);
         for (int64_t chunk = chunks - 1; chunk >= 0; --chunk) {

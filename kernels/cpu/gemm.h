@@ -9,6 +9,18 @@ struct Factor {
     bool transposed = false;
 };
 
+// The columns of one head, from a sequence's first row on.
+struct HeadRows {
+    float* at;
+    int64_t stride;
+    HeadRows(const Tensor& t, int64_t first_row, int64_t col)
+        : at(t.f32() + first_row * t.row_stride + col), stride(t.row_stride) {}
+    float* operator[](int64_t row) const { return at + row * stride; }
+    Factor from(int64_t row, bool transposed = false) const {
+        return {at + row * stride, stride, transposed};
+    }
+};
+
 enum class Finish { none, relu2, relu2_backward };
 
 // c [m, n] = alpha * a [m, k] b [k, n] + beta * c, sums in f32; c is not read when beta is 0 and must not overlap

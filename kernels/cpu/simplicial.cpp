@@ -22,18 +22,6 @@ namespace {
 
 constexpr int64_t query_block = 64;  // queries of a task
 
-// The columns of one head of one sequence.
-struct HeadRows {
-    float* at;
-    int64_t stride;
-    HeadRows(const Tensor& t, int64_t first_row, int64_t col)
-        : at(t.f32() + first_row * t.row_stride + col), stride(t.row_stride) {}
-    float* operator[](int64_t row) const { return at + row * stride; }
-    Factor from(int64_t row, bool transposed = false) const {
-        return {at + row * stride, stride, transposed};
-    }
-};
-
 struct HeadKeys {
     HeadRows k, v, k2, v2;
     HeadKeys(const SimplicialKeys& t, int64_t first_row, int64_t col)

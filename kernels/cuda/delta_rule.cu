@@ -27,7 +27,7 @@ struct DeltaLayout {
 template <int most>
 struct DeltaBackwardLayout : DeltaLayout<most> {
     float dstate[most * columns];
-    float rest[delta_chunk * columns];  // v - S^T k of every position of the chunk
+    float rest[delta_chunk * columns];  // what fade() returns, of every position of the chunk
 };
 
 template <class T>
@@ -37,7 +37,7 @@ struct DeltaArguments {
     const int32_t* doc_start;
     int64_t length;
     int heads, d, e;
-    bool by_channel, continues;
+    bool by_channel, continues, additive;
     float query_scale, key_scale;
 };
 template <class T>
@@ -76,16 +76,16 @@ DEVICE void read_row(Layout& m, const DeltaArguments<T>& a, int64_t row, int hea
     }
     __syncwarp(all_lanes);
 }
-// Fades the column and returns S^T k.
+// Fades the column and returns what the row's value lacks: v - S^T k, additive v.
 template <class Layout>
-DEVICE float fade(Layout& m, int d) {
+DEVICE float fade(Layout& m, int d, float value, bool additive) {
     float seen = 0.0f;
     for (int i = 0; i < d; ++i) {
         float& s = m.state[i * columns + static_cast<int>(threadIdx.x)];
         s *= m.keeps[i];
         seen = fmaf(s, m.keys[i], seen);
     }
-    return seen;
+    return additive ? value : value - seen;
 }
 template <class T>
 DEVICE bool starts_document(const DeltaArguments<T>& a, int64_t first, int64_t t) {
@@ -123,7 +123,7 @@ void delta_rule_kernel(DeltaForward<T> f) {
             keep_column(m, a.d, f.states.at(chunk_row(sequence, t, a.length, a.heads, head), column), a.e);
         read_row(m, a, row, head);
         const float value = active ? widen(*a.v.at(row, head * a.e + column)) : 0.0f;
-        const float u = *a.beta.at(row, head) * (value - fade(m, a.d));
+        const float u = *a.beta.at(row, head) * fade(m, a.d, value, a.additive);
         float out = 0.0f;
         for (int i = 0; i < a.d; ++i) {
             float& s = m.state[i * columns + static_cast<int>(threadIdx.x)];
@@ -147,7 +147,7 @@ DEVICE void forward_again(Layout& m, const DeltaBackward<T>& b, const DeltaPlace
         if (starts_document(a, at.first, t)) set_column(m, a.d, nullptr, 0);
         read_row(m, a, row, at.head);
         const float value = at.active ? widen(*a.v.at(row, at.head * a.e + at.column)) : 0.0f;
-        const float rest = value - fade(m, a.d), u = *a.beta.at(row, at.head) * rest;
+        const float rest = fade(m, a.d, value, a.additive), u = *a.beta.at(row, at.head) * rest;
         float* step = steps + (t - begin) * a.d * columns + lane;
         m.rest[(t - begin) * columns + lane] = rest;
         for (int i = 0; i < a.d; ++i) {
@@ -178,7 +178,7 @@ DEVICE void step_back(Layout& m, const DeltaBackward<T>& b, const DeltaPlace& at
         ds = fmaf(m.queries[i], out, ds);
         du = fmaf(ds, m.keys[i], du);
     }
-    const float dbeta = warp_sum(du * rest), dv = beta * du;
+    const float dbeta = warp_sum(du * rest), dv = beta * du, through_state = a.additive ? 0.0f : dv;
     if (lane == 0) b.dbeta[to * a.heads + at.head] = dbeta;
     if (at.active) *b.dv.at(row, at.head * a.e + at.column) = narrow<T>(dv);
     const bool fresh = starts_document(a, at.first, t);
@@ -186,9 +186,9 @@ DEVICE void step_back(Layout& m, const DeltaBackward<T>& b, const DeltaPlace& at
     for (int i = 0; i < a.d; ++i) {
         float& ds = m.dstate[i * columns + lane];
         const float faded = step[i * columns + lane];
-        const float dk = warp_sum(ds * u - faded * dv);
+        const float dk = warp_sum(ds * u - faded * through_state);
         if (lane == 0) b.dk[to * width + at.head * a.d + i] = dk;
-        ds = fmaf(-m.keys[i], dv, ds);
+        ds = fmaf(-m.keys[i], through_state, ds);
         const float here = ds * faded;
         if (a.by_channel) {
             const float decay = warp_sum(here);
@@ -288,6 +288,7 @@ DeltaArguments<T> arguments_of(const DeltaInputs& in, const DeltaSpec& s) {
             static_cast<int>(s.value_dim),
             in.decay.cols() > s.heads,
             s.continues,
+            s.additive,
             s.query_scale,
             s.key_scale};
 }

@@ -244,10 +244,14 @@ void DeltaConfig::fields(config::Fields& f) {
               {"channels of a head's values; head_dim are those of its keys; 0: head_dim"});
     f.integer("conv", conv, {.min = 0, .max = 16},
               {"positions K of the causal depthwise convolution of queries, keys and values; 0: none"});
+    f.flag("additive", additive,
+           {"add beta v to the state without taking back what it holds for the key: the recurrence of "
+            "Mamba-2 (gdn), "
+            "of gated linear attention (kda)"});
 }
 
 void SimplicialConfig::fields(config::Fields& f) {
-    // The kernel keeps two matrices of second_window x window scores for each thread: at most 32 MiB.
+    // The kernel keeps two matrices of second_window x window scores for each thread: of 16 MiB each at most.
     f.integer("window", window, {.min = 1, .max = 1 << 14, .tokens = true},
               {"first keys of a pair that a query sees, its own included"});
     f.integer("second_window", second_window, {.min = 1, .max = 256, .tokens = true},

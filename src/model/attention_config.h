@@ -150,6 +150,7 @@ enum class MixerKind { attention, gdn, kda, gau, simplicial };
 struct DeltaConfig {
     int64_t value_dim = 0;  // channels of a head's values; 0: head_dim
     int64_t conv = 4;       // positions K of the short convolution; 0: none
+    bool additive = false;  // values are added to the state, which is not corrected
     void fields(config::Fields& f);
     int64_t value_channels(int64_t head_dim) const { return value_dim == 0 ? head_dim : value_dim; }
 };

@@ -71,6 +71,7 @@ DeltaLayer::DeltaLayer(ParamTable& table, const ModelConfig& model, int64_t laye
     key_dim_ = config.head_dim;
     value_dim_ = config.delta.value_channels(key_dim_);
     by_channel_ = config.mixer == MixerKind::kda;
+    additive_ = config.delta.additive;
     conv_size_ = config.delta.conv;
     norm_ = {NormKind::rms, static_cast<float>(model.norm.eps)};
     const std::string name = fmt::format("layers.{}.delta.", layer);
@@ -191,6 +192,7 @@ DeltaSpec DeltaLayer::rule(int64_t batch, int64_t length) const {
     spec.value_dim = value_dim_;
     spec.query_scale = unit * unit;
     spec.key_scale = unit;
+    spec.additive = additive_;
     return spec;
 }
 
@@ -290,7 +292,7 @@ void DeltaLayer::backward(StepContext& run, Tensor dxn, const Tensor& dy, const 
 }
 
 double DeltaLayer::flops_per_token(int64_t) const {
-    return delta_flops_per_token(heads_, key_dim_, value_dim_);
+    return delta_flops_per_token(heads_, key_dim_, value_dim_, additive_);
 }
 
 }  // namespace longreach::model

@@ -95,6 +95,7 @@ class DeltaLayer : public Mixer {
     Tensor convolve(StepContext& run, const Saved& saved, const Tensor& xn) const;
 
     int64_t layer_ = 0, heads_ = 0, key_dim_ = 0, value_dim_ = 0;
+    bool additive_ = false;
     bool by_channel_ = false;
     int64_t conv_size_ = 0;
     NormSpec norm_;

@@ -201,8 +201,11 @@ class AttentionWords {
                                     grouped(a.simplicial.window), grouped(a.simplicial.second_window)),
                         ".mixer");
         if (a.has_state())
-            return part(a.mixer == model::MixerKind::gdn ? "Gated DeltaNet" : "Kimi Delta Attention",
-                        ".mixer");
+            return part(
+                fmt::format("{}{}",
+                            a.mixer == model::MixerKind::gdn ? "Gated DeltaNet" : "Kimi Delta Attention",
+                            a.delta.additive ? " that adds to its state without correcting it" : ""),
+                ".mixer");
         static constexpr const char* norms[] = {"",
                                                 "RMS-normed queries and keys",
                                                 "RMS-normed queries and keys with a learned gain",

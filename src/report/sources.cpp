@@ -63,6 +63,7 @@ const std::vector<Sourced>& choices_with_sources() {
         {".latent.width", "", "deepseek2024v2"},
         {".mixer", "gdn", "yang2024gdn"},
         {".mixer", "kda", "kimi2025linear"},
+        {".delta.additive", "", "dao2024mamba2"},
         {".mixer", "gau", "hua2022gau"},
         {".mixer", "simplicial", "roy2025simplex clift2019simplicial"},
         {".sink", "", "openai2025gptoss"},

@@ -33,6 +33,13 @@ inline std::vector<SmallModel> delta_models() {
             m.attention.mixer = kind;
             m.attention.delta = {12, 2};
         });
+        add(
+            name + ", additive, documents",
+            [&](model::ModelConfig& m) {
+                m.attention.mixer = kind;
+                m.attention.delta.additive = true;
+            },
+            true);
         add(name + ", one head, no convolution, norms on both sides", [&](model::ModelConfig& m) {
             m.attention.mixer = kind;
             m.attention.heads = 1;

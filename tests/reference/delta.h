@@ -55,7 +55,8 @@ class Delta {
                 for (size_t j = 0; j < e_; ++j) {
                     T seen = 0;
                     for (size_t c = 0; c < d_; ++c) seen += state[c][j] * key[c];
-                    u.push_back(sigmoid(beta[t][h]) * (v[t][h * e_ + j] - seen));
+                    const T& value = v[t][h * e_ + j];
+                    u.push_back(sigmoid(beta[t][h]) * (a_.delta.additive ? value : value - seen));
                 }
                 for (size_t c = 0; c < d_; ++c)
                     for (size_t j = 0; j < e_; ++j) state[c][j] += key[c] * u[j];

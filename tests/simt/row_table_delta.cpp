@@ -87,13 +87,14 @@ struct Inputs {
             all.push_back(static_cast<int32_t>(i % length < 5 ? 0 : i % length < 40 ? 5 : 40));
         starts = p.integers(all);
     }
-    DeltaSpec spec(const Tensors& t, bool documents) const {
+    DeltaSpec spec(const Tensors& t, bool documents, bool additive) const {
         return {.batch = sequences,
                 .length = length,
                 .heads = heads,
                 .key_dim = d,
                 .value_dim = e,
                 .query_scale = 0.5f,
+                .additive = additive,
                 .doc_start = documents ? t[starts] : Tensor()};
     }
     cuda::DeltaInputs of(const Tensors& t) const {
@@ -104,28 +105,32 @@ struct Inputs {
 // Sums of d or e terms, over a chunk and the positions that a state remembers; sizes as seen with these inputs.
 constexpr Bound rule_bound{4000, 10}, gradient_bound{8000, 50};
 
-RowCase rule(bool by_channel, bool documents) {
-    return {"delta_rule", documents ? "documents" : "", shapes, [=](Problem& p) {
+const char* name_of(bool documents, bool additive) {
+    return additive ? "additive" : documents ? "documents" : "";
+}
+
+RowCase rule(bool by_channel, bool documents, bool additive) {
+    return {"delta_rule", name_of(documents, additive), shapes, [=](Problem& p) {
                 const Inputs in(p, by_channel);
                 const int o = p.out(in.rows, heads * in.e, rule_bound);
                 const int states = p.f32_out(in.states(), in.d * in.e, rule_bound);
                 const int state = p.f32_out(sequences * heads, in.d * in.e, rule_bound);
                 p.run(
                     [=](Ops& cpu, const Tensors& t) {
-                        const DeltaSpec spec = in.spec(t, documents);
+                        const DeltaSpec spec = in.spec(t, documents, additive);
                         Floats space(1, cpu.delta_workspace(spec, false) / 4);
                         cpu.delta_rule(t[o], t[states], t[state], space.vector(), t[in.q], t[in.k], t[in.v],
                                        t[in.decay], t[in.beta], spec);
                     },
                     [=](const Tensors& t) {
                         cuda::delta_rule(t[o], {.of_chunks = t[states], .last = t[state]}, in.of(t),
-                                         in.spec(t, documents), nullptr);
+                                         in.spec(t, documents, additive), nullptr);
                     });
             }};
 }
 
-RowCase rule_backward(bool by_channel, bool documents) {
-    return {"delta_rule_backward", documents ? "documents" : "", shapes, [=](Problem& p) {
+RowCase rule_backward(bool by_channel, bool documents, bool additive) {
+    return {"delta_rule_backward", name_of(documents, additive), shapes, [=](Problem& p) {
                 const Inputs in(p, by_channel);
                 const int dout = p.in(in.rows, heads * in.e), states = p.f32(in.states(), in.d * in.e, 0.2);
                 const int dq = p.out(in.rows, heads * in.d, gradient_bound),
@@ -133,10 +138,10 @@ RowCase rule_backward(bool by_channel, bool documents) {
                           dv = p.out(in.rows, heads * in.e, gradient_bound);
                 const int ddecay = p.f32_out(in.rows, in.w, gradient_bound),
                           dbeta = p.f32_out(in.rows, heads, gradient_bound);
-                const Tensor space = p.workspace(cuda::delta_workspace(in.spec({}, false), true));
+                const Tensor space = p.workspace(cuda::delta_workspace(in.spec({}, false, additive), true));
                 p.run(
                     [=](Ops& cpu, const Tensors& t) {
-                        const DeltaSpec spec = in.spec(t, documents);
+                        const DeltaSpec spec = in.spec(t, documents, additive);
                         Floats room(1, cpu.delta_workspace(spec, true) / 4);
                         cpu.delta_rule_backward(t[dq], t[dk], t[dv], t[ddecay], t[dbeta], room.vector(),
                                                 t[dout], t[states], t[in.q], t[in.k], t[in.v], t[in.decay],
@@ -145,7 +150,7 @@ RowCase rule_backward(bool by_channel, bool documents) {
                     [=](const Tensors& t) {
                         cuda::delta_rule_backward(
                             {.q = t[dq], .k = t[dk], .v = t[dv], .decay = t[ddecay], .beta = t[dbeta]}, space,
-                            t[dout], t[states], in.of(t), in.spec(t, documents), nullptr);
+                            t[dout], t[states], in.of(t), in.spec(t, documents, additive), nullptr);
                     });
             }};
 }
@@ -158,9 +163,11 @@ std::vector<RowCase> delta_cases() {
         cases.push_back(gates(by_channel));
         cases.push_back(gates_backward(by_channel));
         for (bool documents : {false, true}) {
-            cases.push_back(rule(by_channel, documents));
-            cases.push_back(rule_backward(by_channel, documents));
+            cases.push_back(rule(by_channel, documents, false));
+            cases.push_back(rule_backward(by_channel, documents, false));
         }
+        cases.push_back(rule(by_channel, true, true));
+        cases.push_back(rule_backward(by_channel, true, true));
     }
     return cases;
 }

@@ -209,6 +209,7 @@ std::vector<Effect> listed_effects() {
         attention_effect("simplicial.window", "2", Seen::weights, attention({"mixer=simplicial"})),
         attention_effect("simplicial.second_window", "2", Seen::weights, attention({"mixer=simplicial"})),
         attention_effect("delta.conv", "2", Seen::weights, attention({"mixer=kda"})),
+        attention_effect("delta.additive", "true", Seen::weights, attention({"mixer=gdn"})),
         attention_effect("pre_norm", "false"),
         attention_effect("post_norm", "true"),
         attention_effect("conv.size", "3", Seen::weights),
