@@ -1,5 +1,6 @@
 // longreach theory: computes properties of attention at long contexts, without training.
 #include <chrono>
+#include <cmath>
 
 #include "base/units.h"
 #include "commands/commands.h"
@@ -65,9 +66,12 @@ void phase(const TheoryArguments& options, int64_t n, int64_t d) {
     fmt::print("  took {}\n{}\n{}\n", human_duration(seconds()),
                glance(diagram, diagram.angle_ratio, "lambda: angles after over angles before"),
                glance(diagram, diagram.gradient_norm, "eta: gradient passed through"));
-    fmt::print(
-        "half is passed at gamma (1 - rho) = {:.3f} of lambda, {:.3f} of eta; both tend to 1 as n grows\n\n",
-        theory::transition(diagram, diagram.angle_ratio), theory::transition(diagram, diagram.gradient_norm));
+    const auto where = [&](const std::vector<double>& values) {
+        const double at = theory::transition(diagram, values);
+        return std::isnan(at) ? std::string("none in this range") : fmt::format("{:.3f}", at);
+    };
+    fmt::print("half is passed at gamma (1 - rho) = {} of lambda, {} of eta; both tend to 1 as n grows\n\n",
+               where(diagram.angle_ratio), where(diagram.gradient_norm));
     const table::DataTable table = theory::phase_table(diagram);
     save(options, table.name + ".csv", table::csv(table));
     save(options, table.name + "_lambda.svg", plot::heat_map_svg(theory::angle_ratio_map(diagram)));
