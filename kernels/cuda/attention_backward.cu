@@ -1051,8 +1051,7 @@ void attention_backward(const QueryKeyValue& d, const AttentionGradients& gradie
         arguments.in.vectors = arguments.in.vectors && aligned(dout);
         launch_delta(arguments, o, stream);
         if (hopper)
-            attention_backward_sm90(d, gradients.row_factor, arguments.delta, dout, saved, spec,
-                                    hopper_workers, stream);
+            attention_backward_sm90(d, gradients, arguments.delta, dout, saved, spec, hopper_workers, stream);
         if (gradients.sink) {
             const int64_t blocks = flat_blocks(tokens);
             launch(sink_kernel,

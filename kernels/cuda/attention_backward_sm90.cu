@@ -24,37 +24,49 @@ struct Sm90BackwardArguments {
     AttentionInput<bf16> a;
     const float* lse;
     int64_t lse_step;
-    const float* delta;  // [H, N]
-    float* dfactor;      // [H, N] or null
-    int64_t dfactor_step;
+    const float* delta;        // [H, N]
+    float *dfactor, *dforget;  // [H, N] or null
+    int64_t dfactor_step, dforget_step;
     WorkList list;
 };
 
-// Of a query: y2 = gain multiplier s + bias; lse2 is larger by c where gains_and_addends() gives y2 + c. The product with dS lacks ln(2) of the slope, which dK and dQ get in the
-// end. A query past the end has P = 2^-inf = 0.
+// Of a query: y2 = gain multiplier s + bias. origin: lse2, larger by c where gains_and_addends() gives y2 + c; with forget
+// sums the first part of the query's sum, whose second part then carries -lse2. The product with dS lacks ln(2) of the
+// slope, which dK and dQ get in the end. A query past the end has P = 2^-inf = 0.
 struct alignas(16) Terms {
-    float multiplier, lse2, delta;
+    float multiplier, origin, delta;
     int first_visible;
 };
+// second: the second part of the forget sum, less lse2.
 template <ScoreMode mode>
-DEVICE Terms terms_of(const Sm90BackwardArguments& x, int sequence, int head, int i) {
+DEVICE Terms terms_of(const Sm90BackwardArguments& x, int sequence, int head, int i, float* second) {
     const AttentionInput<bf16>& a = x.a;
-    if (i >= a.length) return {0.0f, HUGE_VALF, 0.0f, a.first_visible(sequence, a.length - 1)};
+    const bool exists = i < a.length;
     const int64_t n = static_cast<int64_t>(sequence) * a.length + i;
-    const float lse = x.lse[head * x.lse_step + n];
-    return {a.scale * score_row(a, sequence, head, i).factor * log2_e,
-            mode == ScoreMode::gain ? fmaf(lse, log2_e, a.bias_of_gain) : lse * log2_e,
-            x.delta[head * a.tokens() + n], a.first_visible(sequence, i)};
+    Terms of{0.0f, HUGE_VALF, 0.0f, a.first_visible(sequence, exists ? i : a.length - 1)};
+    if (exists) {
+        const float lse = x.lse[head * x.lse_step + n];
+        of.multiplier = a.scale * score_row(a, sequence, head, i).factor * log2_e;
+        of.origin = mode == ScoreMode::gain ? fmaf(lse, log2_e, a.bias_of_gain) : lse * log2_e;
+        of.delta = x.delta[head * a.tokens() + n];
+    }
+    if constexpr (mode == ScoreMode::forget) {
+        const float2 sum = split_sum(forget_sum(a, sequence, head, i));
+        *second = sum.y - of.origin;
+        of.origin = sum.x;
+    }
+    return of;
 }
 
-// P of a pair whose distance has this gain and addend.
+// P of a pair whose distance has this gain and addend; with forget sums the addend is their difference less lse2.
 template <ScoreMode mode>
 DEVICE float share(float s, const Terms& of, float gain, float addend) {
+    if constexpr (mode == ScoreMode::forget) return exp2_approx(fmaf(s, of.multiplier, addend));
     if constexpr (mode == ScoreMode::gain)
-        return exp2_approx(fmaf(gain, fmaf(s, of.multiplier, addend), -of.lse2));
+        return exp2_approx(fmaf(gain, fmaf(s, of.multiplier, addend), -of.origin));
     if constexpr (mode == ScoreMode::table)
-        return exp2_approx(fmaf(gain, s * of.multiplier, addend) - of.lse2);
-    return exp2_approx(fmaf(s, of.multiplier, -of.lse2));
+        return exp2_approx(fmaf(gain, s * of.multiplier, addend) - of.origin);
+    return exp2_approx(fmaf(s, of.multiplier, -of.origin));
 }
 
 template <int D>
@@ -65,9 +77,36 @@ struct Sm90Backward {
     static constexpr int copier_registers = 32, computer_registers = 240;    // of 65,536
 };
 
-struct Nothing {};
+// What the gradients of a tile of scores need besides products: its table or the forget sums of its columns, and of the
+// thread's two rows their forget sums and the sums of dY along them.
+template <class Table, class Columns>
+struct ScoreParts {
+    const Table* table;
+    const Columns* columns;
+    SumsOfRows own;
+    float along[2] = {};
+    // The gradient at the forget sums of rows `row` and `row` + 8: less the sums along keys (negative), which comes first,
+    // then plus those along queries.
+    DEVICE void finish(const Sm90BackwardArguments& x, int sequence, int head, int row, bool negative) {
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+            const float total = lanes_sum(along[r], 4);
+            const int i = row + 8 * r;
+            along[r] = 0.0f;
+            if (!x.dforget || threadIdx.x % 4 != 0 || i >= x.a.length) continue;
+            float& to = x.dforget[head * x.dforget_step + static_cast<int64_t>(sequence) * x.a.length + i];
+            to = negative ? -total : to + total;
+        }
+    }
+};
 
 // --- the key pass
+
+// Of a tile of queries the second parts of the forget sums, less lse2; the terms hold the first ones.
+template <int count>
+struct alignas(16) SecondParts {
+    float of[count];
+};
 
 template <int D, ScoreMode mode>
 struct KeyPass {
@@ -76,7 +115,10 @@ struct KeyPass {
     BoxedTile<Shape::own, D> k, v;  // then their gradients
     BoxedTile<met, D> q[stages], dout[stages];
     Terms terms[stages][met];
-    std::conditional_t<tabled<mode>, PairedTable<met, Shape::own, mode>, Nothing> table[stages];
+    using Table = TableOfTile<met, Shape::own, mode>;
+    using Columns = std::conditional_t<mode == ScoreMode::forget, SecondParts<met>, Nothing>;
+    Table table[stages];
+    Columns columns[stages];
     RingBarriers<1> of_own;
     RingBarriers<stages> of_met;
 };
@@ -138,8 +180,12 @@ DEVICE void write_terms(const Sm90BackwardArguments& x, KeyPass<D, mode>& block)
     for (int turn = 0; key_item(x, turn, Pass::Shape::own, item); ++turn)
         for_queries<Pass::met>(x, item, [&](int head, int query0) {
             block.of_met.wait_empty(at);
-            if (thread < Pass::met)
-                block.terms[at.stage][thread] = terms_of<mode>(x, item.sequence, head, query0 + thread);
+            if (thread < Pass::met) {
+                float second = 0.0f;
+                block.terms[at.stage][thread] =
+                    terms_of<mode>(x, item.sequence, head, query0 + thread, &second);
+                if constexpr (mode == ScoreMode::forget) block.columns[at.stage].of[thread] = second;
+            }
             if constexpr (tabled<mode>)
                 write_table<96>(block.table[at.stage], x.a, head, query0, item.key0, thread);
             __syncwarp();
@@ -157,35 +203,53 @@ struct KeyOperands {
 // P^T and dS^T (without ln(2)) from S^T and dP^T, rounded. A thread's rows are keys row_of_tile and 8 more, its columns
 // queries 8 n + 2 t and the next; where it is masked, a hidden pair gets 0. Columns are taken 16 at a time, so that
 // registers of products become those of operands.
-template <bool masked, ScoreMode mode, int met, int own>
+template <bool masked, ScoreMode mode, int met, class Parts>
 DEVICE void differentiate_keys(KeyOperands<met>& to, float (&s)[met / 2], float (&dp)[met / 2],
-                               const Terms (&terms)[met], const PairedTable<met, own, mode>* table, float c,
-                               int row_of_tile, int key, int query0) {
+                               const Terms (&terms)[met], Parts& parts, float c, int row_of_tile, int key,
+                               int query0) {
 #pragma unroll
     for (int chunk = 0; chunk < met / 16; ++chunk) {
         const int column = 16 * chunk + anew(static_cast<int>(threadIdx.x % 4)) * 2;
+        const auto pair = [&](int n, int r, int parity, const Terms& of, float gain, float addend) {
+            const int i = 4 * (2 * chunk + n) + 2 * r + parity;
+            s[i] = share<mode>(s[i], of, gain, addend);
+            float dy = s[i] * (dp[i] - of.delta);
+            dp[i] = dy * of.multiplier;
+            if constexpr (tabled<mode>) dp[i] *= gain;
+            if constexpr (masked) {
+                const int of_key = key + 8 * r, query = query0 + 8 * n + column + parity;
+                if (of_key > query || of_key < of.first_visible) s[i] = dp[i] = dy = 0.0f;
+            }
+            if constexpr (mode == ScoreMode::forget) parts.along[r] += dy;
+        };
+        if constexpr (tabled<mode>) {
 #pragma unroll
-        for (int diagonal = -1; diagonal < 2; ++diagonal) {
-            float4 two = {1.0f, 0.0f, 1.0f,
-                          0.0f};  // entries of the second column's query, then of the first one's
-            if constexpr (tabled<mode>)
-                two = gains_and_addends(*table->of(8 * diagonal + column + 1, row_of_tile), c);
+            for (int diagonal = -1; diagonal < 2; ++diagonal) {
+                // Of the second column's query, then of the first one's.
+                const float4 two =
+                    gains_and_addends(*parts.table->of(8 * diagonal + column + 1, row_of_tile), c);
 #pragma unroll
-            for (int r = 0; r < 2; ++r) {
-                const int n = diagonal + r;
-                if (n < 0 || n >= 2) continue;
+                for (int r = 0; r < 2; ++r) {
+                    const int n = diagonal + r;
+                    if (n < 0 || n >= 2) continue;
+                    pair(n, r, 0, terms[8 * n + column], two.z, two.w);
+                    pair(n, r, 1, terms[8 * n + column + 1], two.x, two.y);
+                }
+            }
+        } else {
+#pragma unroll
+            for (int n = 0; n < 2; ++n) {
+                float2 seconds{};
+                if constexpr (mode == ScoreMode::forget)
+                    seconds = *reinterpret_cast<const float2*>(&parts.columns->of[8 * n + column]);
 #pragma unroll
                 for (int parity = 0; parity < 2; ++parity) {
                     const Terms of = terms[8 * n + column + parity];
-                    const float gain = parity == 0 ? two.z : two.x, addend = parity == 0 ? two.w : two.y;
-                    const int i = 4 * (2 * chunk + n) + 2 * r + parity;
-                    s[i] = share<mode>(s[i], of, gain, addend);
-                    dp[i] = s[i] * (dp[i] - of.delta) * of.multiplier;
-                    if constexpr (tabled<mode>) dp[i] *= gain;
-                    if constexpr (masked) {
-                        const int of_key = key + 8 * r, query = query0 + 8 * n + column + parity;
-                        if (of_key > query || of_key < of.first_visible) s[i] = dp[i] = 0.0f;
-                    }
+                    const float2 sum{of.origin, parity == 0 ? seconds.x : seconds.y};
+#pragma unroll
+                    for (int r = 0; r < 2; ++r)
+                        pair(n, r, parity, of, 1.0f,
+                             mode == ScoreMode::forget ? difference(sum, parts.own.of[r]) : 0.0f);
                 }
             }
         }
@@ -209,15 +273,21 @@ DEVICE void compute_keys(const Sm90BackwardArguments& x, KeyPass<D, mode>& block
 #pragma unroll
         for (int i = 0; i < D / 2; ++i) dk[i] = dv[i] = 0.0f;
         block.of_own.wait_full(at_own);
-        // The tiles of all heads of the group; which head it is makes no difference here.
-        int query0 = item.key0;
-        int left = x.a.heads / x.a.kv_heads * ((item.end - item.key0 + met - 1) / met);
+        // The tiles of all heads of the group; which head it is makes a difference to forget sums alone.
+        int query0 = item.key0, left = x.a.heads / x.a.kv_heads * ((item.end - item.key0 + met - 1) / met);
+        const auto head = [&] {
+            const int tiles = (item.end - item.key0 + met - 1) / met;
+            return (item.kv_head + 1) * (x.a.heads / x.a.kv_heads) - (left + tiles - 1) / tiles;
+        };
+        ScoreParts<typename Pass::Table, typename Pass::Columns> parts;
 #pragma unroll 1
         for (; left > 0; --left) {
             block.of_met.wait_full(at);
             const auto& terms = block.terms[at.stage];
-            const PairedTable<met, Pass::Shape::own, mode>* table = nullptr;
-            if constexpr (tabled<mode>) table = &block.table[at.stage];
+            parts.table = &block.table[at.stage];
+            parts.columns = &block.columns[at.stage];
+            if constexpr (mode == ScoreMode::forget)
+                if (query0 == item.key0) parts.own.read(x.a, item.sequence, head(), item.key0 + row_of_tile);
             float s[met / 2], dp[met / 2];
             products_fence();
             multiply_boxes<met>(s, block.k, 64 * group, block.q[at.stage]);
@@ -227,10 +297,10 @@ DEVICE void compute_keys(const Sm90BackwardArguments& x, KeyPass<D, mode>& block
             const int warp_key = item.key0 + warp_row, key = item.key0 + row_of_tile;
             KeyOperands<met> operands;
             if (query0 < warp_key + 15 || terms[met - 1].first_visible > warp_key)
-                differentiate_keys<true, mode>(operands, s, dp, terms, table, x.a.bias_of_gain, row_of_tile,
+                differentiate_keys<true, mode>(operands, s, dp, terms, parts, x.a.bias_of_gain, row_of_tile,
                                                key, query0);
             else
-                differentiate_keys<false, mode>(operands, s, dp, terms, table, x.a.bias_of_gain, row_of_tile,
+                differentiate_keys<false, mode>(operands, s, dp, terms, parts, x.a.bias_of_gain, row_of_tile,
                                                 key, query0);
             products_fence();
             multiply_packed(dv, operands.p, block.dout[at.stage]);
@@ -239,7 +309,11 @@ DEVICE void compute_keys(const Sm90BackwardArguments& x, KeyPass<D, mode>& block
             products_wait<0>();
             block.of_met.release(at);
             at.next();
-            query0 = query0 + met < item.end ? query0 + met : item.key0;
+            query0 += met;
+            if (query0 < item.end) continue;
+            query0 = item.key0;
+            if constexpr (mode == ScoreMode::forget)
+                parts.finish(x, item.sequence, head(), item.key0 + row_of_tile, true);
         }
         const float slope[] = {ln_2, ln_2}, as_is[] = {1.0f, 1.0f};
         place_rows(block.k, warp_row, dk, slope);
@@ -286,7 +360,10 @@ struct QueryPass {
     static constexpr int met = Shape::keys_met, stages = Shape::key_stages;
     BoxedTile<Shape::own, D> q, dout;  // then dQ in the place of q
     BoxedTile<met, D> k[stages], v[stages];
-    std::conditional_t<tabled<mode>, PairedTable<Shape::own, met, mode>, Nothing> table[stages];
+    using Table = TableOfTile<Shape::own, met, mode>;
+    using Columns = SumsOfColumns<met, mode>;
+    Table table[stages];
+    Columns columns[stages];
     RingBarriers<1> of_own;
     RingBarriers<stages> of_met;
 };
@@ -316,20 +393,24 @@ DEVICE void copy_keys(const Sm90BackwardArguments& x, QueryPass<D, mode>& block)
     }
 }
 // dY gain in place of dP, of the thread's rows r and columns 8 n + 2 t and the next.
-template <bool masked, ScoreMode mode, int met, int own>
+template <bool masked, ScoreMode mode, int met, class Parts>
 DEVICE void slopes_of_queries(float (&dp)[met / 2], const float (&s)[met / 2], const Terms (&rows)[2],
-                              const PairedTable<own, met, mode>* table, float c, int row_of_tile, int row,
-                              int key0) {
+                              Parts& parts, float c, int row_of_tile, int row, int key0) {
     const int t = static_cast<int>(threadIdx.x % 4);
 #pragma unroll
     for (int diagonal = -1; diagonal < met / 8; ++diagonal) {
         float4 two = {1.0f, 0.0f, 1.0f, 0.0f};
         if constexpr (tabled<mode>)
-            two = gains_and_addends(*table->of(row_of_tile + 8, 8 * (diagonal + 1) + 2 * t), c);
+            two = gains_and_addends(*parts.table->of(row_of_tile + 8, 8 * (diagonal + 1) + 2 * t), c);
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
             const int n = diagonal + r;
             if (n < 0 || n >= met / 8) continue;
+            if constexpr (mode == ScoreMode::forget) {
+                const float4 sums = parts.columns->two(8 * n + 2 * t);
+                two.y = difference(parts.own.of[r], {sums.x, sums.y});
+                two.w = difference(parts.own.of[r], {sums.z, sums.w});
+            }
 #pragma unroll
             for (int parity = 0; parity < 2; ++parity) {
                 const float gain = parity == 0 ? two.x : two.z, addend = parity == 0 ? two.y : two.w;
@@ -339,6 +420,7 @@ DEVICE void slopes_of_queries(float (&dp)[met / 2], const float (&s)[met / 2], c
                 if constexpr (masked) {
                     if (key > row + 8 * r || key < rows[r].first_visible) slope = 0.0f;
                 }
+                if constexpr (mode == ScoreMode::forget) parts.along[r] += slope;
                 dp[i] = slope;
             }
         }
@@ -388,8 +470,14 @@ DEVICE void compute_queries(const Sm90BackwardArguments& x, QueryPass<D, mode>& 
         float dq[D / 2], dfactor[2] = {};
 #pragma unroll
         for (int i = 0; i < D / 2; ++i) dq[i] = 0.0f;
-        const Terms rows[] = {terms_of<mode>(x, item.sequence, item.head, item.query0 + row_of_tile),
-                              terms_of<mode>(x, item.sequence, item.head, item.query0 + row_of_tile + 8)};
+        ScoreParts<typename Pass::Table, typename Pass::Columns> parts;
+        Terms rows[2];
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+            rows[r] = terms_of<mode>(x, item.sequence, item.head, item.query0 + row_of_tile + 8 * r,
+                                     &parts.own.of[r].y);
+            if constexpr (mode == ScoreMode::forget) parts.own.of[r].x = rows[r].origin;
+        }
         block.of_own.wait_full(at_own);
         read_fragments(q, block.q, warp_row);
         read_fragments(dout, block.dout, warp_row);
@@ -402,15 +490,17 @@ DEVICE void compute_queries(const Sm90BackwardArguments& x, QueryPass<D, mode>& 
             multiply_fragments<met, D>(dp, dout, block.v[at.stage]);
             products_commit();
             products_wait<0>();
-            const PairedTable<Pass::Shape::own, met, mode>* table = nullptr;
-            if constexpr (tabled<mode>) table = &block.table[at.stage];
+            parts.table = &block.table[at.stage];
+            parts.columns = &block.columns[at.stage];
             const int key0 = (item.first_tile - j) * met, row = item.query0 + row_of_tile;
             const bool whole = key0 + met - 1 <= item.query0 + warp_row &&
                                __all_sync(all_lanes, rows[1].first_visible <= key0) != 0;
             if (whole)
-                slopes_of_queries<false, mode>(dp, s, rows, table, x.a.bias_of_gain, row_of_tile, row, key0);
+                slopes_of_queries<false, mode, met>(dp, s, rows, parts, x.a.bias_of_gain, row_of_tile, row,
+                                                    key0);
             else
-                slopes_of_queries<true, mode>(dp, s, rows, table, x.a.bias_of_gain, row_of_tile, row, key0);
+                slopes_of_queries<true, mode, met>(dp, s, rows, parts, x.a.bias_of_gain, row_of_tile, row,
+                                                   key0);
             if (x.dfactor) {
 #pragma unroll
                 for (int i = 0; i < met / 2; ++i) dfactor[i / 2 % 2] = fmaf(dp[i], s[i], dfactor[i / 2 % 2]);
@@ -428,6 +518,8 @@ DEVICE void compute_queries(const Sm90BackwardArguments& x, QueryPass<D, mode>& 
         query_item<Pass::Shape::own, met>(x.a, x.list, anew(turn),
                                           item);  // not kept in registers along the way
         finish_queries<D, mode>(x, block, item, group, row_of_tile, rows, dq, dfactor);
+        if constexpr (mode == ScoreMode::forget)
+            parts.finish(x, item.sequence, item.head, item.query0 + row_of_tile, false);
     }
 }
 
@@ -438,15 +530,17 @@ void query_sm90_kernel(const __grid_constant__ Sm90BackwardArguments x) {
     auto& block = shared<Pass>();
     if (threadIdx.x == 0) {
         block.of_own.init(1, Pass::Shape::groups);
-        block.of_met.init(tabled<mode> ? 4 : 1, 4 * Pass::Shape::groups);
+        block.of_met.init(mode != ScoreMode::plain ? 4 : 1, 4 * Pass::Shape::groups);
         fence_barrier_init();
     }
     __syncthreads();
     if (threadIdx.x < 128) {
         fewer_registers<Pass::Shape::copier_registers>();
         if (threadIdx.x == 0) copy_keys(x, block);
-        if constexpr (tabled<mode>)
-            if (threadIdx.x >= 32) write_tables(x.a, x.list, block.table, block.of_met);
+        if constexpr (mode != ScoreMode::plain)
+            if (threadIdx.x >= 32)
+                write_tables<Pass::Shape::own, Pass::met, mode>(x.a, x.list, block.table, block.columns,
+                                                                block.of_met);
     } else {
         more_registers<Pass::Shape::computer_registers>();
         compute_queries(x, block);
@@ -456,8 +550,9 @@ void query_sm90_kernel(const __grid_constant__ Sm90BackwardArguments x) {
 // --- host side
 
 template <int D, ScoreMode mode>
-void launch_backward(const QueryKeyValue& d, Tensor dfactor, const float* delta, const Tensor& dout,
-                     const AttentionSaved& saved, const AttentionSpec& spec, int workers, Stream stream) {
+void launch_backward(const QueryKeyValue& d, const AttentionGradients& d_scores, const float* delta,
+                     const Tensor& dout, const AttentionSaved& saved, const AttentionSpec& spec, int workers,
+                     Stream stream) {
     using Shape = Sm90Backward<D>;
     constexpr size_t keys_bytes = sizeof(KeyPass<D, mode>), queries_bytes = sizeof(QueryPass<D, mode>);
     static_assert(keys_bytes <= 227 * 1024 && queries_bytes <= 227 * 1024);
@@ -474,8 +569,10 @@ void launch_backward(const QueryKeyValue& d, Tensor dfactor, const float* delta,
                             .lse = saved.lse.f32(),
                             .lse_step = saved.lse.row_stride,
                             .delta = delta,
-                            .dfactor = dfactor.f32(),
-                            .dfactor_step = dfactor.row_stride,
+                            .dfactor = d_scores.row_factor.f32(),
+                            .dforget = d_scores.forget.f32(),
+                            .dfactor_step = d_scores.row_factor.row_stride,
+                            .dforget_step = d_scores.forget.row_stride,
                             .list = work_list(spec, Shape::own, spec.kv_heads)};
     launch(key_sm90_kernel<D, mode>, {grid_of(x.list, workers), dim3(Shape::threads), keys_bytes, stream}, x);
     x.q = map(in.q, Shape::own);
@@ -497,11 +594,11 @@ bool attention_backward_sm90_serves(const QueryKeyValue& d, const Tensor& dout, 
     return maps;
 }
 
-void attention_backward_sm90(const QueryKeyValue& d, Tensor dfactor, const float* delta, const Tensor& dout,
-                             const AttentionSaved& saved, const AttentionSpec& spec, int workers,
-                             Stream stream) {
+void attention_backward_sm90(const QueryKeyValue& d, const AttentionGradients& d_scores, const float* delta,
+                             const Tensor& dout, const AttentionSaved& saved, const AttentionSpec& spec,
+                             int workers, Stream stream) {
     with_sm90_instance(spec, [&](auto channels, auto mode) {
-        launch_backward<decltype(channels)::value, decltype(mode)::value>(d, dfactor, delta, dout, saved,
+        launch_backward<decltype(channels)::value, decltype(mode)::value>(d, d_scores, delta, dout, saved,
                                                                           spec, workers, stream);
     });
 }

@@ -2,8 +2,8 @@
 // and serves everything else.
 //
 // A block of one multiprocessor: one warpgroup copies, the others compute 64 queries each. The copier's first thread
-// orders tiles of queries, keys and values from the copy engine, rings of two stages ahead; with distance tables its
-// other warps write the entries that a tile of pairs needs. A computing warpgroup issues the products of the scores of
+// orders tiles of queries, keys and values from the copy engine, rings of two stages ahead; with distance tables or forget
+// sums its other warps write the entries that a tile of pairs needs. A computing warpgroup issues the products of the scores of
 // tile j and of the outputs of tile j - 1 together, transforms scores while outputs are under way, and passes the turn
 // to issue to its neighbour: the exponentials of one warpgroup run under the products of another.
 //
@@ -32,14 +32,13 @@ struct Sm90Forward {
     static constexpr int copier_registers = 32, computer_registers = D == 64 ? 160 : 240;
 };
 
-struct NoTable {};
 template <int D, ScoreMode mode>
 struct Sm90Layout {
     using Shape = Sm90Forward<D>;
     BoxedTile<Shape::rows, D> q;  // then the outputs
     BoxedTile<Shape::keys, D> k[Shape::stages], v[Shape::stages];
-    std::conditional_t<tabled<mode>, PairedTable<Shape::rows, Shape::keys, mode>, NoTable>
-        table[Shape::stages];
+    TableOfTile<Shape::rows, Shape::keys, mode> table[Shape::stages];
+    SumsOfColumns<Shape::keys, mode> sums[Shape::stages];
     RingBarriers<1> of_q;
     RingBarriers<Shape::stages> of_k, of_v;
 };
@@ -124,6 +123,23 @@ DEVICE void apply_table(float (&s)[count], const RowsOfThread& rows, const Paire
     }
 }
 
+// The same with forget sums.
+template <int keys, int count>
+DEVICE void apply_sums(float (&s)[count], const RowsOfThread& rows, const SumsOfRows& own,
+                       const SumsOfTile<keys>& of_keys) {
+    const int t = static_cast<int>(threadIdx.x % 4);
+#pragma unroll
+    for (int n = 0; n < count / 4; ++n) {
+        const float4 two = of_keys.two(8 * n + 2 * t);
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+            float &low = s[4 * n + 2 * r], &high = s[4 * n + 2 * r + 1];
+            low = fmaf(low, rows.multiplier[r], difference(own.of[r], {two.x, two.y}));
+            high = fmaf(high, rows.multiplier[r], difference(own.of[r], {two.z, two.w}));
+        }
+    }
+}
+
 template <int count>
 DEVICE void hide(float (&s)[count], const RowsOfThread& rows, int row, int key0) {
 #pragma unroll
@@ -201,9 +217,9 @@ DEVICE RowsOfThread begin_rows(const Sm90ForwardArguments& x, Sm90Layout<D, mode
         const int i = min(item.query0 + row_of_tile + 8 * r, a.length - 1);
         rows.first_visible[r] = a.first_visible(item.sequence, i);
         const float multiplier = a.scale * score_row(a, item.sequence, item.head, i).factor * log2_e;
-        rows.multiplier[r] = tabled<mode>         ? multiplier
-                             : multiplier == 0.0f ? FLT_MIN  // finite scores become 0, -infinity stays
-                                                  : fabsf(multiplier);
+        rows.multiplier[r] = mode != ScoreMode::plain ? multiplier
+                             : multiplier == 0.0f     ? FLT_MIN  // finite scores become 0, -infinity stays
+                                                      : fabsf(multiplier);
         rows.reference[r] = -INFINITY;
         rows.sum[r] = 0.0f;
         if (mode == ScoreMode::plain && multiplier < 0.0f)
@@ -276,6 +292,9 @@ DEVICE void compute_tiles(const Sm90ForwardArguments& x, Sm90Layout<D, mode>& bl
         RowsOfThread rows = begin_rows<D, mode>(x, block, item, group, row_of_tile);
         float s[keys / 2], o[D / 2];
         uint32_t p[keys / 16][4];
+        SumsOfRows own;
+        if constexpr (mode == ScoreMode::forget)
+            own.read(x.a, item.sequence, item.head, item.query0 + row_of_tile);
 #pragma unroll
         for (int i = 0; i < D / 2; ++i) o[i] = 0.0f;
         // The scores of tile j, which are in s, become shares of a row, and the tile's keys are free.
@@ -283,6 +302,7 @@ DEVICE void compute_tiles(const Sm90ForwardArguments& x, Sm90Layout<D, mode>& bl
             const int key0 = (item.first_tile - j) * keys, row = item.query0 + row_of_tile;
             if constexpr (tabled<mode>)
                 apply_table(s, rows, block.table[at_k.stage], x.a.bias_of_gain, row_of_tile);
+            if constexpr (mode == ScoreMode::forget) apply_sums(s, rows, own, block.sums[at_k.stage]);
             block.of_k.release(at_k);
             at_k.next();
             const bool whole = key0 + keys - 1 <= item.query0 + warp_row &&
@@ -346,7 +366,7 @@ void attention_sm90_kernel(const __grid_constant__ Sm90ForwardArguments x) {
     auto& block = shared<Sm90Layout<D, mode>>();
     if (threadIdx.x == 0) {
         block.of_q.init(1, Shape::groups);
-        block.of_k.init(tabled<mode> ? 4 : 1, 4 * Shape::groups);
+        block.of_k.init(mode != ScoreMode::plain ? 4 : 1, 4 * Shape::groups);
         block.of_v.init(1, 4 * Shape::groups);
         fence_barrier_init();
     }
@@ -354,8 +374,10 @@ void attention_sm90_kernel(const __grid_constant__ Sm90ForwardArguments x) {
     if (threadIdx.x < 128) {
         fewer_registers<Shape::copier_registers>();
         if (threadIdx.x == 0) copy_tiles(x, block);
-        if constexpr (tabled<mode>)
-            if (threadIdx.x >= 32) write_tables(x.a, x.list, block.table, block.of_k);
+        if constexpr (mode != ScoreMode::plain)
+            if (threadIdx.x >= 32)
+                write_tables<Shape::rows, Shape::keys, mode>(x.a, x.list, block.table, block.sums,
+                                                             block.of_k);
     } else {
         more_registers<Shape::computer_registers>();
         compute_tiles(x, block);

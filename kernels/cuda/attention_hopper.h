@@ -1,5 +1,5 @@
 // Attention by the kernels for Hopper (attention_forward_sm90.cu, attention_backward_sm90.cu), for bf16 with heads of 64
-// or 128 channels, scale, row factors, distance tables, sinks and masks. In builds without that architecture
+// or 128 channels, scale, row factors, distance tables or forget sums, sinks and masks. In builds without that architecture
 // (LONGREACH_SM90) they serve nothing.
 #pragma once
 
@@ -31,9 +31,9 @@ constexpr int hopper_workers(int architecture, int multiprocessors) {
 // workers: blocks, hopper_workers() of them.
 void attention_sm90(Tensor o, Tensor lse, const QueryKeyValue& in, const AttentionSpec& spec, int workers,
                     Stream stream);
-// dq, dk, dv and the gradient of row factors. delta: f32 [H, N].
-void attention_backward_sm90(const QueryKeyValue& d, Tensor dfactor, const float* delta, const Tensor& dout,
-                             const AttentionSaved& saved, const AttentionSpec& spec, int workers,
-                             Stream stream);
+// dq, dk, dv and of d_scores the gradients of row factors and forget sums. delta: f32 [H, N].
+void attention_backward_sm90(const QueryKeyValue& d, const AttentionGradients& d_scores, const float* delta,
+                             const Tensor& dout, const AttentionSaved& saved, const AttentionSpec& spec,
+                             int workers, Stream stream);
 
 }  // namespace longreach::cuda

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/cuda/attention_tiles.cuh"
 #include "kernels/cuda/tiles_sm90.cuh"
@@ -152,17 +153,50 @@ DEVICE void write_table(PairedTable<Q, K, mode>& to, const AttentionInput<bf16>&
     }
 }
 
-// The tables of all tiles of pairs of this worker's queries, by warps 1 to 3; each arrives at the barrier of its stage.
+// The forget sums of `count` positions, and those of a thread's two rows.
+template <int count>
+struct alignas(16) SumsOfTile {
+    float2 of[count];
+    // Of position x and the next, x even.
+    DEVICE float4 two(int x) const { return *reinterpret_cast<const float4*>(&of[x]); }
+};
+template <int threads, int count>
+DEVICE void write_sums(SumsOfTile<count>& to, const AttentionInput<bf16>& a, int sequence, int head,
+                       int first, int thread) {
+    for (int i = thread; i < count; i += threads)
+        to.of[i] = split_sum(forget_sum(a, sequence, head, first + i));
+}
+struct SumsOfRows {
+    float2 of[2];
+    DEVICE void read(const AttentionInput<bf16>& a, int sequence, int head, int row) {
+#pragma unroll
+        for (int r = 0; r < 2; ++r) of[r] = split_sum(forget_sum(a, sequence, head, row + 8 * r));
+    }
+};
+
+// What the kernels keep of a tile of pairs of `own` rows and `met` others besides operands, and sums by columns.
+struct Nothing {};
+template <int queries, int keys, ScoreMode mode>
+using TableOfTile = std::conditional_t<tabled<mode>, PairedTable<queries, keys, mode>, Nothing>;
+template <int count, ScoreMode mode>
+using SumsOfColumns = std::conditional_t<mode == ScoreMode::forget, SumsOfTile<count>, Nothing>;
+
+// The tables of all tiles of pairs of this worker's queries, or the forget sums of their keys, by warps 1 to 3; each
+// arrives at the barrier of its stage.
 template <int rows, int keys, ScoreMode mode, int stages>
 DEVICE void write_tables(const AttentionInput<bf16>& a, const WorkList& list,
-                         PairedTable<rows, keys, mode> (&tables)[stages], RingBarriers<stages>& ring) {
+                         TableOfTile<rows, keys, mode> (&tables)[stages],
+                         SumsOfColumns<keys, mode> (&sums)[stages], RingBarriers<stages>& ring) {
     RingPosition<stages> at;
     QueryItem item;
     for (int turn = 0; query_item<rows, keys>(a, list, turn, item); ++turn)
         for (int j = 0; j < item.tiles; ++j) {
             ring.wait_empty(at);
-            write_table<96>(tables[at.stage], a, item.head, item.query0, (item.first_tile - j) * keys,
-                            static_cast<int>(threadIdx.x) - 32);
+            const int key0 = (item.first_tile - j) * keys, thread = static_cast<int>(threadIdx.x) - 32;
+            if constexpr (mode == ScoreMode::forget)
+                write_sums<96>(sums[at.stage], a, item.sequence, item.head, key0, thread);
+            else
+                write_table<96>(tables[at.stage], a, item.head, item.query0, key0, thread);
             __syncwarp();
             if (threadIdx.x % 32 == 0) barrier_arrive(ring.full[at.stage]);
             at.next();
@@ -191,8 +225,7 @@ DEVICE void place_rows(BoxedTile<R, D>& to, int warp_row, const float (&sums)[D 
 
 inline bool sm90_serves(const AttentionSpec& spec) {
     const ScoreMode mode = score_mode(spec);
-    return (spec.head_dim == 64 || spec.head_dim == 128) &&
-           (mode == ScoreMode::plain || mode == ScoreMode::table) &&
+    return (spec.head_dim == 64 || spec.head_dim == 128) && mode != ScoreMode::general &&
            spec.batch * spec.heads * (spec.length / 128 + 1) < int64_t{1} << 31 &&
            spec.distance_gain.cols() < int64_t{1} << 31;
 }
@@ -204,6 +237,8 @@ void with_sm90_instance(const AttentionSpec& spec, Body body) {
             body(channels, std::integral_constant<ScoreMode, ScoreMode::gain>{});
         else if (spec.distance_gain)
             body(channels, std::integral_constant<ScoreMode, ScoreMode::table>{});
+        else if (spec.forget)
+            body(channels, std::integral_constant<ScoreMode, ScoreMode::forget>{});
         else
             body(channels, std::integral_constant<ScoreMode, ScoreMode::plain>{});
     };

@@ -178,17 +178,19 @@ DEVICE void step_back(Layout& m, const DeltaBackward<T>& b, const DeltaPlace& at
         ds = fmaf(m.queries[i], out, ds);
         du = fmaf(ds, m.keys[i], du);
     }
-    const float dbeta = warp_sum(du * rest), dv = beta * du, through_state = a.additive ? 0.0f : dv;
+    const float dbeta = warp_sum(du * rest);
+    float dv = beta * du;
     if (lane == 0) b.dbeta[to * a.heads + at.head] = dbeta;
     if (at.active) *b.dv.at(row, at.head * a.e + at.column) = narrow<T>(dv);
+    if (a.additive) dv = 0.0f;  // from here on: what reaches the state
     const bool fresh = starts_document(a, at.first, t);
     float along = 0.0f;
     for (int i = 0; i < a.d; ++i) {
         float& ds = m.dstate[i * columns + lane];
         const float faded = step[i * columns + lane];
-        const float dk = warp_sum(ds * u - faded * through_state);
+        const float dk = warp_sum(ds * u - faded * dv);
         if (lane == 0) b.dk[to * width + at.head * a.d + i] = dk;
-        ds = fmaf(-m.keys[i], through_state, ds);
+        ds = fmaf(-m.keys[i], dv, ds);
         const float here = ds * faded;
         if (a.by_channel) {
             const float decay = warp_sum(here);
@@ -204,7 +206,7 @@ DEVICE void step_back(Layout& m, const DeltaBackward<T>& b, const DeltaPlace& at
 }
 
 template <class T, int most>
-KERNEL(columns)
+KERNEL(columns, 4)  // shared memory holds few blocks: no need to save registers
 void delta_rule_backward_kernel(DeltaBackward<T> b) {
     auto& m = shared<DeltaBackwardLayout<most>>();
     const DeltaArguments<T>& a = b.in;

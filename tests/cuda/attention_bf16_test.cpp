@@ -1,7 +1,8 @@
 // Attention in bf16 at the sizes of a training run, forward and backward, against float64: heads of 64 and 128 channels;
-// 130, 1000 and 4096 tokens; plain, with distance tables, biases that follow from gains, a window, grouped heads. Each
-// runs twice and gives the same bits. Sequences of more than 130 tokens are compared at sampled queries, and at the keys
-// that only those see. The harness runs the shortest sequences; tests/simt/attention_*_test.cpp show it more of bf16.
+// 130, 1000 and 4096 tokens; plain, with distance tables, biases that follow from gains, forget gates, a window, grouped
+// heads. Each runs twice and gives the same bits. Sequences of more than 130 tokens are compared at sampled queries, and
+// at the keys that only those see. The harness runs the shortest sequences alone; tests/simt/attention_*_test.cpp show it
+// all kinds of bf16 attention.
 //
 // Bounds: those of attention_variants.h with storage of 8 significant bits. An output errs further by the rounding of
 // each probability before its product, 2^-8 sum p |v|, and by its own.
@@ -28,6 +29,7 @@ struct DeviceRun {
     DeviceMatrix<bf16> qkv, dqkv, dout, o;
     DeviceMatrix<float> lse, gain, bias;
     DeviceMemory<int32_t> row_start;
+    DeviceMemory<double> forget;
 
     DeviceRun(Ops& operations, Problem& problem, int64_t gap)
         : ops(operations),
@@ -39,11 +41,13 @@ struct DeviceRun {
           lse(p.c.heads, p.c.tokens(), 0),
           gain(p.gain.rows(), p.entries, 0),
           bias(p.bias.rows(), p.entries, 0),
-          row_start(p.c.tokens()) {
+          row_start(p.c.tokens()),
+          forget(p.forget.count()) {
         qkv.set(p.qkv);
         dout.set(p.dout);
         gain.set(p.gain);
         bias.set(p.bias);
+        forget.set(std::vector<double>(p.forget.data(), p.forget.data() + p.forget.count()));
     }
     Tensor part(const DeviceMatrix<bf16>& fused, int which) const {
         if (which == 0) return fused.tensor().col_range(0, p.query_cols);
@@ -54,6 +58,7 @@ struct DeviceRun {
         const Variant& c = p.c;
         AttentionSpec spec = p.spec();
         if (c.tables()) spec.distance_gain = gain.tensor(), spec.distance_bias = bias.tensor();
+        if (c.forget) spec.forget = Tensor(forget.data(), DType::f64, {c.heads, c.tokens()});
         if (p.restricted()) {
             spec.row_start = Tensor(row_start.data(), DType::i32, {c.batch, c.length});
             ops.row_starts(spec.row_start, Tensor(), c.length, c.window, c.chunk);
@@ -134,11 +139,13 @@ struct Kind {
     const char* name;
     int64_t heads = 2, kv_heads = 2, window = 0, gain_rows = 0, gap = 0;
     double bias_of_gain = 0;
+    bool forget = false;
 };
 const std::vector<Kind> kinds = {
     {"plain"},
     {.name = "tables", .gain_rows = 2},
     {.name = "biases from gains", .gain_rows = 2, .bias_of_gain = -0.75},
+    {.name = "forget gates", .forget = true},
     {.name = "a window across the edge of a tile", .window = 100},
     {.name = "grouped heads", .heads = 4, .kv_heads = 2},
     {.name = "rows on any byte", .gap = 3},
@@ -157,7 +164,8 @@ void check_length(int64_t length, int64_t channels) {
                              .window = kind.window,
                              .gain_rows = kind.gain_rows,
                              .bias_rows = kind.gain_rows,
-                             .bias_of_gain = kind.bias_of_gain});
+                             .bias_of_gain = kind.bias_of_gain,
+                             .forget = kind.forget});
         DeviceRun run(*ops, p, kind.gap);
         run.execute();
         const Floats first = joined({&p.o, &p.lse, &p.dqkv});

@@ -300,7 +300,7 @@ TEST_CASE("backward kernels, f32, every form, against double") {
 // The kernels for Hopper: tiles of 128 rows that meet 64, 96 or 128.
 TEST_CASE("Hopper's backward kernels against double: workers, shared keys, windows, documents, factors") {
     for (int64_t d : {64, 128})
-        for (const auto form : {plain, with_tables, with_gains})
+        for (const auto form : {plain, with_forget, with_tables, with_gains})
             for (Variant c : {Variant{.length = 200, .heads = 2, .kv_heads = 1, .head_dim = d, .seed = 3},
                               Variant{.batch = 2,
                               .length = 150,
@@ -316,7 +316,7 @@ TEST_CASE("Hopper's backward kernels against double: workers, shared keys, windo
                               .documents = true,
                               .seed = 5}}) {
                 form(c);
-                c.forget = c.forget_gradient = false;
+                if (form != with_forget) c.forget = c.forget_gradient = false;
                 for (int workers : {1, 3}) {
                     CAPTURE(d);
                     CAPTURE(c.seed);

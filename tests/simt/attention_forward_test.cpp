@@ -359,7 +359,7 @@ TEST_CASE("a NaN in one key of bf16 reaches the queries that see it and no other
 TEST_CASE(
     "Hopper's kernels: one worker and several, heads that share keys, sequences that end inside a tile") {
     for (int64_t channels : {64, 128})
-        for (Form form : {Form::plain, Form::table, Form::gain})
+        for (Form form : {Form::plain, Form::forget, Form::table, Form::gain})
             for (int workers : {1, 3}) {
                 CAPTURE(channels);
                 CAPTURE(name_of(form));
@@ -381,7 +381,7 @@ TEST_CASE(
 
 TEST_CASE("Hopper's kernels: windows, documents and chunks, whose first tiles lie anywhere") {
     for (int64_t channels : {64, 128})
-        for (Form form : {Form::plain, Form::table, Form::gain}) {
+        for (Form form : {Form::plain, Form::forget, Form::table, Form::gain}) {
             Variant c{.batch = 1, .length = 500, .heads = 1, .kv_heads = 1, .head_dim = channels, .seed = 2};
             ask_for(c, form);
             for (int64_t window : {1, 130, 300}) {
@@ -403,7 +403,7 @@ TEST_CASE("Hopper's kernels: windows, documents and chunks, whose first tiles li
 }
 
 TEST_CASE("Hopper's kernels: maxima that rise along the keys, and one key") {
-    for (Form form : {Form::plain, Form::table, Form::gain})
+    for (Form form : {Form::plain, Form::forget, Form::table, Form::gain})
         for (double rise : {0.1, 3.0, -3.0}) {
             Variant c{.batch = 1, .length = 400, .heads = 1, .kv_heads = 1, .head_dim = 64, .seed = 6};
             ask_for(c, form);
