@@ -132,6 +132,7 @@ ScoreTables Tables::plan_score(Arena& arena, const LayerScore& score) {
     if (!score.has_distance) return tables;
     tables.gain = part(score.gain, law::Variable::t);
     tables.bias = part(score.bias, law::Variable::t);
+    if (score.gain.learned() || score.bias.learned()) return tables;
     const std::string key = fmt::format("{} {} {}", law::write(score.gain.formula, {}),
                                         law::write(score.bias.formula, {}), score.law.model().heads);
     const auto [known, added] = bias_of_gain_.emplace(key, 0);
