@@ -2,10 +2,10 @@
 // and serves everything else.
 //
 // A block of one multiprocessor: one warpgroup copies, the others compute 64 queries each. The copier's first thread
-// orders tiles of queries, keys and values from the copy engine, rings of two stages ahead; with distance tables or forget
-// sums its other warps write the entries that a tile of pairs needs. A computing warpgroup issues the products of the scores of
-// tile j and of the outputs of tile j - 1 together, transforms scores while outputs are under way, and passes the turn
-// to issue to its neighbour: the exponentials of one warpgroup run under the products of another.
+// orders tiles of queries, keys and values from the copy engine, rings of two stages ahead; with distance tables or
+// forget sums its other warps write the entries that a tile of pairs needs. A computing warpgroup issues the products of
+// the scores of tile j and of the outputs of tile j - 1 together, transforms scores while outputs are under way, and
+// passes the turn to issue to its neighbour: the exponentials of one warpgroup run under the products of another.
 //
 // Keys go from the diagonal to the past, so the tiles with masks are the first one and those at the left edge. The work
 // is a fixed list of (head, tile of queries), longest first, heads in groups whose keys and values stay in L2; worker w

@@ -153,7 +153,7 @@ DEVICE void write_table(PairedTable<Q, K, mode>& to, const AttentionInput<bf16>&
     }
 }
 
-// The forget sums of `count` positions, and those of a thread's two rows.
+// The forget sums of `count` positions.
 template <int count>
 struct alignas(16) SumsOfTile {
     float2 of[count];
@@ -166,6 +166,7 @@ DEVICE void write_sums(SumsOfTile<count>& to, const AttentionInput<bf16>& a, int
     for (int i = thread; i < count; i += threads)
         to.of[i] = split_sum(forget_sum(a, sequence, head, first + i));
 }
+// Those of a thread's two rows.
 struct SumsOfRows {
     float2 of[2];
     DEVICE void read(const AttentionInput<bf16>& a, int sequence, int head, int row) {
@@ -174,7 +175,7 @@ struct SumsOfRows {
     }
 };
 
-// What the kernels keep of a tile of pairs of `own` rows and `met` others besides operands, and sums by columns.
+// What shared memory holds of a tile of pairs besides operands: its table, or the forget sums of its columns.
 struct Nothing {};
 template <int queries, int keys, ScoreMode mode>
 using TableOfTile = std::conditional_t<tabled<mode>, PairedTable<queries, keys, mode>, Nothing>;

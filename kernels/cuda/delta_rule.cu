@@ -76,7 +76,7 @@ DEVICE void read_row(Layout& m, const DeltaArguments<T>& a, int64_t row, int hea
     }
     __syncwarp(all_lanes);
 }
-// Fades the column and returns what the row's value lacks: v - S^T k, additive v.
+// Fades the column and returns what is to be written of the value: v - S^T k; additive v.
 template <class Layout>
 DEVICE float fade(Layout& m, int d, float value, bool additive) {
     float seen = 0.0f;

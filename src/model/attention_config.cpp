@@ -246,8 +246,7 @@ void DeltaConfig::fields(config::Fields& f) {
               {"positions K of the causal depthwise convolution of queries, keys and values; 0: none"});
     f.flag("additive", additive,
            {"add beta v to the state without taking back what it holds for the key: the recurrence of "
-            "Mamba-2 (gdn), "
-            "of gated linear attention (kda)"});
+            "Mamba-2 (gdn), of gated linear attention (kda)"});
 }
 
 void SimplicialConfig::fields(config::Fields& f) {

@@ -394,7 +394,7 @@ double bias_of_gain(const LayerScore& score, int64_t rows) {
             if (!(std::abs(biases[t] - of_gain) <= 1e-13 * (std::abs(biases[t]) + std::abs(k)))) return 0;
         }
     }
-    return std::isfinite(k) ? k : 0;
+    return k;
 }
 
 LayerScore layer_score(const ModelConfig& model, int64_t layer, const ScoreChange& change) {
