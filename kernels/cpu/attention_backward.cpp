@@ -151,8 +151,10 @@ void backward_tile(const BackwardTile<Unit>& t, const HeadPass<Unit>& head, cons
     const TableSums& tables = head.tables;
     const int64_t units = larger(0, q.first_key() - key) / Unit::floats;  // that no query sees
     const int64_t first = key + units * Unit::floats, last = smaller(key_end, q.end);
+    PanelKeys seen;
     for (int64_t panel = 0; panel < query_panels; ++panel) {
         const KeyRange range(q, panel, key, key_end, Unit::floats);
+        seen.of[panel] = range.empty() ? (panel > 0 ? seen.of[panel - 1] : 0) : range.end - first;
         if (range.empty()) {
             clear_panel(t, panel, first, last, first);
             continue;
@@ -164,7 +166,7 @@ void backward_tile(const BackwardTile<Unit>& t, const HeadPass<Unit>& head, cons
     }
     const int64_t keys = last - first, at = (first - block.begin) * t.padded;
     add_products(t, block.dv + at, block.dk + at, block.panel(key, 0) + units * panel_cols,
-                 key_tile / Unit::floats * panel_cols, keys, q.end - q.begin);
+                 key_tile / Unit::floats * panel_cols, seen, q.end - q.begin);
     if (tables.gain) add_diagonals(tables.gain, t.dlz, keys, q.begin - first);
     if (tables.bias) add_diagonals(tables.bias, t.dl, keys, q.begin - first);
 }

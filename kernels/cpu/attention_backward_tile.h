@@ -174,16 +174,38 @@ inline void accumulate(float* c, int64_t padded, const Strided& left, const floa
     }
 }
 
-// What a tile of keys and one of queries add to dV, dK and dQ. first: the first of `keys` keys; dv, dk: their rows;
-// k: their panels, which lie panel_floats apart.
+// How many keys of a tile the queries of each panel see, from its first key on; at the diagonal later panels see more.
+struct PanelKeys {
+    int64_t of[query_panels];
+    int64_t all() const { return of[query_panels - 1]; }
+};
+
+// What a tile of keys and one of queries add to dV, dK and dQ. dv, dk: rows of the first key; k: its panels, which lie
+// panel_floats apart. Products with the zeros of unseen panels are left out.
 template <class Unit>
 inline void add_products(const BackwardTile<Unit>& t, float* dv, float* dk, const float* k,
-                         int64_t panel_floats, int64_t keys, int64_t queries) {
-    t.round_scores(keys);
-    const int64_t depth = units_of<Unit>(queries), panel = t.query_panel_floats;
-    accumulate<Unit>(dv, t.padded, {t.p, score_stride, 1}, t.dout, panel, keys, depth);
-    accumulate<Unit>(dk, t.padded, {t.ds, score_stride, 1}, t.q, panel, keys, depth);
+                         int64_t panel_floats, const PanelKeys& seen, int64_t queries) {
+    t.round_scores(seen.all());
+    constexpr int64_t panel_units = panel_cols / Unit::floats;
     const Strided by_query =
         Unit::floats == 1 ? Strided{t.ds, 1, score_stride} : Strided{t.ds_across, 1, query_tile};
-    accumulate<Unit>(t.dq, t.padded, by_query, k, panel_floats, queries, units_of<Unit>(keys));
+    int64_t key = 0;
+    for (int64_t p = 0, end = 0; p < query_panels && p * panel_cols < queries; p = end) {
+        end = p + 1;
+        while (end < query_panels && seen.of[end] == seen.of[p]) ++end;
+        const int64_t first = p * panel_cols, rows = smaller(queries, end * panel_cols) - first;
+        accumulate<Unit>(t.dq + first * t.padded, t.padded,
+                         {by_query.data + first, by_query.row_step, by_query.k_step}, k, panel_floats, rows,
+                         units_of<Unit>(seen.of[p]));
+        // Keys that no earlier panel sees.
+        const int64_t depth = units_of<Unit>(queries - first), at = key * score_stride + p * panel_units;
+        const auto add = [&](float* to, const float* left, const float* right) {
+            accumulate<Unit>(to + key * t.padded, t.padded, {left + at, score_stride, 1},
+                             right + p * panel_units * panel_cols, t.query_panel_floats, seen.of[p] - key,
+                             depth);
+        };
+        add(dv, t.p, t.dout);
+        add(dk, t.ds, t.q);
+        key = seen.of[p];
+    }
 }

@@ -10,6 +10,10 @@
 // While a tile multiplies, it prefetches the next operands. No task waits for another: one that finds a panel
 // not packed yet, because the thread at it is late or lost its core, packs it for itself.
 //
+// A large c that is written once goes past the caches: a line of c in a cache would be read from memory before it is
+// written, and evicted before the next operation reads it. Tiles also prefetch what relu2_backward multiplies with and the
+// left rows that their thread is likely to take next.
+//
 // A weight gradient with a narrow side has few rows but a long k, and little to share: tasks are pieces of c
 // times pieces of k, each packs both sides for itself, and where k is cut the task that finishes a piece last
 // adds up its parts, in their order.
@@ -44,6 +48,8 @@ constexpr int64_t piece_rows = 192;
 constexpr int64_t piece_cols = 256;
 // Least number of tasks of a product, where its shape allows: enough for many threads to finish together.
 constexpr int64_t wanted_tasks = 16;
+// Bytes from which on c goes past the caches: twice what the L2 of a core keeps.
+constexpr int64_t large_result = 2 << 20;
 
 // The blocks of k, in floats: of equal length but for the last.
 struct Blocks {
@@ -61,8 +67,8 @@ struct Blocks {
 // cache line each, as many rows deep as a tile multiplies units. Interleaved rows (bf16: two per unit)
 // count as further lines.
 struct Stream {
-    const float* data;
-    int64_t stride, lines, rows_per_unit;
+    const float* data = nullptr;
+    int64_t stride = 0, lines = 0, rows_per_unit = 1;
     static constexpr int64_t line = 16;  // floats
 
     static Stream of(const float* from, int64_t row_stride, int64_t cols, int64_t rows_per_unit) {
@@ -79,6 +85,17 @@ struct Stream {
     }
 };
 
+// Memory without gaps that is needed next, fetched from its beginning on.
+struct Run {
+    const float *at, *end;
+    LONGREACH_INLINE Ahead take(int64_t units) {
+        if (at >= end) return {end, 0};
+        const Ahead ahead{at, Stream::line};
+        at += units * Stream::line;
+        return ahead;
+    }
+};
+
 // Turns sums into elements of c: rows [0, rows) of a column panel of which n columns exist.
 struct Writer {
     float* c;
@@ -88,6 +105,7 @@ struct Writer {
     int64_t n;
     float alpha, beta;
     Finish finish;
+    bool past_caches;  // all rows are aligned to vectors, and nothing is read from c
 
     LONGREACH_INLINE Vec finished(Vec value, const float* at_h, int64_t count) const {
         if (finish == Finish::relu2) {
@@ -103,7 +121,8 @@ struct Writer {
         Vec value = splat(alpha) * sum;
         if (beta != 0.0f) value = fma(splat(beta), PlainUnit::along(to, count), value);
         value = finished(value, at_h, count);
-        count >= lanes ? store(to, value) : store_first(to, value, static_cast<int>(count));
+        if (count < lanes) return store_first(to, value, static_cast<int>(count));
+        past_caches ? store_past_caches(to, value) : store(to, value);
     }
     LONGREACH_INLINE void operator()(int64_t r, Vec left, Vec right) const {
         float* to = c + r * c_stride;
@@ -123,7 +142,12 @@ void multiply_left_panel(const Left& a, const float* panel, int64_t units, int64
         multiply_panel<Unit>(a, panel, units, rows, ahead, finish);
     };
     const bool plain = writer.n >= panel_cols && writer.finish == Finish::none && writer.alpha == 1.0f;
-    if (plain && writer.beta == 0.0f) {
+    if (plain && writer.past_caches) {
+        multiply([=](int64_t r, Vec left, Vec right) __attribute__((always_inline)) {
+            store_past_caches(c + r * stride, left);
+            store_past_caches(c + r * stride + lanes, right);
+        });
+    } else if (plain && writer.beta == 0.0f) {
         multiply([=](int64_t r, Vec left, Vec right) __attribute__((always_inline)) {
             store(c + r * stride, left);
             store(c + r * stride + lanes, right);
@@ -189,7 +213,16 @@ Left pack_left(float* to, const MatrixProduct& p, int64_t k_begin, int64_t k_cou
     return {to, tile_rows * left_stride, left_stride, 1};
 }
 
-Writer writer_at(const MatrixProduct& p, int64_t row, int64_t col, float beta, bool last) {
+// Whether c of a product with one block of k is to go past the caches. A function of the shape and the address.
+bool goes_past_caches(const MatrixProduct& p, const Blocks& blocks) {
+    const uint64_t steps =
+        reinterpret_cast<uint64_t>(p.c) | static_cast<uint64_t>(p.c_stride) * sizeof(float);
+    return blocks.count == 1 && p.beta == 0.0f && steps % sizeof(Vec) == 0 &&
+           p.m * p.n * static_cast<int64_t>(sizeof(float)) >= large_result;
+}
+
+Writer writer_at(const MatrixProduct& p, int64_t row, int64_t col, float beta, bool last,
+                 bool past_caches = false) {
     return {.c = p.c + row * p.c_stride + col,
             .c_stride = p.c_stride,
             .h = p.h ? p.h + row * p.h_stride + col : p.c,
@@ -197,7 +230,8 @@ Writer writer_at(const MatrixProduct& p, int64_t row, int64_t col, float beta, b
             .n = p.n - col,
             .alpha = p.alpha,
             .beta = beta,
-            .finish = last ? p.finish : Finish::none};
+            .finish = last ? p.finish : Finish::none,
+            .past_caches = past_caches};
 }
 
 // A piece of c, rows [row, row + rows) and columns [col, col + cols), and the k blocks [first, last)
@@ -214,8 +248,9 @@ constexpr int64_t panel_floats = block_units * panel_cols;
 // Adds k blocks to a piece of c, packing the left rows to `scratch`.
 template <class Unit>
 void multiply_rows(const MatrixProduct& p, const Blocks& blocks, const Right& right, const Piece& piece,
-                   float* scratch) {
+                   Run next_left, float* scratch) {
     float* own_panel = scratch + left_floats;
+    const bool past = goes_past_caches(p, blocks);
     const int64_t first = piece.first, last = piece.last, row = piece.row, rows = piece.rows;
     Left left[most_blocks];
     for (int64_t block = first; block < last; ++block, scratch += round_up(rows, tile_rows) * left_stride)
@@ -231,12 +266,23 @@ void multiply_rows(const MatrixProduct& p, const Blocks& blocks, const Right& ri
                 pack_right<Unit>(own_panel, p, block * blocks.length, k_count, col);
                 panel = own_panel;
             }
-            const Stream ahead = Stream::of(next, panel_cols, panel_cols, 1);
+            const Stream panel_ahead = Stream::of(next, panel_cols, panel_cols, 1);
+            const bool reads_h = p.finish == Finish::relu2_backward && !more;
+            const Stream h_ahead =
+                reads_h ? Stream::of(p.h + row * p.h_stride + col + panel_cols, p.h_stride, panel_cols, 1)
+                        : Stream{};
+            const int64_t units = units_of<Unit>(k_count);
             multiply_left_panel<Unit>(
-                left[block - first], panel, units_of<Unit>(k_count), rows,
-                writer_at(p, row, col, block == 0 ? p.beta : 1.0f, block == blocks.count - 1),
-                [=](int64_t t) __attribute__((always_inline)) { return ahead(smaller(t, ahead.lines - 1)); });
+                left[block - first], panel, units, rows,
+                writer_at(p, row, col, block == 0 ? p.beta : 1.0f, block == blocks.count - 1, past),
+                [&](int64_t t) __attribute__((always_inline)) {
+                    if (t < panel_ahead.lines) return panel_ahead(t);
+                    t -= panel_ahead.lines;
+                    if (t < h_ahead.lines) return h_ahead(t);
+                    return next_left.take(units);
+                });
         }
+    if (past) drain_stores();
 }
 
 // Packs one k block of columns [col, col + cols) of the right side, panels panel_step apart.
@@ -370,6 +416,11 @@ void CpuOps::multiply_by_rows(const MatrixProduct& p) {
                 }
                 const int64_t task = turn - pack_tasks;
                 const int64_t row = task / col_tasks * cut.rows, begin = col + task % col_tasks * task_cols;
+                // The rows that this thread takes next if all go on alike.
+                const int64_t next = row + threads_ * cut.rows;
+                Run next_left{p.a.data, p.a.data};
+                if (!p.a.transposed && p.a.row_stride == p.k && next < p.m)
+                    next_left = {p.a.data + next * p.k, p.a.data + smaller(p.m, next + cut.rows) * p.k};
                 for (int64_t first = chunk; first < chunk_end; first += most_blocks)
                     multiply_rows<Unit>(p, blocks, right,
                                         {.first = first,
@@ -378,7 +429,7 @@ void CpuOps::multiply_by_rows(const MatrixProduct& p) {
                                          .rows = smaller(cut.rows, p.m - row),
                                          .col = begin,
                                          .cols = smaller(col_end - begin, task_cols)},
-                                        scratch_of(thread));
+                                        next_left, scratch_of(thread));
             });
         }
     }

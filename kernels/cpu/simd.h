@@ -34,6 +34,22 @@ LONGREACH_INLINE Vec load(const float* p) {
 LONGREACH_INLINE void store(float* p, Vec v) {
     *reinterpret_cast<VecUnaligned*>(p) = v;
 }
+// The same to an address aligned to a vector, without reading the cache line first and without keeping it: for a result
+// that is larger than the caches. Call drain_stores() before another thread may read it.
+LONGREACH_INLINE void store_past_caches(float* p, Vec v) {
+#if defined(LONGREACH_ISA_AVX512)
+    _mm512_stream_ps(p, (__m512)v);
+#elif defined(LONGREACH_ISA_AVX2)
+    __builtin_ia32_movntps256(p, v);
+#else
+    store(p, v);
+#endif
+}
+LONGREACH_INLINE void drain_stores() {
+#if defined(LONGREACH_ISA_AVX512) || defined(LONGREACH_ISA_AVX2)
+    __builtin_ia32_sfence();
+#endif
+}
 LONGREACH_INLINE Vec splat(float x) {
     return x - Vec{};
 }

@@ -133,11 +133,13 @@ bool stick_tile(const StickItem& item, const BackwardTile<Unit>& t, StickSums& s
         .begin = key,
         .k = LeftRows::of<Unit>(left, item.k, key, key_end),
         .v = LeftRows::of<Unit>(left + key_tile * item.plan.row_floats / 2, item.v, key, key_end)};
+    PanelKeys seen;
     for (int64_t panel = 0; panel < query_panels; ++panel) {
         const KeyRange range(q, panel, key, key_end, Unit::floats);
         const bool done =
             q.begin + panel * panel_cols >= q.end || all_used_up(sums.broken + panel * panel_cols);
         any = any || !done;
+        seen.of[panel] = done || range.empty() ? (panel > 0 ? seen.of[panel - 1] : 0) : range.end - key;
         if (done || range.empty()) {
             clear_panel(t, panel, key, key_end, key);
             continue;
@@ -156,7 +158,7 @@ bool stick_tile(const StickItem& item, const BackwardTile<Unit>& t, StickSums& s
         pack_panel<Unit>(item.packed + c / panel_cols * panel_floats,
                          item.k.f32() + key * item.k.row_stride + c, item.k.row_stride, keys,
                          item.k.cols() - c);
-    add_products(t, item.dv + key * t.padded, item.dk + key * t.padded, item.packed, panel_floats, keys,
+    add_products(t, item.dv + key * t.padded, item.dk + key * t.padded, item.packed, panel_floats, seen,
                  q.end - q.begin);
     return true;
 }

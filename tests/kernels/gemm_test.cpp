@@ -254,6 +254,32 @@ TEST_CASE("products: the same bits at any number of threads") {
     }
 }
 
+TEST_CASE("a result larger than the caches has the bits of its rows computed in pieces") {
+    const Shape s{1404, 408, 64};
+    const int64_t aligned = 416, unaligned = 421, piece = 117;  // floats from row to row; rows
+    Inputs in(s, 0);
+    const auto products = [&](Ops& ops, const Tensor& out, int64_t first, int64_t rows) {
+        const auto part = [&](int64_t which) { return out.row_range(which * s.m + first, rows); };
+        const Tensor x = in.x.tensor().row_range(first, rows);
+        ops.linear(part(0), x, in.w.tensor(), Write::set);
+        ops.linear_backward_input(part(1), x, in.w_transposed.tensor(), Write::set);
+        ops.linear_relu2(part(2), x, in.w.tensor());
+        ops.linear_relu2_backward(part(3), x, in.w_transposed.tensor(), part(2));
+    };
+    const auto compare = [&](Ops& ops) {
+        Floats expected(4 * s.m, s.n);
+        for (int64_t first = 0; first < s.m; first += piece) products(ops, expected.tensor(), first, piece);
+        for (int64_t stride : {aligned, unaligned}) {
+            Floats whole(4 * s.m, s.n, stride);
+            products(ops, whole.tensor(), 0, s.m);
+            CHECK(whole.guards_intact());
+            CHECK(same_bits(whole, expected));
+        }
+    };
+    for_each_isa(compare, 3);
+    if (const auto ops = bf16_ops(3)) compare(*ops);
+}
+
 TEST_CASE("a right side larger than the packing space goes in pieces") {
     const Shape s{3, 9000, 600};
     Inputs in(s, 0);
