@@ -32,6 +32,7 @@ namespace longreach {
 // Properties of a device that planning depends on.
 struct DeviceTraits {
     DType activations = DType::f32;  // and their gradients, and the inputs of matrix products
+    DType cached = DType::f32;       // keys and values that a generation keeps
     // Limits of a chunk of the loss head: logits (it has at least 256 rows), and rows.
     int64_t chunk_logits = int64_t{1} << 22, chunk_rows = 4096;
     double datasheet_flops = 0;             // of matrix products; 0: unknown

@@ -16,6 +16,7 @@ class CpuOps final : public Ops, public CpuDevice {
     ~CpuOps() override;
 
     std::string describe() const override;
+    DeviceTraits do_traits() const override;
     Pool& pool() override { return pool_; }
 
     void* allocate(int64_t bytes) override;

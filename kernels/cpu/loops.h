@@ -18,6 +18,22 @@ LONGREACH_INLINE void store(float* p, Vec v, int n) {
     store_first(p, v, n);
 }
 
+// A bf16 is the upper half of an f32.
+struct Bf16 {
+    uint16_t upper;
+};
+typedef uint16_t Uppers __attribute__((vector_size(lanes * 2), may_alias, aligned(2)));
+typedef uint32_t Words __attribute__((vector_size(lanes * 4), may_alias));
+
+LONGREACH_INLINE Vec load(const Bf16* p, Whole) {
+    return reinterpret_cast<Vec>(__builtin_convertvector(*reinterpret_cast<const Uppers*>(p), Words) << 16);
+}
+LONGREACH_INLINE Vec load(const Bf16* p, int n) {
+    Bf16 buffer[lanes] = {};
+    for (int i = 0; i < n; ++i) buffer[i] = p[i];
+    return load(buffer, Whole{});
+}
+
 // body(i, width) over [0, count): whole vectors, then at most one partial one. Write the body as a generic
 // lambda, so that each of the two calls is compiled for its own width.
 template <class Body>
@@ -30,8 +46,10 @@ LONGREACH_INLINE void for_vectors(int64_t count, Body body) {
 // Asks for the cache lines of p[0, count). Rows read in several streams, or with a gap between them,
 // defeat the hardware's own prefetching: asking for the next row while this one is computed doubled the
 // speed of such loops.
-LONGREACH_INLINE void prefetch(const float* p, int64_t count) {
-    for (int64_t i = 0; i < count; i += 16) __builtin_prefetch(p + i);
+template <class Element>
+LONGREACH_INLINE void prefetch(const Element* p, int64_t count) {
+    constexpr int64_t line = 64 / sizeof(Element);
+    for (int64_t i = 0; i < count; i += line) __builtin_prefetch(p + i);
 }
 
 // Sum of term(i, width) over [0, count) in f32: four chains of vectors, so at most count / (4 * lanes) + 4

@@ -12,6 +12,7 @@
 #include "kernels/cpu/isa_begin.h"
 #include "kernels/cpu/simd.h"
 #include "kernels/cpu/loops.h"
+#include "kernels/cpu/micro_gemm.h"
 #include "kernels/cpu/cpu_ops.h"
 
 namespace {
@@ -34,6 +35,16 @@ void ask_for_huge_pages([[maybe_unused]] void* memory, [[maybe_unused]] int64_t 
 
 // Elements or bytes per block of the copy-like loops.
 constexpr int64_t block = 1 << 16;
+
+#if defined(LONGREACH_ISA_BF16)
+// A row of bf16: the roundings that products make of the same numbers.
+void round_row(std::byte* to, const float* from, int64_t count) {
+    for (int64_t i = 0; i < count; i += 2 * lanes) {
+        const Vec rounded = Bf16Unit::along(from + i, count - i);
+        std::memcpy(to + 2 * i, &rounded, static_cast<size_t>(2 * smaller(2 * lanes, count - i)));
+    }
+}
+#endif
 
 template <class Body>
 void for_blocks(int64_t count, Pool& pool, Body body) {
@@ -62,6 +73,10 @@ CpuOps::~CpuOps() {
 std::string CpuOps::describe() const {
     return fmt::format("cpu {}, {} thread{}, {}", isa_name, threads_, threads_ == 1 ? "" : "s",
                        precision_ == Precision::bf16 ? "bf16" : "fp32");
+}
+
+DeviceTraits CpuOps::do_traits() const {
+    return {.cached = precision_ == Precision::bf16 ? DType::bf16 : DType::f32};
 }
 
 int64_t CpuOps::scratch_bytes() const {
@@ -102,8 +117,17 @@ void CpuOps::do_zero(Tensor to) {
 }
 
 void CpuOps::do_copy(Tensor to, const Tensor& from) {
-    check(to.rows() == from.rows() && to.cols() == from.cols() && to.dtype == from.dtype,
-          "copy of {}x{} to {}x{}", from.rows(), from.cols(), to.rows(), to.cols());
+    const bool rounds = precision_ == Precision::bf16 && from.dtype == DType::f32 && to.dtype == DType::bf16;
+    check(to.rows() == from.rows() && to.cols() == from.cols() && (to.dtype == from.dtype || rounds),
+          "copy of {}x{} {} to {}x{} {}", from.rows(), from.cols(), name_of(from.dtype), to.rows(), to.cols(),
+          name_of(to.dtype));
+#if defined(LONGREACH_ISA_BF16)
+    if (rounds)
+        return for_items(pool_, to.rows(), to.cols(), [&](int64_t r) {
+            round_row(to.as<std::byte>() + r * to.row_stride * 2, from.f32() + r * from.row_stride,
+                      to.cols());
+        });
+#endif
     const int64_t size = size_of(to.dtype);
     const int64_t rows = to.rows(), row_bytes = to.cols() * size;
     for_items(pool_, rows, to.cols(), [&](int64_t r) {

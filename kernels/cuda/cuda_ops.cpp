@@ -67,7 +67,7 @@ class CudaPlanner final : public Planner {
   public:
     explicit CudaPlanner(DType type) : type_(type) {}
     DeviceTraits do_traits() const override {
-        return {.activations = type_, .chunk_logits = int64_t{1} << 29, .chunk_rows = 8192};
+        return {.activations = type_, .cached = type_, .chunk_logits = int64_t{1} << 29, .chunk_rows = 8192};
     }
     int64_t do_attention_workspace(const AttentionSpec& spec,
                                    const AttentionGradients& gradients) const override {

@@ -152,9 +152,9 @@ void AttentionLayer::plan_decoding(Memory& memory, Arena& arena, const std::stri
         cache.latent = latent_.plan_cache(arena, name, sequences, room, far_pairs_);
         return;
     }
-    cache.keys = arena.activation(name + "keys", {sequences * room, value_width()});
-    cache.values = arena.activation(name + "values", {sequences * room, value_width()});
-    if (far_pairs_) cache.far_keys = arena.activation(name + "far_keys", {sequences * room, value_width()});
+    cache.keys = arena.cached(name + "keys", {sequences * room, value_width()});
+    cache.values = arena.cached(name + "values", {sequences * room, value_width()});
+    if (far_pairs_) cache.far_keys = arena.cached(name + "far_keys", {sequences * room, value_width()});
     if (convolves()) {
         const int64_t rows = sequences * config_.conv.size;
         cache.recent = arena.activation(name + "recent", {rows, total_width()});

@@ -61,11 +61,11 @@ Latent::Workspace Latent::plan_workspace(Arena& arena, int64_t tokens, bool trai
 Latent::Cache Latent::plan_cache(Arena& arena, const std::string& name, int64_t sequences, int64_t room,
                                  bool far) const {
     Cache cache;
-    cache.rows = arena.activation(name + "latents", {sequences * room, kept()});
+    cache.rows = arena.cached(name + "latents", {sequences * room, kept()});
     cache.queries = arena.activation(name + "latent_queries", {sequences, heads_ * kept()});
     cache.gathered = arena.activation(name + "latent_outputs", {sequences, heads_ * kept()});
     if (!far) return cache;
-    cache.far_rows = arena.activation(name + "far_latents", {sequences * room, kept()});
+    cache.far_rows = arena.cached(name + "far_latents", {sequences * room, kept()});
     cache.far_queries = arena.activation(name + "far_latent_queries", {sequences, heads_ * kept()});
     return cache;
 }

@@ -37,10 +37,9 @@ model::ModelConfig without_documents(model::ModelConfig config) {
     return config;
 }
 
-}  // namespace
-
-TEST_CASE("decoding: every small model and variant is what the whole text gives") {
-    const std::vector<std::string> isas = available_isas();
+// cpu(i): of model i.
+template <class Cpu>
+Sum decode_small_models(Cpu cpu) {
     Sum sum;
     uint32_t i = 0;
     for (const auto& models : {small_models(), small_variants(), gau_models(), simplicial_models()})
@@ -49,10 +48,33 @@ TEST_CASE("decoding: every small model and variant is what the whole text gives"
             // Prompts of one token, shorter and longer than convolutions, windows and chunks.
             const int64_t prompts[] = {1, 2, 7};
             sum.add(check_decoding(without_documents(small.config), {.prompt = prompts[i % 3], .room = 14},
-                                   {.threads = 1, .isa = isas[i % isas.size()]}, i));
+                                   cpu(i), i));
             ++i;
         }
-    sum.finish();
+    return sum;
+}
+
+}  // namespace
+
+TEST_CASE("decoding: every small model and variant is what the whole text gives") {
+    const std::vector<std::string> isas = available_isas();
+    decode_small_models([&](uint32_t i) {
+        return CpuOptions{.threads = 1, .isa = isas[i % isas.size()]};
+    }).finish();
+}
+
+TEST_CASE("decoding: with bf16 products, and keys and values kept in bf16, as the whole text gives") {
+    const CpuOptions half{.threads = 1, .precision = Precision::bf16};
+    try {
+        CHECK(make_cpu_ops(half)->traits().cached == DType::bf16);
+    } catch (const Error& error) {
+        if (error.code() != ExitCode::device) throw;
+        MESSAGE("this CPU has no bf16 products");
+        return;
+    }
+    const DecodingOutcome all = decode_small_models([&](uint32_t) { return half; }).all;
+    MESSAGE("largest error, as a fraction of its bound: ", all.worst, "; near ties: ", all.ties, " of ",
+            all.steps);
 }
 
 TEST_CASE("decoding: models with a state of constant size are what the whole text gives") {

@@ -5,6 +5,9 @@
 //
 // The bound of a logit is that of a loss in gradient_check.h: epsilon (1 + Y), where Y is the largest logit.
 // The pass over the whole text and the steps may each differ from the reference by this bound.
+//
+// With bf16 products epsilon is the larger 4 sqrt(2 D) 2^-9 (gradient_test.cpp), times the size of scores as that of f32:
+// D counts the products on the way forward, the steps of gradient_check.h that are products among them.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -70,6 +73,16 @@ inline void scatter(ModelFixture& fixture) {
         fixture.host_weights[i] += static_cast<float>(0.2 * rng.normal(i));
 }
 
+inline double decoding_epsilon(const model::ModelConfig& m, int64_t tokens, Precision precision) {
+    if (precision == Precision::fp32) return gradient_epsilon(m, tokens);
+    int64_t products = 1;  // the head
+    for (int64_t i = 0; i < m.loops * m.layers; ++i) {
+        const model::AttentionConfig& a = m.layer_attention(i % m.layers);
+        products += 6 + (a.latent ? a.latent.queries > 0 ? 3 : 2 : 0) + (a.gated_unit() ? 1 : 0);
+    }
+    return 4 * std::sqrt(2.0 * static_cast<double>(products)) * 0x1p-9;
+}
+
 inline DecodingOutcome check_decoding(const model::ModelConfig& config, const Text& text,
                                       const CpuOptions& cpu = {.threads = 1}, uint32_t stream = 0) {
     const size_t sequences = static_cast<size_t>(text.sequences), room = static_cast<size_t>(text.room),
@@ -121,7 +134,7 @@ inline DecodingOutcome check_decoding(const model::ModelConfig& config, const Te
         double largest = 0;
         for (const auto& row : expected)
             for (const double y : row) largest = std::max(largest, std::abs(y));
-        const double bound = gradient_epsilon(config, text.room) *
+        const double bound = decoding_epsilon(config, text.room, cpu.precision) *
                              std::max(1.0, reference::score_size(config, named, texts[b], {})) *
                              (1 + largest);
         for (size_t s = 0; s < best.size(); ++s) {

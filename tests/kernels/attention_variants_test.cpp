@@ -166,6 +166,31 @@ TEST_CASE("random variants of attention, one query at a time, against double") {
     });
 }
 
+// One factor of each product is rounded, the key or the value, in place of both: half of Variant::input.
+TEST_CASE("keys and values kept in bf16: random variants, one query at a time, against double") {
+    const auto one = bf16_ops(1), three = bf16_ops(3);
+    if (!one) return;
+    CHECK(one->traits().cached == DType::bf16);
+    for (uint64_t seed = 1; seed <= random_variants / 2; ++seed) {
+        CAPTURE(seed);
+        Variant c = random_variant(seed);
+        c.documents = false;
+        c.input = bf16_input / 2;
+        Problem p(c), q(c);
+        const Floats o = decoded_in_bf16(p, *one);
+        CHECK(Reference(p, ExactInputs(p)).o.worst(o) <= 1);
+        CHECK(same_bits(decoded_in_bf16(q, *three), o));
+    }
+    for (const int64_t head_dim : {16, 64, 80, 137}) {  // one, four, five vectors of channels and part of one
+        Variant c = base();
+        c.length = 300;  // several blocks of keys
+        c.head_dim = head_dim;
+        c.input = bf16_input / 2;
+        Problem p(c);
+        CHECK(Reference(p, ExactInputs(p)).o.worst(decoded_in_bf16(p, *one)) <= 1);
+    }
+}
+
 TEST_CASE("variants over several segments of keys") {
     const Variant folded{.batch = 1,
                          .length = long_sequence,

@@ -39,14 +39,6 @@ struct Exact {
     }
 };
 
-float bf16_rounded(float x) {
-    uint32_t bits;
-    std::memcpy(&bits, &x, 4);
-    bits += 0x7FFF + ((bits >> 16) & 1);
-    bits &= 0xFFFF0000u;
-    std::memcpy(&x, &bits, 4);
-    return x;
-}
 Floats rounded(const Floats& x) {
     Floats y(x.rows(), x.cols());
     for (int64_t i = 0; i < x.count(); ++i) y[i] = bf16_rounded(x[i]);

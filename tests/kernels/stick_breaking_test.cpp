@@ -211,6 +211,21 @@ TEST_CASE("stick-breaking, one query at a time, against double") {
     }
 }
 
+TEST_CASE("stick-breaking with keys and values kept in bf16, one query at a time, against double") {
+    const auto ops = bf16_ops(2);
+    if (!ops) return;
+    for (uint64_t seed = 1; seed <= random_variants / 4; ++seed) {
+        CAPTURE(seed);
+        Variant c = random_sticks(seed);
+        c.documents = false;
+        c.input = bf16_input / 2;  // one factor of each product is rounded, in place of both
+        Problem p(c);
+        const Floats o = decoded_in_bf16(p, *ops);
+        const ExactInputs inputs(p);
+        CHECK(StickReference(p, inputs).o.worst(o) <= 1);
+    }
+}
+
 TEST_CASE("row statistics of stick-breaking attention against double") {
     for (uint64_t seed = 1; seed <= random_variants / 4; ++seed) {
         CAPTURE(seed);

@@ -62,6 +62,15 @@ inline std::unique_ptr<Ops> bf16_ops(int threads) {
 }
 // The largest relative error of the rounding of such an input: half an ulp of 8 bits.
 inline constexpr double bf16_input = 0x1p-9;
+// The nearest bf16, of two the even one.
+inline float bf16_rounded(float x) {
+    uint32_t bits;
+    std::memcpy(&bits, &x, 4);
+    bits += 0x7FFF + ((bits >> 16) & 1);
+    bits &= 0xFFFF0000u;
+    std::memcpy(&x, &bits, 4);
+    return x;
+}
 
 // A matrix on the host: 64-byte aligned, rows `stride` elements apart. The padding between rows
 // and one stretch after the last row hold a guard pattern, so that a write outside the matrix
@@ -121,6 +130,8 @@ class Host {
             return DType::f64;
         else if constexpr (std::is_same_v<T, int32_t>)
             return DType::i32;
+        else if constexpr (std::is_same_v<T, uint16_t>)
+            return DType::bf16;
         else
             return DType::f32;
     }
@@ -131,6 +142,7 @@ class Host {
 using Floats = Host<float>;
 using Ints = Host<int32_t>;
 using Doubles = Host<double>;
+using Bf16s = Host<uint16_t>;
 
 // Normal numbers times `scale` plus `offset`; another `stream`, other numbers.
 inline Floats normal(int64_t rows, int64_t cols, uint32_t stream, double scale = 1, double offset = 0,
