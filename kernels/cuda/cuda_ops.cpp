@@ -78,7 +78,7 @@ class CudaPlanner final : public Planner {
         return cuda::muon_workspace(slots, type_);
     }
     int64_t do_delta_workspace(const DeltaSpec& spec, bool backward) const override {
-        return cuda::delta_workspace(spec, backward);
+        return cuda::delta_workspace(spec, backward, type_);
     }
 
   private:
@@ -377,10 +377,10 @@ class CudaOps final : public Ops {
             {.u = du, .ub = dub, .a_log = da_log, .bias = dbias, .ddecay = ddecay, .dbeta = dbeta},
             scratch(cuda::delta_gates_backward_workspace(u.cols())), u, ub, a_log, bias, stream());
     }
-    void do_delta_rule(Tensor o, Tensor states, Tensor state, Tensor /*workspace*/, const Tensor& q,
+    void do_delta_rule(Tensor o, Tensor states, Tensor state, Tensor workspace, const Tensor& q,
                        const Tensor& k, const Tensor& v, const Tensor& decay, const Tensor& beta,
                        const DeltaSpec& spec) override {
-        cuda::delta_rule(o, {.of_chunks = states, .last = state},
+        cuda::delta_rule(o, {.of_chunks = states, .last = state}, workspace,
                          {.q = q, .k = k, .v = v, .decay = decay, .beta = beta}, spec, stream());
     }
     void do_delta_rule_backward(Tensor dq, Tensor dk, Tensor dv, Tensor ddecay, Tensor dbeta,

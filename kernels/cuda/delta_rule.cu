@@ -6,9 +6,12 @@
 // queries, keys and decays are sums over the columns: over a warp at once, over the warps' columns by a second kernel.
 //
 // Right and deterministic, not fast: per position a chain of 3 d (backward 9 d) multiply-adds on the f32 units, sums of
-// 32 lanes for every channel. The chunked form of kernels/cpu/delta_rule.h is for tensor cores.
+// 32 lanes for every channel. What delta_in_chunks() takes goes to tensor cores in chunks; here are f32, decays per
+// channel, and heads of other sizes.
+#include <algorithm>
 #include <utility>
 
+#include "kernels/cuda/delta_chunks.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/vec.cuh"
@@ -307,15 +310,17 @@ View<float> floats_of(const Tensor& t) {
 
 }  // namespace
 
-int64_t delta_workspace(const DeltaSpec& s, bool backward) {
-    if (!backward) return 0;
+// Whether a decay is one per head, and rows are aligned, is not known here: enough for either form.
+int64_t delta_workspace(const DeltaSpec& s, bool backward, DType type) {
     const int64_t n = s.batch * s.length;
-    return 4 * (groups_of(s) * n * s.heads * (3 * s.key_dim + 1) +
-                backward_blocks_of(s) * delta_chunk * s.key_dim * columns);
+    const int64_t by_position = backward ? 4 * (groups_of(s) * n * s.heads * (3 * s.key_dim + 1) +
+                                                backward_blocks_of(s) * delta_chunk * s.key_dim * columns)
+                                         : 0;
+    return type == DType::bf16 ? std::max(by_position, delta_chunks_workspace(s, backward)) : by_position;
 }
 
-void delta_rule(Tensor o, const DeltaStates& states, const DeltaInputs& in, const DeltaSpec& spec,
-                Stream stream) {
+void delta_rule(Tensor o, const DeltaStates& states, Tensor workspace, const DeltaInputs& in,
+                const DeltaSpec& spec, Stream stream) {
     const int64_t size = spec.key_dim * spec.value_dim, items = spec.batch * spec.heads;
     check(o.rows() == in.v.rows() && o.cols() == in.v.cols(), "delta rule: o is {}x{}", o.rows(), o.cols());
     check(!states.of_chunks || (states.of_chunks.rows() == items * delta_chunks(spec.length) &&
@@ -323,6 +328,10 @@ void delta_rule(Tensor o, const DeltaStates& states, const DeltaInputs& in, cons
           "delta rule: states {}x{}", states.of_chunks.rows(), states.of_chunks.cols());
     check(states.last ? states.last.rows() == items && states.last.cols() == size : !spec.continues,
           "delta rule: a state {}x{}", states.last.rows(), states.last.cols());
+    if (delta_in_chunks(in, spec) && aligned(o)) {
+        arguments_of<bf16>(in, spec);  // checks them
+        return delta_rule_in_chunks(o, states, workspace, in, spec, stream);
+    }
     with_element(o.dtype, [&](auto element) {
         using T = typename decltype(element)::type;
         const DeltaForward<T> arguments{arguments_of<T>(in, spec), view<T>(o), floats_of(states.of_chunks),
@@ -342,12 +351,16 @@ void delta_rule_backward(const DeltaGradients& d, Tensor workspace, const Tensor
     const int64_t n = spec.batch * spec.length, keys = spec.heads * spec.key_dim;
     const int64_t groups = groups_of(spec), blocks = backward_blocks_of(spec),
                   size = spec.key_dim * spec.value_dim;
-    check(workspace.bytes() >= delta_workspace(spec, true), "delta rule backward: a workspace of {} bytes",
-          workspace.bytes());
+    check(workspace.bytes() >= delta_workspace(spec, true, dout.dtype),
+          "delta rule backward: a workspace of {} bytes", workspace.bytes());
     check(states.rows() == spec.batch * spec.heads * delta_chunks(spec.length) && states.cols() == size &&
               !spec.continues && d.decay.cols() == in.decay.cols() && dout.rows() == n &&
               dout.cols() == in.v.cols(),
           "delta rule backward: states {}x{}", states.rows(), states.cols());
+    if (delta_in_chunks(in, spec) && aligned(d.q, d.k, d.v, dout, states)) {
+        arguments_of<bf16>(in, spec);  // checks them
+        return delta_rule_in_chunks_backward(d, workspace, dout, states, in, spec, stream);
+    }
     float* at = workspace.f32();
     const auto take = [&](int64_t floats) { return std::exchange(at, at + floats); };
     float *dq = take(groups * n * keys), *dk = take(groups * n * keys), *ddecay = take(groups * n * keys);

@@ -120,7 +120,7 @@ inline constexpr int64_t forget_sums_backward_workspace(int64_t heads, int64_t s
 void forget_sums_backward(Tensor du, Tensor dbias, Tensor workspace, const Tensor& dsums, const Tensor& u,
                           const Tensor& bias, int64_t length, Stream stream);
 
-// --- gated delta rule (delta_gates.cu, delta_rule.cu); up to 256 key channels per head
+// --- gated delta rule (delta_gates.cu, delta_rule.cu, delta_chunks_*.cu); up to 256 key channels per head
 void delta_gates(Tensor decay, Tensor beta, const Tensor& u, const Tensor& ub, const Tensor& a_log,
                  const Tensor& bias, Stream stream);
 struct DeltaGateGradients {
@@ -141,9 +141,9 @@ struct DeltaStates {
 struct DeltaGradients {
     Tensor q, k, v, decay, beta;
 };
-int64_t delta_workspace(const DeltaSpec& spec, bool backward);
-void delta_rule(Tensor o, const DeltaStates& states, const DeltaInputs& in, const DeltaSpec& spec,
-                Stream stream);
+int64_t delta_workspace(const DeltaSpec& spec, bool backward, DType type);
+void delta_rule(Tensor o, const DeltaStates& states, Tensor workspace, const DeltaInputs& in,
+                const DeltaSpec& spec, Stream stream);
 void delta_rule_backward(const DeltaGradients& d, Tensor workspace, const Tensor& dout, const Tensor& states,
                          const DeltaInputs& in, const DeltaSpec& spec, Stream stream);
 

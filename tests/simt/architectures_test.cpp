@@ -179,20 +179,21 @@ const std::vector<Family> families{
     {"gated delta rule",
      [](Room& room, DType type) {
          const int64_t rows = 70, heads = 2;
-         for (int64_t d : {128, 256}) {
+         for (int64_t d : {64, 128, 256}) {
              const DeltaSpec spec{.batch = 1, .length = rows, .heads = heads, .key_dim = d, .value_dim = 40};
              Tensor k = room.make(type, rows, heads * d), v = room.make(type, rows, heads * 40);
              Tensor decay = room.f32(rows, heads), beta = room.f32(rows, heads);
              Tensor states = room.f32(2 * heads, d * 40);
              const cuda::DeltaInputs in{.q = k, .k = k, .v = v, .decay = decay, .beta = beta};
-             cuda::delta_rule(room.make(type, rows, heads * 40), {.of_chunks = states}, in, spec, nullptr);
+             cuda::delta_rule(room.make(type, rows, heads * 40), {.of_chunks = states},
+                              room.workspace(cuda::delta_workspace(spec, false, type)), in, spec, nullptr);
              cuda::delta_rule_backward({.q = room.make(type, rows, heads * d),
                                         .k = room.make(type, rows, heads * d),
                                         .v = room.make(type, rows, heads * 40),
                                         .decay = room.f32(rows, heads),
                                         .beta = room.f32(rows, heads)},
-                                       room.workspace(cuda::delta_workspace(spec, true)), v, states, in, spec,
-                                       nullptr);
+                                       room.workspace(cuda::delta_workspace(spec, true, type)), v, states, in,
+                                       spec, nullptr);
          }
      }},
     {"scores",

@@ -1,6 +1,6 @@
 // Kernels as they are, with one barrier, fence, arrival, commit or wait left out at a time: the harness has to say so. It
-// is how the gradient of the embedding, attention's pairs of warps and the kernels for Hopper are known to need each of
-// them, and how a missing one is known to be seen. Prints a line for each.
+// is how the gradient of the embedding, attention's pairs of warps, the delta rule in chunks and the kernels for Hopper are
+// known to need each of them, and how a missing one is known to be seen. Prints a line for each.
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
@@ -13,9 +13,11 @@
 #include <tuple>
 #include <vector>
 
+#include "cuda/delta_run.h"
 #include "kernels/cuda/attention_hopper.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/relu2_hopper.h"
+#include "kernels/cuda_device.h"
 #include "kernels/support.h"
 #include "simt/simt.h"
 
@@ -182,6 +184,20 @@ TEST_CASE("the gradient of the embedding needs each of its barriers") {
 TEST_CASE("attention forward, and backward by pairs of warps, need each of their barriers and waits") {
     Attention of(97, 128, false);
     CHECK(check_left_out({of.of_backward("backward", 0), of.of_forward("forward", 0)}) == 24);
+}
+
+TEST_CASE("the delta rule in chunks needs each of its barriers and waits") {
+    // Three chunks, whose tiles follow each other; columns past the first 64.
+    delta::Problem p = delta::rounded({1, 130, 1, 64, 72});
+    const auto ops = make_cuda_ops({.precision = Precision::bf16});
+    delta::DeviceRun run(*ops, p, 0);
+    const Subject subject = {"the delta rule",
+                             [] {},
+                             [&] { run.execute(); },
+                             {{run.o.memory.data(), static_cast<size_t>(p.rows * 72 * 2)},
+                              {run.dq.memory.data(), static_cast<size_t>(p.rows * 64 * 2)},
+                              {run.ddecay.memory.data(), 8}}};
+    CHECK(check_left_out({subject}) == 23);
 }
 
 TEST_CASE("kernels for Hopper need each of their barriers, fences, arrivals, commits and waits") {

@@ -115,6 +115,8 @@ RowCase rule(bool by_channel, bool documents, bool additive) {
                 const int o = p.out(in.rows, heads * in.e, rule_bound);
                 const int states = p.f32_out(in.states(), in.d * in.e, rule_bound);
                 const int state = p.f32_out(sequences * heads, in.d * in.e, rule_bound);
+                const Tensor room =
+                    p.workspace(cuda::delta_workspace(in.spec({}, false, additive), false, p.type()));
                 p.run(
                     [=](Ops& cpu, const Tensors& t) {
                         const DeltaSpec spec = in.spec(t, documents, additive);
@@ -123,7 +125,7 @@ RowCase rule(bool by_channel, bool documents, bool additive) {
                                        t[in.decay], t[in.beta], spec);
                     },
                     [=](const Tensors& t) {
-                        cuda::delta_rule(t[o], {.of_chunks = t[states], .last = t[state]}, in.of(t),
+                        cuda::delta_rule(t[o], {.of_chunks = t[states], .last = t[state]}, room, in.of(t),
                                          in.spec(t, documents, additive), nullptr);
                     });
             }};
@@ -138,7 +140,8 @@ RowCase rule_backward(bool by_channel, bool documents, bool additive) {
                           dv = p.out(in.rows, heads * in.e, gradient_bound);
                 const int ddecay = p.f32_out(in.rows, in.w, gradient_bound),
                           dbeta = p.f32_out(in.rows, heads, gradient_bound);
-                const Tensor space = p.workspace(cuda::delta_workspace(in.spec({}, false, additive), true));
+                const Tensor space =
+                    p.workspace(cuda::delta_workspace(in.spec({}, false, additive), true, p.type()));
                 p.run(
                     [=](Ops& cpu, const Tensors& t) {
                         const DeltaSpec spec = in.spec(t, documents, additive);

@@ -1,0 +1,393 @@
+// The gated delta rule in chunks of 64 positions, by mma.sync: bf16, one decay per head. kernels/cpu/delta_rule.h and
+// delta_rule_backward.cpp have the mathematics and its letters; this is the same in another order.
+//
+//   scores      a block per chunk and head, all at once: P, M, products of decays
+//   forward     a block per head and 64 columns of its values, chunk after chunk: U, O, S
+//   backward    the same from the last chunk on: U again, dR, dW = dV, dS; saves U and dS of every chunk
+//   gradients   a block per chunk and head, all at once: dq, dk and the gradients at decays and beta
+//
+// A warp of the two passes along a sequence owns 16 columns, and holds everything of them transposed, [16 columns,
+// positions or channels]: the sums of one product are then the first factor of the next without leaving their registers,
+// the tiles of q, k, P and M are second factors as they lie in memory, and no column ever meets another. The state is in
+// f32 fragments all the way.
+//
+// A decay per head multiplies rows and columns of products, so q and k enter as they are, unrounded. Rounded to bf16 are
+// P, M, X and, wherever they are a factor, S, dS, U, dW, right sides and the scaled dO; sums, the products of decays and
+// what becomes of a state are f32.
+//
+// The decay before the first position of a document is taken as 0 instead of cutting the chunk there: every product of
+// decays across it is 0, and so is everything that would pass. Positions past the end keep everything (decay 1) and
+// write nothing (beta 0).
+//
+// The triangular system is solved by blocks of 16. With rhs the block's right side less what earlier blocks give, and the
+// block's own X = (1 + M diag(beta))^-1 M, found once per chunk in f32:
+//
+//     rest = rhs - X diag(beta) rhs,  U = diag(beta) rest;      dR = rhs - X^T diag(beta) rhs,  dW = diag(beta) dR
+//
+// X lies in M's diagonal blocks, which nothing else reads.
+//
+// No atomics; every sum has a fixed order. Sums over the columns of a head are made by one block (dq, dk), or as numbers
+// of each 16 columns that one thread adds in their order (beta, decays).
+#pragma once
+
+#include <cstddef>
+#include <type_traits>
+
+#include "kernels/cuda/attention_tiles.cuh"
+#include "kernels/cuda/delta_chunks.h"
+#include "kernels/cuda/vec.cuh"
+
+namespace longreach::cuda::delta {
+
+inline constexpr int chunk = static_cast<int>(delta_chunk);  // positions
+inline constexpr int block = 16;                             // of the triangular system
+inline constexpr int blocks = chunk / block;
+inline constexpr int columns = 64;       // of values, per block of threads
+inline constexpr int warp_columns = 16;  // of those, per warp
+inline constexpr int pass_threads = 128, gradient_threads = 256;
+inline constexpr int factor_stride = chunk + 8;  // fragments read pairs of eight rows from different banks
+
+template <int D>
+using Rows = HeadTile<bf16, D, chunk>;  // positions by channels
+using Square = Rows<chunk>;             // positions by positions, or by columns
+inline constexpr int square = chunk * chunk;
+
+// Of one chunk and head.
+struct Edges {
+    float from_start[chunk], to_end[chunk];  // a_0 ... a_t; a_(t+1) ... a_(c-1)
+    float beta[chunk];
+};
+
+struct DeltaChunks {
+    View<const bf16> q, k, v;
+    View<const float> decay, beta;
+    const int32_t* doc_start;
+    int length, chunks, heads, d, e;
+    bool continues, additive;
+    float query_scale, key_scale;
+    // Workspace, of every chunk and head: P and M as tiles.
+    bf16 *scores, *gram;
+    Edges* edges;
+
+    DEVICE int64_t entry(int64_t sequence, int number, int head) const {
+        return (sequence * chunks + number) * heads + head;
+    }
+    // `width` channels of a head from column on.
+    DEVICE HeadRows<const bf16> rows_of(const View<const bf16>& x, int64_t sequence, int64_t column,
+                                        int width) const {
+        return {x.at(sequence * length, column), x.stride, length, width, true};
+    }
+    DEVICE float decay_of(int64_t first, int t, int head) const {
+        if (t >= length) return 1.0f;
+        const bool starts = doc_start ? doc_start[first + t] == t : t == 0 && !continues;
+        return starts ? 0.0f : expf(*decay.at(first + t, head));
+    }
+};
+
+// --- factors of products: two fragments `low`, `high` of 8 columns each
+
+DEVICE int lane_of() {
+    return static_cast<int>(threadIdx.x % 32);
+}
+// The second factor of 16 columns: rows row0 .. row0 + 16 of the tile, summed over its channels 16 k .. 16 k + 16.
+template <class Tile>
+DEVICE void load_rows(uint32_t (&b)[4], const Tile& tile, int row0, int k) {
+    const int lane = lane_of();
+    ldmatrix_x4(b, tile.chunk(lane % 8 + lane / 16 * 8, row0, lane / 8 % 2, k));
+}
+// Channels 16 pair .. 16 pair + 16 of the tile, summed over its rows 16 k .. 16 k + 16.
+template <class Tile>
+DEVICE void load_columns(uint32_t (&b)[4], const Tile& tile, int k, int pair) {
+    const int lane = lane_of();
+    ldmatrix_x4_trans(b, tile.chunk(lane % 16, 16 * k, lane / 16, pair));
+}
+// The first factor: rows row0 .. row0 + 16 of the tile, channels 16 k .. 16 k + 16; or those channels as rows.
+template <class Tile>
+DEVICE void load_operand(uint32_t (&a)[4], const Tile& tile, int row0, int k) {
+    const int lane = lane_of();
+    ldmatrix_x4(a, tile.chunk(lane % 16, row0, lane / 16, k));
+}
+template <class Tile>
+DEVICE void load_operand_trans(uint32_t (&a)[4], const Tile& tile, int row0, int k) {
+    const int lane = lane_of();
+    ldmatrix_x4_trans(a, tile.chunk(lane % 8 + lane / 16 * 8, row0, lane / 8 % 2, k));
+}
+DEVICE void multiply(float (&low)[4], float (&high)[4], const uint32_t (&a)[4], const uint32_t (&b)[4]) {
+    mma_m16n8k16_bf16(low, a, {b[0], b[1]}, low);
+    mma_m16n8k16_bf16(high, a, {b[2], b[3]}, high);
+}
+// Sums of 16 columns as the first factor of a product over those columns.
+DEVICE void pack_operand(uint32_t (&a)[4], const float (&low)[4], const float (&high)[4]) {
+    a[0] = pack_bf16(low[0], low[1]);
+    a[1] = pack_bf16(low[2], low[3]);
+    a[2] = pack_bf16(high[0], high[1]);
+    a[3] = pack_bf16(high[2], high[3]);
+}
+DEVICE float2 unpack_bf16(uint32_t word) {
+    bf16 both[2];
+    memcpy(static_cast<void*>(both), &word, sizeof(word));
+    return {widen(both[0]), widen(both[1])};
+}
+// Of one number per position, those of the lane's two columns of fragment n.
+DEVICE float2 of_pair(const float* numbers, int n) {
+    return *reinterpret_cast<const float2*>(numbers + 8 * n + lane_of() % 4 * 2);
+}
+DEVICE void scale_pair(float (&to)[4], const float (&from)[4], float2 factor) {
+    to[0] = from[0] * factor.x;
+    to[1] = from[1] * factor.y;
+    to[2] = from[2] * factor.x;
+    to[3] = from[3] * factor.y;
+}
+DEVICE void subtract(float (&from)[4], const float (&x)[4]) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) from[e] -= x[e];
+}
+
+// --- products of decays, and scores
+
+// Column j of F: F_tj = a_(j+1) ... a_t, 0 above the diagonal. Returns the last.
+DEVICE float fill_factors(float* factors, const float* decay, int j) {
+    float product = 1.0f;
+#pragma unroll 1
+    for (int t = 0; t < chunk; ++t) {
+        if (t > j) product *= decay[t];
+        factors[t * factor_stride + j] = t < j ? 0.0f : product;
+    }
+    return product;
+}
+DEVICE float2 factor_pair(const float* factors, int t, int j) {
+    return *reinterpret_cast<const float2*>(factors + t * factor_stride + j);
+}
+
+// sums += a b^T of rows 16 band .. 16 band + 16 of a with the blocks of rows of b up to the same.
+template <int D>
+DEVICE void multiply_triangle(Fragments<1, 8>& sums, const Rows<D>& a, const Rows<D>& b, int band) {
+#pragma unroll
+    for (int k = 0; k < D / 16; ++k) {
+        uint32_t of_a[4];
+        load_operand(of_a, a, 16 * band, k);
+#pragma unroll
+        for (int j = 0; j < blocks; ++j) {
+            if (j > band) continue;
+            uint32_t of_b[4];
+            load_rows(of_b, b, 16 * j, k);
+            multiply(sums.of[0][2 * j], sums.of[0][2 * j + 1], of_a, of_b);
+        }
+    }
+}
+
+// Place of (t, j) in a tile of P or M.
+DEVICE int place_in_square(int t, int j) {
+    return t * chunk + ((j / 8) ^ (t % 8)) * 8 + j % 8;
+}
+
+// --- both passes along a sequence; [16 columns, ...] of a warp
+
+// A tile as it lies in the workspace.
+DEVICE void copy_square(Square& to, const bf16* from) {
+#pragma unroll
+    for (int i = 0; i < square / 8 / pass_threads; ++i) {
+        const int at = 8 * (static_cast<int>(threadIdx.x) + i * pass_threads);
+        cp_async_16(to.data + at, from + at);
+    }
+}
+DEVICE void copy_edges(Edges& to, const Edges& from) {
+    const int at = 4 * static_cast<int>(threadIdx.x);
+    if (at < 3 * chunk) cp_async_16(to.from_start + at, from.from_start + at);
+}
+
+// The warp's columns of a tile [positions, columns], positions in blocks of 16, as the first factor of products.
+DEVICE void load_own_columns(uint32_t (&to)[blocks][4], const Square& tile, int warp) {
+#pragma unroll
+    for (int b = 0; b < blocks; ++b) load_operand_trans(to[b], tile, 16 * b, warp);
+}
+
+// sums [columns, positions] += s [columns, channels] of f32, rounded here, times the tile's rows.
+template <int D>
+DEVICE void multiply_state(Fragments<1, 8>& sums, const Fragments<1, D / 8>& s, const Rows<D>& tile) {
+    const int lane = lane_of();
+#pragma unroll
+    for (int k = 0; k < D / 16; ++k) {
+        uint32_t a[1][4];
+        pack_operand(a[0], s.of[0][2 * k], s.of[0][2 * k + 1]);
+        multiply_step(sums, a, tile, k, lane);
+    }
+}
+
+// rest comes as k S before its factors and leaves as V - ks S - M U; u = diag(beta) rest.
+DEVICE void solve(Fragments<1, 8>& rest, uint32_t (&u)[blocks][4], const Square& values, const Square& gram,
+                  const Edges& edges, const DeltaChunks& c, int warp) {
+    uint32_t given[blocks][4];
+    load_own_columns(given, values, warp);
+#pragma unroll
+    for (int n = 0; n < chunk / 8; ++n) {
+        const float2 seen = of_pair(edges.from_start, n);
+        const float2 first = unpack_bf16(given[n / 2][n % 2 * 2]),
+                     second = unpack_bf16(given[n / 2][n % 2 * 2 + 1]);
+        float(&r)[4] = rest.of[0][n];
+        const float x = c.additive ? 0.0f : -c.key_scale * seen.x,
+                    y = c.additive ? 0.0f : -c.key_scale * seen.y;
+        r[0] = fmaf(x, r[0], first.x);
+        r[1] = fmaf(y, r[1], first.y);
+        r[2] = fmaf(x, r[2], second.x);
+        r[3] = fmaf(y, r[3], second.y);
+    }
+#pragma unroll
+    for (int b = 0; b < blocks; ++b) {
+        float(&low)[4] = rest.of[0][2 * b], (&high)[4] = rest.of[0][2 * b + 1];
+        float by_low[4], by_high[4];
+        if (!c.additive) {
+            Fragments<1, 2> sum;
+            uint32_t of_b[4];
+            sum.clear();
+#pragma unroll
+            for (int k = 0; k < b; ++k) {
+                load_rows(of_b, gram, 16 * b, k);
+                multiply(sum.of[0][0], sum.of[0][1], u[k], of_b);
+            }
+            subtract(low, sum.of[0][0]);
+            subtract(high, sum.of[0][1]);
+            sum.clear();
+            scale_pair(by_low, low, of_pair(edges.beta, 2 * b));
+            scale_pair(by_high, high, of_pair(edges.beta, 2 * b + 1));
+            uint32_t right[4];
+            pack_operand(right, by_low, by_high);
+            load_rows(of_b, gram, 16 * b, b);
+            multiply(sum.of[0][0], sum.of[0][1], right, of_b);
+            subtract(low, sum.of[0][0]);
+            subtract(high, sum.of[0][1]);
+        }
+        scale_pair(by_low, low, of_pair(edges.beta, 2 * b));
+        scale_pair(by_high, high, of_pair(edges.beta, 2 * b + 1));
+        pack_operand(u[b], by_low, by_high);
+    }
+}
+
+// s += x tile, x [columns, positions].
+template <int D>
+DEVICE void add_to_state(Fragments<1, D / 8>& s, const uint32_t (&x)[blocks][4], const Rows<D>& tile) {
+    const int lane = lane_of();
+#pragma unroll
+    for (int k = 0; k < blocks; ++k) {
+        const uint32_t a[1][4] = {{x[k][0], x[k][1], x[k][2], x[k][3]}};
+        multiply_step_trans(s, a, tile, k, 0, lane);
+    }
+}
+template <int D>
+DEVICE void scale_state(Fragments<1, D / 8>& s, float factor) {
+#pragma unroll
+    for (int n = 0; n < D / 8; ++n)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) s.of[0][n][e] *= factor;
+}
+// body(word, channel, column): the pairs of neighbouring channels in a state's fragments, word of the lane's two.
+template <int D, class Body>
+DEVICE void for_state(Body body) {
+    const int lane = lane_of();
+#pragma unroll
+    for (int n = 0; n < D / 8; ++n)
+#pragma unroll
+        for (int half = 0; half < 2; ++half) body(n, half, 8 * n + lane % 4 * 2, 8 * half + lane / 4);
+}
+
+// Rounds x [columns, positions] into the warp's columns of a tile and writes these to rows of `to`.
+DEVICE void write_columns(Square& tile, const Fragments<1, 8>& x, const DeltaChunks& c, bf16* to,
+                          int64_t stride, int begin, int width) {
+    const int lane = lane_of(), warp = static_cast<int>(threadIdx.x) / 32;
+    __syncwarp(all_lanes);  // every lane has read them
+#pragma unroll
+    for (int n = 0; n < chunk / 8; ++n)
+#pragma unroll
+        for (int e = 0; e < 4; ++e)
+            tile.chunk(8 * n + lane % 4 * 2 + e % 2, 2 * warp + e / 2)[lane / 4] =
+                narrow<bf16>(x.of[0][n][e]);
+    __syncwarp(all_lanes);
+    const int side = lane / 8 % 2;
+#pragma unroll
+    for (int i = 0; i < blocks; ++i) {
+        const int t = lane % 8 + lane / 16 * 8 + 16 * i;
+        if (begin + t < c.length && 8 * side < width)
+            *reinterpret_cast<uint4*>(to + t * stride + 8 * side) =
+                *reinterpret_cast<const uint4*>(tile.chunk(t, 2 * warp + side));
+    }
+}
+
+// The place of a block of threads, and of a warp's columns in it.
+struct DeltaPlace {
+    int64_t item, sequence, first;
+    int head, warp, column;  // column: the warp's first, in the head
+    DEVICE explicit DeltaPlace(const DeltaChunks& c)
+        : item(blockIdx.x),
+          sequence(item / c.heads),
+          first(sequence * c.length),
+          head(static_cast<int>(item % c.heads)),
+          warp(static_cast<int>(threadIdx.x) / 32),
+          column(static_cast<int>(blockIdx.y) * columns + warp * warp_columns) {}
+};
+
+// --- host side
+
+// The workspace's pieces, each a multiple of 16 bytes.
+struct DeltaSpace {
+    std::byte* at;
+    int64_t used = 0;
+    template <class T>
+    T* take(int64_t count) {
+        T* piece = at ? reinterpret_cast<T*>(at + used) : nullptr;
+        used += (count * static_cast<int64_t>(sizeof(T)) + 15) / 16 * 16;
+        return piece;
+    }
+};
+inline int64_t entries_of(const DeltaSpec& s) {
+    return s.batch * delta_chunks(s.length) * s.heads;
+}
+inline void take_scores(DeltaChunks& c, DeltaSpace& space, const DeltaSpec& s) {
+    c.scores = space.take<bf16>(entries_of(s) * square);
+    c.gram = space.take<bf16>(entries_of(s) * square);
+    c.edges = space.take<Edges>(entries_of(s));
+}
+inline DeltaChunks chunks_of(const DeltaInputs& in, const DeltaSpec& s) {
+    return {.q = view<const bf16>(in.q),
+            .k = view<const bf16>(in.k),
+            .v = view<const bf16>(in.v),
+            .decay = view<const float>(in.decay),
+            .beta = view<const float>(in.beta),
+            .doc_start = s.doc_start ? s.doc_start.i32() : nullptr,
+            .length = static_cast<int>(s.length),
+            .chunks = static_cast<int>(delta_chunks(s.length)),
+            .heads = static_cast<int>(s.heads),
+            .d = static_cast<int>(s.key_dim),
+            .e = static_cast<int>(s.value_dim),
+            .continues = s.continues,
+            .additive = s.additive,
+            .query_scale = s.query_scale,
+            .key_scale = s.key_scale,
+            .scores = nullptr,
+            .gram = nullptr,
+            .edges = nullptr};
+}
+
+// Blocks of the kernels for chunks, and of those along sequences.
+inline dim3 chunk_grid(const DeltaSpec& s) {
+    return dim3(static_cast<unsigned>(s.batch * delta_chunks(s.length)), static_cast<unsigned>(s.heads));
+}
+inline dim3 pass_grid(const DeltaSpec& s) {
+    return dim3(static_cast<unsigned>(s.batch * s.heads), blocks_for(s.value_dim, columns));
+}
+// body(D): the channels of the tiles that hold heads of key_dim.
+template <class Body>
+void with_key_tile(int64_t key_dim, Body body) {
+    if (key_dim <= 64)
+        body(std::integral_constant<int, 64>{});
+    else
+        body(std::integral_constant<int, 128>{});
+}
+// Fills scores, gram and edges.
+void launch_scores(const DeltaChunks& c, const DeltaSpec& s, Stream stream);
+inline void check_space(const Tensor& workspace, const DeltaSpec& s, bool backward) {
+    check(workspace.bytes() >= delta_chunks_workspace(s, backward) &&
+              reinterpret_cast<uintptr_t>(workspace.data()) % 16 == 0,
+          "delta rule in chunks: a workspace of {} bytes", workspace.bytes());
+}
+
+}  // namespace longreach::cuda::delta

@@ -1,0 +1,131 @@
+// The gated delta rule in bf16, in chunks on tensor cores, forward and backward, against its recurrence in double. Each
+// call runs four times, in the harness under as many schedules, and gives the same bits.
+//
+// Bounds: those of kernels/delta_reference.h with factors of bf16, and bf16 results err by their own rounding. They take
+// the largest rows and states of all positions for each element, and say little of one of ordinary size. So the mean
+// error, root of the mean square over a result relative to that of the result, has a bound too: no more than ten
+// roundings of factors (see there) lie between operands and a result. Each is a random number up to 2^-9 of what it
+// rounds, sqrt(1/3) of that in the root mean square; as there, a factor of 2 for gradients, which pass twice.
+#include "cuda/delta_run.h"
+#include "cuda/schedule.h"
+#include "kernels/cuda_device.h"
+
+using namespace longreach;
+using namespace longreach::test;
+using namespace longreach::test::delta;
+
+namespace {
+
+const double mean_bound = 2 * std::sqrt(10.0 / 3) * bf16_input;
+
+// The largest of the errors in units of their bounds, and of the mean ones.
+struct Errors {
+    double largest = 0, mean = 0;
+    // own: the rounding of the result itself.
+    void add(const Floats& actual, const Doubles& exact, double bound, double own) {
+        double errors = 0, squares = 0;
+        for (int64_t i = 0; i < exact.count(); ++i) {
+            const double error = std::abs(double{actual[i]} - exact[i]);
+            errors += error * error;
+            squares += exact[i] * exact[i];
+            include(largest, error / (bound + own * std::abs(exact[i]) + tiny));
+        }
+        include(mean, std::sqrt(errors / (squares + tiny)) / mean_bound);
+    }
+
+  private:
+    static constexpr double tiny = 1e-60;  // results may all be 0, and exactly so
+    static void include(double& most, double x) {
+        most = std::isnan(x) ? std::numeric_limits<double>::infinity() : std::max(most, x);
+    }
+};
+
+Errors errors_of(const Problem& p) {
+    const Exact exact(p);
+    const double relative = p.relative();
+    Errors errors;
+    errors.add(p.o, exact.o, relative * exact.size_o, bf16_input);
+    errors.add(p.state, exact.state, relative * exact.size_state, 0);
+    errors.add(p.dq, exact.dq, relative * exact.size_dq, bf16_input);
+    errors.add(p.dk, exact.dk, relative * exact.size_dk, bf16_input);
+    errors.add(p.dv, exact.dv, relative * exact.size_dv, bf16_input);
+    errors.add(p.ddecay, exact.ddecay, relative * exact.size_ddecay, 0);
+    errors.add(p.dbeta, exact.dbeta, relative * exact.size_dbeta, 0);
+    return errors;
+}
+
+struct Kind {
+    const char* name;
+    Case c;
+    float key_scale = 1.0f;
+    int64_t gap = 0;
+};
+// {batch, length, heads, d, e, by channel, documents, additive, least decay, most}
+const std::vector<Kind> kinds = {
+    {"one chunk", {1, 64, 1, 64, 64}},
+    {"three chunks, columns past the first 64", {1, 150, 2, 64, 72}},
+    {"heads of 128", {1, 130, 1, 128, 128}},
+    {"fewer channels than tiles have", {2, 66, 2, 40, 24}, 1.0f, 8},
+    {"fewer positions than a chunk", {2, 19, 1, 96, 8}},
+    {"documents", {2, 150, 1, 64, 64, false, true}},
+    {"documents, heads of 128", {1, 135, 1, 128, 64, false, true}},
+    {"keys with a scale", {1, 70, 1, 64, 64}, 0.125f},
+    {"decays that keep nearly everything", {1, 130, 1, 64, 64, false, false, false, 1e-12, 1e-6}},
+    {"decays that keep nearly nothing", {1, 130, 1, 64, 64, false, false, false, 20, 2000}},
+    {"decays of both kinds", {1, 130, 2, 64, 64, false, true, false, 1e-6, 300}},
+    {"additive", {1, 150, 1, 64, 64, false, true, true}},
+    {"additive, heads of 128", {1, 66, 1, 128, 128, false, false, true}},
+    {"rows on any byte", {1, 70, 1, 64, 64}, 1.0f, 3},
+    {"decays by channel", {1, 70, 1, 64, 64, true}},
+};
+
+void check_kind(Ops& ops, const Kind& kind) {
+    const std::string name = kind.name;
+    CAPTURE(name);
+    Problem p = rounded(kind.c, kind.key_scale);
+    DeviceRun run(ops, p, kind.gap);
+    set_schedule(0);
+    run.execute();
+    const Floats first = run.results();
+    for (int k = 1; k < 4; ++k) {
+        set_schedule(k);
+        run.execute();
+        CHECK(same_bits(first, run.results()));
+    }
+    const Errors errors = errors_of(p);
+    CHECK(errors.largest <= 1);
+    CHECK(errors.mean <= 1);
+    MESSAGE(name, ": ", errors.largest, " of the bound, ", errors.mean, " of that of the mean error");
+}
+
+}  // namespace
+
+TEST_CASE("the delta rule in bf16 agrees with its recurrence, under every schedule with the same bits") {
+    const auto ops = make_cuda_ops({.precision = Precision::bf16});
+    for (const Kind& kind : kinds) check_kind(*ops, kind);
+}
+
+TEST_CASE("long sequences of the delta rule in bf16") {
+    if (in_harness()) return;
+    const auto ops = make_cuda_ops({.precision = Precision::bf16});
+    for (int64_t length : {1000, 4096})
+        for (int64_t d : {64, 128}) check_kind(*ops, {"long", {1, length, 2, d, 128, false, length == 1000}});
+}
+
+// The second part begins with the state that the first one left.
+TEST_CASE("a sequence in bf16 read in two parts is the whole sequence") {
+    const auto ops = make_cuda_ops({.precision = Precision::bf16});
+    for (int64_t prompt : {64, 70, 149}) {  // 149: one position is left, for the recurrence
+        CAPTURE(prompt);
+        Problem p = rounded({1, 150, 2, 64, 64});
+        DeviceRun run(*ops, p, 0);
+        run.forward(0, prompt);
+        run.forward(prompt, 150 - prompt);
+        const Exact exact(p);
+        Errors errors;
+        errors.add(p.o, exact.o, p.relative() * exact.size_o, bf16_input);
+        errors.add(p.state, exact.state, p.relative() * exact.size_state, 0);
+        CHECK(errors.largest <= 1);
+        CHECK(errors.mean <= 1);
+    }
+}
