@@ -22,76 +22,36 @@
 #include "kernels/cpu/simd_math.h"
 #include "kernels/cpu/micro_gemm.h"
 #include "kernels/cpu/attention_tiles.h"
+#include "kernels/cpu/attention_scores.h"
 #include "kernels/cpu/cpu_ops.h"
 
 namespace {
 
-// What one item reads: tensors of one sequence ([T, d], columns of the head), rows of the head.
-struct Item {
-    const AttentionSpec& spec;
-    int64_t head, first_token;  // of the sequence among all N
-    Tensor q, k, v;
-    Tensor far_q, far_k;  // empty without a far pair
-    bool maxima;          // wanted
-};
-
-// Memory of one item, pieces of the thread's scratch, that its tiles of queries use by turns.
-template <class Unit>
-struct Buffers {
-    float*
-        scores;  // [key_tile][panel_cols]: S^T of one panel, then P^T, [key_tile / u][panel_cols]; u: of a unit
-    float* far_scores;  // [panel_cols][panel_cols]: S^T from the far pair, where both pairs are needed
-    float* packed;      // of KeyTile
-
-    explicit Buffers(float* scratch)
-        : scores(scratch),
-          far_scores(scores + key_tile * panel_cols),
-          packed(far_scores + panel_cols * panel_cols) {}
-    static int64_t floats(int64_t head_dim) {
-        return (key_tile + panel_cols) * panel_cols + KeyTile::floats<Unit>(head_dim);
-    }
-};
-
 // One tile of queries of one head and what is known of it so far.
 template <class Unit>
-struct ForwardTile {
-    QueryTile q;
-    ScoreRows rows;
-    int64_t width;       // d
-    float* queries;      // [query_panels][d / u][panel_cols], times ScoreRows::packing
-    float* far_queries;  // likewise
-    float* output;       // [query_panels][d][panel_cols]: O^T so far, relative to `top`
-    float* top;          // [query_tile]: largest exponent so far
-    float* sum;          // [query_tile]: sum of 2^(exponent - top)
-    float* shrink;       // [query_tile]: what earlier sums and outputs are multiplied with
-    float* maximum;      // [query_tile]: largest product so far, its sign that of the score
+struct ForwardTile : ScoreTile<Unit> {
+    float* output;   // [query_panels][d][panel_cols]: O^T so far, relative to `top`
+    float* top;      // [query_tile]: largest exponent so far
+    float* sum;      // [query_tile]: sum of 2^(exponent - top)
+    float* shrink;   // [query_tile]: what earlier sums and outputs are multiplied with
+    float* maximum;  // [query_tile]: largest product so far, its sign that of the score
 
     ForwardTile(const Item& item, int64_t first, const int32_t* row_start, float* memory)
-        : q(first, item.spec.length, row_start),
-          rows(item.spec, item.head, item.first_token + first, q.end - first),
-          width(item.q.cols()),
-          queries(memory),
-          far_queries(queries + query_tile * units_of<Unit>(width)),
-          output(far_queries + query_tile * units_of<Unit>(width)),
-          top(output + query_tile * width),
+        : ScoreTile<Unit>(item, first, row_start, memory),
+          output(memory + ScoreTile<Unit>::floats(this->width)),
+          top(output + query_tile * this->width),
           sum(top + query_tile),
           shrink(sum + query_tile),
           maximum(shrink + query_tile) {
-        const auto pack = [&](float* to, const Tensor& from) {
-            pack_queries_transposed<Unit>(to, from.f32() + first * from.row_stride, from.row_stride,
-                                          q.end - first, width, rows.packing);
-        };
-        pack(queries, item.q);
-        if (item.far_q) pack(far_queries, item.far_q);
         reset(item.spec.sink ? item.spec.sink.f32()[item.head] : -__builtin_inff());
     }
     static int64_t floats(int64_t head_dim) {
-        return query_tile * (2 * units_of<Unit>(head_dim) + head_dim + 4);
+        return ScoreTile<Unit>::floats(head_dim) + query_tile * (head_dim + 4);
     }
 
     // sink: -infinity for none.
     void reset(float sink) {
-        for (int64_t i = 0; i < query_tile * width; ++i) output[i] = 0.0f;
+        for (int64_t i = 0; i < query_tile * this->width; ++i) output[i] = 0.0f;
         // A sink acts as the first key. `top` stays finite, so that a difference of two tops is never
         // infinity - infinity; -1e30 is far below any score.
         const float logit = sink * log2_e;
@@ -169,50 +129,6 @@ void raise_maxima(const ForwardTile<Unit>& t, const float* scores, int64_t panel
             most = max(most, value);
         }
         store(t.maximum + at, most);
-    }
-}
-
-// to [rows, panel_cols] = S^T of `rows` keys from `first` on and one panel of packed queries. Out of line: one
-// copy of the product serves all of score_panel.
-template <class Unit>
-__attribute__((noinline)) void multiply_scores(float* to, const LeftRows& keys, int64_t first, int64_t rows,
-                                               const float* queries, int64_t width) {
-    multiply_panel<Unit>(
-        keys.data + first * keys.stride, keys.stride, 1, queries, units_of<Unit>(width),
-        rows, [=](int64_t r, Vec left, Vec right) __attribute__((always_inline)) {
-            store(to + r * panel_cols, left);
-            store(to + r * panel_cols + lanes, right);
-        });
-}
-
-// scores: S^T of one panel and the keys of `range`. Keys so early that they are far from every query of the
-// panel take the far pair, keys near to all of them the near pair; the at most panel_cols - 1 keys between
-// take both and choose by lane.
-template <class Unit>
-void score_panel(const ForwardTile<Unit>& t, const Buffers<Unit>& buffers, int64_t panel,
-                 const KeyRange& range, const KeyTile& tile, int64_t far_from) {
-    const int64_t at_panel = panel * units_of<Unit>(t.width) * panel_cols;
-    const auto multiply = [&](float* to, const LeftRows& keys, const float* queries, int64_t begin,
-                              int64_t end) {
-        multiply_scores<Unit>(to, keys, begin - tile.begin, end - begin, queries + at_panel, t.width);
-    };
-    if (!tile.far_keys.data) return multiply(buffers.scores, tile.keys, t.queries, range.begin, range.end);
-    const int64_t first = t.q.begin + panel * panel_cols - far_from + 1;
-    // Where the keys of both pairs begin, and those of the near pair alone.
-    const int64_t mixed = larger(range.begin, smaller(range.end, first));
-    const int64_t near = larger(range.begin, smaller(range.end, first + panel_cols - 1));
-    float* scores = buffers.scores + (mixed - range.begin) * panel_cols;
-    multiply(buffers.scores, tile.far_keys, t.far_queries, range.begin, mixed);
-    multiply(scores, tile.keys, t.queries, mixed, range.end);
-    multiply(buffers.far_scores, tile.far_keys, t.far_queries, mixed, near);
-    for (int64_t lane = 0; lane < panel_cols; lane += lanes) {
-        const VecInt query = static_cast<int32_t>(t.q.begin + panel * panel_cols + lane) + lane_index();
-        const VecInt last_far = query - static_cast<int32_t>(far_from);
-        for (int64_t j = mixed; j < near; ++j) {
-            const int64_t at = (j - mixed) * panel_cols + lane;
-            const VecInt key = static_cast<int32_t>(j) - VecInt{};
-            store(scores + at, key <= last_far ? load(buffers.far_scores + at) : load(scores + at));
-        }
     }
 }
 
@@ -333,10 +249,10 @@ void CpuOps::do_attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor&
     check(bool(spec.far_queries) == bool(spec.far_keys), "attention: half a far pair");
     check(!spec.stick_breaking || !row_maxima, "stick-breaking attention has no row maxima");
     check(spec.top_k == 0 || !(spec.stick_breaking || row_maxima), "attention to {} keys", spec.top_k);
-    check(spec.top_k >= spec.top_k_block, "attention to {} keys in blocks of {}", spec.top_k,
-          spec.top_k_block);
-    if (spec.top_k > 0) return attention_to_top(o, lse, q, k, v, spec);
-    with_unit(precision_, [&]<class Unit>(Unit) {
+    check(spec.top_k_block == 0 || (spec.top_k > 0 && spec.top_k % spec.top_k_block == 0),
+          "attention to {} keys in blocks of {}", spec.top_k, spec.top_k_block);
+    if (spec.top_k > 0 && spec.top_k < spec.length) return attention_to_top(o, lse, q, k, v, spec);
+    with_unit(spec.top_k > 0 ? Precision::fp32 : precision_, [&]<class Unit>(Unit) {
         spec.stick_breaking ? break_sticks<Unit>(o, lse, q, k, v, spec)
                             : softmax_attention<Unit>(o, lse, row_maxima, q, k, v, spec);
     });
@@ -345,7 +261,7 @@ void CpuOps::do_attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor&
 template <class Unit>
 void CpuOps::softmax_attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor& q, const Tensor& k,
                                const Tensor& v, const AttentionSpec& spec) {
-    const int64_t d = spec.head_dim, length = spec.length, group = spec.heads / spec.kv_heads;
+    const int64_t d = spec.head_dim, length = spec.length;
     const int64_t fit = (scratch_per_thread_ - Buffers<Unit>::floats(d)) / ForwardTile<Unit>::floats(d);
     check(fit >= 1, "attention: head size {} is too large", d);
     const int64_t rows = smaller(fit, most_tiles<Unit>) * query_tile;  // of an item
@@ -361,20 +277,9 @@ void CpuOps::softmax_attention(Tensor o, Tensor lse, Tensor row_maxima, const Te
     // values stay in cache.
     pool_.run(spec.batch * spec.heads * items, [&](int64_t i, int thread) {
         const int64_t sequence = i / items / spec.heads, head = i / items % spec.heads;
-        const int64_t first_row = sequence * length, kv_head = head / group;
+        const int64_t first_row = sequence * length;
         const int64_t first = (items - 1 - i % items) * rows;
-        const auto part = [&](const Tensor& t, int64_t which) {
-            return t ? t.row_range(first_row, length).col_range(which * d, d) : Tensor();
-        };
-        const Item item{.spec = spec,
-                        .head = head,
-                        .first_token = first_row,
-                        .q = part(q, head),
-                        .k = part(k, kv_head),
-                        .v = part(v, kv_head),
-                        .far_q = part(spec.far_queries, head),
-                        .far_k = part(spec.far_keys, kv_head),
-                        .maxima = bool(row_maxima)};
+        const Item item(spec, sequence, head, q, k, v, bool(row_maxima));
         const auto row_of = [&](const Tensor& t) { return t.f32() + head * t.row_stride + first_row; };
         const Output to{.o = o.f32() + first_row * o.row_stride + head * d,
                         .o_stride = o.row_stride,

@@ -33,6 +33,7 @@ struct KeyRange {
     int64_t begin, end;
     bool masked;  // some query of the panel does not see all of them
 
+    KeyRange(int64_t first, int64_t last, bool some_hidden) : begin(first), end(last), masked(some_hidden) {}
     // begin - key_begin: a multiple of `floats`, those of a unit along the keys.
     KeyRange(const QueryTile& q, int64_t panel, int64_t key_begin, int64_t key_end, int64_t floats) {
         const int64_t first = q.begin + panel * panel_cols, last = smaller(first + panel_cols, q.end) - 1;

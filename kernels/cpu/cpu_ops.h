@@ -140,9 +140,11 @@ class CpuOps final : public Ops, public CpuDevice {
     template <class Unit>
     void softmax_attention_backward(const AttentionTensors& of, const AttentionGradients& gradients,
                                     const Tensor& workspace, const AttentionSpec& spec);
-    // attention_decode.cpp: of a spec with top_k.
+    // attention_top.cpp: of a spec with top_k.
     void attention_to_top(Tensor o, Tensor lse, const Tensor& q, const Tensor& k, const Tensor& v,
                           const AttentionSpec& spec);
+    void decode_to_top(Tensor o, const Tensor& q, const Tensor& k, const Tensor& v, const AttentionSpec& spec,
+                       int64_t first, int64_t position);
     // stick_breaking.cpp, stick_breaking_backward.cpp: attention of a spec with stick_breaking.
     template <class Unit>
     void break_sticks(Tensor o, Tensor lse, const Tensor& q, const Tensor& k, const Tensor& v,

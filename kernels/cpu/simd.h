@@ -112,6 +112,34 @@ LONGREACH_INLINE void store_first(float* p, Vec v, int n) {
 }
 #endif
 
+// Bit i of a mask: lane i of what a comparison returned.
+LONGREACH_INLINE uint32_t lanes_of(VecInt mask) {
+#if defined(LONGREACH_ISA_AVX512)
+    return _mm512_movepi32_mask((__m512i)mask);
+#elif defined(LONGREACH_ISA_AVX2)
+    return static_cast<uint32_t>(__builtin_ia32_movmskps256((Vec)mask));
+#elif defined(LONGREACH_ISA_NEON) || defined(LONGREACH_ISA_NEON_BF16)
+    const uint32x4_t bit = {1, 2, 4, 8};
+    return vaddvq_u32(vandq_u32((uint32x4_t)mask, bit));
+#elif defined(__SSE__)
+    return static_cast<uint32_t>(__builtin_ia32_movmskps((Vec)mask));
+#else
+    uint32_t bits = 0;
+    for (int i = 0; i < lanes; ++i) bits |= static_cast<uint32_t>(mask[i] & 1) << i;
+    return bits;
+#endif
+}
+// The lanes of v whose bits are set, one after the other; up to a whole vector is written.
+LONGREACH_INLINE void store_lanes(float* p, Vec v, uint32_t bits) {
+#if defined(LONGREACH_ISA_AVX512)
+    store(p, (Vec)_mm512_maskz_compress_ps(static_cast<__mmask16>(bits), (__m512)v));
+#else
+    alignas(64) float buffer[lanes];
+    store(buffer, v);
+    for (; bits != 0; bits &= bits - 1) *p++ = buffer[__builtin_ctz(bits)];
+#endif
+}
+
 // 0, 1, 2, ... in every lane.
 LONGREACH_INLINE VecInt lane_index() {
     VecInt index;

@@ -160,7 +160,7 @@ class AttentionBench {
                                   .head_dim = d,
                                   .scale = static_cast<float>(1 / std::sqrt(static_cast<double>(d)))};
         AttentionSpec factor = plain, distance = plain, gains = plain, softcap = plain, sink = plain,
-                      window = plain, far = plain, forget = plain;
+                      window = plain, far = plain, forget = plain, top = plain, top_distance, top_blocks;
         factor.row_factor = row_factor_;
         distance.distance_gain = gain_;
         distance.distance_bias = bias_;
@@ -170,6 +170,11 @@ class AttentionBench {
         sink.sink = sink_;
         forget.forget = forget_;
         window.row_start = window_;
+        top.top_k = 256;
+        top_distance = distance;
+        top_distance.top_k = 256;
+        top_blocks = top;
+        top_blocks.top_k_block = 64;
         far.far_queries = far_q_;
         far.far_keys = far_k_;
         far.far_from = std::max<int64_t>(1, length / 16);
@@ -192,6 +197,11 @@ class AttentionBench {
             {"score maxima (QK-clip)", plain, {}, true},
             {"ReRoPE, window T/16 (evaluation)", far, {}, false, false},
             {"sliding window T/4", window, {}}};
+        if (ops_.traits().activations == DType::f32) {  // a CPU: no GPU has it
+            all.push_back({"the 256 largest scores (evaluation)", top, {}, false, false});
+            all.push_back({"the same, scale-invariant", top_distance, {}, false, false});
+            all.push_back({"the 4 blocks of 64 with the largest means", top_blocks, {}, false, false});
+        }
         if (ops_.traits().activations == DType::bf16)  // a GPU: what reads one table there reads two on a CPU
             all.push_back({"scale-invariant, biases from gains", gains, {}});
         return all;

@@ -56,7 +56,7 @@ void EvalConfig::fields(config::Fields& f) {
     f.integer(
         "top_k", rope.top_k, {.min = 0, .max = int64_t{1} << 31},
         {"every query attends to this many of its keys, those with the highest scores, of equal ones the "
-         "nearest, in all layers and at all lengths; exact and slow, on a CPU alone; 0: to all",
+         "nearest, in all layers and at all lengths; on a CPU alone; 0: to all",
          true});
     f.integer(
         "top_k_block", rope.top_k_block, {.min = 0, .max = int64_t{1} << 31},

@@ -18,6 +18,10 @@
 // P, v, dout and dS carry one rounding more: 2 input |a||b|. The denominators, delta and the sums behind the gradients
 // of tables, factors with a softcap and forget sums take values before that rounding.
 //
+// Attention to the largest scores: a row whose last kept and first left score, or mean score of a block, differ by less than
+// twice their errors has no bound. A mean is off by the e_y of its scores and roundings(keys + d + 8) of what is summed,
+// score by score or channel by channel: gain |f| scale M + |y|.
+//
 // The gradients of storage with fewer bits, whose roundings are off by the relative `narrow`: one rounding of
 // o in delta, of P and dS before their products, of the results.
 #pragma once
@@ -52,7 +56,8 @@ struct Variant {
     bool factor_gradient = false, gain_gradient = false, bias_gradient = false, sink_gradient = false;
     bool forget = false, forget_gradient = false;
     bool sticks = false;
-    double input = 0;  // relative rounding of the inputs of products
+    int64_t top_k = 0, top_k_block = 0;  // without gradients
+    double input = 0;                    // relative rounding of the inputs of products
     uint64_t seed = 1;
 
     int64_t tokens() const { return batch * length; }
@@ -164,6 +169,8 @@ struct Problem {
                         .scale = static_cast<float>(1 / std::sqrt(double(c.head_dim))),
                         .softcap = static_cast<float>(c.softcap),
                         .stick_breaking = c.sticks,
+                        .top_k = c.top_k,
+                        .top_k_block = c.top_k_block,
                         .absolute_maxima = c.absolute};
         if (restricted()) s.row_start = row_start.tensor();
         if (c.factor_rows) s.row_factor = factor.tensor();
@@ -328,6 +335,7 @@ struct Reference {
     };
     Output o, lse, maxima, dqkv, dfactor, dgain, dbias, dsink, dforget;
     double loss = 0;
+    int64_t undecided = 0;  // rows of which rounding decides what the largest scores are
     const Problem& p;
     const Variant& c;
     const ExactInputs& in;
@@ -374,6 +382,46 @@ struct Reference {
 
     static double at(const std::vector<double>& x, int64_t i) { return x[static_cast<size_t>(i)]; }
 
+    // Leaves of a row's pairs, from key `first` on, those with the largest scores, of equal ones the nearest, and makes the
+    // other scores -infinity. False: rounding decides which.
+    bool keep_largest(std::vector<Pair>& pairs, int64_t first, double scale) const {
+        struct Choice {
+            double score, error;
+            size_t begin, end;  // pairs
+        };
+        const auto count = static_cast<int64_t>(pairs.size()), size = std::max<int64_t>(1, c.top_k_block);
+        const int64_t last = first + count - 1;
+        std::vector<Choice> choices;  // from the nearest; a query's own block is no choice
+        for (int64_t end = c.top_k_block > 0 ? last / size * size : last + 1; end > first;) {
+            const int64_t begin = std::max(first, (end - 1) / size * size);
+            Choice x{0, 0, static_cast<size_t>(begin - first), static_cast<size_t>(end - first)};
+            double summed = 0;
+            for (size_t j = x.begin; j < x.end; ++j) {
+                const Pair& pair = pairs[j];
+                x.score += pair.y / double(end - begin);
+                x.error = std::max(x.error, pair.e_y);
+                const double f = pair.capped == 0 ? 0 : pair.score / pair.capped;
+                summed =
+                    std::max(summed, std::abs(pair.gain * f) * scale * pair.magnitude + std::abs(pair.y));
+            }
+            if (c.top_k_block > 0) x.error += roundings(double(size + c.head_dim + 8)) * summed;
+            choices.push_back(x);
+            end = begin;
+        }
+        std::stable_sort(choices.begin(), choices.end(),
+                         [](const Choice& a, const Choice& b) { return a.score > b.score; });
+        const auto kept = static_cast<size_t>(c.top_k / size - (c.top_k_block > 0 ? 1 : 0));
+        bool decided = true;
+        for (size_t n = kept; n < choices.size(); ++n) {
+            const Choice& left = choices[n];
+            for (size_t m = 0; m < kept; ++m)
+                decided = decided && choices[m].score - left.score > safety * (choices[m].error + left.error);
+            for (size_t j = left.begin; j < left.end; ++j)
+                pairs[j].y = -std::numeric_limits<double>::infinity();
+        }
+        return decided;
+    }
+
     void add_row(int64_t b, int64_t h, int64_t i) {
         const int64_t d = c.head_dim, n = b * c.length + i, group = c.heads / c.kv_heads, g = h / group;
         const int64_t q_at = h * d, k_at = p.query_cols + g * d, v_at = k_at + p.kv_cols;
@@ -392,10 +440,14 @@ struct Reference {
             const Pair x = pair_of(p, in, b, h, i, j);
             maximum = std::max(maximum, c.absolute ? std::abs(x.z) : x.z);
             e_maximum = std::max(e_maximum, x.e_z + 6 * unit * std::abs(x.z));
+            pairs.push_back(x);
+        }
+        const bool decided = c.top_k == 0 || keep_largest(pairs, first, scale);
+        for (const Pair& x : pairs) {
+            if (std::isinf(x.y)) continue;
             e_y = std::max(e_y, x.e_y);
             top = std::max(top, x.y);
             largest = std::max(largest, std::abs(x.y));
-            pairs.push_back(x);
         }
         const double sink = c.sink ? at(in.sink, h) : -std::numeric_limits<double>::infinity();
         top = std::max(top, sink);
@@ -407,7 +459,8 @@ struct Reference {
         const double e_p =
             2 * e_y + 4 * unit * (largest + std::abs(log_sum)) + (c.input > 0 ? e_coarse_exp : e_exp);
         const double e_sum = e_p + tiles * (e_exp + 4 * unit * (largest + 1)) + roundings(double(count) + 1);
-        const double e_lse = e_sum + 4 * unit * std::abs(log_sum);
+        const double e_lse = decided ? e_sum + 4 * unit * std::abs(log_sum) : 1e300;
+        undecided += decided ? 0 : 1;
         lse.add(h * c.tokens() + n, log_sum, e_lse);
         maxima.add(h * c.tokens() + n, f == 0 ? -std::numeric_limits<double>::infinity() : maximum,
                    e_maximum);
@@ -422,7 +475,7 @@ struct Reference {
                 magnitude += std::abs(term);
             }
             const double dout = at(in.dout, n * p.query_cols + q_at + m);
-            const double e_o = (2 * e_sum + 4 * unit + 2 * c.input) * magnitude;
+            const double e_o = decided ? (2 * e_sum + 4 * unit + 2 * c.input) * magnitude : 1e300;
             o.add(n * p.query_cols + q_at + m, value, e_o);
             delta += dout * value;
             e_delta += std::abs(dout) * (safety * e_o + (roundings(double(d)) + narrow) * std::abs(value));

@@ -1,0 +1,102 @@
+// One query of one head and its scores. Include after attention_tiles.h and loops.h in the same region.
+
+inline constexpr int64_t key_block = 128;
+// Rows of other heads lie between those that a thread reads, so it asks for them this many ahead.
+inline constexpr int64_t rows_ahead = 8;
+
+// Calls work with an element of the type of keys and values.
+template <class Work>
+auto with_element(const Tensor& keys, Work work) {
+    return keys.dtype == DType::bf16 ? work(Bf16{}) : work(float{});
+}
+
+template <class Element>
+struct Rows {
+    const Element* first;
+    int64_t stride;
+    const Element* operator[](int64_t i) const { return first + i * stride; }
+};
+
+struct Query {
+    const AttentionSpec& spec;
+    int64_t sequence, head, first, position;
+    int64_t row;  // among the queries
+
+    float of_row(const Tensor& t, float otherwise) const {
+        return t ? t.f32()[(t.rows() == 1 ? 0 : head) * t.row_stride + row] : otherwise;
+    }
+    // This head's columns of a tensor of keys or values, the sequence's rows from `key` on.
+    template <class Element>
+    Rows<Element> rows_of(const Tensor& t, int64_t key) const {
+        const int64_t group = head / (spec.heads / spec.kv_heads);
+        return {t.as<const Element>() + (sequence * spec.length + key) * t.row_stride + group * spec.head_dim,
+                t.row_stride};
+    }
+    const float* query_of(const Tensor& t) const {
+        return t.f32() + row * t.row_stride + head * spec.head_dim;
+    }
+};
+
+template <class Element>
+float dot(const float* a, const Element* b, int64_t n) {
+    return sum_vectors(n, [&](int64_t i, auto w) { return load(a + i, w) * load(b + i, w); });
+}
+
+// Exponents in base 2 of keys [begin, begin + count) into y; returns the largest.
+template <class Element>
+float exponents(float* y, const Query& at, int64_t begin, int64_t count, const Tensor& q, const Tensor& k) {
+    const AttentionSpec& s = at.spec;
+    // Of the keys before `near` the far ones count.
+    const int64_t near = s.far_queries ? smaller(count, larger(0, at.position - s.far_from + 1 - begin)) : 0;
+    const auto products = [&](const Tensor& queries, const Tensor& keys, int64_t from, int64_t to) {
+        if (from == to) return;
+        const float* query = at.query_of(queries);
+        const auto rows = at.rows_of<Element>(keys, begin);
+        for (int64_t j = from; j < to; ++j) {
+            prefetch(rows[j + rows_ahead], s.head_dim);
+            y[j] = dot(query, rows[j], s.head_dim);
+        }
+    };
+    products(s.far_queries, s.far_keys, 0, near);
+    products(q, k, near, count);
+    const bool capped = s.softcap > 0;
+    const float factor = at.of_row(s.row_factor, 1.0f);
+    const Vec scale = splat(capped ? s.scale / s.softcap : s.scale * factor);
+    const Vec cap = splat(s.softcap * factor);
+    const float square = s.row_square ? s.row_square.f32()[at.row] : 0.0f;
+    const float *gain = nullptr, *bias = nullptr;
+    if (s.distance_gain) {  // entry R-1-t belongs to distance t: ascending with the keys
+        const auto row = [&](const Tensor& t) {
+            return t.f32() + (t.rows() == 1 ? 0 : at.head) * t.row_stride + t.cols() - 1 - at.position +
+                   begin;
+        };
+        gain = row(s.distance_gain);
+        bias = row(s.distance_bias);
+    }
+    alignas(64) float fading[key_block] = {};
+    if (s.forget) {
+        const double* sums = s.forget.f64() + at.head * s.forget.row_stride + at.sequence * s.length;
+        for (int64_t j = 0; j < count; ++j)
+            fading[j] = static_cast<float>(sums[at.position] - sums[begin + j]);
+    }
+    Vec most = splat(-__builtin_inff());
+    for_vectors(count, [&](int64_t i, auto n) {
+        Vec z = load(y + i, n) * scale;
+        if (capped) z = tanh(z) * cap;
+        if (gain) {
+            Vec g = load(gain + i, n);
+            if (s.row_square) g = sqrt(max(Vec{}, g + splat(square)));
+            z = z * g + (load(bias + i, n) - splat(0.5f * square));
+        }
+        z = (z + load(fading + i, n)) * splat(log2_e);
+        store(y + i, z, n);
+        most = max(most, load(y + i, n, -__builtin_inff()));
+    });
+    return reduce_max(most);
+}
+// The same of keys of either type.
+inline float exponents(float* y, const Query& at, int64_t begin, int64_t count, const Tensor& q,
+                       const Tensor& k) {
+    return with_element(
+        k, [&]<class Element>(Element) { return exponents<Element>(y, at, begin, count, q, k); });
+}
