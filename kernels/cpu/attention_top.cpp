@@ -44,8 +44,7 @@ LONGREACH_INLINE float with_order(int32_t order) {
     return std::bit_cast<float>(order ^ ((order >> 31) & 0x7fffffff));
 }
 
-// The scores of some queries that may be among the `keep` largest, each with its key or block, those nearer to the
-// query first.
+// Per query, the scores that may be among the `keep` largest, each with its key or block. The nearest come first.
 class Collection {
   public:
     // queries: at most; all: scores that a query can have.

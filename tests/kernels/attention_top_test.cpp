@@ -1,4 +1,5 @@
 // Attention to the largest scores of each query, on a CPU: against plain loops in double.
+#include "kernels/decoded_variants.h"
 #include "kernels/random_variants.h"
 
 using namespace longreach;

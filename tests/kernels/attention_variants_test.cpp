@@ -2,6 +2,7 @@
 // variants, and the reference against differences of its own loss.
 #include <algorithm>
 
+#include "kernels/decoded_variants.h"
 #include "kernels/random_variants.h"
 
 using namespace longreach;

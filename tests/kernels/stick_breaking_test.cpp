@@ -2,6 +2,7 @@
 // answer is known, and the reference against differences of its own loss.
 #include <algorithm>
 
+#include "kernels/decoded_variants.h"
 #include "kernels/stick_breaking_reference.h"
 
 using namespace longreach;
