@@ -8,6 +8,9 @@
 
 namespace longreach {
 
+// The tiles of AMX, for products of bf16: where a CPU has none or fails a check of them, vectors multiply.
+enum class Tiles { absent, wrong, usable };
+
 // The other base of every Ops that make_cpu_ops() makes.
 class CpuDevice {
   public:

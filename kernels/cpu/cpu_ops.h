@@ -3,6 +3,7 @@
 // gemm, bias, attention, scores, norm, heads, activation, embedding, loss, optimizer, reduce, memory.
 
 struct MatrixProduct;  // gemm.h
+enum class Products;
 
 // What attention backward writes and reads.
 struct AttentionTensors {
@@ -12,7 +13,7 @@ struct AttentionTensors {
 
 class CpuOps final : public Ops, public CpuDevice {
   public:
-    CpuOps(int threads, Precision precision);
+    CpuOps(int threads, Precision precision, Tiles tiles);
     ~CpuOps() override;
 
     std::string describe() const override;
@@ -174,4 +175,6 @@ class CpuOps final : public Ops, public CpuDevice {
     uint64_t right_side_ = 0;
     // Finished parts of each piece of c whose k is cut: fewer pieces than wanted tasks.
     std::vector<std::atomic<int64_t>> parts_done_ = std::vector<std::atomic<int64_t>>(16);
+    Products products_;  // of gemm.cpp
+    Tiles tiles_;
 };

@@ -3,8 +3,8 @@
 #include "kernels/cpu/isa_begin.h"
 #include "kernels/cpu/cpu_ops.h"
 
-std::unique_ptr<Ops> create(int threads, Precision precision) {
-    return std::make_unique<CpuOps>(threads, precision);
+std::unique_ptr<Ops> create(int threads, Precision precision, Tiles tiles) {
+    return std::make_unique<CpuOps>(threads, precision, tiles);
 }
 
 #include "kernels/cpu/isa_end.h"

@@ -35,7 +35,7 @@ void CpuOps::do_delta_rule(Tensor o, Tensor states, Tensor state, Tensor workspa
     pool_.run(spec.batch * heads, [&](int64_t item, int thread) {
         const int64_t sequence = item / heads, head = item % heads, first = sequence * length;
         DeltaMemory memory{workspace.f32() + thread * floats};
-        DeltaTile tile(memory, spec, by_channel, scratch_of(thread), precision_);
+        DeltaTile tile(memory, spec, by_channel, scratch_of(thread), products_);
         const DeltaInputs in{{q, first, head * d},
                              {k, first, head * d},
                              {v, first, head * e},

@@ -58,10 +58,10 @@ struct DeltaMemory {
 // Buffers of a thread, and what both passes do with a chunk. c = rows of the piece.
 struct DeltaTile {
     bool additive;
-    int64_t d, e, w;      // w: decays of a position, 1 or d
-    int64_t rows = 0;     // c
-    float* scratch;       // of matrix products
-    Precision precision;  // of their factors; states, sums and what lies between products are f32
+    int64_t d, e, w;    // w: decays of a position, 1 or d
+    int64_t rows = 0;   // c
+    float* scratch;     // of matrix products
+    Products products;  // of their factors; states, sums and what lies between products are f32
     float *decay, *from_start, *to_end;  // [c, w]: a_t; a_0 ... a_t; a_(t+1) ... a_(c-1)
     float *q, *k, *qs, *ks, *ke;         // [c, d]
     float *scores, *gram, *factors;      // [c, c]: P, M, F if the decay is one number; rows delta_chunk apart
@@ -71,13 +71,13 @@ struct DeltaTile {
         *early_k;  // [delta_chunk / 2, d]: q, k of later positions, k of earlier ones, decayed
     float* chain;  // [delta_block, d]: k_j decayed to each later position
 
-    DeltaTile(DeltaMemory& memory, const DeltaSpec& spec, bool by_channel, float* gemm, Precision of_factors)
+    DeltaTile(DeltaMemory& memory, const DeltaSpec& spec, bool by_channel, float* gemm, Products of_factors)
         : additive(spec.additive),
           d(spec.key_dim),
           e(spec.value_dim),
           w(by_channel ? d : 1),
           scratch(gemm),
-          precision(of_factors) {
+          products(of_factors) {
         const int64_t c = delta_chunk, half = c / 2;
         for (float** p : {&decay, &from_start, &to_end}) *p = memory.take(c * w);
         for (float** p : {&q, &k, &qs, &ks, &ke}) *p = memory.take(c * d);
@@ -102,7 +102,7 @@ struct DeltaTile {
                      .k = p.k,
                      .alpha = alpha,
                      .beta = kept},
-                    scratch, precision);
+                    scratch, products);
     }
 
     void read(const DeltaInputs& in, const DeltaPiece& piece, const DeltaSpec& spec);
@@ -290,7 +290,7 @@ inline void DeltaTile::advance() {
 // Floats of a thread's workspace: of decays by channel, which need more.
 inline int64_t delta_forward_floats(const DeltaSpec& s) {
     DeltaMemory memory{nullptr};
-    DeltaTile(memory, s, true, nullptr, Precision::fp32);
+    DeltaTile(memory, s, true, nullptr, Products::f32);
     return memory.used;
 }
 

@@ -40,7 +40,7 @@ struct GradientTile : DeltaTile {
     float *dlate_q, *dlate_k, *dearly_k;
 
     GradientTile(DeltaMemory& memory, const DeltaSpec& spec, bool by_channel, float* gemm,
-                 Precision of_factors)
+                 Products of_factors)
         : DeltaTile(memory, spec, by_channel, gemm, of_factors) {
         const int64_t c = delta_chunk, half = c / 2;
         for (float** p : {&dq, &dk, &dqs, &dks, &dke}) *p = memory.take(c * d);
@@ -256,7 +256,7 @@ void GradientTile::retreat(const HeadRows& dout, const DeltaPiece& piece) {
 
 int64_t backward_floats(const DeltaSpec& s) {
     DeltaMemory memory{nullptr};
-    GradientTile(memory, s, true, nullptr, Precision::fp32);
+    GradientTile(memory, s, true, nullptr, Products::f32);
     return memory.used;
 }
 
@@ -293,7 +293,7 @@ void CpuOps::do_delta_rule_backward(Tensor dq, Tensor dk, Tensor dv, Tensor ddec
     pool_.run(spec.batch * heads, [&](int64_t item, int thread) {
         const int64_t sequence = item / heads, head = item % heads, first = sequence * length;
         DeltaMemory memory{workspace.f32() + thread * floats};
-        GradientTile tile(memory, spec, by_channel, scratch_of(thread), precision_);
+        GradientTile tile(memory, spec, by_channel, scratch_of(thread), products_);
         const int64_t w = tile.w;
         const DeltaInputs in{{q, first, head * d},
                              {k, first, head * d},

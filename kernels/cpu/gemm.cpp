@@ -6,7 +6,7 @@
 //
 // k is cut into blocks. The first tasks pack the right side into panels (in chunks where it is larger than the
 // space for it); the others take blocks of rows, copy the left rows to their own scratch (which also frees
-// them of power-of-two strides, that would share few cache sets) and run the register tiles of micro_gemm.h.
+// them of power-of-two strides, that would share few cache sets) and run the register tiles of micro_gemm.h or tiles.h.
 // While a tile multiplies, it prefetches the next operands. No task waits for another: one that finds a panel
 // not packed yet, because the thread at it is late or lost its core, packs it for itself.
 //
@@ -21,6 +21,8 @@
 // All cuts of k depend on the shape alone, and every element is one chain of multiply-adds per block, the
 // blocks added in order: neither threads nor the cut into rows and columns can change a bit.
 #include <atomic>
+#include <cmath>
+#include <memory>
 #include <type_traits>
 
 #include "base/error.h"
@@ -30,6 +32,7 @@
 #include "kernels/cpu/simd.h"
 #include "kernels/cpu/micro_gemm.h"
 #include "kernels/cpu/gemm.h"
+#include "kernels/cpu/tiles.h"
 #include "kernels/cpu/cpu_ops.h"
 
 namespace {
@@ -139,7 +142,7 @@ void multiply_left_panel(const Left& a, const float* panel, int64_t units, int64
     float* c = writer.c;
     const int64_t stride = writer.c_stride;
     const auto multiply = [&](auto finish) __attribute__((always_inline)) {
-        multiply_panel<Unit>(a, panel, units, rows, ahead, finish);
+        Core<Unit>::multiply(a, panel, units, rows, ahead, finish);
     };
     const bool plain = writer.n >= panel_cols && writer.finish == Finish::none && writer.alpha == 1.0f;
     if (plain && writer.past_caches) {
@@ -163,6 +166,13 @@ void multiply_left_panel(const Left& a, const float* panel, int64_t units, int64
     }
 }
 
+// Zeros after the packed units of a panel, up to whole steps of a register tile.
+template <class Unit>
+void fill_panel(float* panel, int64_t units) {
+    for (int64_t u = units; u < round_up(units, Core<Unit>::units); ++u)
+        for (int64_t c = 0; c < panel_cols; c += lanes) store(panel + u * panel_cols + c, Vec{});
+}
+
 // Packs k block [k_begin, k_begin + k_count) of columns [col, col + panel_cols) of the right side.
 template <class Unit>
 void pack_right(float* to, const MatrixProduct& p, int64_t k_begin, int64_t k_count, int64_t col) {
@@ -172,6 +182,7 @@ void pack_right(float* to, const MatrixProduct& p, int64_t k_begin, int64_t k_co
                                     n);
     else
         pack_panel<Unit>(to, p.b.data + k_begin * p.b.row_stride + col, p.b.row_stride, k_count, n);
+    fill_panel<Unit>(to, units_of<Unit>(k_count));
 }
 
 // The right side, packed for all tasks: panels from column `col` on, of `blocks` k blocks from `block` on.
@@ -197,21 +208,6 @@ struct Right {
         packed_for[i].store(number, std::memory_order_release);
     }
 };
-
-// Packs one k block of rows [row, row + rows) of the left side.
-template <class Unit>
-Left pack_left(float* to, const MatrixProduct& p, int64_t k_begin, int64_t k_count, int64_t row,
-               int64_t rows) {
-    if (p.a.transposed) {
-        const int64_t tile_step = units_of<Unit>(k_count) * tile_rows + tile_slack;
-        pack_strips<tile_rows, Unit>(to, tile_step, p.a.data + k_begin * p.a.row_stride + row, p.a.row_stride,
-                                     k_count, rows);
-        return {to, tile_step, 1, tile_rows};
-    }
-    pack_rows<Unit>(to, left_stride, p.a.data + row * p.a.row_stride + k_begin, p.a.row_stride, rows,
-                    k_count);
-    return {to, tile_rows * left_stride, left_stride, 1};
-}
 
 // Whether c of a product with one block of k is to go past the caches. A function of the shape and the address.
 bool goes_past_caches(const MatrixProduct& p, const Blocks& blocks) {
@@ -249,13 +245,15 @@ constexpr int64_t panel_floats = block_units * panel_cols;
 template <class Unit>
 void multiply_rows(const MatrixProduct& p, const Blocks& blocks, const Right& right, const Piece& piece,
                    Run next_left, float* scratch) {
+    [[maybe_unused]] const typename Core<Unit>::Ready ready;
     float* own_panel = scratch + left_floats;
     const bool past = goes_past_caches(p, blocks);
     const int64_t first = piece.first, last = piece.last, row = piece.row, rows = piece.rows;
     Left left[most_blocks];
-    for (int64_t block = first; block < last; ++block, scratch += round_up(rows, tile_rows) * left_stride)
-        left[block - first] =
-            pack_left<Unit>(scratch, p, block * blocks.length, blocks.length_of(block, p.k), row, rows);
+    for (int64_t block = first; block < last;
+         ++block, scratch += round_up(rows, Core<Unit>::rows) * left_stride)
+        left[block - first] = Core<Unit>::pack_left(scratch, left_stride, p.a, block * blocks.length,
+                                                    blocks.length_of(block, p.k), row, rows);
     for (int64_t col = piece.col; col < piece.col + piece.cols; col += panel_cols)
         for (int64_t block = first; block < last; ++block) {
             const bool more = block + 1 < last;
@@ -278,8 +276,7 @@ void multiply_rows(const MatrixProduct& p, const Blocks& blocks, const Right& ri
                 [&](int64_t t) __attribute__((always_inline)) {
                     if (t < panel_ahead.lines) return panel_ahead(t);
                     t -= panel_ahead.lines;
-                    if (t < h_ahead.lines) return h_ahead(t);
-                    return next_left.take(units);
+                    return t < h_ahead.lines ? h_ahead(t) : next_left.take(units);
                 });
         }
     if (past) drain_stores();
@@ -290,10 +287,13 @@ template <class Unit>
 void pack_panels(float* to, int64_t panel_step, const MatrixProduct& p, int64_t k_begin, int64_t k_count,
                  int64_t col, int64_t cols) {
     if (!p.b.transposed)
-        return pack_strips<panel_cols, Unit>(to, panel_step, p.b.data + k_begin * p.b.row_stride + col,
-                                             p.b.row_stride, k_count, cols);
+        pack_strips<panel_cols, Unit>(to, panel_step, p.b.data + k_begin * p.b.row_stride + col,
+                                      p.b.row_stride, k_count, cols);
     for (int64_t i = 0; i < cols; i += panel_cols, to += panel_step)
-        pack_right<Unit>(to, p, k_begin, k_count, col + i);
+        if (p.b.transposed)
+            pack_right<Unit>(to, p, k_begin, k_count, col + i);
+        else
+            fill_panel<Unit>(to, units_of<Unit>(k_count));
 }
 
 // A piece of c = or += its k blocks of the product; both sides are packed here. While one block is multiplied,
@@ -303,13 +303,15 @@ void multiply_piece(const MatrixProduct& p, const Blocks& blocks, const Piece& p
                     float* scratch) {
     const int64_t first = piece.first, last = piece.last, row = piece.row, rows = piece.rows, col = piece.col,
                   cols = piece.cols;
+    [[maybe_unused]] const typename Core<Unit>::Ready ready;
     float* panels = scratch + piece_rows * left_stride;
-    const int64_t tiles = (rows + tile_rows - 1) / tile_rows;
+    const int64_t tiles = (rows + Core<Unit>::rows - 1) / Core<Unit>::rows;
     for (int64_t block = first; block < last; ++block) {
         const int64_t k_begin = block * blocks.length, k_count = blocks.length_of(block, p.k);
         const int64_t units = units_of<Unit>(k_count);
-        const int64_t panel_step = units * panel_cols + lanes;  // not a power of two
-        const Left left = pack_left<Unit>(scratch, p, k_begin, k_count, row, rows);
+        // Not a power of two.
+        const int64_t panel_step = round_up(units, Core<Unit>::units) * panel_cols + lanes;
+        const Left left = Core<Unit>::pack_left(scratch, left_stride, p.a, k_begin, k_count, row, rows);
         pack_panels<Unit>(panels, panel_step, p, k_begin, k_count, col, cols);
         const int64_t k_next = block + 1 < last ? k_begin + k_count : k_begin;
         const Stream left_ahead =
@@ -350,10 +352,12 @@ struct RowCut {
     int64_t chunk_blocks;  // packed at a time: all columns where at least most_blocks blocks of them fit
     int64_t chunk_cols;
 
+    // whole: rows of a register tile. Vectors also have tiles of four, of rows that are not in strips.
     RowCut(const MatrixProduct& p, const Blocks& blocks, int64_t block_length, int64_t space,
-           int64_t most_panels) {
-        rows = p.a.transposed ? round_up((p.m + 15) / 16, tile_rows) : round_up((p.m + 63) / 64, 4);
-        rows = larger(48, smaller(most_rows, rows));
+           int64_t most_panels, int64_t whole) {
+        rows = p.a.transposed ? round_up((p.m + 15) / 16, whole)
+                              : round_up((p.m + 63) / 64, whole > tile_rows ? whole : 4);
+        rows = larger(round_up(48, whole), smaller(most_rows, rows));
         row_tasks = (p.m + rows - 1) / rows;
         // Few rows: columns are cut as well, at the price of packing the left rows again.
         col_tasks = (wanted_tasks + row_tasks - 1) / row_tasks;
@@ -371,9 +375,9 @@ struct PieceCut {
     int64_t rows, cols, row_pieces, col_pieces;
     int64_t split_blocks, splits;
 
-    PieceCut(const MatrixProduct& p, const Blocks& blocks, int64_t space) {
+    PieceCut(const MatrixProduct& p, const Blocks& blocks, int64_t space, int64_t whole) {
         row_pieces = (p.m + piece_rows - 1) / piece_rows;
-        rows = round_up((p.m + row_pieces - 1) / row_pieces, tile_rows);
+        rows = round_up((p.m + row_pieces - 1) / row_pieces, whole);
         col_pieces = (p.n + piece_cols - 1) / piece_cols;
         cols = round_up((p.n + col_pieces - 1) / col_pieces, panel_cols);
         const int64_t pieces = row_pieces * col_pieces;
@@ -389,7 +393,7 @@ struct PieceCut {
 template <class Unit>
 void CpuOps::multiply_by_rows(const MatrixProduct& p) {
     const Blocks blocks = Blocks::of<Unit>(p.k);
-    const RowCut cut(p, blocks, units_of<Unit>(blocks.length), packed_floats_, most_panels);
+    const RowCut cut(p, blocks, units_of<Unit>(blocks.length), packed_floats_, most_panels, Core<Unit>::rows);
     for (int64_t col = 0; col < p.n; col += cut.chunk_cols) {
         const int64_t col_end = smaller(p.n, col + cut.chunk_cols);
         const int64_t panels = (col_end - col + panel_cols - 1) / panel_cols;
@@ -438,7 +442,7 @@ void CpuOps::multiply_by_rows(const MatrixProduct& p) {
 template <class Unit>
 void CpuOps::multiply_by_pieces(const MatrixProduct& p) {
     const Blocks blocks = Blocks::of<Unit>(p.k);
-    const PieceCut cut(p, blocks, packed_floats_);
+    const PieceCut cut(p, blocks, packed_floats_, Core<Unit>::rows);
     pool_.run(cut.tasks(), [&](int64_t task, int thread) {
         const int64_t split = task % cut.splits, number = task / cut.splits;
         const int64_t row = number / cut.col_pieces * cut.rows, col = number % cut.col_pieces * cut.cols;
@@ -468,7 +472,7 @@ void CpuOps::multiply_units(const MatrixProduct& p) {
 }
 
 void CpuOps::multiply(const MatrixProduct& product) {
-    with_unit(precision_, [&]<class Unit>(Unit) { multiply_units<Unit>(product); });
+    with_products(products_, [&]<class Unit>(Unit) { multiply_units<Unit>(product); });
 }
 
 void CpuOps::do_linear(Tensor y, const Tensor& x, const Tensor& w, Write write) {
@@ -543,10 +547,10 @@ void CpuOps::do_linear_relu2_backward(Tensor da, const Tensor& dy, const Tensor&
               .h_stride = h.row_stride});
 }
 
-void gemm_serial(const MatrixProduct& p, float* scratch, Precision precision) {
+void gemm_serial(const MatrixProduct& p, float* scratch, Products products) {
     static_assert(piece_rows * left_stride + piece_cols * (block_units + 16) <= gemm_serial_scratch &&
                   left_floats + panel_floats <= gemm_serial_scratch);
-    with_unit(precision, [&]<class Unit>(Unit) {
+    with_products(products, [&]<class Unit>(Unit) {
         const Blocks blocks = Blocks::of<Unit>(p.k);
         for (int64_t row = 0; row < p.m; row += piece_rows)
             for (int64_t col = 0; col < p.n; col += piece_cols)
@@ -560,5 +564,37 @@ void gemm_serial(const MatrixProduct& p, float* scratch, Precision precision) {
                                      p.beta, scratch);
     });
 }
+
+#if defined(LONGREACH_ISA_AVX512)
+bool tiles_agree() {
+    // All of a register tile and parts of others, several steps of k and part of one.
+    constexpr int64_t m = 41, n = 39, k = 77;
+    alignas(64) float a[m * k], b[k * n], in_tiles[m * n], in_vectors[m * n];
+    uint32_t state = 1;
+    const auto next = [&] {  // between -1 and 1, with more bits than bf16 has
+        state = state * 1664525u + 1013904223u;
+        return static_cast<float>(static_cast<int32_t>(state)) * 0x1p-31f;
+    };
+    for (float& x : a) x = next();
+    for (float& x : b) x = next();
+    const std::unique_ptr<float[]> memory(new float[gemm_serial_scratch + 16]);
+    void* at = memory.get();
+    size_t bytes = (gemm_serial_scratch + 16) * 4;
+    float* scratch = static_cast<float*>(std::align(64, gemm_serial_scratch * 4, at, bytes));
+    MatrixProduct p{.c = in_tiles, .c_stride = n, .a = {a, k}, .b = {b, n}, .m = m, .n = n, .k = k};
+    gemm_serial(p, scratch, Products::bf16_tiles);
+    p.c = in_vectors;
+    gemm_serial(p, scratch, Products::bf16);
+    // Each is off by at most gamma(k + 1) of the sum of |a||b|, both factors rounded by 2^-9 of themselves.
+    for (int64_t i = 0; i < m; ++i)
+        for (int64_t j = 0; j < n; ++j) {
+            float magnitude = 0;
+            for (int64_t l = 0; l < k; ++l) magnitude += std::abs(a[i * k + l] * b[l * n + j]);
+            const float bound = 2 * (k + 1) * 0x1.02p-24f * magnitude;
+            if (!(std::abs(in_tiles[i * n + j] - in_vectors[i * n + j]) <= bound)) return false;
+        }
+    return true;
+}
+#endif
 
 #include "kernels/cpu/isa_end.h"

@@ -39,5 +39,13 @@ struct MatrixProduct {
 // 64-byte aligned floats that gemm_serial needs for any shape: what CpuOps::scratch_of(thread) holds.
 inline constexpr int64_t gemm_serial_scratch = 1 << 17;
 
-// The sum order of an element depends on k alone. With bf16 both sides are rounded, as in products of all threads.
-void gemm_serial(const MatrixProduct& product, float* scratch, Precision precision);
+// What a product multiplies: f32, or both sides rounded to bf16, in vectors or in the tiles of AMX (tiles.h).
+enum class Products { f32, bf16, bf16_tiles };
+
+// The sum order of an element depends on k alone. Both sides are rounded as in products of all threads.
+void gemm_serial(const MatrixProduct& product, float* scratch, Products products);
+
+#if defined(LONGREACH_ISA_AVX512)
+// Whether a product in tiles agrees with one in vectors, on a CPU that says it has tiles.
+bool tiles_agree();
+#endif

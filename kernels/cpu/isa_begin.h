@@ -8,16 +8,17 @@
 #include "kernels/cpu_device.h"
 #if defined(LONGREACH_ISA_AVX512)
 #include <immintrin.h>
-// avx512bf16 only allows its intrinsics: no compiler turns f32 arithmetic into them, and precision bf16 is
-// refused on a CPU that lacks them.
+// avx512bf16 and the two of AMX only allow their intrinsics: no compiler turns f32 arithmetic into them. Precision bf16
+// is refused on a CPU that lacks the first, and products use tiles (tiles.h) only where select.cpp says that they work.
 #if defined(__clang__)
 #pragma clang attribute push(                                                                             \
-    __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512cd,avx512bf16,avx2,fma,f16c,bmi2"))), \
+    __attribute__((target(                                                                                \
+        "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,avx512bf16,amx-tile,amx-bf16,avx2,fma,f16c,bmi2"))), \
     apply_to = function)
 #else
 #pragma GCC push_options
 #pragma GCC target( \
-    "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,avx512bf16,avx2,fma,f16c,bmi2,prefer-vector-width=512")
+    "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,avx512bf16,amx-tile,amx-bf16,avx2,fma,f16c,bmi2,prefer-vector-width=512")
 #endif
 #elif defined(LONGREACH_ISA_AVX2)
 #if defined(__clang__)

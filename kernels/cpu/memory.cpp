@@ -13,6 +13,7 @@
 #include "kernels/cpu/simd.h"
 #include "kernels/cpu/loops.h"
 #include "kernels/cpu/micro_gemm.h"
+#include "kernels/cpu/gemm.h"
 #include "kernels/cpu/cpu_ops.h"
 
 namespace {
@@ -55,8 +56,14 @@ void for_blocks(int64_t count, Pool& pool, Body body) {
 
 }  // namespace
 
-CpuOps::CpuOps(int threads, Precision precision)
-    : pool_(threads), threads_(pool_.threads()), precision_(precision) {
+CpuOps::CpuOps(int threads, Precision precision, Tiles tiles)
+    : pool_(threads),
+      threads_(pool_.threads()),
+      precision_(precision),
+      products_(precision == Precision::fp32 ? Products::f32
+                : tiles == Tiles::usable     ? Products::bf16_tiles
+                                             : Products::bf16),
+      tiles_(tiles) {
     scratch_per_thread_ = 1 << 17;  // 512 KiB: half of a typical L2
     packed_floats_ = 1 << 22;       // 16 MiB: larger right-hand sides are packed in pieces
     scratch_ = static_cast<float*>(allocate(scratch_per_thread_ * threads_ * 4));
@@ -71,8 +78,11 @@ CpuOps::~CpuOps() {
 }
 
 std::string CpuOps::describe() const {
-    return fmt::format("cpu {}, {} thread{}, {}", isa_name, threads_, threads_ == 1 ? "" : "s",
-                       precision_ == Precision::bf16 ? "bf16" : "fp32");
+    const bool half = precision_ == Precision::bf16;
+    return fmt::format("cpu {}{}, {} thread{}, {}{}", isa_name,
+                       products_ == Products::bf16_tiles ? "_amx" : "", threads_, threads_ == 1 ? "" : "s",
+                       half ? "bf16" : "fp32",
+                       half && tiles_ == Tiles::wrong ? " (without AMX, which failed its check)" : "");
 }
 
 DeviceTraits CpuOps::do_traits() const {

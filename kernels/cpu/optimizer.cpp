@@ -120,7 +120,7 @@ MuonSpace muon_space(float* memory, const Shape& s) {
 // One thread, inside a parallel region.
 struct SerialTeam {
     float* scratch;
-    Precision precision;
+    Products products;
 
     // body(i) for i in [0, count), items of `size` elements.
     template <class Body>
@@ -137,7 +137,7 @@ struct SerialTeam {
     void iterate(MuonSpace& m, const Shape& s) const {
         const Factor x{m.x, s.large}, xt{m.x, s.large, true}, a{m.a, s.small}, b{m.b, s.small};
         const int64_t r = s.small, c = s.large;
-        gemm_serial({.c = m.a, .c_stride = r, .a = x, .b = xt, .m = r, .n = r, .k = c}, scratch, precision);
+        gemm_serial({.c = m.a, .c_stride = r, .a = x, .b = xt, .m = r, .n = r, .k = c}, scratch, products);
         std::copy_n(m.a, r * r, m.b);
         gemm_serial({.c = m.b,
                      .c_stride = r,
@@ -148,10 +148,10 @@ struct SerialTeam {
                      .k = r,
                      .alpha = fifth_power,
                      .beta = third_power},
-                    scratch, precision);
+                    scratch, products);
         std::copy_n(m.x, r * c, m.y);
         gemm_serial({.c = m.y, .c_stride = c, .a = b, .b = x, .m = r, .n = c, .k = r, .beta = first_power},
-                    scratch, precision);
+                    scratch, products);
         std::swap(m.x, m.y);
     }
 };
@@ -296,7 +296,7 @@ void CpuOps::do_muon(std::span<const MuonSlot> slots, Tensor workspace, const Mu
     pool_.run(static_cast<int64_t>(slots.size()), [&](int64_t i, int thread) {
         if (Shape(slots[static_cast<size_t>(i)].param).serial())
             muon_matrix(slots[static_cast<size_t>(i)], spec, memory + thread * per_thread,
-                        SerialTeam{scratch_of(thread), precision_});
+                        SerialTeam{scratch_of(thread), products_});
     });
     for (const MuonSlot& slot : slots)
         if (!Shape(slot.param).serial())

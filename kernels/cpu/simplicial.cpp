@@ -63,7 +63,7 @@ struct Tile {
     void multiply(float* c, int64_t stride, Factor left, Factor right, int64_t m, int64_t n, int64_t k,
                   float beta = 0) const {
         gemm_serial({.c = c, .c_stride = stride, .a = left, .b = right, .m = m, .n = n, .k = k, .beta = beta},
-                    gemm, Precision::fp32);
+                    gemm, Products::f32);
     }
     // to [n2, d] = factor * x, times the rows of y from `first` on.
     void products(float* to, const float* x, float factor, const HeadRows& y, int64_t first,
