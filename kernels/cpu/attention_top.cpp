@@ -3,7 +3,7 @@
 //
 // Keys one by one: a tile of queries meets its keys from the nearest back, with the products of the pass over all keys,
 // 2 d FLOPs per visible pair. Each query collects what exceeds the least score that may still count; a full collection
-// is cut to the top_k largest, about ln(keys / top_k) times. The softmax and P v then take the collected keys' rows, 2 d
+// is cut to the top_k largest, about log2(keys / top_k) times. The softmax and P v then take the collected keys' rows, 2 d
 // FLOPs per kept pair. All scores are computed, so half of the time of the pass over all keys stays.
 //
 // Blocks of keys: the mean score of a block is the product with its mean key where a score is linear in the key and knows
@@ -44,7 +44,7 @@ LONGREACH_INLINE float with_order(int32_t order) {
     return std::bit_cast<float>(order ^ ((order >> 31) & 0x7fffffff));
 }
 
-// Per query, the scores that may be among the `keep` largest, each with its key or block. The nearest come first.
+// Scores of each query that may be among its `keep` largest, with their keys or blocks, the nearer ones first.
 class Collection {
   public:
     // queries: at most; all: scores that a query can have.
@@ -57,11 +57,11 @@ class Collection {
           order_(new int32_t[static_cast<size_t>(stride_)]) {}
 
     void reset() {
-        for (int64_t i = 0; i < query_tile; ++i) least_[i] = -__builtin_inff(), count_[i] = 0;
+        for (int64_t i = 0; i < query_tile; ++i) least[i] = -__builtin_inff(), count_[i] = 0;
     }
     // Scores of keys farther than those before, the nearest first.
     LONGREACH_INLINE void add(int64_t query, Vec score, VecInt key) {
-        const uint32_t beyond = lanes_of(~(score <= splat(least_[query])));
+        const uint32_t beyond = lanes_of(~(score <= splat(least[query])));
         if (beyond == 0) return;
         const int64_t at = query * stride_ + count_[query];
         store_lanes(scores_.get() + at, score, beyond);
@@ -70,7 +70,7 @@ class Collection {
         if (count_[query] >= room_) cut(query);
     }
     void add(int64_t query, float score, int64_t key) {
-        if (!takes_any() || score <= least_[query]) return;
+        if (!takes_any() || score <= least[query]) return;
         const int64_t at = query * stride_ + count_[query];
         scores_[at] = score;
         keys_[at] = static_cast<int32_t>(key);
@@ -84,6 +84,8 @@ class Collection {
     float* scores(int64_t query) { return scores_.get() + query * stride_; }
     int32_t* keys(int64_t query) { return keys_.get() + query * stride_; }
     bool takes_any() const { return keep_ > 0; }
+
+    alignas(64) float least[query_tile];  // of each query: what a score has to exceed
 
   private:
     __attribute__((noinline)) void cut(int64_t query);
@@ -100,7 +102,6 @@ class Collection {
     std::unique_ptr<float[]> scores_;   // [queries][stride]
     std::unique_ptr<int32_t[]> keys_;   // likewise
     std::unique_ptr<int32_t[]> order_;  // [stride]
-    float least_[query_tile];           // of each query: what a score has to exceed
     int64_t count_[query_tile];
 };
 
@@ -152,7 +153,7 @@ void Collection::cut(int64_t query) {
         kept += std::popcount(bits);
     }
     count_[query] = kept;
-    least_[query] = with_order(bound);
+    least[query] = with_order(bound);
 }
 
 // Keys or blocks [first, end) of each query of a tile; none of queries that do not exist.
@@ -215,8 +216,9 @@ void collect_panel(const Search& s, const float* scores, int64_t panel, const Ke
     for (int64_t lane = 0; lane < panel_cols; lane += lanes) {
         const int64_t at = panel * panel_cols + lane;
         const int64_t distance = s.tile.q.begin + at - range.begin - slice.lowest;
-        const int64_t rows = smaller(lanes, s.visible.rows - at);
         for (int64_t end = range.end - range.begin; end > 0; end -= lanes) {
+            const Vec least = load(s.collection.least + at);
+            VecInt beyond{};
             Vec y[lanes];
             for (int64_t r = 0; r < lanes; ++r) {
                 const int64_t j = end - 1 - r, key = range.begin + j;
@@ -225,10 +227,16 @@ void collect_panel(const Search& s, const float* scores, int64_t panel, const Ke
                 const Vec product = load(scores + j * panel_cols + lane);
                 const Vec score = score_of<form>(product, s.tile.rows, at, slice, distance - j, key).y;
                 y[r] = masked ? (s.visible.has(key, at) ? score : y[r]) : score;
+                beyond |= ~(y[r] <= least);
             }
+            uint32_t queries = lanes_of(beyond);
+            if (queries == 0) continue;
             transpose(y);
             const VecInt keys = static_cast<int32_t>(range.begin + end - 1) - lane_index();
-            for (int64_t i = 0; i < rows; ++i) s.collection.add(at + i, y[i], keys);
+            for (; queries != 0; queries &= queries - 1) {
+                const int i = std::countr_zero(queries);
+                s.collection.add(at + i, y[i], keys);
+            }
         }
     }
 }
@@ -436,7 +444,7 @@ void visit(const Search& s, const Call& call, const Item& item, const Tensor& ke
     }
 }
 
-// Collects blocks of which a query does not see all keys, or whose mean score is no product, by their scores.
+// Collects blocks of which a query does not see all keys by their scores.
 void collect_first_blocks(const Search& s, const Call& call, const Item& item) {
     const QueryTile& q = s.tile.q;
     for (int64_t i = 0; i < s.visible.rows; ++i) {
