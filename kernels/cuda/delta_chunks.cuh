@@ -16,8 +16,8 @@
 // what becomes of a state are f32.
 //
 // The decay before the first position of a document is taken as 0 instead of cutting the chunk there: every product of
-// decays across it is 0, and so is everything that would pass. Positions past the end keep everything (decay 1) and
-// write nothing (beta 0).
+// decays across it is 0, and so is everything finite that would pass. Positions past the end keep everything (decay 1)
+// and write nothing (beta 0).
 //
 // The triangular system is solved by blocks of 16. With rhs the block's right side less what earlier blocks give, and the
 // block's own X = (1 + M diag(beta))^-1 M, found once per chunk in f32:
@@ -138,9 +138,17 @@ DEVICE void scale_pair(float (&to)[4], const float (&from)[4], float2 factor) {
     to[2] = from[2] * factor.x;
     to[3] = from[3] * factor.y;
 }
-DEVICE void subtract(float (&from)[4], const float (&x)[4]) {
+// low, high -= a b
+DEVICE void subtract_product(float (&low)[4], float (&high)[4], const uint32_t (&a)[4],
+                             const uint32_t (&b)[4]) {
+    Fragments<1, 2> sum;
+    sum.clear();
+    multiply(sum.of[0][0], sum.of[0][1], a, b);
 #pragma unroll
-    for (int e = 0; e < 4; ++e) from[e] -= x[e];
+    for (int e = 0; e < 4; ++e) {
+        low[e] -= sum.of[0][0][e];
+        high[e] -= sum.of[0][1][e];
+    }
 }
 
 // --- products of decays, and scores
@@ -214,6 +222,24 @@ DEVICE void multiply_state(Fragments<1, 8>& sums, const Fragments<1, D / 8>& s, 
     }
 }
 
+// to = scale times `numbers`, one for each position, times from.
+DEVICE void scale_positions(Fragments<1, 8>& to, const Fragments<1, 8>& from, const float* numbers,
+                            float scale) {
+#pragma unroll
+    for (int n = 0; n < chunk / 8; ++n) {
+        const float2 x = of_pair(numbers, n);
+        scale_pair(to.of[0][n], from.of[0][n], {scale * x.x, scale * x.y});
+    }
+}
+// diag(beta) times the sums of block b, as a first factor.
+DEVICE void pack_by_beta(uint32_t (&to)[4], const float (&low)[4], const float (&high)[4], const Edges& edges,
+                         int b) {
+    float by_low[4], by_high[4];
+    scale_pair(by_low, low, of_pair(edges.beta, 2 * b));
+    scale_pair(by_high, high, of_pair(edges.beta, 2 * b + 1));
+    pack_operand(to, by_low, by_high);
+}
+
 // rest comes as k S before its factors and leaves as V - ks S - M U; u = diag(beta) rest.
 DEVICE void solve(Fragments<1, 8>& rest, uint32_t (&u)[blocks][4], const Square& values, const Square& gram,
                   const Edges& edges, const DeltaChunks& c, int warp) {
@@ -235,31 +261,14 @@ DEVICE void solve(Fragments<1, 8>& rest, uint32_t (&u)[blocks][4], const Square&
 #pragma unroll
     for (int b = 0; b < blocks; ++b) {
         float(&low)[4] = rest.of[0][2 * b], (&high)[4] = rest.of[0][2 * b + 1];
-        float by_low[4], by_high[4];
-        if (!c.additive) {
-            Fragments<1, 2> sum;
-            uint32_t of_b[4];
-            sum.clear();
+        uint32_t of_b[4];
 #pragma unroll
-            for (int k = 0; k < b; ++k) {
-                load_rows(of_b, gram, 16 * b, k);
-                multiply(sum.of[0][0], sum.of[0][1], u[k], of_b);
-            }
-            subtract(low, sum.of[0][0]);
-            subtract(high, sum.of[0][1]);
-            sum.clear();
-            scale_pair(by_low, low, of_pair(edges.beta, 2 * b));
-            scale_pair(by_high, high, of_pair(edges.beta, 2 * b + 1));
-            uint32_t right[4];
-            pack_operand(right, by_low, by_high);
-            load_rows(of_b, gram, 16 * b, b);
-            multiply(sum.of[0][0], sum.of[0][1], right, of_b);
-            subtract(low, sum.of[0][0]);
-            subtract(high, sum.of[0][1]);
+        for (int k = 0; k <= b && !c.additive; ++k) {
+            if (k == b) pack_by_beta(u[b], low, high, edges, b);
+            load_rows(of_b, gram, 16 * b, k);
+            subtract_product(low, high, u[k], of_b);
         }
-        scale_pair(by_low, low, of_pair(edges.beta, 2 * b));
-        scale_pair(by_high, high, of_pair(edges.beta, 2 * b + 1));
-        pack_operand(u[b], by_low, by_high);
+        pack_by_beta(u[b], low, high, edges, b);
     }
 }
 

@@ -75,31 +75,14 @@ DEVICE void unsolve(Fragments<1, 8>& dr, uint32_t (&dw)[blocks][4], const Square
 #pragma unroll
     for (int b = blocks - 1; b >= 0; --b) {
         float(&low)[4] = dr.of[0][2 * b], (&high)[4] = dr.of[0][2 * b + 1];
-        float by_low[4], by_high[4];
-        if (!additive) {
-            Fragments<1, 2> sum;
-            uint32_t of_b[4];
-            sum.clear();
+        uint32_t of_b[4];
 #pragma unroll
-            for (int k = b + 1; k < blocks; ++k) {
-                load_columns(of_b, gram, k, b);
-                multiply(sum.of[0][0], sum.of[0][1], dw[k], of_b);
-            }
-            subtract(low, sum.of[0][0]);
-            subtract(high, sum.of[0][1]);
-            sum.clear();
-            scale_pair(by_low, low, of_pair(edges.beta, 2 * b));
-            scale_pair(by_high, high, of_pair(edges.beta, 2 * b + 1));
-            uint32_t right[4];
-            pack_operand(right, by_low, by_high);
-            load_columns(of_b, gram, b, b);
-            multiply(sum.of[0][0], sum.of[0][1], right, of_b);
-            subtract(low, sum.of[0][0]);
-            subtract(high, sum.of[0][1]);
+        for (int k = blocks - 1; k >= b && !additive; --k) {
+            if (k == b) pack_by_beta(dw[b], low, high, edges, b);
+            load_columns(of_b, gram, k, b);
+            subtract_product(low, high, dw[k], of_b);
         }
-        scale_pair(by_low, low, of_pair(edges.beta, 2 * b));
-        scale_pair(by_high, high, of_pair(edges.beta, 2 * b + 1));
-        pack_operand(dw[b], by_low, by_high);
+        pack_by_beta(dw[b], low, high, edges, b);
     }
 }
 
@@ -110,11 +93,7 @@ DEVICE void gradient_of_u(Fragments<1, 8>& du, const Fragments<1, D / 8>& ds,
                           const Edges& edges, float key_scale) {
     du.clear();
     multiply_state<D>(du, ds, keys);
-#pragma unroll
-    for (int n = 0; n < chunk / 8; ++n) {
-        const float2 later = of_pair(edges.to_end, n);
-        scale_pair(du.of[0][n], du.of[0][n], {key_scale * later.x, key_scale * later.y});
-    }
+    scale_positions(du, du, edges.to_end, key_scale);
 #pragma unroll
     for (int b = 0; b < blocks; ++b)
 #pragma unroll
@@ -155,11 +134,6 @@ DEVICE void write_dstate(const DeltaBackward& b, const DeltaPlace& at, int64_t e
     });
     along = warp_sum(along);
     if (lane_of() == 0 && at.column < c.e) b.along[entry * b.slabs + at.column / warp_columns] = along;
-}
-// x = diag(beta) r
-DEVICE void scale_by_beta(Fragments<1, 8>& x, const Fragments<1, 8>& r, const Edges& edges) {
-#pragma unroll
-    for (int n = 0; n < chunk / 8; ++n) scale_pair(x.of[0][n], r.of[0][n], of_pair(edges.beta, n));
 }
 // dS at the state before the chunk: a_0 ... a_(c-1) dS + qs^T dO - ks^T dW.
 template <int D>
@@ -224,7 +198,7 @@ void delta_backward_kernel(DeltaBackward b) {
             uint32_t u[blocks][4];
             Fragments<1, 8> x;
             solve(rest, u, m.v, m.gram, edges, c, at.warp);
-            scale_by_beta(x, rest, edges);
+            scale_positions(x, rest, edges.beta, 1.0f);
             write_columns(m.v, x, c, b.u.at(row, column), b.u.stride, begin, c.e - at.column);
         }
         load_own_columns(outer, m.dout, at.warp);
@@ -233,7 +207,7 @@ void delta_backward_kernel(DeltaBackward b) {
             uint32_t dw[blocks][4];
             Fragments<1, 8> x;
             unsolve(dr, dw, m.gram, edges, c.additive);
-            scale_by_beta(x, dr, edges);
+            scale_positions(x, dr, edges.beta, 1.0f);
             write_columns(m.dout, x, c, b.to_dv.at(row, column), b.to_dv.stride, begin, c.e - at.column);
         }
         write_dbeta(b, at, begin, dr, rest);

@@ -128,11 +128,7 @@ DEVICE void read_out(Fragments<1, 8>& out, const ForwardLayout<D>& m, const Edge
                      const Fragments<1, D / 8>& s, const uint32_t (&u)[blocks][4], float query_scale) {
     out.clear();
     multiply_state<D>(out, s, m.q);
-#pragma unroll
-    for (int n = 0; n < chunk / 8; ++n) {
-        const float2 seen = of_pair(edges.from_start, n);
-        scale_pair(out.of[0][n], out.of[0][n], {query_scale * seen.x, query_scale * seen.y});
-    }
+    scale_positions(out, out, edges.from_start, query_scale);
 #pragma unroll
     for (int b = 0; b < blocks; ++b)
 #pragma unroll
