@@ -364,7 +364,7 @@ TEST_CASE("every sweep under configs/reproduce resolves: all its runs and evalua
         });
         CAPTURE(text);
         // The runs of these start from those of another sweep, which are nowhere either.
-        if (contains(name, "table2") || contains(name, "needle")) {
+        if (contains(name, "table2") || contains(name, "needle") || name == "length_extension_cpu.json") {
             CHECK(contains(text, "holds no checkpoint"));
             continue;
         }
