@@ -87,7 +87,7 @@ void MemoryPlan::compare() {
     constexpr int64_t tolerated = 64 << 20;
     session_.console.line(
         fmt::format("memory: planned {}, taken {}{}", human_bytes(arena_.bytes()), human_bytes(taken),
-                    taken > arena_.bytes() + tolerated ? "; warning: more than planned" : ""));
+                    taken > needed(arena_) + tolerated ? "; warning: more than planned" : ""));
 }
 
 }  // namespace longreach::train
