@@ -3,8 +3,8 @@
 
 namespace longreach {
 
-// Asks the CPU whether it multiplies bf16 in tiles, the system whether it saves them between threads, and Linux for the
-// leave to use them, which all threads get. False where one says no, and everywhere but on x86-64 under Linux.
+// Asks the CPU whether it multiplies bf16 in tiles, the system whether it saves them between threads, and Linux for
+// permission to use them, which it grants to all threads. False if one refuses, and always outside x86-64 Linux.
 bool request_amx();
 
 }  // namespace longreach

@@ -444,7 +444,7 @@ void visit(const Search& s, const Call& call, const Item& item, const Tensor& ke
     }
 }
 
-// Collects blocks of which a query does not see all keys by their scores.
+// Collects the first block of each query that sees only a part of it, by the mean of its visible scores.
 void collect_first_blocks(const Search& s, const Call& call, const Item& item) {
     const QueryTile& q = s.tile.q;
     for (int64_t i = 0; i < s.visible.rows; ++i) {
