@@ -17,6 +17,17 @@
 
 namespace longreach {
 
+// Scores of an index, which one small set of heads computes for all heads of attention:
+//     I_ij = scale * sum over the index's heads of w_i relu(<q_i, k_j>)
+struct IndexScores {
+    Tensor queries{};  // f32 [N, heads * head_dim]
+    Tensor keys{};     // f32 [N, head_dim], or rows of a cache as attention's keys are
+    Tensor weights{};  // f32 [N, heads]
+    int64_t heads = 0, head_dim = 0;
+    float scale = 1.0f;
+    explicit operator bool() const { return heads > 0; }
+};
+
 struct AttentionSpec {
     int64_t batch = 0;     // B sequences
     int64_t length = 0;    // T positions each
@@ -66,6 +77,8 @@ struct AttentionSpec {
     // those with the largest y_ij, of equal ones the nearest. 0: to all. With top_k_block, keys are taken in blocks of
     // top_k_block positions, top_k / top_k_block blocks in all: the query's own and those with the largest mean y_ij.
     int64_t top_k = 0, top_k_block = 0;
+    // With top_k, not in blocks: keys are chosen by I_ij instead of y_ij, the same ones for all heads.
+    IndexScores index{};
 
     // Row maxima, if a forward pass computes them, are of |z_ij| instead of z_ij.
     bool absolute_maxima = false;

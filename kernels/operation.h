@@ -51,7 +51,11 @@ inline std::vector<Operand> operands_of(Tensor& t, bool written) {
 inline std::vector<Operand> operands_of(AttentionSpec& s, bool) {
     return {{&s.row_start, false},     {&s.row_factor, false}, {&s.distance_gain, false},
             {&s.distance_bias, false}, {&s.row_square, false}, {&s.sink, false},
-            {&s.far_queries, false},   {&s.far_keys, false},   {&s.forget, false}};
+            {&s.far_queries, false},   {&s.far_keys, false},   {&s.forget, false},
+            {&s.index.queries, false}, {&s.index.keys, false}, {&s.index.weights, false}};
+}
+inline std::vector<Operand> operands_of(IndexScores& s, bool written) {
+    return {{&s.queries, written}, {&s.keys, written}, {&s.weights, written}};
 }
 inline std::vector<Operand> operands_of(AttentionGradients& g, bool) {
     return {{&g.row_factor, true},
@@ -175,7 +179,7 @@ class Operation<method> {
       private:
         template <class Argument>
         static void append(std::vector<Operand>& all, typename Kept<Argument>::Type& argument) {
-            for (const Operand& o : operands_of(argument, std::is_same_v<Argument, Tensor>)) all.push_back(o);
+            for (const Operand& o : operands_of(argument, !std::is_reference_v<Argument>)) all.push_back(o);
         }
         const Operation& operation_;
         std::tuple<typename Kept<Arguments>::Type...> kept_;

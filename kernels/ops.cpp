@@ -141,6 +141,18 @@ Ops::Ops()
           *this, "attention backward",
           [](auto& dq, auto& dk, auto& dv, auto&, auto&, auto& dout, auto& o, auto&, auto& q, auto& k,
              auto& v, auto& spec) { return scores(2.5, spec, moved(dq, dk, dv, dout, o, q, k, v)); }},
+      index_loss{*this, "index loss",
+                 [](auto& losses, auto&, auto& d, auto& lse, auto& q, auto& k, auto&, auto& spec) {
+                     const IndexScores& index = spec.index;
+                     Cost cost = scores(1, spec,
+                                        moved(losses, d.queries, d.keys, d.weights, lse, q, k, index.queries,
+                                              index.keys, index.weights));
+                     // Attention's scores twice; those of the index five times, and two gradients.
+                     const double ratio = static_cast<double>(index.heads * index.head_dim) /
+                                          static_cast<double>(spec.heads * spec.head_dim);
+                     cost.flops *= 1 + 3.5 * ratio;
+                     return cost;
+                 }},
       gate{*this, "gate"},
       gate_backward{*this, "gate backward"},
       delta_gates{*this, "delta gates"},

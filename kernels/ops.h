@@ -246,6 +246,16 @@ class Ops : public Planner {
                                        const AttentionSpec& spec) = 0;
     const Operation<&Ops::do_attention_backward> attention_backward;
 
+    // What the scores I of spec.index have to learn of the attention that gave lse: which keys its heads weigh most. With p_i
+    // the mean of the heads' weights P_i over the visible keys, divided by its sum (a sink takes a part),
+    //     losses f32 [N] = sum over j of p_ij (log p_ij - log softmax(I_i)_j)
+    // index_lse f32 [N] = log of the sum of exp(I_ij). d.queries, d.keys, d.weights = gradient_scale times the gradients of
+    // the sum of losses at those of spec.index; nothing passes on to attention. On a CPU, in f32.
+    virtual void do_index_loss(Tensor losses, Tensor index_lse, IndexScores d, const Tensor& lse,
+                               const Tensor& q, const Tensor& k, float gradient_scale,
+                               const AttentionSpec& spec) = 0;
+    const Operation<&Ops::do_index_loss> index_loss;
+
     // y [N, H*d] = factor * sigmoid(u) * o, or times u as well; u [N, H] (one per head) or [N, H*d].
     virtual void do_gate(Tensor y, const Tensor& u, const Tensor& o, const GateSpec& spec) = 0;
     const Operation<&Ops::do_gate> gate;

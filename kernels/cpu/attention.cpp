@@ -251,6 +251,7 @@ void CpuOps::do_attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor&
     check(spec.top_k == 0 || !(spec.stick_breaking || row_maxima), "attention to {} keys", spec.top_k);
     check(spec.top_k_block == 0 || (spec.top_k > 0 && spec.top_k % spec.top_k_block == 0),
           "attention to {} keys in blocks of {}", spec.top_k, spec.top_k_block);
+    check(!spec.index || spec.top_k_block == 0, "attention to blocks of keys that an index chooses");
     if (spec.top_k > 0 && spec.top_k < spec.length) return attention_to_top(o, lse, q, k, v, spec);
     with_unit(spec.top_k > 0 ? Precision::fp32 : precision_, [&]<class Unit>(Unit) {
         spec.stick_breaking ? break_sticks<Unit>(o, lse, q, k, v, spec)

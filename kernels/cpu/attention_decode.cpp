@@ -54,7 +54,7 @@ void attend(float* o, const Query& at, const Tensor& q, const Tensor& k, const T
     for (int64_t c = 0; c < d; ++c) o[c] = 0.0f;
     for (int64_t begin = at.first; begin <= at.position; begin += key_block) {
         const int64_t count = begin + key_block <= at.position + 1 ? key_block : at.position + 1 - begin;
-        const float here = exponents<Element>(y, at, begin, count, q, k);
+        const float here = exponents<Element>(y, at, KeyRun{begin}, count, q, k);
         const float before = top;
         top = here > top ? here : top;
         const Vec shift = splat(top);
@@ -78,7 +78,7 @@ void attend_stick(float* o, const Query& at, const Tensor& q, const Tensor& k, c
     float broken = 0;
     for (int64_t end = at.position; end > at.first && !(broken > used_up);) {
         const int64_t count = smaller(key_block, end - at.first), begin = end - count;
-        exponents<Element>(y, at, begin, count, q, k);
+        exponents<Element>(y, at, KeyRun{begin}, count, q, k);
         for_vectors(count, [&](int64_t i, auto n) {
             const Break b = break_at(load(y + i, n));
             store(y + i, b.taken, n);

@@ -42,48 +42,52 @@ float dot(const float* a, const Element* b, int64_t n) {
     return sum_vectors(n, [&](int64_t i, auto w) { return load(a + i, w) * load(b + i, w); });
 }
 
-// Exponents in base 2 of keys [begin, begin + count) into y; returns the largest.
-template <class Element>
-float exponents(float* y, const Query& at, int64_t begin, int64_t count, const Tensor& q, const Tensor& k) {
+// Keys in a row, and keys of a list, as exponents() takes them.
+struct KeyRun {
+    int64_t begin;
+    int64_t operator[](int64_t j) const { return begin + j; }
+};
+struct KeyList {
+    const int32_t* keys;
+    int64_t operator[](int64_t j) const { return keys[j]; }
+};
+
+// Exponents in base 2 of `count` keys, at most key_block, into y; returns the largest.
+template <class Element, class Keys>
+float exponents(float* y, const Query& at, const Keys& keys, int64_t count, const Tensor& q,
+                const Tensor& k) {
     const AttentionSpec& s = at.spec;
-    // Of the keys before `near` the far ones count.
-    const int64_t near = s.far_queries ? smaller(count, larger(0, at.position - s.far_from + 1 - begin)) : 0;
-    const auto products = [&](const Tensor& queries, const Tensor& keys, int64_t from, int64_t to) {
-        if (from == to) return;
-        const float* query = at.query_of(queries);
-        const auto rows = at.rows_of<Element>(keys, begin);
-        for (int64_t j = from; j < to; ++j) {
-            prefetch(rows[j + rows_ahead], s.head_dim);
-            y[j] = dot(query, rows[j], s.head_dim);
-        }
-    };
-    products(s.far_queries, s.far_keys, 0, near);
-    products(q, k, near, count);
+    const float *query = at.query_of(q), *far_query = s.far_queries ? at.query_of(s.far_queries) : nullptr;
+    const auto rows = at.rows_of<Element>(k, 0),
+               far_rows = at.rows_of<Element>(far_query ? s.far_keys : k, 0);
+    for (int64_t j = 0; j < count; ++j) {
+        const bool far = far_query && at.position - keys[j] >= s.far_from;
+        const auto& from = far ? far_rows : rows;
+        prefetch(from[keys[j + rows_ahead < count ? j + rows_ahead : count - 1]], s.head_dim);
+        y[j] = dot(far ? far_query : query, from[keys[j]], s.head_dim);
+    }
     const bool capped = s.softcap > 0;
     const float factor = at.of_row(s.row_factor, 1.0f);
     const Vec scale = splat(capped ? s.scale / s.softcap : s.scale * factor);
     const Vec cap = splat(s.softcap * factor);
     const float square = s.row_square ? s.row_square.f32()[at.row] : 0.0f;
-    const float *gain = nullptr, *bias = nullptr;
+    alignas(64) float gain[key_block], bias[key_block], fading[key_block] = {};
     if (s.distance_gain) {  // entry R-1-t belongs to distance t: ascending with the keys
         const auto row = [&](const Tensor& t) {
-            return t.f32() + (t.rows() == 1 ? 0 : at.head) * t.row_stride + t.cols() - 1 - at.position +
-                   begin;
+            return t.f32() + (t.rows() == 1 ? 0 : at.head) * t.row_stride + t.cols() - 1 - at.position;
         };
-        gain = row(s.distance_gain);
-        bias = row(s.distance_bias);
+        const float *gains = row(s.distance_gain), *biases = row(s.distance_bias);
+        for (int64_t j = 0; j < count; ++j) gain[j] = gains[keys[j]], bias[j] = biases[keys[j]];
     }
-    alignas(64) float fading[key_block] = {};
     if (s.forget) {
         const double* sums = s.forget.f64() + at.head * s.forget.row_stride + at.sequence * s.length;
-        for (int64_t j = 0; j < count; ++j)
-            fading[j] = static_cast<float>(sums[at.position] - sums[begin + j]);
+        for (int64_t j = 0; j < count; ++j) fading[j] = static_cast<float>(sums[at.position] - sums[keys[j]]);
     }
     Vec most = splat(-__builtin_inff());
     for_vectors(count, [&](int64_t i, auto n) {
         Vec z = load(y + i, n) * scale;
         if (capped) z = tanh(z) * cap;
-        if (gain) {
+        if (s.distance_gain) {
             Vec g = load(gain + i, n);
             if (s.row_square) g = sqrt(max(Vec{}, g + splat(square)));
             z = z * g + (load(bias + i, n) - splat(0.5f * square));
@@ -95,8 +99,9 @@ float exponents(float* y, const Query& at, int64_t begin, int64_t count, const T
     return reduce_max(most);
 }
 // The same of keys of either type.
-inline float exponents(float* y, const Query& at, int64_t begin, int64_t count, const Tensor& q,
-                       const Tensor& k) {
-    return with_element(
-        k, [&]<class Element>(Element) { return exponents<Element>(y, at, begin, count, q, k); });
+template <class Keys>
+float exponents(float* y, const Query& at, const Keys& keys, int64_t count, const Tensor& q,
+                const Tensor& k) {
+    return with_element(k,
+                        [&]<class Element>(Element) { return exponents<Element>(y, at, keys, count, q, k); });
 }

@@ -10,7 +10,10 @@
 // no distance, which costs 1 / top_k_block of the scores; otherwise the mean of all scores. Queries collect blocks
 // as they collect keys, and compute the scores of the kept ones again.
 //
-// Parallel over (sequence, head, tile of queries); one thread computes a tile.
+// Keys chosen by an index: a tile collects once for all heads, by the scores of the index; each head then computes the
+// scores of the kept keys, 4 d FLOPs per kept pair with P v.
+//
+// Parallel over (sequence, head, tile of queries), with an index over (sequence, tile); one thread computes a tile.
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -28,6 +31,7 @@
 #include "kernels/cpu/attention_tiles.h"
 #include "kernels/cpu/attention_scores.h"
 #include "kernels/cpu/attention_query.h"
+#include "kernels/cpu/index_scores.h"
 #include "kernels/cpu/cpu_ops.h"
 
 namespace {
@@ -184,25 +188,28 @@ struct Visible {
     }
 };
 
-// Memory of a thread. Of blocks, the scores of the kept keys of one query and their positions come last.
+// Memory of a thread. scores, keys: those of one query that it keeps, of blocks and of an index.
 struct Workspace {
     Collection collection;
     std::unique_ptr<float[]> scores;
     std::unique_ptr<int32_t[]> keys;
+    std::unique_ptr<float[]> index;  // of IndexTile
 
     Workspace(const AttentionSpec& s, int64_t queries)
         : collection(queries, s.top_k_block > 0 ? s.top_k / s.top_k_block - 1 : s.top_k,
                      s.top_k_block > 0 ? s.length / s.top_k_block + 1 : s.length) {
-        if (s.top_k_block == 0) return;
+        if (s.top_k_block == 0 && !s.index) return;
         const auto kept = static_cast<size_t>(smaller(s.top_k, s.length));
         scores.reset(new float[kept]);
         keys.reset(new int32_t[kept]);
+        if (s.index) index.reset(new float[static_cast<size_t>(IndexTile::floats(s.index))]);
     }
 };
 
 // What the queries of one tile read and collect.
 struct Search {
-    const Tile& tile;
+    const QueryTile& q;
+    const ScoreRows& rows;
     const Visible& visible;
     Collection& collection;
     float* means;  // [query_tile]: sums of scores of the block at work
@@ -215,7 +222,7 @@ void collect_panel(const Search& s, const float* scores, int64_t panel, const Ke
                    const TableSlice& slice) {
     for (int64_t lane = 0; lane < panel_cols; lane += lanes) {
         const int64_t at = panel * panel_cols + lane;
-        const int64_t distance = s.tile.q.begin + at - range.begin - slice.lowest;
+        const int64_t distance = s.q.begin + at - range.begin - slice.lowest;
         for (int64_t end = range.end - range.begin; end > 0; end -= lanes) {
             const Vec least = load(s.collection.least + at);
             VecInt beyond{};
@@ -225,7 +232,7 @@ void collect_panel(const Search& s, const float* scores, int64_t panel, const Ke
                 y[r] = splat(-__builtin_inff());
                 if (j < 0) continue;
                 const Vec product = load(scores + j * panel_cols + lane);
-                const Vec score = score_of<form>(product, s.tile.rows, at, slice, distance - j, key).y;
+                const Vec score = score_of<form>(product, s.rows, at, slice, distance - j, key).y;
                 y[r] = masked ? (s.visible.has(key, at) ? score : y[r]) : score;
                 beyond |= ~(y[r] <= least);
             }
@@ -243,7 +250,7 @@ void collect_panel(const Search& s, const float* scores, int64_t panel, const Ke
 
 // The block at work is complete: collects it, of the queries of one vector.
 void collect_block(const Search& s, int64_t at, int64_t block) {
-    const QueryTile& q = s.tile.q;
+    const QueryTile& q = s.q;
     for (int64_t i = at; i < smaller(at + lanes, s.visible.rows); ++i) {
         const int64_t count = (block + 1) * s.block - larger(block * s.block, q.start[i]);
         if (count > 0 && block < (q.begin + i) / s.block)
@@ -255,7 +262,7 @@ void collect_block(const Search& s, int64_t at, int64_t block) {
 // Collects the blocks that begin before the first key of a panel.
 void collect_open_blocks(const Search& s) {
     for (int64_t at = 0; at < s.visible.rows; at += lanes) {
-        const int64_t first = s.tile.q.start[at / panel_cols * panel_cols];
+        const int64_t first = s.q.start[at / panel_cols * panel_cols];
         if (first % s.block != 0) collect_block(s, at, first / s.block);
     }
 }
@@ -266,13 +273,12 @@ void add_to_blocks(const Search& s, const float* scores, int64_t panel, const Ke
                    const TableSlice& slice) {
     for (int64_t lane = 0; lane < panel_cols; lane += lanes) {
         const int64_t at = panel * panel_cols + lane;
-        const int64_t distance = s.tile.q.begin + at - range.begin - slice.lowest;
+        const int64_t distance = s.q.begin + at - range.begin - slice.lowest;
         Vec sum = load(s.means + at);
         for (int64_t j = range.end - range.begin; j-- > 0;) {
             const int64_t key = range.begin + j;
-            const Vec y = score_of<form>(load(scores + j * panel_cols + lane), s.tile.rows, at, slice,
-                                         distance - j, key)
-                              .y;
+            const Vec y =
+                score_of<form>(load(scores + j * panel_cols + lane), s.rows, at, slice, distance - j, key).y;
             sum += s.visible.has(key, at) ? y : Vec{};
             if (key % s.block != 0) continue;
             store(s.means + at, sum);
@@ -344,10 +350,18 @@ float mean_exponent(const Query& at, const Span& span, const Tensor& q, const Te
     float sum = 0;
     for (int64_t begin = span.begin; begin < span.end; begin += key_block) {
         const int64_t count = smaller(key_block, span.end - begin);
-        exponents(y, at, begin, count, q, k);
+        exponents(y, at, KeyRun{begin}, count, q, k);
         sum += sum_vectors(count, [&](int64_t i, auto w) { return load(y + i, w); });
     }
     return sum / static_cast<float>(span.end - span.begin);
+}
+
+// To n listed keys, whose scores it computes.
+float attend_listed(float* o, const Query& at, Workspace& work, const int32_t* keys, int64_t n,
+                    const Tensor& q, const Tensor& k, const Tensor& v) {
+    for (int64_t j = 0; j < n; j += key_block)
+        exponents(work.scores.get() + j, at, KeyList{keys + j}, smaller(key_block, n - j), q, k);
+    return attend_to(o, at, work.scores.get(), keys, n, v);
 }
 
 // What query `i` of the collection attends to; returns the natural log of the denominator.
@@ -355,13 +369,14 @@ float attend_collected(float* o, const Query& at, Workspace& work, int64_t i, co
                        const Tensor& k, const Tensor& v) {
     const int64_t kept = work.collection.finish(i), size = at.spec.top_k_block;
     const int32_t* blocks = work.collection.keys(i);
+    if (at.spec.index) return attend_listed(o, at, work, blocks, kept, q, k, v);
     if (size == 0) return attend_to(o, at, work.collection.scores(i), blocks, kept, v);
     int64_t n = 0;
     for (int64_t b = -1; b < kept; ++b) {
         const Span span(at, b < 0 ? at.position / size : blocks[b], size);
         for (int64_t begin = span.begin; begin < span.end; begin += key_block) {
             const int64_t count = smaller(key_block, span.end - begin);
-            exponents(work.scores.get() + n, at, begin, count, q, k);
+            exponents(work.scores.get() + n, at, KeyRun{begin}, count, q, k);
             for (int64_t j = 0; j < count; ++j) work.keys[n++] = static_cast<int32_t>(begin + j);
         }
     }
@@ -424,20 +439,20 @@ struct Call {
 };
 
 // Visits keys, or blocks as keys, from the nearest back. keys, sums: of the sequence; pass: null for that of keys one by one.
-void visit(const Search& s, const Call& call, const Item& item, const Tensor& keys, const double* sums,
-           Passes::Pass pass, const Buffers<PlainUnit>& buffers) {
+void visit(const Search& s, const Call& call, const Item& item, const Tile& queries, const Tensor& keys,
+           const double* sums, Passes::Pass pass, const Buffers<PlainUnit>& buffers) {
     const TableSlice::Tables tables(item.spec, item.head);
     TableSlice slice;
     const int64_t first = s.visible.first[0], end = s.visible.end[s.visible.rows - 1];
     for (int64_t tiles = (end - first + key_tile - 1) / key_tile; tiles-- > 0;) {
         const int64_t key = first + tiles * key_tile, key_end = smaller(key + key_tile, end);
         if (sums) slice.cut_forget(sums, key, key_end);
-        if (tables.gain) slice.cut(tables, s.tile.q.begin, key, key_end);
+        if (tables.gain) slice.cut(tables, s.q.begin, key, key_end);
         const KeyTile tile = KeyTile::of<PlainUnit>(buffers.packed, keys, item.far_k, keys, key, key_end);
         for (int64_t panel = 0; panel < query_panels; ++panel) {
             const KeyRange range = s.visible.of_panel(panel, key, key_end);
             if (range.empty()) continue;
-            score_panel(s.tile, buffers, panel, range, tile, item.spec.far_from);
+            score_panel(queries, buffers, panel, range, tile, item.spec.far_from);
             const auto one_by_one = range.masked ? call.passes.masked : call.passes.whole;
             (pass ? pass : one_by_one)(s, buffers.scores, panel, range, slice);
         }
@@ -446,7 +461,7 @@ void visit(const Search& s, const Call& call, const Item& item, const Tensor& ke
 
 // Collects the first block of each query that sees only a part of it, by the mean of its visible scores.
 void collect_first_blocks(const Search& s, const Call& call, const Item& item) {
-    const QueryTile& q = s.tile.q;
+    const QueryTile& q = s.q;
     for (int64_t i = 0; i < s.visible.rows; ++i) {
         const int64_t start = q.start[i], position = q.begin + i, block = start / s.block;
         if (start % s.block == 0 || block == position / s.block) continue;
@@ -465,15 +480,15 @@ void attend_tile(const Call& call, const Item& item, int64_t first, Workspace& w
     float means[query_tile] = {};
     const bool by_means = call.means.any();
     const Visible visible(tile.q, by_means ? spec.top_k_block : 0);
-    const Search search{tile, visible, work.collection, means, spec.top_k_block};
+    const Search search{tile.q, tile.rows, visible, work.collection, means, spec.top_k_block};
     if (work.collection.takes_any()) {
         if (by_means) {
-            visit(search, call, item, call.means.keys_of(item, spec.head_dim), call.means.sums_of(item),
+            visit(search, call, item, tile, call.means.keys_of(item, spec.head_dim), call.means.sums_of(item),
                   nullptr, buffers);
             collect_first_blocks(search, call, item);
         } else {
             const double* sums = sums_of_head(spec, item.head, item.first_token);
-            visit(search, call, item, item.k, sums, spec.top_k_block > 0 ? call.passes.blocks : nullptr,
+            visit(search, call, item, tile, item.k, sums, spec.top_k_block > 0 ? call.passes.blocks : nullptr,
                   buffers);
             if (spec.top_k_block > 0) collect_open_blocks(search);
         }
@@ -484,6 +499,56 @@ void attend_tile(const Call& call, const Item& item, int64_t first, Workspace& w
         call.lse.f32()[item.head * call.lse.row_stride + row] =
             attend_collected(call.o.f32() + row * call.o.row_stride + item.head * spec.head_dim, at, work, i,
                              call.q, call.k, call.v);
+    }
+}
+
+// Queries [first, first + query_tile) of one sequence, all heads, to the keys that the index chooses.
+void attend_tile_by_index(const Call& call, int64_t sequence, int64_t first, Workspace& work,
+                          float* scratch) {
+    const AttentionSpec& spec = call.spec;
+    const int64_t first_token = sequence * spec.length;
+    const QueryTile q(first, spec.length, spec.row_start ? spec.row_start.i32() + first_token : nullptr);
+    const Visible visible(q, 0);
+    const IndexTile index(spec.index, first_token + first, visible.rows, work.index.get());
+    const ScoreRows rows(spec, 0, first_token + first, visible.rows);  // the plain form reads none of them
+    const Search search{q, rows, visible, work.collection, nullptr, 0};
+    const Tensor keys = spec.index.keys.row_range(first_token, spec.length);
+    work.collection.reset();
+    const int64_t begin = visible.first[0];
+    for (int64_t tiles = (q.end - begin + key_tile - 1) / key_tile; tiles-- > 0;) {
+        const int64_t key = begin + tiles * key_tile, key_end = smaller(key + key_tile, q.end);
+        for (int64_t panel = 0; panel < query_panels; ++panel) {
+            const KeyRange range = visible.of_panel(panel, key, key_end);
+            if (range.empty()) continue;
+            index_scores(scratch, index, panel, keys, range);
+            const Passes& plain = passes_of<Form::plain>;
+            (range.masked ? plain.masked : plain.whole)(search, scratch, panel, range, TableSlice());
+        }
+    }
+    for (int64_t i = 0; i < visible.rows; ++i) {
+        const int64_t row = first_token + first + i;
+        for (int64_t h = 0; h < spec.heads; ++h) {
+            const Query at{spec, sequence, h, q.start[i], first + i, row};
+            call.lse.f32()[h * call.lse.row_stride + row] =
+                attend_collected(call.o.f32() + row * call.o.row_stride + h * spec.head_dim, at, work, i,
+                                 call.q, call.k, call.v);
+        }
+    }
+}
+
+// Collects the keys of one query by the scores of the index.
+void collect_by_index(const Query& at, Collection& collection) {
+    const IndexScores& s = at.spec.index;
+    const float* query = s.queries.f32() + at.row * s.queries.row_stride;
+    const float* weights = s.weights.f32() + at.row * s.weights.row_stride;
+    for (int64_t j = at.position; j >= at.first; --j) {
+        const float* key = s.keys.f32() + (at.sequence * at.spec.length + j) * s.keys.row_stride;
+        float sum = 0;
+        for (int64_t h = 0; h < s.heads; ++h) {
+            const float product = dot(query + h * s.head_dim, key, s.head_dim);
+            sum += s.scale * weights[h] * (product < 0 ? 0.0f : product);
+        }
+        collection.add(0, sum, j);
     }
 }
 
@@ -499,7 +564,7 @@ void collect_alone(const Query& at, Collection& collection, const Tensor& q, con
     for (int64_t end = at.position + 1; end > at.first;) {
         const int64_t count = smaller(key_block, end - at.first);
         end -= count;
-        exponents(y, at, end, count, q, k);
+        exponents(y, at, KeyRun{end}, count, q, k);
         for (int64_t j = count; j-- > 0;) collection.add(0, y[j], end + j);
     }
 }
@@ -519,6 +584,14 @@ void CpuOps::attention_to_top(Tensor o, Tensor lse, const Tensor& q, const Tenso
     const Call call{o, lse, q, k, v, spec, means, passes};
     std::vector<std::unique_ptr<Workspace>> of_thread(static_cast<size_t>(threads_));
     const int64_t tiles = (spec.length + query_tile - 1) / query_tile;
+    if (spec.index) {
+        return pool_.run(spec.batch * tiles, [&](int64_t i, int thread) {
+            std::unique_ptr<Workspace>& work = of_thread[static_cast<size_t>(thread)];
+            if (!work) work = std::make_unique<Workspace>(spec, query_tile);
+            attend_tile_by_index(call, i / tiles, (tiles - 1 - i % tiles) * query_tile, *work,
+                                 scratch_of(thread));
+        });
+    }
     // The longest tiles of a head come first.
     pool_.run(spec.batch * spec.heads * tiles, [&](int64_t i, int thread) {
         std::unique_ptr<Workspace>& work = of_thread[static_cast<size_t>(thread)];
@@ -531,14 +604,20 @@ void CpuOps::attention_to_top(Tensor o, Tensor lse, const Tensor& q, const Tenso
 void CpuOps::decode_to_top(Tensor o, const Tensor& q, const Tensor& k, const Tensor& v,
                            const AttentionSpec& spec, int64_t first, int64_t position) {
     std::vector<std::unique_ptr<Workspace>> of_thread(static_cast<size_t>(threads_));
-    pool_.run(spec.batch * spec.heads, [&](int64_t item, int thread) {
+    const int64_t together = spec.index ? spec.heads : 1;  // heads that keep the same keys
+    pool_.run(spec.batch * spec.heads / together, [&](int64_t item, int thread) {
         std::unique_ptr<Workspace>& work = of_thread[static_cast<size_t>(thread)];
         if (!work) work = std::make_unique<Workspace>(spec, 1);
-        const int64_t b = item / spec.heads, h = item % spec.heads;
-        const Query at{spec, b, h, first, position, b};
+        const int64_t b = item * together / spec.heads, h = item * together % spec.heads;
         work->collection.reset();
-        collect_alone(at, work->collection, q, k);
-        attend_collected(o.f32() + b * o.row_stride + h * spec.head_dim, at, *work, 0, q, k, v);
+        if (spec.index)
+            collect_by_index({spec, b, h, first, position, b}, work->collection);
+        else
+            collect_alone({spec, b, h, first, position, b}, work->collection, q, k);
+        for (int64_t head = h; head < h + together; ++head) {
+            const Query at{spec, b, head, first, position, b};
+            attend_collected(o.f32() + b * o.row_stride + head * spec.head_dim, at, *work, 0, q, k, v);
+        }
     });
 }
 

@@ -77,6 +77,8 @@ class CpuOps final : public Ops, public CpuDevice {
                                const AttentionSpec& spec) override;
     int64_t do_attention_workspace(const AttentionSpec& spec,
                                    const AttentionGradients& gradients) const override;
+    void do_index_loss(Tensor losses, Tensor index_lse, IndexScores d, const Tensor& lse, const Tensor& q,
+                       const Tensor& k, float gradient_scale, const AttentionSpec& spec) override;
     void do_gate(Tensor y, const Tensor& u, const Tensor& o, const GateSpec& spec) override;
     void do_gate_backward(Tensor dout, Tensor du, const Tensor& dy, const Tensor& u, const Tensor& o,
                           const GateSpec& spec) override;

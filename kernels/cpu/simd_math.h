@@ -44,6 +44,13 @@ LONGREACH_INLINE Vec log2_1p(Vec x) {
     return s * p * splat(1.4426950408889634f);
 }
 
+// log2 of a normal number above 0, error < 4e-7 and one rounding; finite for 0.
+LONGREACH_INLINE Vec log2(Vec x) {
+    const auto bits = reinterpret_cast<VecInt>(x);
+    const Vec exponent = __builtin_convertvector((bits >> 23) - 127, Vec);
+    return exponent + log2_1p(reinterpret_cast<Vec>((bits & 0x7fffff) | 0x3f800000) - splat(1.0f));
+}
+
 // log(1 + e^x): relative error 1e-6, that of e^x where x is far below zero.
 LONGREACH_INLINE Vec softplus(Vec x) {
     return max(x, Vec{}) + splat(0.6931471805599453f) * log2_1p(exp(Vec{} - abs(x)));

@@ -395,6 +395,11 @@ class CudaOps final : public Ops {
         return CudaPlanner(type_).do_delta_workspace(spec, backward);
     }
 
+    // --- an index of keys: for CPUs; the config refuses it on a GPU
+    void do_index_loss(Tensor, Tensor, IndexScores, const Tensor&, const Tensor&, const Tensor&, float,
+                       const AttentionSpec&) override {
+        check(false, "an index of keys on a GPU");
+    }
     // --- 2-simplicial attention: a reference for CPUs; the config refuses it on a GPU
     void do_simplicial(Tensor, Tensor, const Tensor&, const SimplicialKeys&, const SimplicialSpec&) override {
         check(false, "2-simplicial attention on a GPU");

@@ -63,6 +63,13 @@ void EvalConfig::fields(config::Fields& f) {
         {"top_k takes keys in blocks of this many positions: the query's own block and, up to top_k keys "
          "together, those whose keys have the highest mean score; 0: keys one by one",
          true});
+    f.choice<model::TopBy>(
+        "top_k_by", rope.top_k_by,
+        {{model::TopBy::scores, "scores", "the scores of each head, which chooses for itself"},
+         {model::TopBy::index, "index",
+          "the layer's index of keys (attention.index_heads), for all of its heads; layers without one use "
+          "scores"}},
+        {"what top_k chooses keys by", true});
     f.section("rope", rope, {"changes to a trained model for sequences longer than train_context"});
 }
 
@@ -81,6 +88,9 @@ void EvalConfig::check(config::Problems& p) const {
     if (rope.top_k > 0 && rope.top_k_block > 0 && rope.top_k % rope.top_k_block != 0)
         p.add("eval.top_k_block", fmt::format("{} does not divide top_k, {}", rope.top_k_block, rope.top_k),
               "eval.top_k");
+    if (rope.top_k == 0) p.no_effect("eval.top_k_by", "top_k is 0", "eval.top_k");
+    if (rope.top_k > 0 && rope.top_k_block > 0 && rope.top_k_by == model::TopBy::index)
+        p.add("eval.top_k_by", "an index chooses keys one by one: top_k_block must be 0", "eval.top_k_block");
     if (align == EvalAlign::chunk) p.no_effect("eval.suffix_tokens", "align is chunk", "eval.align");
     if (align == EvalAlign::suffix && !lengths.empty() && suffix_tokens > lengths.front())
         p.add("eval.suffix_tokens",

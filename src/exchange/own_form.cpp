@@ -44,6 +44,7 @@ std::string beyond_attention(const ModelConfig& m, int64_t layer) {
     if (a.forget != model::ForgetKind::none) return "forget";
     if (a.normaliser != model::Normaliser::softmax) return "normaliser";
     if (a.latent) return "latent";
+    if (a.index_heads > 0) return "index_heads";
     const law::Angle angle = model::trained_angle(m, layer);
     if (!angle.growth.empty()) return "an angle with growth";
     for (const law::Formula& f : angle.near)

@@ -49,6 +49,7 @@ std::string unusual_attention(const AttentionConfig& a) {
     if (a.forget != model::ForgetKind::none) return "forget";
     if (a.normaliser != model::Normaliser::softmax) return "normaliser";
     if (a.latent) return "latent";
+    if (a.index_heads > 0) return "index_heads";
     return {};
 }
 

@@ -33,7 +33,7 @@ struct AttentionRules {
         if (a.attends()) return;
         for (const char* key : {".kv_heads", ".latent", ".window", ".chunk", ".position", ".angle", ".conv",
                                 ".qk", ".scale", ".distance", ".softcap", ".score", ".params", ".sink",
-                                ".forget", ".normaliser", ".output_norm", ".gate"})
+                                ".forget", ".normaliser", ".index_heads", ".output_norm", ".gate"})
             no_effect(key, "mixer is not attention", ".mixer");
         if (a.head_dim % 4 != 0)
             p.add(path + ".head_dim", fmt::format("{} is not a multiple of 4", a.head_dim));
@@ -263,6 +263,7 @@ struct AttentionRules {
         only_softmax(a.sink != SinkKind::none, ".sink",
                      "stick-breaking needs no sink: it may leave weight unassigned");
         only_softmax(a.forget != ForgetKind::none, ".forget", "forget gates need the softmax");
+        only_softmax(a.index_heads > 0, ".index_heads", "an index of keys learns from the softmax");
         only_softmax(a.window == 1, ".window",
                      "a stick-breaking query does not see its own key, so a window of 1 holds none");
         only_softmax(a.chunk == 1, ".chunk",

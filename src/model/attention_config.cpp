@@ -342,6 +342,10 @@ void AttentionConfig::fields(config::Fields& f) {
           "each key, from the nearest on, takes the share sigmoid(score) of what nearer ones left; "
           "a query does not see its own key, and what is left in the end has no value"}},
         {"how scores become weights"});
+    f.integer("index_heads", index_heads, {.min = 0, .max = 64},
+              {"heads of an index of keys, which learns which keys the layer's heads weigh most "
+               "(eval.top_k_by); on a "
+               "CPU alone; 0: none"});
     f.section("output_norm", output_norm, {"norm of the attention output"});
     f.section("gate", gate, {"gates on the attention output"});
     f.section("delta", delta, {"the gated delta rule of mixers gdn and kda"});

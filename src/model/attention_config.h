@@ -194,6 +194,7 @@ struct AttentionConfig {
     bool post_norm = false;
     ForgetKind forget = ForgetKind::none;
     Normaliser normaliser = Normaliser::softmax;
+    int64_t index_heads = 0;  // of an index of keys; 0: none
     DeltaConfig delta;
     SimplicialConfig simplicial;
     void fields(config::Fields& f);

@@ -63,6 +63,7 @@ AttentionLayer::AttentionLayer(ParamTable& table, const ModelConfig& model, int6
     score_ = ScoreLaw(table, model, layer);
     output_ = AttentionOutput(table, model, layer);
     forget_ = ForgetGate(table, model, layer);
+    index_ = KeyIndex(table, model, layer);
     if (config_.sink == SinkKind::learned)
         sink_ = table.add({name + "sink", {config_.heads}, InitRule{}, ParamGroup::scalar});
     base_ = score_.base() / query_heads_.length() / key_heads_.length();
@@ -95,6 +96,7 @@ void AttentionLayer::plan_workspace(Memory& memory, Arena& arena, Ops& ops, int6
     const int64_t longest = *std::max_element(lengths.begin(), lengths.end());
     w.score = score_.plan_buffers(arena, tokens, longest, training);
     if (latent_) w.latent = latent_.plan_workspace(arena, tokens, training);
+    if (training || index_chooses_) w.index = index_.plan_workspace(arena, tokens, training);
     if (!training) return;
 
     if (gathers_maxima_) w.row_maxima = arena.reserve("row_maxima", DType::f32, {config_.heads, tokens});
@@ -148,6 +150,7 @@ void AttentionLayer::plan_decoding(Memory& memory, Arena& arena, const std::stri
                                    int64_t room) const {
     Cache& cache = static_cast<Saved&>(memory).cache;
     cache.forget = forget_.plan_cache(arena, name, sequences, room);
+    if (index_chooses_) cache.index_keys = index_.plan_cache(arena, name, sequences, room);
     if (latent_) {
         cache.latent = latent_.plan_cache(arena, name, sequences, room, far_pairs_);
         return;
@@ -235,6 +238,8 @@ void AttentionLayer::forward(StepContext& run, const Memory& memory, Tensor y, W
     project(run, saved, xn);
     AttentionSpec scores = spec(run, saved, true);
     if (forget_) scores.forget = forget_.forward(run, saved.forget, saved.cache.forget, xn);
+    if (index_chooses_ && scores.top_k > 0)
+        scores.index = index_.forward(run, saved.workspace.index, saved.cache.index_keys, xn, tables_);
     if (tables_.far_from > 0) {
         const Tensor far = saved.far.first_rows(n);
         scores.far_queries = queries_of(far);
@@ -294,6 +299,7 @@ void AttentionLayer::backward(StepContext& run, Tensor dxn, const Tensor& dy, co
         scores.forget = forget_.sums(saved.forget, n);
         also.forget = forget_.gradient(workspace.forget, n);
     }
+    learn_index(run, memory, xn);
     run.ops.attention_backward(dq, dk, dv, also, workspace.attention, dout, o, lse, q, k, v, scores);
     score_.backward(run, tables_.score, workspace.score, also, scores.row_start);
     if (latent_) {
@@ -306,6 +312,17 @@ void AttentionLayer::backward(StepContext& run, Tensor dxn, const Tensor& dy, co
     }
     output_.backward_input(run, dxn, workspace.output);
     if (forget_) forget_.backward(run, dxn, saved.forget, workspace.forget, xn);
+}
+
+void AttentionLayer::learn_index(StepContext& run, const Memory& memory, const Tensor& xn) const {
+    if (!index_) return;
+    const Saved& saved = static_cast<const Saved&>(memory);
+    const int64_t n = run.batch.count();
+    const Tensor qkv = saved.qkv.first_rows(n), lse = saved.lse.shaped({config_.heads, n});
+    AttentionSpec scores = spec(run, saved, false);
+    if (forget_) scores.forget = forget_.sums(saved.forget, n);
+    index_.learn(run, index_losses_.range(index_place_ * n, n), saved.workspace.index, xn, queries_of(qkv),
+                 keys_of(qkv), lse, scores, tables_);
 }
 
 void AttentionLayer::project_backward(StepContext& run, Tensor dxn, const Tensor& dqkv, const Saved& saved,

@@ -16,6 +16,7 @@
 #include "model/forget_gate.h"
 #include "model/gau_input.h"
 #include "model/heads.h"
+#include "model/key_index.h"
 #include "model/latent.h"
 #include "model/mixer.h"
 #include "model/model_config.h"
@@ -31,6 +32,7 @@ class AttentionLayer : public Mixer {
         // [B K, Q]: the last K projected rows of every sequence, and their convolutions; with convolutions.
         Tensor recent, convolved;
         Tensor forget;         // ForgetGate::plan_cache
+        Tensor index_keys;     // KeyIndex::plan_cache, if it chooses keys
         Latent::Cache latent;  // in place of keys and values
     };
     // What lives only inside one call.
@@ -45,6 +47,7 @@ class AttentionLayer : public Mixer {
         ForgetGate::Workspace forget;
         GauInput::Workspace gau;
         Latent::Workspace latent;
+        KeyIndex::Workspace index;
         Tensor attention;  // workspace of the attention backward
     };
     struct Saved : Memory {
@@ -86,9 +89,16 @@ class AttentionLayer : public Mixer {
         tables_ = tables.layer(layer_);
         score_rows_ = tables.score_rows(layer_);
         far_pairs_ = tables.has_far_pairs(layer_);
+        index_chooses_ = index_ && tables.takes_top_by_index();
     }
     void gather_maxima(Tensor max, bool absolute) override;
     void clip_scores(Ops& ops, const FlatParams& weights, float limit) const override;
+    bool has_index() const override { return bool(index_); }
+    void gather_index_losses(Tensor losses, int64_t place) override {
+        index_losses_ = losses;
+        index_place_ = place;
+    }
+    void learn_index(StepContext& run, const Memory& memory, const Tensor& xn) const override;
 
   private:
     int64_t query_width() const { return config_.heads * config_.head_dim; }
@@ -134,12 +144,16 @@ class AttentionLayer : public Mixer {
     AttentionOutput output_;
     ForgetGate forget_;
     GauInput gau_;
+    KeyIndex index_;
     double base_ = 1;  // factor of <q, k>
     LayerTables tables_;
     ScoreRows score_rows_;
     bool far_pairs_ = false;
     Tensor maxima_;  // [H]
     bool gathers_maxima_ = false, absolute_maxima_ = false;
+    bool index_chooses_ = false;  // in evaluations
+    Tensor index_losses_;         // f32 [layers with an index * N]
+    int64_t index_place_ = 0;     // among these layers
 };
 
 }  // namespace longreach::model

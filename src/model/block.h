@@ -48,6 +48,11 @@ class Block {
     void backward(StepContext& run, Tensor dx, const Saved& saved, const CrossBlock& cross,
                   const Workspace& workspace) const;
 
+    // The part of backward() that trains an index of keys.
+    void learn_index(StepContext& run, const Saved& saved) const {
+        mixer_->learn_index(run, *saved.mixer, saved.mixer_residual.input.first_rows(run.batch.count()));
+    }
+
     Mixer& mixer() { return *mixer_; }
     const Mixer& mixer() const { return *mixer_; }
 

@@ -51,6 +51,13 @@ class Mixer {
     virtual void gather_maxima(Tensor, bool /*absolute*/) {}
     // Scales the query and key matrices of heads whose gathered maximum is above the limit.
     virtual void clip_scores(Ops&, const FlatParams&, float /*limit*/) const {}
+
+    // From now on a training pass of N tokens writes the losses of the mixer's index of keys, f32 [N], to elements
+    // [place N, place N + N).
+    virtual bool has_index() const { return false; }
+    virtual void gather_index_losses(Tensor, int64_t /*place*/) {}
+    // The part of backward() that trains the index, which needs nothing of the rest.
+    virtual void learn_index(StepContext&, const Memory&, const Tensor& /*xn*/) const {}
 };
 
 }  // namespace longreach::model

@@ -18,6 +18,9 @@ struct ScoreChange {
     bool empty() const { return stretch.empty() && laws.is_null(); }
 };
 
+// What decides which keys eval.top_k keeps.
+enum class TopBy { scores, index };
+
 struct PostHocConfig {
     std::string kind = "none";  // or the name of an angle that changes another (law/angle.h)
     double factor = 0;          // k; 0: L / L_train (ntk_dynamic: 1, which grows with L by itself)
@@ -31,7 +34,8 @@ struct PostHocConfig {
     // eval.top_k, eval.top_k_block: keys that a query attends to, at every length; 0: all. They are taken one by
     // one or, with a block size > 0, in blocks.
     int64_t top_k = 0, top_k_block = 0;
-    json::Value score;  // eval.score: null, a formula, the name of a law, or a list of them
+    TopBy top_k_by = TopBy::scores;  // eval.top_k_by
+    json::Value score;               // eval.score: null, a formula, the name of a law, or a list of them
     // "full": layers that attend to the whole sequence at the evaluation; "all"; or layout names,
     // as a list or as "a,b".
     json::Value layers = "full";

@@ -81,6 +81,7 @@ class Tables {
     LayerTables layer(int64_t layer) const;
     ScoreRows score_rows(int64_t layer) const;
     bool has_far_pairs(int64_t layer) const;  // whether it has any at some length
+    bool takes_top_by_index() const { return post_hoc_.top_k > 0 && post_hoc_.top_k_by == TopBy::index; }
 
   private:
     struct Rotary {

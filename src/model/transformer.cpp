@@ -133,6 +133,17 @@ void Transformer::plan_training(Arena& arena, Ops& ops, const PlanSize& size, bo
         a.cross.values.dfirst = arena.activation("dfirst_values", {n, a.cross.values.first.cols()});
     a.workspace = Block::plan_workspace(arena, ops, blocks_, a.blocks, n, size.lengths, true);
     a.head = head_->plan(arena, n, true);
+    if (const int64_t indexes = indexed_layers(); indexes > 0) {
+        index_losses_ = arena.reserve("index_losses", DType::f32, {indexes * n});
+        int64_t place = 0;
+        for (Block& block : blocks_)
+            if (block.mixer().has_index()) block.mixer().gather_index_losses(index_losses_, place++);
+    }
+}
+
+int64_t Transformer::indexed_layers() const {
+    return std::count_if(blocks_.begin(), blocks_.end(),
+                         [](const Block& block) { return block.mixer().has_index(); });
 }
 
 void Transformer::plan_evaluation(Arena& arena, Ops& ops, const PlanSize& size, bool document_mask) {
@@ -257,6 +268,8 @@ void Transformer::forward_backward(Ops& ops, const FlatParams& weights, const Fl
     Masks masks;
     build_masks(ops, batch, a, masks);
     StepContext run{ops, weights, gradients, batch, masks, true};
+    run.gradient_scale = gradient_scale;
+    if (indexes_alone_) return learn_indexes(run, a, traffic);
     if (gradients.write == Write::set)
         for (const ParamTable::Stretch& s : table_.added_to())
             ops.zero(gradients.flat.range(s.begin, s.count));
@@ -295,6 +308,18 @@ void Transformer::forward_backward(Ops& ops, const FlatParams& weights, const Fl
     done(0);
 }
 
+void Transformer::learn_indexes(StepContext& run, Activations& a, ParameterTraffic* traffic) {
+    if (run.gradients.write == Write::set) run.ops.zero(run.gradients.flat);
+    run.gradients.write = Write::add;
+    run_forward(run, a, traffic);
+    const int64_t n = run.batch.count();
+    // For the losses; the gradients at the head are not used.
+    head_->forward_backward(run, a.dx.first_rows(n), a.head, a.x.first_rows(n), run.gradient_scale);
+    for (size_t i = depth(); i-- > 0;) block_at(i).learn_index(run, a.blocks[i]);
+    for (size_t segment = segments_.size(); traffic != nullptr && segment-- > 0;)
+        traffic->done(static_cast<int64_t>(segment));
+}
+
 void Transformer::forward(Ops& ops, const FlatParams& weights, const Batch& batch,
                           ForwardObserver* observer) {
     Activations& a = evaluation_;
@@ -307,6 +332,10 @@ void Transformer::forward(Ops& ops, const FlatParams& weights, const Batch& batc
 
 Tensor Transformer::training_losses(int64_t tokens) const {
     return training_.head.losses.first(tokens);
+}
+
+Tensor Transformer::index_losses(int64_t tokens) const {
+    return index_losses_.first(indexed_layers() * tokens);
 }
 
 Tensor Transformer::evaluation_losses(int64_t tokens) const {

@@ -66,6 +66,11 @@ class Transformer {
     double capped_logit(double logit) const { return head_->capped(logit); }
     // f32 [N] of the last call; training and evaluation may share the memory.
     Tensor training_losses(int64_t tokens) const;
+    // Layers with an index of keys, and the losses of those indexes in the last training pass, f32 [layers * N].
+    int64_t indexed_layers() const;
+    // Training passes compute the gradients of indexes alone; those of other parameters mean nothing then.
+    void train_indexes_alone() { indexes_alone_ = true; }
+    Tensor index_losses(int64_t tokens) const;
     Tensor evaluation_losses(int64_t tokens) const;
     // i32 [N] of the last forward(): the most likely next token at each position, scored or not.
     Tensor evaluation_best(int64_t tokens) const;
@@ -94,6 +99,7 @@ class Transformer {
     void plan_common(Arena& arena, Activations& a, const PlanSize& size, bool document_mask, bool training);
     Coefficient taken_back(const StepContext& run) const { return {run.weight(backout_mix_), -1, 0}; }
     void build_masks(Ops& ops, const Batch& batch, Activations& a, Masks& masks) const;
+    void learn_indexes(StepContext& run, Activations& a, ParameterTraffic* traffic);
     void run_forward(StepContext& run, Activations& a, ParameterTraffic* traffic = nullptr);
     size_t depth() const { return blocks_.size() * static_cast<size_t>(config_.loops); }
     const Block& block_at(size_t place) const { return blocks_[place % blocks_.size()]; }
@@ -105,7 +111,8 @@ class Transformer {
     std::vector<Segment> segments_;
     Tables tables_;
     bool watching_ = false, absolute_ = false;
-    Tensor maxima_;
+    Tensor maxima_, index_losses_;
+    bool indexes_alone_ = false;
     bool training_tables_ = true;
     int64_t stage_window_ = 0;
     void share_tables();

@@ -1,5 +1,6 @@
 #include "optim/optimizer.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "model/param_name.h"
@@ -36,9 +37,19 @@ Optimizer::Optimizer(const OptimizerConfig& config, const model::ParamTable& tab
           [&config](const model::Param& p) {
               return update_rule(config, p.group).kind == UpdateRule::Kind::muon;
           },
-          share.ranks) {}
+          share.ranks) {
+    for (const std::string& pattern : config.only) {
+        OptimizerConfig alone;
+        alone.only = {pattern};
+        const auto& all = table.params();
+        require(
+            std::any_of(all.begin(), all.end(), [&](const model::Param& p) { return alone.trains(p.name); }),
+            ExitCode::usage, "optimizer.only: no tensor is named \"{}\"", pattern);
+    }
+}
 
 Ownership::Range Optimizer::updated(size_t param) const {
+    if (!config_.trains(table_.params()[param].name)) return {};
     if (!share_.sharded) return {0, table_.params()[param].count()};
     return ownership_.part(param, share_.rank);
 }
@@ -51,6 +62,7 @@ void Optimizer::plan(model::Arena& arena, Ops& ops) {
     for (size_t i = 0; i < table_.params().size(); ++i) {
         const model::Param& p = table_.params()[i];
         const Ownership::Range part = updated(i);
+        if (!config_.trains(p.name)) continue;
         const UpdateRule rule = update_rule(config_, p.group);
         std::vector<Tensor> moments;
         for (const char* kind : rule.moments()) {
@@ -78,7 +90,8 @@ void Optimizer::plan(model::Arena& arena, Ops& ops) {
 int64_t Optimizer::state_bytes() const {
     int64_t bytes = 0;
     for (const model::Param& p : table_.params())
-        bytes += p.count() * 4 * static_cast<int64_t>(update_rule(config_, p.group).moments().size());
+        if (config_.trains(p.name))
+            bytes += p.count() * 4 * static_cast<int64_t>(update_rule(config_, p.group).moments().size());
     return bytes;
 }
 
@@ -101,6 +114,7 @@ Optimizer::GradientNorms Optimizer::gradient_norms(Ops& ops) const {
     ops.download(by_slot.data(), squares_);
     GradientNorms norms;  // squares are summed in table order, regardless of the owners
     for (const Ownership::Piece& piece : ownership_.pieces()) {
+        if (!config_.trains(table_.params()[piece.param].name)) continue;
         const double squares = by_slot[static_cast<size_t>(piece.slot)];
         norms.whole += squares;
         const int64_t layer = model::ParamName(table_.params()[piece.param].name).layer;

@@ -34,7 +34,7 @@ class Optimizer {
     const Ownership& ownership() const { return ownership_; }
     bool sharded() const { return share_.sharded && share_.ranks > 1; }
 
-    // Before clipping.
+    // Of the trained parameters, before clipping.
     struct GradientNorms {
         double whole = 0;
         std::vector<double> layers;  // of the parameters of each layer alone
@@ -70,7 +70,7 @@ class Optimizer {
     void set_updates(int64_t updates) { updates_ = updates; }
 
   private:
-    // The part of a parameter that this rank updates.
+    // The part of a parameter that this rank updates; none of one that is not trained.
     Ownership::Range updated(size_t param) const;
 
     OptimizerConfig config_;

@@ -1,5 +1,7 @@
 #include "optim/optimizer_config.h"
 
+#include <fnmatch.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -84,12 +86,25 @@ void OptimizerConfig::fields(config::Fields& f) {
     f.integer(
         "max_bad_steps", max_bad_steps, {.min = 0},
         {"steps with a non-finite loss or gradient are skipped; give up after this many in a row", true});
+    f.texts("only", only,
+            {"names of the tensors to train, where * stands for any characters, [\"*.index.*\"]: all others "
+             "stay as "
+             "they start; []: all are trained"});
+}
+
+bool OptimizerConfig::trains(const std::string& name) const {
+    return only.empty() || std::any_of(only.begin(), only.end(), [&](const std::string& pattern) {
+               return ::fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
+           });
 }
 
 void OptimizerConfig::check(config::Problems& p) const {
     const auto no_effect = [&](const std::string& key, const char* reason, const char* other) {
         p.no_effect(key, reason, other);
     };
+    if (qk_clip.limit > 0 && !only.empty())
+        p.add("optimizer.only", "qk_clip changes queries and keys, whether they are trained or not",
+              "optimizer.qk_clip.limit");
     if (qk_clip.limit == 0) no_effect("optimizer.qk_clip.measure", "limit is 0", "optimizer.qk_clip.limit");
     if (matrices == MatrixOptimizer::adam) {
         for (const char* key : {"lr", "momentum", "nesterov", "form", "warmup_from", "warmup_steps", "scale",

@@ -1,6 +1,9 @@
 // Which optimiser updates which tensors, learning rates, clipping and the schedule over a run.
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "config/fields.h"
 #include "config/problems.h"
 
@@ -59,6 +62,8 @@ struct OptimizerConfig {
     double clip_norm = 0;
     QkClipConfig qk_clip;
     int64_t max_bad_steps = 10;
+    std::vector<std::string> only;  // patterns of the names of trained tensors; empty: all are trained
+    bool trains(const std::string& name) const;
     void fields(config::Fields& f);
     void check(config::Problems& problems) const;
 };

@@ -231,6 +231,7 @@ class AttentionWords {
         add(a.normaliser == model::Normaliser::stick_breaking, "stick-breaking in place of the softmax",
             ".normaliser");
         add(a.forget != model::ForgetKind::none, "a forget gate per head", ".forget");
+        add(a.index_heads > 0, fmt::format("an index of keys of {} heads", a.index_heads), ".index_heads");
         add(a.window > 0, fmt::format("a window of {} keys", grouped(a.window)), "");
         add(a.chunk > 0, fmt::format("chunks of {} positions", grouped(a.chunk)), "");
         add(a.gate.kind != model::GateKind::none, gates[static_cast<size_t>(a.gate.kind)], ".gate.kind");

@@ -61,6 +61,7 @@ const std::vector<Sourced>& choices_with_sources() {
         {".normaliser", "stick_breaking", "tan2024stick"},
         {".forget", "head", "lin2025fox"},
         {".latent.width", "", "deepseek2024v2"},
+        {".index_heads", "", "deepseek2025v32"},
         {".mixer", "gdn", "yang2024gdn"},
         {".mixer", "kda", "kimi2025linear"},
         {".delta.additive", "", "dao2024mamba2"},

@@ -328,10 +328,21 @@ void Experiment::check_layers(config::Problems& p) const {
               "the largest scores of stick-breaking attention are not those of the largest weights", sticks);
     if (eval.rope.top_k > 0 && system.device != Device::cpu)
         p.add("eval.top_k", "no GPU computes it: system.device must be cpu", "system.device");
-    for (const int64_t l : model.distinct_layers())
-        if (model.layer_attention(l).mixer == model::MixerKind::simplicial && system.device != Device::cpu)
+    bool indexed = false;
+    for (const int64_t l : model.distinct_layers()) {
+        const model::AttentionConfig& a = model.layer_attention(l);
+        const bool has_index = a.attends() && a.index_heads > 0;
+        indexed = indexed || has_index;
+        if (system.device == Device::cpu) continue;
+        if (a.mixer == model::MixerKind::simplicial)
             p.add(model.layout_path(l) + ".mixer", "no GPU computes simplicial: system.device must be cpu",
                   "system.device");
+        if (has_index)
+            p.add(model.layout_path(l) + ".index_heads",
+                  "no GPU trains an index of keys: system.device must be cpu", "system.device");
+    }
+    if (eval.rope.top_k > 0 && eval.rope.top_k_by == model::TopBy::index && !indexed)
+        p.add("eval.top_k_by", "no layer has an index of keys", "model.attention.index_heads");
     if (eval.rope.top_k > 0 && model.distinct_attention_layers().empty())
         p.no_effect("eval.top_k", "no layer attends", "model.attention.mixer");
     if (!uses_context && model.train_context != stages.back().context)

@@ -192,6 +192,7 @@ void Recorder::write_metrics(const StepOutcome& outcome, const Stage& stage) {
         row.spikes_skipped = state.spikes_skipped;
     }
     if (e.optimizer.qk_clip.limit > 0) row.max_score = outcome.largest_score;
+    if (session_.model.indexed_layers() > 0) row.index_loss = outcome.index_loss;
     row.layer_grad_norms = outcome.layer_gradient_norms;
     metrics_.append(metrics_file.line(row));
 }

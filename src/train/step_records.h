@@ -18,6 +18,7 @@ struct MetricsRow {
     int64_t skipped = 0;     // steps so far
     std::optional<int64_t> spikes = {}, spikes_skipped = {};
     std::optional<double> max_score = {};
+    std::optional<double> index_loss = {};      // nats per token and layer with an index of keys
     std::vector<double> layer_grad_norms = {};  // of each layer's parameters, before clipping
 };
 inline constexpr io::RecordMembers metrics_file(
@@ -26,7 +27,7 @@ inline constexpr io::RecordMembers metrics_file(
     io::plain("bits_per_byte", &MetricsRow::bits_per_byte), io::plain("grad_norm", &MetricsRow::grad_norm),
     io::plain("lr", &MetricsRow::lr), io::plain("skipped", &MetricsRow::skipped),
     io::plain("spikes", &MetricsRow::spikes), io::plain("spikes_skipped", &MetricsRow::spikes_skipped),
-    io::plain("max_score", &MetricsRow::max_score),
+    io::plain("max_score", &MetricsRow::max_score), io::plain("index_loss", &MetricsRow::index_loss),
     io::plain("layer_grad_norms", &MetricsRow::layer_grad_norms));
 
 // Values that depend on the clock.

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 
+#include "model/key_index.h"
 #include "tasks/task_batches.h"
 
 namespace longreach::train {
@@ -19,6 +20,11 @@ Stepper::Stepper(Session& session, RankAgreement& agreement)
       traffic_(session.experiment.parallel, optimizer_.ownership(), session.model.segments(), session.rank),
       source_(make_source()) {
     const optim::QkClipConfig& clip = session.experiment.optimizer.qk_clip;
+    const auto& params = session.model.params().params();
+    if (std::all_of(params.begin(), params.end(), [&](const model::Param& p) {
+            return !session.experiment.optimizer.trains(p.name) || model::KeyIndex::owns(p.name);
+        }))
+        session.model.train_indexes_alone();
     if (clip.limit > 0) session.model.watch_scores(clip.measure == optim::ScoreMeasure::absolute);
 }
 
@@ -42,6 +48,8 @@ void Stepper::plan_activations(model::Arena& arena, const std::vector<Stage>& st
     batch_.plan(arena, size.tokens, {.documents = documents});
     micro_losses_ = arena.reserve("losses", DType::f64, {most_micro_batches(stages)});
     session_.model.plan_training(arena, session_.ops, size, documents);
+    if (session_.model.indexed_layers() > 0)
+        index_losses_ = arena.reserve("index losses", DType::f64, {most_micro_batches(stages)});
 }
 
 void Stepper::connect() {
@@ -85,9 +93,13 @@ int64_t Stepper::scored_per_step(const Stage& stage) const {
 // Shares the losses of all micro-batches and the squares of all gradients among all ranks.
 void Stepper::gather_scalars(int64_t micro_batches) {
     const auto pieces = static_cast<int64_t>(optimizer_.ownership().pieces().size());
-    agreement_.gather_with_signals(micro_batches + pieces, [&](int rank) {
+    const int64_t indexes = index_losses_ ? micro_batches : 0;
+    agreement_.gather_with_signals(micro_batches + indexes + pieces, [&](int rank) {
         const GradientTree::Range own = tree_.of(rank);
-        return std::vector{micro_losses_.range(own.first, own.end - own.first), optimizer_.squares(rank)};
+        std::vector<Tensor> parts{micro_losses_.range(own.first, own.end - own.first)};
+        if (index_losses_) parts.push_back(index_losses_.range(own.first, own.end - own.first));
+        parts.push_back(optimizer_.squares(rank));
+        return parts;
     });
 }
 
@@ -122,6 +134,7 @@ Stepper::Gradient Stepper::measure(const Stage& stage, data::Loader& loader) {
             tree_.end(ops, m);
         }
         ops.sum(micro_losses_.range(m, 1), model.training_losses(n));
+        if (index_losses_) ops.sum(index_losses_.range(m, 1), model.index_losses(n));
     }
     if (several) traffic_.finish_gradients();
     // Queued before the only wait of a step, which is for its losses and this measurement.
@@ -132,6 +145,12 @@ Stepper::Gradient Stepper::measure(const Stage& stage, data::Loader& loader) {
     ops.download(gradient.losses.data(), micro_losses_.first(stage.micro_batches()));
     for (const double loss : gradient.losses) gradient.loss += loss;
     gradient.loss /= scored;
+    if (index_losses_) {
+        std::vector<double> sums(static_cast<size_t>(stage.micro_batches()));
+        ops.download(sums.data(), index_losses_.first(stage.micro_batches()));
+        for (const double sum : sums) gradient.index_loss += sum;
+        gradient.index_loss /= static_cast<double>(stage.tokens_per_step * model.indexed_layers());
+    }
     optim::Optimizer::GradientNorms norms = optimizer_.gradient_norms(ops);
     gradient.norm = norms.whole;
     gradient.layer_norms = std::move(norms.layers);
@@ -203,6 +222,7 @@ StepOutcome Stepper::step() {
 
     StepOutcome outcome;
     outcome.loss = gradient.loss;
+    outcome.index_loss = gradient.index_loss;
     outcome.layer_gradient_norms = gradient.layer_norms;
     outcome.lr =
         optim::schedule_multiplier(e.optimizer.schedule, state.step, session_.schedule.steps()) * stage.lr;

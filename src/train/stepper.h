@@ -20,6 +20,7 @@ namespace longreach::train {
 
 struct StepOutcome {
     double loss = 0, gradient_norm = 0, lr = 0, largest_score = 0;
+    double index_loss = 0;  // per token and layer with an index of keys
     std::vector<double> layer_gradient_norms = {};
     bool finite = false;   // whether loss and gradient norm are finite
     bool applied = false;  // false: nothing changed, not even the moments
@@ -55,7 +56,7 @@ class Stepper {
     // The result of the forward and backward passes of a step: computing it again gives the same bits.
     struct Gradient {
         std::vector<double> losses;  // sums, by micro-batch, of all ranks
-        double loss = 0, norm = 0;
+        double loss = 0, norm = 0, index_loss = 0;
         std::vector<double> layer_norms;
     };
     std::unique_ptr<data::BatchSource> make_source() const;
@@ -77,6 +78,7 @@ class Stepper {
     std::unique_ptr<data::Loader> loader_;
     model::DeviceBatch batch_;
     Tensor micro_losses_;  // f64 [micro-batches]
+    Tensor index_losses_;  // likewise; empty without an index of keys
     Tensor maxima_;        // f32 [R, scores watched]
     int64_t requested_step_ = 0;
     bool suspicious_ = false;  // the previous step was a spike or not finite

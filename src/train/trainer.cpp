@@ -60,6 +60,12 @@ void Trainer::describe() const {
     for (const auto& [group, count] : by_group)
         parameters += fmt::format("{}{} {}", parameters.empty() ? "" : ", ", group,
                                   human_count(static_cast<double>(count)));
+    if (const auto& only = experiment.optimizer.only; !only.empty()) {
+        int64_t trained = 0;
+        for (const model::Param& p : table.params())
+            if (experiment.optimizer.trains(p.name)) trained += p.count();
+        parameters += fmt::format("; {} of them trained", human_count(static_cast<double>(trained)));
+    }
     const int64_t context = schedule.stages().back().context;
     console.line(fmt::format("model: {} parameters ({}), {} FLOP per training token at context {}",
                              human_count(static_cast<double>(table.count())), parameters,

@@ -3,6 +3,7 @@
 #include "model/delta_models.h"
 #include "model/gau_models.h"
 #include "model/random_models.h"
+#include "model/key_index_models.h"
 #include "model/simplicial_models.h"
 #include "model/small_models.h"
 #include "model/small_variants.h"
@@ -42,7 +43,8 @@ template <class Cpu>
 Sum decode_small_models(Cpu cpu) {
     Sum sum;
     uint32_t i = 0;
-    for (const auto& models : {small_models(), small_variants(), gau_models(), simplicial_models()})
+    for (const auto& models :
+         {small_models(), small_variants(), gau_models(), simplicial_models(), key_index_models()})
         for (const SmallModel& small : models) {
             CAPTURE(small.name);
             // Prompts of one token, shorter and longer than convolutions, windows and chunks.
@@ -126,6 +128,11 @@ TEST_CASE(
             if (kind == "ntk_old") text.post_hoc.factor = 3;
             if (kind == "rerope" || kind == "pi") text.post_hoc.top_k = 6;
             if (kind == "pi") text.post_hoc.top_k_block = 2;
+            if (kind == "yarn" || kind == "leaky_rerope") {
+                text.post_hoc.top_k = 5;
+                text.post_hoc.top_k_by = model::TopBy::index;
+                for (const char* layout : {"half", "latent"}) m.layouts[layout].index_heads = 2;
+            }
             CAPTURE(kind);
             sum.add(check_decoding(m, text));
         }

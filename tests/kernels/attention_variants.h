@@ -90,6 +90,7 @@ struct Problem {
     int64_t query_cols, kv_cols, entries;  // entries of a distance table
     Floats qkv, far, dout, factor, gain, bias, square, sink;
     Doubles forget;
+    IndexScores index;  // as in AttentionSpec
     Ints doc_start, row_start;
     Floats o, lse, maxima, dqkv, dfactor, dgain, dbias, dsink, dforget;
     static constexpr float untouched = 7.0f, sink_before = 0.5f;
@@ -179,6 +180,7 @@ struct Problem {
         if (c.row_square) s.row_square = square.vector();
         if (c.sink) s.sink = sink.vector();
         if (c.forget) s.forget = forget.tensor();
+        s.index = index;
         if (c.far) {
             s.far_queries = part(far, 0), s.far_keys = part(far, 1);
             s.far_from = c.far_from;

@@ -30,6 +30,8 @@ inline Floats decoded(Problem& p, Ops& ops, const KeptRows& kept) {
         if (s.row_square) s.row_square = square.vector();
         if (s.far_queries) s.far_queries = rows_at(s.far_queries, i), s.far_keys = kept.far_keys;
         s.row_start = Tensor();
+        if (s.index)
+            s.index.queries = rows_at(s.index.queries, i), s.index.weights = rows_at(s.index.weights, i);
         int64_t first = 0;
         if (c.window > 0) first = std::max(first, i - c.window + 1);
         if (c.chunk > 0) first = std::max(first, i / c.chunk * c.chunk);

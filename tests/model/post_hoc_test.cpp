@@ -110,18 +110,30 @@ TEST_CASE("top_k: the keys or blocks with the largest scores, at every length, a
     m.layouts["half"].latent = {12, 4, 0};
     m.layouts["half"].sink = model::SinkKind::zero;
     m.layouts["none"].forget = model::ForgetKind::head;
+    m.layouts["full"].index_heads = 2;  // "none" chooses by scores in any case
+    m.layouts["half"].index_heads = 1;
     for (const int64_t tokens : {trained, length}) {
         const Example example = random_example(m.vocab_size, 2, tokens, true);
         ModelFixture fixture(m, {.sequences = 2, .length = length, .document_mask = true});
         const reference::Params<double> weights = fixture.named_weights();
         const std::vector<float> all = losses({}, tokens, m);
-        for (const auto& [k, block] : {std::pair<int64_t, int64_t>{1, 0}, {3, 0}, {3, 3}, {4, 2}, {2, 2}}) {
+        using model::TopBy;
+        for (const auto& [k, block, by] : {std::tuple<int64_t, int64_t, TopBy>{1, 0, TopBy::scores},
+                                           {3, 0, TopBy::scores},
+                                           {3, 3, TopBy::scores},
+                                           {4, 2, TopBy::scores},
+                                           {2, 2, TopBy::scores},
+                                           {1, 0, TopBy::index},
+                                           {4, 0, TopBy::index}}) {
             CAPTURE(k);
             CAPTURE(block);
+            CAPTURE(static_cast<int>(by));
             model::PostHocConfig change;
             change.top_k = k;
             change.top_k_block = block;
+            change.top_k_by = by;
             reference::PostHoc same;
+            same.top_by_index = by == TopBy::index;
             same.top_k = k;
             same.top_k_block = block;
             const std::vector<double> expected = reference::losses(m, weights, example, same);

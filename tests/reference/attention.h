@@ -9,6 +9,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "reference/key_index.h"
 #include "reference/projections.h"
 #include "reference/scores.h"
 #include "reference/weights.h"
@@ -21,6 +22,8 @@ struct Sequence {
     std::vector<int32_t> tokens;
     std::vector<int32_t> doc_start;  // empty: no mask
     Rows<T> first_values;            // values of layer 0, once they are known
+    // By position: what the indexes of keys learn, as numbers of value 0 with the derivatives of their losses.
+    Row<T> index_losses;
     double largest_scores =
         0;  // root mean square of the scores of a layer, without biases (of the delta rule:
             // delta.h); T = double only
@@ -53,6 +56,14 @@ class Attention {
         const bool split = weights_.split();
         const Side above(*this, weights_, x, doc_start);
         const Side below(*this, weights_.denominator(), split ? x : Rows<T>(), doc_start);
+
+        const size_t turning = turning_ > 0 ? turning_ : d_;  // channels of a head of the index
+        const KeyIndex<T> key_index{weights_, name_ + "index.", size_t(a_.index_heads), turning};
+        const Rows<T> index = key_index.scores(x, [&](const Row<T>& row, size_t p, double sign) {
+            return above.turned(row, double(p), sign, turning);
+        });
+        std::vector<std::vector<double>> mean(
+            positions, std::vector<double>(positions, 0));  // weights, summed over heads
 
         Rows<T> out(positions, Row<T>(heads_ * d_, T(0)));
         double squares = 0, pairs = 0;
@@ -88,7 +99,8 @@ class Attention {
                         ++pairs;
                     }
                 }
-                const std::vector<bool> taken = largest_keys(upper, doc_start, i);
+                const std::vector<bool> taken =
+                    largest_keys(change_.top_by_index && !index.empty() ? index[i] : upper, doc_start, i);
                 T total = 0;
                 Row<T> sum(d_, T(0));
                 for (size_t j = 0; j < positions; ++j) {
@@ -97,6 +109,10 @@ class Attention {
                     total += split ? exp(lower[j] - T(largest)) : weight;
                     for (size_t c = 0; c < d_; ++c) sum[c] += weight * v[j][g * d_ + c];
                 }
+                double all = value_of(total);
+                if (a_.sink != model::SinkKind::none) all += std::exp(value_of(sink(h, 0)) - largest);
+                for (size_t j = 0; j < positions; ++j)
+                    if (taken[j]) mean[i][j] += std::exp(value_of(upper[j]) - largest) / all;
                 for (size_t c = 0; c < d_; ++c) {
                     T denominator = total;
                     if (a_.sink != model::SinkKind::none) denominator += exp(sink(h, c) - T(largest));
@@ -104,6 +120,8 @@ class Attention {
                 }
             }
         }
+        KeyIndex<T>::learn(sequence.index_losses, index, mean,
+                           [&](size_t i, size_t j) { return visible(doc_start, i, j); });
         if (pairs > 0)
             sequence.largest_scores = std::max(sequence.largest_scores, std::sqrt(squares / pairs));
         for (size_t p = 0; p < positions; ++p) output_norm(out[p], double(p));
@@ -270,6 +288,25 @@ class Attention {
                    forgotten(h, i, j);
         }
 
+        // Pairs (m, m + d/2) of the turning channels of every head, the last of its `head` ones, rotated by position * theta_m, or as `angle`
+        // says; sign -1: keys.
+        Row<T> turned(Row<T> row, double position, double sign = 1, size_t head = 0) const {
+            if (head == 0) head = o_.d_;
+            const size_t half = o_.turning_ / 2;
+            const bool written = !a_.angle.is_null();
+            for (size_t m = 0; m < (written ? half : theta_.size()); ++m) {
+                const double angle = written ? of_angle("near", m, position) : position * theta_[m];
+                const double grown = written ? std::exp(sign * of_angle("growth", m, position)) : 1;
+                const T cosine = grown * std::cos(angle), sine = grown * std::sin(angle);
+                for (size_t begin = head - o_.turning_; begin < row.size(); begin += head) {
+                    const T first = row[begin + m], second = row[begin + m + half];
+                    row[begin + m] = first * cosine - second * sine;
+                    row[begin + m + half] = first * sine + second * cosine;
+                }
+            }
+            return row;
+        }
+
       private:
         // Every head of a row normed as qk.kind says.
         Row<T> treated(const Row<T>& row, size_t heads, const std::string& name, const T& magnitude) const {
@@ -335,24 +372,6 @@ class Attention {
             }
             return o_.at_position(*formula, position, double(m), o_.turning_);
         }
-        // Pairs (m, m + d/2) of every head's d turning channels rotated by position * theta_m, or as `angle`
-        // says; sign -1: keys.
-        Row<T> turned(Row<T> row, double position, double sign = 1) const {
-            const size_t half = o_.turning_ / 2;
-            const bool written = !a_.angle.is_null();
-            for (size_t m = 0; m < (written ? half : theta_.size()); ++m) {
-                const double angle = written ? of_angle("near", m, position) : position * theta_[m];
-                const double grown = written ? std::exp(sign * of_angle("growth", m, position)) : 1;
-                const T cosine = grown * std::cos(angle), sine = grown * std::sin(angle);
-                for (size_t begin = o_.d_ - o_.turning_; begin < row.size(); begin += o_.d_) {
-                    const T first = row[begin + m], second = row[begin + m + half];
-                    row[begin + m] = first * cosine - second * sine;
-                    row[begin + m + half] = first * sine + second * cosine;
-                }
-            }
-            return row;
-        }
-
         // <q_i, k_j>, rotated
         T product(size_t h, size_t i, size_t j) const {
             const size_t g = o_.kv_head(h), d = o_.d_;

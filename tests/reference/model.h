@@ -46,10 +46,12 @@ class Model {
                            ? v
                            : std::vector<int32_t>(v.begin() + b * e.length, v.begin() + (b + 1) * e.length);
             };
-            const Rows logits = head(stream(part(e.tokens), part(e.doc_start)));
+            Row index_losses(size_t(e.length), T(0));
+            const Rows logits = head(stream(part(e.tokens), part(e.doc_start), nullptr, &index_losses));
             const std::vector<int32_t> targets = part(e.targets);
             for (size_t p = 0; p < targets.size(); ++p)
-                all.push_back(targets[p] < 0 ? T(0) : loss(logits[p], static_cast<size_t>(targets[p])));
+                all.push_back((targets[p] < 0 ? T(0) : loss(logits[p], static_cast<size_t>(targets[p]))) +
+                              index_losses[p]);
         }
         return all;
     }
@@ -68,8 +70,8 @@ class Model {
   private:
     // --- residual stream
     Rows stream(const std::vector<int32_t>& tokens, const std::vector<int32_t>& doc_start,
-                double* score_size = nullptr) const {
-        Sequence<T> sequence{tokens, doc_start, {}, 0};
+                double* score_size = nullptr, Row* index_losses = nullptr) const {
+        Sequence<T> sequence{tokens, doc_start, {}, {}, 0};
         const size_t width = static_cast<size_t>(config_.width);
         Rows x = embedded(tokens, doc_start);
         const Rows x0 = x;
@@ -96,6 +98,7 @@ class Model {
             outputs.push_back(x);
         }
         if (score_size != nullptr) *score_size = sequence.largest_scores;
+        if (index_losses != nullptr && !sequence.index_losses.empty()) *index_losses = sequence.index_losses;
         if (config_.residual.backout >= 0) {
             const Rows& taken = outputs.at(static_cast<size_t>(config_.residual.backout));
             for (size_t p = 0; p < x.size(); ++p)

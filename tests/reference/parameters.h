@@ -173,6 +173,13 @@ inline std::vector<Parameter> parameters(const model::ModelConfig& m) {
             matrix(name + "forget.weight", heads, width);
             constant(name + "forget.bias", {heads}, 0);
         }
+        if (a.index_heads > 0) {
+            const int64_t turning = a.latent.width > 0 ? a.latent.shared : d,
+                          channels = turning > 0 ? turning : d;
+            matrix(name + "index.q.weight", a.index_heads * channels, width);
+            matrix(name + "index.k.weight", channels, width);
+            matrix(name + "index.w.weight", a.index_heads, width);
+        }
         if (a.output_norm.kind != model::OutputNorm::none && a.output_norm.gain)
             constant(name + "output_norm.gain",
                      {a.output_norm.kind == model::OutputNorm::head ? d : heads * d}, 1);

@@ -9,6 +9,7 @@
 
 #include "eval/tables.h"
 #include "io/manifest.h"
+#include "io/safetensors.h"
 #include "train/interpose.h"
 #include "train/sweep_plan.h"
 #include "train/tiny_run.h"
@@ -205,6 +206,42 @@ TEST_CASE(
     CHECK(differing(whole, results_of(home().dir / "stopped-mixers", steps)) == "");
     REQUIRE(run_training(load_tiny(home().config("mixers-ranks"), settings), false, 2) == ExitCode::ok);
     CHECK(differing(whole, results_of(home().dir / "mixers-ranks", steps)) == "");
+}
+
+TEST_CASE(
+    "resume: an index of keys alone, on the weights of another run, which stay as they are; at any number of "
+    "ranks") {
+    if (std::string_view(device) != "cpu") return;  // no GPU trains one
+    home();
+    const std::vector<std::string> settings{"run.init_from=" + (home().dir / "whole"),
+                                            "model.attention.index_heads=2", "optimizer.only=[\"*.index.*\"]",
+                                            "eval.top_k=4", "eval.top_k_by=index"};
+    REQUIRE(run_training(load_tiny(home().config("indexed"), settings)) == ExitCode::ok);
+    const Results whole = results_of(home().dir / "indexed", steps);
+    const auto config = load_tiny(home().config("stopped-index"), settings);
+    for (int64_t k : {3, 7}) REQUIRE(stop_after(config, k) == ExitCode::stopped);
+    REQUIRE(run_training(config) == ExitCode::ok);
+    CHECK(differing(whole, results_of(home().dir / "stopped-index", steps)) == "");
+    REQUIRE(run_training(load_tiny(home().config("index-ranks"), settings), false, 2) == ExitCode::ok);
+    CHECK(differing(whole, results_of(home().dir / "index-ranks", steps)) == "");
+
+    const auto weights = [&](const std::string& run) {
+        return io::SafetensorsFile::open(
+            home().dir / (run + "/checkpoints/" + io::checkpoint_name(steps) + "/model.safetensors"));
+    };
+    const io::SafetensorsFile dense = weights("whole"), indexed = weights("indexed");
+    CHECK(indexed.tensors().size() > dense.tensors().size());
+    for (const io::StoredTensor& tensor : dense.tensors()) {
+        CAPTURE(tensor.name);
+        const io::StoredTensor* kept = indexed.find(tensor.name);
+        REQUIRE(kept != nullptr);
+        std::string before(tensor.bytes(), '\0'), after(kept->bytes(), '\0');
+        dense.read(tensor, before.data(), before.size());
+        indexed.read(*kept, after.data(), after.size());
+        CHECK(before == after);
+    }
+    const std::string moments = whole.at("optimizer.safetensors");
+    CHECK((contains(moments, ".index.q.weight") && !contains(moments, "mlp")));
 }
 
 TEST_CASE(

@@ -147,6 +147,25 @@ TEST_CASE("wrong variants: modules and the residual stream") {
          "(c.json:1:72)"},
         {R"({"stages": [{"steps": 1}], "eval": {"top_k": 64, "top_k_block": 24}, "system": {"device": "cpu"}})",
          "eval.top_k_block (c.json:1:65): 24 does not divide top_k, 64; see eval.top_k (c.json:1:46)"},
+        {R"({"stages": [{"steps": 1}], "eval": {"top_k": 64, "top_k_by": "index"}, "system": {"device": "cpu"}})",
+         "eval.top_k_by (c.json:1:62): no layer has an index of keys; see model.attention.index_heads "
+         "(default)"},
+        {R"({"stages": [{"steps": 1}], "eval": {"top_k_by": "index"}, "model": {"attention": {"index_heads": 2}}, "system": {"device": "cpu"}})",
+         "eval.top_k_by (c.json:1:49): has no effect: top_k is 0; see eval.top_k (default)"},
+        {R"({"stages": [{"steps": 1}], "eval": {"top_k": 8, "top_k_block": 4, "top_k_by": "index"}, "model": {"attention": {"index_heads": 2}}, "system": {"device": "cpu"}})",
+         "eval.top_k_by (c.json:1:79): an index chooses keys one by one: top_k_block must be 0; see "
+         "eval.top_k_block (c.json:1:64)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"index_heads": 2}}, "system": {"device": "auto"}})",
+         "model.attention.index_heads (c.json:1:67): no GPU trains an index of keys: system.device must be "
+         "cpu; "
+         "see system.device (c.json:1:93)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"normaliser": "stick_breaking", "index_heads": 2}}, "system": {"device": "cpu"}})",
+         "model.attention.index_heads (c.json:1:99): an index of keys learns from the softmax; see "
+         "model.attention.normaliser (c.json:1:66)"},
+        {R"({"stages": [{"steps": 1}], "optimizer": {"only": ["*.mlp.*"], "qk_clip": {"limit": 1}}, "model": {"attention": {"qk": {"kind": "none"}}}})",
+         "optimizer.only (c.json:1:50): qk_clip changes queries and keys, whether they are trained or not; "
+         "see "
+         "optimizer.qk_clip.limit (c.json:1:84)"},
         {R"({"stages": [{"steps": 1}], "eval": {"top_k_block": 8}})",
          "eval.top_k_block (c.json:1:52): has no effect: top_k is 0; see eval.top_k (default)"},
         {R"({"stages": [{"steps": 1}], "eval": {"top_k": 64}, "system": {"device": "cpu"}, "model": {"attention": {"normaliser": "stick_breaking"}}})",
