@@ -1,5 +1,5 @@
-// The gated delta rule in chunks of 64 positions, by mma.sync: bf16, one decay per head. kernels/cpu/delta_rule.h and
-// delta_rule_backward.cpp have the mathematics and its letters; this is the same in another order.
+// The gated delta rule in chunks of 64 positions, by mma.sync: bf16, one decay per head or per key channel. The
+// mathematics and its letters are those of kernels/cpu/delta_rule.h and delta_rule_backward.cpp, in another order.
 //
 //   scores      a block per chunk and head, all at once: P, M, products of decays
 //   forward     a block per head and 64 columns of its values, chunk after chunk: U, O, S
@@ -13,7 +13,8 @@
 //
 // A decay per head multiplies rows and columns of products, so q and k enter as they are, unrounded. Rounded to bf16 are
 // P, M, X and, wherever they are a factor, S, dS, U, dW, right sides and the scaled dO; sums, the products of decays and
-// what becomes of a state are f32.
+// what becomes of a state are f32. A decay per key channel is part of the factors: delta_channels.cuh has what follows from
+// that, and the passes take qs, ks and ke, rounded to bf16, where those of a decay per head take q and k.
 //
 // The decay before the first position of a document is taken as 0 instead of cutting the chunk there: every product of
 // decays across it is 0, and so is everything finite that would pass. Positions past the end keep everything (decay 1)
@@ -52,10 +53,13 @@ using Rows = HeadTile<bf16, D, chunk>;  // positions by channels
 using Square = Rows<chunk>;             // positions by positions, or by columns
 inline constexpr int square = chunk * chunk;
 
+enum class DecayPer { head, channel };
+
 // Of one chunk and head.
 struct Edges {
-    float from_start[chunk], to_end[chunk];  // a_0 ... a_t; a_(t+1) ... a_(c-1)
+    float from_start[chunk], to_end[chunk];  // a_0 ... a_t; a_(t+1) ... a_(c-1); 1 with decays per channel
     float beta[chunk];
+    float kept[2 * chunk];  // with decays per channel, of each: a_0 ... a_(c-1)
 };
 
 struct DeltaChunks {
@@ -63,10 +67,10 @@ struct DeltaChunks {
     View<const float> decay, beta;
     const int32_t* doc_start;
     int length, chunks, heads, d, e;
-    bool continues, additive;
+    bool continues, additive, by_channel;
     float query_scale, key_scale;
-    // Workspace, of every chunk and head: P and M as tiles.
-    bf16 *scores, *gram;
+    // Workspace, of every chunk and head: P and M as tiles; with decays per channel qs, ks and ke [3][chunk, d].
+    bf16 *scores, *gram, *faded;
     Edges* edges;
 
     DEVICE int64_t entry(int64_t sequence, int number, int head) const {
@@ -77,11 +81,32 @@ struct DeltaChunks {
                                         int width) const {
         return {x.at(sequence * length, column), x.stride, length, width, true};
     }
+    enum Faded { qs, ks, ke };
+    DEVICE HeadRows<const bf16> faded_rows(int64_t entry, Faded which) const {
+        return {faded + (3 * entry + which) * chunk * d, d, chunk, d, true};
+    }
+    DEVICE bool starts(int64_t first, int t) const {
+        return doc_start ? doc_start[first + t] == t : t == 0 && !continues;
+    }
     DEVICE float decay_of(int64_t first, int t, int head) const {
         if (t >= length) return 1.0f;
-        const bool starts = doc_start ? doc_start[first + t] == t : t == 0 && !continues;
-        return starts ? 0.0f : expf(*decay.at(first + t, head));
+        return starts(first, t) ? 0.0f : expf(*decay.at(first + t, head));
     }
+};
+
+struct DeltaBackward {
+    DeltaChunks in;
+    View<const bf16> dout, dv;
+    View<const float> states;
+    View<bf16> to_dq, to_dk, to_dv;
+    View<float> to_ddecay, to_dbeta;
+    // Workspace: U [N, H e]; dS after every chunk, [e, d] of each chunk and head. Of every 16 columns of values:
+    // gradients at beta [slabs][N, H], and <S, dS> [slabs] of each chunk and head.
+    View<bf16> u;
+    bf16* dstates;
+    float *dbeta, *along;  // along: with decays per head
+    int slabs;
+    int64_t rows;  // N
 };
 
 // --- factors of products: two fragments `low`, `high` of 8 columns each
@@ -199,9 +224,10 @@ DEVICE void copy_square(Square& to, const bf16* from) {
         cp_async_16(to.data + at, from + at);
     }
 }
+template <DecayPer per>
 DEVICE void copy_edges(Edges& to, const Edges& from) {
     const int at = 4 * static_cast<int>(threadIdx.x);
-    if (at < 3 * chunk) cp_async_16(to.from_start + at, from.from_start + at);
+    if (at < (per == DecayPer::head ? 3 : 5) * chunk) cp_async_16(to.from_start + at, from.from_start + at);
 }
 
 // The warp's columns of a tile [positions, columns], positions in blocks of 16, as the first factor of products.
@@ -282,12 +308,12 @@ DEVICE void add_to_state(Fragments<1, D / 8>& s, const uint32_t (&x)[blocks][4],
         multiply_step_trans(s, a, tile, k, 0, lane);
     }
 }
-template <int D>
-DEVICE void scale_state(Fragments<1, D / 8>& s, float factor) {
+template <int D, DecayPer per>
+DEVICE void fade_state(Fragments<1, D / 8>& s, const Edges& edges) {
+    const float all = edges.from_start[chunk - 1];
 #pragma unroll
     for (int n = 0; n < D / 8; ++n)
-#pragma unroll
-        for (int e = 0; e < 4; ++e) s.of[0][n][e] *= factor;
+        scale_pair(s.of[0][n], s.of[0][n], per == DecayPer::head ? float2{all, all} : of_pair(edges.kept, n));
 }
 // body(word, channel, column): the pairs of neighbouring channels in a state's fragments, word of the lane's two.
 template <int D, class Body>
@@ -353,6 +379,7 @@ inline int64_t entries_of(const DeltaSpec& s) {
 inline void take_scores(DeltaChunks& c, DeltaSpace& space, const DeltaSpec& s) {
     c.scores = space.take<bf16>(entries_of(s) * square);
     c.gram = space.take<bf16>(entries_of(s) * square);
+    c.faded = space.take<bf16>(3 * entries_of(s) * chunk * s.key_dim);
     c.edges = space.take<Edges>(entries_of(s));
 }
 inline DeltaChunks chunks_of(const DeltaInputs& in, const DeltaSpec& s) {
@@ -369,10 +396,12 @@ inline DeltaChunks chunks_of(const DeltaInputs& in, const DeltaSpec& s) {
             .e = static_cast<int>(s.value_dim),
             .continues = s.continues,
             .additive = s.additive,
+            .by_channel = in.decay.cols() > s.heads,
             .query_scale = s.query_scale,
             .key_scale = s.key_scale,
             .scores = nullptr,
             .gram = nullptr,
+            .faded = nullptr,
             .edges = nullptr};
 }
 
@@ -383,16 +412,23 @@ inline dim3 chunk_grid(const DeltaSpec& s) {
 inline dim3 pass_grid(const DeltaSpec& s) {
     return dim3(static_cast<unsigned>(s.batch * s.heads), blocks_for(s.value_dim, columns));
 }
-// body(D): the channels of the tiles that hold heads of key_dim.
+// body(D, per): the channels of the tiles that hold the heads' keys, and what has a decay.
 template <class Body>
-void with_key_tile(int64_t key_dim, Body body) {
-    if (key_dim <= 64)
-        body(std::integral_constant<int, 64>{});
+void with_form(const DeltaChunks& c, Body body) {
+    const auto with_decay = [&](auto channels) {
+        if (c.by_channel)
+            body(channels, std::integral_constant<DecayPer, DecayPer::channel>{});
+        else
+            body(channels, std::integral_constant<DecayPer, DecayPer::head>{});
+    };
+    if (c.d <= 64)
+        with_decay(std::integral_constant<int, 64>{});
     else
-        body(std::integral_constant<int, 128>{});
+        with_decay(std::integral_constant<int, 128>{});
 }
-// Fills scores, gram and edges.
+// Fills scores, gram, faded and edges.
 void launch_scores(const DeltaChunks& c, const DeltaSpec& s, Stream stream);
+void launch_gradients(const DeltaBackward& b, const DeltaSpec& s, Stream stream);
 inline void check_space(const Tensor& workspace, const DeltaSpec& s, bool backward) {
     check(workspace.bytes() >= delta_chunks_workspace(s, backward) &&
               reinterpret_cast<uintptr_t>(workspace.data()) % 16 == 0,

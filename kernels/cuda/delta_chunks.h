@@ -6,8 +6,8 @@
 
 namespace longreach::cuda {
 
-// Whether the chunked kernels take these: bf16, one decay per head, 32 to 128 key channels, at least 16 positions,
-// channels of keys and of values in eights, rows that start on 16 bytes. Those of o, of the saved states and of the
+// Whether the chunked kernels take these: bf16, 32 to 128 key channels, at least 16 positions, channels of keys and of
+// values in eights, rows that start on 16 bytes. Those of o, of the saved states and of the
 // gradients have to as well.
 bool delta_in_chunks(const DeltaInputs& in, const DeltaSpec& spec);
 int64_t delta_chunks_workspace(const DeltaSpec& spec, bool backward);

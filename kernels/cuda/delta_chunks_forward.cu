@@ -1,5 +1,5 @@
 // The gated delta rule in chunks (delta_chunks.cuh): scores of all chunks, then chunk after chunk along a sequence.
-#include "kernels/cuda/delta_chunks.cuh"
+#include "kernels/cuda/delta_channels.cuh"
 
 namespace longreach::cuda {
 
@@ -7,10 +7,13 @@ using namespace delta;
 
 namespace {
 
-template <int D>
+struct Factors {
+    float of[chunk * factor_stride];
+};
+template <int D, DecayPer per>
 struct ScoreLayout {
     Rows<D> q, k;
-    float factors[chunk * factor_stride];
+    std::conditional_t<per == DecayPer::head, Factors, DecaySums<D>> decays;
     float diagonal[blocks][block * (block + 8)];  // M's blocks
     float decay[chunk], beta[chunk];
 };
@@ -31,8 +34,8 @@ DEVICE void solve_block(bf16* gram, const float* m, const float* beta, int begin
 }
 
 // Writes a warp's 16 rows of P to device memory; of M the blocks before the diagonal one, which goes to shared memory.
-template <int D>
-DEVICE void write_scores(ScoreLayout<D>& m, const DeltaChunks& c, int64_t entry, int warp,
+template <int D, DecayPer per>
+DEVICE void write_scores(ScoreLayout<D, per>& m, const DeltaChunks& c, int64_t entry, int warp,
                          const Fragments<1, 8>& of_q, const Fragments<1, 8>& of_k) {
     const int lane = lane_of(), g = lane / 4;
     bf16 *scores = c.scores + entry * square, *gram = c.gram + entry * square;
@@ -42,7 +45,8 @@ DEVICE void write_scores(ScoreLayout<D>& m, const DeltaChunks& c, int64_t entry,
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const int t = 16 * warp + 8 * half + g, j = 8 * n + lane % 4 * 2, at = place_in_square(t, j);
-            const float2 f = factor_pair(m.factors, t, j);
+            float2 f{1.0f, 1.0f};
+            if constexpr (per == DecayPer::head) f = factor_pair(m.decays.of, t, j);
             const float *q = of_q.of[0][n] + 2 * half, *k = of_k.of[0][n] + 2 * half;
             *reinterpret_cast<uint32_t*>(scores + at) = pack_bf16(at_q * f.x * q[0], at_q * f.y * q[1]);
             if (c.additive) continue;
@@ -55,10 +59,10 @@ DEVICE void write_scores(ScoreLayout<D>& m, const DeltaChunks& c, int64_t entry,
         }
 }
 
-template <int D>
-KERNEL(pass_threads)
+template <int D, DecayPer per>
+KERNEL(pass_threads, per == DecayPer::head ? 5 : 3)  // as many blocks as need no spills
 void delta_scores_kernel(DeltaChunks c) {
-    auto& m = shared<ScoreLayout<D>>();
+    auto& m = shared<ScoreLayout<D, per>>();
     const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, head = static_cast<int>(blockIdx.y);
     const int64_t sequence = blockIdx.x / c.chunks;
     const int number = static_cast<int>(blockIdx.x) % c.chunks, begin = number * chunk;
@@ -69,23 +73,33 @@ void delta_scores_kernel(DeltaChunks c) {
     Edges& edges = c.edges[entry];
     if (thread < chunk) {
         const int t = begin + thread;
-        m.decay[thread] = c.decay_of(first, t, head);
+        if constexpr (per == DecayPer::head) m.decay[thread] = c.decay_of(first, t, head);
         m.beta[thread] = edges.beta[thread] = t < c.length ? *c.beta.at(first + t, head) : 0.0f;
+    }
+    if constexpr (per == DecayPer::channel) {
+        fill_sums<pass_threads>(m.decays, c, first, begin, head);
+        if (thread < D) edges.kept[thread] = exp2_approx(-fabsf(*m.decays.at(chunk - 1, thread)));
     }
     cp_async_wait<0>();
     __syncthreads();
     Fragments<1, 8> of_q, of_k;
     of_q.clear();
     of_k.clear();
-    multiply_triangle<D>(of_q, m.q, m.k, warp);
-    if (!c.additive) multiply_triangle<D>(of_k, m.k, m.k, warp);
-    if (thread < chunk) {  // warps with the shorter rows
-        edges.to_end[thread] = fill_factors(m.factors, m.decay, thread);
-    } else if (thread == chunk) {
-        float product = 1.0f;
-        for (int t = 0; t < chunk; ++t) edges.from_start[t] = product *= m.decay[t];
+    if constexpr (per == DecayPer::head) {
+        multiply_triangle<D>(of_q, m.q, m.k, warp);
+        if (!c.additive) multiply_triangle<D>(of_k, m.k, m.k, warp);
+        if (thread < chunk) {  // warps with the shorter rows
+            edges.to_end[thread] = fill_factors(m.decays.of, m.decay, thread);
+        } else if (thread == chunk) {
+            float product = 1.0f;
+            for (int t = 0; t < chunk; ++t) edges.from_start[t] = product *= m.decay[t];
+        }
+        __syncthreads();
+    } else {
+        multiply_levels(of_q, of_k, m.q, m.k, m.decays, warp, c.additive);
+        write_faded(c, entry, m.q, m.k, m.decays, warp);
+        if (thread < chunk) edges.from_start[thread] = edges.to_end[thread] = 1.0f;
     }
-    __syncthreads();
     write_scores(m, c, entry, warp, of_q, of_k);
     if (c.additive) return;
     __syncwarp(all_lanes);
@@ -97,6 +111,7 @@ struct DeltaForward {
     View<bf16> o;
     View<float> states, state;
 };
+// With decays per channel q is qs, k[0] ks and k[1] ke.
 template <int D>
 struct ForwardLayout {
     Rows<D> q, k[2];  // k and the edges stay until the next chunk's are there
@@ -105,16 +120,23 @@ struct ForwardLayout {
 };
 
 // The copies of load_keys() are committed with those of load_others(), which always follow.
-template <int D>
+template <int D, DecayPer per>
 DEVICE void load_keys(ForwardLayout<D>& m, const DeltaChunks& c, const DeltaPlace& at, int number) {
-    load_tile<pass_threads>(m.k[number % 2], c.rows_of(c.k, at.sequence, at.head * c.d, c.d), number * chunk);
-    copy_edges(m.edges[number % 2], c.edges[c.entry(at.sequence, number, at.head)]);
+    if constexpr (per == DecayPer::head)
+        load_tile<pass_threads>(m.k[number % 2], c.rows_of(c.k, at.sequence, at.head * c.d, c.d),
+                                number * chunk);
+    copy_edges<per>(m.edges[number % 2], c.edges[c.entry(at.sequence, number, at.head)]);
 }
-template <int D>
+template <int D, DecayPer per>
 DEVICE void load_others(ForwardLayout<D>& m, const DeltaChunks& c, const DeltaPlace& at, int number) {
     const int64_t entry = c.entry(at.sequence, number, at.head);
     const int group = static_cast<int>(blockIdx.y) * columns;
-    load_tile<pass_threads>(m.q, c.rows_of(c.q, at.sequence, at.head * c.d, c.d), number * chunk);
+    if constexpr (per == DecayPer::head) {
+        load_tile<pass_threads>(m.q, c.rows_of(c.q, at.sequence, at.head * c.d, c.d), number * chunk);
+    } else {
+        load_tile<pass_threads>(m.q, c.faded_rows(entry, c.qs), 0);
+        if (!c.additive) load_tile<pass_threads>(m.k[0], c.faded_rows(entry, c.ks), 0);
+    }
     load_tile<pass_threads>(m.v, c.rows_of(c.v, at.sequence, at.head * c.e + group, c.e - group),
                             number * chunk);
     copy_square(m.scores, c.scores + entry * square);
@@ -148,7 +170,7 @@ DEVICE void write_state(const Fragments<1, D / 8>& s, float* to, const DeltaChun
     });
 }
 
-template <int D>
+template <int D, DecayPer per>
 KERNEL(pass_threads, 2)
 void delta_forward_kernel(DeltaForward f) {
     auto& m = shared<ForwardLayout<D>>();
@@ -164,16 +186,21 @@ void delta_forward_kernel(DeltaForward f) {
             s.of[0][n][2 * half + 1] = from[int64_t{channel + 1} * c.e + column];
         });
     }
-    load_keys(m, c, at, 0);
-    load_others(m, c, at, 0);
+    load_keys<D, per>(m, c, at, 0);
+    load_others<D, per>(m, c, at, 0);
 #pragma unroll 1
     for (int number = 0; number < c.chunks; ++number) {
-        const Rows<D>& keys = m.k[number % 2];
+        const Rows<D>&keys = m.k[per == DecayPer::head ? number % 2 : 0],
+              &late_keys = m.k[per == DecayPer::head ? number % 2 : 1];
         const Edges& edges = m.edges[number % 2];
         const int begin = number * chunk;
         cp_async_wait<0>();
         __syncthreads();
-        if (number + 1 < c.chunks) load_keys(m, c, at, number + 1);
+        if (number + 1 < c.chunks) load_keys<D, per>(m, c, at, number + 1);
+        if constexpr (per == DecayPer::channel) {
+            load_tile<pass_threads>(m.k[1], c.faded_rows(c.entry(at.sequence, number, at.head), c.ke), 0);
+            cp_async_commit();
+        }
         if (f.states.data)
             write_state<D>(s, f.states.at(c.entry(at.sequence, number, at.head), at.column), c, at.column);
         Fragments<1, 8> rest;
@@ -187,9 +214,10 @@ void delta_forward_kernel(DeltaForward f) {
             write_columns(m.v, out, c, f.o.at(at.first + begin, int64_t{at.head} * c.e + at.column),
                           f.o.stride, begin, c.e - at.column);
         }
+        if constexpr (per == DecayPer::channel) cp_async_wait<0>();
         __syncthreads();
-        if (number + 1 < c.chunks) load_others(m, c, at, number + 1);
-        scale_state<D>(s, edges.from_start[chunk - 1]);
+        if (number + 1 < c.chunks) load_others<D, per>(m, c, at, number + 1);
+        fade_state<D, per>(s, edges);
 #pragma unroll
         for (int b = 0; b < blocks; ++b) {  // u becomes that of the products with ke
             float low[4], high[4];
@@ -199,7 +227,7 @@ void delta_forward_kernel(DeltaForward f) {
             scale_pair(high, rest.of[0][2 * b + 1], {c.key_scale * q.x * y.x, c.key_scale * q.y * y.y});
             pack_operand(u[b], low, high);
         }
-        add_to_state<D>(s, u, keys);
+        add_to_state<D>(s, u, late_keys);
     }
     if (f.state.data) write_state<D>(s, f.state.at(at.item, at.column), c, at.column);
 }
@@ -211,16 +239,17 @@ View<float> numbers_of(const Tensor& t) {
 }  // namespace
 
 void delta::launch_scores(const DeltaChunks& c, const DeltaSpec& s, Stream stream) {
-    with_key_tile(s.key_dim, [&](auto channels) {
+    with_form(c, [&](auto channels, auto decays) {
         constexpr int D = decltype(channels)::value;
-        launch(delta_scores_kernel<D>, {chunk_grid(s), dim3(pass_threads), sizeof(ScoreLayout<D>), stream},
-               c);
+        constexpr DecayPer per = decltype(decays)::value;
+        launch(delta_scores_kernel<D, per>,
+               {chunk_grid(s), dim3(pass_threads), sizeof(ScoreLayout<D, per>), stream}, c);
     });
 }
 
 bool delta_in_chunks(const DeltaInputs& in, const DeltaSpec& s) {
-    return in.q.dtype == DType::bf16 && in.decay.cols() == s.heads && s.key_dim >= 32 && s.key_dim <= 128 &&
-           s.length >= block && s.key_dim % 8 == 0 && s.value_dim % 8 == 0 && aligned(in.q, in.k, in.v);
+    return in.q.dtype == DType::bf16 && s.key_dim >= 32 && s.key_dim <= 128 && s.length >= block &&
+           s.key_dim % 8 == 0 && s.value_dim % 8 == 0 && aligned(in.q, in.k, in.v);
 }
 
 void delta_rule_in_chunks(Tensor o, const DeltaStates& states, Tensor workspace, const DeltaInputs& in,
@@ -230,9 +259,9 @@ void delta_rule_in_chunks(Tensor o, const DeltaStates& states, Tensor workspace,
     DeltaSpace space{static_cast<std::byte*>(workspace.data())};
     take_scores(f.in, space, spec);
     launch_scores(f.in, spec, stream);
-    with_key_tile(spec.key_dim, [&](auto channels) {
+    with_form(f.in, [&](auto channels, auto decays) {
         constexpr int D = decltype(channels)::value;
-        launch(delta_forward_kernel<D>,
+        launch(delta_forward_kernel<D, decltype(decays)::value>,
                {pass_grid(spec), dim3(pass_threads), sizeof(ForwardLayout<D>), stream}, f);
     });
 }

@@ -6,8 +6,8 @@
 // queries, keys and decays are sums over the columns: over a warp at once, over the warps' columns by a second kernel.
 //
 // Right and deterministic, not fast: per position a chain of 3 d (backward 9 d) multiply-adds on the f32 units, sums of
-// 32 lanes for every channel. What delta_in_chunks() takes goes to tensor cores in chunks; here are f32, decays per
-// channel, and heads of other sizes.
+// 32 lanes for every channel. What delta_in_chunks() takes goes to tensor cores in chunks; here are f32, rows on any
+// byte and heads of other sizes.
 #include <algorithm>
 #include <utility>
 

@@ -4,7 +4,8 @@
 // Bounds: those of kernels/delta_reference.h with factors of bf16, and bf16 results err by their own rounding. They take
 // the largest rows and states of all positions for each element, and say little of one of ordinary size. So the mean
 // error, root of the mean square over a result relative to that of the result, has a bound too: no more than ten
-// roundings of factors (see there) lie between operands and a result. Each is a random number up to 2^-9 of what it
+// roundings of factors (see there) lie between operands and a result (with decays by channel also those of decayed rows
+// and, for the gradients at decays, of products x dx; the bound is the same). Each is a random number up to 2^-9 of what it
 // rounds, sqrt(1/3) of that in the root mean square; as there, a factor of 2 for gradients, which pass twice.
 #include "cuda/delta_run.h"
 #include "cuda/schedule.h"
@@ -73,14 +74,15 @@ const std::vector<Kind> kinds = {
     {"decays that keep nearly everything", {1, 130, 1, 64, 64, false, false, false, 1e-12, 1e-6}},
     {"decays that keep nearly nothing", {1, 130, 1, 64, 64, false, false, false, 20, 2000}},
     {"decays of both kinds", {1, 130, 2, 64, 64, false, true, false, 1e-6, 300}},
+    {"decays of 0 beside those of 1", {1, 130, 3, 64, 40, false, true, false, 1e-3, 3, true}},
+    {"heads of 32", {1, 70, 2, 32, 48}},
     {"additive", {1, 150, 1, 64, 64, false, true, true}},
     {"additive, heads of 128", {1, 66, 1, 128, 128, false, false, true}},
     {"rows on any byte", {1, 70, 1, 64, 64}, 1.0f, 3},
-    {"decays by channel", {1, 70, 1, 64, 64, true}},
 };
 
 void check_kind(Ops& ops, const Kind& kind) {
-    const std::string name = kind.name;
+    const std::string name = std::string(kind.name) + (kind.c.by_channel ? ", decays by channel" : "");
     CAPTURE(name);
     Problem p = rounded(kind.c, kind.key_scale);
     DeviceRun run(ops, p, kind.gap);
@@ -102,14 +104,20 @@ void check_kind(Ops& ops, const Kind& kind) {
 
 TEST_CASE("the delta rule in bf16 agrees with its recurrence, under every schedule with the same bits") {
     const auto ops = make_cuda_ops({.precision = Precision::bf16});
-    for (const Kind& kind : kinds) check_kind(*ops, kind);
+    for (Kind kind : kinds)
+        for (bool by_channel : {false, true}) {
+            kind.c.by_channel = by_channel;
+            check_kind(*ops, kind);
+        }
 }
 
 TEST_CASE("long sequences of the delta rule in bf16") {
     if (in_harness()) return;
     const auto ops = make_cuda_ops({.precision = Precision::bf16});
     for (int64_t length : {1000, 4096})
-        for (int64_t d : {64, 128}) check_kind(*ops, {"long", {1, length, 2, d, 128, false, length == 1000}});
+        for (int64_t d : {64, 128})
+            for (bool by_channel : {false, true})
+                check_kind(*ops, {"long", {1, length, 2, d, 128, by_channel, length == 1000}});
 }
 
 // The second part begins with the state that the first one left.
@@ -117,7 +125,7 @@ TEST_CASE("a sequence in bf16 read in two parts is the whole sequence") {
     const auto ops = make_cuda_ops({.precision = Precision::bf16});
     for (int64_t prompt : {64, 70, 149}) {  // 149: one position is left, for the recurrence
         CAPTURE(prompt);
-        Problem p = rounded({1, 150, 2, 64, 64});
+        Problem p = rounded({1, 150, 2, 64, 64, prompt != 64});
         DeviceRun run(*ops, p, 0);
         run.forward(0, prompt);
         run.forward(prompt, 150 - prompt);

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "kernels/support.h"
@@ -22,6 +23,7 @@ struct Case {
     int64_t batch, length, heads, d, e;
     bool by_channel = false, documents = false, additive = false;
     double least = 1e-3, most = 3;  // -decay lies between them, evenly in its logarithm
+    bool extremes = false;  // of three channels one keeps exp(-20), one all, and some decays are exactly 0
 };
 
 // One call, its operands between guards.
@@ -58,6 +60,11 @@ struct Problem {
         for (int64_t i = 0; i < decay.count(); ++i)
             decay[i] = static_cast<float>(
                 -std::exp(std::log(c.least) + std::log(c.most / c.least) * rng.uniform(drawn++)));
+        for (int64_t i = 0; c.extremes && i < decay.count(); ++i) {
+            const int64_t n = i / w, channel = i % w;
+            if (channel % 3 < 2) decay[i] = channel % 3 == 0 ? -20.0f : 0.0f;
+            if ((n + channel) % 37 == 7) decay[i] = -std::numeric_limits<float>::infinity();
+        }
         for (int64_t i = 0; i < beta.count(); ++i) beta[i] = static_cast<float>(rng.uniform(drawn++));
         for (int64_t n = 0; n < rows; ++n)
             for (int64_t h = 0; h < c.heads; ++h) unit_length(n, h);

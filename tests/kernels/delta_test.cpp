@@ -27,6 +27,7 @@ std::vector<Case> cases() {
             for (const auto& [least, most] :
                  std::vector<std::pair<double, double>>{{1e-12, 1e-6}, {20, 2000}, {1e-6, 300}})
                 all.push_back({1, 140, 2, 16, 16, by_channel, documents, false, least, most});
+            all.push_back({1, 140, 3, 16, 16, by_channel, documents, false, 1e-3, 3, true});
             all.push_back({2, 150, 2, 20, 12, by_channel, documents, true});
         }
     return all;

@@ -179,10 +179,11 @@ const std::vector<Family> families{
     {"gated delta rule",
      [](Room& room, DType type) {
          const int64_t rows = 70, heads = 2;
-         for (int64_t d : {64, 128, 256}) {
+         for (auto [d, decays] :
+              std::vector<std::pair<int64_t, int64_t>>{{64, 1}, {64, 64}, {128, 1}, {128, 128}, {256, 1}}) {
              const DeltaSpec spec{.batch = 1, .length = rows, .heads = heads, .key_dim = d, .value_dim = 40};
              Tensor k = room.make(type, rows, heads * d), v = room.make(type, rows, heads * 40);
-             Tensor decay = room.f32(rows, heads), beta = room.f32(rows, heads);
+             Tensor decay = room.f32(rows, heads * decays), beta = room.f32(rows, heads);
              Tensor states = room.f32(2 * heads, d * 40);
              const cuda::DeltaInputs in{.q = k, .k = k, .v = v, .decay = decay, .beta = beta};
              cuda::delta_rule(room.make(type, rows, heads * 40), {.of_chunks = states},
@@ -190,7 +191,7 @@ const std::vector<Family> families{
              cuda::delta_rule_backward({.q = room.make(type, rows, heads * d),
                                         .k = room.make(type, rows, heads * d),
                                         .v = room.make(type, rows, heads * 40),
-                                        .decay = room.f32(rows, heads),
+                                        .decay = room.f32(rows, heads * decays),
                                         .beta = room.f32(rows, heads)},
                                        room.workspace(cuda::delta_workspace(spec, true, type)), v, states, in,
                                        spec, nullptr);

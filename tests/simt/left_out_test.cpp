@@ -188,16 +188,20 @@ TEST_CASE("attention forward, and backward by pairs of warps, need each of their
 
 TEST_CASE("the delta rule in chunks needs each of its barriers and waits") {
     // Three chunks, whose tiles follow each other; columns past the first 64.
-    delta::Problem p = delta::rounded({1, 130, 1, 64, 72});
     const auto ops = make_cuda_ops({.precision = Precision::bf16});
-    delta::DeviceRun run(*ops, p, 0);
-    const Subject subject = {"the delta rule",
-                             [] {},
-                             [&] { run.execute(); },
-                             {{run.o.memory.data(), static_cast<size_t>(p.rows * 72 * 2)},
-                              {run.dq.memory.data(), static_cast<size_t>(p.rows * 64 * 2)},
-                              {run.ddecay.memory.data(), 8}}};
-    CHECK(check_left_out({subject}) == 23);
+    const auto subject = [](const char* name, delta::DeviceRun& run) {
+        return Subject{name,
+                       [] {},
+                       [&run] { run.execute(); },
+                       {{run.o.memory.data(), static_cast<size_t>(run.p.rows * 72 * 2)},
+                        {run.dq.memory.data(), static_cast<size_t>(run.p.rows * 64 * 2)},
+                        {run.ddecay.memory.data(), 8}}};
+    };
+    delta::Problem by_head = delta::rounded({1, 130, 1, 64, 72}),
+                   by_channel = delta::rounded({1, 130, 1, 64, 72, true});
+    delta::DeviceRun of_heads(*ops, by_head, 0), of_channels(*ops, by_channel, 0);
+    CHECK(check_left_out({subject("the delta rule", of_heads),
+                          subject("the delta rule, decays by channel", of_channels)}) == 37);
 }
 
 TEST_CASE("kernels for Hopper need each of their barriers, fences, arrivals, commits and waits") {
