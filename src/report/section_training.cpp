@@ -92,14 +92,32 @@ void frame_late(plot::LineChart& chart, double from) {
     frame(chart, low, high);
 }
 
-std::string training_figure(const PageContext& page) {
-    plot::LineChart chart{.id = "training",
-                          .title = "Training loss",
-                          .description = "Loss of the training batches over steps.",
+// A loss of every logged step.
+struct TrainingLoss {
+    const char *id, *title, *label, *description, *unit;
+    std::optional<double> (*of)(const train::MetricsRow& row);
+};
+constexpr TrainingLoss model_loss{
+    "training",       "Training loss",
+    "training loss",  "Loss of the training batches over steps.",
+    "nats per token", [](const train::MetricsRow& row) { return std::optional(row.loss); }};
+constexpr TrainingLoss index_loss{
+    "index",
+    "Loss of the index of keys",
+    "loss of the index",
+    "Divergence of what the indexes of keys expect from the mean weights of the heads, over steps.",
+    "nats per token and layer",
+    [](const train::MetricsRow& row) { return row.index_loss; }};
+
+std::string training_figure(const PageContext& page, const TrainingLoss& what) {
+    plot::LineChart chart{.id = what.id,
+                          .title = what.title,
+                          .description = what.description,
                           .x_label = "step",
-                          .y_label = "training loss, nats per token",
+                          .y_label = fmt::format("{}, {}", what.label, what.unit),
                           .marks = stage_marks(page.collection)};
-    table::DataTable table{.caption = "Training loss, mean over seeds (nats per token)", .header = {"step"}};
+    table::DataTable table{.caption = fmt::format("{}, mean over seeds ({})", what.title, what.unit),
+                           .header = {"step"}};
     std::map<int64_t, std::map<size_t, double>> by_step;
     std::vector<size_t> columns;  // series of the table
     const int64_t last = last_step(page.collection);
@@ -112,8 +130,10 @@ std::string training_figure(const PageContext& page) {
         for (const RunRecord* run : runs_of(page.collection, s)) {
             plot::ChartLine raw{.series = i, .faint = true};
             for (const train::MetricsRow& row : thinned(run->training)) {
-                raw.points.push_back({static_cast<double>(row.step), row.loss});
-                at_step[row.step].push_back(row.loss);
+                const std::optional<double> loss = what.of(row);
+                if (!loss) continue;
+                raw.points.push_back({static_cast<double>(row.step), *loss});
+                at_step[row.step].push_back(*loss);
             }
             chart.lines.push_back(raw);
         }
@@ -151,10 +171,15 @@ std::string training_figure(const PageContext& page) {
     std::vector<View> views = views_of(page, chart, 4);
     if (views.back().key == "difference") frame_late(views.back().chart, 0.12 * static_cast<double>(last));
     return line_figure(
-        page, "training-loss", views,
+        page, fmt::format("{}-loss", what.id), views,
         "Strong lines are running means over a fortieth of the run and over seeds, faint lines the "
         "single runs as logged. The first steps may lie above the frame of the linear axes.",
         table);
+}
+
+std::string index_figure(const PageContext& page) {
+    const std::string figure = training_figure(page, index_loss);
+    return figure.empty() ? figure : subheading("Index of keys") + figure;
 }
 
 // Gradient norms by layer, means over the last tenth of the logged steps.
@@ -280,7 +305,9 @@ std::string validation_figures(const PageContext& page) {
 }
 
 Section training_section(const PageContext& page) {
-    return {"training", "Training", training_figure(page) + validation_figures(page) + gradient_figure(page)};
+    return {"training", "Training",
+            training_figure(page, model_loss) + validation_figures(page) + index_figure(page) +
+                gradient_figure(page)};
 }
 
 }  // namespace longreach::report

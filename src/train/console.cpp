@@ -113,8 +113,10 @@ std::string progress_line(const Progress& p) {
     std::string out = fmt::format("{:>{}}/{} {:>3.0f}%", p.step, width, p.total_steps,
                                   100.0 * static_cast<double>(p.step) / static_cast<double>(p.total_steps));
     if (!p.stage.empty()) out += "  " + p.stage;
-    out += fmt::format("  T {}  loss {:.4f}  norm {:<7.3g}  lr {:<7.3g}  {:>6} tok/s", p.context, p.loss,
-                       p.gradient_norm, p.lr, human_count(p.tokens_per_second));
+    out += fmt::format("  T {}  loss {:.4f}", p.context, p.loss);
+    if (p.index_loss) out += fmt::format("  index {:.4f}", *p.index_loss);
+    out += fmt::format("  norm {:<7.3g}  lr {:<7.3g}  {:>6} tok/s", p.gradient_norm, p.lr,
+                       human_count(p.tokens_per_second));
     if (p.peak_fraction > 0) out += fmt::format("  {:>3.0f}% of peak", 100 * p.peak_fraction);
     if (p.mfu > 0) out += fmt::format("  mfu {:.1f}%", 100 * p.mfu);
     if (p.memory_bytes > 0) out += fmt::format("  {}", human_bytes(p.memory_bytes));

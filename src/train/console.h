@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "io/file.h"
@@ -40,6 +41,7 @@ struct Progress {
     int64_t step = 0, total_steps = 0;  // steps done
     int64_t context = 0;
     double loss = 0, gradient_norm = 0, lr = 0;
+    std::optional<double> index_loss = {};  // with an index of keys
     double tokens_per_second = 0;
     double peak_fraction = 0;  // of the matrix-product rate measured on this machine; 0: unknown
     double mfu = 0;            // of the device's datasheet rate; 0: unknown

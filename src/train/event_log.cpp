@@ -9,6 +9,7 @@
 #include "config/diff.h"
 #include "config/loader.h"
 #include "model/param_name.h"
+#include "train/stepper.h"
 
 namespace longreach::train {
 
@@ -109,13 +110,13 @@ EventLog::EventLog(const std::string& directory, const Experiment& experiment, i
     });
 }
 
-void EventLog::train_step(int64_t step, double loss, std::optional<double> grad_norm, double lr,
-                          double tokens_per_second) {
+void EventLog::train_step(int64_t step, const StepOutcome& outcome, double tokens_per_second) {
     attempt([&](io::EventFile& file) {
         const double time = now();
-        file.scalar("train/loss", step, loss, time);
-        if (grad_norm) file.scalar("train/grad_norm", step, *grad_norm, time);
-        file.scalar("train/lr", step, lr, time);
+        file.scalar("train/loss", step, outcome.loss, time);
+        if (outcome.index_loss) file.scalar("train/index_loss", step, *outcome.index_loss, time);
+        if (outcome.finite) file.scalar("train/grad_norm", step, outcome.gradient_norm, time);
+        file.scalar("train/lr", step, outcome.lr, time);
         file.scalar("timing/tokens_per_second", step, tokens_per_second, time);
     });
 }

@@ -14,6 +14,8 @@
 
 namespace longreach::train {
 
+struct StepOutcome;  // stepper.h
+
 // The fields that differ from their defaults, one entry per leaf: "stages.0.steps". Lists become JSON text.
 std::vector<io::HyperParameter> hyperparameters_of(const Experiment& experiment);
 
@@ -31,9 +33,7 @@ class EventLog {
     EventLog(const std::string& directory, const Experiment& experiment, int64_t step, Console& console,
              io::Disk& disk = io::Disk::system());
 
-    // grad_norm is empty if the step was skipped.
-    void train_step(int64_t step, double loss, std::optional<double> grad_norm, double lr,
-                    double tokens_per_second);
+    void train_step(int64_t step, const StepOutcome& outcome, double tokens_per_second);
     // set: empty for data.val.
     void validation(int64_t step, const std::string& set, const std::vector<eval::LengthResult>& results);
     // Records gains, biases, mixing weights, learned scales and the like (ParamGroup::scalar): few numbers

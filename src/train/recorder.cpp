@@ -138,6 +138,7 @@ Progress Recorder::progress(const StepOutcome& outcome, const Stage& stage) cons
     p.context = stage.context;
     p.loss = outcome.loss;
     p.gradient_norm = outcome.gradient_norm;
+    p.index_loss = outcome.index_loss;
     p.lr = outcome.lr;
     p.tokens_per_second = busy_.seconds > 0 ? static_cast<double>(busy_tokens_) / busy_.seconds : 0;
     p.mfu = datasheet > 0 ? rate / datasheet : 0;
@@ -165,9 +166,7 @@ void Recorder::step(const StepOutcome& outcome, double seconds) {
         session_.console.line(progress_line(p));
         write_metrics(outcome, stage);
         write_timing(p);
-        events_.train_step(done, outcome.loss,
-                           outcome.finite ? std::optional(outcome.gradient_norm) : std::nullopt, outcome.lr,
-                           p.tokens_per_second);
+        events_.train_step(done, outcome, p.tokens_per_second);
     }
     busy_ = {};
     busy_tokens_ = 0;
@@ -192,7 +191,7 @@ void Recorder::write_metrics(const StepOutcome& outcome, const Stage& stage) {
         row.spikes_skipped = state.spikes_skipped;
     }
     if (e.optimizer.qk_clip.limit > 0) row.max_score = outcome.largest_score;
-    if (session_.model.indexed_layers() > 0) row.index_loss = outcome.index_loss;
+    row.index_loss = outcome.index_loss;
     row.layer_grad_norms = outcome.layer_gradient_norms;
     metrics_.append(metrics_file.line(row));
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <numeric>
 
 #include "model/key_index.h"
 #include "tasks/task_batches.h"
@@ -148,8 +149,8 @@ Stepper::Gradient Stepper::measure(const Stage& stage, data::Loader& loader) {
     if (index_losses_) {
         std::vector<double> sums(static_cast<size_t>(stage.micro_batches()));
         ops.download(sums.data(), index_losses_.first(stage.micro_batches()));
-        for (const double sum : sums) gradient.index_loss += sum;
-        gradient.index_loss /= static_cast<double>(stage.tokens_per_step * model.indexed_layers());
+        gradient.index_loss = std::accumulate(sums.begin(), sums.end(), 0.0) /
+                              static_cast<double>(stage.tokens_per_step * model.indexed_layers());
     }
     optim::Optimizer::GradientNorms norms = optimizer_.gradient_norms(ops);
     gradient.norm = norms.whole;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "data/batch_plan.h"
@@ -20,7 +21,7 @@ namespace longreach::train {
 
 struct StepOutcome {
     double loss = 0, gradient_norm = 0, lr = 0, largest_score = 0;
-    double index_loss = 0;  // per token and layer with an index of keys
+    std::optional<double> index_loss = {};  // per token and layer with an index of keys
     std::vector<double> layer_gradient_norms = {};
     bool finite = false;   // whether loss and gradient norm are finite
     bool applied = false;  // false: nothing changed, not even the moments
@@ -56,7 +57,8 @@ class Stepper {
     // The result of the forward and backward passes of a step: computing it again gives the same bits.
     struct Gradient {
         std::vector<double> losses;  // sums, by micro-batch, of all ranks
-        double loss = 0, norm = 0, index_loss = 0;
+        double loss = 0, norm = 0;
+        std::optional<double> index_loss = {};
         std::vector<double> layer_norms;
     };
     std::unique_ptr<data::BatchSource> make_source() const;
