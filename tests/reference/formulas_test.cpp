@@ -50,7 +50,7 @@ struct OneHead {
         Rows<double> x(T, Row<double>(T, 0.0));
         for (size_t i = 0; i < T; ++i) x[i][i] = 1;
         const Weights<double> weights(params);
-        Sequence<double> sequence{{}, doc_start, {}, 0};
+        Sequence<double> sequence{{}, doc_start, {}, {}, 0};
         return Attention<double>(m, m.attention, "", 0, weights, change).forward(x, sequence);
     }
     // The weights against a formula for the scores of visible pairs.
