@@ -46,10 +46,10 @@ struct Workspace {
     std::vector<float> weights;   // [query_panels][key_tile][panel_cols]: p
     std::vector<float> scores;    // [key_tile][panel_cols]: I, then dI
     std::vector<float> products;  // likewise: dz
-    std::vector<float>
-        gradients;  // dq: [heads][query_panels][d][panel_cols]; or dk: [key_tile][round_up(d, panel_cols)]
-    std::vector<float>
-        queries;  // of the index as right sides: [round_up(d, panel_cols) / panel_cols][panel_cols]^2
+    std::vector<float> dweights;  // [heads][query_tile]
+    // dq^T: [heads][query_panels][d][panel_cols]; or dk: [key_tile][round_up(d, panel_cols)]
+    std::vector<float> gradients;
+    std::vector<float> queries;  // of the index, a panel of them as a right side: [panel_cols][panel_cols]
 
     explicit Workspace(const AttentionSpec& s) {
         const auto size = [](std::vector<float>& v, int64_t n) { v.resize(static_cast<size_t>(n)); };
@@ -61,7 +61,8 @@ struct Workspace {
         size(scores, panel_floats);
         size(products, panel_floats);
         size(gradients, larger(s.index.heads * query_tile * s.index.head_dim, key_tile * channels));
-        size(queries, channels * panel_cols);
+        size(dweights, s.index.heads * query_tile);
+        size(queries, panel_cols * panel_cols);
     }
 };
 
@@ -226,9 +227,9 @@ void learn_queries(const Call& call, const Queries& of, Workspace& work) {
     const Tensor keys = keys_of(call, of.sequence);
     const int64_t d = s.head_dim;
     double losses[query_tile] = {};
-    std::vector<float> dweights(static_cast<size_t>(s.heads * query_tile));
-    float* dqueries = work.gradients.data();
+    float *dqueries = work.gradients.data(), *dweights = work.dweights.data();
     for (int64_t i = 0; i < s.heads * query_tile * d; ++i) dqueries[i] = 0.0f;
+    for (int64_t i = 0; i < s.heads * query_tile; ++i) dweights[i] = 0.0f;
     for_key_tiles(of.q, [&](int64_t key, int64_t key_end) {
         mean_weights(work.weights.data(), call, of, work, key, key_end);
         for (int64_t panel = 0; panel < query_panels; ++panel) {
@@ -238,8 +239,8 @@ void learn_queries(const Call& call, const Queries& of, Workspace& work) {
             derivatives(work.scores.data(), losses, work.weights.data() + panel * panel_floats, of, panel,
                         key, range);
             for (int64_t h = 0; h < s.heads; ++h) {
-                head_derivatives(work.products.data(), dweights.data() + h * query_tile + panel * panel_cols,
-                                 index, work.scores.data(), h, panel, keys, range);
+                head_derivatives(work.products.data(), dweights + h * query_tile + panel * panel_cols, index,
+                                 work.scores.data(), h, panel, keys, range);
                 // dq^T += K^T dz
                 float* to = dqueries + (h * query_panels + panel) * d * panel_cols;
                 multiply_panel<PlainUnit>(
@@ -257,7 +258,7 @@ void learn_queries(const Call& call, const Queries& of, Workspace& work) {
         call.losses.f32()[row] = of.share[i] > 0 ? static_cast<float>(losses[i]) * ln_2 : 0.0f;
         for (int64_t h = 0; h < s.heads; ++h) {
             call.d.weights.f32()[row * call.d.weights.row_stride + h] =
-                s.scale * dweights[static_cast<size_t>(h * query_tile + i)];
+                s.scale * dweights[h * query_tile + i];
             const float* from =
                 dqueries + (h * query_panels + i / panel_cols) * d * panel_cols + i % panel_cols;
             float* to = call.d.queries.f32() + row * call.d.queries.row_stride + h * d;

@@ -113,4 +113,14 @@ void Heads::backward(StepContext& run, Tensor dx, const Tensor& x, const Saved& 
                                    spec(run, rotation, ones));
 }
 
+HeadSpec turned_heads(const StepContext& run, int64_t heads, int64_t head_dim, const Rotation& rotation) {
+    HeadSpec spec;
+    spec.length = run.batch.length;
+    spec.heads = heads;
+    spec.head_dim = head_dim;
+    spec.cosine = rotation.cosine;
+    spec.sine = rotation.sine;
+    return spec;
+}
+
 }  // namespace longreach::model

@@ -51,4 +51,7 @@ class Heads {
     ParamRef gain_, bias_, log_eps_;
 };
 
+// Heads that are turned alone, without a norm.
+HeadSpec turned_heads(const StepContext& run, int64_t heads, int64_t head_dim, const Rotation& rotation);
+
 }  // namespace longreach::model

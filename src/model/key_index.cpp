@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "model/heads.h"
 #include "model/recent_rows.h"
 
 namespace longreach::model {
@@ -45,16 +46,6 @@ IndexScores KeyIndex::scores(const Tensor& projected) const {
             .scale = static_cast<float>(1 / std::sqrt(static_cast<double>(queries)))};
 }
 
-HeadSpec KeyIndex::turning(const StepContext& run, int64_t heads, const Rotation& rotation) const {
-    HeadSpec spec;
-    spec.length = run.batch.length;
-    spec.heads = heads;
-    spec.head_dim = head_dim_;
-    spec.cosine = rotation.cosine;
-    spec.sine = rotation.sine;
-    return spec;
-}
-
 IndexScores KeyIndex::forward(StepContext& run, const Workspace& workspace, const Tensor& cache,
                               const Tensor& xn, const LayerTables& tables) const {
     const Tensor projected = workspace.projected.first_rows(run.batch.count());
@@ -62,7 +53,8 @@ IndexScores KeyIndex::forward(StepContext& run, const Workspace& workspace, cons
     IndexScores index = scores(projected);
     const auto turn = [&](const Tensor& x, int64_t heads, const Rotation& rotation) {
         if (rotation.cosine)
-            run.ops.prepare_heads(x, Tensor(), Tensor(), turning(run, heads, rotation.from(run.position())));
+            run.ops.prepare_heads(x, Tensor(), Tensor(),
+                                  turned_heads(run, heads, head_dim_, rotation.from(run.position())));
     };
     turn(index.queries, heads_, tables.queries);
     turn(index.keys, 1, tables.keys);
@@ -82,7 +74,7 @@ void KeyIndex::learn(StepContext& run, Tensor losses, const Workspace& workspace
     const auto turn_back = [&](const Tensor& dx, const Tensor& x, int64_t heads, const Rotation& rotation) {
         if (rotation.cosine)
             run.ops.prepare_heads_backward(dx, Tensor(), Tensor(), Tensor(), x, Tensor(), Tensor(),
-                                           turning(run, heads, rotation));
+                                           turned_heads(run, heads, head_dim_, rotation));
     };
     turn_back(d.queries, attention.index.queries, heads_, tables.queries);
     turn_back(d.keys, attention.index.keys, 1, tables.keys);

@@ -43,7 +43,6 @@ class KeyIndex {
   private:
     int64_t width() const { return (heads_ + 1) * head_dim_ + heads_; }
     IndexScores scores(const Tensor& projected) const;
-    HeadSpec turning(const StepContext& run, int64_t heads, const Rotation& rotation) const;
     int64_t heads_ = 0, head_dim_ = 0;
     ParamRef weight_;  // q|k|w
 };

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "model/heads.h"
 #include "model/recent_rows.h"
 
 namespace longreach::model {
@@ -70,16 +71,6 @@ Latent::Cache Latent::plan_cache(Arena& arena, const std::string& name, int64_t 
     return cache;
 }
 
-HeadSpec Latent::turning(const StepContext& run, int64_t heads, const Rotation& rotation) const {
-    HeadSpec spec;
-    spec.length = run.batch.length;
-    spec.heads = heads;
-    spec.head_dim = shared_;
-    spec.cosine = rotation.cosine;
-    spec.sine = rotation.sine;
-    return spec;
-}
-
 void Latent::project(StepContext& run, const Saved& saved, const Workspace& w, Tensor q, Tensor k, Tensor v,
                      const Tensor& xn) const {
     const int64_t n = run.batch.count();
@@ -104,12 +95,12 @@ void Latent::turn(StepContext& run, const Saved& saved, const Workspace& w, cons
         const Tensor turned = w.turned.shaped({n, heads_ * shared_}),
                      heads = turned.shaped({n * heads_, shared_});
         run.ops.copy(heads, turning_of(q));
-        run.ops.prepare_heads(turned, Tensor(), Tensor(), turning(run, heads_, queries));
+        run.ops.prepare_heads(turned, Tensor(), Tensor(), turned_heads(run, heads_, shared_, queries));
         run.ops.copy(turning_of(q), heads);
     }
     const Tensor s = w.shared.shaped({n, shared_});
     run.ops.copy(s, shared_of(saved.down.first_rows(n)));
-    if (keys.cosine) run.ops.prepare_heads(s, Tensor(), Tensor(), turning(run, 1, keys));
+    if (keys.cosine) run.ops.prepare_heads(s, Tensor(), Tensor(), turned_heads(run, 1, shared_, keys));
     if (run.generation != nullptr) keep_rows(run, shared_of(cached), s);
     for (int64_t h = 0; h < heads_ && !run.decoding(); ++h)
         run.ops.copy(k.col_range(h * head_dim_ + content_channels(), shared_), s);
@@ -154,7 +145,7 @@ void Latent::backward(StepContext& run, Tensor dxn, const Gradients& d, const Sa
                      heads = turned.shaped({n * heads_, shared_});
         run.ops.copy(heads, turning_of(dq));
         run.ops.prepare_heads_backward(turned, Tensor(), Tensor(), Tensor(), turned, Tensor(), Tensor(),
-                                       turning(run, heads_, tables.queries));
+                                       turned_heads(run, heads_, shared_, tables.queries));
         run.ops.copy(turning_of(dq), heads);
     }
     run.weight_gradient(query_, dq, queries_ > 0 ? saved.of_queries.y.first_rows(n) : xn);
@@ -175,7 +166,7 @@ void Latent::backward(StepContext& run, Tensor dxn, const Gradients& d, const Sa
         for (int64_t h = 1; h < heads_; ++h) run.ops.mix(ds, Coefficient(), ds, Coefficient(), of_head(h));
         if (tables.keys.cosine)
             run.ops.prepare_heads_backward(ds, Tensor(), Tensor(), Tensor(), ds, Tensor(), Tensor(),
-                                           turning(run, 1, tables.keys));
+                                           turned_heads(run, 1, shared_, tables.keys));
         run.ops.copy(shared_of(ddown), ds);
     }
     const Tensor content = w.content.shaped({n, heads_ * content_channels()}), dc = w.dc.shaped({n, width_});

@@ -81,7 +81,6 @@ class Latent {
     Tensor content_of(const Tensor& x) const { return heads_of(x).col_range(0, content_channels()); }
     Tensor turning_of(const Tensor& x) const { return heads_of(x).col_range(content_channels(), shared_); }
     Tensor heads_of(const Tensor& x) const { return x.shaped({x.rows() * heads_, head_dim_}); }
-    HeadSpec turning(const StepContext& run, int64_t heads, const Rotation& rotation) const;
     // Of queries [B, H d]: what meets the rows of a cache.
     void absorb(StepContext& run, Tensor absorbed, const Tensor& q) const;
 

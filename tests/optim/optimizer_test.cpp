@@ -297,6 +297,37 @@ TEST_CASE("optimizer: the momentum of a step is that of the warmup") {
     }
 }
 
+TEST_CASE("optimizer: `only` names what moves, decays, has moments and counts in the norm") {
+    optim::OptimizerConfig c;
+    c.muon.weight_decay = c.adam.weight_decay = 0.5;
+    c.only = {"*.mlp.up.*", "layers.1.attention.q.weight", "embedding.weight"};
+    Machine m(c), all(optim::OptimizerConfig{});
+    const std::set<std::string> trained{"embedding.weight", "layers.0.mlp.up.weight",
+                                        "layers.1.attention.q.weight", "layers.1.mlp.up.weight"};
+    // Gradients of other parameters may be anything.
+    Flat gradients = m.random(2);
+    double squares = 0;
+    for (const model::Param& p : m.model.params().params())
+        for (int64_t i = p.offset; i < p.offset + p.count(); ++i) {
+            float& g = gradients[static_cast<size_t>(i)];
+            if (trained.count(p.name) == 0)
+                g = std::numeric_limits<float>::quiet_NaN();
+            else
+                squares += double{g} * double{g};
+        }
+    m.set(m.gradients.flat, gradients);
+    CHECK(m.moved() == trained);
+    CHECK(m.step().gradient_norm == doctest::Approx(std::sqrt(squares)).epsilon(1e-12));
+    std::set<std::string> with_state;
+    for (const optim::Optimizer::Named& n : m.optimizer.state())
+        with_state.insert(n.name.substr(n.name.find('/') + 1));
+    CHECK(with_state == trained);
+    CHECK(m.optimizer.state_bytes() < all.optimizer.state_bytes());
+
+    c.only = {"*.mlp.up.*", "*.mpl.*"};
+    CHECK_THROWS_WITH(Machine{c}, "optimizer.only: no tensor is named \"*.mpl.*\"");
+}
+
 TEST_CASE("optimizer: weight decay shrinks matrices and an untied head, and neither embedding nor scalars") {
     optim::OptimizerConfig c = still();
     c.adam.embedding_lr = c.adam.head_lr = c.adam.scalar_lr = 0.5;

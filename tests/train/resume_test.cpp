@@ -240,6 +240,9 @@ TEST_CASE(
         indexed.read(*kept, after.data(), after.size());
         CHECK(before == after);
     }
+    CHECK(contains(whole.at("metrics.jsonl"), "\"index_loss\":"));
+    CHECK(contains(home().log("indexed"), "  index "));
+    CHECK(!contains(home().whole.at("metrics.jsonl"), "index_loss"));
     const std::string moments = whole.at("optimizer.safetensors");
     CHECK((contains(moments, ".index.q.weight") && !contains(moments, "mlp")));
 }
