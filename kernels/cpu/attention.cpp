@@ -21,6 +21,8 @@
 #include "kernels/cpu/items.h"
 #include "kernels/cpu/simd_math.h"
 #include "kernels/cpu/micro_gemm.h"
+#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/tiles.h"
 #include "kernels/cpu/attention_tiles.h"
 #include "kernels/cpu/attention_scores.h"
 #include "kernels/cpu/cpu_ops.h"
@@ -30,7 +32,7 @@ namespace {
 // One tile of queries of one head and what is known of it so far.
 template <class Unit>
 struct ForwardTile : ScoreTile<Unit> {
-    float* output;   // [query_panels][d][panel_cols]: O^T so far, relative to `top`
+    float* output;   // [query_panels][height][panel_cols]: O^T so far, relative to `top`
     float* top;      // [query_tile]: largest exponent so far
     float* sum;      // [query_tile]: sum of 2^(exponent - top)
     float* shrink;   // [query_tile]: what earlier sums and outputs are multiplied with
@@ -39,19 +41,22 @@ struct ForwardTile : ScoreTile<Unit> {
     ForwardTile(const Item& item, int64_t first, const int32_t* row_start, float* memory)
         : ScoreTile<Unit>(item, first, row_start, memory),
           output(memory + ScoreTile<Unit>::floats(this->width)),
-          top(output + query_tile * this->width),
+          top(output + query_tile * height(this->width)),
           sum(top + query_tile),
           shrink(sum + query_tile),
           maximum(shrink + query_tile) {
         reset(item.spec.sink ? item.spec.sink.f32()[item.head] : -__builtin_inff());
     }
+    // Rows of O^T: those of d channels and what products write past them.
+    static int64_t height(int64_t head_dim) { return round_up(head_dim, Core<Unit>::rows_together); }
     static int64_t floats(int64_t head_dim) {
-        return ScoreTile<Unit>::floats(head_dim) + query_tile * (head_dim + 4);
+        return ScoreTile<Unit>::floats(head_dim) + query_tile * (height(head_dim) + 4);
     }
+    float* output_of(int64_t panel) const { return output + panel * height(this->width) * panel_cols; }
 
     // sink: -infinity for none.
     void reset(float sink) {
-        for (int64_t i = 0; i < query_tile * this->width; ++i) output[i] = 0.0f;
+        for (int64_t i = 0; i < query_tile * height(this->width); ++i) output[i] = 0.0f;
         // A sink acts as the first key. `top` stays finite, so that a difference of two tops is never
         // infinity - infinity; -1e30 is far below any score.
         const float logit = sink * log2_e;
@@ -75,28 +80,35 @@ void softmax_panel(const ForwardTile<Unit>& t, const Buffers<Unit>& buffers, int
         const int64_t query = q.begin + at;
         float* column = buffers.scores + lane;
         const Vec before = load(t.top + at);
-        Vec top = before;
         const int64_t first = range.begin, distance = query - first - slice.lowest;
-        for (int64_t j = 0; j < keys; ++j) {
+        const auto exponent = [&](int64_t j) __attribute__((always_inline)) {
             float* y = column + j * panel_cols;
             Vec value = score_of<form>(load(y), t.rows, at, slice, distance - j, first + j).y;
             if constexpr (masked) value = mask_unseen(value, first + j, query, q.start + at);
             if constexpr (form != Form::plain || masked) store(y, value);
-            top = max(top, value);
-        }
+            return value;
+        };
+        Vec tops[4] = {before, before, before, before};  // so that no maximum waits for the one before it
+        int64_t j = 0;
+        for (; j + 4 <= keys; j += 4)
+            for (int64_t x = 0; x < 4; ++x) tops[x] = max(tops[x], exponent(j + x));
+        for (; j < keys; ++j) tops[0] = max(tops[0], exponent(j));
+        const Vec top = max(max(tops[0], tops[1]), max(tops[2], tops[3]));
         Vec sum{};
-        for (int64_t j = 0; j < keys; j += Unit::floats) {
+        for (j = 0; j < keys; j += Unit::floats) {
             const Vec p = Unit::exp2_of(load(column + j * panel_cols) - top);
-            sum += p;
             if constexpr (Unit::floats == 1) {
+                sum += p;
                 store(column + j * panel_cols, p);
             } else {  // unit j / 2 replaces a row that has been read
                 const Vec next =
                     j + 1 < keys ? Unit::exp2_of(load(column + (j + 1) * panel_cols) - top) : Vec{};
-                sum += next;
+                sum += p + next;
                 store(column + j / Unit::floats * panel_cols, Unit::interleave(p, next));
             }
         }
+        for (int64_t u = units_of<Unit>(keys); u < filled_units<Unit>(keys); ++u)
+            store(column + u * panel_cols, Vec{});
         const Vec shrink = exp2(before - top);
         store(t.top + at, top);
         store(t.shrink + at, shrink);
@@ -140,17 +152,27 @@ void attend_panel(const ForwardTile<Unit>& t, const Buffers<Unit>& buffers, int6
     score_panel(t, buffers, panel, range, tile, item.spec.far_from);
     if (item.maxima) raise_maxima(t, buffers.scores, panel, range, item.spec.absolute_maxima);
     (range.masked ? passes.masked : passes.whole)(t, buffers, panel, range, slice);
-    float* output = t.output + panel * t.width * panel_cols;
+    float* output = t.output_of(panel);
     const Vec shrink_left = load(t.shrink + panel * panel_cols);
     const Vec shrink_right = load(t.shrink + panel * panel_cols + lanes);
-    multiply_panel<Unit>(
-        tile.values + (range.begin - tile.begin) / Unit::floats * tile.value_stride, 1, tile.value_stride,
-        buffers.scores, units_of<Unit>(range.end - range.begin),
-        t.width, [=](int64_t r, Vec left, Vec right) __attribute__((always_inline)) {
-            float* o = output + r * panel_cols;
-            store(o, fma(load(o), shrink_left, left));
-            store(o + lanes, fma(load(o + lanes), shrink_right, right));
-        });
+    const Strided values = tile.values.from_unit((range.begin - tile.begin) / Unit::floats);
+    const int64_t units = units_of<Unit>(range.end - range.begin);
+    if constexpr (Core<Unit>::turned) {
+        if (reduce_min(min(shrink_left, shrink_right)) < 1.0f)
+            for (float* o = output; o < output + t.width * panel_cols; o += panel_cols) {
+                store(o, load(o) * shrink_left);
+                store(o + lanes, load(o + lanes) * shrink_right);
+            }
+        Core<Unit>::template multiply_to<true>(output, panel_cols, values, buffers.scores, units, t.width);
+    } else {
+        multiply_panel<Unit>(
+            values.data, values.row_step, values.k_step, buffers.scores, units,
+            t.width, [=](int64_t r, Vec left, Vec right) __attribute__((always_inline)) {
+                float* o = output + r * panel_cols;
+                store(o, fma(load(o), shrink_left, left));
+                store(o + lanes, fma(load(o + lanes), shrink_right, right));
+            });
+    }
 }
 
 // o rows = O^T transposed, divided by the sums; lse of the tile's queries.
@@ -158,17 +180,13 @@ template <class Unit>
 void write_tile(const ForwardTile<Unit>& t, float* o, int64_t o_stride, float* lse) {
     const int64_t rows = t.q.end - t.q.begin;
     for (int64_t i = 0; i < rows; ++i) lse[i] = t.top[i] * ln_2 + std::log(t.sum[i]);
-    for (int64_t i = 0; i < rows; i += lanes) {
-        const Vec inverse = splat(1.0f) / load(t.sum + i);
-        const float* columns = t.output + i / panel_cols * t.width * panel_cols + i % panel_cols;
-        for (int64_t c = 0; c < t.width; c += lanes) {
-            Vec block[lanes] = {};
-            const int count = static_cast<int>(smaller(lanes, t.width - c));
-            for (int j = 0; j < count; ++j) block[j] = load(columns + (c + j) * panel_cols) * inverse;
-            transpose(block);
-            for (int64_t r = 0; r < smaller(lanes, rows - i); ++r)
-                store_first(o + (i + r) * o_stride + c, block[r], count);
-        }
+    for (int64_t i = 0; i < query_tile; i += lanes) store(t.shrink + i, splat(1.0f) / load(t.sum + i));
+    for (int64_t first = 0; first < rows; first += panel_cols) {
+        for_turned(
+            t.output_of(first / panel_cols), t.width, smaller(panel_cols, rows - first),
+            [=](int64_t r, int64_t c, Vec value, int count) __attribute__((always_inline)) {
+                store_first(o + (first + r) * o_stride + c, value * splat(t.shrink[first + r]), count);
+            });
     }
 }
 
@@ -184,7 +202,9 @@ void write_maxima(const ForwardTile<Unit>& t, float* to, float softcap) {
 
 // Tiles of queries whose keys are packed together, so that reading and rounding them costs little. f32 is not packed.
 template <class Unit>
-constexpr int64_t most_tiles = Unit::floats == 1 ? 1 : 4;
+constexpr int64_t most_tiles = Unit::floats == 1    ? 1
+                               : Core<Unit>::turned ? 8
+                                                    : 4;
 
 // What one item writes: rows of its sequence, o the columns of its head; maxima may be null.
 struct Output {
@@ -215,7 +235,7 @@ void attention_tiles(const Output& to, int64_t first, int64_t end, const int32_t
             if (key >= t.q.end || key_end <= t.q.first_key()) continue;
             if (tables.gain) slice.cut(tables, t.q.begin, key, key_end);
             for (int64_t panel = 0; panel < query_panels; ++panel) {
-                const KeyRange range(t.q, panel, key, key_end, Unit::floats);
+                const KeyRange range(t.q, panel, key, key_end, step_floats<Unit>);
                 if (!range.empty()) attend_panel(t, buffers, panel, range, item, tile, slice, passes);
             }
         }
@@ -253,7 +273,7 @@ void CpuOps::do_attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor&
           "attention to {} keys in blocks of {}", spec.top_k, spec.top_k_block);
     check(!spec.index || spec.top_k_block == 0, "attention to blocks of keys that an index chooses");
     if (spec.top_k > 0 && spec.top_k < spec.length) return attention_to_top(o, lse, q, k, v, spec);
-    with_unit(spec.top_k > 0 ? Precision::fp32 : precision_, [&]<class Unit>(Unit) {
+    with_products(spec.top_k > 0 ? Products::f32 : products_, [&]<class Unit>(Unit) {
         spec.stick_breaking ? break_sticks<Unit>(o, lse, q, k, v, spec)
                             : softmax_attention<Unit>(o, lse, row_maxima, q, k, v, spec);
     });
@@ -277,6 +297,7 @@ void CpuOps::softmax_attention(Tensor o, Tensor lse, Tensor row_maxima, const Te
     // Within a head the longest items come first; heads follow each other, so that keys and
     // values stay in cache.
     pool_.run(spec.batch * spec.heads * items, [&](int64_t i, int thread) {
+        [[maybe_unused]] const typename Core<Unit>::Ready ready;
         const int64_t sequence = i / items / spec.heads, head = i / items % spec.heads;
         const int64_t first_row = sequence * length;
         const int64_t first = (items - 1 - i % items) * rows;

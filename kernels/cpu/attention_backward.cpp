@@ -29,6 +29,8 @@
 #include "kernels/cpu/items.h"
 #include "kernels/cpu/simd_math.h"
 #include "kernels/cpu/micro_gemm.h"
+#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/tiles.h"
 #include "kernels/cpu/attention_tiles.h"
 #include "kernels/cpu/attention_backward_passes.h"
 #include "kernels/cpu/attention_backward_tile.h"
@@ -41,9 +43,9 @@ template <class Unit>
 struct KeyBlock {
     int64_t begin, end;  // positions
     int64_t padded;
-    float* dk;  // [block_keys][padded], without the factor `scale`
-    float* dv;  // [block_keys][padded]
-    float* k;   // K as a right side: per key tile, padded / panel_cols panels of [key_tile / u, panel_cols]
+    float* dk;     // [block_keys][padded], without the factor `scale`
+    float* dv;     // [block_keys][padded]
+    float* k;      // per key tile what pack_keys_for_dq makes
     KeyRows rows;  // K and V as left sides
     // [block_keys][key_sum_lanes]: dL of one head, summed over queries lane by lane; null: not wanted
     float* sums;
@@ -61,17 +63,14 @@ struct KeyBlock {
         sums = plan.forget ? left + plan.block_keys * plan.row_floats : nullptr;
         std::memset(dk, 0, static_cast<size_t>(2 * plan.block_keys * padded) * sizeof(float));
         for (int64_t tile = begin; tile < end; tile += key_tile)
-            for (int64_t c = 0; c < padded; c += panel_cols)
-                pack_panel<Unit>(panel(tile, c), keys.f32() + tile * keys.row_stride + c, keys.row_stride,
-                                 smaller(key_tile, end - tile), keys.cols() - c);
+            pack_keys_for_dq<Unit>(k_of(tile), keys.f32() + tile * keys.row_stride, keys.row_stride,
+                                   smaller(key_tile, end - tile), keys.cols());
     }
-    // Row 0 is the first unit of the tile that starts at position `tile`.
-    float* panel(int64_t tile, int64_t column) const {
-        return k + ((tile - begin) * padded + column * key_tile) / Unit::floats;
-    }
+    // Of the tile that starts at position `tile`.
+    float* k_of(int64_t tile) const { return k + (tile - begin) * padded / Unit::floats; }
 };
 
-// p: S^T to P^T; ds: dP^T to dS^T. Queries of the panel and keys of `range`.
+// p: S^T to P^T; ds: dP^T to dS^T. Queries of the panel and keys of `range`, a block.
 template <class Unit, Form form, bool masked>
 void differentiate_panel(const BackwardTile<Unit>& t, const QueryTile& q, const ScoreRows& rows,
                          int64_t panel, const KeyRange& range, int64_t first_key, const TableSlice& slice) {
@@ -87,7 +86,8 @@ void differentiate_panel(const BackwardTile<Unit>& t, const QueryTile& q, const 
         const Vec lse = load(t.lse + at), delta = load(t.delta + at);
         [[maybe_unused]] Vec dfactor{}, drow{};
         for (int64_t j = begin; j < end; ++j) {
-            const int64_t where = (j - first_key) * score_stride + at;
+            const int64_t where = t.score_at(panel, j - first_key, begin - first_key) + lane;
+            [[maybe_unused]] const int64_t pair = (j - first_key) * score_stride + at;
             const Score s = score_of<form>(load(to_p + where), rows, at, slice, query - j - slice.lowest, j);
             Vec y = s.y - lse;
             if constexpr (masked) y = mask_unseen(y, j, query, q.start + at);
@@ -101,8 +101,8 @@ void differentiate_panel(const BackwardTile<Unit>& t, const QueryTile& q, const 
                 drow += dl;
             }
             if constexpr (form == Form::general) {
-                if (to_dl) store(to_dl + where, dl);
-                if (to_dlz) store(to_dlz + where, dl * s.z);
+                if (to_dl) store(to_dl + pair, dl);
+                if (to_dlz) store(to_dlz + pair, dl * s.z);
                 if (rows.capped) {
                     dfactor = fma(ds, s.tangent, dfactor);
                     ds *= load(rows.factor + at) * (splat(1.0f) - s.tangent * s.tangent);
@@ -149,24 +149,32 @@ void backward_tile(const BackwardTile<Unit>& t, const HeadPass<Unit>& head, cons
                    const ScoreRows& rows, int64_t key, int64_t key_end) {
     const KeyBlock<Unit>& block = head.block;
     const TableSums& tables = head.tables;
-    const int64_t units = larger(0, q.first_key() - key) / Unit::floats;  // that no query sees
-    const int64_t first = key + units * Unit::floats, last = smaller(key_end, q.end);
+    constexpr int64_t step = step_floats<Unit>;
+    const int64_t unseen = larger(0, q.first_key() - key) / step * step;  // keys that no query sees
+    const int64_t first = key + unseen, last = smaller(key_end, q.end);
     PanelKeys seen;
     for (int64_t panel = 0; panel < query_panels; ++panel) {
-        const KeyRange range(q, panel, key, key_end, Unit::floats);
-        seen.of[panel] = range.empty() ? (panel > 0 ? seen.of[panel - 1] : 0) : range.end - first;
-        if (range.empty()) {
-            clear_panel(t, panel, first, last, first);
-            continue;
+        seen.of[panel] = panel > 0 ? seen.of[panel - 1] : 0;
+        for (int64_t begin = first; begin < last; begin += score_keys<Unit>) {
+            const int64_t end = smaller(begin + score_keys<Unit>, last);
+            const KeyRange range(q, panel, begin, end, step);
+            if (range.empty()) {
+                clear_panel(t, panel, begin, end, first);
+                continue;
+            }
+            score_panel(t, panel, range, first, block.rows);
+            (range.masked ? head.passes.masked : head.passes.whole)(t, q, rows, panel, range, first,
+                                                                    head.slice);
+            t.round_panel(panel, range.begin - first, range.end - first);
+            clear_panel(t, panel, begin, range.begin, first);
+            clear_panel(t, panel, range.end, end, first);
+            seen.of[panel] = range.end - first;
         }
-        clear_panel(t, panel, first, range.begin, first);
-        clear_panel(t, panel, range.end, last, first);
-        score_panel(t, panel, range, first, block.rows);
-        (range.masked ? head.passes.masked : head.passes.whole)(t, q, rows, panel, range, first, head.slice);
     }
     const int64_t keys = last - first, at = (first - block.begin) * t.padded;
-    add_products(t, block.dv + at, block.dk + at, block.panel(key, 0) + units * panel_cols,
-                 key_tile / Unit::floats * panel_cols, seen, q.end - q.begin);
+    add_products(t, block.dv + at, block.dk + at,
+                 block.k_of(key) + unseen / Unit::floats * (Core<Unit>::turned ? 1 : panel_cols), seen,
+                 q.end - q.begin);
     if (tables.gain) add_diagonals(tables.gain, t.dlz, keys, q.begin - first);
     if (tables.bias) add_diagonals(tables.bias, t.dl, keys, q.begin - first);
 }
@@ -242,8 +250,8 @@ void backward_head(const Item<Unit>& item, const KeyBlock<Unit>& block, int64_t 
             if (forget) slice.cut_forget(forget, key, key_end);
             backward_tile(t, pass, tile, rows, key, key_end);
         }
-        write_rows(item.dq.f32() + i * item.dq.row_stride + head * d, item.dq.row_stride, t.dq, t.padded,
-                   tile.end - i, d, item.spec.scale, true);
+        write_rows(item.dq.f32() + i * item.dq.row_stride + head * d, item.dq.row_stride, t.rows_of_dq(),
+                   t.padded, tile.end - i, d, item.spec.scale, true);
         if (item.dfactor) {
             float* to = item.dfactor + head * item.dfactor_stride + i;
             for (int64_t r = 0; r < tile.end - i; ++r) to[r] += t.dfactor[r] * item.spec.softcap;
@@ -292,7 +300,7 @@ void backward_segment(const Item<Unit>& item, int64_t begin, int64_t end) {
 int64_t CpuOps::do_attention_workspace(const AttentionSpec& spec, const AttentionGradients& gradients) const {
     if (spec.stick_breaking) return stick_workspace(spec, gradients);
     int64_t floats = 0;
-    with_unit(precision_, [&](auto unit) { floats = Plan(spec, gradients, threads_, unit).floats(); });
+    with_products(products_, [&](auto unit) { floats = Plan(spec, gradients, threads_, unit).floats(); });
     return floats * static_cast<int64_t>(sizeof(float));
 }
 
@@ -302,7 +310,7 @@ void CpuOps::do_attention_backward(Tensor dq, Tensor dk, Tensor dv, const Attent
                                    const AttentionSpec& spec) {
     const AttentionTensors of{dq, dk, dv, dout, o, lse, q, k, v};
     check_attention(spec);
-    with_unit(precision_, [&]<class Unit>(Unit) {
+    with_products(products_, [&]<class Unit>(Unit) {
         spec.stick_breaking ? break_sticks_backward<Unit>(of, gradients, workspace, spec)
                             : softmax_attention_backward<Unit>(of, gradients, workspace, spec);
     });
@@ -353,6 +361,7 @@ void CpuOps::softmax_attention_backward(const AttentionTensors& of, const Attent
     // Early keys are seen by most queries: the first segments are the longest items and start first.
     const int64_t heads = spec.batch * spec.kv_heads;
     pool_.run(plan.segments * heads, [&](int64_t i, int thread) {
+        [[maybe_unused]] const typename Core<Unit>::Ready ready;
         const int64_t segment = i / heads, first_row = i % heads / spec.kv_heads * length;
         const Tensor to_dq =
             whole ? dq : Tensor(partial + segment * tokens * width, DType::f32, {tokens, width});

@@ -48,7 +48,7 @@ struct ScoreTile {
     QueryTile q;
     ScoreRows rows;
     int64_t width;       // d
-    float* queries;      // [query_panels][d / u][panel_cols], times ScoreRows::packing
+    float* queries;      // [query_panels][filled d / u][panel_cols], times ScoreRows::packing
     float* far_queries;  // likewise
 
     ScoreTile(const Item& item, int64_t first, const int32_t* row_start, float* memory)
@@ -56,7 +56,7 @@ struct ScoreTile {
           rows(item.spec, item.head, item.first_token + first, q.end - first),
           width(item.q.cols()),
           queries(memory),
-          far_queries(queries + query_tile * units_of<Unit>(width)) {
+          far_queries(queries + query_tile * filled_units<Unit>(width)) {
         const auto pack = [&](float* to, const Tensor& from) {
             pack_queries_transposed<Unit>(to, from.f32() + first * from.row_stride, from.row_stride,
                                           q.end - first, width, rows.packing);
@@ -64,7 +64,7 @@ struct ScoreTile {
         pack(queries, item.q);
         if (item.far_q) pack(far_queries, item.far_q);
     }
-    static int64_t floats(int64_t head_dim) { return query_tile * 2 * units_of<Unit>(head_dim); }
+    static int64_t floats(int64_t head_dim) { return query_tile * 2 * filled_units<Unit>(head_dim); }
 };
 
 // to [rows, panel_cols] = S^T of `rows` keys from `first` on and one panel of packed queries. Out of line: one
@@ -72,21 +72,17 @@ struct ScoreTile {
 template <class Unit>
 __attribute__((noinline)) void multiply_scores(float* to, const LeftRows& keys, int64_t first, int64_t rows,
                                                const float* queries, int64_t width) {
-    multiply_panel<Unit>(
-        keys.data + first * keys.stride, keys.stride, 1, queries, units_of<Unit>(width),
-        rows, [=](int64_t r, Vec left, Vec right) __attribute__((always_inline)) {
-            store(to + r * panel_cols, left);
-            store(to + r * panel_cols + lanes, right);
-        });
+    Core<Unit>::template multiply_to<false>(to, panel_cols, keys.from(first), queries, units_of<Unit>(width),
+                                            rows);
 }
 
 // scores: S^T of one panel and the keys of `range`. Keys so early that they are far from every query of the
 // panel take the far pair, keys near to all of them the near pair; the at most panel_cols - 1 keys between
-// take both and choose by lane.
+// take both and choose by lane. Products write whole tiles of rows, so that earlier keys come first.
 template <class Unit>
 void score_panel(const ScoreTile<Unit>& t, const Buffers<Unit>& buffers, int64_t panel, const KeyRange& range,
                  const KeyTile& tile, int64_t far_from) {
-    const int64_t at_panel = panel * units_of<Unit>(t.width) * panel_cols;
+    const int64_t at_panel = panel * filled_units<Unit>(t.width) * panel_cols;
     const auto multiply = [&](float* to, const LeftRows& keys, const float* queries, int64_t begin,
                               int64_t end) {
         multiply_scores<Unit>(to, keys, begin - tile.begin, end - begin, queries + at_panel, t.width);

@@ -1,12 +1,12 @@
 // Shared by attention forward and backward: tile sizes, visibility, the score of a product. Include
-// after micro_gemm.h and simd_math.h in the same region.
+// after tiles.h and simd_math.h in the same region.
 //
 // Scores are kept transposed, S^T [keys, queries]: a vector holds 16 (8, 4) neighbouring queries of one key.
 // Row maxima and row sums of the softmax are then plain vector operations, keys and values serve as left
 // sides of the products straight from memory, and only queries (once per tile) are ever transposed.
 
-// Queries per tile, and keys per tile: a multiple of every tile_rows, so that full tiles have
-// no short register tiles.
+// Queries per tile, and keys per tile: a multiple of every tile_rows and of the rows of two tiles of AMX, so that full
+// tiles have no short register tiles.
 inline constexpr int64_t query_tile = 64;
 inline constexpr int64_t key_tile = 96;
 inline constexpr int64_t query_panels = query_tile / panel_cols;
@@ -34,7 +34,7 @@ struct KeyRange {
     bool masked;  // some query of the panel does not see all of them
 
     KeyRange(int64_t first, int64_t last, bool some_hidden) : begin(first), end(last), masked(some_hidden) {}
-    // begin - key_begin: a multiple of `floats`, those of a unit along the keys.
+    // begin - key_begin: a multiple of `floats`, those of one step of a product along the keys.
     KeyRange(const QueryTile& q, int64_t panel, int64_t key_begin, int64_t key_end, int64_t floats) {
         const int64_t first = q.begin + panel * panel_cols, last = smaller(first + panel_cols, q.end) - 1;
         const int32_t* start = q.start + panel * panel_cols;
@@ -204,15 +204,30 @@ LONGREACH_INLINE Vec mask_unseen(Vec y, int64_t key, int64_t query, const int32_
 }
 
 // Packs `rows` rows of `width` floats, row i times factor[i], as the right side of products that sum over
-// `width`: query_panels panels of [units of width, panel_cols].
+// `width`: query_panels panels of [filled units of width, panel_cols].
 template <class Unit>
 inline void pack_queries_transposed(float* to, const float* from, int64_t stride, int64_t rows, int64_t width,
                                     const float* factor) {
     for (int64_t p = 0; p < query_panels; ++p) {
         const int64_t first = p * panel_cols, n = larger(0, smaller(panel_cols, rows - first));
-        pack_panel_transposed<Unit>(to + first * units_of<Unit>(width), from + first * stride, stride, width,
-                                    n, factor ? factor + first : nullptr);
+        float* panel = to + first * filled_units<Unit>(width);
+        pack_panel_transposed<Unit>(panel, from + first * stride, stride, width, n,
+                                    factor ? factor + first : nullptr);
+        fill_panel<Unit>(panel, units_of<Unit>(width));
     }
+}
+
+// The transpose of columns [width][panel_cols], rows [0, rows) of at most panel_cols: put(row, column, vector, count).
+template <class Put>
+LONGREACH_INLINE void for_turned(const float* columns, int64_t width, int64_t rows, Put put) {
+    for (int64_t i = 0; i < rows; i += lanes)
+        for (int64_t c = 0; c < width; c += lanes) {
+            Vec block[lanes] = {};
+            const int count = static_cast<int>(smaller(lanes, width - c));
+            for (int j = 0; j < count; ++j) block[j] = load(columns + (c + j) * panel_cols + i);
+            transpose(block);
+            for (int64_t r = 0; r < smaller(lanes, rows - i); ++r) put(i + r, c, block[r], count);
+        }
 }
 
 // Rows of a [T, d] tensor as a left side that is summed over channels, from one position on.
@@ -220,6 +235,7 @@ struct LeftRows {
     const float* data = nullptr;
     int64_t stride = 0;
 
+    Strided from(int64_t row) const { return {data + row * stride, stride, 1}; }
     // f32 is read where it is; other units are packed into `memory`: floats<Unit>(d) for each row.
     template <class Unit>
     static LeftRows of(float* memory, const Tensor& from, int64_t begin, int64_t end) {
@@ -235,26 +251,36 @@ struct LeftRows {
     }
 };
 
+// Channels of `keys` rows, at most key_tile, as a left side that is summed over the keys: key_tile / 2 units of each of
+// round_up(width, lanes) channels. Only of units that have two floats.
+template <class Unit>
+inline Strided pack_keys(float* to, const float* from, int64_t stride, int64_t keys, int64_t width) {
+    if constexpr (Core<Unit>::turned) {
+        Core<Unit>::pack_turned(to, key_tile / Unit::floats, from, stride, keys, width);
+        return {to, key_tile / Unit::floats, 1};
+    } else {
+        pack_columns<Unit>(to, round_up(width, lanes), from, stride, keys, width);
+        return {to, 1, round_up(width, lanes)};
+    }
+}
+
 // Keys [begin, end), a tile, as left sides: of the scores row by row, of the output summed over keys.
 struct KeyTile {
     int64_t begin;
     LeftRows keys, far_keys;
-    const float* values;  // unit u of channel c at u * value_stride + c
-    int64_t value_stride;
+    Strided values;  // a row per channel
 
     // f32 is read where it is; other units are packed into `memory`. k, far_k (may be empty), v: [T, d].
     template <class Unit>
     static KeyTile of(float* memory, const Tensor& k, const Tensor& far_k, const Tensor& v, int64_t begin,
                       int64_t end) {
         const float* values = v.f32() + begin * v.row_stride;
-        KeyTile tile{begin, LeftRows::of<Unit>(memory, k, begin, end), {}, values, v.row_stride};
+        KeyTile tile{begin, LeftRows::of<Unit>(memory, k, begin, end), {}, {values, 1, v.row_stride}};
         memory += key_tile * LeftRows::floats<Unit>(k.cols());
         if (far_k) tile.far_keys = LeftRows::of<Unit>(memory, far_k, begin, end);
         if constexpr (Unit::floats > 1) {
             memory += key_tile * LeftRows::floats<Unit>(k.cols());
-            tile.values = memory;
-            tile.value_stride = round_up(v.cols(), lanes);
-            pack_columns<Unit>(memory, tile.value_stride, values, v.row_stride, end - begin, v.cols());
+            tile.values = pack_keys<Unit>(memory, values, v.row_stride, end - begin, v.cols());
         }
         return tile;
     }

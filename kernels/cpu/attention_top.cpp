@@ -28,6 +28,8 @@
 #include "kernels/cpu/simd_math.h"
 #include "kernels/cpu/loops.h"
 #include "kernels/cpu/micro_gemm.h"
+#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/tiles.h"
 #include "kernels/cpu/attention_tiles.h"
 #include "kernels/cpu/attention_scores.h"
 #include "kernels/cpu/attention_query.h"

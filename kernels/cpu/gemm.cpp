@@ -166,13 +166,6 @@ void multiply_left_panel(const Left& a, const float* panel, int64_t units, int64
     }
 }
 
-// Zeros after the packed units of a panel, up to whole steps of a register tile.
-template <class Unit>
-void fill_panel(float* panel, int64_t units) {
-    for (int64_t u = units; u < round_up(units, Core<Unit>::units); ++u)
-        for (int64_t c = 0; c < panel_cols; c += lanes) store(panel + u * panel_cols + c, Vec{});
-}
-
 // Packs k block [k_begin, k_begin + k_count) of columns [col, col + panel_cols) of the right side.
 template <class Unit>
 void pack_right(float* to, const MatrixProduct& p, int64_t k_begin, int64_t k_count, int64_t col) {

@@ -182,6 +182,9 @@ LONGREACH_INLINE float reduce_max(Vec v) {
     v = max(v, swap_lanes<2>(v));
     return v[0] > v[1] ? v[0] : v[1];
 }
+LONGREACH_INLINE float reduce_min(Vec v) {
+    return -reduce_max(Vec{} - v);
+}
 
 // rows[i][j] becomes rows[j][i]: log2(lanes) rounds, each swapping off-diagonal blocks of half the size.
 template <int block = lanes / 2>

@@ -14,6 +14,8 @@
 #include "kernels/cpu/simd.h"
 #include "kernels/cpu/simd_math.h"
 #include "kernels/cpu/micro_gemm.h"
+#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/tiles.h"
 #include "kernels/cpu/attention_tiles.h"
 #include "kernels/cpu/stick_breaking.h"
 #include "kernels/cpu/cpu_ops.h"
@@ -24,23 +26,27 @@ namespace {
 template <class Unit>
 struct StickTile {
     int64_t width;
-    float* queries;  // [query_panels][d / u][panel_cols], times ScoreRows::packing; u: numbers of a unit
-    float* output;   // [query_panels][d][panel_cols]: O^T so far
-    float* scores;   // [key_tile][panel_cols]: S^T of the current panel, then P^T, [key_tile / u][panel_cols]
-    float* broken;   // [query_tile]: sum of b so far
-    float* packed;   // of KeyTile
+    int64_t height;  // rows of O^T: those of d channels and what products write past them
+    float*
+        queries;  // [query_panels][filled d / u][panel_cols], times ScoreRows::packing; u: numbers of a unit
+    float* output;  // [query_panels][height][panel_cols]: O^T so far
+    float* scores;  // [key_tile][panel_cols]: S^T of the current panel, then P^T, [key_tile / u][panel_cols]
+    float* broken;  // [query_tile]: sum of b so far
+    float* packed;  // of KeyTile
 
-    StickTile(float* scratch, int64_t head_dim) : width(head_dim) {
+    StickTile(float* scratch, int64_t head_dim)
+        : width(head_dim), height(round_up(head_dim, Core<Unit>::rows_together)) {
         queries = scratch;
-        output = queries + query_tile * units_of<Unit>(width);
-        scores = output + query_tile * width;
+        output = queries + query_tile * filled_units<Unit>(width);
+        scores = output + query_tile * height;
         broken = scores + key_tile * panel_cols;
         packed = broken + query_tile;
-        for (int64_t i = 0; i < query_tile * width; ++i) output[i] = 0.0f;
+        for (int64_t i = 0; i < query_tile * height; ++i) output[i] = 0.0f;
         for (int64_t i = 0; i < query_tile; ++i) broken[i] = 0.0f;
     }
     static int64_t floats(int64_t head_dim) {
-        return query_tile * (units_of<Unit>(head_dim) + head_dim + 1) + key_tile * panel_cols +
+        const int64_t rows = round_up(head_dim, Core<Unit>::rows_together);
+        return query_tile * (filled_units<Unit>(head_dim) + rows + 1) + key_tile * panel_cols +
                KeyTile::floats<Unit>(head_dim);
     }
 };
@@ -78,6 +84,8 @@ void break_panel(const StickTile<Unit>& t, const QueryTile& q, const ScoreRows& 
                 store(t.scores + j / 2 * panel_cols + lane,
                       Unit::interleave(load(p), j + 1 < keys ? load(p + panel_cols) : Vec{}));
             }
+        for (int64_t u = units_of<Unit>(keys); u < filled_units<Unit>(keys); ++u)
+            store(t.scores + u * panel_cols + lane, Vec{});
     }
 }
 
@@ -85,16 +93,11 @@ void break_panel(const StickTile<Unit>& t, const QueryTile& q, const ScoreRows& 
 template <class Unit>
 void write_output(const StickTile<Unit>& t, const QueryTile& q, float* o, int64_t stride) {
     const int64_t rows = q.end - q.begin;
-    for (int64_t i = 0; i < rows; i += lanes) {
-        const float* columns = t.output + i / panel_cols * t.width * panel_cols + i % panel_cols;
-        for (int64_t c = 0; c < t.width; c += lanes) {
-            Vec block[lanes] = {};
-            const int count = static_cast<int>(smaller(lanes, t.width - c));
-            for (int j = 0; j < count; ++j) block[j] = load(columns + (c + j) * panel_cols);
-            transpose(block);
-            for (int64_t r = 0; r < smaller(lanes, rows - i); ++r)
-                store_first(o + (i + r) * stride + c, block[r], count);
-        }
+    for (int64_t i = 0; i < rows; i += panel_cols) {
+        const auto put = [=](int64_t r, int64_t c, Vec value, int count) {
+            store_first(o + (i + r) * stride + c, value, count);
+        };
+        for_turned(t.output + i * t.height, t.width, smaller(panel_cols, rows - i), put);
     }
 }
 
@@ -102,28 +105,17 @@ void write_output(const StickTile<Unit>& t, const QueryTile& q, float* o, int64_
 template <class Unit>
 void attend_panel(const StickTile<Unit>& t, const QueryTile& q, const ScoreRows& rows, int64_t panel,
                   const KeyRange& range, const TableSlice& slice, const KeyTile& tile) {
-    float* scores = t.scores;
-    const int64_t units = units_of<Unit>(t.width), first = range.begin - tile.begin;
-    multiply_panel<Unit>(
-        tile.keys.data + first * tile.keys.stride, tile.keys.stride, 1,
-        t.queries + panel * units * panel_cols, units,
-        range.end - range.begin, [=](int64_t r, Vec left, Vec right) __attribute__((always_inline)) {
-            store(scores + r * panel_cols, left);
-            store(scores + r * panel_cols + lanes, right);
-        });
+    const int64_t first = range.begin - tile.begin, keys = range.end - range.begin;
+    Core<Unit>::template multiply_to<false>(t.scores, panel_cols, tile.keys.from(first),
+                                            t.queries + panel * filled_units<Unit>(t.width) * panel_cols,
+                                            units_of<Unit>(t.width), keys);
     if (masked_before(q, panel, range))
         break_panel<Unit, true>(t, q, rows, panel, range, slice);
     else
         break_panel<Unit, false>(t, q, rows, panel, range, slice);
-    float* output = t.output + panel * t.width * panel_cols;
-    multiply_panel<Unit>(
-        tile.values + first / Unit::floats * tile.value_stride, 1, tile.value_stride, t.scores,
-        units_of<Unit>(range.end - range.begin),
-        t.width, [=](int64_t r, Vec left, Vec right) __attribute__((always_inline)) {
-            float* o = output + r * panel_cols;
-            store(o, load(o) + left);
-            store(o + lanes, load(o + lanes) + right);
-        });
+    Core<Unit>::template multiply_to<true>(t.output + panel * t.height * panel_cols, panel_cols,
+                                           tile.values.from_unit(first / Unit::floats), t.scores,
+                                           units_of<Unit>(keys), t.width);
 }
 
 }  // namespace
@@ -137,6 +129,7 @@ void CpuOps::break_sticks(Tensor o, Tensor lse, const Tensor& q, const Tensor& k
     const int64_t tiles = (length + query_tile - 1) / query_tile;
     const int32_t* row_start = spec.row_start ? spec.row_start.i32() : nullptr;
     pool_.run(spec.batch * spec.heads * tiles, [&](int64_t item, int thread) {
+        [[maybe_unused]] const typename Core<Unit>::Ready ready;
         const int64_t sequence = item / tiles / spec.heads, head = item / tiles % spec.heads;
         const int64_t first_row = sequence * length;
         const QueryTile tile((tiles - 1 - item % tiles) * query_tile, length,
@@ -152,14 +145,15 @@ void CpuOps::break_sticks(Tensor o, Tensor lse, const Tensor& q, const Tensor& k
                                       queries.row_stride, count, d, rows.packing);
         const TableSlice::Tables tables(spec, head);
         TableSlice slice;
-        const int64_t first = tile.first_key(), last = (tile.end - 1 - first) / key_tile;
+        const int64_t first = tile.first_key() / step_floats<Unit> * step_floats<Unit>;
+        const int64_t last = (tile.end - 1 - first) / key_tile;
         for (int64_t number = last; number >= 0; --number) {
             const int64_t key = first + number * key_tile, key_end = smaller(key + key_tile, tile.end);
             if (tables.gain) slice.cut(tables, tile.begin, key, key_end);
             const KeyTile side = KeyTile::of<Unit>(t.packed, keys, Tensor(), values, key, key_end);
             bool done = true;
             for (int64_t panel = 0; panel < query_panels; ++panel) {
-                const KeyRange range(tile, panel, key, key_end, Unit::floats);
+                const KeyRange range(tile, panel, key, key_end, step_floats<Unit>);
                 if (tile.begin + panel * panel_cols >= tile.end || all_used_up(t.broken + panel * panel_cols))
                     continue;
                 done = false;
@@ -177,6 +171,10 @@ template void CpuOps::break_sticks<PlainUnit>(Tensor, Tensor, const Tensor&, con
                                               const AttentionSpec&);
 #if defined(LONGREACH_ISA_BF16)
 template void CpuOps::break_sticks<Bf16Unit>(Tensor, Tensor, const Tensor&, const Tensor&, const Tensor&,
+                                             const AttentionSpec&);
+#endif
+#if defined(LONGREACH_ISA_AVX512)
+template void CpuOps::break_sticks<TileUnit>(Tensor, Tensor, const Tensor&, const Tensor&, const Tensor&,
                                              const AttentionSpec&);
 #endif
 

@@ -22,6 +22,8 @@
 #include "kernels/cpu/items.h"
 #include "kernels/cpu/simd_math.h"
 #include "kernels/cpu/micro_gemm.h"
+#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/tiles.h"
 #include "kernels/cpu/attention_tiles.h"
 #include "kernels/cpu/attention_backward_passes.h"
 #include "kernels/cpu/attention_backward_tile.h"
@@ -43,7 +45,7 @@ struct StickPlan {
         : plan(s, wanted, threads, unit) {
         segment_rows = round_up(plan.segment_keys, query_tile);
         thread_floats = key_tile * (plan.padded + plan.row_floats);
-        item_floats = 2 * s.length * plan.padded;
+        item_floats = 2 * (s.length + Core<Unit>::rows_together - 1) * plan.padded;
         items = plan.segments * s.batch * s.kv_heads;
         keys_at = plan.delta_floats;
         sums_at = keys_at + threads * thread_floats;
@@ -58,7 +60,7 @@ struct StickSums {
     alignas(64) float given[query_tile] = {};   // of dW
 };
 
-// p: S^T to P^T; ds: dP^T to dS^T. Queries of the panel and keys of `range`, from the last to the first.
+// p: S^T to P^T; ds: dP^T to dS^T. Queries of the panel and keys of `range`, a block, from the last to the first.
 template <class Unit, bool masked>
 void differentiate_sticks(const BackwardTile<Unit>& t, StickSums& sums, const QueryTile& q,
                           const ScoreRows& rows, int64_t panel, const KeyRange& range, int64_t first_key,
@@ -70,7 +72,8 @@ void differentiate_sticks(const BackwardTile<Unit>& t, StickSums& sums, const Qu
         const Vec before = load(sums.broken + at), delta = load(t.delta + at);
         Vec here{}, given = load(sums.given + at), dfactor{};
         for (int64_t j = range.end - 1; j >= range.begin; --j) {
-            const int64_t where = (j - first_key) * score_stride + at;
+            const int64_t where = t.score_at(panel, j - first_key, range.begin - first_key) + lane;
+            const int64_t pair = (j - first_key) * score_stride + at;
             const Score s =
                 score_of<Form::general>(load(to_p + where), rows, at, slice, query - j - slice.lowest, j);
             const Break b = break_at(s.y);
@@ -89,8 +92,8 @@ void differentiate_sticks(const BackwardTile<Unit>& t, StickSums& sums, const Qu
             here += left;
             given += dw;
             Vec ds = dl * s.gain;
-            if (to_dl) store(to_dl + where, dl);
-            if (to_dlz) store(to_dlz + where, dl * s.z);
+            if (to_dl) store(to_dl + pair, dl);
+            if (to_dlz) store(to_dlz + pair, dl * s.z);
             if (rows.capped) {
                 dfactor = fma(ds, s.tangent, dfactor);
                 ds *= load(rows.factor + at) * (splat(1.0f) - s.tangent * s.tangent);
@@ -135,31 +138,33 @@ bool stick_tile(const StickItem& item, const BackwardTile<Unit>& t, StickSums& s
         .v = LeftRows::of<Unit>(left + key_tile * item.plan.row_floats / 2, item.v, key, key_end)};
     PanelKeys seen;
     for (int64_t panel = 0; panel < query_panels; ++panel) {
-        const KeyRange range(q, panel, key, key_end, Unit::floats);
         const bool done =
             q.begin + panel * panel_cols >= q.end || all_used_up(sums.broken + panel * panel_cols);
         any = any || !done;
-        seen.of[panel] = done || range.empty() ? (panel > 0 ? seen.of[panel - 1] : 0) : range.end - key;
-        if (done || range.empty()) {
-            clear_panel(t, panel, key, key_end, key);
-            continue;
+        seen.of[panel] = panel > 0 ? seen.of[panel - 1] : 0;
+        for (int64_t begin = key + (key_end - 1 - key) / score_keys<Unit> * score_keys<Unit>; begin >= key;
+             begin -= score_keys<Unit>) {
+            const int64_t end = smaller(begin + score_keys<Unit>, key_end);
+            const KeyRange range(q, panel, begin, end, step_floats<Unit>);
+            if (done || range.empty()) {
+                clear_panel(t, panel, begin, end, key);
+                continue;
+            }
+            score_panel(t, panel, range, key, sides);
+            if (masked_before(q, panel, range))
+                differentiate_sticks<Unit, true>(t, sums, q, rows, panel, range, key, slice);
+            else
+                differentiate_sticks<Unit, false>(t, sums, q, rows, panel, range, key, slice);
+            t.round_panel(panel, range.begin - key, range.end - key);
+            clear_panel(t, panel, begin, range.begin, key);
+            clear_panel(t, panel, range.end, end, key);
+            seen.of[panel] = larger(seen.of[panel], range.end - key);
         }
-        clear_panel(t, panel, key, range.begin, key);
-        clear_panel(t, panel, range.end, key_end, key);
-        score_panel(t, panel, range, key, sides);
-        if (masked_before(q, panel, range))
-            differentiate_sticks<Unit, true>(t, sums, q, rows, panel, range, key, slice);
-        else
-            differentiate_sticks<Unit, false>(t, sums, q, rows, panel, range, key, slice);
     }
     if (!any) return false;
-    const int64_t keys = key_end - key, panel_floats = key_tile / Unit::floats * panel_cols;
-    for (int64_t c = 0; c < t.padded; c += panel_cols)
-        pack_panel<Unit>(item.packed + c / panel_cols * panel_floats,
-                         item.k.f32() + key * item.k.row_stride + c, item.k.row_stride, keys,
-                         item.k.cols() - c);
-    add_products(t, item.dv + key * t.padded, item.dk + key * t.padded, item.packed, panel_floats, seen,
-                 q.end - q.begin);
+    pack_keys_for_dq<Unit>(item.packed, item.k.f32() + key * item.k.row_stride, item.k.row_stride,
+                           key_end - key, item.k.cols());
+    add_products(t, item.dv + key * t.padded, item.dk + key * t.padded, item.packed, seen, q.end - q.begin);
     return true;
 }
 
@@ -169,8 +174,9 @@ void finish_queries(const StickItem& item, const BackwardTile<Unit>& t, const Qu
                     const ScoreRows& rows, int64_t head, const Tensor& queries) {
     const int64_t d = item.spec.head_dim;
     const float scale = item.spec.scale;
+    const float* dq = t.rows_of_dq();
     for (int64_t r = 0; r < q.end - q.begin; ++r) {
-        const float* from = t.dq + r * t.padded;
+        const float* from = dq + r * t.padded;
         const float* query = queries.f32() + (q.begin + r) * queries.row_stride;
         float* to = item.dq.f32() + (q.begin + r) * item.dq.row_stride + head * d;
         const Vec factor = splat(rows.capped ? scale : scale * rows.factor[r]);
@@ -203,7 +209,7 @@ void stick_head(const StickItem& item, int64_t begin, int64_t end, int64_t head,
         t.load_queries(tile, q, dout, item.lse + row, item.delta + row, rows,
                        item.spec.row_factor && !rows.capped);
         StickSums sums;
-        const int64_t first = tile.first_key();
+        const int64_t first = tile.first_key() / step_floats<Unit> * step_floats<Unit>;
         for (int64_t number = (tile.end - 1 - first) / key_tile; number >= 0; --number) {
             const int64_t key = first + number * key_tile, key_end = smaller(key + key_tile, tile.end);
             if (tables.gain) slice.cut(tables, tile.begin, key, key_end);
@@ -219,7 +225,7 @@ void stick_head(const StickItem& item, int64_t begin, int64_t end, int64_t head,
 
 int64_t CpuOps::stick_workspace(const AttentionSpec& spec, const AttentionGradients& gradients) const {
     int64_t floats = 0;
-    with_unit(precision_, [&](auto unit) { floats = StickPlan(spec, gradients, threads_, unit).floats; });
+    with_products(products_, [&](auto unit) { floats = StickPlan(spec, gradients, threads_, unit).floats; });
     return floats * static_cast<int64_t>(sizeof(float));
 }
 
@@ -245,6 +251,7 @@ void CpuOps::break_sticks_backward(const AttentionTensors& of, const AttentionGr
     row_products(delta, of.dout, of.o, spec.heads, d, pool_);
     // The last segments are the longest and start first.
     pool_.run(sticks.items, [&](int64_t task, int thread) {
+        [[maybe_unused]] const typename Core<Unit>::Ready ready;
         const int64_t i = sticks.items - 1 - task, segment = i / heads, kv_head = i % spec.kv_heads;
         const int64_t first_row = i % heads / spec.kv_heads * length;
         const auto part = [&](const Tensor& t) { return t.row_range(first_row, length); };
@@ -305,6 +312,10 @@ template void CpuOps::break_sticks_backward<PlainUnit>(const AttentionTensors&, 
                                                        const Tensor&, const AttentionSpec&);
 #if defined(LONGREACH_ISA_BF16)
 template void CpuOps::break_sticks_backward<Bf16Unit>(const AttentionTensors&, const AttentionGradients&,
+                                                      const Tensor&, const AttentionSpec&);
+#endif
+#if defined(LONGREACH_ISA_AVX512)
+template void CpuOps::break_sticks_backward<TileUnit>(const AttentionTensors&, const AttentionGradients&,
                                                       const Tensor&, const AttentionSpec&);
 #endif
 

@@ -79,22 +79,25 @@ TEST_CASE("random variants of attention and their gradients against double") {
 }
 
 TEST_CASE("bf16 products: random variants against double, the same bits with one and three threads") {
-    const auto one = bf16_ops(1), three = bf16_ops(3);
-    if (!one) return;
-    for (uint64_t seed = 1; seed <= random_variants / 2; ++seed) {
-        CAPTURE(seed);
-        Variant c = random_variant(seed);
-        c.input = bf16_input;
-        check_variant(c, {one.get(), three.get()}, 2);
+    for (const char* isa : bf16_sets()) {
+        CAPTURE(isa);
+        const auto one = bf16_ops(1, isa), three = bf16_ops(3, isa);
+        for (uint64_t seed = 1; seed <= random_variants / 2; ++seed) {
+            CAPTURE(seed);
+            Variant c = random_variant(seed);
+            c.input = bf16_input;
+            check_variant(c, {one.get(), three.get()}, 2);
+        }
+        Variant long_window =
+            base();  // several segments and blocks of keys; the window begins at odd keys too
+        long_window.length = long_sequence;
+        long_window.window = 301;
+        long_window.head_dim = 20;
+        long_window.gain_rows = long_window.bias_rows = 2;
+        long_window.gain_gradient = long_window.bias_gradient = true;
+        long_window.input = bf16_input;
+        check_variant(long_window, {one.get(), three.get()}, 2);
     }
-    Variant long_window = base();  // several segments and blocks of keys; the window begins at odd keys too
-    long_window.length = long_sequence;
-    long_window.window = 301;
-    long_window.head_dim = 20;
-    long_window.gain_rows = long_window.bias_rows = 2;
-    long_window.gain_gradient = long_window.bias_gradient = true;
-    long_window.input = bf16_input;
-    check_variant(long_window, {one.get(), three.get()}, 2);
 }
 
 TEST_CASE("bf16 products: a window that sees everything gives the bits of none") {

@@ -61,15 +61,17 @@ TEST_CASE("random variants of stick-breaking attention and their gradients again
 }
 
 TEST_CASE("stick-breaking in bf16 products: random variants against double") {
-    const auto one = bf16_ops(1), three = bf16_ops(3);
-    if (!one) return;
-    for (uint64_t seed = 1; seed <= random_variants / 2; ++seed) {
-        CAPTURE(seed);
-        Variant c = random_sticks(seed);
-        c.input = bf16_input;
-        const Problem run = executed(c, *one, [](Problem&) {});
-        check_sticks(run);
-        CHECK(same_bits(run.results(), executed(c, *three, [](Problem&) {}).results()));
+    for (const char* isa : bf16_sets()) {
+        CAPTURE(isa);
+        const auto one = bf16_ops(1, isa), three = bf16_ops(3, isa);
+        for (uint64_t seed = 1; seed <= random_variants / 2; ++seed) {
+            CAPTURE(seed);
+            Variant c = random_sticks(seed);
+            c.input = bf16_input;
+            const Problem run = executed(c, *one, [](Problem&) {});
+            check_sticks(run);
+            CHECK(same_bits(run.results(), executed(c, *three, [](Problem&) {}).results()));
+        }
     }
 }
 

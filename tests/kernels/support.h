@@ -52,13 +52,20 @@ inline void for_each_isa(const std::function<void(Ops&)>& body, int threads = 2)
 }
 
 // A device that rounds the inputs of products to bf16; null on a machine without one.
-inline std::unique_ptr<Ops> bf16_ops(int threads) {
+inline std::unique_ptr<Ops> bf16_ops(int threads, const char* isa = "") {
     try {
-        return make_test_ops({.threads = threads, .precision = Precision::bf16, .isa = ""});
+        return make_test_ops({.threads = threads, .precision = Precision::bf16, .isa = isa});
     } catch (const Error& error) {
         if (error.code() != ExitCode::device) throw;
         return nullptr;
     }
+}
+// The instruction sets of such devices on this machine: its best, and vectors where that has tiles.
+inline std::vector<const char*> bf16_sets() {
+    const auto best = bf16_ops(1);
+    if (!best) return {};
+    if (best->describe().find("_amx") == std::string::npos) return {""};
+    return {"", "avx512"};
 }
 // The largest relative error of the rounding of such an input: half an ulp of 8 bits.
 inline constexpr double bf16_input = 0x1p-9;

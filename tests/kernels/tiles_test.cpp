@@ -1,6 +1,7 @@
-// Products of bf16 in the tiles of AMX, whose instructions are simulated (simulated_tiles.h): gemm.cpp itself, compiled
-// with them, against double and against the same source in vectors. This program says that its CPU has AMX, so that the
-// cases of gemm_test.cpp, delta_test.cpp and optimizer_test.cpp that it also has take tiles too.
+// Products of bf16 in the tiles of AMX, whose instructions are simulated (simulated_tiles.h): gemm.cpp and the sources of
+// attention, compiled with them, against double and against the same sources in vectors. This program says that its CPU has
+// AMX, so that the cases that it also has, of gemm_test.cpp, delta_test.cpp, optimizer_test.cpp, attention_variants_test.cpp
+// and stick_breaking_test.cpp, take tiles too.
 #include "kernels/amx.h"
 #include "kernels/cpu_device.h"
 #include "kernels/simulated_tiles.h"
@@ -176,6 +177,33 @@ TEST_CASE("tiles are taken where products are bf16 and the CPU has them, unless 
     CHECK_FALSE(in_tiles({.threads = 2, .precision = Precision::bf16, .isa = "avx512"}));
     CHECK_FALSE(in_tiles({.threads = 2, .isa = "avx512_amx"}));
     CHECK_FALSE(in_tiles({.threads = 2}));
+}
+
+TEST_CASE("attention takes tiles, forward and backward, and gives them back") {
+    if (!has_bf16_vectors()) return;
+    const int64_t tokens = 70, heads = 2, d = 20;
+    Floats q = normal(tokens, heads * d, 1), k = normal(tokens, heads * d, 2),
+           v = normal(tokens, heads * d, 3);
+    Floats dout = normal(tokens, heads * d, 4), o(tokens, heads * d), lse(heads, tokens);
+    Floats dq(tokens, heads * d), dk(tokens, heads * d), dv(tokens, heads * d);
+    for (const bool sticks : {false, true})
+        for (const char* isa : {"avx512_amx", "avx512"}) {
+            const auto ops = make_cpu_ops({.threads = 2, .precision = Precision::bf16, .isa = isa});
+            AttentionSpec spec{
+                .batch = 1, .length = tokens, .heads = heads, .kv_heads = heads, .head_dim = d};
+            spec.stick_breaking = sticks;
+            const int64_t start = tiles::products;
+            ops->attention(o.tensor(), lse.tensor(), Tensor(), q.tensor(), k.tensor(), v.tensor(), spec);
+            const int64_t forward = tiles::products;
+            Floats workspace(1, ops->attention_workspace(spec, {}) / 4);
+            ops->attention_backward(dq.tensor(), dk.tensor(), dv.tensor(), {}, workspace.tensor(),
+                                    dout.tensor(), o.tensor(), lse.tensor(), q.tensor(), k.tensor(),
+                                    v.tensor(), spec);
+            CAPTURE(isa);
+            CHECK((forward > start) == (std::string_view(isa) == "avx512_amx"));
+            CHECK((tiles::products > forward) == (std::string_view(isa) == "avx512_amx"));
+            CHECK(tiles::releases == tiles::configurations);
+        }
 }
 
 TEST_CASE("tiles that multiply wrongly are found out and left alone") {
