@@ -32,7 +32,9 @@ struct Plan {
         segments = (s.length + segment_keys - 1) / segment_keys;
         padded = round_up(s.head_dim, panel_cols);
         row_floats = 2 * LeftRows::floats<Unit>(s.head_dim);
-        block_keys = larger(1, 32768 / s.head_dim / key_tile) * key_tile;
+        // 1 MiB where tiles of AMX come with an L2 of 2 MiB, half of that elsewhere.
+        const int64_t channels = Core<Unit>::turned ? 1 << 16 : 1 << 15;
+        block_keys = larger(1, channels / s.head_dim / key_tile) * key_tile;
         block_keys = smaller(block_keys, segment_keys);
         const auto rows_of = [&](const Tensor& table) {
             return table.rank == 0 ? 0 : table.rows() == 1 ? 1 : s.heads / s.kv_heads;
