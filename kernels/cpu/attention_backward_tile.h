@@ -246,7 +246,7 @@ inline void pack_keys_for_dq(float* to, const float* from, int64_t stride, int64
     }
 }
 
-// What the first panels [first, end) of a tile of queries, which see the same keys, get from them. k: of the first key.
+// What panels [first, end) of a tile of queries, which see the same keys, get from them. k: of the first key.
 template <class Unit>
 inline void add_to_dq(const BackwardTile<Unit>& t, const float* k, int64_t keys, int64_t first, int64_t end,
                       int64_t queries) {

@@ -57,14 +57,26 @@ struct InstructionSet {
 TEST_CASE("determinism: 1, 2, 3 and 8 threads end with the same bytes, on every instruction set") {
     const TempDir dir;
     make_larger_corpus(dir / "data");
-    for (const char* isa : {"generic", "avx2", "avx512", "neon", "neon_bf16"}) {
-        CAPTURE(isa);
-        const InstructionSet chosen(isa);
+    struct Device {
+        const char *isa, *precision;
+    };
+    for (const Device& device : std::vector<Device>{{"generic", "fp32"},
+                                                    {"avx2", "fp32"},
+                                                    {"avx512", "fp32"},
+                                                    {"avx512", "bf16"},
+                                                    {"avx512_amx", "bf16"},
+                                                    {"neon", "fp32"},
+                                                    {"neon_bf16", "fp32"},
+                                                    {"neon_bf16", "bf16"}}) {
+        CAPTURE(device.isa);
+        CAPTURE(device.precision);
+        const InstructionSet chosen(device.isa);
         Results first;
         for (const char* threads : {"1", "2", "3", "8"}) {
             CAPTURE(threads);
             const auto config =
-                load_tiny(small_config(dir.path()), {fmt::format("system.threads={}", threads)});
+                load_tiny(small_config(dir.path()), {fmt::format("system.threads={}", threads),
+                                                     fmt::format("system.precision={}", device.precision)});
             // REQUIRE reports an exception as a failure, so the call that may throw stands outside it.
             ExitCode code = ExitCode::internal;
             try {
