@@ -35,7 +35,7 @@ struct ForwardTile : ScoreTile<Unit> {
     float* output;   // [query_panels][height][panel_cols]: O^T so far, relative to `top`
     float* top;      // [query_tile]: largest exponent so far
     float* sum;      // [query_tile]: sum of 2^(exponent - top)
-    float* shrink;   // [query_tile]: what earlier sums and outputs are multiplied with
+    float* shrink;   // [query_tile]: what earlier sums and outputs are multiplied with; in the end 1 / sum
     float* maximum;  // [query_tile]: largest product so far, its sign that of the score
 
     ForwardTile(const Item& item, int64_t first, const int32_t* row_start, float* memory)
