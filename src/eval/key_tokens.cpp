@@ -101,19 +101,19 @@ std::vector<KeyTokenRow> split_losses(const std::vector<LengthResult>& results, 
                       r.token_losses.size() == split.documents.size(),
                   "parts and documents of the scored tokens");
             LossSum all;
-            std::map<int32_t, LossSum> documents;
+            std::map<int32_t, DocumentSums> documents;
             for (size_t i = 0; i < r.token_losses.size(); ++i) {
                 const double loss = r.token_losses[i];
                 if (split.parts[i] != part || std::isnan(loss)) continue;
                 all.add(loss);
-                documents[split.documents[i]].add(loss);
+                documents[split.documents[i]].loss.add(loss);
             }
             KeyTokenRow row{.step = step, .length = r.length, .part = name};
             row.scored = static_cast<double>(all.count);
             if (all.count > 0) row.loss = all.mean();
-            std::vector<LossSum> sums;
+            std::vector<DocumentSums> sums;
             for (const auto& [document, sum] : documents) sums.push_back(sum);
-            if (r.documents > 0) row.standard_error = bootstrap_error(sums, split.seed);
+            if (r.documents > 0) row.standard_error = bootstrap_errors(sums, split.seed).loss;
             row.from = split.judge.short_length;
             row.to = split.judge.long_length;
             row.judge = split.by_file ? "file" : "self";

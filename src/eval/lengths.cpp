@@ -104,7 +104,9 @@ class Sums {
                 const double loss = findings[0];
                 result_.loss.add(loss);
                 result_.hits.add(findings[1]);
-                documents_[static_cast<size_t>(selection_.document[slot])].add(loss);
+                DocumentSums& document = documents_[static_cast<size_t>(selection_.document[slot])];
+                document.loss.add(loss);
+                document.hits += findings[1];
                 add_to(result_.by_sequence, bucket_of(i + 1), loss);
                 add_to(result_.by_document, bucket_of(static_cast<int64_t>(findings[2])), loss);
                 if (!result_.token_losses.empty()) result_.token_losses[slot] = static_cast<float>(loss);
@@ -125,8 +127,12 @@ class Sums {
     LengthResult result() {
         result_.fingerprint = selection_.scope.fingerprint;
         result_.documents = selection_.scope.documents;
-        std::erase_if(documents_, [](const LossSum& d) { return d.count == 0; });
-        if (result_.documents > 0) result_.standard_error = bootstrap_error(documents_, seed_);
+        std::erase_if(documents_, [](const DocumentSums& d) { return d.loss.count == 0; });
+        if (result_.documents > 0) {
+            const MeanErrors errors = bootstrap_errors(documents_, seed_);
+            result_.standard_error = errors.loss;
+            result_.top1_error = errors.top1;
+        }
         return std::move(result_);
     }
 
@@ -134,7 +140,18 @@ class Sums {
     const Selection& selection_;
     uint64_t seed_;
     LengthResult result_;
-    std::vector<LossSum> documents_;
+    std::vector<DocumentSums> documents_;
+};
+
+// Of the means of resampled documents.
+struct Spread {
+    double sum = 0, squares = 0, count = 0;
+    void add(double x) {
+        sum += x;
+        squares += x * x;
+        ++count;
+    }
+    double deviation() const { return std::sqrt(std::max(0.0, (squares - sum * sum / count) / (count - 1))); }
 };
 
 // A hash of everything that sums depend on.
@@ -272,25 +289,25 @@ std::vector<LengthResult> LengthEvaluator::run(Ops& ops, ranks::Comm& comm, mode
     return results;
 }
 
-double bootstrap_error(const std::vector<LossSum>& documents, uint64_t seed) {
+MeanErrors bootstrap_errors(const std::vector<DocumentSums>& documents, uint64_t seed) {
     const uint64_t n = documents.size();
-    if (n < 2) return std::numeric_limits<double>::quiet_NaN();
+    if (n < 2) return {};
     // At most about 2e7 draws, a second of work, for any number of documents.
     const uint64_t resamples = std::clamp<uint64_t>(20000000 / n, 50, 1000);
-    double sum = 0, squares = 0;
+    Spread loss, top1;
     for (uint64_t r = 0; r < resamples; ++r) {
         const Rng rng(seed, Purpose::bootstrap, static_cast<uint32_t>(r));
-        LossSum total;
+        DocumentSums total;
         for (uint64_t i = 0; i < n; ++i) {
-            const LossSum& d = documents[rng.below(i, n)];
-            total.sum += d.sum;
-            total.count += d.count;
+            const DocumentSums& d = documents[rng.below(i, n)];
+            total.loss.sum += d.loss.sum;
+            total.loss.count += d.loss.count;
+            total.hits += d.hits;
         }
-        sum += total.mean();
-        squares += total.mean() * total.mean();
+        loss.add(total.loss.mean());
+        top1.add(LossSum{total.hits, total.loss.count}.mean());
     }
-    const double m = static_cast<double>(resamples);
-    return std::sqrt(std::max(0.0, (squares - sum * sum / m) / (m - 1)));
+    return {loss.deviation(), top1.deviation()};
 }
 
 }  // namespace longreach::eval

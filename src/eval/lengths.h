@@ -38,6 +38,8 @@ struct LengthResult {
     double top1() const { return hits.mean(); }
     // Of the mean, by document bootstrap; NaN with fewer than two documents or if they are unknown.
     double standard_error = std::numeric_limits<double>::quiet_NaN();
+    double top1_error = std::numeric_limits<double>::quiet_NaN();  // of top1(), likewise
+
     int64_t documents = 0;     // 0: unknown
     uint64_t fingerprint = 0;  // of the scored tokens
     // Bucket k holds the tokens with 2^k <= c < 2^(k+1), c the number of tokens the prediction can see:
@@ -107,7 +109,12 @@ class LengthEvaluator {
     Collector collector_;
 };
 
-// Standard error of sum/count over documents, by bootstrap; NaN for fewer than two.
-double bootstrap_error(const std::vector<LossSum>& documents, uint64_t seed);
+// Standard errors over documents, by bootstrap, of the mean loss and of the share of hits; NaN for fewer than two
+// documents. Both means are of the same resampled documents.
+struct MeanErrors {
+    double loss = std::numeric_limits<double>::quiet_NaN();
+    double top1 = std::numeric_limits<double>::quiet_NaN();
+};
+MeanErrors bootstrap_errors(const std::vector<DocumentSums>& documents, uint64_t seed);
 
 }  // namespace longreach::eval

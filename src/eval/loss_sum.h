@@ -15,4 +15,10 @@ struct LossSum {
     }
 };
 
+// The scored tokens of a document.
+struct DocumentSums {
+    LossSum loss;
+    double hits = 0;  // tokens of them that are the model's most likely ones
+};
+
 }  // namespace longreach::eval

@@ -10,7 +10,7 @@ namespace longreach::eval {
 
 namespace {
 
-constexpr std::string_view magic = "longreach sums 1";
+constexpr std::string_view magic = "longreach sums 2";
 
 class Writer {
   public:
@@ -22,6 +22,10 @@ class Writer {
         std::memcpy(&bits, &s.sum, sizeof bits);
         number(bits);
         number(static_cast<uint64_t>(s.count));
+    }
+    void document(const DocumentSums& d) {
+        sum(d.loss);
+        number(static_cast<uint64_t>(d.hits));
     }
     void sums(const std::vector<LossSum>& all) {
         number(all.size());
@@ -52,6 +56,14 @@ class Reader {
         failed_ = failed_ || count > uint64_t{1} << 62;
         s.count = static_cast<int64_t>(count);
         return s;
+    }
+    DocumentSums document() {
+        DocumentSums d;
+        d.loss = sum();
+        const uint64_t hits = number();
+        failed_ = failed_ || d.loss.count == 0 || hits > static_cast<uint64_t>(d.loss.count);
+        d.hits = static_cast<double>(hits);
+        return d;
     }
     // Never allocates more than the bytes can hold.
     uint64_t count(uint64_t bytes_each) {
@@ -88,12 +100,12 @@ std::string PartialSums::write() const {
         out.sums(l.by_sequence);
         out.sums(l.by_document);
         uint64_t scored = 0;
-        for (const LossSum& d : l.documents) scored += d.count > 0;
+        for (const DocumentSums& d : l.documents) scored += d.loss.count > 0;
         out.number(scored);
         for (size_t d = 0; d < l.documents.size(); ++d) {
-            if (l.documents[d].count == 0) continue;
+            if (l.documents[d].loss.count == 0) continue;
             out.number(d);
-            out.sum(l.documents[d]);
+            out.document(l.documents[d]);
         }
     }
     out.number(xxh64(out.bytes));
@@ -116,14 +128,14 @@ std::optional<PartialSums> PartialSums::read(const std::string& bytes, uint64_t 
         l.by_sequence = in.sums();
         l.by_document = in.sums();
         l.documents.resize(documents);
-        const uint64_t scored = in.count(24);
+        const uint64_t scored = in.count(32);
         for (uint64_t i = 0, next = 0; i < scored && !in.failed(); ++i) {
             const uint64_t d = in.number();
-            const LossSum sum = in.sum();
-            if (d < next || d >= documents || sum.count == 0)
+            const DocumentSums sums = in.document();
+            if (d < next || d >= documents)
                 in.fail();
             else
-                l.documents[static_cast<size_t>(d)] = sum;
+                l.documents[static_cast<size_t>(d)] = sums;
             next = d + 1;
         }
         if (in.failed()) return std::nullopt;

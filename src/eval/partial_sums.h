@@ -16,7 +16,7 @@ namespace longreach::eval {
 struct PartialLength {
     LossSum loss, hits;
     std::vector<LossSum> by_sequence, by_document;
-    std::vector<LossSum> documents;  // by index; write() omits those without a scored token
+    std::vector<DocumentSums> documents;  // by index; write() omits those without a scored token
 };
 
 struct PartialSums {

@@ -28,6 +28,7 @@ std::vector<std::string> val_lines(const std::vector<LengthResult>& results, int
         if (r.documents > 0) row.documents = static_cast<double>(r.documents);
         if (bytes_per_token > 0) row.bits_per_byte = bits_per_byte(row.loss, bytes_per_token);
         row.top1 = r.top1();
+        row.top1_error = r.top1_error;
         row.fingerprint = format_hash64(r.fingerprint);
         lines.push_back(val_file.line(row));
     }
@@ -77,16 +78,18 @@ std::string scored_line(const ScoredTokens& t) {
 }
 
 std::string results_table(const std::vector<LengthResult>& results, double bytes_per_token) {
-    std::string out = fmt::format("{:>9} {:>9} {:>9}{} {:>7} {:>12} {:>10}\n", "length", "loss", "std.err",
-                                  bytes_per_token > 0 ? fmt::format(" {:>10}", "bits/byte") : "", "top1",
-                                  "tokens", "documents");
+    const auto error = [](double x) { return std::isnan(x) ? std::string("-") : fmt::format("{:.4f}", x); };
+    std::string out = fmt::format("{:>9} {:>9} {:>9}{} {:>7} {:>9} {:>12} {:>10}\n", "length", "loss",
+                                  "std.err", bytes_per_token > 0 ? fmt::format(" {:>10}", "bits/byte") : "",
+                                  "top1", "std.err", "tokens", "documents");
     for (const LengthResult& r : results)
-        out += fmt::format("{:>9} {:>9.4f} {:>9}{} {:>7.4f} {:>12} {:>10}\n", r.length, r.loss.mean(),
-                           std::isnan(r.standard_error) ? "-" : fmt::format("{:.4f}", r.standard_error),
+        out += fmt::format("{:>9} {:>9.4f} {:>9}{} {:>7.4f} {:>9} {:>12} {:>10}\n", r.length, r.loss.mean(),
+                           error(r.standard_error),
                            bytes_per_token > 0
                                ? fmt::format(" {:>10.4f}", bits_per_byte(r.loss.mean(), bytes_per_token))
                                : "",
-                           r.top1(), r.loss.count, r.documents > 0 ? fmt::format("{}", r.documents) : "-");
+                           r.top1(), error(r.top1_error), r.loss.count,
+                           r.documents > 0 ? fmt::format("{}", r.documents) : "-");
     return out;
 }
 

@@ -19,6 +19,7 @@ struct LossRow {
     double scored = NAN, documents = NAN;  // whole numbers
     std::optional<double> bits_per_byte = {};
     double top1 = NAN;
+    double top1_error = NAN;       // of top1, over documents; files of earlier versions have none
     std::string fingerprint = {};  // of the scored tokens; files of earlier versions have none
 };
 inline constexpr io::RecordColumns val_file(
@@ -26,7 +27,8 @@ inline constexpr io::RecordColumns val_file(
     io::required("length", &LossRow::length), io::required("loss", &LossRow::loss),
     io::blank("standard_error", &LossRow::standard_error), io::plain("scored", &LossRow::scored),
     io::blank("documents", &LossRow::documents), io::plain("bits_per_byte", &LossRow::bits_per_byte),
-    io::plain("top1", &LossRow::top1), io::plain("fingerprint", &LossRow::fingerprint));
+    io::plain("top1", &LossRow::top1), io::blank("top1_error", &LossRow::top1_error),
+    io::plain("fingerprint", &LossRow::fingerprint));
 
 // A line of positions.csv.
 struct BucketRow {
@@ -52,8 +54,8 @@ std::vector<std::string> positions_lines(const std::vector<LengthResult>& result
 
 // For the terminal: "scored: 16 windows of 4,096 tokens spread over 1,048,576; 23 documents; ...".
 std::string scored_line(const ScoredTokens& tokens);
-// For the terminal: length, loss, standard error, bits per byte, share of hits, tokens,
-// documents; "-" where unknown.
+// For the terminal: length, loss, standard error, bits per byte, share of hits, its standard error,
+// tokens, documents; "-" where unknown.
 std::string results_table(const std::vector<LengthResult>& results, double bytes_per_token);
 // Loss by bucket, one column per length.
 std::string buckets_table(const std::vector<LengthResult>& results, bool by_document);

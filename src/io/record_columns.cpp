@@ -35,17 +35,38 @@ void read_cell(const CsvTable& table, size_t row, size_t column, std::string& va
     value = table.text(row, column);
 }
 
-size_t known_columns(std::string_view header, std::string_view newest, size_t fewest) {
-    if (!newest.starts_with(header)) return 0;
-    if (header.size() < newest.size() && newest[header.size()] != ',') return 0;
-    const size_t columns = static_cast<size_t>(std::count(header.begin(), header.end(), ',')) + 1;
-    return columns < fewest ? 0 : columns;
+namespace {
+
+std::vector<std::string_view> cells_of(std::string_view line) {
+    std::vector<std::string_view> cells;
+    for (size_t end; (end = line.find(',')) != line.npos; line.remove_prefix(end + 1))
+        cells.push_back(line.substr(0, end));
+    cells.push_back(line);
+    return cells;
 }
 
-std::string first_cells(const std::string& line, size_t columns) {
-    for (size_t at = 0; at < line.size(); ++at)
-        if (line[at] == ',' && --columns == 0) return line.substr(0, at);
-    return line;
+}  // namespace
+
+std::vector<size_t> known_columns(std::string_view header, std::string_view newest, size_t fewest) {
+    const std::vector<std::string_view> names = cells_of(header), all = cells_of(newest);
+    std::vector<size_t> places;
+    for (size_t at = 0; at < all.size() && places.size() < names.size(); ++at) {
+        if (names[places.size()] == all[at])
+            places.push_back(at);
+        else if (at < fewest)
+            return {};
+    }
+    return places.size() < std::max(names.size(), fewest) ? std::vector<size_t>() : places;
+}
+
+std::string cells_at(std::string_view line, const std::vector<size_t>& places) {
+    const std::vector<std::string_view> cells = cells_of(line);
+    std::string out;
+    for (const size_t place : places) {
+        if (place != places.front()) out += ',';
+        out += cells.at(place);
+    }
+    return out;
 }
 
 void put_member(json::Value& object, const char* name, int64_t value) {

@@ -41,11 +41,11 @@ void read_cell(const CsvTable& table, size_t row, size_t column, std::optional<T
     if (!table.text(row, column).empty()) read_cell(table, row, column, value.emplace());
 }
 
-// Number of columns in the header of a file, which may be from an earlier version: those of the newest header
-// without some of the last ones. 0: another header, or fewer columns than `fewest`.
-size_t known_columns(std::string_view header, std::string_view newest, size_t fewest);
-// The first `columns` cells of a line.
-std::string first_cells(const std::string& line, size_t columns);
+// The columns of a file, as their places in the newest header, rising. The file may be from an earlier version: it has the
+// first `fewest` columns of the newest header, and may lack others. Empty: another header.
+std::vector<size_t> known_columns(std::string_view header, std::string_view newest, size_t fewest);
+// The cells of a line at these places.
+std::string cells_at(std::string_view line, const std::vector<size_t>& places);
 
 template <class Row, class T>
 struct RecordColumn {
@@ -85,7 +85,9 @@ class RecordColumns {
         for (const Row& row : rows) out.push_back(line(row));
         return out;
     }
-    size_t known(std::string_view header_line) const { return known_columns(header_line, header(), fewest_); }
+    std::vector<size_t> known(std::string_view header_line) const {
+        return known_columns(header_line, header(), fewest_);
+    }
 
     // The finished lines of the file in `directory`; none if there is no such file. Columns are found by name.
     std::vector<Row> read(const std::string& directory) const {

@@ -35,7 +35,7 @@ int64_t timing_bytes(const std::string& path, int64_t step) {
 }  // namespace
 
 void Recorder::Table::append(const std::vector<std::string>& lines) {
-    for (const std::string& line : lines) file.append(io::first_cells(line, columns));
+    for (const std::string& line : lines) file.append(io::cells_at(line, columns));
 }
 
 void Recorder::open(const std::map<std::string, int64_t>& later) {
@@ -55,7 +55,7 @@ void Recorder::open(const std::map<std::string, int64_t>& later) {
         table.file = directory.open_record(name, bytes(name), columns.header());
         const std::string text = io::read_file(table.file.path(), largest_record, io::Links::refuse);
         table.columns = columns.known(std::string_view(text).substr(0, text.find('\n')));
-        require(table.columns > 0, ExitCode::data, "{}: the first line is not the header of a {}",
+        require(!table.columns.empty(), ExitCode::data, "{}: the first line is not the header of a {}",
                 table.file.path(), columns.file());
     };
     losses_.resize(session_.val_sets.size());

@@ -42,7 +42,7 @@ class Recorder {
     // A CSV file, with the columns of the version that created it.
     struct Table {
         io::RecordFile file;
-        size_t columns = 0;
+        std::vector<size_t> columns;  // their places among those of this version
         void append(const std::vector<std::string>& lines);
     };
     struct Losses {

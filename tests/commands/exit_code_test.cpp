@@ -393,11 +393,11 @@ TEST_CASE("generate continues a prompt of bytes or of token numbers, the same ea
 TEST_CASE("report compares runs, also one that diverged") {
     io::make_directories(file("diverged"));
     put(file("diverged/val.csv"), eval::val_file.header() +
-                                      "\n12,1536,16,nan,0,256,4,,0,0123456789abcdef\n"
-                                      "12,1536,64,inf,0,256,4,,0,0123456789abcdef\n"
-                                      "12,1536,128,5.5,0,256,4,,0,0123456789abcdef\n");
+                                      "\n12,1536,16,nan,0,256,4,,0,,0123456789abcdef\n"
+                                      "12,1536,64,inf,0,256,4,,0,,0123456789abcdef\n"
+                                      "12,1536,128,5.5,0,256,4,,0,,0123456789abcdef\n");
     io::make_directories(file("gone"));
-    put(file("gone/val.csv"), eval::val_file.header() + "\n12,1536,16,nan,0,256,4,,0,0123456789abcdef\n");
+    put(file("gone/val.csv"), eval::val_file.header() + "\n12,1536,16,nan,0,256,4,,0,,0123456789abcdef\n");
     const Finished f = home().command({"report", file("done"), file("diverged")});
     CAPTURE(f.err);
     CHECK(f.code == 0);

@@ -25,7 +25,7 @@ struct Run {
     }
     void write(const std::string& loss) const {
         put(path + "/val.csv",
-            eval::val_file.header() + "\n12,1536,16," + loss + ",0.1,256,4,,0,0123456789abcdef\n");
+            eval::val_file.header() + "\n12,1536,16," + loss + ",0.1,256,4,,0,,0123456789abcdef\n");
     }
     // Whether the page is there with the loss, and loads itself again or not.
     bool shows(const std::string& loss, bool reloads) const {

@@ -72,7 +72,7 @@ TEST_CASE("losses of both parts at every length, with errors over documents") {
     CHECK(rows[4].scored == 2);
     CHECK(rows[5].part == "other");
     CHECK(rows[5].loss == Approx((1.75 + 2.5 + 4 + 1 + 1) / 5));
-    CHECK(rows[5].standard_error == eval::bootstrap_error({{4.25, 2}, {5, 2}, {1, 1}}, 11));
+    CHECK(rows[5].standard_error == eval::bootstrap_errors({{{4.25, 2}}, {{5, 2}}, {{1, 1}}}, 11).loss);
     for (const eval::KeyTokenRow& row : rows) {
         CHECK(row.step == 5);
         CHECK(row.from == 16);

@@ -94,6 +94,7 @@ TEST_CASE("eval: how many ranks share the batches changes no bit of any result")
                     CHECK(same(many[i].loss, one[i].loss));
                     CHECK(same(many[i].hits, one[i].hits));
                     CHECK(many[i].standard_error == one[i].standard_error);
+                    CHECK(many[i].top1_error == one[i].top1_error);
                     CHECK(many[i].documents == one[i].documents);
                     CHECK(many[i].fingerprint == one[i].fingerprint);
                     CHECK(same(many[i].by_sequence, one[i].by_sequence));
@@ -121,6 +122,32 @@ TEST_CASE("eval: a head of zeros gives log V at every length and in every bucket
                     if (b.count > 0) CHECK(std::abs(b.mean() - log_v) <= ulp);
             CHECK(result.standard_error <= 1e-7);  // nothing varies but the rounding of sums
         }
+    }
+}
+
+TEST_CASE("eval: the error of top-1 is that of the hits in each document") {
+    const Corpus corpus(document_lengths(300, 10, 60));
+    model::ModelConfig config = tiny_model(1);
+    config.init.zero_head = true;  // all logits are equal: token 0, the first, is the most likely one
+    const int64_t scored = (static_cast<int64_t>(corpus.tokens.size()) - 1) / 64 * 64;
+    std::vector<double> hits(corpus.begins.size()), tokens(corpus.begins.size());
+    double all = 0;
+    for (int64_t p = 0; p < scored; ++p) {
+        const auto document = static_cast<size_t>(corpus.document_of(p));
+        const bool hit = corpus.tokens[static_cast<size_t>(p + 1)] == 0;
+        hits[document] += hit;
+        tokens[document] += 1;
+        all += hit;
+    }
+    // Linearised, as in bootstrap_test.cpp.
+    const double top1 = all / static_cast<double>(scored);
+    double squares = 0;
+    for (size_t d = 0; d < hits.size(); ++d) squares += std::pow(hits[d] - top1 * tokens[d], 2);
+    const double expected = std::sqrt(squares) / static_cast<double>(scored);
+    for (const eval::LengthResult& r : evaluate(config, corpus, request({16, 64}, scored))) {
+        CHECK(r.loss.count == scored);
+        CHECK(r.top1() == top1);
+        CHECK(std::abs(r.top1_error / expected - 1) < 0.12);  // five standard deviations of 1000 resamples
     }
 }
 
@@ -363,7 +390,9 @@ TEST_CASE("eval: where nobody knows documents, every sequence counts as one and 
         CHECK(known[i].documents == 3);
         CHECK(unknown[i].documents == 0);
         CHECK(std::isfinite(known[i].standard_error));
+        CHECK(std::isfinite(known[i].top1_error));
         CHECK(std::isnan(unknown[i].standard_error));
+        CHECK(std::isnan(unknown[i].top1_error));
         CHECK(unknown[i].fingerprint == known[i].fingerprint);  // the same tokens of the same shard
         CHECK(same_bits(known[i].token_losses, unknown[i].token_losses));
         CHECK(counts(unknown[i].by_document) == counts(unknown[i].by_sequence));

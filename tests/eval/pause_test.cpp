@@ -36,10 +36,12 @@ bool same(const std::vector<eval::LengthResult>& a, const std::vector<eval::Leng
     if (a.size() != b.size()) return false;
     bool equal = true;
     for (size_t i = 0; i < a.size(); ++i)
-        equal = equal && a[i].length == b[i].length && same(a[i].loss, b[i].loss) &&
-                same(a[i].hits, b[i].hits) && same(a[i].by_sequence, b[i].by_sequence) &&
-                same(a[i].by_document, b[i].by_document) && a[i].documents == b[i].documents &&
-                std::bit_cast<uint64_t>(a[i].standard_error) == std::bit_cast<uint64_t>(b[i].standard_error);
+        equal =
+            equal && a[i].length == b[i].length && same(a[i].loss, b[i].loss) && same(a[i].hits, b[i].hits) &&
+            same(a[i].by_sequence, b[i].by_sequence) && same(a[i].by_document, b[i].by_document) &&
+            a[i].documents == b[i].documents &&
+            std::bit_cast<uint64_t>(a[i].standard_error) == std::bit_cast<uint64_t>(b[i].standard_error) &&
+            std::bit_cast<uint64_t>(a[i].top1_error) == std::bit_cast<uint64_t>(b[i].top1_error);
     return equal;
 }
 
@@ -144,18 +146,21 @@ TEST_CASE("pause: sums read back are those written, and no byte string makes the
     eval::PartialSums sums;
     sums.context = 3;
     sums.next = 4;
-    sums.lengths = {{{1.5, 2}, {1, 2}, {{1, 1}, {0.5, 1}}, {{1.5, 2}}, {{}, {1.5, 2}, {}}},
-                    {{std::nan(""), 1}, {0, 1}, {}, {{std::nan(""), 1}}, {{std::nan(""), 1}, {}, {}}}};
+    sums.lengths = {{{1.5, 2}, {1, 2}, {{1, 1}, {0.5, 1}}, {{1.5, 2}}, {{}, {{1.5, 2}, 1}, {}}},
+                    {{std::nan(""), 1}, {0, 1}, {}, {{std::nan(""), 1}}, {{{std::nan(""), 1}}, {}, {}}}};
     const std::string bytes = sums.write();
     const auto read = eval::PartialSums::read(bytes, 3, 3);
     REQUIRE(read.has_value());
     CHECK(read->next == 4);
     CHECK(read->write() == bytes);
+    CHECK(read->lengths[0].documents[1].hits == 1);
     CHECK(!eval::PartialSums::read(bytes, 4, 3));
     CHECK(!eval::PartialSums::read(bytes, 3, 1));
     CHECK(!eval::PartialSums::read(bytes + "x", 3, 3));
     for (size_t size = 0; size < bytes.size(); ++size)
         CHECK(!eval::PartialSums::read(bytes.substr(0, size), 3, 3));
+    sums.lengths[0].documents[1].hits = 3;  // of two tokens
+    CHECK(!eval::PartialSums::read(sums.write(), 3, 3));
     // With a right hash over a wrong body.
     for (size_t at = 16; at < bytes.size() - 8; ++at) {
         std::string body = bytes.substr(0, bytes.size() - 8);

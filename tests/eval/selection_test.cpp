@@ -186,10 +186,11 @@ TEST_CASE("the error of a single document is unknown: NaN, an empty cell, a dash
     for (const eval::LengthResult& r : results) {
         CHECK(r.documents == 1);
         CHECK(std::isnan(r.standard_error));
+        CHECK(std::isnan(r.top1_error));
     }
     const std::string end = fmt::format(",{}", format_hash64(results[0].fingerprint));
     CHECK(eval::val_lines(results, 3, 0, 0)[0] ==
-          fmt::format("3,0,16,{},,256,1,,{}{}", results[0].loss.mean(), results[0].top1(), end));
+          fmt::format("3,0,16,{},,256,1,,{},{}", results[0].loss.mean(), results[0].top1(), end));
     const std::string table = eval::results_table(results, 0);
     CHECK(table.find(" - ") != std::string::npos);
     CHECK(table.find("0.0000  ") == std::string::npos);
@@ -241,13 +242,22 @@ TEST_CASE("a line says which tokens an evaluation scored") {
     CHECK(eval::scored_line(large).find("; documents unknown;") != std::string::npos);
 }
 
-TEST_CASE("headers of record files: those of earlier versions lack the last columns") {
-    CHECK(eval::val_file.known(eval::val_file.header()) == 10);
-    const std::string header = eval::val_file.header(), without = header.substr(0, header.rfind(','));
-    CHECK(eval::val_file.known(without) == 9);
-    CHECK(eval::val_file.known(without.substr(0, without.rfind(','))) == 8);
-    CHECK(eval::val_file.known("step,tokens,length,loss") == 0);
-    CHECK(eval::val_file.known(without.substr(0, without.size() - 1)) == 0);
-    CHECK(eval::val_file.known(header + ",more") == 0);
-    CHECK(eval::val_file.known("") == 0);
+TEST_CASE("headers of record files: those of earlier versions lack some columns after the first ones") {
+    using Places = std::vector<size_t>;
+    const std::string header = eval::val_file.header(), first = header.substr(0, header.find(",top1"));
+    CHECK(eval::val_file.known(header) == Places{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10});
+    CHECK(eval::val_file.known(first + ",top1,fingerprint") == Places{0, 1, 2, 3, 4, 5, 6, 7, 8, 10});
+    CHECK(eval::val_file.known(first + ",top1") == Places{0, 1, 2, 3, 4, 5, 6, 7, 8});
+    CHECK(eval::val_file.known(first) == Places{0, 1, 2, 3, 4, 5, 6, 7});
+    for (const std::string& other :
+         {std::string(), std::string("step,tokens,length,loss"), first.substr(0, first.size() - 1),
+          first.substr(0, first.rfind(',')), header.substr(header.find(',') + 1), header + ",more",
+          first + ",fingerprint,top1", first + ",top1,top1", first + ",", "," + header}) {
+        CAPTURE(other);
+        CHECK(eval::val_file.known(other).empty());
+    }
+    CHECK(io::cells_at("1,2,,4", {0, 1, 2}) == "1,2,");
+    CHECK(io::cells_at("1,2,,4", {0, 1, 2, 3}) == "1,2,,4");
+    CHECK(io::cells_at("1,2,,4", {0, 3}) == "1,4");
+    CHECK(io::cells_at(",2", {0, 1}) == ",2");
 }

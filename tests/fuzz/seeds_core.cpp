@@ -192,7 +192,7 @@ std::vector<Seed> seeds_of(std::string_view target) {
     }
     if (target == "partial_sums") {
         const eval::LossSum sum{1.5, 2};
-        const eval::PartialLength length{sum, sum, {sum}, {sum, sum}, {sum, {}, {}, sum, {}}};
+        const eval::PartialLength length{sum, sum, {sum}, {sum, sum}, {{sum, 1}, {}, {}, {sum}, {}}};
         return {{"two", eval::PartialSums{7, 3, {length, length}}.write()},
                 {"none", eval::PartialSums{7, 0, {}}.write()}};
     }

@@ -54,17 +54,24 @@ void replace(std::string& text, const std::string& from, const std::string& to) 
     text.replace(at, from.size(), to);
 }
 
-// Seals a checkpoint anew with a changed state.json.
-void rewrite_state(const std::string& run, int64_t step, const std::function<void(std::string&)>& change) {
+// Seals a checkpoint anew with changed files.
+void rewrite_files(const std::string& run, int64_t step,
+                   const std::function<void(const std::string& name, std::string& text)>& change) {
     const std::string root = run + "/checkpoints";
     const io::Checkpoint saved = io::verify_checkpoint(root, step);
     io::CheckpointWriter writer(root, step);
     for (const io::ManifestEntry& entry : saved.files) {
         std::string text = get(saved.file(entry.name));
-        if (entry.name == "state.json") change(text);
+        change(entry.name, text);
         writer.add_text(entry.name, text);
     }
     writer.commit({2, {}}, [](const std::string&) {});
+}
+
+void rewrite_state(const std::string& run, int64_t step, const std::function<void(std::string&)>& change) {
+    rewrite_files(run, step, [&](const std::string& name, std::string& text) {
+        if (name == "state.json") change(text);
+    });
 }
 
 std::vector<std::string> lines_of(const std::string& text) {
@@ -142,14 +149,43 @@ TEST_CASE("resume: records begun by an earlier version keep their columns and th
         // All ranks score the same tokens. The kernels' harness runs one.
         REQUIRE(run_training(config, false, std::string_view(device) == "cpu" ? 2 : 1) == ExitCode::ok);
         for (const auto& [file, header] : headers) {
-            const auto columns = std::count(header.begin(), header.end(), ',') + 1;
+            std::vector<size_t> columns;
+            for (size_t c = 0; c <= static_cast<size_t>(std::count(header.begin(), header.end(), ',')); ++c)
+                columns.push_back(c);
             std::string expected;
             for (const std::string& line : lines_of(get(home().dir / "head/" + file)))
-                expected += io::first_cells(line, static_cast<size_t>(columns)) + "\n";
+                expected += io::cells_at(line, columns) + "\n";
             CHECK(get(io::join_path(run, file)) == expected);
             CHECK(!contains(get(home().dir / "whole/" + file), expected));  // spread over the stream
         }
     }
+}
+
+TEST_CASE("resume: a val.csv begun without the error of top-1 goes on without it") {
+    const std::string run = home().dir / "without-error", val = run + "/val.csv";
+    const auto config = load_tiny(home().config("without-error"));
+    REQUIRE(stop_after(config, 6) == ExitCode::stopped);  // after the first validation
+    const std::string newest = get(val);
+    REQUIRE(newest.starts_with(eval::val_file.header() + "\n4,"));
+    const auto without = [](const std::string& text) {
+        std::string out;
+        for (const std::string& line : lines_of(text))
+            out += io::cells_at(line, {0, 1, 2, 3, 4, 5, 6, 7, 8, 10}) + "\n";
+        return out;
+    };
+    const std::string earlier = without(newest);
+    CHECK(!contains(earlier, "top1_error"));
+    put(val, earlier);
+    rewrite_files(run, 6, [&](const std::string& name, std::string& text) {
+        if (name == "val.csv") text = earlier;
+        if (name == "state.json")
+            replace(text, fmt::format("\"val.csv\": {}", newest.size()),
+                    fmt::format("\"val.csv\": {}", earlier.size()));
+    });
+    REQUIRE(run_training(config) == ExitCode::ok);
+    CHECK(!contains(home().log("without-error"), "restored from"));
+    CHECK(get(val) == without(get(home().dir / "whole/val.csv")));
+    CHECK(get(run + "/positions.csv") == get(home().dir / "whole/positions.csv"));
 }
 
 TEST_CASE("resume: many variants at once, validated with changed positions between steps") {
