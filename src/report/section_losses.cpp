@@ -61,8 +61,9 @@ table::DataTable by_length(const PageContext& page, const std::string& caption, 
                 continue;
             }
             const double mean = mean_interval(found->second).mean;
-            row.push_back(low_is_good || std::isnan(mean) ? loss_cell(found->second)
-                                                          : seeds_cell(found->second, 4));
+            const bool spread = low_is_good || page.summary.series[i].top1_error.contains(length);
+            row.push_back(spread || std::isnan(mean) ? loss_cell(found->second)
+                                                     : seeds_cell(found->second, 4));
             if (best.contains(length) && mean == best[length]) row.back().tone = "best";
         }
         table.rows.push_back(row);
@@ -70,26 +71,35 @@ table::DataTable by_length(const PageContext& page, const std::string& caption, 
     return table;
 }
 
-// The error over documents, that is over another choice of them; empty if it is unknown.
-std::string document_errors(const PageContext& page) {
-    table::DataTable table{.name = "document-errors" + page.suffix,
-                           .caption = fmt::format("Standard error{} over documents, mean over seeds (nats "
-                                                  "per token)",
-                                                  page.collection.on_set()),
+using ErrorsByLength = std::map<int64_t, std::vector<double>>;
+
+// Without rows if no error is known.
+table::DataTable error_table(const PageContext& page, const char* name, const char* of,
+                             ErrorsByLength Series::*errors) {
+    table::DataTable table{.name = name + page.suffix,
+                           .caption = fmt::format("Standard error{} over documents, mean over seeds ({})",
+                                                  page.collection.on_set(), of),
                            .header = {"variant"}};
     for (int64_t length : page.summary.lengths) table.header.push_back(grouped(length));
     for (size_t i = 0; i < page.summary.series.size(); ++i) {
-        const Series& s = page.summary.series[i];
-        if (s.document_error.empty()) continue;
+        const ErrorsByLength& known = page.summary.series[i].*errors;
+        if (known.empty()) continue;
         std::vector<table::Cell> row{table::name_cell(page.styles()[i].name)};
         for (int64_t length : page.summary.lengths) {
-            const auto found = s.document_error.find(length);
-            row.push_back(
-                table::number_cell(found == s.document_error.end() ? NAN : mean_of(found->second), 4));
+            const auto found = known.find(length);
+            row.push_back(table::number_cell(found == known.end() ? NAN : mean_of(found->second), 4));
         }
         table.rows.push_back(row);
     }
-    if (table.rows.empty()) return {};
+    return table;
+}
+
+// The errors over documents, that is over another choice of them; empty if they are unknown.
+std::string document_errors(const PageContext& page) {
+    const table::DataTable loss =
+        error_table(page, "document-errors", "nats per token", &Series::document_error);
+    const table::DataTable top1 = error_table(page, "top1-errors", "share of tokens", &Series::top1_error);
+    if (loss.rows.empty()) return {};
     const double documents = page.collection.measure.documents;
     return subheading("Error over documents") +
            paragraph(fmt::format(
@@ -97,7 +107,7 @@ std::string document_errors(const PageContext& page) {
                "their number; differences between variants share most of it.",
                std::isnan(documents) ? std::string("an unknown number of documents")
                                      : counted(static_cast<size_t>(documents), "document"))) +
-           table_html(page, table);
+           table_html(page, loss) + (top1.rows.empty() ? std::string() : table_html(page, top1));
 }
 
 }  // namespace
@@ -191,9 +201,15 @@ Section lengths_section(const PageContext& page) {
     const table::DataTable top1 = by_length(
         page, "Share of tokens whose most likely next token is the right one" + page.collection.on_set(),
         &Series::top1, false);
+    const bool errors = std::any_of(page.summary.series.begin(), page.summary.series.end(),
+                                    [](const Series& s) { return !s.top1_error.empty(); });
     if (!top1.rows.empty())
-        section.html += subheading("Top-1 accuracy") +
-                        paragraph("Mean over seeds, with the value of each seed.") + table_html(page, top1);
+        section.html +=
+            subheading("Top-1 accuracy") +
+            paragraph(errors ? "Mean over seeds ± its standard error over seeds; with the value of "
+                               "each seed where the error over documents is unknown."
+                             : "Mean over seeds, with the value of each seed.") +
+            table_html(page, top1);
     section.html += document_errors(page);
     return section;
 }

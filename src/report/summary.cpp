@@ -24,7 +24,7 @@ void add_series(const Collection& collection, Summary& out) {
     for (size_t g = 0; g < collection.groups.size(); ++g) {
         const std::string& group = collection.groups[g];
         if (group == collection.baseline) out.baseline = out.series.size();
-        out.series.push_back({group, "", {}, {}, {}});
+        out.series.push_back({group, "", {}, {}, {}, {}});
         out.styles.push_back(plot::series_style(group, g));
         size_t evaluation = 0;
         for (const std::string& label : collection.labels) {
@@ -36,7 +36,7 @@ void add_series(const Collection& collection, Summary& out) {
                 continue;
             if (group == collection.baseline && label == collection.baseline_label)
                 out.baseline = out.series.size();
-            out.series.push_back({group, label, {}, {}, {}, collection.own_labels.contains(label)});
+            out.series.push_back({group, label, {}, {}, {}, {}, collection.own_labels.contains(label)});
             out.styles.push_back(plot::series_style(series_name(group, label), g, ++evaluation));
         }
     }
@@ -51,6 +51,7 @@ void add_losses(const Collection& collection, Summary& out) {
                 if (!std::isnan(row.standard_error))
                     s.document_error[row.length].push_back(row.standard_error);
                 if (!std::isnan(row.top1)) s.top1[row.length].push_back({run->seed, row.top1});
+                if (!std::isnan(row.top1_error)) s.top1_error[row.length].push_back(row.top1_error);
             }
     std::map<int64_t, std::set<std::string>> variants;
     for (const Series& s : out.series)

@@ -12,9 +12,9 @@ namespace longreach::report {
 
 // A group as trained ("rope"), or under an evaluation that changes it ("rope + ntk").
 struct Series {
-    std::string group, label;                               // label: empty for the group as trained
-    std::map<int64_t, std::vector<SeedValue>> loss, top1;   // by length; seeds rise
-    std::map<int64_t, std::vector<double>> document_error;  // of the losses, by resampling documents
+    std::string group, label;                              // label: empty for the group as trained
+    std::map<int64_t, std::vector<SeedValue>> loss, top1;  // by length; seeds rise
+    std::map<int64_t, std::vector<double>> document_error, top1_error;  // of both, by resampling documents
     bool own = true;  // listed in the sweep rather than evaluated by hand
 };
 

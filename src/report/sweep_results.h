@@ -14,26 +14,27 @@ struct SweepLoss {
     // "plain": the unchanged model, evaluated or else validated at the end of training.
     std::string evaluation;
     int64_t length = 0;
-    double loss = NAN, top1 = NAN, standard_error = NAN, scored = NAN, documents = NAN;
+    double loss = NAN, top1 = NAN, top1_error = NAN, standard_error = NAN, scored = NAN, documents = NAN;
     std::string fingerprint;
     bool apart = false;  // as in LossRow
     std::string set;     // of data.val_sets; empty: data.val
 };
 inline constexpr io::RecordColumns results_file(
-    "results.csv", 10, io::plain("variant", &SweepLoss::variant), io::plain("seed", &SweepLoss::seed),
+    "results.csv", 6, io::plain("variant", &SweepLoss::variant), io::plain("seed", &SweepLoss::seed),
     io::plain("evaluation", &SweepLoss::evaluation), io::plain("length", &SweepLoss::length),
     io::plain("loss", &SweepLoss::loss), io::blank("top1", &SweepLoss::top1),
-    io::blank("standard_error", &SweepLoss::standard_error), io::blank("scored", &SweepLoss::scored),
-    io::blank("documents", &SweepLoss::documents), io::plain("fingerprint", &SweepLoss::fingerprint));
+    io::blank("top1_error", &SweepLoss::top1_error), io::blank("standard_error", &SweepLoss::standard_error),
+    io::blank("scored", &SweepLoss::scored), io::blank("documents", &SweepLoss::documents),
+    io::plain("fingerprint", &SweepLoss::fingerprint));
 
 // The same of data.val_sets.
 inline constexpr io::RecordColumns results_sets_file(
-    "results_sets.csv", 11, io::plain("set", &SweepLoss::set), io::plain("variant", &SweepLoss::variant),
+    "results_sets.csv", 7, io::plain("set", &SweepLoss::set), io::plain("variant", &SweepLoss::variant),
     io::plain("seed", &SweepLoss::seed), io::plain("evaluation", &SweepLoss::evaluation),
     io::plain("length", &SweepLoss::length), io::plain("loss", &SweepLoss::loss),
-    io::blank("top1", &SweepLoss::top1), io::blank("standard_error", &SweepLoss::standard_error),
-    io::blank("scored", &SweepLoss::scored), io::blank("documents", &SweepLoss::documents),
-    io::plain("fingerprint", &SweepLoss::fingerprint));
+    io::blank("top1", &SweepLoss::top1), io::blank("top1_error", &SweepLoss::top1_error),
+    io::blank("standard_error", &SweepLoss::standard_error), io::blank("scored", &SweepLoss::scored),
+    io::blank("documents", &SweepLoss::documents), io::plain("fingerprint", &SweepLoss::fingerprint));
 
 // A line of results_tasks.csv.
 struct SweepTask {

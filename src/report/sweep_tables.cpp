@@ -15,9 +15,9 @@ namespace longreach::report {
 
 namespace {
 
-// Losses get intervals over seeds. For percentages the value of each seed is shown, and
-// a difference gets an interval only if the intervals of both sides lie between 0 and
-// 100: if some seeds learn a task and others do not, the values are far from normal.
+// Losses get intervals over seeds. For percentages the value of each seed is shown unless their error over
+// documents is known, and a difference gets an interval only if the intervals of both sides lie between 0
+// and 100: if some seeds learn a task and others do not, the values are far from normal.
 enum class Kind { loss, percent };
 
 // One quantity of every run, by row and column.
@@ -79,9 +79,10 @@ std::string mean_text(const Measured& measured, const std::string& row, int64_t 
     const std::vector<SeedValue> values = measured.at(row, length);
     const MeanInterval m = mean_interval(values);
     if (m.count == 0) return "-";
-    if (measured.kind == Kind::percent) return fmt::format("{:.1f}", m.mean) + seeds_text(values, false);
-    std::string cell = fmt::format("{:.{}f}", m.mean, measured.digits);
     const std::string documents = measured.document_error(row, length);
+    if (measured.kind == Kind::percent && documents.empty())
+        return fmt::format("{:.1f}", m.mean) + seeds_text(values, false);
+    std::string cell = fmt::format("{:.{}f}", m.mean, measured.digits);
     if (m.count > 1) cell += fmt::format(" ±{:.{}f}", m.standard_error, measured.digits);
     if (!documents.empty()) cell += fmt::format("{}{}", m.count > 1 ? "/" : " ±-/", documents);
     return cell;
@@ -253,6 +254,8 @@ struct MeasuredLosses {
             if (!std::isnan(l.standard_error))
                 loss.document_errors[{row, l.length}].push_back(l.standard_error);
             if (!std::isnan(l.top1)) top1.add(row, l.length, l.seed, 100 * l.top1);
+            if (!std::isnan(l.top1_error))
+                top1.document_errors[{row, l.length}].push_back(100 * l.top1_error);
             seeds.insert(l.seed);
         }
     }
@@ -278,10 +281,13 @@ std::string sweep_tables(const Collection& sweep, const TableOptions& options) {
                       "\n";
     if (!loss.cells.empty()) out += fmt::format("losses: {}\n", one_line(measured_on(sweep)));
     out += "± standard error of the mean over seeds";
-    if (!loss.document_errors.empty()) out += " / over documents, which all seeds share";
-    out +=
-        "; of percentages (the value of each seed),\nof their differences too if an interval of theirs "
-        "leaves 0 to 100\n";
+    if (!loss.document_errors.empty() || !top1.document_errors.empty())
+        out += " / over documents, which all seeds share";
+    out += top1.document_errors.empty()
+               ? "; of percentages (the value of each seed),\nof their differences too if an interval of "
+                 "theirs leaves 0 to 100\n"
+               : "; of percentages without\nthe latter (the value of each seed), of differences of "
+                 "percentages too if an interval of theirs leaves 0 to 100\n";
     if (!sweep.baseline.empty())
         out += one_line(
                    fmt::format("[95% interval over seeds of the mean difference to {}, seed by seed], * if 0 "

@@ -60,8 +60,8 @@ std::vector<Seed> records() {
     for (const char* name : {"metrics.jsonl", "timing.jsonl", "config.json", "build.json"})
         add(io::join_path(directory / "rope", name));
     const std::string small =
-        "step,tokens,length,loss,standard_error,scored,documents,bits_per_byte,top1,fingerprint\n"
-        "4,32,16,1.5,0.1,16,2,2.1,0.5,0123456789abcdef\n";
+        "step,tokens,length,loss,standard_error,scored,documents,bits_per_byte,top1,top1_error,fingerprint\n"
+        "4,32,16,1.5,0.1,16,2,2.1,0.5,0.01,0123456789abcdef\n";
     return {{"all", all}, {"losses", small}};
 }
 

@@ -100,6 +100,8 @@ TEST_CASE("a sweep is read whole, with its evaluations, while its runs still wri
     CHECK(s.series[1].loss.at(8192).size() == 3);
     CHECK(s.series[1].loss.at(8192)[0].value < s.series[0].loss.at(8192)[0].value);
     CHECK(s.series[0].top1.at(256).size() == 3);
+    CHECK(s.series[0].top1_error.at(256) == std::vector<double>(3, 0.004));
+    CHECK(s.series[0].document_error.at(256) == std::vector<double>(3, 0.01));
 }
 
 TEST_CASE("evaluations keep the order of the sweep; those it does not list follow by name") {

@@ -82,8 +82,8 @@ TEST_CASE("comparable: an evaluation of other tokens is in no chart, headline or
     // The gathered file has both, told apart by their fingerprints.
     report::write_sweep_csv(sweep.dir.path());
     const std::string csv = get(sweep.dir / "results.csv");
-    CHECK(contains(csv, "a,1,plain,512,3.25,0.5,0.0625,65536,300,00000000000000aa\n"));
-    CHECK(contains(csv, "a,1,x,512,0.25,0.5,0.0625,16384,3,00000000000000bb\n"));
+    CHECK(contains(csv, "a,1,plain,512,3.25,0.5,,0.0625,65536,300,00000000000000aa\n"));
+    CHECK(contains(csv, "a,1,x,512,0.25,0.5,,0.0625,16384,3,00000000000000bb\n"));
 }
 
 TEST_CASE("comparable: the headline takes the longest length of the sweep's own evaluations") {

@@ -69,10 +69,11 @@ inline void write_hostile_run(const std::string& path, const std::string& bad, i
     put(io::join_path(path, "log.txt"), "12:00:00 warning: " + bad + "\n");
     put(io::join_path(path, "lock"), bad);
     const std::string val =
-        "step,tokens,length,loss,standard_error,scored,documents,bits_per_byte,top1,fingerprint," + bad +
+        "step,tokens,length,loss,standard_error,scored,documents,bits_per_byte,top1,top1_error,fingerprint," +
+        bad +
         fmt::format(
-            "\n10,640,64,{0},0.1,640,4,1,0.5,{1},{1}\n20,640,64,{0},0.1,640,4,1,0.5,{1},{1}\n"
-            "20,640,128,{0},0.1,640,4,1,0.5,{1},{1}\n",
+            "\n10,640,64,{0},0.1,640,4,1,0.5,0.1,{1},{1}\n20,640,64,{0},0.1,640,4,1,0.5,0.1,{1},{1}\n"
+            "20,640,128,{0},0.1,640,4,1,0.5,0.1,{1},{1}\n",
             2 + seed, bad);
     const std::string tasks = fmt::format(
         "step,task,length,depth,samples,accuracy,accuracy_error,margin,margin_error,loss,fingerprint\n"

@@ -61,7 +61,7 @@ class SampleWriter {
         std::string rows;
         for (int64_t length : sweep_.lengths)
             rows +=
-                fmt::format("{},0,{},0.5,0.02,16384,3,,0.9,{}\n", sweep_.steps, length, "00000000000000bb");
+                fmt::format("{},0,{},0.5,0.02,16384,3,,0.9,,{}\n", sweep_.steps, length, "00000000000000bb");
         put(io::join_path(at, "val.csv"), val_head() + rows);
     }
 
@@ -128,7 +128,8 @@ class SampleWriter {
              {"stages", json::Value::array({stage(128), stage(256)})}});
     }
     static std::string val_head() {
-        return "step,tokens,length,loss,standard_error,scored,documents,bits_per_byte,top1,fingerprint\n";
+        return "step,tokens,length,loss,standard_error,scored,documents,bits_per_byte,top1,top1_error,"
+               "fingerprint\n";
     }
     double noise(size_t v, int seed, int64_t at, double size) const {
         uint64_t h = (static_cast<uint64_t>(at) * 1000003 + v * 7919 + static_cast<uint64_t>(seed)) *
@@ -155,9 +156,9 @@ class SampleWriter {
                                 noise(v, seed, length, 0.02);
             // While training fewer tokens are scored than at the end.
             const bool last = step == sweep_.steps;
-            out += fmt::format("{},{},{},{},{},{},{},{},{},{}\n", step, step * 8192, length, loss, 0.01,
+            out += fmt::format("{},{},{},{},{},{},{},{},{},{},{}\n", step, step * 8192, length, loss, 0.01,
                                last ? 65536 : 32768, last ? 320 : 160, loss * 1.44, std::exp(-loss) + 0.2,
-                               last ? "00000000000000aa" : "00000000000000cc");
+                               0.004, last ? "00000000000000aa" : "00000000000000cc");
         }
         return out;
     }

@@ -17,7 +17,7 @@ using namespace longreach::test;
 namespace {
 
 const std::string head =
-    "step,tokens,length,loss,standard_error,scored,documents,bits_per_byte,top1,fingerprint\n";
+    "step,tokens,length,loss,standard_error,scored,documents,bits_per_byte,top1,top1_error,fingerprint\n";
 
 // The losses of data.val plus `more`, on tokens of its own.
 std::string moved(const std::string& csv, double more, const std::string& fingerprint) {
@@ -30,7 +30,7 @@ std::string moved(const std::string& csv, double more, const std::string& finger
             cells.back() += c;
         } else {
             cells[3] = fmt::format("{}", std::stod(cells[3]) + more);
-            cells[9] = cells[9].substr(0, 14) + fingerprint;
+            cells[10] = cells[10].substr(0, 14) + fingerprint;
             for (size_t i = 0; i < cells.size(); ++i) out += (i > 0 ? "," : "") + cells[i];
             out += '\n';
             cells.assign(1, "");
@@ -96,6 +96,7 @@ TEST_CASE("report of sets: a section for each, and those of data.val are what th
     CHECK(contains(books, "Loss on books by context length (nats per token)"));
     CHECK(contains(books, "Top-1 accuracy"));
     CHECK(contains(books, "Error over documents"));
+    CHECK(contains(books, "Standard error on books over documents, mean over seeds (share of tokens)"));
     CHECK(contains(code, "No loss on code was measured for si-p-rope.seed1, si-p-rope.seed2"));
     CHECK(!contains(books, "No loss on"));
     // No id twice.

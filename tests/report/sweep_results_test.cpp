@@ -1,7 +1,10 @@
 // A sweep directory read back: what counts as measured, the gathered files, the tables.
 #include <doctest/doctest.h>
 
+#include <map>
+
 #include "io/temp_dir.h"
+#include "report/page.h"
 #include "report/sweep_results.h"
 
 using namespace longreach;
@@ -10,7 +13,7 @@ using namespace longreach::test;
 namespace {
 
 constexpr const char* loss_header =
-    "variant,seed,evaluation,length,loss,top1,standard_error,scored,documents,fingerprint\n";
+    "variant,seed,evaluation,length,loss,top1,top1_error,standard_error,scored,documents,fingerprint\n";
 constexpr const char* task_header =
     "variant,seed,evaluation,task,length,depth,samples,accuracy,margin,loss,fingerprint\n";
 
@@ -51,9 +54,9 @@ TEST_CASE("sweep results: what is there is gathered, what is not is missing") {
     report::write_sweep_csv(sweep.dir.path());
     CHECK(get(sweep.dir / "results.csv") ==
           std::string(loss_header) +
-              "a,1,plain,16,2.5,0.25,,,,\na,1,plain,64,3,0.125,,,,\na,1,ntk,16,2.5,0.25,,,,\n"
-              "a,2,plain,16,2.25,0.5,,,,\na,2,plain,64,3.5,0.25,,,,\n"
-              "b,1,plain,16,2,0.75,,,,\nb,1,plain,64,2.5,0.5,,,,\n");
+              "a,1,plain,16,2.5,0.25,,,,,\na,1,plain,64,3,0.125,,,,,\na,1,ntk,16,2.5,0.25,,,,,\n"
+              "a,2,plain,16,2.25,0.5,,,,,\na,2,plain,64,3.5,0.25,,,,,\n"
+              "b,1,plain,16,2,0.75,,,,,\nb,1,plain,64,2.5,0.5,,,,,\n");
     CHECK(get(sweep.dir / "results_tasks.csv") ==
           std::string(task_header) +
               "a,1,plain,needle,64,0,32,0.25,1.5,2,\na,1,plain,needle,64,100,32,0.75,,3,\n");
@@ -92,7 +95,7 @@ TEST_CASE("sweep results: of a model that diverged nan is gathered, not nothing"
     put(sweep.dir / "b.seed1/eval/plain/tasks.csv",
         "step,task,length,depth,samples,accuracy,margin,loss\n10,needle,64,12.5,32,0,nan,nan\n");
     report::write_sweep_csv(sweep.dir.path());
-    CHECK(get(sweep.dir / "results.csv").ends_with("b,1,plain,16,nan,0,,,,\n"));
+    CHECK(get(sweep.dir / "results.csv").ends_with("b,1,plain,16,nan,0,,,,,\n"));
     CHECK(get(sweep.dir / "results_tasks.csv").ends_with("b,1,plain,needle,64,12.5,32,0,nan,nan,\n"));
 }
 
@@ -132,4 +135,59 @@ TEST_CASE("sweep results: tables by hand") {
           "\n"
           "needle margin at context     64\n"
           "a                         1.500\n");
+}
+
+TEST_CASE("sweep results: top-1 with its errors over seeds and documents, by hand") {
+    const TempDir dir;
+    put(dir / "sweep.json", R"({ "name": "s", "baseline": "a", "runs": [
+        { "variant": "a", "seed": 1, "directory": "a.seed1", "evaluations": ["plain"] },
+        { "variant": "a", "seed": 2, "directory": "a.seed2", "evaluations": ["plain"] },
+        { "variant": "b", "seed": 1, "directory": "b.seed1", "evaluations": ["plain"] },
+        { "variant": "old", "seed": 1, "directory": "old.seed1", "evaluations": ["plain"] },
+        { "variant": "old", "seed": 2, "directory": "old.seed2", "evaluations": ["plain"] }] })");
+    const auto val = [&](const std::string& run, const std::string& header, const std::string& row) {
+        io::make_directories(dir / (run + "/eval/plain"));
+        put(dir / (run + "/eval/plain/val.csv"),
+            "step,tokens,length,loss," + header + "\n10,5,16,2," + row + "\n");
+    };
+    const std::string now = "standard_error,scored,documents,bits_per_byte,top1,top1_error,fingerprint";
+    val("a.seed1", now, "0.5,64,4,,0.40,0.03,00aa");
+    val("a.seed2", now, "0.5,64,4,,0.44,0.05,00aa");
+    val("b.seed1", now, "0.25,64,4,,0.5,0.015,00aa");
+    const std::string before = "standard_error,scored,documents,bits_per_byte,top1,fingerprint";
+    val("old.seed1", before, "0.5,64,4,,0.25,00aa");
+    val("old.seed2", before, "0.5,64,4,,0.5,00aa");
+    report::write_sweep_csv(dir.path());
+    CHECK(get(dir / "results.csv") == std::string(loss_header) +
+                                          "a,1,plain,16,2,0.4,0.03,0.5,64,4,00aa\n"
+                                          "a,2,plain,16,2,0.44,0.05,0.5,64,4,00aa\n"
+                                          "b,1,plain,16,2,0.5,0.015,0.25,64,4,00aa\n"
+                                          "old,1,plain,16,2,0.25,,0.5,64,4,00aa\n"
+                                          "old,2,plain,16,2,0.5,,0.5,64,4,00aa\n");
+    // a: mean 42%, error over seeds 2 points, over documents the mean of 3 and 5.
+    const std::string tables = report::sweep_tables(report::collect({dir.path()}));
+    CHECK(contains(
+        tables,
+        "± standard error of the mean over seeds / over documents, which all seeds share; of "
+        "percentages without\nthe latter (the value of each seed), of differences of percentages too "
+        "if an interval of theirs leaves 0 to 100\n"));
+    CHECK(contains(tables,
+                   "\ntop-1 % at context                16\n"
+                   "a                      42.0 ±2.0/4.0\n"
+                   "b                        50.0 ±-/1.5\n"
+                   "old                 37.5 (25.0/50.0)\n"));
+    // The page has the same, as shares.
+    report::Extracts extracts;
+    report::report_page(report::collect({dir.path()}), {.extracts = &extracts});
+    std::map<std::string, std::string> cells;  // by table and variant
+    for (const table::DataTable& table : extracts.tables)
+        for (const std::vector<table::Cell>& row : table.rows)
+            cells[table.name + " " + row[0].text] = row.back().text;
+    CHECK(cells["top1 a"] == "0.4200 ± 0.0200");
+    CHECK(cells["top1 b"] == "0.5000");
+    CHECK(cells["top1 old"] == "0.3750 (0.25/0.50)");
+    CHECK(cells["top1-errors a"] == "0.0400");
+    CHECK(cells["top1-errors b"] == "0.0150");
+    CHECK(!cells.contains("top1-errors old"));
+    CHECK(cells["document-errors old"] == "0.5000");
 }
