@@ -44,6 +44,26 @@ END
     cmp "$study/results.csv" "$work/kept/results.csv" || fail "$name: a part added to it changes the results"
     cmp <(numbers "$study/tables.txt") <(numbers "$work/kept/tables.txt") || fail "$name: a part added to it changes the tables"
 
+    # So does one measured by a version with a further column, which stays empty for the other runs.
+    if [ $studies = 0 ]; then
+        python3 - "$work/$name/results.csv" <<'END'
+import csv, sys
+header, *rows = csv.reader(open(sys.argv[1], newline=""))
+at = header.index("top1") + 1
+rows = [header[:at] + ["newer"] + header[at:]] + [row[:at] + ["0.5"] + row[at:] for row in rows]
+csv.writer(open(sys.argv[1], "w", newline="")).writerows(rows)
+END
+        cp -r "$work/kept" "$work/wider"
+        "$source/tools/keep_results" --add "$work/$name" "$work/wider" >/dev/null
+        python3 - "$study/results.csv" "$work/wider/results.csv" "$work/$name/results.csv" <<'END' || fail "$name: a new column"
+import csv, sys
+earlier, joined, part = (list(csv.DictReader(open(path, newline=""))) for path in sys.argv[1:])
+assert len(joined) == len(earlier)
+for row, before in zip(joined, earlier):
+    assert row.pop("newer") == ("0.5" if row["variant"] == part[0]["variant"] else "") and row == before, row
+END
+    fi
+
     printf 'damaged!' | dd of="$work/kept/runs.tar.gz" bs=1 seek=1000 conv=notrunc status=none
     if "$source/tools/redraw" "$work/kept" "$work/page" 2>/dev/null; then fail "$name: a damaged archive was drawn"; fi
     [ ! -e "$work/page" ] || fail "$name: a damaged archive left files"
