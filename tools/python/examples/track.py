@@ -18,7 +18,7 @@ import time
 
 import longreach
 
-SCORES = ("loss", "top1", "standard_error")
+SCORES = ("loss", "top1", "top1_error", "standard_error")
 
 
 def frame(read):

@@ -148,7 +148,7 @@ class Frames(Case):
         cells = [line.split(",") for line in Path("runs/a/val.csv").read_text().splitlines()[1:]]
         own = val[val["set"] == ""]
         self.assertEqual([repr(v) for v in own["loss"]], [row[3] for row in cells])
-        self.assertEqual(own["fingerprint"].tolist(), [row[9] for row in cells])
+        self.assertEqual(own["fingerprint"].tolist(), [row[10] for row in cells])
         self.assertEqual(set(study.val(None)["evaluation"]), {"", "again"})
         self.assertEqual(set(study.tasks()["task"]), {"repeat", "non_repeat", "needle"})
         self.assertEqual(set(study.positions()["by"]), {"sequence", "document"})
@@ -172,11 +172,13 @@ class Frames(Case):
     def test_losses_by_length_are_those_of_the_sweep(self):
         for chosen, file in (("", "results.csv"), ("books", "results_sets.csv")):
             own = longreach.runs("runs/s").lengths()
-            theirs = pd.read_csv(f"runs/s/{file}", dtype={"fingerprint": str})
+            theirs = pd.read_csv(f"runs/s/{file}", dtype={"fingerprint": str}, float_precision="round_trip")
             both = own[own["set"] == chosen].merge(theirs, on=["variant", "seed", "evaluation", "length"],
                                                    suffixes=("", "_there"))
             self.assertEqual((len(both), len(theirs)), (18, 18))
             self.assertTrue((both["loss"] == both["loss_there"]).all())
+            for column in ("top1", "top1_error", "standard_error"):
+                self.assertTrue(np.array_equal(both[column], both[f"{column}_there"], equal_nan=True), column)
             self.assertTrue((both["fingerprint"] == both["fingerprint_there"]).all())
             self.assertFalse(own["apart"].any() or own["behind"].any())
 
@@ -314,8 +316,8 @@ class DamagedFiles(Case):
             self.assertEqual((len(frame), "fingerprint" in frame), (0, True))
 
     def test_losses_that_are_not_finite(self):
-        header = "step,tokens,length,loss,standard_error,scored,documents,bits_per_byte,top1,fingerprint\n"
-        frame = self.val(header + "1,2,64,nan,,8,,,0.5,00\n1,2,128,inf,,8,,,0.5,1e5\n")
+        header = "step,tokens,length,loss,standard_error,scored,documents,bits_per_byte,top1,top1_error,fingerprint\n"
+        frame = self.val(header + "1,2,64,nan,,8,,,0.5,,00\n1,2,128,inf,,8,,,0.5,0.1,1e5\n")
         self.assertTrue(math.isnan(frame["loss"][0]) and math.isinf(frame["loss"][1]))
         self.assertEqual(frame["fingerprint"].tolist(), ["00", "1e5"])
         shutil.rmtree("runs/a/eval")

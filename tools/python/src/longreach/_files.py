@@ -21,7 +21,7 @@ def _columns(**kinds):
 # The columns this version knows, by file; another column is kept as text, in JSON lines as its JSON value.
 COLUMNS = {
     "val.csv": _columns(integer="step tokens length", text="fingerprint",
-                        number="loss standard_error scored documents bits_per_byte top1"),
+                        number="loss standard_error scored documents bits_per_byte top1 top1_error"),
     "positions.csv": _columns(integer="step length bucket", text="by fingerprint", number="loss scored"),
     "tasks.csv": _columns(integer="step length samples", text="task fingerprint",
                           number="depth accuracy accuracy_error margin margin_error loss"),
@@ -44,9 +44,9 @@ REQUIRED = {
     "probe.csv": ("step", "length", "layer", "head", "bin", "statistic", "value"),
 }
 
-# The order of the program's own header; a file of an earlier version lacks some of the last ones.
+# The order of the program's own header; a file of an earlier version lacks some of them.
 ORDER = {
-    "val.csv": "step tokens length loss standard_error scored documents bits_per_byte top1 fingerprint",
+    "val.csv": "step tokens length loss standard_error scored documents bits_per_byte top1 top1_error fingerprint",
     "positions.csv": "step length by bucket loss scored fingerprint",
     "tasks.csv": "step task length depth samples accuracy accuracy_error margin margin_error loss fingerprint",
     "key_tokens.csv": "step length part loss standard_error scored from to judge fingerprint judge_name parts",

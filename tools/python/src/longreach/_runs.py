@@ -343,15 +343,15 @@ class Runs:
 
     def lengths(self):
         """The newest loss of every run, evaluation, set and length: run, variant, seed, evaluation, set, length, loss,
-        top1, standard_error (over documents), scored, documents, fingerprint.
+        top1, top1_error and standard_error (over documents), scored, documents, fingerprint.
 
         By the rules of `longreach report`: `plain` is the model as trained, from eval/plain/ if every run with losses
         has it, else from the newest validation. `apart`: measured on other tokens than most variants, so not to be
         compared with them. `behind`: of a validation, another seed of the variant was validated at a later step."""
-        wanted = ["run", "variant", "seed", "evaluation", "set", "step", "length", "loss", "top1", "standard_error",
-                  "scored", "documents", "fingerprint", "apart", "behind"]
+        wanted = ["run", "variant", "seed", "evaluation", "set", "step", "length", "loss", "top1", "top1_error",
+                  "standard_error", "scored", "documents", "fingerprint", "apart", "behind"]
         rows = self.val(None).copy()
-        for column in ("top1", "standard_error", "scored", "documents"):
+        for column in ("top1", "top1_error", "standard_error", "scored", "documents"):
             if column not in rows:  # files of earlier versions
                 rows[column] = math.nan
         if "fingerprint" not in rows:
