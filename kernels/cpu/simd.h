@@ -56,11 +56,18 @@ LONGREACH_INLINE Vec splat(float x) {
 LONGREACH_INLINE Vec fma(Vec a, Vec b, Vec c) {
     return a * b + c;
 }  // contracted: the build sets -ffp-contract=fast
-// a * b rounded, whatever is added to it: in a sum of two products this one is not the fused one.
+// a * b rounded, whatever is added to it: in a sum of two products this one is not the fused one. The compiler contracts
+// no product that is a builtin function, and takes the lanes of a vector apart for __builtin_assoc_barrier.
 LONGREACH_INLINE Vec product(Vec a, Vec b) {
 #if defined(__clang__)
 #pragma clang fp contract(off)
     return a * b;
+#elif defined(LONGREACH_ISA_AVX512)
+    return (Vec)_mm512_maskz_mul_ps(0xFFFF, (__m512)a, (__m512)b);
+#elif defined(LONGREACH_ISA_AVX2)
+    return __builtin_ia32_mulps256(a, b);
+#elif defined(__SSE__)
+    return __builtin_ia32_mulps(a, b);
 #elif __GNUC__ >= 12
     return __builtin_assoc_barrier(a * b);
 #else
@@ -147,26 +154,24 @@ LONGREACH_INLINE VecInt lane_index() {
     return index;
 }
 
-// Lane i is lane index[i] of a and b, one after the other: constants, or the compiler moves lanes one by one.
-// clang has no __builtin_shuffle and no cheaper form for indices in a vector.
-LONGREACH_INLINE Vec shuffle(Vec a, Vec b, VecInt index) {
+// Lane i is lane pick(i) of a and b, one after the other. The indices are constants of the language, because g++ moves
+// lanes one by one where it finds out too late that they are.
+template <auto pick>
+LONGREACH_INLINE Vec shuffle(Vec a, Vec b) {
+    return [&]<int... lane>(std::integer_sequence<int, lane...>) __attribute__((always_inline)) {
 #if defined(__clang__)
-    Vec out;
-    for (int i = 0; i < lanes; ++i) out[i] = index[i] < lanes ? a[index[i]] : b[index[i] - lanes];
-    return out;
+        return __builtin_shufflevector(a, b, pick(lane)...);
 #else
-    return __builtin_shuffle(a, b, index);
+        return __builtin_shuffle(a, b, VecInt{pick(lane)...});
 #endif
+    }
+    (std::make_integer_sequence<int, lanes>());
 }
 
 // Lane i exchanged with lane i ^ distance (a power of two).
 template <int distance>
 LONGREACH_INLINE Vec swap_lanes(Vec v) {
-#if defined(__clang__)
-    return shuffle(v, v, lane_index() ^ distance);
-#else
-    return __builtin_shuffle(v, lane_index() ^ distance);
-#endif
+    return shuffle<[](int lane) { return lane ^ distance; }>(v, v);
 }
 
 // Horizontal reductions: halves are folded, always in the same order.
@@ -189,15 +194,13 @@ LONGREACH_INLINE float reduce_min(Vec v) {
 // rows[i][j] becomes rows[j][i]: log2(lanes) rounds, each swapping off-diagonal blocks of half the size.
 template <int block = lanes / 2>
 LONGREACH_INLINE void transpose(Vec (&rows)[lanes]) {
-    const VecInt index = lane_index();
-    const VecInt upper = (index & block) != 0 ? index + (lanes - block) : index;  // a's low blocks, then b's
-    const VecInt lower = (index & block) != 0 ? index + lanes : index + block;
 #pragma GCC unroll 16
     for (int i = 0; i < lanes; ++i) {
         if (i & block) continue;
         const Vec a = rows[i], b = rows[i + block];
-        rows[i] = shuffle(a, b, upper);
-        rows[i + block] = shuffle(a, b, lower);
+        rows[i] =
+            shuffle<[](int j) { return j & block ? j + lanes - block : j; }>(a, b);  // the low blocks of both
+        rows[i + block] = shuffle<[](int j) { return j & block ? j + lanes : j + block; }>(a, b);
     }
     if constexpr (block > 1) transpose<block / 2>(rows);
 }
