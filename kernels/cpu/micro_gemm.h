@@ -130,10 +130,11 @@ LONGREACH_INLINE int64_t units_of(int64_t floats) {
     return (floats + Unit::floats - 1) / Unit::floats;
 }
 
-// What a register tile fetches into L2 while it multiplies: one cache line per k, `step` floats apart.
+// What a register tile fetches into L2 while it multiplies: cache lines `step` floats apart, one every `pace` units along k.
 struct Ahead {
     const float* at;
     int64_t step;
+    int64_t pace = 1;
 };
 struct NothingAhead {};
 
@@ -147,11 +148,15 @@ LONGREACH_INLINE void multiply_tile(const float* a, int64_t row_step, int64_t k_
 #pragma GCC unroll 16
     for (int i = 0; i < pointers; ++i) p[i] = a + 3 * i * row_step;
     Vec sum[rows][2] = {};
+    [[maybe_unused]] int64_t wait = 1;
     for (int64_t i = 0; i < k; ++i) {
         const Vec left = load(b), right = load(b + lanes);
         if constexpr (!std::is_same_v<Fetch, NothingAhead>) {
-            __builtin_prefetch(ahead.at, 0, 2);
-            ahead.at += ahead.step;
+            if (--wait == 0) {
+                __builtin_prefetch(ahead.at, 0, 2);
+                ahead.at += ahead.step;
+                wait = ahead.pace;
+            }
         }
 #pragma GCC unroll 16
         for (int r = 0; r < rows; ++r) {
@@ -247,6 +252,28 @@ LONGREACH_INLINE void pack_strips(float* to, int64_t strip_step, const float* fr
             return Unit::across(row + c, second, n - c, splat(factor[i]), splat(factor[pair ? i + 1 : i]));
         };
         float* strip = to;
+#if defined(LONGREACH_ISA_AVX512)
+        // Four rows of twelve units are three vectors, and none of them crosses a cache line.
+        if constexpr (width == 12)
+            if (k - i >= 4 * Unit::floats && !factor) {
+                for (int64_t c = 0; c < n; c += width, strip += strip_step) {
+                    Vec row_of[4];
+#pragma GCC unroll 4
+                    for (int r = 0; r < 4; ++r) {
+                        const float* at = row + r * Unit::floats * stride + c;
+                        row_of[r] = Unit::across(at, Unit::floats > 1 ? at + stride : nullptr, n - c);
+                    }
+                    // Twelve lanes of one row and four of the next, then eight and eight, then four and twelve.
+                    store(strip, shuffle<[](int j) { return j < 12 ? j : j + 4; }>(row_of[0], row_of[1]));
+                    store(strip + lanes,
+                          shuffle<[](int j) { return j < 8 ? j + 4 : j + 8; }>(row_of[1], row_of[2]));
+                    store(strip + 2 * lanes,
+                          shuffle<[](int j) { return j < 4 ? j + 8 : j + 12; }>(row_of[2], row_of[3]));
+                }
+                i += 3 * Unit::floats, to += 3 * width;
+                continue;
+            }
+#endif
         for (int64_t c = 0; c < n; c += width, strip += strip_step)
             for (int64_t v = 0; v < width; v += lanes) store(strip + v, n > c + v ? units(c + v) : Vec{});
     }
