@@ -70,11 +70,18 @@ void require(bool ok, ExitCode code, fmt::format_string<Args...> format, Args&&.
 }
 
 template <class... Args>
-void check(bool ok, LocatedFormat<std::type_identity_t<Args>...> format, Args&&... args) {
-    if (ok) [[likely]]
-        return;
+[[noreturn, gnu::cold, gnu::noinline]] void broken(LocatedFormat<std::type_identity_t<Args>...> format,
+                                                   Args&&... args) {
     throw Error(ExitCode::internal, fmt::format("{}:{}: {}", format.file, format.line,
                                                 fmt::format(format.format, std::forward<Args>(args)...)));
+}
+
+// Inline, so that only a check that fails writes its format to the stack: row kernels check a tensor for every row.
+template <class... Args>
+[[gnu::always_inline]] inline void check(bool ok, LocatedFormat<std::type_identity_t<Args>...> format,
+                                         Args&&... args) {
+    if (!ok) [[unlikely]]
+        broken<Args...>(format, std::forward<Args>(args)...);
 }
 
 }  // namespace longreach
