@@ -216,16 +216,23 @@ LONGREACH_INLINE Vec exp2_fraction(Vec f) {
     return fma(p, f, splat(1.0f));
 }
 
-// 2^x for x <= 128, relative error < 2e-7 for x >= -126; below that 0 or a subnormal, and 0 for x <= -150
-// (-inf too). A NaN stays NaN: max then returns its second argument.
+#if defined(LONGREACH_ISA_AVX512)
+// Lanes with a result that is a normal number, or a NaN. The others take 0: an Intel core goes to microcode, for a hundred
+// cycles and more, where SCALEF returns less than that or an FMA reads it.
+LONGREACH_INLINE __mmask16 has_normal_exp2(Vec x) {
+    return _mm512_cmp_ps_mask((__m512)x, (__m512)splat(-126.0f), _CMP_NLT_UQ);
+}
+#endif
+
+// 2^x for x <= 128, relative error < 2e-7; 0 for x < -126 (-inf too). A NaN stays NaN.
 LONGREACH_INLINE Vec exp2(Vec x) {
 #if defined(LONGREACH_ISA_AVX512)
     // The forms with a (full) mask: the plain ones make g++ 12 warn of an uninitialised value
     // in its own header.
     const __mmask16 all = 0xFFFF;
-    const __m512 clamped = (__m512)max(splat(-160.0f), x);
-    const __m512 n = _mm512_maskz_roundscale_ps(all, clamped, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    return (Vec)_mm512_maskz_scalef_ps(all, (__m512)exp2_fraction((Vec)(clamped - n)), n);
+    const __m512 n =
+        _mm512_maskz_roundscale_ps(all, (__m512)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    return (Vec)_mm512_maskz_scalef_ps(has_normal_exp2(x), (__m512)exp2_fraction(x - (Vec)n), n);
 #else
     const Vec magic = splat(12582912.0f);  // 1.5 * 2^23: adding it rounds to the nearest integer
     const Vec clamped = max(splat(-126.5f), x);
@@ -245,7 +252,7 @@ LONGREACH_INLINE Vec coarse_exp2(Vec x) {
     Vec p = fma(splat(7.706704736e-02f), f, splat(2.276449949e-01f));
     p = fma(p, f, splat(6.951167583e-01f));
     p = fma(p, f, splat(1.0f));
-    return (Vec)_mm512_maskz_scalef_ps(all, (__m512)p, (__m512)x);  // its second operand is rounded down
+    return (Vec)_mm512_maskz_scalef_ps(has_normal_exp2(x), (__m512)p, (__m512)x);  // x is rounded down
 }
 #endif
 LONGREACH_INLINE Vec exp(Vec x) {

@@ -161,6 +161,37 @@ TEST_CASE("pool: a loop in a body runs on the body's thread") {
     CHECK(message == "inner");
 }
 
+#if defined(__x86_64__)
+TEST_CASE("pool: subnormal numbers are zeros inside a loop, on every thread, and there alone") {
+    const auto are_zeros = [] {
+        volatile float small = 0x1p-126f, half = 0.5f, subnormal = 0x1p-130f, large = 0x1p30f;
+        volatile double least = 0x1p-1022, subnormal_double = 0x1p-1030, large_double = 0x1p30;
+        const bool results = small * half == 0 && least * static_cast<double>(half) == 0;
+        const bool operands = subnormal * large == 0 && subnormal_double * large_double == 0;
+        CHECK(results == operands);
+        CHECK(small * large == 0x1p-96f);
+        return results;
+    };
+    CHECK(!are_zeros());
+    for (const int threads : {1, 4}) {
+        Pool pool(threads);
+        std::atomic<int> seen{0}, arrived{0};
+        pool.run(threads, [&](int64_t, int) {
+            ++arrived;
+            CHECK(wait_for(arrived, threads));  // one item per thread
+            seen += are_zeros();
+        });
+        CHECK(seen == threads);
+        CHECK(!are_zeros());
+        CHECK_THROWS_AS(pool.run(2, [&](int64_t, int) { throw std::runtime_error("item"); }),
+                        std::runtime_error);
+        CHECK(!are_zeros());
+        pool.run(1, [&](int64_t, int) { pool.run(1, [&](int64_t, int) { seen += are_zeros(); }); });
+        CHECK(seen == threads + 1);
+    }
+}
+#endif
+
 TEST_CASE("pool: several pools at once, from several threads and inside each other") {
     std::vector<std::thread> callers;
     std::atomic<int> complete{0};

@@ -346,3 +346,22 @@ TEST_CASE("a NaN in one key reaches the queries that see it and no others") {
         for (int64_t i = 0; i < run.c.length; ++i) CHECK(std::isnan(run.o.at(i, 0)) == (i >= 40 && i < 70));
     });
 }
+
+TEST_CASE("a weight below the smallest normal number is zero, the next larger ones are not") {
+    if (in_harness()) return;  // a GPU computes with subnormal numbers at full speed
+    for_each_isa([](Ops& ops) {
+        for (const double exponent : {-160.0, -149.5, -130.0, -127.0, -125.0, -100.0}) {
+            CAPTURE(exponent);
+            Run run({"faint", 1, 2, 1, 1, 16});
+            for (int64_t i = 0; i < run.qkv.count(); ++i) run.qkv[i] = 0;
+            run.part(run.qkv, 0).row_range(1, 1).f32()[0] = 1;
+            run.part(run.qkv, 1).f32()[0] = static_cast<float>(exponent * std::log(2.0) / 0.25);
+            run.part(run.qkv, 2).f32()[0] = 0x1p100f;
+            run.execute(ops);
+            const double expected = exponent < -126 ? 0 : std::exp2(exponent + 100);
+            // The score is off by a few half ulps of up to 128.
+            CHECK(std::abs(run.o.at(1, 0) - expected) <= expected * 128 * 8 * unit);
+            for (int64_t i = 0; i < run.dqkv.count(); ++i) CHECK(std::isfinite(run.dqkv[i]));
+        }
+    });
+}
