@@ -81,8 +81,8 @@ LONGREACH_INLINE void turn_head(float* x, const Rotation& turn, int64_t half, Va
     for_vectors(turn.pairs, [&](int64_t i, auto n) {
         const Vec c = load(turn.cosine + i, n), s = load(turn.sine + i, n);
         const Vec x1 = value(i, n), x2 = value(half + i, n);
-        store(x + i, fma(x1, c, -product(x2, s)), n);
-        store(x + half + i, fma(x1, s, product(x2, c)), n);
+        store(x + i, fused(x1, c, -product(x2, s)), n);
+        store(x + half + i, fused(x1, s, product(x2, c)), n);
     });
 }
 // And turns them back.
@@ -91,8 +91,8 @@ LONGREACH_INLINE void turn_head_back(float* x, const Rotation& turn, int64_t hal
     for_vectors(turn.pairs, [&](int64_t i, auto n) {
         const Vec c = load(turn.cosine + i, n), s = load(turn.sine + i, n);
         const Vec g1 = value(i, n), g2 = value(half + i, n);
-        store(x + i, fma(g1, c, product(g2, s)), n);
-        store(x + half + i, fma(g2, c, -product(g1, s)), n);
+        store(x + i, fused(g1, c, product(g2, s)), n);
+        store(x + half + i, fused(g2, c, -product(g1, s)), n);
     });
 }
 // The channels of the pairs that do not turn.

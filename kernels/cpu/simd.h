@@ -56,6 +56,21 @@ LONGREACH_INLINE Vec splat(float x) {
 LONGREACH_INLINE Vec fma(Vec a, Vec b, Vec c) {
     return a * b + c;
 }  // contracted: the build sets -ffp-contract=fast
+// The same in one rounding wherever it is written, where the instruction set has it. fma() depends on what stands around it:
+// g++ contracts no product that it has moved to another block.
+LONGREACH_INLINE Vec fused(Vec a, Vec b, Vec c) {
+#if defined(__clang__)
+    return fma(a, b, c);
+#elif defined(LONGREACH_ISA_AVX512)
+    return (Vec)_mm512_maskz_fmadd_ps(0xFFFF, (__m512)a, (__m512)b, (__m512)c);
+#elif defined(LONGREACH_ISA_AVX2)
+    return __builtin_ia32_vfmaddps256(a, b, c);
+#elif defined(LONGREACH_ISA_NEON) || defined(LONGREACH_ISA_NEON_BF16)
+    return (Vec)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
+#else
+    return fma(a, b, c);
+#endif
+}
 // a * b rounded, whatever is added to it: in a sum of two products this one is not the fused one. The compiler contracts
 // no product that is a builtin function, and takes the lanes of a vector apart for __builtin_assoc_barrier.
 LONGREACH_INLINE Vec product(Vec a, Vec b) {
