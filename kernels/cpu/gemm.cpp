@@ -311,7 +311,7 @@ void multiply_piece(const MatrixProduct& p, const Blocks& blocks, const Piece& p
             p.a.transposed ? Stream::of<Unit>(p.a, k_next, row, rows) : Stream::nothing(panels);
         const Stream right_ahead =
             p.b.transposed ? Stream::nothing(panels) : Stream::of<Unit>(p.b, k_next, col, cols);
-        // Spread over all tiles, the lines cost 3 to 10% less of the time than one per unit until all are fetched.
+        // The lines are spread over all tiles: with one per unit until all were fetched, a product took 3 to 10% longer.
         const int64_t lines = left_ahead.lines + right_ahead.lines;
         const int64_t pace = larger(1, tiles * ((cols + panel_cols - 1) / panel_cols) / lines);
         for (int64_t i = 0; i < cols; i += panel_cols)

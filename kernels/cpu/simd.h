@@ -232,8 +232,8 @@ LONGREACH_INLINE Vec exp2_fraction(Vec f) {
 }
 
 #if defined(LONGREACH_ISA_AVX512)
-// Lanes with a result that is a normal number, or a NaN. The others take 0: an Intel core goes to microcode, for a hundred
-// cycles and more, where SCALEF returns less than that or an FMA reads it.
+// Lanes with a result that is a normal number, or a NaN. The others take 0: an Intel core goes to microcode, for about
+// a hundred cycles, where SCALEF returns less than that or an FMA reads it.
 LONGREACH_INLINE __mmask16 has_normal_exp2(Vec x) {
     return _mm512_cmp_ps_mask((__m512)x, (__m512)splat(-126.0f), _CMP_NLT_UQ);
 }

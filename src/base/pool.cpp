@@ -32,10 +32,12 @@ constexpr double window = 0.3;  // seconds
 thread_local const Pool* current_pool = nullptr;
 thread_local int current_worker = 0;
 
-// Reads and returns zeros for subnormal numbers as long as it lives. An Intel core takes more than a hundred cycles for
-// an instruction that meets one, and weights of attention that fall with the distance are full of them.
+// While it lives, instructions of its thread read and return zeros for subnormal numbers. An Intel core takes about a hundred
+// cycles for an instruction that meets one, and weights of attention that fall with the distance are full of them.
 class SubnormalsAreZero {
   public:
+    SubnormalsAreZero(const SubnormalsAreZero&) = delete;
+    SubnormalsAreZero& operator=(const SubnormalsAreZero&) = delete;
 #if defined(__x86_64__)
     SubnormalsAreZero() : before_(_mm_getcsr()) {
         constexpr unsigned flush_results = 0x8000, read_as_zero = 0x0040;
@@ -50,10 +52,6 @@ class SubnormalsAreZero {
 #else
     SubnormalsAreZero() = default;
 #endif
-
-  public:
-    SubnormalsAreZero(const SubnormalsAreZero&) = delete;
-    SubnormalsAreZero& operator=(const SubnormalsAreZero&) = delete;
 };
 
 class InLoop {
