@@ -251,7 +251,8 @@
     history.replaceState(null, '');
     history.scrollRestoration = 'auto';
   }
-  if (seconds > 0) setTimeout(() => { keep(); location.reload(); }, 1000 * seconds);
+  // Counted from the end of loading: on a busy machine a large page can take longer to load than it waits.
+  if (seconds > 0) addEventListener('load', () => setTimeout(() => { keep(); location.reload(); }, 1000 * seconds));
 
   // --- where we are in the table of contents ---
   const links = new Map(all('nav a').map(a => [a.hash.slice(1), a]));
