@@ -71,7 +71,7 @@ struct ForwardTile : ScoreTile<Unit> {
 // Turns the scores of one panel and keys [range.begin, range.end) into P^T and updates top, sum and shrink.
 template <class Unit, Form form, bool masked>
 void softmax_panel(const ForwardTile<Unit>& t, const Buffers<Unit>& buffers, int64_t panel,
-                   const KeyRange& range, const TableSlice& slice) {
+                   const KeyRange& range, const TableSlice& slice, RowsAhead& ahead) {
     const QueryTile& q = t.q;
     const int64_t keys = range.end - range.begin;  // a copy no store can change
     for (int64_t lane = 0; lane < panel_cols; lane += lanes) {
@@ -95,6 +95,7 @@ void softmax_panel(const ForwardTile<Unit>& t, const Buffers<Unit>& buffers, int
         const Vec top = max(max(tops[0], tops[1]), max(tops[2], tops[3]));
         Vec sum{};
         for (j = 0; j < keys; j += Unit::floats) {
+            if (j % RowsAhead::keys_per_row == 0) ahead.fetch_row();
             const Vec p = Unit::exp2_of(load(column + j * panel_cols) - top);
             if constexpr (Unit::floats == 1) {
                 sum += p;
@@ -119,7 +120,7 @@ void softmax_panel(const ForwardTile<Unit>& t, const Buffers<Unit>& buffers, int
 template <class Unit>
 struct FormPasses {
     using Softmax = void (*)(const ForwardTile<Unit>&, const Buffers<Unit>&, int64_t, const KeyRange&,
-                             const TableSlice&);
+                             const TableSlice&, RowsAhead&);
     Softmax masked, whole;
 };
 template <class Unit, Form form>
@@ -147,10 +148,10 @@ void raise_maxima(const ForwardTile<Unit>& t, const float* scores, int64_t panel
 template <class Unit>
 void attend_panel(const ForwardTile<Unit>& t, const Buffers<Unit>& buffers, int64_t panel,
                   const KeyRange& range, const Item& item, const KeyTile& tile, const TableSlice& slice,
-                  const FormPasses<Unit>& passes) {
+                  const FormPasses<Unit>& passes, RowsAhead& ahead) {
     score_panel(t, buffers, panel, range, tile, item.spec.far_from);
     if (item.maxima) raise_maxima(t, buffers.scores, panel, range, item.spec.absolute_maxima);
-    (range.masked ? passes.masked : passes.whole)(t, buffers, panel, range, slice);
+    (range.masked ? passes.masked : passes.whole)(t, buffers, panel, range, slice, ahead);
     float* output = t.output_of(panel);
     const Vec shrink_left = load(t.shrink + panel * panel_cols);
     const Vec shrink_right = load(t.shrink + panel * panel_cols + lanes);
@@ -227,6 +228,11 @@ void attention_tiles(const Output& to, int64_t first, int64_t end, const int32_t
     for (int64_t key = tiles[0]->q.first_key(); key < end; key += key_tile) {
         const int64_t key_end = smaller(key + key_tile, end);
         if (sums) slice.cut_forget(sums, key, key_end);
+        RowsAhead ahead(item.q.cols());  // keys and values of the next tile
+        const int64_t next_end = smaller(key_end + key_tile, end);
+        if (item.far_k) ahead.add(item.far_k, key_end, next_end);
+        ahead.add(item.v, key_end, next_end);
+        ahead.add(item.k, key_end, next_end);
         const KeyTile tile = KeyTile::of<Unit>(buffers.packed, item.k, item.far_k, item.v, key, key_end);
         for (int64_t i = 0; i < count; ++i) {
             const ForwardTile<Unit>& t = *tiles[i];
@@ -234,7 +240,7 @@ void attention_tiles(const Output& to, int64_t first, int64_t end, const int32_t
             if (tables.gain) slice.cut(tables, t.q.begin, key, key_end);
             for (int64_t panel = 0; panel < query_panels; ++panel) {
                 const KeyRange range(t.q, panel, key, key_end, step_floats<Unit>);
-                if (!range.empty()) attend_panel(t, buffers, panel, range, item, tile, slice, passes);
+                if (!range.empty()) attend_panel(t, buffers, panel, range, item, tile, slice, passes, ahead);
             }
         }
     }

@@ -73,7 +73,8 @@ struct KeyBlock {
 // p: S^T to P^T; ds: dP^T to dS^T. Queries of the panel and keys of `range`, a block.
 template <class Unit, Form form, bool masked>
 void differentiate_panel(const BackwardTile<Unit>& t, const QueryTile& q, const ScoreRows& rows,
-                         int64_t panel, const KeyRange& range, int64_t first_key, const TableSlice& slice) {
+                         int64_t panel, const KeyRange& range, int64_t first_key, const TableSlice& slice,
+                         RowsAhead& ahead) {
     // Copies no store can change.
     float *const to_p = t.p, *const to_ds = t.ds, *const to_dl = t.dl, *const to_dlz = t.dlz;
     float* const to_column = t.dcolumn;
@@ -86,6 +87,7 @@ void differentiate_panel(const BackwardTile<Unit>& t, const QueryTile& q, const 
         const Vec lse = load(t.lse + at), delta = load(t.delta + at);
         [[maybe_unused]] Vec dfactor{}, drow{};
         for (int64_t j = begin; j < end; ++j) {
+            if (j % RowsAhead::keys_per_row == 0) ahead.fetch_row();
             const int64_t where = t.score_at(panel, j - first_key, begin - first_key) + lane;
             [[maybe_unused]] const int64_t pair = (j - first_key) * score_stride + at;
             const Score s = score_of<form>(load(to_p + where), rows, at, slice, query - j - slice.lowest, j);
@@ -120,7 +122,7 @@ void differentiate_panel(const BackwardTile<Unit>& t, const QueryTile& q, const 
 template <class Unit>
 struct FormPasses {
     using Differentiate = void (*)(const BackwardTile<Unit>&, const QueryTile&, const ScoreRows&, int64_t,
-                                   const KeyRange&, int64_t, const TableSlice&);
+                                   const KeyRange&, int64_t, const TableSlice&, RowsAhead&);
     Differentiate masked, whole;
 };
 template <class Unit, Form form>
@@ -146,7 +148,7 @@ struct HeadPass {
 // One tile of keys [key, key_end) of the block against one tile of queries.
 template <class Unit>
 void backward_tile(const BackwardTile<Unit>& t, const HeadPass<Unit>& head, const QueryTile& q,
-                   const ScoreRows& rows, int64_t key, int64_t key_end) {
+                   const ScoreRows& rows, int64_t key, int64_t key_end, RowsAhead& ahead) {
     const KeyBlock<Unit>& block = head.block;
     const TableSums& tables = head.tables;
     constexpr int64_t step = step_floats<Unit>;
@@ -164,7 +166,7 @@ void backward_tile(const BackwardTile<Unit>& t, const HeadPass<Unit>& head, cons
             }
             score_panel(t, panel, range, first, block.rows);
             (range.masked ? head.passes.masked : head.passes.whole)(t, q, rows, panel, range, first,
-                                                                    head.slice);
+                                                                    head.slice, ahead);
             t.round_panel(panel, range.begin - first, range.end - first);
             clear_panel(t, panel, begin, range.begin, first);
             clear_panel(t, panel, range.end, end, first);
@@ -179,15 +181,23 @@ void backward_tile(const BackwardTile<Unit>& t, const HeadPass<Unit>& head, cons
     if (tables.bias) add_diagonals(tables.bias, t.dl, keys, q.begin - first);
 }
 
+enum class RowWrite { set, add, past_caches };  // past_caches: whole vectors, aligned
+
 // to [rows, width] = or += factor * from [rows, padded].
 void write_rows(float* to, int64_t stride, const float* from, int64_t padded, int64_t rows, int64_t width,
-                float factor, bool add) {
+                float factor, RowWrite write) {
+    if (write == RowWrite::past_caches) {
+        for (int64_t r = 0; r < rows; ++r)
+            for (int64_t c = 0; c < width; c += lanes)
+                store_past_caches(to + r * stride + c, load(from + r * padded + c) * splat(factor));
+        return drain_stores();
+    }
     for (int64_t r = 0; r < rows; ++r)
         for (int64_t c = 0; c < width; c += lanes) {
             const int64_t count = width - c;
             Vec value = load(from + r * padded + c) * splat(factor);
             float* at = to + r * stride + c;
-            if (add) value += PlainUnit::along(at, count);
+            if (write == RowWrite::add) value += PlainUnit::along(at, count);
             count >= lanes ? store(at, value) : store_first(at, value, static_cast<int>(count));
         }
 }
@@ -198,7 +208,8 @@ template <class Unit>
 struct Item {
     const AttentionSpec& spec;
     const Plan& plan;
-    Tensor dq, dk, dv;  // dq: [T, H*d], the output or this segment's partial
+    Tensor dq, dk, dv;             // dq: [T, H*d], the output or this segment's partial
+    RowWrite to_dq, to_dk, to_dv;  // how they are written first
     Tensor dout, q, k, v;
     const float *lse, *delta;
     float* dfactor;       // softcap only: the output or this segment's partial; null: not wanted
@@ -222,11 +233,13 @@ struct Item {
     }
 };
 
-// All queries of one head against one block of keys.
+// All queries of one head against one block of keys. segment_begin: of the first block that adds to the same dQ.
 template <class Unit>
-void backward_head(const Item<Unit>& item, const KeyBlock<Unit>& block, int64_t head) {
+void backward_head(const Item<Unit>& item, const KeyBlock<Unit>& block, int64_t head, int64_t segment_begin) {
     const int64_t d = item.spec.head_dim, length = item.spec.length;
-    const Tensor q = item.q.col_range(head * d, d), dout = item.dout.col_range(head * d, d);
+    const auto of_head = [&](const Tensor& t) { return t.col_range(head * d, d); };
+    const Tensor q = of_head(item.q), dout = of_head(item.dout), dq = of_head(item.dq);
+    const Tensor v = item.v.col_range(item.kv_head * d, d);
     const TableSlice::Tables tables(item.spec, head);
     const TableSums sums = item.table_sums(head);
     BackwardTile<Unit> t(item.scratch, d, sums.gain, sums.bias);
@@ -243,15 +256,24 @@ void backward_head(const Item<Unit>& item, const KeyBlock<Unit>& block, int64_t 
         const ScoreRows rows(item.spec, head, item.first_token + i, tile.end - i);
         t.load_queries(tile, q, dout, item.lse + head * item.head_stride + i,
                        item.delta + head * item.head_stride + i, rows, item.spec.row_factor && !rows.capped);
+        // Rows of the next tile.
+        RowsAhead ahead(d);
+        const int64_t next = tile.end, next_end = smaller(next + query_tile, length);
+        if (item.to_dq != RowWrite::past_caches) ahead.add(dq, next, next_end);
+        ahead.add(v, next, smaller(next_end, block.end));
+        ahead.add(dout, next, next_end);
+        ahead.add(q, next, next_end);
         for (int64_t key = block.begin; key < smaller(block.end, tile.end); key += key_tile) {
             const int64_t key_end = smaller(key + key_tile, block.end);
             if (key_end <= tile.first_key()) continue;
             if (tables.gain) slice.cut(tables, tile.begin, key, key_end);
             if (forget) slice.cut_forget(forget, key, key_end);
-            backward_tile(t, pass, tile, rows, key, key_end);
+            backward_tile(t, pass, tile, rows, key, key_end, ahead);
         }
-        write_rows(item.dq.f32() + i * item.dq.row_stride + head * d, item.dq.row_stride, t.rows_of_dq(),
-                   t.padded, tile.end - i, d, item.spec.scale, true);
+        const bool reached =
+            segment_begin < block.begin && tile.first_key() < block.begin;  // by earlier blocks
+        write_rows(dq.f32() + i * dq.row_stride, dq.row_stride, t.rows_of_dq(), t.padded, tile.end - i, d,
+                   item.spec.scale, reached ? RowWrite::add : item.to_dq);
         if (item.dfactor) {
             float* to = item.dfactor + head * item.dfactor_stride + i;
             for (int64_t r = 0; r < tile.end - i; ++r) to[r] += t.dfactor[r] * item.spec.softcap;
@@ -273,7 +295,11 @@ void backward_segment(const Item<Unit>& item, int64_t begin, int64_t end) {
     const int64_t d = item.spec.head_dim, group = item.spec.heads / item.spec.kv_heads;
     const Tensor k = item.k.col_range(item.kv_head * d, d), v = item.v.col_range(item.kv_head * d, d);
     const int64_t first_head = item.kv_head * group;
-    for (int64_t i = begin; i < item.spec.length; ++i)
+    // Tiles of queries that see no key of the segment get dQ = 0.
+    int64_t unreached = begin / query_tile * query_tile;
+    while (unreached < item.spec.length && (!item.row_start || item.row_start[unreached] < end))
+        unreached += query_tile;
+    for (int64_t i = unreached; i < item.spec.length; ++i)
         std::memset(item.dq.f32() + i * item.dq.row_stride + first_head * d, 0,
                     static_cast<size_t>(group * d) * sizeof(float));
     const size_t reached = static_cast<size_t>(item.spec.length - begin) * sizeof(float);
@@ -286,12 +312,13 @@ void backward_segment(const Item<Unit>& item, int64_t begin, int64_t end) {
     for (int64_t key = begin; key < end; key += item.plan.block_keys) {
         const KeyBlock<Unit> block(item.memory, item.plan, key, smaller(key + item.plan.block_keys, end), k,
                                    v);
-        for (int64_t head = first_head; head < first_head + group; ++head) backward_head(item, block, head);
+        for (int64_t head = first_head; head < first_head + group; ++head)
+            backward_head(item, block, head, begin);
         const int64_t rows = block.end - key, padded = item.plan.padded;
         const Tensor dk = item.dk.row_range(key, rows).col_range(item.kv_head * d, d);
         const Tensor dv = item.dv.row_range(key, rows).col_range(item.kv_head * d, d);
-        write_rows(dk.f32(), dk.row_stride, block.dk, padded, rows, d, item.spec.scale, false);
-        write_rows(dv.f32(), dv.row_stride, block.dv, padded, rows, d, 1.0f, false);
+        write_rows(dk.f32(), dk.row_stride, block.dk, padded, rows, d, item.spec.scale, item.to_dk);
+        write_rows(dv.f32(), dv.row_stride, block.dv, padded, rows, d, 1.0f, item.to_dv);
     }
 }
 
@@ -352,6 +379,13 @@ void CpuOps::softmax_attention_backward(const AttentionTensors& of, const Attent
                              .partial = partial,
                              .partial_factor = partial_factor};
     const bool whole = plan.segments == 1;
+    const auto first_write = [&](const Tensor& t) {
+        const bool past =
+            spec.head_dim % lanes == 0 && goes_past_caches(t.f32(), t.row_stride, tokens, t.cols());
+        return past ? RowWrite::past_caches : RowWrite::set;
+    };
+    // Each row of dQ is written once: by one block of keys, and by no pass after it.
+    const bool once = whole && plan.block_keys >= length && !finish.needed();
     const Form form = tables ? Form::general : form_of(spec);
     const FormPasses<Unit> passes = form == Form::general    ? passes_of<Unit, Form::general>
                                     : form == Form::distance ? passes_of<Unit, Form::distance>
@@ -373,6 +407,9 @@ void CpuOps::softmax_attention_backward(const AttentionTensors& of, const Attent
                               .dq = to_dq.row_range(first_row, length),
                               .dk = dk.row_range(first_row, length),
                               .dv = dv.row_range(first_row, length),
+                              .to_dq = once ? first_write(dq) : RowWrite::set,
+                              .to_dk = first_write(dk),
+                              .to_dv = first_write(dv),
                               .dout = dout.row_range(first_row, length),
                               .q = q.row_range(first_row, length),
                               .k = k.row_range(first_row, length),

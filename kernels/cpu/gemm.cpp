@@ -51,8 +51,6 @@ constexpr int64_t piece_rows = 192;
 constexpr int64_t piece_cols = 256;
 // Least number of tasks of a product, where its shape allows: enough for many threads to finish together.
 constexpr int64_t wanted_tasks = 16;
-// Bytes from which on c goes past the caches: twice what the L2 of a core keeps.
-constexpr int64_t large_result = 2 << 20;
 
 // The blocks of k, in floats: of equal length but for the last.
 struct Blocks {
@@ -203,14 +201,6 @@ struct Right {
     }
 };
 
-// Whether c of a product with one block of k is to go past the caches. A function of the shape and the address.
-bool goes_past_caches(const MatrixProduct& p, const Blocks& blocks) {
-    const uint64_t steps =
-        reinterpret_cast<uint64_t>(p.c) | static_cast<uint64_t>(p.c_stride) * sizeof(float);
-    return blocks.count == 1 && p.beta == 0.0f && steps % sizeof(Vec) == 0 &&
-           p.m * p.n * static_cast<int64_t>(sizeof(float)) >= large_result;
-}
-
 Writer writer_at(const MatrixProduct& p, int64_t row, int64_t col, float beta, bool last,
                  bool past_caches = false) {
     return {.c = p.c + row * p.c_stride + col,
@@ -241,7 +231,7 @@ void multiply_rows(const MatrixProduct& p, const Blocks& blocks, const Right& ri
                    Run next_left, float* scratch) {
     [[maybe_unused]] const typename Core<Unit>::Ready ready;
     float* own_panel = scratch + left_floats;
-    const bool past = goes_past_caches(p, blocks);
+    const bool past = blocks.count == 1 && p.beta == 0.0f && goes_past_caches(p.c, p.c_stride, p.m, p.n);
     const int64_t first = piece.first, last = piece.last, row = piece.row, rows = piece.rows;
     Left left[most_blocks];
     for (int64_t block = first; block < last;

@@ -50,6 +50,13 @@ LONGREACH_INLINE void drain_stores() {
     __builtin_ia32_sfence();
 #endif
 }
+// Whether a result [rows, cols], its rows `stride` apart, is to go there: its rows are aligned to vectors, and it has at
+// least 2 MiB, twice what the L2 of a core keeps. A function of the shape and the address.
+LONGREACH_INLINE bool goes_past_caches(const float* p, int64_t stride, int64_t rows, int64_t cols) {
+    constexpr int64_t bytes = sizeof(float);
+    const uint64_t steps = reinterpret_cast<uint64_t>(p) | static_cast<uint64_t>(stride * bytes);
+    return steps % sizeof(Vec) == 0 && rows * cols * bytes >= 2 << 20;
+}
 LONGREACH_INLINE Vec splat(float x) {
     return x - Vec{};
 }
