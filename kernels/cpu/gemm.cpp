@@ -45,8 +45,7 @@ constexpr int64_t most_rows = 96;
 constexpr int64_t most_blocks = 4;
 // Packed left rows lie 16 units further apart than a block is long, so that they spread over the cache sets.
 constexpr int64_t left_stride = block_units + 16;
-// Largest piece of c in a task that packs both sides: 192 x 256 units of left and 256 x 256
-// of right (448 KiB).
+// Largest piece of c in a task that packs both sides: 192 x 256 units of left (192 KiB) stay in L2, each panel of right in L1.
 constexpr int64_t piece_rows = 192;
 constexpr int64_t piece_cols = 256;
 // Least number of tasks of a product, where its shape allows: enough for many threads to finish together.
@@ -266,20 +265,6 @@ void multiply_rows(const MatrixProduct& p, const Blocks& blocks, const Right& ri
     if (past) drain_stores();
 }
 
-// Packs one k block of columns [col, col + cols) of the right side, panels panel_step apart.
-template <class Unit>
-void pack_panels(float* to, int64_t panel_step, const MatrixProduct& p, int64_t k_begin, int64_t k_count,
-                 int64_t col, int64_t cols) {
-    if (!p.b.transposed)
-        pack_strips<panel_cols, Unit>(to, panel_step, p.b.data + k_begin * p.b.row_stride + col,
-                                      p.b.row_stride, k_count, cols);
-    for (int64_t i = 0; i < cols; i += panel_cols, to += panel_step)
-        if (p.b.transposed)
-            pack_right<Unit>(to, p, k_begin, k_count, col + i);
-        else
-            fill_panel<Unit>(to, units_of<Unit>(k_count));
-}
-
 // A piece of c = or += its k blocks of the product; both sides are packed here. While vectors multiply one block, they
 // fetch the next one's sources. Tiles of AMX have too few steps to fetch all of it: they were 8% faster without.
 template <class Unit>
@@ -287,27 +272,29 @@ void multiply_piece(const MatrixProduct& p, const Blocks& blocks, const Piece& p
                     float* scratch) {
     const auto [first, last, row, rows, col, cols] = piece;
     [[maybe_unused]] const typename Core<Unit>::Ready ready;
-    float* panels = scratch + piece_rows * left_stride;
+    float* panel = scratch + piece_rows * left_stride;
     const int64_t tiles = (rows + Core<Unit>::rows - 1) / Core<Unit>::rows;
     for (int64_t block = first; block < last; ++block) {
         const int64_t k_begin = block * blocks.length, k_count = blocks.length_of(block, p.k);
         const int64_t units = units_of<Unit>(k_count);
-        // Not a power of two.
-        const int64_t panel_step = round_up(units, Core<Unit>::units) * panel_cols + lanes;
         const Left left = Core<Unit>::pack_left(scratch, left_stride, p.a, k_begin, k_count, row, rows);
-        pack_panels<Unit>(panels, panel_step, p, k_begin, k_count, col, cols);
         const int64_t k_next = block + 1 < last ? k_begin + k_count : k_begin;
         const Stream left_ahead =
-            p.a.transposed ? Stream::of<Unit>(p.a, k_next, row, rows) : Stream::nothing(panels);
+            p.a.transposed ? Stream::of<Unit>(p.a, k_next, row, rows) : Stream::nothing(panel);
         const Stream right_ahead =
-            p.b.transposed ? Stream::nothing(panels) : Stream::of<Unit>(p.b, k_next, col, cols);
+            p.b.transposed ? Stream::nothing(panel) : Stream::of<Unit>(p.b, k_next, col, cols);
         // The lines are spread over all tiles: with one per unit until all were fetched, a product took 3 to 10% longer.
         const int64_t lines = left_ahead.lines + right_ahead.lines;
         const int64_t pace = larger(1, tiles * ((cols + panel_cols - 1) / panel_cols) / lines);
-        for (int64_t i = 0; i < cols; i += panel_cols)
+        for (int64_t i = 0; i < cols; i += panel_cols) {
+            const int64_t above = p.lower ? larger(0, col + i - row) / Core<Unit>::rows : 0;  // the diagonal
+            const int64_t skipped = above * Core<Unit>::rows;
+            if (skipped >= rows) continue;
+            pack_right<Unit>(panel, p, k_begin, k_count, col + i);
             multiply_left_panel<Unit>(
-                left, panels + i / panel_cols * panel_step, units, rows,
-                writer_at(p, row, col + i, block == first ? beta : 1.0f, false),
+                {left.data + above * left.tile_step, left.tile_step, left.row_step, left.k_step}, panel,
+                units, rows - skipped,
+                writer_at(p, row + skipped, col + i, block == first ? beta : 1.0f, false),
                 [=](int64_t t) __attribute__((always_inline)) {
                     if constexpr (Core<Unit>::turned) {
                         return NothingAhead{};
@@ -318,6 +305,7 @@ void multiply_piece(const MatrixProduct& p, const Blocks& blocks, const Piece& p
                                                        : right_ahead(line - left_ahead.lines, from, pace);
                     }
                 });
+        }
     }
 }
 
@@ -538,7 +526,7 @@ void CpuOps::do_linear_relu2_backward(Tensor da, const Tensor& dy, const Tensor&
 }
 
 void gemm_serial(const MatrixProduct& p, float* scratch, Products products) {
-    static_assert(piece_rows * left_stride + piece_cols * (block_units + 16) <= gemm_serial_scratch &&
+    static_assert(piece_rows * left_stride + panel_floats <= gemm_serial_scratch &&
                   left_floats + panel_floats <= gemm_serial_scratch);
     with_products(products, [&]<class Unit>(Unit) {
         const Blocks blocks = Blocks::of<Unit>(p.k);

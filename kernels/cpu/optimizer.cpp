@@ -117,6 +117,22 @@ MuonSpace muon_space(float* memory, const Shape& s) {
     return {memory, memory + matrix, memory + 2 * matrix, memory + 2 * matrix + square};
 }
 
+// Copies what lies below the diagonal of a square matrix to what lies above it.
+void mirror(float* c, int64_t n) {
+    for (int64_t row = 0; row < n; row += lanes)
+        for (int64_t col = 0; col <= row; col += lanes) {
+            if (col < row && row + lanes <= n) {
+                Vec block[lanes];
+                for (int i = 0; i < lanes; ++i) block[i] = load(c + (row + i) * n + col);
+                transpose(block);
+                for (int i = 0; i < lanes; ++i) store(c + (col + i) * n + row, block[i]);
+                continue;
+            }
+            for (int64_t i = row; i < std::min(n, row + lanes); ++i)
+                for (int64_t j = col; j < std::min(i, col + lanes); ++j) c[j * n + i] = c[i * n + j];
+        }
+}
+
 // One thread, inside a parallel region.
 struct SerialTeam {
     float* scratch;
@@ -137,7 +153,9 @@ struct SerialTeam {
     void iterate(MuonSpace& m, const Shape& s) const {
         const Factor x{m.x, s.large}, xt{m.x, s.large, true}, a{m.a, s.small}, b{m.b, s.small};
         const int64_t r = s.small, c = s.large;
-        gemm_serial({.c = m.a, .c_stride = r, .a = x, .b = xt, .m = r, .n = r, .k = c}, scratch, products);
+        gemm_serial({.c = m.a, .c_stride = r, .a = x, .b = xt, .m = r, .n = r, .k = c, .lower = true},
+                    scratch, products);
+        mirror(m.a, r);
         std::copy_n(m.a, r * r, m.b);
         gemm_serial({.c = m.b,
                      .c_stride = r,
@@ -147,8 +165,10 @@ struct SerialTeam {
                      .n = r,
                      .k = r,
                      .alpha = fifth_power,
-                     .beta = third_power},
+                     .beta = third_power,
+                     .lower = true},
                     scratch, products);
+        mirror(m.b, r);
         std::copy_n(m.x, r * c, m.y);
         gemm_serial({.c = m.y, .c_stride = c, .a = b, .b = x, .m = r, .n = c, .k = r, .beta = first_power},
                     scratch, products);
