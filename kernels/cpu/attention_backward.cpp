@@ -346,7 +346,9 @@ void CpuOps::do_attention_backward(Tensor dq, Tensor dk, Tensor dv, const Attent
 template <class Unit>
 void CpuOps::softmax_attention_backward(const AttentionTensors& of, const AttentionGradients& gradients,
                                         const Tensor& workspace, const AttentionSpec& spec) {
-    const auto& [dq, dk, dv, dout, o, lse, q, k, v] = of;
+    // Not a structured binding: clang 14 cannot use one in a lambda.
+    const Tensor &dq = of.dq, &dk = of.dk, &dv = of.dv, &dout = of.dout, &o = of.o, &lse = of.lse;
+    const Tensor &q = of.q, &k = of.k, &v = of.v;
     check(!spec.far_queries && !spec.far_keys, "attention_backward: a far pair is for forward passes only");
     check(!gradients.sink || spec.sink, "attention_backward: gradient of a sink that is not there");
     check(!gradients.forget || spec.forget, "attention_backward: gradient of forget sums that are not there");
