@@ -291,8 +291,8 @@ struct KeyTile {
     }
 };
 
-// Rows of tensors that the thread reads or writes soon. It fetches them into L2 one by one between exponentials: at 512
-// tokens, whose tensors come from memory, a fifth of the time went to waiting for them.
+// Rows of tensors that the thread reads or writes soon, at most four stretches of them. It fetches them into L2 one by one
+// between exponentials: without, attention at 512 tokens took 1.2 times as long with tensors in memory as with tensors in L2.
 class RowsAhead {
   public:
     static constexpr int64_t keys_per_row = 4;  // of a loop over keys

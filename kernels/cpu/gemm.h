@@ -31,8 +31,8 @@ struct MatrixProduct {
     Factor a, b;
     int64_t m = 0, n = 0, k = 0;
     float alpha = 1.0f, beta = 0.0f;
-    bool lower =
-        false;  // of c only what lies on and below its diagonal is wanted; gemm_serial computes little more
+    // Of c only what lies on and below its diagonal is wanted; gemm_serial computes little more, other products all.
+    bool lower = false;
     Finish finish = Finish::none;
     const float* h = nullptr;  // [m, n]: what relu2_backward multiplies with, as 2 sqrt(h)
     int64_t h_stride = 0;
