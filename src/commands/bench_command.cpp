@@ -104,11 +104,21 @@ double seconds_of(const std::function<void()>& body) {
 // The limits of the machine, as the best of a few measurements between the steps.
 struct Ceilings {
     double peak = 0, copy = 0;  // FLOP/s of a matrix product, bytes/s of a copy, read plus written
-    void measure(Ops& ops) {
-        peak = std::max(peak, train::measure_peak(ops));
+    // Returns the rate of the product as it is now.
+    double measure(Ops& ops) {
+        const double product = train::measure_peak(ops);
+        peak = std::max(peak, product);
         copy = std::max(copy, measure_copy(ops));
+        return product;
     }
 };
+
+// The FLOPs of a step's operations: those of the model, of the optimizer, and of scores that backward computes again.
+double computed_flops(const OpTimes& timing, int64_t steps) {
+    double sum = 0;
+    for (const auto& [name, total] : timing.totals()) sum += total.flops;
+    return sum / static_cast<double>(steps);
+}
 
 void print_ops(const OpTimes& timing, int64_t steps, double peak, double copy) {
     std::vector<std::pair<std::string, OpTimes::Total>> rows(timing.totals().begin(), timing.totals().end());
@@ -138,30 +148,36 @@ ExitCode bench(const BenchOptions& options) {
     for (int64_t context : contexts) {
         StepBench step(experiment, *ops, context);
         const auto timing = std::make_shared<OpTimes>(*ops);
-        // The limits are measured between the steps, because a busy machine slows both.
-        std::vector<double> times;
+        // The limits are measured between the steps, because a busy machine slows both. The speed of a shared machine
+        // changes within seconds: each step is also compared with the products just before and after it.
+        std::vector<double> times, shares;
         Ceilings ceilings;
         const ContentionMeter meter;
         for (int64_t i = 0; i < options.steps; ++i) {
-            ceilings.measure(*ops);
+            const double before = ceilings.measure(*ops);
             // Warms up caches, and recordings, which are lost when memory is released.
             for (int w = 0; w < 2; ++w) step.step(*ops);
             times.push_back(seconds_of([&] { step.step(*ops); }));
+            const double after = ceilings.measure(*ops);
+            shares.push_back(2 * step.flops() / times.back() / (before + after));
             ops->decorate(timing);
             step.step(*ops);
             ops->decorate(nullptr);
         }
         const Contention contention = meter.seen();
         const double peak = ceilings.peak, copy = ceilings.copy;
-        // The measured rates are the best of several: on a machine that others use too, compare them with the fastest.
-        const double seconds = median(times), fastest = std::ranges::min(times);
+        const double seconds = median(times), share = 100 * median(shares);
         fmt::print(
             "{}\ncontext {}: {} tokens/step, median {:.3f} ms, {} tokens/s, {:.0f} GFLOP/s, {:.0f}% of the "
-            "measured {:.0f} GFLOP/s, the fastest step {:.0f}%; copy {:.1f} GB/s\ncontention: {}\n\n",
+            "measured {:.0f} GFLOP/s; copy {:.1f} GB/s\n",
             note, context, step.tokens(), 1e3 * seconds,
             human_count(static_cast<double>(step.tokens()) / seconds), step.flops() / seconds / 1e9,
-            100 * step.flops() / seconds / peak, peak / 1e9, 100 * step.flops() / fastest / peak, copy / 1e9,
-            describe(contention));
+            100 * step.flops() / seconds / peak, peak / 1e9, copy / 1e9);
+        fmt::print(
+            "of the products timed around each step: {:.0f}%, and {:.0f}% with what operations compute "
+            "again\n"
+            "contention: {}\n\n",
+            share, share * computed_flops(*timing, options.steps) / step.flops(), describe(contention));
         print_ops(*timing, options.steps, peak, copy);
         fmt::print("\n");
     }

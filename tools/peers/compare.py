@@ -57,6 +57,7 @@ class Longreach:
         for key, value in settings.items():
             self.command += ["--set", f"{key}={value}"]
         self.peaks: list[float] = []
+        self.shares: list[list[int]] = []  # percent of the products around a step, without and with recomputation
         self.contention: list[str] = []  # as `bench` says it, a turn each
 
     def tokens_per_second(self) -> float:
@@ -66,6 +67,8 @@ class Longreach:
             raise SystemExit(f"{' '.join(self.command)} failed:\n{done.stdout}{done.stderr}")
         if peak := re.search(r"of the measured ([\d.]+) GFLOP/s", done.stdout):
             self.peaks.append(float(peak[1]))
+        if share := re.search(r"^of the products timed around each step: (.*)", done.stdout, re.MULTILINE):
+            self.shares.append([int(number) for number in re.findall(r"(\d+)%", share[1])])
         if seen := re.search(r"^contention: (.*)", done.stdout, re.MULTILINE):
             self.contention.append(seen[1])
         return int(found[1]) / float(found[2]) * 1e3
@@ -142,6 +145,7 @@ class Result:
     case: Case
     rates: dict[str, list[float]] = field(default_factory=dict)  # by program, one per round
     peak: float = 0
+    shares: list[list[int]] = field(default_factory=list)
     contention: list[str] = field(default_factory=list)
 
     def rows(self) -> list[str]:
@@ -167,6 +171,7 @@ def measure(case: Case, shim: dict[str, str]) -> Result:
         program.close()
     if isinstance(programs[0], Longreach):
         result.peak = max(programs[0].peaks, default=0)
+        result.shares = programs[0].shares
         result.contention = programs[0].contention
     return result
 
@@ -225,6 +230,12 @@ def main() -> int:
     for precision in args.precisions.split(","):
         peak = max(r.peak for r in results if r.case.precision == precision)
         print(f"longreach's best matrix product meanwhile: {peak:.0f} GFLOP/s in {precision}")
+    for r in results:
+        step, computed = (statistics.median(column) for column in zip(*r.shares))
+        print(
+            f"longreach's steps at {r.case.context} in {r.case.precision}: {step:.0f}% of the products timed "
+            f"around them, {computed:.0f}% with what operations compute again"
+        )
     # The turn with most of it: what its ratios may have suffered from.
     worst = max((line for r in results for line in r.contention), key=percents, default="")
     if worst:
