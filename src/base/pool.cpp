@@ -25,6 +25,9 @@ constexpr uint32_t caller_sleeps = uint32_t{1} << 31;
 // How long a thread looks for work before it sleeps. Waking it takes about as long, and the gap between two operations
 // of a model is shorter.
 constexpr auto spin = std::chrono::microseconds(20);
+// Before it sleeps, it checks at most this many other threads for this long: whether they wait for a core.
+constexpr int most_looks = 4;
+constexpr int64_t look = 4000;  // nanoseconds
 // Loops over which CPU time is compared with time: many of the kernel's time slices.
 constexpr double window = 0.3;  // seconds
 
@@ -100,10 +103,38 @@ bool spin_until(Ready ready) {
     return ready();
 }
 
-int64_t cpu_nanoseconds() {
+int64_t nanoseconds_of(clockid_t clock) {
     timespec t{};
-    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    ::clock_gettime(clock, &t);
     return int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
+}
+int64_t cpu_nanoseconds() {
+    return nanoseconds_of(CLOCK_THREAD_CPUTIME_ID);
+}
+// The clock of a thread's CPU time, as Linux numbers it (clock_getcpuclockid gives that of a process only).
+clockid_t cpu_clock_of(pid_t thread) {
+    constexpr unsigned of_thread = 4, time_on_cores = 2;
+    return static_cast<clockid_t>(~static_cast<unsigned>(thread) << 3 | of_thread | time_on_cores);
+}
+// Whether a thread of this process has a core: its CPU time goes on while `look` passes.
+bool is_running(pid_t thread) {
+    const clockid_t clock = cpu_clock_of(thread);
+    const int64_t time = nanoseconds_of(CLOCK_MONOTONIC), cpu = nanoseconds_of(clock);
+    int64_t elapsed = 0;
+    while (elapsed < look) elapsed = nanoseconds_of(CLOCK_MONOTONIC) - time;
+    return nanoseconds_of(clock) - cpu > elapsed / 4;
+}
+
+// Moves a thread of this process (0: this one) to the cores that choose() leaves of its affinity mask, and restores the mask.
+template <class Choose>
+void move_thread(pid_t thread, Choose choose) {
+    cpu_set_t allowed, some;
+    if (::sched_getaffinity(thread, sizeof allowed, &allowed) != 0) return;
+    some = allowed;
+    choose(some);
+    if (CPU_COUNT(&some) == 0 || CPU_EQUAL(&some, &allowed)) return;
+    if (::sched_setaffinity(thread, sizeof some, &some) == 0)
+        ::sched_setaffinity(thread, sizeof allowed, &allowed);
 }
 
 // Signals of the process go to threads that existed before the pool; those that an instruction raises stay.
@@ -132,7 +163,9 @@ int usable_threads() {
 }
 
 Pool::Pool(int threads)
-    : workers_(static_cast<size_t>(threads > 0 ? threads : usable_threads())), active_(this->threads()) {
+    : workers_(static_cast<size_t>(threads > 0 ? threads : usable_threads())),
+      active_(this->threads()),
+      own_cores_(this->threads() <= usable_threads()) {
     if (threads == 0 && this->threads() > 1) choice_ = std::make_unique<ThreadChoice>(this->threads());
 }
 
@@ -164,6 +197,26 @@ void Pool::start() {
     }
 }
 
+// This thread is about to sleep, unless ready(): a thread that holds an item and waits for a core gets this one.
+template <class Ready>
+void Pool::lend_core(Ready ready) {
+    if (!own_cores_) return;
+    const pid_t self = ::gettid();
+    int looks = 0;
+    for (const Worker& worker : workers_) {
+        const pid_t thread = worker.id.load(std::memory_order_relaxed);
+        if (thread == 0 || thread == self) continue;
+        if (ready() || looks++ == most_looks) return;
+        if (is_running(thread)) continue;
+        const int core = ::sched_getcpu();
+        return move_thread(thread, [=](cpu_set_t& cores) {
+            const bool may = core >= 0 && CPU_ISSET(core, &cores);
+            CPU_ZERO(&cores);
+            if (may) CPU_SET(core, &cores);
+        });
+    }
+}
+
 void Pool::live(int worker) {
     const InLoop inside(this, worker);
     while (true) {
@@ -178,12 +231,22 @@ void Pool::live(int worker) {
             if (pending_.fetch_sub(items, std::memory_order_acq_rel) - items == caller_sleeps)
                 wake(pending_, 1);
         }
-        if (spin_until([&] { return posted_.load(std::memory_order_relaxed) != seen; })) continue;
+        const auto posted = [&] { return posted_.load(std::memory_order_relaxed) != seen; };
+        if (spin_until(posted)) continue;
+        lend_core(posted);
         // The caller posts and then looks who sleeps; a thread counts itself and then looks what is posted.
         sleeping_.fetch_add(1);
         sleep_while(posted_, seen);
         sleeping_.fetch_sub(1);
+        leave_core_of_caller();
     }
+}
+
+// The caller has most to do: a thread that woke up on its core, behind it, goes elsewhere.
+void Pool::leave_core_of_caller() {
+    const int core = ::sched_getcpu();
+    if (own_cores_ && core >= 0 && core == caller_core_.load(std::memory_order_relaxed))
+        move_thread(0, [=](cpu_set_t& cores) { CPU_CLR(core, &cores); });
 }
 
 // Takes items until none is left; returns how many it did. They count as in flight until the caller of this function
@@ -191,6 +254,8 @@ void Pool::live(int worker) {
 int64_t Pool::take(int worker) {
     if (left_.load(std::memory_order_relaxed) <= 0) return 0;
     const int64_t began = choice_ ? cpu_nanoseconds() : 0;
+    Worker& self = workers_[static_cast<size_t>(worker)];
+    self.id.store(::gettid(), std::memory_order_relaxed);
     int64_t done = 0;
     while (left_.load(std::memory_order_relaxed) > 0) {
         const int64_t left = left_.fetch_sub(1, std::memory_order_acquire);
@@ -198,9 +263,8 @@ int64_t Pool::take(int worker) {
         call_one(loop_.count - left, worker);
         ++done;
     }
-    if (choice_)
-        workers_[static_cast<size_t>(worker)].nanoseconds.fetch_add(cpu_nanoseconds() - began,
-                                                                    std::memory_order_relaxed);
+    self.id.store(0, std::memory_order_relaxed);
+    if (choice_) self.nanoseconds.fetch_add(cpu_nanoseconds() - began, std::memory_order_relaxed);
     return done;
 }
 
@@ -218,6 +282,7 @@ void Pool::call_one(int64_t index, int worker) noexcept {
 void Pool::wait_for_items() {
     const auto done = [&] { return (pending_.load(std::memory_order_acquire) & ~caller_sleeps) == 0; };
     if (spin_until(done)) return;
+    lend_core(done);
     uint32_t pending = pending_.fetch_or(caller_sleeps, std::memory_order_acq_rel) | caller_sleeps;
     while (pending != caller_sleeps) {
         sleep_while(pending_, pending);
@@ -230,6 +295,7 @@ void Pool::share(const Loop& loop, int active) {
     loop_ = loop;
     pending_.store(static_cast<uint32_t>(loop.count), std::memory_order_relaxed);
     left_.store(loop.count, std::memory_order_release);
+    caller_core_.store(::sched_getcpu(), std::memory_order_relaxed);
     posted_.fetch_add(1);
     const int64_t others = std::min<int64_t>(loop.count, active) - 1;
     if (const int64_t asleep = std::min<int64_t>(sleeping_.load(), others); asleep > 0)

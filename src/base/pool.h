@@ -2,14 +2,18 @@
 //
 // Items are taken one by one from an atomic counter, by the calling thread too. A thread that was descheduled before it
 // took an item costs nothing: the loop ends when all items are done, whoever did them. Only items in flight are waited
-// for, at most one per thread. A thread without work looks for some for microseconds and then sleeps, so that the
-// kernel can give its core to a thread of the same loop that lost its own.
+// for, at most one per thread. A thread without work looks for some for microseconds and then sleeps. Before it does, it
+// gives its core to a thread of the same loop that waits for one: the kernel may leave that behind another program for
+// milliseconds while this core is idle. A thread that wakes up behind the caller, on its core, goes to another one.
+// Affinity masks stay as they were, but for the moment of the move.
 //
 // What an item is has to follow from the problem alone, never from the number of threads: then neither that number nor
 // who takes what can change a bit of the results.
 //
 // On x86 subnormal numbers are zeros inside a loop, whichever thread it runs on: instructions that meet one are slow.
 #pragma once
+
+#include <sys/types.h>
 
 #include <atomic>
 #include <cstdint>
@@ -71,7 +75,8 @@ class Pool {
         int64_t count;
     };
     struct alignas(64) Worker {
-        std::thread thread;  // worker 0 is the caller and has none
+        std::thread thread;        // worker 0 is the caller and has none
+        std::atomic<pid_t> id{0};  // of the thread while it takes items, else 0
         std::atomic<int64_t> nanoseconds{
             0};  // CPU time inside loops, measured where the number of threads adapts
     };
@@ -83,6 +88,9 @@ class Pool {
     void live(int worker);
     int64_t take(int worker);
     void wait_for_items();
+    template <class Ready>
+    void lend_core(Ready ready);
+    void leave_core_of_caller();
     void call_one(int64_t index, int worker) noexcept;
     void note(double seconds);
 
@@ -102,6 +110,8 @@ class Pool {
     std::atomic<int> sleeping_{0};
     // Threads that take items: what the others sleep on.
     std::atomic<int> active_;
+    std::atomic<int> caller_core_{-1};
+    bool own_cores_;  // there are as many cores as threads
 
     std::mutex failing_;
     std::exception_ptr failure_;

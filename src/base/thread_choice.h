@@ -1,4 +1,4 @@
-// How many threads get most done beside other programs: a rule without clocks, so that tests can drive it.
+// How many threads get most done while other programs run: a rule without clocks, so that tests can drive it.
 //
 // It is told, window after window, how many cores the threads in use got: their CPU time over the time of the loops. A
 // loop's work per second of CPU time hardly depends on the number of threads, so these cores are the speed.

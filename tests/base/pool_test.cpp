@@ -2,6 +2,7 @@
 #include "base/pool.h"
 
 #include <doctest/doctest.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -10,6 +11,7 @@
 #include <array>
 #include <chrono>
 #include <cmath>
+#include <filesystem>
 #include <functional>
 
 #include "base/error.h"
@@ -275,6 +277,42 @@ TEST_CASE("pool: signals of the process stay with the threads that were there be
     });
     CHECK(arrived == 2);
     CHECK(blocked == 2);
+}
+
+TEST_CASE("pool: while another program takes a core, every item once, and affinity masks stay as they were") {
+    const auto mask_of = [](pid_t thread) {
+        cpu_set_t mask;
+        CPU_ZERO(&mask);
+        ::sched_getaffinity(thread, sizeof mask, &mask);
+        return mask;
+    };
+    const cpu_set_t before = mask_of(0);
+    Pool pool(usable_threads());
+    std::atomic<bool> stop{false};
+    std::thread other([&] {
+        while (!stop) continue;
+    });
+    // Threads lose their cores within items, the others run out of them, sleep and wake up again.
+    bool complete = true;
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(700);
+    while (std::chrono::steady_clock::now() < end) {
+        std::atomic<int> done{0};
+        pool.run(3 * pool.threads(), [&](int64_t, int) {
+            const auto until = std::chrono::steady_clock::now() + std::chrono::microseconds(200);
+            while (std::chrono::steady_clock::now() < until) continue;
+            ++done;
+        });
+        complete = complete && done == 3 * pool.threads();
+        std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+    stop = true;
+    other.join();
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // a move that has begun ends
+    CHECK(complete);
+    for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task")) {
+        const cpu_set_t now = mask_of(std::stoi(thread.path().filename()));
+        CHECK(CPU_EQUAL(&now, &before));
+    }
 }
 
 TEST_CASE("pool: a number that adapts keeps every item") {
