@@ -37,7 +37,7 @@ tokenizer::Definition parse(const std::string& path, const std::string& pattern)
     const std::string content = read(path);
     require(!content.empty(), ExitCode::data, "{} is empty", path);
     const bool json = content.find_first_not_of(" \t\r\n") == content.find('{');
-    require(!json || pattern.empty(), ExitCode::usage, "{} is no rank file, so a pattern has no effect",
+    require(!json || pattern.empty(), ExitCode::usage, "{} is not a rank file, so a pattern has no effect",
             path);
     const std::string merges = merges_beside(path);
     if (json && !merges.empty())

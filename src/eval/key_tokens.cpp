@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::string_view loss_prefix = "loss.";
 
-// The length in the name of a tensor of token losses; 0 if it is no such name.
+// The length in the name of a tensor of token losses; 0 for any other name.
 int64_t length_in(std::string_view name) {
     if (!name.starts_with(loss_prefix)) return 0;
     name.remove_prefix(loss_prefix.size());
@@ -31,7 +31,8 @@ std::vector<float> losses_in(const io::SafetensorsFile& file, int64_t length, si
     const io::StoredTensor* tensor = file.find(name);
     check(tensor != nullptr, "a tensor that is listed is not found");
     require(tensor->type == io::StoredType::f32 && tensor->bytes() == slots * sizeof(float), ExitCode::data,
-            "{}: {} is no list of {} losses in F32", shown(path), name, grouped(static_cast<int64_t>(slots)));
+            "{}: {} is not a list of {} losses in F32", shown(path), name,
+            grouped(static_cast<int64_t>(slots)));
     std::vector<float> losses(slots);
     file.read(*tensor, losses.data(), tensor->bytes());
     return losses;

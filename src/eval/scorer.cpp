@@ -66,7 +66,7 @@ TextScores Scorer::run(Ops& ops, const model::FlatParams& weights, const std::ve
     ops.download(losses.data(), model_.evaluation_losses(rows));
     for (int64_t i = 0; i < scored; ++i)
         out.tokens.push_back({targets[static_cast<size_t>(i)], -double{losses[static_cast<size_t>(i)]}});
-    // A loss with z-loss is no log-probability alone; its logits tell the rest.
+    // A loss with z-loss is not a log-probability alone; its logits tell the rest.
     const bool exact = model_.config().head.z_loss == 0;
     const int64_t chunk = logits_.rows(), from = top > 0 || !exact ? 0 : next ? rows - 1 : rows;
     for (int64_t begin = from; begin < rows; begin += chunk) {

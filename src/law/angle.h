@@ -44,7 +44,7 @@ const NamedAngle* find_angle(std::string_view name);  // null: there is none
 struct AngleNumbers {
     int64_t layer = 0, layers = 1, head_dim = 64, train_context = 2048;
     // Of a change to a trained angle: the sequence, and the angle that it changes.
-    int64_t length = 0;           // 0: this is no change
+    int64_t length = 0;           // 0: no change
     std::vector<double> theta{};  // by pair; empty if the trained angle is not proportional to p
     size_t pairs = 0;             // R: pairs that turn
 };

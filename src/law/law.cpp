@@ -100,7 +100,7 @@ class Separator {
     struct Product {
         Formula constant, row, gain;
     };
-    // Nothing if f is no product of a function of n and one of t.
+    // Nothing if f is not a product of a function of n and one of t.
     std::optional<Product> product(const Formula& f) const {
         const Formula one = number(1);
         const bool by_row = uses(f, Variable::n), by_distance = uses(f, Variable::t);

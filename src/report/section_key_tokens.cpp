@@ -186,7 +186,7 @@ std::string selection_html(const PageContext& page, const Selection& s, size_t i
     else if (!s.self.empty())
         text += fmt::format(
             " The judge is {} (seed {}) itself, which chose where its own losses are low: its loss on key "
-            "tokens is too low beside those of the others.",
+            "tokens is too low compared with those of the others.",
             s.self, s.self_seed);
     const std::string id = fmt::format("{}{}", index == 0 ? "" : fmt::format("-{}", index), page.suffix);
     return paragraph(text) + part_figure(page, {"key-tokens" + id, "key tokens", s.key}) +

@@ -99,7 +99,7 @@ TEST_CASE("wrong choices of a tokenizer are named") {
     work.options.tokenizer.boundary = "<s>";
     CHECK(error() == "2: x/tokenizer.json has no added token \"<s>\"");
     work.options.tokenizer = {.path = work.dir / "tokenizer.json", .pattern = "gpt2"};
-    CHECK(error() == "2: x/tokenizer.json is no rank file, so a pattern has no effect");
+    CHECK(error() == "2: x/tokenizer.json is not a rank file, so a pattern has no effect");
     work.options.tokenizer = {.boundary = "<s>"};
     CHECK(error() == "2: --pattern and --boundary have no effect without --tokenizer");
     put(work.dir / "tokenizer.model", std::string("\n\x0e\n\x05<unk>\x15\0\0\0\0\x18\x02", 15));

@@ -121,7 +121,7 @@ TEST_CASE("a judge's file is of the same tokens, and refused with the reason whe
     others.fingerprint ^= 1;
     CHECK(refusal(path, others, selection.document.size()).find("losses of other tokens") !=
           std::string::npos);
-    CHECK(refusal(path, selection.scope, 3).find("is no list of 3 losses in F32") != std::string::npos);
+    CHECK(refusal(path, selection.scope, 3).find("is not a list of 3 losses in F32") != std::string::npos);
     eval::write_token_losses(path, {judged[1]}, "referee");
     CHECK(refusal(path, selection.scope, selection.document.size()).find("the losses of one length") !=
           std::string::npos);
