@@ -203,8 +203,10 @@ void Pool::lend_core(Ready ready) {
     if (!own_cores_) return;
     const pid_t self = ::gettid();
     int looks = 0;
-    for (const Worker& worker : workers_) {
-        const pid_t thread = worker.id.load(std::memory_order_relaxed);
+    // Each looks first at the worker after its own, so that all of many are looked at.
+    for (int i = 1; i <= threads(); ++i) {
+        const auto worker = static_cast<size_t>((current_worker + i) % threads());
+        const pid_t thread = workers_[worker].id.load(std::memory_order_relaxed);
         if (thread == 0 || thread == self) continue;
         if (ready() || looks++ == most_looks) return;
         if (is_running(thread)) continue;
