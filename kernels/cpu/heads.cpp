@@ -28,6 +28,10 @@
 
 namespace {
 
+// Tokens from the one at work to the one whose row is fetched. Two heads of 64 take less time than their way from memory: with
+// the next token, the operation took 1.5 times as long, backward 1.2 times.
+constexpr int64_t tokens_ahead = 4;
+
 // One token's row of the tables.
 struct Rotation {
     const float *cosine, *sine;
@@ -124,10 +128,10 @@ void prepare_affine_head(float* x, float* normalised, const float* gain, const f
     keep_rest(x, turn, half, value);
 }
 
-// One token's heads. `next`: distance to the token after, or 0 for the last.
+// One token's heads. `ahead`: distance to the token to fetch, or 0 for the last ones.
 struct Row {
     float *x, *inverse;
-    int64_t next;
+    int64_t ahead;
     Rotation turn;
 };
 // eps: of every head, or null for the constant.
@@ -136,7 +140,7 @@ void prepare_row(Row row, const HeadSpec& spec, const double* eps) {
     const double constant = spec.eps;
     for (int64_t h = 0; h < heads; ++h) {
         float* head = row.x + h * d;
-        prefetch(head + row.next, d);
+        prefetch(head + row.ahead, d);
         float scale = 1.0f;
         if (row.inverse) row.inverse[h] = scale = rms_moments(head, d, eps ? eps[h] : constant).inverse;
         prepare_head(head, scale, row.turn, d / 2);
@@ -147,7 +151,7 @@ void prepare_affine_row(Row row, float* normalised, const HeadSpec& spec, const 
     const double constant = spec.eps;
     for (int64_t h = 0; h < heads; ++h) {
         float* head = row.x + h * d;
-        prefetch(head + row.next, d);
+        prefetch(head + row.ahead, d);
         const double own = eps ? eps[h] : constant;
         const Moments m =
             spec.norm == HeadNorm::rms ? rms_moments(head, d, own) : layer_moments(head, d, own);
@@ -236,7 +240,7 @@ void CpuOps::do_prepare_heads(Tensor x, Tensor normalised, Tensor inverse, const
     for_items(pool_, rows, spec.heads * d, [&](int64_t r) {
         const Row row{.x = x.f32() + r * x.row_stride,
                       .inverse = normed ? inverse.f32() + r * inverse.row_stride : nullptr,
-                      .next = r + 1 < rows ? x.row_stride : 0,
+                      .ahead = r + tokens_ahead < rows ? tokens_ahead * x.row_stride : 0,
                       .turn = rotation_at(spec, r)};
         if (spec.gain)
             prepare_affine_row(row, normalised.f32() + r * normalised.row_stride, spec, eps);
@@ -269,10 +273,10 @@ void CpuOps::do_prepare_heads_backward(Tensor dx, Tensor dgain, Tensor dbias, Te
         const Range block = piece(rows, blocks, b);
         for (int64_t r = block.begin; r < block.end; ++r) {
             const Rotation turn = rotation_at(spec, r);
-            const int64_t next = r + 1 < rows ? 1 : 0;
+            const int64_t ahead = r + tokens_ahead < rows ? tokens_ahead : 0;
             for (int64_t h = 0; h < heads; ++h) {
                 float* gradient = dx.f32() + r * dx.row_stride + h * d;
-                prefetch(gradient + next * dx.row_stride, d);
+                prefetch(gradient + ahead * dx.row_stride, d);
                 if (!normed) {
                     turn_gradient_back(gradient, turn, d / 2);
                     continue;
@@ -281,7 +285,7 @@ void CpuOps::do_prepare_heads_backward(Tensor dx, Tensor dgain, Tensor dbias, Te
                 float along;
                 if (spec.gain) {
                     const float* kept = normalised.f32() + r * normalised.row_stride + h * d;
-                    prefetch(kept + next * normalised.row_stride, d);
+                    prefetch(kept + ahead * normalised.row_stride, d);
                     along = prepare_affine_head_backward({.dx = gradient,
                                                           .dgain = dgain ? of_gain : nullptr,
                                                           .dbias = dbias ? of_gain + d : nullptr,
@@ -292,7 +296,7 @@ void CpuOps::do_prepare_heads_backward(Tensor dx, Tensor dgain, Tensor dbias, Te
                                                          turn, d / 2);
                 } else {
                     const float* y = x.f32() + r * x.row_stride + h * d;
-                    prefetch(y + next * x.row_stride, d);
+                    prefetch(y + ahead * x.row_stride, d);
                     along = sum_vectors(
                         d, [&](int64_t i, auto n) { return load(y + i, n) * load(gradient + i, n); });
                     prepare_head_backward(gradient, y, along / static_cast<float>(d), scale, turn, d / 2);
