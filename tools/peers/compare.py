@@ -67,8 +67,8 @@ class Longreach:
             raise SystemExit(f"{' '.join(self.command)} failed:\n{done.stdout}{done.stderr}")
         if peak := re.search(r"of the measured ([\d.]+) GFLOP/s", done.stdout):
             self.peaks.append(float(peak[1]))
-        if share := re.search(r"^of the products timed around each step: (.*)", done.stdout, re.MULTILINE):
-            self.shares.append([int(number) for number in re.findall(r"(\d+)%", share[1])])
+        if share := re.search(r"^of the products timed around each step: (\d+)%, and (\d+)%", done.stdout, re.MULTILINE):
+            self.shares.append([int(share[1]), int(share[2])])
         if seen := re.search(r"^contention: (.*)", done.stdout, re.MULTILINE):
             self.contention.append(seen[1])
         return int(found[1]) / float(found[2]) * 1e3
@@ -231,6 +231,8 @@ def main() -> int:
         peak = max(r.peak for r in results if r.case.precision == precision)
         print(f"longreach's best matrix product meanwhile: {peak:.0f} GFLOP/s in {precision}")
     for r in results:
+        if not r.shares:  # a program from before these lines
+            continue
         step, computed = (statistics.median(column) for column in zip(*r.shares))
         print(
             f"longreach's steps at {r.case.context} in {r.case.precision}: {step:.0f}% of the products timed "
