@@ -175,8 +175,6 @@ class CpuOps final : public Ops, public CpuDevice {
     static constexpr int64_t most_panels = 1 << 12;
     std::vector<std::atomic<uint64_t>> packed_for_ = std::vector<std::atomic<uint64_t>>(most_panels);
     uint64_t right_side_ = 0;
-    // Finished parts of each piece of c whose k is cut: fewer pieces than wanted tasks.
-    std::vector<std::atomic<int64_t>> parts_done_ = std::vector<std::atomic<int64_t>>(16);
     Products products_;  // of gemm.cpp
     Tiles tiles_;
 };

@@ -15,8 +15,7 @@
 // left rows that their thread is likely to take next.
 //
 // A weight gradient with a narrow side has few rows but a long k, and little to share: tasks are pieces of c
-// times pieces of k, each packs both sides for itself, and where k is cut the task that finishes a piece last
-// adds up its parts, in their order.
+// times pieces of k, each packs both sides for itself, and where k is cut a second loop adds up the parts in their order.
 //
 // All cuts of k depend on the shape alone, and every element is one chain of multiply-adds per block, the
 // blocks added in order: neither threads nor the cut into rows and columns can change a bit.
@@ -30,6 +29,7 @@
 
 #include "kernels/cpu/isa_begin.h"
 #include "kernels/cpu/simd.h"
+#include "kernels/cpu/items.h"
 #include "kernels/cpu/micro_gemm.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/tiles.h"
@@ -45,11 +45,12 @@ constexpr int64_t most_rows = 96;
 constexpr int64_t most_blocks = 4;
 // Packed left rows lie 16 units further apart than a block is long, so that they spread over the cache sets.
 constexpr int64_t left_stride = block_units + 16;
-// Largest piece of c in a task that packs both sides: 192 x 256 units of left (192 KiB) stay in L2, each panel of right in L1.
-constexpr int64_t piece_rows = 192;
+// Largest piece of c in a task that packs both sides, and units along k of its blocks: 384 x 96 units of left (144 KiB) stay
+// in L2, a panel of right (12 KiB) and a tile of left in L1. With 192 rows and 192 units, which fill L2 alike, weight
+// gradients took 1.05 times as long.
+constexpr int64_t piece_rows = 384;
 constexpr int64_t piece_cols = 256;
-// Units along k of such a task's blocks: with 256 weight gradients took 1.04 times as long.
-constexpr int64_t piece_units = 192;
+constexpr int64_t piece_units = 96;
 // Least number of tasks of a product, where its shape allows: enough for many threads to finish together.
 constexpr int64_t wanted_tasks = 16;
 
@@ -324,18 +325,17 @@ void multiply_piece(const MatrixProduct& p, const Blocks& blocks, const Piece& p
     }
 }
 
-// A piece of c = beta * c + the sum of `parts` matrices [m, n], one after the other in memory, in their order.
-void add_parts(const MatrixProduct& p, const float* part, int64_t parts, const Piece& piece) {
-    for (int64_t i = 0; i < parts; ++i, part += p.m * p.n)
-        for (int64_t r = piece.row; r < piece.row + piece.rows; ++r)
-            for (int64_t col = piece.col; col < piece.col + piece.cols; col += lanes) {
-                const int64_t count = piece.col + piece.cols - col;
-                float* to = p.c + r * p.c_stride + col;
-                Vec sum = PlainUnit::along(part + r * p.n + col, count);
-                if (i > 0 || p.beta != 0.0f)
-                    sum += splat(i > 0 ? 1.0f : p.beta) * PlainUnit::along(to, count);
-                count >= lanes ? store(to, sum) : store_first(to, sum, static_cast<int>(count));
-            }
+// Row r of c = beta * c + the sum of `parts` matrices [m, n], one after the other in memory, in their order.
+void add_parts(const MatrixProduct& p, const float* part, int64_t parts, int64_t r) {
+    for (int64_t col = 0; col < p.n; col += lanes) {
+        const int64_t count = p.n - col;
+        const float* from = part + r * p.n + col;
+        float* to = p.c + r * p.c_stride + col;
+        Vec sum = PlainUnit::along(from, count);
+        if (p.beta != 0.0f) sum += splat(p.beta) * PlainUnit::along(to, count);
+        for (int64_t i = 1; i < parts; ++i) sum += PlainUnit::along(from + i * p.m * p.n, count);
+        count >= lanes ? store(to, sum) : store_first(to, sum, static_cast<int>(count));
+    }
 }
 
 // How a product whose right side is shared is cut. A function of the shape.
@@ -451,12 +451,10 @@ void CpuOps::multiply_by_pieces(const MatrixProduct& p) {
         part.c = packed_ + split * p.m * p.n;
         part.c_stride = p.n;
         multiply_piece<Unit>(part, blocks, piece, 0.0f, scratch_of(thread));
-        // k is cut only where there are fewer pieces than wanted tasks.
-        std::atomic<int64_t>& done = parts_done_[static_cast<size_t>(number)];
-        if (done.fetch_add(1, std::memory_order_acq_rel) + 1 < cut.splits) return;
-        done.store(0, std::memory_order_relaxed);
-        add_parts(p, packed_, cut.splits, piece);
     });
+    // A loop of its own: the thread that finished last would add up megabytes while the others wait.
+    if (cut.splits > 1)
+        for_items(pool_, p.m, cut.splits * p.n, [&](int64_t row) { add_parts(p, packed_, cut.splits, row); });
 }
 
 template <class Unit>
@@ -544,7 +542,7 @@ void gemm_serial(const MatrixProduct& p, float* scratch, Products products) {
     static_assert(piece_rows * left_stride + panel_floats <= gemm_serial_scratch &&
                   left_floats + panel_floats <= gemm_serial_scratch);
     with_products(products, [&]<class Unit>(Unit) {
-        const Blocks blocks = Blocks::of<Unit>(p.k, piece_units);
+        const Blocks blocks = Blocks::of<Unit>(p.k);
         for (int64_t row = 0; row < p.m; row += piece_rows)
             for (int64_t col = 0; col < p.n; col += piece_cols)
                 multiply_piece<Unit>(p, blocks,
