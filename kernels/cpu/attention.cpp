@@ -207,8 +207,7 @@ constexpr int64_t most_tiles = Core<Unit>::turned ? 8 : 4;
 
 // What one item writes: rows of its sequence, o the columns of its head; maxima may be null.
 struct Output {
-    float* o;
-    int64_t o_stride;
+    Tensor o;
     float *lse, *maxima;
 };
 
@@ -225,11 +224,14 @@ void attention_tiles(const Output& to, int64_t first, int64_t end, const int32_t
     const TableSlice::Tables tables(item.spec, item.head);
     const double* sums = sums_of_head(item.spec, item.head, item.first_token);
     TableSlice slice;
-    for (int64_t key = tiles[0]->q.first_key(); key < end; key += key_tile) {
+    const int64_t first_key = tiles[0]->q.first_key(), keys = end - first_key, rows = end - first;
+    for (int64_t key = first_key; key < end; key += key_tile) {
         const int64_t key_end = smaller(key + key_tile, end);
         if (sums) slice.cut_forget(sums, key, key_end);
-        RowsAhead ahead(item.q.cols());  // keys and values of the next tile
+        // Keys and values of the next tile, and a share of the rows that will be written.
+        RowsAhead ahead(item.q.cols());
         const int64_t next_end = smaller(key_end + key_tile, end);
+        ahead.add(to.o, first + rows * (key - first_key) / keys, first + rows * (key_end - first_key) / keys);
         if (item.far_k) ahead.add(item.far_k, key_end, next_end);
         ahead.add(item.v, key_end, next_end);
         ahead.add(item.k, key_end, next_end);
@@ -246,7 +248,7 @@ void attention_tiles(const Output& to, int64_t first, int64_t end, const int32_t
     }
     for (int64_t i = 0; i < count; ++i) {
         const ForwardTile<Unit>& t = *tiles[i];
-        write_tile(t, to.o + t.q.begin * to.o_stride, to.o_stride, to.lse + t.q.begin);
+        write_tile(t, to.o.f32() + t.q.begin * to.o.row_stride, to.o.row_stride, to.lse + t.q.begin);
         if (to.maxima) write_maxima(t, to.maxima + t.q.begin, item.spec.softcap);
     }
 }
@@ -307,8 +309,7 @@ void CpuOps::softmax_attention(Tensor o, Tensor lse, Tensor row_maxima, const Te
         const int64_t first = (items - 1 - i % items) * rows;
         const Item item(spec, sequence, head, q, k, v, bool(row_maxima));
         const auto row_of = [&](const Tensor& t) { return t.f32() + head * t.row_stride + first_row; };
-        const Output to{.o = o.f32() + first_row * o.row_stride + head * d,
-                        .o_stride = o.row_stride,
+        const Output to{.o = o.row_range(first_row, length).col_range(head * d, d),
                         .lse = row_of(lse),
                         .maxima = row_maxima ? row_of(row_maxima) : nullptr};
         attention_tiles(to, first, smaller(length, first + rows), row_start ? row_start + first_row : nullptr,
